@@ -1,0 +1,145 @@
+"""Arrays to BlobProto messages and back.
+
+Covers: both shape notations, float and double values, diffs.
+Source: BVLC/caffe 9b89154, src/caffe/blob.cpp (FromProto, ToProto, ShapeEquals; behaviour).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from pycaffe_lms.errors import WeightsError
+from pycaffe_lms.proto.caffe_pb2 import BlobProto
+
+MAX_AXES = 32
+_LEGACY = ("num", "channels", "height", "width")
+
+
+@dataclass(frozen=True, eq=False)
+class StoredBlob:
+    """A blob as a file holds it: `data` (float32 or float64) in the file's shape, `diff` or None.
+
+    `legacy`: the shape was given as the four old sizes, which also fit blobs of fewer axes.
+    """
+
+    data: np.ndarray
+    diff: np.ndarray | None = None
+    legacy: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.data.shape
+
+    def fits(self, shape: Sequence[int]) -> bool:
+        """Whether a blob of `shape` may take these values."""
+        return _fits(tuple(shape), self.shape, self.legacy)
+
+
+@dataclass(frozen=True, eq=False)
+class LayerWeights:
+    """The blobs a weights file holds for one layer. HDF5 files know no types (""); None: the file omits that blob."""
+
+    name: str
+    type: str
+    blobs: tuple[StoredBlob | None, ...]
+
+
+def is_legacy(proto: BlobProto) -> bool:
+    """Whether any of num, channels, height and width is set, so that they are the shape."""
+    return any(proto.HasField(name) for name in _LEGACY)
+
+
+def blobproto_shape(proto: BlobProto) -> tuple[int, ...]:
+    """The shape a BlobProto states. Raises: WeightsError for a negative size or more than 32 axes."""
+    shape = tuple(getattr(proto, n) for n in _LEGACY) if is_legacy(proto) else tuple(proto.shape.dim)
+    if len(shape) > MAX_AXES:
+        raise WeightsError(f"a blob of {len(shape)} axes; {MAX_AXES} is the most")
+    if any(size < 0 for size in shape):
+        raise WeightsError(f"a blob of shape {shape}: a size cannot be negative")
+    return shape
+
+
+def legacy_shape_equal(shape: Sequence[int], proto: BlobProto) -> bool:
+    """Whether a blob of `shape` may take the values of `proto`.
+
+    Four old sizes match shapes of up to 4 axes aligned at the right, missing axes counting as 1: (1, 1, N, K) fits
+    (N, K). Otherwise the shapes must be the same.
+    """
+    return _fits(tuple(shape), blobproto_shape(proto), is_legacy(proto))
+
+
+def load_blob(proto: BlobProto) -> StoredBlob:
+    """All of a BlobProto. Raises: WeightsError where the number of values is not what the shape says."""
+    shape = blobproto_shape(proto)
+    data = _values(proto, shape, "double_data", "data")
+    has_diff = proto.double_diff or proto.diff
+    return StoredBlob(data, _values(proto, shape, "double_diff", "diff") if has_diff else None, is_legacy(proto))
+
+
+def blobproto_to_array(proto: BlobProto, dtype=np.float32) -> np.ndarray:
+    """The values of a BlobProto, in its shape, as `dtype` (None: float64 for double values, else float32).
+
+    Raises: WeightsError where the number of values is not what the shape says.
+    """
+    data = _values(proto, blobproto_shape(proto), "double_data", "data")
+    # A double beyond float32 becomes infinite, as it does in C++.
+    with np.errstate(over="ignore"):
+        return data if dtype is None else data.astype(dtype, copy=False)
+
+
+def array_to_blobproto(arr: np.ndarray, diff: np.ndarray | None = None, *, into: BlobProto | None = None) -> BlobProto:
+    """A BlobProto of `arr`: float64 as double values, anything else as float32; never the four old sizes.
+
+    into: an empty message to fill, such as `layer.blobs.add()`, which saves one more copy of a large blob.
+    An array without axes has no `shape` field, as in Caffe. Raises: ValueError where diff has another shape.
+    """
+    arr = np.asarray(arr)
+    proto = BlobProto() if into is None else into
+    if arr.ndim:
+        proto.shape.dim.extend(arr.shape)
+    double = arr.dtype == np.float64
+    _store(proto, "double_data" if double else "data", arr, double)
+    if diff is not None:
+        if np.shape(diff) != arr.shape:
+            raise ValueError(f"diff of shape {np.shape(diff)} for data of shape {arr.shape}")
+        _store(proto, "double_diff" if double else "diff", np.asarray(diff), double)
+    return proto
+
+
+def _fits(shape: tuple[int, ...], stored: tuple[int, ...], legacy: bool) -> bool:
+    if not legacy:
+        return shape == stored
+    return len(shape) <= 4 and (1,) * (4 - len(shape)) + shape == stored
+
+
+def _values(proto: BlobProto, shape: tuple[int, ...], double: str, single: str) -> np.ndarray:
+    field = double if len(getattr(proto, double)) else single
+    values, dtype = getattr(proto, field), np.float64 if field == double else np.float32
+    if len(values) != prod(shape):
+        raise WeightsError(
+            f"a blob of shape {shape} needs {prod(shape)} values, the file has {len(values)} in `{field}`"
+        )
+    # Newer protobuf hands its numbers over as an array; iterating is the fastest way for the others.
+    whole = hasattr(values, "__array__")
+    flat = np.array(values, dtype=dtype) if whole else np.fromiter(values, dtype=dtype, count=len(values))
+    return flat.reshape(shape)
+
+
+def _store(proto: BlobProto, field: str, arr: np.ndarray, double: bool) -> None:
+    """Fill a packed field through its wire format: a tag, the length, and the numbers as they lie in memory."""
+    payload = np.ascontiguousarray(arr, dtype="<f8" if double else "<f4").reshape(-1).view(np.uint8)
+    if payload.size:
+        tag = BlobProto.DESCRIPTOR.fields_by_name[field].number << 3 | 2
+        proto.MergeFromString(b"".join((bytes([tag]), _varint(payload.size), payload)))
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])

@@ -1,0 +1,56 @@
+"""Weights files: binary NetParameters of every generation, and HDF5 recognised by content.
+
+Source: BVLC/caffe 9b89154, src/caffe/net.cpp (CopyTrainedLayersFrom), src/caffe/util/io.cpp (behaviour).
+See also: hdf5_weights.py; blobproto.py for the shape rules.
+"""
+
+from __future__ import annotations
+
+import os
+
+from pycaffe_lms.errors import PrototxtError, WeightsError
+from pycaffe_lms.formats.atomic import atomic_write
+from pycaffe_lms.formats.blobproto import LayerWeights, load_blob
+from pycaffe_lms.formats.hdf5_weights import read_hdf5_weights
+from pycaffe_lms.formats.rawfile import is_hdf5, not_a, parse_message, read_bytes, serialize
+from pycaffe_lms.formats.upgrade import upgrade_net
+from pycaffe_lms.formats.upgraded import as_text
+from pycaffe_lms.proto.caffe_pb2 import NetParameter
+
+_WHAT = "a caffemodel"
+
+
+def read_weights(path: str | os.PathLike) -> list[LayerWeights]:
+    """The weights of every layer of a file, in the file's order; layers without weights have no blobs.
+
+    Names may repeat (Caffe loads the first). Old generations are upgraded.
+    Raises: WeightsError for a file that is missing, damaged, of another kind or over 2 GiB - 1 (binary), and for
+    blobs whose values do not fill their shape; MissingDependency for HDF5 without h5py.
+    """
+    if is_hdf5(path):
+        return read_hdf5_weights(path)
+    net = parse_message(NetParameter(), path, _WHAT, WeightsError)
+    if not net.layer and not net.layers:
+        raise not_a(_WHAT, path, read_bytes(path, WeightsError), WeightsError)
+    file = os.fspath(path)
+    try:
+        net = upgrade_net(net).message
+    except PrototxtError as error:
+        raise WeightsError(error.message, where=error.where, fix=error.fix).at(file=file) from None
+    return [_layer_weights(layer, file) for layer in net.layer]
+
+
+def write_caffemodel(path: str | os.PathLike, net: NetParameter) -> None:
+    """Write a net with its weights as a binary file, whole or not at all. Raises: WeightsError."""
+    atomic_write(path, serialize(net, path, WeightsError), error=WeightsError)
+
+
+def _layer_weights(layer, file: str) -> LayerWeights:
+    name, kind = as_text(layer.name), as_text(layer.type)
+    blobs = []
+    for index, proto in enumerate(layer.blobs):
+        try:
+            blobs.append(load_blob(proto))
+        except WeightsError as error:
+            raise error.at(file=file, layer=name, type=kind or None, blob=str(index)) from None
+    return LayerWeights(name, kind, tuple(blobs))

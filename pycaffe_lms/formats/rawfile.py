@@ -1,0 +1,96 @@
+"""Reading whole binary files with errors a user can act on."""
+
+from __future__ import annotations
+
+import os
+
+from google.protobuf.message import DecodeError, EncodeError, Message
+
+from pycaffe_lms.errors import CaffeError, Where, human_bytes
+
+MAX_BYTES = 2**31 - 1
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+
+
+def could_not_open(path: str | os.PathLike, failure: OSError, error: type[CaffeError]) -> CaffeError:
+    """The error for a file that the system will not open; a missing one reads as in pycaffe."""
+    message = f"Could not open file {os.fspath(path)}"
+    if not isinstance(failure, FileNotFoundError):
+        message += f": {failure.strerror or failure}"
+    return error(message, fix=f"check the path; a relative one begins at {os.getcwd()}")
+
+
+def read_bytes(path: str | os.PathLike, error: type[CaffeError]) -> bytes:
+    """A file's content. Raises: `error` for one that is missing, unreadable, empty or over protobuf's 2 GiB - 1."""
+    try:
+        size = os.stat(path).st_size
+        if size > MAX_BYTES:
+            raise error(
+                f"{human_bytes(size)}; protobuf files hold at most 2 GiB - 1",
+                where=Where(file=os.fspath(path)),
+                fix="keep nets of this size as HDF5 (snapshot_format: HDF5)",
+            )
+        with open(path, "rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as failure:
+        raise could_not_open(path, failure, error) from None
+    if not content:
+        raise error("the file is empty", where=Where(file=os.fspath(path)))
+    return content
+
+
+def parse_message(message: Message, path: str | os.PathLike, what: str, error: type[CaffeError]) -> Message:
+    """Fill `message` from a binary file. Raises: `error` naming what the file begins with if it is not `what`."""
+    content = read_bytes(path, error)
+    try:
+        message.ParseFromString(content)
+    except (DecodeError, UnicodeDecodeError):
+        raise not_a(what, path, content, error) from None
+    return message
+
+
+def not_a(what: str, path: str | os.PathLike, content: bytes, error: type[CaffeError]) -> CaffeError:
+    """The error for a file of another kind, or a damaged one."""
+    head = content[:24]
+    printable = all(32 <= byte < 127 or byte in b"\t\r\n" for byte in content[:200])
+    if content.startswith(b"version https://git-lfs"):
+        fix = "this is a Git LFS pointer: fetch the file itself with `git lfs pull`"
+    elif printable:
+        fix = "this is a text file: check that the right file was given, or download it again"
+    else:
+        fix = "the file is damaged or cut short, or of another kind: copy or download it again"
+    return error(
+        f"not {what}: {len(content)} bytes that begin with {head!r} cannot be read as one",
+        where=Where(file=os.fspath(path)),
+        fix=fix,
+    )
+
+
+def serialize(message: Message, path: str | os.PathLike, error: type[CaffeError]) -> bytes:
+    """`message` as bytes. Raises: `error` for one over protobuf's 2 GiB - 1, or with a required field missing."""
+    try:
+        content = message.SerializeToString()
+    except (EncodeError, ValueError) as failure:
+        raise error(f"cannot be written: {failure}", where=Where(file=os.fspath(path))) from None
+    if len(content) > MAX_BYTES:
+        raise error(
+            f"{human_bytes(len(content))} cannot be written: protobuf files hold at most 2 GiB - 1",
+            where=Where(file=os.fspath(path)),
+            fix="write HDF5 (snapshot_format: HDF5, or a path that ends in .h5)",
+        )
+    return content
+
+
+def is_hdf5(path: str | os.PathLike) -> bool:
+    """Whether a file carries HDF5's signature: at its beginning, or at 512, 1024, 2048 .. bytes."""
+    try:
+        with open(path, "rb") as file:
+            end, offset = file.seek(0, os.SEEK_END), 0
+            while offset < end:
+                file.seek(offset)
+                if file.read(len(_HDF5)) == _HDF5:
+                    return True
+                offset = 2 * offset or 512
+    except OSError:
+        return False  # read_bytes says what is wrong with it
+    return False

@@ -1,0 +1,129 @@
+"""Where the fields of a protobuf text file begin and end.
+
+Covers: the text dialect that protobuf reads (`#` comments, both quotes, `m {`, `m: {`, `m <`, lists, `,` and `;`).
+Does not cover: whether the text is right; the protobuf parser decides that. A wrong text is scanned as far as it goes,
+so that an error in it can still be given its layer.
+See also: prototxt.py, which pairs these lines with the messages.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+_TOKEN = re.compile(
+    r"""
+    (?P<skip> [^\S\n]+ | \#[^\n]* )
+  | (?P<newline> \n )
+  | (?P<token> "(?:[^"\\\n]|\\.)*"? | '(?:[^'\\\n]|\\.)*'? | [{}<>\[\]:;,] | [^\s{}<>\[\]:;,"'\#]+ )
+    """,
+    re.VERBOSE,
+)
+_OPEN, _CLOSE = frozenset("{<"), frozenset("}>")
+_PUNCTUATION = frozenset("{}<>[]:;,")
+
+
+class Token(NamedTuple):
+    """One word, string or sign and where it begins; lines and columns count from 1."""
+
+    text: str
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One value of one field. `body` holds the tokens between a message's braces, `value` the tokens of a scalar."""
+
+    name: str
+    begin: tuple[int, int]
+    end: tuple[int, int]
+    body: Sequence[Token] = ()
+    value: Sequence[Token] = ()
+    closed: bool = True
+
+    @property
+    def line(self) -> int:
+        return self.begin[0]
+
+    def text(self) -> str:
+        """A scalar as written, strings without their quotes."""
+        return "".join(t.text.strip(t.text[0]) if t.text[0] in "\"'" else t.text for t in self.value)
+
+
+def tokenize(text: str) -> list[Token]:
+    """Every token of `text`, without white space and comments."""
+    tokens, line, line_start = [], 1, 0
+    for match in _TOKEN.finditer(text):
+        if match.lastgroup == "newline":
+            line, line_start = line + 1, match.end()
+        elif match.lastgroup == "token":
+            tokens.append(Token(match.group(), line, match.start() - line_start + 1))
+    return tokens
+
+
+def scan(tokens: Sequence[Token]) -> Iterator[Entry]:
+    """The fields at the outermost level, in order; a list gives one entry per element."""
+    at = 0
+    while at < len(tokens):
+        head = tokens[at]
+        at += 1
+        if head.text in _PUNCTUATION:
+            continue
+        if _text(tokens, at) == ":":
+            at += 1
+        if _text(tokens, at) != "[":
+            entry, at = _value(tokens, at, head.text, (head.line, head.column))
+            yield entry
+            continue
+        at, begin = at + 1, (head.line, head.column)
+        while at < len(tokens) and tokens[at].text != "]" and tokens[at].text not in _CLOSE:
+            if tokens[at].text == ",":
+                at += 1
+                continue
+            entry, after = _value(tokens, at, head.text, begin or tokens[at][1:])
+            if after == at:
+                break
+            yield entry
+            at, begin = after, None
+
+
+def unclosed(tokens: Sequence[Token]) -> Token | None:
+    """The innermost brace that is still open at the end of the text."""
+    stack: list[Token] = []
+    for token in tokens:
+        if token.text in _OPEN:
+            stack.append(token)
+        elif token.text in _CLOSE and stack:
+            stack.pop()
+    return stack[-1] if stack else None
+
+
+def _text(tokens: Sequence[Token], at: int) -> str:
+    return tokens[at].text if at < len(tokens) else ""
+
+
+def _value(tokens: Sequence[Token], at: int, name: str, begin: tuple[int, int]) -> tuple[Entry, int]:
+    """The message or scalar that begins at `at`, and the index after it."""
+    first = at
+    if _text(tokens, at) in _OPEN:
+        depth = 0
+        while at < len(tokens):
+            text = tokens[at].text
+            depth += (text in _OPEN) - (text in _CLOSE)
+            at += 1
+            if depth == 0:
+                break
+        closed = depth == 0
+        body = tokens[first + 1 : at - 1 if closed else at]
+        return Entry(name, begin, tokens[at - 1][1:], body=body, closed=closed), at
+    if _text(tokens, at) == "-":
+        at += 1
+    if at < len(tokens) and tokens[at].text not in _PUNCTUATION:
+        at += 1
+        while _text(tokens, at - 1)[0] in "\"'" and _text(tokens, at)[:1] in ("'", '"'):
+            at += 1
+    end = tokens[at - 1][1:] if at > first else begin
+    return Entry(name, begin, end, value=tokens[first:at]), at

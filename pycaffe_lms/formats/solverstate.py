@@ -1,0 +1,157 @@
+"""Solver states: what a snapshot keeps beside the weights, as binary proto or HDF5.
+
+Covers: Caffe's fields, and ours that make a resumed run deliver the batches an unbroken one would.
+Source: BVLC/caffe 9b89154, src/caffe/solvers/sgd_solver.cpp (behaviour).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+import numpy as np
+
+from pycaffe_lms.errors import SnapshotError, WeightsError, Where
+from pycaffe_lms.formats.atomic import atomic_write
+from pycaffe_lms.formats.blobproto import array_to_blobproto, blobproto_to_array
+from pycaffe_lms.formats.hdf5_file import (
+    load_h5py,
+    members,
+    open_hdf5,
+    read_array,
+    read_int,
+    read_string,
+    write_int,
+    write_string,
+)
+from pycaffe_lms.formats.rawfile import is_hdf5, not_a, parse_message, read_bytes, serialize
+from pycaffe_lms.formats.upgraded import as_text
+from pycaffe_lms.proto.caffe_pb2 import SolverState
+
+_WHAT = "a solver state"
+_RESUME = "pycaffe_lms_resume"
+_INT32, _INT64 = range(-(2**31), 2**31), range(-(2**63), 2**63)
+
+
+@dataclass(frozen=True, eq=False)
+class SolverSnapshot:
+    """A solver between two iterations.
+
+    learned_net: the model file written with it, "" for none. history: all first states in the order of the learnable
+    blobs, then all second ones. resume: (net, layer, key) -> a count, such as batches delivered; empty in files that
+    Caffe wrote.
+    """
+
+    iter: int
+    learned_net: str = ""
+    current_step: int = 0
+    history: list[np.ndarray] = field(default_factory=list)
+    resume: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
+
+
+def read_solverstate(path: str | os.PathLike) -> SolverSnapshot:
+    """A solver state of either format, told apart by content.
+
+    History blobs come in the file's shape (four axes in old files). Raises: SnapshotError for a file that is missing,
+    damaged or of another kind; MissingDependency for HDF5 without h5py.
+    """
+    snapshot = _read_hdf5(path) if is_hdf5(path) else _read_binary(path)
+    if snapshot.iter < 0 or snapshot.current_step < 0:
+        raise SnapshotError(
+            f"iteration {snapshot.iter}, step {snapshot.current_step}: neither can be negative",
+            where=Where(file=os.fspath(path)),
+        )
+    return snapshot
+
+
+def write_solverstate(path: str | os.PathLike, snapshot: SolverSnapshot) -> None:
+    """Write a solver state, whole or not at all; HDF5 where `path` ends in .h5, else binary.
+
+    Raises: SnapshotError where the file cannot be written or a number is too large for it.
+    """
+    numbers = {"iter": (snapshot.iter, _INT32), "current_step": (snapshot.current_step, _INT32)}
+    numbers |= {"/".join(key): (value, _INT64) for key, value in snapshot.resume.items()}
+    for name, (value, allowed) in numbers.items():
+        if value not in allowed:
+            raise SnapshotError(f"{name} is {value}, more than the file can hold", where=Where(file=os.fspath(path)))
+    if os.fspath(path).endswith(".h5"):
+        load_h5py()
+        atomic_write(path, lambda part: _write_hdf5(part, snapshot), error=SnapshotError)
+    else:
+        atomic_write(path, serialize(_to_proto(snapshot), path, SnapshotError), error=SnapshotError)
+
+
+def _to_proto(snapshot: SolverSnapshot) -> SolverState:
+    state = SolverState(iter=snapshot.iter, current_step=snapshot.current_step)
+    if snapshot.learned_net:
+        state.learned_net = snapshot.learned_net
+    for values in snapshot.history:
+        array_to_blobproto(values, into=state.history.add())
+    for (net, layer, key), value in sorted(snapshot.resume.items()):
+        state.resume.source.add(net=net, layer=layer, key=key, value=value)
+    return state
+
+
+def _read_binary(path: str | os.PathLike) -> SolverSnapshot:
+    state = parse_message(SolverState(), path, _WHAT, SnapshotError)
+    if not state.HasField("iter"):
+        raise not_a(_WHAT, path, read_bytes(path, SnapshotError), SnapshotError)
+    history = []
+    for index, proto in enumerate(state.history):
+        try:
+            history.append(blobproto_to_array(proto, dtype=None))
+        except WeightsError as error:
+            where = Where(file=os.fspath(path), blob=f"history {index}")
+            raise SnapshotError(error.message, where=where) from None
+    resume = {(as_text(s.net), as_text(s.layer), as_text(s.key)): s.value for s in state.resume.source}
+    return SolverSnapshot(state.iter, as_text(state.learned_net), state.current_step, history, resume)
+
+
+def _read_hdf5(path: str | os.PathLike) -> SolverSnapshot:
+    h5py = load_h5py()
+    with open_hdf5(path, SnapshotError) as file:
+        found = dict(members(file, SnapshotError))
+        if "iter" not in found or not isinstance(found.get("history"), h5py.Group):
+            raise SnapshotError(
+                f"not a solver state: no `iter` or no `history` in it (found: {', '.join(found) or 'nothing'})"
+            )
+        history = dict(members(found["history"], SnapshotError))
+        names = [str(index) for index in range(len(history))]
+        if set(history) != set(names) or not all(isinstance(item, h5py.Dataset) for item in history.values()):
+            raise SnapshotError(f"/history holds {', '.join(history)}, not datasets numbered from 0")
+        resume = {}
+        if isinstance(found.get(_RESUME), h5py.Group):
+            for name, _ in members(found[_RESUME], SnapshotError):
+                resume[_split(name)] = read_int(found[_RESUME], name, SnapshotError)
+        return SolverSnapshot(
+            iter=read_int(file, "iter", SnapshotError),
+            learned_net=read_string(file, "learned_net", SnapshotError) if "learned_net" in found else "",
+            current_step=read_int(file, "current_step", SnapshotError) if "current_step" in found else 0,
+            history=[read_array(history[name], SnapshotError) for name in names],
+            resume=resume,
+        )
+
+
+def _write_hdf5(path: Path, snapshot: SolverSnapshot) -> None:
+    with load_h5py().File(path, "w") as file:
+        write_int(file, "iter", snapshot.iter)
+        write_string(file, "learned_net", snapshot.learned_net)
+        write_int(file, "current_step", snapshot.current_step)
+        history = file.create_group("history")
+        for index, values in enumerate(snapshot.history):
+            dtype = np.float64 if values.dtype == np.float64 else np.float32
+            history.create_dataset(str(index), data=values.astype(dtype))
+        if snapshot.resume:
+            group = file.create_group(_RESUME)
+            for key, value in sorted(snapshot.resume.items()):
+                write_int(group, ":".join(quote(part, safe=" ") for part in key), value)
+
+
+def _split(name: str) -> tuple[str, str, str]:
+    parts = tuple(map(unquote, name.split(":")))
+    if len(parts) != 3:
+        raise SnapshotError(f'"{name}" in /{_RESUME} does not name a net, a layer and a count')
+    return parts
