@@ -1,0 +1,81 @@
+"""Picture files (JPEG, PNG, whatever OpenCV reads) from memory to an array.
+
+Covers: decoding with the colour rules of Caffe, and a limit on the size that a picture's header may ask for.
+Does not cover: reading files from disk or resizing.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+
+from pycaffe_lms.errors import DataError, MissingDependency, Where
+
+MAX_PICTURE_VALUES = 1 << 28
+"""Most values (height x width x channels) a picture may decode to: 256 MiB, far above any training picture."""
+
+_FIX = "replace the picture, or leave it out of the list and write the database again"
+
+
+def decode_picture(data: bytes, *, where: Where, force_color: bool = False, force_gray: bool = False) -> np.ndarray:
+    """Decode a picture file to uint8 (channels, height, width); colour in the order blue, green, red.
+
+    `force_color`: always 3 channels; `force_gray`: always 1; neither: as stored (1, 3 or, with transparency, 4).
+    Raises: DataError for bytes that are no picture, not 8 bits deep or too large; MissingDependency without OpenCV.
+    """
+    try:
+        import cv2
+    except ImportError:
+        raise MissingDependency("opencv-python-headless", "reading encoded pictures", "'pycaffe-lms[image]'").at(
+            file=where.file
+        ) from None
+    size = header_size(data)
+    if size is not None and size[0] * size[1] * 3 > MAX_PICTURE_VALUES:
+        raise DataError(
+            f"the picture's header says {size[0]} x {size[1]} pixels, more than the {MAX_PICTURE_VALUES // 3} allowed",
+            where=where,
+            fix=_FIX,
+        )
+    flag = cv2.IMREAD_COLOR if force_color else cv2.IMREAD_GRAYSCALE if force_gray else cv2.IMREAD_UNCHANGED
+    try:
+        image = cv2.imdecode(np.frombuffer(data, np.uint8), flag)
+    except cv2.error as error:
+        raise DataError(f"cannot decode the picture: {error.err or error}", where=where, fix=_FIX) from error
+    if image is None:
+        raise DataError(f"these {len(data)} bytes are not a picture that OpenCV reads", where=where, fix=_FIX)
+    if image.dtype != np.uint8:
+        raise DataError(
+            f"the picture holds {image.dtype} values, only 8 bits per value are read",
+            where=where,
+            fix="save it with 8 bits per channel, or set transform_param.force_color or force_gray",
+        )
+    planes = image[None] if image.ndim == 2 else image.transpose(2, 0, 1)
+    return np.ascontiguousarray(planes)
+
+
+def header_size(data: bytes) -> tuple[int, int] | None:
+    """(height, width) in pixels that a PNG or JPEG header claims; None for other formats and for broken headers.
+
+    A few hundred bytes can claim, and decode to, gigabytes; the other formats have OpenCV's own limit of 2^30 pixels.
+    """
+    if data.startswith(b"\x89PNG\r\n\x1a\n") and len(data) >= 24:
+        width, height = struct.unpack_from(">II", data, 16)
+        return height, width
+    if data.startswith(b"\xff\xd8"):
+        return _jpeg_size(data)
+    return None
+
+
+def _jpeg_size(data: bytes) -> tuple[int, int] | None:
+    at = 2
+    while at + 9 <= len(data) and data[at] == 0xFF:
+        marker = data[at + 1]
+        if marker == 0xFF:  # padding before a marker
+            at += 1
+        elif 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):  # a frame header, any coding
+            height, width = struct.unpack_from(">HH", data, at + 5)
+            return height, width
+        else:
+            at += 2 + struct.unpack_from(">H", data, at + 2)[0]
+    return None

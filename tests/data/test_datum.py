@@ -1,0 +1,169 @@
+"""Datum records: there and back, pictures, and every kind of damage."""
+
+import struct
+import sys
+import zlib
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycaffe_lms.data.datum import decode_datum, encode_datum, encode_picture_datum
+from pycaffe_lms.data.lmdb_source import LMDBSource
+from pycaffe_lms.data.picture import MAX_PICTURE_VALUES, header_size
+from pycaffe_lms.errors import DataError, MissingDependency
+from pycaffe_lms.proto.caffe_pb2 import Datum
+from tests.data.helpers import shared_db
+from tests.shared_data import SHARED, needs_shared
+
+PICTURE = np.random.default_rng(0).integers(0, 256, (7, 5, 3), np.uint8)
+
+
+def decode(record, **rules):
+    return decode_datum(record, source="some_lmdb", key=b"0007", **rules)
+
+
+def encoded(image, kind=".png"):
+    return encode_picture_datum(cv2.imencode(kind, image)[1].tobytes(), 3)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_round_trip(dtype):
+    array = np.arange(24).reshape(2, 3, 4).astype(dtype)
+    found, label = decode(encode_datum(array, -5))
+    assert found.dtype == dtype and label == -5
+    np.testing.assert_array_equal(found, array)
+
+
+def test_float64_is_stored_as_float32():
+    found, _ = decode(encode_datum(np.full((1, 1, 1), 1 / 3)))
+    assert found.dtype == np.float32 and found[0, 0, 0] == np.float32(1 / 3)
+
+
+def test_label_is_zero_where_absent():
+    assert decode(Datum(channels=1, height=1, width=1, data=b"x").SerializeToString())[1] == 0
+
+
+def test_bytes_win_over_floats():
+    datum = Datum(channels=1, height=1, width=2, data=b"\1\2", float_data=[9.0])
+    assert decode(datum.SerializeToString())[0].tolist() == [[[1, 2]]]
+
+
+def test_encoded_colour_is_bgr_in_planes():
+    found, label = decode(encoded(PICTURE))
+    assert label == 3
+    np.testing.assert_array_equal(found, PICTURE.transpose(2, 0, 1))
+
+
+def test_colour_rules():
+    gray = PICTURE[:, :, 0]
+    assert decode(encoded(gray))[0].shape == (1, 7, 5)
+    np.testing.assert_array_equal(decode(encoded(gray), force_color=True)[0], np.stack([gray] * 3))
+    assert decode(encoded(PICTURE), force_gray=True)[0].shape == (1, 7, 5)
+    transparent = np.dstack([PICTURE, gray])
+    assert decode(encoded(transparent))[0].shape == (4, 7, 5)
+    assert decode(encoded(transparent), force_color=True)[0].shape == (3, 7, 5)
+
+
+def test_colour_rules_leave_raw_records_alone():
+    array = np.zeros((1, 2, 2), np.uint8)
+    assert decode(encode_datum(array), force_color=True)[0].shape == (1, 2, 2)
+
+
+@pytest.mark.parametrize(
+    "record, words",
+    [
+        (b"\xff\xff\xff", "not a Datum"),
+        (b"", "holds no value"),
+        (Datum(channels=3, height=-1, width=2, data=b"123").SerializeToString(), "3 x -1 x 2"),
+        (Datum(channels=3, height=2, width=2, data=b"123").SerializeToString(), "holds 3 bytes"),
+        (Datum(channels=3, height=2, width=2, float_data=[1]).SerializeToString(), "holds 1 float values"),
+        (Datum(channels=2**31 - 1, height=2**31 - 1, width=2**31 - 1, data=b"1").SerializeToString(), "holds 1 bytes"),
+        (Datum(encoded=True, data=b"no picture").SerializeToString(), "not a picture"),
+        (Datum(encoded=True).SerializeToString(), "picture"),
+    ],
+)
+def test_damage_names_database_and_key(record, words):
+    with pytest.raises(DataError) as caught:
+        decode(record)
+    assert words in str(caught.value) and 'some_lmdb (record "0007")' in str(caught.value) and caught.value.fix
+
+
+def test_sixteen_bits_per_value_are_refused_unless_converted():
+    record = encoded(PICTURE.astype(np.uint16) * 257)
+    with pytest.raises(DataError, match="uint16"):
+        decode(record)
+    assert decode(record, force_color=True)[0].shape == (3, 7, 5)
+
+
+def test_a_header_that_claims_gigabytes_is_refused_unread():
+    body = struct.pack(">IIBBBBB", 60000, 60000, 8, 0, 0, 0, 0)
+    chunk = b"IHDR" + body
+    bomb = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", len(body)) + chunk + struct.pack(">I", zlib.crc32(chunk))
+    with pytest.raises(DataError, match="60000 x 60000"):
+        decode(encode_picture_datum(bomb))
+    assert MAX_PICTURE_VALUES < 60000 * 60000 * 3
+
+
+@pytest.mark.parametrize("kind", [".png", ".jpg"])
+def test_header_size(kind):
+    data = cv2.imencode(kind, PICTURE)[1].tobytes()
+    assert header_size(data) == (7, 5)
+    for cut in range(len(data)):
+        header_size(data[:cut])
+
+
+def test_without_opencv(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    with pytest.raises(MissingDependency, match=r"pip install 'pycaffe-lms\[image\]'"):
+        decode(encode_picture_datum(b"x"))
+
+
+@pytest.mark.parametrize(
+    "array, label",
+    [(np.zeros(3, np.uint8), 0), (np.zeros((1, 0, 3), np.uint8), 0), (np.zeros((1, 1, 1), int), 0)]
+    + [(np.zeros((1, 1, 1), np.uint8), 2**31)],
+)
+def test_what_a_datum_cannot_hold(array, label):
+    with pytest.raises(DataError):
+        encode_datum(array, label)
+
+
+@given(st.data())
+def test_random_damage_is_an_error_or_an_array(data):
+    whole = data.draw(st.sampled_from([encode_datum(np.zeros((2, 3, 4), np.uint8), 1), encoded(PICTURE)]))
+    record = bytearray(whole)
+    for _ in range(data.draw(st.integers(1, 4))):
+        record[data.draw(st.integers(0, len(record) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        array, _ = decode(bytes(record[: data.draw(st.integers(0, len(record)))]))
+    except DataError as error:
+        assert "0007" in str(error)
+    else:
+        assert array.ndim == 3 and array.size
+
+
+@needs_shared
+def test_real_encoded_pictures(tmp_path):
+    with LMDBSource(shared_db("images_encoded_lmdb", tmp_path)) as source:
+        for name, label in (("cat.jpg", 281), ("fish-bike.jpg", 1), ("cat_gray.jpg", 281)):
+            key, record = source.next()
+            array, found = decode_datum(record, source="real", key=key)
+            want = cv2.imread(str(SHARED / "data" / "images" / name), cv2.IMREAD_UNCHANGED)
+            assert key.endswith(name.encode()) and found == label
+            np.testing.assert_array_equal(array, want[None] if want.ndim == 2 else want.transpose(2, 0, 1))
+
+
+@needs_shared
+def test_real_raw_pictures(tmp_path):
+    with LMDBSource(shared_db("images_raw_lmdb", tmp_path)) as source:
+        for name in ("cat.jpg", "fish-bike.jpg", "cat_gray.jpg"):
+            key, record = source.next()
+            array, _ = decode_datum(record, source="real", key=key)
+            image = cv2.imread(str(SHARED / "data" / "images" / name), cv2.IMREAD_COLOR)
+            want = cv2.resize(image, (80, 64)).transpose(2, 0, 1)
+            assert array.shape == (3, 64, 80)
+            # another OpenCV decoded and resized it, so single gray values may differ
+            assert np.abs(array.astype(int) - want).mean() < 1
