@@ -1,0 +1,319 @@
+"""Write nets in Python: `from pycaffe_lms import layers as L, params as P`.
+
+    n = NetSpec()
+    n.data, n.label = L.Data(batch_size=64, source="train_lmdb", backend=P.Data.LMDB, ntop=2)
+    n.ip = L.InnerProduct(n.data, num_output=10, weight_filler=dict(type="xavier"))
+    n.loss = L.SoftmaxWithLoss(n.ip, n.label)
+    print(n.to_proto())
+
+Covers: tops and functions (a graph of Python objects), their names, keyword arguments to message fields.
+Does not cover: checking the net; that is the reader's work when the prototxt is built into a Net.
+See also: caffe.proto, whose field names are the keywords here.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from google.protobuf.message import Message
+
+from .errors import LayerParamError, Where
+from .proto import caffe_pb2
+
+_LAYER_FIELDS = caffe_pb2.LayerParameter.DESCRIPTOR.fields_by_name
+
+# Where keywords go, beside the message named like the type. The first message that has the field wins.
+_EXTRA_MESSAGES = {
+    "Deconvolution": ("convolution",),
+    "Im2col": ("convolution",),
+    "LSTM": ("recurrent",),
+    "RNN": ("recurrent",),
+    "SoftmaxWithLoss": ("loss", "softmax"),
+    "SigmoidCrossEntropyLoss": ("loss",),
+    "InfogainLoss": ("infogain_loss", "loss", "softmax"),
+    "MultinomialLogisticLoss": ("loss",),
+    "EuclideanLoss": ("loss",),
+    "HingeLoss": ("hinge_loss", "loss"),
+    "ContrastiveLoss": ("contrastive_loss", "loss"),
+}
+
+
+def param_name_dict() -> dict[str, str]:
+    """{layer type: prefix of its message field}, such as {"Convolution": "convolution", "ArgMax": "argmax"}.
+
+    A type whose parameter message has another name (Deconvolution, SoftmaxWithLoss, ...) is not in it.
+    """
+    return {
+        field.message_type.name.removesuffix("Parameter"): field.name.removesuffix("_param")
+        for field in _LAYER_FIELDS.values()
+        if field.name.endswith("_param")
+    }
+
+
+_PARAM_NAMES = param_name_dict()
+
+
+def assign_proto(proto: Message, name: str, val: Any) -> None:
+    """Set field `name` of a message from plain Python.
+
+    A dict fills a message; a list of dicts makes repeated messages; one value into a repeated field makes one element;
+    an enum takes its number or its name.  Messages and NumPy scalars and arrays are taken as they are.
+    Raises: LayerParamError for an unknown field or enum name; TypeError or ValueError for a value of another type.
+    """
+    field = proto.DESCRIPTOR.fields_by_name.get(name)
+    if field is None:
+        raise LayerParamError(
+            f'{proto.DESCRIPTOR.name} has no field "{name}"' + _did_you_mean(name, proto.DESCRIPTOR.fields_by_name)
+        )
+    if hasattr(val, "tolist"):
+        val = val.tolist()
+    current = getattr(proto, name)
+    if hasattr(current, "extend"):
+        for item in val if isinstance(val, (list, tuple)) else [val]:
+            if field.message_type is None:
+                current.append(_scalar(field, item))
+            else:
+                _fill(current.add(), item, name)
+    elif field.message_type is not None:
+        current.SetInParent()
+        _fill(current, val, name)
+    else:
+        setattr(proto, name, _scalar(field, val))
+
+
+def _fill(message: Message, val: Any, name: str) -> None:
+    if isinstance(val, Message):
+        message.CopyFrom(val)
+    elif isinstance(val, Mapping):
+        for key, item in val.items():
+            assign_proto(message, key, item)
+    else:
+        raise TypeError(f'"{name}" takes a dict of {message.DESCRIPTOR.name} fields, not {val!r} ({type(val)})')
+
+
+def _scalar(field, val):
+    if hasattr(val, "item"):
+        val = val.item()
+    if field.enum_type is None or not isinstance(val, str):
+        return val
+    values = field.enum_type.values_by_name
+    if val not in values:
+        raise LayerParamError(f'"{field.name}" has no value "{val}"' + _did_you_mean(val, values))
+    return values[val].number
+
+
+def _did_you_mean(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=3)
+    return "; did you mean " + " or ".join(f'"{n}"' for n in near) + "?" if near else ""
+
+
+def _homes(type_name: str) -> list[str]:
+    """The fields of LayerParameter whose messages a type's keywords may set, in order of preference."""
+    own = _PARAM_NAMES.get(type_name)
+    prefixes = ([own] if own else []) + list(_EXTRA_MESSAGES.get(type_name, ()))
+    return [f"{p}_param" for p in dict.fromkeys(prefixes) if f"{p}_param" in _LAYER_FIELDS]
+
+
+def _home_of(type_name: str, key: str) -> str | None:
+    """The message field that keyword `key` goes into, or None for LayerParameter itself. LayerParamError if neither."""
+    if key.endswith("param") and key in _LAYER_FIELDS:
+        return None
+    homes = _homes(type_name)
+    for home in homes:
+        if key in _LAYER_FIELDS[home].message_type.fields_by_name:
+            return home
+    if key in _LAYER_FIELDS:
+        return None
+    known = list(_LAYER_FIELDS) + [f for home in homes for f in _LAYER_FIELDS[home].message_type.fields_by_name]
+    raise LayerParamError(
+        f'no keyword "{key}"' + (_did_you_mean(key, known) or f" (its messages: {', '.join(homes) or 'none'})"),
+        where=Where(layer=f"L.{type_name}"),
+        fix="use a field of the layer's message, or pass a message as xxx_param=dict(...)",
+    )
+
+
+class Top:
+    """Output number `n` of a function: what goes into other layers as a bottom."""
+
+    def __init__(self, fn: Function, n: int):
+        self.fn = fn
+        self.n = n
+
+    def to_proto(self):
+        """NetParameter of everything this top needs."""
+        return to_proto(self)
+
+    def __repr__(self) -> str:
+        return f"<Top {self.n} of {self.fn.type_name}>"
+
+
+class Function:
+    """A layer before it has a name: its type, inputs (Tops), keyword arguments and tops.
+
+    Raises: TypeError when an input is not a Top; LayerParamError for a keyword the type does not have.
+    """
+
+    def __init__(self, type_name: str, inputs: Iterable[Top], params: Mapping[str, Any]):
+        self.type_name = type_name
+        self.inputs = tuple(inputs)
+        for index, item in enumerate(self.inputs):
+            if not isinstance(item, Top):
+                raise TypeError(f"{type_name} input {index} is not a Top (type is {type(item)})")
+        self.params = dict(params)
+        self.ntop = self.params.pop("ntop", 1)
+        self.in_place = self.params.pop("in_place", False)
+        if self.in_place and self.ntop > len(self.inputs):
+            raise LayerParamError(
+                f"in_place with {self.ntop} tops and {len(self.inputs)} bottoms: every top needs a bottom to live in",
+                where=Where(layer=f"L.{type_name}"),
+            )
+        for key in self.params:
+            _home_of(type_name, key)
+        self.tops = tuple(Top(self, n) for n in range(self.ntop))
+
+    def __repr__(self) -> str:
+        return f"<Function {self.type_name}>"
+
+
+class NetSpec:
+    """An ordered set of named tops: `n.conv1 = L.Convolution(n.data, ...)`, or `n["conv1"] = ...`.
+
+    `tops` is that dict; a layer without tops (Silence) is held in it as a Function.
+    """
+
+    def __init__(self):
+        super().__setattr__("tops", {})
+
+    def __getattr__(self, name):
+        if name == "tops" or name not in self.tops:
+            raise AttributeError(f'NetSpec has no top "{name}"' + _did_you_mean(name, self.__dict__.get("tops", ())))
+        return self.tops[name]
+
+    def __setattr__(self, name, value):
+        self.tops[name] = value
+
+    def __delattr__(self, name):
+        if name not in self.tops:
+            raise AttributeError(f'NetSpec has no top "{name}"')
+        del self.tops[name]
+
+    def __getitem__(self, name):
+        return self.tops[name]
+
+    def __setitem__(self, name, value):
+        self.tops[name] = value
+
+    def __delitem__(self, name):
+        del self.tops[name]
+
+    def __contains__(self, name):
+        return name in self.tops
+
+    def __dir__(self):
+        return [*super().__dir__(), *self.tops]
+
+    def to_proto(self):
+        """NetParameter with the layers of all tops: dependencies first, then in the order of assignment."""
+        for name, value in self.tops.items():
+            if not isinstance(value, (Top, Function)):
+                raise TypeError(f'NetSpec "{name}" is not a Top (type is {type(value)}); unpack layers with ntop > 1')
+        writer = _Writer({value: name for name, value in self.tops.items()})
+        for value in self.tops.values():
+            writer.add(value)
+        return writer.net
+
+
+class _Writer:
+    """One to_proto call: names given so far, layers written so far."""
+
+    def __init__(self, names: dict):
+        self.net = caffe_pb2.NetParameter()
+        self.names = names
+        self.given = frozenset(names.values())
+        self.counts = Counter()
+        self.tops_of = {}
+
+    def add(self, wanted: Top | Function) -> None:
+        """Write a layer after the layers that it needs; each once. A stack, not recursion: nets may be very deep."""
+        stack = [wanted.fn if isinstance(wanted, Top) else wanted]
+        while stack:
+            fn = stack[-1]
+            missing = [top.fn for top in fn.inputs if top.fn not in self.tops_of]
+            if fn in self.tops_of or not missing:
+                stack.pop()
+            if fn not in self.tops_of:
+                if missing:
+                    stack.extend(reversed(missing))
+                else:
+                    self._write(fn)
+
+    def _name(self, thing: Top | Function, type_name: str) -> str:
+        while thing not in self.names:
+            self.counts[type_name] += 1
+            name = f"{type_name}{self.counts[type_name]}"
+            if name not in self.given:
+                self.names[thing] = name
+        return self.names[thing]
+
+    def _write(self, fn: Function) -> None:
+        layer = self.net.layer.add(type=fn.type_name)
+        layer.bottom.extend(self.tops_of[top.fn][top.n] for top in fn.inputs)
+        if fn.in_place:
+            layer.top.extend(layer.bottom[: fn.ntop])
+        else:
+            layer.top.extend(self._name(top, fn.type_name) for top in fn.tops)
+        self.tops_of[fn] = list(layer.top)
+        layer.name = self._name(fn.tops[0] if fn.tops else fn, fn.type_name)
+        for key, value in fn.params.items():
+            home = _home_of(fn.type_name, key)
+            try:
+                assign_proto(getattr(layer, home) if home else layer, key, value)
+            except LayerParamError as error:
+                raise error.at(layer=layer.name, type=fn.type_name) from None
+            except (TypeError, ValueError) as error:
+                raise LayerParamError(
+                    f'keyword "{key}": {error}', where=Where(layer=layer.name, type=fn.type_name)
+                ) from error
+
+
+def to_proto(*tops: Top):
+    """NetParameter of everything the tops need; names are `Type1`, `Type2`, ..., counted per type."""
+    writer = _Writer({})
+    for top in tops:
+        writer.add(top)
+    return writer.net
+
+
+class Layers:
+    """`L.Type(*bottoms, ntop=1, in_place=False, **fields)` is a Top; a tuple of Tops for ntop > 1, a Function for 0."""
+
+    def __getattr__(self, type_name: str):
+        if type_name.startswith("_"):
+            raise AttributeError(type_name)
+
+        def layer(*inputs, **params):
+            fn = Function(type_name, inputs, params)
+            if fn.ntop == 0:
+                return fn
+            return fn.tops[0] if fn.ntop == 1 else fn.tops
+
+        layer.__name__ = layer.__qualname__ = type_name
+        return layer
+
+
+class Parameters:
+    """`P.Pooling.MAX`: the constants of `PoolingParameter`."""
+
+    def __getattr__(self, name: str):
+        message = getattr(caffe_pb2, f"{name}Parameter", None)
+        if message is None:
+            known = (m.removesuffix("Parameter") for m in caffe_pb2.DESCRIPTOR.message_types_by_name)
+            raise AttributeError(f'no message "{name}Parameter"' + _did_you_mean(name, known))
+        return message
+
+
+layers = Layers()
+params = Parameters()

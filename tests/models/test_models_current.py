@@ -1,0 +1,58 @@
+"""The prototxts of models/ are what tools/gen_models.py writes, byte for byte."""
+
+from pathlib import Path
+
+import pytest
+from google.protobuf import text_format
+
+from pycaffe_lms.proto import caffe_pb2
+
+pytestmark = pytest.mark.pure
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def gen_models(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    import gen_models
+
+    return gen_models
+
+
+def test_every_file_is_current(gen_models):
+    assert gen_models.stale() == [], "run: python tools/gen_models.py"
+
+
+def test_no_generated_file_is_left_over(gen_models):
+    head = b"# Written by tools/gen_models.py"
+    found = {
+        p.relative_to(gen_models.MODELS).as_posix()
+        for p in gen_models.MODELS.glob("*/*.prototxt")
+        if p.read_bytes().startswith(head)
+    }
+    assert found == set(gen_models.all_files())
+
+
+def test_check_names_what_changed_and_writes_nothing(gen_models, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(gen_models, "MODELS", tmp_path)
+    assert gen_models.main(["--check"]) == 1
+    assert "not current: models/lenet/solver.prototxt" in capsys.readouterr().out
+    assert not list(tmp_path.iterdir())
+    assert gen_models.main([]) == 0 and gen_models.main(["--check"]) == 0
+    (tmp_path / "lenet/solver.prototxt").write_text("base_lr: 1\n")
+    capsys.readouterr()
+    assert gen_models.main(["--check"]) == 1
+    assert capsys.readouterr().out == "not current: models/lenet/solver.prototxt\n"
+
+
+def test_texts_parse_and_leave_the_device_open(gen_models):
+    for path, text in gen_models.all_files().items():
+        if "solver" in path:
+            solver = text_format.Parse(text, caffe_pb2.SolverParameter())
+            assert not solver.HasField("solver_mode")
+            assert solver.net.removeprefix("models/") in gen_models.all_files()
+        else:
+            net = text_format.Parse(text, caffe_pb2.NetParameter())
+            names = [(layer.name, *(rule.phase for rule in layer.include)) for layer in net.layer]
+            assert len(set(names)) == len(names), path
