@@ -1,0 +1,47 @@
+"""The CPU as a device: no device memory, no streams; operations run when they are called."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..errors import OutOfHostMemory, human_bytes
+
+
+class CpuDevice:
+    """Layers run on NumPy arrays. Large Model Support has nothing to manage here: host memory is all there is."""
+
+    name = "cpu"
+    operations = "cpu"  # which folder of ops/ runs here
+    is_host = True
+    compute = copy_in = copy_out = None
+
+    def __init__(self) -> None:
+        self.ops = None  # see ops.ops_of
+
+    def describe(self) -> str:
+        return "CPU"
+
+    def adopt(self, ops):
+        """The operations as this device runs them: as they are."""
+        return ops
+
+    def host_take(self, nbytes: int, *, pinned: bool = False) -> np.ndarray:
+        return host_bytes(nbytes)
+
+    def wait_host(self, event) -> None:
+        raise AssertionError("nothing is ever in flight on the CPU")
+
+    def synchronize(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def host_bytes(nbytes: int) -> np.ndarray:
+    """Uninitialised, 64-byte aligned pageable memory. Raises OutOfHostMemory."""
+    try:
+        raw = np.empty(nbytes + 64, np.uint8)
+    except MemoryError as error:
+        raise OutOfHostMemory(f"the host cannot give {human_bytes(nbytes)}", needed=nbytes, free=0,
+                              fix="lower batch_size") from error  # fmt: skip
+    start = -raw.ctypes.data % 64
+    return raw[start : start + nbytes]

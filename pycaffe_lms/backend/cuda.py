@@ -1,0 +1,306 @@
+"""CUDA through CuPy: the only file of the package that imports cupy.
+
+Covers: kernels (compiled once, launched on the current stream), matrix products through cuBLAS, and the CUDA `Device`.
+Does not cover: convolutions through cuDNN (`ops/cuda/cudnn.py`, which gets plain pointers).
+Importing this file never fails; using it without CuPy or without a GPU is an error that says what to install.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from ..errors import DeviceError, MissingDependency, OutOfDeviceMemory, human_bytes
+from .cpu import host_bytes
+from .device import Span, align
+from .pinned import pinned_bytes
+
+try:
+    import cupy
+except ImportError as error:
+    cupy = None
+    _missing: ImportError | None = error
+
+BLOCK = 256
+MAX_BLOCKS = 1 << 20  # kernels loop over the rest (grid stride)
+
+_PRELUDE = """
+typedef {ctype} T;
+typedef {acc} A;  // accumulator: double for double, float for float
+#define LOOP(i, n) for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < (n); \\
+                        i += (long long)gridDim.x * blockDim.x)
+"""
+_CTYPES = {"float32": "float", "float64": "double", "int32": "int"}
+
+
+def require():
+    """The cupy module. Raises MissingDependency without CuPy, DeviceError without a usable GPU."""
+    if cupy is None:
+        raise MissingDependency("cupy", "the CUDA backend", "'pycaffe-lms[cuda13]' (or [cuda12])") from _missing
+    return cupy
+
+
+def available() -> bool:
+    """Whether CuPy is installed and sees a GPU."""
+    if cupy is None:
+        return False
+    try:
+        return cupy.cuda.runtime.getDeviceCount() > 0
+    except cupy.cuda.runtime.CUDARuntimeError:
+        return False
+
+
+def device_count() -> int:
+    """How many GPUs there are."""
+    return require().cuda.runtime.getDeviceCount()
+
+
+@functools.cache
+def kernel(source: str, name: str, dtype: str = "float32"):
+    """The function `name` of a CUDA C++ source, compiled with `T` (data) and `A` (accumulator) as `dtype`.
+
+    Integer parameters must be `long long`, real ones `double`, because that is what Python's int and float become.
+    """
+    require()
+    ctype = _CTYPES[str(dtype)]
+    acc = "double" if ctype == "double" else "float"
+    code = _PRELUDE.format(ctype=ctype, acc=acc) + source
+    return cupy.RawKernel(code, name, options=("--std=c++14",))
+
+
+def launch(
+    source: str, name: str, dtype, threads: int, *args, block: int = BLOCK, grid: int | None = None, shared: int = 0
+) -> None:
+    """Queue a kernel on the current stream: a grid of at least `threads` threads (grid-stride above a limit), or
+    exactly `grid` blocks where given. Zero threads launch nothing."""
+    if threads <= 0 and not grid:
+        return
+    blocks = grid if grid is not None else min((threads + block - 1) // block, MAX_BLOCKS)
+    kernel(source, name, str(np.dtype(dtype)))((blocks,), (block,), args, shared_mem=shared)
+
+
+_CUDA_TYPES = {"float32": 0, "float64": 1}  # cudaDataType: CUDA_R_32F, CUDA_R_64F
+_math = "tf32"
+
+
+def set_math(mode: str) -> None:
+    """ "tf32": matrix products and convolutions of float32 may round their inputs to TF32 (tensor cores);
+    "fp32": they do not. Products of float64 are never reduced."""
+    global _math
+    if mode not in ("tf32", "fp32"):
+        raise DeviceError(f'unknown math mode "{mode}"', fix="use tf32 or fp32")
+    _math = mode
+
+
+def math() -> str:
+    """The current math mode, "tf32" or "fp32"."""
+    return _math
+
+
+def _gemm_setup(dtype):
+    from cupy_backends.cuda.libs import cublas
+
+    handle = require().cuda.device.get_cublas_handle()
+    if dtype == np.float64:
+        compute = cublas.CUBLAS_COMPUTE_64F
+    else:
+        compute = cublas.CUBLAS_COMPUTE_32F_FAST_TF32 if _math == "tf32" else cublas.CUBLAS_COMPUTE_32F
+    return cublas, handle, _CUDA_TYPES[str(dtype)], compute
+
+
+def gemm(trans_a: bool, trans_b: bool, m: int, n: int, k: int, alpha: float, a, b, beta: float, c) -> None:
+    """Row-major C[m, n] = alpha * op(A)[m, k] op(B)[k, n] + beta * C, queued through cuBLAS.
+
+    `a`, `b`, `c` are C-contiguous CuPy arrays of one float type; only their pointers are used, so any array whose
+    elements from its start are the matrix will do (a slice of a larger contiguous array, say).
+    """
+    gemm_batched(trans_a, trans_b, m, n, k, alpha, a, 0, b, 0, beta, c, 0, 1)
+
+
+def gemm_batched(
+    trans_a: bool,
+    trans_b: bool,
+    m: int,
+    n: int,
+    k: int,
+    alpha: float,
+    a,
+    stride_a: int,
+    b,
+    stride_b: int,
+    beta: float,
+    c,
+    stride_c: int,
+    batch: int,
+) -> None:
+    """`gemm` for `batch` matrices that lie `stride_*` elements apart (0: the same one for all)."""
+    if m == 0 or n == 0 or batch == 0:
+        return
+    dtype = c.dtype
+    cublas, handle, kind, compute = _gemm_setup(dtype)
+    one = np.array([alpha, beta], dtype)
+    op_a = cublas.CUBLAS_OP_T if trans_a else cublas.CUBLAS_OP_N
+    op_b = cublas.CUBLAS_OP_T if trans_b else cublas.CUBLAS_OP_N
+    lda, ldb = (m if trans_a else k), (k if trans_b else n)
+    # cuBLAS is column-major: C' = op(B)' op(A)', so the operands change places
+    cublas.gemmStridedBatchedEx(
+        handle,
+        op_b,
+        op_a,
+        n,
+        m,
+        k,
+        one.ctypes.data,
+        b.data.ptr,
+        kind,
+        max(1, ldb),
+        stride_b,
+        a.data.ptr,
+        kind,
+        max(1, lda),
+        stride_a,
+        one.ctypes.data + dtype.itemsize,
+        c.data.ptr,
+        kind,
+        max(1, n),
+        stride_c,
+        batch,
+        compute,
+        cublas.CUBLAS_GEMM_DEFAULT,
+    )
+
+
+class CudaDevice:
+    """One GPU: a shared CuPy memory pool with a hard limit, three streams, pinned host memory.
+
+    Raises DeviceError when the GPU is absent. Only one per GPU and process: see `backend.get_device`.
+    """
+
+    name = "cuda"
+    operations = "cuda"
+    is_host = False
+
+    def __init__(self, index: int = 0):
+        cp = require()
+        self.index = index
+        try:
+            self._device = cp.cuda.Device(index)
+            self._device.use()
+            self._properties = cp.cuda.runtime.getDeviceProperties(index)
+        except cp.cuda.runtime.CUDARuntimeError as error:
+            raise DeviceError(f"GPU {index} cannot be used: {error}", fix="run with -backend cpu") from error
+        self._budget: int | None = None
+        self.pool = cp.cuda.MemoryPool()
+        self.compute = cp.cuda.Stream(non_blocking=True)
+        self.copy_in = cp.cuda.Stream(non_blocking=True)
+        self.copy_out = cp.cuda.Stream(non_blocking=True)
+        self.compute.use()
+        self.ops = None  # see ops.ops_of
+        self.bytes_in = self.bytes_out = 0
+        self._pinned: list = []  # keeps page-locked memory alive
+
+    def describe(self) -> str:
+        return self._properties["name"].decode()
+
+    def properties(self) -> dict:
+        """CUDA's device properties, by their C names."""
+        return self._properties
+
+    def adopt(self, ops):
+        """The operations as this device runs them: they queue by themselves."""
+        return ops
+
+    # -- memory ----------------------------------------------------------------------------------------------------
+    def capacity(self) -> int:
+        if self._budget is not None:
+            return self._budget
+        free, _ = self._device.mem_info
+        return free + self.pool.total_bytes()
+
+    def in_use(self) -> int:
+        return self.pool.used_bytes()
+
+    def memory_info(self) -> tuple[int, int]:
+        """(free, total) bytes of the GPU."""
+        return self._device.mem_info
+
+    def set_budget(self, nbytes: int | None) -> None:
+        self._budget = nbytes
+        self.pool.free_all_blocks()
+        self.pool.set_limit(size=nbytes or 0)
+
+    def take(self, nbytes: int) -> Span:
+        size = max(align(nbytes), align(1))
+        try:
+            return Span(self.pool.malloc(size), 0, size)
+        except cupy.cuda.memory.OutOfMemoryError:
+            pass
+        self.synchronize()
+        self.pool.free_all_blocks()
+        try:
+            return Span(self.pool.malloc(size), 0, size)
+        except cupy.cuda.memory.OutOfMemoryError as error:
+            free = self.capacity() - self.pool.used_bytes()
+            raise OutOfDeviceMemory(
+                f"GPU {self.index} cannot give {human_bytes(size)}: {human_bytes(max(free, 0))} of "
+                f"{human_bytes(self.capacity())} are free", needed=size, free=free) from error  # fmt: skip
+
+    def give(self, span: Span, stream=None) -> None:
+        if stream is not None and stream is not self.compute:
+            self.wait(self.compute, self.record(stream))  # the pool hands it out in the compute stream's order
+        del span  # the last reference returns the block to the pool
+
+    def spoil(self, span: Span, stream=None) -> None: ...
+
+    def host_take(self, nbytes: int, *, pinned: bool = False) -> np.ndarray:
+        if not pinned:
+            return host_bytes(nbytes)
+        return pinned_bytes(nbytes, cupy.cuda.runtime, keep=self._pinned)
+
+    def array(self, span: Span, shape, dtype):
+        return cupy.ndarray(shape, dtype, memptr=span.base + span.offset)
+
+    # -- queued work -------------------------------------------------------------------------------------------------
+    def copy_up(self, span: Span, host: np.ndarray, stream=None):
+        stream = stream or self.compute
+        self.bytes_in += host.nbytes
+        cupy.cuda.runtime.memcpyAsync(span.base.ptr + span.offset, host.ctypes.data, host.nbytes, 1, stream.ptr)
+        return self.record(stream)
+
+    def copy_down(self, host: np.ndarray, span: Span, stream=None):
+        stream = stream or self.compute
+        self.bytes_out += host.nbytes
+        cupy.cuda.runtime.memcpyAsync(host.ctypes.data, span.base.ptr + span.offset, host.nbytes, 2, stream.ptr)
+        return self.record(stream)
+
+    def zero(self, span: Span, stream=None) -> None:
+        cupy.cuda.runtime.memsetAsync(span.base.ptr + span.offset, 0, span.nbytes, (stream or self.compute).ptr)
+
+    def record(self, stream):
+        event = cupy.cuda.Event(disable_timing=True)
+        event.record(stream)
+        return event
+
+    def timed_event(self):
+        """An event on the compute stream that `elapsed_ms` can use."""
+        event = cupy.cuda.Event()
+        event.record(self.compute)
+        return event
+
+    def elapsed_ms(self, start, end) -> float:
+        """Milliseconds between two timed events, once the later one has run."""
+        end.synchronize()
+        return cupy.cuda.get_elapsed_time(start, end)
+
+    def wait(self, stream, event) -> None:
+        stream.wait_event(event)
+
+    def wait_host(self, event) -> None:
+        event.synchronize()
+
+    def synchronize(self) -> None:
+        self._device.synchronize()
+
+    def close(self) -> None:
+        self.synchronize()

@@ -1,0 +1,91 @@
+"""What a device is: memory, three streams, events, copies, operations. Every backend implements `Device`.
+
+The compute stream runs layers, `copy_in` carries host to device, `copy_out` device to host. Work on one stream runs in
+order; between streams only events order it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+ALIGN = 512  # bytes; every chunk and every planned offset starts on such a boundary
+
+
+def align(nbytes: int) -> int:
+    """`nbytes` rounded up to the alignment (0 stays 0)."""
+    return (nbytes + ALIGN - 1) // ALIGN * ALIGN
+
+
+@dataclass(frozen=True)
+class Span:
+    """`nbytes` of device memory, `offset` bytes into the chunk `base` (whatever the backend calls a chunk)."""
+
+    base: Any
+    offset: int
+    nbytes: int
+
+    def at(self, offset: int, nbytes: int) -> Span:
+        """A part of this span."""
+        return Span(self.base, self.offset + offset, nbytes)
+
+
+class Device(Protocol):
+    """A place where layers run. `is_host`: there is no device memory, arrays are NumPy's and work runs at once."""
+
+    name: str
+    operations: str  # which folder of ops/ runs here
+    is_host: bool
+    ops: Any  # set by ops.ops_of
+
+    def adopt(self, ops) -> Any:
+        """The operations as this device runs them (at once, or queued)."""
+
+    compute: Any
+    copy_in: Any
+    copy_out: Any
+
+    def capacity(self) -> int:
+        """Bytes this process may use: the budget where one is set, else the device's memory."""
+
+    def in_use(self) -> int:
+        """Bytes taken from the pool."""
+
+    def set_budget(self, nbytes: int | None) -> None:
+        """Hard limit of the shared pool."""
+
+    def take(self, nbytes: int) -> Span:
+        """Device memory from the shared pool. Raises OutOfDeviceMemory."""
+
+    def give(self, span: Span, stream=None) -> None:
+        """Back to the pool, once work queued so far on `stream` has run."""
+
+    def spoil(self, span: Span, stream=None) -> None:
+        """What lies there is not to be read after what is queued on `stream`; the simulated device poisons it."""
+
+    def host_take(self, nbytes: int, *, pinned: bool = False) -> np.ndarray:
+        """Host memory as uint8. Raises OutOfHostMemory."""
+
+    def array(self, span: Span, shape, dtype):
+        """An array over device memory."""
+
+    def copy_up(self, span: Span, host: np.ndarray, stream=None):
+        """Queue a copy to the device; returns its event."""
+
+    def copy_down(self, host: np.ndarray, span: Span, stream=None):
+        """Queue a copy to the host; returns its event."""
+
+    def zero(self, span: Span, stream=None) -> None: ...
+
+    def record(self, stream): ...
+
+    def wait(self, stream, event) -> None: ...
+
+    def wait_host(self, event) -> None:
+        """Block the calling thread until `event`."""
+
+    def synchronize(self) -> None: ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,153 @@
+"""A simulated GPU: device memory is host bytes with a capacity, freed memory is poison, streams are lazy.
+
+A missing wait, a reuse before a drain or a read of a dropped value therefore gives NaN or an error on a machine without
+a GPU. Operations are the CPU's, queued; a model clock adds up what the work would take (bytes over a bandwidth).
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from ..errors import OutOfDeviceMemory, human_bytes
+from .cpu import host_bytes
+from .device import Span, align
+from .sim_streams import Scheduler, SimEvent, SimStream
+
+POISON = 0xFF  # bytes of it are NaN in every float type and -1 in every signed integer
+WORKSPACE_LIMIT = 64 << 10  # bytes: little, so that small budgets can be tried
+
+
+class _QueuedOps:
+    """The CPU's operations, queued on the compute stream; `*_plan` functions run at once."""
+
+    def __init__(self, device: SimDevice, ops):
+        self.device = "sim"
+        self.workspace_limit = WORKSPACE_LIMIT
+        for name, function in ops.functions().items():
+            setattr(self, name, function if name.endswith("_plan") else functools.partial(device.queue, function))
+
+
+class SimDevice:
+    """capacity: bytes of device memory. order: "latest", "earliest" or "random" (with `seed`), see Scheduler.
+
+    The model clock's rates are of one H200: 55 GB/s a copy direction, 4.3 TB/s of device memory, 5 us a launch.
+    """
+
+    name = "sim"
+    operations = "cpu"
+    is_host = False
+    link_bytes_per_s = 55e9
+    memory_bytes_per_s = 4.3e12
+    launch_s = 5e-6
+
+    def __init__(self, capacity: int = 16 << 30, *, order: str = "latest", seed: int = 0):
+        self._capacity = capacity
+        self._budget: int | None = None
+        self._used = 0
+        self.compute, self.copy_in, self.copy_out = (SimStream(n) for n in ("compute", "in", "out"))
+        self._scheduler = Scheduler([self.compute, self.copy_in, self.copy_out], order, seed)
+        self.ops = None  # see ops.ops_of
+        self.bytes_in = self.bytes_out = 0
+
+    def describe(self) -> str:
+        return f"simulated device, {human_bytes(self.capacity())}"
+
+    def adopt(self, ops):
+        """The operations as this device runs them: queued."""
+        return _QueuedOps(self, ops)
+
+    # -- memory ----------------------------------------------------------------------------------------------------
+    def capacity(self) -> int:
+        return self._capacity if self._budget is None else min(self._budget, self._capacity)
+
+    def in_use(self) -> int:
+        return self._used
+
+    def set_budget(self, nbytes: int | None) -> None:
+        self._budget = nbytes
+
+    def take(self, nbytes: int) -> Span:
+        size = max(align(nbytes), align(1))
+        free = self.capacity() - self._used
+        if size > free:
+            raise OutOfDeviceMemory(
+                f"the simulated device cannot give {human_bytes(size)}: {human_bytes(max(free, 0))} of "
+                f"{human_bytes(self.capacity())} are free",
+                needed=size,
+                free=free,
+            )
+        self._used += size
+        return Span(np.full(size, POISON, np.uint8), 0, size)
+
+    def give(self, span: Span, stream=None) -> None:
+        self._used -= span.nbytes
+
+    def spoil(self, span: Span, stream=None) -> None:
+        raw = _bytes(span)
+        self._scheduler.work(stream or self.compute, functools.partial(raw.fill, POISON), 0.0)
+
+    def host_take(self, nbytes: int, *, pinned: bool = False) -> np.ndarray:
+        raw = host_bytes(nbytes)
+        raw.fill(POISON)
+        return raw
+
+    def array(self, span: Span, shape, dtype) -> np.ndarray:
+        dtype = np.dtype(dtype)
+        count = 1
+        for d in shape:
+            count *= d
+        return _bytes(span)[: count * dtype.itemsize].view(dtype).reshape(shape)
+
+    # -- queued work -------------------------------------------------------------------------------------------------
+    def queue(self, function, *args, **kwargs) -> None:
+        """Queue an operation on the compute stream."""
+        arrays = [a for a in _flatten(args) if isinstance(a, np.ndarray)]
+        seconds = self.launch_s + sum(a.nbytes for a in arrays) / self.memory_bytes_per_s
+        self._scheduler.work(self.compute, functools.partial(function, *args, **kwargs), seconds)
+
+    def copy_up(self, span: Span, host: np.ndarray, stream=None) -> SimEvent:
+        return self._copy(_bytes(span)[: host.nbytes], host, stream or self.compute, "bytes_in")
+
+    def copy_down(self, host: np.ndarray, span: Span, stream=None) -> SimEvent:
+        return self._copy(host, _bytes(span)[: host.nbytes], stream or self.compute, "bytes_out")
+
+    def _copy(self, to: np.ndarray, source: np.ndarray, stream: SimStream, counter: str) -> SimEvent:
+        setattr(self, counter, getattr(self, counter) + source.nbytes)
+        self._scheduler.work(stream, functools.partial(np.copyto, to, source), source.nbytes / self.link_bytes_per_s)
+        return self._scheduler.record(stream)
+
+    def zero(self, span: Span, stream=None) -> None:
+        self._scheduler.work(stream or self.compute, functools.partial(_bytes(span).fill, 0), self.launch_s)
+
+    def record(self, stream: SimStream) -> SimEvent:
+        return self._scheduler.record(stream)
+
+    def wait(self, stream: SimStream, event: SimEvent) -> None:
+        self._scheduler.wait(stream, event)
+
+    def wait_host(self, event: SimEvent) -> None:
+        self._scheduler.finish(event)
+
+    def synchronize(self) -> None:
+        self._scheduler.drain()
+
+    def model_seconds(self) -> float:
+        """The model clock: when the last of the three streams ends."""
+        return max(s.time for s in (self.compute, self.copy_in, self.copy_out))
+
+    def close(self) -> None:
+        self.synchronize()
+
+
+def _bytes(span: Span) -> np.ndarray:
+    return span.base[span.offset : span.offset + span.nbytes]
+
+
+def _flatten(args):
+    for a in args:
+        if isinstance(a, (list, tuple)):
+            yield from _flatten(a)
+        else:
+            yield a

@@ -1,0 +1,112 @@
+"""Lazy streams for the simulated device: what runs when is decided late, early or by a seed, within what events allow.
+
+A program whose result depends on that choice lacks an event. Nothing here knows about memory.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+
+ORDERS = ("latest", "earliest", "random")
+
+
+class SimEvent:
+    """Done when the work queued before it on its stream has run. `time`: on the model clock, in seconds."""
+
+    __slots__ = ("done", "stream", "time")
+
+    def __init__(self, stream: SimStream):
+        self.stream = stream
+        self.done = False
+        self.time = stream.time
+
+
+class SimStream:
+    """A queue of tasks: a callable to run, an event to mark (record), or an event to wait for."""
+
+    def __init__(self, name: str):
+        self.name = name
+        self.tasks: deque = deque()
+        self.time = 0.0
+
+    def ready(self) -> bool:
+        if not self.tasks:
+            return False
+        kind, what = self.tasks[0]
+        return kind != "wait" or what.done
+
+    def run_one(self) -> None:
+        kind, what = self.tasks.popleft()
+        if kind == "work":
+            what()
+        elif kind == "record":
+            what.done = True
+
+
+class Scheduler:
+    """Runs the tasks of some streams in one legal order: "latest", "earliest" or "random" with a seed."""
+
+    def __init__(self, streams: list[SimStream], order: str = "latest", seed: int = 0):
+        if order not in ORDERS:
+            raise ValueError(f"order {order!r} is not one of {ORDERS}")
+        self.streams = streams
+        self.order = order
+        self._random = random.Random(seed)
+        self._busy = False
+
+    def work(self, stream: SimStream, task: Callable[[], None], seconds: float) -> None:
+        stream.time += seconds
+        stream.tasks.append(("work", task))
+        self._poll()
+
+    def record(self, stream: SimStream) -> SimEvent:
+        event = SimEvent(stream)
+        stream.tasks.append(("record", event))
+        self._poll()
+        return event
+
+    def wait(self, stream: SimStream, event: SimEvent) -> None:
+        stream.time = max(stream.time, event.time)
+        stream.tasks.append(("wait", event))
+        self._poll()
+
+    def finish(self, event: SimEvent) -> None:
+        """Run whatever the order chooses until `event` is done."""
+        if self.order == "random":
+            while not event.done:
+                self._run_random()
+        else:
+            self._run_needed(event)
+
+    def drain(self) -> None:
+        """Run everything."""
+        while any(s.tasks for s in self.streams):
+            if self.order == "latest":
+                stream = next(s for s in reversed(self.streams) if s.ready())
+                stream.run_one()
+            else:
+                self._run_random()
+
+    def _poll(self) -> None:
+        if self.order == "earliest":
+            while ready := [s for s in self.streams if s.ready()]:
+                ready[0].run_one()
+        elif self.order == "random":
+            while self._random.random() < 0.5 and any(s.ready() for s in self.streams):
+                self._run_random()
+
+    def _run_random(self) -> None:
+        self._random.choice([s for s in self.streams if s.ready()]).run_one()
+
+    def _run_needed(self, event: SimEvent) -> None:
+        chain = [event]
+        while chain:
+            last = chain[-1]
+            if last.done:
+                chain.pop()
+            elif last.stream.ready():
+                last.stream.run_one()
+            else:
+                chain.append(last.stream.tasks[0][1])

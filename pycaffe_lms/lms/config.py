@@ -1,0 +1,60 @@
+"""The LMS settings as one frozen value. Pure; flags become this, nothing reads flags after that."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ..errors import UsageError
+
+_UNITS = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "mib": 1 << 20,
+          "g": 1 << 30, "gb": 1 << 30, "gib": 1 << 30, "t": 1 << 40, "tb": 1 << 40, "tib": 1 << 40}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class LMSConfig:
+    """What LMS manages and how far it looks ahead.
+
+    threshold_kb: manage buffers larger than this many KB of 1024 bytes; zero or less: LMS is off.
+    frac: 0..1; buffers are managed only once the bytes demanded so far, in creation order, exceed this share of GPU
+    memory (of the budget, where one is set).
+    budget: hard limit of the device pool in bytes; None: the GPU's memory. Also how a smaller GPU is emulated.
+    ahead: most steps of look-ahead for prefetch, and of late write-back; 0: on demand.
+    sync: 0 neither direction, 1 copies out, 2 copies in, 3 both synchronous with the layers.
+    host_limit: most bytes of page-locked host memory; None: what the host has available.
+    """
+
+    threshold_kb: int = 0
+    frac: float = 0.0
+    budget: int | None = None
+    ahead: int = 1
+    sync: int = 0
+    host_limit: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.frac <= 1.0:
+            raise UsageError(f"-lms_frac {self.frac:g} is not a share", fix="give a number from 0 to 1, such as 0.4")
+        if self.ahead < 0:
+            raise UsageError(f"-lms_ahead {self.ahead} is negative", fix="0 is on demand, 1 looks one step ahead")
+        if self.sync not in (0, 1, 2, 3):
+            raise UsageError(f"-lms_sync {self.sync} is not a mode", fix="use 0 (none), 1 (out), 2 (in) or 3 (both)")
+        for name, value in (("-lms_budget", self.budget), ("-lms_host", self.host_limit)):
+            if value is not None and value <= 0:
+                raise UsageError(f"{name} must be more than zero bytes", fix=f"for example {name} 16GB")
+
+    @property
+    def enabled(self) -> bool:
+        return self.threshold_kb > 0
+
+    @property
+    def min_bytes(self) -> int:
+        """Buffers of more than this many bytes are managed."""
+        return self.threshold_kb * 1024
+
+
+def parse_size(text: str, flag: str) -> int:
+    """Bytes of "16GB", "512MB", "2MB", "1073741824" (KB, MB, GB, TB are powers of 1024). Raises UsageError."""
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", text)
+    if match is None or match.group(2).lower() not in _UNITS:
+        raise UsageError(f"{flag} {text!r} is not a size", fix=f"for example {flag} 16GB, {flag} 512MB")
+    return int(float(match.group(1)) * _UNITS[match.group(2).lower()])

@@ -1,0 +1,142 @@
+"""From residences with offsets to operations with waits. Pure.
+
+The waits are minimal: one is written only if stream order and earlier waits do not imply it already (vector clocks), so
+taking any of them away is a race, and the verifier says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from .plan import COMPUTE, COPY_IN, COPY_OUT, HOST, Kind, Op, Placement
+from .schedule import Buffer, Mode, Program
+
+if TYPE_CHECKING:
+    from .planner import Residence
+
+_Clock = tuple[int, int, int]
+
+
+class _Regions:
+    """Who held which bytes last. `claim` returns the residences whose memory is taken over."""
+
+    def __init__(self) -> None:
+        self._regions: list[tuple[int, int, int]] = []
+
+    def claim(self, lo: int, hi: int, owner: int) -> set[int]:
+        kept, old = [], set()
+        for start, end, who in self._regions:
+            if end <= lo or start >= hi:
+                kept.append((start, end, who))
+                continue
+            old.add(who)
+            if start < lo:
+                kept.append((start, lo, who))
+            if end > hi:
+                kept.append((hi, end, who))
+        kept.append((lo, hi, owner))
+        self._regions = kept
+        return old
+
+
+class _Emitter:
+    def __init__(self) -> None:
+        self.ops: list[Op] = []
+        self.clocks: list[_Clock] = []  # after each op: the last op of every stream that is known to be done
+        self._streams: list[_Clock] = [(-1, -1, -1)] * 3
+        self.host: _Clock = (-1, -1, -1)
+
+    def add(self, kind: Kind, stream: int, step: int, after: set[int], **parts) -> int:
+        """Append an op that must come after the ops `after`; keeps only the waits that are not implied."""
+        op = len(self.ops)
+        clock = self.host if stream == HOST else _join(self._streams[stream], self.host)
+        waits: list[int] = []
+        for a in sorted(after, reverse=True):  # later ops first: they may imply earlier ones
+            source = self.ops[a].stream
+            if source in (HOST, stream) or clock[source] >= a:
+                continue
+            waits.append(a)
+            clock = _join(clock, self.clocks[a])
+        waits = [w for w in waits if not any(w != v and self.clocks[v][self.ops[w].stream] >= w for v in waits)]
+        if stream == HOST:
+            self.host = clock
+        else:
+            clock = self._streams[stream] = _with(clock, stream, op)
+        self.clocks.append(clock)
+        self.ops.append(Op(op, kind, stream, step, tuple(sorted(waits)), **parts))
+        return op
+
+
+def emit(
+    program: Program, buffers: Mapping[int, Buffer], stays: Sequence[Residence], offsets: Sequence[int]
+) -> tuple[list[Op], int]:
+    """Operations in issue order, and the most bytes on loan at any moment of it."""
+    arriving: dict[int, list[int]] = {}
+    starting: dict[int, list[int]] = {}
+    ending: dict[int, list[int]] = {}
+    writing: dict[int, list[int]] = {}
+    for i, r in enumerate(stays):
+        arriving.setdefault(r.issue, []).append(i)
+        starting.setdefault(r.first, []).append(i)
+        ending.setdefault(r.last, []).append(i)
+        if r.saved:
+            writing.setdefault(r.written, []).append(i)
+    out, regions = _Emitter(), _Regions()
+    released: dict[int, set[int]] = {}  # residence -> the ops after which its memory is free
+    arrived: dict[int, int] = {}
+    copied_out: dict[int, int] = {}  # buffer -> its last copy out
+    slot_users: dict[int, set[int]] = {}  # buffer -> copies that touched its host side since the last host step
+    held = peak = 0
+    for s, step in enumerate(program.steps):
+        for i in sorted((i for i in arriving.get(s, ()) if stays[i].fetched), key=lambda i: (stays[i].first, i)):
+            b, size = stays[i].buffer, buffers[stays[i].buffer].nbytes
+            after = set().union(*(released[j] for j in regions.claim(offsets[i], offsets[i] + size, i)))
+            if b in copied_out:
+                after.add(copied_out[b])
+            arrived[i] = out.add(Kind.IN, COPY_IN, s, after, place=Placement(b, offsets[i]))
+            slot_users.setdefault(b, set()).add(arrived[i])
+            held += size
+            peak = max(peak, held)
+        if step.host:
+            after = set()
+            for a in step.accesses:
+                if a.mode is not Mode.READ:
+                    after |= slot_users.pop(a.buffer, set())
+                elif a.buffer in copied_out:
+                    after.add(copied_out[a.buffer])
+            out.add(Kind.HOST, HOST, s, after)
+            continue
+        births, after = [], set()
+        for i in starting.get(s, ()):
+            if stays[i].fetched:
+                after.add(arrived[i])
+                continue
+            b, size = stays[i].buffer, buffers[stays[i].buffer].nbytes
+            after = after.union(*(released[j] for j in regions.claim(offsets[i], offsets[i] + size, i)))
+            births.append(Placement(b, offsets[i]))
+            held += size
+        peak = max(peak, held)
+        done = ending.get(s, [])
+        frees = tuple(stays[i].buffer for i in done if stays[i].live and stays[i].written != s)
+        drops = tuple(stays[i].buffer for i in done if not stays[i].live)
+        here = out.add(Kind.COMPUTE, COMPUTE, s, after, births=tuple(births), frees=frees, drops=drops)
+        for i in done:
+            released.setdefault(i, set()).add(here)
+        for i in sorted(writing.get(s, ()), key=lambda i: (stays[i].last, i)):
+            b = stays[i].buffer
+            place = Placement(b, offsets[i])
+            copy = out.add(Kind.OUT, COPY_OUT, s, {here}, place=place, release=stays[i].last == s)
+            released.setdefault(i, set()).add(copy)
+            copied_out[b] = copy
+            slot_users.setdefault(b, set()).add(copy)
+        held -= sum(buffers[stays[i].buffer].nbytes for i in done)
+    return out.ops, peak
+
+
+def _join(a: _Clock, b: _Clock) -> _Clock:
+    return (max(a[0], b[0]), max(a[1], b[1]), max(a[2], b[2]))
+
+
+def _with(clock: _Clock, stream: int, op: int) -> _Clock:
+    return tuple(op if i == stream else c for i, c in enumerate(clock))  # type: ignore[return-value]

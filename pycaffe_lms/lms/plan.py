@@ -1,0 +1,80 @@
+"""What a plan is: a list of operations with the events they wait for. Frozen values; made by the planner, checked by
+the verifier, obeyed by the runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from .schedule import Buffer, Program
+
+COMPUTE, COPY_IN, COPY_OUT = 0, 1, 2  # streams
+HOST = 3  # not a stream: the issuing thread itself
+
+
+class Kind(Enum):
+    COMPUTE = "compute"  # run a step on the device
+    HOST = "host"  # run a step on the host
+    IN = "in"  # host -> device
+    OUT = "out"  # device -> host, as soon as the value is final
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A managed buffer at an offset of the arena."""
+
+    buffer: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One operation. Operations are issued in order of `id`; `waits` are ids of operations on other streams.
+
+    births: buffers that get memory for this step and are overwritten by it. frees: clean buffers whose memory is
+    given back after it. drops: buffers whose value dies with it. For IN and OUT, `place` is what is copied; an OUT
+    with `release` also gives the memory back (no later step reads it there).
+    """
+
+    id: int
+    kind: Kind
+    stream: int
+    step: int
+    waits: tuple[int, ...] = ()
+    place: Placement | None = None
+    births: tuple[Placement, ...] = ()
+    frees: tuple[int, ...] = ()
+    drops: tuple[int, ...] = ()
+    release: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """ops in issue order. arena_bytes: device memory that holds all managed buffers. held_bytes: most bytes of managed
+    buffers on loan at any moment of the issue order. live_bytes: most bytes needed at once (packing's lower bound).
+    bytes_in, bytes_out: copied by one run. ahead: the look-ahead that was used."""
+
+    program: Program
+    buffers: Mapping[int, Buffer]
+    ops: tuple[Op, ...]
+    arena_bytes: int
+    held_bytes: int
+    live_bytes: int
+    bytes_in: int
+    bytes_out: int
+    ahead: int
+
+    @property
+    def host_buffers(self) -> frozenset[int]:
+        """Managed buffers that need a home on the host: copied out or in, or written by a host step."""
+        copied = {op.place.buffer for op in self.ops if op.place is not None}
+        for step in self.program.steps:
+            if step.host:
+                copied |= {a.buffer for a in step.accesses if a.buffer in self.buffers}
+        return frozenset(copied)
+
+    @property
+    def waited(self) -> frozenset[int]:
+        """Ids of operations that another one waits for: they need an event."""
+        return frozenset(w for op in self.ops for w in op.waits)

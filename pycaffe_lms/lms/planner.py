@@ -1,0 +1,180 @@
+"""From an access list to a plan: who is on the device when, where, and what waits for what. Pure.
+
+Covers: on-demand residences (from a step to the next one that needs the buffer, if that is the following step),
+look-ahead by a number of steps into memory that would be idle, offsets, minimal waits.
+Does not cover: who is managed (`policy.py`); whether the plan is right (`verify.py` proves it without this code).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ..errors import OutOfDeviceMemory, Where, human_bytes
+from .arena import Lifetime, Packing, max_live_bytes, pack
+from .emit import emit
+from .plan import Plan
+from .schedule import Buffer, Mode, Program
+
+
+@dataclass(frozen=True, slots=True)
+class Residence:
+    """A buffer's stay on the device. Used by steps `first`..`last`; memory is held from `issue` to `until`.
+
+    fetched: its old value is copied in (issued before step `issue`). written: the last step that changes it there, or
+    None. live: read later, or must survive. So the value is copied out after `written` (live and changed), is at home
+    already (live and unchanged), or is dropped.
+    """
+
+    buffer: int
+    first: int
+    last: int
+    fetched: bool
+    written: int | None
+    live: bool
+    earliest: int  # no copy in may be issued before this step
+    issue: int
+    until: int
+
+    @property
+    def saved(self) -> bool:
+        """Whether it is copied out."""
+        return self.live and self.written is not None
+
+
+def make_plan(program: Program, buffers: Mapping[int, Buffer], *, limit: int | None, ahead: int) -> Plan:
+    """Plan `program` for the managed `buffers` (id -> Buffer, sizes aligned by the caller) in an arena of at most
+    `limit` bytes (None: no limit), looking `ahead` steps ahead where memory would be idle.
+
+    Raises OutOfDeviceMemory, naming the step, its buffers and their bytes, when even on-demand fetching cannot fit.
+    """
+    demand = _residences(program, buffers)
+    _refuse_impossible(program, buffers, limit)
+    room, packing, stays = limit, None, demand
+    for _ in range(12):
+        stays = _look_ahead(demand, buffers, len(program.steps), room, ahead) if ahead else demand
+        packing = pack([Lifetime(r.issue, r.until, buffers[r.buffer].nbytes) for r in stays])
+        if limit is None or packing.peak <= limit or stays == demand:
+            break
+        room = int((room or packing.peak) * 0.94)
+    if limit is not None and packing.peak > limit:
+        stays, packing = demand, pack([Lifetime(r.issue, r.until, buffers[r.buffer].nbytes) for r in demand])
+    if limit is not None and packing.peak > limit:
+        raise OutOfDeviceMemory(
+            f"program {program.name}: the managed buffers need {human_bytes(packing.peak)} at their offsets "
+            f"({human_bytes(packing.max_live)} are alive at once), {human_bytes(max(limit, 0))} are there",
+            needed=packing.peak,
+            free=limit,
+            fix="raise -lms_budget a little, or lower batch_size",
+        )
+    return _finish(program, buffers, stays, packing, ahead)
+
+
+def _finish(program: Program, buffers, stays: list[Residence], packing: Packing, ahead: int) -> Plan:
+    ops, held = emit(program, buffers, stays, packing.offsets)
+    return Plan(
+        program=program,
+        buffers=dict(buffers),
+        ops=tuple(ops),
+        arena_bytes=packing.peak,
+        held_bytes=held,
+        live_bytes=packing.max_live,
+        bytes_in=sum(buffers[r.buffer].nbytes for r in stays if r.fetched),
+        bytes_out=sum(buffers[r.buffer].nbytes for r in stays if r.saved),
+        ahead=ahead,
+    )
+
+
+def _residences(program: Program, buffers: Mapping[int, Buffer]) -> list[Residence]:
+    """On demand: a stay spans consecutive steps that use the buffer, and no more."""
+    uses: dict[int, list[tuple[int, Mode, bool]]] = {b: [] for b in buffers}
+    for s, step in enumerate(program.steps):
+        for a in step.accesses:
+            if a.buffer in uses:
+                uses[a.buffer].append((s, a.mode, step.host))
+    stays: list[Residence] = []
+    for b, accesses in uses.items():
+        run: list[tuple[int, Mode]] = []
+        earliest = 0
+        for i, (s, mode, host) in enumerate(accesses):
+            if host:
+                earliest = s + 1
+                continue
+            run.append((s, mode))
+            following = accesses[i + 1] if i + 1 < len(accesses) else None
+            if following and not following[2] and following[0] == s + 1:
+                continue
+            live = following[1] is not Mode.OVERWRITE if following else b in program.live_out
+            written = max((t for t, m in run if m is not Mode.READ), default=None)
+            fetched = run[0][1] is not Mode.OVERWRITE
+            stays.append(Residence(b, run[0][0], s, fetched, written, live, earliest, run[0][0], s))
+            earliest, run = s + 1, []
+    return sorted(stays, key=lambda r: (r.first, r.buffer))
+
+
+def _refuse_impossible(program: Program, buffers: Mapping[int, Buffer], limit: int | None) -> None:
+    if limit is None:
+        return
+    sizes = {b: buffer.nbytes for b, buffer in buffers.items()}
+    worst = max(program.steps, key=lambda step: step.device_bytes(sizes), default=None)
+    if worst is None or worst.device_bytes(sizes) <= limit:
+        return
+    needed = worst.device_bytes(sizes)
+    parts = sorted({a.buffer for a in worst.accesses if a.buffer in buffers}, key=lambda b: -sizes[b])
+    listing = ", ".join(f'"{buffers[b].name}" {human_bytes(sizes[b])}' for b in parts[:6])
+    raise OutOfDeviceMemory(
+        f"step {worst.name} needs {human_bytes(needed)} of device memory at once, {human_bytes(max(limit, 0))} are "
+        f"there for managed buffers (largest: {listing})",
+        needed=needed,
+        free=limit,
+        where=Where(layer=worst.name.split(":")[-1]),
+        fix="raise -lms_budget, lower batch_size, or lower -lms so that fewer buffers stay on the device for good; one "
+        "layer's buffers must fit at once",
+    )
+
+
+def _look_ahead(demand: list[Residence], buffers, n_steps: int, limit: int | None, ahead: int) -> list[Residence]:
+    """Fill idle memory: bridge short gaps, then fetch early, then let copies out drain while later steps run."""
+    load = [0] * (n_steps + 1)
+    for r in demand:
+        for s in range(r.issue, r.until + 1):
+            load[s] += buffers[r.buffer].nbytes
+
+    def fits(size: int, start: int, end: int) -> bool:
+        return limit is None or all(load[s] + size <= limit for s in range(start, end + 1))
+
+    def book(size: int, start: int, end: int) -> None:
+        for s in range(start, end + 1):
+            load[s] += size
+
+    stays: list[Residence] = []
+    last_of: dict[int, int] = {}
+    for r in demand:  # a value that is needed again in a moment stays
+        before = last_of.get(r.buffer)
+        size = buffers[r.buffer].nbytes
+        if before is not None and r.fetched and r.earliest == stays[before].last + 1:
+            old = stays[before]
+            if r.first - old.last - 1 <= ahead and fits(size, old.last + 1, r.first - 1):
+                book(size, old.last + 1, r.first - 1)
+                written = old.written if r.written is None else r.written
+                stays[before] = replace(old, last=r.last, until=r.last, written=written, live=r.live)
+                continue
+        last_of[r.buffer] = len(stays)
+        stays.append(r)
+    for i, r in enumerate(stays):
+        size, issue = buffers[r.buffer].nbytes, r.issue
+        while r.fetched and issue > max(r.earliest, r.first - ahead) and fits(size, issue - 1, issue - 1):
+            issue -= 1
+            book(size, issue, issue)
+        stays[i] = replace(r, issue=issue)
+    return [_drain(r, buffers[r.buffer].nbytes, stays, fits, book, n_steps) for r in stays]
+
+
+def _drain(r: Residence, size: int, stays, fits, book, n_steps: int) -> Residence:
+    if not r.saved or r.last + 1 >= n_steps or not fits(size, r.last + 1, r.last + 1):
+        return r
+    book(size, r.last + 1, r.last + 1)
+    return replace(r, until=r.last + 1)
+
+
+__all__ = ["Residence", "make_plan", "max_live_bytes"]

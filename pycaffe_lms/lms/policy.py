@@ -1,0 +1,36 @@
+"""Who is managed: `-lms N` and `-lms_frac f`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .config import LMSConfig
+from .schedule import Buffer
+
+
+@dataclass(frozen=True)
+class Managed:
+    """ids: managed buffers. resident_bytes: what stays on the device for good. demanded: bytes met so far."""
+
+    ids: frozenset[int]
+    resident_bytes: int
+    demanded: int
+
+
+def choose_managed(buffers: Iterable[Buffer], config: LMSConfig, capacity: int, *, demanded: int = 0) -> Managed:
+    """Walk the buffers in creation order. One is managed if LMS is on, it is larger than `threshold_kb` KB, and the
+    bytes demanded so far, itself included, exceed `frac` of `capacity` bytes. `demanded`: met before (other nets).
+
+    Layer-local scratch is counted like any buffer; unmanaged scratch shares one workspace, so only the largest stays.
+    """
+    quota = config.frac * capacity
+    ids: set[int] = set()
+    resident = 0
+    for buffer in buffers:
+        demanded += buffer.nbytes
+        if config.enabled and buffer.nbytes > config.min_bytes and demanded > quota:
+            ids.add(buffer.id)
+        elif not buffer.call_scratch:
+            resident += buffer.nbytes
+    return Managed(frozenset(ids), resident, demanded)

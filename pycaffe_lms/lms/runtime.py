@@ -1,0 +1,242 @@
+"""Obeys a plan: three streams, events, one arena from the shared pool, host slots from the pinned slab.
+
+One Runtime serves all nets of a solver (or a net of its own): between programs no managed buffer is on the device, so
+train and test nets use the same arena one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ..errors import OutOfDeviceMemory, PlanError, human_bytes
+from ..memory.host import HostSlab
+from ..memory.states import Ask, State
+from .config import LMSConfig
+from .plan import Kind, Op, Plan
+from .planner import make_plan
+from .policy import Managed, choose_managed
+from .schedule import Buffer, Mode, Program
+from .verify import verify
+
+RESERVE = 0.02  # of a GPU without a budget: what libraries take for themselves
+
+
+@dataclass
+class Stats:
+    """Totals since the start. held_peak: most bytes of managed buffers on the device at once."""
+
+    runs: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    held: int = 0
+    held_peak: int = 0
+
+    def held_more(self, nbytes: int) -> None:
+        self.held += nbytes
+        self.held_peak = max(self.held_peak, self.held)
+
+
+@dataclass
+class Runtime:
+    device: object
+    config: LMSConfig = field(default_factory=LMSConfig)
+    stats: Stats = field(default_factory=Stats)
+    resident_bytes: int = 0
+    workspace_bytes: int = 0
+    demanded: int = 0
+
+    def __post_init__(self) -> None:
+        self._arena = None
+        self._arena_bytes = 0
+        self._workspace = None
+        if not self.device.is_host:
+            if self.config.budget is not None:
+                self.device.set_budget(self.config.budget)
+            self.slab = HostSlab(self.device, self.config.host_limit)
+
+    @property
+    def active(self) -> bool:
+        """Whether anything is managed here: LMS is on and there is device memory."""
+        return self.config.enabled and not self.device.is_host
+
+    def register(self, buffers: Iterable[Buffer]) -> Managed:
+        """Choose who is managed among a net's buffers, and count what stays on the device for good."""
+        if self.device.is_host:
+            return Managed(frozenset(), 0, 0)
+        managed = choose_managed(buffers, self.config, self.device.capacity(), demanded=self.demanded)
+        self.demanded = managed.demanded
+        self.resident_bytes += managed.resident_bytes
+        return managed
+
+    def need_workspace(self, nbytes: int) -> None:
+        """Count what unmanaged call scratch needs; all nets and layers use the same memory in turn."""
+        if not self.device.is_host:
+            self.workspace_bytes = max(self.workspace_bytes, nbytes)
+
+    def unregister(self, managed: Managed) -> None:
+        """Forget a net's buffers (it was reshaped, or is gone)."""
+        self.resident_bytes -= managed.resident_bytes
+
+    def limit(self) -> int | None:
+        """Bytes that managed buffers may have: what resident buffers and the workspace leave."""
+        capacity = self.device.capacity()
+        if self.config.budget is None:
+            # the pool may have handed resident buffers out already; capacity() counts those as usable
+            capacity -= int(capacity * RESERVE)
+        return capacity - self.resident_bytes - self.workspace_bytes
+
+    def workspace(self):
+        """The one chunk that all unmanaged call scratch uses in turn."""
+        if self._workspace is None or self._workspace.nbytes < self.workspace_bytes:
+            if self._workspace is not None:
+                self.device.synchronize()
+                self.device.give(self._workspace)
+                self._workspace = None
+            self._workspace = self.device.take(self.workspace_bytes)
+        return self._workspace
+
+    def plan(self, program: Program, buffers: Mapping[int, Buffer]) -> Plan:
+        """Plan a program and prove the plan. Raises OutOfDeviceMemory when it cannot fit."""
+        plan = make_plan(program, buffers, limit=self.limit(), ahead=self.config.ahead)
+        verify(plan)
+        return plan
+
+    def prepare(self, plan: Plan, memories: Mapping[int, object]) -> None:
+        """Take the arena and the host slots that a plan needs; nothing is taken later, in the loop."""
+        missing = {b: memories[b].nbytes for b in sorted(plan.host_buffers) if memories[b].host is None}
+        for b, slot in self.slab.take(missing).items():
+            memories[b].host = slot
+        if plan.arena_bytes > self._arena_bytes:
+            if self._arena is not None:
+                self.device.synchronize()
+                self.device.give(self._arena)
+                self._arena = None
+            self._arena = self.device.take(plan.arena_bytes)
+            self._arena_bytes = plan.arena_bytes
+
+    def check_resident(self, names: Iterable[tuple[str, int]]) -> None:
+        """Refuse before the first iteration what cannot fit: names are (layer, bytes) in creation order."""
+        if self.device.is_host:
+            return
+        capacity, room = self.device.capacity(), self.device.capacity() - self.workspace_bytes
+        if self.resident_bytes + self.workspace_bytes <= capacity:
+            return
+        total, culprit, size = 0, "", 0
+        for name, nbytes in names:
+            total += nbytes
+            if total > room:
+                culprit, size = name, nbytes
+                break
+        hint = (
+            "lower -lms (the threshold in KB) or -lms_frac so that fewer buffers stay on the device, or raise -lms_budget"
+            if self.config.enabled
+            else "train it with Large Model Support: -lms 1000; or lower batch_size, or raise -lms_budget"
+        )
+        raise OutOfDeviceMemory(
+            f"the net needs {human_bytes(self.resident_bytes + self.workspace_bytes)} of device memory for good"
+            f"{'' if self.config.enabled else ' without Large Model Support'}, {human_bytes(capacity)} are there; memory "
+            f"ends at this layer's {human_bytes(size)}",
+            needed=self.resident_bytes + self.workspace_bytes,
+            free=capacity,
+            fix=hint,
+        ).at(layer=culprit or None)
+
+    def start(self, plan: Plan, memories: Mapping[int, object]) -> Run:
+        """Begin one run of a plan whose memory was prepared."""
+        return Run(self, plan, memories)
+
+
+class Run:
+    """One run of a plan: `advance` issues operations, `finish` ends it and joins the streams."""
+
+    def __init__(self, runtime: Runtime, plan: Plan, memories: Mapping[int, object]):
+        self.runtime, self.plan, self.memories = runtime, plan, memories
+        self.device = runtime.device
+        self.arena = runtime._arena
+        self._events: dict[int, object] = {}
+        self._waited = plan.waited
+        self._next = 0
+        self._bring_home()
+
+    def _bring_home(self) -> None:
+        """Values that the plan starts from are at home; zeros where nobody wrote yet. A dropped one is an error."""
+        seen: set[int] = set()
+        for step in self.plan.program.steps:
+            for a in step.accesses:
+                if a.buffer in self.plan.buffers and a.buffer not in seen:
+                    seen.add(a.buffer)
+                    memory = self.memories[a.buffer]
+                    if memory.span is not None:
+                        memory.ask(Ask.EVICT)
+                    unwritten = memory.state in (State.UNINITIALIZED, State.DISCARDED)
+                    if a.mode is not Mode.OVERWRITE and unwritten:
+                        memory.ask(Ask.READ_CPU)
+
+    def advance(self, execute: Callable[[int], None], until: int | None = None) -> None:
+        """Issue operations up to (not including) step `until`; `execute(step)` runs a layer pass."""
+        ops = self.plan.ops
+        while self._next < len(ops) and (until is None or ops[self._next].step < until):
+            self._issue(ops[self._next], execute)
+            self._next += 1
+
+    def _issue(self, op: Op, execute: Callable[[int], None]) -> None:
+        device, config = self.device, self.runtime.config
+        if op.kind is Kind.HOST:
+            for w in op.waits:
+                device.wait_host(self._events[w])
+            execute(op.step)
+            return
+        stream = (device.compute, device.copy_in, device.copy_out)[op.stream]
+        for w in op.waits:
+            device.wait(stream, self._events[w])
+        if op.kind is Kind.IN:
+            if config.sync & 2:
+                device.wait(stream, device.record(device.compute))
+            self._lend(op.place, Ask.READ_GPU, stream)
+            self.runtime.stats.bytes_in += self.memories[op.place.buffer].nbytes
+        elif op.kind is Kind.OUT:
+            memory = self.memories[op.place.buffer]
+            memory.ask(Ask.SAVE, stream=stream)
+            self.runtime.stats.bytes_out += memory.nbytes
+            if op.release:
+                self._take_back(op.place.buffer, Ask.EVICT)
+            if config.sync & 1:
+                device.wait(device.compute, device.record(stream))
+        else:
+            for place in op.births:
+                self._lend(place, Ask.OVERWRITE_GPU, stream)
+                device.spoil(self.memories[place.buffer].span, stream)
+            execute(op.step)
+            for b in op.frees:
+                self._take_back(b, Ask.EVICT)
+            for b in op.drops:
+                self._take_back(b, Ask.DISCARD)
+        if op.id in self._waited:
+            self._events[op.id] = device.record(stream)
+
+    def _lend(self, place, ask: Ask, stream) -> None:
+        memory = self.memories[place.buffer]
+        size = self.plan.buffers[place.buffer].nbytes
+        memory.ask(ask, span=self.arena.at(place.offset, size), stream=stream)
+        self.runtime.stats.held_more(size)
+
+    def _take_back(self, buffer: int, ask: Ask) -> None:
+        memory = self.memories[buffer]
+        if ask is Ask.EVICT and memory.state is not State.SYNCED:
+            raise PlanError(f'"{memory.name}" is given back in state "{memory.state.value}"',
+                            fix="this is a bug: a layer changed what it declared to read only")  # fmt: skip
+        memory.ask(ask)
+        self.runtime.stats.held -= self.plan.buffers[buffer].nbytes
+
+    def finish(self, execute: Callable[[int], None]) -> None:
+        """Issue the rest and make every stream wait for the others, so that the next run starts from a clean state."""
+        self.advance(execute)
+        device = self.device
+        streams = (device.compute, device.copy_in, device.copy_out)
+        events = [device.record(s) for s in streams]
+        for stream in streams:
+            for other, event in zip(streams, events, strict=True):
+                if other is not stream:
+                    device.wait(stream, event)
+        self.runtime.stats.runs += 1

@@ -1,0 +1,88 @@
+"""The access list: what every step of a program touches. Pure: names and numbers, no arrays, no layers.
+
+A *buffer* is one SyncedMemory; several blobs may live in it. A *step* is one layer pass (or one parameter's update).
+A *program* is the whole sequence that will run, so the next use of every buffer is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Mode(Enum):
+    """READ leaves the value; UPDATE reads and changes it; OVERWRITE writes every element, whatever was there."""
+
+    READ = "read"
+    UPDATE = "update"
+    OVERWRITE = "overwrite"
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """One buffer: its number (order of creation), name ("conv1.data") and size."""
+
+    id: int
+    name: str
+    nbytes: int
+    call_scratch: bool = False  # its content never outlives a step
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    buffer: int
+    mode: Mode
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`host`: the step runs on the host and touches host copies (a data layer filling its tops)."""
+
+    name: str
+    accesses: tuple[Access, ...]
+    host: bool = False
+
+    def device_bytes(self, sizes: Mapping[int, int]) -> int:
+        """Bytes of `sizes` that this step needs on the device at once."""
+        return 0 if self.host else sum(sizes.get(b, 0) for b in {a.buffer for a in self.accesses})
+
+
+@dataclass(frozen=True)
+class Program:
+    """Steps in order, and the buffers whose value must survive them (all others are dead after their last read)."""
+
+    name: str
+    steps: tuple[Step, ...]
+    live_out: frozenset[int]
+    ends: Mapping[str, int] = field(default_factory=dict)  # named positions, such as "backward": steps before it
+
+
+def merge_accesses(accesses: Iterable[Access]) -> tuple[Access, ...]:
+    """One access per buffer: read + write is UPDATE. An OVERWRITE and a READ of one buffer in one step is an UPDATE
+    (an in-place layer), because the old value is needed."""
+    modes: dict[int, Mode] = {}
+    for a in accesses:
+        old = modes.get(a.buffer)
+        modes[a.buffer] = a.mode if old in (None, a.mode) else Mode.UPDATE
+    return tuple(Access(b, m) for b, m in modes.items())
+
+
+def next_access(program: Program) -> list[dict[int, tuple[int, Mode] | None]]:
+    """For every step: buffer -> (step, mode) of its next access in the program, or None if there is none."""
+    upcoming: dict[int, tuple[int, Mode]] = {}
+    result: list[dict[int, tuple[int, Mode] | None]] = [{} for _ in program.steps]
+    for s in range(len(program.steps) - 1, -1, -1):
+        step = program.steps[s]
+        for a in step.accesses:
+            result[s][a.buffer] = upcoming.get(a.buffer)
+        for a in step.accesses:
+            upcoming[a.buffer] = (s, a.mode)
+    return result
+
+
+def live_after(program: Program, s: int, buffer: int, upcoming: tuple[int, Mode] | None) -> bool:
+    """Whether the value that `buffer` has after step s is read later, or must survive the program."""
+    if upcoming is None:
+        return buffer in program.live_out
+    return upcoming[1] is not Mode.OVERWRITE

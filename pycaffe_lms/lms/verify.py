@@ -1,0 +1,225 @@
+"""Proves a plan before it runs, sharing no code with what made it. Pure.
+
+Three arguments. Order: vector clocks over the three streams and the issuing thread; every two operations that touch the
+same bytes, one of them writing, must be ordered by stream order and events alone. Place: no two buffers that are on the
+device together overlap, nothing lies outside the arena. Value: followed in issue order (which order makes sound), every
+read finds the newest value, nothing live is lost, and what must survive is at home in the end.
+"""
+
+from __future__ import annotations
+
+from ..errors import PlanError
+from .plan import COMPUTE, COPY_IN, COPY_OUT, HOST, Kind, Op, Plan
+from .schedule import Mode
+
+_STREAM_OF = {Kind.COMPUTE: COMPUTE, Kind.IN: COPY_IN, Kind.OUT: COPY_OUT, Kind.HOST: HOST}
+
+
+def verify(plan: Plan) -> None:
+    """Raise PlanError, naming the operation and the buffer, unless the plan is safe and computes the right values."""
+    order, values = _Order(plan), _Values(plan)
+    steps_done = 0
+    for position, op in enumerate(plan.ops):
+        if op.id != position:
+            raise _wrong(plan, op, f"operation number {op.id} stands at position {position}")
+        if op.stream != _STREAM_OF[op.kind]:
+            raise _wrong(plan, op, f"runs on stream {op.stream}")
+        if op.kind in (Kind.COMPUTE, Kind.HOST):
+            if op.step != steps_done or plan.program.steps[op.step].host != (op.kind is Kind.HOST):
+                raise _wrong(plan, op, f"step {op.step} is not the next one ({steps_done})")
+            steps_done += 1
+        order.issue(op)
+        values.run(op)
+    if steps_done != len(plan.program.steps):
+        raise PlanError(f"plan of {plan.program.name}: only {steps_done} of {len(plan.program.steps)} steps are there")
+    values.finish()
+
+
+def _wrong(plan: Plan, op: Op, what: str) -> PlanError:
+    step = plan.program.steps[op.step].name if 0 <= op.step < len(plan.program.steps) else "?"
+    blob = plan.buffers[op.place.buffer].name if op.place and op.place.buffer in plan.buffers else None
+    return PlanError(f"plan of {plan.program.name}, operation {op.id} ({op.kind.value}, step {step}): {what}",
+                     fix="this is a bug in the planner, or an edited plan").at(blob=blob)  # fmt: skip
+
+
+class _Order:
+    """Race detection: who touched which bytes last, and is that known to be over?"""
+
+    def __init__(self, plan: Plan):
+        self.plan = plan
+        self.clock = {s: {} for s in (COMPUTE, COPY_IN, COPY_OUT, HOST)}  # stream -> {stream: last op known done}
+        self.after: list[dict[int, int]] = []
+        # device bytes: disjoint segments [lo, hi, last writer, readers since]; host side: buffer -> the same
+        self.segments: list[tuple[int, int, int | None, tuple[int, ...]]] = []
+        self.home: dict[int, tuple[int | None, tuple[int, ...]]] = {}
+        self.place: dict[int, int] = {}  # where a buffer is, in issue order
+
+    def issue(self, op: Op) -> None:
+        known = dict(self.clock[op.stream])
+        for stream, last in self.clock[HOST].items():  # what the issuing thread has seen finished, is finished
+            known[stream] = max(known.get(stream, -1), last)
+        for w in op.waits:
+            if not 0 <= w < op.id:
+                raise _wrong(self.plan, op, f"waits for operation {w}, which is not issued before it")
+            for stream, last in self.after[w].items():
+                known[stream] = max(known.get(stream, -1), last)
+        self._check_accesses(op, known)
+        known[op.stream] = op.id
+        self.clock[op.stream] = known
+        self.after.append(known)
+
+    def _check_accesses(self, op: Op, known: dict[int, int]) -> None:
+        for b, lo, hi, writes in self._device_ranges(op):
+            kept = []
+            writer_after: list[tuple[int, int, int | None, tuple[int, ...]]] = []
+            for seg in self.segments:
+                start, end, writer, readers = seg
+                if end <= lo or start >= hi:
+                    kept.append(seg)
+                    continue
+                self._ordered(op, b, known, (writer,), "is not ordered after the write of those bytes by")
+                if writes:
+                    self._ordered(op, b, known, readers, "is not ordered after the read of those bytes by")
+                if start < lo:
+                    kept.append((start, lo, writer, readers))
+                if end > hi:
+                    kept.append((hi, end, writer, readers))
+                if not writes:
+                    writer_after.append((max(start, lo), min(end, hi), writer, (*readers, op.id)))
+            self.segments = kept + (writer_after if not writes else [(lo, hi, op.id, ())])
+        for b, writes in self._host_sides(op):
+            writer, readers = self.home.get(b, (None, ()))
+            self._ordered(op, b, known, (writer,), "is not ordered after the write of its host copy by")
+            if writes:
+                self._ordered(op, b, known, readers, "is not ordered after the read of its host copy by")
+            self.home[b] = (op.id, ()) if writes else (writer, (*readers, op.id))
+
+    def _ordered(self, op: Op, b: int, known: dict[int, int], others, text: str) -> None:
+        for other in others:
+            if other is None or other == op.id:
+                continue
+            if known.get(self.plan.ops[other].stream, -1) < other:
+                raise _wrong(self.plan, op, f'"{self.plan.buffers[b].name}" {text} operation {other}')
+
+    def _device_ranges(self, op: Op):
+        sizes = self.plan.buffers
+        if op.kind in (Kind.IN, Kind.OUT):
+            b, lo = op.place.buffer, op.place.offset
+            if op.kind is Kind.IN:
+                self.place[b] = lo
+            yield b, lo, lo + sizes[b].nbytes, op.kind is Kind.IN
+        elif op.kind is Kind.COMPUTE:
+            for p in op.births:
+                self.place[p.buffer] = p.offset
+            for a in self.plan.program.steps[op.step].accesses:
+                if a.buffer in sizes and a.buffer in self.place:
+                    lo = self.place[a.buffer]
+                    yield a.buffer, lo, lo + sizes[a.buffer].nbytes, a.mode is not Mode.READ
+
+    def _host_sides(self, op: Op):
+        if op.kind is Kind.IN:
+            yield op.place.buffer, False
+        elif op.kind is Kind.OUT:
+            yield op.place.buffer, True
+        elif op.kind is Kind.HOST:
+            for a in self.plan.program.steps[op.step].accesses:
+                if a.buffer in self.plan.buffers:
+                    yield a.buffer, a.mode is not Mode.READ
+
+
+class _Values:
+    """Which version of every buffer is where, in issue order."""
+
+    def __init__(self, plan: Plan):
+        self.plan = plan
+        self.newest = dict.fromkeys(plan.buffers, 0)
+        self.host = dict.fromkeys(plan.buffers, 0)
+        self.device: dict[int, tuple[int, int]] = {}  # buffer -> (offset, version)
+        self.held = self.peak = 0
+
+    def run(self, op: Op) -> None:
+        if op.kind is Kind.IN:
+            b = op.place.buffer
+            if self.host[b] != self.newest[b]:
+                raise _wrong(self.plan, op, "the host copy is not the newest value")
+            self._place(op, b, op.place.offset, self.host[b])
+        elif op.kind is Kind.OUT:
+            b = op.place.buffer
+            if b not in self.device or self.device[b][0] != op.place.offset:
+                raise _wrong(self.plan, op, "the buffer is not at that offset")
+            self.host[b] = self.device[b][1]
+            if op.release:
+                self._leave(b)
+        elif op.kind is Kind.COMPUTE:
+            self._compute(op)
+        else:
+            self._on_host(op)
+
+    def _compute(self, op: Op) -> None:
+        accesses = {
+            a.buffer: a.mode for a in self.plan.program.steps[op.step].accesses if a.buffer in self.plan.buffers
+        }
+        for p in op.births:
+            if accesses.get(p.buffer) is not Mode.OVERWRITE:
+                raise _wrong(self.plan, op, f'"{self.plan.buffers[p.buffer].name}" is placed without its value')
+            self._place(op, p.buffer, p.offset, -1)
+        for b, mode in accesses.items():
+            if b not in self.device:
+                raise _wrong(self.plan, op, f'"{self.plan.buffers[b].name}" is not on the device')
+            offset, version = self.device[b]
+            if mode is not Mode.OVERWRITE and version != self.newest[b]:
+                raise _wrong(self.plan, op, f'"{self.plan.buffers[b].name}" on the device is not the newest value')
+            if mode is not Mode.READ:
+                self.newest[b] += 1
+                self.device[b] = (offset, self.newest[b])
+        for b in op.frees + op.drops:
+            if b not in self.device:
+                raise _wrong(self.plan, op, f'"{self.plan.buffers[b].name}" is given back but not on the device')
+            if b in op.frees and self.host[b] != self.newest[b]:
+                raise _wrong(self.plan, op, f'"{self.plan.buffers[b].name}" is given back with a newer value')
+            if b in op.drops:
+                self.host[b] = -2  # nowhere: whoever reads it now is wrong
+            self._leave(b)
+
+    def _on_host(self, op: Op) -> None:
+        for a in self.plan.program.steps[op.step].accesses:
+            if a.buffer not in self.plan.buffers:
+                continue
+            name = self.plan.buffers[a.buffer].name
+            if a.buffer in self.device:
+                raise _wrong(self.plan, op, f'"{name}" is on the device while the host uses it')
+            if a.mode is not Mode.OVERWRITE and self.host[a.buffer] != self.newest[a.buffer]:
+                raise _wrong(self.plan, op, f'the host copy of "{name}" is not the newest value')
+            if a.mode is not Mode.READ:
+                self.newest[a.buffer] += 1
+                self.host[a.buffer] = self.newest[a.buffer]
+
+    def _place(self, op: Op, b: int, offset: int, version: int) -> None:
+        size = self.plan.buffers[b].nbytes
+        if b in self.device:
+            raise _wrong(self.plan, op, f'"{self.plan.buffers[b].name}" is on the device already')
+        if offset < 0 or offset + size > self.plan.arena_bytes:
+            raise _wrong(self.plan, op, f"bytes {offset}..{offset + size} lie outside the arena")
+        for other, (start, _) in self.device.items():
+            if start < offset + size and offset < start + self.plan.buffers[other].nbytes:
+                raise _wrong(self.plan, op, f'overlaps "{self.plan.buffers[other].name}"')
+        self.device[b] = (offset, version)
+        self.held += size
+        self.peak = max(self.peak, self.held)
+
+    def _leave(self, b: int) -> None:
+        del self.device[b]
+        self.held -= self.plan.buffers[b].nbytes
+
+    def finish(self) -> None:
+        plan = self.plan
+        if self.device:
+            names = ", ".join(plan.buffers[b].name for b in self.device)
+            raise PlanError(f"plan of {plan.program.name}: still on the device in the end: {names}")
+        for b in plan.program.live_out & plan.buffers.keys():
+            if self.host[b] != self.newest[b]:
+                raise PlanError(f"plan of {plan.program.name}: the value must survive but is lost").at(
+                    blob=plan.buffers[b].name
+                )
+        if self.peak != plan.held_bytes:
+            raise PlanError(f"plan of {plan.program.name}: says {plan.held_bytes} bytes at most, needs {self.peak}")

@@ -1,0 +1,81 @@
+"""The host side of managed buffers: page-locked memory taken once, before the loop, in a few large segments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from ..backend.device import align
+from ..errors import OutOfHostMemory, human_bytes
+
+SEGMENT = 1 << 30  # a copy must not cross two registrations, so a slot lies in one segment
+
+
+def available_host_bytes() -> int | None:
+    """What the host can still give: MemAvailable, or less where a control group says so. None if unknown."""
+    found = []
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                found.append(int(line.split()[1]) * 1024)
+    except OSError:
+        return None
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+        used = Path("/sys/fs/cgroup/memory.current").read_text().strip()
+        if limit != "max":
+            found.append(int(limit) - int(used))
+    except (OSError, ValueError):
+        pass  # no control group, or none that limits memory: MemAvailable stands
+    return min(found) if found else None
+
+
+class HostSlab:
+    """Slots of page-locked memory. `limit`: most bytes it may take in all; None: what the host has available."""
+
+    def __init__(self, device, limit: int | None = None):
+        self.device = device
+        self.limit = limit
+        self.nbytes = 0
+        self.segments = 0
+
+    def take(self, sizes: Mapping[int, int]) -> dict[int, np.ndarray]:
+        """A slot for each key, of at least its bytes. Raises OutOfHostMemory before anything is taken if the limit
+        would be passed."""
+        need = sum(align(size) for size in sizes.values())
+        self._check(need)
+        slots: dict[int, np.ndarray] = {}
+        group: list[int] = []
+        room = 0
+        for key, size in sizes.items():
+            if group and room + align(size) > SEGMENT:
+                self._segment(group, sizes, slots)
+                group, room = [], 0
+            group.append(key)
+            room += align(size)
+        if group:
+            self._segment(group, sizes, slots)
+        return slots
+
+    def _segment(self, keys: list[int], sizes: Mapping[int, int], slots: dict[int, np.ndarray]) -> None:
+        raw = self.device.host_take(sum(align(sizes[k]) for k in keys), pinned=True)
+        self.nbytes += raw.nbytes
+        self.segments += 1
+        offset = 0
+        for k in keys:
+            slots[k] = raw[offset : offset + sizes[k]]
+            offset += align(sizes[k])
+
+    def _check(self, need: int) -> None:
+        free = self.limit - self.nbytes if self.limit is not None else available_host_bytes()
+        if free is not None and need > free:
+            raise OutOfHostMemory(
+                f"Large Model Support needs {human_bytes(self.nbytes + need)} of page-locked host memory, "
+                f"{human_bytes(max(free, 0) + self.nbytes)} are there",
+                needed=need,
+                free=free,
+                fix="lower batch_size, manage fewer buffers (larger -lms or -lms_frac), or, if the host has more memory "
+                "than it reports, say so with -lms_host",
+            )

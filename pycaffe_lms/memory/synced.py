@@ -1,0 +1,142 @@
+"""SyncedMemory: one buffer with a host and a device copy. It looks up the table and runs the actions, nothing else."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+from ..errors import DiscardedRead, InvalidTransition
+from .states import MANAGED, RESIDENT, Ask, Do, State
+
+_HOST_ASKS = frozenset({Ask.READ_CPU, Ask.WRITE_CPU, Ask.OVERWRITE_CPU})
+
+
+class SyncedMemory:
+    """`nbytes` of memory in state UNINITIALIZED, HEAD_AT_CPU, HEAD_AT_GPU, SYNCED or DISCARDED.
+
+    name: what errors call it ("conv1.data"). device: a `backend.device.Device`. pinned: take the host copy from
+    page-locked memory where the device has such.  Source of the states: BVLC/caffe, syncedmem.{hpp,cpp}.
+    """
+
+    __slots__ = ("_own_span", "device", "history", "host", "host_event", "name", "nbytes", "pinned", "span", "state",
+                 "table")  # fmt: skip
+
+    def __init__(self, nbytes: int, name: str, device, *, pinned: bool = False):
+        self.nbytes = int(nbytes)
+        self.name = name
+        self.device = device
+        self.pinned = pinned
+        self.state = State.UNINITIALIZED
+        self.table = RESIDENT
+        self.host: np.ndarray | None = None  # uint8
+        self.span = None  # device memory, see backend.device.Span
+        self.host_event = None  # the last queued copy that reads or writes the host side
+        self._own_span = False  # taken from the pool by ourselves, not lent by a plan
+        self.history: deque = deque(maxlen=16)
+
+    @property
+    def managed(self) -> bool:
+        return self.table is MANAGED
+
+    def manage(self, on: bool) -> None:
+        """Choose the table. A buffer changes hands only at home: its chunk goes back to the pool first."""
+        if on:
+            self.table = MANAGED
+            self.ask(Ask.EVICT)
+        elif self.table is MANAGED:
+            self.table = RESIDENT
+
+    def ask(self, ask: Ask, *, span=None, stream=None) -> None:
+        """Make `ask` possible. `span`: device memory to use if some is taken (a plan's); default: the pool's.
+        `stream`: where copies are queued; default: the compute stream.
+
+        Raises DiscardedRead for a value that was dropped, InvalidTransition for any other pair without a row,
+        OutOfDeviceMemory / OutOfHostMemory when memory cannot be taken.
+        """
+        row = self.table.get((self.state, ask))
+        if row is None:
+            raise self._refuse(ask)
+        actions, state = row
+        for action in actions:
+            getattr(self, _ACTIONS[action])(span, stream)
+        if self.state is not state or actions:
+            self.history.append((self.state, ask, state))
+        self.state = state
+        if ask in _HOST_ASKS and self.host_event is not None:
+            self.device.wait_host(self.host_event)
+            self.host_event = None
+
+    def host_array(self, shape, dtype) -> np.ndarray:
+        """The host copy as an array; only after a host ask."""
+        return _view(self.host, shape, dtype)
+
+    def device_array(self, shape, dtype):
+        """The device copy as an array of the device; only after a GPU ask."""
+        return self.device.array(self.span, shape, dtype)
+
+    # -- actions ---------------------------------------------------------------------------------------------------
+    def _take_cpu(self, span, stream) -> None:
+        if self.host is None:
+            self.host = self.device.host_take(self.nbytes, pinned=self.pinned)
+
+    def _zero_cpu(self, span, stream) -> None:
+        if self.host_event is not None:
+            self.device.wait_host(self.host_event)
+        self.host[...] = 0
+
+    def _take_gpu(self, span, stream) -> None:
+        if self.span is None:
+            self._own_span = span is None
+            self.span = self.device.take(self.nbytes) if span is None else span
+
+    def _zero_gpu(self, span, stream) -> None:
+        self.device.zero(self.span, stream)
+
+    def _copy_up(self, span, stream) -> None:
+        self.host_event = self.device.copy_up(self.span, self.host, stream)
+
+    def _copy_down(self, span, stream) -> None:
+        self.host_event = self.device.copy_down(self.host, self.span, stream)
+
+    def _spoil_gpu(self, span, stream) -> None:
+        if self.span is not None:
+            self.device.spoil(self.span, stream)
+
+    def _give_gpu(self, span, stream) -> None:
+        if self.span is not None:
+            if self._own_span:
+                self.device.give(self.span, stream)
+            self.span = None
+
+    def _refuse(self, ask: Ask) -> InvalidTransition:
+        if self.state is State.DISCARDED:
+            blob = self.name.rsplit(".", 1)[0].split("(")[0]
+            return DiscardedRead(
+                f'the value of "{self.name}" was dropped by Large Model Support: nothing in the iteration reads it '
+                "again, so it was not copied to the host",
+                fix=f'call net.keep("{blob}") before the iteration, or run without -lms',
+            ).at(blob=blob)
+        story = "; ".join(f"{a.value} --{b.value}--> {c.value}" for a, b, c in self.history) or "none"
+        return InvalidTransition(f'"{self.name}": no transition from {self.state.value} for "{ask.value}" (last '
+                                 f"transitions: {story})")  # fmt: skip
+
+
+_ACTIONS = {
+    Do.TAKE_CPU: "_take_cpu",
+    Do.ZERO_CPU: "_zero_cpu",
+    Do.TAKE_GPU: "_take_gpu",
+    Do.ZERO_GPU: "_zero_gpu",
+    Do.COPY_UP: "_copy_up",
+    Do.COPY_DOWN: "_copy_down",
+    Do.SPOIL_GPU: "_spoil_gpu",
+    Do.GIVE_GPU: "_give_gpu",
+}
+
+
+def _view(raw: np.ndarray, shape, dtype) -> np.ndarray:
+    dtype = np.dtype(dtype)
+    count = 1
+    for d in shape:
+        count *= d
+    return raw[: count * dtype.itemsize].view(dtype).reshape(shape)

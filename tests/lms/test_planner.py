@@ -1,0 +1,156 @@
+"""The planner and the verifier, against each other and against arithmetic done here."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+import pytest
+
+from pycaffe_lms.errors import OutOfDeviceMemory, PlanError
+from pycaffe_lms.lms.plan import Kind, Op, Placement
+from pycaffe_lms.lms.planner import make_plan
+from pycaffe_lms.lms.schedule import Access, Buffer, Mode, Program, Step
+from pycaffe_lms.lms.verify import verify
+
+from .programs import net_program, random_program
+
+pytestmark = pytest.mark.pure
+SEEDS = range(300)
+
+
+def _need(program, buffers):
+    """Most bytes that one device step touches: what on-demand fetching must hold."""
+    return max(
+        (sum(buffers[b].nbytes for b in {a.buffer for a in s.accesses}) for s in program.steps if not s.host), default=0
+    )
+
+
+@pytest.mark.parametrize("make", [random_program, net_program])
+@pytest.mark.parametrize("ahead", [0, 1, 3])
+def test_every_plan_is_proved(make, ahead):
+    for seed in SEEDS:
+        program, buffers = make(seed)
+        verify(make_plan(program, buffers, limit=None, ahead=ahead))
+
+
+def test_on_demand_holds_no_more_than_the_largest_step():
+    for seed in SEEDS:
+        program, buffers = net_program(seed)
+        plan = make_plan(program, buffers, limit=None, ahead=0)
+        assert plan.held_bytes == plan.live_bytes == _need(program, buffers)
+
+
+@pytest.mark.parametrize("make", [random_program, net_program])
+def test_look_ahead_never_fails_where_on_demand_fits(make):
+    for seed in SEEDS:
+        program, buffers = make(seed)
+        demand = make_plan(program, buffers, limit=None, ahead=0)
+        for slack in (0, 700, 5000):
+            plan = make_plan(program, buffers, limit=demand.arena_bytes + slack, ahead=2)
+            verify(plan)
+            assert plan.arena_bytes <= demand.arena_bytes + slack
+
+
+def test_on_demand_copies_follow_from_the_access_list():
+    """Bytes in and out of the plan, recounted by following a cache that holds only the running step's buffers."""
+    for seed in SEEDS:
+        program, buffers = net_program(seed)
+        plan = make_plan(program, buffers, limit=None, ahead=0)
+        on_device, dirty, bytes_in, bytes_out = set(), set(), 0, 0
+        for s, step in enumerate(program.steps):
+            modes = {a.buffer: a.mode for a in step.accesses}
+            if step.host:
+                continue
+            bytes_in += sum(
+                buffers[b].nbytes for b, m in modes.items() if b not in on_device and m is not Mode.OVERWRITE
+            )
+            dirty |= {b for b, m in modes.items() if m is not Mode.READ}
+            following = program.steps[s + 1] if s + 1 < len(program.steps) else None
+            stay = {a.buffer for a in following.accesses} if following and not following.host else set()
+            for b in modes.keys() - stay:
+                if b in dirty and _read_later(program, s, b):
+                    bytes_out += buffers[b].nbytes
+                dirty.discard(b)
+            on_device = modes.keys() & stay
+        assert (plan.bytes_in, plan.bytes_out) == (bytes_in, bytes_out)
+
+
+def _read_later(program, s, b):
+    for step in program.steps[s + 1 :]:
+        for a in step.accesses:
+            if a.buffer == b:
+                return a.mode is not Mode.OVERWRITE
+    return b in program.live_out
+
+
+@pytest.mark.parametrize("make", [random_program, net_program])
+def test_every_single_wait_is_needed(make):
+    """Take any one event away and the verifier finds the race."""
+    tried = 0
+    for seed in range(120):
+        program, buffers = make(seed)
+        plan = make_plan(program, buffers, limit=None, ahead=seed % 3)
+        for i, op in enumerate(plan.ops):
+            for w in op.waits:
+                fewer = dataclasses.replace(op, waits=tuple(x for x in op.waits if x != w))
+                broken = dataclasses.replace(plan, ops=(*plan.ops[:i], fewer, *plan.ops[i + 1 :]))
+                with pytest.raises(PlanError):
+                    verify(broken)
+                tried += 1
+    assert tried > 500
+
+
+def _mutations(plan, rng):
+    ops = list(plan.ops)
+    for i, op in enumerate(ops):
+        if op.kind in (Kind.IN, Kind.OUT):
+            yield "copy left out", ops[:i] + [_renumber(o, -1) for o in ops[i + 1 :]]
+        if op.kind is Kind.OUT:
+            moved = dataclasses.replace(op, place=Placement(op.place.buffer, op.place.offset + 512))
+            yield "copy from elsewhere", ops[:i] + [moved] + ops[i + 1 :]
+            kept = dataclasses.replace(op, release=not op.release)
+            yield "release forgotten or too early", ops[:i] + [kept] + ops[i + 1 :]
+        if op.drops or op.frees:
+            yield "nothing given back", ops[:i] + [dataclasses.replace(op, drops=(), frees=())] + ops[i + 1 :]
+        if op.births:
+            yield "birth left out", ops[:i] + [dataclasses.replace(op, births=op.births[1:])] + ops[i + 1 :]
+    if len(ops) > 2:
+        i = rng.randrange(len(ops) - 1)
+        a, b = ops[i], ops[i + 1]
+        if Kind.COMPUTE in (a.kind, b.kind):
+            yield "two operations swapped", ops[:i] + [b, a] + ops[i + 2 :]
+
+
+def _renumber(op: Op, by: int) -> Op:
+    return dataclasses.replace(op, id=op.id + by)
+
+
+def test_mutated_plans_are_caught():
+    rng, caught = random.Random(3), 0
+    for seed in range(60):
+        program, buffers = net_program(seed)
+        plan = make_plan(program, buffers, limit=None, ahead=1)
+        for what, ops in _mutations(plan, rng):
+            with pytest.raises(PlanError):
+                verify(dataclasses.replace(plan, ops=tuple(ops)))
+                pytest.fail(f"seed {seed}: {what} was not noticed")
+            caught += 1
+    assert caught > 500
+
+
+def test_an_arena_too_small_by_a_byte_is_caught():
+    program, buffers = net_program(5)
+    plan = make_plan(program, buffers, limit=None, ahead=1)
+    with pytest.raises(PlanError, match="outside the arena"):
+        verify(dataclasses.replace(plan, arena_bytes=plan.arena_bytes - 1))
+
+
+def test_a_step_that_cannot_fit_is_refused_by_name():
+    buffers = {0: Buffer(0, "conv1.data", 4096), 1: Buffer(1, "conv1.weight", 2048)}
+    step = Step("forward:conv1", (Access(0, Mode.OVERWRITE), Access(1, Mode.READ)))
+    with pytest.raises(OutOfDeviceMemory) as caught:
+        make_plan(Program("p", (step,), frozenset()), buffers, limit=6143, ahead=1)
+    text = str(caught.value)
+    assert caught.value.needed == 6144
+    assert 'layer "conv1"' in text and '"conv1.data" 4.0 KiB' in text and "-lms_budget" in text
