@@ -1,0 +1,136 @@
+"""First values of parameters and dummy data: Caffe's seven fillers.
+
+Covers: constant, uniform, gaussian (sparse too), positive_unitball, xavier, msra, bilinear, and their checks.
+Does not cover: the order in which parameters are filled (the net's affair), the generator (`random.py`).
+Source: BVLC/caffe, include/caffe/filler.hpp.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from .errors import LayerParamError
+from .proto import caffe_pb2
+from .random import CaffeRandom
+
+Shape = tuple[int, ...]
+
+
+def fill(filler_param, shape: Shape, dtype, rng: CaffeRandom) -> np.ndarray:
+    """A new array of `shape` with the values that the FillerParameter message describes.
+
+    Values are computed in float32, as Caffe's nets do, whatever `dtype` is.
+    Raises LayerParamError (without a place: the caller adds it with `.at`).
+    """
+    check(filler_param, shape)
+    values = FILLERS[filler_param.type](filler_param, tuple(shape), rng)
+    array = np.empty(shape, dtype)
+    array[...] = values
+    return array
+
+
+def check(filler_param, shape: Shape) -> None:
+    """Raise LayerParamError unless `fill` can give values of this shape."""
+    kind = filler_param.type
+    if kind not in FILLERS:
+        near = difflib.get_close_matches(kind.lower(), FILLERS, n=1)
+        hint = f'; did you mean "{near[0]}"?' if near else ""
+        raise LayerParamError(f'no filler type "{kind}"{hint}', fix="write one of: " + ", ".join(FILLERS))
+    if math.prod(shape) == 0:
+        raise LayerParamError(
+            f"a {kind} filler has nothing to fill: the shape is {shape}", fix="give every axis a size above 0"
+        )
+    if filler_param.sparse != -1:
+        _check_sparse(filler_param, shape)
+    if kind in ("positive_unitball", "xavier", "msra") and not shape:
+        raise LayerParamError(
+            f"a {kind} filler needs at least one axis", fix="use a constant, uniform or gaussian filler"
+        )
+    if kind == "uniform":
+        low, high = filler_param.min, filler_param.max
+        if not (low <= high and high - low < float(np.finfo(np.float32).max)):
+            raise LayerParamError(f"a uniform filler cannot draw between {low:g} and {high:g}", fix="set min <= max")
+    if kind == "gaussian" and not 0 < filler_param.std < math.inf:
+        raise LayerParamError(
+            f"a gaussian filler needs std > 0, not {filler_param.std:g}", fix="use a constant filler for equal values"
+        )
+    if kind == "bilinear" and (len(shape) != 4 or shape[2] != shape[3]):
+        raise LayerParamError(
+            f"a bilinear filler needs a square kernel of 4 axes, not the shape {shape}", fix="set kernel_size alone"
+        )
+
+
+def _check_sparse(filler_param, shape: Shape) -> None:
+    kind, sparse = filler_param.type, filler_param.sparse
+    if kind != "gaussian":
+        raise LayerParamError(f"a {kind} filler cannot be sparse", fix="drop `sparse` or use a gaussian filler")
+    if sparse < -1 or not shape or sparse > shape[0]:
+        raise LayerParamError(
+            f"sparse {sparse} is not between 0 and the first axis of the shape {shape}",
+            fix="set sparse to the number of inputs that each output keeps, or drop it",
+        )
+
+
+def fan(filler_param, shape: Shape) -> np.float32:
+    """The n of xavier and msra: by the raw shape, whatever the axes mean to the layer."""
+    size = math.prod(shape)
+    fan_in = size // shape[0]
+    fan_out = size // shape[1] if len(shape) > 1 else size
+    norm = filler_param.variance_norm
+    if norm == caffe_pb2.FillerParameter.AVERAGE:
+        return np.float32((fan_in + fan_out) / 2)
+    return np.float32(fan_out if norm == caffe_pb2.FillerParameter.FAN_OUT else fan_in)
+
+
+def _constant(filler_param, shape, rng):
+    return np.float32(filler_param.value)
+
+
+def _uniform(filler_param, shape, rng):
+    return rng.uniform(math.prod(shape), filler_param.min, filler_param.max).reshape(shape)
+
+
+def _gaussian(filler_param, shape, rng):
+    values = rng.gaussian(math.prod(shape), filler_param.mean, filler_param.std)
+    if filler_param.sparse >= 0:
+        values *= rng.bernoulli(values.size, np.float32(filler_param.sparse) / np.float32(shape[0]))
+    return values.reshape(shape)
+
+
+def _positive_unitball(filler_param, shape, rng):
+    rows = rng.uniform(math.prod(shape), 0, 1).reshape(shape[0], -1)
+    rows /= rows.sum(axis=1, keepdims=True)
+    return rows.reshape(shape)
+
+
+def _xavier(filler_param, shape, rng):
+    bound = np.sqrt(np.float32(3) / fan(filler_param, shape))
+    return rng.uniform(math.prod(shape), -bound, bound).reshape(shape)
+
+
+def _msra(filler_param, shape, rng):
+    std = np.sqrt(np.float32(2) / fan(filler_param, shape))
+    return rng.gaussian(math.prod(shape), 0.0, float(std)).reshape(shape)
+
+
+def _bilinear(filler_param, shape, rng):
+    width = shape[3]
+    half = math.ceil(width / 2)
+    centre = np.float32((width - 1) / (2 * half))
+    ramp = 1 - np.abs(np.arange(width, dtype=np.float32) / np.float32(half) - centre)
+    return ramp[:, None] * ramp[None, :]
+
+
+FILLERS: dict[str, Callable] = {
+    "constant": _constant,
+    "uniform": _uniform,
+    "gaussian": _gaussian,
+    "positive_unitball": _positive_unitball,
+    "xavier": _xavier,
+    "msra": _msra,
+    "bilinear": _bilinear,
+}

@@ -1,0 +1,312 @@
+"""The layer contract: what a layer type declares, and what its forward and backward are handed.
+
+Covers: blob counts, pure shape inference, parameters and scratch requests, backward needs, sharing, errors.
+Does not cover: memory, devices, schedules. A layer declares; the net and the LMS planner decide.
+See also: `registry.py` (types), `lms/schedule.py` (turns declarations into an access list).
+
+A layer's arithmetic is calls of `io.ops`: one signature per operation, one implementation per device. On the CPU an
+operation runs at once; on a GPU (real or simulated) it is queued on the compute stream. So forward and backward are
+host code that queues work: they must not look at values of device arrays, and never allocate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum, Flag, auto
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..errors import BlobCountError, CaffeError, LayerParamError, ShapeError, Where
+
+Shape = tuple[int, ...]
+TRAIN, TEST = 0, 1
+
+
+class Reads(Flag):
+    """Which data a layer's backward reads. `ALL` is safe for a layer nobody has thought about."""
+
+    NONE = 0
+    BOTTOM_DATA = auto()
+    TOP_DATA = auto()
+    ALL = BOTTOM_DATA | TOP_DATA
+
+
+class Lives(Enum):
+    """How long a scratch buffer's content matters."""
+
+    CALL = "call"  # only inside one forward or one backward
+    SAVED = "saved"  # written by forward, read by backward
+    STATE = "state"  # written by one forward, read by the next one (never dropped)
+
+
+class Runs(Enum):
+    """Where a layer's forward runs."""
+
+    DEVICE = "device"  # queued operations on the net's device
+    HOST = "host"  # Python on the host: the arrays handed over are NumPy arrays
+    NOWHERE = "nowhere"  # forward does nothing at all: tops share their bottom's memory, or are filled from outside
+
+
+class InPlace(Enum):
+    """What happens when a top carries its bottom's name.
+
+    SEPARATE: the new value gets its own memory (the old one stays valid for whoever needs it).
+    ALLOWED: forward works when top and bottom are the same memory, and backward when the diffs are; the net aliases
+    the data only if nobody's backward needs the overwritten value, and always aliases the diff.
+    MUST: aliased always (user layers that rely on it).
+    REFUSED: an error, as in Caffe.
+    """
+
+    SEPARATE = "separate"
+    ALLOWED = "allowed"
+    MUST = "must"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True)
+class Count:
+    """How many bottoms or tops: `least` to `most` (None: no upper end)."""
+
+    least: int
+    most: int | None
+
+    def __contains__(self, n: int) -> bool:
+        return self.least <= n and (self.most is None or n <= self.most)
+
+    def __str__(self) -> str:
+        if self.most is None:
+            return f"at least {self.least}"
+        return str(self.least) if self.least == self.most else f"{self.least} to {self.most}"
+
+
+def exactly(n: int) -> Count:
+    return Count(n, n)
+
+
+def at_least(n: int) -> Count:
+    return Count(n, None)
+
+
+def between(least: int, most: int) -> Count:
+    return Count(least, most)
+
+
+@dataclass(frozen=True)
+class ParamRequest:
+    """A learnable (or running) parameter: its shape, and the FillerParameter message that gives its first value.
+
+    `lr_mult` is the multiplier used where the prototxt has no ParamSpec for it (BatchNorm's statistics: 0).
+    """
+
+    shape: Shape
+    filler: Any
+    lr_mult: float = 1.0
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """A buffer of the layer's own. Sizes in elements of `dtype`; `forward`/`backward` say in which pass it is used."""
+
+    name: str
+    shape: Shape
+    dtype: np.dtype
+    lives: Lives
+    forward: bool = True
+    backward: bool = True
+
+    @property
+    def nbytes(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Indices of the bottoms' data, tops' data and parameters that a pass reads (diffs are implied)."""
+
+    bottoms: frozenset[int] = frozenset()
+    tops: frozenset[int] = frozenset()
+    params: frozenset[int] = frozenset()
+
+
+@dataclass
+class Pass:
+    """What forward and backward are handed. Arrays are C-contiguous and live where the layer runs.
+
+    forward: `bottom`, `top` (uninitialised memory: write every element), `param`, `scratch`.
+    backward: `bottom`/`top` data (None where `backward_needs` did not ask for it), `top_diff` (None: all zeros),
+    `bottom_diff` (None: not wanted; else write every element), `param`, `param_diff` (None: not wanted),
+    `accumulate[i]`: add to param_diff[i] instead of overwriting it. In place, top_diff[i] may be bottom_diff[i].
+    """
+
+    ops: Any
+    bottom: list = field(default_factory=list)
+    top: list = field(default_factory=list)
+    param: list = field(default_factory=list)
+    scratch: dict = field(default_factory=dict)
+    bottom_diff: list = field(default_factory=list)
+    top_diff: list = field(default_factory=list)
+    param_diff: list = field(default_factory=list)
+    accumulate: list = field(default_factory=list)
+
+
+class Layer:
+    """Base of every layer type. Life: __init__ -> setup -> infer_shapes -> declare -> (forward, backward)*.
+
+    `setup` runs once; `infer_shapes` and `declare` again whenever a bottom's shape changes.
+    """
+
+    type: ClassVar[str] = ""  # set by register_layer
+    bottoms: ClassVar[Count] = exactly(1)
+    tops: ClassVar[Count] = exactly(1)
+    same_count: ClassVar[bool] = False  # as many tops as bottoms (Convolution)
+    backward_reads: ClassVar[Reads] = Reads.ALL
+    in_place: ClassVar[InPlace] = InPlace.SEPARATE
+    runs_on: ClassVar[Runs] = Runs.DEVICE
+    is_loss: ClassVar[bool] = False  # default loss weight 1 for top 0; an unnamed top is made when none is given
+    no_backward: ClassVar[frozenset[int] | None] = frozenset()  # bottoms that can never get a gradient; None: all
+    not_forced: ClassVar[frozenset[int]] = frozenset()  # bottoms that force_backward leaves alone (labels)
+    is_net_input: ClassVar[bool] = False
+    seed: int = 0  # of the layer's own random numbers; set by the net before `setup`
+
+    def __init__(self, param, *, phase: int = TRAIN, dtype=np.float32):
+        self.param = param
+        self.name: str = param.name
+        self.phase = phase
+        self.dtype = np.dtype(dtype)
+        self.params: list[ParamRequest] = []
+        self.scratches: dict[str, Scratch] = {}
+        self.needs_backward = False  # set by the net before `declare`
+        self.where = Where(layer=param.name, type=param.type)
+
+    # -- declarations: pure ------------------------------------------------------------------------------------
+    def setup(self, bottom_shapes: Sequence[Shape]) -> None:
+        """Check the parameters and ask for learnable blobs with `add_param`. Runs once, allocates nothing."""
+
+    def infer_shapes(self, bottom_shapes: Sequence[Shape]) -> list[Shape]:
+        """Shapes of the tops, from those of the bottoms. Pure. Raises ShapeError through `self.error`."""
+        raise AssertionError(f"{type(self).__name__} has no infer_shapes")
+
+    def declare(self, bottom_shapes: Sequence[Shape], top_shapes: Sequence[Shape], ops) -> None:
+        """Ask for scratch with `self.scratch(...)` and choose operation plans; called after every `infer_shapes`."""
+
+    def shares(self) -> dict[int, int]:
+        """{top index: bottom index} of tops that ARE their bottom's memory, data and diff (Flatten, Reshape)."""
+        return {}
+
+    def shares_data(self) -> dict[int, int]:
+        """{top index: bottom index} of tops whose data, but not diff, is their bottom's memory (Split)."""
+        return self.shares()
+
+    def forward_needs(self) -> Needs:
+        """Bottom data and parameters that forward reads. Default: all of them."""
+        return Needs(
+            bottoms=frozenset(range(len(self.param.bottom))),
+            params=frozenset(range(len(self.params))),
+        )
+
+    def rewrites(self, top: int) -> bool:
+        """Whether every forward writes this top. A top that is filled once (a constant) is written by `fill_once`."""
+        return True
+
+    def fill_once(self, top: int, array: np.ndarray) -> None:
+        """Fill a top that forward does not write; called once per shape, on the host."""
+
+    def forward_updates(self) -> frozenset[int]:
+        """Parameters that forward itself changes (running statistics). Default: none."""
+        return frozenset()
+
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
+        """Data and parameters that backward reads. Default: `backward_reads`, and all parameters."""
+        n_bottom, n_top = len(self.param.bottom), len(self.param.top)
+        return Needs(
+            bottoms=frozenset(range(n_bottom)) if Reads.BOTTOM_DATA in self.backward_reads else frozenset(),
+            tops=frozenset(range(n_top)) if Reads.TOP_DATA in self.backward_reads else frozenset(),
+            params=frozenset(range(len(self.params))),
+        )
+
+    # -- work: queues operations ---------------------------------------------------------------------------------
+    def forward(self, io: Pass) -> None:
+        raise AssertionError(f"{type(self).__name__} has no forward")
+
+    def backward(self, io: Pass) -> None:
+        raise AssertionError(f"{type(self).__name__} has no backward")
+
+    # -- state that a resumed run needs --------------------------------------------------------------------------
+    def state(self) -> dict[str, int]:
+        """Integers (positions, random counters) that make a resumed run equal an uninterrupted one."""
+        return {}
+
+    def set_state(self, state: dict[str, int]) -> None:
+        """Take back what `state` returned."""
+
+    def close(self) -> None:
+        """Release files and threads."""
+
+    # -- helpers for subclasses ------------------------------------------------------------------------------------
+    def add_param(self, shape: Shape, filler, lr_mult: float = 1.0) -> None:
+        """Ask for a parameter blob of `shape`, first filled by the FillerParameter `filler`."""
+        self.params.append(ParamRequest(tuple(int(d) for d in shape), filler, lr_mult))
+
+    def scratch(
+        self,
+        name: str,
+        shape: Shape,
+        *,
+        dtype=None,
+        lives: Lives = Lives.SAVED,
+        forward: bool = True,
+        backward: bool = True,
+    ) -> None:
+        """Ask for a buffer; `io.scratch[name]` is the array. A SAVED one exists only if the layer runs backward:
+        use `io.scratch.get(name)` in forward."""
+        if lives is Lives.SAVED and not self.needs_backward:
+            return
+        if lives is Lives.CALL and not forward and not self.needs_backward:
+            return
+        dtype = self.dtype if dtype is None else np.dtype(dtype)
+        shape = tuple(int(d) for d in shape)
+        self.scratches[name] = Scratch(name, shape, dtype, lives, forward, backward and self.needs_backward)
+
+    def error(
+        self, message: str, *, kind: type[CaffeError] = LayerParamError, blob: str | None = None, fix: str | None = None
+    ) -> CaffeError:
+        """An error that already names this layer: `raise self.error("...", fix="...")`."""
+        return kind(message, fix=fix).at(layer=self.name, type=self.param.type, blob=blob)
+
+    def check_counts(self, n_bottom: int, n_top: int) -> None:
+        """Raise BlobCountError unless the numbers of bottoms and tops are legal."""
+        for what, n, count in (("bottom", n_bottom, self.bottoms), ("top", n_top, self.tops)):
+            if n not in count:
+                raise self.error(
+                    f"takes {count} {what} blob(s), but {n} given",
+                    kind=BlobCountError,
+                    fix=f"give the layer {count} `{what}:` line(s)",
+                )
+        if self.same_count and n_bottom != n_top:
+            raise self.error(
+                f"needs as many tops as bottoms, but has {n_bottom} bottoms and {n_top} tops",
+                kind=BlobCountError,
+                fix="give one `top:` line per `bottom:` line",
+            )
+
+    def canonical_axis(self, axis: int, ndim: int, *, what: str = "axis") -> int:
+        """A negative axis counts from the end; out of range raises LayerParamError."""
+        if not -ndim <= axis < ndim:
+            raise self.error(
+                f"{what} {axis} is out of range for a bottom of {ndim} axes", fix=f"use {-ndim} to {ndim - 1}"
+            )
+        return axis % ndim if ndim else 0
+
+    def shape_error(self, message: str, *, bottom: int | None = None, fix: str | None = None) -> CaffeError:
+        blob = self.param.bottom[bottom] if bottom is not None and bottom < len(self.param.bottom) else None
+        return self.error(message, kind=ShapeError, blob=blob, fix=fix)
+
+
+def count(shape: Sequence[int], start: int = 0, end: int | None = None) -> int:
+    """Number of elements in axes [start, end) of a shape (1 for none)."""
+    n = 1
+    for d in tuple(shape)[start:end]:
+        n *= d
+    return n

@@ -1,0 +1,55 @@
+"""Dropout."""
+
+from __future__ import annotations
+
+from .base import TRAIN, InPlace, Layer, Needs, exactly
+from .registry import register_layer
+
+
+@register_layer("Dropout")
+class DropoutLayer(Layer):
+    """TRAIN: y = x / (1 - r) for a share 1 - r of the elements, x * 0 for the others (dropout_param.dropout_ratio r,
+    default 0.5; another choice in each forward). TEST: y = x.
+
+    Bottom 0: x, any shape. Top 0: y, the shape of x; may be in place. Backward reads nothing: the choice is a function
+    of `seed` (set by the net) and of the number of forwards before, and is made again.
+    Raises: LayerParamError for a ratio outside [0, 1).
+    Source: BVLC/caffe, src/caffe/layers/dropout_layer.cpp; the generator is ours, the same on every device.
+    """
+
+    bottoms = tops = exactly(1)
+    in_place = InPlace.ALLOWED
+    seed = 0
+    draws = 0  # forwards so far
+
+    def setup(self, bottom_shapes):
+        self.ratio = self.param.dropout_param.dropout_ratio
+        if not 0 <= self.ratio < 1:
+            raise self.error(f"dropout_ratio is {self.ratio:g}", fix="set dropout_ratio to 0 or more and less than 1")
+
+    def infer_shapes(self, bottom_shapes):
+        return [tuple(bottom_shapes[0])]
+
+    def backward_needs(self, propagate_down, param_propagate):
+        return Needs()
+
+    def forward(self, io):
+        if self.phase == TRAIN:
+            io.ops.dropout_forward(io.bottom[0], io.top[0], self.ratio, self.seed, self.draws)
+            self.draws += 1
+        else:
+            io.ops.copy(io.bottom[0], io.top[0])
+
+    def backward(self, io):
+        if io.bottom_diff[0] is None:
+            return
+        if self.phase == TRAIN:
+            io.ops.dropout_backward(io.top_diff[0], io.bottom_diff[0], self.ratio, self.seed, self.draws - 1)
+        else:
+            io.ops.copy(io.top_diff[0], io.bottom_diff[0])
+
+    def state(self):
+        return {"seed": self.seed, "draws": self.draws}
+
+    def set_state(self, state):
+        self.seed, self.draws = state["seed"], state["draws"]

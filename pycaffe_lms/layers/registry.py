@@ -1,0 +1,37 @@
+"""Layer types by name: one decorator claims a `type:`, one function finds it or says which were meant."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Callable
+
+from ..errors import UnknownLayerError
+from .base import Layer
+
+LAYERS: dict[str, type[Layer]] = {}
+
+
+def register_layer(type_name: str) -> Callable[[type[Layer]], type[Layer]]:
+    """Claim a prototxt `type:`; two claims are an error at import."""
+
+    def add(cls: type[Layer]) -> type[Layer]:
+        owner = LAYERS.setdefault(type_name, cls)
+        if owner is not cls:
+            raise ValueError(f"layer type {type_name!r} is claimed by both {owner.__module__} and {cls.__module__}")
+        cls.type = type_name
+        return cls
+
+    return add
+
+
+def layer_class(type_name: str) -> type[Layer]:
+    """The class for a `type:`. Raises UnknownLayerError with near names."""
+    importlib.import_module("pycaffe_lms.layers")  # the table of contents registers every family
+    cls = LAYERS.get(type_name)
+    if cls is None:
+        folded = {name.lower(): name for name in LAYERS}
+        near = difflib.get_close_matches(type_name.lower(), folded, n=3, cutoff=0.6)
+        hint = f"; did you mean {' or '.join(repr(folded[n]).replace(chr(39), chr(34)) for n in near)}?" if near else ""
+        raise UnknownLayerError(f'no layer type "{type_name}"{hint}', fix="write one of: " + ", ".join(sorted(LAYERS)))
+    return cls

@@ -1,0 +1,54 @@
+"""Reads `convolution_param`: the channel axis, and kernel, stride, pad and dilation per spatial axis.
+
+Covers: every spelling that Caffe takes (one value for all axes, one per axis, `_h`/`_w` pairs) and its checks.
+Does not cover: sizes of outputs, which direction is meant (`convolution.py`).
+"""
+
+from __future__ import annotations
+
+from .base import Layer
+
+Ints = tuple[int, ...]
+
+
+def kernel_fields(layer: Layer, conv, axes: int) -> tuple[Ints, Ints, Ints, Ints]:
+    """(kernel, stride, pad, dilation) of `axes` values each. Raises LayerParamError."""
+    kernel = _per_axis(layer, conv, axes, "kernel_size", ("kernel_h", "kernel_w"), None)
+    stride = _per_axis(layer, conv, axes, "stride", ("stride_h", "stride_w"), 1)
+    pad = _per_axis(layer, conv, axes, "pad", ("pad_h", "pad_w"), 0)
+    dilation = _per_axis(layer, conv, axes, "dilation", (), 1)
+    for field, values in (("kernel_size", kernel), ("stride", stride), ("dilation", dilation)):
+        if 0 in values:
+            raise layer.error(f"convolution_param.{field} is 0", fix=f"give a {field} of at least 1")
+    return kernel, stride, pad, dilation
+
+
+def _per_axis(layer: Layer, conv, axes: int, field: str, pair: tuple[str, ...], default: int | None) -> Ints:
+    """The values of one repeated field, or of its _h/_w pair. `default` None: the field must be given."""
+    values = tuple(getattr(conv, field))
+    given = [name for name in pair if conv.HasField(name)]
+    if given:
+        if values:
+            raise layer.error(f"has both {field} and {' and '.join(given)}", fix=f"keep either {field} or {given[0]}")
+        if axes != 2:
+            raise layer.error(
+                f"{' and '.join(given)} need a bottom with 2 spatial axes, but it has {axes}",
+                fix=f"give {field} once, or once per spatial axis",
+            )
+        if default is None and len(given) < 2:
+            missing = next(name for name in pair if name not in given)
+            raise layer.error(f"has {given[0]} but no {missing}", fix=f"add {missing}, or use {field} for both")
+        # a missing partner counts as not given (Caffe would take a stride of 0, and divide by it)
+        return tuple(getattr(conv, name) if name in given else default for name in pair)
+    if not values and default is not None:
+        return (default,) * axes
+    if len(values) == axes:
+        return values
+    if len(values) == 1:
+        return values * axes
+    if not values:
+        raise layer.error("has no kernel size", fix=f"add convolution_param {{ {field}: ... }}")
+    raise layer.error(
+        f"{field} is given {len(values)} times, but the bottom has {axes} spatial axes",
+        fix=f"give {field} once, or {axes} times",
+    )

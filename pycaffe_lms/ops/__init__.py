@@ -1,0 +1,67 @@
+"""Heavy arithmetic, one signature per operation, one implementation per device.
+
+`ops/cpu/<family>.py` and `ops/cuda/<family>.py` stand beside each other and export the same functions with the same
+parameters (a test compares them). An operation writes its results into arrays it is given and returns nothing, so that
+it can be queued; a function whose name ends in `_plan` is pure host code, returns a plan object at once, and such an
+object's `workspace_bytes` says how much device workspace the operation will be handed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+
+FAMILIES = (
+    "basic",
+    "neuron",
+    "dropout",
+    "conv",
+    "pooling",
+    "inner_product",
+    "lrn",
+    "batch_norm",
+    "scale",
+    "eltwise",
+    "concat",
+    "softmax",
+    "accuracy",
+    "update",
+)
+
+# Bytes of workspace that one operation may ask for where it can do with less. A constant of the device, because sums
+# may depend on it: with and without Large Model Support a layer must compute the same bits.
+WORKSPACE_LIMIT = {"cpu": 64 << 20, "cuda": 512 << 20}
+
+
+class Ops:
+    """Every operation of one device as an attribute: `ops.relu_forward(x, y, slope)`."""
+
+    def __init__(self, device: str):
+        self.device = device
+        self.workspace_limit = WORKSPACE_LIMIT[device]
+        self._functions: dict = {}
+        for family in FAMILIES:
+            module = importlib.import_module(f"pycaffe_lms.ops.{device}.{family}")
+            for name in module.__all__:
+                self._functions[name] = getattr(module, name)
+                setattr(self, name, getattr(module, name))
+
+    def functions(self) -> dict:
+        """Name -> function, of every operation."""
+        return dict(self._functions)
+
+    def signatures(self) -> dict[str, tuple[str, ...]]:
+        """Name -> parameter names, for comparing devices."""
+        return {n: tuple(inspect.signature(f).parameters) for n, f in self._functions.items()}
+
+
+def load_ops(device: str) -> Ops:
+    """The operations of "cpu" or "cuda"."""
+    return Ops(device)
+
+
+def ops_of(device):
+    """The operations of a device, loaded at the first call and kept as `device.ops`."""
+    if device.ops is None:
+        device.ops = device.adopt(load_ops(device.operations))
+    return device.ops

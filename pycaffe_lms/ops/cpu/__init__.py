@@ -1,0 +1,1 @@
+"""Operations on NumPy arrays: vectorised, no Python loop over pixels."""

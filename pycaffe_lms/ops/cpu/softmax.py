@@ -1,0 +1,62 @@
+"""Softmax over the middle axis of (outer, c, inner), and its multinomial logistic loss."""
+
+from __future__ import annotations
+
+import numpy as np
+
+__all__ = ["softmax_forward", "softmax_backward", "softmax_loss_forward", "softmax_loss_backward"]
+
+FLT_MIN = float(np.finfo(np.float32).tiny)
+
+
+def softmax_forward(x, y, outer, c, inner):
+    """y = exp(x - max(x)) / sum(exp(x - max(x))) along c."""
+    if x.size == 0:
+        return
+    x, y = x.reshape(outer, c, inner), y.reshape(outer, c, inner)
+    with np.errstate(invalid="ignore"):  # infinite scores give NaN
+        np.subtract(x, x.max(axis=1, keepdims=True), out=y)
+    np.exp(y, out=y)
+    y /= y.sum(axis=1, keepdims=True)
+
+
+def softmax_backward(y, dy, dx, outer, c, inner):
+    """dx = y * (dy - sum(dy * y)), sums along c; dx may be dy."""
+    y, dy, dx = (a.reshape(outer, c, inner) for a in (y, dy, dx))
+    np.subtract(dy, np.einsum("oci,oci->oi", dy, y)[:, None], out=dx)
+    dx *= y
+
+
+def _labels(label, has_ignore, ignore_label, c):
+    """(truncated labels, which count, which of those name no class). NaN names none."""
+    label = np.trunc(label)
+    counted = label != ignore_label if has_ignore else np.ones(label.shape, bool)
+    return label, counted, counted & ~((label >= 0) & (label < c))
+
+
+def softmax_loss_forward(prob, label, loss, norm, work, has_ignore, ignore_label, normalizer, outer, c, inner):
+    """loss = sum of -log(max(p[label], FLT_MIN)) over the labels that are not ignored, divided by norm.
+
+    norm[0] (float64) = max(1, normalizer), where a negative normalizer means the number of labels not ignored.
+    A label outside 0..c-1 makes the loss NaN. `work` (512 doubles) is for the GPU's partial sums.
+    """
+    label, counted, wrong = _labels(label.reshape(outer, inner), has_ignore, ignore_label, c)
+    norm[0] = max(1.0, float(counted.sum()) if normalizer < 0 else normalizer)
+    if wrong.any():
+        loss.fill(np.nan)
+        return
+    o, i = np.nonzero(counted)
+    p = prob.reshape(outer, c, inner)[o, label[o, i].astype(np.int64), i]
+    loss.fill(-np.log(np.maximum(p, FLT_MIN)).sum(dtype=np.float64) / norm[0])
+
+
+def softmax_loss_backward(prob, label, dloss, norm, dx, has_ignore, ignore_label, outer, c, inner):
+    """dx = (p - onehot(label)) * dloss / norm; 0 at ignored labels, NaN at a label outside 0..c-1."""
+    label, counted, wrong = _labels(label.reshape(outer, inner), has_ignore, ignore_label, c)
+    prob, dx = prob.reshape(outer, c, inner), dx.reshape(outer, c, inner)
+    np.copyto(dx, prob)
+    o, i = np.nonzero(counted & ~wrong)
+    dx[o, label[o, i].astype(np.int64), i] -= 1
+    dx *= dx.dtype.type(dloss.reshape(-1)[0] / norm[0])
+    np.copyto(dx, 0, where=~counted[:, None])
+    np.copyto(dx, np.nan, where=wrong[:, None])

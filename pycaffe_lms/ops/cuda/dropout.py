@@ -1,0 +1,59 @@
+"""Dropout with a counter-based generator: no mask is stored, backward draws the same bits again.
+
+The generator is Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11). Element i takes
+lane i % 4 of the block with counter (low and high word of i // 4, low and high word of `offset`) and key `seed`.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ...backend.cuda import launch
+
+__all__ = ["dropout_forward", "dropout_backward"]
+
+_SOURCE = """
+__device__ void philox(unsigned* c, unsigned k0, unsigned k1) {
+  for (int round = 0; round < 10; ++round) {
+    unsigned long long p0 = (unsigned long long)c[0] * 0xD2511F53u, p1 = (unsigned long long)c[2] * 0xCD9E8D57u;
+    c[0] = (unsigned)(p1 >> 32) ^ c[1] ^ k0;
+    c[2] = (unsigned)(p0 >> 32) ^ c[3] ^ k1;
+    c[1] = (unsigned)p1;
+    c[3] = (unsigned)p0;
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+}
+extern "C" __global__ void dropout(const T* x, T* y, long long drop, double scale, long long seed, long long offset,
+                                   long long n) {
+  LOOP(block, (n + 3) / 4) {
+    unsigned c[4] = {(unsigned)block, (unsigned)(block >> 32), (unsigned)offset, (unsigned)(offset >> 32)};
+    philox(c, (unsigned)seed, (unsigned)(seed >> 32));
+    #pragma unroll
+    for (int lane = 0; lane < 4; ++lane) {
+      long long i = 4 * block + lane;
+      if (i < n) y[i] = x[i] * ((long long)c[lane] >= drop ? (T)scale : (T)0);
+    }
+  }
+}
+"""
+
+
+def threshold(ratio):
+    """The smallest 32-bit draw that keeps its element, so that a share `ratio` (to 2^-32) of them is dropped."""
+    return math.ceil(ratio * 2**32)
+
+
+def _apply(x, y, ratio, seed, offset):
+    scale = 1.0 / (1.0 - ratio)
+    launch(_SOURCE, "dropout", y.dtype, (y.size + 3) // 4, x, y, threshold(ratio), scale, seed, offset, y.size)
+
+
+def dropout_forward(x, y, ratio, seed, offset):
+    """y = x / (1 - ratio) where kept, x * 0 where dropped; y may be x."""
+    _apply(x, y, ratio, seed, offset)
+
+
+def dropout_backward(dy, dx, ratio, seed, offset):
+    """dx = dy / (1 - ratio) where forward kept, dy * 0 where it dropped; dx may be dy."""
+    _apply(dy, dx, ratio, seed, offset)

@@ -1,0 +1,213 @@
+"""Local response normalisation on a GPU.
+
+Across channels: a thread walks down SEGMENT channels of one position with the window in registers (its width is a
+compile-time constant), so that each value is read about once. The window is summed anew at each step: a running sum
+would keep the rounding error of a large value that has left it.
+Within a channel: a thread per pixel sums its window from the cache.
+"""
+
+from __future__ import annotations
+
+from ...backend import cuda
+
+__all__ = ["lrn_across_backward", "lrn_across_forward", "lrn_within_backward", "lrn_within_forward"]
+
+SEGMENT = 32  # channels per thread: enough to make the window's overlap cheap, few enough to fill a GPU at batch 1
+
+ACROSS = """
+#define HALF (SIZE / 2)
+const int UNROLL = SIZE <= 64 ? SIZE : 1;  // a wider window does not fit into registers anyway
+
+__device__ inline A load(const T* x, long long c, long long channels, long long inner) {
+  return c >= 0 && c < channels ? (A)x[c * inner] : (A)0;
+}
+
+// drop the oldest value, append one
+template <int N> __device__ inline void push(A (&window)[N], A value) {
+  #pragma unroll UNROLL
+  for (int j = 0; j < N - 1; j++) window[j] = window[j + 1];
+  window[N - 1] = value;
+}
+
+template <int N> __device__ inline A total(const A (&window)[N]) {
+  A sum = 0;
+  #pragma unroll UNROLL
+  for (int j = 0; j < N; j++) sum += window[j];
+  return sum;
+}
+
+// the window of squares around channel `before`
+__device__ inline void fill(A (&squares)[SIZE], const T* x, long long before, long long channels, long long inner) {
+  #pragma unroll UNROLL
+  for (int j = 0; j < SIZE; j++) {
+    const A value = load(x, before - HALF + j, channels, inner);
+    squares[j] = value * value;
+  }
+}
+
+#define THREAD(i) \\
+    const long long position = (i) % inner, segment = (i) / inner % segments, o = (i) / (inner * segments); \\
+    const long long first = segment * SEGMENT; \\
+    const long long last = first + SEGMENT < channels ? first + SEGMENT : channels; \\
+    const long long start = o * channels * inner + position
+
+extern "C" __global__ void across_forward(const T* x, T* y, long long outer, long long channels, long long inner,
+                                          long long segments, double share, double beta, double k) {
+  LOOP(i, outer * segments * inner) {
+    THREAD(i);
+    const T* in = x + start;
+    A squares[SIZE];
+    fill(squares, in, first - 1, channels, inner);
+    for (long long c = first; c < last; c++) {
+      const A ahead = load(in, c + HALF, channels, inner);
+      push(squares, ahead * ahead);
+      const A scale = (A)k + (A)share * total(squares);
+      y[start + c * inner] = (T)((A)in[c * inner] * pow(scale, (A)-beta));
+    }
+  }
+}
+
+extern "C" __global__ void across_backward(const T* x, const T* dy, T* dx, long long outer, long long channels,
+                                           long long inner, long long segments, double share, double beta, double k) {
+  const A factor = (A)(2 * share * beta);
+  LOOP(i, outer * segments * inner) {
+    THREAD(i);
+    const T* in = x + start;
+    A squares[SIZE], ratios[SIZE], slopes[HALF + 1];  // x^2; dy y / scale; dy scale^-beta
+    fill(squares, in, first - HALF - 1, channels, inner);
+    #pragma unroll UNROLL
+    for (int j = 0; j < SIZE; j++) ratios[j] = 0;
+    #pragma unroll UNROLL
+    for (int j = 0; j <= HALF; j++) slopes[j] = 0;
+    for (long long s = first - HALF; s < last + HALF; s++) {  // s runs HALF ahead of the channel that is written
+      const A ahead = load(in, s + HALF, channels, inner);
+      push(squares, ahead * ahead);
+      A ratio = 0, slope = 0;
+      if (s >= 0 && s < channels) {
+        const A scale = (A)k + (A)share * total(squares);
+        slope = (A)dy[start + s * inner] * pow(scale, (A)-beta);
+        ratio = slope * (A)in[s * inner] / scale;
+      }
+      push(ratios, ratio);
+      push(slopes, slope);
+      const long long c = s - HALF;
+      if (c >= first) dx[start + c * inner] = (T)(slopes[0] - factor * (A)in[c * inner] * total(ratios));
+    }
+  }
+}
+"""
+
+WITHIN = """
+#define PIXEL(i) \\
+    const long long plane = (i) / (height * width) * (height * width); \\
+    const int h = (int)((i) / width % height), w = (int)((i) % width), half = (int)size / 2; \\
+    const int top = h > half ? h - half : 0, left = w > half ? w - half : 0; \\
+    const int bottom = h + half < (int)height ? h + half + 1 : (int)height; \\
+    const int right = w + half < (int)width ? w + half + 1 : (int)width
+
+extern "C" __global__ void within_forward(const T* x, T* y, long long n, long long height, long long width,
+                                          long long size, double share, double beta) {
+  LOOP(i, n) {
+    PIXEL(i);
+    A sum = 0;
+    for (int a = top; a < bottom; a++)
+      for (int b = left; b < right; b++) {
+        const A value = x[plane + a * width + b];
+        sum += value * value;
+      }
+    y[i] = (T)((A)x[i] * pow((A)1 + (A)share * sum, (A)-beta));
+  }
+}
+
+// dx = dy scale^-beta, ratio = dy y / scale
+extern "C" __global__ void within_ratio(const T* x, const T* dy, T* dx, T* ratio, long long n, long long height,
+                                        long long width, long long size, double share, double beta) {
+  LOOP(i, n) {
+    PIXEL(i);
+    A sum = 0;
+    for (int a = top; a < bottom; a++)
+      for (int b = left; b < right; b++) {
+        const A value = x[plane + a * width + b];
+        sum += value * value;
+      }
+    const A scale = (A)1 + (A)share * sum, slope = (A)dy[i] * pow(scale, (A)-beta);
+    dx[i] = (T)slope;
+    ratio[i] = (T)(slope * (A)x[i] / scale);
+  }
+}
+
+extern "C" __global__ void within_backward(const T* x, const T* ratio, T* dx, long long n, long long height,
+                                           long long width, long long size, double factor) {
+  LOOP(i, n) {
+    PIXEL(i);
+    A sum = 0;
+    for (int a = top; a < bottom; a++)
+      for (int b = left; b < right; b++) sum += ratio[plane + a * width + b];
+    dx[i] = (T)((A)dx[i] - (A)factor * (A)x[i] * sum);
+  }
+}
+"""
+
+
+def lrn_across_forward(x, y, outer, channels, inner, size, alpha, beta, k) -> None:
+    """y = x * (k + alpha / size * sum of x^2 over `size` channels) ^ -beta; arrays are (outer, channels, inner)."""
+    segments = _segments(channels)
+    cuda.launch(
+        _across(size, channels),
+        "across_forward",
+        x.dtype,
+        outer * segments * inner,
+        x,
+        y,
+        outer,
+        channels,
+        inner,
+        segments,
+        alpha / size,
+        beta,
+        k,
+    )
+
+
+def lrn_across_backward(x, dy, dx, outer, channels, inner, size, alpha, beta, k) -> None:
+    """dx from x and dy; the scale is computed again from x."""
+    segments = _segments(channels)
+    cuda.launch(
+        _across(size, channels),
+        "across_backward",
+        x.dtype,
+        outer * segments * inner,
+        x,
+        dy,
+        dx,
+        outer,
+        channels,
+        inner,
+        segments,
+        alpha / size,
+        beta,
+        k,
+    )
+
+
+def lrn_within_forward(x, y, planes, height, width, size, alpha, beta) -> None:
+    """y = x * (1 + alpha / size^2 * sum of x^2 over a size x size window) ^ -beta, in (planes, height, width)."""
+    n, share = planes * height * width, alpha / size**2
+    cuda.launch(WITHIN, "within_forward", x.dtype, n, x, y, n, height, width, size, share, beta)
+
+
+def lrn_within_backward(x, dy, dx, ratio, planes, height, width, size, alpha, beta) -> None:
+    """dx from x and dy. `ratio` is workspace of x's size."""
+    n, share = planes * height * width, alpha / size**2
+    cuda.launch(WITHIN, "within_ratio", x.dtype, n, x, dy, dx, ratio, n, height, width, size, share, beta)
+    cuda.launch(WITHIN, "within_backward", x.dtype, n, x, ratio, dx, n, height, width, size, 2 * share * beta)
+
+
+def _segments(channels: int) -> int:
+    return (channels + SEGMENT - 1) // SEGMENT
+
+
+def _across(size: int, channels: int) -> str:
+    """The source for a window of `size`; a window never needs to reach past the other end of the channels."""
+    width = min(size, 2 * channels - 1) if channels else 1
+    return f"#define SIZE {width}\n#define SEGMENT {SEGMENT}LL\n{ACROSS}"

@@ -1,0 +1,121 @@
+"""Shapes of convolutions and poolings, as plain numbers that plans and operations of every device share.
+
+Covers: the frozen descriptions of one convolution or pooling, and the arithmetic of sizes.
+Does not cover: arrays, and where the numbers come from (`layers/convolution.py`, `layers/pooling.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+Ints = tuple[int, ...]
+
+
+def conv_output_size(size: int, kernel: int, stride: int, pad: int, dilation: int) -> int:
+    """Outputs along one axis; less than 1 if the (dilated) kernel does not fit into the padded input."""
+    room = size + 2 * pad - (dilation * (kernel - 1) + 1)
+    return room // stride + 1 if room >= 0 else 0
+
+
+def pool_output_size(size: int, kernel: int, stride: int, pad: int, ceil: bool) -> int:
+    """Outputs along one axis, before windows that start in the far padding are cut off. 0 where no window fits."""
+    room = size + 2 * pad - kernel  # negative: rounded up, one window that is larger than the input may still count
+    steps = -(-room // stride) if ceil else room // stride
+    return max(steps + 1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ConvGeometry:
+    """One cross-correlation: x (batch, channels, *in_spatial) -> y (batch, out_channels, *out_spatial).
+
+    Weights are (out_channels, channels / group, *kernel). A transposed convolution is described by the convolution
+    that it transposes.
+    """
+
+    batch: int
+    channels: int
+    out_channels: int
+    group: int
+    in_spatial: Ints
+    out_spatial: Ints
+    kernel: Ints
+    stride: Ints
+    pad: Ints
+    dilation: Ints
+
+    @property
+    def axes(self) -> int:
+        """Number of spatial axes."""
+        return len(self.kernel)
+
+    @property
+    def in_size(self) -> int:
+        """Positions of one input plane."""
+        return prod(self.in_spatial)
+
+    @property
+    def out_size(self) -> int:
+        """Positions of one output plane."""
+        return prod(self.out_spatial)
+
+    @property
+    def group_channels(self) -> int:
+        return self.channels // self.group
+
+    @property
+    def group_outputs(self) -> int:
+        return self.out_channels // self.group
+
+    @property
+    def rows(self) -> int:
+        """Rows of one group's column matrix: what one output sums over."""
+        return self.group_channels * prod(self.kernel)
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether the input already is the column matrix (1x1 kernel, stride 1, no padding)."""
+        return all(k == 1 for k in self.kernel) and all(s == 1 for s in self.stride) and not any(self.pad)
+
+    def with_axes(self, axes: int) -> ConvGeometry:
+        """The same convolution with at least `axes` spatial axes: leading axes of size 1 are put in front."""
+        more = max(0, axes - self.axes)
+        ones, zeros = (1,) * more, (0,) * more
+        return ConvGeometry(
+            self.batch,
+            self.channels,
+            self.out_channels,
+            self.group,
+            ones + self.in_spatial,
+            ones + self.out_spatial,
+            ones + self.kernel,
+            ones + self.stride,
+            zeros + self.pad,
+            ones + self.dilation,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PoolGeometry:
+    """Pooling of `planes` (items x channels) planes; every tuple is (height, width)."""
+
+    planes: int
+    in_spatial: tuple[int, int]
+    out_spatial: tuple[int, int]
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    pad: tuple[int, int]
+
+    def divisors(self, axis: int) -> list[int]:
+        """What an average's sum is divided by, per output along `axis`: the window clipped to size + pad at its far
+        end only, so near padding counts in full. 1 for a window that is empty (its sum is 0)."""
+        size, kernel, stride, pad = self.in_spatial[axis], self.kernel[axis], self.stride[axis], self.pad[axis]
+        starts = (o * stride - pad for o in range(self.out_spatial[axis]))
+        return [max(1, min(start + kernel, size + pad) - start) for start in starts]
+
+
+def tap_range(size: int, outputs: int, stride: int, offset: int) -> tuple[int, int]:
+    """[first, last) outputs o whose input position o * stride + offset lies inside [0, size)."""
+    first = max(0, -(offset // stride))  # the least o with o * stride + offset >= 0
+    last = min(outputs, (size - 1 - offset) // stride + 1)
+    return first, max(first, last)

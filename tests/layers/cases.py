@@ -1,0 +1,48 @@
+"""One line per way to run a layer, so that the same list can be run in every type and on every device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .harness import LayerBench
+
+
+@dataclass(frozen=True)
+class Case:
+    """A layer (`type`, the inside of `layer { }`) and the shapes of its bottoms.
+
+    `integer_bottoms`: pairs (index, high) of bottoms that hold labels drawn from range(high); the others are normal.
+    """
+
+    type: str
+    text: str
+    shapes: tuple
+    n_top: int = 1
+    phase: int = 0
+    in_place: bool = False
+    integer_bottoms: tuple = ()
+    seed: int = 0
+
+    def __str__(self) -> str:
+        return " ".join(f"{self.type} {self.text} {self.shapes}".split())
+
+    def bench(self, dtype=np.float64, device=None) -> LayerBench:
+        return LayerBench(
+            self.type,
+            self.text,
+            self.shapes,
+            n_top=self.n_top,
+            dtype=dtype,
+            phase=self.phase,
+            in_place=self.in_place,
+            device=device,
+        )
+
+    def make_bottoms(self, rng) -> list:
+        labels = dict(self.integer_bottoms)
+        return [
+            rng.integers(labels[i], size=shape).astype(np.float64) if i in labels else rng.normal(size=shape)
+            for i, shape in enumerate(self.shapes)
+        ]

@@ -1,0 +1,124 @@
+"""Eltwise: sums, products and maxima by hand, ties, NaN, and gradients."""
+
+from __future__ import annotations
+
+import functools
+import operator
+
+import numpy as np
+import pytest
+
+from pycaffe_lms.errors import BlobCountError, LayerParamError, ShapeError
+from pycaffe_lms.layers.base import Needs
+
+from .cases import Case
+from .harness import LayerBench, check_gradient
+
+S = (2, 3, 2)
+COEFF, PROD, MAX = "coeff: 2 coeff: -0.5", "operation: PROD", "operation: MAX"
+UNSTABLE = "operation: PROD stable_prod_grad: false"
+
+
+def _case(fields, n=2, shape=S):
+    return Case("Eltwise", f"eltwise_param {{ {fields} }}", (shape,) * n)
+
+
+CASES: list[Case] = [
+    *[_case(fields, n) for fields in ("", PROD, UNSTABLE, MAX) for n in (2, 3, 5)],
+    _case(COEFF),
+    _case("coeff: 1 coeff: -1 coeff: 3", 3),
+    _case(MAX + " " + COEFF),
+    _case("", 2, ()),
+    *[_case(fields, 2, (0, 4)) for fields in ("", PROD, UNSTABLE, MAX)],
+]
+
+
+def reference(bottoms, param):
+    coeff = list(param.coeff) or [1.0] * len(bottoms)
+    if param.operation == param.SUM:
+        return sum(c * x for c, x in zip(coeff, bottoms, strict=True))
+    return functools.reduce(operator.mul if param.operation == param.PROD else np.maximum, bottoms)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(np.float32, 1e-6), (np.float64, 1e-14)], ids=["f32", "f64"])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_forward_is_the_formula(case, dtype, tolerance):
+    bench, bottoms = case.bench(dtype), case.make_bottoms(np.random.default_rng(1))
+    (y,) = bench.forward(bottoms)
+    expected = reference(bottoms, bench.layer.param.eltwise_param)
+    np.testing.assert_allclose(y, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if 0 not in c.shapes[0]], ids=str)
+def test_gradient(case):
+    check_gradient(case.bench(), case.make_bottoms(np.random.default_rng(2)))
+
+
+def test_ties_of_the_maximum():
+    bench = LayerBench("Eltwise", "eltwise_param { operation: MAX }", ((4,),) * 3)
+    (y,) = bench.forward([[1.0, 2, 0, 5], [1.0, 2, 3, 5], [1.0, 4, 3, 0]])
+    assert y.tolist() == [1, 4, 3, 5]
+    diffs, _ = bench.backward([[1.0, 10, 100, 1000]])
+    assert [d.tolist() for d in diffs] == [[0, 0, 0, 0], [1, 0, 100, 1000], [0, 10, 0, 0]]
+
+
+def test_nan_in_the_maximum_follows_the_comparisons():
+    bench = LayerBench("Eltwise", "eltwise_param { operation: MAX }", ((3,),) * 3)
+    (y,) = bench.forward([[np.nan, 1, 1], [2.0, np.nan, 1], [0.0, 5, np.nan]])
+    assert y[0] == 2 and np.isnan(y[1]) and y[2] == 1
+
+
+def test_unstable_gradient_at_zero_is_no_number_the_stable_one_is():
+    bottoms = [[0.0, 2.0], [3.0, 4.0]]
+    stable = LayerBench("Eltwise", "eltwise_param { operation: PROD }", ((2,),) * 2)
+    stable.forward(bottoms)
+    assert stable.backward([[1.0, 1.0]])[0][0].tolist() == [3, 4]
+    unstable = LayerBench("Eltwise", f"eltwise_param {{ {UNSTABLE} }}", ((2,),) * 2)
+    unstable.forward(bottoms)
+    dx = unstable.backward([[1.0, 1.0]])[0][0]
+    assert np.isnan(dx[0]) and dx[1] == 4
+
+
+@pytest.mark.parametrize("fields", ["", PROD, UNSTABLE, MAX])
+def test_propagate_down_false(fields):
+    case = _case(fields, 3)
+    full, part = case.bench(), LayerBench("Eltwise", case.text, case.shapes, propagate_down=(False, True, False))
+    bottoms = case.make_bottoms(np.random.default_rng(3))
+    dy = [np.ones(S)]
+    full.forward(bottoms), part.forward(bottoms)
+    want, got = full.backward(dy)[0], part.backward(dy)[0]
+    assert got[0] is None and got[2] is None and np.array_equal(got[1], want[1])
+
+
+def test_backward_needs():
+    def needs(fields, *down):
+        bench = _case(fields, len(down)).bench()
+        return bench.layer.backward_needs(list(down), [])
+
+    assert needs("", True, True) == needs(MAX, True, True) == needs(PROD, False, False) == Needs()
+    assert needs(PROD, True, True) == Needs(bottoms=frozenset({0, 1}))
+    assert needs(PROD, True, False, False) == Needs(bottoms=frozenset({1, 2}))
+    assert needs(UNSTABLE, True, False, False) == Needs(bottoms=frozenset({0}), tops=frozenset({0}))
+
+
+def test_the_mask_is_kept_only_for_backward():
+    text = "eltwise_param { operation: MAX }"
+    assert not LayerBench("Eltwise", text, (S, S), needs_backward=False).layer.scratches
+    bench = LayerBench("Eltwise", text, (S, S), needs_backward=False)
+    assert bench.forward([np.zeros(S), np.ones(S)])[0].all()
+    assert LayerBench("Eltwise", text, (S, S)).layer.scratches["mask"].dtype == np.int32
+
+
+@pytest.mark.parametrize(
+    "fields, shapes, error, message",
+    [
+        (PROD + " coeff: 1 coeff: 1", (S, S), LayerParamError, "coeff has no meaning for PROD"),
+        (COEFF, (S, S, S), LayerParamError, "2 coeff for 3 bottoms"),
+        ("", (S, (3, 2, 2)), ShapeError, r'blob "b1": has shape \(3, 2, 2\)'),
+        ("", (S, (12,)), ShapeError, "has shape"),
+        ("", (S,), BlobCountError, "takes at least 2 bottom"),
+    ],
+)
+def test_refused(fields, shapes, error, message):
+    with pytest.raises(error, match=f'layer "l".*{message}'):
+        LayerBench("Eltwise", f"eltwise_param {{ {fields} }}", shapes)

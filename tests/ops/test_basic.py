@@ -1,0 +1,94 @@
+"""Copies, sums and norms of whole arrays, and the host half of the reductions on a GPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycaffe_lms.ops.cpu import basic
+from pycaffe_lms.ops.cuda.source import divider
+from pycaffe_lms.ops.parts import reduction_parts
+
+WORK = np.empty(1024)
+DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["f32", "f64"])
+
+
+def normal(*shape, dtype=np.float64, seed=1):
+    return np.random.default_rng(seed).normal(size=shape).astype(dtype)
+
+
+@DTYPES
+def test_fill_and_copy(dtype):
+    y = np.empty((2, 3), dtype)
+    basic.fill(y, 2.5)
+    assert (y == 2.5).all()
+    x = normal(6, dtype=dtype)
+    basic.copy(x, y)
+    assert np.array_equal(y.ravel(), x)
+    basic.copy(x, x.reshape(2, 3))
+    assert np.array_equal(y.ravel(), x)
+
+
+@DTYPES
+def test_axpy_and_scale(dtype):
+    x, y = normal(5, dtype=dtype), normal(5, dtype=dtype, seed=2)
+    expected = y + dtype(0.1) * x
+    basic.axpy(0.1, x, y)
+    assert y.dtype == dtype and y == pytest.approx(expected)
+    basic.scale_by(-2.0, y)
+    assert y == pytest.approx(-2 * expected)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 6])
+@pytest.mark.parametrize("alias", [None, 0, -1])
+def test_sums_keep_their_order_and_may_land_in_an_input(n, alias):
+    xs = [normal(4, dtype=np.float32, seed=i) * 10.0 ** (3 * i) for i in range(n)]
+    xs = [x.astype(np.float32) for x in xs]
+    expected = xs[0].copy()
+    for x in xs[1:]:
+        expected = expected + x
+    y = np.empty(4, np.float32) if alias is None else xs[alias]
+    basic.sum_arrays(xs, y)
+    assert np.array_equal(y, expected)
+
+
+def test_add():
+    a, b, y = normal(3, seed=1), normal(3, seed=2), np.empty(3)
+    basic.add(a, b, y)
+    assert np.array_equal(y, a + b)
+
+
+@DTYPES
+@pytest.mark.parametrize("size", [0, 1, 1000, 700_001])
+def test_norms_are_float64_sums(dtype, size):
+    x, out = normal(size, dtype=dtype), np.full(3, 7.0)
+    basic.sum_squares(x, out, 1, WORK)
+    basic.asum(x, out, 2, WORK)
+    exact = x.astype(np.float64)
+    assert out == pytest.approx([7, (exact**2).sum(), np.abs(exact).sum()], rel=1e-13)
+
+
+@pytest.mark.pure
+@given(st.integers(1, 2**31), st.integers(1, 2**31), st.integers(0))
+def test_dividers_are_exact(d, n, i):
+    d, magic, shift = divider(d, n)
+    for value in (i % n, n - 1, max(0, (n - 1) // d * d - 1), (n - 1) // d * d):
+        assert magic < 2**33 and value * magic < 2**63
+        assert value * magic >> shift == value // d
+
+
+@pytest.mark.pure
+def test_dividers_beyond_32_bits_divide():
+    assert divider(10, 2**31 + 1) == (10, 0, 0)
+    assert divider(0, 5)[0] == 1, "an empty array has sizes of 0, and no kernel that divides by them"
+
+
+@pytest.mark.pure
+@given(st.integers(0, 10**8), st.integers(0, 10**6), st.integers(1, 10**5))
+def test_parts_are_few_and_never_empty_of_purpose(outer, dim, inner):
+    parts = reduction_parts(outer, dim, inner)
+    blocks = dim if inner > 1 else (dim + 31) // 32
+    assert 1 <= parts <= max(1, (outer * inner + 4095) // 4096)
+    assert parts == 1 or parts * blocks <= 4096

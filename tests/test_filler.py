@@ -1,0 +1,113 @@
+"""Every filler against its definition, and every check."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pycaffe_lms.errors import LayerParamError
+from pycaffe_lms.filler import FILLERS, fill
+from pycaffe_lms.proto import caffe_pb2
+from pycaffe_lms.random import CaffeRandom
+
+AVERAGE, FAN_IN, FAN_OUT = "AVERAGE", "FAN_IN", "FAN_OUT"
+
+
+def filler(**fields):
+    return caffe_pb2.FillerParameter(**fields)
+
+
+def draw(shape, seed=1701, dtype=np.float32, **fields):
+    return fill(filler(**fields), shape, dtype, CaffeRandom(seed))
+
+
+def test_default_is_constant_zero():
+    values = draw((2, 3))
+    assert values.shape == (2, 3) and values.dtype == np.float32 and not values.any()
+
+
+def test_constant():
+    assert draw((), value=0.25).tolist() == 0.25
+    values = draw((4,), value=-3, dtype=np.float64)
+    assert values.dtype == np.float64 and values.tolist() == [-3] * 4 and values.flags.writeable
+
+
+def test_uniform_takes_the_raw_stream_in_order():
+    values = draw((2, 3), type="uniform", min=-1, max=2)
+    raw = CaffeRandom(1701).raw(6) / 2.0**32
+    assert values.ravel() == pytest.approx(raw * 3 - 1, abs=1e-6)
+
+
+def test_gaussian_moments():
+    values = draw((100, 500), type="gaussian", mean=1, std=0.5)
+    assert abs(values.mean() - 1) < 0.01 and abs(values.std() - 0.5) < 0.01
+
+
+@pytest.mark.parametrize("sparse, shape, share", [(3, (30, 400), 0.1), (0, (10, 50), 0.0), (10, (10, 50), 1.0)])
+def test_sparse_gaussian_keeps_a_share_of_sparse_over_the_first_axis(sparse, shape, share):
+    values = draw(shape, type="gaussian", sparse=sparse)
+    assert abs((values != 0).mean() - share) < 0.01
+
+
+def test_positive_unitball_sums_to_one_along_the_first_axis():
+    values = draw((5, 2, 3), type="positive_unitball")
+    assert (values >= 0).all()
+    assert values.sum(axis=(1, 2)) == pytest.approx(np.ones(5), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "shape, norm, n",
+    [
+        ((6, 4, 5, 5), FAN_IN, 100),
+        ((6, 4, 5, 5), FAN_OUT, 150),
+        ((6, 4, 5, 5), AVERAGE, 125),
+        ((8,), FAN_IN, 1),
+        ((8,), FAN_OUT, 8),
+    ],
+)
+def test_xavier_and_msra_by_the_fan(shape, norm, n):
+    bound = np.sqrt(3 / n)
+    unit = draw(shape, type="uniform", min=-1, max=1)
+    assert draw(shape, type="xavier", variance_norm=norm) == pytest.approx(unit * bound, abs=1e-6 * bound)
+    normal = draw(shape, type="gaussian", std=1)
+    assert draw(shape, type="msra", variance_norm=norm) == pytest.approx(normal * np.sqrt(2 / n), rel=1e-5)
+
+
+def test_bilinear_of_four_is_the_outer_product_of_quarters():
+    ramp = np.array([0.25, 0.75, 0.75, 0.25])
+    values = draw((2, 3, 4, 4), type="bilinear")
+    assert np.array_equal(values, np.broadcast_to(np.outer(ramp, ramp), (2, 3, 4, 4)))
+    assert values[0, 0, 0, 0] == 1 / 16 and values[0, 0, 0, 1] == 3 / 16 and values[0, 0, 1, 1] == 9 / 16
+    assert draw((1, 1, 3, 3), type="bilinear")[0, 0, 1, 1] == 1
+
+
+@pytest.mark.parametrize("kind", FILLERS)
+def test_an_empty_shape_is_refused(kind):
+    with pytest.raises(LayerParamError, match="nothing to fill"):
+        draw((3, 0, 2, 2), type=kind)
+
+
+@pytest.mark.parametrize("kind", sorted(set(FILLERS) - {"gaussian"}))
+def test_only_gaussian_may_be_sparse(kind):
+    with pytest.raises(LayerParamError, match=f"a {kind} filler cannot be sparse"):
+        draw((2, 2, 3, 3), type=kind, sparse=1)
+
+
+@pytest.mark.parametrize(
+    "shape, fields, message",
+    [
+        ((2,), {"type": "Xavier"}, 'no filler type "Xavier"; did you mean "xavier"'),
+        ((2,), {"type": "uniform", "min": 1, "max": 0}, "cannot draw between 1 and 0"),
+        ((2,), {"type": "uniform", "min": -3e38, "max": 3e38}, "cannot draw"),
+        ((2,), {"type": "gaussian", "std": 0}, "std > 0"),
+        ((2,), {"type": "gaussian", "sparse": 3}, "sparse 3"),
+        ((2,), {"type": "gaussian", "sparse": -2}, "sparse -2"),
+        ((), {"type": "xavier"}, "at least one axis"),
+        ((2, 3, 4), {"type": "bilinear"}, "square kernel"),
+        ((2, 3, 4, 5), {"type": "bilinear"}, "square kernel"),
+    ],
+)
+def test_refused(shape, fields, message):
+    with pytest.raises(LayerParamError, match=message) as caught:
+        draw(shape, **fields)
+    assert caught.value.fix
