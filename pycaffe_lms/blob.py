@@ -1,0 +1,104 @@
+"""Blob: a shape over two SyncedMemory, data and diff. What layers' names stand for, and what users read and write."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from .errors import ShapeError
+from .memory.states import Ask
+from .memory.synced import SyncedMemory
+
+MAX_AXES = 32
+
+
+class Blob:
+    """name: what errors call it. `memories`: (data, diff). on_reshape(shape): asked when the user changes the shape.
+
+    `data` and `diff` are NumPy views on the host; taking one tells the state machine that the host may be written, as
+    pycaffe does. A view stays valid as long as the blob; it is current until the net runs again.
+    Source of the behaviour: BVLC/caffe, blob.{hpp,cpp}, python/caffe/_caffe.cpp.
+    """
+
+    def __init__(self, name: str, shape, dtype, memories: tuple[SyncedMemory, SyncedMemory | None],
+                 on_reshape: Callable | None = None):  # fmt: skip
+        self.name = name
+        self._shape = tuple(shape)
+        self.dtype = np.dtype(dtype)
+        self.data_memory, self.diff_memory = memories
+        self._on_reshape = on_reshape
+
+    # -- shape ----------------------------------------------------------------------------------------------------
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._shape
+
+    @property
+    def count(self) -> int:
+        return math.prod(self._shape)
+
+    def _legacy(self, axis: int) -> int:
+        if len(self._shape) > 4:
+            raise ShapeError(f"num, channels, height and width need at most 4 axes, not {len(self._shape)}").at(
+                blob=self.name
+            )
+        return self._shape[axis] if axis < len(self._shape) else 1
+
+    num = property(lambda self: self._legacy(0))
+    channels = property(lambda self: self._legacy(1))
+    height = property(lambda self: self._legacy(2))
+    width = property(lambda self: self._legacy(3))
+
+    def reshape(self, *dims: int) -> None:
+        """Change the shape; the net follows at its next forward or reshape()."""
+        shape = tuple(int(d) for d in (dims[0] if len(dims) == 1 and np.iterable(dims[0]) else dims))
+        if len(shape) > MAX_AXES or any(d < 0 for d in shape) or math.prod(shape) >= 2**31:
+            raise ShapeError(
+                f"{shape} is no blob shape", fix="0 to 32 axes, none negative, less than 2^31 elements"
+            ).at(blob=self.name)
+        if self._on_reshape is not None:
+            self._on_reshape(self, shape)
+        self._shape = shape
+
+    # -- values on the host ---------------------------------------------------------------------------------------
+    def _host(self, memory: SyncedMemory, ask: Ask) -> np.ndarray:
+        memory.ask(ask)
+        return memory.host_array(self._shape, self.dtype)
+
+    @property
+    def data(self) -> np.ndarray:
+        """The values, shape `self.shape`, writable."""
+        return self._host(self.data_memory, Ask.WRITE_CPU)
+
+    @data.setter
+    def data(self, values) -> None:
+        self._host(self.data_memory, Ask.OVERWRITE_CPU)[...] = values
+
+    @property
+    def diff(self) -> np.ndarray:
+        """The gradients, shape `self.shape`, writable; zeros if nobody computed them."""
+        return self._host(self.diff_memory, Ask.WRITE_CPU)
+
+    @diff.setter
+    def diff(self, values) -> None:
+        self._host(self.diff_memory, Ask.OVERWRITE_CPU)[...] = values
+
+    def read_data(self) -> np.ndarray:
+        """The values, read-only: the device copy stays current too."""
+        view = self._host(self.data_memory, Ask.READ_CPU)
+        view.flags.writeable = False
+        return view
+
+    def read_diff(self) -> np.ndarray:
+        """The gradients, read-only."""
+        view = self._host(self.diff_memory, Ask.READ_CPU)
+        view.flags.writeable = False
+        return view
+
+    def __repr__(self) -> str:
+        dims = " ".join(str(d) for d in self._shape)
+        return f"<Blob {self.name!r} {dims} ({self.count}) {self.dtype} {self.data_memory.state.value}>".replace(
+            "  ", " "
+        )

@@ -1,0 +1,162 @@
+"""Flags in gflags and GNU spelling: `-lms 1000`, `--lms=1000`, `-lms` bare, `-flag`/`-noflag` for booleans.
+
+One spelling is declared and argv is rewritten first, because argparse alone would read `-lms_f` as `-l ms_f`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+
+from ..backend import BACKENDS
+from ..errors import UsageError
+from ..lms.config import LMSConfig, parse_size
+
+PROG = "pycaffe-lms"
+BARE_LMS_KB = 1000  # PowerAI's -lms without a number
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises UsageError instead of exiting, with a near flag for an unknown one."""
+
+    def error(self, message: str):
+        raise UsageError(message, fix=f"see {self.prog} --help")
+
+
+def gflags_style(argv: list[str]) -> list[str]:
+    """Rewrite -name to --name; leave numbers such as -1, and what follows a lone --, alone."""
+    return [re.sub(r"^-(?=[A-Za-z_])", "--", arg) for arg in argv]
+
+
+def parser(action: str, description: str) -> argparse.ArgumentParser:
+    """A parser for one action."""
+    return _Parser(
+        prog=f"{PROG} {action}",
+        description=description,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def parse(p: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespace:
+    """Parse argv; an unknown flag is a UsageError that names near ones."""
+    known, unknown = p.parse_known_args(gflags_style(argv))
+    if unknown:
+        flags = [o.lstrip("-") for a in p._actions for o in a.option_strings]
+        name = unknown[0].lstrip("-").split("=")[0]
+        near = difflib.get_close_matches(name, flags, n=1)
+        hint = f"; did you mean -{near[0]}?" if near else ""
+        what = "unknown flag" if unknown[0].startswith("-") else "unexpected word"
+        raise UsageError(f"{what} {unknown[0]!r}{hint}", fix=f"see {p.prog} --help")
+    return known
+
+
+def add_state(p: argparse.ArgumentParser) -> None:
+    """-level, -stage: the net's state."""
+    p.add_argument("--level", type=int, default=0, help="NetState level")
+    p.add_argument("--stage", default="", help="comma list of NetState stages")
+
+
+def stages(args: argparse.Namespace) -> list[str]:
+    return [s for s in args.stage.split(",") if s]
+
+
+def add_device(p: argparse.ArgumentParser) -> None:
+    """-gpu, -backend, and the LMS flags."""
+    p.add_argument("--gpu", default="", help="GPU to use (its number); always means GPU")
+    p.add_argument(
+        "--backend",
+        choices=BACKENDS,
+        default=None,
+        help="where layers run; default: by -gpu and solver_mode, else the GPU if there is one",
+    )
+    p.add_argument(
+        "--sim_order",
+        choices=("latest", "earliest", "random"),
+        default="latest",
+        help="when the simulated device runs what is queued",
+    )
+    p.add_argument("--sim_seed", type=int, default=0, help="seed of -sim_order random")
+    p.add_argument(
+        "--math",
+        choices=("tf32", "fp32"),
+        default="tf32",
+        help="float32 products on the GPU: tf32 may round inputs for tensor cores, fp32 does not",
+    )
+    g = p.add_argument_group("Large Model Support")
+    g.add_argument(
+        "--lms",
+        nargs="?",
+        const=str(BARE_LMS_KB),
+        default=None,
+        metavar="KB",
+        help="manage every buffer larger than KB KB (of 1024 bytes); bare: 1000; zero or negative: off",
+    )
+    g.add_argument(
+        "--lms_frac",
+        type=_number,
+        default=0.0,
+        metavar="F",
+        help="0..1: manage only what comes after this share of GPU memory (of the budget) is demanded",
+    )
+    g.add_argument(
+        "--lms_budget",
+        default=None,
+        metavar="SIZE",
+        help="hard limit of device memory, such as 16GB; also how a smaller GPU is emulated",
+    )
+    g.add_argument(
+        "--lms_ahead",
+        type=_integer,
+        default=1,
+        metavar="K",
+        help="steps of look-ahead for prefetch and late write-back; 0: on demand (default 1)",
+    )
+    g.add_argument(
+        "--lms_sync",
+        type=_integer,
+        default=0,
+        metavar="M",
+        help="0 none, 1 copies out, 2 copies in, 3 both wait for the layers (to measure and debug)",
+    )
+    g.add_argument(
+        "--lms_host",
+        default=None,
+        metavar="SIZE",
+        help="most page-locked host memory; default: what the host has available",
+    )
+
+
+def lms_config(args: argparse.Namespace) -> LMSConfig:
+    """The LMS flags as one value. Raises UsageError for values that mean nothing."""
+    threshold = 0
+    if args.lms is not None:
+        try:
+            threshold = int(args.lms)
+        except ValueError:
+            raise UsageError(
+                f"-lms {args.lms!r} is not a number of KB", fix="-lms 1000 manages buffers larger than 1000 KB"
+            ) from None
+    return LMSConfig(
+        threshold_kb=max(threshold, 0),
+        frac=args.lms_frac,
+        budget=None if args.lms_budget is None else parse_size(args.lms_budget, "-lms_budget"),
+        ahead=args.lms_ahead,
+        sync=args.lms_sync,
+        host_limit=None if args.lms_host is None else parse_size(args.lms_host, "-lms_host"),
+    )
+
+
+def _integer(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None

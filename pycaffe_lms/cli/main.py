@@ -1,0 +1,70 @@
+"""`pycaffe-lms <action> [flags]`: finds the action, turns errors into one message and an exit code.
+
+Exit codes: 0 done, 1 the user's model or data, 2 usage, 130 interrupted (after a snapshot, if one was due).
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+
+from ..errors import CaffeError, UsageError
+from ..log import log_to_stderr
+
+ACTIONS = {
+    "train": "train or fine-tune a model",
+    "test": "score a model",
+    "time": "benchmark a model, layer by layer",
+    "plan": "print the Large Model Support plan of a model; needs no GPU",
+    "device_query": "show what the devices are",
+    "dataset": "make the databases of a known data set",
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run an action; returns the exit code."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    try:
+        action, rest = _find_action(argv)
+        if action is None:
+            print(_usage())
+            return 0
+        log_to_stderr()
+        return importlib.import_module(f"pycaffe_lms.cli.{action}").run(rest) or 0
+    except CaffeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+def _find_action(argv: list[str]) -> tuple[str | None, list[str]]:
+    words = [i for i, a in enumerate(argv) if not a.startswith("-")]
+    if not argv or argv[0] in ("-h", "--help", "-help"):
+        return None, []
+    if argv[0] in ("-version", "--version"):
+        from .. import __version__
+
+        print(f"pycaffe-lms {__version__}")
+        raise SystemExit(0)
+    at = 0 if 0 in words else next((i for i in words if argv[i] in ACTIONS), words[0] if words else None)
+    if at is None:
+        raise UsageError("no action is given", fix="one of: " + ", ".join(ACTIONS))
+    name = argv[at]
+    if name not in ACTIONS:
+        near = difflib.get_close_matches(name, ACTIONS, n=1)
+        hint = f'; did you mean "{near[0]}"?' if near else ""
+        raise UsageError(f'unknown action "{name}"{hint}', fix="one of: " + ", ".join(ACTIONS))
+    return name, argv[:at] + argv[at + 1 :]
+
+
+def _usage() -> str:
+    lines = ["usage: pycaffe-lms <action> [flags]", "", "actions:"]
+    lines += [f"  {name:<14}{what}" for name, what in ACTIONS.items()]
+    return "\n".join([*lines, "", "pycaffe-lms <action> --help lists the flags of one."])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

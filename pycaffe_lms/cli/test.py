@@ -1,0 +1,51 @@
+"""`pycaffe-lms test`: score a model on its TEST net."""
+
+from __future__ import annotations
+
+import logging
+
+from ..errors import UsageError
+from ..net import weights
+from ..net.net import Net
+from ..solvers.base import number, output_elements
+from . import devices, flags
+
+_log = logging.getLogger(__name__)
+
+
+def run(argv: list[str]) -> int:
+    """Print every batch's outputs, then their means."""
+    p = flags.parser("test", __doc__)
+    p.add_argument("--model", required=True, help="net prototxt")
+    p.add_argument("--weights", required=True, help="comma list of .caffemodel files")
+    p.add_argument("--iterations", type=int, default=50, help="batches")
+    flags.add_state(p)
+    flags.add_device(p)
+    args = flags.parse(p, argv)
+    if args.iterations < 1:
+        raise UsageError(f"-iterations {args.iterations} is not positive", fix="give 1 or more")
+    lms = flags.lms_config(args)
+    device = devices.choose(args, lms)
+    net = Net(args.model, 1, level=args.level, stages=flags.stages(args), device=device, lms=lms)
+    for path in filter(None, args.weights.split(",")):
+        weights.copy_from(net, path.strip())
+    net.runtime.check_resident(net.memory.resident_listing())
+    net.prepare_test()
+    _log.info("Running for %d iterations.", args.iterations)
+    totals: list[list] = []
+    loss = 0.0
+    for i in range(args.iterations):
+        net.test_forward()
+        loss += net.loss()
+        for k, (name, value, weight) in enumerate(output_elements(net)):
+            if k == len(totals):
+                totals.append([name, 0.0, weight])
+            totals[k][1] += value
+            _log.info("Batch %d, %s = %s", i, name, number(value))
+    _log.info("Loss: %s", number(loss / args.iterations))
+    for name, total, weight in totals:
+        mean = total / args.iterations
+        text = f" (* {number(weight)} = {number(weight * mean)} loss)" if weight else ""
+        _log.info("%s = %s%s", name, number(mean), text)
+    net.close()
+    return 0

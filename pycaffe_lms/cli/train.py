@@ -1,0 +1,117 @@
+"""`pycaffe-lms train`: train or fine-tune a model."""
+
+from __future__ import annotations
+
+import logging
+import signal
+
+from ..errors import UsageError, human_bytes
+from ..formats.prototxt import read_solver
+from ..solvers import solver_class
+from ..solvers.base import NONE, SNAPSHOT, STOP
+from . import devices, flags
+
+_log = logging.getLogger(__name__)
+_EFFECTS = (STOP, SNAPSHOT, NONE)
+
+
+class Signals:
+    """Flags set by SIGINT and SIGHUP, polled by the solver; each is read once."""
+
+    def __init__(self, sigint: str, sighup: str):
+        self._effects = {}
+        self._seen: list[int] = []
+        self.interrupted = False
+        for name, effect in (("SIGHUP", sighup), ("SIGINT", sigint)):
+            if hasattr(signal, name):
+                self._effects[getattr(signal, name)] = effect
+        self._old = {s: signal.signal(s, self._note) for s in self._effects}
+
+    def _note(self, number, frame) -> None:
+        self._seen.append(number)
+
+    def poll(self) -> str:
+        """The effect of the first signal that came since."""
+        if not self._seen:
+            return NONE
+        number = self._seen.pop(0)
+        effect = self._effects[number]
+        self.interrupted |= effect == STOP
+        return effect
+
+    def restore(self) -> None:
+        for number, old in self._old.items():
+            signal.signal(number, old)
+
+
+def run(argv: list[str]) -> int:
+    """Parse flags, build the solver, train."""
+    p = flags.parser("train", __doc__)
+    p.add_argument("--solver", required=True, help="solver prototxt")
+    p.add_argument("--weights", default="", help="comma list of .caffemodel files to start from")
+    p.add_argument("--snapshot", default="", help=".solverstate to resume from")
+    p.add_argument("--sigint_effect", choices=_EFFECTS, default=STOP)
+    p.add_argument("--sighup_effect", choices=_EFFECTS, default=SNAPSHOT)
+    flags.add_state(p)
+    flags.add_device(p)
+    args = flags.parse(p, argv)
+    if args.weights and args.snapshot:
+        raise UsageError("-weights and -snapshot exclude each other", fix="resume with -snapshot alone")
+    lms = flags.lms_config(args)
+    parsed = read_solver(args.solver)
+    param = parsed.message
+    mode = param.solver_mode if param.HasField("solver_mode") else None
+    device = devices.choose(args, lms, solver_mode=mode, device_id=param.device_id)
+    param.train_state.level = args.level
+    param.train_state.stage.extend(flags.stages(args))
+    if args.snapshot or args.weights:
+        del param.weights[:]
+    if args.weights:
+        param.weights.append(args.weights)
+    signals = Signals(args.sigint_effect, args.sighup_effect)
+    try:
+        solver = solver_class(param)(
+            param, file=parsed.filename, lines=parsed.lines, device=device, lms=lms, action=signals.poll
+        )
+        _log_memory(solver)
+        _log.info("Starting Optimization")
+        solver.solve(args.snapshot or None)
+        _log_totals(solver)
+        solver.close()
+    finally:
+        signals.restore()
+    _log.info("Optimization Done.")
+    return 130 if signals.interrupted else 0
+
+
+def _log_memory(solver) -> None:
+    runtime = solver.runtime
+    if runtime.device.is_host:
+        return
+    _log.info(
+        "Device memory: %s resident, %s of workspace, budget %s.",
+        human_bytes(runtime.resident_bytes), human_bytes(runtime.workspace_bytes),
+        human_bytes(runtime.device.capacity()),
+    )  # fmt: skip
+    if not runtime.active:
+        return
+    for net in (solver.net, *solver.test_nets):
+        for name, plan in net.memory.plans().items():
+            if plan is None:
+                _log.info("LMS: nothing is managed in program %s.", name)
+                continue
+            _log.info(
+                "LMS plan of %s: %d buffers managed, %s of device memory for them, %s in and %s out per run, "
+                "%s of host memory.", name, len(plan.buffers), human_bytes(plan.arena_bytes), human_bytes(plan.bytes_in),
+                human_bytes(plan.bytes_out), human_bytes(runtime.slab.nbytes),
+            )  # fmt: skip
+
+
+def _log_totals(solver) -> None:
+    runtime = solver.runtime
+    if runtime.active:
+        stats = runtime.stats
+        _log.info(
+            "LMS: %d runs, %s copied in, %s copied out, at most %s of managed buffers on the device.",
+            stats.runs, human_bytes(stats.bytes_in), human_bytes(stats.bytes_out), human_bytes(stats.held_peak),
+        )  # fmt: skip

@@ -1,0 +1,37 @@
+"""Log lines as Caffe printed them (the old glog prefix, without a year), so that existing parsers read them.
+
+`I0210 13:39:22.381027 25210 solver.py:204] Iteration 100, loss = 0.2`
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+
+LOGGER = "pycaffe_lms"
+_LETTERS = {logging.DEBUG: "I", logging.INFO: "I", logging.WARNING: "W", logging.ERROR: "E", logging.CRITICAL: "F"}
+
+
+class GlogFormatter(logging.Formatter):
+    """Severity letter, MMDD, time with microseconds, thread id, file:line, message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        clock = time.localtime(record.created)
+        micros = int(record.created % 1 * 1e6)
+        letter = _LETTERS.get(record.levelno, "I")
+        stamp = f"{letter}{time.strftime('%m%d %H:%M:%S', clock)}.{micros:06d}"
+        head = f"{stamp} {threading.get_native_id()} {record.filename}:{record.lineno}] "
+        return head + record.getMessage()
+
+
+def log_to_stderr(level: int = logging.INFO) -> None:
+    """Send the package's log to stderr in Caffe's format. Called by the command line; a library user chooses."""
+    logger = logging.getLogger(LOGGER)
+    if not any(isinstance(h.formatter, GlogFormatter) for h in logger.handlers):
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(GlogFormatter())
+        logger.addHandler(handler)
+    logger.setLevel(level)
+    logger.propagate = False

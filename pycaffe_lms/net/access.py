@@ -1,0 +1,104 @@
+"""Turns what layers declare into steps of an access list. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from ..layers.base import Lives, Runs
+from ..lms.schedule import Access, Mode, Step, merge_accesses
+from .graph import Graph, Node
+
+READ, UPDATE, OVERWRITE = Mode
+
+
+@dataclass(frozen=True)
+class LayerStep:
+    """A step and what is needed to run it. top_diffs[i]: False where top i's diff is all zeros (nobody wrote it).
+    accumulate[i]: parameter i's gradient is added, not overwritten. zero: all top diffs are zero, so just clear."""
+
+    step: Step
+    node: int
+    forward: bool
+    top_diffs: tuple[bool, ...] = ()
+    accumulate: tuple[bool, ...] = ()
+    zero: bool = False
+
+
+def forward_step(graph: Graph, node: Node) -> LayerStep | None:
+    """The forward of one layer, or None where it does nothing."""
+    layer = node.layer
+    if layer.runs_on is Runs.NOWHERE:
+        return None
+    needs, shared = layer.forward_needs(), layer.shares_data()
+    parts = [Access(graph.values[node.bottoms[i]].data, READ) for i in sorted(needs.bottoms)]
+    parts += [Access(graph.params[node.params[i]].data, READ) for i in sorted(needs.params)]
+    parts += [Access(graph.params[node.params[i]].data, UPDATE) for i in sorted(layer.forward_updates())]
+    for j, t in enumerate(node.tops):
+        if j not in shared and layer.rewrites(j):
+            parts.append(Access(graph.values[t].data, OVERWRITE))
+    for scratch in layer.scratches.values():
+        if scratch.forward:
+            mode = UPDATE if scratch.lives is Lives.STATE else OVERWRITE
+            parts.append(Access(node.scratch[scratch.name], mode))
+    if layer.runs_on is Runs.HOST and not parts:
+        return None
+    return LayerStep(
+        Step(f"forward:{node.name}", merge_accesses(parts), host=layer.runs_on is Runs.HOST), node.index, True
+    )
+
+
+def backward_step(
+    graph: Graph, node: Node, present: Collection[int], touched: Collection[int], accumulate: bool
+) -> LayerStep | None:
+    """The backward of one layer, or None where there is none.
+
+    present: ids of diff buffers that hold a gradient by now. touched: parameter diff buffers written earlier in this
+    program. accumulate: add to parameter gradients even at their first touch.
+    """
+    layer = node.layer
+    wanted = any(node.propagate) or any(node.param_propagate)
+    shared = layer.shares()
+    if not node.need_backward or not wanted or (shared and len(shared) == len(node.tops)):
+        return None
+    blocked = layer.no_backward
+    for i, propagates in enumerate(node.propagate):
+        if propagates and (blocked is None or i in blocked):
+            raise layer.error(
+                f"has no gradient for bottom {i}", blob=graph.values[node.bottoms[i]].name,
+                fix="set propagate_down: false for it, or do not force_backward through this layer",
+            )  # fmt: skip
+    top_diffs = tuple(graph.values[t].diff in present for t in node.tops)
+    zero = bool(node.tops) and not any(top_diffs)
+    parts = [] if zero else _backward_reads(graph, node, top_diffs)
+    for b, propagates in zip(node.bottoms, node.propagate, strict=True):
+        if propagates:
+            parts.append(Access(graph.values[b].diff, OVERWRITE))
+    adds = []
+    for p, wants in zip(node.params, node.param_propagate, strict=True):
+        diff = graph.params[p].diff
+        adds.append(accumulate or diff in touched)
+        if wants and not zero:
+            parts.append(Access(diff, UPDATE if adds[-1] else OVERWRITE))
+    step = Step(f"backward:{node.name}", merge_accesses(parts), host=layer.runs_on is Runs.HOST)
+    return LayerStep(step, node.index, False, top_diffs, tuple(adds), zero)
+
+
+def _backward_reads(graph: Graph, node: Node, top_diffs: tuple[bool, ...]) -> list[Access]:
+    layer = node.layer
+    needs = layer.backward_needs(node.propagate, node.param_propagate)
+    parts = [Access(graph.values[node.bottoms[i]].data, READ) for i in sorted(needs.bottoms)]
+    parts += [Access(graph.values[node.tops[i]].data, READ) for i in sorted(needs.tops)]
+    parts += [Access(graph.params[node.params[i]].data, READ) for i in sorted(needs.params)]
+    parts += [Access(graph.values[t].diff, READ) for t, here in zip(node.tops, top_diffs, strict=True) if here]
+    for scratch in layer.scratches.values():
+        if scratch.backward:
+            mode = OVERWRITE if scratch.lives is Lives.CALL else READ
+            parts.append(Access(node.scratch[scratch.name], mode))
+    return parts
+
+
+def written_diffs(graph: Graph, step: LayerStep) -> set[int]:
+    """Diff buffers of values that a backward step writes."""
+    node = graph.nodes[step.node]
+    return {graph.values[b].diff for b, p in zip(node.bottoms, node.propagate, strict=True) if p}

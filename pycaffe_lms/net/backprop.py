@@ -1,0 +1,56 @@
+"""Who runs backward, and into which bottoms and parameters. Pure.
+
+Source: BVLC/caffe, src/caffe/net.cpp, Net::Init, the two passes over need_backward (behaviour).
+"""
+
+from __future__ import annotations
+
+from .graph import Graph
+
+
+def plan_gradients(graph: Graph, *, force: bool) -> None:
+    """Set need_backward, propagate and param_propagate of every node."""
+    _from_inputs(graph)
+    _from_losses(graph)
+    if force:
+        for node in graph.nodes:
+            node.need_backward = True
+            node.propagate = [p or b not in node.layer.not_forced for b, p in enumerate(node.propagate)]
+            node.param_propagate = [True] * len(node.params)
+    for node in graph.nodes:
+        node.layer.needs_backward = node.need_backward
+
+
+def _from_inputs(graph: Graph) -> None:
+    needs: dict[int, bool] = {}
+    for node in graph.nodes:
+        explicit = list(node.layer.param.propagate_down)
+        inherited = [needs[b] for b in node.bottoms]
+        node.propagate = explicit or inherited
+        node.param_propagate = [graph.params[p].lr_mult != 0 for p in node.params]
+        node.need_backward = any(inherited) or any(node.param_propagate)
+        for t in node.tops:
+            needs[t] = node.need_backward
+
+
+def _from_losses(graph: Graph) -> None:
+    under_loss: set[str] = set()
+    skipped: set[str] = set()
+    for node in reversed(graph.nodes):
+        contributes, skip = False, True
+        for t in node.tops:
+            value = graph.values[t]
+            contributes |= bool(value.loss_weight) or value.name in under_loss
+            skip &= value.name in skipped
+        if node.need_backward and skip:
+            node.need_backward = False
+            node.propagate = [False] * len(node.bottoms)
+        if not contributes:
+            node.need_backward = False
+            node.propagate = [False] * len(node.bottoms)
+        for b, propagates in zip(node.bottoms, node.propagate, strict=True):
+            name = graph.values[b].name
+            if contributes:
+                under_loss.add(name)
+            if not propagates:
+                skipped.add(name)

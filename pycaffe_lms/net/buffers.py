@@ -1,0 +1,117 @@
+"""Which values share memory, and the table of all buffers in creation order. Pure.
+
+Flatten, Reshape and Split share their bottom's data. A value made in place shares data with the one it replaces only if
+nobody reads the replaced value later: no backward, and no other layer's forward. So a net never keeps copies for
+in-place layers, and a chain such as convolution, BatchNorm, Scale, ReLU in place keeps just the values that gradients
+need. Diffs of one name always share memory, as in Caffe.
+"""
+
+from __future__ import annotations
+
+from ..backend.device import align
+from ..layers.base import InPlace, Lives, count
+from ..lms.schedule import Buffer
+from .graph import Graph, Node
+
+
+class BufferTable:
+    """Buffers by id, and their shape and type for arrays."""
+
+    def __init__(self) -> None:
+        self.buffers: list[Buffer] = []
+        self.used_bytes: list[int] = []
+
+    def add(self, name: str, nbytes: int, *, call_scratch: bool = False) -> int:
+        self.buffers.append(Buffer(len(self.buffers), name, max(align(nbytes), align(1)), call_scratch))
+        self.used_bytes.append(nbytes)
+        return len(self.buffers) - 1
+
+
+def assign(graph: Graph, itemsize: int) -> BufferTable:
+    """Give every value, parameter and scratch its buffer id. Creation order: forward (parameters, tops, scratch, layer
+    by layer), then diffs from the last layer to the first, then the parameters' diffs."""
+    table = BufferTable()
+    keep = _needed_by_backward(graph)
+    for node in graph.nodes:
+        for p in node.params:
+            param = graph.params[p]
+            if param.owner == p:
+                name = f"{node.name}.param{param.position}"
+                param.data = table.add(f"{name}.data", count(param.shape) * itemsize)
+            else:
+                param.data = graph.params[param.owner].data
+        _assign_tops(graph, node, table, keep, itemsize)
+        for scratch in node.layer.scratches.values():
+            node.scratch[scratch.name] = table.add(
+                f"{node.name}.{scratch.name}", scratch.nbytes, call_scratch=scratch.lives is Lives.CALL
+            )
+    _assign_diffs(graph, table, itemsize)
+    for param in graph.params:
+        node = graph.nodes[param.node]
+        if param.owner == param.index:
+            param.diff = table.add(f"{node.name}.param{param.position}.diff", count(param.shape) * itemsize)
+        else:
+            param.diff = graph.params[param.owner].diff
+    return table
+
+
+def _assign_tops(graph: Graph, node: Node, table: BufferTable, keep: set[int], itemsize: int) -> None:
+    shared = node.layer.shares_data()
+    for j, t in enumerate(node.tops):
+        value = graph.values[t]
+        if j in shared:
+            value.data = graph.values[node.bottoms[shared[j]]].data
+        elif _in_place(graph, node, j) and _may_overwrite(graph, node, j, keep):
+            value.data = graph.values[node.bottoms[j]].data
+        else:
+            version = f"({node.name})" if _in_place(graph, node, j) else ""  # another value of the same blob
+            value.data = table.add(f"{value.name}{version}.data", count(value.shape) * itemsize)
+
+
+def _in_place(graph: Graph, node: Node, j: int) -> bool:
+    return j < len(node.bottoms) and graph.values[node.bottoms[j]].name == graph.values[node.tops[j]].name
+
+
+def _may_overwrite(graph: Graph, node: Node, j: int, keep: set[int]) -> bool:
+    mode, old = node.layer.in_place, graph.values[node.bottoms[j]]
+    if mode is InPlace.MUST:
+        return True
+    if mode is not InPlace.ALLOWED or count(old.shape) != count(graph.values[node.tops[j]].shape):
+        return False
+    living = [v for v in graph.values[: node.tops[0]] if v.data == old.data]
+    if any(v.id in keep for v in living):
+        return False
+    readers = {v.id for v in living}
+    return not any(b in readers for later in graph.nodes[node.index + 1 :] for b in later.bottoms)
+
+
+def _needed_by_backward(graph: Graph) -> set[int]:
+    """Values whose data some layer's backward reads."""
+    needed: set[int] = set()
+    for node in graph.nodes:
+        if node.need_backward:
+            needs = node.layer.backward_needs(node.propagate, node.param_propagate)
+            needed |= {node.bottoms[i] for i in needs.bottoms} | {node.tops[i] for i in needs.tops}
+    return needed
+
+
+def _assign_diffs(graph: Graph, table: BufferTable, itemsize: int) -> None:
+    parent = list(range(len(graph.values)))  # values whose diffs are one buffer: union by name and by sharing
+
+    def root(v: int) -> int:
+        while parent[v] != v:
+            v = parent[v]
+        return v
+
+    for node in graph.nodes:
+        for t, b in node.layer.shares().items():
+            parent[root(node.tops[t])] = root(node.bottoms[b])
+        for j, t in enumerate(node.tops):
+            if _in_place(graph, node, j) and node.layer.in_place in (InPlace.ALLOWED, InPlace.MUST):
+                parent[root(t)] = root(node.bottoms[j])
+    made: dict[int, int] = {}
+    for value in reversed(graph.values):
+        r = root(value.id)
+        if r not in made:
+            made[r] = table.add(f"{value.name}.diff", count(value.shape) * itemsize)
+        value.diff = made[r]

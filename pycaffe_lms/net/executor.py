@@ -1,0 +1,133 @@
+"""Runs single steps: asks the state machine for what a step declares, hands the layer its arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..errors import CaffeError
+from ..layers.base import Lives, Pass
+from ..lms.schedule import Mode
+from ..memory.states import Ask
+from ..memory.synced import SyncedMemory
+from ..ops import ops_of
+from .access import LayerStep
+from .graph import Graph, Node
+
+_GPU = {Mode.READ: Ask.READ_GPU, Mode.UPDATE: Ask.WRITE_GPU, Mode.OVERWRITE: Ask.OVERWRITE_GPU}
+_CPU = {Mode.READ: Ask.READ_CPU, Mode.UPDATE: Ask.WRITE_CPU, Mode.OVERWRITE: Ask.OVERWRITE_CPU}
+
+
+class Executor:
+    """graph: the wired net. memories: buffer id -> SyncedMemory."""
+
+    def __init__(self, graph: Graph, memories: Mapping[int, SyncedMemory], device, dtype):
+        self.graph, self.memories, self.device, self.dtype = graph, memories, device, dtype
+        self._arrays: dict = {}
+
+    def run(self, step: LayerStep) -> None:
+        """One forward or backward of one layer. Errors get the layer's place."""
+        node = self.graph.nodes[step.node]
+        try:
+            self.ask(step.step)
+            on_host = step.step.host or self.device.is_host
+            if step.forward:
+                node.layer.forward(self._forward_pass(node, step, on_host))
+            elif step.zero:
+                self._clear(node)
+            else:
+                node.layer.backward(self._backward_pass(node, step, on_host))
+        except CaffeError as error:
+            raise error.at(layer=node.name, type=node.layer.param.type, line=node.line)  # noqa: B904
+
+    def ask(self, step) -> None:
+        """Tell the state machine what the step touches."""
+        asks = _CPU if step.host or self.device.is_host else _GPU
+        for access in step.accesses:
+            self.memories[access.buffer].ask(asks[access.mode])
+
+    def array(self, buffer: int, shape, dtype, on_host: bool):
+        """The array of a buffer, where the step runs."""
+        memory = self.memories[buffer]
+        if on_host:
+            return memory.host_array(shape, dtype)
+        key = (buffer, shape, memory.span.offset)
+        found = self._arrays.get(key)
+        if found is None or found[0] is not memory.span.base:
+            found = self._arrays[key] = (memory.span.base, memory.device_array(shape, dtype))
+        return found[1]
+
+    def _forward_pass(self, node: Node, step: LayerStep, on_host: bool) -> Pass:
+        layer, graph = node.layer, self.graph
+        touched = {a.buffer for a in step.step.accesses}
+        needs, updates = layer.forward_needs(), layer.forward_updates()
+        return Pass(
+            ops=ops_of(self.device),
+            bottom=[
+                self._value(b, "data", on_host) if i in needs.bottoms else None for i, b in enumerate(node.bottoms)
+            ],
+            top=[self._value(t, "data", on_host) if graph.values[t].data in touched else None for t in node.tops],
+            param=[
+                self._param(p, "data", on_host) if i in needs.params or i in updates else None
+                for i, p in enumerate(node.params)
+            ],
+            scratch=self._scratch(node, "forward", on_host),
+        )
+
+    def _backward_pass(self, node: Node, step: LayerStep, on_host: bool) -> Pass:
+        layer = node.layer
+        needs = layer.backward_needs(node.propagate, node.param_propagate)
+        return Pass(
+            ops=ops_of(self.device),
+            bottom=[
+                self._value(b, "data", on_host) if i in needs.bottoms else None for i, b in enumerate(node.bottoms)
+            ],
+            top=[self._value(t, "data", on_host) if i in needs.tops else None for i, t in enumerate(node.tops)],
+            param=[self._param(p, "data", on_host) if i in needs.params else None for i, p in enumerate(node.params)],
+            scratch=self._scratch(node, "backward", on_host),
+            top_diff=[
+                self._value(t, "diff", on_host) if here else None
+                for t, here in zip(node.tops, step.top_diffs, strict=True)
+            ],
+            bottom_diff=[
+                self._value(b, "diff", on_host) if wanted else None
+                for b, wanted in zip(node.bottoms, node.propagate, strict=True)
+            ],
+            param_diff=[
+                self._param(p, "diff", on_host) if wanted else None
+                for p, wanted in zip(node.params, node.param_propagate, strict=True)
+            ],
+            accumulate=list(step.accumulate),
+        )
+
+    def _value(self, v: int, which: str, on_host: bool):
+        value = self.graph.values[v]
+        return self.array(getattr(value, which), value.shape, self.dtype, on_host)
+
+    def _param(self, p: int, which: str, on_host: bool):
+        param = self.graph.params[p]
+        return self.array(getattr(param, which), param.shape, self.dtype, on_host)
+
+    def _scratch(self, node: Node, direction: str, on_host: bool) -> dict:
+        return {
+            name: self.array(node.scratch[name], scratch.shape, scratch.dtype, on_host)
+            for name, scratch in node.layer.scratches.items()
+            if getattr(scratch, direction)
+        }
+
+    def _clear(self, node: Node) -> None:
+        ops = ops_of(self.device)
+        for b, wanted in zip(node.bottoms, node.propagate, strict=True):
+            if wanted:
+                ops.fill(self._value(b, "diff", self.device.is_host), 0.0)
+
+
+def call_scratch_layout(graph: Graph, buffers) -> dict[int, int]:
+    """Offsets of call scratch in one shared workspace: every layer's starts at 0, for layers use it in turn."""
+    offsets: dict[int, int] = {}
+    for node in graph.nodes:
+        end = 0
+        for name, scratch in node.layer.scratches.items():
+            if scratch.lives is Lives.CALL:
+                offsets[node.scratch[name]] = end
+                end += buffers[node.scratch[name]].nbytes
+    return offsets

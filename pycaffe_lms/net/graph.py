@@ -1,0 +1,93 @@
+"""What wiring makes of a NetParameter: nodes, values and parameters. Plain data, no arrays.
+
+A *value* is one version of a blob: an in-place layer makes a new version of the same name. Versions share memory only
+where `buffers.py` finds that nobody needs the overwritten one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..layers.base import Layer, Shape
+
+
+@dataclass
+class Value:
+    """One version of a blob. `data` and `diff` are buffer ids, set by `buffers.assign`."""
+
+    id: int
+    name: str
+    shape: Shape
+    producer: int
+    top: int
+    data: int = -1
+    diff: int = -1
+    loss_weight: float = 0.0
+
+
+@dataclass
+class Param:
+    """One parameter of one layer. `owner`: the index (in Graph.params) of the one whose memory it uses."""
+
+    index: int
+    node: int
+    position: int  # index among the layer's blobs
+    shape: Shape
+    filler: Any
+    name: str  # ParamSpec name, "" if none
+    owner: int
+    lr_mult: float
+    decay_mult: float
+    data: int = -1
+    diff: int = -1
+
+
+@dataclass
+class Node:
+    """One layer in place. Bottoms and tops are value ids, params indices into Graph.params."""
+
+    index: int
+    layer: Layer
+    message: Any
+    line: int | None
+    bottoms: list[int] = field(default_factory=list)
+    tops: list[int] = field(default_factory=list)
+    params: list[int] = field(default_factory=list)
+    need_backward: bool = False
+    propagate: list[bool] = field(default_factory=list)
+    param_propagate: list[bool] = field(default_factory=list)
+    scratch: dict[str, int] = field(default_factory=dict)  # name -> buffer id
+
+    @property
+    def name(self) -> str:
+        return self.layer.name
+
+
+@dataclass
+class Graph:
+    name: str
+    nodes: list[Node] = field(default_factory=list)
+    values: list[Value] = field(default_factory=list)
+    params: list[Param] = field(default_factory=list)
+    last: dict[str, int] = field(default_factory=dict)  # blob name -> its final value's id
+    inputs: list[str] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
+
+    @property
+    def learnable(self) -> list[Param]:
+        """Parameters that own their memory, in order of appearance."""
+        return [p for p in self.params if p.owner == p.index]
+
+    def infer_shapes(self) -> bool:
+        """Run every layer's shape inference again, from the sources' current shapes. True if anything changed."""
+        changed = False
+        for node in self.nodes:
+            shapes = [self.values[b].shape for b in node.bottoms]
+            if not node.bottoms and node.layer.is_net_input:
+                continue  # an input's shape is the user's to set
+            for value, shape in zip(node.tops, node.layer.infer_shapes(shapes), strict=True):
+                shape = tuple(shape)
+                changed |= self.values[value].shape != shape
+                self.values[value].shape = shape
+        return changed

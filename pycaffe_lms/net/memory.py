@@ -1,0 +1,177 @@
+"""A net's memory: SyncedMemory for every buffer, who is managed, plans of its programs, running them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..lms.plan import Plan
+from ..lms.runtime import Runtime
+from ..memory.synced import SyncedMemory
+from .buffers import BufferTable
+from .executor import Executor, call_scratch_layout
+from .graph import Graph
+from .programs import HostedStep, Sequenced
+
+
+class NetMemory:
+    """graph: wired, with buffers assigned in `table`. `used`: ids of buffers that the net's full program touches (the
+    others never get memory). old: memories to carry over, by buffer name (after a reshape)."""
+
+    def __init__(self, graph: Graph, table: BufferTable, used: set[int], runtime: Runtime, dtype,
+                 old: dict[str, SyncedMemory] | None = None):  # fmt: skip
+        self.graph, self.table, self.runtime, self.dtype = graph, table, runtime, dtype
+        self.device = runtime.device
+        self.memories: dict[int, SyncedMemory] = {}
+        old = old or {}
+        for buffer, nbytes in zip(table.buffers, table.used_bytes, strict=True):
+            memory = old.get(buffer.name)
+            if memory is None or memory.nbytes < nbytes or buffer.call_scratch:
+                memory = SyncedMemory(nbytes, buffer.name, self.device)
+            self.memories[buffer.id] = memory
+        self._workspace_offsets = call_scratch_layout(graph, table.buffers)
+        self._workspace = None
+        self._used = used
+        self._managed = runtime.register(b for b in table.buffers if b.id in used)
+        for b in self._managed.ids:
+            self.memories[b].manage(True)
+        runtime.need_workspace(self._workspace_bytes)
+        self._pin_host_sources()
+        self.executor = Executor(graph, self.memories, self.device, dtype)
+        self._plans: dict[str, tuple[Sequenced, Plan | None]] = {}
+        self.timer: Callable[[], None] | None = None  # called before the first step and after each
+
+    def _pin_host_sources(self) -> None:
+        for node in self.graph.nodes:
+            if node.layer.runs_on.value == "host":
+                for t in node.tops:
+                    self.memories[self.graph.values[t].data].pinned = True
+
+    def add(self, name: str, nbytes: int) -> int:
+        """A further buffer (solver history); managed like the others. Forgets plans."""
+        b = self.table.add(name, nbytes)
+        buffer = self.table.buffers[b]
+        memory = self.memories[b] = SyncedMemory(nbytes, name, self.device)
+        managed = self.runtime.register([buffer])
+        if managed.ids:
+            memory.manage(True)
+        self._managed = type(managed)(
+            self._managed.ids | managed.ids, self._managed.resident_bytes + managed.resident_bytes, managed.demanded
+        )
+        self._used.add(b)
+        self._plans.clear()
+        return b
+
+    def share(self, mine: int, theirs: SyncedMemory) -> None:
+        """Let a buffer be another net's memory."""
+        if self.memories[mine] is not theirs:
+            if not self.memories[mine].managed and mine in self._used:
+                self.runtime.resident_bytes -= self.table.buffers[mine].nbytes
+            self.memories[mine] = theirs
+            self._plans.clear()
+
+    def resident_listing(self) -> list[tuple[str, int]]:
+        """(layer or blob, bytes) of what stays on the device for good, in creation order."""
+        return [
+            (b.name.split(".")[0], b.nbytes)
+            for b in self.table.buffers
+            if b.id in self._used and not b.call_scratch and not self.memories[b.id].managed
+        ]
+
+    # -- programs ---------------------------------------------------------------------------------------------------
+    def bind(self, key: str, build: Callable[[], Sequenced]) -> tuple[Sequenced, Plan | None]:
+        """The program named `key` with its plan (None where nothing is managed), made once and kept."""
+        if key not in self._plans:
+            sequenced = build()
+            plan = None
+            ids = {a.buffer for s in sequenced.program.steps for a in s.accesses}
+            managed = {b: self.table.buffers[b] for b in sorted(ids) if self.memories[b].managed}
+            if managed:
+                plan = self.runtime.plan(sequenced.program, managed)
+                self.runtime.prepare(plan, self.memories)
+            self._plans[key] = (sequenced, plan)
+        return self._plans[key]
+
+    def steps(self, key: str) -> tuple:
+        """The steps of a program that was bound."""
+        return self._plans[key][0].steps
+
+    def forget_plans(self) -> None:
+        self._plans.clear()
+
+    def release(self) -> None:
+        """Give back what does not carry over to a reshaped net: scratch; and forget the accounting."""
+        self.runtime.unregister(self._managed)
+        for node in self.graph.nodes:
+            for b in node.scratch.values():
+                memory = self.memories[b]
+                if memory.span is not None and b not in self._workspace_offsets:
+                    self.device.give(memory.span)
+                    memory.span = None
+
+    def plans(self) -> dict[str, Plan | None]:
+        """Plans made so far, by program name."""
+        return {key: plan for key, (_, plan) in self._plans.items()}
+
+    @property
+    def _workspace_bytes(self) -> int:
+        """Bytes of the shared workspace that unmanaged call scratch of this net needs."""
+        ends = (
+            o + self.table.buffers[b].nbytes for b, o in self._workspace_offsets.items() if self._shares_workspace(b)
+        )
+        return max(ends, default=0)
+
+    def _shares_workspace(self, b: int) -> bool:
+        return b in self._used and not self.memories[b].managed
+
+    def _place_workspace(self) -> None:
+        """Point unmanaged call scratch at the shared workspace (which may have grown for another net)."""
+        ids = [b for b in self._workspace_offsets if self._shares_workspace(b)]
+        if not ids:
+            return
+        if self.device.is_host:
+            if self._workspace is None:
+                self._workspace = self.device.host_take(self._workspace_bytes)
+                for b in ids:
+                    offset = self._workspace_offsets[b]
+                    self.memories[b].host = self._workspace[offset : offset + self.table.buffers[b].nbytes]
+            return
+        whole = self.runtime.workspace()
+        if self._workspace is not whole:
+            self._workspace = whole
+            for b in ids:
+                self.memories[b].span = whole.at(self._workspace_offsets[b], self.table.buffers[b].nbytes)
+
+    def run(
+        self, key: str, build: Callable[[], Sequenced], pauses: dict[str, Callable[[], None]] | None = None
+    ) -> None:
+        """Run a program. pauses: at the program's named end, call a function on the host before going on."""
+        sequenced, plan = self.bind(key, build)
+        self._place_workspace()
+        if self.timer is not None:
+            self.timer()
+        stops = sorted((sequenced.program.ends[name], call) for name, call in (pauses or {}).items())
+
+        def execute(s: int) -> None:
+            step = sequenced.steps[s]
+            if isinstance(step, HostedStep):
+                self.executor.ask(step.step)
+                step.run()
+            else:
+                self.executor.run(step)
+            if self.timer is not None:
+                self.timer()
+
+        if plan is None:
+            done = 0
+            for stop, call in [*stops, (len(sequenced.steps), None)]:
+                for s in range(done, stop):
+                    execute(s)
+                done = stop
+                if call is not None:
+                    call()
+            return
+        running = self.runtime.start(plan, self.memories)
+        for stop, call in stops:
+            running.advance(execute, until=stop)
+            call()
+        running.finish(execute)

@@ -1,0 +1,84 @@
+"""Programs of a net: forward of some layers, backward of some layers, a whole training iteration. Pure but for `state`.
+
+A program that the solver repeats knows its future, so dead values are dropped; one that a user starts by hand does not,
+so every value survives it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ..lms.schedule import Mode, Program, Step
+from .access import LayerStep, backward_step, forward_step, written_diffs
+from .graph import Graph
+
+
+@dataclass(frozen=True)
+class HostedStep:
+    """A step that is not a layer pass: a parameter's update, a norm. `run()` does it, once the asks are made."""
+
+    step: Step
+    run: Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Sequenced:
+    """A program and what runs each of its steps."""
+
+    program: Program
+    steps: tuple[LayerStep | HostedStep, ...]
+
+
+@dataclass
+class ProgramBuilder:
+    graph: Graph
+    written: set[int] = field(default_factory=set)
+
+    def forward(self, start: int, end: int) -> list[LayerStep]:
+        """Forward of layers start..end, both included."""
+        steps = (forward_step(self.graph, node) for node in self.graph.nodes[start : end + 1])
+        return [s for s in steps if s is not None]
+
+    def backward(self, start: int, end: int, present: Collection[int], *, accumulate: bool) -> list[LayerStep]:
+        """Backward of layers start..end, start >= end. present: diff buffers that hold a gradient already."""
+        here, touched, steps = set(present), set(), []
+        for node in reversed(self.graph.nodes[end : start + 1]):
+            step = backward_step(self.graph, node, here, touched, accumulate)
+            if step is None:
+                continue
+            steps.append(step)
+            here |= written_diffs(self.graph, step)
+            if not step.zero:
+                touched |= {
+                    self.graph.params[p].diff
+                    for p, wants in zip(node.params, node.param_propagate, strict=True)
+                    if wants
+                }
+        return steps
+
+    def loss_diffs(self) -> set[int]:
+        """Diff buffers that hold a loss weight."""
+        return {v.diff for v in self.graph.values if v.loss_weight}
+
+
+def sequence(
+    name: str,
+    steps: Sequence[LayerStep | HostedStep],
+    survive: Iterable[int] | None,
+    ends: dict[str, int] | None = None,
+) -> Sequenced:
+    """A program of these steps. survive: buffers whose values are needed after it; None: all of them.
+
+    What a repeated program reads before it writes must survive too, whatever `survive` says.
+    """
+    first: dict[int, Mode] = {}
+    touched: set[int] = set()
+    for s in steps:
+        for a in s.step.accesses:
+            first.setdefault(a.buffer, a.mode)
+            touched.add(a.buffer)
+    read_first = {b for b, mode in first.items() if mode is not Mode.OVERWRITE}
+    live_out = touched if survive is None else (set(survive) & touched) | read_first
+    program = Program(name, tuple(s.step for s in steps), frozenset(live_out), ends or {})
+    return Sequenced(program, tuple(steps))

@@ -1,0 +1,135 @@
+"""Weights of a net: from files by layer name, to messages, shared between nets.
+
+Source: BVLC/caffe, net.cpp, CopyTrainedLayersFrom, ShareTrainedLayersWith, ToProto (behaviour).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import WeightsError
+from ..formats.blobproto import LayerWeights, array_to_blobproto, load_blob
+from ..formats.caffemodel import read_weights, write_caffemodel
+from ..proto import caffe_pb2
+
+if TYPE_CHECKING:
+    from .graph import Node
+    from .net import Net
+
+_log = logging.getLogger(__name__)
+
+
+def copy_from(net: Net, path: str | os.PathLike) -> None:
+    """Load a .caffemodel (binary or HDF5) by layer name. Layers that the file lacks keep their values; layers that
+    the net lacks are passed over with a log line. Raises WeightsError naming file and layer."""
+    seen: set[str] = set()
+    by_name = {}
+    for node in net.graph.nodes:
+        by_name.setdefault(node.name, node)
+    for source in read_weights(path):
+        if source.name not in by_name:
+            _log.info("Ignoring source layer %s", source.name)
+            continue
+        if source.name in seen:
+            continue
+        seen.add(source.name)
+        _load_layer(net, by_name[source.name], source, file=os.fspath(path))
+
+
+def _load_layer(net: Net, node: Node, source: LayerWeights, *, file: str) -> None:
+    mine = net.params.get(node.name, [])
+    if len(source.blobs) != len(mine):
+        if not source.blobs:
+            return
+        raise WeightsError(
+            f"the file holds {len(source.blobs)} parameter blobs for this layer, the net has {len(mine)}",
+            fix="rename the layer to keep its own values, or make it what the file was trained with",
+        ).at(file=file, layer=node.name, type=node.layer.param.type)
+    for i, (blob, stored) in enumerate(zip(mine, source.blobs, strict=True)):
+        if stored is None:
+            continue
+        if not stored.fits(blob.shape):
+            raise WeightsError(
+                f"parameter {i} has shape {tuple(stored.shape)} in the file and {blob.shape} in the net",
+                fix="rename the layer to train it from scratch, or change its parameters to match the file",
+            ).at(file=file, layer=node.name, type=node.layer.param.type)
+        blob.data = np.asarray(stored.data).reshape(blob.shape)
+        if stored.diff is not None:
+            blob.diff = np.asarray(stored.diff).reshape(blob.shape)
+
+
+def load_presets(net: Net, node: Node) -> None:
+    """Parameter blobs that the prototxt itself carries (`blobs { }`)."""
+    presets = node.layer.param.blobs
+    if not presets:
+        return
+    stored = LayerWeights(node.name, node.layer.param.type, tuple(load_blob(b) for b in presets))
+    _load_layer(net, node, stored, file=net.file or "prototxt")
+
+
+def to_proto(net: Net, *, write_diff: bool = False) -> caffe_pb2.NetParameter:
+    """The net with its parameters as Caffe writes it: name and layers (Split layers and phases included)."""
+    message = caffe_pb2.NetParameter(name=net.name)
+    for node in net.graph.nodes:
+        layer = message.layer.add()
+        layer.CopyFrom(node.message)
+        del layer.blobs[:]
+        if node.layer.is_loss and not layer.loss_weight:
+            layer.loss_weight.append(1.0)
+        requests = node.layer.params
+        if any(r.lr_mult == 0 for r in requests):
+            while len(layer.param) < len(requests):
+                layer.param.add(lr_mult=0)
+        for blob in net.params.get(node.name, []):
+            diff = blob.read_diff() if write_diff else None
+            array_to_blobproto(blob.read_data(), diff, into=layer.blobs.add())
+    return message
+
+
+def save(net: Net, path: str | os.PathLike, *, write_diff: bool = False) -> None:
+    """Write a .caffemodel, whole or not at all."""
+    write_caffemodel(path, to_proto(net, write_diff=write_diff))
+
+
+def hdf5_arrays(net: Net, which: str = "data") -> list[tuple[str, list[np.ndarray | None]]]:
+    """(layer, arrays) as the HDF5 form has them: every layer; a shared parameter's data only at its owner."""
+    layers = []
+    for node in net.graph.nodes:
+        arrays: list[np.ndarray | None] = []
+        for i, p in enumerate(node.params):
+            blob = net.params[node.name][i]
+            if which == "diff":
+                arrays.append(blob.read_diff())
+            else:
+                arrays.append(blob.read_data() if net.graph.params[p].owner == p else None)
+        layers.append((node.name, arrays))
+    return layers
+
+
+def share(net: Net, other: Net) -> None:
+    """Alias the other net's parameter data for layers of the same name. Raises WeightsError on other shapes."""
+    theirs = {}
+    for node in other.graph.nodes:
+        theirs.setdefault(node.name, node)
+    for node in net.graph.nodes:
+        source = theirs.get(node.name)
+        if source is None or not node.params:
+            continue
+        if len(source.params) != len(node.params):
+            raise WeightsError(
+                f"cannot share parameters: {len(source.params)} blobs there, {len(node.params)} here"
+            ).at(file=net.file, layer=node.name)
+        for i, (p, q) in enumerate(zip(node.params, source.params, strict=True)):
+            mine, his = net.graph.params[p], other.graph.params[q]
+            if mine.shape != his.shape:
+                raise WeightsError(
+                    f"cannot share parameter {i}: shapes {his.shape} and {mine.shape}",
+                    fix="give the layer the same parameters in both nets, or another name",
+                ).at(file=net.file, layer=node.name)
+            memory = other.memory.memories[his.data]
+            net.memory.share(mine.data, memory)
+            net.params[node.name][i].data_memory = memory

@@ -1,0 +1,194 @@
+"""caffe.Net and the solvers as pycaffe users know them: a thin face over `net.Net` and `solvers`.
+
+Source of the behaviour: BVLC/caffe, python/caffe/pycaffe.py and _caffe.cpp.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections import OrderedDict
+
+import numpy as np
+
+from . import solvers
+from .backend import get_device
+from .errors import UsageError
+from .formats.hdf5_weights import write_hdf5_weights
+from .formats.prototxt import read_solver
+from .layers.registry import LAYERS
+from .lms.config import LMSConfig
+from .net import net as core
+from .net import weights
+
+TRAIN, TEST = 0, 1
+
+_mode = {"backend": "cpu", "index": 0, "seed": None}
+
+
+def set_mode_cpu() -> None:
+    """Nets and solvers made from now on run on the CPU (the default)."""
+    _mode["backend"] = "cpu"
+
+
+def set_mode_gpu() -> None:
+    """Nets and solvers made from now on run on the GPU of `set_device`."""
+    _mode["backend"] = "cuda"
+
+
+def set_device(index: int) -> None:
+    """Which GPU `set_mode_gpu` means."""
+    _mode["index"] = index
+
+
+def set_random_seed(seed: int) -> None:
+    """Seed of nets made from now on."""
+    _mode["seed"] = seed
+
+
+def layer_type_list() -> list[str]:
+    """Names of all layer types, sorted."""
+    importlib.import_module("pycaffe_lms.layers")
+    return sorted(LAYERS)
+
+
+def _device(device):
+    return device or get_device(_mode["backend"], index=_mode["index"])
+
+
+class PycaffeNet(core.Net):
+    """pycaffe's methods on a net."""
+
+    @property
+    def blob_loss_weights(self) -> OrderedDict[str, float]:
+        """Loss weight of every blob, by name."""
+        values = self.graph.values
+        return OrderedDict((name, values[v].loss_weight) for name, v in self.graph.last.items())
+
+    @property
+    def layer_dict(self) -> OrderedDict:
+        return OrderedDict((node.name, node.layer) for node in self.graph.nodes)
+
+    @property
+    def top_names(self) -> OrderedDict[str, list[str]]:
+        """Names of every layer's tops, by layer."""
+        return OrderedDict((n.name, [self.graph.values[t].name for t in n.tops]) for n in self.graph.nodes)
+
+    @property
+    def bottom_names(self) -> OrderedDict[str, list[str]]:
+        """Names of every layer's bottoms, by layer."""
+        return OrderedDict((n.name, [self.graph.values[b].name for b in n.bottoms]) for n in self.graph.nodes)
+
+    def forward(self, blobs=None, start: str | None = None, end: str | None = None, **kwargs) -> dict[str, np.ndarray]:
+        """Run layers start..end (names, both included; default: all). Keyword arguments are arrays for every input.
+
+        Returns views of the outputs (or of the tops of `end`) and of the blobs named in `blobs`.
+        """
+        first = 0 if start is None else self.layer_index(start)
+        last = len(self.graph.nodes) - 1 if end is None else self.layer_index(end)
+        names = self.outputs if end is None else self.top_names[end]
+        names = list(dict.fromkeys([*names, *(blobs or [])]))
+        if kwargs:
+            if set(kwargs) != set(self.inputs):
+                raise UsageError("Input blob arguments do not match net inputs.", fix=f"give exactly {self.inputs}")
+            for name, values in kwargs.items():
+                self._fill(name, values, "data", "Input is not batch sized")
+        self.forward_range(first, last)
+        return {name: self.blobs[name].data for name in names}
+
+    def backward(self, diffs=None, start: str | None = None, end: str | None = None, **kwargs) -> dict[str, np.ndarray]:
+        """Run backward from layer start down to end. Keyword arguments are gradients for every output.
+
+        Returns views of the gradients of the inputs (or of the bottoms of `end`) and of the blobs named in `diffs`.
+        """
+        first = len(self.graph.nodes) - 1 if start is None else self.layer_index(start)
+        last = 0 if end is None else self.layer_index(end)
+        names = self.inputs if end is None else self.bottom_names[end]
+        names = list(dict.fromkeys([*names, *(diffs or [])]))
+        if kwargs:
+            if set(kwargs) != set(self.outputs):
+                raise UsageError("Top diff arguments do not match net outputs.", fix=f"give exactly {self.outputs}")
+            for name, values in kwargs.items():
+                self._fill(name, values, "diff", "Diff is not batch sized")
+        self.backward_range(first, last)
+        return {name: self.blobs[name].diff for name in names}
+
+    def _fill(self, name: str, values, which: str, complaint: str) -> None:
+        values, blob = np.asarray(values), self.blobs[name]
+        if not values.shape or values.shape[0] != blob.shape[0]:
+            raise UsageError(complaint, fix=f"the first dimension is {blob.shape[0]}").at(blob=name)
+        setattr(blob, which, values.reshape(blob.shape) if values.size == blob.count else values)
+
+    def copy_from(self, path: str | os.PathLike) -> None:
+        """Load weights (binary or HDF5) by layer name."""
+        weights.copy_from(self, path)
+
+    load_hdf5 = copy_from
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write a .caffemodel."""
+        weights.save(self, path)
+
+    def save_hdf5(self, path: str | os.PathLike) -> None:
+        """Write the weights as HDF5."""
+        write_hdf5_weights(path, weights.hdf5_arrays(self))
+
+    def _forward(self, start: int, end: int) -> float:
+        return self.forward_range(start, end)
+
+    def _backward(self, start: int, end: int) -> None:
+        self.backward_range(start, end)
+
+
+class Net(PycaffeNet):
+    """Net(network_file, phase, level=0, stages=None, weights=None), or the older Net(network_file, weights, phase).
+
+    lms: an LMSConfig. device: a backend device; default: what set_mode_* chose. Missing files: RuntimeError.
+    """
+
+    def __init__(
+        self,
+        network_file,
+        *args,
+        phase: int | None = None,
+        level: int = 0,
+        stages=None,
+        weights=None,
+        lms: LMSConfig | None = None,
+        device=None,
+        **options,
+    ):
+        if args and isinstance(args[0], (str, os.PathLike)):  # the older order
+            weights, args = args[0], args[1:]
+        if args:
+            phase, args = args[0], args[1:]
+        rest = dict(zip(("level", "stages", "weights"), args, strict=False))
+        level, stages = rest.get("level", level), rest.get("stages", stages)
+        weights = rest.get("weights", weights)
+        if phase is None:
+            raise UsageError("a net needs a phase", fix="Net(file, caffe.TEST) or Net(file, caffe.TRAIN)")
+        options.setdefault("seed", _mode["seed"])
+        super().__init__(
+            network_file, phase, level=level, stages=stages or (), device=_device(device), lms=lms, **options
+        )
+        if weights is not None:
+            self.copy_from(weights)
+
+
+class SGDSolver(solvers.SGDSolver):
+    """SGDSolver(file): the class decides the algorithm, `type` in the file is ignored."""
+
+    net_class = PycaffeNet
+
+    def __init__(self, solver_file: str | os.PathLike, *, lms: LMSConfig | None = None, device=None):
+        parsed = read_solver(solver_file)
+        super().__init__(parsed.message, file=parsed.filename, lines=parsed.lines, device=_device(device), lms=lms)
+
+
+_SOLVERS = {"SGD": SGDSolver}
+
+
+def get_solver(solver_file: str | os.PathLike, **options) -> solvers.Solver:
+    """The solver that the file's `type` names."""
+    name = solvers.solver_class(read_solver(solver_file).message).__name__
+    return {cls.__name__: cls for cls in _SOLVERS.values()}[name](solver_file, **options)

@@ -1,0 +1,263 @@
+"""The training loop: iterations, display, tests, snapshots, resume. Subclasses say how parameters are updated.
+
+Source: BVLC/caffe, solver.cpp (order of actions, log lines, snapshot rules).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+
+from ..backend import get_device
+from ..errors import OutOfDeviceMemory, SolverError
+from ..formats.prototxt import Lines
+from ..lms.config import LMSConfig
+from ..lms.runtime import Runtime
+from ..net import weights
+from ..net.net import Net
+from ..random import CaffeRandom
+from . import snapshot
+from .lr_policy import check_policy, learning_rate
+from .nets import test_requests, train_request
+
+_log = logging.getLogger(__name__)
+
+NONE, STOP, SNAPSHOT = "none", "stop", "snapshot"
+
+
+class Solver:
+    """param: a SolverParameter (current generation). file: its path, for errors and the default snapshot prefix.
+
+    device, lms: where and how the nets run; all of them share one Runtime. action: polled once per iteration and test
+    batch, returns NONE, STOP or SNAPSHOT (signal handlers).
+    Raises errors of the CaffeError family; what cannot fit the device is refused here, before the first iteration.
+    """
+
+    slots = 1  # history buffers per parameter
+    net_class = Net
+
+    def __init__(self, param, *, file: str | None = None, lines: Lines | None = None, device=None,
+                 lms: LMSConfig | None = None, action: Callable[[], str] | None = None, dtype="float32"):  # fmt: skip
+        self.param, self.file = param, file
+        self.iter = 0
+        self.current_step = 0
+        self.callbacks: list[tuple[Callable[[], None], Callable[[], None]]] = []
+        self._action = action or (lambda: NONE)
+        self._stop = False
+        self._check()
+        self.runtime = Runtime(device or get_device("cpu"), lms or LMSConfig())
+        self._random = CaffeRandom(param.random_seed if param.random_seed >= 0 else None)
+        lines = lines or Lines()
+        common = {"runtime": self.runtime, "random": self._random, "dtype": dtype}
+        train = train_request(param, file, lines)
+        _log.info(train.said)
+        self.net = self.net_class(train.message, lines=train.lines, file=train.file, **common)
+        self.test_nets: list[Net] = []
+        for request in test_requests(param, file, lines):
+            _log.info(request.said)
+            net = self.net_class(request.message, lines=request.lines, file=request.file, forward_only=True, **common)
+            self.test_nets.append(net)
+        for names in param.weights:
+            for name in filter(None, (n.strip() for n in names.split(","))):
+                self.load_weights(name)
+        self._set_up()
+        self._prepare()
+        _log.info("Solver scaffolding done.")
+
+    # -- set up -----------------------------------------------------------------------------------------
+    def _check(self) -> None:
+        p = self.param
+        try:
+            check_policy(p)
+            if p.average_loss < 1:
+                raise SolverError(f"average_loss {p.average_loss} is not positive", fix="use 1 or more")
+            if p.iter_size < 1:
+                raise SolverError(f"iter_size {p.iter_size} is not positive", fix="use 1 or more")
+            if p.regularization_type not in ("L1", "L2"):
+                raise SolverError(f'regularization_type "{p.regularization_type}" is unknown', fix='use "L1" or "L2"')
+        except SolverError as error:
+            raise error.at(file=self.file)  # noqa: B904
+
+    def _set_up(self) -> None:
+        """Make the update's buffers and steps."""
+        raise AssertionError("a solver type says how it updates")
+
+    def _prepare(self) -> None:
+        """Plan everything that will run, and refuse what cannot fit, before anything runs."""
+        listing = self.net.memory.resident_listing()
+        for net in self.test_nets:
+            net.share_with(self.net)
+            listing += net.memory.resident_listing()
+        try:
+            self.runtime.check_resident(listing)
+            self.net.prepare_iterations(self._kinds())
+            for net in self.test_nets:
+                net.prepare_test()
+        except OutOfDeviceMemory as error:
+            layers = {n.name: n for net in (self.net, *self.test_nets) for n in net.graph.nodes}
+            node = layers.get(error.where.layer)
+            raise error.at(file=self.net.file, line=node.line if node else None,  # noqa: B904
+                           type=node.layer.param.type if node else None)  # fmt: skip
+
+    def load_weights(self, path: str) -> None:
+        """Copy weights by layer name into the train net and every test net."""
+        _log.info("Finetuning from %s", path)
+        for net in (self.net, *self.test_nets):
+            weights.copy_from(net, path)
+
+    # -- the loop -----------------------------------------------------------------------------------------
+    def solve(self, resume: str | None = None) -> None:
+        """Train to max_iter, with tests, displays and snapshots."""
+        _log.info("Solving %s", self.net.name)
+        _log.info("Learning Rate Policy: %s", self.param.lr_policy)
+        if resume is not None:
+            self.restore(resume)
+        self._stop = False
+        self.step(self.param.max_iter - self.iter)
+        p = self.param
+        if p.snapshot_after_train and (not p.snapshot or self.iter % p.snapshot):
+            self.snapshot()
+        if self._stop:
+            _log.info("Optimization stopped early.")
+            return
+        if p.display and self.iter % p.display == 0:
+            loss = self.net.forward_range()
+            self._smooth.append(loss)
+            _log.info("Iteration %d, loss = %s", self.iter, number(sum(self._smooth) / len(self._smooth)))
+        if p.test_interval and self.iter % p.test_interval == 0:
+            self.test_all()
+        _log.info("Optimization Done.")
+
+    def step(self, n: int) -> None:
+        """n iterations: test, forward and backward (iter_size times), update, display, snapshot."""
+        p = self.param
+        end = self.iter + n
+        self._smooth: deque[float] = deque(maxlen=p.average_loss)
+        self._clock = time.monotonic()
+        self._displayed = self.iter
+        while self.iter < end:
+            if p.test_interval and self.iter % p.test_interval == 0 and (self.iter > 0 or p.test_initialization):
+                self.test_all()
+                if self._stop:
+                    return
+            for on_start, _ in self.callbacks:
+                on_start()
+            rate = self._rate()
+            loss = self._iterate(rate)
+            self._smooth.append(loss)
+            if p.display and self.iter % p.display == 0:
+                self._display(rate)
+            self.iter += 1
+            action = self._action()
+            if (p.snapshot and self.iter % p.snapshot == 0) or action == SNAPSHOT:
+                self.snapshot()
+            if action == STOP:
+                self._stop = True
+                return
+
+    def _rate(self) -> float:
+        before = self.current_step
+        rate = learning_rate(self.param, self.iter, self.current_step)
+        self.current_step = rate.current_step
+        if self.param.lr_policy == "multistep" and rate.current_step != before:
+            _log.info("MultiStep Status: Iteration %d, step = %d", self.iter, self.current_step)
+        return rate.rate
+
+    @property
+    def lr(self) -> float:
+        """The current learning rate; as in Caffe, reading it may advance a multistep policy."""
+        return self._rate()
+
+    def _iterate(self, rate: float) -> float:
+        raise AssertionError("a solver type says how it updates")
+
+    def _kinds(self):
+        raise AssertionError("a solver type says how it updates")
+
+    def _display(self, rate: float) -> None:
+        p, now = self.param, time.monotonic()
+        seconds = max(now - self._clock, 1e-9)
+        speed = (self.iter - self._displayed) / seconds
+        _log.info(
+            "Iteration %d (%s iter/s, %ss/%d iters), loss = %s",
+            self.iter, number(speed), number(seconds), p.display, number(sum(self._smooth) / len(self._smooth)),
+        )  # fmt: skip
+        self._clock, self._displayed = now, self.iter
+        for k, (name, value, weight) in enumerate(output_elements(self.net)):
+            _log.info("    Train net output #%d: %s", k, _with_loss(name, value, weight))
+        _log.info("Iteration %d, lr = %s", self.iter, number(rate))
+
+    # -- tests --------------------------------------------------------------------------------------------
+    def test_all(self) -> None:
+        """Test every test net; stops between batches when asked to."""
+        for i in range(len(self.test_nets)):
+            if self._stop:
+                return
+            self.test(i)
+
+    def test(self, i: int = 0) -> list[tuple[str, float]]:
+        """Mean of every output element of test net i over test_iter[i] batches; logged and returned as (name, mean)."""
+        _log.info("Iteration %d, Testing net (#%d)", self.iter, i)
+        net, batches = self.test_nets[i], self.param.test_iter[i]
+        net.share_with(self.net)
+        totals: list[list] = []
+        loss = 0.0
+        for _ in range(batches):
+            action = self._action()
+            if action == SNAPSHOT:
+                self.snapshot()
+            elif action == STOP:
+                self._stop = True
+                _log.info("Test interrupted.")
+                return []
+            net.test_forward()
+            loss += net.loss() if self.param.test_compute_loss else 0.0
+            for k, (name, value, weight) in enumerate(output_elements(net)):
+                if k == len(totals):
+                    totals.append([name, 0.0, weight])
+                totals[k][1] += value
+        if self.param.test_compute_loss:
+            _log.info("Test loss: %s", number(loss / batches))
+        means = [(name, total / batches, weight) for name, total, weight in totals]
+        for k, (name, mean, weight) in enumerate(means):
+            _log.info("    Test net output #%d: %s", k, _with_loss(name, mean, weight))
+        return [(name, mean) for name, mean, _ in means]
+
+    # -- snapshots ------------------------------------------------------------------------------------------
+    def snapshot(self) -> None:
+        """Write model and solver state, each whole or not at all."""
+        snapshot.write(self)
+
+    def restore(self, path: str | os.PathLike) -> None:
+        """Continue from a .solverstate (.h5): iteration, weights, history, and where data and random numbers stood."""
+        snapshot.restore(self, os.fspath(path))
+
+    def history_blobs(self) -> list:
+        """Solver history in file order: slot by slot, parameters in learnable order."""
+        raise AssertionError("a solver type says how it updates")
+
+    def close(self) -> None:
+        for net in (self.net, *self.test_nets):
+            net.close()
+
+
+def output_elements(net: Net):
+    """(name, value, loss weight) of every element of every output blob."""
+    for name in net.outputs:
+        blob = net.blobs[name]
+        weight = net.graph.values[net.graph.last[name]].loss_weight
+        for value in blob.read_data().reshape(-1).tolist():
+            yield name, value, weight
+
+
+def number(value: float) -> str:
+    """As C++ streams print it: six significant digits."""
+    return f"{value:.6g}"
+
+
+def _with_loss(name: str, value: float, weight: float) -> str:
+    text = f"{name} = {number(value)}"
+    return text + (f" (* {number(weight)} = {number(weight * value)} loss)" if weight else "")

@@ -1,0 +1,60 @@
+"""Learning rate policies. Pure but for the multistep counter, which the caller keeps.
+
+Source: BVLC/caffe, sgd_solver.cpp, GetLearningRate (formulas).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ..errors import SolverError
+
+POLICIES = ("fixed", "step", "exp", "inv", "multistep", "poly", "sigmoid")
+
+
+@dataclass(frozen=True)
+class Rate:
+    """rate: base_lr times the policy's factor. current_step: the counter of "step" and "multistep" afterwards."""
+
+    rate: float
+    current_step: int
+
+
+def check_policy(param) -> None:
+    """Raise SolverError for an unknown policy or parameters out of range."""
+    policy = param.lr_policy
+    if policy not in POLICIES:
+        raise SolverError(
+            f'lr_policy "{policy}" is unknown' if policy else "lr_policy is missing",
+            fix="use one of " + ", ".join(POLICIES),
+        )
+    if policy in ("step", "exp", "inv", "multistep", "sigmoid") and param.gamma < 0:
+        raise SolverError(f"gamma {param.gamma:g} is negative", fix=f'lr_policy "{policy}" needs gamma >= 0')
+    if policy in ("step", "sigmoid") and param.stepsize <= 0:
+        raise SolverError(f"stepsize {param.stepsize} is not positive", fix=f'lr_policy "{policy}" needs stepsize > 0')
+    if policy == "poly" and param.max_iter <= 0:
+        raise SolverError("max_iter is not positive", fix='lr_policy "poly" needs max_iter > 0')
+
+
+def learning_rate(param, iteration: int, current_step: int = 0) -> Rate:
+    """The rate at `iteration` (updates done so far). A multistep counter advances by at most one per call."""
+    base, gamma, policy = param.base_lr, param.gamma, param.lr_policy
+    if policy == "fixed":
+        return Rate(base, current_step)
+    if policy == "step":
+        current_step = iteration // param.stepsize
+        return Rate(base * gamma**current_step, current_step)
+    if policy == "exp":
+        return Rate(base * gamma**iteration, current_step)
+    if policy == "inv":
+        return Rate(base * (1 + gamma * iteration) ** -param.power, current_step)
+    if policy == "multistep":
+        if current_step < len(param.stepvalue) and iteration >= param.stepvalue[current_step]:
+            current_step += 1
+        return Rate(base * gamma**current_step, current_step)
+    if policy == "poly":
+        return Rate(base * (1 - iteration / param.max_iter) ** param.power, current_step)
+    if policy == "sigmoid":
+        return Rate(base / (1 + math.exp(-gamma * (iteration - param.stepsize))), current_step)
+    raise AssertionError("check_policy lets no other policy through")

@@ -1,0 +1,87 @@
+"""Which nets a solver has: the train net and its test nets, with their states and lines. No arrays.
+
+Source: BVLC/caffe, solver.cpp, InitTrainNet and InitTestNets (rules).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import SolverError
+from ..formats.prototxt import Lines, read_net
+from ..proto import caffe_pb2
+
+TRAIN, TEST = 0, 1
+
+
+@dataclass(frozen=True)
+class NetRequest:
+    """A net to build. message: with its final `state`. said: where it came from, for the log."""
+
+    message: caffe_pb2.NetParameter
+    lines: Lines
+    file: str | None
+    said: str
+
+
+def train_request(param, file: str | None, lines: Lines) -> NetRequest:
+    """The train net. Raises SolverError unless exactly one of the four fields gives it."""
+    given = [f for f in ("net", "net_param", "train_net", "train_net_param") if param.HasField(f)]
+    if len(given) != 1:
+        raise SolverError(
+            "no train net is given" if not given else f"several train nets are given: {', '.join(given)}",
+            fix="set exactly one of net, train_net, net_param, train_net_param",
+        ).at(file=file)
+    field = given[0]
+    if field.endswith("_param"):
+        request = _inline(param, field, 0, getattr(param, field), file, lines)
+    else:
+        request = _file(getattr(param, field), "training net")
+    return _with_state(request, TRAIN, param.train_state)
+
+
+def test_requests(param, file: str | None, lines: Lines) -> list[NetRequest]:
+    """The test nets, in Caffe's order. Raises SolverError when their number does not fit test_iter or test_state."""
+    generic = param.HasField("net") or param.HasField("net_param")
+    requests = [_inline(param, "test_net_param", i, m, file, lines) for i, m in enumerate(param.test_net_param)]
+    requests += [_file(name, f"test net (#{len(requests) + i})") for i, name in enumerate(param.test_net)]
+    n = len(param.test_iter)
+    if generic and n < len(requests) or not generic and n != len(requests):
+        raise SolverError(
+            f"test_iter is given {n} times for {len(requests)} test nets", fix="give one test_iter per test net"
+        ).at(file=file)
+    for i in range(len(requests), n):
+        if param.HasField("net_param"):
+            requests.append(_inline(param, "net_param", 0, param.net_param, file, lines))
+        else:
+            requests.append(_file(param.net, f"test net (#{i})"))
+    if param.test_state and len(param.test_state) != len(requests):
+        raise SolverError(
+            f"test_state is given {len(param.test_state)} times for {len(requests)} test nets",
+            fix="give one test_state per test net, or none",
+        ).at(file=file)
+    if requests and param.test_interval <= 0:
+        raise SolverError("there is a test net but test_interval is not positive", fix="set test_interval").at(
+            file=file
+        )
+    empty = caffe_pb2.NetState()
+    return [_with_state(r, TEST, param.test_state[i] if param.test_state else empty) for i, r in enumerate(requests)]
+
+
+def _file(name: str, what: str) -> NetRequest:
+    parsed = read_net(name)
+    return NetRequest(parsed.message, parsed.lines, name, f"Creating {what} from net file: {name}")
+
+
+def _inline(param, field: str, index: int, message, file: str | None, lines: Lines) -> NetRequest:
+    return NetRequest(message, lines.net(field, index), file, f"Creating net specified in {field}.")
+
+
+def _with_state(request: NetRequest, phase: int, state) -> NetRequest:
+    message = caffe_pb2.NetParameter()
+    message.CopyFrom(request.message)
+    merged = caffe_pb2.NetState(phase=phase)
+    merged.MergeFrom(request.message.state)
+    merged.MergeFrom(state)
+    message.state.CopyFrom(merged)
+    return NetRequest(message, request.lines, request.file, request.said)

@@ -1,0 +1,160 @@
+"""Stochastic gradient descent with momentum, weight decay and gradient clipping.
+
+Source: BVLC/caffe, sgd_solver.cpp (formulas and their order).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+
+import numpy as np
+
+from ..blob import Blob
+from ..layers.base import count
+from ..lms.schedule import Access, Mode, Step
+from ..net.graph import Param
+from ..net.programs import HostedStep, sequence
+from ..ops import ops_of
+from .base import Solver, number
+
+_log = logging.getLogger(__name__)
+_PARTIALS = 1024  # doubles of workspace that a sum of squares needs on a device
+
+
+class SGDSolver(Solver):
+    """h = momentum * h + rate * lr_mult * (g + decay); W -= h, with g clipped and divided by iter_size first.
+
+    The decay is weight_decay * decay_mult times W (L2) or sign(W) (L1). Parameters with lr_mult 0 do not move.
+    """
+
+    def _set_up(self) -> None:
+        net, item = self.net, self.net.dtype.itemsize
+        self._rate_now = 0.0
+        self._clip_scale = 1.0
+        self._moving = [p for p in net.graph.learnable if p.lr_mult != 0]
+        self._reached = self._gradients_that_backward_writes()
+        self._history: dict[int, list[int]] = {}
+        for param in self._moving:
+            name = f"{net.graph.nodes[param.node].name}.param{param.position}.history"
+            self._history[param.index] = [
+                net.memory.add(f"{name}{slot or ''}", count(param.shape) * item) for slot in range(self.slots)
+            ]
+        self._tail = [self._update_step(p) for p in self._moving]
+        self._norms: list[HostedStep] = []
+        if self.param.clip_gradients >= 0:
+            self._squares = net.memory.add("solver.squares", 8 * max(1, len(net.graph.learnable)))
+            self._partials = net.memory.add("solver.partials", 8 * _PARTIALS)
+            self._norms = [self._norm_step(i, p) for i, p in enumerate(self._moving)]
+
+    def _gradients_that_backward_writes(self) -> set[int]:
+        builder, n = self.net.builder, len(self.net.graph.nodes) - 1
+        steps = builder.backward(n, 0, builder.loss_diffs(), accumulate=False)
+        return {a.buffer for s in steps for a in s.step.accesses if a.mode is not Mode.READ}
+
+    # -- one iteration --------------------------------------------------------------------------------------
+    def _kinds(self):
+        """(key, first, tail) of every program that an iteration runs."""
+        n = self.param.iter_size
+        tail = () if self._norms or self.callbacks else self._tail
+        kinds = [("train" if n == 1 else "train first", True, tail if n == 1 else ())]
+        if n > 2:
+            kinds.append(("train more", False, ()))
+        if n > 1:
+            kinds.append(("train last", False, tail))
+        if not tail:
+            kinds = [(f"{key}, update apart", first, ()) for key, first, _ in kinds]
+        return kinds
+
+    def _iterate(self, rate: float) -> float:
+        self._rate_now, self._clip_scale = rate, 1.0
+        kinds, n, loss = self._kinds(), self.param.iter_size, 0.0
+        for i in range(n):
+            key, first, tail = kinds[0] if i == 0 else kinds[-1] if i == n - 1 else kinds[1]
+            self.net.iteration(first, tail, key=key)
+            loss += self.net.loss()
+        if self._norms or self.callbacks:
+            for _, on_gradients_ready in self.callbacks:
+                on_gradients_ready()
+            self._update()
+        return loss / n
+
+    def apply_update(self) -> None:
+        """One update with the gradients that are there now."""
+        self._rate_now, self._clip_scale = self._rate(), 1.0
+        self._update()
+        self.iter += 1
+
+    def _update(self) -> None:
+        memory = self.net.memory
+        if self._norms:
+            survive = {a.buffer for s in self._norms for a in s.step.accesses}
+            memory.run("norms", lambda: sequence("norms", self._norms, survive))
+            self._clip()
+        memory.run("update", lambda: sequence("update", self._tail, None))
+
+    def _clip(self) -> None:
+        squares = Blob(
+            "solver.squares", (len(self._moving),), np.float64, (self.net.memory.memories[self._squares], None)
+        )
+        norm = math.sqrt(float(squares.read_data().sum()))
+        limit = self.param.clip_gradients
+        if norm > limit:
+            self._clip_scale = limit / norm
+            _log.info(
+                "Gradient clipping: scaling down gradients (L2 norm %s > %s) by scale factor %s",
+                number(norm), number(limit), number(self._clip_scale),
+            )  # fmt: skip
+
+    # -- steps ------------------------------------------------------------------------------------------------
+    def _update_step(self, param: Param) -> HostedStep:
+        history = self._history[param.index]
+        accesses = tuple(Access(b, Mode.UPDATE) for b in (param.data, *history))
+        reached = param.diff in self._reached  # else no gradient gets there: it is zero, not last time's update
+        accesses += (Access(param.diff, Mode.UPDATE if reached else Mode.OVERWRITE),)
+        name = f"update:{self.net.graph.nodes[param.node].name}"
+        return HostedStep(Step(name, accesses), lambda: self._run_update(param, history))
+
+    def _run_update(self, param: Param, history: list[int]) -> None:
+        weight, diff, *slots = (self._array(b, param.shape, self.net.dtype) for b in (param.data, param.diff, *history))
+        p = self.param
+        if param.diff not in self._reached:
+            ops_of(self.net.device).fill(diff, 0.0)
+        self._update_arrays(
+            weight, diff, slots, rate=self._rate_now * param.lr_mult, decay=p.weight_decay * param.decay_mult,
+            scale=self._clip_scale / p.iter_size,
+        )  # fmt: skip
+
+    def _update_arrays(self, weight, diff, slots, *, rate: float, decay: float, scale: float) -> None:
+        ops, p = ops_of(self.net.device), self.param
+        ops.sgd_update(weight, diff, slots[0], rate, p.momentum, decay, p.regularization_type == "L1", scale)
+
+    def _norm_step(self, i: int, param: Param) -> HostedStep:
+        accesses = (
+            Access(param.diff, Mode.READ),
+            Access(self._squares, Mode.UPDATE),
+            Access(self._partials, Mode.OVERWRITE),
+        )
+        name = f"norm:{self.net.graph.nodes[param.node].name}"
+        return HostedStep(Step(name, accesses), lambda: self._run_norm(i, param))
+
+    def _run_norm(self, i: int, param: Param) -> None:
+        out = self._array(self._squares, (max(1, len(self.net.graph.learnable)),), np.float64)
+        work = self._array(self._partials, (_PARTIALS,), np.float64)
+        ops_of(self.net.device).sum_squares(self._array(param.diff, param.shape, self.net.dtype), out, i, work)
+
+    def _array(self, buffer: int, shape, dtype):
+        return self.net.memory.executor.array(buffer, tuple(shape), np.dtype(dtype), self.net.device.is_host)
+
+    # -- history ----------------------------------------------------------------------------------------------
+    def history_blobs(self) -> list[Blob | tuple[int, ...]]:
+        """Blobs in file order; where a parameter does not move there is only its shape (zeros in a file)."""
+        net, blobs = self.net, []
+        for slot in range(self.slots):
+            for p in net.graph.learnable:
+                if p.index in self._history:
+                    memory = net.memory.memories[self._history[p.index][slot]]
+                    blobs.append(Blob(memory.name, p.shape, net.dtype, (memory, None)))
+                else:
+                    blobs.append(p.shape)
+        return blobs

@@ -1,0 +1,56 @@
+"""What the benchmarks share: a solver on a model with synthetic images that are made once, not per iteration."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from pycaffe_lms.backend import get_device  # noqa: E402
+from pycaffe_lms.formats.prototxt import read_net  # noqa: E402
+from pycaffe_lms.lms.config import LMSConfig  # noqa: E402
+from pycaffe_lms.proto import caffe_pb2  # noqa: E402
+from pycaffe_lms.solvers import SGDSolver  # noqa: E402
+
+
+def make_solver(model: str, batch: int, lms: LMSConfig, *, backend: str = "cuda", seed: int = 1) -> SGDSolver:
+    """An SGD solver on models/<model>/train_dummy.prototxt with `batch` images per iteration, kept the same throughout:
+    the data top is constant, so the net leaves what we write into it alone."""
+    net = read_net(ROOT / "models" / model / "train_dummy.prototxt").message
+    dummy = next(layer for layer in net.layer if layer.type == "DummyData").dummy_data_param
+    for shape in dummy.shape:
+        shape.dim[0] = batch
+    for filler in dummy.data_filler:
+        filler.Clear()
+        filler.type = "constant"
+    param = caffe_pb2.SolverParameter(
+        base_lr=0.01, momentum=0.9, weight_decay=1e-4, lr_policy="fixed", max_iter=1000, random_seed=seed,
+        snapshot_after_train=False,
+    )  # fmt: skip
+    param.net_param.CopyFrom(net)
+    device = get_device(backend)
+    device.set_budget(None)  # one left over from an earlier solver
+    solver = SGDSolver(param, device=device, lms=lms)
+    rng = np.random.default_rng(seed)
+    data, label = solver.net.blobs["data"], solver.net.blobs["label"]
+    data.data = rng.standard_normal(data.shape, dtype=np.float32)
+    label.data = rng.integers(0, 1000, label.shape)
+    return solver
+
+
+def versions() -> str:
+    """Hardware and versions, for a report."""
+    import cupy
+
+    from pycaffe_lms.ops.cuda import cudnn_library
+
+    frontend = cudnn_library.load()[0]
+    name = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
+    cudnn = f"cuDNN {frontend.backend_version()}, frontend {frontend.__version__}" if frontend else "no cuDNN"
+    return f"{name}, CUDA {cupy.cuda.runtime.runtimeGetVersion()}, CuPy {cupy.__version__}, {cudnn}, " \
+           f"NumPy {np.__version__}, Python {platform.python_version()}"  # fmt: skip
