@@ -17,7 +17,7 @@ _PIECE = 256 << 20
 
 
 class _Pinned:
-    """Owns a mapping and its registration; unregisters when it dies."""
+    """Owns a mapping and its registration."""
 
     def __init__(self, nbytes: int, runtime):
         self.map = mmap.mmap(-1, nbytes)
@@ -29,10 +29,11 @@ class _Pinned:
         _touch(self._address, nbytes)
         runtime.hostRegister(self._address, nbytes, 0)
 
-    def __del__(self):
-        runtime = getattr(self, "_runtime", None)
-        if runtime is not None and runtime.hostUnregister is not None:
-            runtime.hostUnregister(self._address)
+    def close(self) -> None:
+        """Unlock the pages; no copy may be in flight. The memory goes when the last array over it does."""
+        if self._runtime is not None:
+            self._runtime.hostUnregister(self._address)
+            self._runtime = None
 
 
 def _touch(address: int, nbytes: int) -> None:
@@ -46,8 +47,8 @@ def _touch(address: int, nbytes: int) -> None:
         list(threads.map(lambda piece: ctypes.memset(piece[0], 0, piece[1]), pieces))
 
 
-def pinned_bytes(nbytes: int, runtime, *, keep: list) -> np.ndarray:
-    """`nbytes` of page-locked memory as uint8; `keep` gets the owner, which must outlive every copy.
+def pinned_bytes(nbytes: int, runtime, *, keep: dict[int, object]) -> np.ndarray:
+    """`nbytes` of page-locked memory as uint8; `keep` gets the owner (by address), which must outlive every copy.
 
     Raises OutOfHostMemory when the host cannot give or lock it.
     """
@@ -62,5 +63,5 @@ def pinned_bytes(nbytes: int, runtime, *, keep: list) -> np.ndarray:
             free=0,
             fix="lower batch_size, raise the memlock limit (ulimit -l), or manage fewer buffers (larger -lms)",
         ) from error
-    keep.append(owner)
+    keep[owner.array.ctypes.data] = owner
     return owner.array[:nbytes]

@@ -128,19 +128,33 @@ class Runtime:
             if total > room:
                 culprit, size = name, nbytes
                 break
-        hint = (
-            "lower -lms (the threshold in KB) or -lms_frac so that fewer buffers stay on the device, or raise -lms_budget"
-            if self.config.enabled
-            else "train it with Large Model Support: -lms 1000; or lower batch_size, or raise -lms_budget"
-        )
+        without, hint = " without Large Model Support", "train it with Large Model Support: -lms 1000; or lower "
+        hint += "batch_size, or raise -lms_budget"
+        if self.config.enabled:
+            without, hint = (
+                "",
+                "lower -lms (the threshold in KB) or -lms_frac so that fewer buffers stay on the device, ",
+            )
+            hint += "or raise -lms_budget"
         raise OutOfDeviceMemory(
-            f"the net needs {human_bytes(self.resident_bytes + self.workspace_bytes)} of device memory for good"
-            f"{'' if self.config.enabled else ' without Large Model Support'}, {human_bytes(capacity)} are there; memory "
-            f"ends at this layer's {human_bytes(size)}",
+            f"the net needs {human_bytes(self.resident_bytes + self.workspace_bytes)} of device memory for good{without}, "
+            f"{human_bytes(capacity)} are there; memory ends at this layer's {human_bytes(size)}",
             needed=self.resident_bytes + self.workspace_bytes,
             free=capacity,
             fix=hint,
         ).at(layer=culprit or None)
+
+    def close(self) -> None:
+        """Give the arena, the workspace and the host slots back. The nets of this runtime cannot run any more."""
+        if self.device.is_host:
+            return
+        self.device.synchronize()
+        for span in (self._arena, self._workspace):
+            if span is not None:
+                self.device.give(span)
+        self._arena = self._workspace = None
+        self._arena_bytes = 0
+        self.slab.close()
 
     def start(self, plan: Plan, memories: Mapping[int, object]) -> Run:
         """Begin one run of a plan whose memory was prepared."""

@@ -39,7 +39,19 @@ class HostSlab:
         self.device = device
         self.limit = limit
         self.nbytes = 0
-        self.segments = 0
+        self._segments: list[np.ndarray] = []
+
+    @property
+    def segments(self) -> int:
+        """How many blocks were taken."""
+        return len(self._segments)
+
+    def close(self) -> None:
+        """Give the memory back; slots that were handed out must not be used any more."""
+        for raw in self._segments:
+            self.device.host_give(raw)
+        self._segments.clear()
+        self.nbytes = 0
 
     def take(self, sizes: Mapping[int, int]) -> dict[int, np.ndarray]:
         """A slot for each key, of at least its bytes. Raises OutOfHostMemory before anything is taken if the limit
@@ -62,7 +74,7 @@ class HostSlab:
     def _segment(self, keys: list[int], sizes: Mapping[int, int], slots: dict[int, np.ndarray]) -> None:
         raw = self.device.host_take(sum(align(sizes[k]) for k in keys), pinned=True)
         self.nbytes += raw.nbytes
-        self.segments += 1
+        self._segments.append(raw)
         offset = 0
         for k in keys:
             slots[k] = raw[offset : offset + sizes[k]]
@@ -76,6 +88,6 @@ class HostSlab:
                 f"{human_bytes(max(free, 0) + self.nbytes)} are there",
                 needed=need,
                 free=free,
-                fix="lower batch_size, manage fewer buffers (larger -lms or -lms_frac), or, if the host has more memory "
-                "than it reports, say so with -lms_host",
+                fix="lower batch_size, manage fewer buffers (larger -lms or -lms_frac), or, if the host has more "
+                "memory than it reports, say so with -lms_host",
             )

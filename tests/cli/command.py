@@ -1,0 +1,54 @@
+"""Runs the command line as a user does, in a process of its own, and takes its output apart."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pycaffe_lms
+
+# Severity, month and day, time, thread, file:line] message: as parse_log and its kin read it.
+LOG_LINE = re.compile(r"^[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ [\w.]+:\d+\] (.*)$")
+
+
+@dataclass(frozen=True)
+class Finished:
+    """code: exit code. out: stdout. log: messages of log lines. said: what else stood on stderr."""
+
+    code: int
+    out: str
+    log: list[str]
+    said: list[str]
+    stderr: str
+
+
+def caffe(*argv: str, cwd: Path) -> Finished:
+    """`python -m pycaffe_lms argv...` in the folder `cwd`."""
+    path = os.pathsep.join(filter(None, [str(Path(pycaffe_lms.__file__).parents[1]), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        [sys.executable, "-m", "pycaffe_lms", *argv], cwd=cwd, env={**os.environ, "PYTHONPATH": path},
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    lines = done.stderr.splitlines()
+    matches = [LOG_LINE.match(line) for line in lines]
+    return Finished(
+        done.returncode,
+        done.stdout,
+        [m.group(1) for m in matches if m],
+        [line for line, m in zip(lines, matches, strict=True) if not m],
+        done.stderr,
+    )
+
+
+def complaint(done: Finished, code: int) -> tuple[str, str]:
+    """The one message of a command that failed, and its fix. Everything else on stderr must be log lines."""
+    assert done.code == code, done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.said) == 2, done.said
+    message, fix = done.said
+    assert message.startswith("error: ") and fix.startswith("  fix: ") and len(fix) > len("  fix: x"), done.said
+    return message.removeprefix("error: "), fix.removeprefix("  fix: ")

@@ -1,0 +1,160 @@
+"""Flags in gflags and GNU spelling, and what the LMS flags become."""
+
+from __future__ import annotations
+
+import pytest
+
+from pycaffe_lms.cli import dataset, flags
+from pycaffe_lms.cli.main import ACTIONS, main
+from pycaffe_lms.data.datasets import DATASETS
+from pycaffe_lms.errors import UsageError
+
+
+def _lms(*argv):
+    p = flags.parser("train", "")
+    p.add_argument("--solver")
+    flags.add_device(p)
+    return flags.lms_config(flags.parse(p, list(argv)))
+
+
+@pytest.mark.parametrize("argv", [["-lms", "2000"], ["--lms", "2000"], ["-lms=2000"], ["--lms=2000"]])
+def test_gflags_and_gnu_spellings_are_one(argv):
+    assert _lms(*argv).threshold_kb == 2000
+
+
+@pytest.mark.parametrize("argv", [["-lms"], ["--lms"], ["-lms", "-solver", "s"], ["-solver", "s", "-lms"]])
+def test_bare_lms_is_a_thousand_kb(argv):
+    assert _lms(*argv).threshold_kb == 1000
+
+
+@pytest.mark.parametrize("argv", [[], ["-lms", "-1"], ["-lms=-1"], ["-lms", "0"], ["-lms", "-10000000000"]])
+def test_zero_or_negative_is_off(argv):
+    assert not _lms(*argv).enabled
+
+
+def test_any_size_of_integer():
+    assert _lms("-lms", "10000000000").min_bytes == 10_240_000_000_000
+
+
+def test_every_lms_flag_arrives():
+    config = _lms("-lms", "7", "-lms_frac", "0.4", "-lms_budget=16GB", "--lms_ahead", "3", "-lms_sync=2",
+                  "-lms_host", "64GB")  # fmt: skip
+    assert (config.threshold_kb, config.frac, config.ahead, config.sync) == (7, 0.4, 3, 2)
+    assert (config.budget, config.host_limit) == (16 << 30, 64 << 30)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["-lms", "many"],
+        ["-lms", "1.5"],
+        ["-lms="],
+        ["-lms_frac", "half"],
+        ["-lms_frac", "nan"],
+        ["-lms_frac", "2"],
+        ["-lms_ahead", "1.5"],
+        ["-lms_budget", "16XB"],
+        ["-lms_sync", "4"],
+        ["-lms_host", "0"],
+        ["-backend", "tpu"],
+        ["-lms_budget"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_values_are_usage_errors_that_name_the_flag(argv):
+    with pytest.raises(UsageError) as caught:
+        _lms(*argv)
+    assert argv[0].strip("-=") in str(caught.value) and caught.value.fix
+
+
+@pytest.mark.parametrize(
+    "argv, near",
+    [
+        (["-lms_fra", "0.2"], "-lms_frac"),
+        (["-lms_f", "0.2"], ""),  # never taken for -lms with a value, nor for a short form
+        (["--lms-frac=0.2"], "-lms_frac"),
+        (["-bakend", "cpu"], "-backend"),
+    ],
+)
+def test_an_unknown_flag_is_refused_with_a_near_one(argv, near):
+    with pytest.raises(UsageError) as caught:
+        _lms(*argv)
+    assert argv[0].strip("-").split("=")[0] in str(caught.value)
+    assert f"did you mean {near}" in str(caught.value)
+
+
+def test_an_unknown_flag_is_named_even_where_a_required_one_is_missing(capsys):
+    """`-solvr x` for `-solver x`: what is wrong is the typo."""
+    assert main(["train", "-solvr", "x"]) == 2
+    assert "solvr" in capsys.readouterr().err
+
+
+def test_a_word_too_many_is_refused():
+    with pytest.raises(UsageError, match="unexpected word 'fast'"):
+        _lms("-lms", "5", "fast")
+
+
+def test_numbers_and_what_follows_two_dashes_are_left_alone():
+    assert flags.gflags_style(["-lms", "-1", "-x.5", "-.5", "--", "-model"]) == [
+        "--lms", "-1", "--x.5", "-.5", "--", "-model",
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What `dataset digits` asks of the data set's maker."""
+    seen = {}
+
+    def make(out, **options):
+        seen.update(options, out=out)
+        return {}
+
+    monkeypatch.setitem(DATASETS, "digits", type("Fake", (), {"make": staticmethod(make), "needs_source": False,
+                                                              "description": "ten digits"}))  # fmt: skip
+    return seen
+
+
+@pytest.mark.parametrize(
+    "argv, overwrite",
+    [
+        ([], False),
+        (["-overwrite"], True),
+        (["--overwrite"], True),
+        (["-nooverwrite"], False),
+        (["--nooverwrite"], False),
+        (["-overwrite", "-nooverwrite"], False),
+        (["-overwrite=true"], True),
+        (["-overwrite=false"], False),
+    ],
+    ids=str,
+)
+def test_booleans_take_no_as_gflags_do(argv, overwrite, asked, tmp_path):
+    dataset.run(["digits", "-out", str(tmp_path), *argv])
+    assert asked["overwrite"] is overwrite
+
+
+def test_the_action_is_found_among_the_flags(asked, tmp_path, capsys):
+    assert main(["-out", str(tmp_path / "made"), "dataset", "digits"]) == 0
+    assert asked["out"] == tmp_path / "made"
+
+
+@pytest.mark.parametrize("argv", [[], ["-h"], ["--help"], ["-help"]])
+def test_help_lists_the_actions_on_stdout(argv, capsys):
+    assert main(argv) == 0
+    shown = capsys.readouterr()
+    assert all(name in shown.out for name in ACTIONS) and not shown.err
+
+
+@pytest.mark.parametrize("action", sorted(ACTIONS))
+def test_every_action_that_is_listed_is_there(action, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main([action, "--help"])
+    assert caught.value.code == 0
+    assert f"pycaffe-lms {action}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("argv, hint", [(["trian"], '"train"'), (["-lms", "5"], ""), (["xyz"], "")])
+def test_a_wrong_action_is_refused_with_a_near_one(argv, hint, capsys):
+    assert main(argv) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ") and hint in said and "train, test" in said
