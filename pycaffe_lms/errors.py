@@ -53,10 +53,21 @@ class CaffeError(RuntimeError):
         self.fix = fix
 
     def at(self: _E, **parts: str | int | None) -> _E:
-        """Fill in the parts of the place that are still unknown, and return self: `raise error.at(layer="conv1")`."""
+        """Fill in the parts of the place that are still unknown, and return self: `raise error.at(layer="conv1")`.
+
+        A line counts only together with its file: an error in another file (a database, say) keeps that alone."""
+        if self.where.file is not None and parts.get("file") != self.where.file:
+            parts.pop("line", None)
         known = {k: v for k, v in parts.items() if v is not None and getattr(self.where, k) is None}
         self.where = replace(self.where, **known)
         return self
+
+    def rename(self, names: dict[str, str]) -> None:
+        """Replace names that were made up inside (keys) by the user's (values), in the text and in the place."""
+        for made, given in names.items():
+            self.message = self.message.replace(f'"{made}"', f'"{given}"').replace(f"'{made}'", f"'{given}'")
+        if self.where.blob in names:
+            self.where = replace(self.where, blob=names[self.where.blob])
 
     def __str__(self) -> str:
         place = str(self.where)

@@ -83,6 +83,7 @@ class SimDevice:
 
     def give(self, span: Span, stream=None) -> None:
         self._used -= span.nbytes
+        self.spoil(span, stream)
 
     def spoil(self, span: Span, stream=None) -> None:
         raw = _bytes(span)

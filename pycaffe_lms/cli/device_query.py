@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..backend import cuda, cuda_available, get_device
-from ..errors import human_bytes
+from ..errors import UsageError, human_bytes
 from . import flags
 
 
@@ -15,7 +15,12 @@ def run(argv: list[str]) -> int:
     if args.gpu == "all" and not cuda_available():
         print("No GPU is usable here; pycaffe-lms runs on the CPU.")
         return 0
-    numbers = range(cuda.device_count()) if args.gpu == "all" else [int(n) for n in args.gpu.split(",")]
+    try:
+        numbers = range(cuda.device_count()) if args.gpu == "all" else [int(n) for n in args.gpu.split(",")]
+    except ValueError:
+        raise UsageError(
+            f"-gpu {args.gpu!r} is not a list of GPU numbers", fix="for example -gpu 0,1, or -gpu all"
+        ) from None
     for number in numbers:
         device = get_device("cuda", index=number)
         p = device.properties()

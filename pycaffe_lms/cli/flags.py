@@ -11,7 +11,7 @@ import re
 
 from ..backend import BACKENDS
 from ..errors import UsageError
-from ..lms.config import LMSConfig, parse_size
+from ..lms.config import DEFAULT_AHEAD, LMSConfig, parse_size
 
 PROG = "pycaffe-lms"
 BARE_LMS_KB = 1000  # PowerAI's -lms without a number
@@ -25,8 +25,17 @@ class _Parser(argparse.ArgumentParser):
 
 
 def gflags_style(argv: list[str]) -> list[str]:
-    """Rewrite -name to --name; leave numbers such as -1, and what follows a lone --, alone."""
-    return [re.sub(r"^-(?=[A-Za-z_])", "--", arg) for arg in argv]
+    """Rewrite -name to --name; leave numbers such as -1, and what follows a lone --, alone. A value that looks like a
+    flag (-1GB) is joined to the flag before it."""
+    result: list[str] = []
+    for i, arg in enumerate(argv):
+        if arg == "--":
+            return result + argv[i:]
+        if re.match(r"-[\d.]+[A-Za-z]", arg) and result and result[-1].startswith("--") and "=" not in result[-1]:
+            result[-1] += "=" + arg
+        else:
+            result.append(re.sub(r"^-(?=[A-Za-z_])", "--", arg))
+    return result
 
 
 def parser(action: str, description: str) -> argparse.ArgumentParser:
@@ -40,16 +49,38 @@ def parser(action: str, description: str) -> argparse.ArgumentParser:
 
 
 def parse(p: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespace:
-    """Parse argv; an unknown flag is a UsageError that names near ones."""
-    known, unknown = p.parse_known_args(gflags_style(argv))
+    """Parse argv; an unknown flag is a UsageError that names near ones, also where a required one is missing."""
+    required = [a for a in p._actions if a.required and a.option_strings]
+    for action in required:
+        action.required = False
+    known, unknown = p.parse_known_args(_booleans(p, gflags_style(argv)))
     if unknown:
         flags = [o.lstrip("-") for a in p._actions for o in a.option_strings]
-        name = unknown[0].lstrip("-").split("=")[0]
-        near = difflib.get_close_matches(name, flags, n=1)
+        typed = re.sub("^-+", "-", unknown[0])
+        near = difflib.get_close_matches(typed.lstrip("-").split("=")[0], flags, n=1)
         hint = f"; did you mean -{near[0]}?" if near else ""
-        what = "unknown flag" if unknown[0].startswith("-") else "unexpected word"
-        raise UsageError(f"{what} {unknown[0]!r}{hint}", fix=f"see {p.prog} --help")
+        what = "unknown flag" if typed.startswith("-") else "unexpected word"
+        raise UsageError(f"{what} {typed!r}{hint}", fix=f"see {p.prog} --help")
+    for action in required:
+        if not getattr(known, action.dest):
+            name = action.option_strings[0].lstrip("-")
+            raise UsageError(f"-{name} is missing: {action.help}", fix=f"see {p.prog} --help")
     return known
+
+
+def _booleans(p: argparse.ArgumentParser, argv: list[str]) -> list[str]:
+    """gflags' spellings of booleans, -flag=true, -flag=false and -noflag, as argparse's: the flag or nothing."""
+    names = [o for a in p._actions if isinstance(a, argparse._StoreTrueAction) for o in a.option_strings]
+    off = {f"--no{n.lstrip('-')}" for n in names} | {f"{n}={v}" for n in names for v in ("false", "0", "no")}
+    on = {f"{n}={v}": n for n in names for v in ("true", "1", "yes")}
+    kept: list[str] = []
+    for arg in argv:
+        if arg in off:
+            name = "--" + arg.split("=")[0].lstrip("-").removeprefix("no") if "=" not in arg else arg.split("=")[0]
+            kept = [k for k in kept if k != name]
+        else:
+            kept.append(on.get(arg, arg))
+    return kept
 
 
 def add_state(p: argparse.ArgumentParser) -> None:
@@ -109,9 +140,9 @@ def add_device(p: argparse.ArgumentParser) -> None:
     g.add_argument(
         "--lms_ahead",
         type=_integer,
-        default=1,
+        default=DEFAULT_AHEAD,
         metavar="K",
-        help="steps of look-ahead for prefetch and late write-back; 0: on demand (default 1)",
+        help="most steps of look-ahead, as far as memory would be idle; 0: on demand (default %(default)s)",
     )
     g.add_argument(
         "--lms_sync",

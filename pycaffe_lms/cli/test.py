@@ -22,6 +22,8 @@ def run(argv: list[str]) -> int:
     flags.add_state(p)
     flags.add_device(p)
     args = flags.parse(p, argv)
+    if not args.weights.strip(", "):
+        raise UsageError("-weights names no file", fix="give the .caffemodel to score")
     if args.iterations < 1:
         raise UsageError(f"-iterations {args.iterations} is not positive", fix="give 1 or more")
     lms = flags.lms_config(args)
@@ -29,7 +31,6 @@ def run(argv: list[str]) -> int:
     net = Net(args.model, 1, level=args.level, stages=flags.stages(args), device=device, lms=lms)
     for path in filter(None, args.weights.split(",")):
         weights.copy_from(net, path.strip())
-    net.runtime.check_resident(net.memory.resident_listing())
     net.prepare_test()
     _log.info("Running for %d iterations.", args.iterations)
     totals: list[list] = []

@@ -50,8 +50,11 @@ def run(argv: list[str]) -> int:
     device = devices.choose(args, lms)
     phase = 0 if args.phase == "TRAIN" else 1
     net = Net(args.model, phase, level=args.level, stages=flags.stages(args), device=device, lms=lms)
-    net.runtime.check_resident(net.memory.resident_listing())
     backward = any(node.need_backward for node in net.graph.nodes)
+    if backward:
+        net.prepare_iterations([("time", True, ())])
+    else:
+        net.prepare_test()
     _log.info("Performing Forward%s", " and Backward" if backward else "")
     _benchmark(net, args.iterations, backward)
     net.close()

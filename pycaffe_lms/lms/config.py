@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from fractions import Fraction
 
 from ..errors import UsageError
 
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "kib": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "mib": 1 << 20,
           "g": 1 << 30, "gb": 1 << 30, "gib": 1 << 30, "t": 1 << 40, "tb": 1 << 40, "tib": 1 << 40}  # fmt: skip
+
+
+DEFAULT_AHEAD = 32  # further ahead moves hardly fewer bytes, and packs worse
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +23,8 @@ class LMSConfig:
     frac: 0..1; buffers are managed only once the bytes demanded so far, in creation order, exceed this share of GPU
     memory (of the budget, where one is set).
     budget: hard limit of the device pool in bytes; None: the GPU's memory. Also how a smaller GPU is emulated.
-    ahead: most steps of look-ahead for prefetch, and of late write-back; 0: on demand.
+    ahead: most steps of look-ahead for prefetch, and of keeping what is needed again soon, as far as memory would be
+    idle otherwise; 0: on demand.
     sync: 0 neither direction, 1 copies out, 2 copies in, 3 both synchronous with the layers.
     host_limit: most bytes of page-locked host memory; None: what the host has available.
     """
@@ -27,7 +32,7 @@ class LMSConfig:
     threshold_kb: int = 0
     frac: float = 0.0
     budget: int | None = None
-    ahead: int = 1
+    ahead: int = DEFAULT_AHEAD
     sync: int = 0
     host_limit: int | None = None
 
@@ -57,4 +62,7 @@ def parse_size(text: str, flag: str) -> int:
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", text)
     if match is None or match.group(2).lower() not in _UNITS:
         raise UsageError(f"{flag} {text!r} is not a size", fix=f"for example {flag} 16GB, {flag} 512MB")
-    return int(float(match.group(1)) * _UNITS[match.group(2).lower()])
+    size = int(Fraction(match.group(1)) * _UNITS[match.group(2).lower()])
+    if size >= 1 << 63:
+        raise UsageError(f"{flag} {text[:40]!r} is more than any machine has", fix=f"for example {flag} 16GB")
+    return size

@@ -119,30 +119,26 @@ class Runtime:
         """Refuse before the first iteration what cannot fit: names are (layer, bytes) in creation order."""
         if self.device.is_host:
             return
-        capacity, room = self.device.capacity(), self.device.capacity() - self.workspace_bytes
-        if self.resident_bytes + self.workspace_bytes <= capacity:
+        capacity, needed = self.device.capacity(), self.resident_bytes + self.workspace_bytes
+        if needed <= capacity:
             return
-        total, culprit, size = 0, "", 0
+        total, culprit, size = self.workspace_bytes, None, self.workspace_bytes
         for name, nbytes in names:
-            total += nbytes
-            if total > room:
-                culprit, size = name, nbytes
+            if total > capacity:
                 break
-        without, hint = " without Large Model Support", "train it with Large Model Support: -lms 1000; or lower "
-        hint += "batch_size, or raise -lms_budget"
+            total, culprit, size = total + nbytes, name, nbytes
+        fix = "train it with Large Model Support: -lms 1000; or lower batch_size, or raise -lms_budget"
         if self.config.enabled:
-            without, hint = (
-                "",
-                "lower -lms (the threshold in KB) or -lms_frac so that fewer buffers stay on the device, ",
-            )
-            hint += "or raise -lms_budget"
+            fix = "lower -lms (the threshold in KB) or -lms_frac so that fewer buffers stay, or raise -lms_budget"
         raise OutOfDeviceMemory(
-            f"the net needs {human_bytes(self.resident_bytes + self.workspace_bytes)} of device memory for good{without}, "
-            f"{human_bytes(capacity)} are there; memory ends at this layer's {human_bytes(size)}",
-            needed=self.resident_bytes + self.workspace_bytes,
+            f"the net needs {human_bytes(needed)} of device memory for good"
+            f"{'' if self.config.enabled else ' without Large Model Support'} (workspace "
+            f"{human_bytes(self.workspace_bytes)}), {human_bytes(capacity)} are there; memory ends at "
+            + (f"this layer's {human_bytes(size)}" if culprit else f"the workspace's {human_bytes(size)}"),
+            needed=needed,
             free=capacity,
-            fix=hint,
-        ).at(layer=culprit or None)
+            fix=fix,
+        ).at(layer=culprit)
 
     def close(self) -> None:
         """Give the arena, the workspace and the host slots back. The nets of this runtime cannot run any more."""

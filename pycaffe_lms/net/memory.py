@@ -70,9 +70,18 @@ class NetMemory:
             self._plans.clear()
 
     def resident_listing(self) -> list[tuple[str, int]]:
-        """(layer or blob, bytes) of what stays on the device for good, in creation order."""
+        """(layer, bytes) of what stays on the device for good, in creation order."""
+        layers: dict[int, str] = {}
+        for value in self.graph.values:
+            for b in (value.data, value.diff):
+                layers.setdefault(b, self.graph.nodes[value.producer].name)
+        for param in self.graph.params:
+            for b in (param.data, param.diff):
+                layers.setdefault(b, self.graph.nodes[param.node].name)
+        for node in self.graph.nodes:
+            layers.update((b, node.name) for b in node.scratch.values())
         return [
-            (b.name.split(".")[0], b.nbytes)
+            (layers.get(b.id, b.name.split(".")[0]), b.nbytes)
             for b in self.table.buffers
             if b.id in self._used and not b.call_scratch and not self.memories[b.id].managed
         ]
@@ -82,14 +91,17 @@ class NetMemory:
         """The program named `key` with its plan (None where nothing is managed), made once and kept."""
         if key not in self._plans:
             sequenced = build()
-            plan = None
-            ids = {a.buffer for s in sequenced.program.steps for a in s.accesses}
-            managed = {b: self.table.buffers[b] for b in sorted(ids) if self.memories[b].managed}
-            if managed:
-                plan = self.runtime.plan(sequenced.program, managed)
+            plan = self.plan_of(sequenced)
+            if plan is not None:
                 self.runtime.prepare(plan, self.memories)
             self._plans[key] = (sequenced, plan)
         return self._plans[key]
+
+    def plan_of(self, sequenced: Sequenced) -> Plan | None:
+        """A proved plan, or None if the program touches nothing that is managed."""
+        ids = {a.buffer for s in sequenced.program.steps for a in s.accesses}
+        managed = {b: self.table.buffers[b] for b in sorted(ids) if self.memories[b].managed}
+        return self.runtime.plan(sequenced.program, managed) if managed else None
 
     def steps(self, key: str) -> tuple:
         """The steps of a program that was bound."""

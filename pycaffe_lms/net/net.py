@@ -8,134 +8,31 @@ from __future__ import annotations
 
 import logging
 import math
-import zlib
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from ..backend import get_device
 from ..blob import Blob
 from ..errors import CaffeError, GraphError
-from ..filler import fill
-from ..lms.config import LMSConfig
-from ..lms.runtime import Runtime
+from ..lms.plan import Plan
 from ..memory.states import Ask, State
-from ..ops import ops_of
-from ..random import CaffeRandom
 from . import weights
-from .buffers import assign
-from .memory import NetMemory
-from .programs import HostedStep, ProgramBuilder, Sequenced, sequence
-from .source import load_source
-from .wiring import wire
+from .built import BuiltNet
+from .programs import HostedStep, Sequenced, sequence
 
 _log = logging.getLogger(__name__)
 
 
-class Net:
+class Net(BuiltNet):
     """source: a prototxt path or a NetParameter. phase: 0 TRAIN, 1 TEST (None: as the message's state says).
 
     device: a backend device (default: the CPU). lms: an LMSConfig. runtime: share memory with other nets (then device
     and lms are its). seed: of parameter filling and random layers; None: from the system. solver_count, solver_rank:
     data layers of a TRAIN net deal their records to that many ranks. forward_only: count (and manage) memory for
-    forward passes only, as a solver's test nets need; backward still works, with memory from the pool.
+    forward passes only, as a solver's test nets need; backward still works, with memory from the pool. fill: give
+    parameters and constant tops their first values (a net that is only planned needs none).
     Raises errors of the CaffeError family that name file, line, layer and blob.
     """
-
-    def __init__(self, source, phase: int | None = None, *, level: int = 0, stages: Sequence[str] = (), lines=None,
-                 file: str | None = None, device=None, lms: LMSConfig | None = None, runtime: Runtime | None = None,
-                 dtype=np.float32, seed: int | None = None, random: CaffeRandom | None = None, solver_count: int = 1,
-                 solver_rank: int = 0, forward_only: bool = False):  # fmt: skip
-        loaded = load_source(source, phase=phase, level=level, stages=stages, lines=lines, file=file)
-        self.file, self.message = loaded.file, loaded.message
-        self.phase = self.message.state.phase
-        self.dtype = np.dtype(dtype)
-        self.runtime = runtime or Runtime(device or get_device("cpu"), lms or LMSConfig())
-        self.device = self.runtime.device
-        self._random = random or CaffeRandom(seed)
-        self.solver_count, self.solver_rank = solver_count, solver_rank
-        self._forward_only = forward_only
-        self._kept: set[str] = set()
-        self._dirty = False
-        self.graph = wire(self.message, loaded.lines, file=self.file, dtype=self.dtype, prepare=self._prepare_layer)
-        self._set_up_memory()
-        self._fill_params()
-        _log_graph(self)
-
-    # -- building ---------------------------------------------------------------------------------------------------
-    def _prepare_layer(self, layer, index: int) -> None:
-        """Give random layers a seed of their own, derived from the net's, and data layers their rank."""
-        layer.seed = zlib.crc32(f"{index}:{layer.name}".encode()) ^ (self._random.seed & 0xFFFFFFFFFFFFFFFF)
-        layer.solver_count = self.solver_count if layer.phase == 0 else 1
-        layer.solver_rank = self.solver_rank if layer.phase == 0 else 0
-
-    def _set_up_memory(self, old: NetMemory | None = None) -> None:
-        ops = ops_of(self.device)
-        for node in self.graph.nodes:
-            node.layer.scratches.clear()
-            shapes = [self.graph.values[b].shape for b in node.bottoms]
-            try:
-                node.layer.declare(shapes, [self.graph.values[t].shape for t in node.tops], ops)
-            except CaffeError as error:
-                raise error.at(file=self.file, line=node.line, layer=node.name)  # noqa: B904
-        table = assign(self.graph, self.dtype.itemsize)
-        self.builder = ProgramBuilder(self.graph)
-        carried = {m.name: m for m in old.memories.values()} if old else None
-        self.memory = NetMemory(self.graph, table, self._used_buffers(), self.runtime, self.dtype, carried)
-        self.blobs: dict[str, Blob] = {}
-        for name, v in self.graph.last.items():
-            value = self.graph.values[v]
-            memories = (self.memory.memories[value.data], self.memory.memories[value.diff])
-            self.blobs[name] = Blob(name, value.shape, self.dtype, memories, self._on_reshape)
-        self.params: dict[str, list[Blob]] = {}
-        for node in self.graph.nodes:
-            for p in node.params:
-                self.params.setdefault(node.name, []).append(self._param_blob(self.graph.params[p]))
-            node.layer.blobs = self.params.get(node.name, [])
-        self._current = dict(self.graph.last)  # which version of a blob its Blob shows
-        for value in self.graph.values:
-            if value.loss_weight:
-                Blob(
-                    value.name, value.shape, self.dtype, (None, self.memory.memories[value.diff])
-                ).diff = value.loss_weight
-        self._fill_constants()
-
-    def _param_blob(self, param) -> Blob:
-        memories = self.memory.memories
-        name = f"{self.graph.nodes[param.node].name}[{param.position}]"
-        return Blob(name, param.shape, self.dtype, (memories[param.data], memories[param.diff]))
-
-    def _used_buffers(self) -> set[int]:
-        n = len(self.graph.nodes) - 1
-        steps = [s.step for s in self.builder.forward(0, n)]
-        if not self._forward_only and any(node.need_backward for node in self.graph.nodes):
-            steps += [s.step for s in self.builder.backward(n, 0, self.builder.loss_diffs(), accumulate=True)]
-        used = {a.buffer for step in steps for a in step.accesses}
-        return (
-            used | {p.data for p in self.graph.params} | {self.graph.values[v].data for v in self.graph.last.values()}
-        )
-
-    def _fill_constants(self) -> None:
-        for node in self.graph.nodes:
-            for j, t in enumerate(node.tops):
-                if not node.layer.rewrites(j):
-                    memory = self.memory.memories[self.graph.values[t].data]
-                    if memory.state is State.UNINITIALIZED:
-                        memory.ask(Ask.OVERWRITE_CPU)
-                        node.layer.fill_once(j, memory.host_array(self.graph.values[t].shape, self.dtype))
-
-    def _fill_params(self) -> None:
-        for param in self.graph.params:
-            node = self.graph.nodes[param.node]
-            try:
-                values = fill(param.filler, param.shape, self.dtype, self._random)
-            except CaffeError as error:
-                place = {"file": self.file, "line": node.line, "layer": node.name, "type": node.layer.param.type}
-                raise error.at(**place)  # noqa: B904
-            if param.owner == param.index:  # a sharer draws too, as in Caffe, but keeps the owner's values
-                self.params[node.name][param.position].data = values
-        for node in self.graph.nodes:
-            weights.load_presets(self, node)
 
     # -- names ------------------------------------------------------------------------------------------------------
     @property
@@ -179,7 +76,8 @@ class Net:
         self.refresh_shapes()
         self._rebind(start, end)
         key = f"forward {start}..{end}"
-        self.memory.run(key, lambda: sequence(key, self.builder.forward(start, end), None))
+        with self._placed():
+            self.memory.run(key, lambda: sequence(key, self.builder.forward(start, end), None))
         self._show(start, end)
         return self.loss(start, end)
 
@@ -194,14 +92,16 @@ class Net:
         present = frozenset(written | self.builder.loss_diffs())
         key = f"backward {start}..{end} {hash(present)}"
         steps = self.builder.backward(start, end, present, accumulate=True)
-        self.memory.run(key, lambda: sequence(key, steps, None))
+        with self._placed():
+            self.memory.run(key, lambda: sequence(key, steps, None))
 
     def iteration(self, first: bool, tail: Sequence[HostedStep] = (), *, key: str, survive: Iterable[int] = (),
                   pauses: dict[str, Callable[[], None]] | None = None) -> None:  # fmt: skip
         """One forward and backward of a solver's iteration, then `tail` (updates). `first`: parameter gradients start
         anew. Values that nobody reads later are dropped under LMS. pauses: {"backward": call} after the backward."""
         self.refresh_shapes()
-        self.memory.run(key, lambda: self._iteration(first, tail, key, survive), pauses)
+        with self._placed():
+            self.memory.run(key, lambda: self._iteration(first, tail, key, survive), pauses)
 
     def _iteration(self, first: bool, tail: Sequence[HostedStep], key: str, survive: Iterable[int]) -> Sequenced:
         n = len(self.graph.nodes) - 1
@@ -212,20 +112,35 @@ class Net:
         return sequence(key, steps, self._survivors() | set(survive), ends)
 
     def prepare_iterations(self, kinds: Iterable[tuple[str, bool, Sequence[HostedStep]]]) -> None:
-        """Plan a solver's iterations before the first one: (key, first, tail)."""
-        for key, first, tail in kinds:
-            self.memory.bind(key, lambda f=first, t=tail, k=key: self._iteration(f, t, k, ()))
+        """Plan a solver's iterations before the first one: (key, first, tail). Raises OutOfDeviceMemory when they
+        cannot fit."""
+        with self._placed():
+            self.runtime.check_resident(self.memory.resident_listing())
+            for key, first, tail in kinds:
+                self.memory.bind(key, lambda f=first, t=tail, k=key: self._iteration(f, t, k, ()))
 
     def test_forward(self) -> None:
         """A whole forward of which only the outputs (and kept blobs) survive under LMS."""
         self.refresh_shapes()
-        self.memory.run("test", self._test_sequence)
+        with self._placed():
+            self.memory.run("test", self._test_sequence)
 
     def _test_sequence(self) -> Sequenced:
         return sequence("test", self.builder.forward(0, len(self.graph.nodes) - 1), self._survivors())
 
     def prepare_test(self) -> None:
-        self.memory.bind("test", self._test_sequence)
+        """Plan `test_forward` and take its memory. Raises OutOfDeviceMemory when it cannot fit."""
+        with self._placed():
+            self.runtime.check_resident(self.memory.resident_listing())
+            self.memory.bind("test", self._test_sequence)
+
+    def plan_only(self, tail: Sequence[HostedStep] | None) -> Plan | None:
+        """The plan of a training iteration with these updates (None: of a test forward), without taking its memory.
+        None where nothing would be managed. Raises OutOfDeviceMemory when it cannot fit."""
+        sequenced = self._test_sequence() if tail is None else self._iteration(True, tail, "train", ())
+        with self._placed():
+            self.runtime.check_resident(self.memory.resident_listing())
+            return self.memory.plan_of(sequenced)
 
     def _survivors(self) -> set[int]:
         graph = self.graph
@@ -320,6 +235,7 @@ class Net:
         self._dirty = False
         blobs = self.blobs
         self._set_up_memory(old)
+        self._fill_constants()
         for name, blob in self.blobs.items():  # the user's Blob objects stay the same
             mine = blobs.get(name)
             if mine is not None:
@@ -345,9 +261,3 @@ class Net:
         """Release files and threads of data layers."""
         for node in self.graph.nodes:
             node.layer.close()
-
-
-def _log_graph(net: Net) -> None:
-    for name in net.outputs:
-        _log.info("This network produces output %s", name)
-    _log.info("Network initialization done.")

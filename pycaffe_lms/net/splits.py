@@ -7,6 +7,7 @@ to the Split no longer takes the weights of the layer's other tops with it.
 from __future__ import annotations
 
 from ..errors import GraphError
+from ..formats.types import SPLIT
 
 
 def split_layer_name(blob: str, layer: str, index: int) -> str:
@@ -64,15 +65,11 @@ def insert_splits(net, origins: list[int]) -> tuple[object, list[int]]:
             split = result.layer.add()
             new_origins.append(origins[i])
             split.name = split_layer_name(blob, layer.name, j)
-            split.type = "Split"
+            split.type = SPLIT
             split.bottom.append(blob)
             split.top.extend(split_blob_name(blob, layer.name, j, k) for k in range(count))
             if weight:
                 split.loss_weight.extend([weight] + [0.0] * (count - 1))
                 next_k[i, j] = 1  # the first top carries the loss
-                new.loss_weight[j] = 0.0
-        if new.loss_weight and layer.loss_weight and not any(new.loss_weight):
-            del new.loss_weight[:]
-            if any(layer.loss_weight):
-                new.loss_weight.extend([0.0] * len(layer.top))
+                new.loss_weight[j] = 0.0  # not removed: without a list a loss has weight 1
     return result, new_origins

@@ -125,6 +125,22 @@ def test_a_budget_that_is_too_small_for_one_layer(trainable):
     assert "-lms_budget" in fix
 
 
+@pytest.mark.parametrize("action", ["time", "test"])
+def test_a_budget_that_is_too_small_is_placed_by_every_action(trainable, action):
+    save(Net(trainable / "net.prototxt", 0), trainable / "w.caffemodel")
+    weights = ["-weights", "w.caffemodel"] if action == "test" else []
+    done = caffe(action, "-model", "net.prototxt", *weights, "-backend", "sim", "-lms", "1", "-lms_budget", "32KB",
+                 cwd=trainable)  # fmt: skip
+    message, _ = complaint(done, 1)
+    assert message.startswith('net.prototxt:4: layer "conv" (Convolution): ')
+
+
+def test_a_net_larger_than_all_machines(tmp_path):
+    write(tmp_path, NET, ("num_output: 16", "num_output: 2000000000"))
+    message, _ = _time(tmp_path)
+    assert message.startswith("net.prototxt:")
+
+
 def test_a_net_that_needs_lms_says_so(trainable):
     message, fix = _train(trainable, "-backend", "sim", "-lms_budget", "64KB")
     assert message.startswith("net.prototxt:") and "64.0 KiB are there" in message

@@ -1,4 +1,4 @@
-"""From the built-in data to a trained model through the command line: CPU, simulated GPU, and with too little memory."""
+"""From the built-in data to a trained model by the command line: CPU, simulated GPU, and with too little memory."""
 
 from __future__ import annotations
 
@@ -120,8 +120,8 @@ def test_the_log_tells_the_story_of_caffe(on_cpu):
 def test_snapshots_are_there_and_can_be_scored(on_cpu, folder):
     for k in (40, 60):
         assert (folder / f"models/digits/digits_iter_{k}.solverstate").is_file()
-    done = caffe("test", "-model", "models/digits/train_val.prototxt", "-weights",
-                 "models/digits/digits_iter_60.caffemodel", "-iterations", "27", "-backend", "cpu", cwd=folder)  # fmt: skip
+    net = ["-model", "models/digits/train_val.prototxt", "-weights", "models/digits/digits_iter_60.caffemodel"]
+    done = caffe("test", *net, "-iterations", "27", "-backend", "cpu", cwd=folder)
     assert done.code == 0
     last = [line for line in on_cpu.log if "accuracy = " in line][-1]
     assert done.log[-2].removeprefix("accuracy = ") == last.split("accuracy = ")[1]
@@ -138,14 +138,18 @@ def test_the_simulated_device_computes_what_the_cpu_does(on_cpu, on_sim):
     assert _numbers(on_sim) == _numbers(on_cpu)
 
 
-@pytest.mark.parametrize("order", ["latest", "earliest", "random"])
-def test_with_too_little_memory_lms_copies_and_changes_no_digit(order, on_sim, folder):
-    argv = ["-backend", "sim", "-lms_budget", "2MB"]
+@pytest.mark.parametrize(
+    "order, ahead", [("latest", ()), ("earliest", ("-lms_ahead", "0")), ("random", ("-lms_ahead", "1"))]
+)
+def test_with_too_little_memory_lms_copies_and_changes_no_digit(order, ahead, on_sim, folder):
+    """1,700 KB are less than the net needs for good, and less than all that LMS manages needs at once."""
+    argv = ["-backend", "sim", "-lms_budget", "1700KB"]
     without = caffe("train", "-solver", "models/digits/solver.prototxt", *argv, cwd=folder)
     assert without.code == 1 and "-lms" in without.said[1]
-    done = _train(folder, *argv, "-lms", "100", "-sim_order", order)
+    done = _train(folder, *argv, "-lms", "10", "-sim_order", order, *ahead)
     assert _numbers(done) == _numbers(on_sim)
     plan = next(line for line in done.log if line.startswith("LMS plan of train: "))
-    managed, moved = re.search(r"(\d+) buffers managed.* (\S+) KiB in and", plan).groups()
-    assert int(managed) > 1 and float(moved) > 0
-    assert "copied in" in done.log[-2]
+    managed, into, out = re.search(r"(\d+) buffers managed.* (\S+ \S+) in and (\S+ \S+) out per run", plan).groups()
+    assert int(managed) > 1 and "0 B" not in (into, out)
+    runs, into, out = re.search(r"LMS: (\d+) runs, (\S+ \S+) copied in, (\S+ \S+) copied out", done.log[-2]).groups()
+    assert int(runs) >= 60 and "0 B" not in (into, out)

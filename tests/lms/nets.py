@@ -94,7 +94,8 @@ NETS = {
     + 'layer { name: "norm1" type: "LRN" bottom: "conv1" top: "norm1" lrn_param { local_size: 3 } }\n'
     + _pool("pool1", "norm1", "MAX", 3)
     + conv("conv2", "pool1", 6, 3, "group: 2")
-    + 'layer { name: "reshape" type: "Reshape" bottom: "conv2" top: "reshape" reshape_param { shape { dim: 0 dim: -1 } } }\n'
+    + 'layer { name: "reshape" type: "Reshape" bottom: "conv2" top: "reshape" '
+    + "reshape_param { shape { dim: 0 dim: -1 } } }\n"
     + 'layer { name: "fc6" type: "InnerProduct" bottom: "reshape" top: "fc6" inner_product_param { num_output: 16 '
     + _FILL
     + " } }\n"

@@ -39,7 +39,7 @@ def test_simulated_device_equals_the_cpu(net):
 
 
 @pytest.mark.parametrize("order", ["latest", "earliest"])
-@pytest.mark.parametrize("ahead", [0, 1, 4])
+@pytest.mark.parametrize("ahead", [0, 1, 4, 32])
 @pytest.mark.parametrize("net", NETS)
 def test_everything_managed(net, ahead, order):
     device = SimDevice(64 << 20, order=order)
@@ -53,7 +53,10 @@ def test_two_hundred_random_orders(net):
     """40 seeds a net, 5 nets: 200 random legal orders, with thresholds, shares, look-ahead and sync modes mixed."""
     for seed in range(40):
         config = LMSConfig(
-            threshold_kb=(1, 2, 8)[seed % 3], frac=(0.0, 0.001, 0.002)[seed % 5 % 3], ahead=seed % 4, sync=seed // 4 % 4
+            threshold_kb=(1, 2, 8)[seed % 3],
+            frac=(0.0, 0.001, 0.002)[seed % 5 % 3],
+            ahead=(0, 1, 3, 32)[seed % 4],
+            sync=seed // 4 % 4,
         )
         solver = make_solver(net, SimDevice(64 << 20, order="random", seed=seed), config)
         assert train(solver, 2) == two_iterations(net), f"seed {seed}"

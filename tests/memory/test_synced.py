@@ -1,4 +1,4 @@
-"""SyncedMemory against a model that is one number: random asks, every read sees the last write, in every legal order."""
+"""SyncedMemory against a model that is one number: every read sees the last write, whatever was asked in between."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ CONFIGS = {
     "-lms 1000 -lms_frac 0.4": LMSConfig(threshold_kb=1000, frac=0.4, budget=8 << 30),
     "-lms 1": LMSConfig(threshold_kb=1),
     "-lms 1 -lms_ahead 0": LMSConfig(threshold_kb=1, ahead=0),
-    "-lms 1000 -lms_ahead 4": LMSConfig(threshold_kb=1000, ahead=4),
+    "-lms 1000 -lms_ahead 1": LMSConfig(threshold_kb=1000, ahead=1),
 }
 
 

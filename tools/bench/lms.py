@@ -60,7 +60,7 @@ def main() -> int:
     p.add_argument("--budget", default=None, help="such as 16GB")
     p.add_argument("--lms", type=int, default=1000, help="KB; 0: off")
     p.add_argument("--frac", type=float, default=0.0)
-    p.add_argument("--ahead", type=int, default=1)
+    p.add_argument("--ahead", type=int, default=LMSConfig().ahead)
     p.add_argument("--host", default=None, help="most pinned host memory")
     p.add_argument("--iterations", type=int, default=5)
     p.add_argument("--json", default=None, help="also write the results to this file")

@@ -1,0 +1,104 @@
+"""`pycaffe-lms plan`: print the Large Model Support plan of a model. Nothing is trained, no GPU is needed.
+
+The plan is that of the simulated device: its convolutions ask for less workspace than a GPU's do.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..backend import get_device
+from ..errors import UsageError, human_bytes
+from ..formats.prototxt import read_net
+from ..layers.base import count
+from ..lms import report
+from ..lms.schedule import Access, Mode, Step
+from ..net.net import Net
+from ..net.programs import HostedStep
+from ..proto import caffe_pb2
+from . import flags
+
+_UNLIMITED = 1 << 46
+
+
+def run(argv: list[str]) -> int:
+    """Build the net without memory, plan one training iteration (or a forward, in phase TEST), print it."""
+    p = flags.parser("plan", __doc__)
+    p.add_argument("--model", required=True, help="net prototxt")
+    p.add_argument("--phase", choices=("TRAIN", "TEST"), default="TRAIN")
+    p.add_argument("--shape", action="append", default=[], metavar="BLOB=N,C,H,W",
+                   help="shape of a data layer's top, so that no database is needed; once per top")  # fmt: skip
+    p.add_argument("--summary", action="store_true", help="totals only, without the table of steps")
+    flags.add_state(p)
+    flags.add_device(p)
+    args = flags.parse(p, argv)
+    lms = flags.lms_config(args)
+    if not lms.enabled:
+        raise UsageError("there is nothing to plan without -lms", fix="for example -lms 1000, or bare -lms")
+    phase = 0 if args.phase == "TRAIN" else 1
+    device = get_device("sim", capacity=lms.budget or _UNLIMITED)
+    message = _with_shapes(read_net(args.model).message, dict(_shape(text) for text in args.shape))
+    options = {"level": args.level, "stages": flags.stages(args), "file": args.model}
+    net = Net(message, phase, device=device, lms=lms, fill=False, **options)
+    plan = net.plan_only(_updates(net) if phase == 0 else None)
+    print(f"{Path(args.model).name}, phase {args.phase}: {len(net.graph.nodes)} layers")
+    runtime = net.runtime
+    print(f"resident on the device: {human_bytes(runtime.resident_bytes)}, and "
+          f"{human_bytes(runtime.workspace_bytes)} of workspace")  # fmt: skip
+    if plan is None:
+        print("nothing is managed: every buffer is at most -lms KB, or comes before -lms_frac")
+        return 0
+    for line in report.summary(plan):
+        print(line)
+    total = runtime.resident_bytes + runtime.workspace_bytes + plan.arena_bytes
+    print(f"device memory in all: {human_bytes(total)}")
+    if not args.summary:
+        print()
+        for line in report.step_table(plan):
+            print(line)
+    return 0
+
+
+def _updates(net: Net) -> list[HostedStep]:
+    """The update steps of SGD with momentum, for planning: nobody runs them."""
+    steps = []
+    for p in net.graph.learnable:
+        if p.lr_mult != 0:
+            name = net.graph.nodes[p.node].name
+            history = net.memory.add(f"{name}.param{p.position}.history", count(p.shape) * net.dtype.itemsize)
+            accesses = tuple(Access(b, Mode.UPDATE) for b in (p.data, p.diff, history))
+            steps.append(HostedStep(Step(f"update:{name}", accesses), lambda: None))
+    return steps
+
+
+def _shape(text: str) -> tuple[str, list[int]]:
+    name, _, dims = text.partition("=")
+    try:
+        shape = [int(d) for d in dims.split(",")]
+    except ValueError:
+        shape = []
+    if not name or not shape or min(shape) < 0:
+        raise UsageError(f"-shape {text!r} is not BLOB=N,C,H,W", fix="for example -shape data=32,3,224,224")
+    return name, shape
+
+
+def _with_shapes(message, shapes: dict[str, list[int]]):
+    """The net with layers that make the given tops replaced by DummyData of those shapes."""
+    result = caffe_pb2.NetParameter()
+    result.CopyFrom(message)
+    for layer in result.layer:
+        if layer.bottom or not any(t in shapes for t in layer.top):
+            continue
+        missing = [t for t in layer.top if t not in shapes]
+        if missing and not (len(layer.top) == 2 and layer.top[1] in missing):
+            raise UsageError(f'layer "{layer.name}" also makes {", ".join(missing)}',
+                             fix=f"give -shape {missing[0]}=... too")  # fmt: skip
+        replacement = caffe_pb2.LayerParameter(name=layer.name, type="DummyData", top=layer.top)
+        replacement.include.extend(layer.include)
+        replacement.exclude.extend(layer.exclude)
+        for top in layer.top:
+            dims = shapes.get(top) or [shapes[layer.top[0]][0]]
+            replacement.dummy_data_param.shape.add(dim=dims)
+            replacement.dummy_data_param.data_filler.add(type="uniform")
+        layer.CopyFrom(replacement)
+    return result

@@ -1,0 +1,52 @@
+"""Plans as text: a table of steps, and totals. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..errors import human_bytes
+from .plan import Kind, Op, Plan
+
+
+def summary(plan: Plan) -> list[str]:
+    """What a plan needs and moves, a line each."""
+    managed = sum(b.nbytes for b in plan.buffers.values())
+    loss = plan.arena_bytes / plan.live_bytes - 1 if plan.live_bytes else 0.0
+    host = sum(plan.buffers[b].nbytes for b in plan.host_buffers)
+    return [
+        f"managed buffers: {len(plan.buffers)}, {human_bytes(managed)} in all",
+        f"device memory for them: {human_bytes(plan.arena_bytes)} (alive at once at most "
+        f"{human_bytes(plan.live_bytes)}, packing loss {loss:.1%})",
+        f"host memory for them: {human_bytes(host)}",
+        f"copied per run: {human_bytes(plan.bytes_in)} in, {human_bytes(plan.bytes_out)} out",
+    ]
+
+
+def step_table(plan: Plan) -> Iterable[str]:
+    """A line per step: what comes in for later steps, what is made, copied out, given back and dropped."""
+    names = {b: buffer.name for b, buffer in plan.buffers.items()}
+    by_step: dict[int, list[Op]] = {}
+    for op in plan.ops:
+        by_step.setdefault(op.step, []).append(op)
+    held = 0
+    yield f"{'step':>5}  {'on device':>10}  what happens"
+    for s, step in enumerate(plan.program.steps):
+        parts: list[str] = []
+        peak = held
+        gone = 0
+        for op in by_step.get(s, []):
+            if op.kind is Kind.IN:
+                parts.append(f"in {names[op.place.buffer]} ({human_bytes(plan.buffers[op.place.buffer].nbytes)})")
+                held += plan.buffers[op.place.buffer].nbytes
+            elif op.kind is Kind.OUT:
+                parts.append(f"out {names[op.place.buffer]} ({human_bytes(plan.buffers[op.place.buffer].nbytes)})")
+                gone += plan.buffers[op.place.buffer].nbytes if op.release else 0
+            elif op.kind is Kind.COMPUTE:
+                held += sum(plan.buffers[p.buffer].nbytes for p in op.births)
+                parts += [f"new {names[p.buffer]}" for p in op.births]
+                parts += [f"free {names[b]}" for b in op.frees]
+                parts += [f"drop {names[b]}" for b in op.drops]
+                gone += sum(plan.buffers[b].nbytes for b in op.frees + op.drops)
+            peak = max(peak, held)
+        held -= gone
+        yield f"{s:5d}  {human_bytes(peak):>10}  {step.name}{' [host]' if step.host else ''}: {'; '.join(parts) or '-'}"

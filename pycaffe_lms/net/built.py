@@ -1,0 +1,162 @@
+"""The part of a Net that is built once (and again after a reshape): graph, memory, blobs, first values.
+
+See also: `net.py` (what a built net does), `wiring.py` (names to graph), `memory.py` (buffers and plans).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from ..backend import get_device
+from ..blob import Blob
+from ..errors import CaffeError, OutOfHostMemory, human_bytes
+from ..filler import fill
+from ..formats.types import SPLIT
+from ..lms.config import LMSConfig
+from ..lms.runtime import Runtime
+from ..memory.states import Ask, State
+from ..ops import ops_of
+from ..random import CaffeRandom
+from . import weights
+from .buffers import assign
+from .describe import log_net
+from .memory import NetMemory
+from .programs import ProgramBuilder
+from .source import load_source
+from .wiring import wire
+
+_log = logging.getLogger(__name__)
+
+
+class BuiltNet:
+    """See `net.Net`."""
+
+    def __init__(self, source, phase: int | None = None, *, level: int = 0, stages: Sequence[str] = (), lines=None,
+                 file: str | None = None, device=None, lms: LMSConfig | None = None, runtime: Runtime | None = None,
+                 dtype=np.float32, seed: int | None = None, random: CaffeRandom | None = None, solver_count: int = 1,
+                 solver_rank: int = 0, forward_only: bool = False, fill: bool = True):  # fmt: skip
+        loaded = load_source(source, phase=phase, level=level, stages=stages, lines=lines, file=file)
+        self.file, self.message = loaded.file, loaded.message
+        self.phase = self.message.state.phase
+        self.dtype = np.dtype(dtype)
+        self.runtime = runtime or Runtime(device or get_device("cpu"), lms or LMSConfig())
+        self.device = self.runtime.device
+        self._random = random or CaffeRandom(seed)
+        self.solver_count, self.solver_rank = solver_count, solver_rank
+        self._forward_only = forward_only
+        self._kept: set[str] = set()
+        self._dirty = False
+        with self._users_names():
+            self.graph = wire(self.message, loaded.lines, file=self.file, dtype=self.dtype, prepare=self._prepare_layer)
+        self._set_up_memory()
+        if fill:
+            self._fill_constants()
+            self._fill_params()
+        log_net(self.graph, self.message, self.dtype.itemsize)
+
+    # -- building ---------------------------------------------------------------------------------------------------
+    def _prepare_layer(self, layer, index: int) -> None:
+        """Give random layers a seed of their own, derived from the net's, and data layers their rank."""
+        layer.seed = zlib.crc32(f"{index}:{layer.name}".encode()) ^ (self._random.seed & 0xFFFFFFFFFFFFFFFF)
+        layer.solver_count = self.solver_count if layer.phase == 0 else 1
+        layer.solver_rank = self.solver_rank if layer.phase == 0 else 0
+
+    @contextmanager
+    def _users_names(self) -> Iterator[None]:
+        """Errors raised inside name the user's blobs, not those of the Split layers."""
+        try:
+            yield
+        except CaffeError as error:
+            splits = [layer for layer in self.message.layer if layer.type == SPLIT]
+            error.rename({top: layer.bottom[0] for layer in splits for top in layer.top})
+            raise
+
+    @contextmanager
+    def _placed(self) -> Iterator[None]:
+        """Errors raised inside that name a layer get its file, line and type."""
+        try:
+            yield
+        except CaffeError as error:
+            node = next((n for n in self.graph.nodes if n.name == error.where.layer), None)
+            if node is not None:
+                error.at(file=self.file, line=node.line, type=node.layer.param.type)
+            raise
+
+    def _set_up_memory(self, old: NetMemory | None = None) -> None:
+        ops = ops_of(self.device)
+        for node in self.graph.nodes:
+            node.layer.scratches.clear()
+            shapes = [self.graph.values[b].shape for b in node.bottoms]
+            try:
+                node.layer.declare(shapes, [self.graph.values[t].shape for t in node.tops], ops)
+            except CaffeError as error:
+                raise error.at(file=self.file, line=node.line, layer=node.name)  # noqa: B904
+        table = assign(self.graph, self.dtype.itemsize)
+        self.builder = ProgramBuilder(self.graph)
+        carried = {m.name: m for m in old.memories.values()} if old else None
+        self.memory = NetMemory(self.graph, table, self._used_buffers(), self.runtime, self.dtype, carried)
+        self.blobs: dict[str, Blob] = {}
+        for name, v in self.graph.last.items():
+            value = self.graph.values[v]
+            memories = (self.memory.memories[value.data], self.memory.memories[value.diff])
+            self.blobs[name] = Blob(name, value.shape, self.dtype, memories, self._on_reshape)
+        self.params: dict[str, list[Blob]] = {}
+        for node in self.graph.nodes:
+            for p in node.params:
+                self.params.setdefault(node.name, []).append(self._param_blob(self.graph.params[p]))
+            node.layer.blobs = self.params.get(node.name, [])
+        self._current = dict(self.graph.last)  # which version of a blob its Blob shows
+        for value in self.graph.values:
+            if value.loss_weight:
+                Blob(
+                    value.name, value.shape, self.dtype, (None, self.memory.memories[value.diff])
+                ).diff = value.loss_weight
+
+    def _param_blob(self, param) -> Blob:
+        memories = self.memory.memories
+        name = f"{self.graph.nodes[param.node].name}[{param.position}]"
+        return Blob(name, param.shape, self.dtype, (memories[param.data], memories[param.diff]))
+
+    def _used_buffers(self) -> set[int]:
+        n = len(self.graph.nodes) - 1
+        steps = [s.step for s in self.builder.forward(0, n)]
+        if not self._forward_only and any(node.need_backward for node in self.graph.nodes):
+            steps += [s.step for s in self.builder.backward(n, 0, self.builder.loss_diffs(), accumulate=True)]
+        used = {a.buffer for step in steps for a in step.accesses}
+        return (
+            used | {p.data for p in self.graph.params} | {self.graph.values[v].data for v in self.graph.last.values()}
+        )
+
+    def _fill_constants(self) -> None:
+        for node in self.graph.nodes:
+            for j, t in enumerate(node.tops):
+                if not node.layer.rewrites(j):
+                    memory = self.memory.memories[self.graph.values[t].data]
+                    if memory.state is State.UNINITIALIZED:
+                        memory.ask(Ask.OVERWRITE_CPU)
+                        node.layer.fill_once(j, memory.host_array(self.graph.values[t].shape, self.dtype))
+
+    def _fill_params(self) -> None:
+        for param in self.graph.params:
+            node = self.graph.nodes[param.node]
+            try:
+                values = fill(param.filler, param.shape, self.dtype, self._random)
+            except MemoryError:
+                nbytes = math.prod(param.shape) * self.dtype.itemsize
+                raise OutOfHostMemory(
+                    f"parameter {param.position} of shape {param.shape} needs {human_bytes(nbytes)}",
+                    needed=nbytes, free=0, fix="make the layer smaller",
+                ).at(file=self.file, line=node.line, layer=node.name, type=node.layer.param.type) from None  # fmt: skip
+            except CaffeError as error:
+                place = {"file": self.file, "line": node.line, "layer": node.name, "type": node.layer.param.type}
+                raise error.at(**place)  # noqa: B904
+            if param.owner == param.index:  # a sharer draws too, as in Caffe, but keeps the owner's values
+                self.params[node.name][param.position].data = values
+        for node in self.graph.nodes:
+            weights.load_presets(self, node)
