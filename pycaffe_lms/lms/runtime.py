@@ -60,11 +60,12 @@ class Runtime:
         """Whether anything is managed here: LMS is on and there is device memory."""
         return self.config.enabled and not self.device.is_host
 
-    def register(self, buffers: Iterable[Buffer]) -> Managed:
+    def register(self, buffers: Iterable[Buffer], asked: Mapping[int, bool] | None = None) -> Managed:
         """Choose who is managed among a net's buffers, and count what stays on the device for good."""
         if self.device.is_host:
             return Managed(frozenset(), 0, 0)
-        managed = choose_managed(buffers, self.config, self.device.capacity(), demanded=self.demanded)
+        capacity = self.device.capacity()
+        managed = choose_managed(buffers, self.config, capacity, demanded=self.demanded, asked=asked)
         self.demanded = managed.demanded
         self.resident_bytes += managed.resident_bytes
         return managed

@@ -100,7 +100,8 @@ class BuiltNet:
         table = assign(self.graph, self.dtype.itemsize)
         self.builder = ProgramBuilder(self.graph)
         carried = {m.name: m for m in old.memories.values()} if old else None
-        self.memory = NetMemory(self.graph, table, self._used_buffers(), self.runtime, self.dtype, carried)
+        with self._placed():
+            self.memory = NetMemory(self.graph, table, self._used_buffers(), self.runtime, self.dtype, carried)
         self.blobs: dict[str, Blob] = {}
         for name, v in self.graph.last.items():
             value = self.graph.values[v]

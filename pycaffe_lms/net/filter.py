@@ -5,6 +5,8 @@ Source: BVLC/caffe, src/caffe/net.cpp, FilterNet and StateMeetsRule (behaviour).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..errors import GraphError
 
 
@@ -20,8 +22,9 @@ def meets_rule(state, rule) -> bool:
     return stages.issuperset(rule.stage) and not stages.intersection(rule.not_stage)
 
 
-def filter_net(net) -> tuple[object, list[int]]:
+def filter_net(net, line: Callable[[int], int | None] = lambda i: None) -> tuple[object, list[int]]:
     """A copy of a NetParameter with only the layers that its `state` keeps, and each one's index in the original.
+    line(i): the prototxt line of layer i, for errors.
 
     Raises GraphError for a layer with both include and exclude rules.
     """
@@ -33,7 +36,7 @@ def filter_net(net) -> tuple[object, list[int]]:
         if layer.include and layer.exclude:
             raise GraphError(
                 "has both include and exclude rules", fix="keep one kind: include says when to have the layer"
-            ).at(layer=layer.name, type=layer.type)
+            ).at(line=line(i), layer=layer.name, type=layer.type)
         if layer.include:
             keep = any(meets_rule(net.state, rule) for rule in layer.include)
         else:

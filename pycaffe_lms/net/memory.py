@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ..lms.plan import Plan
 from ..lms.runtime import Runtime
 from ..memory.synced import SyncedMemory
-from .buffers import BufferTable
+from .buffers import BufferTable, asked_by_layers
 from .executor import Executor, call_scratch_layout
 from .graph import Graph
 from .programs import HostedStep, Sequenced
@@ -31,7 +31,7 @@ class NetMemory:
         self._workspace_offsets = call_scratch_layout(graph, table.buffers)
         self._workspace = None
         self._used = used
-        self._managed = runtime.register(b for b in table.buffers if b.id in used)
+        self._managed = runtime.register((b for b in table.buffers if b.id in used), asked_by_layers(graph))
         for b in self._managed.ids:
             self.memories[b].manage(True)
         runtime.need_workspace(self._workspace_bytes)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..errors import CaffeError
 from ..formats.prototxt import Lines, read_net
 from ..formats.upgrade import upgrade_net
 from ..proto import caffe_pb2
@@ -42,11 +43,8 @@ def load_source(
         net.state.level = level
         net.state.stage.extend(stages)
     try:
-        kept, origins = filter_net(net)
-        split, origins = insert_splits(kept, origins)
-    except Exception as error:
-        if hasattr(error, "at"):
-            names = {layer.name: lines.layer(i) for i, layer in enumerate(net.layer)}
-            error.at(file=file, line=names.get(error.where.layer))
-        raise
+        kept, origins = filter_net(net, lines.layer)
+        split, origins = insert_splits(kept, origins, lines.layer)
+    except CaffeError as error:
+        raise error.at(file=file)  # noqa: B904
     return NetSource(split, [lines.layer(i) for i in origins], file)

@@ -6,6 +6,8 @@ to the Split no longer takes the weights of the layer's other tops with it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..errors import GraphError
 from ..formats.types import SPLIT
 
@@ -18,8 +20,11 @@ def split_blob_name(blob: str, layer: str, index: int, k: int) -> str:
     return f"{split_layer_name(blob, layer, index)}_{k}"
 
 
-def insert_splits(net, origins: list[int]) -> tuple[object, list[int]]:
+def insert_splits(
+    net, origins: list[int], line: Callable[[int], int | None] = lambda i: None
+) -> tuple[object, list[int]]:
     """A copy of a NetParameter with Split layers inserted after the producers, and the origins of its layers.
+    line(i): the prototxt line of the layer of origin i, for errors.
 
     Raises GraphError for a bottom that no earlier layer makes.
     """
@@ -33,7 +38,7 @@ def insert_splits(net, origins: list[int]) -> tuple[object, list[int]]:
                 raise GraphError(
                     f"Unknown bottom blob '{blob}' (layer '{layer.name}', bottom index {j}): no earlier layer makes it",
                     fix=f"name a top of an earlier layer (known so far: {known})",
-                ).at(layer=layer.name, type=layer.type, blob=blob)
+                ).at(line=line(origins[i]), layer=layer.name, type=layer.type, blob=blob)
             source_of[i, j] = producer[blob]
             uses[producer[blob]] = uses.get(producer[blob], 0) + 1
         for j, blob in enumerate(layer.top):
