@@ -60,6 +60,11 @@ class Blob:
             ).at(blob=self.name)
         if self._on_reshape is not None:
             self._on_reshape(self, shape)
+        elif math.prod(shape) != self.count:
+            raise ShapeError(
+                f"{shape} does not hold this parameter's {self.count} elements",
+                fix="keep the number of elements; for another size change the layer and build the net anew",
+            ).at(blob=self.name)
         self._shape = shape
 
     # -- values on the host ---------------------------------------------------------------------------------------

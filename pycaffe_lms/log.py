@@ -9,6 +9,8 @@ import logging
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 LOGGER = "pycaffe_lms"
 _LETTERS = {logging.DEBUG: "I", logging.INFO: "I", logging.WARNING: "W", logging.ERROR: "E", logging.CRITICAL: "F"}
@@ -26,12 +28,19 @@ class GlogFormatter(logging.Formatter):
         return head + record.getMessage()
 
 
-def log_to_stderr(level: int = logging.INFO) -> None:
-    """Send the package's log to stderr in Caffe's format. Called by the command line; a library user chooses."""
+@contextmanager
+def log_to_stderr(level: int = logging.INFO) -> Iterator[None]:
+    """Within: the package's log goes to stderr in Caffe's format. For the command line; a library user chooses."""
     logger = logging.getLogger(LOGGER)
-    if not any(isinstance(h.formatter, GlogFormatter) for h in logger.handlers):
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(GlogFormatter())
-        logger.addHandler(handler)
+    before = logger.level, logger.propagate
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(GlogFormatter())
+    logger.addHandler(handler)
     logger.setLevel(level)
     logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before[0])
+        logger.propagate = before[1]

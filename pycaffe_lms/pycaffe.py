@@ -6,6 +6,7 @@ Source of the behaviour: BVLC/caffe, python/caffe/pycaffe.py and _caffe.cpp.
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 from collections import OrderedDict
 
@@ -22,6 +23,7 @@ from .net import net as core
 from .net import weights
 
 TRAIN, TEST = 0, 1
+_log = logging.getLogger(__name__)
 
 _mode = {"backend": "cpu", "index": 0, "seed": None}
 
@@ -115,8 +117,8 @@ class PycaffeNet(core.Net):
 
     def _fill(self, name: str, values, which: str, complaint: str) -> None:
         values, blob = np.asarray(values), self.blobs[name]
-        if not values.shape or values.shape[0] != blob.shape[0]:
-            raise UsageError(complaint, fix=f"the first dimension is {blob.shape[0]}").at(blob=name)
+        if values.shape[:1] != blob.shape[:1] and (blob.shape or values.size != 1):
+            raise UsageError(complaint, fix=f"give an array of shape {blob.shape}").at(blob=name)
         setattr(blob, which, values.reshape(blob.shape) if values.size == blob.count else values)
 
     def copy_from(self, path: str | os.PathLike) -> None:
@@ -159,6 +161,7 @@ class Net(PycaffeNet):
         **options,
     ):
         if args and isinstance(args[0], (str, os.PathLike)):  # the older order
+            _log.warning('Net(file, weights, phase) is deprecated: use Net(file, phase, weights="...")')
             weights, args = args[0], args[1:]
         if args:
             phase, args = args[0], args[1:]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 
 from ..errors import OutOfHostMemory, human_bytes
@@ -20,6 +22,10 @@ class CpuDevice:
 
     def describe(self) -> str:
         return "CPU"
+
+    def active(self):
+        """There is no current device to choose."""
+        return nullcontext()
 
     def adopt(self, ops):
         """The operations as this device runs them: as they are."""

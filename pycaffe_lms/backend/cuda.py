@@ -8,6 +8,7 @@ Importing this file never fails; using it without CuPy or without a GPU is an er
 from __future__ import annotations
 
 import functools
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -195,13 +196,18 @@ class CudaDevice:
         self.compute = cp.cuda.Stream(non_blocking=True)
         self.copy_in = cp.cuda.Stream(non_blocking=True)
         self.copy_out = cp.cuda.Stream(non_blocking=True)
-        self.compute.use()
         self.ops = None  # see ops.ops_of
         self.bytes_in = self.bytes_out = 0
         self._pinned: dict[int, object] = {}  # address -> owner, which keeps page-locked memory alive
 
     def describe(self) -> str:
         return self._properties["name"].decode()
+
+    @contextmanager
+    def active(self):
+        """Within: operations of the calling thread are queued on this GPU's compute stream."""
+        with self._device, self.compute:
+            yield
 
     def properties(self) -> dict:
         """CUDA's device properties, by their C names."""
@@ -232,19 +238,22 @@ class CudaDevice:
 
     def take(self, nbytes: int) -> Span:
         size = max(align(nbytes), align(1))
-        try:
-            return Span(self.pool.malloc(size), 0, size)
-        except cupy.cuda.memory.OutOfMemoryError:
-            pass
-        self.synchronize()
-        self.pool.free_all_blocks()
-        try:
-            return Span(self.pool.malloc(size), 0, size)
-        except cupy.cuda.memory.OutOfMemoryError as error:
-            free = self.capacity() - self.pool.used_bytes()
-            raise OutOfDeviceMemory(
-                f"GPU {self.index} cannot give {human_bytes(size)}: {human_bytes(max(free, 0))} of "
-                f"{human_bytes(self.capacity())} are free", needed=size, free=free) from error  # fmt: skip
+        with self.active():  # the pool keeps free blocks by stream
+            try:
+                return Span(self.pool.malloc(size), 0, size)
+            except cupy.cuda.memory.OutOfMemoryError:
+                self.synchronize()
+                self.pool.free_all_blocks()
+            try:
+                return Span(self.pool.malloc(size), 0, size)
+            except cupy.cuda.memory.OutOfMemoryError as error:
+                free = self.capacity() - self.pool.used_bytes()
+                raise OutOfDeviceMemory(
+                    f"GPU {self.index} cannot give {human_bytes(size)}: {human_bytes(max(free, 0))} of "
+                    f"{human_bytes(self.capacity())} are free",
+                    needed=size,
+                    free=free,
+                ) from error
 
     def give(self, span: Span, stream=None) -> None:
         if stream is not None and stream is not self.compute:

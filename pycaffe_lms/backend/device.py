@@ -6,6 +6,7 @@ order; between streams only events order it.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -39,6 +40,9 @@ class Device(Protocol):
     operations: str  # which folder of ops/ runs here
     is_host: bool
     ops: Any  # set by ops.ops_of
+
+    def active(self) -> AbstractContextManager:
+        """Within: the calling thread's operations run here, on the compute stream."""
 
     def adopt(self, ops) -> Any:
         """The operations as this device runs them (at once, or queued)."""

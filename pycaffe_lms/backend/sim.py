@@ -7,6 +7,7 @@ a GPU. Operations are the CPU's, queued; a model clock adds up what the work wou
 from __future__ import annotations
 
 import functools
+from contextlib import nullcontext
 
 import numpy as np
 
@@ -53,6 +54,10 @@ class SimDevice:
 
     def describe(self) -> str:
         return f"simulated device, {human_bytes(self.capacity())}"
+
+    def active(self):
+        """There is no current device to choose."""
+        return nullcontext()
 
     def adopt(self, ops):
         """The operations as this device runs them: queued."""

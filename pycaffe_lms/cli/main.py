@@ -30,8 +30,8 @@ def main(argv: list[str] | None = None) -> int:
         if action is None:
             print(_usage())
             return 0
-        log_to_stderr()
-        return importlib.import_module(f"pycaffe_lms.cli.{action}").run(rest) or 0
+        with log_to_stderr():
+            return importlib.import_module(f"pycaffe_lms.cli.{action}").run(rest) or 0
     except CaffeError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

@@ -11,7 +11,7 @@ from .schedule import Buffer
 
 @dataclass(frozen=True)
 class Managed:
-    """ids: managed buffers. resident_bytes: what stays on the device for good. demanded: bytes met so far."""
+    """ids: managed buffers. resident_bytes: what stays on the device for good. demanded: bytes of these buffers."""
 
     ids: frozenset[int]
     resident_bytes: int
@@ -34,14 +34,14 @@ def choose_managed(
     """
     quota = config.frac * capacity
     ids: set[int] = set()
-    resident = 0
+    resident = mine = 0
     for buffer in buffers:
-        demanded += buffer.nbytes
-        wanted = buffer.nbytes > config.min_bytes and demanded > quota
+        mine += buffer.nbytes
+        wanted = buffer.nbytes > config.min_bytes and demanded + mine > quota
         if asked is not None:
             wanted = asked.get(buffer.id, wanted)
         if config.enabled and wanted:
             ids.add(buffer.id)
         elif not buffer.call_scratch:
             resident += buffer.nbytes
-    return Managed(frozenset(ids), resident, demanded)
+    return Managed(frozenset(ids), resident, mine)

@@ -66,7 +66,7 @@ class Runtime:
             return Managed(frozenset(), 0, 0)
         capacity = self.device.capacity()
         managed = choose_managed(buffers, self.config, capacity, demanded=self.demanded, asked=asked)
-        self.demanded = managed.demanded
+        self.demanded += managed.demanded
         self.resident_bytes += managed.resident_bytes
         return managed
 
@@ -78,6 +78,7 @@ class Runtime:
     def unregister(self, managed: Managed) -> None:
         """Forget a net's buffers (it was reshaped, or is gone)."""
         self.resident_bytes -= managed.resident_bytes
+        self.demanded -= managed.demanded
 
     def limit(self) -> int | None:
         """Bytes that managed buffers may have: what resident buffers and the workspace leave."""

@@ -44,7 +44,7 @@ class SyncedMemory:
         if on:
             self.table = MANAGED
             self.ask(Ask.EVICT)
-            self._give_gpu(None, None)  # a stale device copy goes too
+            self.give_back()  # a stale device copy goes too
         elif self.table is MANAGED:
             self.table = RESIDENT
             if self.state is State.DISCARDED:
@@ -69,6 +69,10 @@ class SyncedMemory:
         if ask in _HOST_ASKS and self.host_event is not None:
             self.device.wait_host(self.host_event)
             self.host_event = None
+
+    def give_back(self) -> None:
+        """Return device memory of its own to the pool: nobody needs the copy there any more."""
+        self._give_gpu(None, None)
 
     def host_array(self, shape, dtype) -> np.ndarray:
         """The host copy as an array; only after a host ask."""

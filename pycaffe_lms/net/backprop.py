@@ -27,7 +27,7 @@ def _from_inputs(graph: Graph) -> None:
         explicit = list(node.layer.param.propagate_down)
         inherited = [needs[b] for b in node.bottoms]
         node.propagate = explicit or inherited
-        node.param_propagate = [graph.params[p].lr_mult != 0 for p in node.params]
+        node.param_propagate = [graph.params[graph.params[p].owner].lr_mult != 0 for p in node.params]
         node.need_backward = any(inherited) or any(node.param_propagate)
         for t in node.tops:
             needs[t] = node.need_backward

@@ -8,6 +8,8 @@ need. Diffs of one name always share memory, as in Caffe.
 
 from __future__ import annotations
 
+from itertools import count as count_from
+
 from ..backend.device import align
 from ..layers.base import InPlace, Lives, count
 from ..lms.schedule import Buffer
@@ -16,13 +18,20 @@ from .graph import Graph, Node
 
 
 class BufferTable:
-    """Buffers by id, and their shape and type for arrays."""
+    """Buffers by id, and their shape and type for arrays. Names are unique: a reshape finds memory by name."""
 
     def __init__(self) -> None:
         self.buffers: list[Buffer] = []
         self.used_bytes: list[int] = []
+        self._names: set[str] = set()
 
     def add(self, name: str, nbytes: int, *, call_scratch: bool = False) -> int:
+        stem, dot, kind = name.rpartition(".")
+        for k in count_from(2):
+            if name not in self._names:
+                break
+            name = f"{stem}({k}){dot}{kind}"  # layers of one name, unnamed tops
+        self._names.add(name)
         self.buffers.append(Buffer(len(self.buffers), name, max(align(nbytes), align(1)), call_scratch))
         self.used_bytes.append(nbytes)
         return len(self.buffers) - 1

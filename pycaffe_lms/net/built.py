@@ -94,14 +94,14 @@ class BuiltNet:
             node.layer.scratches.clear()
             shapes = [self.graph.values[b].shape for b in node.bottoms]
             try:
-                node.layer.declare(shapes, [self.graph.values[t].shape for t in node.tops], ops)
+                with self.device.active():
+                    node.layer.declare(shapes, [self.graph.values[t].shape for t in node.tops], ops)
             except CaffeError as error:
                 raise error.at(file=self.file, line=node.line, layer=node.name)  # noqa: B904
         table = assign(self.graph, self.dtype.itemsize)
         self.builder = ProgramBuilder(self.graph)
-        carried = {m.name: m for m in old.memories.values()} if old else None
         with self._placed():
-            self.memory = NetMemory(self.graph, table, self._used_buffers(), self.runtime, self.dtype, carried)
+            self.memory = NetMemory(self.graph, table, self._used_buffers(), self.runtime, self.dtype, old)
         self.blobs: dict[str, Blob] = {}
         for name, v in self.graph.last.items():
             value = self.graph.values[v]
@@ -109,10 +109,14 @@ class BuiltNet:
             self.blobs[name] = Blob(name, value.shape, self.dtype, memories, self._on_reshape)
         self.params: dict[str, list[Blob]] = {}
         for node in self.graph.nodes:
-            for p in node.params:
-                self.params.setdefault(node.name, []).append(self._param_blob(self.graph.params[p]))
-            node.layer.blobs = self.params.get(node.name, [])
+            node.layer.blobs = [self._param_blob(self.graph.params[p]) for p in node.params]
+            if node.params:
+                self.params[node.name] = node.layer.blobs
         self._current = dict(self.graph.last)  # which version of a blob its Blob shows
+        places: dict[str, set[int]] = {}
+        for value in self.graph.values:
+            places.setdefault(value.name, set()).add(value.data)
+        self._versioned = {name for name, data in places.items() if len(data) > 1}
         for value in self.graph.values:
             if value.loss_weight:
                 Blob(
@@ -158,6 +162,6 @@ class BuiltNet:
                 place = {"file": self.file, "line": node.line, "layer": node.name, "type": node.layer.param.type}
                 raise error.at(**place)  # noqa: B904
             if param.owner == param.index:  # a sharer draws too, as in Caffe, but keeps the owner's values
-                self.params[node.name][param.position].data = values
+                node.layer.blobs[param.position].data = values
         for node in self.graph.nodes:
             weights.load_presets(self, node)

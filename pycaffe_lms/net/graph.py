@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..errors import CaffeError
 from ..layers.base import Layer, Shape
 
 
@@ -28,7 +29,10 @@ class Value:
 
 @dataclass
 class Param:
-    """One parameter of one layer. `owner`: the index (in Graph.params) of the one whose memory it uses."""
+    """One parameter of one layer. `owner`: the index (in Graph.params) of the one whose memory it uses.
+
+    explicit: which multipliers the prototxt gives, here or, for an owner, at one of its sharers.
+    """
 
     index: int
     node: int
@@ -39,6 +43,7 @@ class Param:
     owner: int
     lr_mult: float
     decay_mult: float
+    explicit: set[str] = field(default_factory=set)
     data: int = -1
     diff: int = -1
 
@@ -86,7 +91,11 @@ class Graph:
             shapes = [self.values[b].shape for b in node.bottoms]
             if not node.bottoms and node.layer.is_net_input:
                 continue  # an input's shape is the user's to set
-            for value, shape in zip(node.tops, node.layer.infer_shapes(shapes), strict=True):
+            try:
+                inferred = node.layer.infer_shapes(shapes)
+            except CaffeError as error:
+                raise error.at(line=node.line, layer=node.name, type=node.layer.param.type)  # noqa: B904
+            for value, shape in zip(node.tops, inferred, strict=True):
                 shape = tuple(shape)
                 changed |= self.values[value].shape != shape
                 self.values[value].shape = shape

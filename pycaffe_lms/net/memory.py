@@ -3,42 +3,77 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
+from ..backend.device import align
 from ..lms.plan import Plan
 from ..lms.runtime import Runtime
+from ..lms.schedule import Buffer
 from ..memory.synced import SyncedMemory
 from .buffers import BufferTable, asked_by_layers
 from .executor import Executor, call_scratch_layout
 from .graph import Graph
 from .programs import HostedStep, Sequenced
 
+EXTRA = 1 << 20  # ids of buffers that are not the net's own start here, so that they survive a reshape
+
 
 class NetMemory:
     """graph: wired, with buffers assigned in `table`. `used`: ids of buffers that the net's full program touches (the
-    others never get memory). old: memories to carry over, by buffer name (after a reshape)."""
+    others never get memory). old: what this replaces after a reshape; values and parameters of the same size, and
+    further buffers, carry over."""
 
-    def __init__(self, graph: Graph, table: BufferTable, used: set[int], runtime: Runtime, dtype,
-                 old: dict[str, SyncedMemory] | None = None):  # fmt: skip
-        self.graph, self.table, self.runtime, self.dtype = graph, table, runtime, dtype
+    def __init__(
+        self,
+        graph: Graph,
+        table: BufferTable,
+        used: set[int],
+        runtime: Runtime,
+        dtype,
+        old: NetMemory | None = None,
+    ):
+        self.graph, self.runtime, self.dtype = graph, runtime, dtype
         self.device = runtime.device
+        self.buffers: dict[int, Buffer] = {buffer.id: buffer for buffer in table.buffers}
         self.memories: dict[int, SyncedMemory] = {}
-        old = old or {}
+        kept = old.carry() if old else {}
         for buffer, nbytes in zip(table.buffers, table.used_bytes, strict=True):
-            memory = old.get(buffer.name)
-            if memory is None or memory.nbytes < nbytes or buffer.call_scratch:
+            memory = kept.get(buffer.name)
+            if memory is None or memory.nbytes != nbytes:
                 memory = SyncedMemory(nbytes, buffer.name, self.device)
+            else:
+                del kept[buffer.name]
             self.memories[buffer.id] = memory
+        for memory in kept.values():  # of another size now
+            memory.give_back()
         self._workspace_offsets = call_scratch_layout(graph, table.buffers)
         self._workspace = None
         self._used = used
         self._managed = runtime.register((b for b in table.buffers if b.id in used), asked_by_layers(graph))
-        for b in self._managed.ids:
-            self.memories[b].manage(True)
-        runtime.need_workspace(self._workspace_bytes)
+        for b in self.buffers:
+            self.memories[b].manage(b in self._managed.ids)
+        self._shared: dict[int, SyncedMemory] = {}
         self._pin_host_sources()
         self.executor = Executor(graph, self.memories, self.device, dtype)
         self._plans: dict[str, tuple[Sequenced, Plan | None]] = {}
         self.timer: Callable[[], None] | None = None  # called before the first step and after each
+        if old:
+            for b in old.extras():
+                self._adopt(old.buffers[b], old.memories[b])
+            theirs = {old.buffers[b].name: memory for b, memory in old._shared.items()}
+            for b, buffer in list(self.buffers.items()):
+                if buffer.name in theirs:
+                    self.share(b, theirs[buffer.name])
+        runtime.need_workspace(self._workspace_bytes)
+
+    def carry(self) -> dict[str, SyncedMemory]:
+        """Memory of values and parameters of its own, by buffer name (scratch does not outlive its shape)."""
+        left = {b for node in self.graph.nodes for b in node.scratch.values()} | self._shared.keys()
+        return {self.buffers[b].name: m for b, m in self.memories.items() if b not in left and b < EXTRA}
+
+    def extras(self) -> list[int]:
+        """Ids of the buffers that `add` made."""
+        return [b for b in self.buffers if b >= EXTRA]
 
     def _pin_host_sources(self) -> None:
         for node in self.graph.nodes:
@@ -47,26 +82,30 @@ class NetMemory:
                     self.memories[self.graph.values[t].data].pinned = True
 
     def add(self, name: str, nbytes: int) -> int:
-        """A further buffer (solver history); managed like the others. Forgets plans."""
-        b = self.table.add(name, nbytes)
-        buffer = self.table.buffers[b]
-        memory = self.memories[b] = SyncedMemory(nbytes, name, self.device)
-        managed = self.runtime.register([buffer])
-        if managed.ids:
-            memory.manage(True)
-        self._managed = type(managed)(
-            self._managed.ids | managed.ids, self._managed.resident_bytes + managed.resident_bytes, managed.demanded
-        )
-        self._used.add(b)
-        self._plans.clear()
+        """A further buffer (solver history); managed like the others, and kept over a reshape. Forgets plans."""
+        b = EXTRA + len(self.extras())
+        self._adopt(Buffer(b, name, max(align(nbytes), align(1))), SyncedMemory(nbytes, name, self.device))
         return b
+
+    def _adopt(self, buffer: Buffer, memory: SyncedMemory) -> None:
+        self.buffers[buffer.id], self.memories[buffer.id] = buffer, memory
+        managed = self.runtime.register([buffer])
+        if managed.ids and not memory.managed:
+            memory.manage(True)
+        self._managed = replace(
+            self._managed,
+            ids=self._managed.ids | managed.ids,
+            resident_bytes=self._managed.resident_bytes + managed.resident_bytes,
+        )
+        self._used.add(buffer.id)
+        self._plans.clear()
 
     def share(self, mine: int, theirs: SyncedMemory) -> None:
         """Let a buffer be another net's memory."""
         if self.memories[mine] is not theirs:
             if not self.memories[mine].managed and mine in self._used:
-                self.runtime.resident_bytes -= self.table.buffers[mine].nbytes
-            self.memories[mine] = theirs
+                self.runtime.resident_bytes -= self.buffers[mine].nbytes
+            self.memories[mine] = self._shared[mine] = theirs
             self._plans.clear()
 
     def resident_listing(self) -> list[tuple[str, int]]:
@@ -82,7 +121,7 @@ class NetMemory:
             layers.update((b, node.name) for b in node.scratch.values())
         return [
             (layers.get(b.id, b.name.split(".")[0]), b.nbytes)
-            for b in self.table.buffers
+            for b in self.buffers.values()
             if b.id in self._used and not b.call_scratch and not self.memories[b.id].managed
         ]
 
@@ -100,7 +139,7 @@ class NetMemory:
     def plan_of(self, sequenced: Sequenced) -> Plan | None:
         """A proved plan, or None if the program touches nothing that is managed."""
         ids = {a.buffer for s in sequenced.program.steps for a in s.accesses}
-        managed = {b: self.table.buffers[b] for b in sorted(ids) if self.memories[b].managed}
+        managed = {b: self.buffers[b] for b in sorted(ids) if self.memories[b].managed}
         return self.runtime.plan(sequenced.program, managed) if managed else None
 
     def steps(self, key: str) -> tuple:
@@ -115,10 +154,8 @@ class NetMemory:
         self.runtime.unregister(self._managed)
         for node in self.graph.nodes:
             for b in node.scratch.values():
-                memory = self.memories[b]
-                if memory.span is not None and b not in self._workspace_offsets:
-                    self.device.give(memory.span)
-                    memory.span = None
+                if not self._shares_workspace(b) or b not in self._workspace_offsets:
+                    self.memories[b].give_back()
 
     def plans(self) -> dict[str, Plan | None]:
         """Plans made so far, by program name."""
@@ -127,9 +164,7 @@ class NetMemory:
     @property
     def _workspace_bytes(self) -> int:
         """Bytes of the shared workspace that unmanaged call scratch of this net needs."""
-        ends = (
-            o + self.table.buffers[b].nbytes for b, o in self._workspace_offsets.items() if self._shares_workspace(b)
-        )
+        ends = (o + self.buffers[b].nbytes for b, o in self._workspace_offsets.items() if self._shares_workspace(b))
         return max(ends, default=0)
 
     def _shares_workspace(self, b: int) -> bool:
@@ -145,45 +180,46 @@ class NetMemory:
                 self._workspace = self.device.host_take(self._workspace_bytes)
                 for b in ids:
                     offset = self._workspace_offsets[b]
-                    self.memories[b].host = self._workspace[offset : offset + self.table.buffers[b].nbytes]
+                    self.memories[b].host = self._workspace[offset : offset + self.buffers[b].nbytes]
             return
         whole = self.runtime.workspace()
         if self._workspace is not whole:
             self._workspace = whole
             for b in ids:
-                self.memories[b].span = whole.at(self._workspace_offsets[b], self.table.buffers[b].nbytes)
+                self.memories[b].span = whole.at(self._workspace_offsets[b], self.buffers[b].nbytes)
 
     def run(
         self, key: str, build: Callable[[], Sequenced], pauses: dict[str, Callable[[], None]] | None = None
     ) -> None:
         """Run a program. pauses: at the program's named end, call a function on the host before going on."""
-        sequenced, plan = self.bind(key, build)
-        self._place_workspace()
-        if self.timer is not None:
-            self.timer()
-        stops = sorted((sequenced.program.ends[name], call) for name, call in (pauses or {}).items())
-
-        def execute(s: int) -> None:
-            step = sequenced.steps[s]
-            if isinstance(step, HostedStep):
-                self.executor.ask(step.step)
-                step.run()
-            else:
-                self.executor.run(step)
+        with self.device.active():
+            sequenced, plan = self.bind(key, build)
+            self._place_workspace()
             if self.timer is not None:
                 self.timer()
+            stops = sorted((sequenced.program.ends[name], call) for name, call in (pauses or {}).items())
 
-        if plan is None:
-            done = 0
-            for stop, call in [*stops, (len(sequenced.steps), None)]:
-                for s in range(done, stop):
-                    execute(s)
-                done = stop
-                if call is not None:
-                    call()
-            return
-        running = self.runtime.start(plan, self.memories)
-        for stop, call in stops:
-            running.advance(execute, until=stop)
-            call()
-        running.finish(execute)
+            def execute(s: int) -> None:
+                step = sequenced.steps[s]
+                if isinstance(step, HostedStep):
+                    self.executor.ask(step.step)
+                    step.run()
+                else:
+                    self.executor.run(step)
+                if self.timer is not None:
+                    self.timer()
+
+            if plan is None:
+                done = 0
+                for stop, call in [*stops, (len(sequenced.steps), None)]:
+                    for s in range(done, stop):
+                        execute(s)
+                    done = stop
+                    if call is not None:
+                        call()
+                return
+            running = self.runtime.start(plan, self.memories)
+            for stop, call in stops:
+                running.advance(execute, until=stop)
+                call()
+            running.finish(execute)

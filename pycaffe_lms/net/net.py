@@ -18,6 +18,7 @@ from ..lms.plan import Plan
 from ..memory.states import Ask, State
 from . import weights
 from .built import BuiltNet
+from .graph import Value
 from .programs import HostedStep, Sequenced, sequence
 
 _log = logging.getLogger(__name__)
@@ -73,13 +74,16 @@ class Net(BuiltNet):
     def forward_range(self, start: int = 0, end: int | None = None) -> float:
         """Forward of layers start..end (both included); returns their weighted loss. Every value survives."""
         end = len(self.graph.nodes) - 1 if end is None else end
-        self.refresh_shapes()
-        self._rebind(start, end)
+        self._before(start, end)
         key = f"forward {start}..{end}"
         with self._placed():
             self.memory.run(key, lambda: sequence(key, self.builder.forward(start, end), None))
         self._show(start, end)
         return self.loss(start, end)
+
+    def _before(self, start: int, end: int) -> None:
+        self.refresh_shapes()
+        self._rebind(start, end)
 
     def backward_range(self, start: int | None = None, end: int = 0) -> None:
         """Backward of layers start..end (both included, start >= end). Parameter gradients accumulate."""
@@ -99,9 +103,10 @@ class Net(BuiltNet):
                   pauses: dict[str, Callable[[], None]] | None = None) -> None:  # fmt: skip
         """One forward and backward of a solver's iteration, then `tail` (updates). `first`: parameter gradients start
         anew. Values that nobody reads later are dropped under LMS. pauses: {"backward": call} after the backward."""
-        self.refresh_shapes()
+        self._before(0, len(self.graph.nodes) - 1)
         with self._placed():
             self.memory.run(key, lambda: self._iteration(first, tail, key, survive), pauses)
+        self._show(0, len(self.graph.nodes) - 1)
 
     def _iteration(self, first: bool, tail: Sequence[HostedStep], key: str, survive: Iterable[int]) -> Sequenced:
         n = len(self.graph.nodes) - 1
@@ -121,9 +126,10 @@ class Net(BuiltNet):
 
     def test_forward(self) -> None:
         """A whole forward of which only the outputs (and kept blobs) survive under LMS."""
-        self.refresh_shapes()
+        self._before(0, len(self.graph.nodes) - 1)
         with self._placed():
             self.memory.run("test", self._test_sequence)
+        self._show(0, len(self.graph.nodes) - 1)
 
     def _test_sequence(self) -> Sequenced:
         return sequence("test", self.builder.forward(0, len(self.graph.nodes) - 1), self._survivors())
@@ -145,7 +151,8 @@ class Net(BuiltNet):
     def _survivors(self) -> set[int]:
         graph = self.graph
         ids = {p.data for p in graph.params} | {p.diff for p in graph.params}
-        for name in {*graph.outputs, *self._kept}:
+        filled = [v.name for v in graph.values if not graph.nodes[v.producer].layer.rewrites(v.top)]
+        for name in {*graph.outputs, *graph.inputs, *filled, *self._kept}:
             value = graph.values[graph.last[name]]
             ids |= {value.data} | ({value.diff} if name in self._kept else set())
         for value in graph.values:
@@ -171,46 +178,54 @@ class Net(BuiltNet):
 
     # -- which version of a blob is shown -----------------------------------------------------------------------------
     def _show(self, start: int, end: int) -> None:
+        """After a forward: blobs show the versions that it made last."""
+        if not self._versioned:
+            return
         for node in self.graph.nodes[start : end + 1]:
             for t in node.tops:
-                self._point(t)
-
-    def _point(self, v: int) -> None:
-        value = self.graph.values[v]
-        blob = self.blobs.get(value.name)
-        if blob is not None and self._current.get(value.name) != v:
-            self._current[value.name] = v
-            blob.data_memory = self.memory.memories[value.data]
+                value = self.graph.values[t]
+                if value.name in self._versioned and value.name in self.blobs:
+                    self._current[value.name] = t
+                    self.blobs[value.name].data_memory = self.memory.memories[value.data]
 
     def _rebind(self, start: int, end: int) -> None:
-        """Before a partial forward: what a blob shows is what its next reader gets, as if versions shared memory."""
+        """Before a forward: what a blob shows is what its next reader gets, as if versions shared memory."""
+        if not self._versioned:
+            return
         made: set[int] = set()
         for node in self.graph.nodes[start : end + 1]:
             for b in node.bottoms:
                 value = self.graph.values[b]
-                shown = self._current.get(value.name, b)
-                if b in made or shown == b or self.graph.values[shown].data == value.data:
-                    continue
-                source = self.memory.memories[self.graph.values[shown].data]
-                source.ask(Ask.READ_CPU)
-                target = self.memory.memories[value.data]
-                target.ask(Ask.OVERWRITE_CPU)
-                np.copyto(target.host, source.host)
-            made.update(node.tops)
+                if value.name in self._versioned and b not in made:
+                    self._bring(self.graph.values[self._current.get(value.name, b)], value)
+            if not node.layer.is_net_input:
+                made.update(t for j, t in enumerate(node.tops) if node.layer.rewrites(j))
+
+    def _bring(self, shown: Value, wanted: Value) -> None:
+        if shown.data == wanted.data:
+            return
+        source, target = (self.memory.memories[v.data] for v in (shown, wanted))
+        if source.state is State.UNINITIALIZED:
+            return
+        source.ask(Ask.READ_CPU)
+        target.ask(Ask.OVERWRITE_CPU)
+        np.copyto(target.host_array(wanted.shape, self.dtype), source.host_array(shown.shape, self.dtype))
 
     # -- shapes -------------------------------------------------------------------------------------------------------
     def _on_reshape(self, blob: Blob, shape: tuple[int, ...]) -> None:
-        value = self.graph.values[self._current[blob.name]]
-        if value.shape == shape:
+        versions = [v for v in self.graph.values if v.name == blob.name]
+        first, shown = versions[0], self.graph.values[self._current[blob.name]]
+        if first.shape == shape:
             return
         nbytes = math.prod(shape) * self.dtype.itemsize
-        for b in (value.data, value.diff):
+        for b in {b for v in versions for b in (v.data, v.diff)}:
             memory = self.memory.memories[b]
-            if memory.nbytes < nbytes:
-                grown = type(memory)(nbytes, memory.name, self.device, pinned=memory.pinned)
-                self.memory.memories[b] = grown
-        blob.data_memory, blob.diff_memory = (self.memory.memories[b] for b in (value.data, value.diff))
-        value.shape = shape
+            if memory.nbytes != nbytes:
+                memory.give_back()
+                self.memory.memories[b] = type(memory)(nbytes, memory.name, self.device, pinned=memory.pinned)
+        blob.data_memory, blob.diff_memory = (self.memory.memories[b] for b in (shown.data, shown.diff))
+        for value in versions:
+            value.shape = shape
         self._dirty = True
 
     def refresh_shapes(self) -> None:

@@ -41,7 +41,7 @@ def copy_from(net: Net, path: str | os.PathLike) -> None:
 
 
 def _load_layer(net: Net, node: Node, source: LayerWeights, *, file: str) -> None:
-    mine = net.params.get(node.name, [])
+    mine = node.layer.blobs
     if len(source.blobs) != len(mine):
         if not source.blobs:
             return
@@ -79,12 +79,12 @@ def to_proto(net: Net, *, write_diff: bool = False) -> caffe_pb2.NetParameter:
         layer.CopyFrom(node.message)
         del layer.blobs[:]
         if node.layer.is_loss and not layer.loss_weight:
-            layer.loss_weight.append(1.0)
+            layer.loss_weight.extend([1.0] + [0.0] * (len(layer.top) - 1))
         requests = node.layer.params
         if any(r.lr_mult == 0 for r in requests):
             while len(layer.param) < len(requests):
                 layer.param.add(lr_mult=0)
-        for blob in net.params.get(node.name, []):
+        for blob in node.layer.blobs:
             diff = blob.read_diff() if write_diff else None
             array_to_blobproto(blob.read_data(), diff, into=layer.blobs.add())
     return message
@@ -101,7 +101,7 @@ def hdf5_arrays(net: Net, which: str = "data") -> list[tuple[str, list[np.ndarra
     for node in net.graph.nodes:
         arrays: list[np.ndarray | None] = []
         for i, p in enumerate(node.params):
-            blob = net.params[node.name][i]
+            blob = node.layer.blobs[i]
             if which == "diff":
                 arrays.append(blob.read_diff())
             else:
@@ -122,14 +122,14 @@ def share(net: Net, other: Net) -> None:
         if len(source.params) != len(node.params):
             raise WeightsError(
                 f"cannot share parameters: {len(source.params)} blobs there, {len(node.params)} here"
-            ).at(file=net.file, layer=node.name)
+            ).at(file=net.file, line=node.line, layer=node.name, type=node.layer.param.type)
         for i, (p, q) in enumerate(zip(node.params, source.params, strict=True)):
             mine, his = net.graph.params[p], other.graph.params[q]
             if mine.shape != his.shape:
                 raise WeightsError(
                     f"cannot share parameter {i}: shapes {his.shape} and {mine.shape}",
                     fix="give the layer the same parameters in both nets, or another name",
-                ).at(file=net.file, layer=node.name)
+                ).at(file=net.file, line=node.line, layer=node.name, type=node.layer.param.type)
             memory = other.memory.memories[his.data]
             net.memory.share(mine.data, memory)
-            net.params[node.name][i].data_memory = memory
+            node.layer.blobs[i].data_memory = memory

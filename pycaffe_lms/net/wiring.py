@@ -14,6 +14,7 @@ from .backprop import plan_gradients
 from .graph import Graph, Node, Param, Value
 
 AUTOMATIC = "(automatic)"
+_MULTIPLIERS = ("lr_mult", "decay_mult")
 
 
 def wire(net, lines: list[int | None], *, file: str | None, dtype, prepare: Callable | None = None) -> Graph:
@@ -136,12 +137,15 @@ def _make_params(graph: Graph, node: Node, named: dict[str, int]) -> None:
             lr, decay = graph.params[owner].lr_mult, graph.params[owner].decay_mult
         elif name:
             named[name] = index
-        graph.params.append(Param(index, node.index, position, request.shape, request.filler, name, owner, lr, decay))
+        explicit = {m for m in _MULTIPLIERS if spec is not None and spec.HasField(m)}
+        graph.params.append(
+            Param(index, node.index, position, request.shape, request.filler, name, owner, lr, decay, explicit)
+        )
         node.params.append(index)
 
 
 def _check_sharing(graph: Graph, node: Node, position: int, shape, spec, owner: Param) -> None:
-    first = graph.nodes[owner.node]
+    first = node if owner.node == node.index else graph.nodes[owner.node]
     if spec.share_mode == 1:  # PERMISSIVE
         if count(shape) != count(owner.shape):
             raise GraphError(
@@ -155,14 +159,14 @@ def _check_sharing(graph: Graph, node: Node, position: int, shape, spec, owner: 
             f"{tuple(owner.shape)}",
             fix="make the shapes equal, or set share_mode: PERMISSIVE where only the counts are",
         )
-    first_spec = first.layer.param.param[owner.position]
-    for what in ("lr_mult", "decay_mult"):
+    for what in _MULTIPLIERS:
         if not spec.HasField(what):
             continue
-        if first_spec.HasField(what) and getattr(first_spec, what) != getattr(spec, what):
+        if what in owner.explicit and getattr(owner, what) != getattr(spec, what):
             raise GraphError(
                 f'shared parameter "{spec.name}" has {what} {getattr(spec, what):g} here and '
-                f'{getattr(first_spec, what):g} in layer "{first.name}"',
-                fix="give it once, or the same number twice",
+                f'{getattr(owner, what):g} in another layer (its owner is layer "{first.name}")',
+                fix="give it once, or the same number everywhere",
             )
         setattr(owner, what, getattr(spec, what))
+        owner.explicit.add(what)
