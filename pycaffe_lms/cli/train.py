@@ -16,11 +16,11 @@ _EFFECTS = (STOP, SNAPSHOT, NONE)
 
 
 class Signals:
-    """Flags set by SIGINT and SIGHUP, polled by the solver; each is read once."""
+    """Flags set by SIGINT and SIGHUP, polled by the solver: SIGHUP first, each cleared when read."""
 
     def __init__(self, sigint: str, sighup: str):
         self._effects = {}
-        self._seen: list[int] = []
+        self._seen: set[int] = set()
         self.interrupted = False
         for name, effect in (("SIGHUP", sighup), ("SIGINT", sigint)):
             if hasattr(signal, name):
@@ -28,13 +28,14 @@ class Signals:
         self._old = {s: signal.signal(s, self._note) for s in self._effects}
 
     def _note(self, number, frame) -> None:
-        self._seen.append(number)
+        self._seen.add(number)
 
     def poll(self) -> str:
-        """The effect of the first signal that came since."""
-        if not self._seen:
+        """The effect of a signal that came since the last poll."""
+        number = next((n for n in self._effects if n in self._seen), None)
+        if number is None:
             return NONE
-        number = self._seen.pop(0)
+        self._seen.discard(number)
         effect = self._effects[number]
         self.interrupted |= effect == STOP
         return effect
@@ -102,8 +103,8 @@ def _log_memory(solver) -> None:
                 continue
             _log.info(
                 "LMS plan of %s: %d buffers managed, %s of device memory for them, %s in and %s out per run, "
-                "%s of host memory.", name, len(plan.buffers), human_bytes(plan.arena_bytes), human_bytes(plan.bytes_in),
-                human_bytes(plan.bytes_out), human_bytes(runtime.slab.nbytes),
+                "%s of host memory.", name, len(plan.buffers), human_bytes(plan.arena_bytes),
+                human_bytes(plan.bytes_in), human_bytes(plan.bytes_out), human_bytes(runtime.slab.nbytes),
             )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..backend.device import align
+from ..formats.types import SPLIT
 from ..lms.plan import Plan
 from ..lms.runtime import Runtime
 from ..lms.schedule import Buffer
@@ -112,8 +113,11 @@ class NetMemory:
         """(layer, bytes) of what stays on the device for good, in creation order."""
         layers: dict[int, str] = {}
         for value in self.graph.values:
+            maker = self.graph.nodes[value.producer]
+            if maker.layer.type == SPLIT:  # name the user's layer
+                maker = self.graph.nodes[self.graph.values[maker.bottoms[0]].producer]
             for b in (value.data, value.diff):
-                layers.setdefault(b, self.graph.nodes[value.producer].name)
+                layers.setdefault(b, maker.name)
         for param in self.graph.params:
             for b in (param.data, param.diff):
                 layers.setdefault(b, self.graph.nodes[param.node].name)

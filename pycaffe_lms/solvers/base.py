@@ -6,20 +6,21 @@ Source: BVLC/caffe, solver.cpp (order of actions, log lines, snapshot rules).
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
 from collections import deque
 from collections.abc import Callable
 
 from ..backend import get_device
-from ..errors import OutOfDeviceMemory, SolverError
+from ..errors import OutOfDeviceMemory, SnapshotError, SolverError
 from ..formats.prototxt import Lines
 from ..lms.config import LMSConfig
 from ..lms.runtime import Runtime
 from ..net import weights
 from ..net.net import Net
 from ..random import CaffeRandom
-from . import snapshot
+from . import debug, snapshot
 from .lr_policy import check_policy, learning_rate
 from .nets import test_requests, train_request
 
@@ -46,7 +47,8 @@ class Solver:
         self.current_step = 0
         self.callbacks: list[tuple[Callable[[], None], Callable[[], None]]] = []
         self._action = action or (lambda: NONE)
-        self._stop = False
+        self._stop = self._nan = False
+        self._smooth: deque[float] = deque(maxlen=max(1, param.average_loss))
         self._check()
         self.runtime = Runtime(device or get_device("cpu"), lms or LMSConfig())
         self._random = CaffeRandom(param.random_seed if param.random_seed >= 0 else None)
@@ -76,9 +78,11 @@ class Solver:
                 raise SolverError(f"average_loss {p.average_loss} is not positive", fix="use 1 or more")
             if p.iter_size < 1:
                 raise SolverError(f"iter_size {p.iter_size} is not positive", fix="use 1 or more")
+            if p.snapshot:
+                snapshot.check(self)
             if p.regularization_type not in ("L1", "L2"):
                 raise SolverError(f'regularization_type "{p.regularization_type}" is unknown', fix='use "L1" or "L2"')
-        except SolverError as error:
+        except (SolverError, SnapshotError) as error:
             raise error.at(file=self.file)  # noqa: B904
 
     def _set_up(self) -> None:
@@ -93,7 +97,7 @@ class Solver:
             listing += net.memory.resident_listing()
         try:
             self.runtime.check_resident(listing)
-            self.net.prepare_iterations(self._kinds())
+            self._prepare_programs()
             for net in self.test_nets:
                 net.prepare_test()
         except OutOfDeviceMemory as error:
@@ -112,21 +116,21 @@ class Solver:
     def solve(self, resume: str | None = None) -> None:
         """Train to max_iter, with tests, displays and snapshots."""
         _log.info("Solving %s", self.net.name)
-        _log.info("Learning Rate Policy: %s", self.param.lr_policy)
+        p = self.param
+        _log.info("Learning Rate Policy: %s", p.lr_policy)
+        if p.snapshot_after_train:
+            snapshot.check(self)
         if resume is not None:
             self.restore(resume)
-        self._stop = False
-        self.step(self.param.max_iter - self.iter)
-        p = self.param
+        self.step(p.max_iter - self.iter)
         if p.snapshot_after_train and (not p.snapshot or self.iter % p.snapshot):
             self.snapshot()
         if self._stop:
             _log.info("Optimization stopped early.")
             return
-        if p.display and self.iter % p.display == 0:
-            loss = self.net.forward_range()
-            self._smooth.append(loss)
-            _log.info("Iteration %d, loss = %s", self.iter, number(sum(self._smooth) / len(self._smooth)))
+        if self._displays:
+            self._smooth.append(self.net.forward_range())
+            _log.info("Iteration %d, loss = %s", self.iter, self._mean_loss())
         if p.test_interval and self.iter % p.test_interval == 0:
             self.test_all()
         _log.info("Optimization Done.")
@@ -135,7 +139,8 @@ class Solver:
         """n iterations: test, forward and backward (iter_size times), update, display, snapshot."""
         p = self.param
         end = self.iter + n
-        self._smooth: deque[float] = deque(maxlen=p.average_loss)
+        self._stop = False
+        self._smooth.clear()
         self._clock = time.monotonic()
         self._displayed = self.iter
         while self.iter < end:
@@ -145,11 +150,7 @@ class Solver:
                     return
             for on_start, _ in self.callbacks:
                 on_start()
-            rate = self._rate()
-            loss = self._iterate(rate)
-            self._smooth.append(loss)
-            if p.display and self.iter % p.display == 0:
-                self._display(rate)
+            self._iterate()
             self.iter += 1
             action = self._action()
             if (p.snapshot and self.iter % p.snapshot == 0) or action == SNAPSHOT:
@@ -171,24 +172,40 @@ class Solver:
         """The current learning rate; as in Caffe, reading it may advance a multistep policy."""
         return self._rate()
 
-    def _iterate(self, rate: float) -> float:
+    @property
+    def _displays(self) -> bool:
+        return bool(self.param.display) and self.iter % self.param.display == 0
+
+    def _iterate(self) -> None:
+        """Gradients, `_note_loss`, then the update with `_log_rate`."""
         raise AssertionError("a solver type says how it updates")
 
-    def _kinds(self):
+    def _prepare_programs(self) -> None:
+        """Plan what the train net will run."""
         raise AssertionError("a solver type says how it updates")
 
-    def _display(self, rate: float) -> None:
-        p, now = self.param, time.monotonic()
+    def _note_loss(self, loss: float) -> None:
+        """Take the loss of this iteration into the window, and display it with the outputs when it is time."""
+        self._smooth.append(loss)
+        if not self._displays:
+            return
+        now = time.monotonic()
         seconds = max(now - self._clock, 1e-9)
         speed = (self.iter - self._displayed) / seconds
         _log.info(
             "Iteration %d (%s iter/s, %ss/%d iters), loss = %s",
-            self.iter, number(speed), number(seconds), p.display, number(sum(self._smooth) / len(self._smooth)),
+            self.iter, number(speed), number(seconds), self.param.display, self._mean_loss(),
         )  # fmt: skip
         self._clock, self._displayed = now, self.iter
         for k, (name, value, weight) in enumerate(output_elements(self.net)):
             _log.info("    Train net output #%d: %s", k, _with_loss(name, value, weight))
-        _log.info("Iteration %d, lr = %s", self.iter, number(rate))
+
+    def _log_rate(self, rate: float) -> None:
+        if self._displays:
+            _log.info("Iteration %d, lr = %s", self.iter, number(rate))
+
+    def _mean_loss(self) -> str:
+        return number(sum(self._smooth) / len(self._smooth))
 
     # -- tests --------------------------------------------------------------------------------------------
     def test_all(self) -> None:
@@ -213,14 +230,17 @@ class Solver:
                 self._stop = True
                 _log.info("Test interrupted.")
                 return []
-            net.test_forward()
+            if self.param.debug_info:
+                debug.forward(net, show=True)
+            else:
+                net.test_forward()
             loss += net.loss() if self.param.test_compute_loss else 0.0
             for k, (name, value, weight) in enumerate(output_elements(net)):
                 if k == len(totals):
                     totals.append([name, 0.0, weight])
                 totals[k][1] += value
         if self.param.test_compute_loss:
-            _log.info("Test loss: %s", number(loss / batches))
+            _log.info("Test loss: %s", number(loss / batches if batches > 0 else math.nan))
         means = [(name, total / batches, weight) for name, total, weight in totals]
         for k, (name, mean, weight) in enumerate(means):
             _log.info("    Test net output #%d: %s", k, _with_loss(name, mean, weight))

@@ -44,17 +44,31 @@ def learning_rate(param, iteration: int, current_step: int = 0) -> Rate:
         return Rate(base, current_step)
     if policy == "step":
         current_step = iteration // param.stepsize
-        return Rate(base * gamma**current_step, current_step)
+        return Rate(base * _power(gamma, current_step), current_step)
     if policy == "exp":
-        return Rate(base * gamma**iteration, current_step)
+        return Rate(base * _power(gamma, iteration), current_step)
     if policy == "inv":
-        return Rate(base * (1 + gamma * iteration) ** -param.power, current_step)
+        return Rate(base * _power(1 + gamma * iteration, -param.power), current_step)
     if policy == "multistep":
         if current_step < len(param.stepvalue) and iteration >= param.stepvalue[current_step]:
             current_step += 1
-        return Rate(base * gamma**current_step, current_step)
+        return Rate(base * _power(gamma, current_step), current_step)
     if policy == "poly":
-        return Rate(base * (1 - iteration / param.max_iter) ** param.power, current_step)
+        left = 1 - iteration / param.max_iter
+        if left < 0 and param.power % 1:
+            raise SolverError(
+                f'iteration {iteration} is past max_iter {param.max_iter}: lr_policy "poly" has no rate there',
+                fix="raise max_iter",
+            )
+        return Rate(base * _power(left, param.power), current_step)
     if policy == "sigmoid":
-        return Rate(base / (1 + math.exp(-gamma * (iteration - param.stepsize))), current_step)
+        return Rate(base / (1 + _power(math.e, -gamma * (iteration - param.stepsize))), current_step)
     raise AssertionError("check_policy lets no other policy through")
+
+
+def _power(base: float, exponent: float) -> float:
+    """base ** exponent; infinite, as in C, where Python gives up."""
+    try:
+        return base**exponent
+    except (OverflowError, ZeroDivisionError):
+        return math.inf

@@ -34,27 +34,32 @@ def train_request(param, file: str | None, lines: Lines) -> NetRequest:
         ).at(file=file)
     field = given[0]
     if field.endswith("_param"):
-        request = _inline(param, field, 0, getattr(param, field), file, lines)
+        said = f"Creating training net specified in {field}."
+        request = NetRequest(getattr(param, field), lines.net(field, 0), file, said)
     else:
-        request = _file(getattr(param, field), "training net")
+        request = _file(getattr(param, field), f"Creating training net from {field} file: ")
     return _with_state(request, TRAIN, param.train_state)
 
 
 def test_requests(param, file: str | None, lines: Lines) -> list[NetRequest]:
     """The test nets, in Caffe's order. Raises SolverError when their number does not fit test_iter or test_state."""
     generic = param.HasField("net") or param.HasField("net_param")
-    requests = [_inline(param, "test_net_param", i, m, file, lines) for i, m in enumerate(param.test_net_param)]
-    requests += [_file(name, f"test net (#{len(requests) + i})") for i, name in enumerate(param.test_net)]
-    n = len(param.test_iter)
+    n, requests = len(param.test_iter), []
+    for i, message in enumerate(param.test_net_param):
+        said = f"Creating test net (#{i}) specified by test_net_param"
+        requests.append(NetRequest(message, lines.net("test_net_param", i), file, said))
+    for i, name in enumerate(param.test_net, len(requests)):
+        requests.append(_file(name, f"Creating test net (#{i}) specified by test_net file: "))
     if generic and n < len(requests) or not generic and n != len(requests):
         raise SolverError(
             f"test_iter is given {n} times for {len(requests)} test nets", fix="give one test_iter per test net"
         ).at(file=file)
     for i in range(len(requests), n):
+        said = f"Creating test net (#{i}) specified by net"
         if param.HasField("net_param"):
-            requests.append(_inline(param, "net_param", 0, param.net_param, file, lines))
+            requests.append(NetRequest(param.net_param, lines.net("net_param", 0), file, f"{said}_param"))
         else:
-            requests.append(_file(param.net, f"test net (#{i})"))
+            requests.append(_file(param.net, f"{said} file: "))
     if param.test_state and len(param.test_state) != len(requests):
         raise SolverError(
             f"test_state is given {len(param.test_state)} times for {len(requests)} test nets",
@@ -68,13 +73,9 @@ def test_requests(param, file: str | None, lines: Lines) -> list[NetRequest]:
     return [_with_state(r, TEST, param.test_state[i] if param.test_state else empty) for i, r in enumerate(requests)]
 
 
-def _file(name: str, what: str) -> NetRequest:
+def _file(name: str, said: str) -> NetRequest:
     parsed = read_net(name)
-    return NetRequest(parsed.message, parsed.lines, name, f"Creating {what} from net file: {name}")
-
-
-def _inline(param, field: str, index: int, message, file: str | None, lines: Lines) -> NetRequest:
-    return NetRequest(message, lines.net(field, index), file, f"Creating net specified in {field}.")
+    return NetRequest(parsed.message, parsed.lines, name, said + name)
 
 
 def _with_state(request: NetRequest, phase: int, state) -> NetRequest:

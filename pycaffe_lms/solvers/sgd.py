@@ -16,7 +16,9 @@ from ..lms.schedule import Access, Mode, Step
 from ..net.graph import Param
 from ..net.programs import HostedStep, sequence
 from ..ops import ops_of
+from . import debug
 from .base import Solver, number
+from .lr_policy import learning_rate
 
 _log = logging.getLogger(__name__)
 _PARTIALS = 1024  # doubles of workspace that a sum of squares needs on a device
@@ -25,27 +27,41 @@ _PARTIALS = 1024  # doubles of workspace that a sum of squares needs on a device
 class SGDSolver(Solver):
     """h = momentum * h + rate * lr_mult * (g + decay); W -= h, with g clipped and divided by iter_size first.
 
-    The decay is weight_decay * decay_mult times W (L2) or sign(W) (L1). Parameters with lr_mult 0 do not move.
+    The decay is weight_decay * decay_mult times W (L2) or sign(W) (L1). Parameters with lr_mult 0 do not move; only
+    force_backward makes gradients for them, which count in the norm.
     """
 
     def _set_up(self) -> None:
         net, item = self.net, self.net.dtype.itemsize
         self._rate_now = 0.0
         self._clip_scale = 1.0
-        self._moving = [p for p in net.graph.learnable if p.lr_mult != 0]
         self._reached = self._gradients_that_backward_writes()
+        self._moving = [p for p in net.graph.learnable if p.lr_mult != 0 or p.diff in self._reached]
         self._history: dict[int, list[int]] = {}
         for param in self._moving:
             name = f"{net.graph.nodes[param.node].name}.param{param.position}.history"
             self._history[param.index] = [
                 net.memory.add(f"{name}{slot or ''}", count(param.shape) * item) for slot in range(self.slots)
             ]
-        self._tail = [self._update_step(p) for p in self._moving]
-        self._norms: list[HostedStep] = []
         if self.param.clip_gradients >= 0:
-            self._squares = net.memory.add("solver.squares", 8 * max(1, len(net.graph.learnable)))
+            self._squares = net.memory.add("solver.squares", 8 * max(1, len(self._moving)))
             self._partials = net.memory.add("solver.partials", 8 * _PARTIALS)
-            self._norms = [self._norm_step(i, p) for i, p in enumerate(self._moving)]
+        self._make_steps()
+
+    def _make_steps(self) -> None:
+        self._made_for = self.net.memory
+        self._reached = self._gradients_that_backward_writes()
+        self._tail = [self._update_step(p, p.diff in self._reached) for p in self._moving]
+        self._apart = [self._update_step(p, True) for p in self._moving]
+        self._clears = [self._clear_step(p) for p in self._moving if p.diff not in self._reached]
+        clips = self.param.clip_gradients >= 0
+        self._norms = [self._norm_step(i, p) for i, p in enumerate(self._moving) if clips]
+
+    def _follow_net(self) -> None:
+        """After a reshape the net's buffers are others (the history's stay): make the steps anew."""
+        self.net.refresh_shapes()
+        if self._made_for is not self.net.memory:
+            self._make_steps()
 
     def _gradients_that_backward_writes(self) -> set[int]:
         builder, n = self.net.builder, len(self.net.graph.nodes) - 1
@@ -53,10 +69,14 @@ class SGDSolver(Solver):
         return {a.buffer for s in steps for a in s.step.accesses if a.mode is not Mode.READ}
 
     # -- one iteration --------------------------------------------------------------------------------------
+    @property
+    def _fused(self) -> bool:
+        """Whether updates follow the backward in one program: nobody looks at the gradients in between."""
+        return not (self._norms or self.callbacks)
+
     def _kinds(self):
-        """(key, first, tail) of every program that an iteration runs."""
-        n = self.param.iter_size
-        tail = () if self._norms or self.callbacks else self._tail
+        """(key, first, tail) of every program with a backward that an iteration runs."""
+        n, tail = self.param.iter_size, self._tail if self._fused else ()
         kinds = [("train" if n == 1 else "train first", True, tail if n == 1 else ())]
         if n > 2:
             kinds.append(("train more", False, ()))
@@ -66,32 +86,62 @@ class SGDSolver(Solver):
             kinds = [(f"{key}, update apart", first, ()) for key, first, _ in kinds]
         return kinds
 
-    def _iterate(self, rate: float) -> float:
-        self._rate_now, self._clip_scale = rate, 1.0
-        kinds, n, loss = self._kinds(), self.param.iter_size, 0.0
+    def _prepare_programs(self) -> None:
+        self.net.prepare_iterations(self._kinds())
+        if not self._fused:
+            for key, build in self._apart_programs().items():
+                self.net.memory.bind(key, build)
+
+    def _apart_programs(self):
+        """The programs of an update of its own: key -> how to make it."""
+        squares = {a.buffer for s in self._norms for a in s.step.accesses}
+        return {
+            "clear": lambda: sequence("clear", self._clears, None),
+            "norms": lambda: sequence("norms", self._norms, squares),
+            "update": lambda: sequence("update", self._apart, None),
+        }
+
+    def _iterate(self) -> None:
+        self._follow_net()
+        fused, n, loss = self._fused, self.param.iter_size, 0.0
+        if fused:  # the step of a policy is noted below, where Caffe does
+            self._rate_now, self._clip_scale = learning_rate(self.param, self.iter, self.current_step).rate, 1.0
+        else:
+            self._run_apart("clear")
         for i in range(n):
+            self._follow_net()  # every batch may have its shape
+            kinds = self._kinds()
             key, first, tail = kinds[0] if i == 0 else kinds[-1] if i == n - 1 else kinds[1]
-            self.net.iteration(first, tail, key=key)
+            if self.param.debug_info:
+                debug.iteration(self.net, first, tail, show=self._displays, find_nan=not self._nan)
+            else:
+                self.net.iteration(first, tail, key=key)
             loss += self.net.loss()
-        if self._norms or self.callbacks:
-            for _, on_gradients_ready in self.callbacks:
-                on_gradients_ready()
-            self._update()
-        return loss / n
+        self._nan = math.isnan(loss)
+        self._note_loss(loss / n)
+        if fused:
+            self._log_rate(self._rate())
+            return
+        for _, on_gradients_ready in self.callbacks:
+            on_gradients_ready()
+        self._update()
 
     def apply_update(self) -> None:
         """One update with the gradients that are there now."""
-        self._rate_now, self._clip_scale = self._rate(), 1.0
+        self._follow_net()
         self._update()
         self.iter += 1
 
     def _update(self) -> None:
-        memory = self.net.memory
+        self._rate_now, self._clip_scale = self._rate(), 1.0
+        self._log_rate(self._rate_now)
         if self._norms:
-            survive = {a.buffer for s in self._norms for a in s.step.accesses}
-            memory.run("norms", lambda: sequence("norms", self._norms, survive))
+            self._run_apart("norms")
             self._clip()
-        memory.run("update", lambda: sequence("update", self._tail, None))
+        self._run_apart("update")
+
+    def _run_apart(self, key: str) -> None:
+        self.net.memory.run(key, self._apart_programs()[key])
 
     def _clip(self) -> None:
         squares = Blob(
@@ -107,19 +157,27 @@ class SGDSolver(Solver):
             )  # fmt: skip
 
     # -- steps ------------------------------------------------------------------------------------------------
-    def _update_step(self, param: Param) -> HostedStep:
+    def _update_step(self, param: Param, has_gradient: bool) -> HostedStep:
+        """has_gradient: False where the gradient is zero because no backward gets there: the buffer may hold the last
+        update, and is cleared."""
         history = self._history[param.index]
         accesses = tuple(Access(b, Mode.UPDATE) for b in (param.data, *history))
-        reached = param.diff in self._reached  # else no gradient gets there: it is zero, not last time's update
-        accesses += (Access(param.diff, Mode.UPDATE if reached else Mode.OVERWRITE),)
+        accesses += (Access(param.diff, Mode.UPDATE if has_gradient else Mode.OVERWRITE),)
         name = f"update:{self.net.graph.nodes[param.node].name}"
-        return HostedStep(Step(name, accesses), lambda: self._run_update(param, history))
+        return HostedStep(Step(name, accesses), lambda: self._run_update(param, history, has_gradient))
 
-    def _run_update(self, param: Param, history: list[int]) -> None:
+    def _clear_step(self, param: Param) -> HostedStep:
+        step = Step(f"clear:{self.net.graph.nodes[param.node].name}", (Access(param.diff, Mode.OVERWRITE),))
+        return HostedStep(step, lambda: self._fill_zero(self._array(param.diff, param.shape, self.net.dtype)))
+
+    def _fill_zero(self, array) -> None:
+        ops_of(self.net.device).fill(array, 0.0)
+
+    def _run_update(self, param: Param, history: list[int], has_gradient: bool) -> None:
         weight, diff, *slots = (self._array(b, param.shape, self.net.dtype) for b in (param.data, param.diff, *history))
         p = self.param
-        if param.diff not in self._reached:
-            ops_of(self.net.device).fill(diff, 0.0)
+        if not has_gradient:
+            self._fill_zero(diff)
         self._update_arrays(
             weight, diff, slots, rate=self._rate_now * param.lr_mult, decay=p.weight_decay * param.decay_mult,
             scale=self._clip_scale / p.iter_size,
@@ -139,7 +197,7 @@ class SGDSolver(Solver):
         return HostedStep(Step(name, accesses), lambda: self._run_norm(i, param))
 
     def _run_norm(self, i: int, param: Param) -> None:
-        out = self._array(self._squares, (max(1, len(self.net.graph.learnable)),), np.float64)
+        out = self._array(self._squares, (max(1, len(self._moving)),), np.float64)
         work = self._array(self._partials, (_PARTIALS,), np.float64)
         ops_of(self.net.device).sum_squares(self._array(param.diff, param.shape, self.net.dtype), out, i, work)
 

@@ -15,11 +15,13 @@ import numpy as np
 
 from ..blob import Blob
 from ..errors import SnapshotError
+from ..formats.hdf5_file import load_h5py
 from ..formats.hdf5_weights import write_hdf5_weights
 from ..formats.solverstate import SolverSnapshot, read_solverstate, write_solverstate
 from ..net import weights
 
 if TYPE_CHECKING:
+    from ..layers.base import Layer
     from .base import Solver
 
 _log = logging.getLogger(__name__)
@@ -40,11 +42,29 @@ def prefix(solver: Solver) -> str:
     return given
 
 
+def check(solver: Solver) -> None:
+    """Find out before training that a snapshot could not be written. Raises SnapshotError, MissingDependency."""
+    base = Path(prefix(solver))
+    if solver.param.snapshot_format == HDF5:
+        load_h5py()
+    folder = next(p for p in Path(os.path.abspath(base)).parents if p.exists())  # the rest will be made
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise SnapshotError(
+            f'cannot write to snapshot prefix "{base}": {folder} is no folder that can be written to',
+            fix="check that the folder exists and is writable, or change snapshot_prefix",
+        )
+
+
 def write(solver: Solver) -> str:
     """Write <prefix>_iter_<N>.caffemodel and .solverstate (or their .h5 forms); returns the state's path."""
     base = f"{prefix(solver)}_iter_{solver.iter}"
     hdf5 = solver.param.snapshot_format == HDF5
-    Path(base).parent.mkdir(parents=True, exist_ok=True)
+    try:
+        Path(base).parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SnapshotError(
+            f"the folder cannot be made: {error.strerror}", fix="check that snapshot_prefix names a place to write to"
+        ).at(file=str(Path(base).parent)) from error
     model = base + (".caffemodel.h5" if hdf5 else ".caffemodel")
     state = base + (".solverstate.h5" if hdf5 else ".solverstate")
     kind = "HDF5" if hdf5 else "binary proto"
@@ -76,10 +96,6 @@ def restore(solver: Solver, path: str) -> None:
             f"the snapshot has {len(saved.history)} history blobs, this solver needs {len(blobs)}",
             fix="resume with the solver type and net that wrote it",
         ).at(file=path)
-    if saved.learned_net:
-        weights.copy_from(solver.net, _find_model(saved.learned_net, path))
-    solver.iter, solver.current_step = saved.iter, saved.current_step
-    _log.info("%s: restoring history", type(solver).__name__)
     for blob, values in zip(blobs, saved.history, strict=True):
         shape = blob.shape if isinstance(blob, Blob) else blob
         if values.size != int(np.prod(shape)):
@@ -87,17 +103,39 @@ def restore(solver: Solver, path: str) -> None:
                 f"a history blob has shape {values.shape}, this solver's has {tuple(shape)}",
                 fix="resume with the net that wrote the snapshot",
             ).at(file=path)
+    positions = _positions(solver, saved, path)
+    if saved.learned_net:
+        weights.copy_from(solver.net, _find_model(saved.learned_net, path))
+    solver.iter, solver.current_step = saved.iter, saved.current_step
+    _log.info("%s: restoring history", type(solver).__name__)
+    for blob, values in zip(blobs, saved.history, strict=True):
         if isinstance(blob, Blob):
-            blob.data = values.reshape(shape)
-    _restore_positions(solver, saved)
+            blob.data = values.reshape(blob.shape)
+    for layer, state in positions:
+        layer.set_state(state)
 
 
-def _restore_positions(solver: Solver, saved: SolverSnapshot) -> None:
+def _positions(solver: Solver, saved: SolverSnapshot, path: str) -> list[tuple[Layer, dict[str, int]]]:
+    """Where the file says that each layer stood. Raises SnapshotError where that is not what the layer keeps."""
+    found: dict[tuple[str, str], dict[str, int]] = {}
+    for (name, layer, key), value in saved.resume.items():
+        found.setdefault((name, layer), {})[key] = value
+    positions, unknown = [], []
     for name, net in _nets(solver):
         for node in net.graph.nodes:
-            state = {key: v for (n, layer, key), v in saved.resume.items() if (n, layer) == (name, node.name)}
-            if state:
-                node.layer.set_state(state)
+            keys, state = node.layer.state().keys(), found.get((name, node.name))
+            if keys and state is None:
+                unknown.append(f"{node.name} ({name})")
+            elif keys:
+                if state.keys() != keys or min(state.values()) < 0:
+                    raise SnapshotError(
+                        f"{state} does not say where the layer stood: it keeps {', '.join(keys)}, none negative",
+                        fix="resume with the net that wrote the snapshot",
+                    ).at(file=path, layer=node.name, type=node.layer.param.type)
+                positions.append((node.layer, state))
+    if unknown:
+        _log.warning("%s does not say where these layers stood, they start anew: %s", path, ", ".join(unknown))
+    return positions
 
 
 def _nets(solver: Solver):

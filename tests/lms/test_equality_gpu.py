@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not cuda_available(), reason="
 CONFIGS = [
     LMSConfig(threshold_kb=1, ahead=0),
     LMSConfig(threshold_kb=1),
-    LMSConfig(threshold_kb=2, frac=0.4, budget=1 << 20),
+    LMSConfig(threshold_kb=2, frac=0.01, budget=1 << 20),
     LMSConfig(threshold_kb=1, ahead=2, sync=3),
 ]
 

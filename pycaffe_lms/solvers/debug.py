@@ -1,0 +1,127 @@
+"""What `debug_info` shows: mean magnitudes layer by layer, and where the first NaN of a NaN loss came from.
+
+The passes of an iteration run as programs of their own after which every value survives, so that it can be read; on
+displayed iterations each layer is one. They are the passes that the iteration would run, so no number changes.
+Source: BVLC/caffe, net.cpp, ForwardDebugInfo, BackwardDebugInfo, Backward (lines).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..blob import Blob
+from ..net.graph import Node, Value
+from ..net.net import Net
+from ..net.programs import HostedStep, sequence
+
+_log = logging.getLogger(__name__)
+
+
+def iteration(net: Net, first: bool, tail: Sequence[HostedStep], *, show: bool, find_nan: bool) -> None:
+    """As Net.iteration, part by part. show: log the lines. find_nan: log where the NaN of a NaN loss came from, before
+    the update spreads it."""
+    if math.isnan(forward(net, show=show)) and find_nan:
+        _log.warning("The loss is nan: %s", first_nan(net))
+    builder, n = net.builder, len(net.graph.nodes) - 1
+    steps = builder.backward(n, 0, builder.loss_diffs(), accumulate=not first)
+    name = f"debug backward {first}"
+    if not show:
+        _run(net, name, steps)
+    else:
+        by_node = {s.node: s for s in steps}
+        for node in reversed(net.graph.nodes):
+            if node.need_backward:
+                _run(net, f"{name} {node.index}", [by_node[node.index]] if node.index in by_node else [])
+                _show_backward(net, node)
+        _show_norms(net)
+    _run(net, "debug update", tail)
+
+
+def forward(net: Net, *, show: bool) -> float:
+    """A whole forward after which every value can be read; returns the loss."""
+    net.refresh_shapes()
+    steps = net.builder.forward(0, len(net.graph.nodes) - 1)
+    if not show:
+        _run(net, "debug forward", steps)
+        return net.loss()
+    by_node = {s.node: s for s in steps}
+    for node in net.graph.nodes:
+        _run(net, f"debug forward {node.index}", [by_node[node.index]] if node.index in by_node else [])
+        _show_forward(net, node)
+    return net.loss()
+
+
+def first_nan(net: Net) -> str:
+    """Says which layer's top holds the first NaN of a forward whose values all survived."""
+    for node in net.graph.nodes:
+        for t in node.tops:
+            value = net.graph.values[t]
+            if np.isnan(_blob(net, value).read_data()).any():
+                return f'the first is in top blob "{value.name}" of layer "{node.name}"{_suspects(net, node, value)}'
+    return "no layer's top holds one, so the weighted losses do not add up"
+
+
+def _suspects(net: Net, node: Node, value: Value) -> str:
+    """What else may be the cause: parameters, or layers that overwrote the value in place."""
+    bad = [str(i) for i, b in enumerate(_params(net, node)) if np.isnan(b.read_data()).any()]
+    if bad:
+        return f", whose parameter {', '.join(bad)} already holds one"
+    over = [n for n in net.graph.nodes[node.index + 1 :] for t in n.tops if _same_blob(net.graph.values[t], value)]
+    return f", or came in place from {', '.join(n.name for n in over)}" if over else ""
+
+
+def _same_blob(a: Value, b: Value) -> bool:
+    return a.name == b.name and a.data == b.data
+
+
+def _run(net: Net, name: str, steps: Sequence) -> None:
+    if steps:
+        net.memory.run(name, lambda: sequence(name, steps, None))
+
+
+def _blob(net: Net, value: Value) -> Blob:
+    memories = net.memory.memories
+    return Blob(value.name, value.shape, net.dtype, (memories[value.data], memories[value.diff]))
+
+
+def _show_forward(net: Net, node: Node) -> None:
+    said = f"    [Forward] Layer {node.name}"
+    for t in node.tops:
+        blob = _blob(net, net.graph.values[t])
+        _log.info("%s, top blob %s data: %s", said, blob.name, _mean(blob.read_data()))
+    for blob, p in zip(_params(net, node), node.params, strict=True):
+        param = net.graph.params[p]
+        _log.info("%s, param blob %s data: %s", said, param.name or param.position, _mean(blob.read_data()))
+
+
+def _show_backward(net: Net, node: Node) -> None:
+    said = f"    [Backward] Layer {node.name}"
+    for b, wanted in zip(node.bottoms, node.propagate, strict=True):
+        if wanted:
+            blob = _blob(net, net.graph.values[b])
+            _log.info("%s, bottom blob %s diff: %s", said, blob.name, _mean(blob.read_diff()))
+    for i, (blob, wanted) in enumerate(zip(_params(net, node), node.param_propagate, strict=True)):
+        if wanted:
+            _log.info("%s, param blob %d diff: %s", said, i, _mean(blob.read_diff()))
+
+
+def _params(net: Net, node: Node) -> list[Blob]:
+    memories, params = net.memory.memories, [net.graph.params[p] for p in node.params]
+    return [Blob(p.name, p.shape, net.dtype, (memories[p.data], memories[p.diff])) for p in params]
+
+
+def _show_norms(net: Net) -> None:
+    data, diff = ([getattr(b, read)().ravel() for b in net.learnable_params] for read in ("read_data", "read_diff"))
+    sums = [sum(float(np.abs(a).sum(dtype=np.float64)) for a in arrays) for arrays in (data, diff)]
+    roots = [math.sqrt(sum(float(np.square(a, dtype=np.float64).sum()) for a in arrays)) for arrays in (data, diff)]
+    _log.error("    [Backward] All net params (data, diff): L1 norm = (%.6g, %.6g); L2 norm = (%.6g, %.6g)",
+               *sums, *roots)  # fmt: skip
+
+
+def _mean(values: np.ndarray) -> str:
+    mean = float(np.abs(values).mean(dtype=np.float64)) if values.size else math.nan
+    return f"{mean:.6g}"

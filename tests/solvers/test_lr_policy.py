@@ -1,0 +1,153 @@
+"""Learning rates: the seven policies against formulas of the same name written apart, and what is refused."""
+
+from __future__ import annotations
+
+import logging
+import math
+
+import numpy as np
+import pytest
+
+from pycaffe_lms.errors import SolverError
+from pycaffe_lms.proto.caffe_pb2 import SolverParameter
+from pycaffe_lms.solvers.lr_policy import check_policy, learning_rate
+
+from .helpers import CONSTANT, inner, loss, make, messages
+
+BASE, GAMMA, POWER = 0.25, 0.5, 0.75  # exact in the message's float32
+STEPS = [3, 4, 4, 9]
+ITERATIONS = range(12)
+
+
+def _staircase(n: int) -> float:
+    """Multistep asked at every iteration from 0 on: it climbs one step at most, even where two are due (4, 4)."""
+    return BASE * GAMMA ** {0: 0, 1: 0, 2: 0, 3: 1, 4: 2}.get(n, 3 if n < 9 else 4)
+
+
+FORMULAS = {
+    "fixed": lambda n: BASE,
+    "step": lambda n: BASE * math.exp(math.floor(n / 4) * math.log(GAMMA)),
+    "exp": lambda n: BASE * math.exp(n * math.log(GAMMA)),
+    "inv": lambda n: BASE / np.power(1 + GAMMA * n, POWER),
+    "multistep": _staircase,
+    "poly": lambda n: BASE * math.exp(POWER * math.log((11 - n) / 11)) if n < 11 else 0.0,
+    "sigmoid": lambda n: BASE / 2 * (1 + math.tanh(GAMMA * (n - 4) / 2)),
+}
+
+
+def _param(policy="", **fields) -> SolverParameter:
+    fields = {"base_lr": BASE, "gamma": GAMMA, "power": POWER, "stepsize": 4, "max_iter": 11} | fields
+    return SolverParameter(lr_policy=policy, stepvalue=STEPS, **fields)
+
+
+@pytest.mark.parametrize("policy", FORMULAS)
+def test_rates(policy):
+    param, step = _param(policy), 0
+    check_policy(param)
+    for n in ITERATIONS:
+        rate = learning_rate(param, n, step)
+        step = rate.current_step
+        assert rate.rate == pytest.approx(FORMULAS[policy](n), rel=1e-12, abs=1e-15), n
+
+
+def test_step_says_which_step_it_is():
+    assert [learning_rate(_param("step"), n).current_step for n in (0, 3, 4, 11)] == [0, 0, 1, 2]
+
+
+def test_multistep_advances_at_most_once_per_call():
+    """Also after a jump far ahead: every call climbs one step, until none is left."""
+    steps = [0]
+    for _ in range(6):
+        steps.append(learning_rate(_param("multistep"), 100, steps[-1]).current_step)
+    assert steps == [0, 1, 2, 3, 4, 4, 4]
+
+
+@pytest.mark.parametrize(
+    ("policy", "fields", "iteration", "expected"),
+    [
+        ("sigmoid", {"gamma": 1.0, "stepsize": 100_000}, 0, 0.0),
+        ("sigmoid", {"gamma": 1.0}, 100_000, BASE),
+        ("exp", {"gamma": 8.0}, 100_000, math.inf),
+        ("exp", {"gamma": 0.0}, 0, BASE),
+        ("exp", {"gamma": 0.0}, 1, 0.0),
+        ("inv", {"power": -1000.0}, 10_000, math.inf),
+        ("poly", {"power": -1.0}, 11, math.inf),
+        ("poly", {"power": 2.0}, 22, BASE),
+    ],
+)
+def test_far_ends_are_those_of_c(policy, fields, iteration, expected):
+    """Nothing overflows into an exception in the middle of training."""
+    assert learning_rate(_param(policy, **fields), iteration).rate == expected
+
+
+def test_poly_has_no_rate_after_its_end():
+    with pytest.raises(SolverError, match="iteration 12 is past max_iter 11") as caught:
+        learning_rate(_param("poly"), 12)
+    assert caught.value.fix == "raise max_iter"
+
+
+@pytest.mark.parametrize(
+    ("policy", "fields", "text", "fix"),
+    [
+        ("", {}, "lr_policy is missing", "use one of fixed, step, exp, inv, multistep, poly, sigmoid"),
+        ("Step", {}, 'lr_policy "Step" is unknown', "use one of fixed, step,"),
+        *(
+            (policy, {"gamma": -0.5}, "gamma -0.5 is negative", f'lr_policy "{policy}" needs gamma >= 0')
+            for policy in ("step", "exp", "inv", "multistep", "sigmoid")
+        ),
+        *(
+            (policy, {"stepsize": size}, f"stepsize {size} is not positive", f'lr_policy "{policy}" needs stepsize > 0')
+            for policy in ("step", "sigmoid")
+            for size in (0, -3)
+        ),
+        ("poly", {"max_iter": 0}, "max_iter is not positive", 'lr_policy "poly" needs max_iter > 0'),
+    ],
+)
+def test_refused(policy, fields, text, fix):
+    with pytest.raises(SolverError) as caught:
+        check_policy(_param(policy, **fields))
+    assert caught.value.message == text and caught.value.fix.startswith(fix)
+
+
+def test_what_a_policy_does_not_use_may_be_anything():
+    for policy, fields in (("fixed", {"gamma": -1.0, "stepsize": -1}), ("poly", {"gamma": -1.0})):
+        check_policy(_param(policy, **fields))
+
+
+NET = CONSTANT + inner() + loss()
+
+
+def test_a_solver_refuses_with_its_file():
+    with pytest.raises(SolverError) as caught:
+        make(NET, file="models/s.prototxt", lr_policy='"inv"', gamma=-2)
+    assert str(caught.value) == (
+        'models/s.prototxt: gamma -2 is negative\n  fix: lr_policy "inv" needs gamma >= 0'
+    )  # fmt: skip
+
+
+def test_reading_lr_advances_a_multistep_policy(caplog):
+    """Caffe's own quirk: two steps are due at iteration 0, and each reading takes one."""
+    caplog.set_level(logging.INFO, "pycaffe_lms")
+    solver = make(NET, base_lr=1, lr_policy='"multistep"', gamma=0.5, stepvalue=[0, 0, 5])
+    caplog.clear()
+    assert [solver.lr, solver.lr, solver.lr] == [0.5, 0.25, 0.25]
+    assert messages(caplog) == [f"MultiStep Status: Iteration 0, step = {k}" for k in (1, 2)]
+
+
+def test_a_solver_trains_with_the_policy_of_its_iterations(caplog):
+    """The displayed rates of a multistep solver; the step is announced between the outputs and the rate."""
+    caplog.set_level(logging.INFO, "pycaffe_lms")
+    solver = make(NET, base_lr=1, lr_policy='"multistep"', gamma=0.5, stepvalue=[1, 1, 3], display=1)
+    caplog.clear()
+    solver.step(5)
+    told = [m for m in messages(caplog) if "lr = " in m or "MultiStep" in m]
+    assert told == [
+        "Iteration 0, lr = 1",
+        "MultiStep Status: Iteration 1, step = 1",
+        "Iteration 1, lr = 0.5",
+        "MultiStep Status: Iteration 2, step = 2",
+        "Iteration 2, lr = 0.25",
+        "MultiStep Status: Iteration 3, step = 3",
+        "Iteration 3, lr = 0.125",
+        "Iteration 4, lr = 0.125",
+    ]
