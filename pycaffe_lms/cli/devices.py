@@ -10,7 +10,8 @@ import logging
 
 from ..backend import cuda_available, get_device
 from ..errors import UsageError
-from ..lms.config import LMSConfig
+from ..lms.config import LMSConfig, parse_size
+from ..ops import ops_of
 
 _log = logging.getLogger(__name__)
 CPU_MODE, GPU_MODE = 0, 1
@@ -48,6 +49,8 @@ def choose(args: argparse.Namespace, lms: LMSConfig, *, solver_mode: int | None 
         _log.info("Use CPU.")
         if lms.enabled:
             _log.info("This run is on the CPU: all memory is host memory, so LMS has nothing to manage.")
+    if args.workspace is not None:
+        ops_of(device).workspace_limit = parse_size(args.workspace, "-workspace")
     return device
 
 

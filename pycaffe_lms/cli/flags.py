@@ -115,6 +115,12 @@ def add_device(p: argparse.ArgumentParser) -> None:
         default="tf32",
         help="float32 products on the GPU: tf32 may round inputs for tensor cores, fp32 does not",
     )
+    p.add_argument(
+        "--workspace",
+        default=None,
+        metavar="SIZE",
+        help="most device workspace of one convolution, where it can do with less (default: 512MB on a GPU)",
+    )
     g = p.add_argument_group("Large Model Support")
     g.add_argument(
         "--lms",

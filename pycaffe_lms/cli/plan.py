@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..backend import get_device
-from ..errors import UsageError, human_bytes
+from ..errors import DataError, UsageError, human_bytes
 from ..formats.prototxt import read_net
 from ..layers.base import count
 from ..lms import report
@@ -39,7 +39,11 @@ def run(argv: list[str]) -> int:
     device = get_device("sim", capacity=lms.budget or _UNLIMITED)
     message = _with_shapes(read_net(args.model).message, dict(_shape(text) for text in args.shape))
     options = {"level": args.level, "stages": flags.stages(args), "file": args.model}
-    net = Net(message, phase, device=device, lms=lms, fill=False, **options)
+    try:
+        net = Net(message, phase, device=device, lms=lms, fill=False, **options)
+    except DataError as error:
+        error.fix = f"{error.fix}; or give the shape instead of the data, such as -shape data=32,3,224,224"
+        raise
     plan = net.plan_only(_updates(net) if phase == 0 else None)
     print(f"{Path(args.model).name}, phase {args.phase}: {len(net.graph.nodes)} layers")
     runtime = net.runtime

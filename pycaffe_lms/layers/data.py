@@ -45,7 +45,8 @@ class DataLayer(Layer):
         try:
             self._open()
         except CaffeError as error:
-            raise error.at(layer=self.name, type=self.param.type)  # noqa: B904
+            error.at(layer=self.name, type=self.param.type)
+            raise
 
     def _open(self) -> None:
         p = self.param.data_param

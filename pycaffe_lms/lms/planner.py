@@ -128,8 +128,8 @@ def _refuse_impossible(program: Program, buffers: Mapping[int, Buffer], limit: i
         needed=needed,
         free=limit,
         where=Where(layer=worst.name.split(":")[-1]),
-        fix="raise -lms_budget, lower batch_size, or lower -lms so that fewer buffers stay on the device for good; one "
-        "layer's buffers must fit at once",
+        fix="raise -lms_budget, lower batch_size or -workspace, or lower -lms so that fewer buffers stay on the device "
+        "for good; one layer's buffers must fit at once",
     )
 
 

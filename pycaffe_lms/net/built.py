@@ -78,7 +78,7 @@ class BuiltNet:
             raise
 
     @contextmanager
-    def _placed(self) -> Iterator[None]:
+    def placed(self) -> Iterator[None]:
         """Errors raised inside that name a layer get its file, line and type."""
         try:
             yield
@@ -97,10 +97,11 @@ class BuiltNet:
                 with self.device.active():
                     node.layer.declare(shapes, [self.graph.values[t].shape for t in node.tops], ops)
             except CaffeError as error:
-                raise error.at(file=self.file, line=node.line, layer=node.name)  # noqa: B904
+                error.at(file=self.file, line=node.line, layer=node.name)
+                raise
         table = assign(self.graph, self.dtype.itemsize)
         self.builder = ProgramBuilder(self.graph)
-        with self._placed():
+        with self.placed():
             self.memory = NetMemory(self.graph, table, self._used_buffers(), self.runtime, self.dtype, old)
         self.blobs: dict[str, Blob] = {}
         for name, v in self.graph.last.items():
@@ -160,7 +161,8 @@ class BuiltNet:
                 ).at(file=self.file, line=node.line, layer=node.name, type=node.layer.param.type) from None  # fmt: skip
             except CaffeError as error:
                 place = {"file": self.file, "line": node.line, "layer": node.name, "type": node.layer.param.type}
-                raise error.at(**place)  # noqa: B904
+                error.at(**place)
+                raise
             if param.owner == param.index:  # a sharer draws too, as in Caffe, but keeps the owner's values
                 node.layer.blobs[param.position].data = values
         for node in self.graph.nodes:

@@ -37,7 +37,8 @@ class Executor:
             else:
                 node.layer.backward(self._backward_pass(node, step, on_host))
         except CaffeError as error:
-            raise error.at(layer=node.name, type=node.layer.param.type, line=node.line)  # noqa: B904
+            error.at(layer=node.name, type=node.layer.param.type, line=node.line)
+            raise
 
     def ask(self, step) -> None:
         """Tell the state machine what the step touches."""

@@ -94,7 +94,8 @@ class Graph:
             try:
                 inferred = node.layer.infer_shapes(shapes)
             except CaffeError as error:
-                raise error.at(line=node.line, layer=node.name, type=node.layer.param.type)  # noqa: B904
+                error.at(line=node.line, layer=node.name, type=node.layer.param.type)
+                raise
             for value, shape in zip(node.tops, inferred, strict=True):
                 shape = tuple(shape)
                 changed |= self.values[value].shape != shape

@@ -76,7 +76,7 @@ class Net(BuiltNet):
         end = len(self.graph.nodes) - 1 if end is None else end
         self._before(start, end)
         key = f"forward {start}..{end}"
-        with self._placed():
+        with self.placed():
             self.memory.run(key, lambda: sequence(key, self.builder.forward(start, end), None))
         self._show(start, end)
         return self.loss(start, end)
@@ -96,7 +96,7 @@ class Net(BuiltNet):
         present = frozenset(written | self.builder.loss_diffs())
         key = f"backward {start}..{end} {hash(present)}"
         steps = self.builder.backward(start, end, present, accumulate=True)
-        with self._placed():
+        with self.placed():
             self.memory.run(key, lambda: sequence(key, steps, None))
 
     def iteration(self, first: bool, tail: Sequence[HostedStep] = (), *, key: str, survive: Iterable[int] = (),
@@ -104,7 +104,7 @@ class Net(BuiltNet):
         """One forward and backward of a solver's iteration, then `tail` (updates). `first`: parameter gradients start
         anew. Values that nobody reads later are dropped under LMS. pauses: {"backward": call} after the backward."""
         self._before(0, len(self.graph.nodes) - 1)
-        with self._placed():
+        with self.placed():
             self.memory.run(key, lambda: self._iteration(first, tail, key, survive), pauses)
         self._show(0, len(self.graph.nodes) - 1)
 
@@ -119,7 +119,7 @@ class Net(BuiltNet):
     def prepare_iterations(self, kinds: Iterable[tuple[str, bool, Sequence[HostedStep]]]) -> None:
         """Plan a solver's iterations before the first one: (key, first, tail). Raises OutOfDeviceMemory when they
         cannot fit."""
-        with self._placed():
+        with self.placed():
             self.runtime.check_resident(self.memory.resident_listing())
             for key, first, tail in kinds:
                 self.memory.bind(key, lambda f=first, t=tail, k=key: self._iteration(f, t, k, ()))
@@ -127,7 +127,7 @@ class Net(BuiltNet):
     def test_forward(self) -> None:
         """A whole forward of which only the outputs (and kept blobs) survive under LMS."""
         self._before(0, len(self.graph.nodes) - 1)
-        with self._placed():
+        with self.placed():
             self.memory.run("test", self._test_sequence)
         self._show(0, len(self.graph.nodes) - 1)
 
@@ -136,7 +136,7 @@ class Net(BuiltNet):
 
     def prepare_test(self) -> None:
         """Plan `test_forward` and take its memory. Raises OutOfDeviceMemory when it cannot fit."""
-        with self._placed():
+        with self.placed():
             self.runtime.check_resident(self.memory.resident_listing())
             self.memory.bind("test", self._test_sequence)
 
@@ -144,7 +144,7 @@ class Net(BuiltNet):
         """The plan of a training iteration with these updates (None: of a test forward), without taking its memory.
         None where nothing would be managed. Raises OutOfDeviceMemory when it cannot fit."""
         sequenced = self._test_sequence() if tail is None else self._iteration(True, tail, "train", ())
-        with self._placed():
+        with self.placed():
             self.runtime.check_resident(self.memory.resident_listing())
             return self.memory.plan_of(sequenced)
 
@@ -243,7 +243,8 @@ class Net(BuiltNet):
         try:
             self.graph.infer_shapes()
         except CaffeError as error:
-            raise error.at(file=self.file)  # noqa: B904
+            error.at(file=self.file)
+            raise
         self.device.synchronize()
         old = self.memory
         old.release()

@@ -46,5 +46,6 @@ def load_source(
         kept, origins = filter_net(net, lines.layer)
         split, origins = insert_splits(kept, origins, lines.layer)
     except CaffeError as error:
-        raise error.at(file=file)  # noqa: B904
+        error.at(file=file)
+        raise
     return NetSource(split, [lines.layer(i) for i in origins], file)

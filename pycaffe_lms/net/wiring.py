@@ -37,7 +37,8 @@ def wire(net, lines: list[int | None], *, file: str | None, dtype, prepare: Call
             _make_tops(graph, node, newest, consumed)
             _make_params(graph, node, named_params)
         except CaffeError as error:
-            raise error.at(file=file, line=lines[i], layer=message.name, type=message.type)  # noqa: B904
+            error.at(file=file, line=lines[i], layer=message.name, type=message.type)
+            raise
         graph.nodes.append(node)
     graph.last = newest
     anonymous = {v.name for v in graph.values if v.name == AUTOMATIC}

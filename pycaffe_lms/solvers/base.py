@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 
 from ..backend import get_device
-from ..errors import OutOfDeviceMemory, SnapshotError, SolverError
+from ..errors import SnapshotError, SolverError
 from ..formats.prototxt import Lines
 from ..lms.config import LMSConfig
 from ..lms.runtime import Runtime
@@ -83,7 +83,8 @@ class Solver:
             if p.regularization_type not in ("L1", "L2"):
                 raise SolverError(f'regularization_type "{p.regularization_type}" is unknown', fix='use "L1" or "L2"')
         except (SolverError, SnapshotError) as error:
-            raise error.at(file=self.file)  # noqa: B904
+            error.at(file=self.file)
+            raise
 
     def _set_up(self) -> None:
         """Make the update's buffers and steps."""
@@ -95,16 +96,11 @@ class Solver:
         for net in self.test_nets:
             net.share_with(self.net)
             listing += net.memory.resident_listing()
-        try:
+        with self.net.placed():
             self.runtime.check_resident(listing)
-            self._prepare_programs()
-            for net in self.test_nets:
-                net.prepare_test()
-        except OutOfDeviceMemory as error:
-            layers = {n.name: n for net in (self.net, *self.test_nets) for n in net.graph.nodes}
-            node = layers.get(error.where.layer)
-            raise error.at(file=self.net.file, line=node.line if node else None,  # noqa: B904
-                           type=node.layer.param.type if node else None)  # fmt: skip
+        self._prepare_programs()
+        for net in self.test_nets:
+            net.prepare_test()
 
     def load_weights(self, path: str) -> None:
         """Copy weights by layer name into the train net and every test net."""

@@ -1,0 +1,68 @@
+"""`plan`: needs no GPU, no database; its totals agree with what a run of the same net on the simulated device takes."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from pycaffe_lms.cli.main import main
+
+from .nets import NET, write
+
+
+@pytest.fixture
+def model(tmp_path):
+    return str(write(tmp_path, NET))
+
+
+def _plan(capsys, *argv):
+    code = main(["plan", *argv])
+    return code, capsys.readouterr().out
+
+
+def test_table_and_totals(model, capsys):
+    code, out = _plan(capsys, "-model", model, "-lms", "1")
+    assert code == 0
+    assert re.search(r"managed buffers: [1-9]", out) and "device memory in all" in out
+    assert "forward:" in out and "backward:" in out and "update:" in out
+    _, short = _plan(capsys, "-model", model, "-lms", "1", "-summary")
+    assert "forward:" not in short and short.strip() in out
+
+
+def test_phase_test_has_no_backward(model, capsys):
+    _, out = _plan(capsys, "-model", model, "-lms", "1", "-phase", "TEST")
+    assert "forward:" in out and "backward:" not in out
+
+
+def test_without_lms_there_is_nothing_to_plan(model, capsys):
+    assert main(["plan", "-model", model]) == 2
+    assert "nothing to plan without -lms" in capsys.readouterr().err
+
+
+def test_data_layers_need_only_a_shape(tmp_path, capsys):
+    text = """
+    layer { name: "d" type: "Data" top: "data" top: "label"
+            data_param { source: "nowhere" batch_size: 1 backend: LMDB } }
+    layer { name: "fc" type: "InnerProduct" bottom: "data" top: "fc" inner_product_param { num_output: 3 } }
+    layer { name: "loss" type: "SoftmaxWithLoss" bottom: "fc" bottom: "label" top: "loss" }
+    """
+    path = tmp_path / "net.prototxt"
+    path.write_text(text)
+    assert main(["plan", "-model", str(path), "-lms", "1"]) == 1
+    assert "-shape" in capsys.readouterr().err
+    code, out = _plan(capsys, "-model", str(path), "-lms", "1", "-shape", "data=8,3,16,16")  # the label's shape follows
+    # 8 x 768 floats are 24 KiB, and the weight of 3 x 768 is 9 KiB, as are its gradient and momentum
+    assert code == 0 and "in data.data (24.0 KiB)" in out and "fc.param0.data (9.0 KiB)" in out
+
+
+@pytest.mark.parametrize("shape", ["data", "data=", "data=a,b", "data=1,-3", "=1,2"])
+def test_bad_shapes(model, shape, capsys):
+    assert main(["plan", "-model", model, "-lms", "1", "-shape", shape]) == 2
+    assert "BLOB=N,C,H,W" in capsys.readouterr().err
+
+
+def test_a_budget_that_is_too_small(model, capsys):
+    assert main(["plan", "-model", model, "-lms", "1", "-lms_budget", "4KB"]) == 1
+    err = capsys.readouterr().err
+    assert "fix:" in err and "net.prototxt" in err
