@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ..errors import OutOfDeviceMemory, Where, human_bytes
-from .arena import Lifetime, Packing, max_live_bytes, pack
+from .arena import Lifetime, Packing, pack
 from .emit import emit
 from .plan import Plan
 from .schedule import Buffer, Mode, Program
@@ -175,6 +175,3 @@ def _drain(r: Residence, size: int, stays, fits, book, n_steps: int) -> Residenc
         return r
     book(size, r.last + 1, r.last + 1)
     return replace(r, until=r.last + 1)
-
-
-__all__ = ["Residence", "make_plan", "max_live_bytes"]

@@ -154,13 +154,13 @@ class Runtime:
         self._arena_bytes = 0
         self.slab.close()
 
-    def start(self, plan: Plan, memories: Mapping[int, object]) -> Run:
-        """Begin one run of a plan whose memory was prepared."""
-        return Run(self, plan, memories)
+    def run(self, plan: Plan, memories: Mapping[int, object], execute: Callable[[int], None]) -> None:
+        """One run of a plan whose memory was prepared; `execute(step)` runs a layer pass."""
+        _Run(self, plan, memories).run(execute)
 
 
-class Run:
-    """One run of a plan: `advance` issues operations, `finish` ends it and joins the streams."""
+class _Run:
+    """One run of a plan: issues its operations in order, then joins the streams."""
 
     def __init__(self, runtime: Runtime, plan: Plan, memories: Mapping[int, object]):
         self.runtime, self.plan, self.memories = runtime, plan, memories
@@ -168,7 +168,6 @@ class Run:
         self.arena = runtime._arena
         self._events: dict[int, object] = {}
         self._waited = plan.waited
-        self._next = 0
         self._bring_home()
 
     def _bring_home(self) -> None:
@@ -184,13 +183,6 @@ class Run:
                     unwritten = memory.state in (State.UNINITIALIZED, State.DISCARDED)
                     if a.mode is not Mode.OVERWRITE and unwritten:
                         memory.ask(Ask.READ_CPU)
-
-    def advance(self, execute: Callable[[int], None], until: int | None = None) -> None:
-        """Issue operations up to (not including) step `until`; `execute(step)` runs a layer pass."""
-        ops = self.plan.ops
-        while self._next < len(ops) and (until is None or ops[self._next].step < until):
-            self._issue(ops[self._next], execute)
-            self._next += 1
 
     def _issue(self, op: Op, execute: Callable[[int], None]) -> None:
         device, config = self.device, self.runtime.config
@@ -241,9 +233,10 @@ class Run:
         memory.ask(ask)
         self.runtime.stats.held -= self.plan.buffers[buffer].nbytes
 
-    def finish(self, execute: Callable[[int], None]) -> None:
-        """Issue the rest and make every stream wait for the others, so that the next run starts from a clean state."""
-        self.advance(execute)
+    def run(self, execute: Callable[[int], None]) -> None:
+        """Issue everything; then every stream waits for the others, so that the next run starts from a clean state."""
+        for op in self.plan.ops:
+            self._issue(op, execute)
         device = self.device
         streams = (device.compute, device.copy_in, device.copy_out)
         events = [device.record(s) for s in streams]

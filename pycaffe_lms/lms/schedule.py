@@ -7,7 +7,7 @@ A *program* is the whole sequence that will run, so the next use of every buffer
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 
@@ -55,7 +55,6 @@ class Program:
     name: str
     steps: tuple[Step, ...]
     live_out: frozenset[int]
-    ends: Mapping[str, int] = field(default_factory=dict)  # named positions, such as "backward": steps before it
 
 
 def merge_accesses(accesses: Iterable[Access]) -> tuple[Access, ...]:
@@ -66,23 +65,3 @@ def merge_accesses(accesses: Iterable[Access]) -> tuple[Access, ...]:
         old = modes.get(a.buffer)
         modes[a.buffer] = a.mode if old in (None, a.mode) else Mode.UPDATE
     return tuple(Access(b, m) for b, m in modes.items())
-
-
-def next_access(program: Program) -> list[dict[int, tuple[int, Mode] | None]]:
-    """For every step: buffer -> (step, mode) of its next access in the program, or None if there is none."""
-    upcoming: dict[int, tuple[int, Mode]] = {}
-    result: list[dict[int, tuple[int, Mode] | None]] = [{} for _ in program.steps]
-    for s in range(len(program.steps) - 1, -1, -1):
-        step = program.steps[s]
-        for a in step.accesses:
-            result[s][a.buffer] = upcoming.get(a.buffer)
-        for a in step.accesses:
-            upcoming[a.buffer] = (s, a.mode)
-    return result
-
-
-def live_after(program: Program, s: int, buffer: int, upcoming: tuple[int, Mode] | None) -> bool:
-    """Whether the value that `buffer` has after step s is read later, or must survive the program."""
-    if upcoming is None:
-        return buffer in program.live_out
-    return upcoming[1] is not Mode.OVERWRITE

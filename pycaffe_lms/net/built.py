@@ -5,7 +5,6 @@ See also: `net.py` (what a built net does), `wiring.py` (names to graph), `memor
 
 from __future__ import annotations
 
-import logging
 import math
 import zlib
 from collections.abc import Iterator, Sequence
@@ -30,8 +29,6 @@ from .memory import NetMemory
 from .programs import ProgramBuilder
 from .source import load_source
 from .wiring import wire
-
-_log = logging.getLogger(__name__)
 
 
 class BuiltNet:

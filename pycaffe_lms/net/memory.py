@@ -192,16 +192,13 @@ class NetMemory:
             for b in ids:
                 self.memories[b].span = whole.at(self._workspace_offsets[b], self.buffers[b].nbytes)
 
-    def run(
-        self, key: str, build: Callable[[], Sequenced], pauses: dict[str, Callable[[], None]] | None = None
-    ) -> None:
-        """Run a program. pauses: at the program's named end, call a function on the host before going on."""
+    def run(self, key: str, build: Callable[[], Sequenced]) -> None:
+        """Run the program `key`, made by `build` the first time."""
         with self.device.active():
             sequenced, plan = self.bind(key, build)
             self._place_workspace()
             if self.timer is not None:
                 self.timer()
-            stops = sorted((sequenced.program.ends[name], call) for name, call in (pauses or {}).items())
 
             def execute(s: int) -> None:
                 step = sequenced.steps[s]
@@ -214,16 +211,7 @@ class NetMemory:
                     self.timer()
 
             if plan is None:
-                done = 0
-                for stop, call in [*stops, (len(sequenced.steps), None)]:
-                    for s in range(done, stop):
-                        execute(s)
-                    done = stop
-                    if call is not None:
-                        call()
-                return
-            running = self.runtime.start(plan, self.memories)
-            for stop, call in stops:
-                running.advance(execute, until=stop)
-                call()
-            running.finish(execute)
+                for s in range(len(sequenced.steps)):
+                    execute(s)
+            else:
+                self.runtime.run(plan, self.memories, execute)

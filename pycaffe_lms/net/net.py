@@ -6,9 +6,8 @@ See also: `wiring.py` (names to graph), `memory.py` (buffers and plans), `weight
 
 from __future__ import annotations
 
-import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -20,8 +19,6 @@ from . import weights
 from .built import BuiltNet
 from .graph import Value
 from .programs import HostedStep, Sequenced, sequence
-
-_log = logging.getLogger(__name__)
 
 
 class Net(BuiltNet):
@@ -99,22 +96,19 @@ class Net(BuiltNet):
         with self.placed():
             self.memory.run(key, lambda: sequence(key, steps, None))
 
-    def iteration(self, first: bool, tail: Sequence[HostedStep] = (), *, key: str, survive: Iterable[int] = (),
-                  pauses: dict[str, Callable[[], None]] | None = None) -> None:  # fmt: skip
-        """One forward and backward of a solver's iteration, then `tail` (updates). `first`: parameter gradients start
-        anew. Values that nobody reads later are dropped under LMS. pauses: {"backward": call} after the backward."""
+    def iteration(self, first: bool, tail: Sequence[HostedStep] = (), *, key: str) -> None:
+        """One forward and backward of a solver's iteration, then `tail` (updates), as the program `key`. first:
+        parameter gradients start anew. Values that nobody reads later are dropped under LMS."""
         self._before(0, len(self.graph.nodes) - 1)
         with self.placed():
-            self.memory.run(key, lambda: self._iteration(first, tail, key, survive), pauses)
+            self.memory.run(key, lambda: self._iteration(first, tail, key))
         self._show(0, len(self.graph.nodes) - 1)
 
-    def _iteration(self, first: bool, tail: Sequence[HostedStep], key: str, survive: Iterable[int]) -> Sequenced:
+    def _iteration(self, first: bool, tail: Sequence[HostedStep], key: str) -> Sequenced:
         n = len(self.graph.nodes) - 1
         steps: list = self.builder.forward(0, n)
         steps += self.builder.backward(n, 0, self.builder.loss_diffs(), accumulate=not first)
-        ends = {"backward": len(steps)}
-        steps += tail
-        return sequence(key, steps, self._survivors() | set(survive), ends)
+        return sequence(key, [*steps, *tail], self._survivors())
 
     def prepare_iterations(self, kinds: Iterable[tuple[str, bool, Sequence[HostedStep]]]) -> None:
         """Plan a solver's iterations before the first one: (key, first, tail). Raises OutOfDeviceMemory when they
@@ -122,7 +116,7 @@ class Net(BuiltNet):
         with self.placed():
             self.runtime.check_resident(self.memory.resident_listing())
             for key, first, tail in kinds:
-                self.memory.bind(key, lambda f=first, t=tail, k=key: self._iteration(f, t, k, ()))
+                self.memory.bind(key, lambda f=first, t=tail, k=key: self._iteration(f, t, k))
 
     def test_forward(self) -> None:
         """A whole forward of which only the outputs (and kept blobs) survive under LMS."""
@@ -143,7 +137,7 @@ class Net(BuiltNet):
     def plan_only(self, tail: Sequence[HostedStep] | None) -> Plan | None:
         """The plan of a training iteration with these updates (None: of a test forward), without taking its memory.
         None where nothing would be managed. Raises OutOfDeviceMemory when it cannot fit."""
-        sequenced = self._test_sequence() if tail is None else self._iteration(True, tail, "train", ())
+        sequenced = self._test_sequence() if tail is None else self._iteration(True, tail, "train")
         with self.placed():
             self.runtime.check_resident(self.memory.resident_listing())
             return self.memory.plan_of(sequenced)

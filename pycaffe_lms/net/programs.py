@@ -66,7 +66,6 @@ def sequence(
     name: str,
     steps: Sequence[LayerStep | HostedStep],
     survive: Iterable[int] | None,
-    ends: dict[str, int] | None = None,
 ) -> Sequenced:
     """A program of these steps. survive: buffers whose values are needed after it; None: all of them.
 
@@ -80,5 +79,5 @@ def sequence(
             touched.add(a.buffer)
     read_first = {b for b, mode in first.items() if mode is not Mode.OVERWRITE}
     live_out = touched if survive is None else (set(survive) & touched) | read_first
-    program = Program(name, tuple(s.step for s in steps), frozenset(live_out), ends or {})
+    program = Program(name, tuple(s.step for s in steps), frozenset(live_out))
     return Sequenced(program, tuple(steps))

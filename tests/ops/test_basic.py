@@ -31,16 +31,6 @@ def test_fill_and_copy(dtype):
     assert np.array_equal(y.ravel(), x)
 
 
-@DTYPES
-def test_axpy_and_scale(dtype):
-    x, y = normal(5, dtype=dtype), normal(5, dtype=dtype, seed=2)
-    expected = y + dtype(0.1) * x
-    basic.axpy(0.1, x, y)
-    assert y.dtype == dtype and y == pytest.approx(expected)
-    basic.scale_by(-2.0, y)
-    assert y == pytest.approx(-2 * expected)
-
-
 @pytest.mark.parametrize("n", [1, 2, 3, 6])
 @pytest.mark.parametrize("alias", [None, 0, -1])
 def test_sums_keep_their_order_and_may_land_in_an_input(n, alias):
@@ -54,20 +44,13 @@ def test_sums_keep_their_order_and_may_land_in_an_input(n, alias):
     assert np.array_equal(y, expected)
 
 
-def test_add():
-    a, b, y = normal(3, seed=1), normal(3, seed=2), np.empty(3)
-    basic.add(a, b, y)
-    assert np.array_equal(y, a + b)
-
-
 @DTYPES
 @pytest.mark.parametrize("size", [0, 1, 1000, 700_001])
 def test_norms_are_float64_sums(dtype, size):
     x, out = normal(size, dtype=dtype), np.full(3, 7.0)
     basic.sum_squares(x, out, 1, WORK)
-    basic.asum(x, out, 2, WORK)
     exact = x.astype(np.float64)
-    assert out == pytest.approx([7, (exact**2).sum(), np.abs(exact).sum()], rel=1e-13)
+    assert out == pytest.approx([7, (exact**2).sum(), 7], rel=1e-13)
 
 
 @pytest.mark.pure

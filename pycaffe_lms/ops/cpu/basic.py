@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["fill", "copy", "axpy", "scale_by", "add", "sum_arrays", "sum_squares", "asum"]
+__all__ = ["fill", "copy", "sum_arrays", "sum_squares"]
 
 _CHUNK = 1 << 18
 
@@ -18,21 +18,6 @@ def copy(x, y):
     """y = x, element by element in memory order (shapes may differ); nothing to do where they are the same memory."""
     if x.ctypes.data != y.ctypes.data:
         np.copyto(y.reshape(-1), x.reshape(-1))
-
-
-def axpy(alpha, x, y):
-    """y += alpha * x."""
-    y += alpha * x.reshape(y.shape)
-
-
-def scale_by(alpha, x):
-    """x *= alpha."""
-    x *= alpha
-
-
-def add(x0, x1, y):
-    """y = x0 + x1."""
-    np.add(x0.reshape(-1), x1.reshape(-1), out=y.reshape(-1))
 
 
 def sum_arrays(xs, y):
@@ -54,10 +39,3 @@ def sum_squares(x, out, index, work):
     flat = x.reshape(-1)
     parts = (flat[i : i + _CHUNK].astype(np.float64) for i in range(0, flat.size, _CHUNK))
     out[index] = sum(float(np.square(p, out=p).sum()) for p in parts)
-
-
-def asum(x, out, index, work):
-    """out[index] = sum of |x| in float64. `work` (1024 doubles) is for the GPU's partial sums."""
-    flat = x.reshape(-1)
-    parts = (flat[i : i + _CHUNK].astype(np.float64) for i in range(0, flat.size, _CHUNK))
-    out[index] = sum(float(np.abs(p, out=p).sum()) for p in parts)

@@ -1,0 +1,61 @@
+"""Operations that no layer case reaches, on the CPU and on a GPU: norms, sums, the solver's update."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pycaffe_lms.backend import cuda, cuda_available
+from pycaffe_lms.ops import load_ops
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not cuda_available(), reason="no GPU")]
+
+
+@pytest.fixture(scope="module")
+def both():
+    cupy = cuda.require()
+
+    def run(name, *args):
+        """The arrays among `args` after the operation, from both devices."""
+        results = []
+        for ops, put, get in ((load_ops("cpu"), np.array, np.array), (load_ops("cuda"), cupy.array, cupy.asnumpy)):
+            placed = [_move(a, put) for a in args]
+            getattr(ops, name)(*placed)
+            results.append([get(a) for a in placed if hasattr(a, "shape")])
+        return results
+
+    return run
+
+
+def _move(value, put):
+    if isinstance(value, list):
+        return [put(v) for v in value]
+    return put(value) if isinstance(value, np.ndarray) else value
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
+@pytest.mark.parametrize("size", [1, 1000, 700_001])
+def test_sum_of_squares(both, dtype, size):
+    x = np.random.default_rng(1).normal(size=size).astype(dtype)
+    ours, theirs = both("sum_squares", x, np.full(3, 7.0), 1, np.zeros(1024))
+    assert theirs[1] == pytest.approx(ours[1], rel=1e-12)
+    assert theirs[1][1] == pytest.approx((x.astype(np.float64) ** 2).sum(), rel=1e-12)
+
+
+def test_sum_of_arrays(both):
+    xs = [np.random.default_rng(i).normal(size=1001).astype(np.float32) for i in range(5)]
+    ours, theirs = both("sum_arrays", xs, np.empty(1001, np.float32))
+    np.testing.assert_array_equal(ours[0], theirs[0])
+
+
+@pytest.mark.parametrize("l1", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
+def test_sgd_update(both, dtype, l1):
+    rng = np.random.default_rng(3)
+    weight, diff, history = (rng.normal(size=777).astype(dtype) for _ in range(3))
+    ours, theirs = both("sgd_update", weight, diff, history, 0.1, 0.9, 0.01, l1, 0.5)
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-5 if dtype is np.float32 else 1e-13, atol=1e-6)
+    decay = np.sign(weight) if l1 else weight
+    expected = 0.9 * history.astype(np.float64) + 0.1 * (0.5 * diff.astype(np.float64) + 0.01 * decay)
+    np.testing.assert_allclose(theirs[2], expected, rtol=1e-5, atol=1e-6)
