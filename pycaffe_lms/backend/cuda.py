@@ -198,7 +198,6 @@ class CudaDevice:
         self.copy_out = cp.cuda.Stream(non_blocking=True)
         self.ops = None  # see ops.ops_of
         self.bytes_in = self.bytes_out = 0
-        self._pinned: dict[int, object] = {}  # address -> owner, which keeps page-locked memory alive
 
     def describe(self) -> str:
         return self._properties["name"].decode()
@@ -265,12 +264,7 @@ class CudaDevice:
     def host_take(self, nbytes: int, *, pinned: bool = False) -> np.ndarray:
         if not pinned:
             return host_bytes(nbytes)
-        return pinned_bytes(nbytes, cupy.cuda.runtime, keep=self._pinned)
-
-    def host_give(self, raw: np.ndarray) -> None:
-        owner = self._pinned.pop(raw.ctypes.data, None)
-        if owner is not None:
-            owner.close()
+        return pinned_bytes(nbytes, cupy.cuda.runtime)
 
     def array(self, span: Span, shape, dtype):
         return cupy.ndarray(shape, dtype, memptr=span.base + span.offset)

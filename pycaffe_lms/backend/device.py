@@ -72,9 +72,6 @@ class Device(Protocol):
     def host_take(self, nbytes: int, *, pinned: bool = False) -> np.ndarray:
         """Host memory as uint8. Raises OutOfHostMemory."""
 
-    def host_give(self, raw: np.ndarray) -> None:
-        """Give host memory back that `host_take` gave."""
-
     def array(self, span: Span, shape, dtype):
         """An array over device memory."""
 

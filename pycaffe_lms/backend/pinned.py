@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -16,24 +17,34 @@ _PARALLEL_FROM = 64 << 20
 _PIECE = 256 << 20
 
 
-class _Pinned:
-    """Owns a mapping and its registration."""
+def pinned_bytes(nbytes: int, runtime) -> np.ndarray:
+    """`nbytes` of page-locked memory as uint8, unlocked and given back when the last array over it is gone.
 
-    def __init__(self, nbytes: int, runtime):
-        self.map = mmap.mmap(-1, nbytes)
+    `runtime`: CuPy's. Raises OutOfHostMemory when the host cannot give or lock it.
+    """
+    if nbytes == 0:
+        return np.empty(0, np.uint8)
+    try:
+        mapping = mmap.mmap(-1, nbytes)
         if hasattr(mmap, "MADV_HUGEPAGE"):
-            self.map.madvise(mmap.MADV_HUGEPAGE)
-        self.array = np.frombuffer(self.map, np.uint8)
-        self._runtime = runtime
-        self._address = self.array.ctypes.data
-        _touch(self._address, nbytes)
-        runtime.hostRegister(self._address, nbytes, 0)
+            mapping.madvise(mmap.MADV_HUGEPAGE)
+        whole = np.frombuffer(mapping, np.uint8)
+        _touch(whole.ctypes.data, nbytes)
+        runtime.hostRegister(whole.ctypes.data, nbytes, 0)
+    except (OSError, MemoryError, runtime.CUDARuntimeError) as error:
+        raise OutOfHostMemory(
+            f"the host cannot give {human_bytes(nbytes)} of page-locked memory: {error}",
+            needed=nbytes,
+            free=0,
+            fix="lower batch_size, raise the memlock limit (ulimit -l), or manage fewer buffers (larger -lms)",
+        ) from error
+    weakref.finalize(whole, _unlock, runtime, whole.ctypes.data).atexit = False
+    return whole[:nbytes]  # a view: `whole` lives as long as any of them
 
-    def close(self) -> None:
-        """Unlock the pages; no copy may be in flight. The memory goes when the last array over it does."""
-        if self._runtime is not None:
-            self._runtime.hostUnregister(self._address)
-            self._runtime = None
+
+def _unlock(runtime, address: int) -> None:
+    runtime.deviceSynchronize()  # a copy may still be in flight
+    runtime.hostUnregister(address)
 
 
 def _touch(address: int, nbytes: int) -> None:
@@ -45,23 +56,3 @@ def _touch(address: int, nbytes: int) -> None:
         return
     with ThreadPoolExecutor(max_workers=min(16, os.cpu_count() or 1)) as threads:  # memset runs without the GIL
         list(threads.map(lambda piece: ctypes.memset(piece[0], 0, piece[1]), pieces))
-
-
-def pinned_bytes(nbytes: int, runtime, *, keep: dict[int, object]) -> np.ndarray:
-    """`nbytes` of page-locked memory as uint8; `keep` gets the owner (by address), which must outlive every copy.
-
-    Raises OutOfHostMemory when the host cannot give or lock it.
-    """
-    if nbytes == 0:
-        return np.empty(0, np.uint8)
-    try:
-        owner = _Pinned(nbytes, runtime)
-    except (OSError, MemoryError, runtime.CUDARuntimeError) as error:
-        raise OutOfHostMemory(
-            f"the host cannot give {human_bytes(nbytes)} of page-locked memory: {error}",
-            needed=nbytes,
-            free=0,
-            fix="lower batch_size, raise the memlock limit (ulimit -l), or manage fewer buffers (larger -lms)",
-        ) from error
-    keep[owner.array.ctypes.data] = owner
-    return owner.array[:nbytes]

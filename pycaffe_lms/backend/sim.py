@@ -99,8 +99,6 @@ class SimDevice:
         raw.fill(POISON)
         return raw
 
-    def host_give(self, raw: np.ndarray) -> None: ...
-
     def array(self, span: Span, shape, dtype) -> np.ndarray:
         dtype = np.dtype(dtype)
         count = 1

@@ -47,9 +47,7 @@ class HostSlab:
         return len(self._segments)
 
     def close(self) -> None:
-        """Give the memory back; slots that were handed out must not be used any more."""
-        for raw in self._segments:
-            self.device.host_give(raw)
+        """Forget the segments: each goes back when the last slot of it is gone."""
         self._segments.clear()
         self.nbytes = 0
 

@@ -1,0 +1,81 @@
+"""Page-locked memory: locked once, unlocked when the last array over it is gone, refused with a remedy."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+
+from pycaffe_lms.backend.cpu import CpuDevice
+from pycaffe_lms.backend.pinned import pinned_bytes
+from pycaffe_lms.errors import OutOfHostMemory
+from pycaffe_lms.memory.host import HostSlab
+
+
+class Driver:
+    """Stands in for CUDA: remembers what is locked."""
+
+    class CUDARuntimeError(Exception):
+        pass
+
+    def __init__(self, fails=False):
+        self.locked: dict[int, int] = {}
+        self.fails = fails
+        self.synchronized = 0
+
+    def hostRegister(self, address, nbytes, flags):
+        if self.fails:
+            raise self.CUDARuntimeError("memlock")
+        self.locked[address] = nbytes
+
+    def hostUnregister(self, address):
+        del self.locked[address]
+
+    def deviceSynchronize(self):
+        self.synchronized += 1
+
+
+@pytest.mark.parametrize("nbytes", [1, 4096, 70 << 20])
+def test_lives_as_long_as_any_view(nbytes):
+    driver = Driver()
+    memory = pinned_bytes(nbytes, driver)
+    assert memory.nbytes == nbytes and list(driver.locked.values()) == [nbytes]
+    assert not memory.any()  # touched, so every page is there
+    view = memory[-1:]
+    view[0] = 7
+    del memory
+    gc.collect()
+    assert driver.locked and view[0] == 7
+    del view
+    gc.collect()
+    assert not driver.locked and driver.synchronized == 1
+
+
+def test_nothing_is_locked_for_nothing():
+    driver = Driver()
+    assert pinned_bytes(0, driver).size == 0 and not driver.locked
+
+
+def test_a_host_that_refuses():
+    with pytest.raises(OutOfHostMemory, match="page-locked memory: memlock\n  fix: .*ulimit -l"):
+        pinned_bytes(4096, Driver(fails=True))
+
+
+def test_a_slab_gives_back_what_nobody_uses_any_more():
+    driver = Driver()
+
+    class Device(CpuDevice):
+        def host_take(self, nbytes, *, pinned=False):
+            assert pinned
+            return pinned_bytes(nbytes, driver)
+
+    slab = HostSlab(Device(), limit=1 << 20)
+    slots = slab.take({1: 1000, 2: 2000})
+    slab.close()
+    gc.collect()
+    assert slab.nbytes == 0 and driver.locked, "the slots are still there"
+    np.copyto(slots[1], 1)
+    slots.clear()
+    gc.collect()
+    assert not driver.locked
