@@ -22,7 +22,8 @@ class LMSConfig:
     threshold_kb: manage buffers larger than this many KB of 1024 bytes; zero or less: LMS is off.
     frac: 0..1; buffers are managed only once the bytes demanded so far, in creation order, exceed this share of GPU
     memory (of the budget, where one is set).
-    budget: hard limit of the device pool in bytes; None: the GPU's memory. Also how a smaller GPU is emulated.
+    budget: hard limit of the device pool in bytes; None: the GPU's memory, or a budget that is in force already (the
+    pool is shared by everything on the device). Also how a smaller GPU is emulated.
     ahead: most steps of look-ahead for prefetch, and of keeping what is needed again soon, as far as memory would be
     idle otherwise; 0: on demand.
     sync: 0 neither direction, 1 copies out, 2 copies in, 3 both synchronous with the layers.
