@@ -31,7 +31,8 @@ def layer_class(type_name: str) -> type[Layer]:
     cls = LAYERS.get(type_name)
     if cls is None:
         folded = {name.lower(): name for name in LAYERS}
-        near = difflib.get_close_matches(type_name.lower(), folded, n=3, cutoff=0.6)
+        typed = type_name.lower()
+        near = [typed] if typed in folded else difflib.get_close_matches(typed, folded, n=3, cutoff=0.6)
         hint = f"; did you mean {' or '.join(repr(folded[n]).replace(chr(39), chr(34)) for n in near)}?" if near else ""
         raise UnknownLayerError(f'no layer type "{type_name}"{hint}', fix="write one of: " + ", ".join(sorted(LAYERS)))
     return cls

@@ -52,6 +52,8 @@ def test_outputs_agree_with_an_independent_program(prototxt, weights, golden):
         expected = dict(file)
     source = expected.pop("input")
     net = deploy(WEIGHTS / prototxt, WEIGHTS / weights, source.shape)
+    names = {name.replace("-", "_"): name for name in net.blobs}  # as the other program spells them
+    expected = {names[name]: values for name, values in expected.items()}
     out = net.forward(blobs=list(expected), **{net.inputs[0]: source})
     for name, theirs in expected.items():
         assert out[name].shape == theirs.shape

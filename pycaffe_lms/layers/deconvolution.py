@@ -1,0 +1,90 @@
+"""Deconvolution: the convolution operations with forward and backward-data exchanged."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..errors import CaffeError, ShapeError
+from ..ops.geometry import ConvGeometry
+from .base import Lives, ParamRequest, count
+from .convolution import ConvolutionLayer
+from .registry import register_layer
+
+
+@register_layer("Deconvolution")
+class DeconvolutionLayer(ConvolutionLayer):
+    """y = b + the transpose of the convolution with these weights: x[c, i] * w[c, o, t] is added to
+    y[o, i * stride - pad + t * dilation].
+
+    Bottoms: (items..., C, spatial...), all of one shape; `axis` is C's. Tops, one per bottom:
+    (items..., num_output, out...) with out = stride (in - 1) + dilation (kernel - 1) + 1 - 2 pad.
+    Any number of spatial axes. With `group` g, the i-th g-th of the outputs sees only the i-th g-th of the channels.
+    Parameters: weights (C, num_output / group, kernel...), bias (num_output) unless bias_term is false.
+    Backward reads: bottoms for the weights' gradient, weights for the bottoms' gradients, never the bias or tops.
+    `engine` and `force_nd_im2col` are accepted and change nothing.
+    Raises: as Convolution; ShapeError also where pad leaves no output.
+    Source: BVLC/caffe, src/caffe/layers/{base_conv,deconv}_layer.cpp.
+    """
+
+    def setup(self, bottom_shapes):
+        super().setup(bottom_shapes)
+        filler = self.param.convolution_param.weight_filler
+        self.params[0] = ParamRequest((self.channels, self.num_output // self.group, *self.kernel), filler)
+
+    def _out_spatial(self, shape):
+        spatial = shape[self.axis + 1 :]
+        fields = zip(spatial, self.kernel, self.stride, self.pad, self.dilation, strict=True)
+        out = tuple(s * (size - 1) + d * (k - 1) + 1 - 2 * p for size, k, s, p, d in fields)
+        if any(n < 1 for n in (*spatial, *out)):
+            raise self.error(
+                f"has spatial size {spatial}, which kernel {self.kernel}, stride {self.stride}, pad {self.pad} and "
+                f"dilation {self.dilation} turn into {out}",
+                kind=ShapeError,
+                blob=self.param.bottom[0],
+                fix="use less pad, or a larger kernel, stride or input",
+            )
+        return out
+
+    def declare(self, bottom_shapes, top_shapes, ops):
+        bottom, top = bottom_shapes[0], top_shapes[0]
+        transposed = ConvGeometry(  # the convolution from top to bottom
+            batch=count(bottom, 0, self.axis),
+            channels=self.num_output,
+            out_channels=self.channels,
+            group=self.group,
+            in_spatial=tuple(top[self.axis + 1 :]),
+            out_spatial=tuple(bottom[self.axis + 1 :]),
+            kernel=self.kernel,
+            stride=self.stride,
+            pad=self.pad,
+            dilation=self.dilation,
+        )
+        try:
+            self.plan = ops.conv_plan(transposed, self.dtype, ops.workspace_limit)
+        except CaffeError as error:
+            error.at(layer=self.name, type=self.param.type)
+            raise
+        self.planes = transposed.batch, self.num_output, transposed.in_size
+        if self.plan.workspace_bytes:
+            self.scratch("work", (self.plan.workspace_bytes,), dtype=np.uint8, lives=Lives.CALL)
+
+    def forward(self, io):
+        for x, y in zip(io.bottom, io.top, strict=True):
+            io.ops.conv_backward_data(self.plan, x, io.param[0], y, io.scratch.get("work"))
+            if self.bias:
+                io.ops.conv_add_bias(y, io.param[1], *self.planes)
+
+    def backward(self, io):
+        work, accumulate = io.scratch.get("work"), list(io.accumulate)
+        for x, dy, dx in zip(io.bottom, io.top_diff, io.bottom_diff, strict=True):
+            if dy is None:  # this top reaches no loss
+                if dx is not None:
+                    io.ops.fill(dx, 0.0)
+                continue
+            if dx is not None:
+                io.ops.conv_forward(self.plan, dy, io.param[0], None, dx, work)
+            if self.bias and io.param_diff[1] is not None:
+                io.ops.conv_bias_gradient(dy, io.param_diff[1], *self.planes, accumulate[1])
+            if io.param_diff[0] is not None:
+                io.ops.conv_backward_filter(self.plan, dy, x, io.param_diff[0], work, accumulate[0])
+            accumulate = [True] * len(accumulate)  # the gradients of further bottoms are added

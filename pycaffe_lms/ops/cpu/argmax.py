@@ -1,0 +1,23 @@
+"""The largest values along the middle axis of (outer, dim, inner), and where they are."""
+
+from __future__ import annotations
+
+import numpy as np
+
+__all__ = ["argmax_forward"]
+
+
+def argmax_forward(x, y, indices, values, top_k, outer, dim, inner):
+    """y (outer, indices + values, top_k, inner): the top_k largest values' indices, if wanted, then the values, if so.
+
+    Largest first; of equal values the larger index; a NaN is larger than any number.
+    """
+    x, y = x.reshape(outer, dim, inner), y.reshape(outer, indices + values, top_k, inner)
+    if top_k == 1 and x.size:
+        best = dim - 1 - np.argmax(x[:, ::-1], axis=1)[:, None]  # the first from behind
+    else:
+        best = np.argsort(x, axis=1, kind="stable")[:, : -top_k - 1 : -1]
+    if indices:
+        y[:, 0] = best
+    if values:
+        y[:, -1] = np.take_along_axis(x, best, axis=1)

@@ -1,0 +1,38 @@
+"""Windows of images as columns, on any number of spatial axes: x (planes, *inputs), y (planes, *kernel, *outputs).
+
+inputs, kernel, stride, pad, dilation and outputs are tuples, one value for each axis.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+__all__ = ["im2col_forward", "im2col_backward"]
+
+
+def _taps(x, y, planes, inputs, kernel, stride, pad, dilation, outputs):
+    """For every kernel tap: its part of y (planes, *outputs), and the same places within x and within that part."""
+    x, y = x.reshape(planes, *inputs), y.reshape(planes, *kernel, *outputs)
+    for tap in np.ndindex(*kernel):
+        ours, theirs = [slice(None)], [slice(None)]
+        for size, k, s, p, d, out in zip(inputs, tap, stride, pad, dilation, outputs, strict=True):
+            shift = k * d - p  # output o looks at input o * s + shift
+            first = min(out, max(0, -(shift // s)))
+            end = max(first, min(out, (size - 1 - shift) // s + 1))
+            ours.append(slice(first, end))
+            theirs.append(slice(first * s + shift, (end - 1) * s + shift + 1, s) if end > first else slice(0, 0))
+        yield y[(slice(None), *tap)], x[tuple(theirs)], tuple(ours)
+
+
+def im2col_forward(x, y, planes, inputs, kernel, stride, pad, dilation, outputs):
+    """y[plane, tap, o] = x[plane, o * stride + tap * dilation - pad], 0 outside of x."""
+    for part, values, within in _taps(x, y, planes, inputs, kernel, stride, pad, dilation, outputs):
+        part.fill(0)
+        part[within] = values
+
+
+def im2col_backward(dy, dx, planes, inputs, kernel, stride, pad, dilation, outputs):
+    """dx = for each element the sum of dy wherever it went."""
+    dx.fill(0)
+    for part, values, within in _taps(dx, dy, planes, inputs, kernel, stride, pad, dilation, outputs):
+        values += part[within]

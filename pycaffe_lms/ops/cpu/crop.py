@@ -1,0 +1,20 @@
+"""A window of `size` values from `start` on, in each axis of an array of shape `full`."""
+
+from __future__ import annotations
+
+__all__ = ["crop_forward", "crop_backward"]
+
+
+def _window(size, start):
+    return tuple(slice(s, s + n) for s, n in zip(start, size, strict=True))
+
+
+def crop_forward(x, y, full, size, start):
+    """y = the window of x."""
+    y.reshape(size)[...] = x.reshape(full)[_window(size, start)]
+
+
+def crop_backward(dy, dx, full, size, start):
+    """dx = dy in the window, 0 around it."""
+    dx.fill(0)
+    dx.reshape(full)[_window(size, start)] = dy.reshape(size)

@@ -1,0 +1,40 @@
+"""Rows of a table (k, n), chosen by m indices that are stored as real numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+__all__ = ["embed_forward", "embed_backward"]
+
+
+def _known(index, m, k):
+    """(positions whose index is in 0..k-1, these indices); indices are truncated, NaN is in no range."""
+    index = np.trunc(index.reshape(m).astype(np.float64))  # a float32 cannot be compared with every k
+    at = np.flatnonzero((index >= 0) & (index < k))
+    return at, index[at].astype(np.int64)
+
+
+def embed_forward(index, w, b, y, m, n, k):
+    """y[i] = w[int(index[i])] + b (None: no bias); NaN where the index is out of range."""
+    w, y = w.reshape(k, n), y.reshape(m, n)
+    at, rows = _known(index, m, k)
+    if at.size == m:
+        np.take(w, rows, axis=0, out=y)
+    else:
+        y.fill(np.nan)
+        y[at] = w[rows]
+    if b is not None:
+        y += b.reshape(n)
+
+
+def embed_backward(index, dy, dw, accumulate, m, n, k):
+    """dw[row] (+)= the sum of dy[i] over the i whose index is that row, in their order."""
+    dy, dw = dy.reshape(m, n), dw.reshape(k, n)
+    if not accumulate:
+        dw.fill(0)
+    at, rows = _known(index, m, k)
+    if at.size == 0 or n == 0:
+        return
+    order = np.argsort(rows, kind="stable")
+    used, starts = np.unique(rows[order], return_index=True)
+    dw[used] += np.add.reduceat(dy[at[order]], starts, axis=0, dtype=np.float64).astype(dw.dtype)

@@ -1,0 +1,28 @@
+"""Half the squared distance of two batches."""
+
+from __future__ import annotations
+
+import numpy as np
+
+__all__ = ["euclidean_loss_forward", "euclidean_loss_backward"]
+
+_CHUNK = 1 << 18
+
+
+def euclidean_loss_forward(a, b, loss, work, scale):
+    """loss = scale * sum of (a - b)^2, summed in float64. `work` (512 doubles) is for the GPU's partial sums."""
+    a, b = a.reshape(-1), b.reshape(-1)
+    total = 0.0
+    with np.errstate(over="ignore", invalid="ignore"):  # a net that diverges ends in inf and NaN, as on a GPU
+        for i in range(0, a.size, _CHUNK):
+            part = (a[i : i + _CHUNK] - b[i : i + _CHUNK]).astype(np.float64)
+            total += float(np.square(part, out=part).sum())
+        loss.fill(total * scale)
+
+
+def euclidean_loss_backward(a, b, dloss, dx, scale):
+    """dx = dloss * scale * (a - b)."""
+    dx = dx.reshape(-1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        np.subtract(a.reshape(-1), b.reshape(-1), out=dx)
+        dx *= dx.dtype.type(dloss.reshape(-1)[0] * scale)

@@ -1,0 +1,92 @@
+"""Logistic losses: of given probabilities (n, c), and of a softmax (outer, c, inner) with a matrix of class weights."""
+
+from __future__ import annotations
+
+import numpy as np
+
+__all__ = [
+    "multinomial_loss_forward",
+    "multinomial_loss_backward",
+    "upload_matrix",
+    "infogain_loss_forward",
+    "infogain_loss_backward",
+]
+
+_FLOOR = 1e-20
+_CHUNK = 1 << 18
+
+
+def _labels(label, c):
+    """(labels as integers, 0 where they name no class; which name none)."""
+    label = np.trunc(label)
+    wrong = ~((label >= 0) & (label < c))
+    return np.where(wrong, 0, label).astype(np.int64), wrong
+
+
+def multinomial_loss_forward(p, label, loss, work, scale, n, c):
+    """loss = -scale * sum of log(max(p[label], 1e-20)).
+
+    A label outside 0..c-1 makes the loss NaN. `work` (512 doubles) is for the GPU's partial sums.
+    """
+    label, wrong = _labels(label.reshape(n), c)
+    if wrong.any():
+        loss.fill(np.nan)
+        return
+    loss.fill(-np.log(np.maximum(p.reshape(n, c)[np.arange(n), label], _FLOOR)).sum(dtype=np.float64) * scale)
+
+
+def multinomial_loss_backward(p, label, dloss, dx, scale, n, c):
+    """dx = -dloss * scale / max(p, 1e-20) at the label, 0 elsewhere; NaN where the item's label is outside 0..c-1."""
+    label, wrong = _labels(label.reshape(n), c)
+    dx, rows = dx.reshape(n, c), np.flatnonzero(~wrong)
+    dx.fill(0)
+    factor = dx.dtype.type(-dloss.reshape(-1)[0] * scale)
+    dx[rows, label[rows]] = factor / np.maximum(p.reshape(n, c)[rows, label[rows]], _FLOOR)
+    dx[wrong] = np.nan
+
+
+def upload_matrix(host, matrix):
+    """matrix = host, an array in the computer's memory that nobody changes."""
+    np.copyto(matrix, host)
+
+
+def infogain_loss_forward(prob, label, matrix, loss, norm, work, has_ignore, ignore_label, normalizer, outer, c, inner):
+    """loss = -sum of matrix[label, l] * log(max(p[l], 1e-20)) over the labels that are not ignored, divided by norm.
+
+    norm[0] (float64) = max(1, normalizer), where a negative normalizer means the number of labels not ignored.
+    A label outside 0..c-1 makes the loss NaN. `work` (512 doubles) is for the GPU's partial sums.
+    """
+    label, matrix = label.reshape(outer, inner), matrix.reshape(c, c)
+    counted = np.trunc(label) != ignore_label if has_ignore else np.ones(label.shape, bool)
+    label, wrong = _labels(label, c)
+    norm[0] = max(1.0, float(counted.sum()) if normalizer < 0 else normalizer)
+    if (wrong & counted).any():
+        loss.fill(np.nan)
+        return
+    total, prob = 0.0, prob.reshape(outer, c, inner)
+    step = max(1, _CHUNK // max(1, c * inner))
+    for i in range(0, outer, step):
+        gains = np.log(np.maximum(prob[i : i + step], _FLOOR))
+        gains *= matrix[label[i : i + step]].transpose(0, 2, 1)
+        gains *= counted[i : i + step, None]
+        total += float(gains.sum(dtype=np.float64))
+    loss.fill(-total / norm[0])
+
+
+def infogain_loss_backward(prob, label, matrix, dloss, norm, row_sums, dx, has_ignore, ignore_label, outer, c, inner):
+    """dx = (p * sum(matrix[label]) - matrix[label]) * dloss / norm; 0 at ignored labels, NaN at labels outside 0..c-1.
+
+    row_sums (c doubles): room for the sums.
+    """
+    label, matrix = label.reshape(outer, inner), matrix.reshape(c, c)
+    prob, dx = prob.reshape(outer, c, inner), dx.reshape(outer, c, inner)
+    ignored = np.trunc(label) == ignore_label if has_ignore else np.zeros(label.shape, bool)
+    label, wrong = _labels(label, c)
+    matrix.sum(axis=1, dtype=np.float64, out=row_sums)
+    sums = row_sums.astype(dx.dtype)
+    if c:
+        np.multiply(prob, sums[label][:, None], out=dx)
+        dx -= matrix[label].transpose(0, 2, 1)
+    dx *= dx.dtype.type(dloss.reshape(-1)[0] / norm[0])
+    np.copyto(dx, np.nan, where=wrong[:, None])
+    np.copyto(dx, 0, where=ignored[:, None])

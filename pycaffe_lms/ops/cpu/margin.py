@@ -1,0 +1,68 @@
+"""Losses with a margin, over (n, c): the hinge of every class, and the distance of pairs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+__all__ = [
+    "hinge_loss_forward",
+    "hinge_loss_backward",
+    "contrastive_loss_forward",
+    "contrastive_loss_backward",
+]
+
+
+def _margins(x, label, n, c):
+    """(max(0, 1 - s x), s, items whose label names no class), s = 1 at the label, else -1."""
+    label = np.trunc(label.reshape(n))
+    wrong = ~((label >= 0) & (label < c))
+    signs = np.full((n, c), -1, x.dtype)
+    rows = np.flatnonzero(~wrong)
+    signs[rows, label[rows].astype(np.int64)] = 1
+    margins = np.subtract(1, signs * x.reshape(n, c))
+    return np.maximum(margins, 0, out=margins), signs, wrong
+
+
+def hinge_loss_forward(x, label, loss, work, squared, scale, n, c):
+    """loss = scale * sum of m (squared: m^2), m = max(0, 1 - s x), s = 1 at the label and -1 elsewhere.
+
+    A label outside 0..c-1 makes the loss NaN. `work` (512 doubles) is for the GPU's partial sums.
+    """
+    margins, _, wrong = _margins(x, label, n, c)
+    margins = margins.astype(np.float64)
+    if squared:
+        np.square(margins, out=margins)
+    with np.errstate(over="ignore"):  # a net that diverges ends in inf and NaN, as on a GPU
+        loss.fill(np.nan if wrong.any() and c else margins.sum() * scale)
+
+
+def hinge_loss_backward(x, label, dloss, dx, squared, scale, n, c):
+    """dx = -s * dloss * scale * (sign(m); squared: 2 m); NaN where the item's label is outside 0..c-1."""
+    margins, signs, wrong = _margins(x, label, n, c)
+    dx = dx.reshape(n, c)
+    np.multiply(2 * margins if squared else np.sign(margins), signs, out=dx)
+    dx *= dx.dtype.type(-dloss.reshape(-1)[0] * scale)
+    dx[wrong] = np.nan
+
+
+def contrastive_loss_forward(a, b, y, loss, distance, work, margin, legacy, scale, n, c):
+    """loss = scale * sum of d^2 where y is not 0 (cut to an integer), else max(margin - d, 0)^2, d = |a - b|.
+
+    legacy: max(margin - d^2, 0) for the latter. distance (n doubles) = d^2, which backward reads. `work` (512
+    doubles) is for the GPU's partial sums.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        difference = (a.reshape(n, c) - b.reshape(n, c)).astype(np.float64)
+        distance[...] = np.square(difference, out=difference).sum(axis=1)
+        apart = np.maximum(margin - distance, 0) if legacy else np.square(np.maximum(margin - np.sqrt(distance), 0))
+        loss.fill(np.where(np.trunc(y.reshape(n)) != 0, distance, apart).sum() * scale)
+
+
+def contrastive_loss_backward(a, b, y, dloss, distance, dx, margin, legacy, scale, n, c):
+    """dx = dloss * scale * (a - b) * (y not 0: 1; d < margin: -(margin - d) / (d + 1e-4); legacy: -1; else 0)."""
+    d, dx = np.sqrt(distance), dx.reshape(n, c)
+    with np.errstate(over="ignore", invalid="ignore"):
+        apart = np.where(distance < margin, -1.0, 0.0) if legacy else -np.maximum(margin - d, 0) / (d + 1e-4)
+        factor = np.where(np.trunc(y.reshape(n)) != 0, 1.0, apart) * (float(dloss.reshape(-1)[0]) * scale)
+        np.subtract(a.reshape(n, c), b.reshape(n, c), out=dx)
+        dx *= factor.astype(dx.dtype)[:, None]

@@ -1,0 +1,18 @@
+"""Repeating blocks: (outer, inner) to (outer, tiles, inner)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+__all__ = ["tile_forward", "tile_backward"]
+
+
+def tile_forward(x, y, outer, tiles, inner):
+    """y[o, t] = x[o] for every t."""
+    y.reshape(outer, tiles, inner)[...] = x.reshape(outer, 1, inner)
+
+
+def tile_backward(dy, dx, work, parts, outer, tiles, inner):
+    """dx[o] = sum of dy[o, t] over t. `work` is for the GPU's sums of `parts` parts: outer * parts * inner elements."""
+    # in double: NumPy adds along a middle axis one by one
+    dx.reshape(outer, inner)[...] = dy.reshape(outer, tiles, inner).sum(axis=1, dtype=np.float64)

@@ -1,0 +1,213 @@
+"""Functions of single elements. Outputs may be the memory of any input."""
+
+from __future__ import annotations
+
+from ...backend.cuda import launch
+
+__all__ = [
+    "absval_forward",
+    "absval_backward",
+    "bnll_forward",
+    "bnll_backward",
+    "clip_forward",
+    "clip_backward",
+    "elu_forward",
+    "elu_backward_top",
+    "elu_backward_bottom",
+    "exp_forward",
+    "exp_backward",
+    "log_forward",
+    "log_backward",
+    "power_forward",
+    "power_backward",
+    "sigmoid_forward",
+    "sigmoid_backward",
+    "swish_forward",
+    "swish_backward",
+    "tanh_forward",
+    "tanh_backward",
+    "threshold_forward",
+]
+
+# Every kernel takes three constants: those of the Python function in its order, then zeros.
+_SOURCE = """
+__device__ T sigmoid(T x) { return (T)0.5 * tanh((T)0.5 * x) + (T)0.5; }
+__device__ T bnll_slope(T x) {
+  T e = exp(x > 50 ? (T)50 : x);
+  return e / (e + 1);
+}
+__device__ T clip(T x, T low, T high) {
+  T below = high < x ? high : x;
+  return low < below ? below : low;
+}
+__device__ T swish_slope(T x, T beta) {
+  T s = sigmoid(beta * x), by = beta * x * s;
+  return by + s * (1 - by);
+}
+__device__ T power_of(T u, T power) { return power == 1 ? u : power == 2 ? u * u : pow(u, power); }
+
+#define FORWARD(name, expression)                                                                                    \\
+  extern "C" __global__ void name(const T* xs, T* ys, double p, double q, double r, long long n) {                   \\
+    const T a = (T)p, b = (T)q, c = (T)r;                                                                            \\
+    (void)a, (void)b, (void)c;                                                                                       \\
+    LOOP(i, n) {                                                                                                     \\
+      T x = xs[i];                                                                                                   \\
+      ys[i] = expression;                                                                                            \\
+    }                                                                                                                \\
+  }
+#define BACKWARD(name, slope) /* v: the bottom's or the top's value, whichever the function takes */                 \\
+  extern "C" __global__ void name(const T* vs, const T* dy, T* dx, double p, double q, double r, long long n) {      \\
+    const T a = (T)p, b = (T)q, c = (T)r;                                                                            \\
+    (void)a, (void)b, (void)c;                                                                                       \\
+    LOOP(i, n) {                                                                                                     \\
+      T v = vs[i];                                                                                                   \\
+      dx[i] = dy[i] * (slope);                                                                                       \\
+    }                                                                                                                \\
+  }
+FORWARD(absval_forward, fabs(x))
+BACKWARD(absval_backward, (T)((v > 0) - (v < 0)))
+FORWARD(bnll_forward, x > 0 ? x + log1p(exp(-x)) : log1p(exp(x)))
+BACKWARD(bnll_backward, bnll_slope(v))
+FORWARD(clip_forward, clip(x, a, b))
+BACKWARD(clip_backward, (T)(v >= a && v <= b))
+FORWARD(elu_forward, x > 0 ? x : a * expm1(x))
+BACKWARD(elu_backward_top, v > 0 ? (T)1 : a + v)
+BACKWARD(elu_backward_bottom, v > 0 ? (T)1 : a * exp(v))
+FORWARD(exp_forward, exp(a * x + b))
+BACKWARD(exp_backward, v * a)
+FORWARD(log_forward, log(a * x + b) * c)
+BACKWARD(log_backward, a * c / (a * v + b))
+FORWARD(power_forward, power_of(b * x + c, a))
+BACKWARD(power_backward, a * b * power_of(b * v + c, a - 1))
+FORWARD(sigmoid_forward, sigmoid(x))
+BACKWARD(sigmoid_backward, v * (1 - v))
+FORWARD(swish_forward, x * sigmoid(a * x))
+BACKWARD(swish_backward, swish_slope(v, a))
+FORWARD(tanh_forward, tanh(x))
+BACKWARD(tanh_backward, 1 - v * v)
+FORWARD(threshold_forward, x > a ? (T)1 : (T)0)
+extern "C" __global__ void linear_backward(const T* dy, T* dx, double scale, long long n) {
+  LOOP(i, n) dx[i] = dy[i] * (T)scale;
+}
+"""
+
+
+def _forward(name, x, y, a=0.0, b=0.0, c=0.0):
+    launch(_SOURCE, name, y.dtype, y.size, x, y, float(a), float(b), float(c), y.size)
+
+
+def _backward(name, value, dy, dx, a=0.0, b=0.0, c=0.0):
+    launch(_SOURCE, name, dx.dtype, dx.size, value, dy, dx, float(a), float(b), float(c), dx.size)
+
+
+def absval_forward(x, y):
+    """y = |x|."""
+    _forward("absval_forward", x, y)
+
+
+def absval_backward(x, dy, dx):
+    """dx = dy * sign(x); the sign of 0 and of NaN is 0."""
+    _backward("absval_backward", x, dy, dx)
+
+
+def bnll_forward(x, y):
+    """y = log(1 + e^x)."""
+    _forward("bnll_forward", x, y)
+
+
+def bnll_backward(x, dy, dx):
+    """dx = dy * e / (e + 1), e = exp(min(x, 50))."""
+    _backward("bnll_backward", x, dy, dx)
+
+
+def clip_forward(x, y, low, high):
+    """y = max(low, min(x, high)): low where the ends cross, and where x is NaN."""
+    _forward("clip_forward", x, y, low, high)
+
+
+def clip_backward(x, dy, dx, low, high):
+    """dx = dy where low <= x <= high, else 0."""
+    _backward("clip_backward", x, dy, dx, low, high)
+
+
+def elu_forward(x, y, alpha):
+    """y = max(x, 0) + alpha * (e^min(x, 0) - 1)."""
+    _forward("elu_forward", x, y, alpha)
+
+
+def elu_backward_top(y, dy, dx, alpha):
+    """dx = dy * (1 where y > 0, else alpha + y), for alpha >= 0."""
+    _backward("elu_backward_top", y, dy, dx, alpha)
+
+
+def elu_backward_bottom(x, dy, dx, alpha):
+    """dx = dy * (1 where x > 0, else alpha * e^x)."""
+    _backward("elu_backward_bottom", x, dy, dx, alpha)
+
+
+def exp_forward(x, y, scale, shift):
+    """y = e^(scale * x + shift)."""
+    _forward("exp_forward", x, y, scale, shift)
+
+
+def exp_backward(y, dy, dx, scale):
+    """dx = dy * y * scale."""
+    _backward("exp_backward", y, dy, dx, scale)
+
+
+def log_forward(x, y, scale, shift, factor):
+    """y = ln(scale * x + shift) * factor."""
+    _forward("log_forward", x, y, scale, shift, factor)
+
+
+def log_backward(x, dy, dx, scale, shift, factor):
+    """dx = dy * scale * factor / (scale * x + shift)."""
+    _backward("log_backward", x, dy, dx, scale, shift, factor)
+
+
+def power_forward(x, y, power, scale, shift):
+    """y = (scale * x + shift)^power."""
+    _forward("power_forward", x, y, power, scale, shift)
+
+
+def power_backward(x, dy, dx, power, scale, shift):
+    """dx = dy * power * scale * (scale * x + shift)^(power - 1); x may be None where power is 1."""
+    if power == 1:
+        launch(_SOURCE, "linear_backward", dx.dtype, dx.size, dy, dx, float(scale), dx.size)
+    else:
+        _backward("power_backward", x, dy, dx, power, scale, shift)
+
+
+def sigmoid_forward(x, y):
+    """y = 0.5 * tanh(0.5 * x) + 0.5."""
+    _forward("sigmoid_forward", x, y)
+
+
+def sigmoid_backward(y, dy, dx):
+    """dx = dy * y * (1 - y)."""
+    _backward("sigmoid_backward", y, dy, dx)
+
+
+def swish_forward(x, y, beta):
+    """y = x * sigmoid(beta * x)."""
+    _forward("swish_forward", x, y, beta)
+
+
+def swish_backward(x, dy, dx, beta):
+    """dx = dy * (beta * y + s * (1 - beta * y)), s = sigmoid(beta * x), y = x * s."""
+    _backward("swish_backward", x, dy, dx, beta)
+
+
+def tanh_forward(x, y):
+    """y = tanh(x)."""
+    _forward("tanh_forward", x, y)
+
+
+def tanh_backward(y, dy, dx):
+    """dx = dy * (1 - y^2)."""
+    _backward("tanh_backward", y, dy, dx)
+
+
+def threshold_forward(x, y, threshold):
+    """y = 1 where x > threshold, else 0."""
+    _forward("threshold_forward", x, y, threshold)
