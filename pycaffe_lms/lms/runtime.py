@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from ..backend.device import Device
 from ..errors import OutOfDeviceMemory, PlanError, human_bytes
 from ..memory.host import HostSlab
 from ..memory.states import Ask, State
@@ -39,7 +40,13 @@ class Stats:
 
 @dataclass
 class Runtime:
-    device: object
+    """Memory of all nets of one solver on one device.
+
+    resident_bytes: unmanaged buffers of all nets. workspace_bytes: of the call scratch that layers use in turn.
+    demanded: bytes of all buffers so far, in creation order, which `-lms_frac` is compared with.
+    """
+
+    device: Device
     config: LMSConfig = field(default_factory=LMSConfig)
     stats: Stats = field(default_factory=Stats)
     resident_bytes: int = 0
@@ -80,13 +87,11 @@ class Runtime:
         self.resident_bytes -= managed.resident_bytes
         self.demanded -= managed.demanded
 
-    def limit(self) -> int | None:
-        """Bytes that managed buffers may have: what resident buffers and the workspace leave."""
+    def limit(self) -> int:
+        """Bytes that managed buffers may have: what resident buffers, the workspace and the reserve leave."""
         capacity = self.device.capacity()
-        if self.config.budget is None:
-            # the pool may have handed resident buffers out already; capacity() counts those as usable
-            capacity -= int(capacity * RESERVE)
-        return capacity - self.resident_bytes - self.workspace_bytes
+        reserve = int(capacity * RESERVE) if self.config.budget is None else 0
+        return capacity - reserve - self.resident_bytes - self.workspace_bytes
 
     def workspace(self):
         """The one chunk that all unmanaged call scratch uses in turn."""
