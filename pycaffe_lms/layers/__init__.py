@@ -7,6 +7,7 @@ from . import convolution
 from . import deconvolution
 from . import im2col
 from . import pooling
+from . import spp
 
 # normalisation
 from . import batch_norm
@@ -48,6 +49,7 @@ from . import softmax_loss
 # data
 from . import data
 from . import dummy_data
+from . import image_data
 from . import input
 
 __all__ = [
@@ -65,6 +67,7 @@ __all__ = [
     "embed",
     "euclidean_loss",
     "im2col",
+    "image_data",
     "inner_product",
     "input",
     "log_loss",
@@ -84,5 +87,6 @@ __all__ = [
     "softmax",
     "softmax_loss",
     "split",
+    "spp",
     "tile",
 ]

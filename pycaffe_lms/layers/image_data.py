@@ -1,0 +1,65 @@
+"""ImageData: batches of the picture files that a text file lists, read and transformed ahead by a thread.
+
+Source: BVLC/caffe, src/caffe/layers/image_data_layer.cpp (behaviour).
+"""
+
+from __future__ import annotations
+
+from ..data.image_list import ImageBatches, ImageList
+from ..data.prefetch import Prefetcher
+from ..data.transformer import DataTransformer
+from ..errors import CaffeError
+from .base import TRAIN, exactly
+from .data import DataLayer
+from .registry import register_layer
+
+
+@register_layer("ImageData")
+class ImageDataLayer(DataLayer):
+    """Pictures of the list image_data_param.source (lines `path label`), over and over.
+
+    Top 0: (batch_size, 3 or 1 by is_color, height, width), resized to new_height x new_width, then transform_param.
+    Top 1: labels, (batch_size). Pictures of several sizes need new_height and new_width, crop_size or batch_size 1.
+    Every rank reads the whole list. In TRAIN the ranks draw different orders, starts (rand_skip) and crops. All draws
+    depend only on the layer's seed, the rank and the numbers of epoch and batch: a resumed run sees what an
+    uninterrupted one sees. data_param.prefetch batches (default 4) wait.
+    Raises: LayerParamError for impossible fields; DataError for a list or picture that cannot be read (with the line);
+    MissingDependency without OpenCV.
+    """
+
+    tops = exactly(2)
+
+    def setup(self, bottom_shapes) -> None:
+        p = self.param.image_data_param
+        if not p.source:
+            raise self.error("image_data_param.source is not set", fix="name the file that lists the pictures")
+        if p.batch_size == 0:
+            raise self.error("image_data_param.batch_size is 0", fix="set batch_size to 1 or more")
+        if (p.new_height > 0) != (p.new_width > 0):
+            given, missing = ("new_height", "new_width") if p.new_height else ("new_width", "new_height")
+            raise self.error(f"has {given} but no {missing}", fix=f"add {missing}, or remove {given}")
+        self._seed = self.seed
+        self._next = None
+        self._batches = self._prefetcher = None
+        try:
+            self._open()
+        except CaffeError as error:
+            error.at(layer=self.name, type=self.param.type)
+            raise
+
+    def _open(self) -> None:
+        p = self.param.image_data_param
+        self._batches = ImageBatches(
+            ImageList(p.source, p.root_folder),
+            p.batch_size,
+            DataTransformer(self.param.transform_param, self.phase, source=p.source),
+            is_color=p.is_color,
+            size=(p.new_height, p.new_width) if p.new_height else None,
+            shuffle=p.shuffle,
+            rand_skip=p.rand_skip,
+            dtype=self.dtype,
+            rank=self.solver_rank if self.phase == TRAIN else 0,
+            seed=self._seed,
+        )
+        self._shape = self._batches.shape
+        self._prefetcher = Prefetcher(self._batches.produce, depth=max(1, self.param.data_param.prefetch))
