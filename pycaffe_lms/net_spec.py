@@ -60,14 +60,14 @@ def assign_proto(proto: Message, name: str, val: Any) -> None:
     """Set field `name` of a message from plain Python.
 
     A dict fills a message; a list of dicts makes repeated messages; one value into a repeated field makes one element;
-    an enum takes its number or its name.  Messages and NumPy scalars and arrays are taken as they are.
+    an enum takes its number or its name; a list into `kernel_size`, `stride` or `pad` of Pooling, which take one value,
+    goes into kernel_shape, stride_shape or pad_shape.  Messages and NumPy scalars and arrays are taken as they are.
     Raises: LayerParamError for an unknown field or enum name; TypeError or ValueError for a value of another type.
     """
-    field = proto.DESCRIPTOR.fields_by_name.get(name)
+    known = proto.DESCRIPTOR.fields_by_name
+    field = known.get(name)
     if field is None:
-        raise LayerParamError(
-            f'{proto.DESCRIPTOR.name} has no field "{name}"' + _did_you_mean(name, proto.DESCRIPTOR.fields_by_name)
-        )
+        raise LayerParamError(f'{proto.DESCRIPTOR.name} has no field "{name}"' + _did_you_mean(name, known))
     if hasattr(val, "tolist"):
         val = val.tolist()
     current = getattr(proto, name)
@@ -80,6 +80,8 @@ def assign_proto(proto: Message, name: str, val: Any) -> None:
     elif field.message_type is not None:
         current.SetInParent()
         _fill(current, val, name)
+    elif isinstance(val, (list, tuple)) and (shape := f"{name.removesuffix('_size')}_shape") in known:
+        assign_proto(proto, shape, {"dim": val})  # Pooling's window, one value per spatial axis
     else:
         setattr(proto, name, _scalar(field, val))
 

@@ -1,7 +1,8 @@
 """Arrays to BlobProto messages and back.
 
-Covers: both shape notations, float and double values, diffs.
-Source: BVLC/caffe 9b89154, src/caffe/blob.cpp (FromProto, ToProto, ShapeEquals; behaviour).
+Covers: both shape notations, float and double values, NVIDIA's raw values in all three precisions, diffs.
+Source: BVLC/caffe 9b89154, src/caffe/blob.cpp (FromProto, ToProto, ShapeEquals; behaviour); NVIDIA/caffe caffe-0.17,
+the same file (raw values).
 """
 
 from __future__ import annotations
@@ -17,6 +18,12 @@ from pycaffe_lms.proto.caffe_pb2 import BlobProto
 
 MAX_AXES = 32
 _LEGACY = ("num", "channels", "height", "width")
+# What is stored, and what becomes of it.
+_RAW = {
+    BlobProto.DOUBLE: (np.dtype("<f8"), np.float64),
+    BlobProto.FLOAT: (np.dtype("<f4"), np.float32),
+    BlobProto.FLOAT16: (np.dtype("<f2"), np.float32),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,9 +82,9 @@ def legacy_shape_equal(shape: Sequence[int], proto: BlobProto) -> bool:
 def load_blob(proto: BlobProto) -> StoredBlob:
     """All of a BlobProto. Raises: WeightsError where the number of values is not what the shape says."""
     shape = blobproto_shape(proto)
-    data = _values(proto, shape, "double_data", "data")
-    has_diff = proto.double_diff or proto.diff
-    return StoredBlob(data, _values(proto, shape, "double_diff", "diff") if has_diff else None, is_legacy(proto))
+    data = _values(proto, shape, "data")
+    has_diff = proto.double_diff or proto.diff or proto.raw_diff
+    return StoredBlob(data, _values(proto, shape, "diff") if has_diff else None, is_legacy(proto))
 
 
 def blobproto_to_array(proto: BlobProto, dtype=np.float32) -> np.ndarray:
@@ -85,7 +92,7 @@ def blobproto_to_array(proto: BlobProto, dtype=np.float32) -> np.ndarray:
 
     Raises: WeightsError where the number of values is not what the shape says.
     """
-    data = _values(proto, blobproto_shape(proto), "double_data", "data")
+    data = _values(proto, blobproto_shape(proto), "data")
     # A double beyond float32 becomes infinite, as it does in C++.
     with np.errstate(over="ignore"):
         return data if dtype is None else data.astype(dtype, copy=False)
@@ -116,17 +123,39 @@ def _fits(shape: tuple[int, ...], stored: tuple[int, ...], legacy: bool) -> bool
     return len(shape) <= 4 and (1,) * (4 - len(shape)) + shape == stored
 
 
-def _values(proto: BlobProto, shape: tuple[int, ...], double: str, single: str) -> np.ndarray:
-    field = double if len(getattr(proto, double)) else single
+def _values(proto: BlobProto, shape: tuple[int, ...], what: str) -> np.ndarray:
+    """The values of `data` or `diff`: double, else float, else raw; half precision becomes float."""
+    double, raw = f"double_{what}", f"raw_{what}"
+    if getattr(proto, raw) and not getattr(proto, double) and not getattr(proto, what):
+        return _raw(proto, raw, shape)
+    field = double if len(getattr(proto, double)) else what
     values, dtype = getattr(proto, field), np.float64 if field == double else np.float32
     if len(values) != prod(shape):
-        raise WeightsError(
-            f"a blob of shape {shape} needs {prod(shape)} values, the file has {len(values)} in `{field}`"
-        )
+        raise _wrong_count(shape, len(values), field)
     # Newer protobuf hands its numbers over as an array; iterating is the fastest way for the others.
     whole = hasattr(values, "__array__")
     flat = np.array(values, dtype=dtype) if whole else np.fromiter(values, dtype=dtype, count=len(values))
     return flat.reshape(shape)
+
+
+def _raw(proto: BlobProto, field: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Values as they lay in the memory of the machine that wrote them: little end first."""
+    kind = getattr(proto, f"{field}_type")
+    if not proto.HasField(f"{field}_type") or kind not in _RAW:
+        name = BlobProto.RawType.Name(kind) if proto.HasField(f"{field}_type") else "not there"
+        raise WeightsError(
+            f"`{field}` of which `{field}_type` is {name}; DOUBLE, FLOAT and FLOAT16 can be read",
+            fix="write the file again with store_blobs_in_old_format: true",
+        )
+    stored, dtype = _RAW[kind]
+    content = getattr(proto, field)
+    if len(content) % stored.itemsize or len(content) // stored.itemsize != prod(shape):
+        raise _wrong_count(shape, len(content) / stored.itemsize, field)
+    return np.frombuffer(content, stored).astype(dtype).reshape(shape)
+
+
+def _wrong_count(shape: tuple[int, ...], found: float, field: str) -> WeightsError:
+    return WeightsError(f"a blob of shape {shape} needs {prod(shape)} values, the file has {found:.12g} in `{field}`")
 
 
 def _store(proto: BlobProto, field: str, arr: np.ndarray, double: bool) -> None:

@@ -1,6 +1,7 @@
 """Weights files: binary NetParameters of every generation, and HDF5 recognised by content.
 
 Source: BVLC/caffe 9b89154, src/caffe/net.cpp (CopyTrainedLayersFrom), src/caffe/util/io.cpp (behaviour).
+Fields of forks whose numbers mean something else to us do not keep weights from being read.
 See also: hdf5_weights.py; blobproto.py for the shape rules.
 """
 
@@ -15,7 +16,7 @@ from pycaffe_lms.formats.hdf5_weights import read_hdf5_weights
 from pycaffe_lms.formats.rawfile import is_hdf5, not_a, parse_message, read_bytes, serialize
 from pycaffe_lms.formats.upgrade import upgrade_net
 from pycaffe_lms.formats.upgraded import as_text
-from pycaffe_lms.proto.caffe_pb2 import NetParameter
+from pycaffe_lms.proto.caffe_pb2 import NetParameter, NetWeights
 
 _WHAT = "a caffemodel"
 
@@ -29,10 +30,17 @@ def read_weights(path: str | os.PathLike) -> list[LayerWeights]:
     """
     if is_hdf5(path):
         return read_hdf5_weights(path)
-    net = parse_message(NetParameter(), path, _WHAT, WeightsError)
+    file = os.fspath(path)
+    try:
+        net = parse_message(NetParameter(), path, _WHAT, WeightsError)
+    except WeightsError:
+        # A fork's field under a number that means something else to us: names and blobs have the same numbers in all.
+        weights = parse_message(NetWeights(), path, _WHAT, WeightsError)
+        if not weights.layer:
+            raise
+        return [_layer_weights(layer, file) for layer in weights.layer]
     if not net.layer and not net.layers:
         raise not_a(_WHAT, path, read_bytes(path, WeightsError), WeightsError)
-    file = os.fspath(path)
     try:
         net = upgrade_net(net).message
     except PrototxtError as error:

@@ -1,7 +1,8 @@
 """prototxt files to messages of the current generation, with the line of every layer.
 
 Covers: nets and solvers as text, nets as binary proto. Inline nets of a solver are upgraded too.
-See also: upgrade.py for the generations, scanner.py for the lines, prototxt_errors.py for the errors.
+See also: dialects.py for forks' texts, upgrade.py for the generations, scanner.py for the lines, prototxt_errors.py for
+the errors.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from typing import Generic, TypeVar
 from google.protobuf import text_format
 
 from pycaffe_lms.errors import CaffeError, PrototxtError, Where
+from pycaffe_lms.formats.dialects import translate
 from pycaffe_lms.formats.prototxt_errors import layer_words, missing_fields, syntax_error
 from pycaffe_lms.formats.rawfile import parse_message, read_bytes
-from pycaffe_lms.formats.scanner import Entry, Token, scan, tokenize
+from pycaffe_lms.formats.scanner import Entry, Token, scan
 from pycaffe_lms.formats.upgrade import upgrade_net, upgrade_solver
 from pycaffe_lms.formats.upgraded import Upgraded, UpgradeError
 from pycaffe_lms.proto.caffe_pb2 import NetParameter, SolverParameter
@@ -89,10 +91,11 @@ def read_net_binary(path: str | os.PathLike) -> Parsed[NetParameter]:
 def parse_net(text: str, filename: str | None = None) -> Parsed[NetParameter]:
     """A net from text. Unknown fields, bad values and a mixture of `layer` and `layers` are errors, as in Caffe.
 
-    What an upgrade has to drop is logged as a warning with its line.
+    Fields of forks that change no result are logged as warnings with their lines (see dialects.py), and so is what an
+    upgrade has to drop.
     Raises: PrototxtError with file, line, layer, what was found and a fix.
     """
-    tokens = tokenize(text)
+    text, tokens = translate(text, NetParameter.DESCRIPTOR, filename)
     net = _merge(text, tokens, NetParameter(), filename)
     entries = list(scan(tokens))
     upgraded, lines = _upgrade(net, _file_lines(entries), entries, filename)
@@ -101,7 +104,7 @@ def parse_net(text: str, filename: str | None = None) -> Parsed[NetParameter]:
 
 def parse_solver(text: str, filename: str | None = None) -> Parsed[SolverParameter]:
     """A solver from text. Raises: PrototxtError as parse_net; SolverError for solver_type beside type."""
-    tokens = tokenize(text)
+    text, tokens = translate(text, SolverParameter.DESCRIPTOR, filename)
     message = _merge(text, tokens, SolverParameter(), filename)
     entries = list(scan(tokens))
     lines = _file_lines(entries)

@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 from google.protobuf.text_format import ParseError
 
 from pycaffe_lms.errors import PrototxtError, Where
+from pycaffe_lms.formats.dialect_fields import refusal
 from pycaffe_lms.formats.scanner import Entry, Token, scan, tokenize, unclosed
 from pycaffe_lms.proto import caffe_pb2
 from pycaffe_lms.proto.caffe_pb2 import LayerParameter, NetParameter, SolverParameter
@@ -110,6 +111,9 @@ def _explain(reason: str, layer: Entry | None, text: str, line: int) -> tuple[st
 
 def _unknown_field(match: re.Match, layer: Entry | None) -> tuple[str, str | None]:
     type_name, field = match.groups()
+    foreign = refusal(type_name, field)
+    if foreign is not None:
+        return f'{type_name} has no field "{field}": {foreign[0]}', foreign[1]
     descriptor = caffe_pb2.DESCRIPTOR.message_types_by_name[type_name]
     return f'{type_name} has no field "{field}"', _field_fix(descriptor, field, layer)
 

@@ -23,6 +23,7 @@ _TOKEN = re.compile(
 )
 _OPEN, _CLOSE = frozenset("{<"), frozenset("}>")
 _PUNCTUATION = frozenset("{}<>[]:;,")
+_SEPARATORS = frozenset(";,")
 
 
 class Token(NamedTuple):
@@ -53,6 +54,15 @@ class Entry:
         return "".join(t.text.strip(t.text[0]) if t.text[0] in "\"'" else t.text for t in self.value)
 
 
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A name with everything that is written for it: `tokens`, of which the first is the name, and `values`."""
+
+    name: str
+    tokens: Sequence[Token]
+    values: tuple[Entry, ...]
+
+
 def tokenize(text: str) -> list[Token]:
     """Every token of `text`, without white space and comments."""
     tokens, line, line_start = [], 1, 0
@@ -66,28 +76,28 @@ def tokenize(text: str) -> list[Token]:
 
 def scan(tokens: Sequence[Token]) -> Iterator[Entry]:
     """The fields at the outermost level, in order; a list gives one entry per element."""
+    for field in fields(tokens):
+        yield from field.values
+
+
+def fields(tokens: Sequence[Token]) -> Iterator[Field]:
+    """The fields at the outermost level as they are written, in order; a list is one field."""
     at = 0
     while at < len(tokens):
-        head = tokens[at]
+        head, first = tokens[at], at
         at += 1
         if head.text in _PUNCTUATION:
             continue
         if _text(tokens, at) == ":":
             at += 1
-        if _text(tokens, at) != "[":
+        if _text(tokens, at) == "[":
+            values, at = _list(tokens, at + 1, head)
+        else:
             entry, at = _value(tokens, at, head.text, (head.line, head.column))
-            yield entry
-            continue
-        at, begin = at + 1, (head.line, head.column)
-        while at < len(tokens) and tokens[at].text != "]" and tokens[at].text not in _CLOSE:
-            if tokens[at].text == ",":
-                at += 1
-                continue
-            entry, after = _value(tokens, at, head.text, begin or tokens[at][1:])
-            if after == at:
-                break
-            yield entry
-            at, begin = after, None
+            values = (entry,)
+        if _text(tokens, at) in _SEPARATORS:
+            at += 1
+        yield Field(head.text, tokens[first:at], values)
 
 
 def unclosed(tokens: Sequence[Token]) -> Token | None:
@@ -99,6 +109,21 @@ def unclosed(tokens: Sequence[Token]) -> Token | None:
         elif token.text in _CLOSE and stack:
             stack.pop()
     return stack[-1] if stack else None
+
+
+def _list(tokens: Sequence[Token], at: int, head: Token) -> tuple[tuple[Entry, ...], int]:
+    """The elements of a list that begins at `at`, and the index after its bracket."""
+    entries: list[Entry] = []
+    while at < len(tokens) and tokens[at].text != "]" and tokens[at].text not in _CLOSE:
+        if tokens[at].text == ",":
+            at += 1
+            continue
+        entry, after = _value(tokens, at, head.text, tokens[at][1:] if entries else (head.line, head.column))
+        if after == at:
+            break
+        entries.append(entry)
+        at = after
+    return tuple(entries), at + (_text(tokens, at) == "]")
 
 
 def _text(tokens: Sequence[Token], at: int) -> str:

@@ -29,10 +29,10 @@ from pycaffe_lms.formats.hdf5_file import (
 )
 from pycaffe_lms.formats.rawfile import is_hdf5, not_a, parse_message, read_bytes, serialize
 from pycaffe_lms.formats.upgraded import as_text
-from pycaffe_lms.proto.caffe_pb2 import SolverState
+from pycaffe_lms.proto.caffe_pb2 import BlobProto, CarriedState, SolverState, SourceState
 
 _WHAT = "a solver state"
-_RESUME = "pycaffe_lms_resume"
+_RESUME, _CARRIED = "pycaffe_lms_resume", "pycaffe_lms_carried"
 _INT32, _INT64 = range(-(2**31), 2**31), range(-(2**63), 2**63)
 
 
@@ -41,8 +41,8 @@ class SolverSnapshot:
     """A solver between two iterations.
 
     learned_net: the model file written with it, "" for none. history: all first states in the order of the learnable
-    blobs, then all second ones. resume: (net, layer, key) -> a count, such as batches delivered; empty in files that
-    Caffe wrote.
+    blobs, then all second ones. resume: (net, layer, key) -> a count, such as batches delivered. carried: (net, layer,
+    key) -> values that a layer carries from forward to forward. Both are empty in files that Caffe wrote.
     """
 
     iter: int
@@ -50,6 +50,7 @@ class SolverSnapshot:
     current_step: int = 0
     history: list[np.ndarray] = field(default_factory=list)
     resume: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
+    carried: Mapping[tuple[str, str, str], np.ndarray] = field(default_factory=dict)
 
 
 def read_solverstate(path: str | os.PathLike) -> SolverSnapshot:
@@ -92,6 +93,8 @@ def _to_proto(snapshot: SolverSnapshot) -> SolverState:
         array_to_blobproto(values, into=state.history.add())
     for (net, layer, key), value in sorted(snapshot.resume.items()):
         state.resume.source.add(net=net, layer=layer, key=key, value=value)
+    for (net, layer, key), values in sorted(snapshot.carried.items(), key=lambda item: item[0]):
+        array_to_blobproto(values, into=state.resume.carried.add(net=net, layer=layer, key=key).values)
     return state
 
 
@@ -99,15 +102,21 @@ def _read_binary(path: str | os.PathLike) -> SolverSnapshot:
     state = parse_message(SolverState(), path, _WHAT, SnapshotError)
     if not state.HasField("iter"):
         raise not_a(_WHAT, path, read_bytes(path, SnapshotError), SnapshotError)
-    history = []
-    for index, proto in enumerate(state.history):
-        try:
-            history.append(blobproto_to_array(proto, dtype=None))
-        except WeightsError as error:
-            where = Where(file=os.fspath(path), blob=f"history {index}")
-            raise SnapshotError(error.message, where=where) from None
-    resume = {(as_text(s.net), as_text(s.layer), as_text(s.key)): s.value for s in state.resume.source}
-    return SolverSnapshot(state.iter, as_text(state.learned_net), state.current_step, history, resume)
+    history = [_values(proto, path, f"history {index}") for index, proto in enumerate(state.history)]
+    resume = {_key(s): s.value for s in state.resume.source}
+    carried = {_key(s): _values(s.values, path, "/".join(_key(s))) for s in state.resume.carried}
+    return SolverSnapshot(state.iter, as_text(state.learned_net), state.current_step, history, resume, carried)
+
+
+def _key(state: SourceState | CarriedState) -> tuple[str, str, str]:
+    return as_text(state.net), as_text(state.layer), as_text(state.key)
+
+
+def _values(proto: BlobProto, path: str | os.PathLike, name: str) -> np.ndarray:
+    try:
+        return blobproto_to_array(proto, dtype=None)
+    except WeightsError as error:
+        raise SnapshotError(error.message, where=Where(file=os.fspath(path), blob=name)) from None
 
 
 def _read_hdf5(path: str | os.PathLike) -> SolverSnapshot:
@@ -122,16 +131,22 @@ def _read_hdf5(path: str | os.PathLike) -> SolverSnapshot:
         names = [str(index) for index in range(len(history))]
         if set(history) != set(names) or not all(isinstance(item, h5py.Dataset) for item in history.values()):
             raise SnapshotError(f"/history holds {', '.join(history)}, not datasets numbered from 0")
-        resume = {}
+        resume, carried = {}, {}
         if isinstance(found.get(_RESUME), h5py.Group):
             for name, _ in members(found[_RESUME], SnapshotError):
                 resume[_split(name)] = read_int(found[_RESUME], name, SnapshotError)
+        if isinstance(found.get(_CARRIED), h5py.Group):
+            for name, item in members(found[_CARRIED], SnapshotError):
+                if not isinstance(item, h5py.Dataset):
+                    raise SnapshotError(f"/{_CARRIED}/{name} is not a dataset")
+                carried[_split(name)] = read_array(item, SnapshotError)
         return SolverSnapshot(
             iter=read_int(file, "iter", SnapshotError),
             learned_net=read_string(file, "learned_net", SnapshotError) if "learned_net" in found else "",
             current_step=read_int(file, "current_step", SnapshotError) if "current_step" in found else 0,
             history=[read_array(history[name], SnapshotError) for name in names],
             resume=resume,
+            carried=carried,
         )
 
 
@@ -147,11 +162,19 @@ def _write_hdf5(path: Path, snapshot: SolverSnapshot) -> None:
         if snapshot.resume:
             group = file.create_group(_RESUME)
             for key, value in sorted(snapshot.resume.items()):
-                write_int(group, ":".join(quote(part, safe=" ") for part in key), value)
+                write_int(group, _join(key), value)
+        if snapshot.carried:
+            group = file.create_group(_CARRIED)
+            for key, values in sorted(snapshot.carried.items(), key=lambda item: item[0]):
+                group.create_dataset(_join(key), data=values)
+
+
+def _join(key: tuple[str, str, str]) -> str:
+    return ":".join(quote(part, safe=" ") for part in key)
 
 
 def _split(name: str) -> tuple[str, str, str]:
     parts = tuple(map(unquote, name.split(":")))
     if len(parts) != 3:
-        raise SnapshotError(f'"{name}" in /{_RESUME} does not name a net, a layer and a count')
+        raise SnapshotError(f'"{name}" does not name a net, a layer and what it keeps')
     return parts

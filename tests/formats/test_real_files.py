@@ -6,7 +6,7 @@ import pytest
 from pycaffe_lms.errors import PrototxtError, SnapshotError, WeightsError
 from pycaffe_lms.formats.blobproto import blobproto_to_array
 from pycaffe_lms.formats.caffemodel import read_weights, write_caffemodel
-from pycaffe_lms.formats.prototxt import parse_net, read_net, read_solver
+from pycaffe_lms.formats.prototxt import read_net, read_solver
 from pycaffe_lms.formats.solverstate import read_solverstate, write_solverstate
 from pycaffe_lms.proto.caffe_pb2 import BlobProto, NetParameter, SolverParameter
 from tests.shared_data import SHARED, needs_shared
@@ -41,13 +41,11 @@ def test_nets(path, count, some):
         assert (parsed.lines.layer(index), layers[index].name, layers[index].type) == (line, name, kind)
 
 
-def test_v0_and_v1_of_the_same_net_agree():
+def test_v0_and_v1_of_the_same_net_agree(caplog):
     """The two files differ in their data source, in `version` (a field of no release) and in what padding hides."""
     old = read_net(MATERIAL / "legacy/imagenet_train_v0.prototxt").message
-    text = (MATERIAL / "legacy/imagenet_train_v1.prototxt").read_text(encoding="utf-8")
-    with pytest.raises(PrototxtError, match='1: NetParameter has no field "version"'):
-        parse_net(text)
-    new = parse_net(text.replace("version: 1\n", "")).message
+    new = read_net(MATERIAL / "legacy/imagenet_train_v1.prototxt").message
+    assert "v1.prototxt:1: version (a field of no release of Caffe) has no effect here" in caplog.text
     assert [layer.name for layer in old.layer] == [layer.name for layer in new.layer]
     for ours, theirs in zip(old.layer[1:], new.layer[1:], strict=True):
         assert (ours.name, ours.type, ours.convolution_param.pad) == (
@@ -60,21 +58,37 @@ def test_v0_and_v1_of_the_same_net_agree():
     assert list(old.layer[5].convolution_param.pad) == [2]
 
 
+def test_texts_of_forks(caplog):
+    """What has no effect here is dropped with its place; fields of their layers are read."""
+    parsed = read_net(MATERIAL / "resnet50_nvidia/train_val.prototxt")
+    said = [r.getMessage().removeprefix(f"{MATERIAL}/resnet50_nvidia/train_val.prototxt:") for r in caplog.records]
+    assert [text.split(" has no effect here")[0] for text in said] == [
+        "2: eltwise_mem_sharing (NVIDIA Caffe)",
+        "14: cache (NVIDIA Caffe)",
+        "15: shuffle (NVIDIA Caffe, Intel Caffe)",
+    ]
+    norm = parsed.message.layer[3]
+    assert (norm.name, norm.batch_norm_param.scale_bias, parsed.lines.layer(3)) == ("conv1/bn", True, 62)
+
+
 @pytest.mark.parametrize(
-    ("file", "line", "layer", "field"),
+    ("file", "line", "layer", "read"),
     [
-        ("resnext50_soeaver/deploy_resnext50-32x4d.prototxt", 55, "pool1", "ceil_mode"),
-        ("faster_rcnn_intel/deploy.prototxt", 475, "roi_pool5", "roi_pooling_param"),
-        ("c3d/c3d_ucf101_deploy.prototxt", 27, "conv1a", "kernel_shape"),
-        ("slim320/slim-320.prototxt", 421, "233", "permute_param"),
+        ("resnext50_soeaver/deploy_resnext50-32x4d.prototxt", 45, "pool1", "pooling_param.ceil_mode == False"),
+        ("faster_rcnn_intel/deploy.prototxt", 469, "roi_pool5", "roi_pooling_param.pooled_h == 7"),
+        ("c3d/c3d_ucf101_deploy.prototxt", 12, "conv1a", "convolution_param.kernel_shape.dim == [3, 3, 3]"),
+        ("slim320/slim-320.prototxt", 416, "233", "permute_param.order == [0, 2, 3, 1]"),
     ],
 )
-def test_fields_of_forks_are_named_with_their_place(file, line, layer, field):
-    with pytest.raises(PrototxtError, match=f'has no field "{field}"') as caught:
-        read_net(MATERIAL / file)
-    where = caught.value.where
-    assert (where.line, where.layer) == (line, layer)
-    assert "did you mean" not in str(caught.value)
+def test_fields_of_forks_are_read(file, line, layer, read, caplog):
+    parsed = read_net(MATERIAL / file)
+    index = [known.name for known in parsed.message.layer].index(layer)
+    assert parsed.lines.layer(index) == line and not caplog.records
+    path, _, expected = read.partition(" == ")
+    value = parsed.message.layer[index]
+    for part in path.split("."):
+        value = getattr(value, part)
+    assert str(value) == expected
 
 
 def test_solvers():

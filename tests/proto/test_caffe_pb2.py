@@ -13,8 +13,19 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "proto" / "caffe.proto"
 GENERATED = ROOT / "pycaffe_lms" / "proto" / "caffe_pb2.py"
 
-OURS = {"LMSParameter", "ResumeState", "SourceState"}
+OURS = {"LMSParameter", "ResumeState", "SourceState", "CarriedState", "NetWeights", "LayerBlobs"}
 OUR_NUMBERS = range(7000, 7100)
+# What forks brought: messages, and numbers in Caffe's own messages.
+FORK_MESSAGES = {
+    *("PermuteParameter", "NormalizeParameter", "UpsampleParameter", "InterpParameter", "ShuffleChannelParameter"),
+    *("ROIPoolingParameter", "SmoothL1LossParameter", "ReLU6Parameter", "BNParameter", "PriorBoxParameter"),
+    *("ReorgParameter", "PSROIPoolingParameter"),
+}
+FORK_NUMBERS = {
+    "BlobProto": {10, 11, 12, 13},
+    "LayerParameter": {202, 203, 206, 100000, 8266711, 8266712},
+    "BatchNormParameter": {5, 6, 7},
+}
 # Every message of Caffe and the numbers of its fields.
 NUMBERS = {
     "BlobShape": "1",
@@ -184,9 +195,9 @@ def test_enums_are_what_the_file_says(name):
 
 def test_counts_of_caffes_own_part():
     own = {
-        name: [f for f in d.fields if f.number not in OUR_NUMBERS]
+        name: [f for f in d.fields if f.number not in OUR_NUMBERS and f.number not in FORK_NUMBERS.get(name, ())]
         for name, d in caffe_pb2.DESCRIPTOR.message_types_by_name.items()
-        if name not in OURS
+        if name not in OURS | FORK_MESSAGES
     }
     assert len(own) == 63
     assert sum(map(len, own.values())) == 423
@@ -201,19 +212,23 @@ def test_field_numbers_are_caffes(name):
         first, _, last = part.partition("-")
         numbers |= set(range(int(first), int(last or first) + 1))
     fields = caffe_pb2.DESCRIPTOR.message_types_by_name[name].fields
-    assert {f.number for f in fields if f.number not in OUR_NUMBERS} == numbers
+    found = {f.number for f in fields if f.number not in OUR_NUMBERS}
+    assert found == numbers | FORK_NUMBERS.get(name, set())
 
 
-def test_our_own_fields_are_the_two_documented_ones():
+def test_our_own_fields_are_the_documented_ones():
     ours = {
         f.full_name: f.number
         for name, d in caffe_pb2.DESCRIPTOR.message_types_by_name.items()
         for f in d.fields
         if f.number in OUR_NUMBERS
     }
-    assert ours == {"caffe.LayerParameter.lms_param": 7000, "caffe.SolverState.resume": 7001}
+    forks = {name: number for name, number in ours.items() if number > 7001}
+    assert ours == {"caffe.LayerParameter.lms_param": 7000, "caffe.SolverState.resume": 7001} | forks
     head = SOURCE.read_text(encoding="utf-8").split("syntax", 1)[0]
-    assert all(str(number) in head for number in ours.values())
+    ranges = [range(int(a), int(b or a) + 1) for a, b in re.findall(r"\b(70\d\d)(?:-(70\d\d))?\b", head)]
+    assert all(any(number in r for r in ranges if len(r) < 100) for number in ours.values())
+    assert set(forks) and all(MESSAGES[name.split(".")[1]][name.split(".")[2]][2] == "optional" for name in forks)
     assert caffe_pb2.LMSParameter().policy == caffe_pb2.LMSParameter.AUTO
 
 

@@ -1,0 +1,274 @@
+"""What forks of Caffe write that BVLC's schema has not: which fields change nothing, and what to do about the others.
+
+Covers: NVIDIA's and Intel's Caffe, and the fields most met of other forks. Fields that layers of ours have taken over
+from forks (permute_param, ceil_mode, ...) are in proto/caffe.proto itself.
+Source: NVIDIA/caffe caffe-0.17 and intel/caffe 44d5363, src/caffe/proto/caffe.proto; lutzroeder/netron,
+tools/caffe-schema.js; facebookarchive/C3D (facts).
+See also: dialects.py, which acts on these tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+NVIDIA, INTEL, SSD = "NVIDIA Caffe", "Intel Caffe", "SSD's Caffe"
+
+
+class Ignored(NamedTuple):
+    """A field without effect on results here; `note` says what becomes of what it asked for."""
+
+    fork: str
+    note: str = ""
+
+
+class Refused(NamedTuple):
+    """A field that changes results. At `neutral`, its own default, it changes nothing and is ignored too."""
+
+    fork: str
+    missing: str
+    fix: str
+    neutral: str | None = None
+
+
+# Values of `engine` beyond BVLC's; Intel's strings go on after these words ("MKL2017:MLSL,CAFFE").
+FORK_ENGINES = ("MKL2017", "MKLDNN", "MKL", "CAFFE_INTEL", "DNNL")
+ENGINES = ("DEFAULT", "CAFFE", "CUDNN", *FORK_ENGINES)
+
+_PRECISION = Ignored(NVIDIA, "numbers are stored and computed in float")
+_PLAIN_NVIDIA, _PLAIN_INTEL = Ignored(NVIDIA), Ignored(INTEL)
+_ORDER = Ignored(f"{NVIDIA}, {INTEL}", "records come in the database's order; shuffle where the database is made")
+_RANDOM = Ignored(NVIDIA, "random numbers follow the solver's random_seed")
+_SPREAD = Ignored(INTEL, "it spreads the work over nodes")
+
+_LAYER_IGNORED = {
+    **dict.fromkeys(("forward_type", "backward_type", "forward_math", "backward_math"), _PRECISION),
+    "cudnn_math_override": _PLAIN_NVIDIA,
+    "debug": _PLAIN_NVIDIA,
+    "engine": _PLAIN_INTEL,
+    "multinode": _SPREAD,
+    "mn_activation_param": _SPREAD,
+    "split_param": _PLAIN_INTEL,
+    "reshape_every_iter": Ignored("FlowNet 2", "shapes are computed again where they change"),
+}
+
+IGNORED: Mapping[str, Mapping[str, Ignored]] = {
+    "NetParameter": {
+        "version": Ignored("a field of no release of Caffe"),
+        **dict.fromkeys(
+            ("default_forward_type", "default_backward_type", "default_forward_math", "default_backward_math"),
+            _PRECISION,
+        ),
+        **dict.fromkeys(
+            ("default_cudnn_math_override", "default_conv_algos_override", "reduce_buckets", "eltwise_mem_sharing"),
+            _PLAIN_NVIDIA,
+        ),
+        **dict.fromkeys(
+            ("global_grad_scale", "global_grad_scale_adaptive"),
+            Ignored(NVIDIA, "it saves half precision from underflow, and is divided out again"),
+        ),
+        "engine": _PLAIN_INTEL,
+        "compile_net_state": _PLAIN_INTEL,
+        "multinode": _SPREAD,
+    },
+    "SolverParameter": {
+        **dict.fromkeys(("solver_data_type", "store_blobs_in_old_format"), _PRECISION),
+        "larc_turbo": _PLAIN_NVIDIA,
+        "per_parameter_reduce": _PLAIN_NVIDIA,
+        "engine": _PLAIN_INTEL,
+        **dict.fromkeys(
+            ("ap_version", "show_per_class_result"), Ignored(SSD, "it matters for eval_type: detection alone")
+        ),
+    },
+    "LayerParameter": _LAYER_IGNORED,
+    "V1LayerParameter": _LAYER_IGNORED,
+    "ConvolutionParameter": {
+        "cudnn_convolution_algo_seeker": _PLAIN_NVIDIA,
+        "conv_algos_override": _PLAIN_NVIDIA,
+        "conv_algorithm": _PLAIN_INTEL,
+    },
+    "DataParameter": {
+        **dict.fromkeys(("threads", "parser_threads", "cache", "precache"), _PLAIN_NVIDIA),
+        "shuffle": _ORDER,
+    },
+    "ImageDataParameter": dict.fromkeys(("threads", "cache", "precache"), _PLAIN_NVIDIA),
+    "TransformationParameter": {
+        **dict.fromkeys(("use_gpu_transform", "forward_packing", "display"), _PLAIN_NVIDIA),
+        "random_seed": _RANDOM,
+    },
+    "DropoutParameter": {"random_seed": _RANDOM},
+}
+
+
+# C3D's names of what is Convolution and Pooling over any number of axes here: `type`, in both generations, and fields.
+C3D_TYPES = {"Convolution3D": "Convolution", "Pooling3D": "Pooling", "Deconvolution3D": "Deconvolution"}
+C3D_TYPES |= {old.upper(): new.upper() for old, new in C3D_TYPES.items()}
+C3D_MESSAGES = {"convolution3d_param": "convolution_param", "pooling3d_param": "pooling_param"}
+# C3D's fields: the value of the depth axis, the value of the other two, the default of both, ours.
+C3D_WINDOW = (
+    ("kernel_depth", "kernel_size", None, "kernel_shape"),
+    ("temporal_stride", "stride", "1", "stride_shape"),
+    ("temporal_pad", "pad", "0", "pad_shape"),
+)
+
+
+def _relu(fork: str) -> dict[str, Refused]:
+    return {
+        "relu": Refused(fork, "a ReLU inside this layer", 'write a layer of type "ReLU" after it', "false"),
+        "negative_slope": Refused(fork, "a ReLU inside this layer", 'write a layer of type "ReLU" after it', "0"),
+    }
+
+
+def _rates(what: str) -> Refused:
+    return Refused(NVIDIA, what, "leave it out, and give the rates with lr_policy: poly, step or multistep")
+
+
+def _type(fork: str, type_name: str) -> Refused:
+    return Refused(fork, f'a layer type "{type_name}"', 'leave the layer out, or write it as a "Python" layer')
+
+
+def _augment(fork: str, neutral: str | None = "0") -> Refused:
+    return Refused(fork, "this change of pictures", "make it when the data is made, or feed it from Python", neutral)
+
+
+_LAYER_REFUSED = {
+    "annotated_data_param": _type(SSD, "AnnotatedData"),
+    "multibox_loss_param": _type(SSD, "MultiBoxLoss"),
+    "detection_output_param": _type(SSD, "DetectionOutput"),
+    "detection_evaluate_param": _type(SSD, "DetectionEvaluate"),
+    "video_data_param": _type("forks for video", "VideoData"),
+    "box_annotator_ohem_param": _type("R-FCN's Caffe", "BoxAnnotatorOHEM"),
+    "spatial_dropout_param": _type(INTEL, "SpatialDropout"),
+    "region_loss_param": _type("YOLO's ports", "RegionLoss"),
+    "eval_detection_param": _type("YOLO's ports", "EvalDetection"),
+    "yolo_detection_output_param": _type("YOLO's ports", "YoloDetectionOutput"),
+    "yolov3_detection_output_param": _type("YOLO's ports", "Yolov3DetectionOutput"),
+    "correlation_param": _type("FlowNet 2", "Correlation"),
+    "resample_param": _type("FlowNet 2", "Resample"),
+    "flow_warp_param": _type("FlowNet 2", "FlowWarp"),
+    "detectnet_groundtruth_param": _type(NVIDIA, "DetectNetTransformation"),
+    "detectnet_augmentation_param": _type(NVIDIA, "DetectNetTransformation"),
+    "trt_param": _type(NVIDIA, "TRT"),
+    "batch_reduction_param": _type("yjxiong's Caffe", "BatchReduction"),
+    "quantization_param": Refused(INTEL, "computing in 8 bits", "delete the field: the layer computes in float"),
+    "mn_grad_compress_param": Refused(INTEL, "compressed gradients", "delete the field: gradients are exact"),
+}
+_EVAL = "tests that score detections"
+_SSD_DATA = dict.fromkeys(
+    ("resize_param", "noise_param", "distort_param", "expand_param", "emit_constraint"), _augment(SSD, None)
+)
+
+REFUSED: Mapping[str, Mapping[str, Refused]] = {
+    "NetParameter": {
+        "bn_stats_batch_size": Refused(
+            INTEL, "BatchNorm over a part of the batch", "use a smaller batch_size and a larger iter_size", "0"
+        )
+    },
+    "SolverParameter": {
+        "eval_type": Refused(SSD, _EVAL, 'write eval_type: "classification", or delete it', "classification"),
+        "rampup_interval": _rates("a rate that rises at first")._replace(neutral="0"),
+        "rampup_lr": _rates("a rate that rises at first")._replace(neutral="0"),
+        "min_lr": _rates("a least rate")._replace(neutral="0"),
+        "momentum_policy": Refused(NVIDIA, "a momentum that changes", "give `momentum` alone", "fixed"),
+        "max_momentum": Refused(NVIDIA, "a momentum that changes", "give `momentum` alone"),
+        "momentum_power": Refused(NVIDIA, "a momentum that changes", "give `momentum` alone"),
+        "weight_decay_policy": Refused(NVIDIA, "a decay that changes", "give `weight_decay` alone", "fixed"),
+        "weight_decay_power": Refused(NVIDIA, "a decay that changes", "give `weight_decay` alone"),
+        "max_weight_decay": Refused(NVIDIA, "a decay that changes", "give `weight_decay` alone", "0"),
+        "larc": Refused(NVIDIA, "rates per layer (LARC)", "delete it, or give lr_mult per layer", "false"),
+        "larc_policy": Refused(NVIDIA, "rates per layer (LARC)", "delete it, or give lr_mult per layer"),
+        "larc_eta": Refused(NVIDIA, "rates per layer (LARC)", "delete it, or give lr_mult per layer"),
+        "test_and_snapshot_last_epochs": Refused(NVIDIA, "more tests near the end", "use test_interval", "0"),
+        "plateau_winsize": Refused(SSD, "lr_policy: plateau", "use multistep with stepvalue"),
+        "stagelr": Refused(INTEL, "rates by stage", "use multistep with stepvalue"),
+        "stageiter": Refused(INTEL, "rates by stage", "use multistep with stepvalue"),
+        "disabled_update": Refused(INTEL, "training without updates", "use base_lr: 0", "false"),
+        "warmup_iter": Refused(INTEL, "a rate that rises at first", "train those iterations on their own", "0"),
+        "warmup_start_lr": Refused(INTEL, "a rate that rises at first", "train those iterations on their own", "0"),
+        "local_lr_auto": Refused(INTEL, "rates per layer (LARS)", "delete it, or give lr_mult per layer", "false"),
+        "local_gw_ratio": Refused(INTEL, "rates per layer (LARS)", "delete it, or give lr_mult per layer"),
+        "test_offset": Refused(INTEL, "tests that begin later", "use test_interval", "0"),
+    },
+    "LayerParameter": _LAYER_REFUSED,
+    "V1LayerParameter": _LAYER_REFUSED,
+    "FillerParameter": {"scale": Refused(INTEL, "an msra filler with a scale", 'use type: "gaussian" with std', "1")},
+    "LossParameter": {
+        "label_smoothing": Refused(f"{NVIDIA}, {INTEL}", "smoothed labels", "delete it, or use a Python layer", "0"),
+        "pre_fixed_normalizer": Refused(INTEL, "a loss over a given number", "use normalization: NONE and loss_weight"),
+    },
+    "BatchNormParameter": {
+        "use_weight_bias": Refused(INTEL, "a scale of that name", "write scale_bias: true, or a Scale layer", "false"),
+        "filler": Refused(INTEL, "a filler of that name", "write it as scale_filler"),
+        "bias_term": Refused(INTEL, "a choice of bias", 'write a "Scale" layer with bias_term after it'),
+        "stats_batch_size": Refused(
+            INTEL, "BatchNorm over a part of the batch", "use a smaller batch_size and a larger iter_size", "0"
+        ),
+        "relu": _relu(INTEL)["relu"],
+    },
+    "ConvolutionParameter": {
+        **_relu(INTEL),
+        "fusion_type": Refused(INTEL, "a sum inside a convolution", 'write an "Eltwise" layer after it', "NONE_FUSION"),
+    },
+    "InnerProductParameter": _relu(INTEL),
+    "ReLUParameter": {"fuse": Refused(INTEL, "a ReLU inside a layer before it", "delete it", "false")},
+    "ConcatParameter": {
+        "per_fla_fuse": Refused(INTEL, "Permute and Flatten inside Concat", "write these layers before it", "false")
+    },
+    "ReshapeParameter": {"pixelshuffler": Refused(INTEL, "pixel shuffling", "use Reshape, Permute and Reshape", "1")},
+    "PoolingParameter": {
+        "torch_pooling": Refused(NVIDIA, "a field of that name", "write round_mode: FLOOR", "false"),
+        "avg_include_pad": Refused(INTEL, "averages without padding", "write pad: 0, or delete it", "true"),
+        "axis": Refused(INTEL, "other channel axes than 1", "reorder the axes with a Permute layer", "1"),
+    },
+    "ROIPoolingParameter": {"pooled_size": Refused(INTEL, "pooling of regions in 3-D", "write pooled_h and pooled_w")},
+    "ELUParameter": {"lambda": Refused(NVIDIA, "a scale in ELU", 'write a "Power" layer with scale after it', "1")},
+    "DropoutParameter": {
+        "scale_train": Refused("SegNet's Caffe", "dropout that scales when testing", "delete it", "true"),
+        "sample_weights_test": Refused("SegNet's Caffe", "dropout when testing", "write it as a Python layer", "false"),
+    },
+    "ImageDataParameter": {
+        "short_side": _augment(NVIDIA),
+        "dataset_share_per_node": Refused(NVIDIA, "a share of the list", "write a shorter list", "1"),
+        "min_height": _augment(INTEL),
+        "min_width": _augment(INTEL),
+    },
+    "DataParameter": {"side": _type("YOLO's ports", "BoxData")},
+    "TransformationParameter": {
+        **_SSD_DATA,
+        **dict.fromkeys(("random_resize_param", "random_aspect_ratio_param"), _augment(INTEL, None)),
+        "crop_h": Refused(SSD, "crops that are not square", "write crop_size", "0"),
+        "crop_w": Refused(SSD, "crops that are not square", "write crop_size", "0"),
+        "flow": _augment(INTEL, "false"),
+        "bgr2rgb": _augment(INTEL, "false"),
+        "pad": _augment(INTEL),
+        **dict.fromkeys(
+            ("img_rand_resize_lower", "img_rand_resize_upper", "rand_resize_ratio_lower", "rand_resize_ratio_upper"),
+            _augment(NVIDIA),
+        ),
+        **dict.fromkeys(
+            (
+                "vertical_stretch_lower",
+                "vertical_stretch_upper",
+                "horizontal_stretch_lower",
+                "horizontal_stretch_upper",
+            ),
+            _augment(NVIDIA, "1"),
+        ),
+        **dict.fromkeys(("interpolation_algo_down", "interpolation_algo_up"), _augment(NVIDIA, None)),
+        "allow_upscale": _augment(NVIDIA, "false"),
+        "num_labels": Refused(NVIDIA, "labels as vectors", "keep the labels in a database of their own", "0"),
+    },
+}
+
+
+def refusal(message: str, name: str) -> tuple[str, str] | None:
+    """What a fork's field asks for, and the fix; None for a field of no fork we know."""
+    refused, ignored = REFUSED.get(message, {}).get(name), IGNORED.get(message, {}).get(name)
+    if ignored is not None:
+        return (
+            f"it belongs to {ignored.fork}, and what stands here is no value of it",
+            "delete it: it has no effect here",
+        )
+    if refused is None:
+        return None
+    return f"it belongs to {refused.fork} (not supported: {refused.missing})", refused.fix
