@@ -1,5 +1,6 @@
 """pycaffe-lms: a Caffe-compatible layer framework with Large Model Support. `import pycaffe_lms as caffe`."""
 
+from .layers.user_layer import UserLayer as Layer
 from .net_spec import NetSpec, layers, params, to_proto
 from .pycaffe import (
     TEST,
@@ -19,6 +20,7 @@ __version__ = "0.1.0"
 __all__ = [
     "TEST",
     "TRAIN",
+    "Layer",
     "Net",
     "NetSpec",
     "SGDSolver",

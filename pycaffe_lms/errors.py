@@ -122,11 +122,12 @@ class DataError(CaffeError):
 
 
 class MissingDependency(CaffeError):
-    """An optional package is not installed; the message names the feature and the pip line."""
+    """An optional package is not installed; the message names the feature, the pip line and what else can be done."""
 
-    def __init__(self, package: str, feature: str, pip: str | None = None):
+    def __init__(self, package: str, feature: str, pip: str | None = None, otherwise: str = ""):
         super().__init__(
-            f"{feature} needs the package {package}, which is not installed", fix=f"pip install {pip or package}"
+            f"{feature} needs the package {package}, which is not installed",
+            fix=f"pip install {pip or package}{f'; or {otherwise}' if otherwise else ''}",
         )
 
 

@@ -38,7 +38,8 @@ _CTYPES = {"float32": "float", "float64": "double", "int32": "int"}
 def require():
     """The cupy module. Raises MissingDependency without CuPy, DeviceError without a usable GPU."""
     if cupy is None:
-        raise MissingDependency("cupy", "the CUDA backend", "'pycaffe-lms[cuda13]' (or [cuda12])") from _missing
+        pip, otherwise = "'pycaffe-lms[cuda13]' (or [cuda12])", "run on the CPU: solver_mode: CPU, or -backend cpu"
+        raise MissingDependency("cupy", "the CUDA backend", pip, otherwise) from _missing
     return cupy
 
 

@@ -103,6 +103,17 @@ class ParamRequest:
     shape: Shape
     filler: Any
     lr_mult: float = 1.0
+    values: np.ndarray | None = None  # the first values themselves, in place of a filler
+
+
+class ShapesChanged(Exception):
+    """Raised in `look` or `forward` by a layer whose tops need other shapes than they have, because of values.
+
+    `infer_shapes` returns the new ones from then on. The net follows with memory, keeps the values computed so far, and
+    goes on with this layer: it is looked at, and its forward called, again. node: its index, set by the executor.
+    """
+
+    node: int = -1
 
 
 @dataclass(frozen=True)
@@ -168,6 +179,10 @@ class Layer:
     no_backward: ClassVar[frozenset[int] | None] = frozenset()  # bottoms that can never get a gradient; None: all
     not_forced: ClassVar[frozenset[int]] = frozenset()  # bottoms that force_backward leaves alone (labels)
     is_net_input: ClassVar[bool] = False
+    looks_at: frozenset[int] = frozenset()  # bottoms whose values `look` is handed before every forward
+    order_free: ClassVar[bool] = False  # element by element: bottoms and tops may lie in memory in any one order
+    prefers_channels_last: ClassVar[bool] = False
+    channels_last: bool = False  # set by the net before `declare`: see `takes_channels_last`
     seed: int = 0  # of the layer's own random numbers; set by the net before `setup`
 
     def __init__(self, param, *, phase: int = TRAIN, dtype=np.float32):
@@ -190,6 +205,15 @@ class Layer:
 
     def declare(self, bottom_shapes: Sequence[Shape], top_shapes: Sequence[Shape], ops) -> None:
         """Ask for scratch with `self.scratch(...)` and choose operation plans; called after every `infer_shapes`."""
+
+    def takes_channels_last(self, bottom_shapes: Sequence[Shape], top_shapes: Sequence[Shape], ops) -> bool:
+        """Whether the layer can run with all bottoms and tops of 4 or more axes channels-last on this device.
+
+        If the net chooses so, it sets `channels_last`, and those arrays arrive C-contiguous with their channels behind
+        the other axes: (N, H, W, C). Shapes in declarations stay (N, C, H, W); so do parameters, but a convolution's
+        weights, which arrive as (O, kernel..., C / group).
+        """
+        return self.order_free
 
     def shares(self) -> dict[int, int]:
         """{top index: bottom index} of tops that ARE their bottom's memory, data and diff (Flatten, Reshape)."""
@@ -226,6 +250,16 @@ class Layer:
             params=frozenset(range(len(self.params))),
         )
 
+    def flops(self, bottom_shapes: Sequence[Shape], top_shapes: Sequence[Shape]) -> int:
+        """Floating-point operations of the forward's products, two for each multiplication with its addition; for
+        reports only. Layers whose time goes into moving data say nothing. Called after `declare`."""
+        return 0
+
+    def look(self, values: Sequence[np.ndarray]) -> None:
+        """Find shapes that depend on values: on the host, before every forward, with the bottoms of `looks_at` in
+        order. Raises ShapesChanged where the tops' shapes are not what they must be."""
+        raise AssertionError(f"{type(self).__name__} has no look")
+
     # -- work: queues operations ---------------------------------------------------------------------------------
     def forward(self, io: Pass) -> None:
         raise AssertionError(f"{type(self).__name__} has no forward")
@@ -244,10 +278,15 @@ class Layer:
     def close(self) -> None:
         """Release files and threads."""
 
+    @property
+    def face(self):
+        """What `net.layers` shows for this layer."""
+        return self
+
     # -- helpers for subclasses ------------------------------------------------------------------------------------
-    def add_param(self, shape: Shape, filler, lr_mult: float = 1.0) -> None:
-        """Ask for a parameter blob of `shape`, first filled by the FillerParameter `filler`."""
-        self.params.append(ParamRequest(tuple(int(d) for d in shape), filler, lr_mult))
+    def add_param(self, shape: Shape, filler, lr_mult: float = 1.0, values: np.ndarray | None = None) -> None:
+        """Ask for a parameter blob of `shape`, first filled by the FillerParameter `filler`, or with `values`."""
+        self.params.append(ParamRequest(tuple(int(d) for d in shape), filler, lr_mult, values))
 
     def scratch(
         self,

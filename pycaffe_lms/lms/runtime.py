@@ -6,6 +6,7 @@ train and test nets use the same arena one after the other.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -20,6 +21,7 @@ from .policy import Managed, choose_managed
 from .schedule import Buffer, Mode, Program
 from .verify import verify
 
+_log = logging.getLogger(__name__)
 RESERVE = 0.02  # of a GPU without a budget: what libraries take for themselves
 
 
@@ -238,10 +240,27 @@ class _Run:
         memory.ask(ask)
         self.runtime.stats.held -= self.plan.buffers[buffer].nbytes
 
+    def _come_home(self) -> None:
+        """After a failure in the middle: every value goes back to the host, where a later run can start."""
+        try:
+            self.device.synchronize()
+            for b, buffer in self.plan.buffers.items():
+                memory = self.memories[b]
+                if memory.span is not None:
+                    memory.ask(Ask.EVICT)
+                    self.runtime.stats.held -= buffer.nbytes
+            self.device.synchronize()
+        except Exception:
+            _log.exception("Large Model Support could not bring the net's values home after a failure")
+
     def run(self, execute: Callable[[int], None]) -> None:
         """Issue everything; then every stream waits for the others, so that the next run starts from a clean state."""
-        for op in self.plan.ops:
-            self._issue(op, execute)
+        try:
+            for op in self.plan.ops:
+                self._issue(op, execute)
+        except BaseException:
+            self._come_home()
+            raise
         device = self.device
         streams = (device.compute, device.copy_in, device.copy_out)
         events = [device.record(s) for s in streams]

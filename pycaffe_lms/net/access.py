@@ -15,7 +15,8 @@ READ, UPDATE, OVERWRITE = Mode
 @dataclass(frozen=True)
 class LayerStep:
     """A step and what is needed to run it. top_diffs[i]: False where top i's diff is all zeros (nobody wrote it).
-    accumulate[i]: parameter i's gradient is added, not overwritten. zero: all top diffs are zero, so just clear."""
+    accumulate[i]: parameter i's gradient is added, not overwritten. zero: all top diffs are zero, so just clear.
+    look: before the forward, show the layer the values that its shapes depend on."""
 
     step: Step
     node: int
@@ -23,6 +24,15 @@ class LayerStep:
     top_diffs: tuple[bool, ...] = ()
     accumulate: tuple[bool, ...] = ()
     zero: bool = False
+    look: bool = False
+
+
+def look_step(graph: Graph, node: Node) -> LayerStep | None:
+    """What a layer looks at before its forward, or None where no shape of it depends on values."""
+    if not node.layer.looks_at:
+        return None
+    parts = [Access(graph.values[node.bottoms[i]].data, READ) for i in sorted(node.layer.looks_at)]
+    return LayerStep(Step(f"look:{node.name}", merge_accesses(parts), host=True), node.index, True, look=True)
 
 
 def forward_step(graph: Graph, node: Node) -> LayerStep | None:

@@ -132,6 +132,8 @@ class BuiltNet:
         if not self._forward_only and any(node.need_backward for node in self.graph.nodes):
             steps += [s.step for s in self.builder.backward(n, 0, self.builder.loss_diffs(), accumulate=True)]
         used = {a.buffer for step in steps for a in step.accesses}
+        if not self._forward_only:  # an update writes the gradient of every parameter that moves, if only for its decay
+            used |= {p.diff for p in self.graph.learnable if p.lr_mult != 0}
         return (
             used | {p.data for p in self.graph.params} | {self.graph.values[v].data for v in self.graph.last.values()}
         )
@@ -149,7 +151,9 @@ class BuiltNet:
         for param in self.graph.params:
             node = self.graph.nodes[param.node]
             try:
-                values = fill(param.filler, param.shape, self.dtype, self._random)
+                values = param.values
+                if values is None:
+                    values = fill(param.filler, param.shape, self.dtype, self._random)
             except MemoryError:
                 nbytes = math.prod(param.shape) * self.dtype.itemsize
                 raise OutOfHostMemory(

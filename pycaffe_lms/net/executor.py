@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..errors import CaffeError
-from ..layers.base import Lives, Pass
+from ..layers.base import Lives, Pass, ShapesChanged
 from ..lms.schedule import Mode
 from ..memory.states import Ask
 from ..memory.synced import SyncedMemory
@@ -30,14 +30,20 @@ class Executor:
         try:
             self.ask(step.step)
             on_host = step.step.host or self.device.is_host
-            if step.forward:
+            if step.look:
+                looked = [node.bottoms[i] for i in sorted(node.layer.looks_at)]
+                node.layer.look([self._value(b, "data", True) for b in looked])
+            elif step.forward:
                 node.layer.forward(self._forward_pass(node, step, on_host))
             elif step.zero:
-                self._clear(node)
+                self._clear(node, on_host)
             else:
                 node.layer.backward(self._backward_pass(node, step, on_host))
         except CaffeError as error:
             error.at(layer=node.name, type=node.layer.param.type, line=node.line)
+            raise
+        except ShapesChanged as change:
+            change.node = node.index
             raise
 
     def ask(self, step) -> None:
@@ -115,11 +121,13 @@ class Executor:
             if getattr(scratch, direction)
         }
 
-    def _clear(self, node: Node) -> None:
+    def _clear(self, node: Node, on_host: bool) -> None:
         ops = ops_of(self.device)
         for b, wanted in zip(node.bottoms, node.propagate, strict=True):
-            if wanted:
-                ops.fill(self._value(b, "diff", self.device.is_host), 0.0)
+            if wanted and on_host:
+                self._value(b, "diff", True).fill(0)
+            elif wanted:
+                ops.fill(self._value(b, "diff", False), 0.0)
 
 
 def call_scratch_layout(graph: Graph, buffers) -> dict[int, int]:

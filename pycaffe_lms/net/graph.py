@@ -44,6 +44,7 @@ class Param:
     lr_mult: float
     decay_mult: float
     explicit: set[str] = field(default_factory=set)
+    values: Any = None  # an array of first values, in place of the filler's
     data: int = -1
     diff: int = -1
 

@@ -21,8 +21,8 @@ EXTRA = 1 << 20  # ids of buffers that are not the net's own start here, so that
 
 class NetMemory:
     """graph: wired, with buffers assigned in `table`. `used`: ids of buffers that the net's full program touches (the
-    others never get memory). old: what this replaces after a reshape; values and parameters of the same size, and
-    further buffers, carry over."""
+    others never get memory). old: what this replaces after a reshape; values, parameters and kept scratch of the same
+    size, and further buffers, carry over."""
 
     def __init__(
         self,
@@ -68,8 +68,8 @@ class NetMemory:
         runtime.need_workspace(self._workspace_bytes)
 
     def carry(self) -> dict[str, SyncedMemory]:
-        """Memory of values and parameters of its own, by buffer name (scratch does not outlive its shape)."""
-        left = {b for node in self.graph.nodes for b in node.scratch.values()} | self._shared.keys()
+        """Memory of values, parameters and kept scratch of its own, by buffer name."""
+        left = self._workspace_offsets.keys() | self._shared.keys()
         return {self.buffers[b].name: m for b, m in self.memories.items() if b not in left and b < EXTRA}
 
     def extras(self) -> list[int]:
@@ -154,12 +154,11 @@ class NetMemory:
         self._plans.clear()
 
     def release(self) -> None:
-        """Give back what does not carry over to a reshaped net: scratch; and forget the accounting."""
+        """Give back what does not carry over to a reshaped net: call scratch; and forget the accounting."""
         self.runtime.unregister(self._managed)
-        for node in self.graph.nodes:
-            for b in node.scratch.values():
-                if not self._shares_workspace(b) or b not in self._workspace_offsets:
-                    self.memories[b].give_back()
+        for b in self._workspace_offsets:
+            if not self._shares_workspace(b):
+                self.memories[b].give_back()
 
     def plans(self) -> dict[str, Plan | None]:
         """Plans made so far, by program name."""

@@ -7,12 +7,13 @@ See also: `wiring.py` (names to graph), `memory.py` (buffers and plans), `weight
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from ..blob import Blob
-from ..errors import CaffeError, GraphError
+from ..errors import CaffeError, GraphError, ShapeError
+from ..layers.base import ShapesChanged
 from ..lms.plan import Plan
 from ..memory.states import Ask, State
 from . import weights
@@ -47,7 +48,7 @@ class Net(BuiltNet):
 
     @property
     def layers(self) -> list:
-        return [node.layer for node in self.graph.nodes]
+        return [node.layer.face for node in self.graph.nodes]
 
     def layer_index(self, name: str) -> int:
         """Index of the last layer of that name. Raises GraphError."""
@@ -72,11 +73,35 @@ class Net(BuiltNet):
         """Forward of layers start..end (both included); returns their weighted loss. Every value survives."""
         end = len(self.graph.nodes) - 1 if end is None else end
         self._before(start, end)
-        key = f"forward {start}..{end}"
-        with self.placed():
-            self.memory.run(key, lambda: sequence(key, self.builder.forward(start, end), None))
+
+        def build(key: str, first: int, reshaped: bool) -> Sequenced:
+            return sequence(key, self.builder.forward(first, end), None)
+
+        self._run(f"forward {start}..{end}", start, build)
         self._show(start, end)
         return self.loss(start, end)
+
+    def _run(self, name: str, start: int, build: Callable[[str, int, bool], Sequenced]) -> bool:
+        """Run build(key, start, False). A layer may find in the middle that its tops need other shapes: then memory
+        follows, and the rest is run, build(key, that layer's index, True). Returns whether no shape changed."""
+        first, reshaped, tries = start, False, 0
+        while True:
+            key = f"{name} from {first}" if reshaped else name
+            try:
+                with self.placed():
+                    self.memory.run(key, lambda k=key, f=first, r=reshaped: build(k, f, r))
+                return not reshaped
+            except ShapesChanged as change:
+                tries = tries + 1 if change.node == first and reshaped else 0
+                if tries > 3:
+                    raise self.graph.nodes[first].layer.error(
+                        "wants other shapes for its tops each time that it is asked",
+                        kind=ShapeError,
+                        fix="let reshape (or look) and forward agree on the shapes for the same bottoms",
+                    ) from None
+                first, reshaped = change.node, True
+            with self._users_names():
+                self.reshape()
 
     def _before(self, start: int, end: int) -> None:
         self.refresh_shapes()
@@ -96,17 +121,25 @@ class Net(BuiltNet):
         with self.placed():
             self.memory.run(key, lambda: sequence(key, steps, None))
 
-    def iteration(self, first: bool, tail: Sequence[HostedStep] = (), *, key: str) -> None:
+    def iteration(self, first: bool, tail: Sequence[HostedStep] = (), *, key: str) -> bool:
         """One forward and backward of a solver's iteration, then `tail` (updates), as the program `key`. first:
-        parameter gradients start anew. Values that nobody reads later are dropped under LMS."""
-        self._before(0, len(self.graph.nodes) - 1)
-        with self.placed():
-            self.memory.run(key, lambda: self._iteration(first, tail, key))
-        self._show(0, len(self.graph.nodes) - 1)
+        parameter gradients start anew. Values that nobody reads later are dropped under LMS.
 
-    def _iteration(self, first: bool, tail: Sequence[HostedStep], key: str) -> Sequenced:
+        Returns False where shapes changed in the middle (see ShapesChanged): then memory is new, and `tail` did not
+        run, because its steps are those of the old memory.
+        """
+        self._before(0, len(self.graph.nodes) - 1)
+
+        def build(name: str, start: int, reshaped: bool) -> Sequenced:
+            return self._iteration(first, () if reshaped else tail, name, start)
+
+        done = self._run(key, 0, build)
+        self._show(0, len(self.graph.nodes) - 1)
+        return done
+
+    def _iteration(self, first: bool, tail: Sequence[HostedStep], key: str, start: int = 0) -> Sequenced:
         n = len(self.graph.nodes) - 1
-        steps: list = self.builder.forward(0, n)
+        steps: list = self.builder.forward(start, n)
         steps += self.builder.backward(n, 0, self.builder.loss_diffs(), accumulate=not first)
         return sequence(key, [*steps, *tail], self._survivors())
 
@@ -118,15 +151,16 @@ class Net(BuiltNet):
             for key, first, tail in kinds:
                 self.memory.bind(key, lambda f=first, t=tail, k=key: self._iteration(f, t, k))
 
-    def test_forward(self) -> None:
-        """A whole forward of which only the outputs (and kept blobs) survive under LMS."""
+    def test_forward(self) -> bool:
+        """A whole forward of which only the outputs (and kept blobs) survive under LMS. Returns False where shapes
+        changed in the middle."""
         self._before(0, len(self.graph.nodes) - 1)
-        with self.placed():
-            self.memory.run("test", self._test_sequence)
+        done = self._run("test", 0, lambda key, start, reshaped: self._test_sequence(key, start))
         self._show(0, len(self.graph.nodes) - 1)
+        return done
 
-    def _test_sequence(self) -> Sequenced:
-        return sequence("test", self.builder.forward(0, len(self.graph.nodes) - 1), self._survivors())
+    def _test_sequence(self, key: str = "test", start: int = 0) -> Sequenced:
+        return sequence(key, self.builder.forward(start, len(self.graph.nodes) - 1), self._survivors())
 
     def prepare_test(self) -> None:
         """Plan `test_forward` and take its memory. Raises OutOfDeviceMemory when it cannot fit."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ..lms.schedule import Mode, Program, Step
-from .access import LayerStep, backward_step, forward_step, written_diffs
+from .access import LayerStep, backward_step, forward_step, look_step, written_diffs
 from .graph import Graph
 
 
@@ -37,7 +37,8 @@ class ProgramBuilder:
 
     def forward(self, start: int, end: int) -> list[LayerStep]:
         """Forward of layers start..end, both included."""
-        steps = (forward_step(self.graph, node) for node in self.graph.nodes[start : end + 1])
+        nodes = self.graph.nodes[start : end + 1]
+        steps = (make(self.graph, node) for node in nodes for make in (look_step, forward_step))
         return [s for s in steps if s is not None]
 
     def backward(self, start: int, end: int, present: Collection[int], *, accumulate: bool) -> list[LayerStep]:

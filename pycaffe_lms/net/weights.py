@@ -83,7 +83,7 @@ def to_proto(net: Net, *, write_diff: bool = False) -> caffe_pb2.NetParameter:
         requests = node.layer.params
         if any(r.lr_mult == 0 for r in requests):
             while len(layer.param) < len(requests):
-                layer.param.add(lr_mult=0)
+                layer.param.add(lr_mult=requests[len(layer.param)].lr_mult)
         for blob in node.layer.blobs:
             diff = blob.read_diff() if write_diff else None
             array_to_blobproto(blob.read_data(), diff, into=layer.blobs.add())

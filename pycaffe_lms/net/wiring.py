@@ -140,7 +140,19 @@ def _make_params(graph: Graph, node: Node, named: dict[str, int]) -> None:
             named[name] = index
         explicit = {m for m in _MULTIPLIERS if spec is not None and spec.HasField(m)}
         graph.params.append(
-            Param(index, node.index, position, request.shape, request.filler, name, owner, lr, decay, explicit)
+            Param(
+                index,
+                node.index,
+                position,
+                request.shape,
+                request.filler,
+                name,
+                owner,
+                lr,
+                decay,
+                explicit,
+                values=request.values,
+            )  # fmt: skip
         )
         node.params.append(index)
 

@@ -21,9 +21,11 @@ from ..net.programs import HostedStep, sequence
 _log = logging.getLogger(__name__)
 
 
-def iteration(net: Net, first: bool, tail: Sequence[HostedStep], *, show: bool, find_nan: bool) -> None:
+def iteration(net: Net, first: bool, tail: Sequence[HostedStep], *, show: bool, find_nan: bool) -> bool:
     """As Net.iteration, part by part. show: log the lines. find_nan: log where the NaN of a NaN loss came from, before
     the update spreads it."""
+    net.refresh_shapes()
+    memory = net.memory
     if math.isnan(forward(net, show=show)) and find_nan:
         _log.warning("The loss is nan: %s", first_nan(net))
     builder, n = net.builder, len(net.graph.nodes) - 1
@@ -38,19 +40,19 @@ def iteration(net: Net, first: bool, tail: Sequence[HostedStep], *, show: bool, 
                 _run(net, f"{name} {node.index}", [by_node[node.index]] if node.index in by_node else [])
                 _show_backward(net, node)
         _show_norms(net)
+    if net.memory is not memory:
+        return False
     _run(net, "debug update", tail)
+    return True
 
 
 def forward(net: Net, *, show: bool) -> float:
     """A whole forward after which every value can be read; returns the loss."""
     net.refresh_shapes()
-    steps = net.builder.forward(0, len(net.graph.nodes) - 1)
     if not show:
-        _run(net, "debug forward", steps)
-        return net.loss()
-    by_node = {s.node: s for s in steps}
+        return net.forward_range()
     for node in net.graph.nodes:
-        _run(net, f"debug forward {node.index}", [by_node[node.index]] if node.index in by_node else [])
+        net.forward_range(node.index, node.index)
         _show_forward(net, node)
     return net.loss()
 

@@ -113,9 +113,12 @@ class SGDSolver(Solver):
             kinds = self._kinds()
             key, first, tail = kinds[0] if i == 0 else kinds[-1] if i == n - 1 else kinds[1]
             if self.param.debug_info:
-                debug.iteration(self.net, first, tail, show=self._displays, find_nan=not self._nan)
+                done = debug.iteration(self.net, first, tail, show=self._displays, find_nan=not self._nan)
             else:
-                self.net.iteration(first, tail, key=key)
+                done = self.net.iteration(first, tail, key=key)
+            if tail and not done:  # shapes changed in the middle, so the update's steps must be made anew
+                self._follow_net()
+                self.net.memory.run("update after a reshape", lambda: sequence("update", self._tail, None))
             loss += self.net.loss()
         self._nan = math.isnan(loss)
         self._note_loss(loss / n)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from google.protobuf import text_format
 
-from pycaffe_lms.layers.base import TRAIN, Lives, Pass
+from pycaffe_lms.layers.base import TRAIN, Lives, Pass, ShapesChanged
 from pycaffe_lms.layers.registry import layer_class
 from pycaffe_lms.ops import load_ops
 from pycaffe_lms.proto import caffe_pb2
@@ -105,6 +105,11 @@ class LayerBench:
 
     def forward(self, bottoms):
         """Tops (NumPy) from bottoms. Parameters are `self.params` (NumPy; running statistics come back changed)."""
+        if self.layer.looks_at:
+            try:
+                self.layer.look([np.asarray(bottoms[i], self.dtype) for i in sorted(self.layer.looks_at)])
+            except ShapesChanged:
+                self.reshape(self.bottom_shapes)
         d, needs = self.device, self.layer.forward_needs()
         self._bottom = [d.put(np.asarray(b, self.dtype)) for b in bottoms]
         self._top = []

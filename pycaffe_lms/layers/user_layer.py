@@ -1,0 +1,150 @@
+"""What a layer written in Python by the user sees: its base class, and bottoms, tops and parameters as host blobs.
+
+Source of the surface: BVLC/caffe, python/caffe/_caffe.cpp, include/caffe/layers/python_layer.hpp.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..errors import ShapeError
+
+
+class HostBlob:
+    """A blob in the hands of a Python layer: `data` and `diff` are NumPy arrays of `shape`, on the host.
+
+    While the layer runs they are the net's own memory (`bind`); a bottom's data is read-only, because what a layer
+    wrote there would be lost for layers that run on the device. Else they are the layer's own zeros, or the parameter
+    itself. `reshape` of a top gives it new zeros, if the number of elements changes.
+    """
+
+    def __init__(self, name: str, dtype, shape=()):
+        self.name = name
+        self.dtype = np.dtype(dtype)
+        self.parameter = None  # the net's Blob, once there is one
+        self._shape = tuple(int(d) for d in shape)
+        self._data: np.ndarray | None = None
+        self._diff: np.ndarray | None = None
+
+    def bind(self, data: np.ndarray | None = None, diff: np.ndarray | None = None) -> None:
+        """Show these arrays (None: nothing of the net's)."""
+        self._data, self._diff = data, diff
+
+    def set_shape(self, shape) -> None:
+        """The shape that the net has for it."""
+        if self._shape != tuple(shape):
+            self._shape = tuple(shape)
+            self.bind()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._shape
+
+    @property
+    def count(self) -> int:
+        return math.prod(self._shape)
+
+    num = property(lambda self: self._legacy(0))
+    channels = property(lambda self: self._legacy(1))
+    height = property(lambda self: self._legacy(2))
+    width = property(lambda self: self._legacy(3))
+
+    def _legacy(self, axis: int) -> int:
+        if len(self._shape) > 4:
+            raise ShapeError(f"num, channels, height and width need at most 4 axes, not {len(self._shape)}").at(
+                blob=self.name
+            )
+        return self._shape[axis] if axis < len(self._shape) else 1
+
+    def reshape(self, *dims) -> None:
+        """Change the shape; `reshape(2, 3)` and `reshape(*array.shape)` as in pycaffe."""
+        shape = tuple(int(d) for d in (dims[0] if len(dims) == 1 and np.iterable(dims[0]) else dims))
+        if any(d < 0 for d in shape) or math.prod(shape) >= 2**31:
+            raise ShapeError(f"{shape} is no blob shape", fix="no axis is negative, less than 2^31 elements").at(
+                blob=self.name
+            )
+        same = math.prod(shape) == self.count
+        self._shape = shape
+        if not same:
+            self.bind()
+        else:
+            self._data, self._diff = (None if a is None else a.reshape(shape) for a in (self._data, self._diff))
+
+    @property
+    def data(self) -> np.ndarray:
+        if self._data is None:
+            if self.parameter is not None:
+                return self.parameter.data
+            self._data = np.zeros(self._shape, self.dtype)
+        return self._data
+
+    @data.setter
+    def data(self, values) -> None:
+        self.data[...] = values
+
+    @property
+    def diff(self) -> np.ndarray:
+        if self._diff is None:
+            if self.parameter is not None:
+                return self.parameter.diff
+            self._diff = np.zeros(self._shape, self.dtype)
+        return self._diff
+
+    def early_diff(self) -> np.ndarray | None:
+        """Gradients that were looked at or written although none were bound."""
+        return self._diff
+
+    @diff.setter
+    def diff(self, values) -> None:
+        self.diff[...] = values
+
+    def __repr__(self) -> str:
+        return f"<Blob {self.name!r} {' '.join(map(str, self._shape))} ({self.count}) {self.dtype}>"
+
+
+class BlobVec(list):
+    """The parameters of a Python layer."""
+
+    dtype = np.dtype(np.float32)
+
+    def add_blob(self, *shape: int) -> None:
+        """One more parameter, of zeros; `self.blobs[0].data[...] = values` in `setup` gives it other first values."""
+        self.append(HostBlob(f"param {len(self)}", self.dtype, shape))
+
+
+class UserLayer:
+    """`caffe.Layer`: base class of layers written in Python, for prototxt layers of `type: "Python"`.
+
+    Methods to write: `setup(bottom, top)` (once), `reshape(bottom, top)` (before every forward: call
+    `top[0].reshape(...)`), `forward(bottom, top)` and `backward(top, propagate_down, bottom)`. There are `param_str`,
+    `phase` (0 TRAIN, 1 TEST), and `blobs` (`self.blobs.add_blob(3, 4)` in `setup` makes a parameter). Gradients of
+    parameters are added to `self.blobs[i].diff`.
+    """
+
+    type = "Python"
+    blobs: BlobVec
+    param_str: str
+    phase: int
+
+    def __new__(cls, *args, **kwargs):
+        made = super().__new__(cls)
+        made.blobs = BlobVec()
+        made.param_str, made.phase = "", 0
+        return made
+
+    def __init__(self, layer_param=None):
+        self.layer_param = layer_param
+
+    def setup(self, bottom, top) -> None:
+        """Nothing, unless the class has its own."""
+
+    def reshape(self, bottom, top) -> None:
+        raise NotImplementedError(f"{type(self).__name__} has no reshape(self, bottom, top)")
+
+    def forward(self, bottom, top) -> None:
+        raise NotImplementedError(f"{type(self).__name__} has no forward(self, bottom, top)")
+
+    def backward(self, top, propagate_down, bottom) -> None:
+        raise NotImplementedError(f"{type(self).__name__} has no backward(self, top, propagate_down, bottom)")

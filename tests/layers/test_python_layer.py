@@ -1,0 +1,218 @@
+"""Python layers: what pycaffe's own tests and tutorials do, shapes that change, exceptions, Large Model Support."""
+
+from __future__ import annotations
+
+import traceback
+
+import numpy as np
+import pytest
+
+import pycaffe_lms as caffe
+from pycaffe_lms.backend import cuda_available, get_device
+from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.errors import LayerParamError
+from pycaffe_lms.lms.config import LMSConfig
+
+from . import user_layers
+
+
+def layer(name, cls, bottoms="", tops=None, more="", python="", module="tests.layers.user_layers"):
+    lines = "".join(f' bottom: "{b}"' for b in bottoms.split())
+    lines += "".join(f' top: "{t}"' for t in (tops or name).split())
+    return (
+        f'layer {{ name: "{name}" type: "Python"{lines} {more} '
+        f'python_param {{ module: "{module}" layer: "{cls}" {python} }} }}\n'
+    )
+
+
+def inputs(**shapes):
+    names = "".join(f' top: "{n}"' for n in shapes)
+    dims = " ".join("shape { " + " ".join(f"dim: {d}" for d in s) + " }" for s in shapes.values())
+    return f'layer {{ name: "in" type: "Input"{names} input_param {{ {dims} }} }}\n'
+
+
+def inner(name, bottom, n, more=""):
+    return (
+        f'layer {{ name: "{name}" type: "InnerProduct" bottom: "{bottom}" top: "{name}" {more} inner_product_param {{ '
+        f'num_output: {n} weight_filler {{ type: "xavier" }} }} }}\n'
+    )
+
+
+@pytest.fixture
+def net(tmp_path):
+    def make(text, phase=caffe.TRAIN, **options):
+        (tmp_path / "net.prototxt").write_text(text)
+        return caffe.Net(tmp_path / "net.prototxt", phase, **options)
+
+    return make
+
+
+def test_forward_backward_and_reshape(net):
+    """Three in a row multiply by 1000, both ways, at every shape."""
+    n = net(
+        "force_backward: true\n"
+        + inputs(data=(10, 9, 8))
+        + layer("one", "Tenfold", "data")
+        + layer("two", "Tenfold", "one")
+        + layer("three", "Tenfold", "two")
+    )
+    for shape in ((10, 9, 8), (4,), (2, 5)):
+        n.blobs["data"].reshape(*shape)
+        n.blobs["data"].data[...] = 3
+        out = n.forward()["three"]
+        assert out.shape == shape
+        np.testing.assert_array_equal(out, 3000)
+        n.blobs["three"].diff[...] = 7
+        n.backward()
+        np.testing.assert_array_equal(n.blobs["data"].diff, 7000)
+    assert isinstance(n.layers[1], user_layers.Tenfold) and n.layers[1].type == "Python"
+    assert n.layer_dict["two"] is n.layers[2]
+
+
+@pytest.mark.parametrize("phase", [caffe.TRAIN, caffe.TEST])
+def test_param_str_and_phase(net, phase):
+    n = net(layer("s", "Settings", python="param_str: '{ \"value\": 5 }'"), phase)
+    np.testing.assert_array_equal(n.forward()["s"], [5, phase])
+
+
+def test_parameters_are_saved_loaded_and_shared(net, tmp_path):
+    text = inputs(x=(2, 3)) + layer("w", "Weight", "x")
+    n = net(text)
+    np.testing.assert_array_equal(n.params["w"][0].data, [1, 2, 3])
+    n.blobs["x"].data[...] = [[1, 1, 1], [2, 0, 1]]
+    np.testing.assert_array_equal(n.forward()["w"], [[1, 2, 3], [2, 0, 3]])
+    n.forward()
+    assert n.params["w"][1].data[0] == 2
+    assert n.layers[1].blobs[1].data[0] == 2
+    n.params["w"][0].data[...] = [5, 6, 7]
+    n.save(tmp_path / "w.caffemodel")
+    other = net(text, weights=tmp_path / "w.caffemodel")
+    np.testing.assert_array_equal(other.params["w"][0].data, [5, 6, 7])
+    third = net(text)
+    third.share_with(other)
+    other.params["w"][0].data[...] = 1
+    np.testing.assert_array_equal(third.params["w"][0].data, 1)
+
+
+LOSSES = {
+    "built in": 'layer { name: "loss" type: "EuclideanLoss" bottom: "fc" bottom: "y" top: "loss" }',
+    "python": layer("loss", "Euclidean", "fc y", more="loss_weight: 1"),
+    "early": layer("loss", "EarlyGradient", "fc y", more="loss_weight: 1"),
+}
+
+
+def train(tmp_path, body, steps, feed=None, device=None, lms=None, more=""):
+    (tmp_path / "net.prototxt").write_text(body)
+    (tmp_path / "solver.prototxt").write_text(
+        f'net: "{tmp_path}/net.prototxt" base_lr: 0.001 momentum: 0.9 lr_policy: "fixed" max_iter: 100 random_seed: 3 '
+        f"snapshot_after_train: false {more}"
+    )
+    solver = caffe.SGDSolver(tmp_path / "solver.prototxt", device=device, lms=lms)
+    rng, seen = np.random.default_rng(1), []
+    for _ in range(steps):
+        for name in feed or ():
+            solver.net.blobs[name].data = rng.normal(size=solver.net.blobs[name].shape)
+        solver.step(1)
+        seen.append(solver.net.loss())
+    return seen, [b.read_data().tobytes() for b in solver.net.learnable_params]
+
+
+@pytest.mark.parametrize("kind", ["python", "early"])
+def test_a_loss_layer_trains_like_the_built_in_one(tmp_path, kind):
+    body = inputs(x=(4, 6), y=(4, 3)) + inner("fc", "x", 3)
+    expected, _ = train(tmp_path, body + LOSSES["built in"], 5, feed=("x", "y"))
+    got, _ = train(tmp_path, body + LOSSES[kind], 5, feed=("x", "y"))
+    np.testing.assert_allclose(got, expected, rtol=1e-5)
+
+
+MIDDLE = (
+    inner("a", "x", 400)
+    + layer("ten", "Tenfold", "a")
+    + 'layer { name: "power" type: "Power" bottom: "ten" top: "power" power_param { scale: 0.0001 } }\n'
+    + layer("w", "Weight", "power")
+    + layer("plus", "PlusOneInPlace", "w", "w")
+    + 'layer { name: "drop" type: "Dropout" bottom: "w" top: "drop" }\n'
+)
+NETS = {
+    "shapes that stay": inputs(x=(4, 300), y=(4, 2)) + MIDDLE + inner("fc", "drop", 2) + LOSSES["python"],
+    "batches shaped in reshape": layer("d", "Ragged", tops="x y") + MIDDLE + inner("fc", "drop", 2) + LOSSES["python"],
+    "batches shaped in forward": layer("d", "Ragged", tops="x y", python='param_str: "forward"')
+    + MIDDLE
+    + inner("fc", "drop", 2)
+    + LOSSES["built in"],
+    "rows chosen in forward": inputs(x=(6, 300), y=(6, 2))
+    + MIDDLE
+    + layer("keep", "Positive", "drop y", "kept ky")
+    + inner("fc", "kept", 2)
+    + LOSSES["python"].replace('"y"', '"ky"'),
+}
+
+
+@pytest.mark.parametrize("more", ["", "iter_size: 2", "clip_gradients: 0.5", "debug_info: true display: 1"])
+@pytest.mark.parametrize("kind", NETS)
+def test_the_same_bits_with_large_model_support(tmp_path, kind, more):
+    """In the middle of a net, with shapes that change anywhere: CPU, device, and LMS in several stream orders."""
+    feed = ("x", "y") if "Input" in NETS[kind] else ()
+    expected = train(tmp_path, NETS[kind], 7, feed=feed, more=more)
+    assert len(set(expected[0])) == 7
+    assert train(tmp_path, NETS[kind], 7, feed=feed, more=more, device=SimDevice(64 << 20)) == expected
+    for order in ("latest", "earliest", "random"):
+        device = SimDevice(64 << 20, order=order, seed=5)
+        assert train(tmp_path, NETS[kind], 7, feed, device, LMSConfig(threshold_kb=1), more) == expected
+        assert device.bytes_out > 0
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not cuda_available(), reason="no GPU")
+@pytest.mark.parametrize("kind", NETS)
+def test_on_a_gpu(tmp_path, kind):
+    feed = ("x", "y") if "Input" in NETS[kind] else ()
+    expected, _ = train(tmp_path, NETS[kind], 5, feed=feed)
+    plain = train(tmp_path, NETS[kind], 5, feed=feed, device=get_device("cuda"))
+    np.testing.assert_allclose(plain[0], expected, rtol=2e-2)
+    assert train(tmp_path, NETS[kind], 5, feed, get_device("cuda"), LMSConfig(threshold_kb=1)) == plain
+
+
+@pytest.mark.parametrize("where", ["setup", "reshape", "forward", "backward"])
+@pytest.mark.parametrize("lms", [None, LMSConfig(threshold_kb=1)])
+def test_exceptions_arrive_whole_and_the_net_lives_on(tmp_path, where, lms, monkeypatch):
+    body = inputs(x=(4, 300), y=(4, 2)) + inner("a", "x", 400)
+    body += layer("f", "Failing", "a", python=f'param_str: "{where}"') + inner("fc", "f", 2) + LOSSES["python"]
+    with pytest.raises(user_layers.SpecialError, match=f"^{where}$") as caught:
+        train(tmp_path, body, 1, device=SimDevice(64 << 20), lms=lms)
+    assert "user_layers.py" in "".join(traceback.format_tb(caught.value.__traceback__))
+    if where in ("forward", "backward"):
+        (tmp_path / "net.prototxt").write_text(body)
+        solver = caffe.SGDSolver(tmp_path / "solver.prototxt", device=SimDevice(64 << 20), lms=lms)
+        with pytest.raises(user_layers.SpecialError):
+            solver.step(1)
+        monkeypatch.setattr(user_layers.Failing, "mended", True)
+        solver.step(1)
+        mended = solver.net.loss(), [b.read_data().tobytes() for b in solver.net.learnable_params]
+        other = caffe.SGDSolver(tmp_path / "solver.prototxt")
+        other.step(1)
+        assert mended == (other.net.loss(), [b.read_data().tobytes() for b in other.net.learnable_params])
+
+
+def test_what_is_wrong_is_named(net, tmp_path, monkeypatch):
+    for text, message in (
+        (layer("p", "Tenfold", module="no_such_module"), r'"p" \(Python\).*no Python module "no_such_module"'),
+        (layer("p", "Tenfold", module="tests.layers.nowhere"), 'no Python module "tests.layers.nowhere"'),
+        (layer("p", "Nothing"), 'has no class "Nothing"'),
+        (layer("p", "not_a_class"), 'has no class "not_a_class"'),
+        ('layer { name: "p" type: "Python" top: "p" }', "python_param.module is not set"),
+    ):
+        with pytest.raises(LayerParamError, match=message):
+            net(text)
+    (tmp_path / "broken_layers.py").write_text("import a_package_that_is_not_there\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ModuleNotFoundError, match="a_package_that_is_not_there"):
+        net(layer("p", "X", module="broken_layers"))
+    with pytest.raises(Exception, match="^Inputs must have the same dimension.$"):
+        net(inputs(x=(2, 3), y=(2, 4)) + layer("loss", "Euclidean", "x y"))
+
+
+def test_a_bottom_is_read_only(net):
+    n = net(inputs(x=(2,)) + layer("p", "WritesItsBottom", "x"))
+    with pytest.raises(ValueError, match="read-only"):
+        n.forward()

@@ -1,0 +1,201 @@
+"""Layers as pycaffe users write them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+import pycaffe_lms as caffe
+
+
+class Tenfold(caffe.Layer):
+    def setup(self, bottom, top):
+        pass
+
+    def reshape(self, bottom, top):
+        top[0].reshape(*bottom[0].data.shape)
+
+    def forward(self, bottom, top):
+        top[0].data[...] = 10 * bottom[0].data
+
+    def backward(self, top, propagate_down, bottom):
+        bottom[0].diff[...] = 10 * top[0].diff
+
+
+class Euclidean(caffe.Layer):
+    """The tutorial's loss: half the mean squared distance."""
+
+    def setup(self, bottom, top):
+        if len(bottom) != 2:
+            raise Exception("Need two inputs to compute distance.")
+
+    def reshape(self, bottom, top):
+        if bottom[0].count != bottom[1].count:
+            raise Exception("Inputs must have the same dimension.")
+        self.diff = np.zeros_like(bottom[0].data, dtype=np.float32)
+        top[0].reshape(1)
+
+    def forward(self, bottom, top):
+        self.diff[...] = bottom[0].data - bottom[1].data
+        top[0].data[...] = np.sum(self.diff**2) / bottom[0].num / 2.0
+
+    def backward(self, top, propagate_down, bottom):
+        for i in range(2):
+            if not propagate_down[i]:
+                continue
+            sign = 1 if i == 0 else -1
+            bottom[i].diff[...] = sign * self.diff / bottom[i].num
+
+
+class EarlyGradient(Euclidean):
+    """Writes its gradient in forward already; backward has nothing left to do."""
+
+    def forward(self, bottom, top):
+        super().forward(bottom, top)
+        bottom[0].diff[...] = self.diff / bottom[0].num
+
+    def backward(self, top, propagate_down, bottom):
+        pass
+
+
+class Weight(caffe.Layer):
+    """y = w * x, with one learned number per column; counts its forwards in a second parameter."""
+
+    def setup(self, bottom, top):
+        self.blobs.add_blob(bottom[0].shape[1])
+        self.blobs.add_blob(1)
+        self.blobs[0].data[...] = np.arange(1, bottom[0].shape[1] + 1)
+
+    def reshape(self, bottom, top):
+        top[0].reshape(*bottom[0].shape)
+
+    def forward(self, bottom, top):
+        top[0].data[...] = bottom[0].data * self.blobs[0].data
+        self.blobs[1].data[0] += 1
+
+    def backward(self, top, propagate_down, bottom):
+        self.blobs[0].diff[...] += (top[0].diff * bottom[0].data).sum(axis=0)
+        if propagate_down[0]:
+            bottom[0].diff[...] = top[0].diff * self.blobs[0].data
+
+
+class Settings(caffe.Layer):
+    """Shows what it was set up with."""
+
+    def setup(self, bottom, top):
+        self.value = json.loads(self.param_str)["value"]
+
+    def reshape(self, bottom, top):
+        top[0].reshape(2)
+
+    def forward(self, bottom, top):
+        top[0].data[...] = self.value, self.phase
+
+
+class Ragged(caffe.Layer):
+    """A data layer whose batches have 3, 1, 2, 3, 1, 2... rows of 40 numbers. param_str: where the shape is set."""
+
+    def setup(self, bottom, top):
+        self.batch = 0
+
+    def _shape(self, top):
+        n = (3, 1, 2)[self.batch % 3]
+        top[0].reshape(n, 300)
+        top[1].reshape(n, 2)
+
+    def reshape(self, bottom, top):
+        if self.param_str == "forward":
+            top[0].reshape(1, 300)
+            top[1].reshape(1, 2)
+        else:
+            self._shape(top)
+
+    def forward(self, bottom, top):
+        if self.param_str == "forward":
+            self._shape(top)
+        rng = np.random.default_rng(self.batch)
+        for blob in top:
+            blob.data[...] = rng.normal(size=blob.data.shape)
+        self.batch += 1
+
+    def backward(self, top, propagate_down, bottom):
+        pass
+
+
+class Positive(caffe.Layer):
+    """Keeps the rows whose first number is positive, and at least one: the shape is known in forward only."""
+
+    def setup(self, bottom, top):
+        pass
+
+    def reshape(self, bottom, top):
+        top[0].reshape(*bottom[0].shape)
+        top[1].reshape(*bottom[1].shape)
+
+    def forward(self, bottom, top):
+        self.rows = np.flatnonzero(bottom[0].data[:, 0] > 0)
+        if not self.rows.size:
+            self.rows = np.array([0])
+        for b, t in zip(bottom, top, strict=True):
+            values = b.data[self.rows]
+            t.reshape(*values.shape)
+            t.data[...] = values
+
+    def backward(self, top, propagate_down, bottom):
+        for i in range(2):
+            if propagate_down[i]:
+                bottom[i].diff[self.rows] = top[i].diff
+
+
+class PlusOneInPlace(caffe.Layer):
+    """Changes its first column only: what is not written must be what was there."""
+
+    def setup(self, bottom, top):
+        pass
+
+    def reshape(self, bottom, top):
+        pass
+
+    def forward(self, bottom, top):
+        top[0].data[:, 0] += 1
+
+    def backward(self, top, propagate_down, bottom):
+        pass
+
+
+class SpecialError(Exception):
+    pass
+
+
+class Failing(Tenfold):
+    """Fails where param_str says so, until `mended`."""
+
+    mended = False
+
+    def _fail(self, where):
+        if self.param_str == where and not type(self).mended:
+            raise SpecialError(where)
+
+    def setup(self, bottom, top):
+        self._fail("setup")
+
+    def reshape(self, bottom, top):
+        super().reshape(bottom, top)
+        self._fail("reshape")
+
+    def forward(self, bottom, top):
+        self._fail("forward")
+        super().forward(bottom, top)
+
+    def backward(self, top, propagate_down, bottom):
+        self._fail("backward")
+        super().backward(top, propagate_down, bottom)
+
+
+class WritesItsBottom(Tenfold):
+    def forward(self, bottom, top):
+        bottom[0].data[...] = 0
+
+
+not_a_class = 3
