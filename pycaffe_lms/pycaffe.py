@@ -69,7 +69,7 @@ class PycaffeNet(core.Net):
 
     @property
     def layer_dict(self) -> OrderedDict:
-        return OrderedDict((node.name, node.layer) for node in self.graph.nodes)
+        return OrderedDict((node.name, node.layer.face) for node in self.graph.nodes)
 
     @property
     def top_names(self) -> OrderedDict[str, list[str]]:
@@ -120,6 +120,16 @@ class PycaffeNet(core.Net):
         if values.shape[:1] != blob.shape[:1] and (blob.shape or values.size != 1):
             raise UsageError(complaint, fix=f"give an array of shape {blob.shape}").at(blob=name)
         setattr(blob, which, values.reshape(blob.shape) if values.size == blob.count else values)
+
+    def set_input_arrays(self, data: np.ndarray, labels: np.ndarray) -> None:
+        """Let the first layer, a MemoryData, deliver these arrays: data (n, c, h, w), labels (n) or (n, 1, 1, 1)."""
+        layer = self.layers[0]
+        if not hasattr(layer, "set_input_arrays"):
+            raise UsageError(
+                "set_input_arrays may only be called if the first layer is a MemoryData layer",
+                fix="write to net.blobs[...].data, or call it on the layer itself",
+            )
+        layer.set_input_arrays(data, labels)
 
     def copy_from(self, path: str | os.PathLike) -> None:
         """Load weights (binary or HDF5) by layer name."""

@@ -1,7 +1,7 @@
 """Databases by the name of their backend.
 
 Covers: opening by `data_param.backend` or by the tools' `-backend`. A further kind is one line in `DATABASES`.
-See also: lmdb_source.py.
+See also: lmdb_source.py, leveldb_source.py.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import os
 from collections.abc import Callable
 from typing import Protocol
 
+from pycaffe_lms.data.leveldb_source import LevelDBSource
 from pycaffe_lms.data.lmdb_source import LMDBSource
-from pycaffe_lms.errors import DataError, LayerParamError, Where
+from pycaffe_lms.errors import LayerParamError, Where
 from pycaffe_lms.proto.caffe_pb2 import DataParameter
 
 
@@ -28,23 +29,7 @@ class Database(Protocol):
     def close(self) -> None: ...
 
 
-def _no_leveldb(path: str | os.PathLike) -> Database:
-    where, path = Where(file=os.fspath(path)), os.fspath(path)
-    if os.path.isfile(os.path.join(path, "data.mdb")):
-        raise DataError(
-            "this is an LMDB, but the backend is LEVELDB, which Caffe takes where none is written",
-            where=where,
-            fix="set data_param { backend: LMDB }",
-        )
-    raise DataError(
-        "LevelDB databases are not supported yet",
-        where=where,
-        fix="write the database as LMDB (`pycaffe-lms dataset`, or convert_imageset with -backend lmdb, "
-        "which is the default) and set data_param { backend: LMDB }",
-    )
-
-
-DATABASES: dict[str, Callable[[str | os.PathLike], Database]] = {"LMDB": LMDBSource, "LEVELDB": _no_leveldb}
+DATABASES: dict[str, Callable[[str | os.PathLike], Database]] = {"LMDB": LMDBSource, "LEVELDB": LevelDBSource}
 """Name of a backend -> what opens a path for reading."""
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import weakref
 from itertools import islice
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 import lmdb
 
 from pycaffe_lms.data.lmdb_check import can_check, check_tree, read_metas
+from pycaffe_lms.data.shared_handles import SharedHandles
 from pycaffe_lms.errors import DataError, Where
 
 _log = logging.getLogger(__name__)
@@ -127,39 +127,6 @@ class LMDBSource:
         self.close()
 
 
-class _Environments:
-    """The open LMDB environments of this process: LMDB forbids opening one folder twice, so users share and count."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()  # re-entrant: garbage collection may close a source inside `open`
-        self._open: dict[str, tuple[lmdb.Environment, int, int]] = {}
-
-    def open(self, real: str, shown: str) -> lmdb.Environment:
-        with self._lock:
-            environment, users, process = self._open.get(real, (None, 0, os.getpid()))
-            if process != os.getpid():
-                raise DataError(
-                    "opened by the parent process before this one was forked; LMDB cannot be used on both sides",
-                    where=Where(file=shown),
-                    fix='start processes with multiprocessing\'s method "spawn", or open databases after the fork',
-                )
-            if environment is None:
-                environment = _open_environment(real, shown)
-            self._open[real] = (environment, users + 1, process)
-            return environment
-
-    def close(self, real: str) -> None:
-        with self._lock:
-            environment, users, process = self._open.pop(real)
-            if users > 1:
-                self._open[real] = (environment, users - 1, process)
-            else:
-                environment.close()
-
-
-_ENVIRONMENTS = _Environments()
-
-
 def _release(transaction: lmdb.Transaction, real: str, process: int) -> None:
     if process == os.getpid():  # after a fork both belong to the parent
         transaction.abort()
@@ -179,6 +146,9 @@ def _open_environment(real: str, shown: str) -> lmdb.Environment:
         return _open_lmdb(real, lock=False)
     except lmdb.Error as error:
         raise _unreadable(shown, error) from error
+
+
+_ENVIRONMENTS = SharedHandles("LMDB", _open_environment)
 
 
 def _open_lmdb(real: str, lock: bool) -> lmdb.Environment:
@@ -207,7 +177,11 @@ def _check_folder(path: str) -> str:
     if os.path.isfile(path):
         raise DataError("a file, where an LMDB is a folder", where=where, fix="name the folder that holds data.mdb")
     if os.path.exists(os.path.join(path, "CURRENT")):
-        raise DataError("a LevelDB, not an LMDB", where=where, fix=f"set backend: LEVELDB, or {convert}")
+        raise DataError(
+            "this is a LevelDB, but the backend is LMDB",
+            where=where,
+            fix=f"set data_param {{ backend: LEVELDB }}, or {convert}",
+        )
     data_file = Path(path, "data.mdb")
     try:
         if not data_file.is_file():

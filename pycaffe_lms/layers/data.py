@@ -5,6 +5,8 @@ Source: BVLC/caffe, data_layer.cpp, base_data_layer.cpp (behaviour).
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 
 from ..data.batches import DatumBatches
@@ -14,6 +16,9 @@ from ..errors import CaffeError
 from .base import Layer, Needs, Pass, Runs, between, exactly
 from .registry import register_layer
 
+_log = logging.getLogger(__name__)
+_OLD_FIELDS = ("scale", "mean_file", "crop_size", "mirror")  # moved to transform_param by the upgrade of old nets only
+
 
 @register_layer("Data")
 class DataLayer(Layer):
@@ -21,7 +26,7 @@ class DataLayer(Layer):
 
     Top 0: (batch_size, channels, height, width) after transform_param. Top 1 (optional): labels, (batch_size).
     Record k of a TRAIN net goes to rank k % solver_count. Random crops and mirrors depend only on the layer's seed and
-    the batch's number, so a resumed run sees what an uninterrupted one sees.
+    the batch's number, so a resumed run sees what an uninterrupted one sees. data_param.prefetch batches wait.
     Raises: DataError for an absent or damaged database (with the key), LayerParamError without batch_size.
     """
 
@@ -39,6 +44,17 @@ class DataLayer(Layer):
             raise self.error("data_param.source is not set", fix="name the database folder")
         if p.batch_size == 0:
             raise self.error("data_param.batch_size is not set", fix="set batch_size to 1 or more")
+        self._passed_over("data_param", *_OLD_FIELDS, "rand_skip", "force_encoded_color")
+        self._start()
+
+    def _passed_over(self, message: str, *fields: str) -> None:
+        """Say which of these fields are given although nothing reads them, as in Caffe."""
+        for field in fields:
+            if getattr(self.param, message).HasField(field):
+                fix = f": write transform_param {{ {field} }}" if field in _OLD_FIELDS else ""
+                _log.warning("%s: %s.%s has no effect%s", self.where, message, field, fix)
+
+    def _start(self) -> None:
         self._seed = self.seed
         self._next = None  # a batch that was looked at but not yet used
         self._batches = self._prefetcher = None

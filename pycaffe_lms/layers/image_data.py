@@ -8,7 +8,6 @@ from __future__ import annotations
 from ..data.image_list import ImageBatches, ImageList
 from ..data.prefetch import Prefetcher
 from ..data.transformer import DataTransformer
-from ..errors import CaffeError
 from .base import TRAIN, exactly
 from .data import DataLayer
 from .registry import register_layer
@@ -38,14 +37,13 @@ class ImageDataLayer(DataLayer):
         if (p.new_height > 0) != (p.new_width > 0):
             given, missing = ("new_height", "new_width") if p.new_height else ("new_width", "new_height")
             raise self.error(f"has {given} but no {missing}", fix=f"add {missing}, or remove {given}")
-        self._seed = self.seed
-        self._next = None
-        self._batches = self._prefetcher = None
-        try:
-            self._open()
-        except CaffeError as error:
-            error.at(layer=self.name, type=self.param.type)
-            raise
+        wrong = "force_gray" if p.is_color else "force_color"
+        if getattr(self.param.transform_param, wrong):
+            raise self.error(
+                f"transform_param.{wrong} contradicts is_color: {str(p.is_color).lower()}", fix="keep is_color alone"
+            )
+        self._passed_over("image_data_param", "scale", "mean_file", "crop_size", "mirror")
+        self._start()
 
     def _open(self) -> None:
         p = self.param.image_data_param

@@ -25,8 +25,10 @@ def numbered_lmdb(path, count, shape=(1, 2, 3)):
 
 
 def shared_db(name, tmp_path):
-    """A copy of a real database, because opening one writes to its lock file."""
+    """A copy of a real database, because opening one writes to its folder."""
     target = tmp_path / name
     target.mkdir()
-    shutil.copyfile(SHARED / "data" / "db" / name / "data.mdb", target / "data.mdb")
+    for file in (SHARED / "data" / "db" / name).iterdir():
+        if file.name not in ("lock.mdb", "LOCK"):
+            shutil.copyfile(file, target / file.name)
     return target

@@ -217,15 +217,12 @@ def test_damaged_pages_never_crash(tmp_path_factory, data):
         assert str(folder) in str(error)
 
 
-def test_backends(ten, tmp_path):
+def test_backends(ten):
     for backend in ("LMDB", "lmdb", 1):
         with open_database(ten, backend) as source:
             assert len(source) == 10
     with pytest.raises(DataError, match="backend: LMDB"):
         open_database(ten, 0)
-    with pytest.raises(DataError, match="not supported yet") as caught:
-        open_database(tmp_path / "level", "leveldb")
-    assert "convert_imageset" in caught.value.fix
     for wrong in ("hdf5", 7):
         with pytest.raises(LayerParamError, match=str(wrong)):
             open_database(ten, wrong)

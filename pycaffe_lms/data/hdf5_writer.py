@@ -1,0 +1,95 @@
+"""Rows of arrays into one HDF5 file, batch after batch; the file gets its name when it is complete.
+
+Covers: datasets that grow, a temporary file beside the final one, ending by `close`, by garbage collection or at exit.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import weakref
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from pycaffe_lms.errors import DataError, Where
+from pycaffe_lms.formats.hdf5_file import load_h5py
+
+
+class HDF5Writer:
+    """Writes `path` through a file `.NAME.XXXX.part` beside it, made by the first `append`.
+
+    A killed run leaves what was at `path` before. Raises: DataError where the folder is absent or not writable.
+    """
+
+    def __init__(self, path: str):
+        self.path = path
+        self._target = Path(os.path.abspath(path))
+        if not os.access(self._target.parent, os.W_OK):
+            raise self._error("the folder does not exist or is not writable")
+        if self._target.is_dir():
+            raise self._error("this is a folder")
+        self._file = None
+        self._finish = lambda: None
+        self._closed = False
+
+    def append(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Add rows to the datasets of these names; all but the first axis stays as it was at the first call.
+
+        Raises: DataError where a shape changed, after `close`, or where the system refuses.
+        """
+        if self._closed:
+            raise DataError("the file is complete", where=Where(file=self.path), fix="make the net again to write more")
+        try:
+            if self._file is None:
+                self._create(arrays)
+            for name, values in arrays.items():
+                dataset = self._file[name]
+                if values.shape[1:] != dataset.shape[1:]:
+                    raise DataError(
+                        f'"{name}": rows of shape {values.shape[1:]} after rows of shape {dataset.shape[1:]}',
+                        where=Where(file=self.path),
+                        fix="write blobs of one shape",
+                    )
+                rows = len(dataset)
+                dataset.resize(rows + len(values), axis=0)
+                dataset[rows:] = values
+            self._file.flush()
+        except OSError as error:
+            raise self._error(f"cannot be written: {error}") from error
+
+    def close(self) -> None:
+        """Complete the file and give it its name; without an `append` there is none. A second call does nothing."""
+        self._closed = True
+        try:
+            self._finish()
+        except OSError as error:
+            raise self._error(f"cannot be written: {error}") from error
+
+    def _create(self, arrays: Mapping[str, np.ndarray]) -> None:
+        part = self._target.with_name(f".{self._target.name[:100]}.{secrets.token_hex(6)}.part")
+        self._file = load_h5py().File(part, "x")
+        self._finish = weakref.finalize(self, _complete, self._file, part, self._target)
+        for name, values in arrays.items():
+            shape = values.shape[1:]
+            most = (None, *(n or None for n in shape))  # HDF5 refuses chunks of an axis that stays 0
+            self._file.create_dataset(name, (0, *shape), values.dtype, maxshape=most, chunks=True)
+
+    def _error(self, found: str) -> DataError:
+        return DataError(
+            found, where=Where(file=self.path), fix="check that the folder exists, is writable and has room"
+        )
+
+
+def _complete(file, part: Path, target: Path) -> None:
+    try:
+        file.close()
+        with open(part, "rb+") as handle:
+            os.fsync(handle)
+        os.replace(part, target)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(part)
+        raise

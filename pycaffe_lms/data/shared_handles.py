@@ -1,0 +1,43 @@
+"""Open databases of this process, shared by their users: LMDB and LevelDB forbid opening one folder twice."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from pycaffe_lms.errors import DataError, Where
+
+
+class SharedHandles:
+    """Handles by real path, with the number of their users. library: named in errors. opener(real path, shown path)."""
+
+    def __init__(self, library: str, opener: Callable[[str, str], Any]) -> None:
+        self._library, self._opener = library, opener
+        self._lock = threading.RLock()  # re-entrant: garbage collection may close a source inside `open`
+        self._open: dict[str, tuple[Any, int, int]] = {}
+
+    def open(self, real: str, shown: str) -> Any:
+        """The handle of a folder; every call needs a `close`. Raises: DataError after a fork; what `opener` raises."""
+        with self._lock:
+            handle, users, process = self._open.get(real, (None, 0, os.getpid()))
+            if process != os.getpid():
+                raise DataError(
+                    f"opened by the parent process before this one was forked; {self._library} cannot be used on both "
+                    "sides",
+                    where=Where(file=shown),
+                    fix='start processes with multiprocessing\'s method "spawn", or open databases after the fork',
+                )
+            if handle is None:
+                handle = self._opener(real, shown)
+            self._open[real] = (handle, users + 1, process)
+            return handle
+
+    def close(self, real: str) -> None:
+        with self._lock:
+            handle, users, process = self._open.pop(real)
+            if users > 1:
+                self._open[real] = (handle, users - 1, process)
+            else:
+                handle.close()

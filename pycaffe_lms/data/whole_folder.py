@@ -1,0 +1,107 @@
+"""Database folders that appear whole or not at all.
+
+Covers: working in a folder beside the final one, renaming at the end, replacing an old database, cutting streams of
+records into blocks.
+Does not cover: what is written (lmdb_writer.py, leveldb_writer.py).
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pycaffe_lms.errors import DataError, Where
+
+Record = tuple[bytes, bytes]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of database: its name with the article, a file that each has, the exceptions of its library."""
+
+    name: str
+    marker: str
+    errors: tuple[type[Exception], ...]
+
+
+def write_folder(path: str | os.PathLike, kind: Kind, fill: Callable[[Path], int], *, overwrite: bool) -> int:
+    """Let `fill(folder)` write a database, then give the folder the name `path`; returns what `fill` returns.
+
+    The work happens in a folder `.NAME.XXXX.partial` beside `path`: a killed run leaves at most that folder, never a
+    database that looks whole. Errors remove it, those of others that come through `fill` included.
+    overwrite: replace a database of this kind (anything else that is there stays and is an error).
+    Raises: DataError where `path` exists or cannot be written.
+    """
+    target = Path(os.path.abspath(path))
+    _check_target(target, kind, overwrite)
+    partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial.mkdir()
+        try:
+            count = fill(partial)
+            _put_in_place(partial, target, kind, overwrite)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+    except (OSError, *kind.errors) as error:
+        raise DataError(
+            f"cannot write the database: {error}",
+            where=Where(file=str(path)),
+            fix="check that the folder is writable and the disk has room",
+        ) from error
+    return count
+
+
+def blocks(records: Iterable[Record], most_records: int, most_bytes: int) -> Iterator[list[Record]]:
+    """Lists of records, each ended by whichever limit it reaches first."""
+    block, size_bytes = [], 0
+    for key, value in records:
+        block.append((key, value))
+        size_bytes += len(key) + len(value)
+        if len(block) >= most_records or size_bytes >= most_bytes:
+            yield block
+            block, size_bytes = [], 0
+    if block:
+        yield block
+
+
+def twice(key: bytes, path: str | os.PathLike) -> DataError:
+    """The error for a key that came before."""
+    return DataError(
+        f"the key {key!r} comes twice", where=Where(file=os.fspath(path)), fix="give every record a key of its own"
+    )
+
+
+def _check_target(target: Path, kind: Kind, overwrite: bool) -> None:
+    if not target.exists() and not target.is_symlink():
+        return
+    where = Where(file=str(target))
+    if not overwrite:
+        raise DataError("exists already", where=where, fix="remove it, choose another name, or allow overwriting")
+    if not (target / kind.marker).is_file() or target.is_symlink():
+        raise DataError(f"is not {kind.name} folder, so it is not overwritten", where=where, fix="choose another name")
+
+
+def _put_in_place(partial: Path, target: Path, kind: Kind, overwrite: bool) -> None:
+    _check_target(target, kind, overwrite)  # it may be there by now, and a rename onto an empty folder succeeds
+    old = partial.with_suffix(".old")
+    if target.exists():
+        os.rename(target, old)
+    try:
+        os.rename(partial, target)
+    except OSError:
+        if old.exists():
+            os.rename(old, target)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+    if os.name == "posix":  # makes the new name itself durable
+        handle = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
