@@ -1,7 +1,7 @@
 """Snapshots of a solver: file names, model and state out, state in.
 
-Beyond Caffe's fields, the state keeps where data layers and random layers stood, so that a resumed run equals an
-uninterrupted one. Source of the rest: BVLC/caffe, solver.cpp and sgd_solver.cpp.
+Beyond Caffe's fields, the state keeps where data layers and random layers stood and what recurrent layers carry, so
+that a resumed run equals an uninterrupted one. Source of the rest: BVLC/caffe, solver.cpp and sgd_solver.cpp.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from ..errors import SnapshotError
 from ..formats.hdf5_file import load_h5py
 from ..formats.hdf5_weights import write_hdf5_weights
 from ..formats.solverstate import SolverSnapshot, read_solverstate, write_solverstate
-from ..net import weights
+from ..net import carried, weights
 
 if TYPE_CHECKING:
     from ..layers.base import Layer
+    from ..net.net import Net
     from .base import Solver
 
 _log = logging.getLogger(__name__)
@@ -77,12 +78,14 @@ def write(solver: Solver) -> str:
         weights.save(solver.net, model, write_diff=diff)
     _log.info("Snapshotting solver state to %s file %s", kind, state)
     history = [b.read_data() if isinstance(b, Blob) else np.zeros(b, solver.net.dtype) for b in solver.history_blobs()]
-    resume = {}
+    resume: dict[tuple[str, str, str], int] = {}
+    kept: dict[tuple[str, str, str], np.ndarray] = {}
     for name, net in _nets(solver):
         for node in net.graph.nodes:
             for key, value in node.layer.state().items():
                 resume[name, node.name, key] = value
-    write_solverstate(state, SolverSnapshot(solver.iter, model, solver.current_step, history, resume))
+        kept |= {(name, *key): values for key, values in carried.read(net).items()}
+    write_solverstate(state, SolverSnapshot(solver.iter, model, solver.current_step, history, resume, kept))
     return state
 
 
@@ -113,6 +116,8 @@ def restore(solver: Solver, path: str) -> None:
             blob.data = values.reshape(blob.shape)
     for layer, state in positions:
         layer.set_state(state)
+    for name, net in _nets(solver):
+        carried.write(net, _carried(name, net, saved))
 
 
 def _positions(solver: Solver, saved: SolverSnapshot, path: str) -> list[tuple[Layer, dict[str, int]]]:
@@ -133,9 +138,17 @@ def _positions(solver: Solver, saved: SolverSnapshot, path: str) -> list[tuple[L
                         fix="resume with the net that wrote the snapshot",
                     ).at(file=path, layer=node.name, type=node.layer.param.type)
                 positions.append((node.layer, state))
+        anew = carried.shapes(net).keys() - _carried(name, net, saved).keys()
+        unknown += [f"{layer} ({name})" for layer in sorted({layer for layer, _ in anew})]
     if unknown:
         _log.warning("%s does not say where these layers stood, they start anew: %s", path, ", ".join(unknown))
     return positions
+
+
+def _carried(name: str, net: Net, saved: SolverSnapshot) -> dict[tuple[str, str], np.ndarray]:
+    """What the file has of the values that a net's layers carry; not those of another batch size."""
+    found = {(layer, key): values for (owner, layer, key), values in saved.carried.items() if owner == name}
+    return {key: found[key] for key, shape in carried.shapes(net).items() if key in found and found[key].shape == shape}
 
 
 def _nets(solver: Solver):

@@ -1,0 +1,245 @@
+"""Recurrent layers: what RNN and LSTM have in common, and RNN.
+
+Caffe unrolls such a layer into a net of T copies; here it is one layer with the same parameters. What depends on the
+inputs alone is one product over all T x N items; only the recurrent product is done step by step.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from .base import Layer, Lives, Needs, between, count, exactly
+from .registry import register_layer
+
+_log = logging.getLogger(__name__)
+
+
+class RecurrentLayer(Layer):
+    """Bottoms: x (T, N, ...), cont (T, N), then x_static (N, ...) if wanted, then with expose_hidden the first states,
+    (1, N, D) each. Tops: the outputs (T, N, D), then with expose_hidden the last states. D is num_output.
+
+    cont is what the states of the step before are multiplied by: 0 where a new sequence begins, else 1. Without
+    expose_hidden the last states of a forward are the first ones of the next (zero before the first forward, and after
+    N changes). No gradient flows into or out of states at either end.
+    """
+
+    states: tuple[str, ...] = ("h",)
+    gates = 1  # D rows of the weights for each
+    no_backward = not_forced = frozenset({1})
+
+    def check_counts(self, n_bottom, n_top):
+        exposed = len(self.states) if self.param.recurrent_param.expose_hidden else 0
+        self.bottoms, self.tops = between(2 + exposed, 3 + exposed), exactly(1 + exposed)
+        super().check_counts(n_bottom, n_top)
+        self.exposed = exposed
+        self.static = n_bottom == 3 + exposed
+
+    def setup(self, bottom_shapes):
+        p = self.param.recurrent_param
+        self.dim = p.num_output
+        if self.dim < 1:
+            raise self.error("num_output is 0", fix="add recurrent_param { num_output: ... } of at least 1")
+        if p.debug_info:
+            _log.warning("%s: recurrent_param.debug_info shows nothing, for there is no net inside", self.where)
+        self.inputs = self._width(bottom_shapes, 0, 2)
+        rows = self.gates * self.dim
+        self.add_param((rows, self.inputs), p.weight_filler)
+        self.add_param((rows,), p.bias_filler)
+        if self.static:
+            self.inputs_static = self._width(bottom_shapes, 2, 1)
+            self.add_param((rows, self.inputs_static), p.weight_filler)
+        self.hidden = len(self.params)  # index of the recurrent weights
+        self.add_param((rows, self.dim), p.weight_filler)
+
+    def _width(self, bottom_shapes, bottom, axis):
+        """Values per item, from `axis` on."""
+        shape = tuple(bottom_shapes[bottom])
+        if len(shape) <= axis or count(shape, axis) < 1:
+            form = "(T, N, ...)" if axis == 2 else "(N, ...)"
+            raise self.shape_error(
+                f"has shape {shape}, not {form} with at least one value per item", bottom=bottom, fix=f"give {form}"
+            )
+        return count(shape, axis)
+
+    def infer_shapes(self, bottom_shapes):
+        self._check_width(bottom_shapes, 0, 2, self.inputs)
+        if self.static:
+            self._check_width(bottom_shapes, 2, 1, self.inputs_static)
+        steps, items = bottom_shapes[0][:2]
+        if steps < 1:
+            raise self.shape_error(f"has shape {tuple(bottom_shapes[0])}: no time step", bottom=0, fix="give T >= 1")
+        state = (1, items, self.dim)
+        wanted = {1: (steps, items)} | {2 + self.static + j: state for j in range(self.exposed)}
+        for i, shape in wanted.items():
+            if tuple(bottom_shapes[i]) != shape:
+                raise self.shape_error(
+                    f"has shape {tuple(bottom_shapes[i])}, but bottom 0 of shape {tuple(bottom_shapes[0])} asks for "
+                    f"{shape}",
+                    bottom=i,
+                    fix=f"give it shape {shape}",
+                )
+        if self.static and bottom_shapes[2][0] != items:
+            raise self.shape_error(
+                f"has {bottom_shapes[2][0]} items, but bottom 0 has {items}", bottom=2, fix=f"give ({items}, ...)"
+            )
+        return [(steps, items, self.dim)] + [state] * self.exposed
+
+    def _check_width(self, bottom_shapes, bottom, axis, set_up):
+        width = self._width(bottom_shapes, bottom, axis)
+        if width != set_up:
+            raise self.shape_error(
+                f"has {width} values per item, but the layer was set up for {set_up}",
+                bottom=bottom,
+                fix="keep the input size, or build the net anew for the other size",
+            )
+
+    def declare(self, bottom_shapes, top_shapes, ops):
+        self.steps, self.items, d = top_shapes[0]
+        self.n, self.rows = self.steps * self.items, self.gates * d
+        kept = Lives.SAVED if self.needs_backward else Lives.CALL
+        all_steps = (self.steps, self.items)
+        self.scratch("gates", (*all_steps, self.rows), lives=kept)
+        self.scratch("hidden", (*all_steps, d) if self.needs_backward else (self.items, d), lives=kept)
+        self.scratch("dgates", (*all_steps, self.rows), lives=Lives.CALL, forward=False)
+        self.scratch("back", (self.items, d), lives=Lives.CALL, forward=False)
+        if self.static:
+            self.scratch("static", (self.items, self.rows), lives=Lives.CALL)
+        if not self.exposed:
+            for name in self.states:
+                self.scratch(name, (self.items, d), lives=Lives.STATE, backward=False)
+
+    def flops(self, bottom_shapes, top_shapes):
+        """Every item of every step meets every weight once; the static input, every item once."""
+        static = count(self.params[2].shape) if self.static else 0
+        others = sum(count(p.shape) for p in self.params if len(p.shape) > 1) - static
+        return 2 * (self.n * others + self.items * static)
+
+    # -- shared by forward and backward ------------------------------------------------------------------------------
+    def _ends(self, io):
+        """(first states, last states)."""
+        if not self.exposed:
+            states = [io.scratch[name] for name in self.states]
+            return states, states
+        return io.bottom[-self.exposed :], io.top[1:]
+
+    def _inputs_share(self, io):
+        """gates = x W' over all steps; what else is added in every step is returned: b, or x_static W_static' + b."""
+        ops = io.ops
+        ops.inner_product_forward(
+            io.bottom[0], io.param[0], None, io.scratch["gates"], self.n, self.rows, self.inputs, False
+        )
+        if not self.static:
+            return io.param[1]
+        add = io.scratch["static"]
+        size = (self.items, self.rows, self.inputs_static, False)
+        ops.inner_product_forward(io.bottom[2], io.param[2], io.param[1], add, *size)
+        return add
+
+    def _gate_needs(self, propagate_down, param_propagate):
+        """What the gradients need that follow from those of the gates: (bottoms, parameters)."""
+        bottoms = {0} if param_propagate[0] else set()
+        params = {0} if propagate_down[0] else set()
+        if self.static:
+            bottoms |= {2} if param_propagate[2] else set()
+            params |= {2} if propagate_down[2] else set()
+        return bottoms, params
+
+    def _from_gates(self, io):
+        """Gradients of all that makes the gates, from `dgates`."""
+        ops, dgates, rows = io.ops, io.scratch["dgates"], self.rows
+        diff, add, down = io.param_diff, io.accumulate, io.bottom_diff
+        hidden = self.hidden
+        if diff[hidden] is not None:
+            size = (self.n, rows, self.dim, False, add[hidden])
+            ops.inner_product_backward_weight(io.scratch["hidden"], dgates, diff[hidden], *size)
+        if diff[0] is not None:
+            size = (self.n, rows, self.inputs, False, add[0])
+            ops.inner_product_backward_weight(io.bottom[0], dgates, diff[0], *size)
+        if down[0] is not None:
+            ops.inner_product_backward_data(dgates, io.param[0], down[0], self.n, rows, self.inputs, False)
+        if not self.static:
+            if diff[1] is not None:
+                ops.inner_product_backward_bias(dgates, diff[1], self.n, rows, add[1])
+            return
+        if diff[1] is None and diff[2] is None and down[2] is None:
+            return
+        over_steps = io.scratch["static"]
+        ops.inner_product_backward_bias(dgates, over_steps, self.steps, self.items * rows, False)
+        if diff[1] is not None:
+            ops.inner_product_backward_bias(over_steps, diff[1], self.items, rows, add[1])
+        size = (self.items, rows, self.inputs_static, False)
+        if diff[2] is not None:
+            ops.inner_product_backward_weight(io.bottom[2], over_steps, diff[2], *size, add[2])
+        if down[2] is not None:
+            ops.inner_product_backward_data(over_steps, io.param[2], down[2], *size)
+
+    def _no_gradient(self, io, params):
+        """Zero gradients of these parameters and of all bottoms."""
+        for i in params:
+            if io.param_diff[i] is not None and not io.accumulate[i]:
+                io.ops.fill(io.param_diff[i], 0)
+        for diff in io.bottom_diff:
+            if diff is not None:
+                io.ops.fill(diff, 0)
+
+    def _no_gradient_of_states(self, io):
+        for diff in io.bottom_diff[2 + self.static :]:
+            if diff is not None:
+                io.ops.fill(diff, 0)
+
+
+@register_layer("RNN")
+class RNNLayer(RecurrentLayer):
+    """h_t = tanh(W_hh (cont_t h_(t-1)) + W_xh x_t + b_h [+ W_xh_static x_static]), o_t = tanh(W_ho h_t + b_o).
+
+    Bottoms and tops as RecurrentLayer says; the output is o, the one state h.
+    Parameters: W_xh (D, I), b_h (D), [W_xh_static (D, S)], W_hh (D, D), W_ho (D, D), b_o (D).
+    Backward reads o and W_ho, cont and W_hh, and of x and W_xh (x_static and W_xh_static) what the other's gradient
+    needs; h is kept. Where only W_ho and b_o learn: o alone.
+    Raises: LayerParamError for num_output 0; ShapeError for shapes that do not fit, no time step, or other sizes of x
+    and x_static than at set-up.
+    Source: BVLC/caffe, src/caffe/layers/recurrent_layer.cpp and rnn_layer.cpp; there T may not change.
+    """
+
+    def setup(self, bottom_shapes):
+        super().setup(bottom_shapes)
+        p = self.param.recurrent_param
+        self.add_param((self.dim, self.dim), p.weight_filler)
+        self.add_param((self.dim,), p.bias_filler)
+
+    def declare(self, bottom_shapes, top_shapes, ops):
+        super().declare(bottom_shapes, top_shapes, ops)
+        self.scratch("dout", top_shapes[0], lives=Lives.CALL, forward=False)
+
+    def backward_needs(self, propagate_down, param_propagate):
+        bottoms, params = self._gate_needs(propagate_down, param_propagate)
+        if any(propagate_down) or any(param_propagate[: self.hidden + 1]):
+            bottoms |= {1}
+            params |= {self.hidden, self.hidden + 1}
+        return Needs(bottoms=frozenset(bottoms), tops=frozenset({0}), params=frozenset(params))
+
+    def forward(self, io):
+        add = self._inputs_share(io)
+        (first,), (last,) = self._ends(io)
+        h, weight, top = io.scratch["gates"], io.param[self.hidden], io.top[0]
+        io.ops.rnn_forward(h, add, weight, io.bottom[1], first, last, io.scratch["hidden"])
+        size = (self.n, self.dim, self.dim, False)
+        io.ops.inner_product_forward(h, io.param[self.hidden + 1], None, top, *size)
+        io.ops.bias_tanh(top, io.param[self.hidden + 2])
+
+    def backward(self, io):
+        ops, h, diff, out = io.ops, io.scratch["gates"], io.param_diff, self.hidden + 1
+        if io.top_diff[0] is None:
+            self._no_gradient(io, range(len(diff)))
+            return
+        dout, dh, size = io.scratch["dout"], io.scratch["dgates"], (self.n, self.dim, self.dim, False)
+        ops.tanh_backward(io.top[0], io.top_diff[0], dout)
+        if diff[out] is not None:
+            ops.inner_product_backward_weight(h, dout, diff[out], *size, io.accumulate[out])
+        if diff[out + 1] is not None:
+            ops.inner_product_backward_bias(dout, diff[out + 1], self.n, self.dim, io.accumulate[out + 1])
+        if any(d is not None for d in (*io.bottom_diff, *diff[:out])):
+            ops.inner_product_backward_data(dout, io.param[out], dh, *size)
+            ops.rnn_backward(h, io.bottom[1], io.param[self.hidden], dh, io.scratch["back"])
+            self._from_gates(io)
+        self._no_gradient_of_states(io)

@@ -1,0 +1,197 @@
+"""Recurrent layers on the CPU. h (T, N, D); W (D, D), for an LSTM (4D, D), its gates i, f, o, g; cont (T, N).
+
+`hidden` is cont_t * h_(t-1): (T, N, D) where backward will want all of it, else (N, D), used again in every step.
+`add` is what the products lack: (D or 4D), the same for all items, or (N, D or 4D).
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+__all__ = [
+    "bias_tanh",
+    "lstm_backward",
+    "lstm_forward",
+    "lstm_unit_backward",
+    "lstm_unit_forward",
+    "rnn_backward",
+    "rnn_forward",
+]
+
+_PIECE = 1 << 16  # elements whose temporaries stay in a core's cache
+
+
+def _as_in_c(function):
+    """Infinity and NaN are results like others."""
+
+    @functools.wraps(function)
+    def run(*args):
+        with np.errstate(all="ignore"):
+            function(*args)
+
+    return run
+
+
+def _pieces(items, width):
+    step = max(1, _PIECE // max(1, width))
+    return [slice(n, min(n + step, items)) for n in range(0, items, step)]
+
+
+def _column(cont, rows):
+    return cont[rows, None]
+
+
+def _activate(x, dim):
+    """Sigmoids of three quarters of the columns, tanh of the last; in place."""
+    sigmoids = x[:, : 3 * dim]
+    sigmoids *= 0.5
+    np.tanh(x, out=x)
+    sigmoids *= 0.5
+    sigmoids += 0.5
+
+
+def _gates(x, dim):
+    return (x[:, j * dim : (j + 1) * dim] for j in range(4))
+
+
+def _cell_forward(x, c_prev, cont, c, h, dim):
+    """c = cont f c_prev + i g, h = o tanh(c); x holds the activated gates, c may be c_prev."""
+    i, f, o, g = _gates(x, dim)
+    work = f * c_prev
+    work *= cont
+    np.multiply(i, g, out=c)
+    c += work
+    np.tanh(c, out=work)
+    np.multiply(o, work, out=h)
+
+
+def _cell_backward(x, c_prev, cont, dh, dc, dx, dc_prev, dim):
+    """From the gradients of h and c to those of the gates before activation and of c_prev (which may be dc)."""
+    i, f, o, g = _gates(x, dim)
+    di, df, do, dg = _gates(dx, dim)
+    forget = f * cont
+    c = forget * c_prev
+    c += i * g
+    tanh_c = np.tanh(c, out=c)
+    np.multiply(dh * tanh_c, o * (1 - o), out=do)
+    dc = dh * o * (1 - tanh_c * tanh_c) + dc
+    np.multiply(dc * g, i * (1 - i), out=di)
+    np.multiply(dc * c_prev, forget * (1 - f), out=df)
+    np.multiply(dc * i, 1 - g * g, out=dg)
+    if dc_prev is not None:
+        np.multiply(dc, forget, out=dc_prev)
+
+
+@_as_in_c
+def lstm_forward(gates, add, weight, cont, h0, c0, h, h_last, c_last, hidden, cells):
+    """gates (T, N, 4D) holds the inputs' share and gets the activated gates; h, h_last, c_last get the results.
+
+    cells (T, N, D) gets c_(t-1), or is None. h0 and c0 (N D values each) may be h_last and c_last.
+    """
+    steps, items, dim = h.shape
+    cont, h_last, c_last = cont.reshape(steps, items), h_last.reshape(items, dim), c_last.reshape(items, dim)
+    keep = cells is not None
+    before, c = (hidden[0], cells[0]) if keep else (hidden, c_last)
+    np.multiply(h0.reshape(items, dim), _column(cont[0], slice(None)), out=before)
+    np.copyto(c, c0.reshape(items, dim))
+    product = np.empty((items, 4 * dim), gates.dtype)
+    for t in range(steps):
+        np.matmul(before, weight.T, out=product)
+        last = t + 1 == steps
+        c_next = cells[t + 1] if keep and not last else c_last
+        before = h_last if last else hidden[t + 1] if keep else hidden
+        for rows in _pieces(items, 4 * dim):
+            x, y = gates[t, rows], h[t, rows]
+            x += product[rows]
+            x += add[rows] if add.ndim == 2 else add
+            _activate(x, dim)
+            _cell_forward(x, c[rows], _column(cont[t], rows), c_next[rows], y, dim)
+            np.multiply(y, 1 if last else _column(cont[t + 1], rows), out=before[rows])
+        c = c_next
+
+
+@_as_in_c
+def lstm_backward(gates, cells, cont, weight, dh, dgates, back, carry):
+    """dgates (T, N, 4D) from what forward kept and dh; back and carry (N, D) are workspace."""
+    steps, items, dim = dh.shape
+    cont = cont.reshape(steps, items)
+    carry.fill(0)
+    for t in reversed(range(steps)):
+        last = t + 1 == steps
+        if not last:
+            np.matmul(dgates[t + 1], weight, out=back)
+        for rows in _pieces(items, 4 * dim):
+            d = dh[t, rows] if last else dh[t, rows] + back[rows] * _column(cont[t + 1], rows)
+            k, dc = _column(cont[t], rows), carry[rows]
+            _cell_backward(gates[t, rows], cells[t, rows], k, d, dc, dgates[t, rows], dc, dim)
+
+
+@_as_in_c
+def lstm_unit_forward(c_prev, x, cont, c, h, items, dim):
+    """One step from gates x (N, 4D) before activation."""
+    c_prev, c, h = (a.reshape(items, dim) for a in (c_prev, c, h))
+    for rows in _pieces(items, 4 * dim):
+        gates = x.reshape(items, 4 * dim)[rows].copy()
+        _activate(gates, dim)
+        _cell_forward(gates, c_prev[rows], _column(cont.reshape(items), rows), c[rows], h[rows], dim)
+
+
+@_as_in_c
+def lstm_unit_backward(c_prev, x, cont, dc, dh, dc_prev, dx, items, dim):
+    """Gradients of c_prev and x; dc or dh, dc_prev or dx may be None: zero, not wanted."""
+    for rows in _pieces(items, 4 * dim):
+        gates = x.reshape(items, 4 * dim)[rows].copy()
+        _activate(gates, dim)
+        given = [0.0 if d is None else d.reshape(items, dim)[rows] for d in (dh, dc)]
+        to_x = np.empty_like(gates) if dx is None else dx.reshape(items, 4 * dim)[rows]
+        to_c = None if dc_prev is None else dc_prev.reshape(items, dim)[rows]
+        k = _column(cont.reshape(items), rows)
+        _cell_backward(gates, c_prev.reshape(items, dim)[rows], k, *given, to_x, to_c, dim)
+
+
+@_as_in_c
+def rnn_forward(states, add, weight, cont, h0, h_last, hidden):
+    """states (T, N, D) holds the inputs' share and gets h; h_last gets the last of them. h0 may be h_last."""
+    steps, items, dim = states.shape
+    cont, h_last = cont.reshape(steps, items), h_last.reshape(items, dim)
+    keep = hidden.ndim == 3
+    before = hidden[0] if keep else hidden
+    np.multiply(h0.reshape(items, dim), _column(cont[0], slice(None)), out=before)
+    product = np.empty((items, dim), states.dtype)
+    for t in range(steps):
+        np.matmul(before, weight.T, out=product)
+        last = t + 1 == steps
+        before = h_last if last else hidden[t + 1] if keep else hidden
+        for rows in _pieces(items, dim):
+            x = states[t, rows]
+            x += product[rows]
+            x += add[rows] if add.ndim == 2 else add
+            np.tanh(x, out=x)
+            np.multiply(x, 1 if last else _column(cont[t + 1], rows), out=before[rows])
+
+
+@_as_in_c
+def rnn_backward(states, cont, weight, dstates, back):
+    """dstates holds the outputs' share of the gradients of h, and gets those of the sums within tanh; back: (N, D)."""
+    steps, items, dim = states.shape
+    cont = cont.reshape(steps, items)
+    for t in reversed(range(steps)):
+        if t + 1 < steps:
+            np.matmul(dstates[t + 1], weight, out=back)
+            back *= _column(cont[t + 1], slice(None))
+            dstates[t] += back
+        for rows in _pieces(items, dim):
+            y, d = states[t, rows], dstates[t, rows]
+            d *= 1 - y * y
+
+
+@_as_in_c
+def bias_tanh(y, b):
+    """y = tanh(y + b), b along the last axis."""
+    y = y.reshape(-1, b.size)
+    for rows in _pieces(*y.shape):
+        x = y[rows]
+        x += b
+        np.tanh(x, out=x)
