@@ -109,13 +109,8 @@ def _apply(name, *args, n, c, s):
     launch(_APPLY, name, dtype, total, *args, total, *divider(s, total), *divider(c, total))
 
 
-def batch_norm_train_forward(x, y, inv_std, mean, running_mean, running_var, factor, momentum, eps, work, n, c, s):
-    """y = (x - mean) / sqrt(var + eps) with the batch's own statistics; y may be x.
-
-    Writes mean and inv_std = 1 / sqrt(var + eps), and moves the running sums: factor = momentum * factor + 1,
-    mean likewise, variance with the unbiased m / (m - 1), m = n * s. An empty batch moves nothing.
-    `work` is for the GPU's partial sums: 2 * c * (parts + 1) elements.
-    """
+def train_statistics(x, inv_std, mean, running_mean, running_var, factor, momentum, eps, work, n, c, s):
+    """mean and inv_std of a batch, and the running sums moved; of an empty one zeros, and nothing moved."""
     if x.size == 0:
         fill(inv_std, 0)
         fill(mean, 0)
@@ -124,6 +119,22 @@ def batch_norm_train_forward(x, y, inv_std, mean, running_mean, running_var, fac
     launch(_STATISTICS, "part_statistics", x.dtype, 0, x, work, n, c, s, parts, block=256, grid=c * parts)
     running = (running_mean, running_var, factor, float(momentum), float(eps))
     launch(_STATISTICS, "statistics", x.dtype, c * 32, work, inv_std, mean, *running, n, c, s, parts)
+
+
+def running_statistics(inv_std, mean, running_mean, running_var, factor, eps, c):
+    """mean and inv_std from the running sums."""
+    args = (inv_std, mean, running_mean, running_var, factor, float(eps), c)
+    launch(_STATISTICS, "running_statistics", inv_std.dtype, c, *args)
+
+
+def batch_norm_train_forward(x, y, inv_std, mean, running_mean, running_var, factor, momentum, eps, work, n, c, s):
+    """y = (x - mean) / sqrt(var + eps) with the batch's own statistics; y may be x.
+
+    Writes mean and inv_std = 1 / sqrt(var + eps), and moves the running sums: factor = momentum * factor + 1,
+    mean likewise, variance with the unbiased m / (m - 1), m = n * s. An empty batch moves nothing.
+    `work` is for the GPU's partial sums: 2 * c * (parts + 1) elements.
+    """
+    train_statistics(x, inv_std, mean, running_mean, running_var, factor, momentum, eps, work, n, c, s)
     _apply("normalise", x, y, mean, inv_std, n=n, c=c, s=s)
 
 
@@ -132,8 +143,7 @@ def batch_norm_global_forward(x, y, inv_std, mean, running_mean, running_var, fa
 
     Writes mean and inv_std; y may be x.
     """
-    args = (inv_std, mean, running_mean, running_var, factor, float(eps), c)
-    launch(_STATISTICS, "running_statistics", x.dtype, c, *args)
+    running_statistics(inv_std, mean, running_mean, running_var, factor, eps, c)
     _apply("normalise", x, y, mean, inv_std, n=n, c=c, s=s)
 
 

@@ -1,0 +1,47 @@
+"""ReLU6."""
+
+from __future__ import annotations
+
+from .base import InPlace, Layer, Needs, exactly
+from .registry import register_layer
+
+
+@register_layer("ReLU6")
+class ReLU6Layer(Layer):
+    """y = min(max(x, 0), 6) + negative_slope * min(x, 0) (relu6_param or relu_param; default 0).
+
+    Bottom 0: x, any shape. Top 0: y, the shape of x; may be in place.
+    Backward reads the top while negative_slope >= 0 (0 < y < 6 exactly where 0 < x < 6), else the bottom.
+    Raises: LayerParamError where the two messages give different slopes.
+    Source: the ReLU6 layer of MobileNetV2 forks, src/caffe/layers/relu6_layer.cpp; relu6_param as in chinakook's.
+    """
+
+    bottoms = tops = exactly(1)
+    in_place = InPlace.ALLOWED
+    order_free = True
+
+    def setup(self, bottom_shapes):
+        given = [getattr(self.param, name) for name in ("relu6_param", "relu_param") if self.param.HasField(name)]
+        slopes = [message.negative_slope for message in given if message.HasField("negative_slope")]
+        if len(set(slopes)) > 1:
+            raise self.error(
+                f"relu6_param has negative_slope {slopes[0]:g}, but relu_param has {slopes[1]:g}",
+                fix="keep one of the two",
+            )
+        self.slope = slopes[0] if slopes else 0.0
+
+    def infer_shapes(self, bottom_shapes):
+        return [tuple(bottom_shapes[0])]
+
+    def backward_needs(self, propagate_down, param_propagate):
+        if not propagate_down[0]:
+            return Needs()
+        return Needs(tops=frozenset({0})) if self.slope >= 0 else Needs(bottoms=frozenset({0}))
+
+    def forward(self, io):
+        io.ops.relu6_forward(io.bottom[0], io.top[0], self.slope)
+
+    def backward(self, io):
+        if io.bottom_diff[0] is not None:
+            value = io.top[0] if self.slope >= 0 else io.bottom[0]
+            io.ops.relu6_backward(value, io.top_diff[0], io.bottom_diff[0], self.slope)

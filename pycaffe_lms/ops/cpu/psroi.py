@@ -1,0 +1,88 @@
+"""Position-sensitive pooling of regions: (image, x1, y1, x2, y2), in the coordinates of a picture that is the feature
+map / scale. All arithmetic on coordinates is in their own type, and the same on every device."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .compiled import kernel
+from .threads import parallel
+
+__all__ = ["psroi_pool_backward", "psroi_pool_forward"]
+
+_FAR = 1 << 20  # coordinates are kept within this
+
+
+def psroi_pool_forward(x, rois, y, scale):
+    """y (R, D, g, g) = the average of channel (d * g + p) * g + q of x (N, D * g * g, H, W) in cell (p, q); 0 for a
+    cell of nothing.
+
+    Corners are kept within 2^20, rounded (halves away from 0), then scaled, the far ones after 1 was added; a region
+    is at least 0.1 x 0.1. A cell goes from the floor of its start to the ceiling of its end, cut to the map. A region
+    whose image (cut to an integer) is not in the batch, or that is not finite, is empty.
+    """
+    image, rows, columns = _cells(rois.reshape(-1, 5), scale, x.shape, y.shape[2])
+    parallel(_forward, len(image), x, y, image, rows, columns)
+
+
+def psroi_pool_backward(dy, rois, dx, scale):
+    """dx = for each input, the sum over the cells that hold it of dy / the cell's size, region by region."""
+    image, rows, columns = _cells(rois.reshape(-1, 5), scale, dx.shape, dy.shape[2])
+    parallel(_backward, dx.shape[0] * dx.shape[1], dy, dx, image, rows, columns)
+
+
+def _cells(rois, scale, shape, cells):
+    """(image or -1, (R, g, 2) first and last row of each cell, (R, g, 2) columns); the last ones are excluded."""
+    kind = rois.dtype.type
+    valid = np.isfinite(rois).all(axis=1) & (rois[:, 0] > -1) & (rois[:, 0] < shape[0])
+    rois = np.where(valid[:, None], rois, 0)
+    corners = np.clip(rois[:, 1:], -_FAR, _FAR)
+    whole = np.trunc(corners)
+    whole += np.trunc(2 * (corners - whole))
+    near, far = whole[:, :2] * kind(scale), (whole[:, 2:] + 1) * kind(scale)
+    step = np.maximum(far - near, kind(0.1)) / kind(cells)
+    ranges = []
+    for axis, size in ((1, shape[2]), (0, shape[3])):
+        edges = np.arange(cells + 1, dtype=rois.dtype) * step[:, axis, None] + near[:, axis, None]
+        ends = np.stack([np.floor(edges[:, :-1]), np.ceil(edges[:, 1:])], axis=2)
+        ranges.append(np.clip(ends, 0, size).astype(np.int64) * valid[:, None, None])
+    return np.where(valid, rois[:, 0], -1).astype(np.int64), *ranges
+
+
+@kernel
+def _forward(first, last, x, y, image, rows, columns):
+    cells = y.shape[2]
+    for r in range(first, last):
+        for d in range(y.shape[1]):
+            for p in range(cells):
+                top, bottom = rows[r, p, 0], rows[r, p, 1]
+                for q in range(cells):
+                    left, right = columns[r, q, 0], columns[r, q, 1]
+                    total = 0.0
+                    if bottom > top and right > left:
+                        for h in range(top, bottom):
+                            row = x[image[r], (d * cells + p) * cells + q, h]
+                            for w in range(left, right):
+                                total += row[w]
+                        total /= (bottom - top) * (right - left)
+                    y[r, d, p, q] = total
+
+
+@kernel
+def _backward(first, last, dy, dx, image, rows, columns):
+    channels, cells = dx.shape[1], dy.shape[2]
+    total = np.zeros(dx.shape[2:], np.float64)
+    for plane in range(first, last):
+        n, c = plane // channels, plane % channels
+        d, p, q = c // (cells * cells), c // cells % cells, c % cells
+        total[:] = 0
+        for r in range(len(image)):
+            top, bottom, left, right = rows[r, p, 0], rows[r, p, 1], columns[r, q, 0], columns[r, q, 1]
+            if image[r] == n and bottom > top and right > left:
+                share = dy[r, d, p, q] / ((bottom - top) * (right - left))
+                for h in range(top, bottom):
+                    for w in range(left, right):
+                        total[h, w] += share
+        for h in range(dx.shape[2]):
+            for w in range(dx.shape[3]):
+                dx[n, c, h, w] = total[h, w]

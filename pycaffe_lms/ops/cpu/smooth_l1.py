@@ -1,0 +1,42 @@
+"""Huber's loss of weighted differences: quadratic near zero, linear beyond."""
+
+from __future__ import annotations
+
+import numpy as np
+
+__all__ = ["smooth_l1_loss_forward", "smooth_l1_loss_backward"]
+
+_CHUNK = 1 << 18
+
+
+def smooth_l1_loss_forward(a, b, inside, outside, loss, work, sigma2, scale):
+    """loss = scale * sum of outside * f(inside * (a - b)), summed in float64; weights may be None (all 1).
+
+    f(d) = sigma2 * d^2 / 2 where |d| < 1 / sigma2, else |d| - 1 / (2 sigma2).
+    `work` (512 doubles) is for the GPU's partial sums.
+    """
+    arrays = [None if v is None else v.reshape(-1) for v in (a, b, inside, outside)]
+    total = 0.0
+    with np.errstate(over="ignore", invalid="ignore"):  # a net that diverges ends in inf and NaN, as on a GPU
+        for i in range(0, a.size, _CHUNK):
+            x, y, w_in, w_out = (None if v is None else v[i : i + _CHUNK] for v in arrays)
+            d = x - y if w_in is None else (x - y) * w_in
+            d = np.abs(d).astype(np.float64)
+            f = np.where(d < 1 / sigma2, 0.5 * sigma2 * d * d, d - 0.5 / sigma2)
+            total += float(f.sum() if w_out is None else (f * w_out).sum())
+        loss.fill(total * scale)
+
+
+def smooth_l1_loss_backward(a, b, inside, outside, dloss, dx, sigma2, scale):
+    """dx = dloss * scale * outside * inside * f'(inside * (a - b)); dx is none of the others."""
+    dx = dx.reshape(-1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        np.subtract(a.reshape(-1), b.reshape(-1), out=dx)
+        if inside is not None:
+            dx *= inside.reshape(-1)
+        dx *= dx.dtype.type(sigma2)
+        np.clip(dx, -1, 1, out=dx)  # sigma2 * d where that is between -1 and 1, else the sign of d
+        for weight in (inside, outside):
+            if weight is not None:
+                dx *= weight.reshape(-1)
+        dx *= dx.dtype.type(dloss.reshape(-1)[0] * scale)
