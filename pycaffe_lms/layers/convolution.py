@@ -12,6 +12,7 @@ from .spatial import kernel_fields
 
 
 @register_layer("Convolution")
+@register_layer("NdConvolution")
 class ConvolutionLayer(Layer):
     """y[o] = b[o] + sum over c, taps t of w[o, c, t] * x[c, position * stride - pad + t * dilation].
 
@@ -20,10 +21,11 @@ class ConvolutionLayer(Layer):
     Any number of spatial axes. With `group` g, the i-th g-th of the outputs sees only the i-th g-th of the channels.
     Parameters: weights (num_output, C / group, kernel...), bias (num_output) unless bias_term is false.
     Backward reads: bottoms for the weights' gradient, weights for the bottoms' gradients, never the bias or tops.
+    kernel_shape, stride_shape, pad_shape: a value per spatial axis, in place of kernel_size, stride and pad.
     `engine` and `force_nd_im2col` are accepted and change nothing.
     Raises: LayerParamError for kernels, strides, groups or outputs that make no sense; ShapeError for bottoms that
     differ, that are smaller than the kernel, or whose channels change after set-up.
-    Source: BVLC/caffe, src/caffe/layers/{base_conv,conv}_layer.cpp.
+    Source: BVLC/caffe, src/caffe/layers/{base_conv,conv}_layer.cpp. NdConvolution: chuckcho/video-caffe.
     """
 
     bottoms = tops = at_least(1)
@@ -34,7 +36,7 @@ class ConvolutionLayer(Layer):
         self.axis = self.canonical_axis(conv.axis, len(shape))
         self.ndim, self.channels = len(shape), shape[self.axis]
         self.kernel, self.stride, self.pad, self.dilation = kernel_fields(self, conv, len(shape) - self.axis - 1)
-        self.num_output, self.group = conv.num_output, conv.group
+        self.num_output, self.group = conv.num_output, self.groups()
         if self.num_output < 1:
             raise self.error("num_output is 0", fix="add convolution_param { num_output: ... } of at least 1")
         if self.group < 1:
@@ -49,6 +51,10 @@ class ConvolutionLayer(Layer):
         self.add_param((self.num_output, self.channels // self.group, *self.kernel), conv.weight_filler)
         if self.bias:
             self.add_param((self.num_output,), conv.bias_filler)
+
+    def groups(self) -> int:
+        """Into how many groups channels and outputs are split."""
+        return self.param.convolution_param.group
 
     def infer_shapes(self, bottom_shapes):
         shape = tuple(bottom_shapes[0])
@@ -95,13 +101,23 @@ class ConvolutionLayer(Layer):
             pad=self.pad,
             dilation=self.dilation,
         )
+        self.choose_operations(geometry, ops)
+
+    def choose_operations(self, geometry: ConvGeometry, ops) -> None:
+        """Plan for direct kernels where an output sees one channel only, else for products of matrices."""
+        kind = "depthwise" if geometry.depthwise else "conv"
+        self.names = {what: f"{kind}_{what}" for what in ("forward", "backward_data", "backward_filter")}
         try:
-            self.plan = ops.conv_plan(geometry, self.dtype, ops.workspace_limit)
+            self.plan = getattr(ops, f"{kind}_plan")(geometry, self.dtype, ops.workspace_limit)
         except CaffeError as error:
             error.at(layer=self.name, type=self.param.type)
             raise
         if self.plan.workspace_bytes:
             self.scratch("work", (self.plan.workspace_bytes,), dtype=np.uint8, lives=Lives.CALL)
+
+    def convolve(self, io, what: str, *args) -> None:
+        """Queue "forward", "backward_data" or "backward_filter"."""
+        getattr(io.ops, self.names[what])(self.plan, *args)
 
     def backward_needs(self, propagate_down, param_propagate):
         weights = bool(param_propagate) and param_propagate[0]
@@ -110,10 +126,13 @@ class ConvolutionLayer(Layer):
             params=frozenset({0}) if any(propagate_down) else frozenset(),
         )
 
+    def flops(self, bottom_shapes, top_shapes):
+        return sum(2 * count(top) * count(self.params[0].shape, 1) for top in top_shapes)
+
     def forward(self, io):
         bias = io.param[1] if self.bias else None
         for x, y in zip(io.bottom, io.top, strict=True):
-            io.ops.conv_forward(self.plan, x, io.param[0], bias, y, io.scratch.get("work"))
+            self.convolve(io, "forward", x, io.param[0], bias, y, io.scratch.get("work"))
 
     def backward(self, io):
         work, accumulate = io.scratch.get("work"), list(io.accumulate)
@@ -123,9 +142,9 @@ class ConvolutionLayer(Layer):
                     io.ops.fill(dx, 0.0)
                 continue
             if dx is not None:
-                io.ops.conv_backward_data(self.plan, dy, io.param[0], dx, work)
+                self.convolve(io, "backward_data", dy, io.param[0], dx, work)
             if self.bias and io.param_diff[1] is not None:
                 io.ops.conv_backward_bias(self.plan, dy, io.param_diff[1], accumulate[1])
             if io.param_diff[0] is not None:
-                io.ops.conv_backward_filter(self.plan, x, dy, io.param_diff[0], work, accumulate[0])
+                self.convolve(io, "backward_filter", x, dy, io.param_diff[0], work, accumulate[0])
             accumulate = [True] * len(accumulate)  # the gradients of further bottoms are added

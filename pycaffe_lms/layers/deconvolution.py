@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from ..errors import CaffeError, ShapeError
+from ..errors import ShapeError
 from ..ops.geometry import ConvGeometry
-from .base import Lives, ParamRequest, count
+from .base import ParamRequest, count
 from .convolution import ConvolutionLayer
 from .registry import register_layer
 
@@ -59,18 +57,15 @@ class DeconvolutionLayer(ConvolutionLayer):
             pad=self.pad,
             dilation=self.dilation,
         )
-        try:
-            self.plan = ops.conv_plan(transposed, self.dtype, ops.workspace_limit)
-        except CaffeError as error:
-            error.at(layer=self.name, type=self.param.type)
-            raise
+        self.choose_operations(transposed, ops)
         self.planes = transposed.batch, self.num_output, transposed.in_size
-        if self.plan.workspace_bytes:
-            self.scratch("work", (self.plan.workspace_bytes,), dtype=np.uint8, lives=Lives.CALL)
+
+    def flops(self, bottom_shapes, top_shapes):
+        return sum(2 * count(bottom) * count(self.params[0].shape, 1) for bottom in bottom_shapes)
 
     def forward(self, io):
         for x, y in zip(io.bottom, io.top, strict=True):
-            io.ops.conv_backward_data(self.plan, x, io.param[0], y, io.scratch.get("work"))
+            self.convolve(io, "backward_data", x, io.param[0], y, io.scratch.get("work"))
             if self.bias:
                 io.ops.conv_add_bias(y, io.param[1], *self.planes)
 
@@ -82,9 +77,9 @@ class DeconvolutionLayer(ConvolutionLayer):
                     io.ops.fill(dx, 0.0)
                 continue
             if dx is not None:
-                io.ops.conv_forward(self.plan, dy, io.param[0], None, dx, work)
+                self.convolve(io, "forward", dy, io.param[0], None, dx, work)
             if self.bias and io.param_diff[1] is not None:
                 io.ops.conv_bias_gradient(dy, io.param_diff[1], *self.planes, accumulate[1])
             if io.param_diff[0] is not None:
-                io.ops.conv_backward_filter(self.plan, dy, x, io.param_diff[0], work, accumulate[0])
+                self.convolve(io, "backward_filter", dy, x, io.param_diff[0], work, accumulate[0])
             accumulate = [True] * len(accumulate)  # the gradients of further bottoms are added

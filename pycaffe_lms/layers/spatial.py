@@ -1,6 +1,7 @@
 """Reads `convolution_param`: the channel axis, and kernel, stride, pad and dilation per spatial axis.
 
-Covers: every spelling that Caffe takes (one value for all axes, one per axis, `_h`/`_w` pairs) and its checks.
+Covers: every spelling that Caffe and its forks take (one value for all axes, one per axis, `_h`/`_w` pairs, `_shape`)
+and their checks; `shape_field` also serves `pooling_param`.
 Does not cover: sizes of outputs, which direction is meant (`convolution.py`).
 """
 
@@ -27,6 +28,12 @@ def _per_axis(layer: Layer, conv, axes: int, field: str, pair: tuple[str, ...], 
     """The values of one repeated field, or of its _h/_w pair. `default` None: the field must be given."""
     values = tuple(getattr(conv, field))
     given = [name for name in pair if conv.HasField(name)]
+    shape = f"{field.removesuffix('_size')}_shape"
+    if pair and conv.HasField(shape):
+        if values or given:
+            others = " and ".join(given) or field
+            raise layer.error(f"has both {shape} and {others}", fix=f"keep either {shape} or {others}")
+        return shape_field(layer, conv, shape, axes)
     if given:
         if values:
             raise layer.error(f"has both {field} and {' and '.join(given)}", fix=f"keep either {field} or {given[0]}")
@@ -52,3 +59,16 @@ def _per_axis(layer: Layer, conv, axes: int, field: str, pair: tuple[str, ...], 
         f"{field} is given {len(values)} times, but the bottom has {axes} spatial axes",
         fix=f"give {field} once, or {axes} times",
     )
+
+
+def shape_field(layer: Layer, message, field: str, axes: int) -> Ints:
+    """The values of a BlobShape field (N-D forks): one per spatial axis, or one for all. Raises LayerParamError."""
+    values = tuple(getattr(message, field).dim)
+    if any(v < 0 for v in values):
+        raise layer.error(f"{field} holds a negative value: {values}", fix=f"give {field} values of at least 0")
+    if len(values) not in (1, axes):
+        raise layer.error(
+            f"{field} has {len(values)} values, but the bottom has {axes} spatial axes",
+            fix=f"give {field} one `dim:`, or {axes}",
+        )
+    return values * axes if len(values) == 1 else values

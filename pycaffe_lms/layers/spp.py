@@ -24,7 +24,10 @@ class SPPLayer(Layer):
     def setup(self, bottom_shapes):
         spp = self.param.spp_param
         if spp.pool == caffe_pb2.SPPParameter.STOCHASTIC:
-            raise self.error("stochastic pooling is not supported yet", fix="use pool: MAX or pool: AVE")
+            raise self.error(
+                "has no stochastic pooling, which takes none of the padding that SPP needs",
+                fix="use pool: MAX or pool: AVE",
+            )
         if spp.pyramid_height < 1:
             raise self.error("spp_param.pyramid_height is not set", fix="set pyramid_height to 1 or more")
         self.max = spp.pool == caffe_pb2.SPPParameter.MAX

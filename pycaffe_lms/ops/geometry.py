@@ -6,7 +6,7 @@ Does not cover: arrays, and where the numbers come from (`layers/convolution.py`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 Ints = tuple[int, ...]
@@ -30,7 +30,7 @@ class ConvGeometry:
     """One cross-correlation: x (batch, channels, *in_spatial) -> y (batch, out_channels, *out_spatial).
 
     Weights are (out_channels, channels / group, *kernel). A transposed convolution is described by the convolution
-    that it transposes.
+    that it transposes. `channels_last`: x, y and weights lie in memory with their second axis moved to the end.
     """
 
     batch: int
@@ -43,6 +43,7 @@ class ConvGeometry:
     stride: Ints
     pad: Ints
     dilation: Ints
+    channels_last: bool = False
 
     @property
     def axes(self) -> int:
@@ -73,38 +74,54 @@ class ConvGeometry:
         return self.group_channels * prod(self.kernel)
 
     @property
+    def planes(self) -> tuple[int, int, int]:
+        """y as (outer, channels, inner), for what is done per channel."""
+        if self.channels_last:
+            return self.batch * self.out_size, self.out_channels, 1
+        return self.batch, self.out_channels, self.out_size
+
+    @property
     def pointwise(self) -> bool:
         """Whether the input already is the column matrix (1x1 kernel, stride 1, no padding)."""
         return all(k == 1 for k in self.kernel) and all(s == 1 for s in self.stride) and not any(self.pad)
+
+    @property
+    def depthwise(self) -> bool:
+        """Whether each output sees a single channel, and direct kernels are there for it: a matter of shapes and order
+        alone."""
+        single = 1 < self.group == self.channels and self.group_outputs <= 16
+        if self.channels_last or not (single and 1 <= self.axes <= 3):
+            return False
+        if self.axes == 1:
+            return True
+        reach = self.dilation[-2] * (self.kernel[-2] - 1) + 1  # of rows, which a GPU's thread holds in registers
+        return reach <= 64 and self.stride[-2] <= 32
 
     def with_axes(self, axes: int) -> ConvGeometry:
         """The same convolution with at least `axes` spatial axes: leading axes of size 1 are put in front."""
         more = max(0, axes - self.axes)
         ones, zeros = (1,) * more, (0,) * more
-        return ConvGeometry(
-            self.batch,
-            self.channels,
-            self.out_channels,
-            self.group,
-            ones + self.in_spatial,
-            ones + self.out_spatial,
-            ones + self.kernel,
-            ones + self.stride,
-            zeros + self.pad,
-            ones + self.dilation,
+        return replace(
+            self,
+            in_spatial=ones + self.in_spatial,
+            out_spatial=ones + self.out_spatial,
+            kernel=ones + self.kernel,
+            stride=ones + self.stride,
+            pad=zeros + self.pad,
+            dilation=ones + self.dilation,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class PoolGeometry:
-    """Pooling of `planes` (items x channels) planes; every tuple is (height, width)."""
+    """Pooling of `planes` (items x channels) planes; every tuple has a value per spatial axis."""
 
     planes: int
-    in_spatial: tuple[int, int]
-    out_spatial: tuple[int, int]
-    kernel: tuple[int, int]
-    stride: tuple[int, int]
-    pad: tuple[int, int]
+    in_spatial: Ints
+    out_spatial: Ints
+    kernel: Ints
+    stride: Ints
+    pad: Ints
 
     def divisors(self, axis: int) -> list[int]:
         """What an average's sum is divided by, per output along `axis`: the window clipped to size + pad at its far
@@ -112,6 +129,29 @@ class PoolGeometry:
         size, kernel, stride, pad = self.in_spatial[axis], self.kernel[axis], self.stride[axis], self.pad[axis]
         starts = (o * stride - pad for o in range(self.out_spatial[axis]))
         return [max(1, min(start + kernel, size + pad) - start) for start in starts]
+
+    def simpler(self, keep_planes: bool) -> PoolGeometry:
+        """The same pooling over as few axes as will do, but at least 2: neighbouring axes that one window covers become
+        one, axes of size 1 go, and outer axes on which nothing happens count as planes, unless `keep_planes` (then an
+        index inside a plane stays what it is)."""
+        planes, axes = self.planes, []
+        for axis in zip(self.in_spatial, self.out_spatial, self.kernel, self.stride, self.pad, strict=True):
+            size, outputs, kernel, stride, pad = axis
+            if (kernel, stride, pad) == (1, 1, 0) and (size == 1 or not (axes or keep_planes)):
+                planes *= size
+            elif axes and _covered(axis) and _covered(axes[-1]):
+                size *= axes[-1][0]
+                axes[-1] = (size, 1, size, 1, 0)
+            else:
+                axes.append(axis)
+        axes = [(1, 1, 1, 1, 0)] * (2 - len(axes)) + axes
+        return PoolGeometry(planes, *zip(*axes, strict=True))
+
+
+def _covered(axis: Ints) -> bool:
+    """Whether an axis (size, outputs, kernel, stride, pad) is one window without padding."""
+    size, outputs, kernel, _, pad = axis
+    return outputs == 1 and kernel == size and pad == 0
 
 
 def tap_range(size: int, outputs: int, stride: int, offset: int) -> tuple[int, int]:

@@ -33,6 +33,24 @@ CASES: list[Case] = [
     _case(
         "num_output: 2 kernel_size: 3 kernel_size: 2 kernel_size: 1 pad: 1 pad: 0 pad: 1 dilation: 2", (1, 2, 5, 4, 3)
     ),
+    _case("num_output: 4 kernel_size: 3 group: 2 pad: 2 dilation: 2 stride: 2", (2, 4, 9)),
+    _case(
+        "num_output: 4 group: 2 kernel_shape { dim: 2 dim: 3 dim: 1 } stride_shape { dim: 1 dim: 2 dim: 1 } "
+        "pad_shape { dim: 1 dim: 0 dim: 1 } dilation: 2 dilation: 1 dilation: 1",
+        (2, 4, 4, 5, 3),
+    ),
+    _case(
+        "num_output: 2 group: 2 kernel_size: 2 kernel_size: 3 kernel_size: 1 kernel_size: 2 stride: 1 stride: 2 "
+        "stride: 1 stride: 1 pad: 1 pad: 0 pad: 0 pad: 1 dilation: 1 dilation: 1 dilation: 1 dilation: 2",
+        (2, 4, 2, 4, 2, 3),
+    ),
+    _case("num_output: 3 kernel_size: 1 axis: 1", (2, 2, 2, 1, 2, 3)),
+    _case("num_output: 2 kernel_size: 2", (0, 2, 2, 2, 2, 2)),
+    Case(
+        "NdConvolution",
+        "convolution_param { num_output: 2 kernel_shape { dim: 3 } stride_shape { dim: 2 } pad_shape { dim: 1 } }",
+        ((1, 2, 3, 4, 3),),
+    ),
     _case("num_output: 3", (4, 5)),
     _case("num_output: 2 kernel_size: 2 axis: 2", (2, 2, 3, 4, 3)),
     _case("num_output: 2 kernel_size: 2 axis: -2", (2, 3, 3)),
@@ -51,6 +69,9 @@ def reference(x, w, b, param, axis):
         for i, suffix in enumerate("hw"):
             if field != "dilation" and param.HasField(f"{field}_{suffix}"):
                 values[i] = getattr(param, f"{field}_{suffix}")
+        if field != "dilation" and param.HasField(f"{field}_shape"):
+            dims = list(getattr(param, f"{field}_shape").dim)
+            values = dims * n_axes if len(dims) == 1 else dims
         fields[field] = values
     kernel, out = w.shape[2:], []
     for a in range(n_axes):
@@ -171,6 +192,15 @@ def test_workspace_limit_changes_memory_not_results(size, images, kernel, pad, g
         ("num_output: 2 kernel_size: 3 kernel_h: 3 kernel_w: 3", "both kernel_size and kernel_h and kernel_w"),
         ("num_output: 2 kernel_size: 3 pad: 1 pad_h: 1", "both pad and pad_h"),
         ("num_output: 2 kernel_size: 3 kernel_size: 3 kernel_size: 3", "given 3 times"),
+        ("num_output: 2 kernel_size: 3 kernel_shape { dim: 3 }", "both kernel_shape and kernel_size"),
+        (
+            "num_output: 2 kernel_h: 3 kernel_w: 3 kernel_shape { dim: 3 }",
+            "both kernel_shape and kernel_h and kernel_w",
+        ),
+        ("num_output: 2 kernel_size: 3 stride: 1 stride_shape { dim: 3 }", "both stride_shape and stride"),
+        ("num_output: 2 kernel_shape { dim: 3 dim: 3 dim: 3 }", "kernel_shape has 3 values"),
+        ("num_output: 2 kernel_shape { dim: 3 } pad_shape { dim: -1 }", "negative"),
+        ("num_output: 2 kernel_shape { dim: 0 }", "kernel_size is 0"),
         ("num_output: 3 kernel_size: 3 group: 2", "cannot be split"),
         ("num_output: 4 kernel_size: 3 group: 4", "cannot be split"),
         ("num_output: 2 kernel_size: 3 group: 0", "group is 0"),

@@ -29,6 +29,17 @@ CASES: list[Case] = [
     _case("num_output: 3 kernel_size: 3 pad: 1", (2, 2, 4, 3), (2, 2, 4, 3)),
     _case("num_output: 3 kernel_size: 3 pad: 1 stride: 2", (2, 2, 5)),
     _case("num_output: 2 kernel_size: 3 kernel_size: 2 kernel_size: 1 pad: 1 pad: 0 pad: 0 stride: 2", (1, 2, 2, 2, 3)),
+    _case("num_output: 2 kernel_size: 3 group: 2 pad: 1 dilation: 2 stride: 2", (2, 4, 5)),
+    _case(
+        "num_output: 4 group: 2 kernel_shape { dim: 2 dim: 3 dim: 1 } stride_shape { dim: 1 dim: 2 dim: 3 } "
+        "pad_shape { dim: 1 dim: 0 dim: 0 } dilation: 2 dilation: 1 dilation: 1",
+        (2, 4, 3, 2, 3),
+    ),
+    _case(
+        "num_output: 4 group: 2 kernel_size: 2 kernel_size: 3 kernel_size: 1 kernel_size: 2 stride: 1 stride: 2 "
+        "stride: 1 stride: 1 pad: 1 pad: 0 pad: 0 pad: 1 dilation: 1 dilation: 1 dilation: 1 dilation: 2",
+        (2, 2, 3, 2, 2, 3),
+    ),
     _case("num_output: 3", (4, 5)),
     _case("num_output: 2 kernel_size: 2 axis: 2", (2, 2, 3, 3, 2)),
     _case("num_output: 2 kernel_size: 2 axis: -2", (2, 3, 3)),

@@ -83,7 +83,7 @@ def test_backward_reads_no_data():
     "fields, shape, kind, words",
     [
         ("", (1, 1, 4, 4), LayerParamError, "pyramid_height is not set"),
-        ("pyramid_height: 2 pool: STOCHASTIC", (1, 1, 4, 4), LayerParamError, "not supported yet"),
+        ("pyramid_height: 2 pool: STOCHASTIC", (1, 1, 4, 4), LayerParamError, "no stochastic pooling"),
         ("pyramid_height: 2", (1, 4, 4), ShapeError, "4 axes"),
         ("pyramid_height: 3", (1, 1, 5, 8), ShapeError, "too small for level 2"),
         ("pyramid_height: 40", (1, 1, 5, 8), ShapeError, "too small for level 2"),

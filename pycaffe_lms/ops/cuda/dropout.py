@@ -12,7 +12,7 @@ from ...backend.cuda import launch
 
 __all__ = ["dropout_forward", "dropout_backward"]
 
-_SOURCE = """
+PHILOX = """
 __device__ void philox(unsigned* c, unsigned k0, unsigned k1) {
   for (int round = 0; round < 10; ++round) {
     unsigned long long p0 = (unsigned long long)c[0] * 0xD2511F53u, p1 = (unsigned long long)c[2] * 0xCD9E8D57u;
@@ -24,6 +24,11 @@ __device__ void philox(unsigned* c, unsigned k0, unsigned k1) {
     k1 += 0xBB67AE85u;
   }
 }
+"""
+
+_SOURCE = (
+    PHILOX
+    + """
 extern "C" __global__ void dropout(const T* x, T* y, long long drop, double scale, long long seed, long long offset,
                                    long long n) {
   LOOP(block, (n + 3) / 4) {
@@ -37,6 +42,7 @@ extern "C" __global__ void dropout(const T* x, T* y, long long drop, double scal
   }
 }
 """
+)
 
 
 def threshold(ratio):

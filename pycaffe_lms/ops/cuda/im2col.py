@@ -1,6 +1,7 @@
 """Convolution on a GPU through column matrices and cuBLAS: for what cuDNN is not there for, or cannot do.
 
-Covers: up to 3 spatial axes (fewer are padded with axes of size 1), groups, any stride, pad and dilation.
+Covers: any number of spatial axes, groups, any stride, pad and dilation. Up to 3 axes go through the kernels here
+(fewer are padded with axes of size 1), more go image by image through the Im2col layer's.
 Forward and data gradient keep columns as (image, group, row, position), one batched product per group; the weights'
 gradient keeps them as (group, row, image, position), so that one product per group sums over all images of a chunk.
 col2im gathers: each pixel sums its own taps in order, so results are the same every time.
@@ -8,10 +9,12 @@ col2im gathers: each pixel sums its own taps in order, so results are the same e
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ...backend import cuda
-from ...errors import LayerParamError
 from ..column_plan import ColumnPlan, column_plan
 from ..geometry import ConvGeometry
+from . import columns as any_axes
 
 _CHUNK_BYTES = 256 << 20
 MAX_AXES = 3
@@ -87,13 +90,12 @@ extern "C" __global__ void by_row(const T* x, T* y, long long images, long long 
 
 
 def plan(geometry: ConvGeometry, itemsize: int, workspace_limit: int) -> ColumnPlan:
-    """A plan within `workspace_limit` bytes, if one image's columns for one group are. Raises LayerParamError."""
-    if geometry.axes > MAX_AXES:
-        raise LayerParamError(
-            f"a GPU convolves up to {MAX_AXES} spatial axes, but the bottom has {geometry.axes}",
-            fix="reshape the bottom to fewer axes, or run this net on the CPU",
-        )
-    return column_plan(geometry, itemsize, min(workspace_limit, _CHUNK_BYTES))
+    """A plan within `workspace_limit` bytes, if one image's columns for one group are."""
+    budget = min(workspace_limit, _CHUNK_BYTES)
+    if geometry.axes <= MAX_AXES:
+        return column_plan(geometry, itemsize, budget)
+    one = replace(geometry, batch=min(1, geometry.batch))
+    return replace(column_plan(one, itemsize, budget), geometry=geometry)
 
 
 def forward(plan: ColumnPlan, x, w, y, work) -> None:
@@ -147,6 +149,9 @@ def backward_data(plan: ColumnPlan, dy, w, dx, work) -> None:
             )
         if not g.pointwise:
             images, channels = n1 - n0, (g1 - g0) * g.group_channels
+            if g.axes > MAX_AXES:
+                any_axes.im2col_backward(columns, _inputs(g, dx, n0, g0), images * channels, *_windows(g))
+                continue
             cuda.launch(
                 SOURCE,
                 "col2im",
@@ -213,6 +218,9 @@ def _columns_by_image(g: ConvGeometry, x, work, n0: int, n1: int, g0: int, g1: i
 
 def _im2col(g: ConvGeometry, x, columns, n0, n1, g0, g1, image_stride: int, row_stride: int) -> None:
     images, channels = n1 - n0, (g1 - g0) * g.group_channels
+    if g.axes > MAX_AXES:  # image by image, so both strides are those of (image, channel x tap, position)
+        any_axes.im2col_forward(_inputs(g, x, n0, g0), columns, images * channels, *_windows(g))
+        return
     cuda.launch(
         SOURCE,
         "im2col",
@@ -232,6 +240,10 @@ def _im2col(g: ConvGeometry, x, columns, n0, n1, g0, g1, image_stride: int, row_
 def _shape(g: ConvGeometry) -> tuple[int, ...]:
     g = g.with_axes(MAX_AXES)
     return (*g.in_spatial, *g.out_spatial, *g.kernel, *g.stride, *g.pad, *g.dilation)
+
+
+def _windows(g: ConvGeometry) -> tuple:
+    return g.in_spatial, g.kernel, g.stride, g.pad, g.dilation, g.out_spatial
 
 
 def _weights(g: ConvGeometry, w, group: int):
