@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,7 @@ class Case:
     """A layer (`type`, the inside of `layer { }`) and the shapes of its bottoms.
 
     `integer_bottoms`: pairs (index, high) of bottoms that hold labels drawn from range(high); the others are normal.
+    `maker(rng, shapes)` makes the bottoms where they are something else (regions, masks).
     """
 
     type: str
@@ -24,6 +26,7 @@ class Case:
     in_place: bool = False
     integer_bottoms: tuple = ()
     seed: int = 0
+    maker: Callable | None = None
 
     def __str__(self) -> str:
         return " ".join(f"{self.type} {self.text} {self.shapes}".split())
@@ -41,6 +44,8 @@ class Case:
         )
 
     def make_bottoms(self, rng) -> list:
+        if self.maker is not None:
+            return self.maker(rng, self.shapes)
         labels = dict(self.integer_bottoms)
         return [
             rng.integers(labels[i], size=shape).astype(np.float64) if i in labels else rng.normal(size=shape)

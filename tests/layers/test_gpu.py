@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-
 import numpy as np
 import pytest
 
-import tests.layers
 from pycaffe_lms.backend import cuda, cuda_available
 
+from .all_cases import as_params, device_cases
 from .harness import CudaArrays, HostArrays
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not cuda_available(), reason="no GPU")]
-
-
-def _all_cases():
-    for module in pkgutil.iter_modules(tests.layers.__path__):
-        if module.name.startswith("test_") and module.name not in ("test_gpu", "test_complete"):
-            for i, case in enumerate(getattr(importlib.import_module(f"tests.layers.{module.name}"), "CASES", ())):
-                yield pytest.param(case, id=f"{module.name[5:]}-{i}-{case.type}")
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +21,7 @@ def gpu():
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=["float64", "float32"])
-@pytest.mark.parametrize("case", list(_all_cases()))
+@pytest.mark.parametrize("case", as_params(device_cases()))
 def test_cpu_and_gpu_agree(case, dtype, gpu):
     tolerance = 1e-9 if dtype is np.float64 else 2e-4
     results = []

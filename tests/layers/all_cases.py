@@ -1,0 +1,50 @@
+"""Every layer case of this folder's `test_*.py` files: their CASES (any device) and HOST_CASES (the host alone)."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import cache
+
+import pytest
+
+import tests.layers
+
+from .cases import Case
+
+_READERS = {"test_gpu", "test_every_case", "test_every_gradient", "test_needs", "test_complete"}  # they read this file
+
+
+@cache
+def gather(name: str) -> tuple[tuple[str, Case], ...]:
+    """(id, case) of each list `name`, in the order of the files."""
+    middle, found = "" if name == "CASES" else "host-", []
+    for module in pkgutil.iter_modules(tests.layers.__path__):
+        if module.name.startswith("test_") and module.name not in _READERS:
+            try:
+                cases = getattr(importlib.import_module(f"tests.layers.{module.name}"), name, ())
+            except pytest.skip.Exception:  # an optional library is missing
+                continue
+            found += [(f"{module.name[5:]}-{middle}{i}-{case.type}", case) for i, case in enumerate(cases)]
+    return tuple(found)
+
+
+def device_cases() -> tuple[tuple[str, Case], ...]:
+    return gather("CASES")
+
+
+def host_cases() -> tuple[tuple[str, Case], ...]:
+    return gather("HOST_CASES")
+
+
+def all_cases() -> tuple[tuple[str, Case], ...]:
+    return device_cases() + host_cases()
+
+
+def runnable_cases() -> tuple[tuple[str, Case], ...]:
+    """All but those whose SOURCE is a file that their own tests write."""
+    return tuple((name, case) for name, case in all_cases() if "SOURCE" not in case.text)
+
+
+def as_params(cases) -> list:
+    return [pytest.param(case, id=name) for name, case in cases]

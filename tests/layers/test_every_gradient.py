@@ -1,0 +1,65 @@
+"""The gradients of every case against central differences, in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from .all_cases import as_params, runnable_cases
+from .case_run import Run
+
+# States at the ends of a recurrent layer pass no gradient, as in Caffe.
+LEARNING = [(n, c) for n, c in runnable_cases() if Run(c).learns and "expose_hidden: true" not in c.text]
+_EPS = 1e-6
+_ELEMENTS = 6  # of each array, one at a time; all the others together, along random directions
+_TOLERANCE = 2e-6
+
+
+def _tolerance(case):
+    if case.type == "ContrastiveLoss":
+        return 2e-3  # its gradient adds 1e-4 to the distance, as in Caffe
+    if case.type == "MVN" and "eps: 0.5" in case.text:
+        return 5e-2  # its gradient takes the deviation plus eps for the deviation, as in Caffe
+    return _TOLERANCE
+
+
+def _start(case):
+    """A run on smooth ground: probabilities for the loss that takes a logarithm of them."""
+    run = Run(case, in_place=False)
+    if case.type == "MultinomialLogisticLoss":
+        run.bottoms[0] = np.exp(run.bottoms[0]) / 8
+    return run
+
+
+def _directions(rng, size):
+    """Directions to walk along: single elements, then all elements at once."""
+    for i in rng.permutation(size)[:_ELEMENTS]:
+        yield f"element {i}", np.eye(1, size, i)[0]
+    if size > _ELEMENTS:
+        yield "all elements", rng.normal(size=size) / np.sqrt(size)
+
+
+@pytest.mark.parametrize("case", as_params((n, c) for n, c in LEARNING if 0 not in c.shapes[:1]))
+def test_backward_is_the_slope_of_forward(case):
+    run = _start(case)
+    run.forward()
+    weights = [w if i == 0 or not run.layer.is_loss else w * 0 for i, w in enumerate(run.top_diffs())]
+    gradients = run.backward(weights)
+    rng, tolerance = np.random.default_rng(17), _tolerance(case)
+
+    def loss():
+        return sum(float((t * w).sum()) for t, w in zip(run.forward(), weights, strict=True))
+
+    for (kind, i), gradient in gradients.items():
+        array = run.bottoms[i] if kind == "bottom" else run.params[i]
+        start = array.copy()
+        for what, direction in _directions(rng, array.size):
+            slope = float(gradient.reshape(-1) @ direction)
+            losses = []
+            for step in (_EPS, -_EPS):
+                array[...] = start + step * direction.reshape(array.shape)
+                losses.append(loss())
+            array[...] = start
+            numeric = (losses[0] - losses[1]) / (2 * _EPS)
+            size = max(abs(numeric), abs(slope), 1.0, 1e-3 * abs(losses[0]))
+            assert abs(numeric - slope) <= tolerance * size, f"{kind} {i}, {what}: {numeric} against {slope}"

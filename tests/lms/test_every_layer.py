@@ -1,0 +1,65 @@
+"""Every case of every layer in a net of its own: Large Model Support changes no bit, in any order of the streams."""
+
+from __future__ import annotations
+
+import math
+import zlib
+
+import numpy as np
+import pytest
+
+from pycaffe_lms.backend import get_device
+from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.lms.config import LMSConfig
+from tests.layers.all_cases import as_params, runnable_cases
+
+from .layer_nets import around, train
+
+_MOST_ELEMENTS = 1500  # larger cases are there for kernels that work in parts
+
+
+def _fits(case):
+    empty = any(0 in p.shape for p in case.bench().params)  # a filler refuses it
+    return not empty and sum(math.prod(s) for s in case.shapes) <= _MOST_ELEMENTS
+
+
+CASES = [(n, c) for n, c in runnable_cases() if _fits(c)]
+
+
+@pytest.fixture(autouse=True)
+def every_buffer_is_large_enough(monkeypatch):
+    """`-lms 1` manages buffers of more than 1 KB; here also the small ones of these nets."""
+    monkeypatch.setattr(LMSConfig, "min_bytes", property(lambda config: 0))
+
+
+@pytest.mark.parametrize("case", as_params(CASES))
+def test_lms_changes_no_bit(case):
+    net, seed = around(case), zlib.crc32(str(case).encode())
+    roomy = net.solver(SimDevice(64 << 20))
+    expected = train(roomy)
+    assert all(np.isfinite(x) for x in expected if isinstance(x, float))
+    assert train(net.solver(get_device("cpu"))) == expected
+
+    def device(k):
+        return SimDevice(64 << 20, order=("random", "earliest", "latest")[(seed + k) % 3], seed=seed % 1000 + k)
+
+    total = sum(b.nbytes for b in roomy.net.memory.buffers.values())
+    for k, lms in enumerate(
+        (
+            LMSConfig(threshold_kb=1, ahead=seed % 2),
+            LMSConfig(threshold_kb=1, frac=0.25, budget=4 * total, ahead=1),
+            LMSConfig(threshold_kb=1, budget=_least(net), ahead=(1, 32)[seed % 2]),
+        )
+    ):
+        on = device(k)
+        assert train(net.solver(on, lms)) == expected, lms
+        assert on.bytes_in > 0 or lms.frac or not roomy.net.learnable_params, "nothing was managed"
+
+
+def _least(net) -> int:
+    """The bytes that fetching on demand asks for."""
+    solver = net.solver(SimDevice(64 << 20), LMSConfig(threshold_kb=1, ahead=0))
+    plan = solver.net.memory.plans().get("train")
+    if plan is None:  # a net without a step
+        return 1 << 20
+    return solver.runtime.resident_bytes + solver.runtime.workspace_bytes + plan.arena_bytes

@@ -1,0 +1,44 @@
+"""docs/layers.md is what tools/gen_layer_docs.py writes; docs/differences.md names tests that exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pycaffe_lms.layers.registry import LAYERS
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def gen_layer_docs(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    import gen_layer_docs
+
+    return gen_layer_docs
+
+
+def test_the_file_is_current(gen_layer_docs):
+    assert gen_layer_docs.main(["--check"]) == 0, "run: python tools/gen_layer_docs.py"
+
+
+def test_every_type_and_field_has_a_place(gen_layer_docs):
+    text = gen_layer_docs.text()
+    for name, cls in LAYERS.items():
+        assert f"## {name}\n" in text or f"`{name}`" in text
+        for message in gen_layer_docs.messages_of(cls):
+            assert f"| `{message}` | number | type | default |" in text
+
+
+def test_check_writes_nothing(gen_layer_docs, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(gen_layer_docs, "FILE", tmp_path / "docs" / "layers.md")
+    assert gen_layer_docs.main(["--check"]) == 1
+    assert capsys.readouterr().out == "not current: layers.md\n" and not list(tmp_path.iterdir())
+    assert gen_layer_docs.main([]) == 0 and gen_layer_docs.main(["--check"]) == 0
+
+
+def test_every_test_that_differences_names_exists():
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs" / "differences.md").read_text())
+    assert len(named) >= 15
+    for path, function in named:
+        assert f"def {function}(" in (ROOT / path).read_text(), f"{path}::{function}"
