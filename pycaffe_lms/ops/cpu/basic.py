@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from .threads import ELEMENTS, parallel
+
 __all__ = ["fill", "copy", "sum_arrays", "sum_squares"]
 
 _CHUNK = 1 << 18
@@ -17,7 +19,7 @@ def fill(y, value):
 def copy(x, y):
     """y = x, element by element in memory order (shapes may differ); nothing to do where they are the same memory."""
     if x.ctypes.data != y.ctypes.data:
-        np.copyto(y.reshape(-1), x.reshape(-1))
+        parallel(_copy, y.size, x.reshape(-1), y.reshape(-1), grain=ELEMENTS)
 
 
 def sum_arrays(xs, y):
@@ -26,12 +28,20 @@ def sum_arrays(xs, y):
     if len(flat) == 1:
         copy(xs[0], y)
     elif len(flat) == 2:
-        np.add(*flat, out=y.reshape(-1))
+        parallel(_add, y.size, *flat, y.reshape(-1), grain=ELEMENTS)
     else:
         total = flat[0] + flat[1]  # not in y: a later array may be y itself
         for x in flat[2:]:
             total += x
         np.copyto(y.reshape(-1), total)
+
+
+def _copy(first, last, x, y):
+    np.copyto(y[first:last], x[first:last])
+
+
+def _add(first, last, a, b, y):
+    np.add(a[first:last], b[first:last], out=y[first:last])
 
 
 def sum_squares(x, out, index, work):

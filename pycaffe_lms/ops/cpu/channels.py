@@ -1,10 +1,17 @@
-"""Sums per channel of arrays seen as (outer, dim, inner), accurate and without large temporaries."""
+"""Sums per channel of arrays seen as (outer, dim, inner): in the array's type over a few thousand values, then float64.
+
+A channel is summed by one thread, so the result knows nothing of their number.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
+from .compiled import BLOCK, kernel, sums
+from .threads import parallel
+
 _CHUNK = 1 << 18
+_GRAIN = 1 << 13  # elements from which a second thread pays
 
 
 def row_slices(outer, width):
@@ -14,12 +21,70 @@ def row_slices(outer, width):
 
 
 def channel_sum(outer, dim, inner, term):
-    """float64 sums, one per channel, of `term(rows)`: an array (rows, dim, inner) for a slice of the outer axis.
-
-    Pairwise in the array's type along `inner`, then in float64 over `outer`.
-    """
+    """float64 sums, one per channel, of `term(rows)`: an array (rows, dim, inner) for a slice of the outer axis."""
     total = np.zeros(dim, np.float64)
     for rows in row_slices(outer, dim * inner):
         part = term(rows)
         total += (part[:, :, 0] if inner == 1 else part.sum(axis=2)).sum(axis=0, dtype=np.float64)
     return total
+
+
+def over_channels(function, outer, dim, inner, *args) -> None:
+    """function(first channel, last channel, *args), in threads."""
+    parallel(function, dim, *args, grain=_GRAIN // max(1, outer * inner) + 1)
+
+
+def over_rows(function, outer, dim, inner, *args) -> None:
+    """function(first row, last row, *args) for the outer * dim rows of `inner` values, in threads."""
+    parallel(function, outer * dim, *args, grain=_GRAIN // max(1, inner) + 1)
+
+
+def channel_sums(x, outer, dim, inner):
+    """float64 sums of x, one per channel."""
+    total = np.empty(dim, np.float64)
+    over_channels(_sums, outer, dim, inner, x.reshape(outer, dim, inner), total)
+    return total
+
+
+def channel_dots(x, y, outer, dim, inner):
+    """float64 sums of x * y, one per channel."""
+    total = np.empty(dim, np.float64)
+    over_channels(_dots, outer, dim, inner, x.reshape(outer, dim, inner), y.reshape(outer, dim, inner), total)
+    return total
+
+
+@sums
+def _sum(x):
+    total = x.dtype.type(0)
+    for i in range(x.size):
+        total += x[i]
+    return total
+
+
+@sums
+def _dot(x, y):
+    total = x.dtype.type(0)
+    for i in range(x.size):
+        total += x[i] * y[i]
+    return total
+
+
+@kernel
+def _sums(first, last, x, total):
+    outer, _, inner = x.shape
+    for c in range(first, last):
+        total[c] = 0
+        for o in range(outer):
+            for start in range(0, inner, BLOCK):
+                total[c] += np.float64(_sum(x[o, c, start : min(start + BLOCK, inner)]))
+
+
+@kernel
+def _dots(first, last, x, y, total):
+    outer, _, inner = x.shape
+    for c in range(first, last):
+        total[c] = 0
+        for o in range(outer):
+            for start in range(0, inner, BLOCK):
+                end = min(start + BLOCK, inner)
+                total[c] += np.float64(_dot(x[o, c, start:end], y[o, c, start:end]))

@@ -11,7 +11,14 @@ from math import prod
 import numpy as np
 
 from ..column_plan import ColumnPlan, column_plan
-from ..geometry import ConvGeometry, tap_range
+from ..geometry import ConvGeometry
+from . import conv_channels_last as channels_last
+from .blas import piece, pieces_of, spread
+from .channels import channel_sums, over_rows
+from .compiled import kernel
+from .neuron import relu_backward
+from .threads import ELEMENTS, parallel
+from .windows import windows
 
 __all__ = [
     "conv_add_bias",
@@ -19,85 +26,112 @@ __all__ = [
     "conv_backward_data",
     "conv_backward_filter",
     "conv_bias_gradient",
+    "conv_bias_relu_backward",
+    "conv_channels_last_plan",
     "conv_forward",
     "conv_plan",
 ]
 
-_CHUNK_BYTES = 8 << 20  # more makes no product faster, and leaves the caches
+_CHUNK_BYTES = 12 << 20  # more makes no product faster, and leaves the caches
 _WIDE = 512  # positions per image from which a product per image is as fast as one over several images
+_PIECE = 128  # least positions in one product of a thread
+_LONG = 4096  # positions of all images from which a transposed sum of gradients pays
 
 
-def conv_plan(geometry: ConvGeometry, dtype, workspace_limit: int) -> ColumnPlan:
-    """Chunks whose workspace stays within `workspace_limit` bytes, if one image's columns for one group do."""
+def conv_channels_last_plan(geometry: ConvGeometry, dtype) -> bool:
+    """Whether this device convolves channels-last: what has no direct kernels it does, slowly (see the module)."""
+    return not geometry.depthwise
+
+
+def conv_plan(geometry: ConvGeometry, dtype, workspace_limit: int, bias=False, relu=False) -> ColumnPlan:
+    """Chunks whose workspace stays within `workspace_limit` bytes, if one image's columns for one group do. What will
+    follow the convolution changes nothing."""
     return column_plan(geometry, np.dtype(dtype).itemsize, min(workspace_limit, _CHUNK_BYTES), _WIDE)
 
 
-def conv_forward(plan, x, w, b, y, work) -> None:
-    """y = w * x (+ b): x (N, C, *in), w (O, C/group, *kernel), b (O) or None, y (N, O, *out)."""
+def conv_forward(plan, x, w, b, y, work, relu=False) -> None:
+    """y = w * x (+ b): x (N, C, *in), w (O, C/group, *kernel), b (O) or None, y (N, O, *out); negative values become 0
+    if relu."""
     g = plan.geometry
+    if g.channels_last:
+        channels_last.forward(conv_forward, plan, x, w, b, y, work, relu)
+        return
     x, y = _inputs(g, x), _outputs(g, y)
     w = w.reshape(g.group, g.group_outputs, g.rows)
     for n0, n1, g0, g1 in plan.chunks():
-        columns = _im2col(plan, x[n0:n1, g0:g1], work, first=n0 == g0 == 0)
-        out = y[n0:n1, g0:g1]
+        columns = _im2col(plan, x, n0, n1, g0, g1, work)
         if n1 - n0 == 1:
-            np.matmul(w[g0:g1], columns, out=out[0])
+            _multiply(w[g0:g1], columns, _groups(g, y[n0], g0, g1, g.group_outputs))
         else:
             values = _values(plan, n1 - n0, work, y.dtype)
-            np.matmul(w, columns, out=values)
-            out[...] = _by_image(values, n1 - n0)
-        if b is not None:
-            out += b.reshape(g.group, g.group_outputs, 1)[g0:g1]
+            _multiply(w, columns, values)
+            _move(_scatter, y, values, n0, n1)
+    if b is not None:
+        conv_add_bias(y, b, g.batch, g.out_channels, g.out_size)
+    if relu:
+        np.maximum(y, 0, out=y)
 
 
 def conv_backward_data(plan, dy, w, dx, work) -> None:
     """dx from dy: the transpose of `conv_forward` (every element of dx is written)."""
     g = plan.geometry
+    if g.channels_last:
+        channels_last.backward_data(conv_backward_data, plan, dy, w, dx, work)
+        return
     dx, dy = _inputs(g, dx), _outputs(g, dy)
     w = w.reshape(g.group, g.group_outputs, g.rows).swapaxes(1, 2)
     for n0, n1, g0, g1 in plan.chunks():
-        n = n1 - n0
-        values = _gather(plan, dy[n0:n1, g0:g1], work)
-        target = dx[n0:n1, g0:g1]
-        if g.pointwise and n == 1:
-            np.matmul(w[g0:g1], values, out=target.reshape(g1 - g0, g.rows, g.out_size))
+        values = _gather(plan, dy, n0, n1, g0, g1, work)
+        if g.pointwise and n1 - n0 == 1:
+            _multiply(w[g0:g1], values, _groups(g, dx[n0], g0, g1, g.group_channels))
             continue
-        columns = _columns(plan, n, g1 - g0, work, dx.dtype)
-        np.matmul(w[g0:g1], values, out=columns)
-        _col2im(plan, columns, target)
+        columns = _columns(plan, n1 - n0, g1 - g0, work, dx.dtype)
+        _multiply(w[g0:g1], values, columns)
+        if g.pointwise:
+            _move(_scatter, dx, columns, n0, n1)
+        else:
+            _windows(g).add(columns, dx, n0, g0 * g.group_channels, n1 - n0, (g1 - g0) * g.group_channels)
 
 
 def conv_backward_filter(plan, x, dy, dw, work, accumulate) -> None:
     """dw (+)= the gradient of the weights, summed over images and positions."""
     g = plan.geometry
+    if g.channels_last:
+        channels_last.backward_filter(conv_backward_filter, plan, x, dy, dw, work, accumulate)
+        return
     x, dy = _inputs(g, x), _outputs(g, dy)
     dw = dw.reshape(g.group, g.group_outputs, g.rows)
-    if not (accumulate or g.batch):
+    total = None  # of many chunks, transposed: BLAS is faster at columns * dy' than at dy * columns'
+    if g.batch * g.out_size >= _LONG and g.group_outputs < g.rows:
+        total = np.zeros((g.group, g.rows, g.group_outputs), dw.dtype)
+    elif not (accumulate or g.batch):
         dw[...] = 0
     for n0, n1, g0, g1 in plan.chunks():
-        columns = _im2col(plan, x[n0:n1, g0:g1], work, first=n0 == g0 == 0)
-        values = _gather(plan, dy[n0:n1, g0:g1], work)
-        if accumulate or n0:
-            dw[g0:g1] += np.matmul(values, columns.swapaxes(1, 2))
-        else:
-            np.matmul(values, columns.swapaxes(1, 2), out=dw[g0:g1])
+        columns = _im2col(plan, x, n0, n1, g0, g1, work)
+        values = _gather(plan, dy, n0, n1, g0, g1, work)
+        left, right = values, columns.swapaxes(1, 2)
+        if total is not None:
+            left, right = columns, values.swapaxes(1, 2)
+        target = dw if total is None else total
+        _add_product(left, right, target[g0:g1], add=total is not None or accumulate or n0 > 0)
+    if total is not None:
+        np.add(dw, total.swapaxes(1, 2), out=dw) if accumulate else np.copyto(dw, total.swapaxes(1, 2))
 
 
 def conv_backward_bias(plan, dy, db, accumulate) -> None:
     """db (+)= dy summed over images and positions."""
-    g = plan.geometry
-    conv_bias_gradient(dy, db, g.batch, g.out_channels, g.out_size, accumulate)
+    conv_bias_gradient(dy, db, *plan.geometry.planes, accumulate)
 
 
 def conv_add_bias(y, b, outer, channels, inner) -> None:
     """y (outer, channels, inner) += b (channels)."""
-    y = y.reshape(outer, channels, inner)
-    y += b.reshape(channels, 1)
+    y = y.reshape(outer * channels, inner)
+    over_rows(_add_bias, outer, channels, inner, y, b.reshape(channels))
 
 
 def conv_bias_gradient(dy, db, outer, channels, inner, accumulate) -> None:
     """db (channels) (+)= dy (outer, channels, inner) summed over outer and inner."""
-    total = dy.reshape(outer, channels, inner).sum(axis=2).sum(axis=0)
+    total = channel_sums(dy, outer, channels, inner).astype(db.dtype)
     db = db.reshape(channels)
     if accumulate:
         db += total
@@ -105,12 +139,65 @@ def conv_bias_gradient(dy, db, outer, channels, inner, accumulate) -> None:
         db[...] = total
 
 
+def conv_bias_relu_backward(y, dy, dy_out, db, accumulate, work, outer, channels, inner) -> None:
+    """dy_out = dy * (y > 0), y None: dy; db (+)= its sum per channel. dy_out may be dy, or None where y is; db may be
+    None. `work`: channels * reduction_parts(outer, channels, inner) elements, which a GPU needs where db is given."""
+    if y is not None:
+        relu_backward(y, dy, dy_out, 0.0)
+        dy = dy_out
+    elif dy_out is not None and dy_out is not dy:
+        np.copyto(dy_out.reshape(dy.shape), dy)
+    if db is not None:
+        conv_bias_gradient(dy, db, outer, channels, inner, accumulate)
+
+
+def _multiply(a, b, out) -> None:
+    """out = a b for a group of each, in pieces of b's columns."""
+    spread(_products, len(a) * pieces_of(b.shape[2], _PIECE), a, b, out)
+
+
+def _products(first, last, a, b, out) -> None:
+    pieces = pieces_of(b.shape[2], _PIECE)
+    for i in range(first, last):
+        group, columns = i // pieces, piece(b.shape[2], pieces, i % pieces)
+        np.matmul(a[group], b[group, :, columns], out=out[group, :, columns])
+
+
+def _add_product(a, b, out, add) -> None:
+    """out = a b, or out += a b if `add`, for a group of each, in pieces of the longer side of out."""
+    spread(_added_products, len(a) * pieces_of(max(out.shape[1:]), _PIECE), a, b, out, add)
+
+
+def _added_products(first, last, a, b, out, add) -> None:
+    pieces = pieces_of(max(out.shape[1:]), _PIECE)
+    for i in range(first, last):
+        group, rows, columns = i // pieces, slice(None), slice(None)
+        if out.shape[1] >= out.shape[2]:
+            rows = piece(out.shape[1], pieces, i % pieces)
+        else:
+            columns = piece(out.shape[2], pieces, i % pieces)
+        left, right, part = a[group, rows], b[group, :, columns], out[group, rows, columns]
+        if add:
+            part += np.matmul(left, right)
+        else:
+            np.matmul(left, right, out=part)
+
+
 def _inputs(g: ConvGeometry, x):
-    return x.reshape(g.batch, g.group, g.group_channels, *g.in_spatial)
+    return x.reshape(g.batch, g.channels, g.in_size)
 
 
 def _outputs(g: ConvGeometry, y):
-    return y.reshape(g.batch, g.group, g.group_outputs, g.out_size)
+    return y.reshape(g.batch, g.out_channels, g.out_size)
+
+
+def _groups(g: ConvGeometry, image, g0: int, g1: int, channels: int):
+    """The channels of groups g0 to g1 of an image, (groups, channels of one, size)."""
+    return image.reshape(g.group, channels, image.shape[1])[g0:g1]
+
+
+def _windows(g: ConvGeometry):
+    return windows(g.in_spatial, g.out_spatial, g.kernel, g.stride, g.pad, g.dilation)
 
 
 def _columns(plan, images: int, groups: int, work, dtype):
@@ -128,53 +215,53 @@ def _values(plan, images: int, work, dtype):
     return work[plan.workspace_bytes - nbytes : plan.workspace_bytes].view(dtype).reshape(shape)
 
 
-def _by_image(values, images: int):
-    """(group, outputs, images * positions) seen as (images, group, outputs, positions)."""
-    groups, outputs, size = values.shape
-    return values.reshape(groups, outputs, images, size // images).transpose(2, 0, 1, 3)
-
-
-def _gather(plan, dy, work):
-    """dy of a chunk (images, groups, outputs, positions) as (groups, outputs, images * positions)."""
-    if len(dy) == 1:
-        return dy[0]
-    values = _values(plan, len(dy), work, dy.dtype)
-    _by_image(values, len(dy))[...] = dy
+def _gather(plan, dy, n0: int, n1: int, g0: int, g1: int, work):
+    """dy of a chunk as (groups, outputs, images * positions)."""
+    g = plan.geometry
+    if n1 - n0 == 1:
+        return _groups(g, dy[n0], g0, g1, g.group_outputs)
+    values = _values(plan, n1 - n0, work, dy.dtype)
+    _move(_collect, dy, values, n0, n1)
     return values
 
 
-def _taps(g: ConvGeometry, columns, images):
-    """For every kernel tap: its part of the columns and of the images, both (groups, channels, images, *positions)."""
-    n, groups = images.shape[:2]
-    columns = columns.reshape(groups, g.group_channels, *g.kernel, n, *g.out_spatial)
-    images = np.moveaxis(images, 0, 2)
-    for tap in np.ndindex(*g.kernel):
-        rows, pixels = [], []
-        for a, t in enumerate(tap):
-            offset = t * g.dilation[a] - g.pad[a]
-            first, last = tap_range(g.in_spatial[a], g.out_spatial[a], g.stride[a], offset)
-            start = first * g.stride[a] + offset
-            rows.append(slice(first, last))
-            pixels.append(slice(start, start + (last - first) * g.stride[a], g.stride[a]) if last > first else slice(0))
-        yield columns[(slice(None), slice(None), *tap, slice(None), *rows)], images[(..., *pixels)]
-
-
-def _im2col(plan, x, work, first: bool):
-    """The columns of a chunk x (images, groups, channels, *in); x itself where it already is its columns."""
+def _im2col(plan, x, n0: int, n1: int, g0: int, g1: int, work):
+    """The columns of a chunk; x itself where it already is its columns."""
     g = plan.geometry
-    n, groups = x.shape[:2]
-    if g.pointwise and n == 1:
-        return x.reshape(groups, g.rows, g.out_size)
-    columns = _columns(plan, n, groups, work, x.dtype)
-    if any(g.pad) and (first or n < plan.images):
-        columns[...] = 0  # taps in the padding are never written, and are the same ones in every chunk of n images
-    for rows, pixels in _taps(g, columns, x):
-        rows[...] = pixels
+    if g.pointwise and n1 - n0 == 1:
+        return _groups(g, x[n0], g0, g1, g.group_channels)
+    columns = _columns(plan, n1 - n0, g1 - g0, work, x.dtype)
+    if g.pointwise:
+        _move(_collect, x, columns, n0, n1)
+    else:
+        _windows(g).gather(x, columns, n0, g0 * g.group_channels, n1 - n0, (g1 - g0) * g.group_channels)
     return columns
 
 
-def _col2im(plan, columns, dx) -> None:
-    """dx (images, groups, channels, *in) = the sum of all columns that a pixel went into."""
-    dx[...] = 0
-    for rows, pixels in _taps(plan.geometry, columns, dx):
-        pixels += rows
+def _move(function, images, rows, n0: int, n1: int) -> None:
+    """Between images n0 to n1 of (all, channels, size) and rows (channels, images, size)."""
+    _, channels, size = images.shape
+    rows = rows.reshape(channels, n1 - n0, size)
+    parallel(function, channels, images[n0:n1], rows, grain=ELEMENTS // max(1, (n1 - n0) * size) + 1)
+
+
+@kernel
+def _collect(first, last, images, rows):
+    for c in range(first, last):
+        for i in range(len(images)):
+            rows[c, i] = images[i, c]
+
+
+@kernel
+def _scatter(first, last, images, rows):
+    for c in range(first, last):
+        for i in range(len(images)):
+            images[i, c] = rows[c, i]
+
+
+@kernel
+def _add_bias(first, last, y, b):
+    for r in range(first, last):
+        row, shift = y[r], b[r % b.size]
+        for j in range(row.size):
+            row[j] += shift

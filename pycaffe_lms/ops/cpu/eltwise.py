@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from .compiled import kernel
+from .threads import ELEMENTS, parallel
+
 __all__ = [
     "eltwise_sum",
     "eltwise_sum_backward",
@@ -17,15 +20,32 @@ __all__ = [
 
 def eltwise_sum(xs, coeffs, y):
     """y = sum of coeffs[i] * xs[i], added from the first to the last; y is none of them."""
-    np.multiply(xs[0], coeffs[0], out=y)
+    total, factor = xs[0], coeffs[0]
     for x, coeff in zip(xs[1:], coeffs[1:], strict=True):
-        y += x if coeff == 1 else x * coeff
+        flat = total.reshape(-1), x.reshape(-1), y.reshape(-1)
+        parallel(_weighted_sum, y.size, *flat, y.dtype.type(factor), y.dtype.type(coeff), grain=ELEMENTS)
+        total, factor = y, 1.0
 
 
 def eltwise_sum_backward(dy, dxs, coeffs):
     """dxs[i] = coeffs[i] * dy, for every array of the list."""
     for dx, coeff in zip(dxs, coeffs, strict=True):
-        np.multiply(dy, coeff, out=dx)
+        flat = dy.reshape(-1), dx.reshape(-1)
+        parallel(_multiple, dx.size, *flat, dx.dtype.type(coeff), grain=ELEMENTS)
+
+
+@kernel
+def _weighted_sum(first, last, a, b, y, u, v):
+    a, b, y = a[first:last], b[first:last], y[first:last]
+    for i in range(y.size):
+        y[i] = u * a[i] + v * b[i]
+
+
+@kernel
+def _multiple(first, last, x, y, factor):
+    x, y = x[first:last], y[first:last]
+    for i in range(y.size):
+        y[i] = factor * x[i]
 
 
 def eltwise_prod(xs, y):
@@ -67,7 +87,8 @@ def eltwise_max(xs, y, mask):
             mask[greater] = i
 
 
-def eltwise_max_backward(dy, mask, index, dx):
-    """dx = dy where the maximum came from input `index`, else 0."""
-    dx.fill(0)
-    np.copyto(dx, dy, where=mask == index)
+def eltwise_max_backward(dy, mask, indices, dxs):
+    """dxs[i] = dy where the maximum came from input indices[i], else 0, for every array of the list."""
+    for index, dx in zip(indices, dxs, strict=True):
+        dx.fill(0)
+        np.copyto(dx, dy, where=mask == index)

@@ -20,9 +20,11 @@ def euclidean_loss_forward(a, b, loss, work, scale):
         loss.fill(total * scale)
 
 
-def euclidean_loss_backward(a, b, dloss, dx, scale):
-    """dx = dloss * scale * (a - b)."""
-    dx = dx.reshape(-1)
+def euclidean_loss_backward(a, b, dloss, da, db, scale):
+    """da = dloss * scale * (a - b), db = -da; one of them may be None."""
     with np.errstate(over="ignore", invalid="ignore"):
-        np.subtract(a.reshape(-1), b.reshape(-1), out=dx)
-        dx *= dx.dtype.type(dloss.reshape(-1)[0] * scale)
+        for dx, sign in ((da, scale), (db, -scale)):
+            if dx is not None:
+                dx = dx.reshape(-1)
+                np.subtract(a.reshape(-1), b.reshape(-1), out=dx)
+                dx *= dx.dtype.type(dloss.reshape(-1)[0] * sign)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from .blas import piece, pieces_of, spread
+
 __all__ = [
     "inner_product_backward_bias",
     "inner_product_backward_data",
@@ -11,18 +13,20 @@ __all__ = [
     "inner_product_forward",
 ]
 
+_PIECE = 128  # least rows or columns in one product of a thread
+
 
 def inner_product_forward(x, w, b, y, m, n, k, transpose) -> None:
     """y = x w' + b; b is None without a bias."""
     y = y.reshape(m, n)
-    np.matmul(x.reshape(m, k), w.reshape(k, n) if transpose else w.reshape(n, k).T, out=y)
+    _multiply(x.reshape(m, k), w.reshape(k, n) if transpose else w.reshape(n, k).T, y)
     if b is not None:
         y += b.reshape(n)
 
 
 def inner_product_backward_data(dy, w, dx, m, n, k, transpose) -> None:
     """dx = dy w."""
-    np.matmul(dy.reshape(m, n), w.reshape(k, n).T if transpose else w.reshape(n, k), out=dx.reshape(m, k))
+    _multiply(dy.reshape(m, n), w.reshape(k, n).T if transpose else w.reshape(n, k), dx.reshape(m, k))
 
 
 def inner_product_backward_weight(x, dy, dw, m, n, k, transpose, accumulate) -> None:
@@ -34,7 +38,7 @@ def inner_product_backward_weight(x, dy, dw, m, n, k, transpose, accumulate) -> 
     if accumulate:
         dw += np.matmul(a.T, b)
     else:
-        np.matmul(a.T, b, out=dw)
+        _multiply(a.T, b, dw)
 
 
 def inner_product_backward_bias(dy, db, m, n, accumulate) -> None:
@@ -45,3 +49,22 @@ def inner_product_backward_bias(dy, db, m, n, accumulate) -> None:
         db += total
     else:
         db[...] = total
+
+
+def _multiply(a, b, out) -> None:
+    """out = a b, in pieces of the longer side of out, in threads."""
+    spread(_products, _pieces(out), a, b, out)
+
+
+def _pieces(out) -> int:
+    return pieces_of(max(out.shape), _PIECE)
+
+
+def _products(first, last, a, b, out) -> None:
+    for i in range(first, last):
+        rows, columns = slice(None), slice(None)
+        if out.shape[0] > out.shape[1]:
+            rows = piece(out.shape[0], _pieces(out), i)
+        else:
+            columns = piece(out.shape[1], _pieces(out), i)
+        np.matmul(a[rows], b[:, columns], out=out[rows, columns])

@@ -1,4 +1,4 @@
-"""Pooling on the CPU: one vectorised step per kernel tap, a few planes at a time.
+"""Pooling on the CPU: compiled kernels over planes, one row of outputs at a time.
 
 `geometry` is a PoolGeometry; x and dx are (planes, *in_spatial), y and dy (planes, *out_spatial). A mask holds the
 index of the maximum inside its input plane, -1 where the window had none.
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..geometry import PoolGeometry, tap_range
+from ..geometry import PoolGeometry
+from .compiled import kernel
+from .threads import parallel
 
 __all__ = [
     "average_pool_backward",
@@ -18,7 +20,8 @@ __all__ = [
 ]
 
 _LEAST = -float(np.finfo(np.float32).max)  # Caffe's start of a maximum, in every float type
-_CHUNK = 1 << 18  # input elements worked on at a time: they stay in the cache
+_WIDE = 24  # outputs in a row from which vectors win
+_GRAIN = 1 << 14  # elements from which a second thread pays
 
 
 def max_pool_forward(x, y, mask, top_mask, geometry) -> None:
@@ -27,99 +30,148 @@ def max_pool_forward(x, y, mask, top_mask, geometry) -> None:
     `mask` (int32, for backward) and `top_mask` (of x's type, for the user) may each be None.
     """
     g = geometry
-    for planes in _chunks(g):
-        x_part, y_part = _part(x, g.in_spatial, planes, g), _part(y, g.out_spatial, planes, g)
-        y_part[...] = _LEAST
-        for _, out, pixels in _taps(g):
-            np.fmax(y_part[out], x_part[pixels], out=y_part[out])
-        if mask is None and top_mask is None:
-            continue
-        where = _first_maximum(g, x_part, y_part)
-        for result in (mask, top_mask):
-            if result is not None:
-                np.copyto(_part(result, g.out_spatial, planes, g), where, casting="unsafe")
+    if mask is None:
+        mask = np.empty(y.shape, np.int32)
+    wide = g.out_spatial[1] >= _WIDE
+    _run(_max_wide if wide else _max_narrow, g, _planes(x, g), _planes(y, g), _planes(mask, g))
+    if top_mask is not None:
+        np.copyto(top_mask.reshape(-1), mask.reshape(-1), casting="unsafe")
 
 
 def max_pool_backward(dy, mask, dx, geometry) -> None:
     """dx = for each input, the sum of dy over the windows whose maximum it was."""
     g = geometry
-    size = g.in_spatial[0] * g.in_spatial[1]
-    for planes in _chunks(g):
-        gradient, where = _part(dy, g.out_spatial, planes, g), _part(mask, g.out_spatial, planes, g)
-        target = _part(dx, g.in_spatial, planes, g)
-        first = np.arange(len(target), dtype=np.int64).reshape(-1, 1, 1) * size
-        some = where >= 0
-        total = np.bincount((where + first)[some], weights=gradient[some], minlength=target.size)
-        np.copyto(target, total.reshape(target.shape), casting="same_kind")
+    parallel(_max_backward, g.planes, _planes(dy, g), _planes(mask, g), _planes(dx, g), grain=_grain(g))
 
 
 def average_pool_forward(x, y, geometry) -> None:
     """y = the sum of each window's pixels / its size with padding (see PoolGeometry.divisors)."""
     g = geometry
-    divisors = _divisors(g, y.dtype)
-    for planes in _chunks(g):
-        x_part, y_part = _part(x, g.in_spatial, planes, g), _part(y, g.out_spatial, planes, g)
-        if g.out_spatial == (1, 1) and g.kernel == g.in_spatial and not any(g.pad):
-            np.sum(x_part, axis=(1, 2), keepdims=True, out=y_part)
-        else:
-            y_part[...] = 0
-            for _, out, pixels in _taps(g):
-                y_part[out] += x_part[pixels]
-        y_part /= divisors
+    _run(_average_forward, g, _planes(x, g), _planes(y, g), _divisors(g, y.dtype))
 
 
 def average_pool_backward(dy, dx, geometry) -> None:
     """dx = for each input, the sum of dy / the window's size over the windows it was in."""
     g = geometry
-    divisors = _divisors(g, dy.dtype)
-    for planes in _chunks(g):
-        share, target = _part(dy, g.out_spatial, planes, g) / divisors, _part(dx, g.in_spatial, planes, g)
-        target[...] = 0
-        for _, out, pixels in _taps(g):
-            target[pixels] += share[out]
+    _run(_average_backward, g, _planes(dy, g), _planes(dx, g), _divisors(g, dy.dtype))
 
 
-def _first_maximum(g: PoolGeometry, x, y):
-    """The index of each window's first maximum inside its plane; -1 where nothing is above the start."""
-    taps = list(_taps(g))
-    missing = np.ones(y.shape, bool)
-    # counting the taps before the first hit takes small integers only: far faster than writing indices under a mask
-    before = np.zeros(y.shape, np.min_scalar_type(len(taps)))
-    for _, out, pixels in taps:
-        missing[out] &= x[pixels] != y[out]
-        before += missing
-    width = g.in_spatial[1]
-    offsets = np.array([(i - g.pad[0]) * width + j - g.pad[1] for (i, j), _, _ in taps] + [0], np.int32)
-    where = offsets[before]
-    where += np.arange(g.out_spatial[0], dtype=np.int32)[:, None] * (g.stride[0] * width)
-    where += np.arange(g.out_spatial[1], dtype=np.int32) * g.stride[1]
-    where[missing | (y == _LEAST)] = -1
-    return where
+def _run(function, g: PoolGeometry, *arrays) -> None:
+    parallel(function, g.planes, *arrays, g.in_spatial, g.out_spatial, g.kernel, g.stride, g.pad, grain=_grain(g))
 
 
-def _chunks(g: PoolGeometry):
-    step = max(1, _CHUNK // (g.in_spatial[0] * g.in_spatial[1]))
-    for first in range(0, g.planes, step):
-        yield slice(first, first + step)
+def _planes(array, g: PoolGeometry):
+    return array.reshape(g.planes, array.size // g.planes if g.planes else 0)
 
 
-def _part(array, spatial, planes: slice, g: PoolGeometry):
-    return array.reshape(g.planes, *spatial)[planes]
-
-
-def _taps(g: PoolGeometry):
-    """For every tap, row by row: (tap, index of the outputs for which it is a real pixel, index of those pixels)."""
-    for tap in np.ndindex(*g.kernel):
-        out, pixels = [slice(None)], [slice(None)]
-        for a, t in enumerate(tap):
-            offset = t - g.pad[a]
-            first, last = tap_range(g.in_spatial[a], g.out_spatial[a], g.stride[a], offset)
-            start = first * g.stride[a] + offset
-            out.append(slice(first, last))
-            pixels.append(slice(start, start + (last - first) * g.stride[a], g.stride[a]) if last > first else slice(0))
-        if all(p != slice(0) for p in pixels):
-            yield tap, tuple(out), tuple(pixels)
+def _grain(g: PoolGeometry) -> int:
+    return _GRAIN // (g.in_spatial[0] * g.in_spatial[1]) + 1
 
 
 def _divisors(g: PoolGeometry, dtype):
     return np.outer(g.divisors(0), g.divisors(1)).astype(dtype)
+
+
+@kernel
+def _max_narrow(first, last, x, y, mask, inputs, outputs, window, stride, pad):
+    """Output by output, in registers."""
+    height, width = inputs
+    rows, columns = outputs
+    for plane in range(first, last):
+        pixels = x[plane]
+        for i in range(rows):
+            top = i * stride[0] - pad[0]
+            begin, end = max(top, 0), min(top + window[0], height)
+            for j in range(columns):
+                left = j * stride[1] - pad[1]
+                start, stop = max(left, 0), min(left + window[1], width)
+                best, where = pixels.dtype.type(_LEAST), -1
+                for r in range(begin, end):
+                    for at in range(r * width + start, r * width + stop):
+                        more = pixels[at] > best
+                        best = pixels[at] if more else best
+                        where = at if more else where
+                y[plane, i * columns + j] = best
+                mask[plane, i * columns + j] = where
+
+
+@kernel
+def _max_wide(first, last, x, y, mask, inputs, outputs, window, stride, pad):
+    """Tap by tap, a row of outputs as one vector."""
+    height, width = inputs
+    rows, columns = outputs
+    step = stride[1]
+    for plane in range(first, last):
+        for i in range(rows):
+            best = y[plane, i * columns : (i + 1) * columns]
+            where = mask[plane, i * columns : (i + 1) * columns]
+            best[:] = _LEAST
+            where[:] = -1
+            top = i * stride[0] - pad[0]
+            for r in range(max(top, 0), min(top + window[0], height)):
+                for b in range(window[1]):
+                    offset = b - pad[1]
+                    begin = max(0, -(offset // step))
+                    n = min(columns, (width - 1 - offset) // step + 1) - begin
+                    if n <= 0:
+                        continue
+                    start = r * width + begin * step + offset
+                    pixels = x[plane, start : start + (n - 1) * step + 1]
+                    values, places = best[begin : begin + n], where[begin : begin + n]
+                    if step == 1:
+                        for j in range(n):
+                            more = pixels[j] > values[j]
+                            places[j] = start + j if more else places[j]
+                            values[j] = pixels[j] if more else values[j]
+                    elif step == 2:
+                        for j in range(n):
+                            more = pixels[2 * j] > values[j]
+                            places[j] = start + 2 * j if more else places[j]
+                            values[j] = pixels[2 * j] if more else values[j]
+                    else:
+                        for j in range(n):  # (a third loop of its own: without it the two above are not vectorised)
+                            if pixels[j * step] > values[j]:
+                                values[j] = pixels[j * step]
+                                places[j] = start + j * step
+
+
+@kernel
+def _max_backward(first, last, dy, mask, dx):
+    for plane in range(first, last):
+        gradient, where, target = dy[plane], mask[plane], dx[plane]
+        target[:] = 0
+        for o in range(gradient.size):
+            if where[o] >= 0:
+                target[where[o]] += gradient[o]
+
+
+@kernel
+def _average_forward(first, last, x, y, divisors, inputs, outputs, window, stride, pad):
+    height, width = inputs
+    rows, columns = outputs
+    for plane in range(first, last):
+        for i in range(rows):
+            top = i * stride[0] - pad[0]
+            for j in range(columns):
+                left = j * stride[1] - pad[1]
+                total = 0.0  # float64: a window may be a whole plane
+                for r in range(max(top, 0), min(top + window[0], height)):
+                    for c in range(max(left, 0), min(left + window[1], width)):
+                        total += x[plane, r * width + c]
+                y[plane, i * columns + j] = total / divisors[i, j]
+
+
+@kernel
+def _average_backward(first, last, dy, dx, divisors, inputs, outputs, window, stride, pad):
+    height, width = inputs
+    rows, columns = outputs
+    for plane in range(first, last):
+        dx[plane, :] = 0
+        for i in range(rows):
+            top = i * stride[0] - pad[0]
+            for j in range(columns):
+                left = j * stride[1] - pad[1]
+                share = dy[plane, i * columns + j] / divisors[i, j]
+                for r in range(max(top, 0), min(top + window[0], height)):
+                    for c in range(max(left, 0), min(left + window[1], width)):
+                        dx[plane, r * width + c] += share

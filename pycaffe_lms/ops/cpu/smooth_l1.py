@@ -27,9 +27,15 @@ def smooth_l1_loss_forward(a, b, inside, outside, loss, work, sigma2, scale):
         loss.fill(total * scale)
 
 
-def smooth_l1_loss_backward(a, b, inside, outside, dloss, dx, sigma2, scale):
-    """dx = dloss * scale * outside * inside * f'(inside * (a - b)); dx is none of the others."""
-    dx = dx.reshape(-1)
+def smooth_l1_loss_backward(a, b, inside, outside, dloss, da, db, sigma2, scale):
+    """da = dloss * scale * outside * inside * f'(inside * (a - b)), db = -da; one of them may be None, and both are
+    none of the others."""
+    for dx, sign in ((da, scale), (db, -scale)):
+        if dx is not None:
+            _gradient(a, b, inside, outside, dloss, dx.reshape(-1), sigma2, sign)
+
+
+def _gradient(a, b, inside, outside, dloss, dx, sigma2, scale):
     with np.errstate(over="ignore", invalid="ignore"):
         np.subtract(a.reshape(-1), b.reshape(-1), out=dx)
         if inside is not None:
