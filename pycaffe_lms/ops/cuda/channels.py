@@ -1,7 +1,8 @@
 """Sums per channel of arrays seen as (outer, dim, inner), in two stages of fixed order.
 
 Stage 1 cuts every channel into parts (`ops/parts.py`): one block adds up a part of one channel, or, where inner is 1,
-of 32 neighbouring channels, so that a warp always reads neighbouring addresses. Stage 2: one warp adds up the parts.
+of many neighbouring channels (`column_sums.py`), so that a warp always reads neighbouring addresses. Stage 2: one warp
+adds up the parts.
 `work` holds (sums, dim, parts) elements.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 from ...backend.cuda import launch
 from ..parts import reduction_parts
+from .column_sums import WALK_DOWN, launch_columns
 from .source import BLOCK_SUM
 
 WALK = """
@@ -53,38 +55,10 @@ template <int kind> __device__ void rows(const T* u, const T* v, T* work, long l
     if (kind & 2) work[blockIdx.x + (kind & 1 ? dim * parts : 0)] = dot;
   }
 }
-template <int kind> __device__ void columns(const T* u, const T* v, T* work, long long outer, long long dim,
-                                            long long parts) {
-  __shared__ A ones[256], dots[256];
-  long long share = (outer + parts - 1) / parts, part = blockIdx.x % parts;
-  long long channel = blockIdx.x / parts * 32 + threadIdx.x % 32;
-  long long end = part * share + share < outer ? part * share + share : outer;
-  A one = 0, dot = 0;
-  if (channel < dim)
-    for (long long o = part * share + threadIdx.x / 32; o < end; o += 8) {
-      A value = v[o * dim + channel];
-      if (kind & 1) one += value;
-      if (kind & 2) dot += u[o * dim + channel] * value;
-    }
-  ones[threadIdx.x] = one;
-  dots[threadIdx.x] = dot;
-  __syncthreads();
-  if (threadIdx.x >= 32 || channel >= dim) return;
-  for (int row = 1; row < 8; ++row) {
-    one += ones[threadIdx.x + 32 * row];
-    dot += dots[threadIdx.x + 32 * row];
-  }
-  if (kind & 1) work[channel * parts + part] = one;
-  if (kind & 2) work[channel * parts + part + (kind & 1 ? dim * parts : 0)] = dot;
-}
 #define KERNELS(kind)                                                                                               \\
   extern "C" __global__ void rows##kind(const T* u, const T* v, T* work, long long outer, long long dim,            \\
                                         long long inner, long long parts) {                                         \\
     rows<kind>(u, v, work, outer, dim, inner, parts);                                                               \\
-  }                                                                                                                 \\
-  extern "C" __global__ void columns##kind(const T* u, const T* v, T* work, long long outer, long long dim,         \\
-                                           long long inner, long long parts) {                                      \\
-    columns<kind>(u, v, work, outer, dim, parts);                                                                   \\
   }
 KERNELS(1)
 KERNELS(2)
@@ -101,6 +75,39 @@ extern "C" __global__ void total(const T* work, long long from, T* out, long lon
 """
 )
 
+_COLUMNS = (
+    WALK_DOWN
+    + """
+template <int kind> __device__ void columns(const T* u, const T* v, T* work, const Column& c, long long dim,
+                                            long long parts) {
+  A sums[kind == 3 ? 2 : 1][N];
+  column_sums(c, sums, [&](long long pack, A (&sum)[kind == 3 ? 2 : 1][N]) {
+    const Values value = load(v, pack);
+    Values other = value;
+    if (kind & 2) other = load(u, pack);
+    #pragma unroll
+    for (int k = 0; k < N; k++) {
+      if (kind & 1) sum[0][k] += value.v[k];
+      if (kind & 2) sum[kind == 3][k] += other.v[k] * value.v[k];
+    }
+  });
+  if (!c.writes()) return;
+  #pragma unroll
+  for (int k = 0; k < N; k++)
+    for (int s = 0; s < (kind == 3 ? 2 : 1); s++)
+      work[(s * dim + c.pack * N + k) * parts + c.part] = sums[s][k];
+}
+#define KERNELS(kind)                                                                                               \\
+  extern "C" __global__ void columns##kind(const T* u, const T* v, T* work, long long outer, long long dim,         \\
+                                           long long parts, long long lanes) {                                      \\
+    columns<kind>(u, v, work, Column(outer, dim, parts, (int)lanes), dim, parts);                                   \\
+  }
+KERNELS(1)
+KERNELS(2)
+KERNELS(3)
+"""
+)
+
 SUM, DOT, BOTH = 1, 2, 3
 
 
@@ -108,10 +115,10 @@ def stage_one(kind, u, v, work, outer, dim, inner):
     """Partial sums of v (SUM), of u * v (DOT) or of both into `work`. Returns the number of parts."""
     parts = reduction_parts(outer, dim, inner)
     if inner == 1:
-        name, grid = f"columns{kind}", (dim + 31) // 32 * parts
+        launch_columns(_COLUMNS, f"columns{kind}", v, outer, dim, parts, u, v, work, read=(u, v))
     else:
-        name, grid = f"rows{kind}", dim * parts
-    launch(_SOURCE, name, v.dtype, 0, u, v, work, outer, dim, inner, parts, block=256, grid=grid)
+        sizes = (outer, dim, inner, parts)
+        launch(_SOURCE, f"rows{kind}", v.dtype, 0, u, v, work, *sizes, block=256, grid=dim * parts)
     return parts
 
 

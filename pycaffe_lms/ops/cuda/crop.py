@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import math
 
-from ...backend.cuda import launch
+from .moves import move, moving, unit_of
+from .source import DIVIDE, divider
 
 __all__ = ["crop_forward", "crop_backward"]
 
@@ -23,55 +24,58 @@ def _merged(full, size, start):
 
 
 @functools.cache
-def _source(axes: int) -> str:
-    """The kernels for arrays of so many axes; each axis's numbers are parameters of their own."""
-    params = "".join(f", long long full{d}, long long size{d}, long long start{d}" for d in range(axes))
-    inner_first = range(axes - 1, -1, -1)
-    forward = "".join(
-        f"""
-    c = rest % size{d};
-    rest /= size{d};
-    at += (c + start{d}) * stride;
-    stride *= full{d};"""
-        for d in inner_first
+def _source(axes: int, backward: bool) -> str:
+    """The kernel for arrays of so many axes; each axis's numbers are parameters of their own, `n` that of the array
+    which is walked: the window forward, all of dx backward."""
+    walked = "full" if backward else "size"
+    params = ", ".join(
+        f"long long {walked}{d}, long long m{d}, long long s{d}, "
+        f"long long {'size' if backward else 'full'}{d}, long long start{d}"
+        for d in range(axes)
     )
-    backward = "".join(
+    steps = "".join(
         f"""
-    c = rest % full{d} - start{d};
-    rest /= full{d};
-    inside = inside && c >= 0 && c < size{d};
-    at += c * stride;
-    stride *= size{d};"""
-        for d in inner_first
+      over = {f"quotient(rest, {walked}{d}, m{d}, s{d})" if d else "0"};
+      c = rest - over * {walked}{d};
+      rest = over;"""
+        + (
+            f"""
+      c -= start{d};
+      inside = inside && c >= 0 && c < size{d};
+      at += c * stride;
+      stride *= size{d};"""
+            if backward
+            else f"""
+      at += (c + start{d}) * stride;
+      stride *= full{d};"""
+        )
+        for d in reversed(range(axes))
     )
-    return f"""
-extern "C" __global__ void forward(const T* x, T* y, long long n{params}) {{
-  LOOP(i, n) {{
-    long long rest = i, at = 0, stride = 1, c;{forward}
-    y[i] = x[at];
-  }}
-}}
-extern "C" __global__ void backward(const T* dy, T* dx, long long n{params}) {{
-  LOOP(i, n) {{
-    long long rest = i, at = 0, stride = 1, c;
-    bool inside = true;{backward}
-    dx[i] = inside ? dy[at] : (T)0;
-  }}
-}}
-"""
+    body = f"""
+      long long rest = i, at = 0, stride = 1, c, over;
+      bool inside = true;{steps}
+      from = inside ? at : -1;
+    """
+    return moving("crop", body, params=params, helpers=DIVIDE)
 
 
-def _launch(name, source, target, n, full, size, start):
+def _move(x, y, full, size, start, backward):
     axes = _merged(full, size, start)
-    numbers = (number for axis in axes for number in axis)
-    launch(_source(len(axes)), name, target.dtype, n, source, target, n, *numbers)
+    unit = unit_of(x, y, *axes[-1])
+    axes[-1] = tuple(number // unit for number in axes[-1])
+    n = math.prod(axis[0] if backward else axis[1] for axis in axes)
+    numbers = []
+    for f, s, begin in axes:
+        walked, other = (f, s) if backward else (s, f)
+        numbers += [*divider(walked, n), other, begin]
+    move(_source(len(axes), backward), "crop", x, y, unit, n, *numbers)
 
 
 def crop_forward(x, y, full, size, start):
     """y = the window of x."""
-    _launch("forward", x, y, math.prod(size), full, size, start)
+    _move(x, y, full, size, start, False)
 
 
 def crop_backward(dy, dx, full, size, start):
     """dx = dy in the window, 0 around it."""
-    _launch("backward", dy, dx, math.prod(full), full, size, start)
+    _move(dy, dx, full, size, start, True)

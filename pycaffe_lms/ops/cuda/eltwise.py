@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 
-from ...backend.cuda import launch
+from .elementwise import elementwise, run
 
 __all__ = [
     "eltwise_sum",
@@ -17,18 +17,7 @@ __all__ = [
     "eltwise_max_backward",
 ]
 
-_SOURCE = """
-extern "C" __global__ void unstable(const T* x, const T* y, const T* dy, T* dx, long long n) {
-  LOOP(i, n) dx[i] = y[i] / x[i] * dy[i];
-}
-extern "C" __global__ void max_backward(const T* dy, const int* mask, T* dx, long long index, long long n) {
-  LOOP(i, n) dx[i] = mask[i] == index ? dy[i] : (T)0;
-}
-"""
-
-
-def _kernel(inputs: str, body: str) -> str:
-    return f'extern "C" __global__ void eltwise({inputs}, long long n) {{ LOOP(i, n) {{ {body} }} }}'
+_UNSTABLE = elementwise("unstable", "dx = y / x * dy;", reads="x, y, dy", writes="dx")
 
 
 def _each(n: int, text: str, start: int = 0, between: str = ", ") -> str:
@@ -37,52 +26,64 @@ def _each(n: int, text: str, start: int = 0, between: str = ", ") -> str:
 
 @functools.cache
 def _sum_source(n: int) -> str:
-    inputs = _each(n, "const T* x@") + ", " + _each(n, "double c@") + ", T* y"
-    return _kernel(inputs, "y[i] = " + _each(n, "(T)c@ * x@[i]", between=" + ") + ";")
+    body = f"y = {_each(n, '(T)c@ * x@', between=' + ')};"
+    return elementwise("eltwise", body, reads=_each(n, "x@"), writes="y", params=_each(n, "double c@"))
 
 
 @functools.cache
 def _sum_backward_source(n: int) -> str:
-    inputs = "const T* dy, " + _each(n, "T* dx@") + ", " + _each(n, "double c@")
-    return _kernel(inputs, "T g = dy[i]; " + _each(n, "dx@[i] = (T)c@ * g;", between=" "))
+    body = _each(n, "dx@ = (T)c@ * dy;", between=" ")
+    return elementwise("eltwise", body, reads="dy", writes=_each(n, "dx@"), params=_each(n, "double c@"))
 
 
 @functools.cache
 def _prod_source(n: int) -> str:
-    return _kernel(_each(n, "const T* x@") + ", T* y", "y[i] = " + _each(n, "x@[i]", between=" * ") + ";")
+    return elementwise("eltwise", f"y = {_each(n, 'x@', between=' * ')};", reads=_each(n, "x@"), writes="y")
 
 
 @functools.cache
 def _max_source(n: int, masked: bool) -> str:
-    later = _each(n, "if (x@[i] > best) { best = x@[i]; from = @; }", start=2, between=" ")
-    inputs = _each(n, "const T* x@") + ", T* y" + (", int* mask" if masked else "")
-    body = "bool first = x0[i] > x1[i]; T best = first ? x0[i] : x1[i]; int from = first ? 0 : 1; " + later
-    return _kernel(inputs, body + " y[i] = best; " + ("mask[i] = from;" if masked else "(void)from;"))
+    later = _each(n, "if (x@ > y) { y = x@; " + "mask = @; " * masked + "}", start=2, between=" ")
+    body = f"""
+      const bool first_wins = x0 > x1;
+      y = first_wins ? x0 : x1;
+      {"mask = first_wins ? 0 : 1;" if masked else ""}
+      {later}
+    """
+    return elementwise("eltwise", body, reads=_each(n, "x@"), writes="y, int mask" if masked else "y")
+
+
+@functools.cache
+def _max_backward_source(n: int) -> str:
+    body = _each(n, "dx@ = mask == index@ ? dy : (T)0;", between=" ")
+    return elementwise(
+        "eltwise", body, reads="dy, int mask", writes=_each(n, "dx@"), params=_each(n, "long long index@")
+    )
 
 
 def eltwise_sum(xs, coeffs, y):
     """y = sum of coeffs[i] * xs[i], added from the first to the last; y is none of them."""
-    launch(_sum_source(len(xs)), "eltwise", y.dtype, y.size, *xs, *map(float, coeffs), y, y.size)
+    run(_sum_source(len(xs)), "eltwise", (*xs, y), *map(float, coeffs))
 
 
 def eltwise_sum_backward(dy, dxs, coeffs):
     """dxs[i] = coeffs[i] * dy, for every array of the list."""
-    launch(_sum_backward_source(len(dxs)), "eltwise", dy.dtype, dy.size, dy, *dxs, *map(float, coeffs), dy.size)
+    run(_sum_backward_source(len(dxs)), "eltwise", (dy, *dxs), *map(float, coeffs))
 
 
 def eltwise_prod(xs, y):
     """y = product of all xs, from the first to the last; y is none of them."""
-    launch(_prod_source(len(xs)), "eltwise", y.dtype, y.size, *xs, y, y.size)
+    run(_prod_source(len(xs)), "eltwise", (*xs, y))
 
 
 def eltwise_prod_backward(others, dy, dx):
     """dx = dy * product of the other inputs."""
-    launch(_prod_source(len(others) + 1), "eltwise", dx.dtype, dx.size, *others, dy, dx, dx.size)
+    run(_prod_source(len(others) + 1), "eltwise", (*others, dy, dx))
 
 
 def eltwise_prod_backward_unstable(x, y, dy, dx):
     """dx = y / x * dy: no number where x is 0."""
-    launch(_SOURCE, "unstable", dx.dtype, dx.size, x, y, dy, dx, dx.size)
+    run(_UNSTABLE, "unstable", (x, y, dy, dx))
 
 
 def eltwise_max(xs, y, mask):
@@ -91,9 +92,9 @@ def eltwise_max(xs, y, mask):
     A tie of inputs 0 and 1 goes to 1; a later input must be strictly greater.
     """
     outputs = (y,) if mask is None else (y, mask)
-    launch(_max_source(len(xs), mask is not None), "eltwise", y.dtype, y.size, *xs, *outputs, y.size)
+    run(_max_source(len(xs), mask is not None), "eltwise", (*xs, *outputs))
 
 
-def eltwise_max_backward(dy, mask, index, dx):
-    """dx = dy where the maximum came from input `index`, else 0."""
-    launch(_SOURCE, "max_backward", dx.dtype, dx.size, dy, mask, dx, index, dx.size)
+def eltwise_max_backward(dy, mask, indices, dxs):
+    """dxs[i] = dy where the maximum came from input indices[i], else 0, for every array of the list."""
+    run(_max_backward_source(len(dxs)), "eltwise", (dy, mask, *dxs), *indices)

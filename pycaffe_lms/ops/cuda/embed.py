@@ -3,34 +3,49 @@
 from __future__ import annotations
 
 from ...backend.cuda import launch
+from .elementwise import elementwise, run
+from .moves import move, moving, unit_of
 from .source import DIVIDE, divider
 
 __all__ = ["embed_forward", "embed_backward"]
 
-_SOURCE = (
-    DIVIDE
-    + """
-extern "C" __global__ void lookup(const T* index, const T* w, const T* b, T* y, long long has_bias, long long total,
-                                  long long n, long long magic, long long shift, long long k) {
-  LOOP(i, total) {
-    long long place = quotient(i, n, magic, shift), column = i - place * n;
-    T v = index[place];
-    long long row = v > -1 && v < (T)9e18 ? (long long)v : -1;  // false for NaN
-    y[i] = row >= 0 && row < k ? w[row * n + column] + (has_bias ? b[column] : (T)0) : (T)nan("");
-  }
-}
-// One block for `columns` (a power of 2, at most 256) columns of one row of w. It looks through all indices, 256 at a
-// time, lists in order those that name its row, and shares the listed ones among 256 / columns groups of threads; at
-// last the groups' sums are added in a fixed tree. So the order of additions depends on the indices alone.
+_ROW = """
+      const long long place = quotient(i, width, magic, shift), column = i - place * width;
+      const T v = index[place];
+      const bool there = v > -1 && v < (T)9e18 && (long long)v < k;  // false for NaN
+"""
+_PARAMS = "const T* index, long long width, long long magic, long long shift, long long k"
+_ROWS = moving(
+    "rows",
+    _ROW + "from = there ? (long long)v * width + column : -1;",
+    params=_PARAMS,
+    helpers=DIVIDE,
+    missing='nan("")',
+)
+_BIASED = elementwise(
+    "biased",
+    _ROW + 'y = there ? w[(long long)v * width + column] + b[column] : (T)nan("");',
+    writes="y",
+    params="const T* w, const T* b, " + _PARAMS,
+    helpers=DIVIDE,
+)
+
+_SOURCE = """
+// One block for COLUMNS columns of one row of w, EACH for a thread; COLUMNS / EACH is a power of 2, at most 256. It
+// looks through all indices, 256 at a time, lists in order those that name its row, and shares the listed ones among
+// groups of threads; at last the groups' sums are added in a fixed tree. So the order of additions depends on the
+// indices alone.
 extern "C" __global__ void gather(const T* index, const T* dy, T* dw, long long accumulate, long long m, long long n,
-                                  long long columns, long long chunks) {
+                                  long long chunks) {
+  const int ACROSS = COLUMNS / EACH, GROUPS = 256 / ACROSS;
   __shared__ A part[256];
   __shared__ long long list[256];
   __shared__ int found[8];
-  int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  int group = threadIdx.x / columns, groups = 256 / columns;
-  long long row = blockIdx.x / chunks, column = blockIdx.x % chunks * columns + threadIdx.x % columns;
-  A sum = 0;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = threadIdx.x / ACROSS;
+  const long long row = blockIdx.x / chunks, column = blockIdx.x % chunks * COLUMNS + threadIdx.x % ACROSS;
+  A sum[EACH];
+  #pragma unroll
+  for (int e = 0; e < EACH; ++e) sum[e] = 0;
   for (long long start = 0; start < m; start += 256) {
     long long i = start + threadIdx.x;
     bool mine = i < m && index[i] > -1 && index[i] < (T)9e18 && (long long)index[i] == row;
@@ -42,34 +57,49 @@ extern "C" __global__ void gather(const T* index, const T* dy, T* dw, long long 
     for (int other = 0; other < warp; ++other) at += found[other];
     if (mine) list[at] = i;
     __syncthreads();
-    if (column < n)
-      for (int j = group; j < count; j += groups) sum += dy[list[j] * n + column];
+    for (int j = group; j < count; j += GROUPS) {
+      const T* from = dy + list[j] * n + column;
+      #pragma unroll
+      for (int e = 0; e < EACH; ++e)
+        if (column + e * ACROSS < n) sum[e] += from[e * ACROSS];
+    }
     __syncthreads();  // before the list is written again
   }
-  part[threadIdx.x] = sum;
-  __syncthreads();
-  for (int half = 128; half >= columns; half >>= 1) {
-    if (threadIdx.x < half) part[threadIdx.x] += part[threadIdx.x + half];
+  if (GROUPS > 1) {  // then EACH is 1
+    part[threadIdx.x] = sum[0];
     __syncthreads();
+    for (int half = 128; half >= ACROSS; half >>= 1) {
+      if (threadIdx.x < half) part[threadIdx.x] += part[threadIdx.x + half];
+      __syncthreads();
+    }
+    if (group > 0) return;
+    sum[0] = part[threadIdx.x];
   }
-  if (threadIdx.x >= columns || column >= n) return;
-  T* out = dw + row * n + column;
-  *out = accumulate ? (T)(*out + part[threadIdx.x]) : (T)part[threadIdx.x];
+  #pragma unroll
+  for (int e = 0; e < EACH; ++e) {
+    if (column + e * ACROSS >= n) return;
+    T* out = dw + row * n + column + e * ACROSS;
+    *out = accumulate ? (T)(*out + sum[e]) : (T)sum[e];
+  }
 }
 """
-)
+_EACH = 8  # columns per thread where there are enough
 
 
 def embed_forward(index, w, b, y, m, n, k):
     """y[i] = w[int(index[i])] + b (None: no bias); NaN where the index is out of range."""
-    has_bias = b is not None
-    args = (index, w, b if has_bias else w, y, int(has_bias), m * n)
-    launch(_SOURCE, "lookup", y.dtype, m * n, *args, *divider(n, m * n), k)
+    if b is None:
+        unit = unit_of(w, y, n)
+        total = m * n // unit
+        move(_ROWS, "rows", w, y, unit, total, index, *divider(n // unit, total), k)
+    else:
+        run(_BIASED, "biased", (y,), w, b, index, *divider(n, m * n), k)
 
 
 def embed_backward(index, dy, dw, accumulate, m, n, k):
     """dw[row] (+)= the sum of dy[i] over the i whose index is that row, in their order."""
-    columns = min(256, 1 << max(0, n - 1).bit_length())
+    each = _EACH if n >= 256 * _EACH else 1
+    columns = min(256, 1 << max(0, n - 1).bit_length()) * each
     chunks = (n + columns - 1) // columns
-    args = (index, dy, dw, int(accumulate), m, n, columns, chunks)
-    launch(_SOURCE, "gather", dw.dtype, 0, *args, block=256, grid=k * chunks)
+    source = f"#define COLUMNS {columns}\n#define EACH {each}\n" + _SOURCE
+    launch(source, "gather", dw.dtype, 0, index, dy, dw, int(accumulate), m, n, chunks, block=256, grid=k * chunks)

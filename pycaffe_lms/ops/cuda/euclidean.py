@@ -2,35 +2,39 @@
 
 from __future__ import annotations
 
-from ...backend.cuda import launch
-from .loss_sum import LOSS_PARTS, scaled_loss
+from .elementwise import elementwise, run, totals
+from .loss_sum import LOSS_PARTS, WRITE_PARTS, scaled_loss
+from .packs import aligned
 
 __all__ = ["euclidean_loss_forward", "euclidean_loss_backward"]
 
-_SOURCE = (
-    LOSS_PARTS
-    + """
-extern "C" __global__ void squares(const T* a, const T* b, double* work, long long n) {
-  double sum = 0;
-  LOOP(i, n) {
-    T d = a[i] - b[i];
-    sum += (double)d * d;
-  }
-  write_parts(sum, 0.0, work);
-}
-extern "C" __global__ void backward(const T* a, const T* b, const T* dloss, T* dx, double scale, long long n) {
-  T factor = (T)(dloss[0] * scale);
-  LOOP(i, n) dx[i] = (a[i] - b[i]) * factor;
-}
-"""
+_SQUARES = totals(
+    "squares",
+    "const T d = a - b; sum += (double)d * d;",
+    WRITE_PARTS,
+    reads="a, b",
+    params="double* work",
+    helpers=LOSS_PARTS,
 )
+_BACKWARD = {
+    names: elementwise(
+        "backward",
+        "const T slope = (a - b) * factor;" + "da = slope;" * ("da" in names) + "db = -slope;" * ("db" in names),
+        reads="a, b",
+        writes=names,
+        params="const T* dloss, double scale",
+        setup="const T factor = (T)(dloss[0] * scale);",
+    )
+    for names in ("da", "db", "da, db")
+}
 
 
 def euclidean_loss_forward(a, b, loss, work, scale):
     """loss = scale * sum of (a - b)^2, summed in float64. `work` (512 doubles) is for the GPU's partial sums."""
-    scaled_loss(_SOURCE, "squares", a.size, (a, b, work, a.size), loss, work, scale)
+    scaled_loss(_SQUARES, "squares", a.size, (a, b, work, aligned(a, b), a.size), loss, work, scale)
 
 
-def euclidean_loss_backward(a, b, dloss, dx, scale):
-    """dx = dloss * scale * (a - b)."""
-    launch(_SOURCE, "backward", dx.dtype, dx.size, a, b, dloss, dx, float(scale), dx.size)
+def euclidean_loss_backward(a, b, dloss, da, db, scale):
+    """da = dloss * scale * (a - b), db = -da; one of them may be None."""
+    wanted = {name: dx for name, dx in (("da", da), ("db", db)) if dx is not None}
+    run(_BACKWARD[", ".join(wanted)], "backward", (a, b, *wanted.values()), dloss, float(scale))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from ...backend.cuda import launch
+from .moves import move, moving, unit_of
+from .source import DIVIDE, divider
 
 __all__ = ["filter_backward", "filter_forward", "filter_positions"]
 
@@ -28,23 +30,11 @@ extern "C" __global__ void filter_positions(const T* selector, int* positions, l
 }
 """
 
-_FORWARD = r"""
-extern "C" __global__ void filter_forward(const T* x, const int* positions, T* y, long long row, long long n) {
-  LOOP(i, n) {
-    const int to = positions[i / row];
-    if (to >= 0) y[to * row + i % row] = x[i];
-  }
-}
-"""
-
-_BACKWARD = r"""
-extern "C" __global__ void filter_backward(const T* dy, const int* positions, T* dx, long long row, long long n) {
-  LOOP(i, n) {
-    const int from = positions[i / row];
-    dx[i] = from >= 0 ? dy[from * row + i % row] : T(0);
-  }
-}
-"""
+_PARAMS = "const int* positions, long long row, long long magic, long long shift"
+_ROW = "const long long r = quotient(i, row, magic, shift), place = positions[r];"
+_PLACE = "place < 0 ? -1 : place * row + i - r * row;"
+_FORWARD = moving("filter_forward", f"{_ROW} to = {_PLACE}", params=_PARAMS, helpers=DIVIDE)
+_BACKWARD = moving("filter_backward", f"{_ROW} from = {_PLACE}", params=_PARAMS, helpers=DIVIDE)
 
 
 def filter_positions(selector, positions) -> None:
@@ -55,11 +45,15 @@ def filter_positions(selector, positions) -> None:
 
 def filter_forward(x, positions, y) -> None:
     """As in ops/cpu/filter.py."""
-    row = x.size // max(1, x.shape[0])
-    launch(_FORWARD, "filter_forward", x.dtype, x.size, x, positions, y, row, x.size)
+    _move(_FORWARD, "filter_forward", x, y, x.size, x.shape[0], positions)
 
 
 def filter_backward(dy, positions, dx) -> None:
     """As in ops/cpu/filter.py."""
-    row = dx.size // max(1, dx.shape[0])
-    launch(_BACKWARD, "filter_backward", dx.dtype, dx.size, dy, positions, dx, row, dx.size)
+    _move(_BACKWARD, "filter_backward", dy, dx, dx.size, dx.shape[0], positions)
+
+
+def _move(source, name, x, y, size, rows, positions):
+    row = size // max(1, rows)
+    unit = unit_of(x, y, row)
+    move(source, name, x, y, unit, size // unit, positions, *divider(row // unit, size // unit))

@@ -19,6 +19,8 @@ __device__ void write_parts(double sum, double count, double* work) {
 """
 )
 
+WRITE_PARTS = "write_parts(sum, count, work);"  # how a kernel of `elementwise.totals` ends
+
 _TOTAL = (
     BLOCK_SUM
     + """

@@ -8,13 +8,19 @@ Within a channel: a thread per pixel sums its window from the cache.
 
 from __future__ import annotations
 
+import functools
+
 from ...backend import cuda
+from .source import DIVIDE, divider
 
 __all__ = ["lrn_across_backward", "lrn_across_forward", "lrn_within_backward", "lrn_within_forward"]
 
 SEGMENT = 32  # channels per thread: enough to make the window's overlap cheap, few enough to fill a GPU at batch 1
+AHEAD = 4  # channels whose loads are under way together
 
-ACROSS = """
+ACROSS = (
+    DIVIDE
+    + """
 #define HALF (SIZE / 2)
 const int UNROLL = SIZE <= 64 ? SIZE : 1;  // a wider window does not fit into registers anyway
 
@@ -45,57 +51,88 @@ __device__ inline void fill(A (&squares)[SIZE], const T* x, long long before, lo
   }
 }
 
+// scale ^ -beta; Caffe's beta, 3/4, is two square roots: cheaper than a general power
+__device__ inline A power(A scale, A beta) {
+#if THREE_QUARTERS
+  const A root = rsqrt(scale);
+  return root * sqrt(root);
+#else
+  return pow(scale, -beta);
+#endif
+}
+
 #define THREAD(i) \\
-    const long long position = (i) % inner, segment = (i) / inner % segments, o = (i) / (inner * segments); \\
-    const long long first = segment * SEGMENT; \\
+    const long long line = quotient(i, inner, i_magic, i_shift), o = quotient(line, segments, s_magic, s_shift); \\
+    const long long position = (i) - line * inner, first = (line - o * segments) * SEGMENT; \\
     const long long last = first + SEGMENT < channels ? first + SEGMENT : channels; \\
     const long long start = o * channels * inner + position
+#define SIZES long long n, long long channels, long long inner, long long i_magic, long long i_shift, \\
+    long long segments, long long s_magic, long long s_shift, double share, double beta, double k
 
-extern "C" __global__ void across_forward(const T* x, T* y, long long outer, long long channels, long long inner,
-                                          long long segments, double share, double beta, double k) {
-  LOOP(i, outer * segments * inner) {
+extern "C" __global__ void across_forward(const T* __restrict__ x, T* __restrict__ y, SIZES) {
+  LOOP(i, n) {
     THREAD(i);
     const T* in = x + start;
     A squares[SIZE];
     fill(squares, in, first - 1, channels, inner);
-    for (long long c = first; c < last; c++) {
-      const A ahead = load(in, c + HALF, channels, inner);
-      push(squares, ahead * ahead);
-      const A scale = (A)k + (A)share * total(squares);
-      y[start + c * inner] = (T)((A)in[c * inner] * pow(scale, (A)-beta));
+    for (long long group = first; group < last; group += AHEAD) {
+      A ahead[AHEAD], own[AHEAD];  // their loads are under way together
+      #pragma unroll
+      for (int j = 0; j < AHEAD; j++) {
+        ahead[j] = load(in, group + j + HALF, channels, inner);
+        own[j] = load(in, group + j, channels, inner);
+      }
+      #pragma unroll
+      for (int j = 0; j < AHEAD; j++) {
+        push(squares, ahead[j] * ahead[j]);
+        const A scale = (A)k + (A)share * total(squares);
+        if (group + j < last) y[start + (group + j) * inner] = (T)(own[j] * power(scale, (A)beta));
+      }
     }
   }
 }
 
-extern "C" __global__ void across_backward(const T* x, const T* dy, T* dx, long long outer, long long channels,
-                                           long long inner, long long segments, double share, double beta, double k) {
+extern "C" __global__ void across_backward(const T* __restrict__ x, const T* __restrict__ dy, T* __restrict__ dx,
+                                           SIZES) {
   const A factor = (A)(2 * share * beta);
-  LOOP(i, outer * segments * inner) {
+  LOOP(i, n) {
     THREAD(i);
-    const T* in = x + start;
+    const T *in = x + start, *slope_in = dy + start;
     A squares[SIZE], ratios[SIZE], slopes[HALF + 1];  // x^2; dy y / scale; dy scale^-beta
     fill(squares, in, first - HALF - 1, channels, inner);
     #pragma unroll UNROLL
     for (int j = 0; j < SIZE; j++) ratios[j] = 0;
     #pragma unroll UNROLL
     for (int j = 0; j <= HALF; j++) slopes[j] = 0;
-    for (long long s = first - HALF; s < last + HALF; s++) {  // s runs HALF ahead of the channel that is written
-      const A ahead = load(in, s + HALF, channels, inner);
-      push(squares, ahead * ahead);
-      A ratio = 0, slope = 0;
-      if (s >= 0 && s < channels) {
-        const A scale = (A)k + (A)share * total(squares);
-        slope = (A)dy[start + s * inner] * pow(scale, (A)-beta);
-        ratio = slope * (A)in[s * inner] / scale;
+    for (long long group = first - HALF; group < last + HALF; group += AHEAD) {
+      A ahead[AHEAD], own[AHEAD], slope[AHEAD], behind[AHEAD];
+      #pragma unroll
+      for (int j = 0; j < AHEAD; j++) {
+        const long long s = group + j;  // runs HALF ahead of the channel that is written
+        ahead[j] = load(in, s + HALF, channels, inner);
+        own[j] = load(in, s, channels, inner);
+        slope[j] = load(slope_in, s, channels, inner);
+        behind[j] = load(in, s - HALF, channels, inner);
       }
-      push(ratios, ratio);
-      push(slopes, slope);
-      const long long c = s - HALF;
-      if (c >= first) dx[start + c * inner] = (T)(slopes[0] - factor * (A)in[c * inner] * total(ratios));
+      #pragma unroll
+      for (int j = 0; j < AHEAD; j++) {
+        const long long s = group + j, c = s - HALF;
+        push(squares, ahead[j] * ahead[j]);
+        A ratio = 0, steep = 0;
+        if (s >= 0 && s < channels) {
+          const A scale = (A)k + (A)share * total(squares);
+          steep = slope[j] * power(scale, (A)beta);
+          ratio = steep * own[j] / scale;
+        }
+        push(ratios, ratio);
+        push(slopes, steep);
+        if (c >= first && c < last) dx[start + c * inner] = (T)(slopes[0] - factor * behind[j] * total(ratios));
+      }
     }
   }
 }
 """
+)
 
 WITHIN = """
 #define PIXEL(i) \\
@@ -151,43 +188,12 @@ extern "C" __global__ void within_backward(const T* x, const T* ratio, T* dx, lo
 
 def lrn_across_forward(x, y, outer, channels, inner, size, alpha, beta, k) -> None:
     """y = x * (k + alpha / size * sum of x^2 over `size` channels) ^ -beta; arrays are (outer, channels, inner)."""
-    segments = _segments(channels)
-    cuda.launch(
-        _across(size, channels),
-        "across_forward",
-        x.dtype,
-        outer * segments * inner,
-        x,
-        y,
-        outer,
-        channels,
-        inner,
-        segments,
-        alpha / size,
-        beta,
-        k,
-    )
+    _run_across("across_forward", x, y, outer, channels, inner, size, alpha, beta, k)
 
 
 def lrn_across_backward(x, dy, dx, outer, channels, inner, size, alpha, beta, k) -> None:
     """dx from x and dy; the scale is computed again from x."""
-    segments = _segments(channels)
-    cuda.launch(
-        _across(size, channels),
-        "across_backward",
-        x.dtype,
-        outer * segments * inner,
-        x,
-        dy,
-        dx,
-        outer,
-        channels,
-        inner,
-        segments,
-        alpha / size,
-        beta,
-        k,
-    )
+    _run_across("across_backward", x, dy, dx, outer, channels, inner, size, alpha, beta, k)
 
 
 def lrn_within_forward(x, y, planes, height, width, size, alpha, beta) -> None:
@@ -203,11 +209,22 @@ def lrn_within_backward(x, dy, dx, ratio, planes, height, width, size, alpha, be
     cuda.launch(WITHIN, "within_backward", x.dtype, n, x, ratio, dx, n, height, width, size, 2 * share * beta)
 
 
-def _segments(channels: int) -> int:
-    return (channels + SEGMENT - 1) // SEGMENT
+def _run_across(name, *arrays_and_sizes) -> None:
+    *arrays, outer, channels, inner, size, alpha, beta, k = arrays_and_sizes
+    segments = (channels + SEGMENT - 1) // SEGMENT
+    n = outer * segments * inner
+    sizes = (n, channels, *divider(inner, n), *divider(segments, n))
+    source = _across(size, channels, beta == 0.75)
+    cuda.launch(source, name, arrays[0].dtype, n, *arrays, *sizes, alpha / size, beta, k)
 
 
-def _across(size: int, channels: int) -> str:
+def _across(size: int, channels: int, three_quarters: bool) -> str:
     """The source for a window of `size`; a window never needs to reach past the other end of the channels."""
     width = min(size, 2 * channels - 1) if channels else 1
-    return f"#define SIZE {width}\n#define SEGMENT {SEGMENT}LL\n{ACROSS}"
+    return _compiled(width, three_quarters)
+
+
+@functools.cache
+def _compiled(width: int, three_quarters: bool) -> str:
+    constants = {"SIZE": width, "SEGMENT": f"{SEGMENT}LL", "AHEAD": AHEAD, "THREE_QUARTERS": int(three_quarters)}
+    return "".join(f"#define {name} {value}\n" for name, value in constants.items()) + ACROSS

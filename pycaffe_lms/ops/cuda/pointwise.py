@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ...backend.cuda import launch
+import functools
+
+from .elementwise import elementwise, run
 
 __all__ = [
     "absval_forward",
@@ -29,8 +31,7 @@ __all__ = [
     "threshold_forward",
 ]
 
-# Every kernel takes three constants: those of the Python function in its order, then zeros.
-_SOURCE = """
+_HELPERS = """
 __device__ T sigmoid(T x) { return (T)0.5 * tanh((T)0.5 * x) + (T)0.5; }
 __device__ T bnll_slope(T x) {
   T e = exp(x > 50 ? (T)50 : x);
@@ -45,59 +46,60 @@ __device__ T swish_slope(T x, T beta) {
   return by + s * (1 - by);
 }
 __device__ T power_of(T u, T power) { return power == 1 ? u : power == 2 ? u * u : pow(u, power); }
-
-#define FORWARD(name, expression)                                                                                    \\
-  extern "C" __global__ void name(const T* xs, T* ys, double p, double q, double r, long long n) {                   \\
-    const T a = (T)p, b = (T)q, c = (T)r;                                                                            \\
-    (void)a, (void)b, (void)c;                                                                                       \\
-    LOOP(i, n) {                                                                                                     \\
-      T x = xs[i];                                                                                                   \\
-      ys[i] = expression;                                                                                            \\
-    }                                                                                                                \\
-  }
-#define BACKWARD(name, slope) /* v: the bottom's or the top's value, whichever the function takes */                 \\
-  extern "C" __global__ void name(const T* vs, const T* dy, T* dx, double p, double q, double r, long long n) {      \\
-    const T a = (T)p, b = (T)q, c = (T)r;                                                                            \\
-    (void)a, (void)b, (void)c;                                                                                       \\
-    LOOP(i, n) {                                                                                                     \\
-      T v = vs[i];                                                                                                   \\
-      dx[i] = dy[i] * (slope);                                                                                       \\
-    }                                                                                                                \\
-  }
-FORWARD(absval_forward, fabs(x))
-BACKWARD(absval_backward, (T)((v > 0) - (v < 0)))
-FORWARD(bnll_forward, x > 0 ? x + log1p(exp(-x)) : log1p(exp(x)))
-BACKWARD(bnll_backward, bnll_slope(v))
-FORWARD(clip_forward, clip(x, a, b))
-BACKWARD(clip_backward, (T)(v >= a && v <= b))
-FORWARD(elu_forward, x > 0 ? x : a * expm1(x))
-BACKWARD(elu_backward_top, v > 0 ? (T)1 : a + v)
-BACKWARD(elu_backward_bottom, v > 0 ? (T)1 : a * exp(v))
-FORWARD(exp_forward, exp(a * x + b))
-BACKWARD(exp_backward, v * a)
-FORWARD(log_forward, log(a * x + b) * c)
-BACKWARD(log_backward, a * c / (a * v + b))
-FORWARD(power_forward, power_of(b * x + c, a))
-BACKWARD(power_backward, a * b * power_of(b * v + c, a - 1))
-FORWARD(sigmoid_forward, sigmoid(x))
-BACKWARD(sigmoid_backward, v * (1 - v))
-FORWARD(swish_forward, x * sigmoid(a * x))
-BACKWARD(swish_backward, swish_slope(v, a))
-FORWARD(tanh_forward, tanh(x))
-BACKWARD(tanh_backward, 1 - v * v)
-FORWARD(threshold_forward, x > a ? (T)1 : (T)0)
-extern "C" __global__ void linear_backward(const T* dy, T* dx, double scale, long long n) {
-  LOOP(i, n) dx[i] = dy[i] * (T)scale;
-}
 """
+
+# a, b, c: the constants of the Python function in its order
+_FORWARD = {  # y from x
+    "absval_forward": "fabs(x)",
+    "bnll_forward": "x > 0 ? x + log1p(exp(-x)) : log1p(exp(x))",
+    "clip_forward": "clip(x, a, b)",
+    "elu_forward": "x > 0 ? x : a * expm1(x)",
+    "exp_forward": "exp(a * x + b)",
+    "log_forward": "log(a * x + b) * c",
+    "power_forward": "power_of(b * x + c, a)",
+    "linear_forward": "b * x + c",
+    "sigmoid_forward": "sigmoid(x)",
+    "swish_forward": "x * sigmoid(a * x)",
+    "tanh_forward": "tanh(x)",
+    "threshold_forward": "x > a ? (T)1 : (T)0",
+}
+_SLOPE = {  # from v, the bottom's or the top's value, whichever the function takes
+    "absval_backward": "(T)((v > 0) - (v < 0))",
+    "bnll_backward": "bnll_slope(v)",
+    "clip_backward": "(T)(v >= a && v <= b)",
+    "elu_backward_top": "v > 0 ? (T)1 : a + v",
+    "elu_backward_bottom": "v > 0 ? (T)1 : a * exp(v)",
+    "exp_backward": "v * a",
+    "log_backward": "a * c / (a * v + b)",
+    "power_backward": "a * b * power_of(b * v + c, a - 1)",
+    "square_backward": "a * b * (b * v + c)",
+    "sigmoid_backward": "v * (1 - v)",
+    "swish_backward": "swish_slope(v, a)",
+    "tanh_backward": "1 - v * v",
+}
+
+
+@functools.cache
+def _source(name: str) -> str:
+    common = {
+        "writes": "y" if name in _FORWARD else "dx",
+        "params": "double p, double q, double r",
+        "setup": "const T a = (T)p, b = (T)q, c = (T)r; (void)a, (void)b, (void)c;",
+        "helpers": _HELPERS,
+    }
+    if name in _FORWARD:
+        return elementwise(name, f"y = {_FORWARD[name]};", reads="x", **common)
+    if name == "linear_backward":
+        return elementwise(name, "dx = dy * a;", reads="dy", **common)
+    return elementwise(name, f"dx = dy * ({_SLOPE[name]});", reads="v, dy", **common)
 
 
 def _forward(name, x, y, a=0.0, b=0.0, c=0.0):
-    launch(_SOURCE, name, y.dtype, y.size, x, y, float(a), float(b), float(c), y.size)
+    run(_source(name), name, (x, y), float(a), float(b), float(c))
 
 
 def _backward(name, value, dy, dx, a=0.0, b=0.0, c=0.0):
-    launch(_SOURCE, name, dx.dtype, dx.size, value, dy, dx, float(a), float(b), float(c), dx.size)
+    run(_source(name), name, (value, dy, dx), float(a), float(b), float(c))
 
 
 def absval_forward(x, y):
@@ -167,15 +169,15 @@ def log_backward(x, dy, dx, scale, shift, factor):
 
 def power_forward(x, y, power, scale, shift):
     """y = (scale * x + shift)^power."""
-    _forward("power_forward", x, y, power, scale, shift)
+    _forward("linear_forward" if power == 1 else "power_forward", x, y, power, scale, shift)
 
 
 def power_backward(x, dy, dx, power, scale, shift):
     """dx = dy * power * scale * (scale * x + shift)^(power - 1); x may be None where power is 1."""
     if power == 1:
-        launch(_SOURCE, "linear_backward", dx.dtype, dx.size, dy, dx, float(scale), dx.size)
+        run(_source("linear_backward"), "linear_backward", (dy, dx), float(scale), 0.0, 0.0)
     else:
-        _backward("power_backward", x, dy, dx, power, scale, shift)
+        _backward("square_backward" if power == 2 else "power_backward", x, dy, dx, power, scale, shift)
 
 
 def sigmoid_forward(x, y):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...backend.cuda import launch
 from ..parts import reduction_parts
 from .channels import stage_two
+from .elementwise import elementwise, run
 from .source import BLOCK_SUM, DIVIDE, divider
 
 __all__ = ["reduction_forward", "reduction_backward"]
@@ -14,7 +15,6 @@ _KINDS = {"SUM": 0, "ASUM": 1, "SUMSQ": 2}
 
 _SOURCE = (
     BLOCK_SUM
-    + DIVIDE
     + """
 __device__ A term(A v, long long kind) { return kind == 0 ? v : kind == 1 ? fabs(v) : v * v; }
 // one block for each part of a row
@@ -37,17 +37,24 @@ extern "C" __global__ void short_rows(const T* x, T* y, long long kind, double c
     if (i % 32 == 0) y[row] = (T)(sum * coeff);
   }
 }
-extern "C" __global__ void backward(const T* x, const T* dy, T* dx, long long kind, double coeff, long long n,
-                                    long long dim, long long magic, long long shift) {
-  LOOP(i, n) {
-    T g = (T)(dy[quotient(i, dim, magic, shift)] * coeff);
-    if (kind == 1) g = x[i] > 0 ? g : x[i] < 0 ? -g : x[i] * g;  // 0 at 0, NaN at NaN
-    if (kind == 2) g *= 2 * x[i];
-    dx[i] = g;
-  }
-}
 """
 )
+_SLOPES = {  # the gradient from g = coeff * dy; ASUM: 0 at 0, NaN at NaN
+    "SUM": "g",
+    "ASUM": "x > 0 ? g : x < 0 ? -g : x * g",
+    "SUMSQ": "g * (2 * x)",
+}
+_BACKWARD = {
+    kind: elementwise(
+        "backward",
+        f"const T g = (T)(dy[quotient(i, dim, magic, shift)] * coeff); dx = {slope};",
+        reads="" if kind == "SUM" else "x",
+        writes="dx",
+        params="const T* dy, double coeff, long long dim, long long magic, long long shift",
+        helpers=DIVIDE,
+    )
+    for kind, slope in _SLOPES.items()
+}
 
 
 def reduction_forward(x, y, kind, coeff, work, rows, dim):
@@ -63,6 +70,5 @@ def reduction_forward(x, y, kind, coeff, work, rows, dim):
 
 def reduction_backward(x, dy, dx, kind, coeff, rows, dim):
     """dx = coeff * dy[row] * f'(x); f' of ASUM is the sign of x. x is None for SUM."""
-    n = rows * dim
-    args = (dy if x is None else x, dy, dx, _KINDS[kind], float(coeff), n)  # for SUM the kernel does not look at x
-    launch(_SOURCE, "backward", dx.dtype, n, *args, *divider(dim, n))
+    arrays = (dx,) if kind == "SUM" else (x, dx)
+    run(_BACKWARD[kind], "backward", arrays, dy, float(coeff), *divider(dim, rows * dim))

@@ -23,7 +23,7 @@ template <typename S> __device__ S warp_sum(S value) {  // likewise over the 32 
 
 DIVIDE = """
 __device__ long long quotient(long long i, long long d, long long magic, long long shift) {
-  return magic ? (long long)(((unsigned long long)i * (unsigned long long)magic) >> shift) : i / d;
+  return magic ? (long long)(((unsigned long long)(unsigned)i * (unsigned)magic) >> shift) : i / d;  // both fit 32 bits
 }
 """
 

@@ -7,6 +7,7 @@ from math import prod
 
 from ...backend.cuda import MAX_BLOCKS, launch
 from .basic import copy
+from .moves import move, moving, unit_of
 from .source import DIVIDE, divider
 
 __all__ = ["transpose"]
@@ -23,9 +24,16 @@ def transpose(x, y, shape, order):
     elif order[-1] != last and min(shape[last], shape[order[-1]]) >= _NARROW:
         _tiled(x, y, shape, order)
     else:
-        strides = _strides(shape)
-        axes = [v for axis in order for v in (*divider(shape[axis], n), strides[axis])]
-        launch(_plain_source(len(shape)), "plain", y.dtype, n, x, y, n, *axes)
+        _plain(x, y, shape, order)
+
+
+def _plain(x, y, shape, order):
+    """Each element of y is found in x axis by axis; where the last axis stays the last, several at a time."""
+    unit = unit_of(x, y, shape[-1]) if order[-1] == len(shape) - 1 else 1
+    shape = (*shape[:-1], shape[-1] // unit)
+    n, strides = prod(shape), _strides(shape)
+    axes = [v for axis in order for v in (*divider(shape[axis], n), strides[axis])]
+    move(_plain_source(len(shape)), "plain", x, y, unit, n, *axes)
 
 
 def _strides(shape) -> list[int]:
@@ -48,24 +56,13 @@ def _tiled(x, y, shape, order):
 
 @functools.cache
 def _plain_source(axes: int) -> str:
-    """One thread per element of y, which it finds in x axis by axis."""
     names = ", ".join(f"long long n{i}, long long m{i}, long long s{i}, long long x{i}" for i in range(axes))
     steps = " ".join(
         f"q = quotient(left, n{i}, m{i}, s{i}); from += (left - q * n{i}) * x{i}; left = q;"
         for i in reversed(range(1, axes))
     )
-    return (
-        DIVIDE
-        + f"""
-extern "C" __global__ void plain(const T* x, T* y, long long n, {names}) {{
-  LOOP(i, n) {{
-    long long left = i, from = 0, q;
-    {steps}
-    y[i] = x[from + left * x0];
-  }}
-}}
-"""
-    )
+    places = f"long long left = i, q; from = 0; (void)q; {steps} from += left * x0;"
+    return moving("plain", places, params=names, helpers=DIVIDE)
 
 
 @functools.cache

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from ...backend.cuda import launch
+from .elementwise import elementwise, run
 from .source import DIVIDE, divider
 
 __all__ = ["repeat_backward", "repeat_forward", "unpool_backward", "unpool_forward"]
 
-_SOURCE = (
+_DIVIDERS = (
     DIVIDE
     + """
 #define DIVIDER(d) long long d, long long d##_magic, long long d##_shift
 #define OVER(i, d) quotient(i, d, d##_magic, d##_shift)
+"""
+)
+_SOURCE = (
+    _DIVIDERS
+    + """
 // a place of y holds the number of the value that goes there, until that value itself is written
 #define HOLDER(o) ((int*)y + (o) * (long long)(sizeof(T) / sizeof(int)))
 
@@ -39,13 +45,6 @@ extern "C" __global__ void unpool_backward(const T* dy, const T* mask, T* dx, lo
   }
 }
 
-extern "C" __global__ void repeat_forward(const T* x, T* y, long long n, DIVIDER(width), DIVIDER(scale_h),
-                                          DIVIDER(scale_w)) {  // width: of y
-  LOOP(o, n) {  // rows of all planes lie one below the other, and are repeated alike
-    const long long row = OVER(o, width), in_width = OVER(width, scale_w);
-    y[o] = x[OVER(row, scale_h) * in_width + OVER(o - row * width, scale_w)];
-  }
-}
 extern "C" __global__ void repeat_backward(const T* dy, T* dx, long long n, DIVIDER(width), long long scale_h,
                                            long long scale_w) {  // width: of dx
   LOOP(i, n) {
@@ -58,6 +57,19 @@ extern "C" __global__ void repeat_backward(const T* dy, T* dx, long long n, DIVI
   }
 }
 """
+)
+
+
+# rows of all planes lie one below the other, and are repeated alike; width: of y
+_REPEAT = elementwise(
+    "repeat_forward",
+    """
+      const long long row = OVER(i, width);
+      y = x[OVER(row, scale_h) * in_width + OVER(i - row * width, scale_w)];
+    """,
+    writes="y",
+    params="const T* x, DIVIDER(width), DIVIDER(scale_h), DIVIDER(scale_w), long long in_width",
+    helpers=_DIVIDERS,
 )
 
 
@@ -82,8 +94,8 @@ def repeat_forward(x, y, planes, size, scale):
     """y = x with every value repeated scale[0] times downwards and scale[1] times to the right; size: of x's planes."""
     height, width = size[0] * scale[0], size[1] * scale[1]
     n = planes * height * width
-    args = (*divider(width, n + 1), *divider(scale[0], n + 1), *divider(scale[1], n + 1))
-    launch(_SOURCE, "repeat_forward", y.dtype, n, x, y, n, *args)
+    args = (*divider(width, n), *divider(scale[0], n), *divider(scale[1], n), size[1])
+    run(_REPEAT, "repeat_forward", (y,), x, *args)
 
 
 def repeat_backward(dy, dx, planes, size, scale):

@@ -1,0 +1,143 @@
+"""Kernels over whole arrays that move 16 bytes at a time, generated from what is done to one element.
+
+A block takes 2048 neighbouring elements, a thread two groups of four of them (a `Quad`): it loads all it needs before
+it computes. Where an array starts off a multiple of 16 bytes, and in the last block of an odd size, the same quads are
+loaded and stored element by element: the arithmetic, hence every bit of the results, is one piece of code.
+
+Arrays are named in comma-separated lists, "int mask" for one that is not of type T. The text that is done to one
+element sees the value of each array by its name, `i`, its index, `lane`, its place in the quad, and what `setup` (once
+per thread) and `each` (once per quad, whose first element is `first`) define.
+"""
+
+from __future__ import annotations
+
+from ...backend.cuda import launch
+from .packs import aligned
+
+THREADS = 256
+SPAN = 2048  # elements per block
+
+QUADS = """
+template <typename E> struct alignas(16) Quad { E v[4]; };
+// elements first .. first + 3; past the end the last element again
+template <typename E> __device__ Quad<E> quad_at(const E* p, long long first, bool whole, long long n) {
+  if (whole) return *(const Quad<E>*)(p + first);
+  Quad<E> q;
+  #pragma unroll
+  for (int lane = 0; lane < 4; ++lane) q.v[lane] = p[first + lane < n ? first + lane : n - 1];
+  return q;
+}
+template <typename E> __device__ void put_quad(E* p, long long first, bool whole, long long n, const Quad<E>& q) {
+  if (whole) {
+    *(Quad<E>*)(p + first) = q;
+    return;
+  }
+  #pragma unroll
+  for (int lane = 0; lane < 4; ++lane)
+    if (first + lane < n) p[first + lane] = q.v[lane];
+}
+"""
+
+
+def elementwise(
+    name: str,
+    body: str,
+    *,
+    reads: str = "",
+    updates: str = "",
+    writes: str = "",
+    params: str = "",
+    setup: str = "",
+    each: str = "",
+    helpers: str = "",
+) -> str:
+    """The source of kernel `name`, which does `body` to every element; see `run`.
+
+    `updates` are read and written. Parameters: the arrays of reads, updates and writes, then `params`.
+    """
+    read, updated, written = _arrays(reads), _arrays(updates), _arrays(writes)
+    values = [f"const {t} {a} = {a}_q[u].v[lane]; (void){a};" for t, a in read]
+    values += [f"{t}& {a} = {a}_q[u].v[lane];" for t, a in (*updated, *written)]
+    stores = [f"put_quad({a}_p, first, whole, n, {a}_q[u]);" for _, a in (*updated, *written)]
+    quads = [f"Quad<{t}> {a}_q[2];" for t, a in (*read, *updated, *written)]
+    return f"""{QUADS}{helpers}
+extern "C" __global__ void __launch_bounds__({THREADS}) {name}({_signature(read, (*updated, *written), params)}
+                                                               long long aligned, long long n) {{
+  const long long base = (long long)blockIdx.x * {SPAN} + 4 * threadIdx.x;
+  const bool whole = aligned && ((long long)blockIdx.x + 1) * {SPAN} <= n;
+  {setup}
+  {" ".join(quads)}
+  {_loads((*read, *updated))}
+  #pragma unroll
+  for (int u = 0; u < 2; ++u) {{
+    const long long first = base + {SPAN // 2} * u;
+    {each}
+    #pragma unroll
+    for (int lane = 0; lane < 4; ++lane) {{
+      const long long i = whole || first + lane < n ? first + lane : n - 1;
+      (void)i;
+      {" ".join(values)}
+      {body}
+    }}
+    {" ".join(stores)}
+  }}
+}}
+"""
+
+
+def totals(
+    name: str, body: str, end: str, *, reads: str, params: str = "", setup: str = "", helpers: str = "", kind="double"
+) -> str:
+    """The source of kernel `name`, in which `body` adds to `sum` and `count` (of type `kind`, per thread) for every
+    element and `end` says what becomes of them; any number of blocks, each walking over every so many spans."""
+    read = _arrays(reads)
+    values = " ".join(f"const {t} {a} = {a}_q[u].v[lane]; (void){a};" for t, a in read)
+    return f"""{QUADS}{helpers}
+extern "C" __global__ void __launch_bounds__({THREADS}) {name}({_signature(read, (), params)}
+                                                               long long aligned, long long n) {{
+  {kind} sum = 0{", count = 0" if "count" in body + end else ""};
+  {setup}
+  for (long long start = (long long)blockIdx.x * {SPAN}; start < n; start += (long long)gridDim.x * {SPAN}) {{
+    const long long base = start + 4 * threadIdx.x;
+    const bool whole = aligned && start + {SPAN} <= n;
+    {" ".join(f"Quad<{t}> {a}_q[2];" for t, a in read)}
+    {_loads(read)}
+    #pragma unroll
+    for (int u = 0; u < 2; ++u) {{
+      #pragma unroll
+      for (int lane = 0; lane < 4; ++lane) {{
+        const long long i = base + {SPAN // 2} * u + lane;
+        if (whole || i < n) {{
+          {values}
+          {body}
+        }}
+      }}
+    }}
+  }}
+  {end}
+}}
+"""
+
+
+def run(source: str, name: str, arrays, *scalars) -> None:
+    """Queue a kernel of `elementwise`; `scalars` are its other parameters. All arrays are of the size of the last."""
+    n = arrays[-1].size
+    if n:
+        grid = (n + SPAN - 1) // SPAN
+        whole = aligned(*arrays)
+        launch(source, name, arrays[0].dtype, 0, *arrays, *scalars, whole, n, block=THREADS, grid=grid)
+
+
+def _arrays(names: str) -> list[tuple[str, str]]:
+    """[(type, name)] of a list such as "x, int mask"."""
+    return [tuple(("T " + name).split()[-2:]) for name in names.split(",") if name.strip()]
+
+
+def _signature(read, written, params: str) -> str:
+    parts = [f"const {t}* {a}_p" for t, a in read] + [f"{t}* {a}_p" for t, a in written]
+    return "".join(part + ", " for part in (*parts, *([params] if params else [])))
+
+
+def _loads(arrays) -> str:
+    loads = " ".join(f"{a}_q[u] = quad_at({a}_p, base + {SPAN // 2} * u, whole, n);" for _, a in arrays)
+    return f"#pragma unroll\n  for (int u = 0; u < 2; ++u) {{ {loads} }}" if arrays else ""

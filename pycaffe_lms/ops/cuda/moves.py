@@ -1,0 +1,73 @@
+"""Kernels that copy elements from one place to another: up to 16 bytes at a time, generated from the places.
+
+A thread copies several units. A unit is one element or, where sizes are multiples of two or four and arrays start at
+multiples of 16 bytes, as many: the same index arithmetic then serves all of them. Units 256 apart belong to one thread,
+so that neighbouring threads touch neighbouring addresses; all of a thread's loads come before its stores.
+"""
+
+from __future__ import annotations
+
+from ...backend.cuda import launch
+from .elementwise import THREADS
+from .packs import aligned
+
+_UNITS = {1: 8, 2: 8, 4: 4}  # units per thread, by elements per unit
+
+
+def moving(name: str, places: str, *, params: str = "", helpers: str = "", missing: str = "0") -> str:
+    """The source for `move`: for every i < n, y[to] = x[from]; all places count units.
+
+    `places` says what becomes of `from` and `to`, both i at first. A negative `from` stands for the value `missing`, a
+    negative `to` for nothing at all. Parameters: x, y, n, then `params`.
+    """
+    passed = "".join(", " + part.split()[-1].lstrip("*") for part in params.split(",") if part.strip())
+    declared = ", " + params if params else ""
+    kernels = "".join(
+        f"""
+extern "C" __global__ void __launch_bounds__({THREADS}) {name}_{unit}(const T* x, T* y, long long n{declared}) {{
+  move_units<Unit<{unit}>, {units}>((const Unit<{unit}>*)x, (Unit<{unit}>*)y, n{passed});
+}}
+"""
+        for unit, units in _UNITS.items()
+    )
+    return f"""{helpers}
+template <int N> struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Unit {{ T v[N]; }};
+template <int N> __device__ inline void set_to(Unit<N>& unit, T value) {{
+  #pragma unroll
+  for (int k = 0; k < N; ++k) unit.v[k] = value;
+}}
+template <typename E, int UNITS> __device__ inline void move_units(const E* x, E* y, long long n{declared}) {{
+  const long long first = (long long)blockIdx.x * ({THREADS} * UNITS) + threadIdx.x;
+  E values[UNITS];
+  long long targets[UNITS];
+  #pragma unroll
+  for (int u = 0; u < UNITS; ++u) {{
+    const long long i = first + {THREADS} * u;
+    long long from = i, to = i;
+    if (i < n) {{
+      {places}
+      if (to < 0) {{}}
+      else if (from >= 0) values[u] = x[from];
+      else set_to(values[u], (T)({missing}));
+    }} else to = -1;
+    targets[u] = to;
+  }}
+  #pragma unroll
+  for (int u = 0; u < UNITS; ++u)
+    if (targets[u] >= 0) y[targets[u]] = values[u];
+}}
+{kernels}"""
+
+
+def unit_of(x, y, *counts: int) -> int:
+    """How many elements x and y can be moved at a time: 4 or 2 where all of `counts` are multiples of it, else 1."""
+    if not aligned(x, y):
+        return 1
+    return next(unit for unit in (4, 2, 1) if not any(count % unit for count in counts))
+
+
+def move(source: str, name: str, x, y, unit: int, n: int, *args) -> None:
+    """Queue a kernel of `moving` for n units of `unit` elements; `args` are its other parameters, in units."""
+    if n:
+        span = THREADS * _UNITS[unit]
+        launch(source, f"{name}_{unit}", y.dtype, 0, x, y, n, *args, block=THREADS, grid=(n + span - 1) // span)
