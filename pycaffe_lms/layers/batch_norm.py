@@ -7,6 +7,7 @@ from ..proto import caffe_pb2
 from .base import TEST, InPlace, Layer, Lives, Needs, count, exactly
 from .channel_order import around_axis
 from .registry import register_layer
+from .roles import Role
 
 _ZERO, _ONE = (caffe_pb2.FillerParameter(type="constant", value=v) for v in (0, 1))
 
@@ -55,6 +56,10 @@ class BatchNormLayer(Layer):
         if self.scaled:
             self.add_param((self.channels,), bn.scale_filler if bn.HasField("scale_filler") else _ONE)
             self.add_param((self.channels,), bn.bias_filler if bn.HasField("bias_filler") else _ZERO)
+
+    @property
+    def role(self):
+        return None if self.scaled else Role.NORMALISE
 
     def _channels(self, shape):
         if not shape:

@@ -132,18 +132,16 @@ class BNLayer(Layer):
     def backward(self, io):
         dy, dx, work = io.top_diff[0], io.bottom_diff[0], io.scratch["work"]
         normal = io.bottom[0] if self.affine else io.scratch.get("normal")
-        for i, diff in enumerate(io.param_diff):
-            if diff is None:
-                continue
-            if i == 0 and not self.frozen:
-                io.ops.scale_backward_scale(normal, dy, diff, io.accumulate[0], work, *self.size)
-            elif i == 1 and not self.frozen:
-                io.ops.scale_backward_bias(dy, diff, io.accumulate[1], work, *self.size)
-            elif not io.accumulate[i]:
+        learned = 0 if self.frozen else 2
+        for diff, accumulate in zip(io.param_diff[learned:], io.accumulate[learned:], strict=True):
+            if diff is not None and not accumulate:
                 io.ops.fill(diff, 0)
+        ds, db = (None, None) if self.frozen else io.param_diff[:2]
+        if dx is not None or ds is not None or db is not None:
+            sums = ds, db, bool(io.accumulate[0]), bool(io.accumulate[1]), work
+            io.ops.scale_backward(normal, io.param[0], dy, dx, *sums, *self.size)
         if dx is None:
             return
-        io.ops.scale_backward_data(dy, io.param[0], dx, *self.size)
         if self.use_global:
             io.ops.batch_norm_global_backward(dx, dx, io.scratch["inv_std"], *self.size)
         elif not self.affine:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .base import Layer, Needs, Runs, at_least, count, exactly
+from .base import Layer, Needs, Runs, at_least, exactly
+from .channel_order import around_axis
 from .registry import register_layer
 
 
@@ -46,9 +47,13 @@ class ConcatLayer(Layer):
                 )
         return [(*first[:a], sum(shape[a] for shape in bottom_shapes), *first[a + 1 :])]
 
+    def takes_channels_last(self, bottom_shapes, top_shapes, ops):
+        return len(bottom_shapes[0]) >= 4
+
     def declare(self, bottom_shapes, top_shapes, ops):
-        self.outer, self.total = count(top_shapes[0], 0, self.axis), count(top_shapes[0], self.axis)
-        self.widths = [count(shape, self.axis) for shape in bottom_shapes]
+        self.outer, along, inner = around_axis(top_shapes[0], self.axis, self.channels_last)
+        self.total = along * inner
+        self.widths = [shape[self.axis] * inner for shape in bottom_shapes]
 
     def shares(self):
         return {0: 0} if len(self.param.bottom) == 1 else {}

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ..errors import CaffeError, ShapeError
 from ..ops.geometry import ConvGeometry, conv_output_size
+from ..ops.parts import reduction_parts
 from .base import Layer, Lives, Needs, at_least, count
 from .registry import register_layer
+from .roles import Role
 from .spatial import kernel_fields
 
 
@@ -30,6 +34,8 @@ class ConvolutionLayer(Layer):
 
     bottoms = tops = at_least(1)
     same_count = True
+    prefers_channels_last = True
+    rectifies = False  # runs together with the ReLU behind it
 
     def setup(self, bottom_shapes):
         conv, shape = self.param.convolution_param, bottom_shapes[0]
@@ -87,9 +93,42 @@ class ConvolutionLayer(Layer):
             )
         return out
 
+    @property
+    def role(self):
+        alone = len(self.param.bottom) == 1 and not self._geometry_of_one().depthwise
+        return Role.CONVOLVE if alone and self.axis == 1 else None
+
+    def _geometry_of_one(self) -> ConvGeometry:
+        """What decides by shapes of channels alone."""
+        ones = (1,) * len(self.kernel)
+        return ConvGeometry(
+            1, self.channels, self.num_output, self.group, ones, ones, self.kernel, self.stride, self.pad, self.dilation
+        )
+
+    def takes_channels_last(self, bottom_shapes, top_shapes, ops):
+        if self.axis != 1 or len(bottom_shapes[0]) < 4:
+            return False
+        return ops.conv_channels_last_plan(self._geometry(bottom_shapes[0], top_shapes[0]), self.dtype)
+
     def declare(self, bottom_shapes, top_shapes, ops):
-        bottom, top = bottom_shapes[0], top_shapes[0]
-        geometry = ConvGeometry(
+        geometry = self._geometry(bottom_shapes[0], top_shapes[0])
+        if self.channels_last:
+            geometry = replace(geometry, channels_last=True)
+        self.choose_operations(geometry, ops)
+        self.planes = geometry.planes
+        if self.bias:
+            sums = self.planes[1] * reduction_parts(*self.planes)
+            self.scratch("sums", (sums,), lives=Lives.CALL, forward=False)
+        weights = self.params[0].shape
+        self._moved = (weights[0], weights[1], count(weights, 2))
+        if self.channels_last and self._moved[2] > 1 and self._moved[1] > 1:
+            # weights are kept as (O, C / group, kernel...), and stand in workspace as (O, kernel..., C / group)
+            self.scratch("weights", weights, lives=Lives.CALL)
+            self.scratch("weights_diff", weights, lives=Lives.CALL, forward=False)
+            self.scratch("weights_sum", weights, lives=Lives.CALL, forward=False)
+
+    def _geometry(self, bottom, top) -> ConvGeometry:
+        return ConvGeometry(
             batch=count(bottom, 0, self.axis),
             channels=self.channels,
             out_channels=self.num_output,
@@ -101,14 +140,14 @@ class ConvolutionLayer(Layer):
             pad=self.pad,
             dilation=self.dilation,
         )
-        self.choose_operations(geometry, ops)
 
     def choose_operations(self, geometry: ConvGeometry, ops) -> None:
         """Plan for direct kernels where an output sees one channel only, else for products of matrices."""
         kind = "depthwise" if geometry.depthwise else "conv"
+        fused = {"bias": self.bias, "relu": self.rectifies} if kind == "conv" else {}
         self.names = {what: f"{kind}_{what}" for what in ("forward", "backward_data", "backward_filter")}
         try:
-            self.plan = getattr(ops, f"{kind}_plan")(geometry, self.dtype, ops.workspace_limit)
+            self.plan = getattr(ops, f"{kind}_plan")(geometry, self.dtype, ops.workspace_limit, **fused)
         except CaffeError as error:
             error.at(layer=self.name, type=self.param.type)
             raise
@@ -130,21 +169,48 @@ class ConvolutionLayer(Layer):
         return sum(2 * count(top) * count(self.params[0].shape, 1) for top in top_shapes)
 
     def forward(self, io):
-        bias = io.param[1] if self.bias else None
+        bias, weights = io.param[1] if self.bias else None, self._weights(io)
         for x, y in zip(io.bottom, io.top, strict=True):
-            self.convolve(io, "forward", x, io.param[0], bias, y, io.scratch.get("work"))
+            more = (True,) if self.rectifies else ()
+            self.convolve(io, "forward", x, weights, bias, y, io.scratch.get("work"), *more)
 
     def backward(self, io):
         work, accumulate = io.scratch.get("work"), list(io.accumulate)
-        for x, dy, dx in zip(io.bottom, io.top_diff, io.bottom_diff, strict=True):
+        weights = self._weights(io) if any(dx is not None for dx in io.bottom_diff) else None
+        for x, y, dy, dx in zip(io.bottom, io.top, io.top_diff, io.bottom_diff, strict=True):
             if dy is None:  # this top reaches no loss
                 if dx is not None:
                     io.ops.fill(dx, 0.0)
                 continue
+            db, add = (io.param_diff[1], accumulate[1]) if self.bias else (None, False)
+            dy = self.gradient(io, dy, y, db, add)
             if dx is not None:
-                self.convolve(io, "backward_data", dy, io.param[0], dx, work)
-            if self.bias and io.param_diff[1] is not None:
-                io.ops.conv_backward_bias(self.plan, dy, io.param_diff[1], accumulate[1])
+                self.convolve(io, "backward_data", dy, weights, dx, work)
             if io.param_diff[0] is not None:
-                self.convolve(io, "backward_filter", x, dy, io.param_diff[0], work, accumulate[0])
+                self._backward_filter(io, x, dy, work, accumulate[0])
             accumulate = [True] * len(accumulate)  # the gradients of further bottoms are added
+
+    def gradient(self, io, dy, y, db, accumulate: bool):
+        """The gradient of the convolution itself; db (+)= its sums, unless db is None."""
+        if db is not None:
+            io.ops.conv_bias_relu_backward(None, dy, None, db, accumulate, io.scratch["sums"], *self.planes)
+        return dy
+
+    def _weights(self, io):
+        """The weights in the order of the images."""
+        if "weights" not in io.scratch:
+            return io.param[0]
+        io.ops.transpose(io.param[0], io.scratch["weights"], self._moved, (0, 2, 1))
+        return io.scratch["weights"]
+
+    def _backward_filter(self, io, x, dy, work, accumulate: bool) -> None:
+        gradient = io.param_diff[0]
+        if "weights_diff" not in io.scratch:
+            self.convolve(io, "backward_filter", x, dy, gradient, work, accumulate)
+            return
+        o, c, k = self._moved
+        self.convolve(io, "backward_filter", x, dy, io.scratch["weights_diff"], work, False)
+        back = io.scratch["weights_sum"] if accumulate else gradient
+        io.ops.transpose(io.scratch["weights_diff"], back, (o, k, c), (0, 2, 1))
+        if accumulate:
+            io.ops.sum_arrays([gradient, back], gradient)

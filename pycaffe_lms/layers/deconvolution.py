@@ -43,6 +43,11 @@ class DeconvolutionLayer(ConvolutionLayer):
             )
         return out
 
+    role = None
+
+    def takes_channels_last(self, bottom_shapes, top_shapes, ops):
+        return False
+
     def declare(self, bottom_shapes, top_shapes, ops):
         bottom, top = bottom_shapes[0], top_shapes[0]
         transposed = ConvGeometry(  # the convolution from top to bottom

@@ -7,6 +7,7 @@ import numpy as np
 from ..proto import caffe_pb2
 from .base import Layer, Needs, at_least, exactly
 from .registry import register_layer
+from .roles import Role
 
 _SUM, _PROD, _MAX = (caffe_pb2.EltwiseParameter.EltwiseOp.Value(name) for name in ("SUM", "PROD", "MAX"))
 
@@ -24,6 +25,7 @@ class EltwiseLayer(Layer):
     """
 
     bottoms, tops = at_least(2), exactly(1)
+    order_free = True
 
     def setup(self, bottom_shapes):
         eltwise = self.param.eltwise_param
@@ -34,6 +36,11 @@ class EltwiseLayer(Layer):
         if given and len(given) != n and self.operation == _SUM:
             raise self.error(f"{len(given)} coeff for {n} bottoms", fix=f"write {n} coeff lines, or none")
         self.coeff = given or [1.0] * n
+
+    @property
+    def role(self):
+        plain = self.operation == _SUM and self.coeff == [1.0, 1.0]
+        return Role.ADD if plain else None
 
     def infer_shapes(self, bottom_shapes):
         first = tuple(bottom_shapes[0])
@@ -59,13 +66,18 @@ class EltwiseLayer(Layer):
         others = {j for i in wanted for j in range(len(propagate_down)) if j != i}
         return Needs(bottoms=frozenset(others))
 
+    def _mask(self, io, like):
+        """The saved choice, whose elements lie as those of `like`, in whatever order; None where nothing is saved."""
+        mask = io.scratch.get("mask")
+        return None if mask is None else mask.reshape(like.shape)
+
     def forward(self, io):
         if self.operation == _SUM:
             io.ops.eltwise_sum(list(io.bottom), self.coeff, io.top[0])
         elif self.operation == _PROD:
             io.ops.eltwise_prod(list(io.bottom), io.top[0])
         else:
-            io.ops.eltwise_max(list(io.bottom), io.top[0], io.scratch.get("mask"))
+            io.ops.eltwise_max(list(io.bottom), io.top[0], self._mask(io, io.top[0]))
 
     def backward(self, io):
         dy = io.top_diff[0]
@@ -73,10 +85,11 @@ class EltwiseLayer(Layer):
         if self.operation == _SUM and wanted:
             io.ops.eltwise_sum_backward(dy, [dx for _, dx in wanted], [self.coeff[i] for i, _ in wanted])
             return
+        if self.operation == _MAX and wanted:
+            io.ops.eltwise_max_backward(dy, self._mask(io, dy), [i for i, _ in wanted], [dx for _, dx in wanted])
+            return
         for i, dx in wanted:
-            if self.operation == _MAX:
-                io.ops.eltwise_max_backward(dy, io.scratch["mask"], i, dx)
-            elif self.stable:
+            if self.stable:
                 io.ops.eltwise_prod_backward([x for j, x in enumerate(io.bottom) if j != i], dy, dx)
             else:
                 io.ops.eltwise_prod_backward_unstable(io.bottom[i], io.top[0], dy, dx)

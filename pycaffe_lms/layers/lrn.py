@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..ops.channel_window import WIDEST_IN_REGISTERS, effective_width
 from ..proto import caffe_pb2
 from .base import Layer, Lives, Needs, exactly
 from .registry import register_layer
@@ -40,9 +41,14 @@ class LRNLayer(Layer):
             )
         return [tuple(bottom_shapes[0])]
 
+    def takes_channels_last(self, bottom_shapes, top_shapes, ops):
+        return self.across and effective_width(self.size, bottom_shapes[0][1]) <= WIDEST_IN_REGISTERS
+
     def declare(self, bottom_shapes, top_shapes, ops):
         items, channels, height, width = bottom_shapes[0]
-        if self.across:
+        if self.channels_last:
+            self.arguments = (items * height * width, channels, self.size, self.alpha, self.beta, self.k)
+        elif self.across:
             self.arguments = (items, channels, height * width, self.size, self.alpha, self.beta, self.k)
         else:
             self.arguments = (items * channels, height, width, self.size, self.alpha, self.beta)
@@ -52,14 +58,19 @@ class LRNLayer(Layer):
         return Needs(bottoms=frozenset({0}) if propagate_down[0] else frozenset())
 
     def forward(self, io):
-        run = io.ops.lrn_across_forward if self.across else io.ops.lrn_within_forward
+        if self.channels_last:
+            run = io.ops.lrn_last_forward
+        else:
+            run = io.ops.lrn_across_forward if self.across else io.ops.lrn_within_forward
         run(io.bottom[0], io.top[0], *self.arguments)
 
     def backward(self, io):
         x, dy, dx = io.bottom[0], io.top_diff[0], io.bottom_diff[0]
         if dx is None:
             return
-        if self.across:
+        if self.channels_last:
+            io.ops.lrn_last_backward(x, dy, dx, *self.arguments)
+        elif self.across:
             io.ops.lrn_across_backward(x, dy, dx, *self.arguments)
         else:
             io.ops.lrn_within_backward(x, dy, dx, io.scratch["ratio"], *self.arguments)

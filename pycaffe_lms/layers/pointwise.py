@@ -18,6 +18,7 @@ class _Pointwise(Layer):
 
     bottoms = tops = exactly(1)
     in_place = InPlace.ALLOWED
+    order_free = True
     backward_reads = Reads.BOTTOM_DATA
 
     def infer_shapes(self, bottom_shapes):

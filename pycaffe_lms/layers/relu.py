@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .base import InPlace, Layer, Needs, exactly
 from .registry import register_layer
+from .roles import Role
 
 
 @register_layer("ReLU")
@@ -17,9 +18,14 @@ class ReLULayer(Layer):
 
     bottoms = tops = exactly(1)
     in_place = InPlace.ALLOWED
+    order_free = True
 
     def setup(self, bottom_shapes):
         self.slope = self.param.relu_param.negative_slope
+
+    @property
+    def role(self):
+        return Role.RECTIFY if self.slope == 0 else None
 
     def infer_shapes(self, bottom_shapes):
         return [tuple(bottom_shapes[0])]

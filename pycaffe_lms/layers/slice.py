@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .base import Layer, Needs, Runs, at_least, count, exactly
+from .base import Layer, Needs, Runs, at_least, exactly
+from .channel_order import around_axis
 from .registry import register_layer
 
 
@@ -67,9 +68,13 @@ class SliceLayer(Layer):
         cuts = [0, *self.points, size] if self.points else [size // n * i for i in range(n + 1)]
         return [(*shape[: self.axis], b - a, *shape[self.axis + 1 :]) for a, b in zip(cuts, cuts[1:], strict=False)]
 
+    def takes_channels_last(self, bottom_shapes, top_shapes, ops):
+        return len(bottom_shapes[0]) >= 4
+
     def declare(self, bottom_shapes, top_shapes, ops):
-        self.outer, self.total = count(bottom_shapes[0], 0, self.axis), count(bottom_shapes[0], self.axis)
-        self.widths = [count(shape, self.axis) for shape in top_shapes]
+        self.outer, along, inner = around_axis(bottom_shapes[0], self.axis, self.channels_last)
+        self.total = along * inner
+        self.widths = [shape[self.axis] * inner for shape in top_shapes]
 
     def shares(self):
         return {0: 0} if len(self.param.top) == 1 else {}

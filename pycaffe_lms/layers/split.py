@@ -17,6 +17,7 @@ class SplitLayer(Layer):
     bottoms, tops = exactly(1), at_least(1)
     runs_on = Runs.NOWHERE
     in_place = InPlace.REFUSED
+    order_free = True
 
     def infer_shapes(self, bottom_shapes):
         return [tuple(bottom_shapes[0])] * len(self.param.top)
@@ -45,6 +46,7 @@ class SilenceLayer(Layer):
 
     bottoms, tops = at_least(1), exactly(0)
     runs_on = Runs.NOWHERE
+    order_free = True
 
     def infer_shapes(self, bottom_shapes):
         return []

@@ -2,8 +2,8 @@
 
 `ops/cpu/<family>.py` and `ops/cuda/<family>.py` stand beside each other and export the same functions with the same
 parameters (a test compares them). An operation writes its results into arrays it is given and returns nothing, so that
-it can be queued; a function whose name ends in `_plan` is pure host code, returns a plan object at once, and such an
-object's `workspace_bytes` says how much device workspace the operation will be handed.
+it can be queued; a function whose name ends in `_plan` is host code, returns a plan object (or an answer) at once, and
+such an object's `workspace_bytes` says how much device workspace the operation will be handed.
 """
 
 from __future__ import annotations
@@ -18,10 +18,17 @@ FAMILIES = (
     "prelu",
     "dropout",
     "conv",
+    "depthwise",
     "pooling",
+    "pooling_nd",
+    "pooling_last",
+    "stochastic_pool",
     "inner_product",
     "lrn",
+    "lrn_last",
     "batch_norm",
+    "batch_norm_scaled",
+    "fused_norm",
     "scale",
     "eltwise",
     "concat",
@@ -36,8 +43,20 @@ FAMILIES = (
     "embed",
     "argmax",
     "crop",
+    "filter",
     "columns",
     "accuracy",
+    "recurrent",
+    "relu6",
+    "transpose",
+    "interp",
+    "upsample",
+    "roi",
+    "psroi",
+    "normalize",
+    "axpy",
+    "smooth_l1",
+    "bn",
     "update",
 )
 

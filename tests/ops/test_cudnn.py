@@ -1,7 +1,5 @@
 """Convolutions through cuDNN: what is asked of the frontend (no GPU, a stand-in for it), and results on a GPU."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
@@ -10,134 +8,9 @@ from pycaffe_lms.errors import DeviceError
 from pycaffe_lms.ops.cuda import conv, cudnn, cudnn_library
 from pycaffe_lms.ops.geometry import ConvGeometry
 
-
-def geometry(batch, channels, outputs, size, kernel, stride=1, pad=0, dilation=1, group=1) -> ConvGeometry:
-    axes = len(size)
-    out = tuple((s + 2 * pad - dilation * (kernel - 1) - 1) // stride + 1 for s in size)
-    return ConvGeometry(
-        batch,
-        channels,
-        outputs,
-        group,
-        size,
-        out,
-        (kernel,) * axes,
-        (stride,) * axes,
-        (pad,) * axes,
-        (dilation,) * axes,
-    )
-
+from .fake_cudnn import NotSupported, array, geometry
 
 # --- without a GPU ---------------------------------------------------------------------------------------------------
-
-
-class Tensor:
-    """Remembers what was set on it."""
-
-    def __init__(self, **known):
-        self.known = known
-
-    def __getattr__(self, name):
-        return lambda value: self.known.update({name.removeprefix("set_"): value}) or self
-
-
-class NotSupported(Exception):
-    pass
-
-
-class Frontend:
-    """Answers like nvidia-cudnn-frontend, with an engine that needs `workspace` bytes where the limit allows it."""
-
-    cudnnGraphNotSupportedError = NotSupported
-    data_type = SimpleNamespace(FLOAT="float", DOUBLE="double")
-    heur_mode = SimpleNamespace(A="A", FALLBACK="FALLBACK")
-    notes = ("NONDETERMINISTIC", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION", "TENSOR_CORE", "WINOGRAD", "FFT")
-    numerical_note = SimpleNamespace(**{note: note for note in notes})
-
-    def __init__(self, workspace=1000, failure=None):
-        self.workspace, self.failure = workspace, failure
-        self.graphs, self.streams, self.handles = [], [], 0
-
-    def create_handle(self):
-        self.handles += 1
-        return 70 + self.handles
-
-    def set_stream(self, handle, stream):
-        self.streams.append((handle, stream))
-
-    def pygraph(self, **settings):
-        self.graphs.append(Graph(self, settings))
-        return self.graphs[-1]
-
-
-class Graph:
-    def __init__(self, frontend, settings):
-        self.frontend, self.settings = frontend, settings
-        self.inputs, self.left_out, self.limit, self.runs = [], [], None, []
-
-    def tensor(self, **known):
-        self.inputs.append(Tensor(**known))
-        return self.inputs[-1]
-
-    def _operation(self, kind, steps):
-        self.kind, self.steps, self.output = kind, steps, Tensor()
-        return self.output
-
-    def conv_fprop(self, image, weight, **steps):
-        return self._operation("fprop", steps)
-
-    def conv_dgrad(self, loss, filter, **steps):
-        return self._operation("dgrad", steps)
-
-    def conv_wgrad(self, image, loss, **steps):
-        return self._operation("wgrad", steps)
-
-    def validate(self):
-        pass
-
-    build_operation_graph = check_support = validate
-
-    def create_execution_plans(self, modes):
-        assert modes == ["A", "FALLBACK"]
-
-    def deselect_numeric_notes(self, notes):
-        self.left_out += notes
-
-    def deselect_workspace_greater_than(self, limit):
-        self.limit = limit
-
-    def build_plans(self):
-        if self.frontend.failure:
-            raise self.frontend.failure
-
-    def get_workspace_size(self):
-        return self.frontend.workspace if self.limit is None else min(self.frontend.workspace, self.limit)
-
-    def execute(self, pointers, workspace):
-        self.runs.append((pointers, workspace))
-        if self.frontend.failure:
-            raise self.frontend.failure
-
-
-def array(address, size=0):
-    """A stand-in for a CuPy array at an address."""
-    return SimpleNamespace(data=SimpleNamespace(ptr=address), nbytes=size, size=size // 4)
-
-
-@pytest.fixture
-def frontend(monkeypatch):
-    fake, here = Frontend(), SimpleNamespace(device=0, stream=0)
-    cupy = SimpleNamespace(
-        runtime=SimpleNamespace(getDevice=lambda: here.device),
-        get_current_stream=lambda: SimpleNamespace(ptr=here.stream),
-    )
-    monkeypatch.setattr(cudnn_library, "load", lambda: (fake, ""))
-    monkeypatch.setattr(cuda, "require", lambda: SimpleNamespace(cuda=cupy))
-    monkeypatch.setattr(cuda, "_math", "tf32")
-    monkeypatch.setattr(cudnn, "_graphs", {})
-    monkeypatch.setattr(cudnn, "_handles", {})
-    fake.here = here
-    return fake
 
 
 GROUPED = geometry(4, 6, 8, (9, 7), 3, stride=2, pad=1, group=2)  # dw: 8 * 3 * 9 * 4 = 864 bytes
@@ -221,9 +94,9 @@ def test_the_operations_pass_pointers_by_role(frontend):
     conv.conv_backward_filter(plan, x, y, w, work, False)
     runs = [graph.runs for graph in frontend.graphs]
     assert runs == [
-        [({1: 0x1000, 2: 0x2000, 3: 0x3000}, 0x4000)],
-        [({1: 0x3000, 2: 0x2000, 3: 0x1000}, 0x4000)],
-        [({1: 0x1000, 2: 0x3000, 3: 0x2000}, 0x4000)],
+        [({1: 0x1000, 2: 0x2000, 3: 0x3000}, 0x4000, 0)],
+        [({1: 0x3000, 2: 0x2000, 3: 0x1000}, 0x4000, 0)],
+        [({1: 0x1000, 2: 0x3000, 3: 0x2000}, 0x4000, 0)],
     ]
 
 
@@ -233,7 +106,7 @@ def test_accumulating_goes_through_the_end_of_the_workspace(frontend, monkeypatc
     plan = cudnn.plan(GROUPED, "float32", None)
     dw, work = array(0x2000, 864), array(0x4000, plan.workspace_bytes)
     plan.backward_filter(array(0x1000), array(0x3000), dw, work, True)
-    assert frontend.graphs[2].runs == [({1: 0x1000, 2: 0x3000, 3: 0x4400}, 0x4000)]
+    assert frontend.graphs[2].runs == [({1: 0x1000, 2: 0x3000, 3: 0x4400}, 0x4000, 0)]
     assert launched == [("add_into", np.float32, 216, 0x4400, dw, 216)]
     with pytest.raises(AssertionError, match="1887 bytes where 1888"):
         plan.backward_filter(array(0x1000), array(0x3000), dw, array(0x4000, plan.workspace_bytes - 1), True)
@@ -302,13 +175,6 @@ def reference(g: ConvGeometry, x, w, dy):
     return y, dx[(slice(None), slice(None), *inside)], dw
 
 
-@pytest.fixture
-def math_mode():
-    before = cuda.math()
-    yield cuda.set_math
-    cuda.set_math(before)
-
-
 def run_on_gpu(g: ConvGeometry, dtype, mode, set_math, limit=1 << 28):
     """(what was computed, reference) for y, dx, dw and dw accumulated on ones; outputs start as NaN."""
     cupy = cuda.require()
@@ -328,14 +194,6 @@ def run_on_gpu(g: ConvGeometry, dtype, mode, set_math, limit=1 << 28):
     plan.backward_filter(dev_x, dev_dy, total, work, True)
     want = reference(g, x, w, dy)
     return [cupy.asnumpy(a) for a in (y, dx, dw, total)], [*want, want[2] + 1]
-
-
-@pytest.fixture
-def gpu():
-    if not cuda.available():
-        pytest.skip("no GPU")
-    if not cudnn.available():
-        pytest.skip(f"no cuDNN: {cudnn.why_not()}")
 
 
 @pytest.mark.gpu

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from .. import WORKSPACE_LIMIT
 from ..column_plan import ColumnPlan
 from ..geometry import ConvGeometry
-from . import channel_bias, im2col
+from . import bias_relu, channel_bias, im2col
 
 __all__ = [
     "conv_add_bias",
@@ -17,6 +18,8 @@ __all__ = [
     "conv_backward_data",
     "conv_backward_filter",
     "conv_bias_gradient",
+    "conv_bias_relu_backward",
+    "conv_channels_last_plan",
     "conv_forward",
     "conv_plan",
 ]
@@ -32,30 +35,51 @@ class ConvPlan:
     columns: ColumnPlan | None = None
 
 
-def conv_plan(geometry: ConvGeometry, dtype, workspace_limit: int) -> ConvPlan:
-    """Choose an engine and its algorithms. Raises LayerParamError for more than 3 spatial axes."""
+def conv_channels_last_plan(geometry: ConvGeometry, dtype) -> bool:
+    """Whether this device convolves channels-last: cuDNN does all three directions so, and has no rival in direct
+    kernels."""
+    from . import cudnn
+
+    g = replace(geometry, batch=max(1, geometry.batch), channels_last=True)
+    if replace(g, channels_last=False).depthwise:
+        return False
+    try:
+        cudnn.plan(g, dtype, WORKSPACE_LIMIT["cuda"])
+    except cudnn.Unsupported:
+        return False
+    return True
+
+
+def conv_plan(geometry: ConvGeometry, dtype, workspace_limit: int, bias=False, relu=False) -> ConvPlan:
+    """Choose an engine and its algorithms. bias, relu: what `conv_forward` will be asked for.
+
+    Raises Unsupported (a DeviceError) for channels-last arrays that cuDNN cannot convolve; others do have a second
+    way.
+    """
     from . import cudnn  # here, so that a machine without cuDNN's packages can still import the operations
 
     dtype = np.dtype(dtype)
-    if geometry.batch and 1 <= geometry.axes <= 3 and cudnn.available():
+    if geometry.batch and (geometry.channels_last or (1 <= geometry.axes <= 3 and cudnn.available())):
         try:
-            plan = cudnn.plan(geometry.with_axes(2), dtype, workspace_limit)
+            plan = cudnn.plan(geometry, dtype, workspace_limit, fused=cudnn.Fused(bool(bias), bool(relu)))
             return ConvPlan(geometry, plan.workspace_bytes, cudnn=plan)
         except cudnn.Unsupported:
-            pass  # what cuDNN has no algorithm for, column matrices can do
+            if geometry.channels_last:
+                raise
+            # what cuDNN has no algorithm for, column matrices can do
     columns = im2col.plan(geometry, dtype.itemsize, workspace_limit)
     return ConvPlan(geometry, columns.workspace_bytes, columns=columns)
 
 
-def conv_forward(plan, x, w, b, y, work) -> None:
-    """y = w * x (+ b): x (N, C, *in), w (O, C/group, *kernel), b (O) or None, y (N, O, *out)."""
-    g = plan.geometry
+def conv_forward(plan, x, w, b, y, work, relu=False) -> None:
+    """y = w * x (+ b): x (N, C, *in), w (O, C/group, *kernel), b (O) or None, y (N, O, *out); negative values become 0
+    if relu."""
     if plan.cudnn is not None:
-        plan.cudnn.forward(x, w, None, y, work)
-    else:
-        im2col.forward(plan.columns, x, w, y, work)
-    if b is not None:
-        channel_bias.add_bias(y, b, g.batch, g.out_channels, g.out_size)
+        plan.cudnn.forward(x, w, b, y, work, relu)
+        return
+    im2col.forward(plan.columns, x, w, y, work)
+    if b is not None or relu:
+        bias_relu.forward(y, b, relu, *plan.geometry.planes)
 
 
 def conv_backward_data(plan, dy, w, dx, work) -> None:
@@ -76,8 +100,7 @@ def conv_backward_filter(plan, x, dy, dw, work, accumulate) -> None:
 
 def conv_backward_bias(plan, dy, db, accumulate) -> None:
     """db (+)= dy summed over images and positions."""
-    g = plan.geometry
-    channel_bias.bias_gradient(dy, db, g.batch, g.out_channels, g.out_size, accumulate)
+    channel_bias.bias_gradient(dy, db, *plan.geometry.planes, accumulate)
 
 
 def conv_add_bias(y, b, outer, channels, inner) -> None:
@@ -88,3 +111,9 @@ def conv_add_bias(y, b, outer, channels, inner) -> None:
 def conv_bias_gradient(dy, db, outer, channels, inner, accumulate) -> None:
     """db (channels) (+)= dy (outer, channels, inner) summed over outer and inner."""
     channel_bias.bias_gradient(dy, db, outer, channels, inner, accumulate)
+
+
+def conv_bias_relu_backward(y, dy, dy_out, db, accumulate, work, outer, channels, inner) -> None:
+    """dy_out = dy * (y > 0), y None: dy; db (+)= its sum per channel. dy_out may be dy, or None where y is; db may be
+    None. `work`: channels * reduction_parts(outer, channels, inner) elements of dy's type, where db is given."""
+    bias_relu.backward(y, dy, dy_out, db, accumulate, work, outer, channels, inner)

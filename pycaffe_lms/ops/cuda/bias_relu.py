@@ -1,0 +1,202 @@
+"""A bias per channel and a ReLU, each optional: in place forward, and backward in one pass over the gradients.
+
+Arrays are seen as (outer, channels, inner); inner 1 is channels-last. Threads read 16 bytes at a time where the sizes
+allow. The order of a sum depends on sizes alone: one block per part of a channel (of 32 to 128 neighbouring channels
+where inner is 1), each thread its own elements in order, then the parts (as in `channels.py`).
+"""
+
+from __future__ import annotations
+
+from ...backend import cuda
+from ..parts import reduction_parts
+from .channels import WALK, stage_two
+from .source import BLOCK_SUM, DIVIDE, divider
+
+_PACK = """
+template <int W> struct alignas(W * sizeof(T)) Pack { T v[W]; };
+enum { WIDE = 16 / sizeof(T) };
+template <int W> __device__ Pack<W> load(const T* from, long long aligned) {
+  if (aligned) return *(const Pack<W>*)from;
+  Pack<W> pack;
+  for (int k = 0; k < W; ++k) pack.v[k] = from[k];
+  return pack;
+}
+template <int W> __device__ void store(T* to, const Pack<W>& pack, long long aligned) {
+  if (aligned) *(Pack<W>*)to = pack;
+  else for (int k = 0; k < W; ++k) to[k] = pack.v[k];
+}
+"""
+
+FORWARD = (
+    DIVIDE
+    + _PACK
+    + """
+// columns: `channels` packs make a row, each with a pack of b; else one value of b goes with a plane of `inner` packs
+template <int W> __device__ void forward(T* y, const T* b, long long packs, long long bias, long long relu,
+                                         long long columns, long long inner, long long inner_magic,
+                                         long long inner_shift, long long channels, long long magic, long long shift) {
+  LOOP(i, packs) {
+    Pack<W> pack = load<W>(y + i * W, 1);
+    if (bias) {
+      long long plane = columns ? i : quotient(i, inner, inner_magic, inner_shift);
+      long long c = plane - quotient(plane, channels, magic, shift) * channels;
+      for (int k = 0; k < W; ++k) pack.v[k] += columns ? b[c * W + k] : b[c];
+    }
+    if (relu) for (int k = 0; k < W; ++k) pack.v[k] = pack.v[k] < 0 ? (T)0 : pack.v[k];  // NaN stays
+    store<W>(y + i * W, pack, 1);
+  }
+}
+#define FORWARD(name, W)                                                                                           \\
+  extern "C" __global__ void name(T* y, const T* b, long long packs, long long bias, long long relu,               \\
+                                  long long columns, long long inner, long long inner_magic,                       \\
+                                  long long inner_shift, long long channels, long long magic, long long shift) {   \\
+    forward<W>(y, b, packs, bias, relu, columns, inner, inner_magic, inner_shift, channels, magic, shift);         \\
+  }
+FORWARD(bias_relu_single, 1)
+FORWARD(bias_relu_wide, WIDE)
+"""
+)
+
+BACKWARD = (
+    BLOCK_SUM
+    + WALK
+    + _PACK
+    + """
+enum { AHEAD = 4 };  // packs that a thread has under way: out may be dy, so the compiler itself cannot read ahead
+
+template <int W> __device__ A visit(const T* y, const T* dy, T* out, const long long* at, const bool* in, A* each,
+                                    long long relu, long long write, long long aligned) {
+  Pack<W> pack[AHEAD], value[AHEAD];
+  #pragma unroll
+  for (int u = 0; u < AHEAD; ++u)
+    if (in[u]) {
+      pack[u] = load<W>(dy + at[u], aligned);
+      if (relu) value[u] = load<W>(y + at[u], aligned);
+    }
+  A sum = 0;
+  #pragma unroll
+  for (int u = 0; u < AHEAD; ++u)
+    if (in[u]) {
+      #pragma unroll
+      for (int k = 0; k < W; ++k) {
+        if (relu) pack[u].v[k] *= value[u].v[k] > 0 ? (T)1 : (T)0;
+        if (each) each[k] += pack[u].v[k]; else sum += pack[u].v[k];
+      }
+      if (write) store<W>(out + at[u], pack[u], aligned);
+    }
+  return sum;
+}
+
+// one block of 256 threads per part of a channel
+template <int W> __device__ void rows(const T* y, const T* dy, T* out, T* work, long long relu, long long write,
+                                      long long summed, long long outer, long long dim, long long inner,
+                                      long long parts, long long aligned) {
+  A sum = 0;
+  for (Walk w(outer, dim, inner / W, blockIdx.x / parts, blockIdx.x % parts, parts); w.more();) {
+    long long at[AHEAD];
+    bool in[AHEAD];
+    #pragma unroll
+    for (int u = 0; u < AHEAD; ++u) {
+      in[u] = w.more();
+      at[u] = w.index() * W;
+      w.next();
+    }
+    sum += visit<W>(y, dy, out, at, in, nullptr, relu, write, aligned);
+  }
+  if (!summed) return;
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) work[blockIdx.x] = sum;
+}
+
+// inner == 1: one block of 256 threads per part of `width` channels; blocks of one part stand beside each other
+template <int W> __device__ void columns(const T* y, const T* dy, T* out, T* work, long long relu, long long write,
+                                         long long summed, long long outer, long long dim, long long width,
+                                         long long parts, long long aligned) {
+  __shared__ A sums[256 * W];
+  const int lanes = (int)width / W, step = 256 / lanes, lane = threadIdx.x % lanes, row = threadIdx.x / lanes;
+  const long long groups = (dim + width - 1) / width, first = blockIdx.x % groups * width, part = blockIdx.x / groups;
+  const long long share = (outer + parts - 1) / parts, channel = first + lane * W;
+  const long long end = part * share + share < outer ? part * share + share : outer;
+  A each[W];
+  for (int k = 0; k < W; ++k) each[k] = 0;
+  if (channel < dim)
+    for (long long o = part * share + row; o < end; o += AHEAD * step) {
+      long long at[AHEAD];
+      bool in[AHEAD];
+      #pragma unroll
+      for (int u = 0; u < AHEAD; ++u) {
+        in[u] = o + u * step < end;
+        at[u] = (o + u * step) * dim + channel;
+      }
+      visit<W>(y, dy, out, at, in, each, relu, write, aligned);
+    }
+  if (!summed) return;
+  for (int k = 0; k < W; ++k) sums[row * width + lane * W + k] = each[k];
+  __syncthreads();
+  if (threadIdx.x >= width || first + threadIdx.x >= dim) return;
+  A sum = 0;
+  for (int r = 0; r < step; ++r) sum += sums[r * width + threadIdx.x];
+  work[(first + threadIdx.x) * parts + part] = sum;
+}
+
+#define BACKWARD(name, W)                                                                                          \\
+  extern "C" __global__ void rows_##name(const T* y, const T* dy, T* out, T* work, long long relu,                 \\
+                                         long long write, long long summed, long long outer, long long dim,        \\
+                                         long long inner, long long parts, long long aligned) {                    \\
+    rows<W>(y, dy, out, work, relu, write, summed, outer, dim, inner, parts, aligned);                             \\
+  }                                                                                                                \\
+  extern "C" __global__ void columns_##name(const T* y, const T* dy, T* out, T* work, long long relu,              \\
+                                            long long write, long long summed, long long outer, long long dim,     \\
+                                            long long width, long long parts, long long aligned) {                 \\
+    columns<W>(y, dy, out, work, relu, write, summed, outer, dim, width, parts, aligned);                          \\
+  }
+BACKWARD(single, 1)
+BACKWARD(wide, WIDE)
+"""
+)
+
+
+def forward(y, b, relu: bool, outer: int, channels: int, inner: int) -> None:
+    """y (outer, channels, inner) = y + b (channels), or y where b is None; then negative values become 0 if relu."""
+    wide = 16 // y.dtype.itemsize
+    columns = inner == 1
+    if (channels if columns else inner) % wide or y.data.ptr & 15:
+        wide = 1
+    if columns:
+        channels //= wide
+    else:
+        inner //= wide
+    packs = outer * channels * inner
+    divide = (*divider(inner, packs), *divider(channels, packs))
+    name = "bias_relu_single" if wide == 1 else "bias_relu_wide"
+    bias = int(b is not None)
+    cuda.launch(FORWARD, name, y.dtype, packs, y, b if bias else y, packs, bias, int(relu), int(columns), *divide)
+
+
+def backward(y, dy, dy_out, db, accumulate: bool, work, outer: int, channels: int, inner: int) -> None:
+    """dy_out = dy * (y > 0), y None: dy; db (+)= its sum per channel. dy_out may be dy, or None where y is; db may be
+    None. `work`: channels * reduction_parts(outer, channels, inner) elements of dy's type, where db is given."""
+    if dy.size == 0:
+        if db is not None and not accumulate:
+            stage_two(db, 0, db, 0, 1.0, False, channels, 0)  # no parts: zeros
+        return
+    relu, summed = y is not None, db is not None
+    write = relu or (dy_out is not None and dy_out.data.ptr != dy.data.ptr)
+    if not (write or summed):
+        return
+    out, values = dy_out if write else dy, y if relu else dy
+    work = work if summed else dy  # not touched
+    parts = reduction_parts(outer, channels, inner)
+    wide = 16 // dy.dtype.itemsize
+    width = "single" if (channels if inner == 1 else inner) % wide else "wide"
+    aligned = int(width == "single" or not (out.data.ptr | values.data.ptr | dy.data.ptr) & 15)
+    flags = (int(relu), int(write), int(summed))
+    if inner == 1:
+        across = 32 if channels <= 32 else 64 if channels <= 64 else 128
+        name, sizes, blocks = f"columns_{width}", (outer, channels, across), -(-channels // across) * parts
+    else:
+        name, sizes, blocks = f"rows_{width}", (outer, channels, inner), channels * parts
+    arrays = (values, dy, out, work)
+    cuda.launch(BACKWARD, name, dy.dtype, 0, *arrays, *flags, *sizes, parts, aligned, block=256, grid=blocks)
+    if summed:
+        stage_two(work, 0, db, 0, 1.0, accumulate, channels, parts)

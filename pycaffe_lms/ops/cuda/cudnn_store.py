@@ -1,0 +1,66 @@
+"""Which engine measured fastest, kept from run to run: a small JSON file per GPU model and cuDNN version.
+
+It lies in $XDG_CACHE_HOME/pycaffe_lms, else in ~/.cache/pycaffe_lms. Without it engines are measured again; so a file
+that is absent, damaged or not writable costs time and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from pathlib import Path
+
+_FORMAT = 1
+
+
+class Store:
+    """What was chosen, by a text that describes the convolution. Other processes may write the same file."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self._known = _read(path)
+
+    def get(self, key: str) -> str | None:
+        return self._known.get(key)
+
+    def put(self, key: str, choice: str) -> None:
+        """Keep a choice, beside those that others have written since."""
+        self._known = {**_read(self.path), **self._known, key: choice}
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            _replace(self.path, json.dumps({"format": _FORMAT, "engines": self._known}, indent=0, sort_keys=True))
+        except OSError:
+            pass  # a home that cannot be written to
+
+
+def store_path(gpu: str, cudnn_version: int) -> Path:
+    """The file of a GPU model and a cuDNN version."""
+    # the XDG specification: a path that is not absolute does not count
+    root = os.environ.get("XDG_CACHE_HOME", "")
+    folder = Path(root) if os.path.isabs(root) else Path(os.path.expanduser("~")) / ".cache"
+    gpu = re.sub(r"[^A-Za-z0-9]+", "-", gpu).strip("-").lower()
+    return folder / "pycaffe_lms" / f"cudnn-{gpu}-{cudnn_version}.json"
+
+
+def _read(path: Path) -> dict[str, str]:
+    try:
+        content = json.loads(path.read_text("utf-8"))
+        if content["format"] == _FORMAT:
+            return {str(key): str(choice) for key, choice in content["engines"].items()}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        pass  # absent, or not written by us
+    return {}
+
+
+def _replace(path: Path, text: str) -> None:
+    """A reader finds the old file or the new one, never a part."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(temporary, path)
+    except OSError:
+        os.unlink(temporary)
+        raise

@@ -1,0 +1,23 @@
+"""How a fused normalisation of arrays seen as (n, c, s) is cut into parts: by sizes alone, so that the order of
+additions, hence every bit of the result, is the same on every run."""
+
+from __future__ import annotations
+
+_ITEMS = 4096  # values that are worth a block of threads
+_BLOCKS = 1056  # eight blocks of 256 threads for each of 132 multiprocessors
+_COLUMNS = 128  # channels that one block reads side by side where they are neighbours in memory (s = 1)
+
+
+def norm_parts(n: int, c: int, s: int) -> int:
+    """Parts per channel."""
+    if s == 1 and c > 1:
+        blocks, items = (c + _COLUMNS - 1) // _COLUMNS, _ITEMS // min(c, _COLUMNS)
+    else:
+        blocks, items = max(1, c), _ITEMS
+    return max(1, min((n * s + items - 1) // items, (_BLOCKS + blocks - 1) // blocks))
+
+
+def fused_norm_work(n: int, c: int, s: int) -> int:
+    """Elements of `work` for the operations of `fused_norm`: two partial sums for each part of each channel, then two
+    means for each channel."""
+    return 2 * c * (norm_parts(n, c, s) + 1)

@@ -1,0 +1,359 @@
+"""Which engine of cuDNN runs: order, measuring, what is kept in the process and in the file. No GPU."""
+
+import ctypes
+import itertools
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from pycaffe_lms.backend import cuda
+from pycaffe_lms.errors import CaffeError, DeviceError
+from pycaffe_lms.ops.cuda import bias_relu, conv, cudnn, cudnn_build, cudnn_choice
+from pycaffe_lms.ops.cuda.cudnn_graph import Fused, strides
+from pycaffe_lms.ops.cuda.cudnn_store import Store, store_path
+
+from .fake_cudnn import array, geometry
+
+LARGE = geometry(16, 64, 64, (28, 28), 3, pad=1)
+SMALL = geometry(2, 6, 8, (9, 7), 3)
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """Times that measuring will find, in the order of the candidates; every call's arguments are kept."""
+    here = SimpleNamespace(times=None, calls=[])
+
+    def measure(runs, inputs, result, work_bytes, refusals):
+        here.calls.append((runs, inputs, result, work_bytes))
+        return None if here.times is None else here.times[: len(runs)]
+
+    monkeypatch.setattr(cudnn_choice, "measure", measure)
+    return here
+
+
+def engine(*args, **kwargs):
+    return cudnn.plan(LARGE, "float32", *args, directions=["forward"], **kwargs).engines["forward"]
+
+
+def forget(monkeypatch):
+    """What a new process does not know."""
+    monkeypatch.setattr(cudnn_build, "_graphs", {})
+    monkeypatch.setattr(cudnn_build, "_stores", {})
+
+
+@pytest.mark.parametrize(
+    "times, best",
+    [([3.0, 2.0, 1.0], 2), ([1.0, 0.98], 0), ([1.0, 0.96], 1), ([None, 2.0], 1), ([2.0, None, 1.99], 0), ([None], 0)],
+)
+def test_a_later_candidate_must_be_clearly_faster(times, best):
+    assert cudnn_choice.fastest(times) == best
+
+
+def test_candidates_keep_cudnns_order_and_limits(frontend, monkeypatch):
+    monkeypatch.setenv("PYCAFFE_LMS_CUDNN", "heuristic")
+    frontend.engines = {"a": 900, "b": 0, "c": 5000, "d": 10}
+    frontend.broken = {"b"}
+    assert engine(1000) == "a"
+    frontend.broken = {"a", "b"}
+    assert engine(1001) == "d"
+    frontend.broken = set("abcd")
+    with pytest.raises(cudnn.Unsupported, match="no engine within 1002 bytes"):
+        engine(1002)
+    frontend.broken = set()
+    with pytest.raises(cudnn.Unsupported, match="no engine within 1002 bytes"):
+        engine(1002)
+
+
+def test_the_fastest_runs_and_is_measured_once(frontend, measured, monkeypatch):
+    frontend.engines = {"slow": 64, "fast": 128, "other": 32}
+    measured.times = [3.0, 1.0, 2.0]
+    plan = cudnn.plan(LARGE, "float32", None)
+    assert set(plan.engines.values()) == {"fast"} and len(measured.calls) == 3
+    assert measured.calls[0][1:] == ([16 * 64 * 784, 64 * 64 * 9], 16 * 64 * 784, 128)
+    plan.forward(array(16), array(32), None, array(48), array(64, 1 << 20))
+    assert frontend.graphs[0].runs == [({1: 16, 2: 32, 3: 48}, 64, 1)]
+    cudnn.plan(LARGE, "float32", None)
+    assert len(measured.calls) == 3
+    forget(monkeypatch)
+    frontend.engines = {"other": 32, "slow": 64, "fast": 128}  # found by name, wherever it is
+    assert cudnn.plan(LARGE, "float32", None).engines == plan.engines and len(measured.calls) == 3
+    assert frontend.graphs[-1].built == [2], "no other engine is built"
+
+
+def test_what_is_measured_is_at_most_so_many(frontend, measured):
+    frontend.engines = {f"eng{i}": 0 for i in range(20)}
+    measured.times = [1.0] * 20
+    assert engine(None) == "eng0"
+    assert len(measured.calls[0][0]) == cudnn_choice.CANDIDATES
+
+
+def test_a_choice_that_is_gone_is_made_again(frontend, measured, monkeypatch):
+    frontend.engines = {"a": 0, "b": 0}
+    measured.times = [2.0, 1.0]
+    assert engine(None) == "b"
+    forget(monkeypatch)
+    frontend.broken = {"b"}
+    assert engine(None) == "a"
+    forget(monkeypatch)
+    frontend.engines, frontend.broken = {"a": 0, "c": 0}, set()
+    assert engine(None) == "c" and len(measured.calls) == 2
+
+
+def test_choices_differ_by_all_they_depend_on(frontend, measured):
+    frontend.engines = {"a": 0, "b": 0}
+    measured.times = [2.0, 1.0]
+    for g, limit in itertools.product((LARGE, last(LARGE)), (None, 1 << 20, 1 << 21)):
+        cudnn.plan(g, "float32", limit)
+    file = store_path("GPU 9/x", 91900)
+    assert len(measured.calls) == len(json.loads(file.read_text())["engines"]) == 18
+
+
+def test_no_memory_to_measure_in(frontend, measured, monkeypatch):
+    frontend.engines = {"a": 0, "b": 0}
+    assert engine(None) == "a" and measured.calls
+    measured.times = [2.0, 1.0]
+    assert engine(None) == "a", "the choice holds within the process"
+    forget(monkeypatch)
+    assert engine(None) == "b", "and not for longer"
+
+
+def test_not_measured(frontend, measured, monkeypatch):
+    measured.times = [2.0, 1.0]
+    assert set(cudnn.plan(SMALL, "float32", None).engines.values()) == {"eng1"}
+    monkeypatch.setenv("PYCAFFE_LMS_CUDNN", "heuristic")
+    assert engine(None) == "eng1" and not measured.calls
+    monkeypatch.setenv("PYCAFFE_LMS_CUDNN", "Measure")
+    with pytest.raises(DeviceError, match='PYCAFFE_LMS_CUDNN is "Measure"') as caught:
+        engine(None)
+    assert '"heuristic"' in caught.value.fix
+
+
+# --- channels last, bias and ReLU -------------------------------------------------------------------------------------
+
+
+def last(g):
+    return replace(g, channels_last=True)
+
+
+def test_strides_of_both_orders():
+    assert strides([2, 3, 5, 7], False) == [105, 35, 7, 1]
+    assert strides([2, 3, 5, 7], True) == [105, 1, 21, 3]
+    assert strides([2, 3, 4, 5, 7], True) == [420, 1, 105, 21, 3]
+
+
+def test_channels_last_is_a_matter_of_strides(frontend):
+    g = geometry(4, 6, 8, (9, 7), 3, stride=2, pad=1, group=2)
+    cudnn.plan(g, "float32", None)
+    cudnn.plan(last(g), "float32", None)
+    for first, other in zip(frontend.graphs[:3], frontend.graphs[3:], strict=True):
+        for a, b in zip([*first.inputs, first.output], [*other.inputs, other.output], strict=True):
+            assert a.known["dim"] == b.known["dim"]
+            assert a.known["stride"] == strides(a.known["dim"], False)
+            assert b.known["stride"] == strides(a.known["dim"], True)
+
+
+def test_channels_last_never_falls_back(frontend):
+    assert conv.conv_channels_last_plan(SMALL, "float32")
+    assert not conv.conv_channels_last_plan(SMALL, "float64")
+    assert not conv.conv_channels_last_plan(geometry(2, 6, 6, (9, 9), 3, group=6), "float32"), "has direct kernels"
+    assert conv.conv_plan(last(SMALL), "float32", 0).cudnn is not None
+    with pytest.raises(cudnn.Unsupported) as caught:
+        conv.conv_plan(last(SMALL), "float64", 0)
+    assert isinstance(caught.value, CaffeError)
+    frontend.broken = set(frontend.engines)
+    with pytest.raises(cudnn.Unsupported):
+        conv.conv_plan(last(SMALL), "float32", 1)
+    assert conv.conv_plan(SMALL, "float32", 1).columns is not None
+    assert conv.conv_plan(last(geometry(0, 6, 8, (9, 7), 3)), "float32", 1).cudnn is None, "nothing to do"
+
+
+@pytest.mark.parametrize("fused", [Fused(True, False), Fused(False, True), Fused(True, True)])
+def test_one_graph_does_it_all(frontend, fused):
+    plan = conv.conv_plan(SMALL, "float32", 4096, bias=fused.bias, relu=fused.relu)
+    graph = frontend.graphs[-1]
+    assert graph.after == ["bias"] * fused.bias + ["relu"] * fused.relu
+    for tensor in graph.between:
+        assert tensor.known["dim"] == [2, 8, 7, 5] and "output" not in tensor.known
+    if fused.bias:
+        assert graph.inputs[2].known["dim"] == [1, 8, 1, 1]
+    b = array(0x400) if fused.bias else None
+    conv.conv_forward(plan, array(0x100), array(0x200), b, array(0x300), array(0x500, 4096), relu=fused.relu)
+    bias = {4: 0x400} if fused.bias else {}
+    assert graph.runs == [({1: 0x100, 2: 0x200, 3: 0x300, **bias}, 0x500, 0)]
+
+
+@pytest.mark.parametrize("fuses, asked", [(False, (True, True)), (True, (True, False)), (True, (False, True))])
+def test_a_kernel_does_what_the_graph_does_not(frontend, monkeypatch, fuses, asked):
+    """No fused engine, or another ending than was planned."""
+    kernels = []
+    monkeypatch.setattr(bias_relu, "forward", lambda *args: kernels.append(args))
+    frontend.fuses = fuses
+    plan = conv.conv_plan(last(SMALL), "float32", 4096, bias=True, relu=True)
+    y, b = array(0x300), array(0x400) if asked[0] else None
+    conv.conv_forward(plan, array(0x100), array(0x200), b, y, array(0x500, 4096), relu=asked[1])
+    assert frontend.graphs[0].runs == [({1: 0x100, 2: 0x200, 3: 0x300}, 0x500, 0)]
+    assert kernels == [(y, b, asked[1], 2 * 35, 8, 1)]
+
+
+def test_a_fused_graph_must_beat_the_kernel(frontend, measured, monkeypatch):
+    frontend.engines = {"a": 0, "b": 256}
+    for times, name in (([1.0, 1.0, 2.0], None), ([1.0, 0.9, 0.5], "b")):
+        forget(monkeypatch)
+        measured.times = [1.0, 2.0]
+        engine(len(times) * 1000)
+        measured.times = times
+        plan = engine_of_fused(times)
+        assert plan == name
+        calls = len(measured.calls)
+        forget(monkeypatch)
+        assert engine_of_fused(times) == name and len(measured.calls) == calls, "kept in the file"
+        store_path("GPU 9/x", 91900).unlink()
+    assert measured.calls[-1][1] == [16 * 64 * 784, 64 * 64 * 9, 64]
+
+
+def engine_of_fused(times):
+    plan = cudnn.plan(LARGE, "float32", len(times) * 1000, directions=["forward"], fused=Fused(True, True))
+    return plan.engines.get(cudnn.FUSED)
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+
+def test_store_keeps_what_others_wrote(tmp_path):
+    path = tmp_path / "deep" / "file.json"
+    one, other = Store(path), Store(path)
+    one.put("x", "1")
+    other.put("y", "2")
+    one.put("x", "3")
+    again = Store(path)
+    assert (again.get("x"), again.get("y"), again.get("z")) == ("3", "2", None)
+    assert [p.name for p in path.parent.iterdir()] == ["file.json"], "no temporary file stays"
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", "3", '{"format": 9, "engines": {"x": "1"}}', '{"format": 1}', "\xff"]
+)
+def test_damaged_stores_are_made_anew(tmp_path, content):
+    path = tmp_path / "file.json"
+    path.write_bytes(content.encode("latin-1"))
+    store = Store(path)
+    assert store.get("x") is None
+    store.put("x", "1")
+    assert Store(path).get("x") == "1"
+
+
+def test_a_store_that_cannot_be_written_still_remembers(tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    store = Store(tmp_path / "file" / "store.json")
+    store.put("x", "1")
+    assert store.get("x") == "1" and (tmp_path / "file").read_text() == "not a folder"
+
+
+def test_where_the_store_lies(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert store_path("NVIDIA H200 (a/b)", 91900) == tmp_path / "pycaffe_lms" / "cudnn-nvidia-h200-a-b-91900.json"
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for unusable in ("", "relative"):
+        monkeypatch.setenv("XDG_CACHE_HOME", unusable)
+        assert store_path("x", 1) == tmp_path / "home" / ".cache" / "pycaffe_lms" / "cudnn-x-1.json"
+
+
+# --- measuring --------------------------------------------------------------------------------------------------------
+
+
+class Clock:
+    """A device on which time passes as the runs say; what they write is right or wrong as they say."""
+
+    def __init__(self, room=1 << 40):
+        self.now, self.freed, self.room, self.values = 0.0, 0, room, {}
+        clock = self
+
+        class Event:
+            def record(self):
+                self.at = clock.now
+
+            def synchronize(self):
+                pass
+
+        self.cuda = SimpleNamespace(
+            MemoryPool=lambda: SimpleNamespace(malloc=self._malloc, free_all_blocks=self._free),
+            Event=Event,
+            get_elapsed_time=lambda a, b: b.at - a.at,
+            get_current_stream=lambda: SimpleNamespace(ptr=7),
+            runtime=SimpleNamespace(deviceSynchronize=lambda: None, memsetAsync=self._memset, memcpy=self._memcpy),
+        )
+
+    def _malloc(self, size):
+        if size > self.room:
+            raise MemoryError
+        return SimpleNamespace(ptr=1 << 20)
+
+    def _free(self):
+        self.freed += 1
+
+    def _memset(self, address, value, size, stream):
+        self.values[address] = float("nan") if value else 0.0
+
+    def _memcpy(self, to, source, size, kind):
+        expected, result = (self.values[a] for a in self.compared)
+        found = (ctypes.c_float * 2)(abs(expected - result), abs(expected))
+        ctypes.memmove(to, found, size)
+
+    def launch(self, source, name, dtype, threads, *args):
+        if name == "differ":
+            self.compared = args[:2]
+
+    def run(self, ms, value=1.0):
+        def call(inputs, result, work):
+            if ms is None:
+                raise ValueError("does not run")
+            self.now += ms
+            self.values[result] = value
+
+        return call
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(cuda, "require", lambda: clock)
+    monkeypatch.setattr(cuda, "launch", clock.launch)
+    return clock
+
+
+@pytest.mark.parametrize(
+    "runs, expected",
+    [
+        ([(2.0, 1.0), (1.0, 1.001)], [2.0, 1.0]),
+        ([(1.0, 1.0), (0.5, 1.1), (0.7, 0.0)], [1.0, None, None]),
+        ([(1.0, 1.0), (2.5, 1.0)], [1.0, None]),
+        ([(None, 1.0), (1.0, 5.0), (0.9, 5.0), (0.1, 1.0)], [None, 1.0, 0.9, None]),
+        ([(1.0, float("nan")), (3.0, 1.0)], [None, 3.0]),
+        ([(None, 1.0)], [None]),
+    ],
+    ids=["faster", "wrong", "hopeless", "first does not run", "first is no number", "nothing runs"],
+)
+def test_times(clock, runs, expected):
+    times = cudnn_choice.measure([clock.run(*run) for run in runs], [10, 20], 30, 64, (ValueError,))
+    assert times == [t if t is None else pytest.approx(t) for t in expected] and clock.freed == 1
+
+
+def test_times_without_room(clock):
+    clock.room = 1 << 12
+    assert cudnn_choice.measure([clock.run(1.0)], [1000, 20], 30, 64, (ValueError,)) is None
+
+
+def test_scratch_arrays_do_not_overlap(clock):
+    seen = []
+
+    def run(inputs, result, work):
+        seen.append((*inputs, result, work))
+
+    cudnn_choice.measure([run, run], [1000, 3], 300, 64, (ValueError,))
+    sizes = (4000, 12, 1200, 64)
+    for addresses in set(seen):
+        spans = sorted(zip(addresses, sizes, strict=True))
+        assert all(a + n <= b for (a, n), (b, _) in itertools.pairwise(spans))
+        assert not any(a % 512 for a in addresses)
