@@ -14,8 +14,17 @@ from .memory.synced import SyncedMemory
 MAX_AXES = 32
 
 
+def host_view(memory: SyncedMemory, shape, dtype, channels_last: bool) -> np.ndarray:
+    """The host copy as an array of axes (N, C, ...), however it is stored. Only after a host ask."""
+    if not channels_last or len(shape) < 4:
+        return memory.host_array(shape, dtype)
+    return np.moveaxis(memory.host_array((shape[0], *shape[2:], shape[1]), dtype), -1, 1)
+
+
 class Blob:
     """name: what errors call it. `memories`: (data, diff). on_reshape(shape): asked when the user changes the shape.
+
+    channels_last: whether they are stored as (N, H, W, C); arrays have the axes (N, C, H, W) in any case.
 
     `data` and `diff` are NumPy views on the host; taking one tells the state machine that the host may be written, as
     pycaffe does. A view stays valid as long as the blob; it is current until the net runs again.
@@ -23,12 +32,18 @@ class Blob:
     """
 
     def __init__(self, name: str, shape, dtype, memories: tuple[SyncedMemory, SyncedMemory | None],
-                 on_reshape: Callable | None = None):  # fmt: skip
+                 on_reshape: Callable | None = None, channels_last: bool = False):  # fmt: skip
         self.name = name
         self._shape = tuple(shape)
         self.dtype = np.dtype(dtype)
         self.data_memory, self.diff_memory = memories
         self._on_reshape = on_reshape
+        self.data_last = self.diff_last = channels_last
+
+    def take_over(self, other: Blob) -> None:
+        """Show what another blob shows."""
+        self._shape, self.data_memory, self.diff_memory = other._shape, other.data_memory, other.diff_memory
+        self.data_last, self.diff_last = other.data_last, other.diff_last
 
     # -- shape ----------------------------------------------------------------------------------------------------
     @property
@@ -68,37 +83,41 @@ class Blob:
         self._shape = shape
 
     # -- values on the host ---------------------------------------------------------------------------------------
-    def _host(self, memory: SyncedMemory, ask: Ask) -> np.ndarray:
-        memory.ask(ask)
-        return memory.host_array(self._shape, self.dtype)
+    def _data(self, ask: Ask) -> np.ndarray:
+        self.data_memory.ask(ask)
+        return host_view(self.data_memory, self._shape, self.dtype, self.data_last)
+
+    def _diff(self, ask: Ask) -> np.ndarray:
+        self.diff_memory.ask(ask)
+        return host_view(self.diff_memory, self._shape, self.dtype, self.diff_last)
 
     @property
     def data(self) -> np.ndarray:
         """The values, shape `self.shape`, writable."""
-        return self._host(self.data_memory, Ask.WRITE_CPU)
+        return self._data(Ask.WRITE_CPU)
 
     @data.setter
     def data(self, values) -> None:
-        self._host(self.data_memory, Ask.OVERWRITE_CPU)[...] = values
+        self._data(Ask.OVERWRITE_CPU)[...] = values
 
     @property
     def diff(self) -> np.ndarray:
         """The gradients, shape `self.shape`, writable; zeros if nobody computed them."""
-        return self._host(self.diff_memory, Ask.WRITE_CPU)
+        return self._diff(Ask.WRITE_CPU)
 
     @diff.setter
     def diff(self, values) -> None:
-        self._host(self.diff_memory, Ask.OVERWRITE_CPU)[...] = values
+        self._diff(Ask.OVERWRITE_CPU)[...] = values
 
     def read_data(self) -> np.ndarray:
         """The values, read-only: the device copy stays current too."""
-        view = self._host(self.data_memory, Ask.READ_CPU)
+        view = self._data(Ask.READ_CPU)
         view.flags.writeable = False
         return view
 
     def read_diff(self) -> np.ndarray:
         """The gradients, read-only."""
-        view = self._host(self.diff_memory, Ask.READ_CPU)
+        view = self._diff(Ask.READ_CPU)
         view.flags.writeable = False
         return view
 

@@ -291,10 +291,10 @@ class CudaDevice:
         event.record(stream)
         return event
 
-    def timed_event(self):
-        """An event on the compute stream that `elapsed_ms` can use."""
+    def timed_event(self, stream=None):
+        """An event on a stream (default: the compute stream) that `elapsed_ms` can use."""
         event = cupy.cuda.Event()
-        event.record(self.compute)
+        event.record(stream or self.compute)
         return event
 
     def elapsed_ms(self, start, end) -> float:

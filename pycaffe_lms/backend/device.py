@@ -85,6 +85,12 @@ class Device(Protocol):
 
     def record(self, stream): ...
 
+    def timed_event(self, stream=None):
+        """An event (default: of the compute stream) for `elapsed_ms`; only where there are streams."""
+
+    def elapsed_ms(self, start, end) -> float:
+        """Milliseconds between two timed events; waits for them."""
+
     def wait(self, stream, event) -> None: ...
 
     def wait_host(self, event) -> None:

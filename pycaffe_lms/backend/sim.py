@@ -130,6 +130,14 @@ class SimDevice:
     def record(self, stream: SimStream) -> SimEvent:
         return self._scheduler.record(stream)
 
+    def timed_event(self, stream: SimStream | None = None) -> SimEvent:
+        """An event on a stream (default: the compute stream) that `elapsed_ms` can use."""
+        return self._scheduler.record(stream or self.compute)
+
+    def elapsed_ms(self, start: SimEvent, end: SimEvent) -> float:
+        """Milliseconds of the model clock between two events."""
+        return 1e3 * (end.time - start.time)
+
     def wait(self, stream: SimStream, event: SimEvent) -> None:
         self._scheduler.wait(stream, event)
 

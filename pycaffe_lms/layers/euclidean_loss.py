@@ -41,6 +41,5 @@ class EuclideanLossLayer(LossLayer):
         io.ops.euclidean_loss_forward(*io.bottom, io.top[0], io.scratch["work"], 0.5 / self.items)
 
     def backward(self, io):
-        for dx, sign in zip(io.bottom_diff, (1.0, -1.0), strict=True):
-            if dx is not None:
-                io.ops.euclidean_loss_backward(*io.bottom, io.top_diff[0], dx, sign / self.items)
+        if any(dx is not None for dx in io.bottom_diff):
+            io.ops.euclidean_loss_backward(*io.bottom, io.top_diff[0], *io.bottom_diff, 1 / self.items)

@@ -57,6 +57,9 @@ class InnerProductLayer(Layer):
             params=frozenset({0}) if propagate_down[0] else frozenset(),
         )
 
+    def flops(self, bottom_shapes, top_shapes):
+        return 2 * self.m * self.n * self.k
+
     def forward(self, io):
         bias = io.param[1] if self.bias else None
         io.ops.inner_product_forward(io.bottom[0], io.param[0], bias, io.top[0], self.m, self.n, self.k, self.transpose)

@@ -55,7 +55,7 @@ class SmoothL1LossLayer(LossLayer):
         io.ops.smooth_l1_loss_forward(*self._arrays(io), *args)
 
     def backward(self, io):
-        for dx, sign in zip(io.bottom_diff[:2], (1.0, -1.0), strict=True):
-            if dx is not None:
-                args = io.top_diff[0], dx, self.sigma2, sign / self.items
-                io.ops.smooth_l1_loss_backward(*self._arrays(io), *args)
+        wanted = io.bottom_diff[:2]
+        if any(dx is not None for dx in wanted):
+            args = io.top_diff[0], *wanted, self.sigma2, 1 / self.items
+            io.ops.smooth_l1_loss_backward(*self._arrays(io), *args)

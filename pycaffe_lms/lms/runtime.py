@@ -18,6 +18,7 @@ from .config import LMSConfig
 from .plan import Kind, Op, Plan
 from .planner import make_plan
 from .policy import Managed, choose_managed
+from .recorder import COPIES_IN, COPIES_OUT, Recorder
 from .schedule import Buffer, Mode, Program
 from .verify import verify
 
@@ -46,6 +47,7 @@ class Runtime:
 
     resident_bytes: unmanaged buffers of all nets. workspace_bytes: of the call scratch that layers use in turn.
     demanded: bytes of all buffers so far, in creation order, which `-lms_frac` is compared with.
+    recorder: set while an iteration is recorded (see `recorder.py`).
     """
 
     device: Device
@@ -54,6 +56,7 @@ class Runtime:
     resident_bytes: int = 0
     workspace_bytes: int = 0
     demanded: int = 0
+    recorder: Recorder | None = None
 
     def __post_init__(self) -> None:
         self._arena = None
@@ -109,6 +112,28 @@ class Runtime:
         """Plan a program and prove the plan. Raises OutOfDeviceMemory when it cannot fit."""
         plan = make_plan(program, buffers, limit=self.limit(), ahead=self.config.ahead)
         verify(plan)
+        return plan
+
+    def pack(self, program: Program, buffers: Mapping[int, Buffer]) -> Plan:
+        """Plan a program whose managed buffers all live and die within it: offsets in one arena, no copies.
+
+        Raises OutOfDeviceMemory when they do not fit beside what stays for good."""
+        plan = make_plan(program, buffers, limit=None, ahead=len(program.steps))
+        if plan.bytes_in or plan.bytes_out:
+            raise PlanError(f"program {program.name} copies values that should live within it", fix="this is a bug")
+        verify(plan)
+        limit = self.limit()
+        if plan.arena_bytes > limit:
+            sizes = {b: buffer.nbytes for b, buffer in buffers.items()}
+            worst = max(program.steps, key=lambda step: step.device_bytes(sizes))
+            stays, needed = self.resident_bytes + self.workspace_bytes, self.resident_bytes + plan.arena_bytes
+            raise OutOfDeviceMemory(
+                f"the net needs {human_bytes(stays)} of device memory for good and {human_bytes(plan.arena_bytes)} for a "
+                f"while in {program.name}, without Large Model Support; {human_bytes(self.device.capacity())} are there",
+                needed=needed,
+                free=limit,
+                fix="train it with Large Model Support: -lms 1000; or lower batch_size, or raise -lms_budget",
+            ).at(layer=worst.name.split(":")[-1])
         return plan
 
     def prepare(self, plan: Plan, memories: Mapping[int, object]) -> None:
@@ -186,13 +211,13 @@ class _Run:
                     seen.add(a.buffer)
                     memory = self.memories[a.buffer]
                     if memory.span is not None:
-                        memory.ask(Ask.EVICT)
+                        memory.ask(Ask.DISCARD if a.mode is Mode.OVERWRITE else Ask.EVICT)
                     unwritten = memory.state in (State.UNINITIALIZED, State.DISCARDED)
                     if a.mode is not Mode.OVERWRITE and unwritten:
                         memory.ask(Ask.READ_CPU)
 
     def _issue(self, op: Op, execute: Callable[[int], None]) -> None:
-        device, config = self.device, self.runtime.config
+        device, config, recorder = self.device, self.runtime.config, self.runtime.recorder
         if op.kind is Kind.HOST:
             for w in op.waits:
                 device.wait_host(self._events[w])
@@ -204,12 +229,17 @@ class _Run:
         if op.kind is Kind.IN:
             if config.sync & 2:
                 device.wait(stream, device.record(device.compute))
+            memory, start = self.memories[op.place.buffer], recorder and recorder.begin(stream)
             self._lend(op.place, Ask.READ_GPU, stream)
-            self.runtime.stats.bytes_in += self.memories[op.place.buffer].nbytes
+            self.runtime.stats.bytes_in += memory.nbytes
+            if recorder:
+                recorder.end(COPIES_IN, memory.name, start, stream, memory.nbytes)
         elif op.kind is Kind.OUT:
-            memory = self.memories[op.place.buffer]
+            memory, start = self.memories[op.place.buffer], recorder and recorder.begin(stream)
             memory.ask(Ask.SAVE, stream=stream)
             self.runtime.stats.bytes_out += memory.nbytes
+            if recorder:
+                recorder.end(COPIES_OUT, memory.name, start, stream, memory.nbytes)
             if op.release:
                 self._take_back(op.place.buffer, Ask.EVICT)
             if config.sync & 1:

@@ -120,9 +120,9 @@ class SyncedMemory:
         if self.state is State.DISCARDED:
             blob = self.name.rsplit(".", 1)[0].split("(")[0]
             return DiscardedRead(
-                f'the value of "{self.name}" was dropped by Large Model Support: nothing in the iteration reads it '
-                "again, so it was not copied to the host",
-                fix=f'call net.keep("{blob}") before the iteration, or run without -lms',
+                f'the value of "{self.name}" was dropped: nothing in the iteration reads it again, so its memory was '
+                "used for others",
+                fix=f'call net.keep("{blob}") before the iteration',
             ).at(blob=blob)
         story = "; ".join(f"{a.value} --{b.value}--> {c.value}" for a, b, c in self.history) or "none"
         return InvalidTransition(f'"{self.name}": no transition from {self.state.value} for "{ask.value}" (last '

@@ -42,6 +42,7 @@ def assign(graph: Graph, itemsize: int) -> BufferTable:
     by layer), then diffs from the last layer to the first, then the parameters' diffs."""
     table = BufferTable()
     keep = _needed_by_backward(graph)
+    groups = {group.index: group for group in graph.groups}
     for node in graph.nodes:
         for p in node.params:
             param = graph.params[p]
@@ -51,10 +52,11 @@ def assign(graph: Graph, itemsize: int) -> BufferTable:
             else:
                 param.data = graph.params[param.owner].data
         _assign_tops(graph, node, table, keep, itemsize)
-        for scratch in node.layer.scratches.values():
-            node.scratch[scratch.name] = table.add(
-                f"{node.name}.{scratch.name}", scratch.nbytes, call_scratch=scratch.lives is Lives.CALL
-            )
+        for owner in (node, groups[node.index]) if node.index in groups else (node,):
+            for scratch in owner.layer.scratches.values():
+                owner.scratch[scratch.name] = table.add(
+                    f"{owner.name}.{scratch.name}", scratch.nbytes, call_scratch=scratch.lives is Lives.CALL
+                )
     _assign_diffs(graph, table, itemsize)
     for param in graph.params:
         node = graph.nodes[param.node]
@@ -81,7 +83,8 @@ def asked_by_layers(graph: Graph) -> dict[int, bool]:
             )
         ids = {b for t in node.tops for b in (graph.values[t].data, graph.values[t].diff)}
         ids |= {b for p in node.params for b in (graph.params[p].data, graph.params[p].diff)}
-        ids |= {node.scratch[s.name] for s in node.layer.scratches.values() if s.lives is not Lives.CALL}
+        for owner in (node, *(g for g in graph.groups if node.index in g.members)):
+            ids |= {owner.scratch[s.name] for s in owner.layer.scratches.values() if s.lives is not Lives.CALL}
         asked.update(dict.fromkeys(ids, policy == LMSParameter.SWAP))
     return asked
 
@@ -104,10 +107,10 @@ def _in_place(graph: Graph, node: Node, j: int) -> bool:
 
 
 def _may_overwrite(graph: Graph, node: Node, j: int, keep: set[int]) -> bool:
-    mode, old = node.layer.in_place, graph.values[node.bottoms[j]]
+    mode, old, new = node.layer.in_place, graph.values[node.bottoms[j]], graph.values[node.tops[j]]
     if mode is InPlace.MUST:
         return True
-    if mode is not InPlace.ALLOWED or count(old.shape) != count(graph.values[node.tops[j]].shape):
+    if mode is not InPlace.ALLOWED or count(old.shape) != count(new.shape):
         return False
     living = [v for v in graph.values[: node.tops[0]] if v.data == old.data]
     if any(v.id in keep for v in living):
@@ -119,7 +122,7 @@ def _may_overwrite(graph: Graph, node: Node, j: int, keep: set[int]) -> bool:
 def _needed_by_backward(graph: Graph) -> set[int]:
     """Values whose data some layer's backward reads."""
     needed: set[int] = set()
-    for node in graph.nodes:
+    for node in graph.everyone():
         if node.need_backward:
             needs = node.layer.backward_needs(node.propagate, node.param_propagate)
             needed |= {node.bottoms[i] for i in needs.bottoms} | {node.tops[i] for i in needs.tops}

@@ -17,17 +17,20 @@ from ..blob import Blob
 from ..errors import CaffeError, OutOfHostMemory, human_bytes
 from ..filler import fill
 from ..formats.types import SPLIT
+from ..layers.base import Runs
 from ..lms.config import LMSConfig
 from ..lms.runtime import Runtime
 from ..memory.states import Ask, State
 from ..ops import ops_of
 from ..random import CaffeRandom
-from . import weights
+from . import orders, weights
 from .buffers import assign
 from .describe import log_net
+from .fusion import find_groups
 from .memory import NetMemory
 from .programs import ProgramBuilder
 from .source import load_source
+from .tuning import Tuning
 from .wiring import wire
 
 
@@ -37,7 +40,8 @@ class BuiltNet:
     def __init__(self, source, phase: int | None = None, *, level: int = 0, stages: Sequence[str] = (), lines=None,
                  file: str | None = None, device=None, lms: LMSConfig | None = None, runtime: Runtime | None = None,
                  dtype=np.float32, seed: int | None = None, random: CaffeRandom | None = None, solver_count: int = 1,
-                 solver_rank: int = 0, forward_only: bool = False, fill: bool = True):  # fmt: skip
+                 solver_rank: int = 0, forward_only: bool = False, fill: bool = True,
+                 tuning: Tuning | None = None):  # fmt: skip
         loaded = load_source(source, phase=phase, level=level, stages=stages, lines=lines, file=file)
         self.file, self.message = loaded.file, loaded.message
         self.phase = self.message.state.phase
@@ -47,10 +51,14 @@ class BuiltNet:
         self._random = random or CaffeRandom(seed)
         self.solver_count, self.solver_rank = solver_count, solver_rank
         self._forward_only = forward_only
+        self.tuning = tuning or Tuning(fuse=False)
         self._kept: set[str] = set()
         self._dirty = False
         with self._users_names():
             self.graph = wire(self.message, loaded.lines, file=self.file, dtype=self.dtype, prepare=self._prepare_layer)
+        if self.tuning.wants_channels_last(self.device):
+            with self.device.active():
+                orders.choose(self.graph, ops_of(self.device))
         self._set_up_memory()
         if fill:
             self._fill_constants()
@@ -87,24 +95,28 @@ class BuiltNet:
 
     def _set_up_memory(self, old: NetMemory | None = None) -> None:
         ops = ops_of(self.device)
-        for node in self.graph.nodes:
+        self.graph.groups = find_groups(self.graph, self._kept) if self.tuning.fuse else []
+        for node in self.graph.everyone():
             node.layer.scratches.clear()
             shapes = [self.graph.values[b].shape for b in node.bottoms]
             try:
                 with self.device.active():
                     node.layer.declare(shapes, [self.graph.values[t].shape for t in node.tops], ops)
+                orders.request_copies(self.graph, node)
             except CaffeError as error:
                 error.at(file=self.file, line=node.line, layer=node.name)
                 raise
         table = assign(self.graph, self.dtype.itemsize)
         self.builder = ProgramBuilder(self.graph)
         with self.placed():
-            self.memory = NetMemory(self.graph, table, self._used_buffers(), self.runtime, self.dtype, old)
+            packed = self._packed() if self.tuning.pack else frozenset()
+            self.memory = NetMemory(self.graph, table, self._used_buffers(), self.runtime, self.dtype, old, packed)
         self.blobs: dict[str, Blob] = {}
         for name, v in self.graph.last.items():
             value = self.graph.values[v]
             memories = (self.memory.memories[value.data], self.memory.memories[value.diff])
-            self.blobs[name] = Blob(name, value.shape, self.dtype, memories, self._on_reshape)
+            last = value.channels_last
+            self.blobs[name] = Blob(name, value.shape, self.dtype, memories, self._on_reshape, channels_last=last)
         self.params: dict[str, list[Blob]] = {}
         for node in self.graph.nodes:
             node.layer.blobs = [self._param_blob(self.graph.params[p]) for p in node.params]
@@ -126,11 +138,30 @@ class BuiltNet:
         name = f"{self.graph.nodes[param.node].name}[{param.position}]"
         return Blob(name, param.shape, self.dtype, (memories[param.data], memories[param.diff]))
 
+    def _packed(self) -> frozenset[int]:
+        """What a solver's program needs only for a while: gradients of blobs; of a test net the blobs themselves."""
+        graph = self.graph
+        lasting = {i for v in graph.values if v.loss_weight for i in (v.data, v.diff)}
+        lasting |= {i for v in graph.values if v.name in self._kept for i in (v.data, v.diff)}
+        for node in graph.nodes:
+            if node.layer.runs_on is Runs.HOST:  # what passes between host and device is copied
+                lasting |= {
+                    i for v in (*node.bottoms, *node.tops) for i in (graph.values[v].data, graph.values[v].diff)
+                }
+        if not self._forward_only:
+            return frozenset(v.diff for v in graph.values) - lasting
+        for v in graph.values:
+            layer = graph.nodes[v.producer].layer
+            if v.name in graph.outputs or v.name in graph.inputs or not layer.rewrites(v.top) or layer.is_net_input:
+                lasting.add(v.data)
+        return frozenset(v.data for v in graph.values) - lasting
+
     def _used_buffers(self) -> set[int]:
         n = len(self.graph.nodes) - 1
-        steps = [s.step for s in self.builder.forward(0, n)]
+        steps = [s.step for s in self.builder.forward(0, n, fused=True)]
         if not self._forward_only and any(node.need_backward for node in self.graph.nodes):
-            steps += [s.step for s in self.builder.backward(n, 0, self.builder.loss_diffs(), accumulate=True)]
+            diffs = self.builder.loss_diffs()
+            steps += [s.step for s in self.builder.backward(n, 0, diffs, accumulate=True, fused=True)]
         used = {a.buffer for step in steps for a in step.accesses}
         if not self._forward_only:  # an update writes the gradient of every parameter that moves, if only for its decay
             used |= {p.diff for p in self.graph.learnable if p.lr_mult != 0}

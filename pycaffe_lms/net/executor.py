@@ -6,12 +6,14 @@ from collections.abc import Mapping
 
 from ..errors import CaffeError
 from ..layers.base import Lives, Pass, ShapesChanged
+from ..layers.channel_order import memory_shape
 from ..lms.schedule import Mode
 from ..memory.states import Ask
 from ..memory.synced import SyncedMemory
 from ..ops import ops_of
-from .access import LayerStep
+from .access import LayerStep, node_of
 from .graph import Graph, Node
+from .orders import Reorder, matters
 
 _GPU = {Mode.READ: Ask.READ_GPU, Mode.UPDATE: Ask.WRITE_GPU, Mode.OVERWRITE: Ask.OVERWRITE_GPU}
 _CPU = {Mode.READ: Ask.READ_CPU, Mode.UPDATE: Ask.WRITE_CPU, Mode.OVERWRITE: Ask.OVERWRITE_CPU}
@@ -23,22 +25,25 @@ class Executor:
     def __init__(self, graph: Graph, memories: Mapping[int, SyncedMemory], device, dtype):
         self.graph, self.memories, self.device, self.dtype = graph, memories, device, dtype
         self._arrays: dict = {}
+        self._reorders = {id(node): reorder for node in graph.everyone() if (reorder := Reorder(graph, node))}
 
     def run(self, step: LayerStep) -> None:
         """One forward or backward of one layer. Errors get the layer's place."""
-        node = self.graph.nodes[step.node]
+        node = node_of(self.graph, step)
         try:
             self.ask(step.step)
             on_host = step.step.host or self.device.is_host
             if step.look:
                 looked = [node.bottoms[i] for i in sorted(node.layer.looks_at)]
-                node.layer.look([self._value(b, "data", True) for b in looked])
+                node.layer.look([self._value(node, b, "data", True) for b in looked])
             elif step.forward:
-                node.layer.forward(self._forward_pass(node, step, on_host))
+                io, reorder = self._forward_pass(node, step, on_host), self._reorders.get(id(node))
+                reorder.forward(io, node.layer.forward) if reorder else node.layer.forward(io)
             elif step.zero:
                 self._clear(node, on_host)
             else:
-                node.layer.backward(self._backward_pass(node, step, on_host))
+                io, reorder = self._backward_pass(node, step, on_host), self._reorders.get(id(node))
+                reorder.backward(io, node.layer.backward) if reorder else node.layer.backward(io)
         except CaffeError as error:
             error.at(layer=node.name, type=node.layer.param.type, line=node.line)
             raise
@@ -70,9 +75,10 @@ class Executor:
         return Pass(
             ops=ops_of(self.device),
             bottom=[
-                self._value(b, "data", on_host) if i in needs.bottoms else None for i, b in enumerate(node.bottoms)
+                self._value(node, b, "data", on_host) if i in needs.bottoms else None
+                for i, b in enumerate(node.bottoms)
             ],
-            top=[self._value(t, "data", on_host) if graph.values[t].data in touched else None for t in node.tops],
+            top=[self._value(node, t, "data", on_host) if graph.values[t].data in touched else None for t in node.tops],
             param=[
                 self._param(p, "data", on_host) if i in needs.params or i in updates else None
                 for i, p in enumerate(node.params)
@@ -86,17 +92,18 @@ class Executor:
         return Pass(
             ops=ops_of(self.device),
             bottom=[
-                self._value(b, "data", on_host) if i in needs.bottoms else None for i, b in enumerate(node.bottoms)
+                self._value(node, b, "data", on_host) if i in needs.bottoms else None
+                for i, b in enumerate(node.bottoms)
             ],
-            top=[self._value(t, "data", on_host) if i in needs.tops else None for i, t in enumerate(node.tops)],
+            top=[self._value(node, t, "data", on_host) if i in needs.tops else None for i, t in enumerate(node.tops)],
             param=[self._param(p, "data", on_host) if i in needs.params else None for i, p in enumerate(node.params)],
             scratch=self._scratch(node, "backward", on_host),
             top_diff=[
-                self._value(t, "diff", on_host) if here else None
+                self._value(node, t, "diff", on_host) if here else None
                 for t, here in zip(node.tops, step.top_diffs, strict=True)
             ],
             bottom_diff=[
-                self._value(b, "diff", on_host) if wanted else None
+                self._value(node, b, "diff", on_host) if wanted else None
                 for b, wanted in zip(node.bottoms, node.propagate, strict=True)
             ],
             param_diff=[
@@ -106,9 +113,11 @@ class Executor:
             accumulate=list(step.accumulate),
         )
 
-    def _value(self, v: int, which: str, on_host: bool):
+    def _value(self, node: Node, v: int, which: str, on_host: bool):
+        """A value as it is stored; where both orders are the same memory, in the shape that the layer expects."""
         value = self.graph.values[v]
-        return self.array(getattr(value, which), value.shape, self.dtype, on_host)
+        last = value.channels_last if matters(value.shape) else node.channels_last
+        return self.array(getattr(value, which), memory_shape(value.shape, last), self.dtype, on_host)
 
     def _param(self, p: int, which: str, on_host: bool):
         param = self.graph.params[p]
@@ -125,15 +134,15 @@ class Executor:
         ops = ops_of(self.device)
         for b, wanted in zip(node.bottoms, node.propagate, strict=True):
             if wanted and on_host:
-                self._value(b, "diff", True).fill(0)
+                self._value(node, b, "diff", True).fill(0)
             elif wanted:
-                ops.fill(self._value(b, "diff", False), 0.0)
+                ops.fill(self._value(node, b, "diff", False), 0.0)
 
 
 def call_scratch_layout(graph: Graph, buffers) -> dict[int, int]:
     """Offsets of call scratch in one shared workspace: every layer's starts at 0, for layers use it in turn."""
     offsets: dict[int, int] = {}
-    for node in graph.nodes:
+    for node in graph.everyone():
         end = 0
         for name, scratch in node.layer.scratches.items():
             if scratch.lives is Lives.CALL:

@@ -25,6 +25,7 @@ class Value:
     data: int = -1
     diff: int = -1
     loss_weight: float = 0.0
+    channels_last: bool = False  # stored as (N, H, W, C), see `orders.py`
 
 
 @dataclass
@@ -64,6 +65,9 @@ class Node:
     propagate: list[bool] = field(default_factory=list)
     param_propagate: list[bool] = field(default_factory=list)
     scratch: dict[str, int] = field(default_factory=dict)  # name -> buffer id
+    channels_last: bool = False  # the layer runs on (N, H, W, C), see `orders.py`
+    group: int | None = None  # this stands for several layers: its index in Graph.groups, see `fusion.py`
+    members: tuple[int, ...] = ()  # then: their indices, first to last
 
     @property
     def name(self) -> str:
@@ -79,6 +83,11 @@ class Graph:
     last: dict[str, int] = field(default_factory=dict)  # blob name -> its final value's id
     inputs: list[str] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
+    groups: list[Node] = field(default_factory=list)  # chains of layers that a solver's iterations run as one
+
+    def everyone(self) -> list[Node]:
+        """All nodes, and behind them the groups."""
+        return [*self.nodes, *self.groups]
 
     @property
     def learnable(self) -> list[Param]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from ..backend.device import align
 from ..formats.types import SPLIT
@@ -11,6 +12,7 @@ from ..lms.plan import Plan
 from ..lms.runtime import Runtime
 from ..lms.schedule import Buffer
 from ..memory.synced import SyncedMemory
+from .access import LayerStep
 from .buffers import BufferTable, asked_by_layers
 from .executor import Executor, call_scratch_layout
 from .graph import Graph
@@ -21,7 +23,8 @@ EXTRA = 1 << 20  # ids of buffers that are not the net's own start here, so that
 
 class NetMemory:
     """graph: wired, with buffers assigned in `table`. `used`: ids of buffers that the net's full program touches (the
-    others never get memory). old: what this replaces after a reshape; values, parameters and kept scratch of the same
+    others never get memory). packed: those that need memory only for a while in a solver's program, where LMS is off:
+    they share an arena then. old: what this replaces after a reshape; values, parameters and kept scratch of the same
     size, and further buffers, carry over."""
 
     def __init__(
@@ -32,6 +35,7 @@ class NetMemory:
         runtime: Runtime,
         dtype,
         old: NetMemory | None = None,
+        packed: frozenset[int] = frozenset(),
     ):
         self.graph, self.runtime, self.dtype = graph, runtime, dtype
         self.device = runtime.device
@@ -50,9 +54,11 @@ class NetMemory:
         self._workspace_offsets = call_scratch_layout(graph, table.buffers)
         self._workspace = None
         self._used = used
-        self._managed = runtime.register((b for b in table.buffers if b.id in used), asked_by_layers(graph))
+        self.packed = frozenset() if runtime.active or self.device.is_host else packed & used
+        mine = (b for b in table.buffers if b.id in used and b.id not in self.packed)
+        self._managed = runtime.register(mine, asked_by_layers(graph))
         for b in self.buffers:
-            self.memories[b].manage(b in self._managed.ids)
+            self.memories[b].manage(b in self._managed.ids or b in self.packed)
         self._shared: dict[int, SyncedMemory] = {}
         self._pin_host_sources()
         self.executor = Executor(graph, self.memories, self.device, dtype)
@@ -121,7 +127,7 @@ class NetMemory:
         for param in self.graph.params:
             for b in (param.data, param.diff):
                 layers.setdefault(b, self.graph.nodes[param.node].name)
-        for node in self.graph.nodes:
+        for node in self.graph.everyone():
             layers.update((b, node.name) for b in node.scratch.values())
         return [
             (layers.get(b.id, b.name.split(".")[0]), b.nbytes)
@@ -141,10 +147,18 @@ class NetMemory:
         return self._plans[key]
 
     def plan_of(self, sequenced: Sequenced) -> Plan | None:
-        """A proved plan, or None if the program touches nothing that is managed."""
+        """A proved plan, or None if the program touches nothing that is managed.
+
+        Packed buffers of a program by hand take memory of their own, for all of them survive."""
+        if sequenced.by_hand and not self.runtime.active:
+            return None
         ids = {a.buffer for s in sequenced.program.steps for a in s.accesses}
         managed = {b: self.buffers[b] for b in sorted(ids) if self.memories[b].managed}
-        return self.runtime.plan(sequenced.program, managed) if managed else None
+        if not managed:
+            return None
+        if self.runtime.active:
+            return self.runtime.plan(sequenced.program, managed)
+        return self.runtime.pack(sequenced.program, managed)
 
     def steps(self, key: str) -> tuple:
         """The steps of a program that was bound."""
@@ -201,11 +215,10 @@ class NetMemory:
 
             def execute(s: int) -> None:
                 step = sequenced.steps[s]
-                if isinstance(step, HostedStep):
-                    self.executor.ask(step.step)
-                    step.run()
+                if self.runtime.recorder is None:
+                    self._execute(step)
                 else:
-                    self.executor.run(step)
+                    self.runtime.recorder.step(step.step.name, step.step.host, partial(self._execute, step))
                 if self.timer is not None:
                     self.timer()
 
@@ -214,3 +227,10 @@ class NetMemory:
                     execute(s)
             else:
                 self.runtime.run(plan, self.memories, execute)
+
+    def _execute(self, step: LayerStep | HostedStep) -> None:
+        if isinstance(step, HostedStep):
+            self.executor.ask(step.step)
+            step.run()
+        else:
+            self.executor.run(step)

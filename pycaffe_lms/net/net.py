@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from ..blob import Blob
+from ..blob import Blob, host_view
 from ..errors import CaffeError, GraphError, ShapeError
 from ..layers.base import ShapesChanged
 from ..lms.plan import Plan
@@ -67,6 +67,8 @@ class Net(BuiltNet):
                 raise GraphError(f'net "{self.name}" has no blob "{name}"', fix="blobs are: " + ", ".join(self.blobs))
         self._kept.update(names)
         self.memory.forget_plans()
+        if self.graph.groups or self.memory.packed:
+            self.reshape()  # a chain that runs as one does not make the values in between; packed ones do not last
 
     # -- running ----------------------------------------------------------------------------------------------------
     def forward_range(self, start: int = 0, end: int | None = None) -> float:
@@ -139,8 +141,8 @@ class Net(BuiltNet):
 
     def _iteration(self, first: bool, tail: Sequence[HostedStep], key: str, start: int = 0) -> Sequenced:
         n = len(self.graph.nodes) - 1
-        steps: list = self.builder.forward(start, n)
-        steps += self.builder.backward(n, 0, self.builder.loss_diffs(), accumulate=not first)
+        steps: list = self.builder.forward(start, n, fused=True)
+        steps += self.builder.backward(n, 0, self.builder.loss_diffs(), accumulate=not first, fused=True)
         return sequence(key, [*steps, *tail], self._survivors())
 
     def prepare_iterations(self, kinds: Iterable[tuple[str, bool, Sequence[HostedStep]]]) -> None:
@@ -160,7 +162,8 @@ class Net(BuiltNet):
         return done
 
     def _test_sequence(self, key: str = "test", start: int = 0) -> Sequenced:
-        return sequence(key, self.builder.forward(start, len(self.graph.nodes) - 1), self._survivors())
+        steps = self.builder.forward(start, len(self.graph.nodes) - 1, fused=True)
+        return sequence(key, steps, self._survivors())
 
     def prepare_test(self) -> None:
         """Plan `test_forward` and take its memory. Raises OutOfDeviceMemory when it cannot fit."""
@@ -174,7 +177,8 @@ class Net(BuiltNet):
         sequenced = self._test_sequence() if tail is None else self._iteration(True, tail, "train")
         with self.placed():
             self.runtime.check_resident(self.memory.resident_listing())
-            return self.memory.plan_of(sequenced)
+            plan = self.memory.plan_of(sequenced)
+            return plan if self.runtime.active else None
 
     def _survivors(self) -> set[int]:
         graph = self.graph
@@ -214,7 +218,8 @@ class Net(BuiltNet):
                 value = self.graph.values[t]
                 if value.name in self._versioned and value.name in self.blobs:
                     self._current[value.name] = t
-                    self.blobs[value.name].data_memory = self.memory.memories[value.data]
+                    blob = self.blobs[value.name]
+                    blob.data_memory, blob.data_last = self.memory.memories[value.data], value.channels_last
 
     def _rebind(self, start: int, end: int) -> None:
         """Before a forward: what a blob shows is what its next reader gets, as if versions shared memory."""
@@ -237,7 +242,10 @@ class Net(BuiltNet):
             return
         source.ask(Ask.READ_CPU)
         target.ask(Ask.OVERWRITE_CPU)
-        np.copyto(target.host_array(wanted.shape, self.dtype), source.host_array(shown.shape, self.dtype))
+        np.copyto(
+            host_view(target, wanted.shape, self.dtype, wanted.channels_last),
+            host_view(source, shown.shape, self.dtype, shown.channels_last),
+        )
 
     # -- shapes -------------------------------------------------------------------------------------------------------
     def _on_reshape(self, blob: Blob, shape: tuple[int, ...]) -> None:
@@ -283,7 +291,7 @@ class Net(BuiltNet):
         for name, blob in self.blobs.items():  # the user's Blob objects stay the same
             mine = blobs.get(name)
             if mine is not None:
-                mine._shape, mine.data_memory, mine.diff_memory = blob.shape, blob.data_memory, blob.diff_memory
+                mine.take_over(blob)
                 self.blobs[name] = mine
 
     # -- parameters ---------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from ..lms.schedule import Mode, Program, Step
 from .access import LayerStep, backward_step, forward_step, look_step, written_diffs
-from .graph import Graph
+from .graph import Graph, Node
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Sequenced:
 
     program: Program
     steps: tuple[LayerStep | HostedStep, ...]
+    by_hand: bool = False  # every value survives
 
 
 @dataclass
@@ -35,16 +36,26 @@ class ProgramBuilder:
     graph: Graph
     written: set[int] = field(default_factory=set)
 
-    def forward(self, start: int, end: int) -> list[LayerStep]:
-        """Forward of layers start..end, both included."""
+    def _units(self, start: int, end: int, fused: bool) -> list[Node]:
+        """Layers start..end in order; with `fused`, groups that lie inside in place of their layers, at their last."""
+        groups = [g for g in self.graph.groups if fused and start <= g.members[0] and g.members[-1] <= end]
+        inside = {m for g in groups for m in g.members}
+        last = {g.members[-1]: g for g in groups}
         nodes = self.graph.nodes[start : end + 1]
+        return [last.get(node.index, node) for node in nodes if node.index in last or node.index not in inside]
+
+    def forward(self, start: int, end: int, *, fused: bool = False) -> list[LayerStep]:
+        """Forward of layers start..end, both included."""
+        nodes = self._units(start, end, fused)
         steps = (make(self.graph, node) for node in nodes for make in (look_step, forward_step))
         return [s for s in steps if s is not None]
 
-    def backward(self, start: int, end: int, present: Collection[int], *, accumulate: bool) -> list[LayerStep]:
+    def backward(
+        self, start: int, end: int, present: Collection[int], *, accumulate: bool, fused: bool = False
+    ) -> list[LayerStep]:
         """Backward of layers start..end, start >= end. present: diff buffers that hold a gradient already."""
         here, touched, steps = set(present), set(), []
-        for node in reversed(self.graph.nodes[end : start + 1]):
+        for node in reversed(self._units(end, start, fused)):
             step = backward_step(self.graph, node, here, touched, accumulate)
             if step is None:
                 continue
@@ -81,4 +92,4 @@ def sequence(
     read_first = {b for b, mode in first.items() if mode is not Mode.OVERWRITE}
     live_out = touched if survive is None else (set(survive) & touched) | read_first
     program = Program(name, tuple(s.step for s in steps), frozenset(live_out))
-    return Sequenced(program, tuple(steps))
+    return Sequenced(program, tuple(steps), survive is None)

@@ -11,6 +11,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 from ..backend import get_device
 from ..errors import SnapshotError, SolverError
@@ -19,6 +20,7 @@ from ..lms.config import LMSConfig
 from ..lms.runtime import Runtime
 from ..net import weights
 from ..net.net import Net
+from ..net.tuning import Tuning
 from ..random import CaffeRandom
 from . import debug, snapshot
 from .lr_policy import check_policy, learning_rate
@@ -41,11 +43,14 @@ class Solver:
     net_class = Net
 
     def __init__(self, param, *, file: str | None = None, lines: Lines | None = None, device=None,
-                 lms: LMSConfig | None = None, action: Callable[[], str] | None = None, dtype="float32"):  # fmt: skip
+                 lms: LMSConfig | None = None, action: Callable[[], str] | None = None, dtype="float32",
+                 tuning: Tuning | None = None):  # fmt: skip
         self.param, self.file = param, file
         self.iter = 0
         self.current_step = 0
         self.callbacks: list[tuple[Callable[[], None], Callable[[], None]]] = []
+        # Entered for every iteration, tests aside. Unlike a callback it changes nothing of what runs.
+        self.around_iteration: Callable[[], AbstractContextManager] = nullcontext
         self._action = action or (lambda: NONE)
         self._stop = self._nan = False
         self._smooth: deque[float] = deque(maxlen=max(1, param.average_loss))
@@ -53,7 +58,7 @@ class Solver:
         self.runtime = Runtime(device or get_device("cpu"), lms or LMSConfig())
         self._random = CaffeRandom(param.random_seed if param.random_seed >= 0 else None)
         lines = lines or Lines()
-        common = {"runtime": self.runtime, "random": self._random, "dtype": dtype}
+        common = {"runtime": self.runtime, "random": self._random, "dtype": dtype, "tuning": tuning or Tuning()}
         train = train_request(param, file, lines)
         _log.info(train.said)
         self.net = self.net_class(train.message, lines=train.lines, file=train.file, **common)
@@ -146,7 +151,8 @@ class Solver:
                     return
             for on_start, _ in self.callbacks:
                 on_start()
-            self._iterate()
+            with self.around_iteration():
+                self._iterate()
             self.iter += 1
             action = self._action()
             if (p.snapshot and self.iter % p.snapshot == 0) or action == SNAPSHOT:

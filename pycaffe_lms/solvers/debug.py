@@ -87,7 +87,8 @@ def _run(net: Net, name: str, steps: Sequence) -> None:
 
 def _blob(net: Net, value: Value) -> Blob:
     memories = net.memory.memories
-    return Blob(value.name, value.shape, net.dtype, (memories[value.data], memories[value.diff]))
+    pair = memories[value.data], memories[value.diff]
+    return Blob(value.name, value.shape, net.dtype, pair, channels_last=value.channels_last)
 
 
 def _show_forward(net: Net, node: Node) -> None:

@@ -127,7 +127,9 @@ def test_these_tests_can_fail(kind):
     changed = 0
     for seed in range(12):
         solver = make_solver(
-            "residual", SimDevice(64 << 20, order=("latest", "random")[seed % 2], seed=seed), LMSConfig(threshold_kb=1)
+            "residual",
+            SimDevice(64 << 20, order=("latest", "random")[seed % 2], seed=seed),
+            LMSConfig(threshold_kb=1, ahead=4, budget=150 << 10),
         )
         plans = solver.net.memory._plans
         sequenced, plan = plans["train"]

@@ -1,0 +1,33 @@
+"""Convolution and ReLU as one: what a solver's iterations run in place of these layers.
+
+Not a type of its own: `net/fusion.py` makes it from layers of a net, which stay there under their names.
+"""
+
+from __future__ import annotations
+
+from .base import Needs
+from .convolution import ConvolutionLayer
+
+
+class FusedConvolutionLayer(ConvolutionLayer):
+    """y = max(convolution of x, 0), with the bias and ReLU applied where the sums are still at hand.
+
+    Bottom: x. Top: y. Parameters and needs: the Convolution's, and backward reads y. The gradient of y is overwritten
+    with that of the convolution's own value, whose buffer it is as well (both have one name).
+    """
+
+    spoils_top_diffs = True
+
+    def __init__(self, param, convolution: ConvolutionLayer):
+        super().__init__(param, phase=convolution.phase, dtype=convolution.dtype)
+        own = {"param", "name", "where", "scratches", "needs_backward", "channels_last"}
+        self.__dict__.update({k: v for k, v in vars(convolution).items() if k not in own})
+        self.rectifies = True
+
+    def backward_needs(self, propagate_down, param_propagate):
+        needs = super().backward_needs(propagate_down, param_propagate)
+        return Needs(bottoms=needs.bottoms, tops=frozenset({0}), params=needs.params)
+
+    def gradient(self, io, dy, y, db, accumulate):
+        io.ops.conv_bias_relu_backward(y, dy, dy, db, accumulate, io.scratch.get("sums"), *self.planes)
+        return dy

@@ -1,0 +1,90 @@
+"""When every step and copy ran, noted while somebody wants to know: timed events on the streams, the host's clock.
+
+A runtime has no recorder but for the iterations that are recorded, so it costs nothing otherwise. Under lazily run
+streams (the simulated device) times are those of the model clock. See also: `cli/trace.py`, which writes them down.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import accumulate
+
+STEPS, COPIES_IN, COPIES_OUT, HOST = "steps", "copies in", "copies out", "host: issuing steps"
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Something that took from `start_us` to `end_us`, in microseconds since the recording began."""
+
+    row: str
+    name: str
+    start_us: float
+    end_us: float
+    nbytes: int = 0
+
+
+class Recorder:
+    """Of one runtime. On a device the rows are steps, copies in, copies out, and the host issuing the steps; without
+    one there is only the row of steps, by the wall clock."""
+
+    def __init__(self, runtime):
+        self.runtime, self.device = runtime, runtime.device
+        self._queued = not self.device.is_host
+        self._began = 0.0
+        self._anchors: list[tuple[str, object]] = []  # iterations: name, a mark where each begins
+        self._marks: list[tuple[int, str, str, object, object, int]] = []  # iteration, row, name, marks, bytes
+        self._issued: list[tuple[str, float, float]] = []
+
+    @contextmanager
+    def iteration(self, name: str) -> Iterator[None]:
+        """Within: everything that the runtime runs is recorded, as of this iteration."""
+        if not self._anchors:
+            self.device.synchronize()  # so that the first mark is the same moment on both clocks
+            self._began = time.perf_counter()
+        with self.device.active():
+            self._anchors.append((name, self.begin(self.device.compute)))
+        self.runtime.recorder = self
+        try:
+            yield
+        finally:
+            self.runtime.recorder = None
+
+    # -- called by who runs steps and copies ---------------------------------------------------------------------
+    def begin(self, stream):
+        """A mark on a stream (on the host: now)."""
+        return self.device.timed_event(stream) if self._queued else time.perf_counter()
+
+    def end(self, row: str, name: str, start, stream, nbytes: int = 0) -> None:
+        """What was queued on the stream since the mark `start` belongs together."""
+        self._marks.append((len(self._anchors) - 1, row, name, start, self.begin(stream), nbytes))
+
+    def step(self, name: str, host: bool, run) -> None:
+        """Run a step. host: it runs on the issuing thread and not on the device."""
+        issued, stream = time.perf_counter(), self.device.compute
+        on_row = not (host and self._queued)
+        start = self.begin(stream) if on_row else None
+        run()
+        if on_row:
+            self.end(STEPS, name, start, stream)
+        if self._queued:
+            self._issued.append((name, issued, time.perf_counter()))
+
+    # -- what came of it -----------------------------------------------------------------------------------------
+    def times(self) -> tuple[list[Timed], list[tuple[str, float]]]:
+        """(everything recorded, iterations as (name, microseconds where each begins)). Waits for the device."""
+        self.device.synchronize()
+        anchors = [mark for _, mark in self._anchors]
+        steps = (self._between_us(a, b) for a, b in zip(anchors, anchors[1:], strict=False))
+        begins = list(accumulate(steps, initial=0.0))[: len(anchors)]
+        timed = [
+            Timed(row, name, *(begins[i] + self._between_us(anchors[i], mark) for mark in (start, end)), nbytes)
+            for i, row, name, start, end, nbytes in self._marks
+        ]
+        timed += [Timed(HOST, name, 1e6 * (a - self._began), 1e6 * (b - self._began)) for name, a, b in self._issued]
+        return timed, [(name, us) for (name, _), us in zip(self._anchors, begins, strict=True)]
+
+    def _between_us(self, start, end) -> float:
+        return 1e3 * self.device.elapsed_ms(start, end) if self._queued else 1e6 * (end - start)

@@ -1,0 +1,39 @@
+"""What a step must do at least: floating-point operations, and bytes to and from memory. Pure: shapes and sizes.
+
+Bytes are those of every array that the pass declares, once; one that is updated is read and written. Workspace does
+not count, for another way of computing the same may do without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..lms.schedule import Buffer, Mode, Step
+from .access import LayerStep, node_of
+from .graph import Graph
+
+
+def step_flops(graph: Graph, step: LayerStep) -> int:
+    """Operations that the layer counts for its forward (`Layer.flops`); a backward takes as many for the gradients of
+    its bottoms together, and as many for those of its weights."""
+    node = node_of(graph, step)
+    if step.look or step.zero:
+        return 0
+    bottoms, tops = ([graph.values[v].shape for v in ids] for ids in (node.bottoms, node.tops))
+    forward = node.layer.flops(bottoms, tops)
+    if step.forward:
+        return forward
+    weights = any(
+        wanted and len(graph.params[p].shape) > 1  # a bias is summed: no products
+        for p, wanted in zip(node.params, node.param_propagate, strict=True)
+    )
+    return forward * (any(node.propagate) + weights)
+
+
+def step_bytes(step: Step, buffers: Mapping[int, Buffer], sizes: Mapping[int, int]) -> int:
+    """Bytes that the step must move. sizes: buffer id -> bytes of its arrays."""
+    return sum(
+        sizes[a.buffer] * (2 if a.mode is Mode.UPDATE else 1)
+        for a in step.accesses
+        if not buffers[a.buffer].call_scratch
+    )

@@ -1,0 +1,21 @@
+"""How a net may be rearranged for speed, as one frozen value. Numbers change to rounding only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """channels_last: keep images as (N, H, W, C) where layers are faster so; None: on a GPU. fuse: let a solver's
+    iterations run chains of layers (BatchNorm, Scale, a sum, ReLU) as one. pack: without Large Model Support, let what
+    an iteration needs only for a while (gradients of blobs) use the same device memory in turn; afterwards such a value
+    is gone, unless it is kept."""
+
+    channels_last: bool | None = None
+    fuse: bool = True
+    pack: bool = False
+
+    def wants_channels_last(self, device) -> bool:
+        """Whether a net on this device keeps images channels-last."""
+        return device.name == "cuda" if self.channels_last is None else self.channels_last
