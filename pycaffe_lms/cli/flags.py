@@ -93,6 +93,16 @@ def stages(args: argparse.Namespace) -> list[str]:
     return [s for s in args.stage.split(",") if s]
 
 
+def add_profile(p: argparse.ArgumentParser, which: str) -> None:
+    """-profile: a trace of some iterations, `which` ones."""
+    p.add_argument(
+        "--profile",
+        default="",
+        metavar="FILE",
+        help=f"write a trace of {which}: when every step and copy ran, for ui.perfetto.dev or chrome://tracing",
+    )
+
+
 def add_device(p: argparse.ArgumentParser) -> None:
     """-gpu, -backend, and the LMS flags."""
     p.add_argument("--gpu", default="", help="GPU to use (its number); always means GPU")

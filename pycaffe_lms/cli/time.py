@@ -4,43 +4,51 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 
+from ..backend import cuda
 from ..errors import UsageError, human_bytes
+from ..net.access import LayerStep, node_of
+from ..net.flops import step_bytes, step_flops
 from ..net.net import Net
-from . import devices, flags
+from ..net.tuning import Tuning
+from . import devices, flags, profile, roofline, time_table
 
 _log = logging.getLogger(__name__)
+_TRIES = 3  # iterations in a row whose shapes may change
 
 
 class _Clock:
-    """Milliseconds of queued work: device events on a GPU, the wall clock elsewhere."""
+    """Milliseconds of queued work: device events on a GPU, the model clock on a simulated one, the wall clock on the
+    CPU."""
 
     def __init__(self, device):
         self.device = device
         self.marks: list = []
 
     def mark(self) -> None:
-        if hasattr(self.device, "timed_event"):
-            self.marks.append(self.device.timed_event())
-        else:
-            self.device.synchronize()
-            self.marks.append(time.perf_counter())
+        self.marks.append(time.perf_counter() if self.device.is_host else self.device.timed_event())
 
     def take(self) -> list[float]:
         """Milliseconds between neighbouring marks; forgets them."""
         marks, self.marks = self.marks, []
-        if hasattr(self.device, "elapsed_ms"):
-            return [self.device.elapsed_ms(a, b) for a, b in zip(marks, marks[1:], strict=False)]
-        return [(b - a) * 1e3 for a, b in zip(marks, marks[1:], strict=False)]
+        pairs = zip(marks, marks[1:], strict=False)
+        if self.device.is_host:
+            return [(b - a) * 1e3 for a, b in pairs]
+        return [self.device.elapsed_ms(a, b) for a, b in pairs]
 
 
 def run(argv: list[str]) -> int:
-    """Print the average forward and backward time of every layer, as Caffe does."""
+    """Print the average forward and backward time of every layer, as Caffe does; then what each moves and computes."""
     p = flags.parser("time", __doc__)
     p.add_argument("--model", required=True, help="net prototxt")
     p.add_argument("--weights", default="", help="accepted for compatibility; timing does not depend on values")
     p.add_argument("--iterations", type=int, default=50, help="iterations")
     p.add_argument("--phase", choices=("TRAIN", "TEST"), default="TRAIN")
+    p.add_argument(
+        "--fuse", action="store_true", help="run chains of layers as one where `train` does; default: each apart"
+    )
+    flags.add_profile(p, "the timed iterations")
     flags.add_state(p)
     flags.add_device(p)
     args = flags.parse(p, argv)
@@ -48,38 +56,85 @@ def run(argv: list[str]) -> int:
         raise UsageError(f"-iterations {args.iterations} is not positive", fix="give 1 or more")
     lms = flags.lms_config(args)
     device = devices.choose(args, lms)
+    limits = _limits(device)
     phase = 0 if args.phase == "TRAIN" else 1
-    net = Net(args.model, phase, level=args.level, stages=flags.stages(args), device=device, lms=lms)
+    net = Net(args.model, phase, level=args.level, stages=flags.stages(args), device=device, lms=lms,
+              tuning=Tuning(fuse=args.fuse))  # fmt: skip
+    record = profile.Profile(args.profile, net.runtime, f"pycaffe-lms time: {net.name}, {device.describe()}")
     backward = any(node.need_backward for node in net.graph.nodes)
     if backward:
         net.prepare_iterations([("time", True, ())])
     else:
         net.prepare_test()
     _log.info("Performing Forward%s", " and Backward" if backward else "")
-    _benchmark(net, args.iterations, backward)
+    if net.graph.groups:
+        _log.info("Groups of layers that run as one, their time logged for the last one: %d.", len(net.graph.groups))
+    totals = _benchmark(net, args.iterations, backward, record)
+    record.write()
+    _print_table(net, totals, args.iterations, limits)
     net.close()
     return 0
 
 
-def _benchmark(net: Net, iterations: int, backward: bool) -> None:
+def _limits(device) -> roofline.Roofline | None:
+    """What the GPU can do, said in the log."""
+    if device.operations != "cuda":
+        _log.info("No limits to compare with: only a GPU's are measured, and this is the %s.", device.describe())
+        return None
+    limits = roofline.measure(device)
+    if limits is None:
+        _log.info("No limits to compare with: there is too little free device memory to measure them.")
+    else:
+        _log.info(
+            "Limits of this GPU, measured now: %.0f GB/s of memory (a copy, read and written), %.1f TFLOP/s (a product "
+            "of matrices, math %s).",
+            limits.bytes_per_s / 1e9, limits.flops_per_s / 1e12, cuda.math(),
+        )  # fmt: skip
+    return limits
+
+
+def _benchmark(net: Net, iterations: int, backward: bool, record: profile.Profile) -> dict:
+    """Milliseconds of all iterations by (layer, direction)."""
     clock, totals = _Clock(net.device), {}
-    once = _iteration if backward else _forward
-    once(net, clock)  # builds kernels and plans
-    net.device.synchronize()
-    clock.marks.clear()
+    _once(net, clock, backward)  # builds kernels and plans
     before = (net.runtime.stats.bytes_in, net.runtime.stats.bytes_out)
     _log.info("*** Benchmark begins ***")
     _log.info("Testing for %d iterations.", iterations)
     start = time.perf_counter()
     for i in range(iterations):
         begun = time.perf_counter()
-        names = once(net, clock)
-        net.device.synchronize()
-        for name, ms in zip(names, clock.take(), strict=True):
-            totals[name] = totals.get(name, 0.0) + ms
+        with record.iteration():
+            steps = _once(net, clock, backward)
+        for step, ms in zip(steps, clock.take(), strict=True):
+            totals[_label(step)] = totals.get(_label(step), 0.0) + ms
         _log.info("Iteration: %d forward-backward time: %.6g ms.", i + 1, (time.perf_counter() - begun) * 1e3)
     total = (time.perf_counter() - start) * 1e3
     _report(net, totals, total, iterations, before)
+    return totals
+
+
+def _once(net: Net, clock: _Clock, backward: bool) -> Sequence[LayerStep]:
+    """One iteration with a mark after every step; the steps that ran. A layer may find in the middle that its tops need
+    other shapes; what ran then is no whole iteration, so another one is timed."""
+    for _ in range(_TRIES):
+        clock.marks.clear()
+        net.memory.timer = clock.mark
+        try:
+            done = net.iteration(True, key="time") if backward else net.test_forward()
+        finally:
+            net.memory.timer = None
+        net.device.synchronize()
+        if done:
+            return net.memory.steps("time" if backward else "test")
+    raise UsageError(
+        f"shapes change in the middle of every iteration ({_TRIES} in a row), because a layer's tops depend on values",
+        fix="time the net on inputs that give the same shapes every time",
+    )
+
+
+def _label(step: LayerStep) -> tuple[int, str]:
+    """(layer, of a group the last one; direction). What a layer looks at before its forward belongs to that."""
+    return step.node, "forward" if step.forward else "backward"
 
 
 def _report(net: Net, totals: dict, total: float, iterations: int, before: tuple[int, int]) -> None:
@@ -105,24 +160,27 @@ def _report(net: Net, totals: dict, total: float, iterations: int, before: tuple
     _log.info("*** Benchmark ends ***")
 
 
-def _iteration(net: Net, clock: _Clock) -> list:
-    net.memory.timer = clock.mark
-    try:
-        net.iteration(True, key="time")
-    finally:
-        net.memory.timer = None
-    return _labels(net, "time")
-
-
-def _forward(net: Net, clock: _Clock) -> list:
-    net.memory.timer = clock.mark
-    try:
-        net.test_forward()
-    finally:
-        net.memory.timer = None
-    return _labels(net, "test")
-
-
-def _labels(net: Net, key: str) -> list[tuple[int, str]]:
-    """(layer, direction) of every step of a program."""
-    return [(s.node, "forward" if s.forward else "backward") for s in net.memory.steps(key)]
+def _print_table(net: Net, totals: dict, iterations: int, limits: roofline.Roofline | None) -> None:
+    """To stdout: every pass of every layer (of a group of layers, under all their names), then totals by type."""
+    memory, key = net.memory, "time" if any(d == "backward" for _, d in totals) else "test"
+    sizes = {b: m.nbytes for b, m in memory.memories.items()}
+    work: dict[tuple[int, str], list[int]] = {}
+    on_device, runs = set(), {}
+    for step in memory.steps(key):
+        runs[_label(step)] = node_of(net.graph, step)
+        done = work.setdefault(_label(step), [0, 0])
+        if not step.step.host:
+            on_device.add(_label(step))
+            done[0] += step_bytes(step.step, memory.buffers, sizes)
+            done[1] += step_flops(net.graph, step)
+    rows = [
+        time_table.row(
+            runs[label].name, runs[label].layer.param.type, direction, totals[label] / iterations, *work[label],
+            limits if label in on_device else None,
+        )
+        for node in net.graph.nodes
+        for direction in ("forward", "backward")
+        if (label := (node.index, direction)) in totals
+    ]  # fmt: skip
+    total = sum(r.ms for r in rows)
+    print(time_table.text(rows, total), time_table.text(time_table.by_type(rows), total), sep="\n\n")

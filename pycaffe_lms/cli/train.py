@@ -9,7 +9,7 @@ from ..errors import UsageError, human_bytes
 from ..formats.prototxt import read_solver
 from ..solvers import solver_class
 from ..solvers.base import NONE, SNAPSHOT, STOP
-from . import devices, flags
+from . import devices, flags, profile
 
 _log = logging.getLogger(__name__)
 _EFFECTS = (STOP, SNAPSHOT, NONE)
@@ -53,6 +53,7 @@ def run(argv: list[str]) -> int:
     p.add_argument("--snapshot", default="", help=".solverstate to resume from")
     p.add_argument("--sigint_effect", choices=_EFFECTS, default=STOP)
     p.add_argument("--sighup_effect", choices=_EFFECTS, default=SNAPSHOT)
+    flags.add_profile(p, "the run's iterations 2 to 4")
     flags.add_state(p)
     flags.add_device(p)
     args = flags.parse(p, argv)
@@ -74,9 +75,13 @@ def run(argv: list[str]) -> int:
         solver = solver_class(param)(
             param, file=parsed.filename, lines=parsed.lines, device=device, lms=lms, action=signals.poll
         )
+        title = f"pycaffe-lms train: {solver.net.name}, {device.describe()}"
+        record = profile.Profile(args.profile, solver.runtime, title, first=2, last=4)  # the first builds kernels
+        solver.around_iteration = record.iteration
         _log_memory(solver)
         _log.info("Starting Optimization")
         solver.solve(args.snapshot or None)
+        record.write()
         _log_totals(solver)
         solver.close()
     finally:

@@ -18,23 +18,30 @@ from pycaffe_lms.proto import caffe_pb2  # noqa: E402
 from pycaffe_lms.solvers import SGDSolver  # noqa: E402
 
 
-def make_solver(model: str, batch: int, lms: LMSConfig, *, backend: str = "cuda", seed: int = 1) -> SGDSolver:
-    """An SGD solver on models/<model>/train_dummy.prototxt with `batch` images per iteration, kept the same throughout:
-    the data top is constant, so the net leaves what we write into it alone."""
-    net = read_net(ROOT / "models" / model / "train_dummy.prototxt").message
+def dummy_net(path: Path, batch: int):
+    """A train_dummy.prototxt with `batch` items per iteration, whose data stay what somebody writes into them."""
+    net = read_net(path).message
     dummy = next(layer for layer in net.layer if layer.type == "DummyData").dummy_data_param
     for shape in dummy.shape:
         shape.dim[0] = batch
     for filler in dummy.data_filler:
         filler.Clear()
         filler.type = "constant"
+    return net
+
+
+def make_solver(model: str, batch: int, lms: LMSConfig, *, backend: str = "cuda", seed: int = 1) -> SGDSolver:
+    """An SGD solver on models/<model>/train_dummy.prototxt with `batch` images per iteration, kept the same throughout:
+    the data top is constant, so the net leaves what we write into it alone."""
+    net = dummy_net(ROOT / "models" / model / "train_dummy.prototxt", batch)
     param = caffe_pb2.SolverParameter(
         base_lr=0.01, momentum=0.9, weight_decay=1e-4, lr_policy="fixed", max_iter=1000, random_seed=seed,
         snapshot_after_train=False,
     )  # fmt: skip
     param.net_param.CopyFrom(net)
     device = get_device(backend)
-    device.set_budget(None)  # one left over from an earlier solver
+    if not device.is_host:
+        device.set_budget(None)  # one left over from an earlier solver
     solver = SGDSolver(param, device=device, lms=lms)
     rng = np.random.default_rng(seed)
     data, label = solver.net.blobs["data"], solver.net.blobs["label"]

@@ -3,9 +3,9 @@
 `files()` returns {path under models/: text}. Everything is plain data until gen_models.py writes it.
 """
 
-from . import alexnet, cifar10, digits, lenet, resnet
+from . import alexnet, cifar10, digits, googlenet, lenet, resnet, vgg
 
-FAMILIES = (digits, lenet, cifar10, alexnet, resnet)
+FAMILIES = (digits, lenet, cifar10, alexnet, vgg, googlenet, resnet)
 
 
 def all_files() -> dict[str, str]:

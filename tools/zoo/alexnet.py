@@ -3,7 +3,7 @@
 from pycaffe_lms.net_spec import NetSpec
 from pycaffe_lms.net_spec import layers as L
 
-from .parts import classifier_end, constant, gaussian, lmdb_layers, weight_and_bias
+from .parts import classifier_end, constant, dummy_layers, dummy_solver, gaussian, lmdb_layers, weight_and_bias
 from .text import net_text, solver_text
 
 RATES = weight_and_bias(decay=(1, 0))
@@ -78,6 +78,13 @@ def train_val() -> NetSpec:
     return n
 
 
+def train_dummy() -> NetSpec:
+    n = NetSpec()
+    dummy_layers(n, 256, 227)
+    n.loss = L.SoftmaxWithLoss(body(n), n.label)
+    return n
+
+
 def deploy() -> NetSpec:
     n = NetSpec()
     n.data = L.Input(shape={"dim": [10, 3, 227, 227]})
@@ -104,6 +111,8 @@ def files() -> dict[str, str]:
     )
     return {
         "alexnet/train_val.prototxt": net_text("alexnet", "AlexNet", train_val()),
+        "alexnet/train_dummy.prototxt": net_text("alexnet", "AlexNet", train_dummy()),
         "alexnet/deploy.prototxt": net_text("alexnet", "AlexNet", deploy()),
         "alexnet/solver.prototxt": solver,
+        "alexnet/solver_dummy.prototxt": dummy_solver("alexnet", "alexnet", weight_decay=0.0005),
     }

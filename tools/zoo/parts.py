@@ -4,6 +4,8 @@ from pycaffe_lms.net_spec import NetSpec
 from pycaffe_lms.net_spec import layers as L
 from pycaffe_lms.net_spec import params as P
 
+from .text import solver_text
+
 XAVIER = {"type": "xavier"}
 MSRA = {"type": "msra"}
 ZEROS = {"type": "constant"}
@@ -48,6 +50,33 @@ def lmdb_layers(n: NetSpec, name: str, folder: str, *, train: str, test: str, ba
     n.data, n.label = data("TRAIN", train, batches[0], transforms | train_only, ntop=2)
     # The same blob names a second time, for the other phase: written out as `top`, since a name belongs to one Top.
     n["data of TEST"] = data("TEST", test, batches[1], transforms, ntop=0, top=["data", "label"])
+
+
+def dummy_layers(n: NetSpec, batch: int, size: int) -> None:
+    """Random pictures and labels: the time and memory of training, without a data set."""
+    n.data, n.label = L.DummyData(
+        shape=[{"dim": [batch, 3, size, size]}, {"dim": [batch]}],
+        # The loss truncates a label to an integer, so 0 .. 999.99 draws each of the 1000 classes alike.
+        data_filler=[{"type": "gaussian", "std": 1}, {"type": "uniform", "min": 0, "max": 999.99}],
+        ntop=2,
+    )
+
+
+def dummy_solver(source: str, folder: str, *, weight_decay: float) -> str:
+    """The text of a solver for models/<folder>/train_dummy.prototxt."""
+    return solver_text(
+        source,
+        "For measuring time and memory: a few iterations on random data, nothing is saved.",
+        net=f"models/{folder}/train_dummy.prototxt",
+        base_lr=0.001,
+        lr_policy="fixed",
+        momentum=0.9,
+        weight_decay=weight_decay,
+        display=10,
+        max_iter=100,
+        snapshot_after_train=False,
+        random_seed=1701,
+    )
 
 
 def classifier_end(n: NetSpec, scores, *, top5: bool = False) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pycaffe_lms.net_spec import NetSpec
 from pycaffe_lms.net_spec import layers as L
 
-from .parts import MSRA, ZEROS, classifier_end, lmdb_layers
+from .parts import MSRA, ZEROS, classifier_end, dummy_layers, dummy_solver, lmdb_layers
 from .text import net_text, solver_text
 
 
@@ -105,14 +105,8 @@ def train_val(depth: Depth) -> NetSpec:
 
 
 def train_dummy(depth: Depth) -> NetSpec:
-    """Random pictures and labels: the time and memory of training, without a data set."""
     n = NetSpec()
-    n.data, n.label = L.DummyData(
-        shape=[{"dim": [32, 3, 224, 224]}, {"dim": [32]}],
-        # The loss truncates a label to an integer, so 0 .. 999.99 draws each of the 1000 classes alike.
-        data_filler=[{"type": "gaussian", "std": 1}, {"type": "uniform", "min": 0, "max": 999.99}],
-        ntop=2,
-    )
+    dummy_layers(n, 32, 224)
     n.loss = L.SoftmaxWithLoss(body(n, depth), n.label)
     return n
 
@@ -146,22 +140,6 @@ def solver(depth: Depth) -> str:
     )
 
 
-def solver_dummy(depth: Depth) -> str:
-    return solver_text(
-        "resnet",
-        "For measuring time and memory: a few iterations on random data, nothing is saved.",
-        net=f"models/{depth.name}/train_dummy.prototxt",
-        base_lr=0.001,
-        lr_policy="fixed",
-        momentum=0.9,
-        weight_decay=0.0001,
-        display=10,
-        max_iter=100,
-        snapshot_after_train=False,
-        random_seed=1701,
-    )
-
-
 def files() -> dict[str, str]:
     out = {}
     for d in DEPTHS:
@@ -169,5 +147,5 @@ def files() -> dict[str, str]:
         out[f"{d.name}/train_dummy.prototxt"] = net_text("resnet", d.title, train_dummy(d))
         out[f"{d.name}/deploy.prototxt"] = net_text("resnet", d.title, deploy(d))
         out[f"{d.name}/solver.prototxt"] = solver(d)
-        out[f"{d.name}/solver_dummy.prototxt"] = solver_dummy(d)
+        out[f"{d.name}/solver_dummy.prototxt"] = dummy_solver("resnet", d.name, weight_decay=0.0001)
     return out
