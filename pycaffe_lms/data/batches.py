@@ -15,6 +15,7 @@ import numpy as np
 from pycaffe_lms.data.database import open_database
 from pycaffe_lms.data.datum import datum_array, parse_datum, record_place
 from pycaffe_lms.data.transformer import DataTransformer, batch_rng
+from pycaffe_lms.data.workers import each
 from pycaffe_lms.errors import DataError, LayerParamError, Where
 from pycaffe_lms.proto.caffe_pb2 import Datum
 
@@ -83,10 +84,18 @@ class DatumBatches:
 
         Raises: DataError or LayerParamError, naming the database and the record's key.
         """
-        arrays, labels = [], np.empty(self._batch_size, self._dtype)
-        shape = self._item_shape
-        for item in range(self._batch_size):
-            array, labels[item], where = self._read(batch * self._batch_size + item)
+        labels, shape = np.empty(self._batch_size, self._dtype), self._item_shape
+        records = [self._record(batch * self._batch_size + item) for item in range(self._batch_size)]
+        decoded: list = [None] * self._batch_size
+
+        def decode(item: int) -> None:
+            datum, array, where = self._decode(*records[item])
+            decoded[item] = array, where
+            labels[item] = datum.label
+
+        each(decode, self._batch_size)
+        arrays = []
+        for array, where in decoded:
             found = self._transformer.output_shape(array.shape, where=where)
             if self._batch_size == 1:
                 shape = found
@@ -113,11 +122,10 @@ class DatumBatches:
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
-    def _read(self, index: int) -> tuple[np.ndarray, int, Where]:
-        """This rank's item number `index` since the start: (array, label, place for errors)."""
+    def _record(self, index: int) -> tuple[bytes, bytes]:
+        """Key and record of this rank's item number `index` since the start."""
         self._database.seek(index * self._ranks + self._rank)
-        datum, array, where = self._decode(*self._database.next())
-        return array, datum.label, where
+        return self._database.next()
 
     def _decode(self, key: bytes, record: bytes) -> tuple[Datum, np.ndarray, Where]:
         datum = parse_datum(record, source=self.source, key=key)

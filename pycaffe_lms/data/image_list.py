@@ -14,6 +14,7 @@ import numpy as np
 
 from pycaffe_lms.data.picture import decode_picture
 from pycaffe_lms.data.transformer import DataTransformer, batch_rng
+from pycaffe_lms.data.workers import each
 from pycaffe_lms.errors import DataError, LayerParamError, Where
 
 # Streams of random numbers beside those of the batches (whose stream is the rank, a small number).
@@ -121,7 +122,7 @@ class ImageBatches:
         self._seed = seed
         self._order: tuple[int, np.ndarray] | None = None  # (epoch, indices) used last
         self._skip = int(batch_rng(seed, 0, _SKIP_STREAM + rank).integers(2**32)) % rand_skip if rand_skip else 0
-        array, _, where = self._read(0)
+        array, _, where = self._read(self.index(0))
         self._item_shape = transformer.output_shape(array.shape, where=where)
 
     @property
@@ -134,10 +135,17 @@ class ImageBatches:
 
         Raises: DataError or LayerParamError, naming the list, the line and the picture.
         """
-        arrays, labels = [], np.empty(self._batch_size, self._dtype)
-        shape = self._item_shape
-        for item in range(self._batch_size):
-            array, labels[item], where = self._read(batch * self._batch_size + item)
+        labels, shape = np.empty(self._batch_size, self._dtype), self._item_shape
+        indices = [self.index(batch * self._batch_size + item) for item in range(self._batch_size)]
+        read: list = [None] * self._batch_size
+
+        def decode(item: int) -> None:
+            array, labels[item], where = self._read(indices[item])
+            read[item] = array, where
+
+        each(decode, self._batch_size)
+        arrays = []
+        for array, where in read:
             found = self._transformer.output_shape(array.shape, where=where)
             if self._batch_size == 1:
                 shape = found
@@ -167,9 +175,8 @@ class ImageBatches:
     def close(self) -> None:
         """Nothing stays open between pictures."""
 
-    def _read(self, position: int) -> tuple[np.ndarray, int, Where]:
-        """Picture number `position` since the start: (array (C, H, W), label, place for errors)."""
-        index = self.index(position)
+    def _read(self, index: int) -> tuple[np.ndarray, int, Where]:
+        """Picture number `index` of the list: (array (C, H, W), label, place for errors)."""
         where = self._images.place(index)
         try:
             with open(self._images.paths[index], "rb") as file:

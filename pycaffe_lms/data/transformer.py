@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pycaffe_lms.data.mean import load_mean
+from pycaffe_lms.data.workers import each
 from pycaffe_lms.errors import DataError, LayerParamError, Where
 from pycaffe_lms.proto.caffe_pb2 import TEST, TRAIN, TransformationParameter
 
@@ -90,8 +91,7 @@ class DataTransformer:
         if self.needs_random:
             assert rng is not None, "this transform_param needs random numbers"
             draws = rng.integers(0, 2**32, size=(len(out), 3), dtype=np.uint32).tolist()
-        for array, target, draw in zip(arrays, out, draws, strict=True):
-            self._item(array, target, *draw)
+        each(lambda i: self._item(arrays[i], out[i], *draws[i]), len(out))
 
     def _item(self, array: np.ndarray, target: np.ndarray, flip: int, row: int, column: int) -> None:
         shape = self.output_shape(array.shape)

@@ -15,6 +15,7 @@ import numpy as np
 from pycaffe_lms.data.picture import decode_picture
 from pycaffe_lms.data.transformer import batch_rng
 from pycaffe_lms.data.window_list import LABEL, PICTURE, X1, Y2, WindowList
+from pycaffe_lms.data.workers import each
 from pycaffe_lms.errors import DataError, Where
 
 
@@ -93,14 +94,15 @@ class WindowBatches:
         """(data, labels) of batch number `batch`, in any order. Raises: DataError, naming picture and window."""
         data, labels = np.zeros(self.shape, self._dtype), np.empty(self._batch_size, self._dtype)
         draws = batch_rng(self._seed, batch, self._rank).integers(0, 2**32, size=(self._batch_size, 2), dtype=np.uint32)
-        item = 0
-        for windows, count in self._parts:
-            for _ in range(count):
-                choice, flip = draws[item].tolist()
-                window = windows[choice % len(windows)]
-                self._fill(data[item], window, self._crop.mirror and bool(flip % 2))
-                labels[item] = window[LABEL]
-                item += 1
+        parts = [windows for windows, count in self._parts for _ in range(count)]
+
+        def fill(item: int) -> None:
+            choice, flip = draws[item].tolist()
+            window = parts[item][choice % len(parts[item])]
+            self._fill(data[item], window, self._crop.mirror and bool(flip % 2))
+            labels[item] = window[LABEL]
+
+        each(fill, len(parts))
         return data, labels
 
     def close(self) -> None:
