@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .base import Layer, Needs, count, exactly
+from ..ops.parts import reduction_parts
+from .base import Layer, Lives, Needs, count, exactly
 from .registry import register_layer
 
 
@@ -33,6 +34,10 @@ class AxpyLayer(Layer):
         self.size = count(x, 0, 2), count(x, 2)
         return [x]
 
+    def declare(self, bottom_shapes, top_shapes, ops):
+        rows, dim = self.size
+        self.scratch("work", (rows * reduction_parts(1, rows, dim),), lives=Lives.CALL, forward=False)
+
     def backward_needs(self, propagate_down, param_propagate):
         return Needs(bottoms=frozenset(1 - i for i in (0, 1) if propagate_down[i]))
 
@@ -41,9 +46,5 @@ class AxpyLayer(Layer):
 
     def backward(self, io):
         (a, x, _), (da, dx, dy), dtop = io.bottom, io.bottom_diff, io.top_diff[0]
-        if da is not None:
-            io.ops.axpy_backward_factor(x, dtop, da, *self.size)
-        if dx is not None:
-            io.ops.axpy_backward_data(a, dtop, dx, *self.size)
-        if dy is not None:
-            io.ops.copy(dtop, dy)
+        if da is not None or dx is not None or dy is not None:
+            io.ops.axpy_backward(a, x, dtop, da, dx, dy, io.scratch["work"], *self.size)

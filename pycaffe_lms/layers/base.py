@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..errors import BlobCountError, CaffeError, LayerParamError, ShapeError, Where
+from .roles import Role
 
 Shape = tuple[int, ...]
 TRAIN, TEST = 0, 1
@@ -39,6 +40,7 @@ class Lives(Enum):
     CALL = "call"  # only inside one forward or one backward
     SAVED = "saved"  # written by forward, read by backward
     STATE = "state"  # written by one forward, read by the next one (never dropped)
+    DIAL = "dial"  # written on the host before every forward, with what `turn` says; forward and backward read it
 
 
 class Runs(Enum):
@@ -180,9 +182,11 @@ class Layer:
     not_forced: ClassVar[frozenset[int]] = frozenset()  # bottoms that force_backward leaves alone (labels)
     is_net_input: ClassVar[bool] = False
     looks_at: frozenset[int] = frozenset()  # bottoms whose values `look` is handed before every forward
+    repeatable: ClassVar[bool] = True  # see `dial`
     order_free: ClassVar[bool] = False  # element by element: bottoms and tops may lie in memory in any one order
     prefers_channels_last: ClassVar[bool] = False
     channels_last: bool = False  # set by the net before `declare`: see `takes_channels_last`
+    spoils_top_diffs: ClassVar[bool] = False  # backward overwrites top_diff, which nobody reads later
     seed: int = 0  # of the layer's own random numbers; set by the net before `setup`
 
     def __init__(self, param, *, phase: int = TRAIN, dtype=np.float32):
@@ -260,6 +264,11 @@ class Layer:
         order. Raises ShapesChanged where the tops' shapes are not what they must be."""
         raise AssertionError(f"{type(self).__name__} has no look")
 
+    def turn(self) -> dict[str, Sequence[int]]:
+        """On the host, once before every forward of a layer with dials: go on to the next one, and return its numbers
+        for each `dial`. `set_state` of what `state` returned before takes it back."""
+        return {}
+
     # -- work: queues operations ---------------------------------------------------------------------------------
     def forward(self, io: Pass) -> None:
         raise AssertionError(f"{type(self).__name__} has no forward")
@@ -277,6 +286,11 @@ class Layer:
 
     def close(self) -> None:
         """Release files and threads."""
+
+    @property
+    def role(self) -> Role | None:
+        """The part it can play in a chain of layers that runs as one; None: it runs alone. After `setup`."""
+        return None
 
     @property
     def face(self):
@@ -307,6 +321,13 @@ class Layer:
         dtype = self.dtype if dtype is None else np.dtype(dtype)
         shape = tuple(int(d) for d in shape)
         self.scratches[name] = Scratch(name, shape, dtype, lives, forward, backward and self.needs_backward)
+
+    def dial(self, name: str, values: int = 1) -> None:
+        """Ask for integers (uint64) that change from forward to forward: `turn` says them, `io.scratch[name]` hands
+        them to operations. What forward and backward queue may be recorded once and repeated without a call of them, so
+        no other number may change; a layer that cannot keep to that says `repeatable = False`."""
+        dtype = np.dtype(np.uint64)
+        self.scratches[name] = Scratch(name, (values,), dtype, Lives.DIAL, backward=self.needs_backward)
 
     def error(
         self, message: str, *, kind: type[CaffeError] = LayerParamError, blob: str | None = None, fix: str | None = None

@@ -30,13 +30,20 @@ class DropoutLayer(Layer):
     def infer_shapes(self, bottom_shapes):
         return [tuple(bottom_shapes[0])]
 
+    def declare(self, bottom_shapes, top_shapes, ops):
+        if self.phase == TRAIN:
+            self.dial("key", 2)
+
+    def turn(self):
+        self.draws += 1
+        return {"key": (self.seed, self.draws - 1)}
+
     def backward_needs(self, propagate_down, param_propagate):
         return Needs()
 
     def forward(self, io):
         if self.phase == TRAIN:
-            io.ops.dropout_forward(io.bottom[0], io.top[0], self.ratio, self.seed, self.draws)
-            self.draws += 1
+            io.ops.dropout_forward(io.bottom[0], io.top[0], self.ratio, io.scratch["key"])
         else:
             io.ops.copy(io.bottom[0], io.top[0])
 
@@ -44,7 +51,7 @@ class DropoutLayer(Layer):
         if io.bottom_diff[0] is None:
             return
         if self.phase == TRAIN:
-            io.ops.dropout_backward(io.top_diff[0], io.bottom_diff[0], self.ratio, self.seed, self.draws - 1)
+            io.ops.dropout_backward(io.top_diff[0], io.bottom_diff[0], self.ratio, io.scratch["key"])
         else:
             io.ops.copy(io.top_diff[0], io.bottom_diff[0])
 

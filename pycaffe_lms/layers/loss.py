@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..ops.parts import LOSS_BLOCKS
 from ..proto import caffe_pb2
 from .base import Layer, Lives, exactly
 
@@ -51,7 +52,7 @@ class LossLayer(Layer):
 
     def loss_scratch(self, norm: bool = False) -> None:
         """`work` for the partial sums of the loss and, if wanted, `norm` that backward divides by."""
-        self.scratch("work", (512,), dtype=np.float64, lives=Lives.CALL, backward=False)
+        self.scratch("work", (2 * LOSS_BLOCKS,), dtype=np.float64, lives=Lives.CALL, backward=False)
         if norm:
             self.scratch("norm", (1,), dtype=np.float64, lives=self.saved())
 

@@ -93,8 +93,16 @@ class PoolingLayer(Layer):
             self.suffix, self.numbers, mask = "_last", (bottom[1], geometry), place_dtype(geometry)
         if self.max or (self.random and self.phase == TRAIN):
             self.scratch("mask", top, dtype=mask, lives=Lives.SAVED)
+            if self.random:
+                self.dial("key", 2)
         elif self.random:
             self.scratch("sum", top, lives=Lives.SAVED)
+
+    def turn(self):
+        if not self.random or self.phase != TRAIN:
+            return {}
+        self.draws += 1
+        return {"key": (self.seed, self.draws - 1)}
 
     def backward_needs(self, propagate_down, param_propagate):
         if self.random and self.phase != TRAIN:
@@ -109,8 +117,7 @@ class PoolingLayer(Layer):
         elif not self.random:
             self._operation(io, "average_pool{}_forward")(x, y, *self.numbers)
         elif self.phase == TRAIN:
-            io.ops.stochastic_pool_forward(x, y, io.scratch.get("mask"), self.seed, self.draws, g)
-            self.draws += 1
+            io.ops.stochastic_pool_forward(x, y, io.scratch.get("mask"), io.scratch["key"], g)
         else:
             io.ops.stochastic_pool_mean_forward(x, y, io.scratch.get("sum"), g)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..ops.parts import reduction_parts
 from ..proto import caffe_pb2
 from .base import InPlace, Layer, Lives, Needs, count, exactly
+from .channel_order import around_axis
 from .registry import register_layer
 
 
@@ -49,10 +50,13 @@ class PReLULayer(Layer):
             )
         return [shape]
 
+    def takes_channels_last(self, bottom_shapes, top_shapes, ops):
+        return len(bottom_shapes[0]) >= 4
+
     def declare(self, bottom_shapes, top_shapes, ops):
         shape = tuple(bottom_shapes[0])
-        dim = 1 if self.shared else shape[1]
-        self.size = shape[0], dim, count(shape, 1 if self.shared else 2)
+        self.size = (shape[0], 1, count(shape, 1)) if self.shared else around_axis(shape, 1, self.channels_last)
+        dim = self.size[1]
         self.scratch("work", (dim * reduction_parts(*self.size),), lives=Lives.CALL, forward=False)
 
     def backward_needs(self, propagate_down, param_propagate):

@@ -5,7 +5,9 @@ from __future__ import annotations
 from ..ops.parts import reduction_parts
 from ..proto import caffe_pb2
 from .base import InPlace, Layer, Lives, Needs, between, count, exactly
+from .channel_order import around_axis
 from .registry import register_layer
+from .roles import Role
 
 
 class _Broadcast(Layer):
@@ -15,6 +17,7 @@ class _Broadcast(Layer):
     in_place = InPlace.ALLOWED
     field: str  # scale_param or bias_param
     default: float  # the filler's value where the prototxt has no filler
+    sums = 1  # gradients that are sums over the other axes
 
     def setup(self, bottom_shapes):
         self.options = getattr(self.param, self.field)
@@ -57,14 +60,17 @@ class _Broadcast(Layer):
             )
         return [shape]
 
+    def takes_channels_last(self, bottom_shapes, top_shapes, ops):
+        one_number_each = not self.shape or (self.axis == 1 and len(self.shape) == 1)
+        return self.learned and one_number_each and len(bottom_shapes[0]) >= 4
+
     def declare(self, bottom_shapes, top_shapes, ops):
         shape, end = tuple(bottom_shapes[0]), self.axis + len(self.shape)
         self.size = count(shape, 0, self.axis), count(self.shape), count(shape, end)
-        self.scratch("work", (self.size[1] * reduction_parts(*self.size),), lives=Lives.CALL, forward=False)
-
-    def _sum_into(self, io, name, *arrays, diff, accumulate):
-        if diff is not None:
-            getattr(io.ops, name)(*arrays, diff, accumulate, io.scratch["work"], *self.size)
+        if self.channels_last and self.shape:
+            self.size = around_axis(shape, 1, True)
+        sums = self.sums * self.size[1] * reduction_parts(*self.size)
+        self.scratch("work", (sums,), lives=Lives.CALL, forward=False)
 
 
 @register_layer("Scale")
@@ -81,11 +87,16 @@ class ScaleLayer(_Broadcast):
 
     field, default = "scale_param", 1.0
 
+    @property
+    def role(self):
+        return Role.AFFINE if self.learned and self.axis == 1 and len(self.shape) == 1 else None
+
     def setup(self, bottom_shapes):
         super().setup(bottom_shapes)
         self.bias = self.options.bias_term
         if self.bias:
             self.add_param(self.shape, self.options.bias_filler)
+            self.sums = 2
 
     def infer_shapes(self, bottom_shapes):
         tops = super().infer_shapes(bottom_shapes)
@@ -110,14 +121,11 @@ class ScaleLayer(_Broadcast):
         io.ops.scale_forward(io.bottom[0], s, io.param[-1] if self.bias else None, io.top[0], *self.size)
 
     def backward(self, io):
-        dy = io.top_diff[0]
-        if self.bias:
-            self._sum_into(io, "scale_backward_bias", dy, diff=io.param_diff[-1], accumulate=io.accumulate[-1])
-        ds, add = (io.param_diff[0], io.accumulate[0]) if self.learned else (io.bottom_diff[1], False)
-        self._sum_into(io, "scale_backward_scale", io.bottom[0], dy, diff=ds, accumulate=add)
-        if io.bottom_diff[0] is not None:  # last: in place it overwrites dy
-            s = io.param[0] if self.learned else io.bottom[1]
-            io.ops.scale_backward_data(dy, s, io.bottom_diff[0], *self.size)
+        s = io.param[0] if self.learned else io.bottom[1]
+        ds, add_s = (io.param_diff[0], io.accumulate[0]) if self.learned else (io.bottom_diff[1], False)
+        db, add_b = (io.param_diff[-1], io.accumulate[-1]) if self.bias else (None, False)
+        arrays = io.bottom[0], s, io.top_diff[0], io.bottom_diff[0], ds, db
+        io.ops.scale_backward(*arrays, bool(add_s), bool(add_b), io.scratch["work"], *self.size)
 
 
 @register_layer("Bias")
@@ -141,8 +149,6 @@ class BiasLayer(_Broadcast):
         io.ops.scale_forward(io.bottom[0], None, b, io.top[0], *self.size)
 
     def backward(self, io):
-        dy = io.top_diff[0]
         db, add = (io.param_diff[0], io.accumulate[0]) if self.learned else (io.bottom_diff[1], False)
-        self._sum_into(io, "scale_backward_bias", dy, diff=db, accumulate=add)
-        if io.bottom_diff[0] is not None:
-            io.ops.copy(dy, io.bottom_diff[0])
+        arrays = None, None, io.top_diff[0], io.bottom_diff[0], None, db
+        io.ops.scale_backward(*arrays, False, bool(add), io.scratch["work"], *self.size)

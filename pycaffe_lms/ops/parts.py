@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from .norm_parts import norm_parts
 
+LOSS_BLOCKS = 1024  # most parts of a loss; its `work` scratch holds a sum and a count (float64) for each
 _ITEMS = 4096  # a part of one channel is worth a block of threads from about this many elements
 _BLOCKS = 4096  # blocks that fill any GPU
 

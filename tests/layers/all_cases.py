@@ -12,7 +12,14 @@ import tests.layers
 
 from .cases import Case
 
-_READERS = {"test_gpu", "test_every_case", "test_every_gradient", "test_needs", "test_complete"}  # they read this file
+_READERS = {
+    "test_channels_last",
+    "test_gpu",
+    "test_every_case",
+    "test_every_gradient",
+    "test_needs",
+    "test_complete",
+}  # they read this file
 
 
 @cache

@@ -128,6 +128,9 @@ class LayerBench:
             param=[p if i in needs.params | self.layer.forward_updates() else None for i, p in enumerate(self._param)],
             scratch={n: a for n, a in self.scratch.items() if self.layer.scratches[n].forward},
         )
+        dials = any(s.lives is Lives.DIAL for s in self.layer.scratches.values())
+        for name, numbers in self.layer.turn().items() if dials else ():
+            self.scratch[name] = io.scratch[name] = d.put(np.array(numbers, np.uint64))
         if self.layer.runs_on.value != "nowhere":
             self.layer.forward(io)
         self.params = [d.get(p) for p in self._param]

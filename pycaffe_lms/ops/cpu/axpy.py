@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["axpy_forward", "axpy_backward_factor", "axpy_backward_data"]
+__all__ = ["axpy_forward", "axpy_backward"]
 
 
 def axpy_forward(a, x, y, out, rows, dim):
@@ -14,15 +14,19 @@ def axpy_forward(a, x, y, out, rows, dim):
     out += y.reshape(rows, dim)
 
 
-def axpy_backward_factor(x, dy, da, rows, dim):
-    """da = sum of x * dy over each row."""
-    da = da.reshape(rows)
-    step = max(1, (1 << 18) // max(1, dim))
-    for i in range(0, rows, step):
-        part = slice(i, i + step)
-        (x.reshape(rows, dim)[part] * dy.reshape(rows, dim)[part]).sum(axis=1, out=da[part])
+def axpy_backward(a, x, dout, da, dx, dy, work, rows, dim):
+    """da = sum of x * dout over each row, dx = a * dout, dy = dout. Each may be None; none is dout, but dy may be.
 
-
-def axpy_backward_data(a, dy, dx, rows, dim):
-    """dx = a * dy, a per row."""
-    np.multiply(dy.reshape(rows, dim), a.reshape(rows, 1), out=dx.reshape(rows, dim))
+    x is read for da only, a for dx only. `work` is for the GPU's partial sums of da: rows * parts elements.
+    """
+    dout = dout.reshape(rows, dim)
+    if da is not None:
+        x, da = x.reshape(rows, dim), da.reshape(rows)
+        step = max(1, (1 << 18) // max(1, dim))
+        for i in range(0, rows, step):
+            part = slice(i, i + step)
+            (x[part] * dout[part]).sum(axis=1, out=da[part])
+    if dx is not None:
+        np.multiply(dout, a.reshape(rows, 1), out=dx.reshape(rows, dim))
+    if dy is not None:
+        np.copyto(dy.reshape(rows, dim), dout)

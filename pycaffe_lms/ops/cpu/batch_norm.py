@@ -1,10 +1,14 @@
-"""Batch normalisation of arrays seen as (n, c, s): statistics per channel over n and s."""
+"""Batch normalisation of arrays seen as (n, c, s): statistics per channel over n and s, a channel at a time.
+
+Blocks of values are summed in the array's own type, their sums in float64.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-from .channels import channel_sum, row_slices
+from .channels import over_channels
+from .compiled import BLOCK, kernel, sums
 
 __all__ = [
     "batch_norm_train_forward",
@@ -26,13 +30,8 @@ def batch_norm_train_forward(x, y, inv_std, mean, running_mean, running_var, fac
         inv_std.fill(0)
         mean.fill(0)
         return
-    x, y = x.reshape(n, c, s), y.reshape(n, c, s)
-    mean[...] = channel_sum(n, c, s, lambda rows: x[rows]) / m
-    np.subtract(x, mean[:, None], out=y)
-    var = channel_sum(n, c, s, lambda rows: np.square(y[rows])) / m
-    with np.errstate(divide="ignore", invalid="ignore"):
-        inv_std[...] = 1 / np.sqrt(var + eps)
-        y *= inv_std[:, None]
+    var = np.empty(c, np.float64)
+    over_channels(_normalise, n, c, s, x.reshape(n, c, s), y.reshape(n, c, s), mean, var, inv_std, eps)
     factor *= momentum
     factor += 1
     running_mean *= momentum
@@ -47,11 +46,10 @@ def batch_norm_global_forward(x, y, inv_std, mean, running_mean, running_var, fa
     Writes mean and inv_std; y may be x.
     """
     weight = 0.0 if factor.reshape(-1)[0] == 0 else 1.0 / float(factor.reshape(-1)[0])
-    x, y = x.reshape(n, c, s), y.reshape(n, c, s)
     np.multiply(running_mean, weight, out=mean)
     with np.errstate(divide="ignore", invalid="ignore"):
         inv_std[...] = 1 / np.sqrt(running_var.astype(np.float64) * weight + eps)
-        np.multiply(np.subtract(x, mean[:, None], out=y), inv_std[:, None], out=y)
+    over_channels(_shift_scale, n, c, s, x.reshape(n, c, s), y.reshape(n, c, s), mean, inv_std)
 
 
 def batch_norm_backward(y, dy, dx, inv_std, work, n, c, s):
@@ -59,17 +57,88 @@ def batch_norm_backward(y, dy, dx, inv_std, work, n, c, s):
 
     `work` is for the GPU's partial sums: 2 * c * (parts + 1) elements.
     """
-    m = n * s
-    if m == 0:
-        return
-    y, dy, dx = y.reshape(n, c, s), dy.reshape(n, c, s), dx.reshape(n, c, s)
-    mean_dy = (channel_sum(n, c, s, lambda rows: dy[rows]) / m).astype(dy.dtype)
-    mean_dy_y = (channel_sum(n, c, s, lambda rows: dy[rows] * y[rows]) / m).astype(dy.dtype)
-    for rows in row_slices(n, c * s):
-        np.subtract(dy[rows], mean_dy[:, None] + mean_dy_y[:, None] * y[rows], out=dx[rows])
-    dx *= inv_std[:, None]
+    if n * s:
+        over_channels(_backward, n, c, s, y.reshape(n, c, s), dy.reshape(n, c, s), dx.reshape(n, c, s), inv_std)
 
 
 def batch_norm_global_backward(dy, dx, inv_std, n, c, s):
     """dx = dy * inv_std; dx may be dy."""
-    np.multiply(dy.reshape(n, c, s), inv_std[:, None], out=dx.reshape(n, c, s))
+    over_channels(_shift_scale, n, c, s, dy.reshape(n, c, s), dx.reshape(n, c, s), np.zeros(c, inv_std.dtype), inv_std)
+
+
+@sums
+def _sum(x):
+    total = x.dtype.type(0)
+    for i in range(x.size):
+        total += x[i]
+    return total
+
+
+@sums
+def _squares(x, mean):
+    total = x.dtype.type(0)
+    for i in range(x.size):
+        total += (x[i] - mean) * (x[i] - mean)
+    return total
+
+
+@sums
+def _sum_and_dot(x, y):
+    total, dot = x.dtype.type(0), x.dtype.type(0)
+    for i in range(x.size):
+        total += x[i]
+        dot += x[i] * y[i]
+    return total, dot
+
+
+@kernel
+def _shift_scale(first, last, x, y, shift, scale):
+    items, _, size = x.shape
+    result = np.empty(BLOCK, x.dtype)
+    for c in range(first, last):
+        minus, factor = shift[c], scale[c]
+        for i in range(items):
+            for start in range(0, size, BLOCK):
+                values = x[i, c, start : min(start + BLOCK, size)]
+                for j in range(values.size):
+                    result[j] = (values[j] - minus) * factor
+                y[i, c, start : start + values.size] = result[: values.size]
+
+
+@kernel
+def _normalise(first, last, x, y, mean, var, inv_std, eps):
+    items, _, size = x.shape
+    for c in range(first, last):
+        total, squares = 0.0, 0.0
+        for i in range(items):
+            for start in range(0, size, BLOCK):
+                total += np.float64(_sum(x[i, c, start : min(start + BLOCK, size)]))
+        mean[c] = total / (items * size)
+        for i in range(items):
+            for start in range(0, size, BLOCK):
+                squares += np.float64(_squares(x[i, c, start : min(start + BLOCK, size)], mean[c]))
+        var[c] = squares / (items * size)
+        inv_std[c] = 1 / np.sqrt(var[c] + eps)
+        _shift_scale(c, c + 1, x, y, mean, inv_std)
+
+
+@kernel
+def _backward(first, last, y, dy, dx, inv_std):
+    items, _, size = y.shape
+    result = np.empty(BLOCK, y.dtype)
+    for c in range(first, last):
+        total, dot, factor = 0.0, 0.0, inv_std[c]
+        for i in range(items):
+            for start in range(0, size, BLOCK):
+                end = min(start + BLOCK, size)
+                parts = _sum_and_dot(dy[i, c, start:end], y[i, c, start:end])
+                total += np.float64(parts[0])
+                dot += np.float64(parts[1])
+        mean, slope = inv_std.dtype.type(total / (items * size)), inv_std.dtype.type(dot / (items * size))
+        for i in range(items):
+            for start in range(0, size, BLOCK):
+                end = min(start + BLOCK, size)
+                values, gradient = y[i, c, start:end], dy[i, c, start:end]
+                for j in range(values.size):
+                    result[j] = (gradient[j] - (mean + slope * values[j])) * factor
+                dx[i, c, start:end] = result[: end - start]

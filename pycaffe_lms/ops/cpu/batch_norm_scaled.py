@@ -7,7 +7,7 @@ import numpy as np
 from .batch_norm import batch_norm_global_forward, batch_norm_train_forward
 from .channels import over_channels
 from .compiled import kernel, sums
-from .scale import scale_backward_data, scale_forward
+from .scale import scale_forward
 
 __all__ = [
     "batch_norm_scaled_backward",
@@ -56,7 +56,7 @@ def batch_norm_scaled_backward(
         means = (sums_of / (n * s)).astype(dy.dtype)
         over_channels(_data, n, c, s, *parts, dx.reshape(n, c, s), mean, inv_std, scale, means)
     else:
-        scale_backward_data(dy, scale * inv_std, dx, n, c, s)
+        scale_forward(dy, scale * inv_std, None, dx, n, c, s)
 
 
 @sums

@@ -10,7 +10,7 @@ _CHUNK = 1 << 18
 
 
 def euclidean_loss_forward(a, b, loss, work, scale):
-    """loss = scale * sum of (a - b)^2, summed in float64. `work` (512 doubles) is for the GPU's partial sums."""
+    """loss = scale * sum of (a - b)^2, summed in float64. `work`: 2 * LOSS_BLOCKS doubles, for a GPU's partial sums."""
     a, b = a.reshape(-1), b.reshape(-1)
     total = 0.0
     with np.errstate(over="ignore", invalid="ignore"):  # a net that diverges ends in inf and NaN, as on a GPU

@@ -26,7 +26,7 @@ def _labels(label, c):
 def multinomial_loss_forward(p, label, loss, work, scale, n, c):
     """loss = -scale * sum of log(max(p[label], 1e-20)).
 
-    A label outside 0..c-1 makes the loss NaN. `work` (512 doubles) is for the GPU's partial sums.
+    A label outside 0..c-1 makes the loss NaN. `work`: 2 * LOSS_BLOCKS doubles, for a GPU's partial sums.
     """
     label, wrong = _labels(label.reshape(n), c)
     if wrong.any():
@@ -54,7 +54,7 @@ def infogain_loss_forward(prob, label, matrix, loss, norm, work, has_ignore, ign
     """loss = -sum of matrix[label, l] * log(max(p[l], 1e-20)) over the labels that are not ignored, divided by norm.
 
     norm[0] (float64) = max(1, normalizer), where a negative normalizer means the number of labels not ignored.
-    A label outside 0..c-1 makes the loss NaN. `work` (512 doubles) is for the GPU's partial sums.
+    A label outside 0..c-1 makes the loss NaN. `work`: 2 * LOSS_BLOCKS doubles, for a GPU's partial sums.
     """
     label, matrix = label.reshape(outer, inner), matrix.reshape(c, c)
     counted = np.trunc(label) != ignore_label if has_ignore else np.ones(label.shape, bool)

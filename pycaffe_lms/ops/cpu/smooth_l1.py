@@ -13,7 +13,7 @@ def smooth_l1_loss_forward(a, b, inside, outside, loss, work, sigma2, scale):
     """loss = scale * sum of outside * f(inside * (a - b)), summed in float64; weights may be None (all 1).
 
     f(d) = sigma2 * d^2 / 2 where |d| < 1 / sigma2, else |d| - 1 / (2 sigma2).
-    `work` (512 doubles) is for the GPU's partial sums.
+    `work`: 2 * LOSS_BLOCKS doubles, for a GPU's partial sums.
     """
     arrays = [None if v is None else v.reshape(-1) for v in (a, b, inside, outside)]
     total = 0.0

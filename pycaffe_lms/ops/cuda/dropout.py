@@ -1,19 +1,21 @@
 """Dropout with a counter-based generator: no mask is stored, backward draws the same bits again.
 
 The generator is Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11). Element i takes
-lane i % 4 of the block with counter (low and high word of i // 4, low and high word of `offset`) and key `seed`.
+lane i % 4 of the block with counter (low and high word of i // 4, low and high word of key[1]) and key key[0].
+`key` is an array of two uint64: a seed, and how many draws were made with it before.
 """
 
 from __future__ import annotations
 
 import math
 
-from ...backend.cuda import launch
+from .elementwise import elementwise, run
 
 __all__ = ["dropout_forward", "dropout_backward"]
 
 PHILOX = """
 __device__ void philox(unsigned* c, unsigned k0, unsigned k1) {
+  #pragma unroll
   for (int round = 0; round < 10; ++round) {
     unsigned long long p0 = (unsigned long long)c[0] * 0xD2511F53u, p1 = (unsigned long long)c[2] * 0xCD9E8D57u;
     c[0] = (unsigned)(p1 >> 32) ^ c[1] ^ k0;
@@ -26,22 +28,19 @@ __device__ void philox(unsigned* c, unsigned k0, unsigned k1) {
 }
 """
 
-_SOURCE = (
-    PHILOX
-    + """
-extern "C" __global__ void dropout(const T* x, T* y, long long drop, double scale, long long seed, long long offset,
-                                   long long n) {
-  LOOP(block, (n + 3) / 4) {
+_SOURCE = elementwise(
+    "dropout",
+    "y = x * ((long long)c[lane] >= drop ? (T)scale : (T)0);",
+    reads="x",
+    writes="y",
+    params="const unsigned long long* key, long long drop, double scale",
+    setup="const unsigned long long seed = key[0], offset = key[1];",
+    each="""
+    const long long block = first / 4;
     unsigned c[4] = {(unsigned)block, (unsigned)(block >> 32), (unsigned)offset, (unsigned)(offset >> 32)};
     philox(c, (unsigned)seed, (unsigned)(seed >> 32));
-    #pragma unroll
-    for (int lane = 0; lane < 4; ++lane) {
-      long long i = 4 * block + lane;
-      if (i < n) y[i] = x[i] * ((long long)c[lane] >= drop ? (T)scale : (T)0);
-    }
-  }
-}
-"""
+    """,
+    helpers=PHILOX,
 )
 
 
@@ -50,16 +49,16 @@ def threshold(ratio):
     return math.ceil(ratio * 2**32)
 
 
-def _apply(x, y, ratio, seed, offset):
+def _apply(x, y, ratio, key):
     scale = 1.0 / (1.0 - ratio)
-    launch(_SOURCE, "dropout", y.dtype, (y.size + 3) // 4, x, y, threshold(ratio), scale, seed, offset, y.size)
+    run(_SOURCE, "dropout", (x, y), key, threshold(ratio), scale)
 
 
-def dropout_forward(x, y, ratio, seed, offset):
+def dropout_forward(x, y, ratio, key):
     """y = x / (1 - ratio) where kept, x * 0 where dropped; y may be x."""
-    _apply(x, y, ratio, seed, offset)
+    _apply(x, y, ratio, key)
 
 
-def dropout_backward(dy, dx, ratio, seed, offset):
+def dropout_backward(dy, dx, ratio, key):
     """dx = dy / (1 - ratio) where forward kept, dy * 0 where it dropped; dx may be dy."""
-    _apply(dy, dx, ratio, seed, offset)
+    _apply(dy, dx, ratio, key)

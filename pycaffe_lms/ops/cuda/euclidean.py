@@ -30,7 +30,7 @@ _BACKWARD = {
 
 
 def euclidean_loss_forward(a, b, loss, work, scale):
-    """loss = scale * sum of (a - b)^2, summed in float64. `work` (512 doubles) is for the GPU's partial sums."""
+    """loss = scale * sum of (a - b)^2, summed in float64. `work`: 2 * LOSS_BLOCKS doubles, for a GPU's partial sums."""
     scaled_loss(_SQUARES, "squares", a.size, (a, b, work, aligned(a, b), a.size), loss, work, scale)
 
 

@@ -86,7 +86,7 @@ extern "C" __global__ void gains_backward(const T* prob, const T* label, const T
 def multinomial_loss_forward(p, label, loss, work, scale, n, c):
     """loss = -scale * sum of log(max(p[label], 1e-20)).
 
-    A label outside 0..c-1 makes the loss NaN. `work` (512 doubles) is for the GPU's partial sums.
+    A label outside 0..c-1 makes the loss NaN. `work`: 2 * LOSS_BLOCKS doubles, for a GPU's partial sums.
     """
     scaled_loss(_SOURCE, "logs", n, (p, label, work, n, c), loss, work, scale)
 
@@ -106,7 +106,7 @@ def infogain_loss_forward(prob, label, matrix, loss, norm, work, has_ignore, ign
     """loss = -sum of matrix[label, l] * log(max(p[l], 1e-20)) over the labels that are not ignored, divided by norm.
 
     norm[0] (float64) = max(1, normalizer), where a negative normalizer means the number of labels not ignored.
-    A label outside 0..c-1 makes the loss NaN. `work` (512 doubles) is for the GPU's partial sums.
+    A label outside 0..c-1 makes the loss NaN. `work`: 2 * LOSS_BLOCKS doubles, for a GPU's partial sums.
     """
     n = outer * c * inner
     args = (prob, label, matrix, work, int(has_ignore), ignore_label, n, *divider(inner, n), *divider(c, n))

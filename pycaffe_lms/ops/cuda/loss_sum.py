@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from ...backend.cuda import launch
+from ..parts import LOSS_BLOCKS
 from .source import BLOCK_SUM
 
+_BLOCKS = f"#define LOSS_BLOCKS {LOSS_BLOCKS}\n"
+
 LOSS_PARTS = (
-    BLOCK_SUM
+    _BLOCKS
+    + BLOCK_SUM
     + """
 __device__ void write_parts(double sum, double count, double* work) {
   sum = block_sum(sum);
   count = block_sum(count);
   if (threadIdx.x == 0) {
     work[blockIdx.x] = sum;
-    work[256 + blockIdx.x] = count;
+    work[LOSS_BLOCKS + blockIdx.x] = count;
   }
 }
 """
@@ -22,16 +26,22 @@ __device__ void write_parts(double sum, double count, double* work) {
 WRITE_PARTS = "write_parts(sum, count, work);"  # how a kernel of `elementwise.totals` ends
 
 _TOTAL = (
-    BLOCK_SUM
+    _BLOCKS
+    + BLOCK_SUM
     + """
+__device__ double total_of(const double* work, long long parts) {
+  double sum = 0;
+  for (long long p = threadIdx.x; p < parts; p += 256) sum += work[p];
+  return block_sum(sum);
+}
 extern "C" __global__ void scaled_total(const double* work, T* loss, double scale, long long parts) {
-  double sum = block_sum(threadIdx.x < parts ? work[threadIdx.x] : 0.0);
+  double sum = total_of(work, parts);
   if (threadIdx.x == 0) loss[0] = (T)(sum * scale);
 }
 extern "C" __global__ void divided_total(const double* work, T* loss, double* norm, double normalizer,
                                          long long parts) {
-  double sum = block_sum(threadIdx.x < parts ? work[threadIdx.x] : 0.0);
-  double count = block_sum(threadIdx.x < parts ? work[256 + threadIdx.x] : 0.0);
+  double sum = total_of(work, parts);
+  double count = total_of(work + LOSS_BLOCKS, parts);
   if (threadIdx.x == 0) {
     if (normalizer >= 0) count = normalizer;
     norm[0] = count < 1 ? 1 : count;
@@ -55,6 +65,6 @@ def divided_loss(source, name, n, args, loss, norm, work, normalizer):
 
 
 def _parts(source, name, n, args, loss) -> int:
-    parts = min(256, max(1, (n + 1023) // 1024))
+    parts = min(LOSS_BLOCKS, max(1, (n + 1023) // 1024))
     launch(source, name, loss.dtype, 0, *args, block=256, grid=parts)
     return parts

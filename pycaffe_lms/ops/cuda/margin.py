@@ -110,7 +110,7 @@ extern "C" __global__ void backward(const T* a, const T* b, const T* y, const T*
 def hinge_loss_forward(x, label, loss, work, squared, scale, n, c):
     """loss = scale * sum of m (squared: m^2), m = max(0, 1 - s x), s = 1 at the label and -1 elsewhere.
 
-    A label outside 0..c-1 makes the loss NaN. `work` (512 doubles) is for the GPU's partial sums.
+    A label outside 0..c-1 makes the loss NaN. `work`: 2 * LOSS_BLOCKS doubles, for a GPU's partial sums.
     """
     args = (x, label, work, int(squared), n * c, *divider(c, n * c))
     scaled_loss(_HINGE, "hinges", n * c, args, loss, work, scale)

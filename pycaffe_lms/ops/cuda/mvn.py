@@ -12,10 +12,10 @@ import functools
 from ...backend.cuda import launch
 from ..norm_parts import norm_parts
 from .basic import fill
-from .batch_norm import means_of
+from .batch_norm import BACKWARD, NORMALISE, SUMS, means_of
 from .channel_walk import add_up, run_walk, walking
 from .norm_statistics import batch_moments
-from .packs import PACK, packs_of
+from .packs import aligned, pack_size
 from .source import BLOCK_SUM
 
 __all__ = ["mvn_forward", "mvn_backward"]
@@ -25,9 +25,13 @@ _BLOCK = 256
 
 # WARP: a row belongs to a warp, else to a block; N elements are a pack
 _ROWS = (
-    PACK
-    + BLOCK_SUM
+    BLOCK_SUM
     + """
+#if ALIGNED
+struct __align__(N * sizeof(T)) Values { T v[N]; };
+#else  // the same elements in the same order, one by one
+struct Values { T v[N]; };
+#endif
 #define HELD 4  // packs under way together
 #if WARP
 #define LANES 32
@@ -118,30 +122,20 @@ extern "C" __global__ void __launch_bounds__(256) backward(const T* y, const T* 
 }
 """
 )
-_NORMALISE = walking("normalise", "y = (x - mean) * inv_std;", reads="x", writes="y", channel="mean, inv_std", back=True)
-_SUMS = walking("sums", "sum0 += dy; sum1 += dy * y;", reads="y, dy", sums=2)
 _SUM = walking("sums", "sum0 += dy;", reads="dy", sums=1)
-_BACKWARD = walking(
-    "backward",
-    "dx = (dy - mean - slope * y) * inv_std;",
-    reads="y, dy",
-    writes="dx",
-    channel="inv_std, mean, slope",
-    back=True,
-)
 _CENTRE = walking("centre", "dx = dy - mean;", reads="dy", writes="dx", channel="mean", back=True)
 
 
 @functools.cache
-def _rows_source(n: int, warp: int) -> str:
-    return f"#define N {n}\n#define WARP {warp}\n{_ROWS}"
+def _rows_source(n: int, warp: int, whole: int) -> str:
+    return f"#define N {n}\n#define WARP {warp}\n#define ALIGNED {whole}\n{_ROWS}"
 
 
 def _whole_rows(name, arrays, rows, dim, *args):
     """Queue a kernel for rows that lie in one part each."""
     warp = int(dim <= _SHORT)
     grid = -(-rows * 32 // _BLOCK) if warp else rows
-    source = _rows_source(packs_of(dim, *arrays), warp)
+    source = _rows_source(pack_size(arrays[0].dtype, dim), warp, aligned(*arrays))
     launch(source, name, arrays[0].dtype, 0, *arrays, *args, rows, dim, block=_BLOCK, grid=grid)
 
 
@@ -156,7 +150,7 @@ def mvn_forward(x, y, inv_std, work, variance, eps, rows, dim):
         _whole_rows("forward", (x, y), rows, dim, inv_std, int(variance), float(eps))
     else:
         mean = batch_moments(x, inv_std, work, variance, eps, 1, rows, dim)
-        run_walk(_NORMALISE, "normalise", (x, y), (mean, inv_std), 1, rows, dim)
+        run_walk(NORMALISE, "normalise", (x, y), (mean, inv_std), 1, rows, dim)
 
 
 def mvn_backward(y, dy, dx, inv_std, work, rows, dim):
@@ -168,9 +162,9 @@ def mvn_backward(y, dy, dx, inv_std, work, rows, dim):
         arrays = (y if variance else dy, dy, dx)
         _whole_rows("backward", arrays, rows, dim, inv_std if variance else dy, int(variance))
     elif variance:
-        parts = run_walk(_SUMS, "sums", (y, dy), (), 1, rows, dim, work)
+        parts = run_walk(SUMS, "sums", (y, dy), (), 1, rows, dim, work)
         channel = inv_std, *means_of(work, 1, rows, dim, parts)
-        run_walk(_BACKWARD, "backward", (y, dy, dx), channel, 1, rows, dim)
+        run_walk(BACKWARD, "backward", (y, dy, dx), channel, 1, rows, dim)
     else:
         parts = run_walk(_SUM, "sums", (dy,), (), 1, rows, dim, work)
         mean = work[rows * parts :]

@@ -38,7 +38,7 @@ def sigmoid_loss_forward(x, t, loss, norm, work, has_ignore, ignore_label, norma
     """loss = -sum of (t log(sigmoid(x)) + (1 - t) log(1 - sigmoid(x))) over targets not ignored, divided by norm.
 
     norm[0] (float64) = max(1, normalizer), where a negative normalizer means the number of targets not ignored.
-    A target whose integer part is ignore_label is ignored. `work` (512 doubles) is for the GPU's partial sums.
+    A target whose integer part is ignore_label is ignored. `work`: 2 * LOSS_BLOCKS doubles, for a GPU's partial sums.
     """
     args = (x, t, work, int(has_ignore), ignore_label, aligned(x, t), x.size)
     divided_loss(_ENTROPY, "entropy", x.size, args, loss, norm, work, normalizer)

@@ -1,8 +1,8 @@
 """Stochastic pooling on a GPU, over any number of axes: one thread per output, or per input in backward.
 
 `geometry` is a PoolGeometry without padding; x and dx are (planes, *in_spatial), the others (planes, *out_spatial).
-Random numbers are Philox's, as in `dropout.py`: output i takes lane i % 4 of block i // 4. Running sums are added in
-the arrays' type in row-major order, on every device, so that all choose the same elements.
+Random numbers are Philox's, as in `dropout.py` with its `key`: output i takes lane i % 4 of block i // 4. Running sums
+are added in the arrays' type in row-major order, on every device, so that all choose the same elements.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["stochastic_pool_forward", "stochastic_pool_mean_backward", "stochast
 
 SOURCE = """
 // a random number in (0, 1], a multiple of 2^-24
-__device__ inline T share(long long i, long long seed, long long offset) {
+__device__ inline T share(long long i, unsigned long long seed, unsigned long long offset) {
   const long long block = i / 4;
   unsigned c[4] = {(unsigned)block, (unsigned)(block >> 32), (unsigned)offset, (unsigned)(offset >> 32)};
   philox(c, (unsigned)seed, (unsigned)(seed >> 32));
@@ -27,9 +27,10 @@ __device__ inline T share(long long i, long long seed, long long offset) {
   return (T)((bits >> 8) + 1) * (T)5.9604644775390625e-8;
 }
 
-extern "C" __global__ void choose(const T* x, T* y, int* mask, long long use_mask, long long seed, long long offset,
+extern "C" __global__ void choose(const T* x, T* y, int* mask, long long use_mask, const unsigned long long* key,
                                   long long n, SHAPE) {
   NUMBERS;
+  const unsigned long long seed = key[0], offset = key[1];
   LOOP(i, n) {
     int first[AXES], last[AXES], where = -1;
     const T* plane = x + window(i, in, out, kernel, stride, pad, first, last) * volume(in);
@@ -85,14 +86,14 @@ extern "C" __global__ void mean_gradient(const T* dy, const T* x, const T* y, co
 """
 
 
-def stochastic_pool_forward(x, y, mask, seed, offset, geometry) -> None:
+def stochastic_pool_forward(x, y, mask, key, geometry) -> None:
     """y = the first of each window's elements at which the running sum reaches a random share, in (0, 1], of the sum;
     the last one where none does (a NaN, or negative values); 0 of nothing.
 
     `mask` (int32, or None) becomes the element's index inside its plane, -1 of nothing: max_pool_backward's mask.
     """
     # an unused mask is never touched, but a kernel's argument must be an array
-    _launch(geometry, "choose", y, x, y, y if mask is None else mask, int(mask is not None), seed, offset)
+    _launch(geometry, "choose", y, x, y, y if mask is None else mask, int(mask is not None), key)
 
 
 def stochastic_pool_mean_forward(x, y, total, geometry) -> None:

@@ -6,17 +6,27 @@ from .elementwise import elementwise, run
 
 __all__ = ["sgd_update"]
 
+# What is rounded where is written out, so that every kernel that includes this gives the same bits.
+SGD_STEP = """
+__device__ inline float fused(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+__device__ inline double fused(double a, double b, double c) { return __fma_rn(a, b, c); }
+__device__ inline T sgd_step(T param, T diff, T history, T rate, T momentum, T decay, long long l1, T scale) {
+  const T pull = l1 ? (T)((param > 0) - (param < 0)) : param;
+  return fused(momentum, history, rate * fused(scale, diff, decay * pull));
+}
+"""
+
 _SOURCE = elementwise(
     "sgd_update",
     """
-      const T pull = l1 ? (T)((param > 0) - (param < 0)) : param;
-      const T step = (T)momentum * history + (T)rate * ((T)grad_scale * diff + (T)decay * pull);
+      const T step = sgd_step(param, diff, history, (T)rate, (T)momentum, (T)decay, l1, (T)grad_scale);
       history = step;
       diff = step;
       param = param - step;
     """,
     updates="param, diff, history",
     params="double rate, double momentum, double decay, long long l1, double grad_scale",
+    helpers=SGD_STEP,
 )
 
 
