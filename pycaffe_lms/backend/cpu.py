@@ -15,6 +15,7 @@ class CpuDevice:
     name = "cpu"
     operations = "cpu"  # which folder of ops/ runs here
     is_host = True
+    can_capture = False  # everything runs at once
     compute = copy_in = copy_out = None
 
     def __init__(self) -> None:

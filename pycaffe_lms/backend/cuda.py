@@ -8,11 +8,12 @@ Importing this file never fails; using it without CuPy or without a GPU is an er
 from __future__ import annotations
 
 import functools
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import numpy as np
 
 from ..errors import DeviceError, MissingDependency, OutOfDeviceMemory, human_bytes
+from . import cublas
 from .cpu import host_bytes
 from .device import Span, align
 from .pinned import pinned_bytes
@@ -83,6 +84,7 @@ def launch(
 
 
 _CUDA_TYPES = {"float32": 0, "float64": 1}  # cudaDataType: CUDA_R_32F, CUDA_R_64F
+_FLOAT_COMPUTE = {"tf32": cublas.COMPUTE_32F_FAST_TF32, "fp32": cublas.COMPUTE_32F}
 _math = "tf32"
 
 
@@ -98,17 +100,6 @@ def set_math(mode: str) -> None:
 def math() -> str:
     """The current math mode, "tf32" or "fp32"."""
     return _math
-
-
-def _gemm_setup(dtype):
-    from cupy_backends.cuda.libs import cublas
-
-    handle = require().cuda.device.get_cublas_handle()
-    if dtype == np.float64:
-        compute = cublas.CUBLAS_COMPUTE_64F
-    else:
-        compute = cublas.CUBLAS_COMPUTE_32F_FAST_TF32 if _math == "tf32" else cublas.CUBLAS_COMPUTE_32F
-    return cublas, handle, _CUDA_TYPES[str(dtype)], compute
 
 
 def gemm(trans_a: bool, trans_b: bool, m: int, n: int, k: int, alpha: float, a, b, beta: float, c) -> None:
@@ -140,37 +131,15 @@ def gemm_batched(
     if m == 0 or n == 0 or batch == 0:
         return
     dtype = c.dtype
-    cublas, handle, kind, compute = _gemm_setup(dtype)
-    one = np.array([alpha, beta], dtype)
-    op_a = cublas.CUBLAS_OP_T if trans_a else cublas.CUBLAS_OP_N
-    op_b = cublas.CUBLAS_OP_T if trans_b else cublas.CUBLAS_OP_N
+    compute = cublas.COMPUTE_64F if dtype == np.float64 else _FLOAT_COMPUTE[_math]
+    op_a, op_b = (cublas.TRANSPOSE if t else cublas.NO_TRANSPOSE for t in (trans_a, trans_b))
     lda, ldb = (m if trans_a else k), (k if trans_b else n)
     # cuBLAS is column-major: C' = op(B)' op(A)', so the operands change places
-    cublas.gemmStridedBatchedEx(
-        handle,
-        op_b,
-        op_a,
-        n,
-        m,
-        k,
-        one.ctypes.data,
-        b.data.ptr,
-        kind,
-        max(1, ldb),
-        stride_b,
-        a.data.ptr,
-        kind,
-        max(1, lda),
-        stride_a,
-        one.ctypes.data + dtype.itemsize,
-        c.data.ptr,
-        kind,
-        max(1, n),
-        stride_c,
-        batch,
-        compute,
-        cublas.CUBLAS_GEMM_DEFAULT,
-    )
+    cublas.products(
+        op_b, op_a, n, m, k, np.array([alpha, beta], dtype),
+        (b.data.ptr, max(1, ldb), stride_b), (a.data.ptr, max(1, lda), stride_a), (c.data.ptr, max(1, n), stride_c),
+        _CUDA_TYPES[str(dtype)], compute, batch,
+    )  # fmt: skip
 
 
 class CudaDevice:
@@ -182,6 +151,8 @@ class CudaDevice:
     name = "cuda"
     operations = "cuda"
     is_host = False
+
+    can_capture = True
 
     def __init__(self, index: int = 0):
         cp = require()
@@ -310,6 +281,22 @@ class CudaDevice:
 
     def synchronize(self) -> None:
         self._device.synchronize()
+
+    # -- graphs ------------------------------------------------------------------------------------------------------
+    def settings(self):
+        return math()
+
+    def capture(self, work):
+        """A CUDA graph. Other threads (of data layers) may take pinned memory meanwhile: the relaxed mode."""
+        with self.active():
+            self.compute.begin_capture(cupy.cuda.runtime.streamCaptureModeRelaxed)
+            try:
+                work()
+            except BaseException:
+                with suppress(cupy.cuda.runtime.CUDARuntimeError, RuntimeError):
+                    self.compute.end_capture()  # else the stream stays in capture
+                raise
+            return functools.partial(self.compute.end_capture().launch, self.compute)
 
     def close(self) -> None:
         self.synchronize()

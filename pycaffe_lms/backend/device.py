@@ -6,6 +6,7 @@ order; between streams only events order it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -97,5 +98,15 @@ class Device(Protocol):
         """Block the calling thread until `event`."""
 
     def synchronize(self) -> None: ...
+
+    can_capture: bool  # whether `capture` may be asked
+
+    def settings(self):
+        """What operations depend on beside their arguments, to compare with `==`."""
+
+    def capture(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Record what `work` queues on the compute stream, without running it; the result queues it, at each call.
+
+        Within `work` there is nothing but operations: no memory is taken, nothing waits, no other stream is used."""
 
     def close(self) -> None: ...

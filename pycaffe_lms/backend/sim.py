@@ -11,7 +11,7 @@ from contextlib import nullcontext
 
 import numpy as np
 
-from ..errors import OutOfDeviceMemory, human_bytes
+from ..errors import DeviceError, OutOfDeviceMemory, human_bytes
 from .cpu import host_bytes
 from .device import Span, align
 from .sim_streams import Scheduler, SimEvent, SimStream
@@ -39,6 +39,7 @@ class SimDevice:
     name = "sim"
     operations = "cpu"
     is_host = False
+    can_capture = True
     link_bytes_per_s = 55e9
     memory_bytes_per_s = 4.3e12
     launch_s = 5e-6
@@ -51,6 +52,8 @@ class SimDevice:
         self._scheduler = Scheduler([self.compute, self.copy_in, self.copy_out], order, seed)
         self.ops = None  # see ops.ops_of
         self.bytes_in = self.bytes_out = 0
+        self._captured: list | None = None  # what a capture has recorded so far
+        self.launches = 0  # of what was captured
 
     def describe(self) -> str:
         return f"simulated device, {human_bytes(self.capacity())}"
@@ -74,6 +77,7 @@ class SimDevice:
         self._budget = nbytes
 
     def take(self, nbytes: int) -> Span:
+        self._not_in_capture("memory is taken")
         size = max(align(nbytes), align(1))
         free = self.capacity() - self._used
         if size > free:
@@ -87,12 +91,13 @@ class SimDevice:
         return Span(np.full(size, POISON, np.uint8), 0, size)
 
     def give(self, span: Span, stream=None) -> None:
+        self._not_in_capture("memory is given back")
         self._used -= span.nbytes
         self.spoil(span, stream)
 
     def spoil(self, span: Span, stream=None) -> None:
         raw = _bytes(span)
-        self._scheduler.work(stream or self.compute, functools.partial(raw.fill, POISON), 0.0)
+        self._work(stream or self.compute, functools.partial(raw.fill, POISON), 0.0)
 
     def host_take(self, nbytes: int, *, pinned: bool = False) -> np.ndarray:
         raw = host_bytes(nbytes)
@@ -111,7 +116,7 @@ class SimDevice:
         """Queue an operation on the compute stream."""
         arrays = [a for a in _flatten(args) if isinstance(a, np.ndarray)]
         seconds = self.launch_s + sum(a.nbytes for a in arrays) / self.memory_bytes_per_s
-        self._scheduler.work(self.compute, functools.partial(function, *args, **kwargs), seconds)
+        self._work(self.compute, functools.partial(function, *args, **kwargs), seconds)
 
     def copy_up(self, span: Span, host: np.ndarray, stream=None) -> SimEvent:
         return self._copy(_bytes(span)[: host.nbytes], host, stream or self.compute, "bytes_in")
@@ -121,13 +126,22 @@ class SimDevice:
 
     def _copy(self, to: np.ndarray, source: np.ndarray, stream: SimStream, counter: str) -> SimEvent:
         setattr(self, counter, getattr(self, counter) + source.nbytes)
-        self._scheduler.work(stream, functools.partial(np.copyto, to, source), source.nbytes / self.link_bytes_per_s)
-        return self._scheduler.record(stream)
+        self._work(stream, functools.partial(np.copyto, to, source), source.nbytes / self.link_bytes_per_s)
+        return self.record(stream)
 
     def zero(self, span: Span, stream=None) -> None:
-        self._scheduler.work(stream or self.compute, functools.partial(_bytes(span).fill, 0), self.launch_s)
+        self._work(stream or self.compute, functools.partial(_bytes(span).fill, 0), self.launch_s)
+
+    def _work(self, stream: SimStream, task, seconds: float) -> None:
+        if self._captured is None:
+            self._scheduler.work(stream, task, seconds)
+        elif stream is self.compute:
+            self._captured.append((task, seconds))
+        else:
+            self._not_in_capture("another stream is used")
 
     def record(self, stream: SimStream) -> SimEvent:
+        self._not_in_capture("an event is recorded")
         return self._scheduler.record(stream)
 
     def timed_event(self, stream: SimStream | None = None) -> SimEvent:
@@ -139,13 +153,39 @@ class SimDevice:
         return 1e3 * (end.time - start.time)
 
     def wait(self, stream: SimStream, event: SimEvent) -> None:
+        self._not_in_capture("a stream waits")
         self._scheduler.wait(stream, event)
 
     def wait_host(self, event: SimEvent) -> None:
+        self._not_in_capture("the host waits")
         self._scheduler.finish(event)
 
     def synchronize(self) -> None:
+        self._not_in_capture("the host waits")
         self._scheduler.drain()
+
+    # -- graphs ------------------------------------------------------------------------------------------------------
+    def settings(self):
+        return None
+
+    def capture(self, work):
+        """What is queued is kept and queued again at each call of the result: arguments stay as they were."""
+        self._captured = tasks = []
+        try:
+            work()
+        finally:
+            self._captured = None
+
+        def launch() -> None:
+            self.launches += 1
+            for task, seconds in tasks:
+                self._work(self.compute, task, seconds)
+
+        return launch
+
+    def _not_in_capture(self, what: str) -> None:
+        if self._captured is not None:
+            raise DeviceError(f"{what} in the middle of a capture", fix="this is a bug")
 
     def model_seconds(self) -> float:
         """The model clock: when the last of the three streams ends."""

@@ -12,9 +12,11 @@ import re
 from ..backend import BACKENDS
 from ..errors import UsageError
 from ..lms.config import DEFAULT_AHEAD, LMSConfig, parse_size
+from ..net.tuning import Tuning
 
 PROG = "pycaffe-lms"
 BARE_LMS_KB = 1000  # PowerAI's -lms without a number
+_LAYOUTS = {"auto": None, "nchw": False, "nhwc": True}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -101,6 +103,38 @@ def add_profile(p: argparse.ArgumentParser, which: str) -> None:
         metavar="FILE",
         help=f"write a trace of {which}: when every step and copy ran, for ui.perfetto.dev or chrome://tracing",
     )
+
+
+def add_tuning(p: argparse.ArgumentParser, *, fuse: str = "on", pack: str = "on", graph: bool = True) -> None:
+    """-layout, -fuse, -pack, and where the same is run again and again -graph: how a net is rearranged for speed."""
+    p.add_argument(
+        "--layout",
+        choices=tuple(_LAYOUTS),
+        default="auto",
+        help="how images lie in memory: nhwc where layers are faster so, nchw, or auto: nhwc on a GPU",
+    )
+    p.add_argument(
+        "--fuse", choices=("on", "off"), default=fuse, help="run chains such as BatchNorm, Scale, sum, ReLU as one"
+    )
+    p.add_argument(
+        "--pack",
+        choices=("on", "off"),
+        default=pack,
+        help="without LMS: let gradients of blobs use the same device memory in turn",
+    )
+    if graph:
+        p.add_argument(
+            "--graph",
+            choices=("on", "off"),
+            default="on",
+            help="without LMS, on a GPU: record an iteration as a CUDA graph and replay it; results are the same",
+        )
+
+
+def tuning(args: argparse.Namespace) -> Tuning:
+    """What -layout, -fuse, -pack and -graph say."""
+    graph = getattr(args, "graph", "off") == "on"
+    return Tuning(channels_last=_LAYOUTS[args.layout], fuse=args.fuse == "on", pack=args.pack == "on", graph=graph)
 
 
 def add_device(p: argparse.ArgumentParser) -> None:

@@ -15,6 +15,7 @@ from ..lms import report
 from ..lms.schedule import Access, Mode, Step
 from ..net.net import Net
 from ..net.programs import HostedStep
+from ..net.tuning import Tuning
 from ..proto import caffe_pb2
 from . import flags
 
@@ -40,7 +41,7 @@ def run(argv: list[str]) -> int:
     message = _with_shapes(read_net(args.model).message, dict(_shape(text) for text in args.shape))
     options = {"level": args.level, "stages": flags.stages(args), "file": args.model}
     try:
-        net = Net(message, phase, device=device, lms=lms, fill=False, **options)
+        net = Net(message, phase, device=device, lms=lms, fill=False, tuning=Tuning(), **options)
     except DataError as error:
         error.fix = f"{error.fix}; or give the shape instead of the data, such as -shape data=32,3,224,224"
         raise

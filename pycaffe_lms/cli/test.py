@@ -20,6 +20,7 @@ def run(argv: list[str]) -> int:
     p.add_argument("--weights", required=True, help="comma list of .caffemodel files")
     p.add_argument("--iterations", type=int, default=50, help="batches")
     flags.add_state(p)
+    flags.add_tuning(p)
     flags.add_device(p)
     args = flags.parse(p, argv)
     if not args.weights.strip(", "):
@@ -28,7 +29,8 @@ def run(argv: list[str]) -> int:
         raise UsageError(f"-iterations {args.iterations} is not positive", fix="give 1 or more")
     lms = flags.lms_config(args)
     device = devices.choose(args, lms)
-    net = Net(args.model, 1, level=args.level, stages=flags.stages(args), device=device, lms=lms)
+    net = Net(args.model, 1, level=args.level, stages=flags.stages(args), device=device, lms=lms,
+              forward_only=True, tuning=flags.tuning(args))  # fmt: skip
     for path in filter(None, args.weights.split(",")):
         weights.copy_from(net, path.strip())
     net.prepare_test()

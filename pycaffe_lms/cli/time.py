@@ -11,7 +11,6 @@ from ..errors import UsageError, human_bytes
 from ..net.access import LayerStep, node_of
 from ..net.flops import step_bytes, step_flops
 from ..net.net import Net
-from ..net.tuning import Tuning
 from . import devices, flags, profile, roofline, time_table
 
 _log = logging.getLogger(__name__)
@@ -45,9 +44,7 @@ def run(argv: list[str]) -> int:
     p.add_argument("--weights", default="", help="accepted for compatibility; timing does not depend on values")
     p.add_argument("--iterations", type=int, default=50, help="iterations")
     p.add_argument("--phase", choices=("TRAIN", "TEST"), default="TRAIN")
-    p.add_argument(
-        "--fuse", action="store_true", help="run chains of layers as one where `train` does; default: each apart"
-    )
+    flags.add_tuning(p, fuse="off", pack="off", graph=False)
     flags.add_profile(p, "the timed iterations")
     flags.add_state(p)
     flags.add_device(p)
@@ -59,7 +56,7 @@ def run(argv: list[str]) -> int:
     limits = _limits(device)
     phase = 0 if args.phase == "TRAIN" else 1
     net = Net(args.model, phase, level=args.level, stages=flags.stages(args), device=device, lms=lms,
-              tuning=Tuning(fuse=args.fuse))  # fmt: skip
+              tuning=flags.tuning(args))  # fmt: skip
     record = profile.Profile(args.profile, net.runtime, f"pycaffe-lms time: {net.name}, {device.describe()}")
     backward = any(node.need_backward for node in net.graph.nodes)
     if backward:

@@ -55,6 +55,7 @@ def run(argv: list[str]) -> int:
     p.add_argument("--sighup_effect", choices=_EFFECTS, default=SNAPSHOT)
     flags.add_profile(p, "the run's iterations 2 to 4")
     flags.add_state(p)
+    flags.add_tuning(p)
     flags.add_device(p)
     args = flags.parse(p, argv)
     if args.weights and args.snapshot:
@@ -73,8 +74,9 @@ def run(argv: list[str]) -> int:
     signals = Signals(args.sigint_effect, args.sighup_effect)
     try:
         solver = solver_class(param)(
-            param, file=parsed.filename, lines=parsed.lines, device=device, lms=lms, action=signals.poll
-        )
+            param, file=parsed.filename, lines=parsed.lines, device=device, lms=lms, action=signals.poll,
+            tuning=flags.tuning(args),
+        )  # fmt: skip
         title = f"pycaffe-lms train: {solver.net.name}, {device.describe()}"
         record = profile.Profile(args.profile, solver.runtime, title, first=2, last=4)  # the first builds kernels
         solver.around_iteration = record.iteration

@@ -72,6 +72,11 @@ class Runtime:
         """Whether anything is managed here: LMS is on and there is device memory."""
         return self.config.enabled and not self.device.is_host
 
+    @property
+    def arena(self):
+        """The memory that managed buffers use in turn; None before the first plan needed some."""
+        return self._arena
+
     def register(self, buffers: Iterable[Buffer], asked: Mapping[int, bool] | None = None) -> Managed:
         """Choose who is managed among a net's buffers, and count what stays on the device for good."""
         if self.device.is_host:
@@ -128,8 +133,9 @@ class Runtime:
             worst = max(program.steps, key=lambda step: step.device_bytes(sizes))
             stays, needed = self.resident_bytes + self.workspace_bytes, self.resident_bytes + plan.arena_bytes
             raise OutOfDeviceMemory(
-                f"the net needs {human_bytes(stays)} of device memory for good and {human_bytes(plan.arena_bytes)} for a "
-                f"while in {program.name}, without Large Model Support; {human_bytes(self.device.capacity())} are there",
+                f"the net needs {human_bytes(stays)} of device memory for good and {human_bytes(plan.arena_bytes)} for "
+                f"a while in {program.name}, without Large Model Support; {human_bytes(self.device.capacity())} are "
+                "there",
                 needed=needed,
                 free=limit,
                 fix="train it with Large Model Support: -lms 1000; or lower batch_size, or raise -lms_budget",

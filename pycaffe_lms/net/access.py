@@ -16,7 +16,8 @@ READ, UPDATE, OVERWRITE = Mode
 class LayerStep:
     """A step and what is needed to run it. top_diffs[i]: False where top i's diff is all zeros (nobody wrote it).
     accumulate[i]: parameter i's gradient is added, not overwritten. zero: all top diffs are zero, so just clear.
-    look: before the forward, show the layer the values that its shapes depend on."""
+    look: before the forward, show the layer the values that its shapes depend on. group: the group that runs in place
+    of its layers; node is the last of them."""
 
     step: Step
     node: int
@@ -25,6 +26,12 @@ class LayerStep:
     accumulate: tuple[bool, ...] = ()
     zero: bool = False
     look: bool = False
+    group: int | None = None
+
+
+def node_of(graph: Graph, step: LayerStep) -> Node:
+    """The layer, or the group of layers, that a step runs."""
+    return graph.nodes[step.node] if step.group is None else graph.groups[step.group]
 
 
 def look_step(graph: Graph, node: Node) -> LayerStep | None:
@@ -49,13 +56,12 @@ def forward_step(graph: Graph, node: Node) -> LayerStep | None:
             parts.append(Access(graph.values[t].data, OVERWRITE))
     for scratch in layer.scratches.values():
         if scratch.forward:
-            mode = UPDATE if scratch.lives is Lives.STATE else OVERWRITE
+            mode = {Lives.STATE: UPDATE, Lives.DIAL: READ}.get(scratch.lives, OVERWRITE)
             parts.append(Access(node.scratch[scratch.name], mode))
     if layer.runs_on is Runs.HOST and not parts:
         return None
-    return LayerStep(
-        Step(f"forward:{node.name}", merge_accesses(parts), host=layer.runs_on is Runs.HOST), node.index, True
-    )
+    step = Step(f"forward:{node.name}", merge_accesses(parts), host=layer.runs_on is Runs.HOST)
+    return LayerStep(step, node.index, True, group=node.group)
 
 
 def backward_step(
@@ -91,7 +97,7 @@ def backward_step(
         if wants and not zero:
             parts.append(Access(diff, UPDATE if adds[-1] else OVERWRITE))
     step = Step(f"backward:{node.name}", merge_accesses(parts), host=layer.runs_on is Runs.HOST)
-    return LayerStep(step, node.index, False, top_diffs, tuple(adds), zero)
+    return LayerStep(step, node.index, False, top_diffs, tuple(adds), zero, group=node.group)
 
 
 def _backward_reads(graph: Graph, node: Node, top_diffs: tuple[bool, ...]) -> list[Access]:
@@ -100,7 +106,8 @@ def _backward_reads(graph: Graph, node: Node, top_diffs: tuple[bool, ...]) -> li
     parts = [Access(graph.values[node.bottoms[i]].data, READ) for i in sorted(needs.bottoms)]
     parts += [Access(graph.values[node.tops[i]].data, READ) for i in sorted(needs.tops)]
     parts += [Access(graph.params[node.params[i]].data, READ) for i in sorted(needs.params)]
-    parts += [Access(graph.values[t].diff, READ) for t, here in zip(node.tops, top_diffs, strict=True) if here]
+    mode = UPDATE if layer.spoils_top_diffs else READ
+    parts += [Access(graph.values[t].diff, mode) for t, here in zip(node.tops, top_diffs, strict=True) if here]
     for scratch in layer.scratches.values():
         if scratch.backward:
             mode = OVERWRITE if scratch.lives is Lives.CALL else READ
@@ -110,5 +117,5 @@ def _backward_reads(graph: Graph, node: Node, top_diffs: tuple[bool, ...]) -> li
 
 def written_diffs(graph: Graph, step: LayerStep) -> set[int]:
     """Diff buffers of values that a backward step writes."""
-    node = graph.nodes[step.node]
+    node = node_of(graph, step)
     return {graph.values[b].diff for b, p in zip(node.bottoms, node.propagate, strict=True) if p}

@@ -88,9 +88,10 @@ class BuiltNet:
         try:
             yield
         except CaffeError as error:
-            node = next((n for n in self.graph.nodes if n.name == error.where.layer), None)
+            node = next((n for n in self.graph.everyone() if n.name == error.where.layer), None)
             if node is not None:
                 error.at(file=self.file, line=node.line, type=node.layer.param.type)
+            error.at(file=self.file)
             raise
 
     def _set_up_memory(self, old: NetMemory | None = None) -> None:
@@ -110,7 +111,9 @@ class BuiltNet:
         self.builder = ProgramBuilder(self.graph)
         with self.placed():
             packed = self._packed() if self.tuning.pack else frozenset()
-            self.memory = NetMemory(self.graph, table, self._used_buffers(), self.runtime, self.dtype, old, packed)
+            self.memory = NetMemory(
+                self.graph, table, self._used_buffers(), self.runtime, self.dtype, old, packed, self.tuning.graph
+            )
         self.blobs: dict[str, Blob] = {}
         for name, v in self.graph.last.items():
             value = self.graph.values[v]
@@ -165,9 +168,9 @@ class BuiltNet:
         used = {a.buffer for step in steps for a in step.accesses}
         if not self._forward_only:  # an update writes the gradient of every parameter that moves, if only for its decay
             used |= {p.diff for p in self.graph.learnable if p.lr_mult != 0}
-        return (
-            used | {p.data for p in self.graph.params} | {self.graph.values[v].data for v in self.graph.last.values()}
-        )
+        inside = {t for g in self.graph.groups for m in g.members for t in self.graph.nodes[m].tops if t not in g.tops}
+        shown = {self.graph.values[v].data for v in self.graph.last.values() if v not in inside}
+        return used | {p.data for p in self.graph.params} | shown
 
     def _fill_constants(self) -> None:
         for node in self.graph.nodes:

@@ -15,7 +15,7 @@ from .access import LayerStep, node_of
 from .graph import Graph, Node
 from .orders import Reorder, matters
 
-_GPU = {Mode.READ: Ask.READ_GPU, Mode.UPDATE: Ask.WRITE_GPU, Mode.OVERWRITE: Ask.OVERWRITE_GPU}
+GPU_ASKS = {Mode.READ: Ask.READ_GPU, Mode.UPDATE: Ask.WRITE_GPU, Mode.OVERWRITE: Ask.OVERWRITE_GPU}
 _CPU = {Mode.READ: Ask.READ_CPU, Mode.UPDATE: Ask.WRITE_CPU, Mode.OVERWRITE: Ask.OVERWRITE_CPU}
 
 
@@ -53,7 +53,7 @@ class Executor:
 
     def ask(self, step) -> None:
         """Tell the state machine what the step touches."""
-        asks = _CPU if step.host or self.device.is_host else _GPU
+        asks = _CPU if step.host or self.device.is_host else GPU_ASKS
         for access in step.accesses:
             self.memories[access.buffer].ask(asks[access.mode])
 

@@ -97,7 +97,7 @@ def _make(graph: Graph, chain: list[Node], index: int) -> Node:
         parts = (first.layer, affine.layer if affine else None, add is not None, Role.RECTIFY in by_role)
         layer = FusedNormLayer(param, parts, phase=first.layer.phase, dtype=first.layer.dtype)
     layer.needs_backward = first.need_backward
-    node = Node(last.index, layer, first.message, last.line, bottoms, list(last.tops))
+    node = Node(last.index, layer, first.message, first.line, bottoms, list(last.tops))
     node.params = [p for n in chain for p in n.params]
     node.param_propagate = [p for n in chain for p in n.param_propagate]
     node.propagate, node.need_backward = propagate, first.need_backward

@@ -3,29 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from ..backend.device import align
 from ..formats.types import SPLIT
+from ..layers.base import ShapesChanged
 from ..lms.plan import Plan
 from ..lms.runtime import Runtime
 from ..lms.schedule import Buffer
 from ..memory.synced import SyncedMemory
 from .access import LayerStep
 from .buffers import BufferTable, asked_by_layers
+from .dials import Dials
 from .executor import Executor, call_scratch_layout
 from .graph import Graph
 from .programs import HostedStep, Sequenced
+from .replay import Replay
 
 EXTRA = 1 << 20  # ids of buffers that are not the net's own start here, so that they survive a reshape
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A program with its plan (None where nothing is managed), and how it may be repeated (None: step by step)."""
+
+    sequenced: Sequenced
+    plan: Plan | None
+    dials: Dials
+    replay: Replay | None
 
 
 class NetMemory:
     """graph: wired, with buffers assigned in `table`. `used`: ids of buffers that the net's full program touches (the
     others never get memory). packed: those that need memory only for a while in a solver's program, where LMS is off:
     they share an arena then. old: what this replaces after a reshape; values, parameters and kept scratch of the same
-    size, and further buffers, carry over."""
+    size, and further buffers, carry over. graph_runs: repeat a solver's programs from a recording where possible."""
 
     def __init__(
         self,
@@ -36,6 +49,7 @@ class NetMemory:
         dtype,
         old: NetMemory | None = None,
         packed: frozenset[int] = frozenset(),
+        graph_runs: bool = False,
     ):
         self.graph, self.runtime, self.dtype = graph, runtime, dtype
         self.device = runtime.device
@@ -62,7 +76,8 @@ class NetMemory:
         self._shared: dict[int, SyncedMemory] = {}
         self._pin_host_sources()
         self.executor = Executor(graph, self.memories, self.device, dtype)
-        self._plans: dict[str, tuple[Sequenced, Plan | None]] = {}
+        self._plans: dict[str, Bound] = {}
+        self._graph_runs = graph_runs
         self.timer: Callable[[], None] | None = None  # called before the first step and after each
         if old:
             for b in old.extras():
@@ -136,14 +151,18 @@ class NetMemory:
         ]
 
     # -- programs ---------------------------------------------------------------------------------------------------
-    def bind(self, key: str, build: Callable[[], Sequenced]) -> tuple[Sequenced, Plan | None]:
-        """The program named `key` with its plan (None where nothing is managed), made once and kept."""
+    def bind(self, key: str, build: Callable[[], Sequenced]) -> Bound:
+        """The program named `key`, made once and kept."""
         if key not in self._plans:
             sequenced = build()
             plan = self.plan_of(sequenced)
             if plan is not None:
                 self.runtime.prepare(plan, self.memories)
-            self._plans[key] = (sequenced, plan)
+            replay = None
+            if self._graph_runs and not self.runtime.active:
+                replay = Replay.of(self.graph, sequenced, plan, self.memories, self.runtime)
+            dials = Dials(self.graph, self.memories, sequenced.steps)
+            self._plans[key] = Bound(sequenced, plan, dials, replay)
         return self._plans[key]
 
     def plan_of(self, sequenced: Sequenced) -> Plan | None:
@@ -162,7 +181,7 @@ class NetMemory:
 
     def steps(self, key: str) -> tuple:
         """The steps of a program that was bound."""
-        return self._plans[key][0].steps
+        return self._plans[key].sequenced.steps
 
     def forget_plans(self) -> None:
         self._plans.clear()
@@ -176,7 +195,7 @@ class NetMemory:
 
     def plans(self) -> dict[str, Plan | None]:
         """Plans made so far, by program name."""
-        return {key: plan for key, (_, plan) in self._plans.items()}
+        return {key: bound.plan for key, bound in self._plans.items()}
 
     @property
     def _workspace_bytes(self) -> int:
@@ -208,25 +227,38 @@ class NetMemory:
     def run(self, key: str, build: Callable[[], Sequenced]) -> None:
         """Run the program `key`, made by `build` the first time."""
         with self.device.active():
-            sequenced, plan = self.bind(key, build)
+            bound = self.bind(key, build)
             self._place_workspace()
+            bound.dials.turn()
+            try:
+                self._run(bound)
+            except ShapesChanged as change:
+                bound.dials.take_back(change.node)
+                raise
+
+    def _run(self, bound: Bound) -> None:
+        sequenced, plan = bound.sequenced, bound.plan
+        watched = self.timer is not None or self.runtime.recorder is not None
+        if bound.replay is not None and self.device.can_capture and not watched:
+            bound.replay.run(lambda s: self._execute(sequenced.steps[s]))
+            return
+        if self.timer is not None:
+            self.timer()
+
+        def execute(s: int) -> None:
+            step = sequenced.steps[s]
+            if self.runtime.recorder is None:
+                self._execute(step)
+            else:
+                self.runtime.recorder.step(step.step.name, step.step.host, partial(self._execute, step))
             if self.timer is not None:
                 self.timer()
 
-            def execute(s: int) -> None:
-                step = sequenced.steps[s]
-                if self.runtime.recorder is None:
-                    self._execute(step)
-                else:
-                    self.runtime.recorder.step(step.step.name, step.step.host, partial(self._execute, step))
-                if self.timer is not None:
-                    self.timer()
-
-            if plan is None:
-                for s in range(len(sequenced.steps)):
-                    execute(s)
-            else:
-                self.runtime.run(plan, self.memories, execute)
+        if plan is None:
+            for s in range(len(sequenced.steps)):
+                execute(s)
+        else:
+            self.runtime.run(plan, self.memories, execute)
 
     def _execute(self, step: LayerStep | HostedStep) -> None:
         if isinstance(step, HostedStep):

@@ -16,10 +16,14 @@ from .graph import Graph, Node
 
 @dataclass(frozen=True)
 class HostedStep:
-    """A step that is not a layer pass: a parameter's update, a norm. `run()` does it, once the asks are made."""
+    """A step that is not a layer pass: a parameter's update, a norm. `run()` does it, once the asks are made.
+
+    repeatable: each time it queues the same operations with the same numbers, as long as arrays stay in their place.
+    """
 
     step: Step
     run: Callable[[], None]
+    repeatable: bool = False
 
 
 @dataclass(frozen=True)

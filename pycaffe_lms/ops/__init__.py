@@ -58,6 +58,7 @@ FAMILIES = (
     "smooth_l1",
     "bn",
     "update",
+    "update_all",
 )
 
 # Bytes of workspace that one operation may ask for where it can do with less. A constant of the device, because sums

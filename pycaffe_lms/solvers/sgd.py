@@ -19,6 +19,7 @@ from ..ops import ops_of
 from . import debug
 from .base import Solver, number
 from .lr_policy import learning_rate
+from .update_all import NUMBERS_BYTES, UpdateAll
 
 _log = logging.getLogger(__name__)
 _PARTIALS = 1024  # doubles of workspace that a sum of squares needs on a device
@@ -35,6 +36,7 @@ class SGDSolver(Solver):
         net, item = self.net, self.net.dtype.itemsize
         self._rate_now = 0.0
         self._clip_scale = 1.0
+        self._together: dict[bool, UpdateAll] = {}
         self._reached = self._gradients_that_backward_writes()
         self._moving = [p for p in net.graph.learnable if p.lr_mult != 0 or p.diff in self._reached]
         self._history: dict[int, list[int]] = {}
@@ -43,6 +45,12 @@ class SGDSolver(Solver):
             self._history[param.index] = [
                 net.memory.add(f"{name}{slot or ''}", count(param.shape) * item) for slot in range(self.slots)
             ]
+        if UpdateAll.possible(net) and self._moving and type(self)._update_arrays is SGDSolver._update_arrays:
+            histories = [self._history[p.index][0] for p in self._moving]
+            numbers = net.memory.add("solver.numbers", NUMBERS_BYTES)
+            self._together = {
+                apart: UpdateAll(net, self.param, self._moving, histories, numbers, apart) for apart in (False, True)
+            }
         if self.param.clip_gradients >= 0:
             self._squares = net.memory.add("solver.squares", 8 * max(1, len(self._moving)))
             self._partials = net.memory.add("solver.partials", 8 * _PARTIALS)
@@ -51,11 +59,23 @@ class SGDSolver(Solver):
     def _make_steps(self) -> None:
         self._made_for = self.net.memory
         self._reached = self._gradients_that_backward_writes()
-        self._tail = [self._update_step(p, p.diff in self._reached) for p in self._moving]
-        self._apart = [self._update_step(p, True) for p in self._moving]
+        self._tail, self._apart = self._update_steps(False), self._update_steps(True)
         self._clears = [self._clear_step(p) for p in self._moving if p.diff not in self._reached]
         clips = self.param.clip_gradients >= 0
         self._norms = [self._norm_step(i, p) for i, p in enumerate(self._moving) if clips]
+
+    def _update_steps(self, apart: bool) -> list[HostedStep]:
+        """apart: every gradient has a value, if only zeros; else those that no backward writes have none."""
+        has = [apart or p.diff in self._reached for p in self._moving]
+        if self._together:
+            return [self._together[apart].step(has)]
+        return [self._update_step(p, h) for p, h in zip(self._moving, has, strict=True)]
+
+    def _set_numbers(self, rate: float, clip_scale: float) -> None:
+        """What the next updates use."""
+        self._rate_now, self._clip_scale = rate, clip_scale
+        for together in self._together.values():
+            together.set_numbers(rate, clip_scale / self.param.iter_size)
 
     def _follow_net(self) -> None:
         """After a reshape the net's buffers are others (the history's stay): make the steps anew."""
@@ -105,7 +125,7 @@ class SGDSolver(Solver):
         self._follow_net()
         fused, n, loss = self._fused, self.param.iter_size, 0.0
         if fused:  # the step of a policy is noted below, where Caffe does
-            self._rate_now, self._clip_scale = learning_rate(self.param, self.iter, self.current_step).rate, 1.0
+            self._set_numbers(learning_rate(self.param, self.iter, self.current_step).rate, 1.0)
         else:
             self._run_apart("clear")
         for i in range(n):
@@ -136,28 +156,32 @@ class SGDSolver(Solver):
         self.iter += 1
 
     def _update(self) -> None:
-        self._rate_now, self._clip_scale = self._rate(), 1.0
-        self._log_rate(self._rate_now)
+        rate = self._rate()
+        self._log_rate(rate)
+        clip_scale = 1.0
         if self._norms:
             self._run_apart("norms")
-            self._clip()
+            clip_scale = self._clip()
+        self._set_numbers(rate, clip_scale)
         self._run_apart("update")
 
     def _run_apart(self, key: str) -> None:
         self.net.memory.run(key, self._apart_programs()[key])
 
-    def _clip(self) -> None:
+    def _clip(self) -> float:
+        """What gradients are multiplied by."""
         squares = Blob(
             "solver.squares", (len(self._moving),), np.float64, (self.net.memory.memories[self._squares], None)
         )
         norm = math.sqrt(float(squares.read_data().sum()))
         limit = self.param.clip_gradients
-        if norm > limit:
-            self._clip_scale = limit / norm
-            _log.info(
-                "Gradient clipping: scaling down gradients (L2 norm %s > %s) by scale factor %s",
-                number(norm), number(limit), number(self._clip_scale),
-            )  # fmt: skip
+        if not norm > limit:
+            return 1.0
+        _log.info(
+            "Gradient clipping: scaling down gradients (L2 norm %s > %s) by scale factor %s",
+            number(norm), number(limit), number(limit / norm),
+        )  # fmt: skip
+        return limit / norm
 
     # -- steps ------------------------------------------------------------------------------------------------
     def _update_step(self, param: Param, has_gradient: bool) -> HostedStep:
@@ -197,7 +221,7 @@ class SGDSolver(Solver):
             Access(self._partials, Mode.OVERWRITE),
         )
         name = f"norm:{self.net.graph.nodes[param.node].name}"
-        return HostedStep(Step(name, accesses), lambda: self._run_norm(i, param))
+        return HostedStep(Step(name, accesses), lambda: self._run_norm(i, param), repeatable=True)
 
     def _run_norm(self, i: int, param: Param) -> None:
         out = self._array(self._squares, (max(1, len(self._moving)),), np.float64)

@@ -120,8 +120,8 @@ def test_an_unknown_flag(trainable):
 
 def test_a_budget_that_is_too_small_for_one_layer(trainable):
     message, fix = _train(trainable, "-backend", "sim", "-lms", "1", "-lms_budget", "32KB")
-    assert message.startswith('net.prototxt:4: layer "conv" (Convolution): ')
-    assert '"conv.data" 9.0 KiB' in message and "38.5 KiB" in message
+    assert message.startswith('net.prototxt:4: layer "conv+relu" (Convolution+ReLU): ')
+    assert '"conv.data" 9.0 KiB' in message and "47.5 KiB" in message
     assert "-lms_budget" in fix
 
 
@@ -132,7 +132,8 @@ def test_a_budget_that_is_too_small_is_placed_by_every_action(trainable, action)
     done = caffe(action, "-model", "net.prototxt", *weights, "-backend", "sim", "-lms", "1", "-lms_budget", "32KB",
                  cwd=trainable)  # fmt: skip
     message, _ = complaint(done, 1)
-    assert message.startswith('net.prototxt:4: layer "conv" (Convolution): ')
+    name = 'conv" (Convolution)' if action == "time" else 'conv+relu" (Convolution+ReLU)'
+    assert message.startswith(f'net.prototxt:4: layer "{name}: ')
 
 
 def test_a_net_larger_than_all_machines(tmp_path):
@@ -142,10 +143,10 @@ def test_a_net_larger_than_all_machines(tmp_path):
 
 
 def test_a_net_that_needs_lms_says_so(trainable):
-    message, fix = _train(trainable, "-backend", "sim", "-lms_budget", "64KB")
-    assert message.startswith("net.prototxt:") and "64.0 KiB are there" in message
+    message, fix = _train(trainable, "-backend", "sim", "-lms_budget", "80KB")
+    assert message.startswith("net.prototxt:") and "80.0 KiB are there" in message
     assert "-lms" in fix
-    enough = caffe("train", "-solver", "solver.prototxt", "-backend", "sim", "-lms", "1", "-lms_budget", "64KB",
+    enough = caffe("train", "-solver", "solver.prototxt", "-backend", "sim", "-lms", "1", "-lms_budget", "80KB",
                    cwd=trainable)  # fmt: skip
     assert enough.code == 0 and enough.log[-1] == "Optimization Done."
 

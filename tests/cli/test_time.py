@@ -72,7 +72,7 @@ def test_layers_that_run_as_one_are_one_row_under_all_their_names(tmp_path):
     chain = "".join(f'layer {{ name: "{n}" type: "{t}" bottom: "conv" top: "conv" }}\n'
                     for n, t in (("norm", "BatchNorm"), ("scale", "Scale"), ("relu", "ReLU")))  # fmt: skip
     write(tmp_path, NET, ('layer { name: "relu" type: "ReLU" bottom: "conv" top: "conv" }\n', chain))
-    done = _time(tmp_path, "-backend", "sim", "-iterations", "1", "-fuse")
+    done = _time(tmp_path, "-backend", "sim", "-iterations", "1", "-fuse", "on")
     layers, _ = _tables(done.out)
     assert ["norm+scale+relu", "BatchNorm+Scale+ReLU", "forward"] in [c[:3] for c in layers]
     assert "Groups of layers that run as one, their time logged for the last one: 1." in done.log

@@ -132,8 +132,8 @@ def test_these_tests_can_fail(kind):
             LMSConfig(threshold_kb=1, ahead=4, budget=150 << 10),
         )
         plans = solver.net.memory._plans
-        sequenced, plan = plans["train"]
-        ops = tuple(dataclasses.replace(op, waits=()) if op.kind.value == kind else op for op in plan.ops)
-        plans["train"] = (sequenced, dataclasses.replace(plan, ops=ops))
+        bound = plans["train"]
+        ops = tuple(dataclasses.replace(op, waits=()) if op.kind.value == kind else op for op in bound.plan.ops)
+        plans["train"] = dataclasses.replace(bound, plan=dataclasses.replace(bound.plan, ops=ops))
         changed += train(solver, 2) != two_iterations("residual")
     assert changed > 0

@@ -41,7 +41,9 @@ NETS = {
     + nets._eltwise("sum", "c2", "soft")
     + nets.head("sum"),
     "global statistics": nets._DATA
-    + nets.unit("c1", "data", 6).replace('top: "c1" }', 'top: "c1" batch_norm_param { use_global_stats: true eps: 1 } }')
+    + nets.unit("c1", "data", 6).replace(
+        'top: "c1" }', 'top: "c1" batch_norm_param { use_global_stats: true eps: 1 } }'
+    )
     + nets.unit("c2", "c1", 6, relu=False)
     + nets._eltwise("r1", "c1", "c2")
     + nets.head("r1"),
@@ -156,7 +158,7 @@ def test_a_kept_blob_is_there_after_an_iteration():
 
 
 def test_an_iteration_takes_a_step_for_a_chain():
-    """5 chains of 3, 3, 4, 3 and 4 layers are 12 steps less in each direction; their values in between need no memory."""
+    """5 chains of 3, 3, 4, 3 and 4 layers: 12 steps less in each direction; values in between need no memory."""
     steps = {t: make("residual", t).net.memory.steps("train") for t in ("plain", "fused")}
     assert len(steps["plain"]) - len(steps["fused"]) == 2 * 12
     touched = {t: {a.buffer for s in found for a in s.step.accesses} for t, found in steps.items()}

@@ -23,7 +23,7 @@ FORK_MESSAGES = {
 }
 FORK_NUMBERS = {
     "BlobProto": {10, 11, 12, 13},
-    "LayerParameter": {202, 203, 206, 100000, 8266711, 8266712},
+    "LayerParameter": {164, 202, 203, 206, 100000, 8266711, 8266712},
     "BatchNormParameter": {5, 6, 7},
 }
 # Every message of Caffe and the numbers of its fields.

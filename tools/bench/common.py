@@ -14,6 +14,7 @@ sys.path.insert(0, str(ROOT))
 from pycaffe_lms.backend import get_device  # noqa: E402
 from pycaffe_lms.formats.prototxt import read_net  # noqa: E402
 from pycaffe_lms.lms.config import LMSConfig  # noqa: E402
+from pycaffe_lms.net.tuning import Tuning  # noqa: E402
 from pycaffe_lms.proto import caffe_pb2  # noqa: E402
 from pycaffe_lms.solvers import SGDSolver  # noqa: E402
 
@@ -42,7 +43,7 @@ def make_solver(model: str, batch: int, lms: LMSConfig, *, backend: str = "cuda"
     device = get_device(backend)
     if not device.is_host:
         device.set_budget(None)  # one left over from an earlier solver
-    solver = SGDSolver(param, device=device, lms=lms)
+    solver = SGDSolver(param, device=device, lms=lms, tuning=Tuning(pack=True))
     rng = np.random.default_rng(seed)
     data, label = solver.net.blobs["data"], solver.net.blobs["label"]
     data.data = rng.standard_normal(data.shape, dtype=np.float32)

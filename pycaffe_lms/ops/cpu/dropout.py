@@ -1,7 +1,8 @@
 """Dropout with a counter-based generator: no mask is stored, backward draws the same bits again.
 
 The generator is Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11). Element i takes
-lane i % 4 of the block with counter (low and high word of i // 4, low and high word of `offset`) and key `seed`.
+lane i % 4 of the block with counter (low and high word of i // 4, low and high word of key[1]) and key key[0].
+`key` is an array of two uint64: a seed, and how many draws were made with it before.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def threshold(ratio):
     return math.ceil(ratio * 2**32)
 
 
-def _apply(x, y, ratio, seed, offset):
+def _apply(x, y, ratio, key):
+    seed, offset = (int(word) for word in key)
     flat, out = x.reshape(-1), y.reshape(-1)
     drop, scale = threshold(ratio), 1.0 / (1.0 - ratio)
     for first in range(0, (flat.size + 3) // 4, _BLOCKS):
@@ -47,11 +49,11 @@ def _apply(x, y, ratio, seed, offset):
         np.multiply(flat[part], factor, out=out[part])
 
 
-def dropout_forward(x, y, ratio, seed, offset):
+def dropout_forward(x, y, ratio, key):
     """y = x / (1 - ratio) where kept, x * 0 where dropped; y may be x."""
-    _apply(x, y, ratio, seed, offset)
+    _apply(x, y, ratio, key)
 
 
-def dropout_backward(dy, dx, ratio, seed, offset):
+def dropout_backward(dy, dx, ratio, key):
     """dx = dy / (1 - ratio) where forward kept, dy * 0 where it dropped; dx may be dy."""
-    _apply(dy, dx, ratio, seed, offset)
+    _apply(dy, dx, ratio, key)

@@ -1,8 +1,8 @@
 """Stochastic pooling on the CPU, over any number of axes: one vectorised step per kernel tap, a few planes at a time.
 
 `geometry` is a PoolGeometry without padding; x and dx are (planes, *in_spatial), the others (planes, *out_spatial).
-Random numbers are Philox's, as in `dropout.py`: output i takes lane i % 4 of block i // 4. Running sums are added in
-the arrays' type in row-major order, on every device, so that all choose the same elements.
+Random numbers are Philox's, as in `dropout.py` with its `key`: output i takes lane i % 4 of block i // 4. Running sums
+are added in the arrays' type in row-major order, on every device, so that all choose the same elements.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ __all__ = ["stochastic_pool_forward", "stochastic_pool_mean_backward", "stochast
 _CHUNK = 1 << 18  # input elements worked on at a time: they stay in the cache
 
 
-def stochastic_pool_forward(x, y, mask, seed, offset, geometry) -> None:
+def stochastic_pool_forward(x, y, mask, key, geometry) -> None:
     """y = the first of each window's elements at which the running sum reaches a random share, in (0, 1], of the sum;
     the last one where none does (a NaN, or negative values); 0 of nothing.
 
     `mask` (int32, or None) becomes the element's index inside its plane, -1 of nothing: max_pool_backward's mask.
     """
     g = geometry
+    seed, offset = (int(word) for word in key)
     for planes in _chunks(g):
         x_part, y_part = _part(x, g.in_spatial, planes, g), _part(y, g.out_spatial, planes, g)
         level = _sum(g, x_part)

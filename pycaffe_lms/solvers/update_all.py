@@ -1,0 +1,83 @@
+"""The update of all parameters as one step and one launch, where Large Model Support manages none of their memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..layers.base import count
+from ..lms.schedule import Access, Mode, Step
+from ..memory.states import Ask
+from ..net.graph import Param
+from ..net.net import Net
+from ..net.programs import HostedStep
+from ..ops import ops_of
+from ..ops.update_table import table_words
+
+NUMBERS_BYTES = 16  # rate and scale, float64: they change between two runs, so operations read them from memory
+
+
+class UpdateAll:
+    """params: those that move. histories: their buffers. numbers: a buffer of NUMBERS_BYTES. apart: names the step."""
+
+    @staticmethod
+    def possible(net: Net) -> bool:
+        """Whether this is for `net`: on a host nothing would be gained."""
+        return not (net.device.is_host or net.runtime.active)
+
+    def __init__(self, net: Net, param, params: Sequence[Param], histories: Sequence[int], numbers: int, apart: bool):
+        self._net, self._param, self._params, self._histories = net, param, params, histories
+        self._numbers = numbers
+        self._words = table_words([count(p.shape) for p in params])
+        self._table = net.memory.add(f"solver.table{int(apart)}", 8 * self._words)
+        self._plan, self._spans = None, ()
+
+    def step(self, has_gradient: Sequence[bool]) -> HostedStep:
+        """The step of the net as it is now. has_gradient: False where no backward writes the gradient: it is zero."""
+        self._plan = None
+        accesses = [
+            Access(b, Mode.UPDATE) for p, h in zip(self._params, self._histories, strict=True) for b in (p.data, h)
+        ]
+        accesses += [
+            Access(p.diff, Mode.UPDATE if has else Mode.OVERWRITE)
+            for p, has in zip(self._params, has_gradient, strict=True)
+        ]
+        accesses += [Access(self._numbers, Mode.READ), Access(self._table, Mode.READ)]
+        step = Step("update:all", tuple(accesses))
+        return HostedStep(step, lambda: self._run(step, has_gradient), repeatable=True)
+
+    def set_numbers(self, rate: float, scale: float) -> None:
+        """What the next run uses: the rate, and the scale of the gradients."""
+        memory = self._net.memory.memories[self._numbers]
+        memory.ask(Ask.OVERWRITE_CPU)
+        memory.host_array((2,), np.float64)[...] = rate, scale
+
+    def _run(self, step: Step, has_gradient: Sequence[bool]) -> None:
+        net, p = self._net, self._param
+        memories = net.memory.memories
+        spans = [memories[a.buffer].span for a in step.accesses]
+        if self._plan is None or any(a is not b for a, b in zip(spans, self._spans, strict=True)):
+            self._plan, self._spans = self._make_plan(has_gradient), spans
+            table = memories[self._table]
+            table.ask(Ask.OVERWRITE_CPU)
+            table.host_array((self._words,), np.int64)[...] = self._plan.table
+            table.ask(Ask.READ_GPU)
+        ops = ops_of(net.device)
+        table, numbers = (
+            self._array(self._table, (self._words,), np.int64),
+            self._array(self._numbers, (2,), np.float64),
+        )
+        ops.sgd_update_all(self._plan, table, numbers, p.momentum, p.regularization_type == "L1")
+
+    def _make_plan(self, has_gradient: Sequence[bool]):
+        net, params = self._net, self._params
+        arrays = (
+            [self._array(b, p.shape, net.dtype) for b, p in zip(buffers, params, strict=True)]
+            for buffers in ([p.data for p in params], [p.diff for p in params], self._histories)
+        )
+        decays = [self._param.weight_decay * p.decay_mult for p in params]
+        return ops_of(net.device).sgd_update_all_plan(*arrays, [p.lr_mult for p in params], decays, has_gradient)
+
+    def _array(self, buffer: int, shape, dtype):
+        return self._net.memory.executor.array(buffer, tuple(shape), np.dtype(dtype), False)

@@ -1,0 +1,216 @@
+"""Programs that are recorded and replayed give what they give step by step, to the bit; on the simulated device."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+
+import pytest
+
+from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.errors import DeviceError
+from pycaffe_lms.net.replay import host_front
+
+from ..lms.nets import NETS
+from . import replays
+
+OPTIONS = [
+    {},
+    {"lr_policy": '"exp"', "gamma": 0.9},
+    {"iter_size": 2},
+    {"iter_size": 3, "regularization_type": '"L1"'},
+    {"clip_gradients": 0.05},
+    {"pack": True},
+    {"test_interval": 1, "test_iter": 2},
+]
+
+
+def device(order="latest", seed=0):
+    return SimDevice(64 << 20, order=order, seed=seed)
+
+
+def both(net, act, *, order="latest", seed=0, **options):
+    """What `act` returns without and with graphs, and the solver that had graphs."""
+    plain = act(replays.make(net, device(), False, **options))
+    solver = replays.make(net, device(order, seed), True, **options)
+    return plain, act(solver), solver
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("net", [*NETS, replays.STOCHASTIC], ids=[*NETS, "stochastic"])
+def test_graphs_change_no_bit(net, options):
+    plain, replayed, solver = both(net, replays.steps, **options)
+    assert replayed == plain
+    n = options.get("iter_size", 1)
+    keys = {1: {"train"}, 2: {"train first", "train last"}, 3: {"train first", "train more", "train last"}}[n]
+    if "clip_gradients" in options:
+        keys = {"train, update apart", "norms"}
+    if "test_iter" in options:
+        keys |= {"test net 0: test"}
+    assert replays.recorded(solver) == keys
+    assert solver.net.device.launches >= 4
+
+
+@pytest.mark.parametrize("order", ["earliest", "random"])
+@pytest.mark.parametrize("act", [replays.steps, replays.written_between, replays.passes_by_hand])
+@pytest.mark.parametrize("net", ["branches", "residual"])
+def test_every_order_of_the_streams(net, act, order):
+    for seed in range(4 if order == "random" else 1):
+        plain, replayed, _ = both(net, act, order=order, seed=seed)
+        assert replayed == plain
+
+
+@pytest.mark.parametrize("pack", [False, True], ids=["", "pack"])
+@pytest.mark.parametrize("act", [replays.written_between, replays.kept])
+@pytest.mark.parametrize("net", ["groups", "shared"])
+def test_what_happens_between_iterations(net, act, pack):
+    plain, replayed, solver = both(net, act, pack=pack)
+    assert replayed == plain
+    assert replays.recorded(solver) == {"train"}
+
+
+@pytest.mark.parametrize("net", ["branches", replays.STOCHASTIC], ids=["branches", "stochastic"])
+def test_snapshot_and_resume_in_between(net, tmp_path):
+    plain, replayed, solver = both(net, lambda s: replays.resumed(s, tmp_path))
+    assert replayed == plain
+    assert replays.recorded(solver) == {"train"}
+
+
+def test_recorded_at_the_third_run_and_again_where_something_moved():
+    solver = replays.make("groups", device(), True)
+    found = []
+    for i in range(12):
+        if i == 5:  # an address changed
+            memory = solver.net.learnable_params[0].data_memory
+            solver.net.learnable_params[0].read_data()
+            memory.give_back()
+            memory.state = type(memory.state).HEAD_AT_CPU
+        if i == 9:
+            solver.net.device.settings = lambda: "other"
+        solver.step(1)
+        found.append(solver.net.device.launches)
+    assert found == [0, 0, 1, 2, 3, 3, 3, 4, 5, 5, 5, 6]
+    plain = replays.make("groups", device(), False)
+    plain.step(12)
+    assert replays.bits(solver) == replays.bits(plain)
+
+
+def test_recorded_again_where_the_arena_moved():
+    """A program that needs a larger one came to the runtime, whose nets use one arena in turn."""
+    solver = replays.make("groups", device(), True, pack=True)
+    solver.step(4)
+    arena, plan = solver.runtime.arena, solver.net.memory.plans()["train"]
+    solver.runtime.prepare(dataclasses.replace(plan, arena_bytes=2 * plan.arena_bytes), solver.net.memory.memories)
+    assert solver.runtime.arena is not arena and solver.net.device.launches == 2
+    solver.step(2)
+    assert solver.net.device.launches == 2
+    solver.step(2)
+    assert solver.net.device.launches == 4
+    plain = replays.make("groups", device(), False, pack=True)
+    plain.step(8)
+    assert replays.bits(solver) == replays.bits(plain)
+
+
+def test_a_shape_that_changes():
+    def act(solver):
+        start = replays.steps(solver, 4)
+        for node in solver.net.graph.nodes:
+            if node.name == "data":
+                node.layer.shapes[:] = [(2, 3, 12, 12), (2,)]
+        return [*start, *replays.steps(solver, 4)]
+
+    plain, replayed, solver = both("branches", act)
+    assert replayed == plain
+    assert solver.net.blobs["data"].shape == (2, 3, 12, 12) and replays.recorded(solver) == {"train"}
+
+
+def test_nobody_records_what_is_watched():
+    solver = replays.make("chain", device(), True)
+    solver.net.memory.timer = lambda: None
+    solver.step(4)
+    assert solver.net.device.launches == 0
+    solver.net.memory.timer = None
+    solver.step(4)
+    assert solver.net.device.launches == 2
+
+
+def test_a_device_that_refuses(caplog):
+    """One warning, then step by step; nothing else changes."""
+
+    class Refuses(SimDevice):
+        def capture(self, work):
+            super().capture(work)
+            raise DeviceError("no graphs today")
+
+    solver = replays.make("groups", Refuses(64 << 20), True, pack=True, test_interval=1, test_iter=1)
+    with caplog.at_level(logging.WARNING):
+        replayed = replays.steps(solver)
+    assert replayed == replays.steps(replays.make("groups", device(), False, pack=True, test_interval=1, test_iter=1))
+    assert [r.getMessage() for r in caplog.records if "no graphs today" in r.getMessage()] == [
+        "Program test cannot be recorded as a graph, so programs run step by step: no graphs today"
+    ]
+    assert not replays.recorded(solver)
+
+
+def test_a_failure_in_the_middle_of_a_recording():
+    """What a half-recorded run left behind does not harm the run that follows step by step."""
+    solver = replays.make("residual", device(), True, pack=True)
+    inner, calls = solver.net.device.capture, []
+
+    def breaks(work):
+        def some():
+            calls.append(1)
+            execute = solver.net.memory._execute
+            solver.net.memory._execute = lambda step: execute(step) if step.step.name != "backward:c3" else 1 / 0
+            try:
+                work()
+            finally:
+                del solver.net.memory._execute
+
+        return inner(some)
+
+    solver.net.device.capture = breaks
+    replayed = replays.steps(solver)
+    assert replayed == replays.steps(replays.make("residual", device(), False, pack=True))
+    assert calls == [1]
+
+
+CHAIN = NETS["chain"]
+
+
+def front(solver):
+    bound = solver.net.memory._plans["train"]
+    return host_front(solver.net.graph, bound.sequenced)
+
+
+def test_what_can_be_recorded():
+    solver = replays.make("chain", device(), True)
+    assert front(solver) == 1  # the data layer
+    solver.net.forward_range()  # every value survives what a user runs by hand, so nothing is recorded
+    assert [b.replay is None for b in solver.net.memory._plans.values()] == [False, True]
+
+
+HOST_LAYER = """
+layer { name: "py" type: "Python" bottom: "fc" top: "py"
+  python_param { module: "tests.layers.user_layers" layer: "Tenfold" } }
+layer { name: "loss2" type: "EuclideanLoss" bottom: "py" bottom: "fc" top: "loss2" loss_weight: 0.001 }
+"""
+
+
+def test_a_host_layer_in_the_middle_is_not_recorded():
+    middle = CHAIN.replace('layer { name: "loss"', HOST_LAYER + 'layer { name: "loss"')
+    plain, replayed, solver = both(middle, replays.steps)
+    assert replayed == plain
+    assert front(solver) is None and solver.net.device.launches == 0
+
+
+def test_a_layer_that_says_no():
+    solver = replays.make("chain", device(), True)
+    solver.net.graph.nodes[2].layer.repeatable = False
+    assert front(solver) is None
+
+
+def test_switched_off():
+    solver = replays.make("chain", device(), False)
+    solver.step(4)
+    assert solver.net.device.launches == 0 and front(solver) == 1

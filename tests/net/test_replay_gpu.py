@@ -1,0 +1,71 @@
+"""Replayed CUDA graphs give what the same programs give step by step, to the bit."""
+
+from __future__ import annotations
+
+import pytest
+
+from pycaffe_lms.backend import cuda_available, get_device
+from pycaffe_lms.lms.config import LMSConfig
+
+from ..lms.nets import NETS, make_solver, train
+from . import replays
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not cuda_available(), reason="no GPU")]
+
+OPTIONS = [
+    {},
+    {"lr_policy": '"exp"', "gamma": 0.9},
+    {"iter_size": 2},
+    {"clip_gradients": 0.05},
+    {"pack": True},
+    {"test_interval": 1, "test_iter": 2},
+]
+
+
+@pytest.fixture
+def device():
+    device = get_device("cuda")
+    device.set_budget(None)
+    yield device
+    assert device.can_capture, "a capture failed"
+    device.synchronize()
+
+
+def both(net, act, device, **options):
+    plain, solver = replays.make(net, device, False, **options), replays.make(net, device, True, **options)
+    expected, got = act(plain), act(solver)
+    programs = replays.recorded(solver)
+    assert not replays.recorded(plain)
+    for used in (plain, solver):
+        used.runtime.close()
+    return expected, got, programs
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("net", [*NETS, replays.STOCHASTIC], ids=[*NETS, "stochastic"])
+def test_graphs_change_no_bit(net, options, device):
+    plain, replayed, programs = both(net, replays.steps, device, **options)
+    assert replayed == plain and programs
+
+
+@pytest.mark.parametrize("pack", [False, True], ids=["", "pack"])
+@pytest.mark.parametrize("act", [replays.written_between, replays.passes_by_hand, replays.kept])
+@pytest.mark.parametrize("net", ["branches", "groups", "residual", "shared"])
+def test_what_happens_between_iterations(net, act, pack, device):
+    plain, replayed, programs = both(net, act, device, pack=pack)
+    assert replayed == plain and "train" in programs
+
+
+@pytest.mark.parametrize("net", ["branches", replays.STOCHASTIC], ids=["branches", "stochastic"])
+def test_snapshot_and_resume_in_between(net, device, tmp_path):
+    plain, replayed, programs = both(net, lambda s: replays.resumed(s, tmp_path), device)
+    assert replayed == plain and "train" in programs
+
+
+@pytest.mark.parametrize("net", NETS)
+def test_one_launch_updates_as_one_per_parameter_does(net, device):
+    """Under Large Model Support there is a step per parameter."""
+    solvers = make_solver(net, device), make_solver(net, device, LMSConfig(threshold_kb=1))
+    assert train(solvers[0], 6) == train(solvers[1], 6)
+    for solver in solvers:
+        solver.runtime.close()
