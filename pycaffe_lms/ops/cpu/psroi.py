@@ -10,7 +10,7 @@ from .threads import parallel
 
 __all__ = ["psroi_pool_backward", "psroi_pool_forward"]
 
-_FAR = 1 << 20  # coordinates are kept within this
+_FAR = 2.0**20  # coordinates are kept within this; not an integer, with which NumPy 1 would clip in float64
 
 
 def psroi_pool_forward(x, rois, y, scale):

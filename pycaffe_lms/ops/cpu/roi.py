@@ -11,7 +11,7 @@ from .threads import parallel
 __all__ = ["roi_pool_backward", "roi_pool_forward"]
 
 _LEAST = -float(np.finfo(np.float32).max)  # Caffe's start of a maximum, in every float type
-_FAR = 1 << 20  # scaled coordinates are kept within this
+_FAR = 2.0**20  # scaled coordinates are kept within this; a float, see psroi.py
 
 
 def roi_pool_forward(x, rois, y, argmax, scale):
