@@ -10,6 +10,7 @@ import numpy as np
 from .errors import ShapeError
 from .memory.states import Ask
 from .memory.synced import SyncedMemory
+from .ops.channel_order import memory_shape
 
 MAX_AXES = 32
 
@@ -18,7 +19,7 @@ def host_view(memory: SyncedMemory, shape, dtype, channels_last: bool) -> np.nda
     """The host copy as an array of axes (N, C, ...), however it is stored. Only after a host ask."""
     if not channels_last or len(shape) < 4:
         return memory.host_array(shape, dtype)
-    return np.moveaxis(memory.host_array((shape[0], *shape[2:], shape[1]), dtype), -1, 1)
+    return np.moveaxis(memory.host_array(memory_shape(shape, True), dtype), -1, 1)
 
 
 class Blob:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from ..ops.channel_order import around_axis
 from ..ops.parts import reduction_parts
 from ..proto import caffe_pb2
 from .base import TEST, InPlace, Layer, Lives, Needs, exactly
-from .channel_order import around_axis
 from .registry import register_layer
 
 _SEGNET = ("scale_filler", "shift_filler", "bn_mode")

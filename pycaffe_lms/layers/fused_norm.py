@@ -5,9 +5,9 @@ Not a type of its own: `net/fusion.py` makes it from layers of a net, which stay
 
 from __future__ import annotations
 
+from ..ops.channel_order import around_axis
 from ..ops.norm_parts import fused_norm_work
 from .base import Layer, Lives, Needs
-from .channel_order import around_axis
 
 
 class FusedNormLayer(Layer):

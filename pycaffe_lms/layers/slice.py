@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ..ops.channel_order import around_axis
 from .base import Layer, Needs, Runs, at_least, exactly
-from .channel_order import around_axis
 from .registry import register_layer
 
 

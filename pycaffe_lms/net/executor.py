@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from ..errors import CaffeError
 from ..layers.base import Lives, Pass, ShapesChanged
-from ..layers.channel_order import memory_shape
 from ..lms.schedule import Mode
 from ..memory.states import Ask
 from ..memory.synced import SyncedMemory
 from ..ops import ops_of
+from ..ops.channel_order import memory_shape
 from .access import LayerStep, node_of
 from .graph import Graph, Node
 from .orders import Reorder, matters

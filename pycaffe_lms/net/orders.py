@@ -9,7 +9,7 @@ see, is stored as (N, C, H, W).
 from __future__ import annotations
 
 from ..layers.base import Lives, Runs, Shape, count
-from ..layers.channel_order import memory_shape
+from ..ops.channel_order import memory_shape
 from .graph import Graph, Node
 
 

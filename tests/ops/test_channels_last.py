@@ -54,7 +54,7 @@ def results(ops, g, dtype, put, get, bias=False, relu=False):
     ops.conv_backward_data(plan, dy, w, dx, work)
     ops.conv_backward_filter(plan, x, dy, dw, work, False)
     ops.conv_backward_filter(plan, x, dy, start, work, True)
-    ops.conv_backward_bias(plan, dy, db, False)
+    ops.conv_bias_gradient(dy, db, *plan.geometry.planes, False)
     return [lambda a=a: fetch(a) for a in (y, dx, dw, start)] + [lambda: get(db)]
 
 

@@ -84,7 +84,7 @@ def _results():
     conv.conv_forward(plan, x, w, None, y, work)
     conv.conv_backward_data(plan, dy, w, dx, work)
     conv.conv_backward_filter(plan, x, dy, dw, work, False)
-    conv.conv_backward_bias(plan, dy, db, False)
+    conv.conv_bias_gradient(dy, db, *plan.geometry.planes, False)
     z, stats = np.empty_like(x), [np.zeros(16, np.float32) for _ in range(4)]
     batch_norm.batch_norm_train_forward(x, z, *stats, np.zeros(1, np.float32), 0.9, 1e-5, None, 5, 16, 400)
     return [y, dx, dw, db, z, *stats]

@@ -22,7 +22,6 @@ from .windows import windows
 
 __all__ = [
     "conv_add_bias",
-    "conv_backward_bias",
     "conv_backward_data",
     "conv_backward_filter",
     "conv_bias_gradient",
@@ -116,11 +115,6 @@ def conv_backward_filter(plan, x, dy, dw, work, accumulate) -> None:
         _add_product(left, right, target[g0:g1], add=total is not None or accumulate or n0 > 0)
     if total is not None:
         np.add(dw, total.swapaxes(1, 2), out=dw) if accumulate else np.copyto(dw, total.swapaxes(1, 2))
-
-
-def conv_backward_bias(plan, dy, db, accumulate) -> None:
-    """db (+)= dy summed over images and positions."""
-    conv_bias_gradient(dy, db, *plan.geometry.planes, accumulate)
 
 
 def conv_add_bias(y, b, outer, channels, inner) -> None:

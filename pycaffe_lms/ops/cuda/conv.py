@@ -14,7 +14,6 @@ from . import bias_relu, channel_bias, im2col
 
 __all__ = [
     "conv_add_bias",
-    "conv_backward_bias",
     "conv_backward_data",
     "conv_backward_filter",
     "conv_bias_gradient",
@@ -96,11 +95,6 @@ def conv_backward_filter(plan, x, dy, dw, work, accumulate) -> None:
         plan.cudnn.backward_filter(x, dy, dw, work, accumulate)
     else:
         im2col.backward_filter(plan.columns, x, dy, dw, work, accumulate)
-
-
-def conv_backward_bias(plan, dy, db, accumulate) -> None:
-    """db (+)= dy summed over images and positions."""
-    channel_bias.bias_gradient(dy, db, *plan.geometry.planes, accumulate)
 
 
 def conv_add_bias(y, b, outer, channels, inner) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from .base import Shape, count
+from math import prod
+
+Shape = tuple[int, ...]
 
 
 def memory_shape(shape: Shape, channels_last: bool) -> Shape:
@@ -21,4 +23,4 @@ def memory_axis(axis: int, axes: int, channels_last: bool) -> int:
 def around_axis(shape: Shape, axis: int, channels_last: bool) -> tuple[int, int, int]:
     """(outer, dim, inner): the numbers of elements in memory before, along and behind an axis."""
     at, shape = memory_axis(axis, len(shape), channels_last), memory_shape(shape, channels_last)
-    return count(shape, 0, at), shape[at], count(shape, at + 1)
+    return prod(shape[:at]), shape[at], prod(shape[at + 1 :])
