@@ -11,7 +11,7 @@ import re
 
 from ..backend import BACKENDS
 from ..errors import UsageError
-from ..lms.config import DEFAULT_AHEAD, LMSConfig, parse_size
+from ..lms.config import LMSConfig, parse_size
 from ..net.tuning import Tuning
 
 PROG = "pycaffe-lms"
@@ -172,7 +172,8 @@ def add_device(p: argparse.ArgumentParser) -> None:
         const=str(BARE_LMS_KB),
         default=None,
         metavar="KB",
-        help="manage every buffer larger than KB KB (of 1024 bytes); bare: 1000; zero or negative: off",
+        help="manage every buffer larger than KB KB (of 1024 bytes); bare: 1000; zero or negative: off; auto: choose "
+        "by predicted time what is copied, made again or stays",
     )
     g.add_argument(
         "--lms_frac",
@@ -190,9 +191,9 @@ def add_device(p: argparse.ArgumentParser) -> None:
     g.add_argument(
         "--lms_ahead",
         type=_integer,
-        default=DEFAULT_AHEAD,
+        default=None,
         metavar="K",
-        help="most steps of look-ahead, as far as memory would be idle; 0: on demand (default %(default)s)",
+        help="most steps of look-ahead, as far as memory would be idle; 0: on demand (default: as much as fits)",
     )
     g.add_argument(
         "--lms_sync",
@@ -200,6 +201,19 @@ def add_device(p: argparse.ArgumentParser) -> None:
         default=0,
         metavar="M",
         help="0 none, 1 copies out, 2 copies in, 3 both wait for the layers (to measure and debug)",
+    )
+    g.add_argument(
+        "--lms_exclude",
+        type=_integer,
+        default=None,
+        metavar="MB",
+        help="leave MB MB of the device's memory free: all other memory is used before anything is copied",
+    )
+    g.add_argument(
+        "--lms_recompute",
+        choices=("on", "off"),
+        default=None,
+        help="let cheap layers run again instead of copying their tops (default: on with -lms auto, else off)",
     )
     g.add_argument(
         "--lms_host",
@@ -211,13 +225,14 @@ def add_device(p: argparse.ArgumentParser) -> None:
 
 def lms_config(args: argparse.Namespace) -> LMSConfig:
     """The LMS flags as one value. Raises UsageError for values that mean nothing."""
-    threshold = 0
-    if args.lms is not None:
+    threshold, auto = 0, args.lms == "auto"
+    if args.lms is not None and not auto:
         try:
             threshold = int(args.lms)
         except ValueError:
             raise UsageError(
-                f"-lms {args.lms!r} is not a number of KB", fix="-lms 1000 manages buffers larger than 1000 KB"
+                f"-lms {args.lms!r} is not a number of KB",
+                fix="-lms 1000 manages buffers larger than 1000 KB, -lms auto chooses",
             ) from None
     return LMSConfig(
         threshold_kb=max(threshold, 0),
@@ -226,6 +241,9 @@ def lms_config(args: argparse.Namespace) -> LMSConfig:
         ahead=args.lms_ahead,
         sync=args.lms_sync,
         host_limit=None if args.lms_host is None else parse_size(args.lms_host, "-lms_host"),
+        auto=auto,
+        recompute=None if args.lms_recompute is None else args.lms_recompute == "on",
+        exclude=None if args.lms_exclude is None else args.lms_exclude << 20,
     )
 
 

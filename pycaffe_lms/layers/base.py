@@ -128,6 +128,7 @@ class Scratch:
     lives: Lives
     forward: bool = True
     backward: bool = True
+    kept: bool = False  # `replay` reads what forward wrote
 
     @property
     def nbytes(self) -> int:
@@ -245,6 +246,14 @@ class Layer:
         """Parameters that forward itself changes (running statistics). Default: none."""
         return frozenset()
 
+    def replay_needs(self) -> Needs | None:
+        """Bottom data and parameters that `replay` reads; None: it cannot be replayed. Default: what forward reads, if
+        forward changes nothing but its tops and scratch. Called after `declare`."""
+        stateful = any(s.lives is Lives.STATE for s in self.scratches.values())
+        if self.runs_on is not Runs.DEVICE or self.looks_at or self.forward_updates() or stateful:
+            return None
+        return self.forward_needs()
+
     def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         """Data and parameters that backward reads. Default: `backward_reads`, and all parameters."""
         n_bottom, n_top = len(self.param.bottom), len(self.param.top)
@@ -275,6 +284,12 @@ class Layer:
 
     def backward(self, io: Pass) -> None:
         raise AssertionError(f"{type(self).__name__} has no backward")
+
+    def replay(self, io: Pass) -> None:
+        """Make the tops of this iteration's forward again, to the last bit, so that they need not be kept until
+        backward. `io` is a forward's; scratch that is `kept` holds what forward wrote, other scratch is written again.
+        Default: forward itself."""
+        self.forward(io)
 
     # -- state that a resumed run needs --------------------------------------------------------------------------
     def state(self) -> dict[str, int]:
@@ -311,16 +326,17 @@ class Layer:
         lives: Lives = Lives.SAVED,
         forward: bool = True,
         backward: bool = True,
+        kept: bool = False,
     ) -> None:
         """Ask for a buffer; `io.scratch[name]` is the array. A SAVED one exists only if the layer runs backward:
-        use `io.scratch.get(name)` in forward."""
+        use `io.scratch.get(name)` in forward. kept: `replay` reads it."""
         if lives is Lives.SAVED and not self.needs_backward:
             return
         if lives is Lives.CALL and not forward and not self.needs_backward:
             return
         dtype = self.dtype if dtype is None else np.dtype(dtype)
         shape = tuple(int(d) for d in shape)
-        self.scratches[name] = Scratch(name, shape, dtype, lives, forward, backward and self.needs_backward)
+        self.scratches[name] = Scratch(name, shape, dtype, lives, forward, backward and self.needs_backward, kept)
 
     def dial(self, name: str, values: int = 1) -> None:
         """Ask for integers (uint64) that change from forward to forward: `turn` says them, `io.scratch[name]` hands

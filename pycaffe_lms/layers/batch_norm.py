@@ -83,8 +83,8 @@ class BatchNormLayer(Layer):
         shape, c = bottom_shapes[0], self.channels
         self.size = around_axis(shape, 1, self.channels_last) if len(shape) > 1 else (count(shape), c, 1)
         kept = Lives.SAVED if self.needs_backward else Lives.CALL
-        self.scratch("inv_std", (c,), lives=kept)
-        self.scratch("mean", (c,), lives=kept if self.scaled else Lives.CALL, backward=self.scaled)
+        self.scratch("inv_std", (c,), lives=kept, kept=not self.use_global)
+        self.scratch("mean", (c,), lives=kept, backward=self.scaled, kept=not self.use_global)
         if self.scaled or not self.use_global:
             self.scratch(
                 "work", (2 * c * (reduction_parts(*self.size) + 1),), lives=Lives.CALL, forward=not self.use_global
@@ -96,6 +96,9 @@ class BatchNormLayer(Layer):
 
     def forward_updates(self):
         return frozenset() if self.use_global else frozenset({0, 1, 2})
+
+    def replay_needs(self):
+        return Needs(bottoms=frozenset({0}), params=frozenset(range(0 if self.use_global else 3, len(self.params))))
 
     def backward_needs(self, propagate_down, param_propagate):
         values = frozenset({0}) if propagate_down[0] and not self.use_global else frozenset()
@@ -112,6 +115,16 @@ class BatchNormLayer(Layer):
         else:
             work = io.scratch["work"]
             getattr(io.ops, f"{kind}_train_forward")(*arrays, self.fraction, self.eps, work, *self.size)
+
+    def replay(self, io):
+        if self.use_global:
+            self.forward(io)
+            return
+        x, y, mean, inv_std = io.bottom[0], io.top[0], io.scratch["mean"], io.scratch["inv_std"]
+        if self.scaled:
+            io.ops.batch_norm_scaled_apply(x, y, inv_std, mean, *io.param[3:], *self.size)
+        else:
+            io.ops.batch_norm_apply(x, y, inv_std, mean, *self.size)
 
     def backward(self, io):
         # the net may run this for a statistic's sake, though none is learned: force_backward asks for every gradient

@@ -34,8 +34,8 @@ class FusedNormLayer(Layer):
         self.size = around_axis(shape, 1, self.channels_last) if len(shape) > 1 else (*shape[:1], 1, 1)
         c = self.norm.channels
         kept = Lives.SAVED if self.needs_backward else Lives.CALL
-        self.scratch("inv_std", (c,), lives=kept)
-        self.scratch("mean", (c,), lives=kept)
+        self.scratch("inv_std", (c,), lives=kept, kept=True)
+        self.scratch("mean", (c,), lives=kept, kept=True)
         self.scratch("work", (fused_norm_work(*self.size),), lives=Lives.CALL)
 
     def forward_needs(self):
@@ -45,6 +45,9 @@ class FusedNormLayer(Layer):
 
     def forward_updates(self):
         return self.norm.forward_updates()
+
+    def replay_needs(self):
+        return Needs(bottoms=frozenset(range(2 if self.adds else 1)), params=frozenset(range(3, len(self.params))))
 
     def backward_needs(self, propagate_down, param_propagate):
         wants_x = propagate_down[0]
@@ -72,8 +75,12 @@ class FusedNormLayer(Layer):
         else:
             work = io.scratch["work"]
             ops.batch_norm_statistics(io.bottom[0], inv_std, mean, *p[:3], norm.fraction, norm.eps, work, *self.size)
-        r = io.bottom[1] if self.adds else None
-        ops.fused_norm_forward(io.bottom[0], r, io.top[0], mean, inv_std, *self._affine(p), self.relu, *self.size)
+        self.replay(io)
+
+    def replay(self, io):
+        r, statistics = io.bottom[1] if self.adds else None, (io.scratch["mean"], io.scratch["inv_std"])
+        values = (io.bottom[0], r, io.top[0], *statistics, *self._affine(io.param))
+        io.ops.fused_norm_forward(*values, self.relu, *self.size)
 
     def backward(self, io):
         dgamma, dbeta = self._affine(io.param_diff)

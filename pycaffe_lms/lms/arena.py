@@ -1,13 +1,15 @@
 """Offsets for residences: each occupies [offset, offset + size) of one arena during [start, end]. Pure.
 
-Largest first, each at the lowest gap that is free over its whole life (the greedy rule that inference runtimes use);
-a second try packs in order of time. The better result counts.
+Largest first, each at the tightest gap that is free over its whole life (the greedy rule that inference runtimes use);
+further tries pack in order of time, of life and of both. The best result counts.
 """
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,33 +46,48 @@ def max_live_bytes(lifetimes: Sequence[Lifetime]) -> int:
     return peak
 
 
-def pack(lifetimes: Sequence[Lifetime]) -> Packing:
-    """Choose offsets so that no two residences that are alive together overlap."""
+_ORDERS = (
+    lambda life: (-life.size, life.start),
+    lambda life: (life.start, -life.size),
+    lambda life: (life.start - life.end, -life.size),
+    lambda life: (-life.size * (life.end - life.start + 1), life.start),
+    lambda life: (-life.size, life.start - life.end),
+    lambda life: (-life.end, life.start),
+)
+
+
+def pack(lifetimes: Sequence[Lifetime], limit: int | None = None) -> Packing:
+    """Choose offsets so that no two residences that are alive together overlap. limit: a peak that is good enough."""
     live = max_live_bytes(lifetimes)
-    by_size = sorted(range(len(lifetimes)), key=lambda i: (-lifetimes[i].size, lifetimes[i].start, i))
-    best = _place(lifetimes, by_size)
-    if best[1] > live:
-        by_time = sorted(range(len(lifetimes)), key=lambda i: (lifetimes[i].start, -lifetimes[i].size, i))
-        best = min(best, _place(lifetimes, by_time), key=lambda result: result[1])
+    best: tuple[list[int], int] | None = None
+    for key in _ORDERS:
+        order = sorted(range(len(lifetimes)), key=lambda i, k=key: (k(lifetimes[i]), i))
+        tried = _place(lifetimes, order)
+        if best is None or tried[1] < best[1]:
+            best = tried
+        if best[1] <= (live if limit is None else max(live, limit)):
+            break
     return Packing(tuple(best[0]), best[1], live)
 
 
 def _place(lifetimes: Sequence[Lifetime], order: Sequence[int]) -> tuple[list[int], int]:
     offsets = [0] * len(lifetimes)
-    alive: dict[int, list[int]] = {}  # step -> residences placed so far
+    placed: list[tuple[int, int, int, int]] = []  # (offset, its end, first step, last step), by offset
     peak = 0
     for i in order:
         life = lifetimes[i]
-        neighbours = {j for step in range(life.start, life.end + 1) for j in alive.get(step, ())}
-        taken = sorted((offsets[j], offsets[j] + lifetimes[j].size) for j in neighbours)
-        best, best_gap, end = None, None, 0
-        for lo, hi in taken:
+        start, last, size = life.start, life.end, life.size
+        best, best_gap, end = -1, None, 0
+        for lo, hi, s, e in placed:
+            if e < start or s > last:
+                continue
             gap = lo - end
-            if gap >= life.size and (best_gap is None or gap < best_gap):
+            if gap >= size and (best_gap is None or gap < best_gap):
                 best, best_gap = end, gap
-            end = max(end, hi)
-        offsets[i] = end if best is None else best
-        peak = max(peak, offsets[i] + life.size)
-        for step in range(life.start, life.end + 1):
-            alive.setdefault(step, []).append(i)
+            if hi > end:
+                end = hi
+        offset = end if best_gap is None else best
+        offsets[i] = offset
+        peak = max(peak, offset + size)
+        insort(placed, (offset, offset + size, start, last), key=itemgetter(0))
     return offsets, peak

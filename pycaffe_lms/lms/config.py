@@ -12,7 +12,7 @@ _UNITS = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "kib": 1 << 10, "m": 1 << 
           "g": 1 << 30, "gb": 1 << 30, "gib": 1 << 30, "t": 1 << 40, "tb": 1 << 40, "tib": 1 << 40}  # fmt: skip
 
 
-DEFAULT_AHEAD = 32  # further ahead moves hardly fewer bytes, and packs worse
+AUTO_BYTES = 64 << 10  # of `auto`: what is not larger stays on the device
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,38 +24,66 @@ class LMSConfig:
     memory (of the budget, where one is set).
     budget: hard limit of the device pool in bytes; None: the GPU's memory, or a budget that is in force already (the
     pool is shared by everything on the device). Also how a smaller GPU is emulated.
-    ahead: most steps of look-ahead for prefetch, and of keeping what is needed again soon, as far as memory would be
-    idle otherwise; 0: on demand.
+    ahead: most steps of look-ahead for prefetch, and of keeping what is needed again, as far as memory would be idle
+    otherwise; 0: on demand; None: as much as fits, laid out by predicted time.
     sync: 0 neither direction, 1 copies out, 2 copies in, 3 both synchronous with the layers.
     host_limit: most bytes of page-locked host memory; None: what the host has available.
+    auto: the planner chooses who stays, and what is copied or made again; a threshold_kb above zero still bounds who is
+    managed.
+    recompute: whether values may be made again instead of being copied; None: with `auto` only.
+    exclude: bytes of the device's memory that LMS leaves to others: the budget is what remains. None: nothing said.
     """
 
     threshold_kb: int = 0
     frac: float = 0.0
     budget: int | None = None
-    ahead: int = DEFAULT_AHEAD
+    ahead: int | None = None
     sync: int = 0
     host_limit: int | None = None
+    auto: bool = False
+    recompute: bool | None = None
+    exclude: int | None = None
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.frac <= 1.0:
             raise UsageError(f"-lms_frac {self.frac:g} is not a share", fix="give a number from 0 to 1, such as 0.4")
-        if self.ahead < 0:
+        if self.ahead is not None and self.ahead < 0:
             raise UsageError(f"-lms_ahead {self.ahead} is negative", fix="0 is on demand, 1 looks one step ahead")
         if self.sync not in (0, 1, 2, 3):
             raise UsageError(f"-lms_sync {self.sync} is not a mode", fix="use 0 (none), 1 (out), 2 (in) or 3 (both)")
+        if self.exclude is not None and self.exclude < 0:
+            raise UsageError("-lms_exclude is negative", fix="give the MB to leave free, for example -lms_exclude 1024")
+        if self.recompute and not self.enabled:
+            raise UsageError("-lms_recompute on has no effect without -lms", fix="add -lms auto, or -lms 1000")
         for name, value in (("-lms_budget", self.budget), ("-lms_host", self.host_limit)):
             if value is not None and value <= 0:
                 raise UsageError(f"{name} must be more than zero bytes", fix=f"for example {name} 16GB")
 
     @property
     def enabled(self) -> bool:
-        return self.threshold_kb > 0
+        return self.auto or self.threshold_kb > 0
+
+    @property
+    def recomputes(self) -> bool:
+        """Whether values may be made again."""
+        return self.auto if self.recompute is None else self.recompute
 
     @property
     def min_bytes(self) -> int:
         """Buffers of more than this many bytes are managed."""
-        return self.threshold_kb * 1024
+        return AUTO_BYTES if self.auto and self.threshold_kb <= 0 else self.threshold_kb * 1024
+
+    def budget_of(self, memory: int) -> int | None:
+        """Bytes that the device pool may hold, of a device with `memory` bytes. None: no limit of ours."""
+        if self.exclude is None:
+            return self.budget
+        left = memory - self.exclude
+        if left <= 0:
+            raise UsageError(
+                f"-lms_exclude {self.exclude >> 20} leaves nothing of the device's {memory >> 20} MB",
+                fix="it is what stays free, in MB",
+            )
+        return left if self.budget is None else min(left, self.budget)
 
 
 def parse_size(text: str, flag: str) -> int:

@@ -53,7 +53,8 @@ class Op:
 class Plan:
     """ops in issue order. arena_bytes: device memory that holds all managed buffers. held_bytes: most bytes of managed
     buffers on loan at any moment of the issue order. live_bytes: most bytes needed at once (packing's lower bound).
-    bytes_in, bytes_out: copied by one run. ahead: the look-ahead that was used."""
+    bytes_in, bytes_out: copied by one run. order: which steps of the program that was planned run, by index, and which of
+    them are replays (True). seconds: predicted time of one run, stall: how much of it steps wait for copies."""
 
     program: Program
     buffers: Mapping[int, Buffer]
@@ -63,7 +64,19 @@ class Plan:
     live_bytes: int
     bytes_in: int
     bytes_out: int
-    ahead: int
+    order: tuple[tuple[int, bool], ...]
+    seconds: float = 0.0
+    stall: float = 0.0
+
+    @property
+    def copies(self) -> bool:
+        """Whether anything is copied between host and device."""
+        return bool(self.bytes_in or self.bytes_out)
+
+    @property
+    def replayed(self) -> int:
+        """Steps that run a second time."""
+        return sum(again for _, again in self.order)
 
     @property
     def host_buffers(self) -> frozenset[int]:

@@ -2,12 +2,13 @@
 
 Covers: on-demand residences (from a step to the next one that needs the buffer, if that is the following step),
 look-ahead by a number of steps into memory that would be idle, offsets, minimal waits.
+See also: `optimise.py`, which chooses by predicted time what stays, is copied or is made again.
 Does not cover: who is managed (`policy.py`); whether the plan is right (`verify.py` proves it without this code).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..errors import OutOfDeviceMemory, Where, human_bytes
@@ -48,17 +49,17 @@ def make_plan(program: Program, buffers: Mapping[int, Buffer], *, limit: int | N
 
     Raises OutOfDeviceMemory, naming the step, its buffers and their bytes, when even on-demand fetching cannot fit.
     """
-    demand = _residences(program, buffers)
-    _refuse_impossible(program, buffers, limit)
+    demand = residences(program, buffers)
+    refuse_impossible(program, buffers, limit)
     room, packing, stays = limit, None, demand
     for _ in range(12):
         stays = _look_ahead(demand, buffers, len(program.steps), room, ahead) if ahead else demand
-        packing = pack([Lifetime(r.issue, r.until, buffers[r.buffer].nbytes) for r in stays])
+        packing = pack_stays(stays, buffers, limit)
         if limit is None or packing.peak <= limit or stays == demand:
             break
         room = int((room or packing.peak) * 0.94)
     if limit is not None and packing.peak > limit:
-        stays, packing = demand, pack([Lifetime(r.issue, r.until, buffers[r.buffer].nbytes) for r in demand])
+        stays, packing = demand, pack_stays(demand, buffers, limit)
     if limit is not None and packing.peak > limit:
         raise OutOfDeviceMemory(
             f"program {program.name}: the managed buffers need {human_bytes(packing.peak)} at their offsets "
@@ -67,10 +68,22 @@ def make_plan(program: Program, buffers: Mapping[int, Buffer], *, limit: int | N
             free=limit,
             fix="raise -lms_budget a little, or lower batch_size",
         )
-    return _finish(program, buffers, stays, packing, ahead)
+    return finish(program, buffers, stays, packing)
 
 
-def _finish(program: Program, buffers, stays: list[Residence], packing: Packing, ahead: int) -> Plan:
+def pack_stays(stays: Sequence[Residence], buffers: Mapping[int, Buffer], limit: int | None) -> Packing:
+    """Offsets for residences."""
+    return pack([Lifetime(r.issue, r.until, buffers[r.buffer].nbytes) for r in stays], limit)
+
+
+def finish(
+    program: Program,
+    buffers: Mapping[int, Buffer],
+    stays: Sequence[Residence],
+    packing: Packing,
+    order: Sequence[tuple[int, bool]] | None = None,
+) -> Plan:
+    """The plan of these residences at these offsets."""
     ops, held = emit(program, buffers, stays, packing.offsets)
     return Plan(
         program=program,
@@ -81,12 +94,15 @@ def _finish(program: Program, buffers, stays: list[Residence], packing: Packing,
         live_bytes=packing.max_live,
         bytes_in=sum(buffers[r.buffer].nbytes for r in stays if r.fetched),
         bytes_out=sum(buffers[r.buffer].nbytes for r in stays if r.saved),
-        ahead=ahead,
+        order=tuple(order) if order is not None else tuple((s, False) for s in range(len(program.steps))),
     )
 
 
-def _residences(program: Program, buffers: Mapping[int, Buffer]) -> list[Residence]:
-    """On demand: a stay spans consecutive steps that use the buffer, and no more."""
+def residences(
+    program: Program, buffers: Mapping[int, Buffer], left: Collection[tuple[int, int]] | None = None
+) -> list[Residence]:
+    """On demand: a stay spans consecutive steps that use the buffer, and no more. With `left`: a stay goes on to the
+    next use, unless that is a host's or overwrites, or (buffer, step of the last use) is in `left`."""
     uses: dict[int, list[tuple[int, Mode, bool]]] = {b: [] for b in buffers}
     for s, step in enumerate(program.steps):
         for a in step.accesses:
@@ -104,6 +120,9 @@ def _residences(program: Program, buffers: Mapping[int, Buffer]) -> list[Residen
             following = accesses[i + 1] if i + 1 < len(accesses) else None
             if following and not following[2] and following[0] == s + 1:
                 continue
+            if left is not None and following and not following[2] and following[1] is not Mode.OVERWRITE:
+                if (b, s) not in left:
+                    continue
             live = following[1] is not Mode.OVERWRITE if following else b in program.live_out
             written = max((t for t, m in run if m is not Mode.READ), default=None)
             fetched = run[0][1] is not Mode.OVERWRITE
@@ -112,7 +131,7 @@ def _residences(program: Program, buffers: Mapping[int, Buffer]) -> list[Residen
     return sorted(stays, key=lambda r: (r.first, r.buffer))
 
 
-def _refuse_impossible(program: Program, buffers: Mapping[int, Buffer], limit: int | None) -> None:
+def refuse_impossible(program: Program, buffers: Mapping[int, Buffer], limit: int | None) -> None:
     if limit is None:
         return
     sizes = {b: buffer.nbytes for b, buffer in buffers.items()}

@@ -10,20 +10,36 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ..backend.device import Device
+from ..backend.device import ALIGN, Device
 from ..errors import OutOfDeviceMemory, PlanError, human_bytes
 from ..memory.host import HostSlab
 from ..memory.states import Ask, State
 from .config import LMSConfig
+from .evict import Rules
+from .machine import Costs, Machine, machine_of
+from .optimise import optimise
 from .plan import Kind, Op, Plan
 from .planner import make_plan
 from .policy import Managed, choose_managed
 from .recorder import COPIES_IN, COPIES_OUT, Recorder
-from .schedule import Buffer, Mode, Program
+from .schedule import Buffer, Mode, Program, Step
 from .verify import verify
 
 _log = logging.getLogger(__name__)
 RESERVE = 0.02  # of a GPU without a budget: what libraries take for themselves
+PARAMS_SHARE = 0.4  # of the device's memory: where what outlives an iteration takes less, it stays
+
+
+ROOM = 1.5  # times the largest step: with less, too little is left to overlap anything
+SWAP = (Rules(replays=False),)
+AUTO = (
+    Rules(chain=0.5),
+    Rules(chain=0.1),
+    Rules(chain=1.0),
+    Rules(copies=False, chain=0.5),
+    Rules(copies=False, chain=0.1),
+    Rules(replays=False),
+)
 
 
 @dataclass
@@ -47,7 +63,8 @@ class Runtime:
 
     resident_bytes: unmanaged buffers of all nets. workspace_bytes: of the call scratch that layers use in turn.
     demanded: bytes of all buffers so far, in creation order, which `-lms_frac` is compared with.
-    recorder: set while an iteration is recorded (see `recorder.py`).
+    recorder: set while an iteration is recorded (see `recorder.py`). machine: what the device can do, for predictions;
+    None: found by its name. measured: seconds of steps by name, where they are known better than `machine` does.
     """
 
     device: Device
@@ -57,20 +74,41 @@ class Runtime:
     workspace_bytes: int = 0
     demanded: int = 0
     recorder: Recorder | None = None
+    machine: Machine | None = None
+    measured: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self._keeps_params: bool | None = None
         self._arena = None
         self._arena_bytes = 0
         self._workspace = None
         if not self.device.is_host:
-            if self.config.budget is not None:
-                self.device.set_budget(self.config.budget)
+            budget = self.config.budget_of(self.device.capacity())
+            if budget is not None:
+                self.device.set_budget(budget)
+            if self.machine is None:
+                self.machine = machine_of(self.device.describe(), self.device.capacity())
             self.slab = HostSlab(self.device, self.config.host_limit)
 
     @property
     def active(self) -> bool:
         """Whether anything is managed here: LMS is on and there is device memory."""
         return self.config.enabled and not self.device.is_host
+
+    def keeps_params(self) -> bool:
+        """Whether parameters, their gradients and history stay on the device although LMS is on."""
+        return bool(self._keeps_params)
+
+    def decide_params(self, stays: int, step: int) -> bool:
+        """In the automatic mode, what outlives an iteration stays where that takes a small part of the device and
+        leaves enough for every step. The first net decides for all.
+
+        stays: bytes of it; step: most bytes that a step needs of the rest."""
+        if self._keeps_params is None and self.active:
+            capacity = self.device.capacity()
+            fits = stays <= PARAMS_SHARE * capacity and stays + ROOM * step <= capacity
+            self._keeps_params = self.config.auto and fits
+        return self.keeps_params()
 
     @property
     def arena(self):
@@ -101,7 +139,7 @@ class Runtime:
         """Bytes that managed buffers may have: what resident buffers, the workspace and the reserve leave."""
         capacity = self.device.capacity()
         reserve = int(capacity * RESERVE) if self.config.budget is None else 0
-        return capacity - reserve - self.resident_bytes - self.workspace_bytes
+        return (capacity - reserve - self.resident_bytes - self.workspace_bytes) // ALIGN * ALIGN
 
     def workspace(self):
         """The one chunk that all unmanaged call scratch uses in turn."""
@@ -113,9 +151,23 @@ class Runtime:
             self._workspace = self.device.take(self.workspace_bytes)
         return self._workspace
 
-    def plan(self, program: Program, buffers: Mapping[int, Buffer]) -> Plan:
-        """Plan a program and prove the plan. Raises OutOfDeviceMemory when it cannot fit."""
-        plan = make_plan(program, buffers, limit=self.limit(), ahead=self.config.ahead)
+    def plan(
+        self,
+        program: Program,
+        buffers: Mapping[int, Buffer],
+        costs: Costs,
+        replays: Mapping[int, Step],
+        scratch: frozenset[int],
+    ) -> Plan:
+        """Plan a program and prove the plan. Raises OutOfDeviceMemory when it cannot fit. See `optimise`."""
+        config = self.config
+        if config.ahead is not None and not config.recomputes:
+            plan = make_plan(program, buffers, limit=self.limit(), ahead=config.ahead)
+        else:
+            rules = AUTO if config.recomputes else SWAP
+            plan = optimise(
+                program, buffers, limit=self.limit(), costs=costs, replays=replays, scratch=scratch, rules=rules
+            )
         verify(plan)
         return plan
 

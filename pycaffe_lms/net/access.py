@@ -17,7 +17,7 @@ class LayerStep:
     """A step and what is needed to run it. top_diffs[i]: False where top i's diff is all zeros (nobody wrote it).
     accumulate[i]: parameter i's gradient is added, not overwritten. zero: all top diffs are zero, so just clear.
     look: before the forward, show the layer the values that its shapes depend on. group: the group that runs in place
-    of its layers; node is the last of them."""
+    of its layers; node is the last of them. again: a forward that is replayed."""
 
     step: Step
     node: int
@@ -27,6 +27,7 @@ class LayerStep:
     zero: bool = False
     look: bool = False
     group: int | None = None
+    again: bool = False
 
 
 def node_of(graph: Graph, step: LayerStep) -> Node:
@@ -62,6 +63,29 @@ def forward_step(graph: Graph, node: Node) -> LayerStep | None:
         return None
     step = Step(f"forward:{node.name}", merge_accesses(parts), host=layer.runs_on is Runs.HOST)
     return LayerStep(step, node.index, True, group=node.group)
+
+
+def replay_step(graph: Graph, forward: LayerStep) -> LayerStep | None:
+    """The replay of a forward, which makes the same values once more, or None where the layer cannot."""
+    node = node_of(graph, forward)
+    layer = node.layer
+    needs = None if forward.look or not forward.forward else layer.replay_needs()
+    if needs is None:
+        return None
+    parts = [Access(graph.values[node.bottoms[i]].data, READ) for i in sorted(needs.bottoms)]
+    parts += [Access(graph.params[node.params[i]].data, READ) for i in sorted(needs.params)]
+    shared = layer.shares_data()
+    parts += [
+        Access(graph.values[t].data, OVERWRITE)
+        for j, t in enumerate(node.tops)
+        if j not in shared and layer.rewrites(j)
+    ]
+    for scratch in layer.scratches.values():
+        if scratch.forward:
+            reads = scratch.kept or scratch.lives is Lives.DIAL
+            parts.append(Access(node.scratch[scratch.name], READ if reads else OVERWRITE))
+    step = Step(f"again:{node.name}", merge_accesses(parts))
+    return LayerStep(step, node.index, True, group=node.group, again=True)
 
 
 def backward_step(

@@ -17,9 +17,10 @@ from ..blob import Blob
 from ..errors import CaffeError, OutOfHostMemory, human_bytes
 from ..filler import fill
 from ..formats.types import SPLIT
-from ..layers.base import Runs
+from ..layers.base import Lives, Runs
 from ..lms.config import LMSConfig
 from ..lms.runtime import Runtime
+from ..lms.schedule import Step
 from ..memory.states import Ask, State
 from ..ops import ops_of
 from ..random import CaffeRandom
@@ -111,9 +112,11 @@ class BuiltNet:
         self.builder = ProgramBuilder(self.graph)
         with self.placed():
             packed = self._packed() if self.tuning.pack else frozenset()
+            steps = self._all_steps()
             self.memory = NetMemory(
-                self.graph, table, self._used_buffers(), self.runtime, self.dtype, old, packed, self.tuning.graph
-            )
+                self.graph, table, self._used_buffers(steps), self.runtime, self.dtype, old, packed, self.tuning.graph,
+                self._lasting(values_too=True), steps,
+            )  # fmt: skip
         self.blobs: dict[str, Blob] = {}
         for name, v in self.graph.last.items():
             value = self.graph.values[v]
@@ -144,6 +147,14 @@ class BuiltNet:
     def _packed(self) -> frozenset[int]:
         """What a solver's program needs only for a while: gradients of blobs; of a test net the blobs themselves."""
         graph = self.graph
+        if not self._forward_only:
+            return frozenset(v.diff for v in graph.values) - self._lasting(values_too=False)
+        return frozenset(v.data for v in graph.values) - self._lasting(values_too=True)
+
+    def _lasting(self, *, values_too: bool) -> frozenset[int]:
+        """What outlives an iteration or passes between host and device. values_too: also data that somebody outside
+        reads or fills."""
+        graph = self.graph
         lasting = {i for v in graph.values if v.loss_weight for i in (v.data, v.diff)}
         lasting |= {i for v in graph.values if v.name in self._kept for i in (v.data, v.diff)}
         for node in graph.nodes:
@@ -151,20 +162,28 @@ class BuiltNet:
                 lasting |= {
                     i for v in (*node.bottoms, *node.tops) for i in (graph.values[v].data, graph.values[v].diff)
                 }
-        if not self._forward_only:
-            return frozenset(v.diff for v in graph.values) - lasting
+        if not values_too:
+            return frozenset(lasting)
         for v in graph.values:
             layer = graph.nodes[v.producer].layer
             if v.name in graph.outputs or v.name in graph.inputs or not layer.rewrites(v.top) or layer.is_net_input:
                 lasting.add(v.data)
-        return frozenset(v.data for v in graph.values) - lasting
+        for node in graph.everyone():
+            for scratch in node.layer.scratches.values():
+                if scratch.lives in (Lives.STATE, Lives.DIAL):
+                    lasting.add(node.scratch[scratch.name])
+        return frozenset(lasting)
 
-    def _used_buffers(self) -> set[int]:
+    def _all_steps(self) -> list[Step]:
+        """Those of the widest program that this net runs."""
         n = len(self.graph.nodes) - 1
         steps = [s.step for s in self.builder.forward(0, n, fused=True)]
         if not self._forward_only and any(node.need_backward for node in self.graph.nodes):
             diffs = self.builder.loss_diffs()
             steps += [s.step for s in self.builder.backward(n, 0, diffs, accumulate=True, fused=True)]
+        return steps
+
+    def _used_buffers(self, steps: Sequence[Step]) -> set[int]:
         used = {a.buffer for step in steps for a in step.accesses}
         if not self._forward_only:  # an update writes the gradient of every parameter that moves, if only for its decay
             used |= {p.diff for p in self.graph.learnable if p.lr_mult != 0}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from ..errors import CaffeError
-from ..layers.base import Lives, Pass, ShapesChanged
+from ..layers.base import Pass, ShapesChanged
 from ..lms.schedule import Mode
 from ..memory.states import Ask
 from ..memory.synced import SyncedMemory
@@ -38,7 +38,8 @@ class Executor:
                 node.layer.look([self._value(node, b, "data", True) for b in looked])
             elif step.forward:
                 io, reorder = self._forward_pass(node, step, on_host), self._reorders.get(id(node))
-                reorder.forward(io, node.layer.forward) if reorder else node.layer.forward(io)
+                work = node.layer.replay if step.again else node.layer.forward
+                reorder.forward(io, work) if reorder else work(io)
             elif step.zero:
                 self._clear(node, on_host)
             else:
@@ -71,7 +72,8 @@ class Executor:
     def _forward_pass(self, node: Node, step: LayerStep, on_host: bool) -> Pass:
         layer, graph = node.layer, self.graph
         touched = {a.buffer for a in step.step.accesses}
-        needs, updates = layer.forward_needs(), layer.forward_updates()
+        needs = layer.replay_needs() if step.again else layer.forward_needs()
+        updates = frozenset() if step.again else layer.forward_updates()
         return Pass(
             ops=ops_of(self.device),
             bottom=[
@@ -139,13 +141,13 @@ class Executor:
                 ops.fill(self._value(node, b, "diff", False), 0.0)
 
 
-def call_scratch_layout(graph: Graph, buffers) -> dict[int, int]:
-    """Offsets of call scratch in one shared workspace: every layer's starts at 0, for layers use it in turn."""
+def call_scratch_layout(graph: Graph, buffers, sharing: Collection[int]) -> dict[int, int]:
+    """Offsets of the call scratch `sharing` in one workspace: every layer's starts at 0, for layers use it in turn."""
     offsets: dict[int, int] = {}
     for node in graph.everyone():
         end = 0
         for name, scratch in node.layer.scratches.items():
-            if scratch.lives is Lives.CALL:
+            if node.scratch[name] in sharing:
                 offsets[node.scratch[name]] = end
                 end += buffers[node.scratch[name]].nbytes
     return offsets

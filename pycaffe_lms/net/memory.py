@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -11,16 +11,18 @@ from ..formats.types import SPLIT
 from ..layers.base import ShapesChanged
 from ..lms.plan import Plan
 from ..lms.runtime import Runtime
-from ..lms.schedule import Buffer
+from ..lms.schedule import Buffer, Step
 from ..memory.synced import SyncedMemory
 from .access import LayerStep
 from .buffers import BufferTable, asked_by_layers
+from .costs import program_costs, program_replays
 from .dials import Dials
 from .executor import Executor, call_scratch_layout
 from .graph import Graph
 from .programs import HostedStep, Sequenced
 from .replay import Replay
 
+HISTORIES = 2  # of a solver: the size of the parameters so many times, at most
 EXTRA = 1 << 20  # ids of buffers that are not the net's own start here, so that they survive a reshape
 
 
@@ -38,7 +40,9 @@ class NetMemory:
     """graph: wired, with buffers assigned in `table`. `used`: ids of buffers that the net's full program touches (the
     others never get memory). packed: those that need memory only for a while in a solver's program, where LMS is off:
     they share an arena then. old: what this replaces after a reshape; values, parameters and kept scratch of the same
-    size, and further buffers, carry over. graph_runs: repeat a solver's programs from a recording where possible."""
+    size, and further buffers, carry over. graph_runs: repeat a solver's programs from a recording where possible.
+    lasting: what the automatic mode leaves on the device, because it outlives an iteration or the host touches it;
+    steps: those of an iteration, from which it sees whether that is possible."""
 
     def __init__(
         self,
@@ -50,6 +54,8 @@ class NetMemory:
         old: NetMemory | None = None,
         packed: frozenset[int] = frozenset(),
         graph_runs: bool = False,
+        lasting: frozenset[int] = frozenset(),
+        steps: Sequence[Step] = (),
     ):
         self.graph, self.runtime, self.dtype = graph, runtime, dtype
         self.device = runtime.device
@@ -65,14 +71,22 @@ class NetMemory:
             self.memories[buffer.id] = memory
         for memory in kept.values():  # of another size now
             memory.give_back()
-        self._workspace_offsets = call_scratch_layout(graph, table.buffers)
         self._workspace = None
         self._used = used
         self.packed = frozenset() if runtime.active or self.device.is_host else packed & used
         mine = (b for b in table.buffers if b.id in used and b.id not in self.packed)
-        self._managed = runtime.register(mine, asked_by_layers(graph))
+        asked = asked_by_layers(graph)
+        if runtime.active and runtime.config.auto and self._lets_stay(lasting, steps):
+            lasting |= {b for p in graph.params for b in (p.data, p.diff)}
+            asked = dict.fromkeys(lasting, False) | asked
+        self._managed = runtime.register(mine, asked)
+        if runtime.active:  # what only passes by hand touch would find no memory beside the managed
+            others = {b.id for b in table.buffers if b.id not in used and b.id not in lasting}
+            self._managed = replace(self._managed, ids=self._managed.ids | others)
         for b in self.buffers:
             self.memories[b].manage(b in self._managed.ids or b in self.packed)
+        sharing = {b.id for b in table.buffers if b.call_scratch and b.id in used and b.id not in self._managed.ids}
+        self._workspace_offsets = call_scratch_layout(graph, table.buffers, sharing)
         self._shared: dict[int, SyncedMemory] = {}
         self._pin_host_sources()
         self.executor = Executor(graph, self.memories, self.device, dtype)
@@ -88,9 +102,18 @@ class NetMemory:
                     self.share(b, theirs[buffer.name])
         runtime.need_workspace(self._workspace_bytes)
 
+    def _lets_stay(self, lasting: frozenset[int], steps: Sequence[Step]) -> bool:
+        params = {b for p in self.graph.params for b in (p.data, p.diff)}
+        least, mine = self.runtime.config.min_bytes, [self.buffers[b] for b in self._used if b in self.buffers]
+        moving = {b.id: b.nbytes for b in mine if b.nbytes > least and b.id not in lasting and b.id not in params}
+        stays = sum(b.nbytes for b in mine if b.id not in moving and not b.call_scratch)
+        stays += max((b.nbytes for b in mine if b.id not in moving and b.call_scratch), default=0)
+        stays += HISTORIES * sum(self.buffers[p.data].nbytes for p in self.graph.learnable)
+        return self.runtime.decide_params(stays, max((step.device_bytes(moving) for step in steps), default=0))
+
     def carry(self) -> dict[str, SyncedMemory]:
         """Memory of values, parameters and kept scratch of its own, by buffer name."""
-        left = self._workspace_offsets.keys() | self._shared.keys()
+        left = {b for b, buffer in self.buffers.items() if buffer.call_scratch} | self._shared.keys()
         return {self.buffers[b].name: m for b, m in self.memories.items() if b not in left and b < EXTRA}
 
     def extras(self) -> list[int]:
@@ -111,7 +134,8 @@ class NetMemory:
 
     def _adopt(self, buffer: Buffer, memory: SyncedMemory) -> None:
         self.buffers[buffer.id], self.memories[buffer.id] = buffer, memory
-        managed = self.runtime.register([buffer])
+        asked = {buffer.id: False} if self.runtime.keeps_params() else None
+        managed = self.runtime.register([buffer], asked)
         if managed.ids and not memory.managed:
             memory.manage(True)
         self._managed = replace(
@@ -158,8 +182,9 @@ class NetMemory:
             plan = self.plan_of(sequenced)
             if plan is not None:
                 self.runtime.prepare(plan, self.memories)
+                sequenced = self._as_planned(sequenced, plan)
             replay = None
-            if self._graph_runs and not self.runtime.active:
+            if self._graph_runs and (plan is None or not plan.copies) and not self._hosted():
                 replay = Replay.of(self.graph, sequenced, plan, self.memories, self.runtime)
             dials = Dials(self.graph, self.memories, sequenced.steps)
             self._plans[key] = Bound(sequenced, plan, dials, replay)
@@ -176,8 +201,26 @@ class NetMemory:
         if not managed:
             return None
         if self.runtime.active:
-            return self.runtime.plan(sequenced.program, managed)
+            steps, runtime = sequenced.steps, self.runtime
+            replays = {} if sequenced.by_hand or not runtime.config.recomputes else program_replays(self.graph, steps)
+            again = {s: step.step for s, step in replays.items()}
+            sizes = {b: memory.nbytes for b, memory in self.memories.items()}
+            costs = program_costs(self.graph, steps, replays, self.buffers, sizes, runtime.machine, runtime.measured)
+            scratch = frozenset(b for b, buffer in self.buffers.items() if buffer.call_scratch)
+            return runtime.plan(sequenced.program, managed, costs, again, scratch)
         return self.runtime.pack(sequenced.program, managed)
+
+    def _as_planned(self, sequenced: Sequenced, plan: Plan) -> Sequenced:
+        """The steps in the order of the plan, replays among them."""
+        if not plan.replayed:
+            return sequenced
+        replays = program_replays(self.graph, sequenced.steps)
+        steps = tuple(replays[s] if again else sequenced.steps[s] for s, again in plan.order)
+        return replace(sequenced, program=plan.program, steps=steps)
+
+    def _hosted(self) -> bool:
+        """Whether LMS manages something without a plan that says where it lies (parameters of a program by hand)."""
+        return self.runtime.active and not self.runtime.config.auto
 
     def steps(self, key: str) -> tuple:
         """The steps of a program that was bound."""
@@ -189,8 +232,8 @@ class NetMemory:
     def release(self) -> None:
         """Give back what does not carry over to a reshaped net: call scratch; and forget the accounting."""
         self.runtime.unregister(self._managed)
-        for b in self._workspace_offsets:
-            if not self._shares_workspace(b):
+        for b, buffer in self.buffers.items():
+            if buffer.call_scratch and b not in self._workspace_offsets:
                 self.memories[b].give_back()
 
     def plans(self) -> dict[str, Plan | None]:
@@ -200,15 +243,11 @@ class NetMemory:
     @property
     def _workspace_bytes(self) -> int:
         """Bytes of the shared workspace that unmanaged call scratch of this net needs."""
-        ends = (o + self.buffers[b].nbytes for b, o in self._workspace_offsets.items() if self._shares_workspace(b))
-        return max(ends, default=0)
-
-    def _shares_workspace(self, b: int) -> bool:
-        return b in self._used and not self.memories[b].managed
+        return max((o + self.buffers[b].nbytes for b, o in self._workspace_offsets.items()), default=0)
 
     def _place_workspace(self) -> None:
         """Point unmanaged call scratch at the shared workspace (which may have grown for another net)."""
-        ids = [b for b in self._workspace_offsets if self._shares_workspace(b)]
+        ids = self._workspace_offsets
         if not ids:
             return
         if self.device.is_host:

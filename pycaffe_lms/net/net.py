@@ -67,7 +67,7 @@ class Net(BuiltNet):
                 raise GraphError(f'net "{self.name}" has no blob "{name}"', fix="blobs are: " + ", ".join(self.blobs))
         self._kept.update(names)
         self.memory.forget_plans()
-        if self.graph.groups or self.memory.packed:
+        if self.graph.groups or self.memory.packed or self.runtime.config.auto:
             self.reshape()  # a chain that runs as one does not make the values in between; packed ones do not last
 
     # -- running ----------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ class UpdateAll:
     @staticmethod
     def possible(net: Net) -> bool:
         """Whether this is for `net`: on a host nothing would be gained."""
-        return not (net.device.is_host or net.runtime.active)
+        return not net.device.is_host and (not net.runtime.active or net.runtime.keeps_params())
 
     def __init__(self, net: Net, param, params: Sequence[Param], histories: Sequence[int], numbers: int, apart: bool):
         self._net, self._param, self._params, self._histories = net, param, params, histories

@@ -11,6 +11,7 @@ from .channels import over_channels
 from .compiled import BLOCK, kernel, sums
 
 __all__ = [
+    "batch_norm_apply",
     "batch_norm_train_forward",
     "batch_norm_global_forward",
     "batch_norm_backward",
@@ -38,6 +39,12 @@ def batch_norm_train_forward(x, y, inv_std, mean, running_mean, running_var, fac
     running_mean += mean
     running_var *= momentum
     running_var += (var * (m / (m - 1) if m > 1 else 1)).astype(running_var.dtype)
+
+
+def batch_norm_apply(x, y, inv_std, mean, n, c, s):
+    """y = (x - mean) * inv_std, with the bits of `batch_norm_train_forward`."""
+    if n * s:
+        over_channels(_shift_scale, n, c, s, x.reshape(n, c, s), y.reshape(n, c, s), mean, inv_std)
 
 
 def batch_norm_global_forward(x, y, inv_std, mean, running_mean, running_var, factor, eps, n, c, s):

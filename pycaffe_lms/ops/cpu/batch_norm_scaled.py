@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from .batch_norm import batch_norm_global_forward, batch_norm_train_forward
+from .batch_norm import batch_norm_apply, batch_norm_global_forward, batch_norm_train_forward
 from .channels import over_channels
 from .compiled import kernel, sums
 from .scale import scale_forward
 
 __all__ = [
+    "batch_norm_scaled_apply",
     "batch_norm_scaled_backward",
     "batch_norm_scaled_global_forward",
     "batch_norm_scaled_train_forward",
@@ -24,6 +25,12 @@ def batch_norm_scaled_train_forward(
     """y = (x - mean) * inv_std * scale + bias; the rest as in `batch_norm_train_forward`."""
     running = (running_mean, running_var, factor)
     batch_norm_train_forward(x, y, inv_std, mean, *running, momentum, eps, work, n, c, s)
+    scale_forward(y, scale, bias, y, n, c, s)
+
+
+def batch_norm_scaled_apply(x, y, inv_std, mean, scale, bias, n, c, s):
+    """y = (x - mean) * inv_std * scale + bias, with the bits of `batch_norm_scaled_train_forward`."""
+    batch_norm_apply(x, y, inv_std, mean, n, c, s)
     scale_forward(y, scale, bias, y, n, c, s)
 
 

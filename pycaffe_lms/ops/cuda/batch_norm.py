@@ -7,6 +7,7 @@ from .norm_statistics import batch_statistics, running_statistics
 from .per_channel import per_channel, run_per_channel
 
 __all__ = [
+    "batch_norm_apply",
     "batch_norm_train_forward",
     "batch_norm_global_forward",
     "batch_norm_backward",
@@ -37,6 +38,11 @@ def batch_norm_train_forward(x, y, inv_std, mean, running_mean, running_var, fac
     `work` is for the GPU's partial sums: 2 * c * (parts + 1) elements.
     """
     batch_statistics(x, inv_std, mean, running_mean, running_var, factor, momentum, eps, work, n, c, s)
+    batch_norm_apply(x, y, inv_std, mean, n, c, s)
+
+
+def batch_norm_apply(x, y, inv_std, mean, n, c, s):
+    """y = (x - mean) * inv_std, with the bits of `batch_norm_train_forward`."""
     run_walk(NORMALISE, "normalise", (x, y), (mean, inv_std), n, c, s)
 
 

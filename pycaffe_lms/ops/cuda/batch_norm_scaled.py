@@ -11,6 +11,7 @@ from .norm_statistics import batch_statistics, running_statistics
 from .per_channel import per_channel, run_per_channel
 
 __all__ = [
+    "batch_norm_scaled_apply",
     "batch_norm_scaled_backward",
     "batch_norm_scaled_global_forward",
     "batch_norm_scaled_train_forward",
@@ -55,6 +56,11 @@ def batch_norm_scaled_train_forward(
 ):
     """y = (x - mean) * inv_std * scale + bias; the rest as in `batch_norm_train_forward`."""
     batch_statistics(x, inv_std, mean, running_mean, running_var, factor, momentum, eps, work, n, c, s)
+    batch_norm_scaled_apply(x, y, inv_std, mean, scale, bias, n, c, s)
+
+
+def batch_norm_scaled_apply(x, y, inv_std, mean, scale, bias, n, c, s):
+    """y = (x - mean) * inv_std * scale + bias, with the bits of `batch_norm_scaled_train_forward`."""
     run_walk(_TRAIN_FORWARD, "forward", (x, y), (mean, inv_std, scale, bias), n, c, s)
 
 

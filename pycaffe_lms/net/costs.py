@@ -1,0 +1,44 @@
+"""What the steps of a program cost, and which of its forwards can be replayed. Pure: shapes and sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..lms.machine import Costs, Machine
+from ..lms.schedule import Buffer
+from .access import LayerStep, replay_step
+from .flops import step_bytes, step_flops
+from .graph import Graph
+from .programs import HostedStep
+
+
+def program_replays(graph: Graph, steps: Sequence[LayerStep | HostedStep]) -> dict[int, LayerStep]:
+    """Forward steps, by index, that can run once more, and the step that does it."""
+    found = {}
+    for s, step in enumerate(steps):
+        if isinstance(step, LayerStep) and step.forward and not step.look and not step.step.host:
+            replay = replay_step(graph, step)
+            if replay is not None:
+                found[s] = replay
+    return found
+
+
+def program_costs(
+    graph: Graph,
+    steps: Sequence[LayerStep | HostedStep],
+    replays: Mapping[int, LayerStep],
+    buffers: Mapping[int, Buffer],
+    sizes: Mapping[int, int],
+    machine: Machine,
+    measured: Mapping[str, float],
+) -> Costs:
+    """Seconds of every step and replay: as measured (by the step's name), else by bytes and operations."""
+
+    def seconds(step: LayerStep | HostedStep) -> float:
+        known = measured.get(step.step.name)
+        if known is not None:
+            return known
+        flops = 0 if isinstance(step, HostedStep) else step_flops(graph, step)
+        return machine.step_seconds(step_bytes(step.step, buffers, sizes), flops)
+
+    return Costs([seconds(s) for s in steps], {s: seconds(step) for s, step in replays.items()}, machine)

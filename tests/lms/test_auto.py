@@ -1,0 +1,126 @@
+"""The automatic mode: what is copied, made again or stays is chosen, and changes no bit."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import pytest
+
+from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.errors import OutOfDeviceMemory
+from pycaffe_lms.lms import runtime
+from pycaffe_lms.lms.config import LMSConfig
+from pycaffe_lms.lms.machine import MACHINES
+
+from .nets import NETS, make_solver, train
+
+ITERATIONS = 2
+
+
+@functools.cache
+def without_lms(net, **options):
+    return train(make_solver(net, SimDevice(64 << 20), **options), ITERATIONS)
+
+
+def _auto(**settings) -> LMSConfig:
+    return LMSConfig(auto=True, threshold_kb=1, **settings)
+
+
+@functools.cache
+def _sizes(net) -> tuple[int, int]:
+    """(bytes with nothing copied or made again, bytes that on-demand fetching asks for)."""
+    roomy = make_solver(net, SimDevice(64 << 20), _auto()).net
+    demand = make_solver(net, SimDevice(64 << 20), LMSConfig(threshold_kb=1, ahead=0)).net
+    return tuple(
+        n.runtime.resident_bytes + n.runtime.workspace_bytes + n.memory.plans()["train"].arena_bytes
+        for n in (roomy, demand)
+    )
+
+
+@pytest.fixture(params=["fast link", "slow link"])
+def link(request, monkeypatch):
+    """With a slow link nearly everything that can be made again is."""
+    if request.param == "slow link":
+        slow = dataclasses.replace(MACHINES["h200"], link_in=1e3, link_out=1e3, link_both=2e3)
+        monkeypatch.setattr(runtime, "machine_of", lambda name, memory: slow)
+    return request.param
+
+
+@pytest.mark.parametrize("net", NETS)
+def test_equal_bits_in_every_budget(net, link):
+    most, least = _sizes(net)
+    tried = replayed = copied = 0
+    for k, share in enumerate((1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4)):
+        budget = least + int(share * max(0, most - least)) // 512 * 512
+        device = SimDevice(64 << 20, order=("random", "latest", "earliest")[k % 3], seed=k)
+        try:
+            solver = make_solver(net, device, _auto(budget=budget))
+        except OutOfDeviceMemory:  # parameters stay, so the least may be a little more
+            continue
+        tried += 1
+        plan = solver.net.memory.plans()["train"]
+        replayed += plan.replayed
+        copied += plan.bytes_in + plan.bytes_out
+        assert train(solver, ITERATIONS) == without_lms(net), f"budget {budget}"
+        assert device.in_use() <= budget
+        assert solver.runtime.stats.held_peak <= plan.held_bytes
+    assert tried >= 3 and replayed + copied > 0
+
+
+def test_what_fits_is_neither_copied_nor_made_again():
+    for net in NETS:
+        device = SimDevice(64 << 20)
+        solver = make_solver(net, device, _auto())
+        plan = solver.net.memory.plans()["train"]
+        assert not plan.copies and not plan.replayed and plan.stall == 0
+        assert train(solver, 5) == train(make_solver(net, SimDevice(64 << 20)), 5)
+        assert device.launches > 0  # repeated from a recording
+
+
+def test_a_slow_link_means_replays_and_a_fast_one_copies(monkeypatch):
+    most, least = _sizes("residual")
+    budget = least + (most - least) * 4 // 5  # enough for parameters to stay
+    monkeypatch.setattr(runtime, "PARAMS_SHARE", 1.0)
+    found = {}
+    for name, rate in (("slow", 1e3), ("fast", 1e15)):
+        machine = dataclasses.replace(
+            MACHINES["h200"], link_in=rate, link_out=rate, link_both=2 * rate, copy_s=1e-12, launch_s=1e-5
+        )
+        monkeypatch.setattr(runtime, "machine_of", lambda n, memory, m=machine: m)
+        plan = make_solver("residual", SimDevice(64 << 20), _auto(budget=budget)).net.memory.plans()["train"]
+        found[name] = (plan.replayed, plan.bytes_out)
+    assert found["slow"][0] > 0 and found["slow"][1] == 0
+    assert found["fast"][0] == 0 and found["fast"][1] > 0
+
+
+def test_recompute_off_and_on():
+    most, least = _sizes("residual")
+    budget = (most + least) // 2
+    plans = {}
+    for recompute in (False, True):
+        lms = LMSConfig(threshold_kb=1, budget=budget, recompute=recompute)
+        solver = make_solver("residual", SimDevice(64 << 20), lms)
+        plans[recompute] = solver.net.memory.plans()["train"]
+        assert train(solver, ITERATIONS) == without_lms("residual")
+    assert plans[False].replayed == 0 and plans[False].copies
+    assert plans[True].seconds <= plans[False].seconds
+
+
+@pytest.mark.parametrize("options", [{"iter_size": 3}, {"clip_gradients": 0.5}, {"debug_info": "true"}])
+def test_with_other_solver_settings(options):
+    most, least = _sizes("residual")
+    expected = train(make_solver("residual", SimDevice(64 << 20), **options), ITERATIONS)
+    device = SimDevice(64 << 20, order="random", seed=5)
+    solver = make_solver("residual", device, _auto(budget=least + (most - least) // 2), **options)
+    assert train(solver, ITERATIONS) == expected
+
+
+def test_kept_blobs_stay_readable():
+    most, least = _sizes("residual")
+    solver = make_solver("residual", SimDevice(64 << 20), _auto(budget=least + 3 * (most - least) // 4))
+    plain = make_solver("residual", SimDevice(64 << 20))
+    for s in (solver, plain):
+        s.net.keep("c1")
+        s.step(2)
+    assert solver.net.blobs["c1"].read_data().tobytes() == plain.net.blobs["c1"].read_data().tobytes()

@@ -1,0 +1,142 @@
+"""Plans by predicted time, on random programs: proved, within the limit, with the right values made again."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+import pytest
+
+from pycaffe_lms.errors import PlanError
+from pycaffe_lms.lms.evict import Rules
+from pycaffe_lms.lms.machine import MACHINES, Costs
+from pycaffe_lms.lms.optimise import optimise
+from pycaffe_lms.lms.planner import make_plan
+from pycaffe_lms.lms.replays import ordered, verify_replays
+from pycaffe_lms.lms.schedule import Access, Buffer, Mode, Program, Step
+from pycaffe_lms.lms.timing import time_plan
+from pycaffe_lms.lms.verify import verify
+
+from .programs import net_program, random_program
+
+pytestmark = pytest.mark.pure
+SEEDS = range(150)
+SLOW = dataclasses.replace(MACHINES["h200"], link_in=1e6, link_out=1e6, link_both=2e6)
+RULES = (Rules(chain=0.0), Rules(chain=1.0), Rules(replays=False))
+
+
+def _replays(program: Program) -> dict[int, Step]:
+    """Every step that overwrites all it writes can be replayed, whether that is right or not: the planner must see."""
+    found = {}
+    for s, step in enumerate(program.steps):
+        if not step.host and all(a.mode is not Mode.UPDATE for a in step.accesses):
+            found[s] = Step(f"again:{step.name}", step.accesses)
+    return found
+
+
+def _costs(program, replays, machine=SLOW, seed=0) -> Costs:
+    rng = random.Random(seed)
+    seconds = [rng.choice((1e-6, 1e-5, 1e-4)) for _ in program.steps]
+    return Costs(seconds, {s: seconds[s] for s in replays}, machine)
+
+
+def _optimise(program, buffers, limit, seed, rules=RULES, machine=SLOW):
+    replays = _replays(program)
+    costs = _costs(program, replays, machine, seed)
+    return optimise(
+        program, buffers, limit=limit, costs=costs, replays=replays, scratch=frozenset(), rules=rules
+    ), costs
+
+
+@pytest.mark.parametrize("make", [random_program, net_program])
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.3, 0.6])
+def test_every_plan_is_proved_and_fits(make, share):
+    replayed = 0
+    for seed in SEEDS:
+        program, buffers = make(seed)
+        least = make_plan(program, buffers, limit=None, ahead=0).arena_bytes
+        limit = least + int(share * (sum(b.nbytes for b in buffers.values()) - least)) // 512 * 512
+        plan, _ = _optimise(program, buffers, limit, seed)
+        verify(plan)
+        again = ordered(program, _replays(program), plan.order)
+        verify_replays(program, again, _replays(program), frozenset())
+        assert again.program.steps == plan.program.steps
+        assert plan.arena_bytes <= max(limit, 0)
+        replayed += plan.replayed
+    assert replayed > 20 or make is random_program or share not in (0.1, 0.3)
+
+
+def test_without_a_limit_everything_stays():
+    for seed in SEEDS:
+        program, buffers = net_program(seed)
+        plan, costs = _optimise(program, buffers, None, seed, machine=MACHINES["h200"])
+        read_first = {b for b in buffers if _first_mode(program, b) is not Mode.OVERWRITE}
+        assert plan.replayed == 0
+        assert plan.bytes_in == sum(buffers[b].nbytes for b in read_first)
+        assert plan.seconds >= sum(costs.steps)
+
+
+def _first_mode(program, b):
+    for step in program.steps:
+        for a in step.accesses:
+            if a.buffer == b and not step.host:
+                return a.mode
+            if a.buffer == b:
+                return Mode.READ if _read_on_device(program, b) else Mode.OVERWRITE
+    return Mode.OVERWRITE
+
+
+def _read_on_device(program, b):
+    return any(a.buffer == b for step in program.steps if not step.host for a in step.accesses)
+
+
+def test_a_larger_limit_is_never_slower_and_the_arena_never_smaller():
+    """With the same rules: the best of several is, within a few percent."""
+    for seed in range(60):
+        program, buffers = net_program(seed)
+        least = make_plan(program, buffers, limit=None, ahead=0).arena_bytes
+        plans = [_optimise(program, buffers, least + extra, seed)[0] for extra in (0, 2048, 8192, 1 << 20)]
+        assert plans[-1].seconds <= plans[0].seconds * 1.001
+        arenas = [p.arena_bytes for p in plans]
+        assert arenas == sorted(arenas)
+
+
+def test_verify_replays_finds_wrong_values():
+    """a is made from x; x changes; a made again is another a."""
+    read, update, overwrite = Mode.READ, Mode.UPDATE, Mode.OVERWRITE
+    steps = (
+        Step("x", (Access(0, overwrite),)),
+        Step("a", (Access(0, read), Access(1, overwrite))),
+        Step("change x", (Access(0, update),)),
+        Step("use", (Access(1, read), Access(2, overwrite))),
+    )
+    program = Program("p", steps, frozenset({2}))
+    replays = {1: Step("again:a", steps[1].accesses)}
+    right = ordered(program, replays, [(0, False), (1, False), (1, True), (2, False), (3, False)])
+    verify_replays(program, right, replays, frozenset())
+    wrong = ordered(program, replays, [(0, False), (1, False), (2, False), (1, True), (3, False)])
+    with pytest.raises(PlanError, match="step use"):
+        verify_replays(program, wrong, replays, frozenset())
+    with pytest.raises(PlanError, match="steps are not those"):
+        verify_replays(program, ordered(program, replays, [(0, False), (1, False)]), replays, frozenset())
+
+
+def test_time_of_a_plan_by_hand():
+    """Two buffers of 1 s a copy, steps of 1 s, memory for one: everything in a row but what the streams overlap."""
+    second = 1 << 20
+    machine = dataclasses.replace(
+        MACHINES["h200"], link_in=second, link_out=second, link_both=2 * second, copy_s=1e-30, launch_s=0.0
+    )
+    a, b = (Buffer(i, f"b{i}.data", second) for i in range(2))
+    steps = (
+        Step("a", (Access(0, Mode.OVERWRITE),)),
+        Step("b", (Access(1, Mode.OVERWRITE),)),
+        Step("use a", (Access(0, Mode.READ),)),
+    )
+    program = Program("p", steps, frozenset())
+    plan = make_plan(program, {0: a, 1: b}, limit=second, ahead=0)
+    timed = time_plan(plan, Costs([1.0] * 3, {}, machine))
+    # a 0..1, its copy out 1..2, b takes its place 2..3, a comes back 3..4, use 4..5
+    assert timed.seconds == pytest.approx(5.0)
+    assert timed.stall == pytest.approx(2.0)
+    assert (timed.busy_in, timed.busy_out) == (pytest.approx(1.0), pytest.approx(1.0))
