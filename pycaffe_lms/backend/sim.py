@@ -56,7 +56,7 @@ class SimDevice:
         self.launches = 0  # of what was captured
 
     def describe(self) -> str:
-        return f"simulated device, {human_bytes(self.capacity())}"
+        return f"simulated device (as an H200), {human_bytes(self.capacity())}"
 
     def active(self):
         """There is no current device to choose."""

@@ -12,7 +12,7 @@ from ..errors import DataError, UsageError, human_bytes
 from ..formats.prototxt import read_net
 from ..layers.base import count
 from ..lms import report
-from ..lms.schedule import Access, Mode, Step
+from ..lms.schedule import Access, Mode, Step, merge_accesses
 from ..net.net import Net
 from ..net.programs import HostedStep
 from ..net.tuning import Tuning
@@ -66,13 +66,16 @@ def run(argv: list[str]) -> int:
 
 def _updates(net: Net) -> list[HostedStep]:
     """The update steps of SGD with momentum, for planning: nobody runs them."""
-    steps = []
+    steps: list[HostedStep] = []
     for p in net.graph.learnable:
         if p.lr_mult != 0:
             name = net.graph.nodes[p.node].name
             history = net.memory.add(f"{name}.param{p.position}.history", count(p.shape) * net.dtype.itemsize)
             accesses = tuple(Access(b, Mode.UPDATE) for b in (p.data, p.diff, history))
             steps.append(HostedStep(Step(f"update:{name}", accesses), lambda: None))
+    if steps and net.runtime.keeps_params():  # then it is one step
+        together = tuple(a for step in steps for a in step.step.accesses)
+        return [HostedStep(Step("update:all", merge_accesses(together)), lambda: None)]
     return steps
 
 

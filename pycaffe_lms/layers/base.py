@@ -263,10 +263,20 @@ class Layer:
             params=frozenset(range(len(self.params))),
         )
 
+    def reuses(self, forward: bool) -> Sequence[tuple[str, int, int]]:
+        """(kind, index, output): that output (a top, or in backward a bottom's gradient) may be written where that
+        input ("bottom", "top_diff") is read for the last time. Default: for layers that can work in place."""
+        return (("bottom" if forward else "top_diff", 0, 0),) if self.in_place is InPlace.ALLOWED else ()
+
     def flops(self, bottom_shapes: Sequence[Shape], top_shapes: Sequence[Shape]) -> int:
         """Floating-point operations of the forward's products, two for each multiplication with its addition; for
         reports only. Layers whose time goes into moving data say nothing. Called after `declare`."""
         return 0
+
+    def effort(self, forward: bool, again: bool) -> tuple[float, float]:
+        """(times that a pass goes over its bytes, times that a GPU does its operations), to predict how long it takes;
+        again: of `replay`."""
+        return 1.0, 1.0
 
     def look(self, values: Sequence[np.ndarray]) -> None:
         """Find shapes that depend on values: on the host, before every forward, with the bottoms of `looks_at` in

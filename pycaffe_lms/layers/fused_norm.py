@@ -77,6 +77,16 @@ class FusedNormLayer(Layer):
             ops.batch_norm_statistics(io.bottom[0], inv_std, mean, *p[:3], norm.fraction, norm.eps, work, *self.size)
         self.replay(io)
 
+    def reuses(self, forward):
+        if forward:
+            return (("bottom", 1, 0),) if self.adds else ()
+        return (("top_diff", 0, 1), ("bottom", 0, 0)) if self.adds else (("top_diff", 0, 0),)
+
+    def effort(self, forward, again):
+        if again or self.norm.use_global:
+            return 1.0, 1.0
+        return (1.4 if forward else 1.6), 1.0  # statistics first, then the values
+
     def replay(self, io):
         r, statistics = io.bottom[1] if self.adds else None, (io.scratch["mean"], io.scratch["inv_std"])
         values = (io.bottom[0], r, io.top[0], *statistics, *self._affine(io.param))

@@ -31,6 +31,9 @@ class SplitLayer(Layer):
     def backward_needs(self, propagate_down, param_propagate):
         return Needs()
 
+    def reuses(self, forward):
+        return () if forward else tuple(("top_diff", j, 0) for j in range(len(self.param.top)))
+
     def backward(self, io):
         if io.bottom_diff[0] is not None:
             io.ops.sum_arrays([dy for dy in io.top_diff if dy is not None], io.bottom_diff[0])

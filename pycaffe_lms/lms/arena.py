@@ -46,6 +46,15 @@ def max_live_bytes(lifetimes: Sequence[Lifetime]) -> int:
     return peak
 
 
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A lifetime that must be, within one that is wished for: memory a little earlier, and a little longer."""
+
+    must: Lifetime
+    start: int
+    end: int
+
+
 _ORDERS = (
     lambda life: (-life.size, life.start),
     lambda life: (life.start, -life.size),
@@ -91,3 +100,62 @@ def _place(lifetimes: Sequence[Lifetime], order: Sequence[int]) -> tuple[list[in
         peak = max(peak, offset + size)
         insort(placed, (offset, offset + size, start, last), key=itemgetter(0))
     return offsets, peak
+
+
+SHARES = (1.0, 0.6, 0.3, 0.0)  # of what is wished for beyond what must be
+TRIES = 6
+
+
+def pack_within(stretches: Sequence[Stretch], limit: int) -> tuple[list[Lifetime], Packing] | None:
+    """Lifetimes as near to the wished ones as fit below `limit`, and their offsets; None: not found.
+
+    Those that found no place go first in the next try."""
+    area = [-s.must.size * (s.end - s.start + 1) for s in stretches]
+    order = sorted(range(len(stretches)), key=lambda i: (area[i], stretches[i].must.start, i))
+    for _ in range(TRIES):
+        lives, offsets, homeless = _place_within(stretches, order, limit)
+        if not homeless:
+            peak = max((o + life.size for o, life in zip(offsets, lives, strict=True)), default=0)
+            return lives, Packing(tuple(offsets), peak, max_live_bytes(lives))
+        first = set(homeless)
+        order = homeless + [i for i in order if i not in first]
+    return None
+
+
+def _place_within(stretches: Sequence[Stretch], order: Sequence[int], limit: int):
+    """(lifetimes, offsets, indices that found no place)."""
+    lives = [s.must for s in stretches]
+    offsets = [0] * len(stretches)
+    homeless: list[int] = []
+    placed: list[tuple[int, int, int, int]] = []
+    for i in order:
+        wish, must = stretches[i], stretches[i].must
+        before, behind = must.start - wish.start, wish.end - must.end
+        for share in SHARES if before or behind else (0.0,):
+            start, last = must.start - int(before * share), must.end + int(behind * share)
+            offset = _gap(placed, start, last, must.size, limit)
+            if offset is not None:
+                offsets[i], lives[i] = offset, Lifetime(start, last, must.size)
+                insort(placed, (offset, offset + must.size, start, last), key=itemgetter(0))
+                break
+        else:
+            homeless.append(i)
+    return lives, offsets, homeless
+
+
+def _gap(placed: Sequence[tuple[int, int, int, int]], start: int, last: int, size: int, limit: int) -> int | None:
+    """The tightest gap below `limit` that is free from step `start` to `last`; None: there is none."""
+    best, best_gap, end = None, 0, 0
+    for lo, hi, s, e in placed:
+        if e < start or s > last:
+            continue
+        gap = lo - end
+        if gap >= size and (best is None or gap < best_gap):
+            best, best_gap = end, gap
+            if gap == size:
+                return best
+        if hi > end:
+            end = hi
+    if best is None and end + size <= limit:
+        return end
+    return best

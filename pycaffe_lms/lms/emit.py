@@ -69,9 +69,14 @@ class _Emitter:
 
 
 def emit(
-    program: Program, buffers: Mapping[int, Buffer], stays: Sequence[Residence], offsets: Sequence[int]
+    program: Program,
+    buffers: Mapping[int, Buffer],
+    stays: Sequence[Residence],
+    offsets: Sequence[int],
+    before: Mapping[int, int],
 ) -> tuple[list[Op], int]:
-    """Operations in issue order, and the most bytes on loan at any moment of it."""
+    """Operations in issue order, and the most bytes on loan at any moment of it. before: residence -> the one in whose
+    place it is born."""
     arriving: dict[int, list[int]] = {}
     starting: dict[int, list[int]] = {}
     ending: dict[int, list[int]] = {}
@@ -107,20 +112,25 @@ def emit(
                     after.add(copied_out[a.buffer])
             out.add(Kind.HOST, HOST, s, after)
             continue
-        births, after = [], set()
+        births, after, given = [], set(), []
         for i in starting.get(s, ()):
             if stays[i].fetched:
                 after.add(arrived[i])
                 continue
             b, size = stays[i].buffer, buffers[stays[i].buffer].nbytes
-            after = after.union(*(released[j] for j in regions.claim(offsets[i], offsets[i] + size, i)))
+            owners = regions.claim(offsets[i], offsets[i] + size, i)
             births.append(Placement(b, offsets[i]))
+            if i in before:
+                given.append((stays[before[i]].buffer, b))
+                continue
+            after = after.union(*(released[j] for j in owners))
             held += size
         peak = max(peak, held)
         done = ending.get(s, [])
         frees = tuple(stays[i].buffer for i in done if stays[i].live and stays[i].written != s)
         drops = tuple(stays[i].buffer for i in done if not stays[i].live)
-        here = out.add(Kind.COMPUTE, COMPUTE, s, after, births=tuple(births), frees=frees, drops=drops)
+        parts = {"births": tuple(births), "frees": frees, "drops": drops, "handovers": tuple(given)}
+        here = out.add(Kind.COMPUTE, COMPUTE, s, after, **parts)
         for i in done:
             released.setdefault(i, set()).add(here)
         for i in sorted(writing.get(s, ()), key=lambda i: (stays[i].last, i)):
@@ -130,7 +140,8 @@ def emit(
             released.setdefault(i, set()).add(copy)
             copied_out[b] = copy
             slot_users.setdefault(b, set()).add(copy)
-        held -= sum(buffers[stays[i].buffer].nbytes for i in done)
+        gone = {old for old, _ in given}
+        held -= sum(buffers[stays[i].buffer].nbytes for i in done if stays[i].buffer not in gone)
     return out.ops, peak
 
 

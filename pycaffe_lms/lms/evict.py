@@ -1,10 +1,10 @@
 """Who leaves the device when memory ends, and how a value comes back: by a copy, or by making it again. Pure.
 
 The program is followed step by step with a memory of `limit` bytes. When the next step does not fit, the buffer goes
-whose way back costs least for the memory and time that it sets free: seconds per (byte x second until its next use). All
-next uses are known, so this is Belady's rule with prices. A copy costs what the link cannot hide: out, if the queue of
-copies behind its making is not through by now; in, if what is wanted back before it already fills the link. Making it
-again costs its step, and a share of the steps that must run before or after it for the same reason (a long chain of
+whose way back costs least for the memory and time that it sets free: seconds per (byte x second until its next use).
+All next uses are known, so this is Belady's rule with prices. A copy costs what the link cannot hide: out, if the queue
+of copies behind its making is not through by now; in, if what is wanted back before it already fills the link. Making
+it again costs its step, and a share of the steps that must run before or after it for the same reason (a long chain of
 dropped values would have to be alive together again).
 """
 
@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from ..errors import PlanError
+from .handover import handovers
 from .machine import Costs
 from .replays import Replayable
 from .schedule import Buffer, Mode, Program
@@ -30,8 +31,8 @@ class DoesNotFit(Exception):
 
 @dataclass(frozen=True)
 class Rules:
-    """copies: values may leave by a copy. replays: they may be made again. chain: which share of the steps that would be
-    made again together counts in a step's price."""
+    """copies: values that could be made again may leave by a copy instead. replays: they may be made again. chain:
+    which share of the steps that would be made again together counts in a step's price."""
 
     copies: bool = True
     replays: bool = True
@@ -41,11 +42,13 @@ class Rules:
 @dataclass
 class Evictions:
     """What was found. order: steps and replays as they run. left: (buffer, position in `order` of its last use) of the
-    stays that end there although the value is wanted again. stall: seconds that copies were predicted to be late."""
+    stays that end there although the value is wanted again. stall: seconds that copies were predicted to be late.
+    evicted: how often memory was short."""
 
     order: list[tuple[int, bool]] = field(default_factory=list)
     left: set[tuple[int, int]] = field(default_factory=set)
     stall: float = 0.0
+    evicted: int = 0
 
 
 class _Links:
@@ -95,6 +98,7 @@ class Follower:
             for a in step.accesses:
                 if a.buffer in self.uses:
                     self.uses[a.buffer].append((s, a.mode, step.host))
+        self.pairs = handovers(program, buffers)
         self.cursor = dict.fromkeys(buffers, 0)  # the next of `uses`
         self.where = dict.fromkeys(buffers, _GONE)
         self.clean: dict[int, bool] = {}
@@ -142,7 +146,7 @@ class Follower:
                 self._host_step(s, mine)
                 continue
             self._bring_back([a.buffer for a in mine if a.mode is not Mode.OVERWRITE], s, {a.buffer for a in mine})
-            self._enter([a.buffer for a in mine], {a.buffer for a in mine}, s)
+            self._enter([a.buffer for a in mine], {a.buffer for a in mine}, s, self.pairs.get(s, ()))
             at = self._append(s, False)
             for a in mine:
                 self._used(a.buffer, a.mode, s, at)
@@ -183,10 +187,11 @@ class Follower:
         if self.where[b] == _ON and self.wanted(b) == NEVER:
             self._off(b, _GONE)
 
-    def _enter(self, ids: list[int], pinned: set[int], s: int) -> None:
-        """Get these buffers onto the device for a step."""
+    def _enter(self, ids: list[int], pinned: set[int], s: int, pairs=()) -> None:
+        """Get these buffers onto the device for a step; pairs: of those, which are born where others end."""
         new = [b for b in dict.fromkeys(ids) if self.where[b] != _ON]
-        self._make_room(sum(self.size[b] for b in new), pinned, s)
+        shared = sum(self.size[b] for old, b in pairs if b in new and not self.holders[old])
+        self._make_room(sum(self.size[b] for b in new) - shared, pinned, s)
         for b in new:
             if self.where[b] == _HOME:
                 self.links.arrived(self.times[min(self.wanted(b), self.n)], self.size[b])
@@ -247,8 +252,6 @@ class Follower:
                 if b in pinned:
                     continue
                 price, way = self._price(b, s, now)
-                if way is None:
-                    continue
                 span = self.times[min(self.wanted(b), self.n)] - self.times[s] + 1e-6
                 score = (price / (self.size[b] * span), -self.size[b] * span)
                 if best is None or score < best:
@@ -257,22 +260,16 @@ class Follower:
                 raise DoesNotFit
             self._evict(*choice, s, now)
 
-    def _price(self, b: int, s: int, now: float) -> tuple[float, int | None]:
-        """(seconds that b's way back costs, which way); (0, None): there is none."""
-        wanted = self.wanted(b)
-        price, way = NEVER, None
-        if self.rules.copies:
-            made = self.times[self.maker[b] + 1] if b in self.maker else 0.0
-            late = self.links.late
-            price = self.links.price(
-                self.size[b], self.clean[b], made + late, now, self.times[min(wanted, self.n)] + late
-            )
-            way = _HOME
-        if self.rules.replays and price > 0 and wanted < self.n:
+    def _price(self, b: int, s: int, now: float) -> tuple[float, int]:
+        """(seconds that b's way back costs, which way)."""
+        wanted, late = self.wanted(b), self.links.late
+        made = self.times[self.maker[b] + 1] if b in self.maker else 0.0
+        price = self.links.price(self.size[b], self.clean[b], made + late, now, self.times[min(wanted, self.n)] + late)
+        if self.rules.replays and (price > 0 or not self.rules.copies) and wanted < self.n:
             again = self._replay_price(b, wanted)
-            if again is not None and again < price:
+            if again is not None and (again < price or not self.rules.copies):
                 return again, _GONE
-        return price, way
+        return price, _HOME
 
     def _replay_price(self, b: int, wanted: int) -> float | None:
         r = self.maker.get(b)
@@ -296,6 +293,7 @@ class Follower:
 
     def _evict(self, b: int, way: int, price: float, s: int, now: float) -> None:
         wanted = self.wanted(b)
+        self.found.evicted += 1
         self.found.left.add((b, self.last_at[b]))
         if way == _HOME:
             late = self.links.late

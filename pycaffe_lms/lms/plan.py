@@ -34,7 +34,8 @@ class Op:
 
     births: buffers that get memory for this step and are overwritten by it. frees: clean buffers whose memory is
     given back after it. drops: buffers whose value dies with it. For IN and OUT, `place` is what is copied; an OUT
-    with `release` also gives the memory back (no later step reads it there).
+    with `release` also gives the memory back (no later step reads it there). handovers: pairs of a buffer among `drops`
+    and one among `births` that is written in its place.
     """
 
     id: int
@@ -47,14 +48,15 @@ class Op:
     frees: tuple[int, ...] = ()
     drops: tuple[int, ...] = ()
     release: bool = False
+    handovers: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
 class Plan:
     """ops in issue order. arena_bytes: device memory that holds all managed buffers. held_bytes: most bytes of managed
     buffers on loan at any moment of the issue order. live_bytes: most bytes needed at once (packing's lower bound).
-    bytes_in, bytes_out: copied by one run. order: which steps of the program that was planned run, by index, and which of
-    them are replays (True). seconds: predicted time of one run, stall: how much of it steps wait for copies."""
+    bytes_in, bytes_out: copied by one run. order: which steps of the program that was planned run, by index, and which
+    of them are replays (True). seconds: predicted time of one run, stall: how much of it steps wait for copies."""
 
     program: Program
     buffers: Mapping[int, Buffer]

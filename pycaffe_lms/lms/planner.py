@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from ..errors import OutOfDeviceMemory, Where, human_bytes
 from .arena import Lifetime, Packing, pack
 from .emit import emit
+from .handover import chains, handovers, needed_bytes
 from .plan import Plan
 from .schedule import Buffer, Mode, Program
 
@@ -54,12 +56,12 @@ def make_plan(program: Program, buffers: Mapping[int, Buffer], *, limit: int | N
     room, packing, stays = limit, None, demand
     for _ in range(12):
         stays = _look_ahead(demand, buffers, len(program.steps), room, ahead) if ahead else demand
-        packing = pack_stays(stays, buffers, limit)
+        packing = _pack(program, stays, buffers, limit)
         if limit is None or packing.peak <= limit or stays == demand:
             break
         room = int((room or packing.peak) * 0.94)
     if limit is not None and packing.peak > limit:
-        stays, packing = demand, pack_stays(demand, buffers, limit)
+        stays, packing = demand, _pack(program, demand, buffers, limit)
     if limit is not None and packing.peak > limit:
         raise OutOfDeviceMemory(
             f"program {program.name}: the managed buffers need {human_bytes(packing.peak)} at their offsets "
@@ -71,9 +73,19 @@ def make_plan(program: Program, buffers: Mapping[int, Buffer], *, limit: int | N
     return finish(program, buffers, stays, packing)
 
 
-def pack_stays(stays: Sequence[Residence], buffers: Mapping[int, Buffer], limit: int | None) -> Packing:
-    """Offsets for residences."""
-    return pack([Lifetime(r.issue, r.until, buffers[r.buffer].nbytes) for r in stays], limit)
+def _pack(program: Program, stays: Sequence[Residence], buffers: Mapping[int, Buffer], limit: int | None) -> Packing:
+    groups = chains(stays, handovers(program, buffers))
+    lives = [Lifetime(stays[g[0]].issue, stays[g[-1]].until, buffers[stays[g[0]].buffer].nbytes) for g in groups]
+    return spread(pack(lives, limit), groups, len(stays))
+
+
+def spread(packing: Packing, groups: Sequence[Sequence[int]], n: int) -> Packing:
+    """The packing of groups, as one of their `n` members."""
+    offsets = [0] * n
+    for group, offset in zip(groups, packing.offsets, strict=True):
+        for i in group:
+            offsets[i] = offset
+    return Packing(tuple(offsets), packing.peak, packing.max_live)
 
 
 def finish(
@@ -84,7 +96,9 @@ def finish(
     order: Sequence[tuple[int, bool]] | None = None,
 ) -> Plan:
     """The plan of these residences at these offsets."""
-    ops, held = emit(program, buffers, stays, packing.offsets)
+    pairs = handovers(program, buffers)
+    before = {j: i for group in chains(stays, pairs) for i, j in pairwise(group)}
+    ops, held = emit(program, buffers, stays, packing.offsets, before)
     return Plan(
         program=program,
         buffers=dict(buffers),
@@ -120,9 +134,9 @@ def residences(
             following = accesses[i + 1] if i + 1 < len(accesses) else None
             if following and not following[2] and following[0] == s + 1:
                 continue
-            if left is not None and following and not following[2] and following[1] is not Mode.OVERWRITE:
-                if (b, s) not in left:
-                    continue
+            goes_on = following and not following[2] and following[1] is not Mode.OVERWRITE
+            if left is not None and goes_on and (b, s) not in left:
+                continue
             live = following[1] is not Mode.OVERWRITE if following else b in program.live_out
             written = max((t for t, m in run if m is not Mode.READ), default=None)
             fetched = run[0][1] is not Mode.OVERWRITE
@@ -135,10 +149,12 @@ def refuse_impossible(program: Program, buffers: Mapping[int, Buffer], limit: in
     if limit is None:
         return
     sizes = {b: buffer.nbytes for b, buffer in buffers.items()}
-    worst = max(program.steps, key=lambda step: step.device_bytes(sizes), default=None)
-    if worst is None or worst.device_bytes(sizes) <= limit:
+    pairs = handovers(program, buffers)
+    need = [needed_bytes(program, s, sizes, pairs) for s in range(len(program.steps))]
+    needed = max(need, default=0)
+    if needed <= limit:
         return
-    needed = worst.device_bytes(sizes)
+    worst = program.steps[need.index(needed)]
     parts = sorted({a.buffer for a in worst.accesses if a.buffer in buffers}, key=lambda b: -sizes[b])
     listing = ", ".join(f'"{buffers[b].name}" {human_bytes(sizes[b])}' for b in parts[:6])
     raise OutOfDeviceMemory(

@@ -1,7 +1,7 @@
 """Which values of a program can be made again instead of being kept, and a program with such replays in it. Pure.
 
-A step that overwrites what it writes, from values that nobody changes before they are wanted again, can be run once more
-just before that. `replays` says how: for steps of the program, by index, the step that does it.
+A step that overwrites what it writes, from values that nobody changes before they are wanted again, can be run once
+more just before that. `replays` says how: for steps of the program, by index, the step that does it.
 """
 
 from __future__ import annotations

@@ -303,14 +303,22 @@ class _Run:
             if config.sync & 1:
                 device.wait(device.compute, device.record(stream))
         else:
+            given = dict(op.handovers)
+            for old in given:
+                self.runtime.stats.held -= self.plan.buffers[old].nbytes
+            taken = set(given.values())
             for place in op.births:
                 self._lend(place, Ask.OVERWRITE_GPU, stream)
-                device.spoil(self.memories[place.buffer].span, stream)
+                if place.buffer not in taken:
+                    device.spoil(self.memories[place.buffer].span, stream)
             execute(op.step)
             for b in op.frees:
                 self._take_back(b, Ask.EVICT)
             for b in op.drops:
-                self._take_back(b, Ask.DISCARD)
+                if b in given:
+                    self.memories[b].hand_over()
+                else:
+                    self._take_back(b, Ask.DISCARD)
         if op.id in self._waited:
             self._events[op.id] = device.record(stream)
 

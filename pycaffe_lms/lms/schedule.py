@@ -37,11 +37,13 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`host`: the step runs on the host and touches host copies (a data layer filling its tops)."""
+    """`host`: the step runs on the host and touches host copies (a data layer filling its tops). reuses: pairs of
+    buffers, of which the second may be written where the first is read, where that ends here: see `handover.py`."""
 
     name: str
     accesses: tuple[Access, ...]
     host: bool = False
+    reuses: tuple[tuple[int, int], ...] = ()
 
     def device_bytes(self, sizes: Mapping[int, int]) -> int:
         """Bytes of `sizes` that this step needs on the device at once."""

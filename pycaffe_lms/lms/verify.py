@@ -159,10 +159,12 @@ class _Values:
         accesses = {
             a.buffer: a.mode for a in self.plan.program.steps[op.step].accesses if a.buffer in self.plan.buffers
         }
+        given = self._hand_over(op, accesses)
         for p in op.births:
             if accesses.get(p.buffer) is not Mode.OVERWRITE:
                 raise _wrong(self.plan, op, f'"{self.plan.buffers[p.buffer].name}" is placed without its value')
             self._place(op, p.buffer, p.offset, -1)
+        accesses = {b: mode for b, mode in accesses.items() if b not in given}
         for b, mode in accesses.items():
             if b not in self.device:
                 raise _wrong(self.plan, op, f'"{self.plan.buffers[b].name}" is not on the device')
@@ -173,6 +175,8 @@ class _Values:
                 self.newest[b] += 1
                 self.device[b] = (offset, self.newest[b])
         for b in op.frees + op.drops:
+            if b in given:
+                continue
             if b not in self.device:
                 raise _wrong(self.plan, op, f'"{self.plan.buffers[b].name}" is given back but not on the device')
             if b in op.frees and self.host[b] != self.newest[b]:
@@ -180,6 +184,27 @@ class _Values:
             if b in op.drops:
                 self.host[b] = -2  # nowhere: whoever reads it now is wrong
             self._leave(b)
+
+    def _hand_over(self, op: Op, accesses: dict[int, Mode]) -> set[int]:
+        """Buffers whose newest value is read here for the last time, in whose place another is written."""
+        step, given = self.plan.program.steps[op.step], set()
+        places = {p.buffer: p.offset for p in op.births}
+        for old, new in op.handovers:
+            name = self.plan.buffers[old].name
+            if (old, new) not in step.reuses or old in given or old not in op.drops or new not in places:
+                raise _wrong(self.plan, op, f'"{name}" hands over its place, which the step does not allow')
+            if old not in self.device or self.device[old] != (places[new], self.newest[old]):
+                raise _wrong(self.plan, op, f'"{name}" hands over its place, but is not there, or not the newest value')
+            if accesses.get(old, Mode.OVERWRITE) is Mode.OVERWRITE:
+                raise _wrong(self.plan, op, f'"{name}" hands over its place without being read')
+            if self.plan.buffers[old].nbytes != self.plan.buffers[new].nbytes:
+                raise _wrong(self.plan, op, f'"{name}" hands over a place of another size')
+            if accesses[old] is not Mode.READ:
+                self.newest[old] += 1
+            self.host[old] = -2
+            self._leave(old)
+            given.add(old)
+        return given
 
     def _on_host(self, op: Op) -> None:
         for a in self.plan.program.steps[op.step].accesses:

@@ -82,6 +82,11 @@ class SyncedMemory:
         """The device copy as an array of the device; only after a GPU ask."""
         return self.device.array(self.span, shape, dtype)
 
+    def hand_over(self) -> None:
+        """Its device memory, which was lent, holds another buffer's value from now on; its own value is dropped."""
+        self.span = None
+        self.ask(Ask.DISCARD)
+
     # -- actions ---------------------------------------------------------------------------------------------------
     def _take_cpu(self, span, stream) -> None:
         if self.host is None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ..layers.base import Lives, Runs
 from ..lms.schedule import Access, Mode, Step, merge_accesses
 from .graph import Graph, Node
+from .orders import differs
 
 READ, UPDATE, OVERWRITE = Mode
 
@@ -61,7 +62,8 @@ def forward_step(graph: Graph, node: Node) -> LayerStep | None:
             parts.append(Access(node.scratch[scratch.name], mode))
     if layer.runs_on is Runs.HOST and not parts:
         return None
-    step = Step(f"forward:{node.name}", merge_accesses(parts), host=layer.runs_on is Runs.HOST)
+    host = layer.runs_on is Runs.HOST
+    step = Step(f"forward:{node.name}", merge_accesses(parts), host, () if host else _reuses(graph, node, True))
     return LayerStep(step, node.index, True, group=node.group)
 
 
@@ -120,8 +122,22 @@ def backward_step(
         adds.append(accumulate or diff in touched)
         if wants and not zero:
             parts.append(Access(diff, UPDATE if adds[-1] else OVERWRITE))
-    step = Step(f"backward:{node.name}", merge_accesses(parts), host=layer.runs_on is Runs.HOST)
+    host = layer.runs_on is Runs.HOST
+    reuses = () if host or zero else _reuses(graph, node, False)
+    step = Step(f"backward:{node.name}", merge_accesses(parts), host, reuses)
     return LayerStep(step, node.index, False, top_diffs, tuple(adds), zero, group=node.group)
+
+
+def _reuses(graph: Graph, node: Node, forward: bool) -> tuple[tuple[int, int], ...]:
+    """Pairs of buffers, of which the second may be written where the first is read."""
+    if any(differs(graph, node, v) for v in (*node.bottoms, *node.tops)):
+        return ()  # copies in the layer's own order come between
+    values, pairs = graph.values, []
+    for kind, index, output in node.layer.reuses(forward):
+        old = values[node.bottoms[index]].data if kind == "bottom" else values[node.tops[index]].diff
+        new = values[node.tops[output]].data if forward else values[node.bottoms[output]].diff
+        pairs.append((old, new))
+    return tuple(pairs)
 
 
 def _backward_reads(graph: Graph, node: Node, top_diffs: tuple[bool, ...]) -> list[Access]:

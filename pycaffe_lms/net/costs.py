@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from ..lms.machine import Costs, Machine
 from ..lms.schedule import Buffer
 from .access import LayerStep, replay_step
-from .flops import step_bytes, step_flops
+from .flops import step_bytes, step_effort, step_flops
 from .graph import Graph
 from .programs import HostedStep
 
@@ -38,7 +38,10 @@ def program_costs(
         known = measured.get(step.step.name)
         if known is not None:
             return known
-        flops = 0 if isinstance(step, HostedStep) else step_flops(graph, step)
-        return machine.step_seconds(step_bytes(step.step, buffers, sizes), flops)
+        nbytes, flops = step_bytes(step.step, buffers, sizes), 0
+        if isinstance(step, LayerStep):
+            over, times = step_effort(graph, step)
+            nbytes, flops = int(over * nbytes), int(times * step_flops(graph, step))
+        return machine.step_seconds(nbytes, flops)
 
     return Costs([seconds(s) for s in steps], {s: seconds(step) for s, step in replays.items()}, machine)

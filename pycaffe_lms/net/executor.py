@@ -146,7 +146,7 @@ def call_scratch_layout(graph: Graph, buffers, sharing: Collection[int]) -> dict
     offsets: dict[int, int] = {}
     for node in graph.everyone():
         end = 0
-        for name, scratch in node.layer.scratches.items():
+        for name in node.layer.scratches:
             if node.scratch[name] in sharing:
                 offsets[node.scratch[name]] = end
                 end += buffers[node.scratch[name]].nbytes

@@ -30,6 +30,11 @@ def step_flops(graph: Graph, step: LayerStep) -> int:
     return forward * (any(node.propagate) + weights)
 
 
+def step_effort(graph: Graph, step: LayerStep) -> tuple[float, float]:
+    """By how much the step's bytes and operations count in its time, see `Layer.effort`."""
+    return node_of(graph, step).layer.effort(step.forward, step.again)
+
+
 def step_bytes(step: Step, buffers: Mapping[int, Buffer], sizes: Mapping[int, int]) -> int:
     """Bytes that the step must move. sizes: buffer id -> bytes of its arrays."""
     return sum(

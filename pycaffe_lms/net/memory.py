@@ -9,9 +9,10 @@ from functools import partial
 from ..backend.device import align
 from ..formats.types import SPLIT
 from ..layers.base import ShapesChanged
+from ..lms.handover import handovers, needed_bytes
 from ..lms.plan import Plan
 from ..lms.runtime import Runtime
-from ..lms.schedule import Buffer, Step
+from ..lms.schedule import Buffer, Program, Step
 from ..memory.synced import SyncedMemory
 from .access import LayerStep
 from .buffers import BufferTable, asked_by_layers
@@ -109,7 +110,10 @@ class NetMemory:
         stays = sum(b.nbytes for b in mine if b.id not in moving and not b.call_scratch)
         stays += max((b.nbytes for b in mine if b.id not in moving and b.call_scratch), default=0)
         stays += HISTORIES * sum(self.buffers[p.data].nbytes for p in self.graph.learnable)
-        return self.runtime.decide_params(stays, max((step.device_bytes(moving) for step in steps), default=0))
+        program = Program("all", tuple(steps), frozenset())
+        pairs = handovers(program, {b: self.buffers[b] for b in moving})
+        need = (needed_bytes(program, s, moving, pairs) for s in range(len(steps)))
+        return self.runtime.decide_params(stays, max(need, default=0))
 
     def carry(self) -> dict[str, SyncedMemory]:
         """Memory of values, parameters and kept scratch of its own, by buffer name."""

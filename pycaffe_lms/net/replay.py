@@ -141,14 +141,20 @@ class Replay:
         for op in self._plan.ops:
             if op.kind is not Kind.COMPUTE:
                 continue  # the front's
+            given = dict(op.handovers)
+            taken = set(given.values())
             for place in op.births:
                 memory = self._memories[place.buffer]
                 span = arena.at(place.offset, self._plan.buffers[place.buffer].nbytes)
                 memory.ask(Ask.OVERWRITE_GPU, span=span)
-                device.spoil(span)
+                if place.buffer not in taken:
+                    device.spoil(span)
             execute(op.step)
             for b in (*op.frees, *op.drops):
-                self._memories[b].ask(Ask.DISCARD)
+                if b in given:
+                    self._memories[b].hand_over()
+                else:
+                    self._memories[b].ask(Ask.DISCARD)
 
     def _drop_packed(self) -> None:
         """Packed buffers hold no memory and no value between two runs' work."""

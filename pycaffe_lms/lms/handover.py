@@ -1,0 +1,69 @@
+"""Memory that goes from a value to the next without being given back: where a step reads a value for the last time and
+writes another of the same size element by element, the new one may lie where the old one lay. Pure.
+
+A layer says which (`Step.reuses`); here is found where the old value really ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from .schedule import Buffer, Mode, Program
+
+if TYPE_CHECKING:
+    from .planner import Residence
+
+Pair = tuple[int, int]  # the buffer whose value ends, the buffer that is born in its place
+
+
+def handovers(program: Program, buffers: Mapping[int, Buffer]) -> dict[int, tuple[Pair, ...]]:
+    """Step -> pairs of `buffers`. A buffer gives and takes at most once per step."""
+    following: dict[int, Mode] = {}  # how the next step that touches a buffer does it
+    found: dict[int, tuple[Pair, ...]] = {}
+    for s in range(len(program.steps) - 1, -1, -1):
+        step = program.steps[s]
+        if step.reuses and not step.host:
+            modes = {a.buffer: a.mode for a in step.accesses}
+            pairs: list[Pair] = []
+            for old, new in step.reuses:
+                if old not in buffers or new not in buffers or old == new or any({old, new} & {*p} for p in pairs):
+                    continue
+                ends = following.get(old, Mode.READ if old in program.live_out else Mode.OVERWRITE) is Mode.OVERWRITE
+                alike = buffers[old].nbytes == buffers[new].nbytes
+                if ends and alike and modes.get(new) is Mode.OVERWRITE and modes.get(old, Mode.OVERWRITE) in _READS:
+                    pairs.append((old, new))
+            if pairs:
+                found[s] = tuple(pairs)
+        for a in step.accesses:
+            following[a.buffer] = a.mode
+    return found
+
+
+_READS = (Mode.READ, Mode.UPDATE)
+
+
+def chains(stays: Sequence[Residence], pairs: Mapping[int, Sequence[Pair]]) -> list[list[int]]:
+    """Indices of residences in groups that share one place, each following the one before; most stand alone."""
+    ending = {(r.buffer, r.last): i for i, r in enumerate(stays) if not r.live and r.until == r.last}
+    starting = {(r.buffer, r.first): i for i, r in enumerate(stays) if not r.fetched}
+    after: dict[int, int] = {}
+    for s, found in pairs.items():
+        for old, new in found:
+            i, j = ending.get((old, s)), starting.get((new, s))
+            if i is not None and j is not None and i != j:
+                after[i] = j
+    followers = set(after.values())
+    groups = []
+    for i in range(len(stays)):
+        if i not in followers:
+            group = [i]
+            while group[-1] in after:
+                group.append(after[group[-1]])
+            groups.append(group)
+    return groups
+
+
+def needed_bytes(program: Program, s: int, sizes: Mapping[int, int], pairs: Mapping[int, Sequence[Pair]]) -> int:
+    """Bytes of `sizes` that step s needs on the device at once."""
+    return program.steps[s].device_bytes(sizes) - sum(sizes[new] for _, new in pairs.get(s, ()))
