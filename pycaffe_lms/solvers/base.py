@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 from ..backend import get_device
-from ..errors import SnapshotError, SolverError
+from ..errors import SnapshotError, SolverError, Where
 from ..formats.prototxt import Lines
 from ..lms.config import LMSConfig
 from ..lms.runtime import Runtime
@@ -22,9 +22,10 @@ from ..net import weights
 from ..net.net import Net
 from ..net.tuning import Tuning
 from ..random import CaffeRandom
-from . import debug, snapshot
-from .lr_policy import check_policy, learning_rate
+from . import debug, settings, snapshot
+from .lr_policy import learning_rate
 from .nets import test_requests, train_request
+from .rules import Rule
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ class Solver:
     Raises errors of the CaffeError family; what cannot fit the device is refused here, before the first iteration.
     """
 
-    slots = 1  # history buffers per parameter
+    rule: Rule  # how parameters are updated, and from which settings
     net_class = Net
 
     def __init__(self, param, *, file: str | None = None, lines: Lines | None = None, device=None,
@@ -54,10 +55,10 @@ class Solver:
         self._action = action or (lambda: NONE)
         self._stop = self._nan = False
         self._smooth: deque[float] = deque(maxlen=max(1, param.average_loss))
-        self._check()
+        lines = lines or Lines()
+        self._check(lines)
         self.runtime = Runtime(device or get_device("cpu"), lms or LMSConfig())
         self._random = CaffeRandom(param.random_seed if param.random_seed >= 0 else None)
-        lines = lines or Lines()
         common = {"runtime": self.runtime, "random": self._random, "dtype": dtype, "tuning": tuning or Tuning()}
         train = train_request(param, file, lines)
         _log.info(train.said)
@@ -75,21 +76,19 @@ class Solver:
         _log.info("Solver scaffolding done.")
 
     # -- set up -----------------------------------------------------------------------------------------
-    def _check(self) -> None:
-        p = self.param
+    def _check(self, lines: Lines) -> None:
+        p, rule = self.param, self.rule
         try:
-            check_policy(p)
-            if p.average_loss < 1:
-                raise SolverError(f"average_loss {p.average_loss} is not positive", fix="use 1 or more")
-            if p.iter_size < 1:
-                raise SolverError(f"iter_size {p.iter_size} is not positive", fix="use 1 or more")
+            settings.check(p, rule)
             if p.snapshot:
                 snapshot.check(self)
-            if p.regularization_type not in ("L1", "L2"):
-                raise SolverError(f'regularization_type "{p.regularization_type}" is unknown', fix='use "L1" or "L2"')
         except (SolverError, SnapshotError) as error:
-            error.at(file=self.file)
+            field = getattr(error, "field", "snapshot_prefix" if p.snapshot_prefix else "snapshot")
+            error.at(file=self.file, line=lines.field(field) if field else None)
             raise
+        for field, who in settings.unread(p, rule):
+            _log.warning("%s: %s has no effect: %s does not read it",
+                         Where(file=self.file or "solver", line=lines.field(field)), field, who)  # fmt: skip
 
     def _set_up(self) -> None:
         """Make the update's buffers and steps."""
