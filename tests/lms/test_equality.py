@@ -104,7 +104,7 @@ def test_gradient_accumulation_and_clipping(net, options):
 @pytest.mark.parametrize("more", [{}, {"clip_gradients": 0.5}, {"iter_size": 2}], ids=str)
 @pytest.mark.parametrize("options", TYPES, ids=type_name)
 def test_every_solver_type(options, more):
-    """Without it one operation updates all parameters, with it there is a step for each, whose histories come and go."""
+    """Without it one operation updates all parameters; with it there is a step for each, and histories come and go."""
     options = options | more | {"base_lr": 0.01}
     expected = train(make_solver("residual", SimDevice(64 << 20), **options), 5)
     for order, seed in (("latest", 0), ("earliest", 0), ("random", 1), ("random", 2)):
