@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
+import operator
 import os
 import time
 from collections import deque
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 from ..backend import get_device
-from ..errors import SnapshotError, SolverError, Where
+from ..errors import SnapshotError, SolverError, UsageError, Where
 from ..formats.prototxt import Lines
 from ..lms.config import LMSConfig
 from ..lms.runtime import Runtime
@@ -137,9 +138,16 @@ class Solver:
         _log.info("Optimization Done.")
 
     def step(self, n: int) -> None:
-        """n iterations: test, forward and backward (iter_size times), update, display, snapshot."""
+        """n iterations: test, forward and backward (iter_size times), update, display, snapshot.
+
+        Raises SolverError for settings in `param` that have become impossible, UsageError for an n that is no integer.
+        """
         p = self.param
-        end = self.iter + n
+        try:
+            end = self.iter + operator.index(n)
+        except TypeError:
+            raise UsageError(f"step: {n!r} is no number of iterations", fix="give an integer") from None
+        settings.check(p, self.rule)
         self._stop = False
         self._smooth.clear()
         self._clock = time.monotonic()
