@@ -271,8 +271,7 @@ class AdamSolver(SGDSolver):
 
 
 _SOLVERS = {
-    cls.rule.type: cls
-    for cls in (SGDSolver, NesterovSolver, AdaGradSolver, RMSPropSolver, AdaDeltaSolver, AdamSolver)
+    cls.rule.type: cls for cls in (SGDSolver, NesterovSolver, AdaGradSolver, RMSPropSolver, AdaDeltaSolver, AdamSolver)
 }
 
 

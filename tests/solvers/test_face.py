@@ -43,7 +43,7 @@ def test_the_class_decides(kind, write, caplog):
     other = "SGD" if kind == "Adam" else "Adam"
     path = write(type=f'"{other}"', **options)
     ours, expected = CLASSES[kind](path), make(NET, type=f'"{kind}"', **options)
-    assert f"solver.prototxt:5: type \"{other}\" is ignored: this is a {kind}Solver" in "".join(messages(caplog))
+    assert f'solver.prototxt:5: type "{other}" is ignored: this is a {kind}Solver' in "".join(messages(caplog))
     for solver in (ours, expected):
         solver.step(3)
     assert bits(ours) == bits(expected)
@@ -118,7 +118,7 @@ def test_base_lr_can_be_written(way, place, write):
     for s in (solver, plain):
         s.step(5)
     assert bits(solver) == bits(plain) and solver.lr == pytest.approx(0.025)
-    setattr(solver.param if way == "param" else solver, "base_lr", 0)
+    (solver.param if way == "param" else solver).base_lr = 0
     assert solver.lr == 0 == solver.base_lr
     histories = [b.read_data().copy() for b in solver.history_blobs()]
     solver.step(1)
