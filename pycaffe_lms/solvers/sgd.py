@@ -54,9 +54,7 @@ class SGDSolver(Solver):
             self._together = {
                 apart: UpdateAll(net, self.rule, self._moving, histories, numbers, apart) for apart in (False, True)
             }
-        if self.param.clip_gradients >= 0:
-            self._squares = net.memory.add("solver.squares", 8 * max(1, len(self._moving)))
-            self._partials = net.memory.add("solver.partials", 8 * _PARTIALS)
+        self._squares = self._partials = -1  # there are none yet
         self._make_steps()
 
     def _make_steps(self) -> None:
@@ -64,8 +62,11 @@ class SGDSolver(Solver):
         self._reached = self._gradients_that_backward_writes()
         self._tail, self._apart = self._update_steps(False), self._update_steps(True)
         self._clears = [self._clear_step(p) for p in self._moving if p.diff not in self._reached]
-        clips = self.param.clip_gradients >= 0
-        self._norms = [self._norm_step(i, p) for i, p in enumerate(self._moving) if clips]
+        self._clips = self.param.clip_gradients >= 0
+        if self._clips and self._squares < 0:
+            self._squares = self.net.memory.add("solver.squares", 8 * max(1, len(self._moving)))
+            self._partials = self.net.memory.add("solver.partials", 8 * _PARTIALS)
+        self._norms = [self._norm_step(i, p) for i, p in enumerate(self._moving) if self._clips]
 
     def _update_steps(self, apart: bool) -> list[HostedStep]:
         """apart: every gradient has a value, if only zeros; else those that no backward writes have none."""
@@ -85,9 +86,10 @@ class SGDSolver(Solver):
             together.set_numbers(self._numbers)
 
     def _follow_net(self) -> None:
-        """After a reshape the net's buffers are others (the history's stay): make the steps anew."""
+        """After a reshape the net's buffers are others (the history's stay): make the steps anew; likewise where
+        clipping has been turned on or off."""
         self.net.refresh_shapes()
-        if self._made_for is not self.net.memory:
+        if self._made_for is not self.net.memory or self._clips != (self.param.clip_gradients >= 0):
             self._make_steps()
 
     def _gradients_that_backward_writes(self) -> set[int]:

@@ -76,6 +76,25 @@ def test_settings_may_change_between_iterations(kind, fed):
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize("place", PLACES)
+def test_clipping_may_be_turned_on_and_off(place, fed):
+    """A limit of infinity takes norms from the beginning, and changes nothing."""
+    found = []
+    for start in (-1, "inf"):
+        solver = make(NET, place, type='"Adam"', **TYPES["Adam"][0], clip_gradients=start)
+        losses = []
+        for limit in (float(start), 0.01, float(start)):
+            solver.param.clip_gradients = limit
+            for _ in range(4):
+                solver.step(1)
+                losses.append(solver.net.loss())
+        found.append((losses, bits(solver)))
+    assert found[0] == found[1]
+    solver = make(NET, place, type='"Adam"', **TYPES["Adam"][0])
+    solver.step(12)
+    assert bits(solver) != found[0][1]
+
+
 @pytest.mark.parametrize("kind", TYPES)
 def test_apply_update(kind):
     """One update with the gradients that are there, of the iteration that counts; nothing is cleared."""
