@@ -22,6 +22,7 @@ from .layers.registry import LAYERS
 from .lms.config import LMSConfig
 from .net import net as core
 from .net import weights
+from .progress import make_bar, shown
 
 TRAIN, TEST = 0, 1
 _log = logging.getLogger(__name__)
@@ -219,6 +220,17 @@ class SGDSolver(solvers.SGDSolver):
     @base_lr.setter
     def base_lr(self, rate: float) -> None:
         self.param.base_lr = rate
+
+    def solve(self, resume_file: str | os.PathLike | None = None, *, progress: bool | None = None) -> None:
+        """Train to max_iter, from where a .solverstate was if one is given.
+
+        progress: whether to show a bar; None: on a terminal and in a notebook. It is rich's where that is installed.
+        """
+        bar = None
+        if progress is not False:
+            bar = make_bar(self.net.name or "training", self.param.max_iter, always=bool(progress))
+        with shown(self, bar):
+            super().solve(resume_file)
 
     def add_callback(self, on_start: Callable[[], None], on_gradients_ready: Callable[[], None]) -> None:
         """Call on_start before the forward of every iteration, on_gradients_ready between backward and update, where

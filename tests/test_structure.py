@@ -17,7 +17,7 @@ pytestmark = pytest.mark.pure
 # Imports point left.
 ORDER = (
     *("errors", "proto", "formats", "backend", "ops", "memory", "blob", "random", "filler", "data", "layers", "lms"),
-    *("net", "solvers", "net_spec", "pycaffe", "log", "__init__", "cli", "__main__"),
+    *("net", "solvers", "net_spec", "progress", "pycaffe", "log", "__init__", "cli", "__main__"),
 )
 RANK = {name: rank for rank, name in enumerate(ORDER)}
 ARRAYS = {"numpy", "cupy"}

@@ -132,7 +132,7 @@ class Solver:
         if self._displays:
             self.net.test_forward()  # by hand it would need more memory than was planned for
             self._smooth.append(self.net.loss())
-            _log.info("Iteration %d, loss = %s", self.iter, self._mean_loss())
+            _log.info("Iteration %d, loss = %s", self.iter, number(self.mean_loss))
         if p.test_interval and self.iter % p.test_interval == 0:
             self.test_all()
         _log.info("Optimization Done.")
@@ -204,7 +204,7 @@ class Solver:
         speed = (self.iter - self._displayed) / seconds
         _log.info(
             "Iteration %d (%s iter/s, %ss/%d iters), loss = %s",
-            self.iter, number(speed), number(seconds), self.param.display, self._mean_loss(),
+            self.iter, number(speed), number(seconds), self.param.display, number(self.mean_loss),
         )  # fmt: skip
         self._clock, self._displayed = now, self.iter
         for k, (name, value, weight) in enumerate(output_elements(self.net)):
@@ -214,8 +214,10 @@ class Solver:
         if self._displays:
             _log.info("Iteration %d, lr = %s", self.iter, number(rate))
 
-    def _mean_loss(self) -> str:
-        return number(sum(self._smooth) / len(self._smooth))
+    @property
+    def mean_loss(self) -> float:
+        """The mean of the last average_loss losses since `step` was called; NaN before there is one."""
+        return sum(self._smooth) / len(self._smooth) if self._smooth else math.nan
 
     # -- tests --------------------------------------------------------------------------------------------
     def test_all(self) -> None:
