@@ -232,13 +232,21 @@ class SGDSolver(solvers.SGDSolver):
         with shown(self, bar):
             super().solve(resume_file)
 
-    def add_callback(self, on_start: Callable[[], None], on_gradients_ready: Callable[[], None]) -> None:
+    def add_callback(self, on_start, on_gradients_ready: Callable[[], None] | None = None) -> None:
         """Call on_start before the forward of every iteration, on_gradients_ready between backward and update, where
-        it may read and change gradients. Both take no argument. Raises UsageError for what cannot be called."""
-        for name, function in (("on_start", on_start), ("on_gradients_ready", on_gradients_ready)):
-            if not callable(function):
-                raise UsageError(f"add_callback: {name} is {function!r}", fix="give two functions without arguments")
-        self.callbacks.append((on_start, on_gradients_ready))
+        it may read and change gradients. Both take no argument. Or give one object that has both as methods.
+
+        Raises UsageError for what cannot be called."""
+        if on_gradients_ready is None:
+            both = tuple(getattr(on_start, name, None) for name in ("on_start", "on_gradients_ready"))
+        else:
+            both = (on_start, on_gradients_ready)
+        if not all(map(callable, both)):
+            raise UsageError(
+                f"add_callback: {on_start!r} and {on_gradients_ready!r} cannot be called",
+                fix="give two functions without arguments, or an object with on_start() and on_gradients_ready()",
+            )
+        self.callbacks.append(both)
 
     def share_weights(self, net: core.Net) -> None:
         """Let `net` use the train net's parameters, by layer name, from now on. Raises UsageError where it lies on

@@ -21,17 +21,18 @@ if TYPE_CHECKING:
 def check_history(solver: Solver, saved: SolverSnapshot, shapes: Sequence[tuple[int, ...]], path: str) -> None:
     """shapes: of the solver's own histories, slot by slot. Raises SnapshotError, naming the file and the parameter."""
     rule, params = solver.rule, solver.net.learnable_params
-    weights_only = "or begin anew with the weights alone (-weights, or weights: in the solver)"
+    weights_only = "begin anew with the weights alone (-weights, or weights: in the solver)"
     if saved.type and saved.type != rule.type:
+        theirs = saved.type[:40]  # whatever a file says
         raise SnapshotError(
-            f'the snapshot is of a solver of type "{saved.type}", this one is of type "{rule.type}"',
-            fix=f'resume with type: "{saved.type}", {weights_only}',
+            f'the snapshot is of a solver of type "{theirs}", this one is of type "{rule.type}"',
+            fix=f'resume with type: "{theirs}", or {weights_only}' if theirs in RULES else weights_only,
         ).at(file=path)
     if len(saved.history) != len(shapes):
         raise SnapshotError(
             f"the snapshot has {len(saved.history)} history blobs, this solver needs {len(shapes)}: "
             f"{rule.slots} for each of {len(params)} parameters{_others(rule, len(saved.history), len(params))}",
-            fix=f"resume with the solver type and net that wrote it, {weights_only}",
+            fix=f"resume with the solver type and net that wrote it, or {weights_only}",
         ).at(file=path)
     for k, (values, shape) in enumerate(zip(saved.history, shapes, strict=True)):
         name = params[k % len(params)].name
@@ -44,7 +45,7 @@ def check_history(solver: Solver, saved: SolverSnapshot, shapes: Sequence[tuple[
             raise SnapshotError(
                 f"history {k} has negative values, and {rule.type} keeps squares there: this is the snapshot of "
                 "another type of solver",
-                fix=f"resume with the solver type that wrote it, {weights_only}",
+                fix=f"resume with the solver type that wrote it, or {weights_only}",
             ).at(file=path, blob=name)
 
 

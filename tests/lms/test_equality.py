@@ -67,18 +67,18 @@ def two_iterations(net):
     return train(make_solver(net, SimDevice(64 << 20)), 2)
 
 
-@pytest.mark.parametrize("net", NETS)
-def test_smallest_budget_that_the_plan_allows(net):
+@pytest.mark.parametrize(("net", "options"), [*((net, {}) for net in NETS), ("residual", TYPES[-1])], ids=str)
+def test_smallest_budget_that_the_plan_allows(net, options):
     """Down to the very bytes the plan asks for; a little less is refused before anything runs."""
-    roomy = make_solver(net, SimDevice(64 << 20), LMSConfig(threshold_kb=1, ahead=0))
+    roomy = make_solver(net, SimDevice(64 << 20), LMSConfig(threshold_kb=1, ahead=0), **options)
     plan = roomy.net.memory.plans()["train"]
     need = roomy.runtime.resident_bytes + roomy.runtime.workspace_bytes + plan.arena_bytes
     device = SimDevice(64 << 20, order="random", seed=1)
-    solver = make_solver(net, device, LMSConfig(threshold_kb=1, ahead=1, budget=need))
-    _check(solver, net)
+    solver = make_solver(net, device, LMSConfig(threshold_kb=1, ahead=1, budget=need), **options)
+    _check(solver, net, train(make_solver(net, SimDevice(64 << 20), **options), ITERATIONS))
     assert device.in_use() <= need
     with pytest.raises(OutOfDeviceMemory, match="fix:"):
-        make_solver(net, SimDevice(64 << 20), LMSConfig(threshold_kb=1, budget=need // 2))
+        make_solver(net, SimDevice(64 << 20), LMSConfig(threshold_kb=1, budget=need // 2), **options)
 
 
 def test_does_not_fit_without_and_trains_with():

@@ -146,6 +146,13 @@ def test_of_another_type(ours, theirs, form, tmp_path):
     assert f'type: "{theirs}"' in error.fix
 
 
+def test_of_a_type_that_nobody_knows(tmp_path):
+    state = SolverState(iter=2, resume={"type": "Madam" * 1000})
+    (tmp_path / "s").write_bytes(state.SerializeToString())
+    error = refused(plain("Adam"), tmp_path / "s")
+    assert 'of type "' + "Madam" * 8 + '", this one' in error.message and error.fix.startswith("begin anew")
+
+
 def caffes(path, *arrays) -> object:
     """A state as Caffe writes it, which does not say of which type."""
     state = SolverState(iter=2)
