@@ -112,6 +112,8 @@ def test_every_solver_type(options, more):
         solver = make_solver("residual", device, LMSConfig(threshold_kb=1, ahead=2), **options)
         assert train(solver, 5) == expected
         assert solver.runtime.stats.held == 0
+    auto = make_solver("residual", SimDevice(64 << 20), LMSConfig(auto=True, threshold_kb=1), **options)
+    assert train(auto, 5) == expected
     planned = {b for p in solver.net.memory.plans().values() if p is not None for b in p.buffers}
     for slot in zip(*solver._history.values(), strict=True):
         assert planned & set(slot), "some histories of this net are larger than 1 KB"

@@ -47,7 +47,7 @@ def test_every_solver_type(options, device):
     """Six iterations: the later ones are replayed where memory is not managed."""
     options = options | {"base_lr": 0.01}
     expected = train(make_solver("residual", device, **options), 6)
-    for config in CONFIGS[:2]:
+    for config in (*CONFIGS[:2], LMSConfig(auto=True, threshold_kb=1)):
         solver = make_solver("residual", device, config, **options)
         assert train(solver, 6) == expected, config
         solver.runtime.close()
