@@ -114,7 +114,11 @@ class SnapshotError(CaffeError):
 
 
 class SolverError(CaffeError):
-    """A solver parameter that is missing, contradictory or out of range."""
+    """A solver parameter that is missing, contradictory or out of range. `field`: its name, where one is to blame."""
+
+    def __init__(self, message: str, *, field: str | None = None, where: Where | None = None, fix: str | None = None):
+        super().__init__(message, where=where, fix=fix)
+        self.field = field
 
 
 class DataError(CaffeError):

@@ -9,18 +9,20 @@ import importlib
 import logging
 import os
 from collections import OrderedDict
+from collections.abc import Callable
 
 import numpy as np
 
 from . import solvers
 from .backend import get_device
-from .errors import UsageError
+from .errors import UsageError, Where
 from .formats.hdf5_weights import write_hdf5_weights
-from .formats.prototxt import read_solver
+from .formats.prototxt import Parsed, read_solver
 from .layers.registry import LAYERS
 from .lms.config import LMSConfig
 from .net import net as core
 from .net import weights
+from .progress import make_bar, shown
 
 TRAIN, TEST = 0, 1
 _log = logging.getLogger(__name__)
@@ -189,19 +191,113 @@ class Net(PycaffeNet):
 
 
 class SGDSolver(solvers.SGDSolver):
-    """SGDSolver(file): the class decides the algorithm, `type` in the file is ignored."""
+    """SGDSolver(file): the class decides the algorithm, `type` in the file is ignored (and that is said).
+
+    lms: an LMSConfig. device: a backend device; default: what set_mode_* chose. options: those of `solvers.Solver`.
+    `param` is the solver's SolverParameter: what is written to its numbers takes effect in the next iteration.
+    """
 
     net_class = PycaffeNet
 
-    def __init__(self, solver_file: str | os.PathLike, *, lms: LMSConfig | None = None, device=None):
-        parsed = read_solver(solver_file)
-        super().__init__(parsed.message, file=parsed.filename, lines=parsed.lines, device=_device(device), lms=lms)
+    def __init__(self, solver_file: str | os.PathLike | Parsed, *, lms: LMSConfig | None = None, device=None,
+                 **options):  # fmt: skip
+        parsed = solver_file if isinstance(solver_file, Parsed) else read_solver(solver_file)
+        param = parsed.message
+        if param.HasField("type") and param.type != self.rule.type:
+            line = parsed.lines.field("type") or parsed.lines.field("solver_type")
+            where = Where(file=parsed.filename, line=line)
+            _log.warning('%s: type "%s" is ignored: this is a %s', where, param.type, type(self).__name__)
+        if param.random_seed < 0 and _mode["seed"] is not None:
+            param.random_seed = _mode["seed"]
+        options |= {"file": parsed.filename, "lines": parsed.lines}
+        super().__init__(param, device=_device(device), lms=lms, **options)
+
+    @property
+    def base_lr(self) -> float:
+        """The setting that learning rate policies begin with."""
+        return self.param.base_lr
+
+    @base_lr.setter
+    def base_lr(self, rate: float) -> None:
+        self.param.base_lr = rate
+
+    def solve(self, resume_file: str | os.PathLike | None = None, *, progress: bool | None = None) -> None:
+        """Train to max_iter, from where a .solverstate was if one is given.
+
+        progress: whether to show a bar; None: on a terminal and in a notebook. It is rich's where that is installed.
+        """
+        bar = None
+        if progress is not False:
+            bar = make_bar(self.net.name or "training", self.param.max_iter, always=bool(progress))
+        with shown(self, bar):
+            super().solve(resume_file)
+
+    def add_callback(self, on_start, on_gradients_ready: Callable[[], None] | None = None) -> None:
+        """Call on_start before the forward of every iteration, on_gradients_ready between backward and update, where
+        it may read and change gradients. Both take no argument. Or give one object that has both as methods.
+
+        Raises UsageError for what cannot be called."""
+        if on_gradients_ready is None:
+            both = tuple(getattr(on_start, name, None) for name in ("on_start", "on_gradients_ready"))
+        else:
+            both = (on_start, on_gradients_ready)
+        if not all(map(callable, both)):
+            raise UsageError(
+                f"add_callback: {on_start!r} and {on_gradients_ready!r} cannot be called",
+                fix="give two functions without arguments, or an object with on_start() and on_gradients_ready()",
+            )
+        self.callbacks.append(both)
+
+    def share_weights(self, net: core.Net) -> None:
+        """Let `net` use the train net's parameters, by layer name, from now on. Raises UsageError where it lies on
+        another device, WeightsError where shapes differ."""
+        ours, theirs = self.net.device, net.device
+        if theirs is not ours and not (ours.is_host and theirs.is_host):
+            raise UsageError(
+                f"the net is on {theirs.describe()}, the solver on {ours.describe()}: memory cannot be shared",
+                fix="make the net with device=solver.net.device",
+            )
+        net.share_with(self.net)
 
 
-_SOLVERS = {"SGD": SGDSolver}
+class NesterovSolver(SGDSolver):
+    """NesterovSolver(file): Nesterov's accelerated gradient; see `solvers.NesterovSolver`."""
+
+    rule = solvers.NesterovSolver.rule
 
 
-def get_solver(solver_file: str | os.PathLike, **options) -> solvers.Solver:
-    """The solver that the file's `type` names."""
-    name = solvers.solver_class(read_solver(solver_file).message).__name__
-    return {cls.__name__: cls for cls in _SOLVERS.values()}[name](solver_file, **options)
+class AdaGradSolver(SGDSolver):
+    """AdaGradSolver(file): see `solvers.AdaGradSolver`."""
+
+    rule = solvers.AdaGradSolver.rule
+
+
+class RMSPropSolver(SGDSolver):
+    """RMSPropSolver(file): see `solvers.RMSPropSolver`."""
+
+    rule = solvers.RMSPropSolver.rule
+
+
+class AdaDeltaSolver(SGDSolver):
+    """AdaDeltaSolver(file): see `solvers.AdaDeltaSolver`."""
+
+    rule = solvers.AdaDeltaSolver.rule
+
+
+class AdamSolver(SGDSolver):
+    """AdamSolver(file): see `solvers.AdamSolver`."""
+
+    rule = solvers.AdamSolver.rule
+
+
+_SOLVERS = {
+    cls.rule.type: cls for cls in (SGDSolver, NesterovSolver, AdaGradSolver, RMSPropSolver, AdaDeltaSolver, AdamSolver)
+}
+
+
+def get_solver(solver_file: str | os.PathLike, **options) -> SGDSolver:
+    """The solver that the file's `type` names. options: as of its class, such as lms and device. Raises SolverError
+    for a type that is none."""
+    parsed = read_solver(solver_file)
+    chosen = solvers.solver_class(parsed.message, parsed.filename, parsed.lines)
+    return _SOLVERS[chosen.rule.type](parsed, **options)

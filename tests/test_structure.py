@@ -17,7 +17,7 @@ pytestmark = pytest.mark.pure
 # Imports point left.
 ORDER = (
     *("errors", "proto", "formats", "backend", "ops", "memory", "blob", "random", "filler", "data", "layers", "lms"),
-    *("net", "solvers", "net_spec", "pycaffe", "log", "__init__", "cli", "__main__"),
+    *("net", "solvers", "net_spec", "progress", "pycaffe", "log", "__init__", "cli", "__main__"),
 )
 RANK = {name: rank for rank, name in enumerate(ORDER)}
 ARRAYS = {"numpy", "cupy"}
@@ -25,6 +25,7 @@ ARRAYS = {"numpy", "cupy"}
 PURE = [
     *(f"lms.{n}" for n in ("arena", "config", "emit", "plan", "planner", "policy", "schedule", "verify")),
     *("memory.states", "net.filter", "net.splits", "solvers.lr_policy", "backend.sim_streams", "errors"),
+    *("solvers.rules", "solvers.settings", "ops.update_rules"),
 ]
 # They know layers, which know arrays, but hold none themselves.
 NO_ARRAYS = [f"net.{n}" for n in ("access", "backprop", "buffers", "flops", "graph", "programs", "source", "wiring")]

@@ -17,6 +17,7 @@ from ..net.net import Net
 from ..net.programs import HostedStep
 from ..net.tuning import Tuning
 from ..proto import caffe_pb2
+from ..solvers.rules import RULES, Rule
 from . import flags
 
 _UNLIMITED = 1 << 46
@@ -29,6 +30,8 @@ def run(argv: list[str]) -> int:
     p.add_argument("--phase", choices=("TRAIN", "TEST"), default="TRAIN")
     p.add_argument("--shape", action="append", default=[], metavar="BLOB=N,C,H,W",
                    help="shape of a data layer's top, so that no database is needed; once per top")  # fmt: skip
+    p.add_argument("--solver_type", choices=list(RULES), default="SGD",
+                   help="whose histories are planned for: Adam and AdaDelta keep two per parameter")  # fmt: skip
     p.add_argument("--summary", action="store_true", help="totals only, without the table of steps")
     flags.add_state(p)
     flags.add_device(p)
@@ -45,7 +48,7 @@ def run(argv: list[str]) -> int:
     except DataError as error:
         error.fix = f"{error.fix}; or give the shape instead of the data, such as -shape data=32,3,224,224"
         raise
-    plan = net.plan_only(_updates(net) if phase == 0 else None)
+    plan = net.plan_only(_updates(net, RULES[args.solver_type]) if phase == 0 else None)
     print(f"{Path(args.model).name}, phase {args.phase}: {len(net.graph.nodes)} layers")
     runtime = net.runtime
     print(f"resident on the device: {human_bytes(runtime.resident_bytes)}, and "
@@ -64,14 +67,17 @@ def run(argv: list[str]) -> int:
     return 0
 
 
-def _updates(net: Net) -> list[HostedStep]:
-    """The update steps of SGD with momentum, for planning: nobody runs them."""
+def _updates(net: Net, rule: Rule) -> list[HostedStep]:
+    """The update steps of a solver, for planning: nobody runs them."""
     steps: list[HostedStep] = []
     for p in net.graph.learnable:
         if p.lr_mult != 0:
             name = net.graph.nodes[p.node].name
-            history = net.memory.add(f"{name}.param{p.position}.history", count(p.shape) * net.dtype.itemsize)
-            accesses = tuple(Access(b, Mode.UPDATE) for b in (p.data, p.diff, history))
+            nbytes = count(p.shape) * net.dtype.itemsize
+            histories = [
+                net.memory.add(f"{name}.param{p.position}.history{slot or ''}", nbytes) for slot in range(rule.slots)
+            ]
+            accesses = tuple(Access(b, Mode.UPDATE) for b in (p.data, p.diff, *histories))
             steps.append(HostedStep(Step(f"update:{name}", accesses), lambda: None))
     if steps and net.runtime.keeps_params():  # then it is one step
         together = tuple(a for step in steps for a in step.step.accesses)

@@ -73,7 +73,7 @@ def run(argv: list[str]) -> int:
         param.weights.append(args.weights)
     signals = Signals(args.sigint_effect, args.sighup_effect)
     try:
-        solver = solver_class(param)(
+        solver = solver_class(param, parsed.filename, parsed.lines)(
             param, file=parsed.filename, lines=parsed.lines, device=device, lms=lms, action=signals.poll,
             tuning=flags.tuning(args),
         )  # fmt: skip

@@ -32,7 +32,7 @@ from pycaffe_lms.formats.upgraded import as_text
 from pycaffe_lms.proto.caffe_pb2 import BlobProto, CarriedState, SolverState, SourceState
 
 _WHAT = "a solver state"
-_RESUME, _CARRIED = "pycaffe_lms_resume", "pycaffe_lms_carried"
+_RESUME, _CARRIED, _TYPE = "pycaffe_lms_resume", "pycaffe_lms_carried", "pycaffe_lms_type"
 _INT32, _INT64 = range(-(2**31), 2**31), range(-(2**63), 2**63)
 
 
@@ -42,7 +42,8 @@ class SolverSnapshot:
 
     learned_net: the model file written with it, "" for none. history: all first states in the order of the learnable
     blobs, then all second ones. resume: (net, layer, key) -> a count, such as batches delivered. carried: (net, layer,
-    key) -> values that a layer carries from forward to forward. Both are empty in files that Caffe wrote.
+    key) -> values that a layer carries from forward to forward. type: of the solver, such as "Adam". The last three are
+    empty in files that Caffe wrote.
     """
 
     iter: int
@@ -51,6 +52,7 @@ class SolverSnapshot:
     history: list[np.ndarray] = field(default_factory=list)
     resume: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
     carried: Mapping[tuple[str, str, str], np.ndarray] = field(default_factory=dict)
+    type: str = ""
 
 
 def read_solverstate(path: str | os.PathLike) -> SolverSnapshot:
@@ -95,6 +97,8 @@ def _to_proto(snapshot: SolverSnapshot) -> SolverState:
         state.resume.source.add(net=net, layer=layer, key=key, value=value)
     for (net, layer, key), values in sorted(snapshot.carried.items(), key=lambda item: item[0]):
         array_to_blobproto(values, into=state.resume.carried.add(net=net, layer=layer, key=key).values)
+    if snapshot.type:
+        state.resume.type = snapshot.type
     return state
 
 
@@ -105,7 +109,8 @@ def _read_binary(path: str | os.PathLike) -> SolverSnapshot:
     history = [_values(proto, path, f"history {index}") for index, proto in enumerate(state.history)]
     resume = {_key(s): s.value for s in state.resume.source}
     carried = {_key(s): _values(s.values, path, "/".join(_key(s))) for s in state.resume.carried}
-    return SolverSnapshot(state.iter, as_text(state.learned_net), state.current_step, history, resume, carried)
+    texts = as_text(state.learned_net), as_text(state.resume.type)
+    return SolverSnapshot(state.iter, texts[0], state.current_step, history, resume, carried, texts[1])
 
 
 def _key(state: SourceState | CarriedState) -> tuple[str, str, str]:
@@ -147,6 +152,7 @@ def _read_hdf5(path: str | os.PathLike) -> SolverSnapshot:
             history=[read_array(history[name], SnapshotError) for name in names],
             resume=resume,
             carried=carried,
+            type=read_string(file, _TYPE, SnapshotError) if _TYPE in found else "",
         )
 
 
@@ -155,6 +161,8 @@ def _write_hdf5(path: Path, snapshot: SolverSnapshot) -> None:
         write_int(file, "iter", snapshot.iter)
         write_string(file, "learned_net", snapshot.learned_net)
         write_int(file, "current_step", snapshot.current_step)
+        if snapshot.type:
+            write_string(file, _TYPE, snapshot.type)
         history = file.create_group("history")
         for index, values in enumerate(snapshot.history):
             dtype = np.float64 if values.dtype == np.float64 else np.float32

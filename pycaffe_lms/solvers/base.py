@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
+import operator
 import os
 import time
 from collections import deque
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 from ..backend import get_device
-from ..errors import SnapshotError, SolverError
+from ..errors import SnapshotError, SolverError, UsageError, Where
 from ..formats.prototxt import Lines
 from ..lms.config import LMSConfig
 from ..lms.runtime import Runtime
@@ -22,9 +23,10 @@ from ..net import weights
 from ..net.net import Net
 from ..net.tuning import Tuning
 from ..random import CaffeRandom
-from . import debug, snapshot
-from .lr_policy import check_policy, learning_rate
+from . import debug, settings, snapshot
+from .lr_policy import learning_rate
 from .nets import test_requests, train_request
+from .rules import Rule
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +41,7 @@ class Solver:
     Raises errors of the CaffeError family; what cannot fit the device is refused here, before the first iteration.
     """
 
-    slots = 1  # history buffers per parameter
+    rule: Rule  # how parameters are updated, and from which settings
     net_class = Net
 
     def __init__(self, param, *, file: str | None = None, lines: Lines | None = None, device=None,
@@ -54,10 +56,10 @@ class Solver:
         self._action = action or (lambda: NONE)
         self._stop = self._nan = False
         self._smooth: deque[float] = deque(maxlen=max(1, param.average_loss))
-        self._check()
+        lines = lines or Lines()
+        self._check(lines)
         self.runtime = Runtime(device or get_device("cpu"), lms or LMSConfig())
         self._random = CaffeRandom(param.random_seed if param.random_seed >= 0 else None)
-        lines = lines or Lines()
         common = {"runtime": self.runtime, "random": self._random, "dtype": dtype, "tuning": tuning or Tuning()}
         train = train_request(param, file, lines)
         _log.info(train.said)
@@ -75,21 +77,19 @@ class Solver:
         _log.info("Solver scaffolding done.")
 
     # -- set up -----------------------------------------------------------------------------------------
-    def _check(self) -> None:
-        p = self.param
+    def _check(self, lines: Lines) -> None:
+        p, rule = self.param, self.rule
         try:
-            check_policy(p)
-            if p.average_loss < 1:
-                raise SolverError(f"average_loss {p.average_loss} is not positive", fix="use 1 or more")
-            if p.iter_size < 1:
-                raise SolverError(f"iter_size {p.iter_size} is not positive", fix="use 1 or more")
+            settings.check(p, rule)
             if p.snapshot:
                 snapshot.check(self)
-            if p.regularization_type not in ("L1", "L2"):
-                raise SolverError(f'regularization_type "{p.regularization_type}" is unknown', fix='use "L1" or "L2"')
         except (SolverError, SnapshotError) as error:
-            error.at(file=self.file)
+            field = getattr(error, "field", "snapshot_prefix" if p.snapshot_prefix else "snapshot")
+            error.at(file=self.file, line=lines.field(field) if field else None)
             raise
+        for field, who in settings.unread(p, rule):
+            _log.warning("%s: %s has no effect: %s does not read it",
+                         Where(file=self.file or "solver", line=lines.field(field)), field, who)  # fmt: skip
 
     def _set_up(self) -> None:
         """Make the update's buffers and steps."""
@@ -132,15 +132,22 @@ class Solver:
         if self._displays:
             self.net.test_forward()  # by hand it would need more memory than was planned for
             self._smooth.append(self.net.loss())
-            _log.info("Iteration %d, loss = %s", self.iter, self._mean_loss())
+            _log.info("Iteration %d, loss = %s", self.iter, number(self.mean_loss))
         if p.test_interval and self.iter % p.test_interval == 0:
             self.test_all()
         _log.info("Optimization Done.")
 
     def step(self, n: int) -> None:
-        """n iterations: test, forward and backward (iter_size times), update, display, snapshot."""
+        """n iterations: test, forward and backward (iter_size times), update, display, snapshot.
+
+        Raises SolverError for settings in `param` that have become impossible, UsageError for an n that is no integer.
+        """
         p = self.param
-        end = self.iter + n
+        try:
+            end = self.iter + operator.index(n)
+        except TypeError:
+            raise UsageError(f"step: {n!r} is no number of iterations", fix="give an integer") from None
+        settings.check(p, self.rule)
         self._stop = False
         self._smooth.clear()
         self._clock = time.monotonic()
@@ -197,7 +204,7 @@ class Solver:
         speed = (self.iter - self._displayed) / seconds
         _log.info(
             "Iteration %d (%s iter/s, %ss/%d iters), loss = %s",
-            self.iter, number(speed), number(seconds), self.param.display, self._mean_loss(),
+            self.iter, number(speed), number(seconds), self.param.display, number(self.mean_loss),
         )  # fmt: skip
         self._clock, self._displayed = now, self.iter
         for k, (name, value, weight) in enumerate(output_elements(self.net)):
@@ -207,8 +214,10 @@ class Solver:
         if self._displays:
             _log.info("Iteration %d, lr = %s", self.iter, number(rate))
 
-    def _mean_loss(self) -> str:
-        return number(sum(self._smooth) / len(self._smooth))
+    @property
+    def mean_loss(self) -> float:
+        """The mean of the last average_loss losses since `step` was called; NaN before there is one."""
+        return sum(self._smooth) / len(self._smooth) if self._smooth else math.nan
 
     # -- tests --------------------------------------------------------------------------------------------
     def test_all(self) -> None:

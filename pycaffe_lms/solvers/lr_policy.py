@@ -10,7 +10,17 @@ from dataclasses import dataclass
 
 from ..errors import SolverError
 
-POLICIES = ("fixed", "step", "exp", "inv", "multistep", "poly", "sigmoid")
+# policy -> the settings that it reads beside base_lr
+USES = {
+    "fixed": (),
+    "step": ("gamma", "stepsize"),
+    "exp": ("gamma",),
+    "inv": ("gamma", "power"),
+    "multistep": ("gamma", "stepvalue"),
+    "poly": ("power", "max_iter"),
+    "sigmoid": ("gamma", "stepsize"),
+}
+POLICIES = tuple(USES)
 
 
 @dataclass(frozen=True)
@@ -27,14 +37,15 @@ def check_policy(param) -> None:
     if policy not in POLICIES:
         raise SolverError(
             f'lr_policy "{policy}" is unknown' if policy else "lr_policy is missing",
-            fix="use one of " + ", ".join(POLICIES),
-        )
-    if policy in ("step", "exp", "inv", "multistep", "sigmoid") and param.gamma < 0:
-        raise SolverError(f"gamma {param.gamma:g} is negative", fix=f'lr_policy "{policy}" needs gamma >= 0')
-    if policy in ("step", "sigmoid") and param.stepsize <= 0:
-        raise SolverError(f"stepsize {param.stepsize} is not positive", fix=f'lr_policy "{policy}" needs stepsize > 0')
-    if policy == "poly" and param.max_iter <= 0:
-        raise SolverError("max_iter is not positive", fix='lr_policy "poly" needs max_iter > 0')
+            field="lr_policy", fix="use one of " + ", ".join(POLICIES),
+        )  # fmt: skip
+    for name, wrong, found, wanted in (
+        ("gamma", param.gamma < 0, f"gamma {param.gamma:g} is negative", ">= 0"),
+        ("stepsize", param.stepsize <= 0, f"stepsize {param.stepsize} is not positive", "> 0"),
+        ("max_iter", param.max_iter <= 0, "max_iter is not positive", "> 0"),
+    ):
+        if wrong and name in USES[policy]:
+            raise SolverError(found, field=name, fix=f'lr_policy "{policy}" needs {name} {wanted}')
 
 
 def learning_rate(param, iteration: int, current_step: int = 0) -> Rate:

@@ -31,7 +31,7 @@ def train_request(param, file: str | None, lines: Lines) -> NetRequest:
         raise SolverError(
             "no train net is given" if not given else f"several train nets are given: {', '.join(given)}",
             fix="set exactly one of net, train_net, net_param, train_net_param",
-        ).at(file=file)
+        ).at(file=file, line=lines.field(given[1]) if given else None)
     field = given[0]
     if field.endswith("_param"):
         said = f"Creating training net specified in {field}."
@@ -53,7 +53,7 @@ def test_requests(param, file: str | None, lines: Lines) -> list[NetRequest]:
     if generic and n < len(requests) or not generic and n != len(requests):
         raise SolverError(
             f"test_iter is given {n} times for {len(requests)} test nets", fix="give one test_iter per test net"
-        ).at(file=file)
+        ).at(file=file, line=lines.field("test_iter") or lines.field("test_net") or lines.field("test_net_param"))
     for i in range(len(requests), n):
         said = f"Creating test net (#{i}) specified by net"
         if param.HasField("net_param"):
@@ -64,10 +64,11 @@ def test_requests(param, file: str | None, lines: Lines) -> list[NetRequest]:
         raise SolverError(
             f"test_state is given {len(param.test_state)} times for {len(requests)} test nets",
             fix="give one test_state per test net, or none",
-        ).at(file=file)
+        ).at(file=file, line=lines.field("test_state"))
     if requests and param.test_interval <= 0:
+        line = lines.field("test_interval") or lines.field("test_iter")
         raise SolverError("there is a test net but test_interval is not positive", fix="set test_interval").at(
-            file=file
+            file=file, line=line
         )
     empty = caffe_pb2.NetState()
     return [_with_state(r, TEST, param.test_state[i] if param.test_state else empty) for i, r in enumerate(requests)]

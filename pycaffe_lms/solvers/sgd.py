@@ -16,9 +16,11 @@ from ..lms.schedule import Access, Mode, Step
 from ..net.graph import Param
 from ..net.programs import HostedStep, sequence
 from ..ops import ops_of
+from ..ops.update_rules import UpdateNumbers
 from . import debug
 from .base import Solver, number
 from .lr_policy import learning_rate
+from .rules import RULES
 from .update_all import NUMBERS_BYTES, UpdateAll
 
 _log = logging.getLogger(__name__)
@@ -32,10 +34,11 @@ class SGDSolver(Solver):
     force_backward makes gradients for them, which count in the norm.
     """
 
+    rule = RULES["SGD"]
+
     def _set_up(self) -> None:
         net, item = self.net, self.net.dtype.itemsize
-        self._rate_now = 0.0
-        self._clip_scale = 1.0
+        self._numbers = UpdateNumbers(0.0)
         self._together: dict[bool, UpdateAll] = {}
         self._reached = self._gradients_that_backward_writes()
         self._moving = [p for p in net.graph.learnable if p.lr_mult != 0 or p.diff in self._reached]
@@ -43,17 +46,15 @@ class SGDSolver(Solver):
         for param in self._moving:
             name = f"{net.graph.nodes[param.node].name}.param{param.position}.history"
             self._history[param.index] = [
-                net.memory.add(f"{name}{slot or ''}", count(param.shape) * item) for slot in range(self.slots)
+                net.memory.add(f"{name}{slot or ''}", count(param.shape) * item) for slot in range(self.rule.slots)
             ]
-        if UpdateAll.possible(net) and self._moving and type(self)._update_arrays is SGDSolver._update_arrays:
-            histories = [self._history[p.index][0] for p in self._moving]
+        if UpdateAll.possible(net) and self._moving:
+            histories = list(zip(*(self._history[p.index] for p in self._moving), strict=True))
             numbers = net.memory.add("solver.numbers", NUMBERS_BYTES)
             self._together = {
-                apart: UpdateAll(net, self.param, self._moving, histories, numbers, apart) for apart in (False, True)
+                apart: UpdateAll(net, self.rule, self._moving, histories, numbers, apart) for apart in (False, True)
             }
-        if self.param.clip_gradients >= 0:
-            self._squares = net.memory.add("solver.squares", 8 * max(1, len(self._moving)))
-            self._partials = net.memory.add("solver.partials", 8 * _PARTIALS)
+        self._squares = self._partials = -1  # there are none yet
         self._make_steps()
 
     def _make_steps(self) -> None:
@@ -61,8 +62,11 @@ class SGDSolver(Solver):
         self._reached = self._gradients_that_backward_writes()
         self._tail, self._apart = self._update_steps(False), self._update_steps(True)
         self._clears = [self._clear_step(p) for p in self._moving if p.diff not in self._reached]
-        clips = self.param.clip_gradients >= 0
-        self._norms = [self._norm_step(i, p) for i, p in enumerate(self._moving) if clips]
+        self._clips = self.param.clip_gradients >= 0
+        if self._clips and self._squares < 0:
+            self._squares = self.net.memory.add("solver.squares", 8 * max(1, len(self._moving)))
+            self._partials = self.net.memory.add("solver.partials", 8 * _PARTIALS)
+        self._norms = [self._norm_step(i, p) for i, p in enumerate(self._moving) if self._clips]
 
     def _update_steps(self, apart: bool) -> list[HostedStep]:
         """apart: every gradient has a value, if only zeros; else those that no backward writes have none."""
@@ -73,14 +77,19 @@ class SGDSolver(Solver):
 
     def _set_numbers(self, rate: float, clip_scale: float) -> None:
         """What the next updates use."""
-        self._rate_now, self._clip_scale = rate, clip_scale
+        p = self.param
+        self._numbers = UpdateNumbers(
+            self.rule.rate(rate, self.iter, p), clip_scale / p.iter_size, p.weight_decay,
+            float(p.regularization_type == "L1"), *self.rule.numbers(p),
+        )  # fmt: skip
         for together in self._together.values():
-            together.set_numbers(rate, clip_scale / self.param.iter_size)
+            together.set_numbers(self._numbers)
 
     def _follow_net(self) -> None:
-        """After a reshape the net's buffers are others (the history's stay): make the steps anew."""
+        """After a reshape the net's buffers are others (the history's stay): make the steps anew; likewise where
+        clipping has been turned on or off."""
         self.net.refresh_shapes()
-        if self._made_for is not self.net.memory:
+        if self._made_for is not self.net.memory or self._clips != (self.param.clip_gradients >= 0):
             self._make_steps()
 
     def _gradients_that_backward_writes(self) -> set[int]:
@@ -202,17 +211,11 @@ class SGDSolver(Solver):
 
     def _run_update(self, param: Param, history: list[int], has_gradient: bool) -> None:
         weight, diff, *slots = (self._array(b, param.shape, self.net.dtype) for b in (param.data, param.diff, *history))
-        p = self.param
         if not has_gradient:
             self._fill_zero(diff)
-        self._update_arrays(
-            weight, diff, slots, rate=self._rate_now * param.lr_mult, decay=p.weight_decay * param.decay_mult,
-            scale=self._clip_scale / p.iter_size,
-        )  # fmt: skip
-
-    def _update_arrays(self, weight, diff, slots, *, rate: float, decay: float, scale: float) -> None:
-        ops, p = ops_of(self.net.device), self.param
-        ops.sgd_update(weight, diff, slots[0], rate, p.momentum, decay, p.regularization_type == "L1", scale)
+        ops_of(self.net.device).solver_update(
+            self.rule.operation, weight, diff, slots, self._numbers, param.lr_mult, param.decay_mult
+        )
 
     def _norm_step(self, i: int, param: Param) -> HostedStep:
         accesses = (
@@ -235,7 +238,7 @@ class SGDSolver(Solver):
     def history_blobs(self) -> list[Blob | tuple[int, ...]]:
         """Blobs in file order; where a parameter does not move there is only its shape (zeros in a file)."""
         net, blobs = self.net, []
-        for slot in range(self.slots):
+        for slot in range(self.rule.slots):
             for p in net.graph.learnable:
                 if p.index in self._history:
                     memory = net.memory.memories[self._history[p.index][slot]]

@@ -19,6 +19,7 @@ from ..formats.hdf5_file import load_h5py
 from ..formats.hdf5_weights import write_hdf5_weights
 from ..formats.solverstate import SolverSnapshot, read_solverstate, write_solverstate
 from ..net import carried, weights
+from .history import check_history
 
 if TYPE_CHECKING:
     from ..layers.base import Layer
@@ -85,7 +86,8 @@ def write(solver: Solver) -> str:
             for key, value in node.layer.state().items():
                 resume[name, node.name, key] = value
         kept |= {(name, *key): values for key, values in carried.read(net).items()}
-    write_solverstate(state, SolverSnapshot(solver.iter, model, solver.current_step, history, resume, kept))
+    saved = SolverSnapshot(solver.iter, model, solver.current_step, history, resume, kept, solver.rule.type)
+    write_solverstate(state, saved)
     return state
 
 
@@ -94,18 +96,7 @@ def restore(solver: Solver, path: str) -> None:
     _log.info("Resuming from %s", path)
     saved = read_solverstate(path)
     blobs = solver.history_blobs()
-    if len(saved.history) != len(blobs):
-        raise SnapshotError(
-            f"the snapshot has {len(saved.history)} history blobs, this solver needs {len(blobs)}",
-            fix="resume with the solver type and net that wrote it",
-        ).at(file=path)
-    for blob, values in zip(blobs, saved.history, strict=True):
-        shape = blob.shape if isinstance(blob, Blob) else blob
-        if values.size != int(np.prod(shape)):
-            raise SnapshotError(
-                f"a history blob has shape {values.shape}, this solver's has {tuple(shape)}",
-                fix="resume with the net that wrote the snapshot",
-            ).at(file=path)
+    check_history(solver, saved, [b.shape if isinstance(b, Blob) else b for b in blobs], path)
     positions = _positions(solver, saved, path)
     if saved.learned_net:
         weights.copy_from(solver.net, _find_model(saved.learned_net, path))

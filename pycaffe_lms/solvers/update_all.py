@@ -13,21 +13,26 @@ from ..net.graph import Param
 from ..net.net import Net
 from ..net.programs import HostedStep
 from ..ops import ops_of
+from ..ops.update_rules import UpdateNumbers
 from ..ops.update_table import table_words
+from .rules import Rule
 
-NUMBERS_BYTES = 16  # rate and scale, float64: they change between two runs, so operations read them from memory
+_NUMBERS = len(UpdateNumbers._fields)
+NUMBERS_BYTES = 8 * _NUMBERS  # float64: they change between two runs, so the operation reads them from memory
 
 
 class UpdateAll:
-    """params: those that move. histories: their buffers. numbers: a buffer of NUMBERS_BYTES. apart: names the step."""
+    """params: those that move. histories: their buffers, slot by slot. numbers: a buffer of NUMBERS_BYTES. apart: names
+    the table."""
 
     @staticmethod
     def possible(net: Net) -> bool:
         """Whether this is for `net`: on a host nothing would be gained."""
         return not net.device.is_host and (not net.runtime.active or net.runtime.keeps_params())
 
-    def __init__(self, net: Net, param, params: Sequence[Param], histories: Sequence[int], numbers: int, apart: bool):
-        self._net, self._param, self._params, self._histories = net, param, params, histories
+    def __init__(self, net: Net, rule: Rule, params: Sequence[Param], histories: Sequence[Sequence[int]], numbers: int,
+                 apart: bool):  # fmt: skip
+        self._net, self._rule, self._params, self._histories = net, rule, params, histories
         self._numbers = numbers
         self._words = table_words([count(p.shape) for p in params])
         self._table = net.memory.add(f"solver.table{int(apart)}", 8 * self._words)
@@ -36,9 +41,8 @@ class UpdateAll:
     def step(self, has_gradient: Sequence[bool]) -> HostedStep:
         """The step of the net as it is now. has_gradient: False where no backward writes the gradient: it is zero."""
         self._plan = None
-        accesses = [
-            Access(b, Mode.UPDATE) for p, h in zip(self._params, self._histories, strict=True) for b in (p.data, h)
-        ]
+        every = zip(self._params, *self._histories, strict=True)
+        accesses = [Access(b, Mode.UPDATE) for p, *slots in every for b in (p.data, *slots)]
         accesses += [
             Access(p.diff, Mode.UPDATE if has else Mode.OVERWRITE)
             for p, has in zip(self._params, has_gradient, strict=True)
@@ -47,14 +51,14 @@ class UpdateAll:
         step = Step("update:all", tuple(accesses))
         return HostedStep(step, lambda: self._run(step, has_gradient), repeatable=True)
 
-    def set_numbers(self, rate: float, scale: float) -> None:
-        """What the next run uses: the rate, and the scale of the gradients."""
+    def set_numbers(self, numbers: UpdateNumbers) -> None:
+        """What the next run uses."""
         memory = self._net.memory.memories[self._numbers]
         memory.ask(Ask.OVERWRITE_CPU)
-        memory.host_array((2,), np.float64)[...] = rate, scale
+        memory.host_array((_NUMBERS,), np.float64)[...] = numbers
 
     def _run(self, step: Step, has_gradient: Sequence[bool]) -> None:
-        net, p = self._net, self._param
+        net = self._net
         memories = net.memory.memories
         spans = [memories[a.buffer].span for a in step.accesses]
         if self._plan is None or any(a is not b for a, b in zip(spans, self._spans, strict=True)):
@@ -66,18 +70,20 @@ class UpdateAll:
         ops = ops_of(net.device)
         table, numbers = (
             self._array(self._table, (self._words,), np.int64),
-            self._array(self._numbers, (2,), np.float64),
+            self._array(self._numbers, (_NUMBERS,), np.float64),
         )
-        ops.sgd_update_all(self._plan, table, numbers, p.momentum, p.regularization_type == "L1")
+        ops.solver_update_all(self._rule.operation, self._plan, table, numbers)
 
     def _make_plan(self, has_gradient: Sequence[bool]):
         net, params = self._net, self._params
-        arrays = (
-            [self._array(b, p.shape, net.dtype) for b, p in zip(buffers, params, strict=True)]
-            for buffers in ([p.data for p in params], [p.diff for p in params], self._histories)
-        )
-        decays = [self._param.weight_decay * p.decay_mult for p in params]
-        return ops_of(net.device).sgd_update_all_plan(*arrays, [p.lr_mult for p in params], decays, has_gradient)
+
+        def arrays(buffers):
+            return [self._array(b, p.shape, net.dtype) for b, p in zip(buffers, params, strict=True)]
+
+        return ops_of(net.device).solver_update_all_plan(
+            arrays(p.data for p in params), arrays(p.diff for p in params), [arrays(h) for h in self._histories],
+            [p.lr_mult for p in params], [p.decay_mult for p in params], has_gradient,
+        )  # fmt: skip
 
     def _array(self, buffer: int, shape, dtype):
         return self._net.memory.executor.array(buffer, tuple(shape), np.dtype(dtype), False)

@@ -30,6 +30,16 @@ def test_table_and_totals(model, capsys):
     assert "forward:" not in short and short.strip() in out
 
 
+def test_the_solver_type_decides_how_many_histories(model, capsys):
+    """Two weights are larger than 1 KB: Adam has two histories more than SGD."""
+    found = []
+    for kind in ("SGD", "Nesterov", "Adam", "AdaDelta"):
+        _, out = _plan(capsys, "-model", model, "-lms", "1", "-summary", "-solver_type", kind)
+        found.append(int(re.search(r"managed buffers: (\d+)", out)[1]))
+    assert found == [found[0], found[0], found[0] + 2, found[0] + 2]
+    assert main(["plan", "-model", model, "-lms", "1", "-solver_type", "adam"]) == 2
+
+
 def test_phase_test_has_no_backward(model, capsys):
     _, out = _plan(capsys, "-model", model, "-lms", "1", "-phase", "TEST")
     assert "forward:" in out and "backward:" not in out

@@ -18,6 +18,7 @@ SNAPSHOT = SolverSnapshot(
     current_step=2,
     history=[np.arange(6, dtype="f4").reshape(2, 3), np.float32(3).reshape(()), np.array([0.1])],
     resume={("train", "inception/a:b", "batches"): 2**40, ("test0", "d%2F", "."): -1, ("", "", ""): 0},
+    type="AdaGrad",
 )
 SUFFIXES = ["s.solverstate", "s.solverstate.h5"]
 
@@ -27,7 +28,7 @@ def test_round_trip(tmp_path, name):
     write_solverstate(tmp_path / name, SNAPSHOT)
     back = read_solverstate(tmp_path / name)
     assert (back.iter, back.learned_net, back.current_step) == (4000, SNAPSHOT.learned_net, 2)
-    assert back.resume == SNAPSHOT.resume
+    assert back.resume == SNAPSHOT.resume and back.type == "AdaGrad"
     for ours, theirs in zip(SNAPSHOT.history, back.history, strict=True):
         assert ours.shape == theirs.shape and ours.dtype == theirs.dtype and (ours == theirs).all()
     (tmp_path / name).rename(tmp_path / "renamed")
@@ -40,7 +41,7 @@ def test_twelve_histories_keep_their_order(tmp_path, name):
     write_solverstate(tmp_path / name, SolverSnapshot(0, history=history))
     back = read_solverstate(tmp_path / name)
     assert [h.tolist() for h in back.history] == [h.tolist() for h in history]
-    assert (back.learned_net, back.current_step, back.resume) == ("", 0, {})
+    assert (back.learned_net, back.current_step, back.resume, back.type) == ("", 0, {}, "")
 
 
 def test_binary_is_caffes_message(tmp_path):
@@ -54,7 +55,7 @@ def test_binary_is_caffes_message(tmp_path):
 def test_hdf5_is_caffes_layout(tmp_path):
     write_solverstate(tmp_path / "s.h5", SNAPSHOT)
     with h5py.File(tmp_path / "s.h5") as file:
-        assert set(file) == {"iter", "learned_net", "current_step", "history", "pycaffe_lms_resume"}
+        assert set(file) == {"iter", "learned_net", "current_step", "history", "pycaffe_lms_resume", "pycaffe_lms_type"}
         assert file["iter"].dtype == np.int32 and file["iter"].shape == (1,)
         net = SNAPSHOT.learned_net.encode()
         # Caffe copies the stored bytes into a C string: fixed length, with the final NUL
@@ -125,6 +126,7 @@ def test_missing(tmp_path):
         ({"iter": 1, "history/1": [1.0]}, "not datasets numbered from 0"),
         ({"iter": 1, "history/0/x": [1.0]}, "not datasets numbered from 0"),
         ({"iter": 1, "history/0": [1.0], "learned_net": 3}, "not a string"),
+        ({"iter": 1, "history/0": [1.0], "pycaffe_lms_type": 3}, "not a string"),
         ({"iter": 1, "history/0": [1.0], "pycaffe_lms_resume/a": 3}, "does not name a net"),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pycaffe_lms.backend.sim import SimDevice
 from pycaffe_lms.formats.prototxt import parse_solver
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.solvers import SGDSolver
+from pycaffe_lms.solvers import SGDSolver, solver_class
 
 _DATA = """
 layer { name: "data" type: "DummyData" top: "data" top: "label" dummy_data_param {
@@ -135,8 +135,24 @@ def solver_text(net: str, **options) -> str:
 
 def make_solver(net: str, device=None, lms: LMSConfig | None = None, **options) -> SGDSolver:
     parsed = parse_solver(solver_text(net, **options), f"{net}.prototxt")
-    device = device or SimDevice(64 << 20)
-    return SGDSolver(parsed.message, file=parsed.filename, lines=parsed.lines, device=device, lms=lms)
+    more = {"file": parsed.filename, "lines": parsed.lines, "device": device or SimDevice(64 << 20), "lms": lms}
+    return solver_class(parsed.message)(parsed.message, **more)
+
+
+# Every solver type, as options of a solver.
+TYPES = [
+    {"type": '"SGD"'},
+    {"type": '"Nesterov"'},
+    {"type": '"AdaGrad"', "momentum": 0},
+    {"type": '"RMSProp"', "momentum": 0, "rms_decay": 0.8},
+    {"type": '"AdaDelta"', "delta": 1e-3},
+    {"type": '"Adam"', "momentum2": 0.9},
+]
+
+
+def type_name(options: dict) -> str:
+    """For the ids of tests over TYPES."""
+    return options["type"].strip('"')
 
 
 def train(solver: SGDSolver, iterations: int) -> tuple[list[float], list[bytes]]:

@@ -12,7 +12,7 @@ from pycaffe_lms.backend.sim import SimDevice
 from pycaffe_lms.errors import OutOfDeviceMemory
 from pycaffe_lms.lms.config import LMSConfig
 
-from .nets import NETS, make_solver, train
+from .nets import NETS, TYPES, make_solver, train, type_name
 
 ITERATIONS = 3
 
@@ -67,18 +67,18 @@ def two_iterations(net):
     return train(make_solver(net, SimDevice(64 << 20)), 2)
 
 
-@pytest.mark.parametrize("net", NETS)
-def test_smallest_budget_that_the_plan_allows(net):
+@pytest.mark.parametrize(("net", "options"), [*((net, {}) for net in NETS), ("residual", TYPES[-1])], ids=str)
+def test_smallest_budget_that_the_plan_allows(net, options):
     """Down to the very bytes the plan asks for; a little less is refused before anything runs."""
-    roomy = make_solver(net, SimDevice(64 << 20), LMSConfig(threshold_kb=1, ahead=0))
+    roomy = make_solver(net, SimDevice(64 << 20), LMSConfig(threshold_kb=1, ahead=0), **options)
     plan = roomy.net.memory.plans()["train"]
     need = roomy.runtime.resident_bytes + roomy.runtime.workspace_bytes + plan.arena_bytes
     device = SimDevice(64 << 20, order="random", seed=1)
-    solver = make_solver(net, device, LMSConfig(threshold_kb=1, ahead=1, budget=need))
-    _check(solver, net)
+    solver = make_solver(net, device, LMSConfig(threshold_kb=1, ahead=1, budget=need), **options)
+    _check(solver, net, train(make_solver(net, SimDevice(64 << 20), **options), ITERATIONS))
     assert device.in_use() <= need
     with pytest.raises(OutOfDeviceMemory, match="fix:"):
-        make_solver(net, SimDevice(64 << 20), LMSConfig(threshold_kb=1, budget=need // 2))
+        make_solver(net, SimDevice(64 << 20), LMSConfig(threshold_kb=1, budget=need // 2), **options)
 
 
 def test_does_not_fit_without_and_trains_with():
@@ -99,6 +99,24 @@ def test_gradient_accumulation_and_clipping(net, options):
     expected = train(make_solver(net, SimDevice(64 << 20), **options), ITERATIONS)
     solver = make_solver(net, SimDevice(64 << 20, order="random", seed=3), LMSConfig(threshold_kb=1), **options)
     _check(solver, net, expected)
+
+
+@pytest.mark.parametrize("more", [{}, {"clip_gradients": 0.5}, {"iter_size": 2}], ids=str)
+@pytest.mark.parametrize("options", TYPES, ids=type_name)
+def test_every_solver_type(options, more):
+    """Without it one operation updates all parameters; with it there is a step for each, and histories come and go."""
+    options = options | more | {"base_lr": 0.01}
+    expected = train(make_solver("residual", SimDevice(64 << 20), **options), 5)
+    for order, seed in (("latest", 0), ("earliest", 0), ("random", 1), ("random", 2)):
+        device = SimDevice(64 << 20, order=order, seed=seed)
+        solver = make_solver("residual", device, LMSConfig(threshold_kb=1, ahead=2), **options)
+        assert train(solver, 5) == expected
+        assert solver.runtime.stats.held == 0
+    auto = make_solver("residual", SimDevice(64 << 20), LMSConfig(auto=True, threshold_kb=1), **options)
+    assert train(auto, 5) == expected
+    planned = {b for p in solver.net.memory.plans().values() if p is not None for b in p.buffers}
+    for slot in zip(*solver._history.values(), strict=True):
+        assert planned & set(slot), "some histories of this net are larger than 1 KB"
 
 
 def test_no_growth_after_the_third_iteration():

@@ -8,7 +8,7 @@ from pycaffe_lms.backend import cuda_available, get_device
 from pycaffe_lms.errors import OutOfDeviceMemory
 from pycaffe_lms.lms.config import LMSConfig
 
-from .nets import NETS, make_solver, train
+from .nets import NETS, TYPES, make_solver, train, type_name
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not cuda_available(), reason="no GPU")]
 
@@ -39,6 +39,17 @@ def test_on_equals_off(net, options, device):
         plans = [p for p in solver.net.memory.plans().values() if p is not None]
         assert plans and solver.runtime.stats.held == 0
         assert solver.runtime.stats.held_peak <= max(p.held_bytes for p in plans)
+        solver.runtime.close()
+
+
+@pytest.mark.parametrize("options", TYPES, ids=type_name)
+def test_every_solver_type(options, device):
+    """Six iterations: the later ones are replayed where memory is not managed."""
+    options = options | {"base_lr": 0.01}
+    expected = train(make_solver("residual", device, **options), 6)
+    for config in (*CONFIGS[:2], LMSConfig(auto=True, threshold_kb=1)):
+        solver = make_solver("residual", device, config, **options)
+        assert train(solver, 6) == expected, config
         solver.runtime.close()
 
 

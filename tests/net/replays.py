@@ -9,7 +9,7 @@ import numpy as np
 
 from pycaffe_lms.formats.prototxt import parse_solver
 from pycaffe_lms.net.tuning import Tuning
-from pycaffe_lms.solvers import SGDSolver
+from pycaffe_lms.solvers import SGDSolver, solver_class
 
 from ..lms.nets import NETS, solver_text
 
@@ -33,7 +33,8 @@ def make(net, device, graph: bool, *, pack: bool = False, **options) -> SGDSolve
         text = text.replace(NETS["chain"], net)
     parsed = parse_solver(text, "replay.prototxt")
     tuning = Tuning(graph=graph, pack=pack)
-    return SGDSolver(parsed.message, file=parsed.filename, lines=parsed.lines, device=device, tuning=tuning)
+    more = {"file": parsed.filename, "lines": parsed.lines, "device": device, "tuning": tuning}
+    return solver_class(parsed.message)(parsed.message, **more)
 
 
 def bits(solver) -> list[bytes]:

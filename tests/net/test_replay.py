@@ -11,7 +11,7 @@ from pycaffe_lms.backend.sim import SimDevice
 from pycaffe_lms.errors import DeviceError
 from pycaffe_lms.net.replay import host_front
 
-from ..lms.nets import NETS
+from ..lms.nets import NETS, TYPES, type_name
 from . import replays
 
 OPTIONS = [
@@ -49,6 +49,16 @@ def test_graphs_change_no_bit(net, options):
         keys |= {"test net 0: test"}
     assert replays.recorded(solver) == keys
     assert solver.net.device.launches >= 4
+
+
+@pytest.mark.parametrize("options", TYPES, ids=type_name)
+@pytest.mark.parametrize("act", [replays.steps, replays.written_between])
+def test_every_solver_type(options, act):
+    """The rate falls and, in Adam, the factor of its early iterations does: both are numbers that a replay reads."""
+    options = options | {"lr_policy": '"exp"', "gamma": 0.9, "base_lr": 0.01}
+    plain, replayed, solver = both("groups", act, **options)
+    assert replayed == plain
+    assert replays.recorded(solver) == {"train"}
 
 
 @pytest.mark.parametrize("order", ["earliest", "random"])

@@ -7,7 +7,7 @@ import pytest
 from pycaffe_lms.backend import cuda_available, get_device
 from pycaffe_lms.lms.config import LMSConfig
 
-from ..lms.nets import NETS, make_solver, train
+from ..lms.nets import NETS, TYPES, make_solver, train, type_name
 from . import replays
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not cuda_available(), reason="no GPU")]
@@ -46,6 +46,14 @@ def both(net, act, device, **options):
 def test_graphs_change_no_bit(net, options, device):
     plain, replayed, programs = both(net, replays.steps, device, **options)
     assert replayed == plain and programs
+
+
+@pytest.mark.parametrize("options", TYPES, ids=type_name)
+@pytest.mark.parametrize("act", [replays.steps, replays.written_between])
+def test_every_solver_type(options, act, device):
+    options = options | {"lr_policy": '"exp"', "gamma": 0.9, "base_lr": 0.01}
+    plain, replayed, programs = both("groups", act, device, **options)
+    assert replayed == plain and "train" in programs
 
 
 @pytest.mark.parametrize("pack", [False, True], ids=["", "pack"])

@@ -8,6 +8,9 @@ import pytest
 from pycaffe_lms.backend import cuda, cuda_available
 from pycaffe_lms.ops import load_ops
 from pycaffe_lms.ops.geometry import PoolGeometry
+from pycaffe_lms.ops.update_rules import UpdateNumbers
+
+from . import updates
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not cuda_available(), reason="no GPU")]
 
@@ -27,7 +30,6 @@ def _ops_by_array(x, dy, y, size):
         ("eltwise_max_backward", [dy, mask, y], ()),
         ("fill", [y], (2.5,)),
         ("copy", [x, y], ()),
-        ("sgd_update", [x, dy, y], (0.1, 0.9, 0.01, True, 0.5)),
     ]
 
 
@@ -67,6 +69,16 @@ def test_element_wise(dtype, size):
             _same_everywhere(name, arrays, lambda a: (a[0], a[1], 0.4, a[2]), tolerance)
         else:
             _same_everywhere(name, arrays, lambda a, rest=rest: (*a, *rest), tolerance)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["float32", "float64"])
+@pytest.mark.parametrize("size", [1, 6, 2048, 4101])
+@pytest.mark.parametrize("rule", updates.HISTORIES)
+def test_solver_updates(rule, size, dtype):
+    numbers = UpdateNumbers(0.1, 0.5, 0.01, 1.0, 0.9, 0.99, 1e-3)
+    tolerance = 2e-5 if dtype is np.float32 else 1e-12
+    arrays = updates.start(rule, size, dtype)
+    _same_everywhere("solver_update", arrays, lambda a: (rule, a[0], a[1], a[2:], numbers, 0.5, 2.0), tolerance)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["float32", "float64"])

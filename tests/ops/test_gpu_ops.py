@@ -7,6 +7,9 @@ import pytest
 
 from pycaffe_lms.backend import cuda, cuda_available
 from pycaffe_lms.ops import load_ops
+from pycaffe_lms.ops.update_rules import UpdateNumbers
+
+from . import updates
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not cuda_available(), reason="no GPU")]
 
@@ -50,12 +53,15 @@ def test_sum_of_arrays(both):
 
 @pytest.mark.parametrize("l1", [False, True])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
-def test_sgd_update(both, dtype, l1):
-    rng = np.random.default_rng(3)
-    weight, diff, history = (rng.normal(size=777).astype(dtype) for _ in range(3))
-    ours, theirs = both("sgd_update", weight, diff, history, 0.1, 0.9, 0.01, l1, 0.5)
-    for a, b in zip(ours, theirs, strict=True):
-        np.testing.assert_allclose(b, a, rtol=1e-5 if dtype is np.float32 else 1e-13, atol=1e-6)
-    decay = np.sign(weight) if l1 else weight
-    expected = 0.9 * history.astype(np.float64) + 0.1 * (0.5 * diff.astype(np.float64) + 0.01 * decay)
-    np.testing.assert_allclose(theirs[2], expected, rtol=1e-5, atol=1e-6)
+@pytest.mark.parametrize("rule", updates.HISTORIES)
+def test_solver_updates(both, rule, dtype, l1):
+    weight, diff, *histories = updates.start(rule, 777, dtype)
+    numbers = UpdateNumbers(0.1, 0.5, 0.01, float(l1), 0.9, 0.99, 1e-3)
+    ours, theirs = both("solver_update", rule, weight, diff, histories, numbers, 1.0, 1.0)
+    w, d, *h = (a.astype(np.float64) for a in (weight, diff, *histories))
+    g = updates.gradient(w, d, scale=0.5, decay=0.01, l1=l1)
+    w, u, _ = updates.step(rule, w, g, h, rate=0.1, keep=0.9, keep2=0.99, delta=1e-3)
+    tolerance = 1e-5 if dtype is np.float32 else 1e-13
+    for on_cpu, on_gpu, expected in zip(ours, theirs, (w, u), strict=True):
+        np.testing.assert_allclose(on_gpu, on_cpu, rtol=tolerance, atol=tolerance)
+        np.testing.assert_allclose(on_gpu, expected, rtol=tolerance, atol=tolerance)

@@ -1,28 +1,49 @@
-"""The solver's update against its formula in float64."""
+"""The solvers' updates against their formulas in float64."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from pycaffe_lms.ops.cpu.update import sgd_update
+from pycaffe_lms.ops.cpu.update import solver_update
+from pycaffe_lms.ops.update_rules import HISTORIES, UpdateNumbers
+
+from . import updates
+
+NUMBERS = {
+    "all": UpdateNumbers(0.1, 0.25, 0.01, 0.0, 0.9, 0.99, 1e-3),
+    "L1": UpdateNumbers(0.1, 1.0, 0.02, 1.0, 0.5, 0.9, 1e-2),
+    "no decay": UpdateNumbers(0.2, 1.0, 0.0, 0.0, 0.0, 0.0, 1e-1),
+}
 
 
-@pytest.mark.parametrize("dtype, tolerance", [(np.float32, 1e-6), (np.float64, 1e-14)], ids=["f32", "f64"])
-@pytest.mark.parametrize("l1", [False, True], ids=["L2", "L1"])
-@pytest.mark.parametrize("momentum, decay, grad_scale", [(0.9, 5e-4, 1.0), (0, 0, 1.0), (0.5, 0.01, 0.25)])
+def test_the_rules_are_those_of_the_reference():
+    assert HISTORIES == updates.HISTORIES
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(np.float32, 3e-6), (np.float64, 1e-14)], ids=["f32", "f64"])
+@pytest.mark.parametrize("numbers", NUMBERS)
+@pytest.mark.parametrize("rule", HISTORIES)
 @pytest.mark.parametrize("shape", [(), (0,), (3, 4), (70_001,)], ids=str)
-def test_sgd_is_the_formula(dtype, tolerance, l1, momentum, decay, grad_scale, shape):
-    rng = np.random.default_rng(1)
-    param, diff, history = (np.asarray(rng.normal(size=shape), dtype) for _ in range(3))
+def test_updates_are_the_formulas(rule, numbers, dtype, tolerance, shape):
+    n = NUMBERS[numbers]
+    param, diff, *histories = updates.start(rule, shape, dtype)
     if shape == (3, 4):
         param[0] = 0  # the sign of zero is zero
-    w, g, h = (a.astype(np.float64) for a in (param, diff, history))
-    for _ in range(3):
-        g = grad_scale * g + decay * (np.sign(w) if l1 else w)
-        h = momentum * h + 0.1 * g
-        w, g = w - h, h
-        sgd_update(param, diff, history, 0.1, momentum, decay, l1, grad_scale)
-    for got, want in ((param, w), (diff, g), (history, h)):
+    w, u, *h = (a.astype(np.float64) for a in (param, diff, *histories))
+    for _ in range(3):  # the update that lies in diff is the next one's gradient
+        g = updates.gradient(w, u, scale=n.scale, decay=n.decay * 0.5, l1=n.l1)
+        w, u, h = updates.step(rule, w, g, h, rate=n.rate * 2, keep=n.keep, keep2=n.keep2, delta=n.delta)
+        solver_update(rule, param, diff, histories, n, 2.0, 0.5)
+    for got, want in zip((param, diff, *histories), (w, u, *h), strict=True):
         assert got.dtype == dtype
         np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("rule", HISTORIES)
+def test_without_decay_an_infinite_weight_stays_what_it_is(rule):
+    """0 * infinity would make the weight, and then its history, NaN."""
+    param, diff, *histories = updates.start(rule, (5,), np.float32)
+    param[1] = np.inf
+    solver_update(rule, param, diff, histories, UpdateNumbers(0.1, keep=0.5, keep2=0.5, delta=0.1), 1.0, 1.0)
+    assert np.isposinf(param[1]) and all(np.isfinite(a).all() for a in (diff, *histories))

@@ -8,7 +8,7 @@ from pycaffe_lms.backend import get_device
 from pycaffe_lms.backend.sim import SimDevice
 from pycaffe_lms.formats.prototxt import parse_solver
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.solvers import SGDSolver
+from pycaffe_lms.solvers import SGDSolver, solver_class
 
 # Where a solver's nets run: device and LMS of a fresh solver.
 PLACES = {
@@ -58,10 +58,10 @@ def solver_text(net: str, **options) -> str:
 
 
 def make(net: str, place="cpu", *, file=None, action=None, dtype="float32", **options) -> SGDSolver:
-    """A solver on `net` at one of PLACES; `file`: what it believes to be read from."""
+    """A solver on `net` at one of PLACES, SGD unless `type` says more; `file`: what it believes to be read from."""
     parsed = parse_solver(solver_text(net, **options), file)
     more = {"file": file, "lines": parsed.lines, "action": action, "dtype": dtype}
-    return SGDSolver(parsed.message, **more, **PLACES[place]())
+    return solver_class(parsed.message)(parsed.message, **more, **PLACES[place]())
 
 
 def messages(caplog) -> list[str]:

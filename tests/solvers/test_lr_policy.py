@@ -121,7 +121,7 @@ def test_a_solver_refuses_with_its_file():
     with pytest.raises(SolverError) as caught:
         make(NET, file="models/s.prototxt", lr_policy='"inv"', gamma=-2)
     assert str(caught.value) == (
-        'models/s.prototxt: gamma -2 is negative\n  fix: lr_policy "inv" needs gamma >= 0'
+        'models/s.prototxt:5: gamma -2 is negative\n  fix: lr_policy "inv" needs gamma >= 0'
     )  # fmt: skip
 
 

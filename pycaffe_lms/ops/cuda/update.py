@@ -1,37 +1,89 @@
-"""Solver updates: one pass over a parameter, its gradient and its history."""
+"""Solver updates: one pass over a parameter, its gradient and its histories (see `update_rules.py`)."""
 
 from __future__ import annotations
 
+from ..update_rules import HISTORIES, UpdateNumbers
 from .elementwise import elementwise, run
 
-__all__ = ["sgd_update"]
+__all__ = ["solver_update"]
 
-# What is rounded where is written out, so that every kernel that includes this gives the same bits.
-SGD_STEP = """
+# What is rounded where is written out, so that every kernel that includes this gives the same bits: a compiler may join
+# a plain product with a sum around it, or may not.
+_ARITHMETIC = """
 __device__ inline float fused(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 __device__ inline double fused(double a, double b, double c) { return __fma_rn(a, b, c); }
-__device__ inline T sgd_step(T param, T diff, T history, T rate, T momentum, T decay, long long l1, T scale) {
-  const T pull = l1 ? (T)((param > 0) - (param < 0)) : param;
-  return fused(momentum, history, rate * fused(scale, diff, decay * pull));
+__device__ inline float times(float a, float b) { return __fmul_rn(a, b); }
+__device__ inline double times(double a, double b) { return __dmul_rn(a, b); }
+struct Numbers { T rate, decay, scale, keep, less, keep2, less2, delta; bool l1; };
+__device__ inline Numbers numbers_of(double rate, double decay, double scale, double l1, double keep, double keep2,
+                                     double delta) {
+  return {(T)rate, (T)decay, (T)scale, (T)keep, (T)(1.0 - keep), (T)keep2, (T)(1.0 - keep2), (T)delta, l1 != 0};
+}
+__device__ inline T gradient(const Numbers& n, T w, T diff) {
+  const T pull = n.l1 ? (T)((w > 0) - (w < 0)) : w;
+  return fused(n.scale, diff, n.decay == 0 ? (T)0 : times(n.decay, pull));
 }
 """
 
-_SOURCE = elementwise(
-    "sgd_update",
-    """
-      const T step = sgd_step(param, diff, history, (T)rate, (T)momentum, (T)decay, l1, (T)grad_scale);
-      history = step;
-      diff = step;
-      param = param - step;
-    """,
-    updates="param, diff, history",
-    params="double rate, double momentum, double decay, long long l1, double grad_scale",
-    helpers=SGD_STEP,
-)
+# rule -> what sets the histories h (and h2) and returns the update
+_RULES = {
+    "sgd": "return h = fused(n.keep, h, times(n.rate, g));",
+    "nesterov": """
+      const T old = h;
+      h = fused(n.keep, old, times(n.rate, g));
+      return fused(n.keep, h - old, h);""",
+    "adagrad": """
+      h = fused(g, g, h);
+      return times(n.rate, g / (sqrt(h) + n.delta));""",
+    "rmsprop": """
+      h = fused(n.keep, h, times(n.less, times(g, g)));
+      return times(n.rate, g / (sqrt(h) + n.delta));""",
+    "adadelta": """
+      h = fused(n.keep, h, times(n.less, times(g, g)));
+      const T v = times(g, sqrt((h2 + n.delta) / (h + n.delta)));
+      h2 = fused(n.keep, h2, times(n.less, times(v, v)));
+      return times(n.rate, v);""",
+    "adam": """
+      h = fused(n.keep, h, times(n.less, g));
+      h2 = fused(n.keep2, h2, times(n.less2, times(g, g)));
+      return times(n.rate, h / (sqrt(h2) + n.delta));""",
+}
 
 
-def sgd_update(param, diff, history, rate, momentum, decay, l1, grad_scale):
-    """g = grad_scale * diff + decay * (param, or its sign with l1); history = momentum * history + rate * g;
-    diff = history; param -= history."""
-    scalars = (float(rate), float(momentum), float(decay), int(l1), float(grad_scale))
-    run(_SOURCE, "sgd_update", (param, diff, history), *scalars)
+def step_source(rule: str) -> str:
+    """CUDA C++ of `solver_step(n, w, diff, h, h2)`, which sets the histories and returns the update; h2 is used by
+    rules of two histories only."""
+    return f"""{_ARITHMETIC}
+__device__ inline T solver_step(const Numbers& n, T w, T diff, T& h, T& h2) {{
+  const T g = gradient(n, w, diff);
+  {_RULES[rule]}
+}}
+"""
+
+
+def _source(rule: str) -> str:
+    two = HISTORIES[rule] == 2
+    return elementwise(
+        f"{rule}_update",
+        f"""
+          {"" if two else "T h2 = 0;"}
+          const T step = solver_step(numbers, param, diff, h, h2);
+          diff = step;
+          param = param - step;
+        """,
+        updates="param, diff, h" + (", h2" if two else ""),
+        params="double rate, double decay, double scale, double l1, double keep, double keep2, double delta",
+        setup="const Numbers numbers = numbers_of(rate, decay, scale, l1, keep, keep2, delta);",
+        helpers=step_source(rule),
+    )
+
+
+SOURCES = {rule: _source(rule) for rule in HISTORIES}
+
+
+def solver_update(rule, param, diff, histories, numbers, lr_mult, decay_mult):
+    """One update by `rule`, a name of `update_rules.HISTORIES`: diff becomes what is taken off param.
+    numbers: an `UpdateNumbers`; its rate and decay are multiplied by lr_mult and decay_mult."""
+    n = UpdateNumbers(*numbers)
+    scalars = (n.rate * lr_mult, n.decay * decay_mult, n.scale, n.l1, n.keep, n.keep2, n.delta)
+    run(SOURCES[rule], f"{rule}_update", (param, diff, *histories), *map(float, scalars))

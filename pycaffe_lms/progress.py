@@ -1,0 +1,111 @@
+"""A progress bar while a solver trains: on a terminal and in a notebook; with rich where it is installed, else plain.
+
+Does not cover: the log (`log.py`), which says the same to programs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from .solvers import Solver
+
+_PERIOD_S = 0.1  # between two pictures
+_WIDTH = 30
+
+
+class Bar(Protocol):
+    """What shows a number of iterations done, and words beside it."""
+
+    def show(self, done: int, words: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class PlainBar:
+    """One line of text, written over itself."""
+
+    def __init__(self, title: str, total: int, stream):
+        self._title, self._total, self._stream, self._length = title, total, stream, 0
+
+    def show(self, done: int, words: str) -> None:
+        filled = _WIDTH * done // max(1, self._total)
+        bar = "#" * filled + "." * (_WIDTH - filled)
+        text = f"{self._title} [{bar}] {done}/{self._total}  {words}"
+        self._stream.write("\r" + text.ljust(self._length))
+        self._stream.flush()
+        self._length = len(text)
+
+    def close(self) -> None:
+        self._stream.write("\n")
+        self._stream.flush()
+
+
+class RichBar:
+    """rich's, drawn by the training thread itself."""
+
+    def __init__(self, rich, title: str, total: int, console):
+        columns = (
+            rich.TextColumn("{task.description}"), rich.BarColumn(), rich.MofNCompleteColumn(),
+            rich.TimeRemainingColumn(), rich.TextColumn("{task.fields[words]}"),
+        )  # fmt: skip
+        self._progress = rich.Progress(*columns, console=console, auto_refresh=False)
+        self._task = self._progress.add_task(title, total=total, words="")
+        self._progress.start()
+
+    def show(self, done: int, words: str) -> None:
+        self._progress.update(self._task, completed=done, words=words, refresh=True)
+
+    def close(self) -> None:
+        self._progress.stop()
+
+
+def make_bar(title: str, total: int, stream=None, *, always: bool = False) -> Bar | None:
+    """The bar for a stream (default: stderr); None where nobody would see it move, unless `always`."""
+    stream = stream or sys.stderr
+    with suppress(ImportError):
+        console = importlib.import_module("rich.console").Console(file=stream, force_terminal=always or None)
+        if console.is_terminal or console.is_jupyter:
+            return RichBar(importlib.import_module("rich.progress"), title, total, console)
+        return None
+    return PlainBar(title, total, stream) if always or stream.isatty() or _in_notebook() else None
+
+
+def _in_notebook() -> bool:
+    """Whether a Jupyter kernel runs this."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return type(shell).__name__ == "ZMQInteractiveShell"
+
+
+@contextmanager
+def shown(solver: Solver, bar: Bar | None) -> Iterator[None]:
+    """Within: the bar follows the solver's iterations. It is asked for a picture at most ten times a second."""
+    if bar is None:
+        yield
+        return
+    before, last = solver.around_iteration, -math.inf
+
+    @contextmanager
+    def iteration() -> Iterator[None]:
+        nonlocal last
+        with before():
+            yield
+        now = time.monotonic()
+        if now - last >= _PERIOD_S:
+            last = now
+            bar.show(solver.iter + 1, f"loss {solver.mean_loss:.4g}")  # the iteration counts after this
+
+    solver.around_iteration = iteration
+    try:
+        bar.show(solver.iter, "")
+        yield
+        bar.show(solver.iter, f"loss {solver.mean_loss:.4g}")
+    finally:
+        solver.around_iteration = before
+        bar.close()
