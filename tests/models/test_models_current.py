@@ -54,5 +54,19 @@ def test_texts_parse_and_leave_the_device_open(gen_models):
             assert solver.net.removeprefix("models/") in gen_models.all_files()
         else:
             net = text_format.Parse(text, caffe_pb2.NetParameter())
-            names = [(layer.name, *(rule.phase for rule in layer.include)) for layer in net.layer]
+            names = [(layer.name, *((rule.phase, *rule.stage) for rule in layer.include)) for layer in net.layer]
             assert len(set(names)) == len(names), path
+
+
+def test_every_model_says_what_it_is(gen_models):
+    """A README for every folder, which names each of its files and the generator."""
+    folders = {path.split("/")[0]: set() for path in gen_models.all_files()}
+    for path in gen_models.all_files():
+        folder, file = path.split("/")
+        folders[folder].add(file)
+    assert {p.name for p in gen_models.MODELS.iterdir() if p.is_dir()} == set(folders)
+    for folder, files in folders.items():
+        text = (gen_models.MODELS / folder / "README.md").read_text()
+        assert not [file for file in files if f"`{file}`" not in text], folder
+        source = gen_models.all_files()[f"{folder}/{min(files)}"].split("tools/zoo/")[1].split(")")[0]
+        assert f"`tools/zoo/{source}`" in text, folder

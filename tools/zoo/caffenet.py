@@ -4,7 +4,7 @@ from pycaffe_lms.net_spec import NetSpec
 from pycaffe_lms.net_spec import layers as L
 
 from .alexnet import conv_relu, fc, pool, relu_drop
-from .catalogue import Model, image_net
+from .catalogue import image_net
 from .parts import classifier_end, constant, folder_solver, gaussian, ilsvrc_layers, input_layer, weight_and_bias
 from .text import net_text
 
@@ -115,7 +115,7 @@ NARROW = {"narrow": ("fc6", "fc7")}
 MODELS = (
     image_net("caffenet", 256, 227, 67, **NARROW),
     image_net("flickr_style", 50, 227, 67, classes=20, **NARROW),
-    Model("rcnn_ilsvrc13", {"data": (128, 3, 227, 227)}, {"data": (4, 3, 67, 67)}, classes=201, item="window", **NARROW),
+    image_net("rcnn_ilsvrc13", 128, 227, 67, classes=201, item="window", **NARROW),
 )
 STEP = {"lr_policy": "step", "gamma": 0.1, "momentum": 0.9, "weight_decay": 0.0005, "display": 20, "snapshot": 10000}
 TUNE = "Fine-tuning: a low rate for the layers that keep their weights, ten times as much for the new one."

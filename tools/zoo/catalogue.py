@@ -1,4 +1,4 @@
-"""What a model of the zoo is: the folder, the shapes that feed its training net, and a size at which a test can run it."""
+"""What a model of the zoo is: its folder, the shapes that feed its training net, and a size that a test can run."""
 
 from __future__ import annotations
 

@@ -15,9 +15,7 @@ UNIFORM = {"type": "uniform", "min": -0.08, "max": 0.08}
 
 def body(n: NetSpec):
     """embed .. predict after n.input and n.cont, (steps, streams) each; returns scores (steps, streams, 128)."""
-    n.embed = x = L.Embed(
-        n.input, input_dim=CHARACTERS, num_output=CHARACTERS, bias_term=False, weight_filler=UNIFORM
-    )
+    n.embed = x = L.Embed(n.input, input_dim=CHARACTERS, num_output=CHARACTERS, bias_term=False, weight_filler=UNIFORM)
     for i in (1, 2):
         shape = {"num_output": UNITS, "weight_filler": UNIFORM, "bias_filler": {"type": "constant"}}
         n[f"lstm{i}"] = L.LSTM(x, n.cont, recurrent_param=shape)

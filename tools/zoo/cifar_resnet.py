@@ -40,10 +40,11 @@ def end(n: NetSpec, x):
 
 
 def plain(n: NetSpec, depth: int):
-    """first_conv .. fc after n.data: 3 groups of (depth - 2) / 6 blocks. Convolutions have a bias, as in the weights."""
+    """first_conv .. fc after n.data: 3 groups of (depth - 2) / 6 blocks. In the public weights of 20 layers all
+    convolutions have a bias, in those of 56 the first one has."""
 
     def conv_bn(bottom, name, num_output, kernel_size, stride=1):
-        x = conv(n, bottom, name, num_output, kernel_size, stride, bias=True)
+        x = conv(n, bottom, name, num_output, kernel_size, stride, bias=depth == 20 or name == "first_conv")
         return batch_norm(n, x, f"{name}_bn", f"{name}_scale")
 
     x = relu(n, conv_bn(n.data, "first_conv", 16, 3), "first_conv_relu")
@@ -130,9 +131,7 @@ def solver(depth: int) -> str:
     )
 
 
-MODELS = tuple(
-    Model(name_of(d), {"data": (BATCHES[d], 3, 32, 32)}, {"data": (2, 3, 8, 8)}, classes=10) for d in DEPTHS
-)
+MODELS = tuple(Model(name_of(d), {"data": (BATCHES[d], 3, 32, 32)}, {"data": (2, 3, 8, 8)}, classes=10) for d in DEPTHS)
 
 
 def files() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""DenseNet-121 with the names of the Caffe weights (DenseNet-Caffe): each layer of a block reads all the ones before."""
+"""DenseNet-121 with the names of the Caffe weights (DenseNet-Caffe): a layer reads all before it in its block."""
 
 from pycaffe_lms.net_spec import NetSpec
 from pycaffe_lms.net_spec import layers as L

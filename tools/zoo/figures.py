@@ -1,19 +1,21 @@
 """What a model takes: learned values, operations, memory in core, the smallest device for Large Model Support.
 
-Plans only, on the simulated device: no memory is taken, no data are read. Convolutions on a GPU may want more
-workspace than the simulated device's.
+Plans only, of the simulated device: no memory is taken, no data are read. The workspace of convolutions is left out,
+for it belongs to the device: a GPU's are of cuDNN's choice within -workspace, the simulated device's are columns.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from math import prod
-from pathlib import Path
 
 from pycaffe_lms.backend import get_device
-from pycaffe_lms.formats.prototxt import read_net
+from pycaffe_lms.formats.prototxt import parse_net
 from pycaffe_lms.layers.base import count
 from pycaffe_lms.lms.config import LMSConfig
+from pycaffe_lms.lms.plan import Plan
+from pycaffe_lms.lms.planner import make_plan
 from pycaffe_lms.lms.schedule import Access, Mode, Step
 from pycaffe_lms.net.flops import step_flops
 from pycaffe_lms.net.net import Net
@@ -40,10 +42,10 @@ class Figures:
     lms_1: int
 
 
-def fed(path: Path, shapes: Shapes, classes: int | None) -> caffe_pb2.NetParameter:
-    """The net of a prototxt with DummyData instead of its data layers: random values of the given shapes; a second top
-    that has no shape is one label per record, and blobs called label or target hold classes."""
-    message = read_net(path).message
+def fed(text: str, shapes: Shapes, classes: int | None) -> caffe_pb2.NetParameter:
+    """The net of a prototxt's text with DummyData instead of its data layers: random values of the given shapes. A
+    second top that has no shape is one label per record; blobs called label, input or target hold classes."""
+    message = parse_net(text).message
     for layer in message.layer:
         if layer.bottom or layer.type in ("Parameter", "DummyData"):
             continue
@@ -52,7 +54,7 @@ def fed(path: Path, shapes: Shapes, classes: int | None) -> caffe_pb2.NetParamet
         made.include.extend(layer.include)
         for top in layer.top:
             made.dummy_data_param.shape.add(dim=shapes.get(top, (batch,)))
-            whole = top not in shapes or top in ("label", "input", "target", "real")
+            whole = top not in shapes or top in ("label", "input", "target")
             high = classes - 0.01 if whole and classes else 1  # a label counts as the whole number below it
             made.dummy_data_param.data_filler.add(type="uniform", min=0, max=high)
         layer.CopyFrom(made)
@@ -71,29 +73,51 @@ def updates(net: Net) -> list[HostedStep]:
     return steps
 
 
-def planned(message: caffe_pb2.NetParameter, lms: LMSConfig, file: str) -> tuple[Net, int]:
-    """The training net on a simulated device without end, and the device memory that an iteration takes there."""
+def planned(message: caffe_pb2.NetParameter, lms: LMSConfig, file: str) -> tuple[Net, Plan]:
+    """The training net on a simulated device without end, and the plan of an iteration there."""
     device = get_device("sim", capacity=ENDLESS)
     net = Net(message, TRAIN, device=device, lms=lms, fill=False, tuning=Tuning(pack=True), file=file)
-    plan = net.plan_only(updates(net))
-    return net, net.runtime.resident_bytes + net.runtime.workspace_bytes + (plan.arena_bytes if plan else 0)
+    return net, net.plan_only(updates(net))
+
+
+def columns(net: Net) -> set[int]:
+    """Buffers that are the workspace of convolutions."""
+    nodes = (node for node in net.graph.everyone() if node.layer.param.type in ("Convolution", "Deconvolution"))
+    return {node.scratch["work"] for node in nodes if "work" in node.scratch}
+
+
+def scratch_bytes(net: Net, plan: Plan) -> int:
+    """What layers use in turn beside the managed buffers and the workspace of convolutions."""
+    ids = {b for b, buffer in net.memory.buffers.items() if buffer.call_scratch} - set(plan.buffers) - columns(net)
+    sizes = {b: net.memory.buffers[b].nbytes for b in ids}
+    return max(step.device_bytes(sizes) for step in plan.program.steps)
+
+
+def arena_bytes(net: Net, plan: Plan) -> int:
+    """What the managed buffers but the workspace of convolutions need, where nothing is fetched before its time."""
+    left_out = columns(net)
+    buffers = {b: buffer for b, buffer in plan.buffers.items() if b not in left_out}
+    steps = (replace(s, accesses=tuple(a for a in s.accesses if a.buffer in buffers)) for s in plan.program.steps)
+    program = replace(plan.program, steps=tuple(steps))
+    return make_plan(program, buffers, limit=None, ahead=0).arena_bytes
 
 
 def smallest(message: caffe_pb2.NetParameter, threshold_kb: int, file: str) -> int:
-    """Bytes of the smallest device: nothing is fetched before it is needed, nothing stays for later."""
-    return planned(message, LMSConfig(threshold_kb=threshold_kb, ahead=0), file)[1]
+    """Bytes of the smallest device for a net with a buffer above the threshold."""
+    net, plan = planned(message, LMSConfig(threshold_kb=threshold_kb, ahead=0), file)
+    return net.runtime.resident_bytes + scratch_bytes(net, plan) + arena_bytes(net, plan)
 
 
-def figures(model: Model, models: Path) -> Figures:
-    """Of a training iteration at full size. Raises OutOfDeviceMemory never: the device has no end."""
-    path = models / model.path
-    message = fed(path, model.data, model.classes)
-    net, in_core = planned(message, LMSConfig(), str(path))
+def figures(model: Model, files: Mapping[str, str]) -> Figures:
+    """Of a training iteration at full size. files: texts of the prototxts by path under models/."""
+    path = model.path
+    message = fed(files[path], model.data, model.classes)
+    net, plan = planned(message, LMSConfig(), path)
     steps = net.builder.forward(0, len(net.graph.nodes) - 1)
     return Figures(
         learned=sum(prod(p.shape) for p in net.graph.learnable if p.lr_mult != 0),
         flops=sum(step_flops(net.graph, step) for step in steps) // model.batch,
-        in_core=in_core,
-        lms=smallest(message, 1000, str(path)),
-        lms_1=smallest(message, 1, str(path)),
+        in_core=net.runtime.resident_bytes + scratch_bytes(net, plan) + plan.arena_bytes,
+        lms=smallest(message, 1000, path),
+        lms_1=smallest(message, 1, path),
     )

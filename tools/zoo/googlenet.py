@@ -129,8 +129,8 @@ def deploy() -> NetSpec:
     return n
 
 
-# pool5/7x7_s1 needs 7 x 7, which is 193 x 193 of the picture
-MODELS = (image_net("googlenet", 32, 224, 193, narrow=("loss1/fc", "loss2/fc")),)
+# pool5/7x7_s1 needs 7 x 7, which is nearly the whole picture
+MODELS = (image_net("googlenet", 32, 224, 223, narrow=("loss1/fc", "loss2/fc")),)
 
 
 def files() -> dict[str, str]:

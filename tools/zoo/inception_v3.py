@@ -118,7 +118,7 @@ def body(n: NetSpec):
     return n.classifier
 
 
-MODELS = (image_net("inception-v3", 32, 299, 79),)
+MODELS = (image_net("inception-v3", 32, 299, 75),)
 
 
 def files() -> dict[str, str]:

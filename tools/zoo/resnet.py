@@ -152,8 +152,8 @@ def solver(depth: Depth) -> str:
     )
 
 
-# pool5 needs 7 x 7, which is 193 x 193 of the picture
-MODELS = tuple(image_net(d.name, 32, 224, 193) for d in DEPTHS)
+# pool5 needs 7 x 7, which is 195 x 195 of the picture
+MODELS = tuple(image_net(d.name, 32, 224, 195) for d in DEPTHS)
 
 
 def files() -> dict[str, str]:

@@ -33,9 +33,7 @@ def down(n: NetSpec, x):
     levels = []
     for i, width in enumerate(WIDTHS):
         if i:
-            n[f"d{i}a"] = x = L.Pooling(
-                x, name=f"pool_d{i - 1}c-{i}a", pool="MAX", kernel_size=2, stride=2
-            )
+            n[f"d{i}a"] = x = L.Pooling(x, name=f"pool_d{i - 1}c-{i}a", pool="MAX", kernel_size=2, stride=2)
         x = conv_relu(n, conv_relu(n, x, f"d{i}", "a", "b", width), f"d{i}", "b", "c", width)
         if i >= 3:
             n[f"dropout_d{i}c"] = x = L.Dropout(x, dropout_ratio=0.5, in_place=True)

@@ -1,7 +1,7 @@
-"""A 3-D U-Net for volumes of 192 x 192 x 192: more than a GPU's memory holds, hence Large Model Support.
+"""3-D U-Net for volumes of 192 x 192 x 192: more than a GPU's memory holds, hence Large Model Support.
 
-Five levels of two padded 3x3x3 convolutions, each with BatchNorm, Scale and ReLU; 2x2x2 max pooling on the way down,
-2x2x2 deconvolution on the way up, and a skip connection at every level.
+The paper's four levels and widths, with padded convolutions, so that a volume keeps its size: two 3x3x3 convolutions
+a level, each with BatchNorm, Scale and ReLU; 2x2x2 max pooling down, 2x2x2 deconvolution up, a skip at every level.
 """
 
 from pycaffe_lms.net_spec import NetSpec
@@ -13,8 +13,9 @@ from .text import net_text, solver_text
 from .unet import hdf5_layers
 
 FOLDER, TITLE = "unet-3d", "U-Net-3D"
-SIZE, CLASSES = 192, 4
-WIDTHS = (24, 48, 96, 192, 384)
+SIZE, CHANNELS, CLASSES = 192, 3, 3
+UNKNOWN = 255  # voxels that nobody labelled
+WIDTHS = ((32, 64), (64, 128), (128, 256), (256, 512))  # of the two convolutions of each level on the way down
 
 
 def conv_bn_relu(n: NetSpec, x, name: str, num_output: int):
@@ -24,23 +25,25 @@ def conv_bn_relu(n: NetSpec, x, name: str, num_output: int):
     return relu(n, batch_norm(n, n[conv], f"bn_{name}", f"scale_{name}"), f"relu_{name}")
 
 
-def two(n: NetSpec, x, level: str, num_output: int):
-    return conv_bn_relu(n, conv_bn_relu(n, x, f"{level}a", num_output), f"{level}b", num_output)
+def two(n: NetSpec, x, level: str, widths: tuple[int, int]):
+    return conv_bn_relu(n, conv_bn_relu(n, x, f"{level}a", widths[0]), f"{level}b", widths[1])
 
 
 def body(n: NetSpec):
     """conv_d0a .. score after n.data; returns the scores, CLASSES for each voxel."""
     x, levels = n.data, []
-    for i, width in enumerate(WIDTHS):
+    for i, widths in enumerate(WIDTHS):
         if i:
             n[f"pool{i}"] = x = L.Pooling(x, pool="MAX", kernel_size=2, stride=2)
-        x = two(n, x, f"d{i}", width)
+        x = two(n, x, f"d{i}", widths)
         levels.append(x)
+    below = WIDTHS[-1][1]
     for i in reversed(range(len(WIDTHS) - 1)):
-        shape = {"num_output": WIDTHS[i], "kernel_size": 2, "stride": 2, "weight_filler": MSRA, "bias_filler": ZEROS}
+        shape = {"num_output": below, "kernel_size": 2, "stride": 2, "bias_term": False, "weight_filler": MSRA}
         n[f"up{i}"] = L.Deconvolution(x, convolution_param=shape)
         n[f"join{i}"] = L.Concat(levels[i], n[f"up{i}"])
-        x = two(n, n[f"join{i}"], f"u{i}", WIDTHS[i])
+        below = WIDTHS[i][1]
+        x = two(n, n[f"join{i}"], f"u{i}", (below, below))
     n.score = L.Convolution(x, num_output=CLASSES, kernel_size=1, weight_filler=MSRA, bias_filler=ZEROS)
     return n.score
 
@@ -48,15 +51,15 @@ def body(n: NetSpec):
 def train_val() -> NetSpec:
     n = NetSpec()
     hdf5_layers(n, "data/volumes", 1)
-    n.loss = L.SoftmaxWithLoss(body(n), n.label)
-    n.accuracy = L.Accuracy(n.score, n.label, include={"phase": "TEST"})
+    n.loss = L.SoftmaxWithLoss(body(n), n.label, loss_param={"ignore_label": UNKNOWN})
+    n.accuracy = L.Accuracy(n.score, n.label, ignore_label=UNKNOWN, include={"phase": "TEST"})
     return n
 
 
 def train_dummy() -> NetSpec:
     n = NetSpec()
     n.data, n.label = L.DummyData(
-        shape=[{"dim": [1, channels, SIZE, SIZE, SIZE]} for channels in (1, 1)],
+        shape=[{"dim": [1, channels, SIZE, SIZE, SIZE]} for channels in (CHANNELS, 1)],
         data_filler=[{"type": "gaussian", "std": 1}, {"type": "uniform", "min": 0, "max": CLASSES - 0.01}],
         ntop=2,
     )
@@ -66,7 +69,7 @@ def train_dummy() -> NetSpec:
 
 def deploy() -> NetSpec:
     n = NetSpec()
-    input_layer(n, 1, 1, SIZE, SIZE, SIZE)
+    input_layer(n, 1, CHANNELS, SIZE, SIZE, SIZE)
     n.prob = L.Softmax(body(n))
     return n
 
@@ -74,8 +77,8 @@ def deploy() -> NetSpec:
 MODELS = (
     Model(
         FOLDER,
-        {"data": (1, 1, SIZE, SIZE, SIZE), "label": (1, 1, SIZE, SIZE, SIZE)},
-        {"data": (1, 1, 32, 16, 16), "label": (1, 1, 32, 16, 16)},
+        {"data": (1, CHANNELS, SIZE, SIZE, SIZE), "label": (1, 1, SIZE, SIZE, SIZE)},
+        {"data": (1, CHANNELS, 16, 8, 8), "label": (1, 1, 16, 8, 8)},
         classes=CLASSES,
         item="volume",
     ),
