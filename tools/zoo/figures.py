@@ -13,6 +13,7 @@ from math import prod
 from pycaffe_lms.backend import get_device
 from pycaffe_lms.formats.prototxt import parse_net
 from pycaffe_lms.layers.base import count
+from pycaffe_lms.layers.convolution import ConvolutionLayer
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.lms.plan import Plan
 from pycaffe_lms.lms.planner import make_plan
@@ -82,7 +83,7 @@ def planned(message: caffe_pb2.NetParameter, lms: LMSConfig, file: str) -> tuple
 
 def columns(net: Net) -> set[int]:
     """Buffers that are the workspace of convolutions."""
-    nodes = (node for node in net.graph.everyone() if node.layer.param.type in ("Convolution", "Deconvolution"))
+    nodes = (node for node in net.graph.everyone() if isinstance(node.layer, ConvolutionLayer))
     return {node.scratch["work"] for node in nodes if "work" in node.scratch}
 
 
