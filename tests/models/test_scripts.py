@@ -131,6 +131,6 @@ def test_the_generators_gradient_is_that_of_the_discriminators_loss(tmp_path, mo
         g.forward_range()
         return float(d.forward(data=g.blobs["image"].data, real=one)["loss"])
 
-    epsilon = 0.0005 / np.linalg.norm(gradient)
+    epsilon = 0.00005 / np.linalg.norm(gradient)  # few units cross their kink
     slope = (loss(epsilon) - loss(-epsilon)) / (2 * epsilon)
     assert slope == pytest.approx((gradient.astype(np.float64) ** 2).sum(), rel=0.05)
