@@ -7,9 +7,10 @@ from math import log
 import numpy as np
 import pytest
 
+from pycaffe_lms.formats.prototxt import read_solver
 from pycaffe_lms.net.net import Net
 
-from .nets import ALL, TRAIN, tiny
+from .nets import ALL, MODELS, TEST, TRAIN, full_size, shape_of, tiny
 
 # Weights whose gradient is zero in the first iteration, for the scores behind them start at zero.
 BEHIND_ZEROS = {"fcn-8s": 21}
@@ -43,6 +44,25 @@ def test_forward_and_backward(name):
             assert np.isfinite(diff).all(), (node.name, k)
             if model.folder not in BEHIND_ZEROS and len(param.shape) > 1:
                 assert diff.any(), (node.name, k)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_nets_for_testing(name):
+    """The other phase has the same weights, its own accuracies, and every solver's test states exist."""
+    model = ALL[name]
+    (solver,) = [p for p in (MODELS / model.folder).glob("*solver.prototxt")
+                 if read_solver(p).message.net == f"models/{model.path}"]  # fmt: skip
+    states = read_solver(solver).message.test_state or [None]
+    train = full_size(name)
+    for state in states:
+        net = Net(tiny(model), TEST, stages=tuple(state.stage) if state else (), fill=False)
+        assert {n: len(blobs) for n, blobs in net.params.items()} == {
+            n: len(blobs) for n, blobs in train.params.items()
+        }
+        extra = set(net.outputs) - set(train.outputs)
+        assert all(shape_of(net, blob) == () for blob in extra)
+        pixels_or_classes = model.classes and model.file == "train_val" and model.folder != "mnist_siamese"
+        assert bool(extra) == bool(pixels_or_classes), extra
 
 
 def test_fcn_8s_starts_with_equal_scores_of_all_classes():

@@ -37,4 +37,5 @@ class Model:
 
 def image_net(folder: str, batch: int, size: int, tiny: int, **more) -> Model:
     """A net for colour pictures of size x size; `tiny` is the smallest size at which every window fits."""
-    return Model(folder, {"data": (batch, 3, size, size)}, {"data": (2, 3, tiny, tiny)}, **more)
+    few = 1 if tiny > 100 else 2  # two where little more than one position may be left for BatchNorm
+    return Model(folder, {"data": (batch, 3, size, size)}, {"data": (few, 3, tiny, tiny)}, **more)
