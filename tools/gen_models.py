@@ -1,7 +1,8 @@
-"""Write the prototxts of models/ from tools/zoo.
+"""Write the prototxts of models/ from tools/zoo, and models/README.md: every model, and what it takes.
 
-python tools/gen_models.py            write every file
-python tools/gen_models.py --check    write nothing; exit 1 and name the files that are not current
+python tools/gen_models.py              write every prototxt
+python tools/gen_models.py --figures    models/README.md too; plans every model, which takes some seconds
+python tools/gen_models.py --check      write nothing; exit 1 and name the files that are not current
 """
 
 import argparse
@@ -11,32 +12,38 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from zoo import all_files  # noqa: E402
+from zoo import all_files, all_models  # noqa: E402
+from zoo.table import table_text  # noqa: E402
 
 MODELS = ROOT / "models"
+TABLE = "README.md"
 
 
-def stale() -> list[str]:
-    """Paths under models/ that are missing or differ from what the zoo gives."""
+def stale(files: dict[str, str] | None = None) -> list[str]:
+    """Paths under models/ that are missing or differ from `files`: path -> text, what the zoo gives by default."""
 
     def current(path):
         file = MODELS / path
         return file.read_bytes() if file.is_file() else None
 
-    return [path for path, text in all_files().items() if current(path) != text.encode()]
+    return [path for path, text in (files or all_files()).items() if current(path) != text.encode()]
 
 
 def main(argv=None) -> int:
     parser = argparse.ArgumentParser(description="Write the prototxts of models/ from tools/zoo.")
     parser.add_argument("--check", action="store_true", help="only say which files are not current")
-    check = parser.parse_args(argv).check
-    changed = stale()
+    parser.add_argument("--figures", action="store_true", help="models/README.md too")
+    args = parser.parse_args(argv)
+    files = all_files()
+    if args.figures:
+        files[TABLE] = table_text(files, all_models())
+    changed = stale(files)
     for path in changed:
-        if not check:
+        if not args.check:
             (MODELS / path).parent.mkdir(parents=True, exist_ok=True)
-            (MODELS / path).write_bytes(all_files()[path].encode())
-        print(f"{'not current' if check else 'written'}: models/{path}")
-    return 1 if check and changed else 0
+            (MODELS / path).write_bytes(files[path].encode())
+        print(f"{'not current' if args.check else 'written'}: models/{path}")
+    return 1 if args.check and changed else 0
 
 
 if __name__ == "__main__":

@@ -62,6 +62,7 @@ class NetMemory:
         self.device = runtime.device
         self.buffers: dict[int, Buffer] = {buffer.id: buffer for buffer in table.buffers}
         self.memories: dict[int, SyncedMemory] = {}
+        self._extras: list[int] = []
         kept = old.carry() if old else {}
         for buffer, nbytes in zip(table.buffers, table.used_bytes, strict=True):
             memory = kept.get(buffer.name)
@@ -122,7 +123,7 @@ class NetMemory:
 
     def extras(self) -> list[int]:
         """Ids of the buffers that `add` made."""
-        return [b for b in self.buffers if b >= EXTRA]
+        return list(self._extras)
 
     def _pin_host_sources(self) -> None:
         for node in self.graph.nodes:
@@ -132,12 +133,13 @@ class NetMemory:
 
     def add(self, name: str, nbytes: int) -> int:
         """A further buffer (solver history); managed like the others, and kept over a reshape. Forgets plans."""
-        b = EXTRA + len(self.extras())
+        b = EXTRA + len(self._extras)
         self._adopt(Buffer(b, name, max(align(nbytes), align(1))), SyncedMemory(nbytes, name, self.device))
         return b
 
     def _adopt(self, buffer: Buffer, memory: SyncedMemory) -> None:
         self.buffers[buffer.id], self.memories[buffer.id] = buffer, memory
+        self._extras.append(buffer.id)
         asked = {buffer.id: False} if self.runtime.keeps_params() else None
         managed = self.runtime.register([buffer], asked)
         if managed.ids and not memory.managed:

@@ -172,13 +172,12 @@ class Net(BuiltNet):
             self.memory.bind("test", self._test_sequence)
 
     def plan_only(self, tail: Sequence[HostedStep] | None) -> Plan | None:
-        """The plan of a training iteration with these updates (None: of a test forward), without taking its memory.
-        None where nothing would be managed. Raises OutOfDeviceMemory when it cannot fit."""
+        """The plan of a training iteration with these updates (None: of a test forward), without taking its memory;
+        without LMS, of what it packs. None where it would do neither. Raises OutOfDeviceMemory when it cannot fit."""
         sequenced = self._test_sequence() if tail is None else self._iteration(True, tail, "train")
         with self.placed():
             self.runtime.check_resident(self.memory.resident_listing())
-            plan = self.memory.plan_of(sequenced)
-            return plan if self.runtime.active else None
+            return self.memory.plan_of(sequenced)
 
     def _survivors(self) -> set[int]:
         graph = self.graph

@@ -47,12 +47,26 @@ def test_check_names_what_changed_and_writes_nothing(gen_models, monkeypatch, tm
 
 
 def test_texts_parse_and_leave_the_device_open(gen_models):
-    for path, text in gen_models.all_files().items():
+    files = gen_models.all_files()
+    for path, text in files.items():
         if "solver" in path:
             solver = text_format.Parse(text, caffe_pb2.SolverParameter())
             assert not solver.HasField("solver_mode")
-            assert solver.net.removeprefix("models/") in gen_models.all_files()
+            assert solver.net.removeprefix("models/") in files
         else:
             net = text_format.Parse(text, caffe_pb2.NetParameter())
-            names = [(layer.name, *(rule.phase for rule in layer.include)) for layer in net.layer]
+            names = [(layer.name, *((rule.phase, *rule.stage) for rule in layer.include)) for layer in net.layer]
             assert len(set(names)) == len(names), path
+
+
+def test_every_model_says_what_it_is(gen_models):
+    """A README for every folder, which names each of its prototxts and the generator."""
+    files = gen_models.all_files()
+    folders = {path.split("/")[0] for path in files}
+    assert {p.name for p in gen_models.MODELS.iterdir() if p.is_dir()} == folders
+    for folder in folders:
+        text = (gen_models.MODELS / folder / "README.md").read_text()
+        mine = [path for path in files if path.startswith(f"{folder}/")]
+        assert not [path for path in mine if path.split("/")[1] not in text], folder
+        source = files[mine[0]].split("tools/zoo/")[1].split(")")[0]
+        assert f"`tools/zoo/{source}`" in text, folder

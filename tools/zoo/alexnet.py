@@ -3,6 +3,7 @@
 from pycaffe_lms.net_spec import NetSpec
 from pycaffe_lms.net_spec import layers as L
 
+from .catalogue import image_net
 from .parts import classifier_end, constant, dummy_layers, dummy_solver, gaussian, lmdb_layers, weight_and_bias
 from .text import net_text, solver_text
 
@@ -90,6 +91,9 @@ def deploy() -> NetSpec:
     n.data = L.Input(shape={"dim": [10, 3, 227, 227]})
     n.prob = L.Softmax(body(n))
     return n
+
+
+MODELS = (image_net("alexnet", 256, 227, 67, narrow=("fc6", "fc7")),)
 
 
 def files() -> dict[str, str]:

@@ -3,6 +3,7 @@
 from pycaffe_lms.net_spec import NetSpec
 from pycaffe_lms.net_spec import layers as L
 
+from .catalogue import Model
 from .parts import ZEROS, classifier_end, gaussian, lmdb_layers, weight_and_bias
 from .text import net_text, solver_text
 
@@ -102,6 +103,12 @@ def solver(name, test_interval, display, base_lr, max_iter, snapshot) -> str:
         snapshot=snapshot,
         snapshot_prefix=f"models/{name}/{name}",
     )
+
+
+MODELS = tuple(
+    Model(name, {"data": (100, 3, 32, 32)}, {"data": (4, 3, 32, 32)}, classes=10)
+    for name in ("cifar10_quick", "cifar10_full")
+)
 
 
 def files() -> dict[str, str]:

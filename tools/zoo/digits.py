@@ -8,6 +8,7 @@ models/digits/README.md has the sums.
 from pycaffe_lms.net_spec import NetSpec
 from pycaffe_lms.net_spec import layers as L
 
+from .catalogue import Model
 from .parts import XAVIER, ZEROS, classifier_end, lmdb_layers, weight_and_bias
 from .text import net_text, solver_text
 
@@ -40,6 +41,9 @@ def deploy() -> NetSpec:
     n.data = L.Input(shape={"dim": [1, 1, 8, 8]})
     n.prob = L.Softmax(body(n))
     return n
+
+
+MODELS = (Model("digits", {"data": (128, 1, 8, 8)}, {"data": (4, 1, 8, 8)}, classes=10),)
 
 
 def files() -> dict[str, str]:

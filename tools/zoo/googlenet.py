@@ -3,6 +3,7 @@
 from pycaffe_lms.net_spec import NetSpec
 from pycaffe_lms.net_spec import layers as L
 
+from .catalogue import image_net
 from .parts import XAVIER, ZEROS, constant, dummy_layers, dummy_solver, lmdb_layers, weight_and_bias
 from .text import net_text, solver_text
 
@@ -126,6 +127,10 @@ def deploy() -> NetSpec:
     n.data = L.Input(shape={"dim": [10, 3, 224, 224]})
     n.prob = L.Softmax(body(n, side=False))
     return n
+
+
+# pool5/7x7_s1 needs 7 x 7, which is nearly the whole picture
+MODELS = (image_net("googlenet", 32, 224, 223, narrow=("loss1/fc", "loss2/fc")),)
 
 
 def files() -> dict[str, str]:

@@ -3,6 +3,7 @@
 from pycaffe_lms.net_spec import NetSpec
 from pycaffe_lms.net_spec import layers as L
 
+from .catalogue import Model
 from .parts import XAVIER, ZEROS, classifier_end, lmdb_layers, weight_and_bias
 from .text import net_text, solver_text
 
@@ -35,6 +36,9 @@ def deploy() -> NetSpec:
     n.data = L.Input(shape={"dim": [64, 1, 28, 28]})
     n.prob = L.Softmax(body(n))
     return n
+
+
+MODELS = (Model("lenet", {"data": (64, 1, 28, 28)}, {"data": (4, 1, 28, 28)}, classes=10),)
 
 
 def files() -> dict[str, str]:

@@ -1,7 +1,7 @@
-"""ResNet-50 and ResNet-152 with the layer names of the public weights.
+"""ResNet-18, -34, -50, -101 and -152 with the layer names of the public weights.
 
 Each convolution is followed, in place, by BatchNorm, Scale (gamma and beta) and, where the block has one, ReLU. The
-stride of a stage is on its first 1x1 convolution (and on the shortcut), as in the original weights.
+stride of a stage is on its first convolution (and on the shortcut), as in the original weights.
 """
 
 from dataclasses import dataclass
@@ -9,17 +9,27 @@ from dataclasses import dataclass
 from pycaffe_lms.net_spec import NetSpec
 from pycaffe_lms.net_spec import layers as L
 
-from .parts import MSRA, ZEROS, classifier_end, dummy_layers, dummy_solver, lmdb_layers
+from .catalogue import image_net
+from .parts import MSRA, ZEROS, batch_norm, classifier_end, dummy_layers, dummy_solver, lmdb_layers, relu
 from .text import net_text, solver_text
 
 
 @dataclass(frozen=True)
 class Depth:
-    """One published depth: blocks in stages 2 to 5, and whether conv1 has a bias in the public file."""
+    """One published depth: blocks in stages 2 to 5, and how the public file was made.
+
+    wide: blocks of 1x1, 3x3 and 1x1 convolutions instead of two of 3x3. conv1_bias: conv1 has a bias. numbered: blocks
+    are 3a 3b1 3b2 instead of 3a 3b 3c, where there are more than three. project: block 2a has a convolution on its
+    shortcut. measured: has a training net on random data too.
+    """
 
     layers: int
     blocks: tuple[int, int, int, int]
-    conv1_bias: bool
+    wide: bool = True
+    conv1_bias: bool = False
+    numbered: bool = False
+    project: bool = True
+    measured: bool = False
 
     @property
     def name(self) -> str:
@@ -29,18 +39,21 @@ class Depth:
     def title(self) -> str:
         return f"ResNet-{self.layers}"
 
+    def block_names(self, stage: int) -> list[str]:
+        """`2a 2b 2c`, or `3a 3b1 .. 3b7`."""
+        count = self.blocks[stage - 2]
+        if self.numbered and count > 3:
+            return [f"{stage}a"] + [f"{stage}b{i}" for i in range(1, count)]
+        return [f"{stage}{chr(ord('a') + i)}" for i in range(count)]
+
 
 DEPTHS = (
-    Depth(50, (3, 4, 6, 3), conv1_bias=True),
-    Depth(152, (3, 8, 36, 3), conv1_bias=False),
+    Depth(18, (2, 2, 2, 2), wide=False),
+    Depth(34, (3, 4, 6, 3), wide=False, project=False),
+    Depth(50, (3, 4, 6, 3), conv1_bias=True, measured=True),
+    Depth(101, (3, 4, 23, 3), numbered=True),
+    Depth(152, (3, 8, 36, 3), numbered=True, measured=True),
 )
-
-
-def block_names(stage: int, count: int) -> list[str]:
-    """`2a 2b 2c`; a long stage counts instead: `3a 3b1 .. 3b7`."""
-    if count <= 6:
-        return [f"{stage}{chr(ord('a') + i)}" for i in range(count)]
-    return [f"{stage}a"] + [f"{stage}b{i}" for i in range(1, count)]
 
 
 def conv_bn(n: NetSpec, bottom, name: str, suffix: str, num_output: int, kernel_size: int, *, bias=False, **shape):
@@ -49,28 +62,25 @@ def conv_bn(n: NetSpec, bottom, name: str, suffix: str, num_output: int, kernel_
     n[name] = L.Convolution(
         bottom, num_output=num_output, kernel_size=kernel_size, bias_term=bias, weight_filler=MSRA, **filler, **shape
     )
-    n[f"bn{suffix}"] = L.BatchNorm(n[name], eps=1e-05, in_place=True)
-    n[f"scale{suffix}"] = L.Scale(n[f"bn{suffix}"], bias_term=True, in_place=True)
-    return n[f"scale{suffix}"]
+    return batch_norm(n, n[name], f"bn{suffix}", f"scale{suffix}")
 
 
-def relu(n: NetSpec, bottom, name: str):
-    n[name] = L.ReLU(bottom, in_place=True)
-    return n[name]
-
-
-def bottleneck(n: NetSpec, x, block: str, width: int, stride: int, project: bool):
-    """res<block>: 1x1, 3x3 and 1x1 convolutions beside the identity, or beside a 1x1 convolution (`project`)."""
-    shortcut = x
+def block(n: NetSpec, x, name: str, width: int, stride: int, *, wide: bool, project: bool):
+    """res<name>: convolutions beside the identity, or beside a 1x1 convolution (`project`)."""
+    if wide:
+        parts = (("2a", width, 1, stride), ("2b", width, 3, 1), ("2c", 4 * width, 1, 1))
+    else:
+        parts = (("2a", width, 3, stride), ("2b", width, 3, 1))
+    shortcut, last = x, parts[-1]
     if project:
-        shortcut = conv_bn(n, x, f"res{block}_branch1", f"{block}_branch1", 4 * width, 1, pad=0, stride=stride)
-    for part, num_output, kernel_size, step in (("2a", width, 1, stride), ("2b", width, 3, 1), ("2c", 4 * width, 1, 1)):
-        suffix = f"{block}_branch{part}"
+        shortcut = conv_bn(n, x, f"res{name}_branch1", f"{name}_branch1", last[1], 1, pad=0, stride=stride)
+    for part, num_output, kernel_size, step in parts:
+        suffix = f"{name}_branch{part}"
         x = conv_bn(n, x, f"res{suffix}", suffix, num_output, kernel_size, pad=kernel_size // 2, stride=step)
-        if part != "2c":
+        if part != last[0]:
             x = relu(n, x, f"res{suffix}_relu")
-    n[f"res{block}"] = L.Eltwise(shortcut, x, operation="SUM")
-    return relu(n, n[f"res{block}"], f"res{block}_relu")
+    n[f"res{name}"] = L.Eltwise(shortcut, x, operation="SUM")
+    return relu(n, n[f"res{name}"], f"res{name}_relu")
 
 
 def body(n: NetSpec, depth: Depth):
@@ -78,10 +88,12 @@ def body(n: NetSpec, depth: Depth):
     x = conv_bn(n, n.data, "conv1", "_conv1", 64, 7, bias=depth.conv1_bias, pad=3, stride=2)
     x = relu(n, x, "conv1_relu")
     n.pool1 = x = L.Pooling(x, pool="MAX", kernel_size=3, stride=2)
-    for i, count in enumerate(depth.blocks):
-        for block in block_names(i + 2, count):
-            first = block.endswith("a")
-            x = bottleneck(n, x, block, 64 * 2**i, stride=2 if first and i else 1, project=first)
+    for stage in range(2, 6):
+        for name in depth.block_names(stage):
+            first = name.endswith("a")
+            stride = 2 if first and stage > 2 else 1
+            project = first and (stage > 2 or depth.project)
+            x = block(n, x, name, 64 * 2 ** (stage - 2), stride, wide=depth.wide, project=project)
     n.pool5 = L.Pooling(x, pool="AVE", kernel_size=7, stride=1)
     n.fc1000 = L.InnerProduct(n.pool5, num_output=1000, weight_filler=MSRA, bias_filler=ZEROS)
     return n.fc1000
@@ -140,12 +152,17 @@ def solver(depth: Depth) -> str:
     )
 
 
+# pool5 needs 7 x 7, which is 195 x 195 of the picture
+MODELS = tuple(image_net(d.name, 32, 224, 195) for d in DEPTHS)
+
+
 def files() -> dict[str, str]:
     out = {}
     for d in DEPTHS:
         out[f"{d.name}/train_val.prototxt"] = net_text("resnet", d.title, train_val(d))
-        out[f"{d.name}/train_dummy.prototxt"] = net_text("resnet", d.title, train_dummy(d))
         out[f"{d.name}/deploy.prototxt"] = net_text("resnet", d.title, deploy(d))
         out[f"{d.name}/solver.prototxt"] = solver(d)
-        out[f"{d.name}/solver_dummy.prototxt"] = dummy_solver("resnet", d.name, weight_decay=0.0001)
+        if d.measured:
+            out[f"{d.name}/train_dummy.prototxt"] = net_text("resnet", d.title, train_dummy(d))
+            out[f"{d.name}/solver_dummy.prototxt"] = dummy_solver("resnet", d.name, weight_decay=0.0001)
     return out

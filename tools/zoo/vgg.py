@@ -1,24 +1,34 @@
-"""VGG-16 (configuration D) with the layer names of the public weights."""
+"""VGG-16 and VGG-19 (configurations D and E) with the layer names of the public weights."""
 
 from pycaffe_lms.net_spec import NetSpec
 from pycaffe_lms.net_spec import layers as L
 
+from .catalogue import image_net
 from .parts import XAVIER, ZEROS, classifier_end, dummy_layers, dummy_solver, lmdb_layers, weight_and_bias
 from .text import net_text, solver_text
 
-TITLE = "VGG_ILSVRC_16_layers"
-STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
+STAGES = {  # by depth: the widths of the convolutions between two poolings
+    16: ((64, 64), (128, 128), (256,) * 3, (512,) * 3, (512,) * 3),
+    19: ((64, 64), (128, 128), (256,) * 4, (512,) * 4, (512,) * 4),
+}
 FILLED = {"param": weight_and_bias(decay=(1, 0)), "weight_filler": XAVIER, "bias_filler": ZEROS}
 
 
-def body(n: NetSpec):
-    """conv1_1 .. fc8 after n.data; returns the scores."""
+def convolutions(n: NetSpec, depth: int, first_pad: int = 1):
+    """conv1_1 .. pool5 after n.data. first_pad: of conv1_1; nets for pixels pad more."""
     x = n.data
-    for i, widths in enumerate(STAGES, 1):
+    for i, widths in enumerate(STAGES[depth], 1):
         for j, width in enumerate(widths, 1):
-            n[f"conv{i}_{j}"] = L.Convolution(x, num_output=width, pad=1, kernel_size=3, **FILLED)
+            pad = first_pad if (i, j) == (1, 1) else 1
+            n[f"conv{i}_{j}"] = L.Convolution(x, num_output=width, pad=pad, kernel_size=3, **FILLED)
             n[f"relu{i}_{j}"] = x = L.ReLU(n[f"conv{i}_{j}"], in_place=True)
         n[f"pool{i}"] = x = L.Pooling(x, pool="MAX", kernel_size=2, stride=2)
+    return x
+
+
+def body(n: NetSpec, depth: int):
+    """conv1_1 .. fc8 after n.data; returns the scores."""
+    x = convolutions(n, depth)
     for i in (6, 7):
         n[f"fc{i}"] = L.InnerProduct(x, num_output=4096, **FILLED)
         n[f"relu{i}"] = L.ReLU(n[f"fc{i}"], in_place=True)
@@ -27,7 +37,7 @@ def body(n: NetSpec):
     return n.fc8
 
 
-def train_val() -> NetSpec:
+def train_val(depth: int) -> NetSpec:
     n = NetSpec()
     lmdb_layers(
         n,
@@ -40,29 +50,29 @@ def train_val() -> NetSpec:
         crop_size=224,
         mean_value=[103.939, 116.779, 123.68],
     )
-    classifier_end(n, body(n), top5=True)
+    classifier_end(n, body(n, depth), top5=True)
     return n
 
 
-def train_dummy() -> NetSpec:
+def train_dummy(depth: int) -> NetSpec:
     n = NetSpec()
     dummy_layers(n, 32, 224)
-    n.loss = L.SoftmaxWithLoss(body(n), n.label)
+    n.loss = L.SoftmaxWithLoss(body(n, depth), n.label)
     return n
 
 
-def deploy() -> NetSpec:
+def deploy(depth: int) -> NetSpec:
     n = NetSpec()
     n.data = L.Input(shape={"dim": [10, 3, 224, 224]})
-    n.prob = L.Softmax(body(n))
+    n.prob = L.Softmax(body(n, depth))
     return n
 
 
-def files() -> dict[str, str]:
-    solver = solver_text(
+def solver(depth: int) -> str:
+    return solver_text(
         "vgg",
         "256 pictures an iteration (64 x iter_size 4), 0.01 divided by ten three times, 370,000 iterations.",
-        net="models/vgg-16/train_val.prototxt",
+        net=f"models/vgg-{depth}/train_val.prototxt",
         test_iter=1000,
         test_interval=5000,
         test_initialization=False,
@@ -76,12 +86,22 @@ def files() -> dict[str, str]:
         display=20,
         max_iter=370000,
         snapshot=10000,
-        snapshot_prefix="models/vgg-16/vgg-16",
+        snapshot_prefix=f"models/vgg-{depth}/vgg-{depth}",
     )
-    return {
-        "vgg-16/train_val.prototxt": net_text("vgg", TITLE, train_val()),
-        "vgg-16/train_dummy.prototxt": net_text("vgg", TITLE, train_dummy()),
-        "vgg-16/deploy.prototxt": net_text("vgg", TITLE, deploy()),
-        "vgg-16/solver.prototxt": solver,
-        "vgg-16/solver_dummy.prototxt": dummy_solver("vgg", "vgg-16", weight_decay=0.0005),
-    }
+
+
+MODELS = tuple(image_net(f"vgg-{depth}", 64, 224, 32, narrow=("fc6", "fc7")) for depth in STAGES)
+
+
+def files() -> dict[str, str]:
+    out = {}
+    for depth in STAGES:
+        title = f"VGG_ILSVRC_{depth}_layers"
+        out |= {
+            f"vgg-{depth}/train_val.prototxt": net_text("vgg", title, train_val(depth)),
+            f"vgg-{depth}/train_dummy.prototxt": net_text("vgg", title, train_dummy(depth)),
+            f"vgg-{depth}/deploy.prototxt": net_text("vgg", title, deploy(depth)),
+            f"vgg-{depth}/solver.prototxt": solver(depth),
+            f"vgg-{depth}/solver_dummy.prototxt": dummy_solver("vgg", f"vgg-{depth}", weight_decay=0.0005),
+        }
+    return out

@@ -1,0 +1,46 @@
+"""Multiplications and additions of each net: as published, and as loops over positions and weights would do them."""
+
+from __future__ import annotations
+
+from math import prod
+
+import pytest
+
+from pycaffe_lms.net.flops import step_flops
+
+from .nets import ALL, full_size
+
+# Multiply-adds for one picture, in units of the last figure, as the papers give them.
+PUBLISHED = {
+    "resnet-18": (1.8, 1e9), "resnet-34": (3.6, 1e9), "resnet-50": (3.8, 1e9), "resnet-101": (7.6, 1e9),
+    "resnet-152": (11.3, 1e9), "vgg-19": (19.6, 1e9), "mobilenet-v1": (569, 1e6),
+}  # fmt: skip
+
+
+def multiply_adds(net, batch: int) -> int:
+    steps = net.builder.forward(0, len(net.graph.nodes) - 1)
+    return sum(step_flops(net.graph, step) for step in steps) // 2 // batch
+
+
+@pytest.mark.parametrize("folder", PUBLISHED)
+def test_published_operations(folder):
+    name = f"{folder}/train_val"
+    figure, unit = PUBLISHED[folder]
+    # ResNet's table leaves out what rounds away; 1% is less than half of its last figure everywhere but below 5
+    assert multiply_adds(full_size(name), ALL[name].batch) / unit == pytest.approx(figure, rel=0.02)
+
+
+@pytest.mark.parametrize("name", [n for n in ALL if not n.startswith("char_lstm")])
+def test_every_weight_meets_every_position_once(name):
+    net, batch = full_size(name), ALL[name].batch
+    total = 0
+    for node in net.graph.nodes:
+        kind = node.layer.param.type
+        if kind not in ("Convolution", "Deconvolution", "InnerProduct"):
+            continue
+        weight = net.graph.params[node.params[0]].shape
+        where = node.bottoms if kind == "Deconvolution" else node.tops
+        shape = net.graph.values[where[0]].shape
+        positions = prod(shape[2:]) if kind != "InnerProduct" else 1
+        total += positions * prod(weight)
+    assert multiply_adds(net, batch) == total

@@ -1,0 +1,51 @@
+"""Models under Large Model Support: every plan at full size, and a volume net that trains the same in less memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.cli.main import main
+from pycaffe_lms.errors import OutOfDeviceMemory
+from pycaffe_lms.lms.config import LMSConfig
+from pycaffe_lms.proto.caffe_pb2 import SolverParameter
+from pycaffe_lms.solvers.sgd import SGDSolver
+
+from .nets import ALL, MODELS, tiny
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_plan_at_full_size(name, capsys):
+    """From the prototxt as it is; data layers need only shapes."""
+    model = ALL[name]
+    ahead = ["-lms_ahead", "0"] if "1001" in name else []  # to look ahead takes twice as long
+    shapes = [a for top, s in model.data.items() for a in ("-shape", f"{top}={','.join(map(str, s))}")]
+    assert main(["plan", "-model", str(MODELS / model.path), *shapes, "-lms", "1000", *ahead, "-summary"]) == 0
+    out = capsys.readouterr().out
+    assert "managed buffers: " in out and "device memory in all: " in out
+
+
+def solver(capacity: int, lms: LMSConfig | None = None) -> SGDSolver:
+    """Of the volume net with a quarter of its channels."""
+    net = tiny(ALL["unet-3d/train_val"])
+    for layer in net.layer:
+        if layer.convolution_param.num_output > 3:
+            layer.convolution_param.num_output //= 4
+    param = SolverParameter(base_lr=0.01, momentum=0.9, lr_policy="fixed", max_iter=2, random_seed=7,
+                            snapshot_after_train=False, net_param=net)  # fmt: skip
+    return SGDSolver(param, device=SimDevice(capacity), lms=lms)
+
+
+def train(trained: SGDSolver) -> list[bytes]:
+    trained.step(2)
+    return [blob.read_data().tobytes() for blob in trained.net.learnable_params]
+
+
+def test_the_volume_net_trains_to_the_same_bits_in_less_memory():
+    """Its weights, gradients and momentum stay out too: three times 4.6 MiB do not fit into this device."""
+    whole, small = 1 << 30, 10 << 20
+    with pytest.raises(OutOfDeviceMemory):
+        train(solver(small))
+    managed = solver(small, LMSConfig(threshold_kb=1, budget=small))
+    assert train(managed) == train(solver(whole))
+    assert managed.net.device.bytes_in > 0 and managed.net.device.bytes_out > 0
