@@ -103,15 +103,26 @@ def _place(lifetimes: Sequence[Lifetime], order: Sequence[int]) -> tuple[list[in
 
 
 SHARES = (1.0, 0.6, 0.3, 0.0)  # of what is wished for beyond what must be
-TRIES = 6
+TRIES = 5
+LARGE = 40  # pieces of a memory
 
 
 def pack_within(stretches: Sequence[Stretch], limit: int) -> tuple[list[Lifetime], Packing] | None:
     """Lifetimes as near to the wished ones as fit below `limit`, and their offsets; None: not found.
 
-    Those that found no place go first in the next try."""
+    Two orders are tried: by bytes and time together; and the large ones by size first, for those that are alike then
+    lie above each other without gaps. Those that found no place go first in the next try."""
     area = [-s.must.size * (s.end - s.start + 1) for s in stretches]
-    order = sorted(range(len(stretches)), key=lambda i: (area[i], stretches[i].must.start, i))
+    large = [-s.must.size if s.must.size * LARGE >= limit else 0 for s in stretches]
+    for first in ([0] * len(stretches), large):
+        order = sorted(range(len(stretches)), key=lambda i, f=first: (f[i], area[i], stretches[i].must.start, i))
+        found = _tries(stretches, order, limit)
+        if found is not None:
+            return found
+    return None
+
+
+def _tries(stretches: Sequence[Stretch], order: list[int], limit: int) -> tuple[list[Lifetime], Packing] | None:
     for _ in range(TRIES):
         lives, offsets, homeless = _place_within(stretches, order, limit)
         if not homeless:

@@ -145,8 +145,11 @@ class Follower:
             if step.host:
                 self._host_step(s, mine)
                 continue
-            self._bring_back([a.buffer for a in mine if a.mode is not Mode.OVERWRITE], s, {a.buffer for a in mine})
-            self._enter([a.buffer for a in mine], {a.buffer for a in mine}, s, self.pairs.get(s, ()))
+            ids = {a.buffer for a in mine}
+            reads = [a.buffer for a in mine if a.mode is not Mode.OVERWRITE]
+            self._bring_back(reads, s, set())  # what the step reads may have to leave for that
+            self._bring_back(reads, s, ids)
+            self._enter([a.buffer for a in mine], ids, s, self.pairs.get(s, ()))
             at = self._append(s, False)
             for a in mine:
                 self._used(a.buffer, a.mode, s, at)
@@ -201,36 +204,43 @@ class Follower:
 
     def _bring_back(self, reads: list[int], s: int, pinned: set[int]) -> None:
         """Make again what was dropped of `reads`, with what that needs."""
-        steps: set[int] = set()
-        todo = [b for b in reads if self.where[b] == _GONE]
+        tries = 0
+        todo = [self._maker_of(b, s) for b in reads if self.where[b] == _GONE]
         while todo:
-            b = todo.pop()
-            maker = self.maker.get(b)
-            if maker is None or maker not in self.can.valid_until:
-                raise PlanError(
-                    f"step {self.program.steps[s].name} reads what nobody made", fix="this is a planner bug"
-                )
-            if maker not in steps:
-                steps.add(maker)
-                todo += [x for x in self.can.reads[maker] if x in self.uses and self.where[x] == _GONE]
-        following: dict[int, int] = {}
-        for r in sorted(steps):
-            for x in self.can.reads[r]:
-                following[x] = following.get(x, 0) + 1
-        for r in sorted(steps):
-            replay = self.can.replays[r]
-            mine = [a for a in replay.accesses if a.buffer in self.uses]
-            inputs = {x for x, left in following.items() if left and self.where.get(x) == _ON}
-            self._enter([a.buffer for a in mine], inputs | pinned | {a.buffer for a in mine}, s)
-            at = self._append(r, True)
-            for a in mine:
-                self._used(a.buffer, a.mode, r, at)
-            self._made_again(r)
-            for x in self.can.reads[r]:
-                following[x] -= 1
-            for a in mine:
-                if not following.get(a.buffer) and a.buffer not in pinned:
-                    self._leave_if_dead(a.buffer)
+            r = todo[-1]
+            if all(self.where.get(b) != _GONE for b in self.can.makes[r] if b in reads or self._held(b)):
+                todo.pop()  # somebody else needed it too
+                continue
+            missing = {self._maker_of(x, s) for x in self.can.reads[r] if x in self.uses and self.where[x] == _GONE}
+            tries += 1
+            if tries > 4 * self.n:
+                raise DoesNotFit  # what is made again is dropped before it is read
+            if missing:
+                todo += sorted(missing, reverse=True)
+                continue
+            todo.pop()
+            self._replay(r, s, pinned)
+
+    def _held(self, b: int) -> bool:
+        """Whether some dropped step needs it."""
+        return bool(self.holders.get(b))
+
+    def _maker_of(self, b: int, s: int) -> int:
+        maker = self.maker.get(b)
+        if maker is None or maker not in self.can.valid_until:
+            raise PlanError(f"step {self.program.steps[s].name} reads what nobody made", fix="this is a planner bug")
+        return maker
+
+    def _replay(self, r: int, s: int, pinned: set[int]) -> None:
+        mine = [a for a in self.can.replays[r].accesses if a.buffer in self.uses]
+        ids = {a.buffer for a in mine}
+        self._enter([a.buffer for a in mine], ids | {b for b in pinned if self.where[b] == _ON}, s)
+        at = self._append(r, True)
+        for a in mine:
+            self._used(a.buffer, a.mode, r, at)
+        self._made_again(r)
+        for b in ids - pinned:
+            self._leave_if_dead(b)
 
     def _made_again(self, r: int) -> None:
         if self.dropped.pop(r, None) is None:

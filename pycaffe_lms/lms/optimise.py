@@ -22,6 +22,7 @@ from .timing import time_plan
 
 MARGIN = 1.1  # copies are laid as if they took this much longer than predicted
 TRIES = 6  # to pack below the limit
+ENOUGH = 4_000_000  # tries, times the number of steps squared: after that, rules that are left are not tried
 LESS = 0.95  # of the memory, from try to try
 
 
@@ -43,10 +44,12 @@ def optimise(
     refuse_impossible(program, buffers, limit)
     can = Replayable(program, replays, scratch)
     best: Plan | None = None
+    work = 0
     for which in rules:
-        if best is not None and not which.replays:
+        if best is not None and (not which.replays or work > ENOUGH):
             break  # copies alone are for where nothing else was found
-        plan = _with_rules(program, buffers, limit, costs, can, which)
+        plan, tries = _with_rules(program, buffers, limit, costs, can, which)
+        work += tries * len(program.steps) ** 2
         if plan is not None and (best is None or plan.seconds < best.seconds):
             best = plan
         if plan is not None and not plan.copies and not plan.replayed:
@@ -57,20 +60,20 @@ def optimise(
 
 
 def _with_rules(program: Program, buffers, limit: int | None, costs: Costs, can: Replayable, rules: Rules):
-    """A plan made by these rules; None: there is none."""
+    """(a plan made by these rules, or None where there is none; how often it was tried)."""
     room = sum(b.nbytes for b in buffers.values()) if limit is None else limit
-    for _ in range(TRIES):
+    for tries in range(1, TRIES + 1):
         try:
             found = Follower(program, buffers, room, costs, can, rules).run()
         except DoesNotFit:
-            return None
+            return None, tries
         plan = _lay_out(program, buffers, found, limit, costs, can)
         if plan is not None:
             if found.evicted:  # what is there is used, so a larger limit never means a smaller arena
                 plan = replace(plan, arena_bytes=limit)
-            return _timed(plan, costs)
+            return _timed(plan, costs), tries
         room = int(room * LESS)
-    return None
+    return None, TRIES
 
 
 def _timed(plan: Plan, costs: Costs) -> Plan:

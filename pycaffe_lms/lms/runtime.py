@@ -34,9 +34,9 @@ ROOM = 1.5  # times the largest step: with less, too little is left to overlap a
 SWAP = (Rules(replays=False),)
 AUTO = (
     Rules(chain=0.5),
-    Rules(chain=0.1),
-    Rules(chain=1.0),
     Rules(copies=False, chain=0.5),
+    Rules(chain=1.0),
+    Rules(chain=0.1),
     Rules(copies=False, chain=0.1),
     Rules(replays=False),
 )
