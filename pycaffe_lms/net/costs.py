@@ -32,16 +32,20 @@ def program_costs(
     machine: Machine,
     measured: Mapping[str, float],
 ) -> Costs:
-    """Seconds of every step and replay: as measured (by the step's name), else by bytes and operations."""
+    """Seconds of every step and replay: as measured (by the step's name), else by bytes and operations. A replay that
+    was not measured is off by as much as its forward."""
 
-    def seconds(step: LayerStep | HostedStep) -> float:
-        known = measured.get(step.step.name)
-        if known is not None:
-            return known
+    def predicted(step: LayerStep | HostedStep) -> float:
         nbytes, flops = step_bytes(step.step, buffers, sizes), 0
         if isinstance(step, LayerStep):
             over, times = step_effort(graph, step)
             nbytes, flops = int(over * nbytes), int(times * step_flops(graph, step))
         return machine.step_seconds(nbytes, flops)
 
-    return Costs([seconds(s) for s in steps], {s: seconds(step) for s, step in replays.items()}, machine)
+    raw = [predicted(s) for s in steps]
+    known = [measured.get(s.step.name, seconds) for s, seconds in zip(steps, raw, strict=True)]
+    again = {
+        s: measured.get(step.step.name, predicted(step) * known[s] / raw[s] if raw[s] else 0.0)
+        for s, step in replays.items()
+    }
+    return Costs(known, again, machine)

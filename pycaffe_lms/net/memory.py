@@ -10,9 +10,11 @@ from ..backend.device import align
 from ..formats.types import SPLIT
 from ..layers.base import ShapesChanged
 from ..lms.handover import handovers, needed_bytes
+from ..lms.machine import Costs
 from ..lms.plan import Plan
 from ..lms.runtime import Runtime
 from ..lms.schedule import Buffer, Program, Step
+from ..lms.timing import time_plan
 from ..memory.synced import SyncedMemory
 from .access import LayerStep
 from .buffers import BufferTable, asked_by_layers
@@ -23,6 +25,7 @@ from .graph import Graph
 from .programs import HostedStep, Sequenced
 from .replay import Replay
 
+WORTH = 0.99  # of the time of a plan: what another must be predicted to take at most, to count
 HISTORIES = 2  # of a solver: the size of the parameters so many times, at most
 EXTRA = 1 << 20  # ids of buffers that are not the net's own start here, so that they survive a reshape
 
@@ -185,16 +188,18 @@ class NetMemory:
         """The program named `key`, made once and kept."""
         if key not in self._plans:
             sequenced = build()
-            plan = self.plan_of(sequenced)
-            if plan is not None:
-                self.runtime.prepare(plan, self.memories)
-                sequenced = self._as_planned(sequenced, plan)
-            replay = None
-            if self._graph_runs and (plan is None or not plan.copies) and not self._hosted():
-                replay = Replay.of(self.graph, sequenced, plan, self.memories, self.runtime)
-            dials = Dials(self.graph, self.memories, sequenced.steps)
-            self._plans[key] = Bound(sequenced, plan, dials, replay)
+            self._bind(key, sequenced, self.plan_of(sequenced))
         return self._plans[key]
+
+    def _bind(self, key: str, sequenced: Sequenced, plan: Plan | None) -> None:
+        if plan is not None:
+            self.runtime.prepare(plan, self.memories)
+            sequenced = self._as_planned(sequenced, plan)
+        replay = None
+        if self._graph_runs and (plan is None or not plan.copies) and not self._hosted():
+            replay = Replay.of(self.graph, sequenced, plan, self.memories, self.runtime)
+        dials = Dials(self.graph, self.memories, [s for s in sequenced.steps if not getattr(s, "again", False)])
+        self._plans[key] = Bound(sequenced, plan, dials, replay)
 
     def plan_of(self, sequenced: Sequenced) -> Plan | None:
         """A proved plan, or None if the program touches nothing that is managed.
@@ -207,14 +212,40 @@ class NetMemory:
         if not managed:
             return None
         if self.runtime.active:
-            steps, runtime = sequenced.steps, self.runtime
-            replays = {} if sequenced.by_hand or not runtime.config.recomputes else program_replays(self.graph, steps)
-            again = {s: step.step for s, step in replays.items()}
-            sizes = {b: memory.nbytes for b, memory in self.memories.items()}
-            costs = program_costs(self.graph, steps, replays, self.buffers, sizes, runtime.machine, runtime.measured)
-            scratch = frozenset(b for b, buffer in self.buffers.items() if buffer.call_scratch)
-            return runtime.plan(sequenced.program, managed, costs, again, scratch)
+            return self._optimised(sequenced, managed)
         return self.runtime.pack(sequenced.program, managed)
+
+    def replan(self, key: str, build: Callable[[], Sequenced]) -> tuple[float, float] | None:
+        """Plan a program that was bound once more, with what is known now about the time of its steps. The new plan
+        counts if it is predicted to be faster. Returns (seconds of the old one, of the one that counts), as predicted
+        now; None where there is no plan."""
+        old, sequenced = self._plans.get(key), build()
+        if old is None or old.plan is None or not self.runtime.active:
+            return None
+        managed = {b: self.buffers[b] for b in old.plan.buffers}
+        before = time_plan(old.plan, self._costs(sequenced, self._replays(sequenced))).seconds
+        plan = self._optimised(sequenced, managed)
+        if plan.seconds >= WORTH * before:
+            return before, before
+        del self._plans[key]
+        self._bind(key, sequenced, plan)
+        return before, plan.seconds
+
+    def _replays(self, sequenced: Sequenced) -> dict[int, LayerStep]:
+        if sequenced.by_hand or not self.runtime.config.recomputes:
+            return {}
+        return program_replays(self.graph, sequenced.steps)
+
+    def _costs(self, sequenced: Sequenced, replays) -> Costs:
+        sizes = {b: memory.nbytes for b, memory in self.memories.items()}
+        machine, measured = self.runtime.machine, self.runtime.measured
+        return program_costs(self.graph, sequenced.steps, replays, self.buffers, sizes, machine, measured)
+
+    def _optimised(self, sequenced: Sequenced, managed: dict[int, Buffer]) -> Plan:
+        replays = self._replays(sequenced)
+        again = {s: step.step for s, step in replays.items()}
+        scratch = frozenset(b for b, buffer in self.buffers.items() if buffer.call_scratch)
+        return self.runtime.plan(sequenced.program, managed, self._costs(sequenced, replays), again, scratch)
 
     def _as_planned(self, sequenced: Sequenced, plan: Plan) -> Sequenced:
         """The steps in the order of the plan, replays among them."""

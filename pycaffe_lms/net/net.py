@@ -153,6 +153,11 @@ class Net(BuiltNet):
             for key, first, tail in kinds:
                 self.memory.bind(key, lambda f=first, t=tail, k=key: self._iteration(f, t, k))
 
+    def replan(self, key: str, first: bool, tail: Sequence[HostedStep]) -> tuple[float, float] | None:
+        """See `NetMemory.replan`, for a program of `prepare_iterations`."""
+        with self.device.active():
+            return self.memory.replan(key, lambda: self._iteration(first, tail, key))
+
     def test_forward(self) -> bool:
         """A whole forward of which only the outputs (and kept blobs) survive under LMS. Returns False where shapes
         changed in the middle."""

@@ -24,6 +24,7 @@ from ..net.net import Net
 from ..net.tuning import Tuning
 from ..random import CaffeRandom
 from . import debug, settings, snapshot
+from .autotune import Autotune
 from .lr_policy import learning_rate
 from .nets import test_requests, train_request
 from .rules import Rule
@@ -72,6 +73,7 @@ class Solver:
         for names in param.weights:
             for name in filter(None, (n.strip() for n in names.split(","))):
                 self.load_weights(name)
+        self._autotune = Autotune(self.runtime)
         self._set_up()
         self._prepare()
         _log.info("Solver scaffolding done.")
@@ -159,7 +161,7 @@ class Solver:
                     return
             for on_start, _ in self.callbacks:
                 on_start()
-            with self.around_iteration():
+            with self.around_iteration(), self._autotune.around(self._replan):
                 self._iterate()
             self.iter += 1
             action = self._action()
@@ -189,6 +191,10 @@ class Solver:
     def _iterate(self) -> None:
         """Gradients, `_note_loss`, then the update with `_log_rate`."""
         raise AssertionError("a solver type says how it updates")
+
+    def _replan(self) -> list[str]:
+        """Plan the train net's programs anew, now that times are known; says what came of it."""
+        return []
 
     def _prepare_programs(self) -> None:
         """Plan what the train net will run."""

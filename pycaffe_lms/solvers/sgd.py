@@ -121,6 +121,16 @@ class SGDSolver(Solver):
             for key, build in self._apart_programs().items():
                 self.net.memory.bind(key, build)
 
+    def _replan(self) -> list[str]:
+        said = []
+        for key, first, tail in self._kinds():
+            found = self.net.replan(key, first, tail)
+            if found is not None:
+                before, after = (f"{1e3 * seconds:.1f} ms" for seconds in found)
+                kept = "it stays" if before == after else f"another takes {after}"
+                said.append(f"with measured times the plan of {key} takes {before}; {kept}")
+        return said
+
     def _apart_programs(self):
         """The programs of an update of its own: key -> how to make it."""
         squares = {a.buffer for s in self._norms for a in s.step.accesses}

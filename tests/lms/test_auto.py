@@ -124,3 +124,16 @@ def test_kept_blobs_stay_readable():
         s.net.keep("c1")
         s.step(2)
     assert solver.net.blobs["c1"].read_data().tobytes() == plain.net.blobs["c1"].read_data().tobytes()
+
+
+def test_measured_times_lead_to_another_plan(monkeypatch):
+    """Predictions are far off: copies seem dear at first. The simulated device's clock shows that they are not."""
+    most, least = _sizes("residual")
+    wrong = dataclasses.replace(MACHINES["h200"], launch_s=1e-12, memory_rate=1e18, product_rate=1e18)
+    monkeypatch.setattr(runtime, "machine_of", lambda name, memory: wrong)
+    solver = make_solver("residual", SimDevice(64 << 20), _auto(budget=least + (most - least) // 2))
+    first = solver.net.memory.plans()["train"]
+    losses = train(solver, 6)
+    second = solver.net.memory.plans()["train"]
+    assert second is not first and solver.runtime.measured
+    assert losses == train(make_solver("residual", SimDevice(64 << 20)), 6)

@@ -1,0 +1,47 @@
+"""`-lms auto` plans twice: first with predicted times of the steps, then with those that an iteration took."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+from ..lms.recorder import STEPS, Recorder
+from ..lms.runtime import Runtime
+
+_log = logging.getLogger(__name__)
+WARM = 3  # iterations before: kernels are compiled, convolutions chosen
+
+
+class Autotune:
+    """Of one solver. `around` every iteration until `done`; where that recorded one, `replan()` is called after it.
+
+    The second plan counts only if it is predicted to be faster, with the measured times, than the first.
+    """
+
+    def __init__(self, runtime: Runtime):
+        self._runtime, self._iterations = runtime, 0
+        self.done = not (runtime.active and runtime.config.auto)
+
+    def around(self, replan) -> AbstractContextManager:
+        """For `with`: one iteration."""
+        if self.done:
+            return nullcontext()
+        self._iterations += 1
+        if self._iterations <= WARM or self._runtime.recorder is not None:  # somebody else records: another time
+            return nullcontext()
+        return self._record(replan)
+
+    @contextmanager
+    def _record(self, replan):
+        recorder = Recorder(self._runtime)
+        with recorder.iteration("tuning"):
+            yield
+        self.done = True
+        seconds: dict[str, float] = {}
+        for timed in recorder.times()[0]:
+            if timed.row == STEPS:
+                took = 1e-6 * (timed.end_us - timed.start_us)
+                seconds[timed.name] = min(took, seconds.get(timed.name, took))
+        self._runtime.measured.update(seconds)
+        for line in replan():
+            _log.info("Large Model Support: %s", line)
