@@ -52,7 +52,7 @@ def test_damaged_digits(tmp_path, monkeypatch):
 def test_make_digits(tmp_path):
     steps = []
     paths = make_digits(tmp_path / "out", progress=lambda done, total: steps.append((done, total)))
-    assert steps == [(1000, 1500), (1500, 1500), (297, 297)]
+    assert steps == [(k, n) for n in (1500, 297) for k in range(1, n + 1)]
     assert [paths[part].name for part in ("train", "test")] == ["digits_train_lmdb", "digits_test_lmdb"]
     images, labels = load_digits()
     rows = digits_test_rows(labels)
@@ -137,8 +137,8 @@ def test_cifar10_absent(tmp_path):
 
 
 def test_table():
-    assert list(DATASETS) == ["digits", "mnist", "cifar10"]
-    assert [d.needs_source for d in DATASETS.values()] == [False, True, True]
+    assert list(DATASETS) == ["digits", "mnist", "fashion-mnist", "cifar10"]
+    assert [d.needs_source for d in DATASETS.values()] == [False, True, True, True]
 
 
 @needs_shared
