@@ -25,9 +25,10 @@ def converter(action: str, what: str, example: str, *, backend: str = "lmdb") ->
     return p
 
 
-def add_seed(p: argparse.ArgumentParser, what: str) -> None:
+def add_seed(p: argparse.ArgumentParser, what: str, default: int | None = None) -> None:
     """-seed."""
-    p.add_argument("--seed", type=int, default=None, help=f"settles {what} (default: another one each time)")
+    shown = "another one each time" if default is None else default
+    p.add_argument("--seed", type=int, default=default, help=f"settles {what} (default: {shown})")
 
 
 def seed_of(args: argparse.Namespace) -> int:

@@ -11,7 +11,6 @@ from pycaffe_lms.ops.cpu.threads import parallel, thread_count
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
-_AHEAD = 4  # items begun per thread: enough to keep all busy while a block of results is written
 
 _GRAIN = 2  # items: fewer are not worth another thread
 
@@ -36,10 +35,10 @@ def each(work: Callable[[int], None], n: int) -> None:
         raise errors[min(errors)]
 
 
-def in_order(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result]:
+def in_order(work: Callable[[_Item], _Result], items: Iterable[_Item], *, ahead: int = 4) -> Iterator[_Result]:
     """work(item) for each item, in the order of the items, computed by several threads a few items ahead.
 
-    `items` is walked in the caller's thread, no more than 4 items per thread beyond what has been asked for.
+    `items` is walked in the caller's thread, no more than `ahead` items per thread beyond what has been asked for.
     Raises: what `work` raised, in the place of that item's result.
     """
     threads = thread_count()
@@ -51,7 +50,7 @@ def in_order(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterat
         try:
             for item in items:
                 begun.append(pool.submit(work, item))
-                if len(begun) >= _AHEAD * threads:
+                if len(begun) >= ahead * threads:
                     yield begun.popleft().result()
             while begun:
                 yield begun.popleft().result()
