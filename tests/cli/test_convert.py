@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -108,6 +109,20 @@ def test_what_a_user_gets_wrong(pictures, said, argv, code, words):
     assert found == code and words in err and "  fix: " in err and "Traceback" not in err
     assert not (pictures / "db").exists() and len(os.listdir(pictures / "in")) == 5
     assert not [name for name in os.listdir(pictures) if "partial" in name]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGINT")
+def test_an_interrupted_run_cleans_up(pictures):
+    (pictures / "list.txt").write_text("1.png 1\n" * 100_000)
+    command = [sys.executable, TOOLS / "convert_imageset.py", "in/", "list.txt", "db"]
+    said = ""
+    with subprocess.Popen(command, cwd=pictures, stderr=subprocess.PIPE, text=True) as process:
+        for line in process.stderr:
+            said += line
+            if "Processed 2000 files." in line:
+                process.send_signal(signal.SIGINT)
+    assert process.returncode == 130 and said.endswith("interrupted\n") and "Traceback" not in said
+    assert sorted(os.listdir(pictures)) == ["in", "list.txt"]
 
 
 def test_convert_mnist_data(tmp_path, said):

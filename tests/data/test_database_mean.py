@@ -38,10 +38,13 @@ def test_bytes_floats_and_pictures(tmp_path, backend):
     np.testing.assert_allclose(channel_means(mean), want.mean((1, 2)), rtol=1e-5)
 
 
-def test_sizes_that_differ_are_an_error_that_names_the_record(tmp_path):
+@pytest.mark.parametrize("backend", ["lmdb", "leveldb"])
+def test_sizes_that_differ_are_an_error_that_names_the_record(tmp_path, backend):
+    if backend == "leveldb":
+        pytest.importorskip("plyvel")
     pictures = [encode_datum(np.zeros(shape, np.uint8)) for shape in [(1, 2, 3), (1, 2, 3), (1, 3, 2)]]
     with pytest.raises(DataError, match=r"\(1, 3, 2\), of the records before \(1, 2, 3\)") as caught:
-        database_mean(database(tmp_path / "db", pictures))
+        database_mean(database(tmp_path / "db", pictures * 50, backend), backend=backend)
     assert '"00002"' in str(caught.value)
 
 

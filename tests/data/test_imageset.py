@@ -175,7 +175,7 @@ def test_without_opencv(tmp_path, monkeypatch):
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 @pytest.mark.parametrize("backend, marker", [("lmdb", "data.mdb"), ("leveldb", "CURRENT")])
-def test_a_killed_run_leaves_no_database(tmp_path, backend, marker):
+def test_a_killed_run_leaves_no_database(tmp_path, caplog, backend, marker):
     if backend == "leveldb":
         pytest.importorskip("plyvel")
     listed(tmp_path, ["a.png"], "a.png 1\n" * 100_000)
@@ -191,6 +191,10 @@ def test_a_killed_run_leaves_no_database(tmp_path, backend, marker):
     assert len(partial) == 1 and (partial[0] / marker).exists() and not (tmp_path / "db").exists()
     with pytest.raises(DataError, match="no database here"):
         open_database(tmp_path / "db", backend)
+    (tmp_path / "list").write_text("a.png 1\n")
+    with caplog.at_level(logging.WARNING):
+        convert_imageset(f"{tmp_path}/", ImageList(tmp_path / "list"), tmp_path / "db", backend=backend)
+    assert [r.message.split(" belongs")[0] for r in caplog.records] == [str(partial[0])]
 
 
 @needs_shared
