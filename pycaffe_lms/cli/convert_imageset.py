@@ -8,6 +8,7 @@ import logging
 from ..data.conversion import shuffled
 from ..data.image_list import ImageList
 from ..data.imageset import PictureForm, convert_imageset
+from ..data.picture import MAX_PICTURE_VALUES
 from ..errors import UsageError
 from . import flags
 from .conversion import add_seed, converter, seed_of
@@ -55,16 +56,21 @@ def run(argv: list[str]) -> int:
     return 0
 
 
-def add_size(p: argparse.ArgumentParser, default: int = 0) -> None:
-    """-resize_width, -resize_height."""
+def add_size(p: argparse.ArgumentParser, default: str = "as they are") -> None:
+    """-resize_width, -resize_height, -resize_shorter; None where they are not given."""
     for name in ("width", "height"):
         p.add_argument(
             f"--resize_{name}",
             type=int,
-            default=default,
             metavar="PIXELS",
-            help=f"{name} to resize pictures to; 0: as they are (default: %(default)s)",
+            help=f"{name} to resize pictures to; 0: as they are (default: {default})",
         )
+    p.add_argument(
+        "--resize_shorter",
+        type=int,
+        metavar="PIXELS",
+        help="resize the shorter side to this and keep the proportions, for nets that crop",
+    )
 
 
 def add_encoding(p: argparse.ArgumentParser) -> None:
@@ -75,18 +81,38 @@ def add_encoding(p: argparse.ArgumentParser) -> None:
     )
 
 
-def picture_form(args: argparse.Namespace, *, gray: bool = False, check_size: bool = False) -> PictureForm:
-    """What -resize_width, -resize_height, -encoded and -encode_type say. Raises UsageError for half a size."""
-    height, width = args.resize_height, args.resize_width
+def picture_form(
+    args: argparse.Namespace, *, gray: bool = False, check_size: bool = False, default: int = 0
+) -> PictureForm:
+    """What -resize_width, -resize_height, -resize_shorter, -encoded and -encode_type say.
+
+    default: height and width where none of the three is given. Raises UsageError for half a size or two.
+    """
+    shorter = args.resize_shorter
+    if (args.resize_height, args.resize_width, shorter) == (None, None, None):
+        height = width = default
+    else:
+        height, width = args.resize_height or 0, args.resize_width or 0
     if min(height, width) < 0 or (height == 0) != (width == 0):
         raise UsageError(
             f"-resize_height {height} and -resize_width {width} are not a size", fix="give both, in pixels, or neither"
+        )
+    if shorter is not None and (shorter < 1 or height):
+        raise UsageError(
+            f"-resize_shorter {shorter} " + ("with another size" if height else "is not a number of pixels"),
+            fix="for example -resize_shorter 256, without -resize_height and -resize_width",
+        )
+    if max(height * width, (shorter or 0) ** 2) * 3 > MAX_PICTURE_VALUES:
+        raise UsageError(
+            f"pictures of {shorter or height} x {shorter or width} pixels are larger than any that is read",
+            fix=f"at most {MAX_PICTURE_VALUES // 3} pixels",
         )
     if args.encode_type and not args.encoded:
         _log.info("encode_type specified, assuming encoded=true.")
     return PictureForm(
         gray=gray,
         size=(height, width) if height else None,
+        shorter_side=shorter,
         encoded=args.encoded or bool(args.encode_type),
         encode_type=args.encode_type.lstrip("."),
         check_size=check_size,

@@ -16,8 +16,12 @@ _ABOUT = """Make databases from pictures in a folder per class: DIR/train/CLASS/
 a list of lines `name label`. Written are the lists train.txt, val.txt and synsets.txt (class 0, 1, ..), the databases
 ilsvrc12_train_lmdb and ilsvrc12_val_lmdb and the mean picture, imagenet_mean.binaryproto, as the models read them.
 The classes are numbered in the order of their names, unless -synsets or DIR/synsets.txt says otherwise.
-A picture that cannot be read is reported and left out."""
-_EXAMPLE = "pycaffe-lms dataset imagenet -from ~/imagenet -out data/ilsvrc12"
+A picture that cannot be read is reported and left out.
+
+Pictures become 256 x 256 pixels; with -resize_shorter, as most newer models want them, they keep their proportions, and
+there is no mean picture."""
+_EXAMPLE = "pycaffe-lms dataset imagenet -from ~/imagenet -out data/ilsvrc12 -resize_shorter 256 -encode_type jpg"
+_SIDE = 256
 
 
 def run(argv: list[str]) -> int:
@@ -28,11 +32,11 @@ def run(argv: list[str]) -> int:
     p.add_argument("--synsets", default=None, metavar="FILE", help="classes in the order of their labels, one a line")
     p.add_argument("--val_list", default=None, metavar="FILE", help="lines `name label` of the pictures in DIR/val")
     p.add_argument("--name", default="ilsvrc12", help="beginning of the databases' names (default: %(default)s)")
-    add_size(p, default=256)
+    add_size(p, default=f"{_SIDE}")
     add_encoding(p)
     add_seed(p, "the order of the pictures", default=0)
     args = flags.parse(p, argv)
-    form = picture_form(args)
+    form = picture_form(args, default=_SIDE)
     with Progress(args.progress) as progress:
         made, done = make_imagenet(
             args.source, args.out, form, synsets=args.synsets, val_list=args.val_list, name=args.name, seed=args.seed,

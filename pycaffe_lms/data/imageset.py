@@ -17,7 +17,7 @@ import numpy as np
 from pycaffe_lms.data.conversion import Progress, write_database
 from pycaffe_lms.data.datum import encode_datum, encode_picture_datum
 from pycaffe_lms.data.image_list import ImageList
-from pycaffe_lms.data.picture import decode_picture, encode_picture, resize_picture
+from pycaffe_lms.data.picture import decode_picture, encode_picture, resize_picture, shorter_side_size
 from pycaffe_lms.data.whole_folder import Record
 from pycaffe_lms.data.workers import in_order
 from pycaffe_lms.errors import DataError, Where
@@ -29,13 +29,15 @@ _log = logging.getLogger(__name__)
 class PictureForm:
     """How pictures are stored.
 
-    gray: one channel, else three (blue, green, red). size: (height, width) to resize to, None keeps each as it is.
+    gray: one channel, else three (blue, green, red). size: (height, width) to resize to; or shorter_side: pixels of the
+    shorter side after resizing, which keeps the proportions; None for both keeps each picture as it is.
     encoded: as the bytes of a picture file, of kind `encode_type` (jpg, png, ..) or, where that is "", of the kind that
     its name ends in; the file's own bytes where nothing has to change. check_size: all must have one shape.
     """
 
     gray: bool = False
     size: tuple[int, int] | None = None
+    shorter_side: int | None = None
     encoded: bool = False
     encode_type: str = ""
     check_size: bool = False
@@ -127,17 +129,18 @@ def _make(root: str, images: ImageList, form: PictureForm, place: int, line: int
         with open(root + name, "rb") as file:
             data = file.read()
         array = decode_picture(data, where=where, force_color=not form.gray, force_gray=form.gray)
+        size = form.size if form.shorter_side is None else shorter_side_size(array.shape, form.shorter_side)
     except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
         return _Made(line, None, reason=getattr(error, "strerror", None) or str(error))
     except DataError as error:
         return _Made(line, None, reason=error.message)
     label = int(images.labels[line])
-    if form.size is not None:
-        array = resize_picture(array, form.size)
+    if size is not None:
+        array = resize_picture(array, size)
     if form.encoded:
         kind = form.encode_type or _ending(name, where)
         # Caffe: the file's own bytes where its kind is right, even of a gray picture in a set of colour; io.cpp
-        if form.size is not None or not _is_kind(name, kind):
+        if size is not None or not _is_kind(name, kind):
             data = encode_picture(array, kind, where=where)
         value = encode_picture_datum(data, label)
     else:

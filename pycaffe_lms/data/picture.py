@@ -64,6 +64,18 @@ def resize_picture(array: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     return np.ascontiguousarray(resized.reshape(*size, -1).transpose(2, 0, 1))
 
 
+def shorter_side_size(shape: tuple[int, ...], side: int) -> tuple[int, int]:
+    """(height, width) with `side` as the shorter one and the shape's (C, H, W) proportions, rounded down.
+
+    Raises: DataError where that is more than `MAX_PICTURE_VALUES` allows: the picture is a thread.
+    """
+    channels, height, width = shape
+    size = (side, side * width // height) if height <= width else (side * height // width, side)
+    if channels * size[0] * size[1] > MAX_PICTURE_VALUES:
+        raise DataError(f"with a shorter side of {side} it would have {size[0]} x {size[1]} pixels", fix=_FIX)
+    return size
+
+
 def encode_picture(array: np.ndarray, kind: str, *, where: Where) -> bytes:
     """A uint8 picture (C, H, W) as the bytes of a file of `kind`, a file name's ending such as jpg or png.
 

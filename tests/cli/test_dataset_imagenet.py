@@ -109,6 +109,14 @@ def test_pictures_left_out_existing_databases_and_no_val(tree, capsys):
     assert dataset("-name", "pets", "-overwrite") == 0
 
 
+def test_the_shorter_side_keeps_the_proportions(tree):
+    assert main(["dataset", "imagenet", "-from", "in", "-resize_shorter", "10", "-encode_type=jpg"]) == 0
+    assert not (tree / "data" / "ilsvrc12" / "imagenet_mean.binaryproto").exists()
+    with LMDBSource("data/ilsvrc12/ilsvrc12_train_lmdb") as source:
+        value = source.next()[1]
+        assert decode_datum(value, source="x")[0].shape == (3, 10, 18) and b"JFIF" in value[:40]
+
+
 def test_without_a_size_there_is_no_mean(tree):
     assert main(["dataset", "imagenet", "-from", "in", "-resize_height=0", "-resize_width=0"]) == 0
     assert not (tree / "data" / "ilsvrc12" / "imagenet_mean.binaryproto").exists()

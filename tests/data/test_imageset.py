@@ -73,6 +73,24 @@ def test_gray_and_size_are_opencvs(tmp_path):
     assert (datum.channels, datum.height, datum.width) == (1, 3, 5) and datum.data == want.tobytes()
 
 
+@pytest.mark.parametrize("shape, want", [((6, 8), (3, 4)), ((9, 4), (6, 3)), ((5, 5), (3, 3)), ((2, 7), (3, 10))])
+def test_the_shorter_side(tmp_path, shape, want):
+    images, _ = listed(tmp_path, ["a.png"])
+    pixels = np.random.default_rng(2).integers(0, 256, (*shape, 3), np.uint8)
+    cv2.imwrite(str(tmp_path / "a.png"), pixels)
+    convert_imageset(f"{tmp_path}/", images, tmp_path / "db", PictureForm(shorter_side=3))
+    datum = Datum.FromString(read(tmp_path / "db")[0][1])
+    assert (datum.height, datum.width) == want
+    assert datum.data == cv2.resize(pixels, want[::-1]).transpose(2, 0, 1).tobytes()
+
+
+def test_a_thread_of_pixels_is_left_out(tmp_path, caplog):
+    images, _ = listed(tmp_path, ["a.png", "b.png"])
+    cv2.imwrite(str(tmp_path / "b.png"), np.zeros((1, 30_000, 3), np.uint8))
+    assert convert_imageset(f"{tmp_path}/", images, tmp_path / "db", PictureForm(shorter_side=256)) == Converted(1, 1)
+    assert "256 x 7680000 pixels" in caplog.text
+
+
 @pytest.mark.parametrize(
     "name, form, same",
     [
