@@ -1,25 +1,43 @@
-"""`pycaffe-lms dataset NAME`: make the LMDBs of a known data set (digits comes with the package)."""
+"""`pycaffe-lms dataset NAME`: make the databases of a known data set (digits comes with the package).
+
+A data set with flags of its own is a module `dataset_NAME` beside this one and a line in `OWN_FLAGS`.
+"""
 
 from __future__ import annotations
 
-import sys
-import time
+import importlib
 from pathlib import Path
 
 from ..data.datasets import DATASETS
 from ..errors import UsageError
 from . import flags
+from .conversion import converter
+from .progress import Progress
+
+OWN_FLAGS = {
+    "imagenet": "pictures in a folder per class, ImageNet or any others",
+    "volumes": "volumes (NIfTI, npy) as HDF5 files",
+}
 
 
 def run(argv: list[str]) -> int:
     """Convert one data set into data/NAME (or -out)."""
-    listing = "\n".join(f"  {name:<10}{d.description}" for name, d in DATASETS.items())
-    p = flags.parser("dataset", f"{__doc__}\n\ndata sets:\n{listing}")
-    p.add_argument("name", choices=sorted(DATASETS), help="which data set")
-    p.add_argument("--from", dest="source", default=None, help="folder with the published files (mnist, cifar10)")
-    p.add_argument("--out", default=None, help="folder to write to (default: data/NAME)")
-    p.add_argument("--overwrite", action="store_true", help="replace databases that are there")
+    if argv and argv[0] in OWN_FLAGS:
+        return importlib.import_module(f"pycaffe_lms.cli.dataset_{argv[0]}").run(argv[1:])
+    known = {name: d.description for name, d in DATASETS.items()} | {
+        name: f"{what}; flags: pycaffe-lms dataset {name} --help" for name, what in OWN_FLAGS.items()
+    }
+    listing = "\n".join(f"  {name:<15}{what}" for name, what in known.items())
+    about = f"Make the databases of a data set.\n\ndata sets:\n{listing}"
+    p = converter("dataset", about, "pycaffe-lms dataset mnist -from ~/Downloads/mnist")
+    p.add_argument("name", choices=sorted(known), help="which data set")
+    p.add_argument("--from", dest="source", default=None, metavar="DIR", help="folder with the published files")
+    p.add_argument("--out", default=None, metavar="DIR", help="folder to write to (default: data/NAME)")
     args = flags.parse(p, argv)
+    if args.name in OWN_FLAGS:
+        raise UsageError(
+            f"dataset {args.name} has flags of its own", fix=f"write the name first: pycaffe-lms dataset {args.name} .."
+        )
     dataset, out = DATASETS[args.name], Path(args.out or Path("data") / args.name)
     if dataset.needs_source and args.source is None:
         raise UsageError(
@@ -27,20 +45,8 @@ def run(argv: list[str]) -> int:
         )
     out.mkdir(parents=True, exist_ok=True)
     sources = [args.source] if dataset.needs_source else []
-    made = dataset.make(*sources, out, progress=_Progress(), overwrite=args.overwrite)
+    with Progress(args.progress) as progress:
+        made = dataset.make(*sources, out, backend=args.backend, progress=progress, overwrite=args.overwrite)
     for part, path in made.items():
         print(f"{part}: {path}")
     return 0
-
-
-class _Progress:
-    """A line on stderr at most every half second."""
-
-    def __init__(self) -> None:
-        self._last = time.monotonic()
-
-    def __call__(self, done: int, total: int) -> None:
-        now = time.monotonic()
-        if now - self._last > 0.5:
-            self._last = now
-            print(f"Processed {done} of {total} records.", file=sys.stderr)

@@ -55,7 +55,8 @@ def parse(p: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespace:
     required = [a for a in p._actions if a.required and a.option_strings]
     for action in required:
         action.required = False
-    known, unknown = p.parse_known_args(_booleans(p, gflags_style(argv)))
+    # "intermixed": words may stand on both sides of a flag, as gflags allows, optional ones too
+    known, unknown = p.parse_known_intermixed_args(_booleans(p, gflags_style(argv)))
     if unknown:
         flags = [o.lstrip("-") for a in p._actions for o in a.option_strings]
         typed = re.sub("^-+", "-", unknown[0])

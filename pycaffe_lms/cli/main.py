@@ -18,7 +18,12 @@ ACTIONS = {
     "time": "benchmark a model, layer by layer",
     "plan": "print the Large Model Support plan of a model; needs no GPU",
     "device_query": "show what the devices are",
-    "dataset": "make the databases of a known data set",
+    "dataset": "make the databases of a known data set, or of folders of pictures or volumes",
+    "convert_imageset": "pictures that a list names into an LMDB or LevelDB",
+    "convert_mnist_data": "MNIST's files into an LMDB or LevelDB",
+    "convert_cifar_data": "CIFAR-10's binary files into LMDBs or LevelDBs",
+    "convert_mnist_siamese_data": "MNIST's files into a database of pairs",
+    "compute_image_mean": "the mean picture of a database",
 }
 
 
@@ -62,7 +67,7 @@ def _find_action(argv: list[str]) -> tuple[str | None, list[str]]:
 
 def _usage() -> str:
     lines = ["usage: pycaffe-lms <action> [flags]", "", "actions:"]
-    lines += [f"  {name:<14}{what}" for name, what in ACTIONS.items()]
+    lines += [f"  {name:<{1 + max(map(len, ACTIONS))}}{what}" for name, what in ACTIONS.items()]
     return "\n".join([*lines, "", "pycaffe-lms <action> --help lists the flags of one."])
 
 

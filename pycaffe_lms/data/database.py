@@ -7,7 +7,7 @@ See also: lmdb_source.py, leveldb_source.py.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from pycaffe_lms.data.leveldb_source import LevelDBSource
@@ -26,6 +26,7 @@ class Database(Protocol):
     def position(self) -> int: ...
     def seek(self, record_index: int) -> None: ...
     def next(self) -> tuple[bytes, bytes]: ...
+    def records(self) -> Iterator[tuple[bytes, bytes]]: ...
     def close(self) -> None: ...
 
 

@@ -88,10 +88,11 @@ def decode_datum(
     return array, datum.label
 
 
-def encode_datum(array: np.ndarray, label: int = 0) -> bytes:
+def encode_datum(array: np.ndarray, label: int = 0, *, say_raw: bool = False) -> bytes:
     """Serialize one array of shape (channels, height, width): uint8 as bytes, float32 and float64 as `float_data`.
 
     float64 is rounded to float32, the only float a Datum has; `label` is an int32.
+    say_raw: write the field `encoded: false` too, as Caffe's convert_imageset does and its other tools do not.
     Raises: DataError for another shape or type of values, or a label outside int32.
     """
     array = np.asarray(array)
@@ -107,6 +108,8 @@ def encode_datum(array: np.ndarray, label: int = 0) -> bytes:
         datum.float_data.extend(array.astype(np.float32).ravel().tolist())
     else:
         raise DataError(f"a Datum holds uint8 or float32 values, not {array.dtype}", fix="convert with array.astype")
+    if say_raw:
+        datum.encoded = False
     return datum.SerializeToString()
 
 

@@ -12,7 +12,7 @@ import re
 
 import numpy as np
 
-from pycaffe_lms.data.picture import decode_picture
+from pycaffe_lms.data.picture import decode_picture, resize_picture
 from pycaffe_lms.data.transformer import DataTransformer, batch_rng
 from pycaffe_lms.data.workers import each
 from pycaffe_lms.errors import DataError, LayerParamError, Where
@@ -47,7 +47,7 @@ class ImageList:
             raise DataError(
                 f"cannot read the list of pictures: {error.strerror}",
                 where=Where(file=self.source),
-                fix="check image_data_param.source; a relative path starts at the working directory",
+                fix="check the list's path; a relative one starts at the working directory",
             ) from error
         if not lines:
             raise DataError(
@@ -193,13 +193,5 @@ class ImageBatches:
             error.fix = "replace the picture, or remove its line from the list"
             raise
         if self._size is not None and array.shape[1:] != self._size:
-            array = _resize(array, self._size)
+            array = resize_picture(array, self._size)
         return array, int(self._images.labels[index]), where
-
-
-def _resize(array: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    import cv2  # decode_picture has said so where it is missing
-
-    pixels = np.ascontiguousarray(array.transpose(1, 2, 0))
-    resized = cv2.resize(pixels, size[::-1], interpolation=cv2.INTER_LINEAR)
-    return np.ascontiguousarray(resized.reshape(*size, -1).transpose(2, 0, 1))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 from pycaffe_lms.data.shared_handles import SharedHandles
@@ -112,6 +113,18 @@ class LevelDBSource:
         if self._position == 0:
             _log.info("Restarting data prefetching from start.")
         return record
+
+    def records(self) -> Iterator[tuple[bytes, bytes]]:
+        """Every (key, value) once, in key order, wherever `position` is; to be used up before `close`.
+
+        Raises: DataError where the database is empty, closed or unreadable.
+        """
+        self._check_usable()
+        try:
+            with self._database.iterator(verify_checksums=True, fill_cache=False) as records:
+                yield from records
+        except self._errors as error:
+            raise _unreadable(self.path, error) from error
 
     def close(self) -> None:
         """Let go of the database; a second call does nothing."""

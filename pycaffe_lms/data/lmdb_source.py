@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import weakref
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -105,6 +106,17 @@ class LMDBSource:
         except lmdb.Error as error:
             raise _unreadable(self.path, error) from error
         return record
+
+    def records(self) -> Iterator[tuple[bytes, bytes]]:
+        """Every (key, value) once, in key order, wherever `position` is; to be used up before `close`.
+
+        Raises: DataError where the database is empty, closed or unreadable.
+        """
+        self._check_usable()
+        try:
+            yield from self._transaction.cursor()
+        except lmdb.Error as error:
+            raise _unreadable(self.path, error) from error
 
     def close(self) -> None:
         """Let go of the database; a second call does nothing."""

@@ -52,13 +52,18 @@ class MeanSum:
 
         Raises: DataError where the shape changes.
         """
-        total = pictures.sum(0, dtype=np.int64 if pictures.dtype.kind in "ui" else np.float64)
-        if self._sum is not None and self._sum.shape != total.shape:
+        kind, shape = np.int64 if pictures.dtype.kind in "ui" else np.float64, pictures.shape[1:]
+        if self._sum is None:
+            self._sum = np.zeros(shape, kind)
+        elif self._sum.shape != shape:
             raise DataError(
-                f"a mean needs pictures of one size: found {total.shape} after {self._sum.shape}",
+                f"a mean needs pictures of one size: found {shape} after {self._sum.shape}",
                 fix="convert the pictures with one size (convert_imageset -resize_height -resize_width)",
             )
-        self._sum = total if self._sum is None else self._sum + total
+        elif kind is np.float64:
+            self._sum = self._sum.astype(kind, copy=False)
+        for picture in pictures:
+            np.add(self._sum, picture, out=self._sum)
         self.count += len(pictures)
 
     def mean(self) -> np.ndarray:

@@ -1,7 +1,8 @@
 """Picture files (JPEG, PNG, whatever OpenCV reads) from memory to an array.
 
-Covers: decoding with the colour rules of Caffe, and a limit on the size that a picture's header may ask for.
-Does not cover: reading files from disk or resizing.
+Covers: decoding with the colour rules of Caffe, a limit on the size that a picture's header may ask for, resizing, and
+encoding again.
+Does not cover: reading files from disk.
 """
 
 from __future__ import annotations
@@ -52,6 +53,48 @@ def decode_picture(data: bytes, *, where: Where, force_color: bool = False, forc
         )
     planes = image[None] if image.ndim == 2 else image.transpose(2, 0, 1)
     return np.ascontiguousarray(planes)
+
+
+def resize_picture(array: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """A uint8 picture (C, H, W) resized bilinearly to `size`, (height, width). Needs OpenCV, as `decode_picture`."""
+    import cv2
+
+    pixels = np.ascontiguousarray(array.transpose(1, 2, 0))
+    resized = cv2.resize(pixels, size[::-1], interpolation=cv2.INTER_LINEAR)
+    return np.ascontiguousarray(resized.reshape(*size, -1).transpose(2, 0, 1))
+
+
+def shorter_side_size(shape: tuple[int, ...], side: int) -> tuple[int, int]:
+    """(height, width) with `side` as the shorter one and the shape's (C, H, W) proportions, rounded down.
+
+    Raises: DataError where that is more than `MAX_PICTURE_VALUES` allows: the picture is a thread.
+    """
+    channels, height, width = shape
+    size = (side, side * width // height) if height <= width else (side * height // width, side)
+    if channels * size[0] * size[1] > MAX_PICTURE_VALUES:
+        raise DataError(f"with a shorter side of {side} it would have {size[0]} x {size[1]} pixels", fix=_FIX)
+    return size
+
+
+def encode_picture(array: np.ndarray, kind: str, *, where: Where) -> bytes:
+    """A uint8 picture (C, H, W) as the bytes of a file of `kind`, a file name's ending such as jpg or png.
+
+    OpenCV's own settings: a JPEG has quality 95. Needs OpenCV, as `decode_picture`.
+    Raises: DataError for a kind that OpenCV does not write.
+    """
+    import cv2
+
+    try:
+        done, encoded = cv2.imencode(f".{kind}", np.ascontiguousarray(array.transpose(1, 2, 0)))
+    except cv2.error as error:
+        raise DataError(
+            f'OpenCV does not write pictures of kind "{kind}": {error.err or error}',
+            where=where,
+            fix="choose another with -encode_type, for example jpg or png",
+        ) from error
+    if not done:
+        raise DataError(f'OpenCV failed to encode the picture as "{kind}"', where=where, fix=_FIX)
+    return encoded.tobytes()
 
 
 def header_size(data: bytes) -> tuple[int, int] | None:

@@ -81,6 +81,23 @@ class IdxFile:
                 raise _damaged(self.path, f"it goes on after its {len(self)} records")
 
 
+def open_labelled(images_path: str | os.PathLike, labels_path: str | os.PathLike) -> tuple[IdxFile, IdxFile]:
+    """A file of pictures and the one of their labels, both plain or .gz.
+
+    Raises: DataError where one is damaged, they are not of one length, or empty.
+    """
+    images, labels = IdxFile(Path(images_path), 3), IdxFile(Path(labels_path), 1)
+    if len(images) != len(labels):
+        raise DataError(
+            f"{len(labels)} labels for the {len(images)} pictures of {images.path}",
+            where=Where(file=str(labels.path)),
+            fix="take both files from the same data set",
+        )
+    if not len(images):
+        raise _damaged(images.path, "it holds no picture")
+    return images, labels
+
+
 def read_cifar(path: Path) -> Iterator[tuple[np.ndarray, int]]:
     """(picture uint8 (3, 32, 32) red, green, blue; label 0..9) of each record of a CIFAR-10 binary file.
 

@@ -7,6 +7,8 @@ Does not cover: what is written (lmdb_writer.py, leveldb_writer.py).
 
 from __future__ import annotations
 
+import glob
+import logging
 import os
 import secrets
 import shutil
@@ -15,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pycaffe_lms.errors import DataError, Where
+
+_log = logging.getLogger(__name__)
 
 Record = tuple[bytes, bytes]
 
@@ -38,6 +42,8 @@ def write_folder(path: str | os.PathLike, kind: Kind, fill: Callable[[Path], int
     """
     target = Path(os.path.abspath(path))
     _check_target(target, kind, overwrite)
+    for left in sorted(target.parent.glob(f".{glob.escape(target.name)}.*.partial")):
+        _log.warning("%s belongs to a run that goes on, or that was killed; in the second case remove it.", left)
     partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

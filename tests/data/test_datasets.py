@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import pycaffe_lms.data.datasets as datasets
+from pycaffe_lms.data.database import open_database
 from pycaffe_lms.data.datasets import DATASETS, digits_test_rows, load_digits, make_cifar10, make_digits, make_mnist
 from pycaffe_lms.data.datum import decode_datum
 from pycaffe_lms.data.lmdb_source import LMDBSource
@@ -52,7 +53,7 @@ def test_damaged_digits(tmp_path, monkeypatch):
 def test_make_digits(tmp_path):
     steps = []
     paths = make_digits(tmp_path / "out", progress=lambda done, total: steps.append((done, total)))
-    assert steps == [(1000, 1500), (1500, 1500), (297, 297)]
+    assert steps == [(k, n) for n in (1500, 297) for k in range(1, n + 1)]
     assert [paths[part].name for part in ("train", "test")] == ["digits_train_lmdb", "digits_test_lmdb"]
     images, labels = load_digits()
     rows = digits_test_rows(labels)
@@ -67,6 +68,26 @@ def test_make_digits(tmp_path):
     with pytest.raises(DataError, match="exists already"):
         make_digits(tmp_path / "out")
     make_digits(tmp_path / "out", overwrite=True)
+
+
+def test_digits_as_leveldb_hold_the_same(tmp_path):
+    pytest.importorskip("plyvel")
+    paths = {backend: make_digits(tmp_path, backend=backend)["test"] for backend in ("lmdb", "leveldb")}
+    assert paths["leveldb"].name == "digits_test_leveldb"
+    sources = [open_database(path, backend) for backend, path in paths.items()]
+    lmdb, leveldb = (list(source.records()) for source in sources)
+    assert lmdb == leveldb and len(lmdb) == 297
+    for source in sources:
+        source.close()
+    with pytest.raises(DataError, match='no database backend "rocks"'):
+        make_digits(tmp_path, backend="rocks")
+
+
+def test_fashion_mnist_is_mnist_by_another_name(tmp_path):
+    sets = small_mnist(tmp_path / "in")
+    paths = DATASETS["fashion-mnist"].make(tmp_path / "in", tmp_path)
+    assert [path.name for path in paths.values()] == ["fashion_mnist_train_lmdb", "fashion_mnist_test_lmdb"]
+    np.testing.assert_array_equal(contents(paths["test"])[1], sets["test"][:, None])
 
 
 def test_two_runs_write_the_same_bytes(tmp_path):
@@ -137,8 +158,8 @@ def test_cifar10_absent(tmp_path):
 
 
 def test_table():
-    assert list(DATASETS) == ["digits", "mnist", "cifar10"]
-    assert [d.needs_source for d in DATASETS.values()] == [False, True, True]
+    assert list(DATASETS) == ["digits", "mnist", "fashion-mnist", "cifar10"]
+    assert [d.needs_source for d in DATASETS.values()] == [False, True, True, True]
 
 
 @needs_shared

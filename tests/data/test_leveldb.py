@@ -76,6 +76,19 @@ def test_seek(tmp_path_factory, counted, moves):
             assert keys(source, count) == [KEYS[(index + k) % 10] for k in range(count)]
 
 
+def test_every_record_once(ten, caplog):
+    """Wherever the cursor is, without moving it; nothing "restarts"."""
+    with caplog.at_level("INFO"), LevelDBSource(ten) as source:
+        source.seek(4)
+        for _ in range(2):
+            assert list(source.records()) == [(key, b"value " + key) for key in KEYS]
+        assert source.next()[0] == KEYS[4] and not caplog.messages
+        unfinished = source.records()
+        next(unfinished)
+    with pytest.raises(DataError, match="closed"):
+        next(source.records())
+
+
 def test_the_same_database_twice(ten):
     link = ten.parent / "link"
     link.symlink_to(ten)

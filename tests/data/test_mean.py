@@ -46,11 +46,30 @@ def test_sum_of_many_sizes_is_refused():
         total.add(np.zeros((2, 1, 3, 4), np.uint8))
 
 
+def test_sum_of_integers_is_exact_beyond_float32():
+    """255 in 80,000 pictures, after one of 1: added in float32, every second one would round up."""
+    pictures = np.concatenate([np.ones((1, 1, 1, 2), np.uint8), np.full((80_000, 1, 1, 2), 255, np.uint8)])
+    rounded = np.cumsum(pictures[:, 0, 0, 0], dtype=np.float32)[-1]
+    assert rounded != np.float32(20_400_001)
+    total = MeanSum()
+    total.add(pictures)
+    assert total.mean()[0, 0, 0] == np.float32(20_400_001) / np.float32(80_001)
+
+
 def test_sum_of_floats():
     total = MeanSum()
     total.add(np.array([[[[0.5]]], [[[1.0]]]]))
     total.add(np.array([[[[3.0]]]]))
     assert total.mean().tolist() == [[[1.5]]] and total.mean().dtype == np.float32
+
+
+def test_sum_of_integers_and_floats():
+    total = MeanSum()
+    total.add(np.array([[[[7]]]], np.uint8))
+    total.add(np.array([[[[0.5]]]], np.float32))
+    total.add(np.array([[[[4]]]], np.int16))
+    total.add(np.array([[[[0.5]]]], np.float32))
+    assert total.mean().tolist() == [[[3.0]]]
 
 
 @needs_shared

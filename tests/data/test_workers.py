@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -55,3 +57,45 @@ def test_several_threads_take_part(monkeypatch):
         assert len(names) == 3
     finally:
         threads._pool.cache_clear()
+
+
+@pytest.mark.parametrize("threads", ["1", "3"])
+def test_a_stream_keeps_the_order_of_its_items(monkeypatch, threads):
+    monkeypatch.setenv("OMP_NUM_THREADS", threads)
+
+    def slow_at_first(k):
+        time.sleep(0.02 if k % 7 == 0 else 0)
+        return k * k
+
+    assert list(workers.in_order(slow_at_first, iter(range(50)))) == [k * k for k in range(50)]
+    assert list(workers.in_order(slow_at_first, [])) == []
+
+
+def test_a_stream_runs_only_a_few_items_ahead(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    taken = itertools.count()
+    results = workers.in_order(lambda k: k, taken)  # endless
+    assert [next(results) for _ in range(10)] == list(range(10))
+    results.close()
+    assert next(taken) <= 10 + 4 * 3
+
+
+def test_an_error_in_a_stream_stands_where_its_result_would(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+
+    def work(k):
+        if k >= 5:
+            raise ValueError(f"item {k}")
+        return k
+
+    results = workers.in_order(work, range(100))
+    assert [next(results) for _ in range(5)] == [0, 1, 2, 3, 4]
+    with pytest.raises(ValueError, match="item 5"):
+        next(results)
+    assert not [t.name for t in threading.enumerate() if t.name.startswith("caffe-data")]
+
+
+def test_a_stream_is_worked_on_by_several_threads_at_once(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    together = threading.Barrier(3, timeout=20)
+    assert list(workers.in_order(lambda k: together.wait() >= 0, range(6))) == [True] * 6

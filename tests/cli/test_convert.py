@@ -1,0 +1,234 @@
+"""Caffe's data tools as commands: their files, words and exit codes."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pycaffe_lms.cli.main import main
+from pycaffe_lms.data.database import open_database
+from pycaffe_lms.data.datum import decode_datum, encode_datum
+from pycaffe_lms.data.lmdb_writer import write_lmdb
+from pycaffe_lms.data.mean import load_mean
+from tests.data.helpers import shared_db
+from tests.data.test_raw_files import idx_bytes
+from tests.shared_data import SHARED, needs_shared
+
+TOOLS = Path(__file__).resolve().parents[2] / "tools"
+
+
+@pytest.fixture
+def said(tmp_path, monkeypatch, capsys):
+    """Runs a command in tmp_path; (exit code, what it wrote to stderr)."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*argv):
+        code = main([str(a) for a in argv])
+        return code, capsys.readouterr().err
+
+    return run
+
+
+def labels(path, backend="lmdb"):
+    source = open_database(path, backend)
+    try:
+        return {key: decode_datum(value, source="x")[1] for key, value in source.records()}
+    finally:
+        source.close()
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    """in/0.png .. in/4.png (colour, 4 x 6) and list.txt with labels 10 .. 14."""
+    cv2 = pytest.importorskip("cv2")
+    (tmp_path / "in").mkdir()
+    for k in range(5):
+        assert cv2.imwrite(str(tmp_path / "in" / f"{k}.png"), np.full((4, 6, 3), 10 * k, np.uint8))
+    (tmp_path / "list.txt").write_text("".join(f"{k}.png {10 + k}\n" for k in range(5)))
+    return tmp_path
+
+
+def test_convert_imageset(pictures, said):
+    code, err = said(
+        "convert_imageset", "--backend=lmdb", "-resize_height=8", "-resize_width", "9", "in/", "list.txt", "db"
+    )
+    assert code == 0 and "A total of 5 images." in err and "Processed 5 files." in err
+    assert labels("db") == {b"0000000%d_%d.png" % (k, k): 10 + k for k in range(5)}
+    source = open_database("db", "lmdb")
+    assert decode_datum(source.next()[1], source="x")[0].shape == (3, 8, 9)
+    source.close()
+
+
+def test_a_seed_repeats_a_shuffled_order(pictures, said):
+    code, err = said("convert_imageset", "in/", "list.txt", "first", "-shuffle")  # flags may come last
+    assert code == 0
+    seed = re.search(r"Shuffling data \(-seed (\d+) repeats this order\)", err).group(1)
+    assert said("convert_imageset", "-shuffle", "-seed", seed, "in/", "list.txt", "again")[0] == 0
+    assert labels("first") == labels("again")
+
+
+def test_pictures_left_out_are_counted_and_no_failure(pictures, said):
+    (pictures / "in" / "3.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    os.remove(pictures / "in" / "1.png")
+    code, err = said("convert_imageset", "-gray", "in/", "list.txt", "db")
+    assert code == 0
+    assert "Could not open or find file in/1.png (left out): No such file" in err and "in/3.png" in err
+    assert "2 of 5 pictures could not be read and were left out." in err and "Processed 3 files." in err
+    assert list(labels("db")) == [b"00000000_0.png", b"00000002_2.png", b"00000004_4.png"]
+
+
+@pytest.mark.parametrize(
+    "argv, code, words",
+    [
+        (["list.txt", "db"], 2, "required: DB_NAME"),
+        (["in/", "list.txt", "db", "more"], 2, "unexpected word 'more'"),
+        (["-grey", "in/", "list.txt", "db"], 2, "unknown flag '-grey'; did you mean -gray?"),
+        (["-backend=rocksdb", "in/", "list.txt", "db"], 2, "rocksdb"),
+        (["-resize_width=8", "in/", "list.txt", "db"], 2, "are not a size"),
+        (["-resize_width=8", "-resize_height=-8", "in/", "list.txt", "db"], 2, "are not a size"),
+        (["-resize_shorter=8", "-resize_width=8", "-resize_height=8", "in/", "list.txt", "db"], 2, "with another size"),
+        (["-resize_shorter=0", "in/", "list.txt", "db"], 2, "-resize_shorter 0 is not a number"),
+        (
+            ["-resize_width=99999", "-resize_height=99999", "in/", "list.txt", "db"],
+            2,
+            "99999 x 99999 pixels are larger",
+        ),
+        (["-resize_shorter=99999", "in/", "list.txt", "db"], 2, "99999 x 99999 pixels are larger"),
+        (["-resize_width=wide", "in/", "list.txt", "db"], 2, "wide"),
+        (["in/", "none.txt", "db"], 1, "none.txt: cannot read the list"),
+        (["in/", "bad.txt", "db"], 1, "bad.txt:2: '1.png cat' is not a path, one space and a whole number"),
+        (["in", "list.txt", "db"], 1, "not one of the 5 pictures"),
+        (["-encode_type=xyz", "in/", "list.txt", "db"], 1, 'kind "xyz"'),
+        (["in/", "list.txt", "in"], 1, "in: exists already"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_a_user_gets_wrong(pictures, said, argv, code, words):
+    (pictures / "bad.txt").write_text("0.png 1\n1.png cat\n")
+    found, err = said("convert_imageset", *argv)
+    assert found == code and words in err and "  fix: " in err and "Traceback" not in err
+    assert not (pictures / "db").exists() and len(os.listdir(pictures / "in")) == 5
+    assert not [name for name in os.listdir(pictures) if "partial" in name]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGINT")
+def test_an_interrupted_run_cleans_up(pictures):
+    (pictures / "list.txt").write_text("1.png 1\n" * 100_000)
+    command = [sys.executable, TOOLS / "convert_imageset.py", "in/", "list.txt", "db"]
+    said = ""
+    with subprocess.Popen(command, cwd=pictures, stderr=subprocess.PIPE, text=True) as process:
+        for line in process.stderr:
+            said += line
+            if "Processed 2000 files." in line:
+                process.send_signal(signal.SIGINT)
+    assert process.returncode == 130 and said.endswith("interrupted\n") and "Traceback" not in said
+    assert sorted(os.listdir(pictures)) == ["in", "list.txt"]
+
+
+def test_convert_mnist_data(tmp_path, said):
+    images = np.arange(60, dtype=np.uint8).reshape(5, 3, 4)
+    (tmp_path / "i").write_bytes(idx_bytes(images))
+    (tmp_path / "l.gz").write_bytes(gzip.compress(idx_bytes(np.arange(5, dtype=np.uint8))))
+    code, err = said("convert_mnist_data", "i", "l.gz", "db")
+    assert code == 0 and "A total of 5 items." in err and "Rows: 3 Cols: 4" in err
+    assert labels("db") == {b"%08d" % k: k for k in range(5)}
+    assert said("convert_mnist_data", "i", "l.gz", "db")[0] == 1
+    assert said("convert_mnist_data", "i", "l.gz", "db", "-overwrite")[0] == 0
+    code, err = said("convert_mnist_data", "l.gz", "i", "other")
+    assert code == 1 and "l.gz" in err and "fix" in err
+
+
+def test_convert_mnist_siamese_data(tmp_path, said):
+    pytest.importorskip("plyvel")
+    (tmp_path / "i").write_bytes(idx_bytes(np.zeros((9, 3, 4), np.uint8)))
+    (tmp_path / "l").write_bytes(idx_bytes(np.zeros(9, np.uint8)))
+    code, err = said("convert_mnist_siamese_data", "i", "l", "db")
+    assert code == 0 and "A total of 9 items." in err and "-seed" in err
+    assert labels("db", "leveldb") == {b"%08d" % k: 1 for k in range(9)}
+
+
+@pytest.mark.parametrize("argv", [["lmdb"], ["-backend=lmdb"], []])
+def test_convert_cifar_data(tmp_path, said, argv):
+    for name, first in (("data_batch_1", 0), ("data_batch_2", 2), ("test_batch", 4)):
+        content = b"".join(bytes([k]) + bytes([k]) * 3072 for k in (first, first + 1))
+        (tmp_path / f"{name}.bin").write_bytes(content)
+    code, _ = said("convert_cifar_data", ".", "out", *argv)
+    assert code == 0 and sorted(os.listdir("out")) == ["cifar10_test_lmdb", "cifar10_train_lmdb"]
+    assert labels("out/cifar10_train_lmdb") == {b"%05d" % k: k for k in range(4)}
+    assert labels("out/cifar10_test_lmdb") == {b"00000": 4, b"00001": 5}
+    code, err = said("convert_cifar_data", ".", "out2", "rocks")
+    assert code == 2 and "rocks" in err
+
+
+def test_cifars_python_version_is_recognised_and_not_read(tmp_path, said):
+    (tmp_path / "data_batch_1").write_bytes(b"\x80\x02cos\nsystem\n")
+    code, err = said("convert_cifar_data", ".", "out", "lmdb")
+    assert code == 1 and "Python version" in err and "cifar-10-binary.tar.gz" in err
+
+
+def test_compute_image_mean(tmp_path, said):
+    rng = np.random.default_rng(1)
+    pictures = rng.integers(0, 256, (50, 2, 3, 4), np.uint8)
+    write_lmdb(tmp_path / "db", ((b"%03d" % k, encode_datum(p)) for k, p in enumerate(pictures)))
+    code, err = said("compute_image_mean", "db", "--backend=lmdb", "m.binaryproto")
+    assert code == 0 and "Write to m.binaryproto" in err and "Number of channels: 2" in err
+    means = [float(v) for v in re.findall(r"mean_value channel \[\d\]: (\S+)", err)]
+    np.testing.assert_allclose(means, pictures.mean((0, 2, 3)), rtol=1e-5)
+    np.testing.assert_allclose(load_mean("m.binaryproto"), pictures.mean(0), rtol=1e-6)
+    os.remove("m.binaryproto")
+    assert said("compute_image_mean", "db")[0] == 0 and os.listdir() == ["db"]
+    code, err = said("compute_image_mean", "none", "m.binaryproto")
+    assert code == 1 and "none: there is no database here" in err and os.listdir() == ["db"]
+
+
+@needs_shared
+def test_the_mean_file_is_byte_for_byte_caffes(tmp_path, said):
+    database = shared_db("mnist300_lmdb", tmp_path)
+    code, err = said("compute_image_mean", "-backend", "lmdb", database, "m")
+    assert code == 0 and "Processed 300 files." in err
+    assert (tmp_path / "m").read_bytes() == (SHARED / "data" / "db" / "mnist300_mean.binaryproto").read_bytes()
+
+
+@needs_shared
+@pytest.mark.parametrize("backend", ["lmdb", "leveldb"])
+def test_the_first_digits_are_byte_for_byte_caffes(tmp_path, said, backend):
+    if backend == "leveldb":
+        pytest.importorskip("plyvel")
+    with gzip.open(SHARED / "data" / "mnist" / "t10k-images-idx3-ubyte.gz") as images:
+        head, pixels = images.read(16), images.read(300 * 784)
+    with gzip.open(SHARED / "data" / "mnist" / "t10k-labels-idx1-ubyte.gz") as numbers:
+        label_head, digits = numbers.read(8), numbers.read(300)
+    count = (300).to_bytes(4, "big")
+    (tmp_path / "i").write_bytes(head[:4] + count + head[8:] + pixels)
+    (tmp_path / "l").write_bytes(label_head[:4] + count + digits)
+    assert said("convert_mnist_data", f"-backend={backend}", "i", "l", "db")[0] == 0
+    ours, theirs = open_database("db", backend), open_database(shared_db(f"mnist300_{backend}", tmp_path), backend)
+    assert list(ours.records()) == list(theirs.records())
+    ours.close()
+    theirs.close()
+
+
+COMMANDS = ("convert_imageset", "convert_mnist_data", "convert_mnist_siamese_data", "convert_cifar_data",
+            "compute_image_mean", "dataset")  # fmt: skip
+
+
+@pytest.mark.parametrize("action", COMMANDS)
+def test_help_ends_with_an_example_that_names_the_command(action, capsys):
+    with pytest.raises(SystemExit):
+        main([action, "--help"])
+    example = capsys.readouterr().out.partition("\nexample:\n")[2]
+    assert example.startswith(f"  pycaffe-lms {action} ")
+
+
+@pytest.mark.parametrize("action", COMMANDS[:-1])
+def test_there_is_a_tool_of_each_name(action, tmp_path):
+    done = subprocess.run([sys.executable, TOOLS / f"{action}.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2 and f"see pycaffe-lms {action} --help" in done.stderr
