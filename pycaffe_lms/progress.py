@@ -101,11 +101,11 @@ def shown(solver: Solver, bar: Bar | None) -> Iterator[None]:
             last = now
             bar.show(solver.iter + 1, f"loss {solver.mean_loss:.4g}")  # the iteration counts after this
 
-    solver.around_iteration = iteration
+    solver.around_iteration, solver.asks_loss = iteration, True
     try:
         bar.show(solver.iter, "")
         yield
         bar.show(solver.iter, f"loss {solver.mean_loss:.4g}")
     finally:
-        solver.around_iteration = before
+        solver.around_iteration, solver.asks_loss = before, False
         bar.close()

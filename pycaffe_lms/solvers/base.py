@@ -56,6 +56,8 @@ class Solver:
         self.around_iteration: Callable[[], AbstractContextManager] = nullcontext
         self._action = action or (lambda: NONE)
         self._stop = self._nan = False
+        self._end = 0
+        self.asks_loss = False  # set by who reads `mean_loss` while `step` runs
         self._smooth: deque[float] = deque(maxlen=max(1, param.average_loss))
         lines = lines or Lines()
         self._check(lines)
@@ -146,7 +148,7 @@ class Solver:
         """
         p = self.param
         try:
-            end = self.iter + operator.index(n)
+            end = self._end = self.iter + operator.index(n)
         except TypeError:
             raise UsageError(f"step: {n!r} is no number of iterations", fix="give an integer") from None
         settings.check(p, self.rule)
@@ -221,8 +223,16 @@ class Solver:
             _log.info("Iteration %d, lr = %s", self.iter, number(rate))
 
     @property
+    def _loss_counts(self) -> bool:
+        """Whether somebody may ask for this iteration's loss: reading it waits for the device."""
+        p, window = self.param, max(1, self.param.average_loss)
+        displayed = bool(p.display) and -self.iter % p.display < window
+        return displayed or self._end - self.iter <= window or p.debug_info or bool(self.callbacks) or self.asks_loss
+
+    @property
     def mean_loss(self) -> float:
-        """The mean of the last average_loss losses since `step` was called; NaN before there is one."""
+        """The mean of the last average_loss losses since `step` was called; NaN before there is one. Within `step`, it
+        is that of every iteration only where `asks_loss` is set, or display or callbacks need it."""
         return sum(self._smooth) / len(self._smooth) if self._smooth else math.nan
 
     # -- tests --------------------------------------------------------------------------------------------

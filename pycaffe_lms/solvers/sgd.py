@@ -158,9 +158,11 @@ class SGDSolver(Solver):
             if tail and not done:  # shapes changed in the middle, so the update's steps must be made anew
                 self._follow_net()
                 self.net.memory.run("update after a reshape", lambda: sequence("update", self._tail, None))
-            loss += self.net.loss()
-        self._nan = math.isnan(loss)
-        self._note_loss(loss / n)
+            if self._loss_counts:
+                loss += self.net.loss()
+        if self._loss_counts:
+            self._nan = math.isnan(loss)
+            self._note_loss(loss / n)
         if fused:
             self._log_rate(self._rate())
             return
