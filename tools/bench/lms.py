@@ -1,6 +1,12 @@
-"""Throughput of training under a memory budget.
+"""Training under a memory budget, beside PyTorch: time, memory and bytes copied per iteration, one run on one machine.
 
-python tools/bench/lms.py --model resnet-152 --batch 64 128 256 --budget 16GB
+python tools/bench/lms.py --model resnet-152 --batch 8 16 32 64 128 256 --budget 16GB --modes off 1000 auto
+python tools/bench/lms.py --batch 256 --budget 16GB 8GB 4GB --modes auto --peers save_on_cpu offload --json lms.json
+python tools/bench/lms.py --json lms.json --plot lms.png       # nothing is run, what is in the file is shown
+
+Modes: off (no Large Model Support), memory (off, with all of the GPU), a number of KB (-lms N), auto (-lms auto), swap
+(-lms auto -lms_recompute off). Peers: see lms_peers.py. Images and labels are made once; an iteration is forward,
+backward and the SGD update. Times are medians after warming up, each up to the device's end.
 """
 
 from __future__ import annotations
@@ -8,86 +14,118 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import subprocess
 import sys
 import time
+from pathlib import Path
 
-from common import LMSConfig, make_solver, versions
+from common import make_solver, versions
+from lms_peers import PEERS
+from lms_table import markdown, plot
 
-from pycaffe_lms.errors import CaffeError, human_bytes
-from pycaffe_lms.lms.config import parse_size
+from pycaffe_lms.errors import CaffeError
+from pycaffe_lms.lms.config import LMSConfig, parse_size
+
+WARMUP = 6  # convolutions are chosen, -lms auto has measured and planned again, a graph is recorded
+
+
+def settings(mode: str, budget: int | None, **more) -> LMSConfig:
+    """What a mode means."""
+    if mode == "memory":
+        return LMSConfig()
+    if mode in ("auto", "swap"):
+        return LMSConfig(auto=True, budget=budget, recompute=mode == "auto", **more)
+    return LMSConfig(0 if mode == "off" else int(mode), budget=budget, **more)
 
 
 def measure(model: str, batch: int, lms: LMSConfig, iterations: int) -> dict:
-    """Median iteration after two for warming up; bytes copied per iteration; memory."""
+    """Median seconds of an iteration; bytes copied per iteration; memory; what the plan said."""
     start = time.perf_counter()
     solver = make_solver(model, batch, lms)
-    built = time.perf_counter() - start
-    times = []
-    for i in range(iterations + 2):
+    built, times = time.perf_counter() - start, []
+    runtime, stats = solver.runtime, solver.runtime.stats
+    for i in range(iterations + WARMUP):
+        if i == WARMUP:
+            before = stats.bytes_in, stats.bytes_out
         begin = time.perf_counter()
         solver.step(1)
-        solver.runtime.device.synchronize()
+        runtime.device.synchronize()
         times.append(time.perf_counter() - begin)
-        if i == 1:
-            before = (solver.runtime.stats.bytes_in, solver.runtime.stats.bytes_out)
-    median = sorted(times[2:])[iterations // 2]
-    runtime, plan = solver.runtime, solver.net.memory.plans().get("train")
+    plan = solver.net.memory.plans().get("train")
     result = {
-        "model": model,
-        "batch": batch,
-        "seconds": median,
-        "images_per_s": batch / median,
+        "seconds": sorted(times[WARMUP:])[iterations // 2],
         "loss": solver.net.loss(),
-        "bytes_in": (runtime.stats.bytes_in - before[0]) / iterations,
-        "bytes_out": (runtime.stats.bytes_out - before[1]) / iterations,
+        "bytes_in": (stats.bytes_in - before[0]) / iterations,
+        "bytes_out": (stats.bytes_out - before[1]) / iterations,
         "resident": runtime.resident_bytes,
         "workspace": runtime.workspace_bytes,
         "arena": plan.arena_bytes if plan else 0,
-        "max_live": plan.live_bytes if plan else 0,
+        "live": plan.live_bytes if plan else 0,
+        "replayed": plan.replayed if plan else 0,
+        "predicted_s": plan.seconds if plan else None,
+        "stall_s": plan.stall if plan else None,
         "host": runtime.slab.nbytes,
         "device_peak": runtime.device.in_use(),
         "build_s": built,
+        "versions": versions(),
     }
     solver.close()
     runtime.close()
     return result
 
 
+def peer(who: str, model: str, batch: int, budget: int | None, iterations: int) -> dict:
+    """One of PyTorch's ways, in a process of its own."""
+    command = [sys.executable, str(Path(__file__).with_name("lms_peers.py")), "--who", who, "--model", model]
+    command += ["--batch", str(batch), "--iterations", str(iterations)]
+    command += [] if budget is None else ["--budget", str(budget)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        said = [line for line in done.stderr.splitlines() if line[:1].strip()]
+        return {"error": (said or ["failed"])[-1][:200]}
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def one(who: str, model: str, batch: int, budget: int | None, iterations: int, host: int | None) -> dict:
+    """A result, or why there is none."""
+    result = {"model": model, "batch": batch, "budget": budget, "who": who}
+    if who.startswith("torch:"):
+        return result | peer(who[6:], model, batch, budget, iterations)
+    try:
+        return result | measure(model, batch, settings(who, budget, host_limit=host), iterations)
+    except CaffeError as error:
+        return result | {"error": str(error).splitlines()[0]}
+    finally:
+        gc.collect()
+
+
 def main() -> int:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--model", default="resnet-152")
-    p.add_argument("--batch", type=int, nargs="+", default=[64])
-    p.add_argument("--budget", default=None, help="such as 16GB")
-    p.add_argument("--lms", type=int, default=1000, help="KB; 0: off")
-    p.add_argument("--frac", type=float, default=0.0)
-    p.add_argument("--ahead", type=int, default=LMSConfig().ahead)
+    p.add_argument("--model", default="resnet-152", help="one of models/ with a train_dummy.prototxt")
+    p.add_argument("--batch", type=int, nargs="*", default=[])
+    p.add_argument("--budget", nargs="+", default=["16GB"], help="such as 16GB; none: all of the GPU")
+    p.add_argument("--modes", nargs="*", default=["auto"])
+    p.add_argument("--peers", nargs="*", default=[], choices=PEERS)
     p.add_argument("--host", default=None, help="most pinned host memory")
     p.add_argument("--iterations", type=int, default=5)
-    p.add_argument("--json", default=None, help="also write the results to this file")
+    p.add_argument("--json", type=Path, help="keep the results in this file, and show all that are in it")
+    p.add_argument("--plot", type=Path, help="draw them: images/s against budget and batch, memory against batch")
     args = p.parse_args()
-    size = lambda text, flag: None if text is None else parse_size(text, flag)  # noqa: E731
-    lms = LMSConfig(args.lms, args.frac, size(args.budget, "--budget"), args.ahead, 0, size(args.host, "--host"))
-    print(versions())
-    results = []
-    for batch in args.batch:
-        try:
-            r = measure(args.model, batch, lms, args.iterations)
-        except CaffeError as error:
-            print(f"{args.model} batch {batch}: {error}", flush=True)
-            continue
-        results.append(r)
-        print(
-            f"{args.model} batch {batch}: {r['images_per_s']:.1f} images/s ({r['seconds'] * 1e3:.0f} ms), "
-            f"in {human_bytes(r['bytes_in'])} out {human_bytes(r['bytes_out'])} an iteration, device "
-            f"{human_bytes(r['device_peak'])} (resident {human_bytes(r['resident'])}, workspace "
-            f"{human_bytes(r['workspace'])}, arena {human_bytes(r['arena'])}, max live {human_bytes(r['max_live'])}), "
-            f"host {human_bytes(r['host'])}, built in {r['build_s']:.1f} s, loss {r['loss']:.4g}",
-            flush=True,
-        )
-        gc.collect()
-    if args.json:
-        with open(args.json, "w") as out:
-            json.dump({"versions": versions(), "lms": repr(lms), "results": results}, out, indent=1)
+    results = json.loads(args.json.read_text()) if args.json and args.json.exists() else []
+    host = None if args.host is None else parse_size(args.host, "--host")
+    for text in args.budget:
+        budget = None if text == "none" else parse_size(text, "--budget")
+        for batch in args.batch:
+            for who in (*args.modes, *(f"torch:{name}" for name in args.peers)):
+                found = one(who, args.model, batch, budget, args.iterations, host)
+                key = ("model", "batch", "budget", "who")
+                results = [r for r in results if any(r[k] != found[k] for k in key)] + [found]
+                print(markdown([found]).splitlines()[-1], flush=True)
+                if args.json:
+                    args.json.write_text(json.dumps(results, indent=1) + "\n")
+    print(markdown(results))
+    if args.plot:
+        plot(results, args.plot)
     return 0
 
 
