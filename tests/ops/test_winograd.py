@@ -1,4 +1,4 @@
-"""Convolution through Winograd's transforms: against plain sums in double, in both types and sizes of kernels."""
+"""Convolution through Winograd's transforms: against plain sums in double, in both types."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ CASES = [
     (3, 32, 48, 1, (24, 22), 3, (1, 1)),  # several rows of tiles, none of them cut
     (5, 64, 96, 2, (21, 19), 3, (1, 0)),  # cut tiles, groups, pads that differ
     (4, 32, 32, 1, (23, 25), 3, (0, 2)),
-    (2, 32, 64, 1, (17, 18), 5, (2, 2)),
-    (2, 64, 96, 2, (18, 20), 5, (4, 0)),
+    (2, 64, 96, 2, (30, 31), 3, (2, 0)),
 ]
-ERROR = {np.float32: 3e-5, np.float64: 5e-14}  # in units of the largest value
+ERROR = {np.float32: 1e-5, np.float64: 5e-14}  # in units of the largest value
 
 
 def _geometry(batch, channels, outputs, group, spatial, kernel, pad):
@@ -89,7 +88,7 @@ def test_all_three_against_plain_sums(case, dtype, one_by_one):
         assert np.abs(got - want).max() <= ERROR[dtype] * np.abs(want).max()
 
 
-@pytest.mark.parametrize("case", CASES[1:4:2], ids=str)
+@pytest.mark.parametrize("case", CASES[1::2], ids=str)
 def test_the_weights_gradient_is_added(case):
     g = _geometry(*case)
     plan = winograd_plan(g, 8, LIMIT)
@@ -141,7 +140,7 @@ def test_shapes_and_workspace_alone_choose_the_way():
         _geometry(0, 32, 48, 1, (24, 22), 3, (1, 1)),
         _geometry(99, 32, 48, 1, (5, 5), 3, (1, 1)),  # tiles that are mostly cut away
         _geometry(3, 32, 48, 1, (24, 22), 3, (3, 3)),  # outputs that see nothing
-        _geometry(3, 32, 48, 1, (24, 22), 7, (3, 3)),
+        _geometry(3, 32, 48, 1, (24, 22), 5, (2, 2)),
     ]
     for g in others:
         assert isinstance(conv.conv_plan(g, np.float32, LIMIT), ColumnPlan)

@@ -1,9 +1,9 @@
-"""Convolution on the CPU through Winograd's transforms: 3x3 kernels in tiles of 4x4 outputs, 5x5 in tiles of 2x2.
+"""Convolution on the CPU through Winograd's transforms: 3x3 kernels in tiles of 4x4 outputs.
 
 A tile's inputs and the weights are transformed into 6 x 6 values, one product of matrices per point sums over channels,
 and the sums are transformed into the tile's outputs. Results depend on the plan, never on threads or addresses.
 
-Errors beside float64, in units of the largest result, of normal values in float32: up to 2e-5, where column matrices
+Errors beside float64, in units of the largest result, of normal values in float32: up to 4e-6, where column matrices
 have 5e-7.
 """
 
