@@ -1,4 +1,4 @@
-"""Convolution on the CPU: column matrices (im2col) and BLAS products, over chunks of images.
+"""Convolution on the CPU: column matrices (im2col) and BLAS products, over chunks of images; or Winograd's transforms.
 
 Columns of a chunk are laid out (group, row, image, position), so that one product per group serves all its images.
 Every sum runs in a fixed order: results depend on the plan, never on addresses.
@@ -12,7 +12,9 @@ import numpy as np
 
 from ..column_plan import ColumnPlan, column_plan
 from ..geometry import ConvGeometry
+from ..winograd_plan import WinogradPlan, winograd_plan
 from . import conv_channels_last as channels_last
+from . import winograd
 from .blas import piece, pieces_of, spread
 from .channels import channel_sums, over_rows
 from .compiled import kernel
@@ -42,9 +44,12 @@ def conv_channels_last_plan(geometry: ConvGeometry, dtype) -> bool:
     return not geometry.depthwise
 
 
-def conv_plan(geometry: ConvGeometry, dtype, workspace_limit: int, bias=False, relu=False) -> ColumnPlan:
-    """Chunks whose workspace stays within `workspace_limit` bytes, if one image's columns for one group do. What will
-    follow the convolution changes nothing."""
+def conv_plan(geometry: ConvGeometry, dtype, workspace_limit: int, bias=False, relu=False) -> ColumnPlan | WinogradPlan:
+    """Winograd's transforms where they pay and fit into `workspace_limit` bytes. Else chunks whose workspace stays
+    within the limit, if one image's columns for one group do. What will follow the convolution changes nothing."""
+    plan = winograd_plan(geometry, np.dtype(dtype).itemsize, workspace_limit)
+    if plan is not None:
+        return plan
     return column_plan(geometry, np.dtype(dtype).itemsize, min(workspace_limit, _CHUNK_BYTES), _WIDE)
 
 
@@ -56,7 +61,18 @@ def conv_forward(plan, x, w, b, y, work, relu=False) -> None:
         channels_last.forward(conv_forward, plan, x, w, b, y, work, relu)
         return
     x, y = _inputs(g, x), _outputs(g, y)
-    w = w.reshape(g.group, g.group_outputs, g.rows)
+    if isinstance(plan, WinogradPlan):
+        winograd.forward(plan, x, _by_taps(g, w), y, work)
+    else:
+        _forward(plan, x, w.reshape(g.group, g.group_outputs, g.rows), y, work)
+    if b is not None:
+        conv_add_bias(y, b, g.batch, g.out_channels, g.out_size)
+    if relu:
+        np.maximum(y, 0, out=y)
+
+
+def _forward(plan: ColumnPlan, x, w, y, work) -> None:
+    g = plan.geometry
     for n0, n1, g0, g1 in plan.chunks():
         columns = _im2col(plan, x, n0, n1, g0, g1, work)
         if n1 - n0 == 1:
@@ -65,10 +81,6 @@ def conv_forward(plan, x, w, b, y, work, relu=False) -> None:
             values = _values(plan, n1 - n0, work, y.dtype)
             _multiply(w, columns, values)
             _move(_scatter, y, values, n0, n1)
-    if b is not None:
-        conv_add_bias(y, b, g.batch, g.out_channels, g.out_size)
-    if relu:
-        np.maximum(y, 0, out=y)
 
 
 def conv_backward_data(plan, dy, w, dx, work) -> None:
@@ -78,6 +90,9 @@ def conv_backward_data(plan, dy, w, dx, work) -> None:
         channels_last.backward_data(conv_backward_data, plan, dy, w, dx, work)
         return
     dx, dy = _inputs(g, dx), _outputs(g, dy)
+    if isinstance(plan, WinogradPlan):
+        winograd.backward_data(plan, dy, _by_taps(g, w), dx, work)
+        return
     w = w.reshape(g.group, g.group_outputs, g.rows).swapaxes(1, 2)
     for n0, n1, g0, g1 in plan.chunks():
         values = _gather(plan, dy, n0, n1, g0, g1, work)
@@ -99,6 +114,9 @@ def conv_backward_filter(plan, x, dy, dw, work, accumulate) -> None:
         channels_last.backward_filter(conv_backward_filter, plan, x, dy, dw, work, accumulate)
         return
     x, dy = _inputs(g, x), _outputs(g, dy)
+    if isinstance(plan, WinogradPlan):
+        winograd.backward_filter(plan, x, dy, _by_taps(g, dw), work, accumulate)
+        return
     dw = dw.reshape(g.group, g.group_outputs, g.rows)
     total = None  # of many chunks, transposed: BLAS is faster at columns * dy' than at dy * columns'
     if g.batch * g.out_size >= _LONG and g.group_outputs < g.rows:
@@ -183,6 +201,10 @@ def _inputs(g: ConvGeometry, x):
 
 def _outputs(g: ConvGeometry, y):
     return y.reshape(g.batch, g.out_channels, g.out_size)
+
+
+def _by_taps(g: ConvGeometry, w):
+    return w.reshape(g.group, g.group_outputs, g.group_channels, -1)
 
 
 def _groups(g: ConvGeometry, image, g0: int, g1: int, channels: int):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from . import few_rows
 from .blas import piece, pieces_of, spread
 
 __all__ = [
@@ -19,14 +20,14 @@ _PIECE = 128  # least rows or columns in one product of a thread
 def inner_product_forward(x, w, b, y, m, n, k, transpose) -> None:
     """y = x w' + b; b is None without a bias."""
     y = y.reshape(m, n)
-    _multiply(x.reshape(m, k), w.reshape(k, n) if transpose else w.reshape(n, k).T, y)
+    _times(x.reshape(m, k), w, y, not transpose)
     if b is not None:
         y += b.reshape(n)
 
 
 def inner_product_backward_data(dy, w, dx, m, n, k, transpose) -> None:
     """dx = dy w."""
-    _multiply(dy.reshape(m, n), w.reshape(k, n).T if transpose else w.reshape(n, k), dx.reshape(m, k))
+    _times(dy.reshape(m, n), w, dx.reshape(m, k), transpose)
 
 
 def inner_product_backward_weight(x, dy, dw, m, n, k, transpose, accumulate) -> None:
@@ -35,7 +36,9 @@ def inner_product_backward_weight(x, dy, dw, m, n, k, transpose, accumulate) -> 
     if not transpose:
         a, b = b, a
     dw = dw.reshape(a.shape[1], b.shape[1])
-    if accumulate:
+    if few_rows.worthwhile(m, n, k):
+        few_rows.outer(a, b, dw, accumulate)
+    elif accumulate:
         dw += np.matmul(a.T, b)
     else:
         _multiply(a.T, b, dw)
@@ -49,6 +52,16 @@ def inner_product_backward_bias(dy, db, m, n, accumulate) -> None:
         db += total
     else:
         db[...] = total
+
+
+def _times(a, w, out, transposed: bool) -> None:
+    """out (m, columns) = a (m, rows) w, or a times the transpose of w as it lies in memory."""
+    shape = (out.shape[1], a.shape[1]) if transposed else (a.shape[1], out.shape[1])
+    w = w.reshape(shape)
+    if few_rows.worthwhile(len(a), *shape):
+        (few_rows.times_transposed if transposed else few_rows.times)(a, w, out)
+    else:
+        _multiply(a, w.T if transposed else w, out)
 
 
 def _multiply(a, b, out) -> None:
