@@ -1,6 +1,21 @@
 """pycaffe-lms: a Caffe-compatible layer framework with Large Model Support. `import pycaffe_lms as caffe`."""
 
 from .layers.user_layer import UserLayer as Layer
+from .mode import (
+    has_nccl,
+    init_log,
+    log,
+    set_device,
+    set_lms,
+    set_mode_cpu,
+    set_mode_gpu,
+    set_multiprocess,
+    set_random_seed,
+    set_solver_count,
+    set_solver_rank,
+    solver_count,
+    solver_rank,
+)
 from .net_spec import NetSpec, layers, params, to_proto
 from .pycaffe import (
     TEST,
@@ -14,10 +29,6 @@ from .pycaffe import (
     SGDSolver,
     get_solver,
     layer_type_list,
-    set_device,
-    set_mode_cpu,
-    set_mode_gpu,
-    set_random_seed,
 )
 
 __version__ = "0.1.0"
@@ -35,12 +46,21 @@ __all__ = [
     "RMSPropSolver",
     "SGDSolver",
     "get_solver",
+    "has_nccl",
+    "init_log",
     "layer_type_list",
     "layers",
+    "log",
     "params",
     "set_device",
+    "set_lms",
     "set_mode_cpu",
     "set_mode_gpu",
+    "set_multiprocess",
     "set_random_seed",
+    "set_solver_count",
+    "set_solver_rank",
+    "solver_count",
+    "solver_rank",
     "to_proto",
 ]

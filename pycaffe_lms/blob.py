@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -20,6 +21,24 @@ def host_view(memory: SyncedMemory, shape, dtype, channels_last: bool) -> np.nda
     if not channels_last or len(shape) < 4:
         return memory.host_array(shape, dtype)
     return np.moveaxis(memory.host_array(memory_shape(shape, True), dtype), -1, 1)
+
+
+def checked_shape(dims: Sequence, blob: str, named: Mapping | None = None) -> tuple[int, ...]:
+    """The shape that reshape(*dims) or add_blob(*dims) means; one list in place of numbers will do, as NumPy has it.
+
+    Raises ShapeError for anything else, keywords included."""
+    dims = dims[0] if len(dims) == 1 and np.iterable(dims[0]) else dims
+    try:
+        shape = tuple(operator.index(d) for d in dims)
+    except TypeError:
+        shape = None
+    if named or shape is None or len(shape) > MAX_AXES or any(d < 0 for d in shape) or math.prod(shape) >= 2**31:
+        given = ", ".join([*map(repr, dims), *(f"{k}={v!r}" for k, v in (named or {}).items())])
+        raise ShapeError(
+            f"({given}) is no blob shape",
+            fix="give 0 to 32 whole numbers, none negative, for less than 2^31 elements: reshape(2, 3)",
+        ).at(blob=blob)
+    return shape
 
 
 class Blob:
@@ -67,13 +86,10 @@ class Blob:
     height = property(lambda self: self._legacy(2))
     width = property(lambda self: self._legacy(3))
 
-    def reshape(self, *dims: int) -> None:
-        """Change the shape; the net follows at its next forward or reshape()."""
-        shape = tuple(int(d) for d in (dims[0] if len(dims) == 1 and np.iterable(dims[0]) else dims))
-        if len(shape) > MAX_AXES or any(d < 0 for d in shape) or math.prod(shape) >= 2**31:
-            raise ShapeError(
-                f"{shape} is no blob shape", fix="0 to 32 axes, none negative, less than 2^31 elements"
-            ).at(blob=self.name)
+    def reshape(self, *dims: int, **named) -> None:
+        """Change the shape, reshape(2, 3); without arguments to a scalar. The net follows at its next forward or
+        reshape(). Raises ShapeError for what is no shape, or for a parameter's number of elements."""
+        shape = checked_shape(dims, self.name, named)
         if self._on_reshape is not None:
             self._on_reshape(self, shape)
         elif math.prod(shape) != self.count:

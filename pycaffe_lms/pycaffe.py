@@ -1,4 +1,4 @@
-"""caffe.Net and the solvers as pycaffe users know them: a thin face over `net.Net` and `solvers`.
+"""caffe.Net and the solvers as pycaffe users know them: a thin face over `net_face.PycaffeNet` and `solvers`.
 
 Source of the behaviour: BVLC/caffe, python/caffe/pycaffe.py and _caffe.cpp.
 """
@@ -8,166 +8,49 @@ from __future__ import annotations
 import importlib
 import logging
 import os
-from collections import OrderedDict
-from collections.abc import Callable
-
-import numpy as np
+from collections.abc import Callable, Sequence
 
 from . import solvers
-from .backend import get_device
 from .errors import UsageError, Where
-from .formats.hdf5_weights import write_hdf5_weights
 from .formats.prototxt import Parsed, read_solver
 from .layers.registry import LAYERS
 from .lms.config import LMSConfig
+from .mode import checked_lms, solver_count, solver_rank
+from .mode import device_of as _device
+from .mode import settings as _mode
 from .net import net as core
-from .net import weights
+from .net_face import PycaffeNet
 from .progress import make_bar, shown
+from .vectors import StringVec
 
 TRAIN, TEST = 0, 1
 _log = logging.getLogger(__name__)
 
-_mode = {"backend": "cpu", "index": 0, "seed": None}
 
-
-def set_mode_cpu() -> None:
-    """Nets and solvers made from now on run on the CPU (the default)."""
-    _mode["backend"] = "cpu"
-
-
-def set_mode_gpu() -> None:
-    """Nets and solvers made from now on run on the GPU of `set_device`."""
-    _mode["backend"] = "cuda"
-
-
-def set_device(index: int) -> None:
-    """Which GPU `set_mode_gpu` means."""
-    _mode["index"] = index
-
-
-def set_random_seed(seed: int) -> None:
-    """Seed of nets made from now on."""
-    _mode["seed"] = seed
-
-
-def layer_type_list() -> list[str]:
+def layer_type_list() -> StringVec:
     """Names of all layer types, sorted."""
     importlib.import_module("pycaffe_lms.layers")
-    return sorted(LAYERS)
-
-
-def _device(device):
-    return device or get_device(_mode["backend"], index=_mode["index"])
-
-
-class PycaffeNet(core.Net):
-    """pycaffe's methods on a net."""
-
-    @property
-    def blob_loss_weights(self) -> OrderedDict[str, float]:
-        """Loss weight of every blob, by name."""
-        values = self.graph.values
-        return OrderedDict((name, values[v].loss_weight) for name, v in self.graph.last.items())
-
-    @property
-    def layer_dict(self) -> OrderedDict:
-        return OrderedDict((node.name, node.layer.face) for node in self.graph.nodes)
-
-    @property
-    def top_names(self) -> OrderedDict[str, list[str]]:
-        """Names of every layer's tops, by layer."""
-        return OrderedDict((n.name, [self.graph.values[t].name for t in n.tops]) for n in self.graph.nodes)
-
-    @property
-    def bottom_names(self) -> OrderedDict[str, list[str]]:
-        """Names of every layer's bottoms, by layer."""
-        return OrderedDict((n.name, [self.graph.values[b].name for b in n.bottoms]) for n in self.graph.nodes)
-
-    def forward(self, blobs=None, start: str | None = None, end: str | None = None, **kwargs) -> dict[str, np.ndarray]:
-        """Run layers start..end (names, both included; default: all). Keyword arguments are arrays for every input.
-
-        Returns views of the outputs (or of the tops of `end`) and of the blobs named in `blobs`.
-        """
-        first = 0 if start is None else self.layer_index(start)
-        last = len(self.graph.nodes) - 1 if end is None else self.layer_index(end)
-        names = self.outputs if end is None else self.top_names[end]
-        names = list(dict.fromkeys([*names, *(blobs or [])]))
-        if kwargs:
-            if set(kwargs) != set(self.inputs):
-                raise UsageError("Input blob arguments do not match net inputs.", fix=f"give exactly {self.inputs}")
-            for name, values in kwargs.items():
-                self._fill(name, values, "data", "Input is not batch sized")
-        self.forward_range(first, last)
-        return {name: self.blobs[name].data for name in names}
-
-    def backward(self, diffs=None, start: str | None = None, end: str | None = None, **kwargs) -> dict[str, np.ndarray]:
-        """Run backward from layer start down to end. Keyword arguments are gradients for every output.
-
-        Returns views of the gradients of the inputs (or of the bottoms of `end`) and of the blobs named in `diffs`.
-        """
-        first = len(self.graph.nodes) - 1 if start is None else self.layer_index(start)
-        last = 0 if end is None else self.layer_index(end)
-        names = self.inputs if end is None else self.bottom_names[end]
-        names = list(dict.fromkeys([*names, *(diffs or [])]))
-        if kwargs:
-            if set(kwargs) != set(self.outputs):
-                raise UsageError("Top diff arguments do not match net outputs.", fix=f"give exactly {self.outputs}")
-            for name, values in kwargs.items():
-                self._fill(name, values, "diff", "Diff is not batch sized")
-        self.backward_range(first, last)
-        return {name: self.blobs[name].diff for name in names}
-
-    def _fill(self, name: str, values, which: str, complaint: str) -> None:
-        values, blob = np.asarray(values), self.blobs[name]
-        if values.shape[:1] != blob.shape[:1] and (blob.shape or values.size != 1):
-            raise UsageError(complaint, fix=f"give an array of shape {blob.shape}").at(blob=name)
-        setattr(blob, which, values.reshape(blob.shape) if values.size == blob.count else values)
-
-    def set_input_arrays(self, data: np.ndarray, labels: np.ndarray) -> None:
-        """Let the first layer, a MemoryData, deliver these arrays: data (n, c, h, w), labels (n) or (n, 1, 1, 1)."""
-        layer = self.layers[0]
-        if not hasattr(layer, "set_input_arrays"):
-            raise UsageError(
-                "set_input_arrays may only be called if the first layer is a MemoryData layer",
-                fix="write to net.blobs[...].data, or call it on the layer itself",
-            )
-        layer.set_input_arrays(data, labels)
-
-    def copy_from(self, path: str | os.PathLike) -> None:
-        """Load weights (binary or HDF5) by layer name."""
-        weights.copy_from(self, path)
-
-    load_hdf5 = copy_from
-
-    def save(self, path: str | os.PathLike) -> None:
-        """Write a .caffemodel."""
-        weights.save(self, path)
-
-    def save_hdf5(self, path: str | os.PathLike) -> None:
-        """Write the weights as HDF5."""
-        write_hdf5_weights(path, weights.hdf5_arrays(self))
-
-    def _forward(self, start: int, end: int) -> float:
-        return self.forward_range(start, end)
-
-    def _backward(self, start: int, end: int) -> None:
-        self.backward_range(start, end)
+    return StringVec(sorted(LAYERS))
 
 
 class Net(PycaffeNet):
     """Net(network_file, phase, level=0, stages=None, weights=None), or the older Net(network_file, weights, phase).
 
-    lms: an LMSConfig. device: a backend device; default: what set_mode_* chose. Missing files: RuntimeError.
+    network_file: a prototxt. phase: TRAIN or TEST. level, stages: which layers' include and exclude rules hold.
+    weights: a .caffemodel (.h5) to load. lms: `caffe.LMS(...)`; default: what `set_lms`, or a `with caffe.LMS(...)`
+    around, says. device: a backend device; default: what set_mode_* chose. options: those of `net.net.Net`.
+    Raises errors of the CaffeError family, which are RuntimeErrors: for missing files, bad prototxts and weights that
+    do not fit, with file, line, layer and what to change.
     """
 
     def __init__(
         self,
-        network_file,
+        network_file: str | os.PathLike,
         *args,
         phase: int | None = None,
         level: int = 0,
-        stages=None,
-        weights=None,
+        stages: Sequence[str] | None = None,
+        weights: str | os.PathLike | None = None,
         lms: LMSConfig | None = None,
         device=None,
         **options,
@@ -177,12 +60,20 @@ class Net(PycaffeNet):
             weights, args = args[0], args[1:]
         if args:
             phase, args = args[0], args[1:]
+        if len(args) > 3:
+            raise UsageError(f"Net takes at most 5 positional arguments, not {len(args) + 2}")
         rest = dict(zip(("level", "stages", "weights"), args, strict=False))
         level, stages = rest.get("level", level), rest.get("stages", stages)
         weights = rest.get("weights", weights)
-        if phase is None:
-            raise UsageError("a net needs a phase", fix="Net(file, caffe.TEST) or Net(file, caffe.TRAIN)")
+        if phase not in (TRAIN, TEST):
+            given = "" if phase is None else f", not {phase!r}"
+            raise UsageError(f"a net needs a phase{given}", fix="Net(file, caffe.TEST) or Net(file, caffe.TRAIN)")
+        if isinstance(stages, str):
+            raise UsageError(f"stages is {stages!r}, not a list", fix=f"give stages=[{stages!r}]")
         options.setdefault("seed", _mode["seed"])
+        options.setdefault("solver_count", solver_count())
+        options.setdefault("solver_rank", solver_rank())
+        lms = checked_lms(_mode["lms"] if lms is None else lms)
         super().__init__(
             network_file, phase, level=level, stages=stages or (), device=_device(device), lms=lms, **options
         )

@@ -16,8 +16,9 @@ pytestmark = pytest.mark.pure
 
 # Imports point left.
 ORDER = (
-    *("errors", "proto", "formats", "backend", "ops", "memory", "blob", "random", "filler", "data", "layers", "lms"),
-    *("net", "solvers", "net_spec", "progress", "pycaffe", "log", "__init__", "cli", "__main__"),
+    *("errors", "proto", "formats", "backend", "ops", "memory", "blob", "vectors", "random", "filler", "data"),
+    *("layers", "lms", "net", "solvers", "net_spec", "progress", "net_batches", "net_face", "log", "mode", "pycaffe"),
+    *("__init__", "cli", "__main__"),
 )
 RANK = {name: rank for rank, name in enumerate(ORDER)}
 ARRAYS = {"numpy", "cupy"}

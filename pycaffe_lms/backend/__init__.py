@@ -15,6 +15,13 @@ def cuda_available() -> bool:
     return cuda.available()
 
 
+def nccl_available() -> bool:
+    """Whether CuPy is installed with NCCL."""
+    from . import cuda
+
+    return cuda.nccl_available()
+
+
 def get_device(name: str, *, index: int = 0, **options):
     """The device of a backend: "cpu", "cuda" (one object per GPU and process) or "sim" (`options` of SimDevice).
 

@@ -54,6 +54,15 @@ def available() -> bool:
         return False
 
 
+def nccl_available() -> bool:
+    """Whether CuPy is installed with NCCL."""
+    if cupy is None:
+        return False
+    from cupy.cuda import nccl  # CuPy loads it only when asked
+
+    return bool(nccl.available)
+
+
 def device_count() -> int:
     """How many GPUs there are."""
     return require().cuda.runtime.getDeviceCount()

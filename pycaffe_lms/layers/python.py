@@ -10,6 +10,7 @@ import importlib
 import numpy as np
 
 from ..proto import caffe_pb2
+from ..vectors import BoolVec, RawBlobVec
 from .base import InPlace, Layer, Runs, ShapesChanged, at_least
 from .registry import register_layer
 from .user_layer import BlobVec, HostBlob
@@ -39,8 +40,8 @@ class PythonLayer(Layer):
         self.user.blobs.dtype = self.dtype
         self.user.param_str = self.param.python_param.param_str
         self.user.phase = self.phase
-        self._bottom = [HostBlob(name, self.dtype) for name in self.param.bottom]
-        self._top = [HostBlob(name, self.dtype) for name in self.param.top]
+        self._bottom = RawBlobVec(HostBlob(name, self.dtype) for name in self.param.bottom)
+        self._top = RawBlobVec(HostBlob(name, self.dtype) for name in self.param.top)
         self._same = {j for j, (b, t) in enumerate(zip(self._bottom, self._top, strict=False)) if b.name == t.name}
         for j in self._same:  # in place: one blob, as in Caffe
             self._top[j] = self._bottom[j]
@@ -150,7 +151,7 @@ class PythonLayer(Layer):
             if diff is not None:
                 diff[...] = 0 if self._written_early[k] is None else self._written_early[k]
             blob.bind(_read_only(data), diff)
-        propagate_down = [diff is not None for diff in io.bottom_diff]
+        propagate_down = BoolVec(diff is not None for diff in io.bottom_diff)
         try:
             self.user.backward(self._top, propagate_down, self._bottom)
         finally:

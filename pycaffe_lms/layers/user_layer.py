@@ -9,6 +9,8 @@ import math
 
 import numpy as np
 
+from .. import vectors
+from ..blob import checked_shape
 from ..errors import ShapeError
 
 
@@ -24,7 +26,7 @@ class HostBlob:
         self.name = name
         self.dtype = np.dtype(dtype)
         self.parameter = None  # the net's Blob, once there is one
-        self._shape = tuple(int(d) for d in shape)
+        self._shape = checked_shape(shape, name)
         self._data: np.ndarray | None = None
         self._diff: np.ndarray | None = None
 
@@ -58,13 +60,9 @@ class HostBlob:
             )
         return self._shape[axis] if axis < len(self._shape) else 1
 
-    def reshape(self, *dims) -> None:
-        """Change the shape; `reshape(2, 3)` and `reshape(*array.shape)` as in pycaffe."""
-        shape = tuple(int(d) for d in (dims[0] if len(dims) == 1 and np.iterable(dims[0]) else dims))
-        if any(d < 0 for d in shape) or math.prod(shape) >= 2**31:
-            raise ShapeError(f"{shape} is no blob shape", fix="no axis is negative, less than 2^31 elements").at(
-                blob=self.name
-            )
+    def reshape(self, *dims: int, **named) -> None:
+        """Change the shape; `reshape(2, 3)` and `reshape(*array.shape)` as in pycaffe. Raises ShapeError."""
+        shape = checked_shape(dims, self.name, named)
         same = math.prod(shape) == self.count
         self._shape = shape
         if not same:
@@ -104,7 +102,7 @@ class HostBlob:
         return f"<Blob {self.name!r} {' '.join(map(str, self._shape))} ({self.count}) {self.dtype}>"
 
 
-class BlobVec(list):
+class BlobVec(vectors.BlobVec):
     """The parameters of a Python layer."""
 
     dtype = np.dtype(np.float32)

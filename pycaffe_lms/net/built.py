@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import zlib
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -24,6 +25,7 @@ from ..lms.schedule import Step
 from ..memory.states import Ask, State
 from ..ops import ops_of
 from ..random import CaffeRandom
+from ..vectors import NetBlobVec
 from . import orders, weights
 from .buffers import assign
 from .describe import log_net
@@ -117,15 +119,15 @@ class BuiltNet:
                 self.graph, table, self._used_buffers(steps), self.runtime, self.dtype, old, packed, self.tuning.graph,
                 self._lasting(values_too=True), steps,
             )  # fmt: skip
-        self.blobs: dict[str, Blob] = {}
+        self.blobs: OrderedDict[str, Blob] = OrderedDict()
         for name, v in self.graph.last.items():
             value = self.graph.values[v]
             memories = (self.memory.memories[value.data], self.memory.memories[value.diff])
             last = value.channels_last
             self.blobs[name] = Blob(name, value.shape, self.dtype, memories, self._on_reshape, channels_last=last)
-        self.params: dict[str, list[Blob]] = {}
+        self.params: OrderedDict[str, NetBlobVec] = OrderedDict()
         for node in self.graph.nodes:
-            node.layer.blobs = [self._param_blob(self.graph.params[p]) for p in node.params]
+            node.layer.blobs = NetBlobVec(self._param_blob(self.graph.params[p]) for p in node.params)
             if node.params:
                 self.params[node.name] = node.layer.blobs
         self._current = dict(self.graph.last)  # which version of a blob its Blob shows

@@ -60,11 +60,15 @@ class Net(BuiltNet):
             fix="layers are: " + ", ".join(node.name for node in self.graph.nodes),
         )
 
+    def check_blob(self, name: str) -> None:
+        """Raises GraphError where there is no blob of that name."""
+        if name not in self.blobs:
+            raise GraphError(f'net "{self.name}" has no blob "{name}"', fix="blobs are: " + ", ".join(self.blobs))
+
     def keep(self, *names: str) -> None:
         """Blobs whose data and diff must stay readable after a solver's iteration under LMS."""
         for name in names:
-            if name not in self.blobs:
-                raise GraphError(f'net "{self.name}" has no blob "{name}"', fix="blobs are: " + ", ".join(self.blobs))
+            self.check_blob(name)
         self._kept.update(names)
         self.memory.forget_plans()
         if self.graph.groups or self.memory.packed or self.runtime.config.auto:

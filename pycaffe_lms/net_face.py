@@ -1,0 +1,242 @@
+"""A net with pycaffe's methods: what `caffe.Net` and the nets of solvers are to their users.
+
+Covers: names and vectors, forward and backward by keyword, arrays of any length, weights in and out, what third-party
+code reaches for (`_forward`, `_top_ids` and their like). Does not cover: constructors (`pycaffe.py`).
+Source of the behaviour: BVLC/caffe, python/caffe/pycaffe.py and _caffe.cpp.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import zip_longest
+
+import numpy as np
+
+from .errors import UsageError
+from .formats.hdf5_weights import write_hdf5_weights
+from .net import net as core
+from .net import weights
+from .net_batches import Collected, batches
+from .vectors import DtypeVec, IntVec, LayerVec, NetBlobVec, StringVec
+
+
+class PycaffeNet(core.Net):
+    """pycaffe's methods on a net. `blobs` and `params` are ordered: blob name -> Blob, layer name -> its parameters.
+
+    One net belongs to one thread at a time; different nets may run in different threads: see `mode.py`.
+    """
+
+    # -- names and vectors ------------------------------------------------------------------------------------------
+    @property
+    def layers(self) -> LayerVec:
+        """All layers in order, inserted Split layers and inputs included; each has `type` and `blobs`."""
+        return LayerVec(super().layers)
+
+    @property
+    def layer_dict(self) -> OrderedDict:
+        """Layers by name."""
+        return OrderedDict((node.name, node.layer.face) for node in self.graph.nodes)
+
+    @property
+    def blob_loss_weights(self) -> OrderedDict[str, float]:
+        """Loss weight of every blob, by name."""
+        values = self.graph.values
+        return OrderedDict((name, values[v].loss_weight) for name, v in self.graph.last.items())
+
+    @property
+    def top_names(self) -> OrderedDict[str, list[str]]:
+        """Names of every layer's tops, by layer."""
+        return OrderedDict((n.name, [self.graph.values[t].name for t in n.tops]) for n in self.graph.nodes)
+
+    @property
+    def bottom_names(self) -> OrderedDict[str, list[str]]:
+        """Names of every layer's bottoms, by layer."""
+        return OrderedDict((n.name, [self.graph.values[b].name for b in n.bottoms]) for n in self.graph.nodes)
+
+    # -- forward and backward ---------------------------------------------------------------------------------------
+    def forward(
+        self, blobs: Iterable[str] | None = None, start: str | None = None, end: str | None = None, **kwargs
+    ) -> dict[str, np.ndarray]:
+        """Run layers start..end (names, both included; default: all). Keyword arguments are arrays for every input.
+
+        Returns views of the outputs (or of the tops of `end`) and of the blobs named in `blobs`; see `Blob` for how
+        long a view is good. Raises UsageError for keywords that are not exactly the inputs or have another first
+        dimension, GraphError for names that are not there.
+        """
+        first = 0 if start is None else self.layer_index(start)
+        last = len(self.graph.nodes) - 1 if end is None else self.layer_index(end)
+        names = self._known_blobs([*(self.outputs if end is None else self.top_names[end]), *(blobs or [])])
+        if kwargs:
+            if set(kwargs) != set(self.inputs):
+                raise UsageError("Input blob arguments do not match net inputs.", fix=f"give exactly {self.inputs}")
+            for name, values in kwargs.items():
+                self._fill(name, values, "data", "Input is not batch sized")
+        self.forward_range(first, last)
+        return {name: self.blobs[name].data for name in names}
+
+    def backward(
+        self, diffs: Iterable[str] | None = None, start: str | None = None, end: str | None = None, **kwargs
+    ) -> dict[str, np.ndarray]:
+        """Run backward from layer start down to end. Keyword arguments are gradients for every output.
+
+        Returns views of the gradients of the inputs (or of the bottoms of `end`) and of the blobs named in `diffs`.
+        Parameter gradients add up until `clear_param_diffs`. Raises: as `forward`.
+        """
+        first = len(self.graph.nodes) - 1 if start is None else self.layer_index(start)
+        last = 0 if end is None else self.layer_index(end)
+        names = self._known_blobs([*(self.inputs if end is None else self.bottom_names[end]), *(diffs or [])])
+        if kwargs:
+            if set(kwargs) != set(self.outputs):
+                raise UsageError("Top diff arguments do not match net outputs.", fix=f"give exactly {self.outputs}")
+            for name, values in kwargs.items():
+                self._fill(name, values, "diff", "Diff is not batch sized")
+        self.backward_range(first, last)
+        return {name: self.blobs[name].diff for name in names}
+
+    def _known_blobs(self, names: Iterable[str]) -> list[str]:
+        names = list(dict.fromkeys(names))
+        for name in names:
+            self.check_blob(name)
+        return names
+
+    def _fill(self, name: str, values, which: str, complaint: str) -> None:
+        values, blob = np.asarray(values), self.blobs[name]
+        if values.shape[:1] != blob.shape[:1] and (blob.shape or values.size != 1):
+            raise UsageError(complaint, fix=f'give an array of shape {blob.shape} for "{name}", not {values.shape}')
+        if values.size == blob.count:
+            values = values.reshape(blob.shape)
+        try:
+            setattr(blob, which, values)
+        except ValueError:
+            raise UsageError(
+                f'an array of shape {values.shape} does not fit "{name}"', fix=f"give one of shape {blob.shape}"
+            ) from None
+
+    # -- arrays of any length ---------------------------------------------------------------------------------------
+    def forward_all(self, blobs: Iterable[str] | None = None, **kwargs) -> dict[str, np.ndarray]:
+        """`forward` for arrays of any number of items: batch by batch, the last one filled up with zeros.
+
+        Returns copies, joined along the first axis, of the outputs and of the blobs named in `blobs`, without what
+        belongs to filled-up items. What is not one value per item (a loss) comes once per batch.
+        Raises: as `forward`; UsageError where the arrays have different numbers of items.
+        """
+        found = Collected(self._batch_size, _items(kwargs))
+        for batch in self._batch(kwargs):
+            found.add(self.forward(blobs=blobs, **batch))
+        return found.joined()
+
+    def forward_backward_all(
+        self, blobs: Iterable[str] | None = None, diffs: Iterable[str] | None = None, **kwargs
+    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """`forward` and `backward` batch by batch: keyword arguments are arrays for every input, and gradients for
+        every output where wanted. Returns (blobs, diffs), joined as `forward_all` does. Raises: as that."""
+        unknown = kwargs.keys() - {*self.inputs, *self.outputs}
+        if unknown:
+            raise UsageError("Input blob arguments do not match net inputs.", fix=f"give exactly {self.inputs}")
+        size, items = self._batch_size, _items(kwargs)
+        outs, grads = Collected(size, items), Collected(size, items)
+        ins = self._batch({name: kwargs[name] for name in self.inputs if name in kwargs})
+        tops = self._batch({name: kwargs[name] for name in self.outputs if name in kwargs})
+        for batch, top_diffs in zip_longest(ins, tops, fillvalue={}):
+            outs.add(self.forward(blobs=blobs, **batch))
+            grads.add(self.backward(diffs=diffs, **top_diffs))
+        return outs.joined(), grads.joined()
+
+    @property
+    def _batch_size(self) -> int:
+        return next(iter(self.blobs.values())).num
+
+    def _batch(self, blobs: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
+        """Arrays in batches of the first blob's first dimension, the last filled up with zeros."""
+        return batches(blobs, self._batch_size)
+
+    def set_input_arrays(self, data: np.ndarray, labels: np.ndarray) -> None:
+        """Let the first layer, a MemoryData, deliver these arrays: data (n, c, h, w), labels (n) or (n, 1, 1, 1).
+
+        They are used as they are, without a copy. Raises UsageError where the first layer is another, DataError for
+        arrays that do not fit it."""
+        layer = self.graph.nodes[0].layer
+        if not hasattr(layer, "set_input_arrays"):
+            raise UsageError(
+                "set_input_arrays may only be called if the first layer is a MemoryData layer",
+                fix="write to net.blobs[...].data, or call it on the layer itself",
+            )
+        layer.set_input_arrays(data, labels)
+
+    # -- weights ------------------------------------------------------------------------------------------------------
+    def copy_from(self, path: str | os.PathLike) -> None:
+        """Load weights (.caffemodel, binary or HDF5) by layer name. Raises WeightsError naming file and layer."""
+        weights.copy_from(self, path)
+
+    def load_hdf5(self, path: str | os.PathLike) -> None:
+        """Load weights by layer name; the file's content says of which form they are."""
+        weights.copy_from(self, path)
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write a .caffemodel, whole or not at all."""
+        weights.save(self, path)
+
+    def save_hdf5(self, path: str | os.PathLike) -> None:
+        """Write the weights as HDF5, whole or not at all."""
+        write_hdf5_weights(path, weights.hdf5_arrays(self))
+
+    # -- what third-party code reaches for ----------------------------------------------------------------------------
+    def _forward(self, start: int, end: int) -> float:
+        """Run layers start..end by index; returns their weighted loss."""
+        return self.forward_range(*self._indices(start, end))
+
+    def _backward(self, start: int, end: int) -> None:
+        """Run backward of layers start down to end by index."""
+        end, start = self._indices(end, start)
+        self.backward_range(start, end)
+
+    def _indices(self, low: int, high: int) -> tuple[int, int]:
+        n = len(self.graph.nodes)
+        if not 0 <= low <= high < n:
+            raise UsageError(f"layers {low} to {high} are out of range", fix=f"the net has layers 0 to {n - 1}")
+        return low, high
+
+    @property
+    def _blobs(self) -> NetBlobVec:
+        return NetBlobVec(self.blobs.values())
+
+    @property
+    def _blob_names(self) -> StringVec:
+        return StringVec(self.blobs)
+
+    @property
+    def _blob_loss_weights(self) -> DtypeVec:
+        return DtypeVec(self.blob_loss_weights.values())
+
+    @property
+    def _layer_names(self) -> StringVec:
+        return StringVec(node.name for node in self.graph.nodes)
+
+    @property
+    def _inputs(self) -> IntVec:
+        return self._ids(self.inputs)
+
+    @property
+    def _outputs(self) -> IntVec:
+        return self._ids(self.outputs)
+
+    def _top_ids(self, layer: int) -> IntVec:
+        """Indices (in `_blobs`) of the tops of layer `layer`."""
+        return self._ids(self.graph.values[t].name for t in self.graph.nodes[layer].tops)
+
+    def _bottom_ids(self, layer: int) -> IntVec:
+        """Indices (in `_blobs`) of the bottoms of layer `layer`."""
+        return self._ids(self.graph.values[b].name for b in self.graph.nodes[layer].bottoms)
+
+    def _ids(self, names: Iterable[str]) -> IntVec:
+        place = {name: i for i, name in enumerate(self.blobs)}
+        return IntVec(place[name] for name in names)
+
+    def _set_input_arrays(self, data: np.ndarray, labels: np.ndarray) -> None:
+        self.set_input_arrays(data, labels)
+
+
+def _items(arrays: Mapping[str, np.ndarray]) -> int | None:
+    return next((len(values) for values in arrays.values() if np.ndim(values)), None)

@@ -1,0 +1,119 @@
+"""Settings of a thread: what pycaffe's module functions set, who sees it, and the log."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+
+import numpy as np
+import pytest
+
+import pycaffe_lms as caffe
+from pycaffe_lms import mode
+from pycaffe_lms.errors import UsageError
+
+
+@pytest.fixture(autouse=True)
+def settings_come_back():
+    before = dict(mode.settings._values)
+    yield
+    mode.settings._values.update(before)
+
+
+def in_a_thread(function):
+    """What the function returns in a thread of its own."""
+    found = []
+    thread = threading.Thread(target=lambda: found.append(function()))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def everything():
+    return dict(mode.settings._values)
+
+
+def test_every_thread_begins_with_the_defaults():
+    caffe.set_mode_gpu()
+    caffe.set_device(3)
+    caffe.set_random_seed(9)
+    caffe.set_solver_count(4)
+    caffe.set_solver_rank(2)
+    caffe.set_multiprocess(True)
+    mine = everything()
+    assert (mine["backend"], mine["index"], mine["seed"], mine["multiprocess"]) == ("cuda", 3, 9, True)
+    assert (caffe.solver_count(), caffe.solver_rank()) == (4, 2)
+    other = in_a_thread(everything)
+    assert other == {
+        "backend": "cpu", "index": 0, "seed": None, "solver_count": 1, "solver_rank": 0, "multiprocess": False,
+        "lms": None,
+    }  # fmt: skip
+    in_a_thread(caffe.set_mode_cpu)
+    assert everything() == mine
+
+
+def test_values_that_make_no_sense():
+    for function, values in (
+        (caffe.set_device, (-1, "0", 1.5)),
+        (caffe.set_random_seed, (-1, 2**32, "3")),
+        (caffe.set_solver_count, (0, -2, 1.5)),
+        (caffe.set_solver_rank, (-1, None)),
+        (caffe.set_lms, (1000, "16GB", {})),
+        (caffe.init_log, (-1, 4, "INFO")),
+    ):
+        before = everything()
+        for value in values:
+            with pytest.raises(UsageError):
+                function(value)
+        assert everything() == before
+    caffe.set_random_seed(np.int64(2**32 - 1))
+    assert everything()["seed"] == 2**32 - 1
+    with pytest.raises(KeyError):
+        mode.settings["backends"] = "cpu"
+
+
+def test_ranks_deal_records(tmp_path):
+    """A train net's layers know which of how many this is; a test net's take every record."""
+    path = tmp_path / "net.prototxt"
+    path.write_text('layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 1 } } }')
+    caffe.set_solver_count(3)
+    caffe.set_solver_rank(2)
+    net = caffe.Net(str(path), caffe.TRAIN)
+    layer = net.graph.nodes[0].layer
+    assert (net.solver_count, net.solver_rank, layer.solver_count, layer.solver_rank) == (3, 2, 3, 2)
+    tested = caffe.Net(str(path), caffe.TEST).graph.nodes[0].layer
+    assert (tested.solver_count, tested.solver_rank) == (1, 0)
+
+
+def test_nccl_is_there_only_with_code_that_uses_it(monkeypatch):
+    assert caffe.has_nccl() is False
+    monkeypatch.setattr(mode.importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(mode, "nccl_available", lambda: True)
+    assert caffe.has_nccl() is True
+
+
+@pytest.fixture
+def no_handler():
+    logger = logging.getLogger("pycaffe_lms")
+    level = logger.level
+    yield
+    logger.removeHandler(mode._handler)
+    logger.setLevel(level)
+    mode._handler = None
+
+
+def test_the_log(no_handler, capsys):
+    caffe.log("unheard")
+    caffe.init_log()
+    caffe.log("heard 100%")
+    caffe.init_log(1)
+    caffe.log("too low")
+    logging.getLogger("pycaffe_lms.x").warning("high enough")
+    caffe.init_log(0, False)
+    caffe.log("no file to write to")
+    logging.getLogger("pycaffe_lms.x").error("an error")
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split("] ")[1] for line in lines] == ["heard 100%", "high enough", "an error"]
+    assert re.fullmatch(r"I\d{4} \d\d:\d\d:\d\d\.\d{6} \d+ \w+\.py:\d+\] heard 100%", lines[0])
+    assert [line[0] for line in lines] == ["I", "W", "E"]
