@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from .errors import ShapeError
-from .memory.states import Ask
+from .errors import ShapeError, UsageError
+from .memory.held import check_side, lend_device
+from .memory.states import Ask, State
 from .memory.synced import SyncedMemory
 from .ops.channel_order import memory_shape
 
@@ -17,10 +18,17 @@ MAX_AXES = 32
 
 
 def host_view(memory: SyncedMemory, shape, dtype, channels_last: bool) -> np.ndarray:
-    """The host copy as an array of axes (N, C, ...), however it is stored. Only after a host ask."""
+    """The host copy as an array of axes (N, C, ...), however it is stored, to be held. Only after a host ask."""
+    return _logical(memory.host_view, shape, dtype, channels_last)
+
+
+def _logical(array_of: Callable, shape, dtype, channels_last: bool):
+    """array_of(shape as stored, dtype), with the axes (N, C, ...)."""
     if not channels_last or len(shape) < 4:
-        return memory.host_array(shape, dtype)
-    return np.moveaxis(memory.host_array(memory_shape(shape, True), dtype), -1, 1)
+        return array_of(shape, dtype)
+    stored = array_of(memory_shape(shape, True), dtype)
+    last = stored.ndim - 1
+    return stored.transpose(0, last, *range(1, last))
 
 
 def checked_shape(dims: Sequence, blob: str, named: Mapping | None = None) -> tuple[int, ...]:
@@ -44,11 +52,23 @@ def checked_shape(dims: Sequence, blob: str, named: Mapping | None = None) -> tu
 class Blob:
     """name: what errors call it. `memories`: (data, diff). on_reshape(shape): asked when the user changes the shape.
 
-    channels_last: whether they are stored as (N, H, W, C); arrays have the axes (N, C, H, W) in any case.
+        channels_last: whether they are stored as (N, H, W, C); arrays have the axes (N, C, H, W) in any case.
 
-    `data` and `diff` are NumPy views on the host; taking one tells the state machine that the host may be written, as
-    pycaffe does. A view stays valid as long as the blob; it is current until the net runs again.
-    Source of the behaviour: BVLC/caffe, blob.{hpp,cpp}, python/caffe/_caffe.cpp.
+    **Host.** `data` and `diff` are NumPy views of the net's own host memory: what is written there, the net uses. A view
+        stays valid as long as anybody holds it, also when the net is gone. While it is held it is renewed whenever a forward,
+        backward or step ends (on a GPU that costs a copy each time), and what was written to it counts when the next one
+        begins. If Large Model Support, or a chain of layers that runs as one, did not keep the value, the view is filled with
+        NaN and the log names `net.keep`; taking a new view raises DiscardedRead. A view belongs to the shape that the blob
+        had: after a reshape (and after a partial forward that ends between layers that work in place on the blob) take a new
+        one; the old one keeps the values that it had.
+
+        **Device.** `gpu_data` and `gpu_diff` are CuPy arrays of the net's own device memory, without a copy; other libraries
+        take them through `__dlpack__` or `__cuda_array_interface__`. Work queued before is done when one is handed out, and
+        the net waits for the holder's work before it runs. While one is held it is current after each run; `data` of that
+        blob is refused meanwhile (`read_data()` copies), and so is a run that would move the blob's memory (LMS).
+        Of blobs stored channels-last both are views with the axes (N, C, H, W) and strides of their own.
+
+            Source of the behaviour: BVLC/caffe, blob.{hpp,cpp}, python/caffe/_caffe.cpp.
     """
 
     def __init__(self, name: str, shape, dtype, memories: tuple[SyncedMemory, SyncedMemory | None],
@@ -100,17 +120,25 @@ class Blob:
         self._shape = shape
 
     # -- values on the host ---------------------------------------------------------------------------------------
+    def _host(self, memory: SyncedMemory, ask: Ask, last: bool) -> np.ndarray:
+        if memory.touched_outside:
+            if ask is not Ask.READ_CPU:
+                check_side(memory, host=True)
+            if memory.state is State.SYNCED:
+                memory.ask(Ask.WRITE_GPU)  # the holder of a GPU array may have written
+        memory.ask(ask)
+        return host_view(memory, self._shape, self.dtype, last)
+
     def _data(self, ask: Ask) -> np.ndarray:
-        self.data_memory.ask(ask)
-        return host_view(self.data_memory, self._shape, self.dtype, self.data_last)
+        return self._host(self.data_memory, ask, self.data_last)
 
     def _diff(self, ask: Ask) -> np.ndarray:
-        self.diff_memory.ask(ask)
-        return host_view(self.diff_memory, self._shape, self.dtype, self.diff_last)
+        return self._host(self.diff_memory, ask, self.diff_last)
 
     @property
     def data(self) -> np.ndarray:
-        """The values, shape `self.shape`, writable."""
+        """The values, shape `self.shape`, writable. Raises DiscardedRead where the value was not kept, UsageError while
+        a GPU array of it is held."""
         return self._data(Ask.WRITE_CPU)
 
     @data.setter
@@ -119,7 +147,7 @@ class Blob:
 
     @property
     def diff(self) -> np.ndarray:
-        """The gradients, shape `self.shape`, writable; zeros if nobody computed them."""
+        """The gradients, shape `self.shape`, writable; zeros if nobody computed them. Raises: as `data`."""
         return self._diff(Ask.WRITE_CPU)
 
     @diff.setter
@@ -127,16 +155,56 @@ class Blob:
         self._diff(Ask.OVERWRITE_CPU)[...] = values
 
     def read_data(self) -> np.ndarray:
-        """The values, read-only: the device copy stays current too."""
+        """The values as they are now, read-only: the device copy stays current too. Raises DiscardedRead."""
         view = self._data(Ask.READ_CPU)
         view.flags.writeable = False
         return view
 
     def read_diff(self) -> np.ndarray:
-        """The gradients, read-only."""
+        """The gradients as they are now, read-only. Raises DiscardedRead."""
         view = self._diff(Ask.READ_CPU)
         view.flags.writeable = False
         return view
+
+    # -- values on the device -------------------------------------------------------------------------------------
+    def _device(self, memory: SyncedMemory, last: bool):
+        check_side(memory, host=False)
+        if memory.device.is_host:
+            memory.device.lend(None, (), self.dtype, None)  # says why not
+        memory.ask(Ask.WRITE_GPU)
+        return _logical(lambda shape, dtype: lend_device(memory, shape, dtype), self._shape, self.dtype, last)
+
+    @property
+    def gpu_data(self):
+        """The values as a CuPy array of `self.shape` on the net's GPU, writable. Raises DeviceError where the net is
+        not on a GPU, UsageError while a NumPy view of it is held, DiscardedRead where the value was not kept."""
+        return self._device(self.data_memory, self.data_last)
+
+    @property
+    def gpu_diff(self):
+        """The gradients as a CuPy array on the net's GPU. Raises: as `gpu_data`."""
+        return self._device(self.diff_memory, self.diff_last)
+
+    def _pointer(self, which: str) -> int:
+        memory, array = getattr(self, f"{which}_memory"), getattr(self, f"gpu_{which}")
+        if memory.managed or not array.flags.c_contiguous:
+            why = "Large Model Support moves it" if memory.managed else "it is stored channels-last"
+            raise UsageError(
+                f"a bare address is of no use here: {why}",
+                fix=f"use blob.gpu_{which}, which knows its strides and owner",
+            ).at(blob=self.name)
+        return array.data.ptr
+
+    @property
+    def _gpu_data_ptr(self) -> int:
+        """Address of the values on the GPU, for libraries that take nothing else: good until the net runs or is gone,
+        and to be asked for anew before each use. Raises: as `gpu_data`; UsageError where memory moves or is strided."""
+        return self._pointer("data")
+
+    @property
+    def _gpu_diff_ptr(self) -> int:
+        """Address of the gradients on the GPU; see `_gpu_data_ptr`."""
+        return self._pointer("diff")
 
     def __repr__(self) -> str:
         dims = " ".join(str(d) for d in self._shape)

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 
 import numpy as np
 
-from ..errors import OutOfHostMemory, human_bytes
+from ..errors import DeviceError, OutOfHostMemory, human_bytes
 
 
 class CpuDevice:
@@ -17,6 +17,7 @@ class CpuDevice:
     is_host = True
     can_capture = False  # everything runs at once
     compute = copy_in = copy_out = None
+    lock = nullcontext()  # nothing is shared between the nets of two threads
 
     def __init__(self) -> None:
         self.ops = None  # see ops.ops_of
@@ -34,6 +35,12 @@ class CpuDevice:
 
     def host_take(self, nbytes: int, *, pinned: bool = False) -> np.ndarray:
         return host_bytes(nbytes)
+
+    def lend(self, span, shape, dtype, owner):
+        raise DeviceError(
+            "the net runs on the CPU: its blobs have no GPU arrays",
+            fix="use data and diff; or build the net after caffe.set_mode_gpu()",
+        )
 
     def wait_host(self, event) -> None:
         raise AssertionError("nothing is ever in flight on the CPU")

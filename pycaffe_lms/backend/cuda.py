@@ -8,6 +8,7 @@ Importing this file never fails; using it without CuPy or without a GPU is an er
 from __future__ import annotations
 
 import functools
+import threading
 from contextlib import contextmanager, suppress
 
 import numpy as np
@@ -178,6 +179,7 @@ class CudaDevice:
         self.copy_in = cp.cuda.Stream(non_blocking=True)
         self.copy_out = cp.cuda.Stream(non_blocking=True)
         self.ops = None  # see ops.ops_of
+        self.lock = threading.RLock()
         self.bytes_in = self.bytes_out = 0
 
     def describe(self) -> str:
@@ -249,6 +251,13 @@ class CudaDevice:
 
     def array(self, span: Span, shape, dtype):
         return cupy.ndarray(shape, dtype, memptr=span.base + span.offset)
+
+    def lend(self, span: Span, shape, dtype, owner):
+        """A CuPy array that keeps `owner` alive, as does whatever is made of it (a view, a DLPack capsule)."""
+        self.synchronize()
+        pointer = span.base.ptr + span.offset
+        memory = cupy.cuda.UnownedMemory(pointer, span.nbytes, owner, self.index)
+        return cupy.ndarray(shape, dtype, memptr=cupy.cuda.MemoryPointer(memory, 0))
 
     # -- queued work -------------------------------------------------------------------------------------------------
     def copy_up(self, span: Span, host: np.ndarray, stream=None):

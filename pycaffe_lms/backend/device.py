@@ -41,6 +41,7 @@ class Device(Protocol):
     operations: str  # which folder of ops/ runs here
     is_host: bool
     ops: Any  # set by ops.ops_of
+    lock: AbstractContextManager  # held while work is queued: threads take turns, a program each
 
     def active(self) -> AbstractContextManager:
         """Within: the calling thread's operations run here, on the compute stream."""
@@ -75,6 +76,10 @@ class Device(Protocol):
 
     def array(self, span: Span, shape, dtype):
         """An array over device memory."""
+
+    def lend(self, span: Span, shape, dtype, owner):
+        """An array over device memory for a user, of the library that the device's users know; work queued so far is
+        done. `owner` lives as long as anybody sees the memory. Raises DeviceError where there is no such library."""
 
     def copy_up(self, span: Span, host: np.ndarray, stream=None):
         """Queue a copy to the device; returns its event."""

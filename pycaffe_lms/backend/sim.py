@@ -7,6 +7,7 @@ a GPU. Operations are the CPU's, queued; a model clock adds up what the work wou
 from __future__ import annotations
 
 import functools
+import threading
 from contextlib import nullcontext
 
 import numpy as np
@@ -51,6 +52,7 @@ class SimDevice:
         self.compute, self.copy_in, self.copy_out = (SimStream(n) for n in ("compute", "in", "out"))
         self._scheduler = Scheduler([self.compute, self.copy_in, self.copy_out], order, seed)
         self.ops = None  # see ops.ops_of
+        self.lock = threading.RLock()
         self.bytes_in = self.bytes_out = 0
         self._captured: list | None = None  # what a capture has recorded so far
         self.launches = 0  # of what was captured
@@ -110,6 +112,12 @@ class SimDevice:
         for d in shape:
             count *= d
         return _bytes(span)[: count * dtype.itemsize].view(dtype).reshape(shape)
+
+    def lend(self, span: Span, shape, dtype, owner):
+        raise DeviceError(
+            "the simulated device hands out no arrays: its work runs late, so they would show anything",
+            fix="use data and diff",
+        )
 
     # -- queued work -------------------------------------------------------------------------------------------------
     def queue(self, function, *args, **kwargs) -> None:

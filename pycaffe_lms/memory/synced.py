@@ -7,6 +7,7 @@ from collections import deque
 import numpy as np
 
 from ..errors import DiscardedRead, InvalidTransition
+from .held import lend_host
 from .states import MANAGED, RESIDENT, Ask, Do, State
 
 _HOST_ASKS = frozenset({Ask.READ_CPU, Ask.WRITE_CPU, Ask.OVERWRITE_CPU})
@@ -19,8 +20,8 @@ class SyncedMemory:
     page-locked memory where the device has such.  Source of the states: BVLC/caffe, syncedmem.{hpp,cpp}.
     """
 
-    __slots__ = ("_own_span", "device", "history", "host", "host_event", "name", "nbytes", "pinned", "span", "state",
-                 "table")  # fmt: skip
+    __slots__ = ("_own_span", "device", "device_held", "history", "host", "host_event", "host_held", "name", "nbytes",
+                 "pinned", "span", "state", "table", "touched_outside")  # fmt: skip
 
     def __init__(self, nbytes: int, name: str, device, *, pinned: bool = False):
         self.nbytes = int(nbytes)
@@ -33,6 +34,8 @@ class SyncedMemory:
         self.span = None  # device memory, see backend.device.Span
         self.host_event = None  # the last queued copy that reads or writes the host side
         self._own_span = False  # taken from the pool by ourselves, not lent by a plan
+        self.host_held = self.device_held = None  # references to arrays that were handed out, see `held.py`
+        self.touched_outside = False  # somebody else may have queued work on the device copy since the last run
         self.history: deque = deque(maxlen=16)
 
     @property
@@ -61,8 +64,10 @@ class SyncedMemory:
         if row is None:
             raise self._refuse(ask)
         actions, state = row
-        for action in actions:
-            getattr(self, _ACTIONS[action])(span, stream)
+        if actions:
+            with self.device.lock:
+                for action in actions:
+                    getattr(self, _ACTIONS[action])(span, stream)
         if self.state is not state or actions:
             self.history.append((self.state, ask, state))
         self.state = state
@@ -77,6 +82,10 @@ class SyncedMemory:
     def host_array(self, shape, dtype) -> np.ndarray:
         """The host copy as an array; only after a host ask."""
         return _view(self.host, shape, dtype)
+
+    def host_view(self, shape, dtype) -> np.ndarray:
+        """The host copy as an array for a user to hold; only after a host ask."""
+        return _view(lend_host(self), shape, dtype)
 
     def device_array(self, shape, dtype):
         """The device copy as an array of the device; only after a GPU ask."""
@@ -109,6 +118,8 @@ class SyncedMemory:
         self.host_event = self.device.copy_up(self.span, self.host, stream)
 
     def _copy_down(self, span, stream) -> None:
+        if self.touched_outside:
+            self.device.synchronize()
         self.host_event = self.device.copy_down(self.host, self.span, stream)
 
     def _spoil_gpu(self, span, stream) -> None:

@@ -15,6 +15,8 @@ from ..lms.plan import Plan
 from ..lms.runtime import Runtime
 from ..lms.schedule import Buffer, Program, Step
 from ..lms.timing import time_plan
+from ..memory import held
+from ..memory.states import Ask, State
 from ..memory.synced import SyncedMemory
 from .access import LayerStep
 from .buffers import BufferTable, asked_by_layers
@@ -38,6 +40,8 @@ class Bound:
     plan: Plan | None
     dials: Dials
     replay: Replay | None
+    touched: tuple[int, ...]  # buffers, without call scratch
+    unmade: tuple[int, ...]  # values within chains that it runs as one: nobody may read older ones after it
 
 
 class NetMemory:
@@ -88,8 +92,9 @@ class NetMemory:
         if runtime.active:  # what only passes by hand touch would find no memory beside the managed
             others = {b.id for b in table.buffers if b.id not in used and b.id not in lasting}
             self._managed = replace(self._managed, ids=self._managed.ids | others)
-        for b in self.buffers:
-            self.memories[b].manage(b in self._managed.ids or b in self.packed)
+        self._unmade = _inside_groups(graph) - used
+        for b in self.buffers:  # what a program may drop is managed
+            self.memories[b].manage(b in self._managed.ids or b in self.packed or b in self._unmade)
         sharing = {b.id for b in table.buffers if b.call_scratch and b.id in used and b.id not in self._managed.ids}
         self._workspace_offsets = call_scratch_layout(graph, table.buffers, sharing)
         self._shared: dict[int, SyncedMemory] = {}
@@ -199,7 +204,11 @@ class NetMemory:
         if self._graph_runs and (plan is None or not plan.copies) and not self._hosted():
             replay = Replay.of(self.graph, sequenced, plan, self.memories, self.runtime)
         dials = Dials(self.graph, self.memories, [s for s in sequenced.steps if not getattr(s, "again", False)])
-        self._plans[key] = Bound(sequenced, plan, dials, replay)
+        touched = {a.buffer for s in sequenced.program.steps for a in s.accesses}
+        grouped = any(isinstance(s, LayerStep) and s.group is not None for s in sequenced.steps)
+        unmade = self._unmade - touched if grouped else ()
+        lasting = touched - self._workspace_offsets.keys()
+        self._plans[key] = Bound(sequenced, plan, dials, replay, tuple(lasting), tuple(unmade))
 
     def plan_of(self, sequenced: Sequenced) -> Plan | None:
         """A proved plan, or None if the program touches nothing that is managed.
@@ -301,16 +310,26 @@ class NetMemory:
                 self.memories[b].span = whole.at(self._workspace_offsets[b], self.buffers[b].nbytes)
 
     def run(self, key: str, build: Callable[[], Sequenced]) -> None:
-        """Run the program `key`, made by `build` the first time."""
-        with self.device.active():
+        """Run the program `key`, made by `build` the first time. Nets of other threads on this device wait.
+
+        Raises UsageError where somebody holds a GPU array of memory that the program's plan moves."""
+        with self.device.lock, self.device.active():
             bound = self.bind(key, build)
             self._place_workspace()
+            if not self.device.is_host:
+                moved = bound.plan.buffers if bound.plan is not None else ()
+                held.before_run([self.memories[b] for b in bound.touched], [self.memories[b] for b in moved])
             bound.dials.turn()
             try:
                 self._run(bound)
             except ShapesChanged as change:
                 bound.dials.take_back(change.node)
                 raise
+            for b in bound.unmade:
+                if self.memories[b].state is not State.DISCARDED:
+                    self.memories[b].ask(Ask.DISCARD)
+            if not self.device.is_host or bound.unmade:
+                held.after_run([self.memories[b] for b in (*bound.touched, *bound.unmade)])
 
     def _run(self, bound: Bound) -> None:
         sequenced, plan = bound.sequenced, bound.plan
@@ -342,3 +361,15 @@ class NetMemory:
             step.run()
         else:
             self.executor.run(step)
+
+
+def _inside_groups(graph: Graph) -> set[int]:
+    """Buffers of the values that lie within chains of layers that run as one."""
+    values = (
+        graph.values[t]
+        for group in graph.groups
+        for member in group.members
+        for t in graph.nodes[member].tops
+        if t not in group.tops
+    )
+    return {b for value in values for b in (value.data, value.diff)}
