@@ -52,23 +52,23 @@ def checked_shape(dims: Sequence, blob: str, named: Mapping | None = None) -> tu
 class Blob:
     """name: what errors call it. `memories`: (data, diff). on_reshape(shape): asked when the user changes the shape.
 
-        channels_last: whether they are stored as (N, H, W, C); arrays have the axes (N, C, H, W) in any case.
+    channels_last: whether they are stored as (N, H, W, C); arrays have the axes (N, C, H, W) in any case.
 
-    **Host.** `data` and `diff` are NumPy views of the net's own host memory: what is written there, the net uses. A view
-        stays valid as long as anybody holds it, also when the net is gone. While it is held it is renewed whenever a forward,
-        backward or step ends (on a GPU that costs a copy each time), and what was written to it counts when the next one
-        begins. If Large Model Support, or a chain of layers that runs as one, did not keep the value, the view is filled with
-        NaN and the log names `net.keep`; taking a new view raises DiscardedRead. A view belongs to the shape that the blob
-        had: after a reshape (and after a partial forward that ends between layers that work in place on the blob) take a new
-        one; the old one keeps the values that it had.
+    **Host.** `data` and `diff` are NumPy views of the net's own host memory: what is written there, the net uses. A
+    view stays valid as long as anybody holds it, also when the net is gone. While it is held it is renewed whenever a
+    forward, backward or step ends (on a GPU that costs a copy each time), and what was written to it counts when the
+    next one begins. If Large Model Support, or a chain of layers that runs as one, did not keep the value, the view is
+    filled with NaN and the log names `net.keep`; taking a new view raises DiscardedRead. A view belongs to the shape
+    that the blob had: after a reshape (and after a partial forward that ends between layers that work in place on the
+    blob) take a new one; the old one keeps the values that it had.
 
-        **Device.** `gpu_data` and `gpu_diff` are CuPy arrays of the net's own device memory, without a copy; other libraries
-        take them through `__dlpack__` or `__cuda_array_interface__`. Work queued before is done when one is handed out, and
-        the net waits for the holder's work before it runs. While one is held it is current after each run; `data` of that
-        blob is refused meanwhile (`read_data()` copies), and so is a run that would move the blob's memory (LMS).
-        Of blobs stored channels-last both are views with the axes (N, C, H, W) and strides of their own.
+    **Device.** `gpu_data` and `gpu_diff` are CuPy arrays of the net's own device memory, without a copy; other
+    libraries take them through `__dlpack__` or `__cuda_array_interface__`. Work queued before is done when one is
+    handed out, and the net waits for the holder's work before it runs. While one is held it is current after each run;
+    `data` of that blob is refused meanwhile (`read_data()` copies), and so is a run that would move the blob's memory
+    (Large Model Support). Of blobs stored channels-last both are views with strides of their own.
 
-            Source of the behaviour: BVLC/caffe, blob.{hpp,cpp}, python/caffe/_caffe.cpp.
+    Source of the behaviour: BVLC/caffe, blob.{hpp,cpp}, python/caffe/_caffe.cpp.
     """
 
     def __init__(self, name: str, shape, dtype, memories: tuple[SyncedMemory, SyncedMemory | None],

@@ -18,6 +18,7 @@ from .errors import UsageError
 from .formats.hdf5_weights import write_hdf5_weights
 from .net import net as core
 from .net import weights
+from .net.callbacks import LayerCallback
 from .net_batches import Collected, batches
 from .vectors import DtypeVec, IntVec, LayerVec, NetBlobVec, StringVec
 
@@ -113,6 +114,29 @@ class PycaffeNet(core.Net):
             raise UsageError(
                 f'an array of shape {values.shape} does not fit "{name}"', fix=f"give one of shape {blob.shape}"
             ) from None
+
+    # -- callbacks ----------------------------------------------------------------------------------------------------
+    def before_forward(self, function: LayerCallback) -> None:
+        """Call function(layer index) before the forward of every layer, also in a solver's iterations and tests.
+
+        It may read and write any blob. While a net has such functions its layers run one by one, which costs speed,
+        and host memory under Large Model Support: see `net/callbacks.py`. Raises UsageError for what is no function.
+        """
+        self.callbacks.before_forward.append(_function(function))
+
+    def after_forward(self, function: LayerCallback) -> None:
+        """Call function(layer index) after the forward of every layer. See `before_forward`."""
+        self.callbacks.after_forward.append(_function(function))
+
+    def before_backward(self, function: LayerCallback) -> None:
+        """Call function(layer index) before the backward of every layer, also of those that have none. See
+        `before_forward`."""
+        self.callbacks.before_backward.append(_function(function))
+
+    def after_backward(self, function: LayerCallback) -> None:
+        """Call function(layer index) after the backward of every layer, also of those that have none. See
+        `before_forward`."""
+        self.callbacks.after_backward.append(_function(function))
 
     # -- arrays of any length ---------------------------------------------------------------------------------------
     def forward_all(self, blobs: Iterable[str] | None = None, **kwargs) -> dict[str, np.ndarray]:
@@ -240,3 +264,9 @@ class PycaffeNet(core.Net):
 
 def _items(arrays: Mapping[str, np.ndarray]) -> int | None:
     return next((len(values) for values in arrays.values() if np.ndim(values)), None)
+
+
+def _function(given) -> LayerCallback:
+    if not callable(given):
+        raise UsageError(f"a callback is {given!r}", fix="give a function of one argument, the layer's index")
+    return given

@@ -28,6 +28,7 @@ from ..random import CaffeRandom
 from ..vectors import NetBlobVec
 from . import orders, weights
 from .buffers import assign
+from .callbacks import Callbacks
 from .describe import log_net
 from .fusion import find_groups
 from .memory import NetMemory
@@ -55,6 +56,7 @@ class BuiltNet:
         self.solver_count, self.solver_rank = solver_count, solver_rank
         self._forward_only = forward_only
         self.tuning = tuning or Tuning(fuse=False)
+        self.callbacks = Callbacks()
         self._kept: set[str] = set()
         self._dirty = False
         with self._users_names():

@@ -18,6 +18,7 @@ from ..lms.plan import Plan
 from ..memory.states import Ask, State
 from . import weights
 from .built import BuiltNet
+from .callbacks import backward_layers, forward_layers
 from .graph import Value
 from .programs import HostedStep, Sequenced, sequence
 
@@ -78,14 +79,31 @@ class Net(BuiltNet):
     def forward_range(self, start: int = 0, end: int | None = None) -> float:
         """Forward of layers start..end (both included); returns their weighted loss. Every value survives."""
         end = len(self.graph.nodes) - 1 if end is None else end
-        self._before(start, end)
+        self.refresh_shapes()
+        self._forward_by_hand(start, end)
+        return self.loss(start, end)
+
+    def _forward_by_hand(self, start: int, end: int) -> bool:
+        """Forward of which every value survives. Returns whether no shape changed in the middle."""
+        if self.callbacks.around_forward:
+            return forward_layers(self, start, end)
 
         def build(key: str, first: int, reshaped: bool) -> Sequenced:
             return sequence(key, self.builder.forward(first, end), None)
 
-        self._run(f"forward {start}..{end}", start, build)
+        return self.run_by_hand(f"forward {start}..{end}", start, end, build)
+
+    def run_by_hand(self, name: str, start: int, end: int, build: Callable[[str, int, bool], Sequenced]) -> bool:
+        """Run a forward of layers start..end; blobs show what it made last. See `_run`."""
+        self._rebind(start, end)
+        done = self._run(name, start, build)
         self._show(start, end)
-        return self.loss(start, end)
+        return done
+
+    def run_steps(self, key: str, steps: Sequence) -> None:
+        """Run these steps, of which every value survives, as the program `key`."""
+        with self.placed():
+            self.memory.run(key, lambda: sequence(key, steps, None))
 
     def _run(self, name: str, start: int, build: Callable[[str, int, bool], Sequenced]) -> bool:
         """Run build(key, start, False). A layer may find in the middle that its tops need other shapes: then memory
@@ -122,10 +140,15 @@ class Net(BuiltNet):
             if self.memory.memories[v.diff].state not in (State.UNINITIALIZED, State.DISCARDED)
         }
         present = frozenset(written | self.builder.loss_diffs())
-        key = f"backward {start}..{end} {hash(present)}"
         steps = self.builder.backward(start, end, present, accumulate=True)
-        with self.placed():
-            self.memory.run(key, lambda: sequence(key, steps, None))
+        self.backward_by_hand(start, end, steps, f"backward {start}..{end} {hash(present)}")
+
+    def backward_by_hand(self, start: int, end: int, steps: Sequence, key: str) -> None:
+        """Run these backward steps of layers start down to end as the program `key`, with a user's callbacks."""
+        if self.callbacks.around_backward:
+            backward_layers(self, start, end, steps, key)
+        else:
+            self.run_steps(key, steps)
 
     def iteration(self, first: bool, tail: Sequence[HostedStep] = (), *, key: str) -> bool:
         """One forward and backward of a solver's iteration, then `tail` (updates), as the program `key`. first:
@@ -134,6 +157,8 @@ class Net(BuiltNet):
         Returns False where shapes changed in the middle (see ShapesChanged): then memory is new, and `tail` did not
         run, because its steps are those of the old memory.
         """
+        if self.callbacks:
+            return self._watched_iteration(first, tail, key)
         self._before(0, len(self.graph.nodes) - 1)
 
         def build(name: str, start: int, reshaped: bool) -> Sequenced:
@@ -141,6 +166,16 @@ class Net(BuiltNet):
 
         done = self._run(key, 0, build)
         self._show(0, len(self.graph.nodes) - 1)
+        return done
+
+    def _watched_iteration(self, first: bool, tail: Sequence[HostedStep], key: str) -> bool:
+        n = len(self.graph.nodes) - 1
+        self.refresh_shapes()
+        done = self._forward_by_hand(0, n)
+        steps = self.builder.backward(n, 0, self.builder.loss_diffs(), accumulate=not first)
+        self.backward_by_hand(n, 0, steps, f"{key}, backward")
+        if done and tail:
+            self.run_steps(f"{key}, updates", tail)
         return done
 
     def _iteration(self, first: bool, tail: Sequence[HostedStep], key: str, start: int = 0) -> Sequenced:
@@ -165,6 +200,9 @@ class Net(BuiltNet):
     def test_forward(self) -> bool:
         """A whole forward of which only the outputs (and kept blobs) survive under LMS. Returns False where shapes
         changed in the middle."""
+        if self.callbacks.around_forward:
+            self.refresh_shapes()
+            return self._forward_by_hand(0, len(self.graph.nodes) - 1)
         self._before(0, len(self.graph.nodes) - 1)
         done = self._run("test", 0, lambda key, start, reshaped: self._test_sequence(key, start))
         self._show(0, len(self.graph.nodes) - 1)

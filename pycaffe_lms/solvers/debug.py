@@ -32,12 +32,13 @@ def iteration(net: Net, first: bool, tail: Sequence[HostedStep], *, show: bool, 
     steps = builder.backward(n, 0, builder.loss_diffs(), accumulate=not first)
     name = f"debug backward {first}"
     if not show:
-        _run(net, name, steps)
+        net.backward_by_hand(n, 0, steps, name)
     else:
         by_node = {s.node: s for s in steps}
         for node in reversed(net.graph.nodes):
+            mine = [by_node[node.index]] if node.index in by_node else []
+            net.backward_by_hand(node.index, node.index, mine, f"{name} {node.index}")
             if node.need_backward:
-                _run(net, f"{name} {node.index}", [by_node[node.index]] if node.index in by_node else [])
                 _show_backward(net, node)
         _show_norms(net)
     if net.memory is not memory:

@@ -20,7 +20,8 @@ from .nets import conv, inputs, ip, layer, loss, make_net, make_solver, relu
 from .open_sim import OpenSim
 
 # y = 2 x + 1, z = y^2: every value is known
-TEXT = ("force_backward: true\n" + inputs(x=(2, 300)) + layer("y", "Power", "x", text="power_param { scale: 2 shift: 1 }")
+TEXT = ("force_backward: true\n" + inputs(x=(2, 300))
+        + layer("y", "Power", "x", text="power_param { scale: 2 shift: 1 }")
         + layer("z", "Power", "y", text="power_param { power: 2 }"))  # fmt: skip
 CHAIN = (inputs(x=(4, 3, 6, 6), label=(4,)) + conv("c", "x", 4) + layer("bn", "BatchNorm", "c", "c2")
          + layer("sc", "Scale", "c2", "c3", "scale_param { bias_term: true }") + relu("r", "c3", "c4")
@@ -107,7 +108,7 @@ def test_a_held_parameter_follows_a_solver(graph):
         rng, seen = np.random.default_rng(3), []
         x, w = solver.net.blobs["x"], solver.net.params["fc"][0]
         held = (x.data, w.data) if hold else None
-        for k in range(6):
+        for _ in range(6):
             for target in held or (x.data, w.data):
                 target += rng.normal(size=target.shape).astype(np.float32)
             del target
