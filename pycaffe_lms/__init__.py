@@ -1,6 +1,7 @@
 """pycaffe-lms: a Caffe-compatible layer framework with Large Model Support. `import pycaffe_lms as caffe`."""
 
 from .layers.user_layer import UserLayer as Layer
+from .lms_face import LMS
 from .mode import (
     has_nccl,
     init_log,
@@ -34,6 +35,7 @@ from .pycaffe import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "LMS",
     "TEST",
     "TRAIN",
     "AdaDeltaSolver",

@@ -140,6 +140,11 @@ def checked_lms(lms: LMSConfig | None) -> LMSConfig | None:
     return lms
 
 
+def lms_of(lms: LMSConfig | None) -> LMSConfig | None:
+    """What a net is built with: `lms` where it is given, else the calling thread's default."""
+    return checked_lms(settings["lms"] if lms is None else lms)
+
+
 # -- the log -------------------------------------------------------------------------------------------------------
 def init_log(level: int = 0, stderr: bool = True) -> None:
     """Print this package's log on stderr in Caffe's format, from severity `level` on: 0 INFO, 1 WARNING, 2 ERROR,

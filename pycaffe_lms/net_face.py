@@ -16,6 +16,7 @@ import numpy as np
 
 from .errors import UsageError
 from .formats.hdf5_weights import write_hdf5_weights
+from .lms_face import NetLMS
 from .net import net as core
 from .net import weights
 from .net.callbacks import LayerCallback
@@ -114,6 +115,12 @@ class PycaffeNet(core.Net):
             raise UsageError(
                 f'an array of shape {values.shape} does not fit "{name}"', fix=f"give one of shape {blob.shape}"
             ) from None
+
+    # -- Large Model Support ------------------------------------------------------------------------------------------
+    @property
+    def lms(self) -> NetLMS:
+        """What Large Model Support does with the net: `stats()`, `plan`, `report()`."""
+        return NetLMS(self)
 
     # -- callbacks ----------------------------------------------------------------------------------------------------
     def before_forward(self, function: LayerCallback) -> None:

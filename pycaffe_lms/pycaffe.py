@@ -15,8 +15,8 @@ from .errors import UsageError, Where
 from .formats.prototxt import Parsed, read_solver
 from .layers.registry import LAYERS
 from .lms.config import LMSConfig
-from .mode import checked_lms, solver_count, solver_rank
 from .mode import device_of as _device
+from .mode import lms_of, solver_count, solver_rank
 from .mode import settings as _mode
 from .net import net as core
 from .net_face import PycaffeNet
@@ -73,9 +73,8 @@ class Net(PycaffeNet):
         options.setdefault("seed", _mode["seed"])
         options.setdefault("solver_count", solver_count())
         options.setdefault("solver_rank", solver_rank())
-        lms = checked_lms(_mode["lms"] if lms is None else lms)
         super().__init__(
-            network_file, phase, level=level, stages=stages or (), device=_device(device), lms=lms, **options
+            network_file, phase, level=level, stages=stages or (), device=_device(device), lms=lms_of(lms), **options
         )
         if weights is not None:
             self.copy_from(weights)
@@ -101,7 +100,7 @@ class SGDSolver(solvers.SGDSolver):
         if param.random_seed < 0 and _mode["seed"] is not None:
             param.random_seed = _mode["seed"]
         options |= {"file": parsed.filename, "lines": parsed.lines}
-        super().__init__(param, device=_device(device), lms=lms, **options)
+        super().__init__(param, device=_device(device), lms=lms_of(lms), **options)
 
     @property
     def base_lr(self) -> float:

@@ -17,8 +17,8 @@ pytestmark = pytest.mark.pure
 # Imports point left.
 ORDER = (
     *("errors", "proto", "formats", "backend", "ops", "memory", "blob", "vectors", "random", "filler", "data"),
-    *("layers", "lms", "net", "solvers", "net_spec", "progress", "net_batches", "net_face", "log", "mode", "pycaffe"),
-    *("__init__", "cli", "__main__"),
+    *("layers", "lms", "net", "solvers", "net_spec", "progress", "net_batches", "log", "mode", "lms_face", "net_face"),
+    *("pycaffe", "__init__", "cli", "__main__"),
 )
 RANK = {name: rank for rank, name in enumerate(ORDER)}
 ARRAYS = {"numpy", "cupy"}

@@ -101,6 +101,7 @@ class NetMemory:
         self._pin_host_sources()
         self.executor = Executor(graph, self.memories, self.device, dtype)
         self._plans: dict[str, Bound] = {}
+        self._last = ""  # the program that ran last
         self._graph_runs = graph_runs
         self.timer: Callable[[], None] | None = None  # called before the first step and after each
         if old:
@@ -275,6 +276,17 @@ class NetMemory:
     def forget_plans(self) -> None:
         self._plans.clear()
 
+    @property
+    def last_plan(self) -> Plan | None:
+        """Of the program that ran last, if it has one."""
+        bound = self._plans.get(self._last)
+        return bound.plan if bound is not None else None
+
+    @property
+    def managed_ids(self) -> frozenset[int]:
+        """Buffers that Large Model Support manages."""
+        return self._managed.ids
+
     def release(self) -> None:
         """Give back what does not carry over to a reshaped net: call scratch; and forget the accounting."""
         self.runtime.unregister(self._managed)
@@ -315,6 +327,7 @@ class NetMemory:
         Raises UsageError where somebody holds a GPU array of memory that the program's plan moves."""
         with self.device.lock, self.device.active():
             bound = self.bind(key, build)
+            self._last = key
             self._place_workspace()
             if not self.device.is_host:
                 moved = bound.plan.buffers if bound.plan is not None else ()

@@ -1,0 +1,153 @@
+"""Large Model Support in Python: `caffe.LMS(...)` says what is wanted, `net.lms` what came of it.
+
+    net = caffe.Net("net.prototxt", caffe.TRAIN, lms=caffe.LMS(1000, frac=0.4, budget="16GB"))
+    with caffe.LMS(1000):                # for everything that this thread builds inside
+        solver = caffe.get_solver("solver.prototxt")
+    solver.step(10)
+    print(solver.net.lms.stats()["bytes_out"], solver.net.lms.report())
+
+See also: `lms/config.py` (the settings and their limits), `mode.set_lms`, `Net.keep`.
+"""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from .errors import UsageError
+from .lms import report
+from .lms.config import DEFAULT_AHEAD, LMSConfig, parse_size
+from .lms.plan import Plan
+from .mode import settings
+
+if TYPE_CHECKING:
+    from .net.net import Net
+
+_around = threading.local()  # .stack: the settings outside of each `with` that the thread is in
+
+
+class LMS(LMSConfig):
+    """What Large Model Support manages, and in how much memory: the flags of the command line.
+
+    threshold_kb: manage buffers larger than this many KB of 1024 bytes, or a size such as "1MB"; 0: LMS is off.
+    frac, ahead, sync: as `LMSConfig`. budget, host_limit: bytes, or sizes such as "16GB" (powers of 1024).
+    `with caffe.LMS(...):` makes it the default of the nets and solvers that the calling thread builds inside; after it
+    the default is what it was before. Raises UsageError for values that make no sense.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        threshold_kb: int | str = 1000,
+        frac: float = 0.0,
+        budget: int | str | None = None,
+        ahead: int = DEFAULT_AHEAD,
+        sync: int = 0,
+        host_limit: int | str | None = None,
+    ):
+        if isinstance(threshold_kb, str):
+            if threshold_kb.strip().isdigit():
+                raise UsageError(f"threshold_kb {threshold_kb!r} has no unit", fix="give 1000 (KB), or a size: '1MB'")
+            threshold_kb = _size(threshold_kb, "threshold_kb") // 1024
+        for name, value, kind in (("threshold_kb", threshold_kb, int), ("frac", frac, (int, float)),
+                                  ("ahead", ahead, int), ("sync", sync, int)):  # fmt: skip
+            if not isinstance(value, kind):
+                raise UsageError(f"{name} is {value!r}, not a number", fix="see help(caffe.LMS)")
+        super().__init__(
+            threshold_kb=threshold_kb,
+            frac=frac,
+            budget=_size(budget, "budget"),
+            ahead=ahead,
+            sync=sync,
+            host_limit=_size(host_limit, "host_limit"),
+        )
+
+    def __enter__(self) -> LMS:
+        if not hasattr(_around, "stack"):
+            _around.stack = []
+        _around.stack.append(settings["lms"])
+        settings["lms"] = self
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        settings["lms"] = _around.stack.pop()
+
+
+def _size(value: int | str | None, name: str) -> int | None:
+    if isinstance(value, str):
+        return parse_size(value, name)
+    if value is not None and not isinstance(value, int):
+        raise UsageError(f"{name} is {value!r}, not a size", fix=f'give bytes, or {name}="16GB"')
+    return value
+
+
+class NetLMS:
+    """`net.lms`: what Large Model Support does with a net. The nets of a solver share memory, and these numbers."""
+
+    def __init__(self, net: Net):
+        self._net = net
+
+    @property
+    def config(self) -> LMSConfig:
+        """The settings that the net was built with."""
+        return self._net.runtime.config
+
+    @property
+    def enabled(self) -> bool:
+        """Whether anything is managed: LMS is on, and there is device memory to save."""
+        return self._net.runtime.active
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan of what the net ran last (of a solver's iteration, once there was a step): its operations, offsets
+        and bytes. None before anything ran, and where nothing is managed."""
+        return self._net.memory.last_plan
+
+    @property
+    def plans(self) -> dict[str, Plan]:
+        """All plans of this net so far, by the name of the program."""
+        return {name: plan for name, plan in self._net.memory.plans().items() if plan is not None}
+
+    def stats(self) -> dict[str, int | bool]:
+        """Totals since the net was built, sizes in bytes:
+
+        enabled; managed_buffers and managed_bytes: how many buffers, and how large together; resident_bytes: what stays
+        on the device for good; workspace_bytes: what layers use in turn; arena_bytes: what managed buffers use in turn;
+        device_bytes_in_use and device_bytes: of the pool, and its limit; host_bytes: page-locked; runs: of programs
+        with a plan; bytes_in, bytes_out: copied to and from the device by plans; held_peak_bytes: most bytes of managed
+        buffers on the device at once. All are zero on the CPU.
+        """
+        runtime, memory, on_host = self._net.runtime, self._net.memory, self._net.device.is_host
+        managed = [memory.buffers[b].nbytes for b in memory.managed_ids]
+        return {
+            "enabled": self.enabled,
+            "managed_buffers": len(managed),
+            "managed_bytes": sum(managed),
+            "resident_bytes": runtime.resident_bytes,
+            "workspace_bytes": runtime.workspace_bytes,
+            "arena_bytes": 0 if runtime.arena is None else runtime.arena.nbytes,
+            "device_bytes_in_use": 0 if on_host else runtime.device.in_use(),
+            "device_bytes": 0 if on_host else runtime.device.capacity(),
+            "host_bytes": 0 if on_host else runtime.slab.nbytes,
+            "runs": runtime.stats.runs,
+            "bytes_in": runtime.stats.bytes_in,
+            "bytes_out": runtime.stats.bytes_out,
+            "held_peak_bytes": runtime.stats.held_peak,
+        }
+
+    def report(self, steps: bool = False) -> str:
+        """The last plan in words; with `steps` also a line for each step, as `pycaffe-lms plan` prints it."""
+        plan = self.plan
+        if plan is None:
+            return "nothing is managed" if not self.enabled else "nothing ran yet"
+        return "\n".join([*(report.step_table(plan) if steps else ()), *report.summary(plan)])
+
+    def __repr__(self) -> str:
+        if not self.enabled:
+            return "<LMS of a net: nothing is managed>"
+        stats = self.stats()
+        return f"<LMS of a net: {stats['managed_buffers']} buffers managed, {stats['runs']} runs>"

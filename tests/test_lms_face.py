@@ -1,0 +1,133 @@
+"""Large Model Support from Python: settings in users' words, defaults of a thread, numbers that add up."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import pickle
+import threading
+
+import numpy as np
+import pytest
+
+import pycaffe_lms as caffe
+from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.errors import UsageError
+from pycaffe_lms.lms.config import LMSConfig
+from pycaffe_lms.lms.plan import Kind
+
+from .net.nets import inputs, ip, loss
+
+TEXT = inputs(x=(8, 300), label=(8,)) + ip("a", "x", 300) + ip("b", "a", 300) + ip("c", "b", 3) + loss("c")
+
+
+@pytest.fixture
+def files(tmp_path):
+    net, solver = tmp_path / "net.prototxt", tmp_path / "solver.prototxt"
+    net.write_text(TEXT)
+    solver.write_text(f'net: "{net}" base_lr: 0.01 lr_policy: "fixed" max_iter: 9 random_seed: 1\n')
+    return str(net), str(solver)
+
+
+def test_sizes_in_words():
+    assert caffe.LMS() == caffe.LMS(1000) == caffe.LMS("1000KB")
+    lms = caffe.LMS("2MB", frac=0.4, budget="16GB", ahead=3, sync=1, host_limit="1.5 GiB")
+    assert dataclasses.asdict(lms) == {
+        "threshold_kb": 2048, "frac": 0.4, "budget": 16 << 30, "ahead": 3, "sync": 1, "host_limit": 3 << 29,
+    }  # fmt: skip
+    assert caffe.LMS(0).enabled is False and caffe.LMS(5).min_bytes == 5120
+    assert pickle.loads(pickle.dumps(lms)) == lms and dataclasses.replace(lms, frac=0.5).frac == 0.5
+
+
+def test_the_same_settings_as_the_config():
+    """A setting that LMSConfig gets is one that users can give."""
+    assert list(inspect.signature(caffe.LMS).parameters) == [f.name for f in dataclasses.fields(LMSConfig)]
+    defaults = {f.name: f.default for f in dataclasses.fields(LMSConfig)}
+    ours = {name: p.default for name, p in inspect.signature(caffe.LMS).parameters.items()}
+    assert ours == defaults | {"threshold_kb": 1000}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"budget": "16 apples"}, {"budget": 1.5}, {"threshold_kb": "1000"}, {"threshold_kb": None}, {"frac": "0.4"},
+     {"frac": 1.5}, {"ahead": -1}, {"sync": 4}, {"host_limit": 0}, {"budget": -5}, {"ahead": 2.5}],
+)  # fmt: skip
+def test_settings_that_make_no_sense(wrong):
+    with pytest.raises(UsageError):
+        caffe.LMS(**wrong)
+
+
+def test_a_default_inside_a_with_statement(files):
+    net_file, solver_file = files
+
+    def config(**options):
+        return caffe.Net(net_file, caffe.TRAIN, device=SimDevice(64 << 20), **options).lms.config
+
+    mine, inner = caffe.LMS(1), caffe.LMS(2)
+    assert config() == LMSConfig()
+    with mine as given:
+        assert given is mine and config() is mine and config(lms=inner) is inner
+        with inner, mine:
+            assert config() is mine
+        with inner:
+            assert config() is inner
+            assert caffe.get_solver(solver_file, device=SimDevice(64 << 20)).net.lms.config is inner
+        assert caffe.SGDSolver(solver_file, device=SimDevice(64 << 20)).net.lms.config is mine
+        seen = []
+        thread = threading.Thread(target=lambda: seen.append(config()))
+        thread.start()
+        thread.join()
+        assert seen == [LMSConfig()]
+    with pytest.raises(KeyError), mine:
+        raise KeyError
+    assert config() == LMSConfig()
+    caffe.set_lms(inner)
+    try:
+        assert config() is inner
+        with mine:
+            assert config() is mine
+        assert config() is inner
+    finally:
+        caffe.set_lms(None)
+    assert config() == LMSConfig()
+
+
+def test_stats_and_plan(files):
+    net_file, solver_file = files
+    device = SimDevice(64 << 20)
+    solver = caffe.get_solver(solver_file, device=device, lms=caffe.LMS(1, ahead=0, budget="4MB"))
+    lms = solver.net.lms
+    before = lms.stats()
+    assert lms.enabled and before["enabled"] and before["runs"] == before["bytes_in"] == before["bytes_out"] == 0
+    memories = solver.net.memory
+    managed = [b for b, m in memories.memories.items() if m.managed]
+    assert before["managed_buffers"] == len(managed)
+    assert before["managed_bytes"] == sum(memories.buffers[b].nbytes for b in managed)
+    assert lms.plan is None and lms.report() == "nothing ran yet"
+    solver.net.blobs["x"].data[...] = np.random.default_rng(0).normal(size=(8, 300))
+    copied = device.bytes_in, device.bytes_out
+    solver.step(1)
+    after, plan = lms.stats(), lms.plan
+    assert after["runs"] == 1 and after["device_bytes"] == 4 << 20 and 0 < after["device_bytes_in_use"] <= 4 << 20
+    ops = {kind: [op for op in plan.ops if op.kind is kind] for kind in (Kind.IN, Kind.OUT)}
+    for kind, name in ((Kind.IN, "bytes_in"), (Kind.OUT, "bytes_out")):
+        real = sum(memories.memories[op.place.buffer].nbytes for op in ops[kind])
+        assert after[name] == real > 0, name
+    assert (device.bytes_in - copied[0], device.bytes_out - copied[1]) >= (after["bytes_in"], after["bytes_out"])
+    assert after["arena_bytes"] >= plan.arena_bytes >= after["held_peak_bytes"] > 0
+    assert after["host_bytes"] > 0
+    assert after["host_bytes"] <= sum(plan.buffers[b].nbytes for b in plan.host_buffers)
+    assert "copied per run" in lms.report() and "forward:a" in lms.report(steps=True)
+    assert plan in lms.plans.values() and "1 runs" in repr(lms)
+    solver.net.forward()
+    assert lms.plan is not plan and lms.stats()["runs"] == 2
+
+
+def test_where_nothing_is_managed(files):
+    for options in ({"lms": caffe.LMS(1)}, {"device": SimDevice(64 << 20)}):
+        net = caffe.Net(files[0], caffe.TRAIN, **options)
+        net.forward()
+        stats = net.lms.stats()
+        assert not net.lms.enabled and net.lms.plan is None and net.lms.plans == {}
+        assert stats["managed_buffers"] == stats["runs"] == stats["arena_bytes"] == stats["bytes_in"] == 0
+        assert net.lms.report() == "nothing is managed" and "nothing is managed" in repr(net.lms)
