@@ -1,5 +1,7 @@
 """pycaffe-lms: a Caffe-compatible layer framework with Large Model Support. `import pycaffe_lms as caffe`."""
 
+from . import _caffe, proto
+from .install import install_as_caffe
 from .layers.user_layer import UserLayer as Layer
 from .lms_face import LMS
 from .mode import (
@@ -35,6 +37,7 @@ from .pycaffe import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "_caffe",
     "LMS",
     "TEST",
     "TRAIN",
@@ -50,10 +53,12 @@ __all__ = [
     "get_solver",
     "has_nccl",
     "init_log",
+    "install_as_caffe",
     "layer_type_list",
     "layers",
     "log",
     "params",
+    "proto",
     "set_device",
     "set_lms",
     "set_mode_cpu",

@@ -1,0 +1,54 @@
+"""The names of pycaffe's extension module, for code that reaches for `caffe._caffe.Blob` and its like. Nothing else."""
+
+from .blob import Blob
+from .layers.user_layer import UserLayer as Layer
+from .mode import (
+    has_nccl,
+    init_log,
+    log,
+    set_device,
+    set_mode_cpu,
+    set_mode_gpu,
+    set_multiprocess,
+    set_random_seed,
+    set_solver_count,
+    set_solver_rank,
+    solver_count,
+    solver_rank,
+)
+from .proto.caffe_pb2 import LayerParameter, SolverParameter
+from .pycaffe import Net, SGDSolver, get_solver, layer_type_list
+from .solvers.base import Solver
+from .vectors import BlobVec, BoolVec, DtypeVec, IntVec, LayerVec, NetVec, RawBlobVec, StringVec
+
+__all__ = [
+    "Blob",
+    "BlobVec",
+    "BoolVec",
+    "DtypeVec",
+    "IntVec",
+    "Layer",
+    "LayerParameter",
+    "LayerVec",
+    "Net",
+    "NetVec",
+    "RawBlobVec",
+    "SGDSolver",
+    "Solver",
+    "SolverParameter",
+    "StringVec",
+    "get_solver",
+    "has_nccl",
+    "init_log",
+    "layer_type_list",
+    "log",
+    "set_device",
+    "set_mode_cpu",
+    "set_mode_gpu",
+    "set_multiprocess",
+    "set_random_seed",
+    "set_solver_count",
+    "set_solver_rank",
+    "solver_count",
+    "solver_rank",
+]
