@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING
 
 from .errors import UsageError
 from .lms import report
-from .lms.config import DEFAULT_AHEAD, LMSConfig, parse_size
+from .lms.config import LMSConfig, parse_size
 from .lms.plan import Plan
 from .mode import settings
 
 if TYPE_CHECKING:
     from .net.net import Net
+
+DEFAULT_KB = 1000  # of the bare flag -lms
 
 _around = threading.local()  # .stack: the settings outside of each `with` that the thread is in
 
@@ -30,8 +32,9 @@ _around = threading.local()  # .stack: the settings outside of each `with` that 
 class LMS(LMSConfig):
     """What Large Model Support manages, and in how much memory: the flags of the command line.
 
-    threshold_kb: manage buffers larger than this many KB of 1024 bytes, or a size such as "1MB"; 0: LMS is off.
-    frac, ahead, sync: as `LMSConfig`. budget, host_limit: bytes, or sizes such as "16GB" (powers of 1024).
+    threshold_kb: manage buffers larger than this many KB of 1024 bytes, or a size such as "1MB"; 0: LMS is off; "auto":
+    as auto=True. None: 1000, or with auto what is worth it. budget, host_limit, exclude: bytes, or sizes such as "16GB"
+    (powers of 1024). frac, ahead, sync, auto, recompute: as `LMSConfig`.
     `with caffe.LMS(...):` makes it the default of the nets and solvers that the calling thread builds inside; after it
     the default is what it was before. Raises UsageError for values that make no sense.
     """
@@ -40,21 +43,34 @@ class LMS(LMSConfig):
 
     def __init__(
         self,
-        threshold_kb: int | str = 1000,
+        threshold_kb: int | str | None = None,
         frac: float = 0.0,
         budget: int | str | None = None,
-        ahead: int = DEFAULT_AHEAD,
+        ahead: int | None = None,
         sync: int = 0,
         host_limit: int | str | None = None,
+        auto: bool = False,
+        recompute: bool | None = None,
+        exclude: int | str | None = None,
     ):
-        if isinstance(threshold_kb, str):
+        if threshold_kb == "auto":
+            threshold_kb, auto = None, True
+        if threshold_kb is None:
+            threshold_kb = 0 if auto else DEFAULT_KB
+        elif isinstance(threshold_kb, str):
             if threshold_kb.strip().isdigit():
                 raise UsageError(f"threshold_kb {threshold_kb!r} has no unit", fix="give 1000 (KB), or a size: '1MB'")
-            threshold_kb = _size(threshold_kb, "threshold_kb") // 1024
-        for name, value, kind in (("threshold_kb", threshold_kb, int), ("frac", frac, (int, float)),
-                                  ("ahead", ahead, int), ("sync", sync, int)):  # fmt: skip
-            if not isinstance(value, kind):
-                raise UsageError(f"{name} is {value!r}, not a number", fix="see help(caffe.LMS)")
+            threshold_kb = parse_size(threshold_kb, "threshold_kb") // 1024
+        for name, value, kinds in (
+            ("threshold_kb", threshold_kb, (int,)),
+            ("frac", frac, (int, float)),
+            ("ahead", ahead, (int, type(None))),
+            ("sync", sync, (int,)),
+            ("auto", auto, (bool,)),
+            ("recompute", recompute, (bool, type(None))),
+        ):
+            if not isinstance(value, kinds):
+                raise UsageError(f"{name} cannot be {value!r}", fix="see help(caffe.LMS)")
         super().__init__(
             threshold_kb=threshold_kb,
             frac=frac,
@@ -62,6 +78,9 @@ class LMS(LMSConfig):
             ahead=ahead,
             sync=sync,
             host_limit=_size(host_limit, "host_limit"),
+            auto=auto,
+            recompute=recompute,
+            exclude=_size(exclude, "exclude"),
         )
 
     def __enter__(self) -> LMS:

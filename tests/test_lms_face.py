@@ -31,10 +31,15 @@ def files(tmp_path):
 
 def test_sizes_in_words():
     assert caffe.LMS() == caffe.LMS(1000) == caffe.LMS("1000KB")
-    lms = caffe.LMS("2MB", frac=0.4, budget="16GB", ahead=3, sync=1, host_limit="1.5 GiB")
+    lms = caffe.LMS(
+        "2MB", frac=0.4, budget="16GB", ahead=3, sync=1, host_limit="1.5 GiB", recompute=True, exclude="1KB"
+    )
     assert dataclasses.asdict(lms) == {
         "threshold_kb": 2048, "frac": 0.4, "budget": 16 << 30, "ahead": 3, "sync": 1, "host_limit": 3 << 29,
+        "auto": False, "recompute": True, "exclude": 1024,
     }  # fmt: skip
+    assert caffe.LMS("auto") == caffe.LMS(auto=True) and caffe.LMS("auto").threshold_kb == 0
+    assert caffe.LMS("auto").enabled and caffe.LMS(5, auto=True).min_bytes == 5120
     assert caffe.LMS(0).enabled is False and caffe.LMS(5).min_bytes == 5120
     assert pickle.loads(pickle.dumps(lms)) == lms and dataclasses.replace(lms, frac=0.5).frac == 0.5
 
@@ -44,12 +49,13 @@ def test_the_same_settings_as_the_config():
     assert list(inspect.signature(caffe.LMS).parameters) == [f.name for f in dataclasses.fields(LMSConfig)]
     defaults = {f.name: f.default for f in dataclasses.fields(LMSConfig)}
     ours = {name: p.default for name, p in inspect.signature(caffe.LMS).parameters.items()}
-    assert ours == defaults | {"threshold_kb": 1000}
+    assert ours == defaults | {"threshold_kb": None} and caffe.LMS().threshold_kb == 1000
 
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"budget": "16 apples"}, {"budget": 1.5}, {"threshold_kb": "1000"}, {"threshold_kb": None}, {"frac": "0.4"},
+    [{"budget": "16 apples"}, {"budget": 1.5}, {"threshold_kb": "1000"}, {"threshold_kb": 1.5}, {"auto": 1}, {"recompute": "on"},
+     {"exclude": 2.5}, {"frac": "0.4"},
      {"frac": 1.5}, {"ahead": -1}, {"sync": 4}, {"host_limit": 0}, {"budget": -5}, {"ahead": 2.5}],
 )  # fmt: skip
 def test_settings_that_make_no_sense(wrong):
