@@ -18,7 +18,7 @@ from .errors import UsageError
 from .formats.hdf5_weights import write_hdf5_weights
 from .lms_face import NetLMS
 from .net import net as core
-from .net import weights
+from .net import table, weights
 from .net.callbacks import LayerCallback
 from .net_batches import Collected, batches
 from .vectors import DtypeVec, IntVec, LayerVec, NetBlobVec, StringVec
@@ -30,7 +30,7 @@ class PycaffeNet(core.Net):
     One net belongs to one thread at a time; different nets may run in different threads: see `mode.py`.
     """
 
-    # -- names and vectors ------------------------------------------------------------------------------------------
+    # -- names and vectors --------------------------------------------------------------------------------------------
     @property
     def layers(self) -> LayerVec:
         """All layers in order, inserted Split layers and inputs included; each has `type` and `blobs`."""
@@ -57,7 +57,7 @@ class PycaffeNet(core.Net):
         """Names of every layer's bottoms, by layer."""
         return OrderedDict((n.name, [self.graph.values[b].name for b in n.bottoms]) for n in self.graph.nodes)
 
-    # -- forward and backward ---------------------------------------------------------------------------------------
+    # -- forward and backward -----------------------------------------------------------------------------------------
     def forward(
         self, blobs: Iterable[str] | None = None, start: str | None = None, end: str | None = None, **kwargs
     ) -> dict[str, np.ndarray]:
@@ -145,7 +145,7 @@ class PycaffeNet(core.Net):
         `before_forward`."""
         self.callbacks.after_backward.append(_function(function))
 
-    # -- arrays of any length ---------------------------------------------------------------------------------------
+    # -- arrays of any length -----------------------------------------------------------------------------------------
     def forward_all(self, blobs: Iterable[str] | None = None, **kwargs) -> dict[str, np.ndarray]:
         """`forward` for arrays of any number of items: batch by batch, the last one filled up with zeros.
 
@@ -212,6 +212,24 @@ class PycaffeNet(core.Net):
     def save_hdf5(self, path: str | os.PathLike) -> None:
         """Write the weights as HDF5, whole or not at all."""
         write_hdf5_weights(path, weights.hdf5_arrays(self))
+
+    # -- for people ---------------------------------------------------------------------------------------------------
+    def _table_rows(self) -> list[table.Row]:
+        return table.rows(self.graph, self.dtype.itemsize)
+
+    def __repr__(self) -> str:
+        return table.short(self.name, self._table_rows())
+
+    def __str__(self) -> str:
+        """A table: every layer's type, tops and their shapes, parameters, and bytes (values, not gradients)."""
+        return table.text(self._title(), self._table_rows())
+
+    def _repr_html_(self) -> str:
+        """The table, for notebooks."""
+        return table.html(self._title(), self._table_rows())
+
+    def _title(self) -> str:
+        return f'Net "{self.name}", {"TEST" if self.phase else "TRAIN"}, on {self.device.describe()}'
 
     # -- what third-party code reaches for ----------------------------------------------------------------------------
     def _forward(self, start: int, end: int) -> float:

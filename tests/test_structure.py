@@ -29,7 +29,9 @@ PURE = [
     *("solvers.rules", "solvers.settings", "ops.update_rules"),
 ]
 # They know layers, which know arrays, but hold none themselves.
-NO_ARRAYS = [f"net.{n}" for n in ("access", "backprop", "buffers", "flops", "graph", "programs", "source", "wiring")]
+NO_ARRAYS = [
+    f"net.{n}" for n in ("access", "backprop", "buffers", "flops", "graph", "programs", "source", "table", "wiring")
+]
 
 
 def _top(name: str) -> str:
