@@ -54,8 +54,9 @@ def test_the_same_settings_as_the_config():
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"budget": "16 apples"}, {"budget": 1.5}, {"threshold_kb": "1000"}, {"threshold_kb": 1.5}, {"auto": 1},
-     {"recompute": "on"}, {"exclude": 2.5}, {"frac": "0.4"}, {"frac": 1.5}, {"ahead": -1}, {"sync": 4}, {"host_limit": 0}, {"budget": -5}, {"ahead": 2.5}],
+    [{"budget": "16 apples"}, {"budget": 1.5}, {"budget": -5}, {"threshold_kb": "1000"}, {"threshold_kb": 1.5},
+     {"frac": "0.4"}, {"frac": 1.5}, {"ahead": -1}, {"ahead": 2.5}, {"sync": 4}, {"host_limit": 0}, {"auto": 1},
+     {"recompute": "on"}, {"exclude": 2.5}],
 )  # fmt: skip
 def test_settings_that_make_no_sense(wrong):
     with pytest.raises(UsageError):

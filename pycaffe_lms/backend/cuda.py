@@ -220,7 +220,7 @@ class CudaDevice:
 
     def take(self, nbytes: int) -> Span:
         size = max(align(nbytes), align(1))
-        with self.active():  # the pool keeps free blocks by stream
+        with self.lock, self.active():  # the pool keeps free blocks by stream
             try:
                 return Span(self.pool.malloc(size), 0, size)
             except cupy.cuda.memory.OutOfMemoryError:
@@ -298,7 +298,8 @@ class CudaDevice:
         event.synchronize()
 
     def synchronize(self) -> None:
-        self._device.synchronize()
+        with self.lock:  # not while another thread records
+            self._device.synchronize()
 
     # -- graphs ------------------------------------------------------------------------------------------------------
     def settings(self):

@@ -21,6 +21,17 @@ POISON = 0xFF  # bytes of it are NaN in every float type and -1 in every signed 
 WORKSPACE_LIMIT = 64 << 10  # bytes: little, so that small budgets can be tried
 
 
+def _locked(method):
+    """Threads that use the device at the same time take turns."""
+
+    @functools.wraps(method)
+    def run(self, *args, **kwargs):
+        with self.lock:
+            return method(self, *args, **kwargs)
+
+    return run
+
+
 class _QueuedOps:
     """The CPU's operations, queued on the compute stream; `*_plan` functions run at once."""
 
@@ -78,6 +89,7 @@ class SimDevice:
     def set_budget(self, nbytes: int | None) -> None:
         self._budget = nbytes
 
+    @_locked
     def take(self, nbytes: int) -> Span:
         self._not_in_capture("memory is taken")
         size = max(align(nbytes), align(1))
@@ -92,6 +104,7 @@ class SimDevice:
         self._used += size
         return Span(np.full(size, POISON, np.uint8), 0, size)
 
+    @_locked
     def give(self, span: Span, stream=None) -> None:
         self._not_in_capture("memory is given back")
         self._used -= span.nbytes
@@ -132,6 +145,7 @@ class SimDevice:
     def copy_down(self, host: np.ndarray, span: Span, stream=None) -> SimEvent:
         return self._copy(host, _bytes(span)[: host.nbytes], stream or self.compute, "bytes_out")
 
+    @_locked
     def _copy(self, to: np.ndarray, source: np.ndarray, stream: SimStream, counter: str) -> SimEvent:
         setattr(self, counter, getattr(self, counter) + source.nbytes)
         self._work(stream, functools.partial(np.copyto, to, source), source.nbytes / self.link_bytes_per_s)
@@ -140,6 +154,7 @@ class SimDevice:
     def zero(self, span: Span, stream=None) -> None:
         self._work(stream or self.compute, functools.partial(_bytes(span).fill, 0), self.launch_s)
 
+    @_locked
     def _work(self, stream: SimStream, task, seconds: float) -> None:
         if self._captured is None:
             self._scheduler.work(stream, task, seconds)
@@ -148,10 +163,12 @@ class SimDevice:
         else:
             self._not_in_capture("another stream is used")
 
+    @_locked
     def record(self, stream: SimStream) -> SimEvent:
         self._not_in_capture("an event is recorded")
         return self._scheduler.record(stream)
 
+    @_locked
     def timed_event(self, stream: SimStream | None = None) -> SimEvent:
         """An event on a stream (default: the compute stream) that `elapsed_ms` can use."""
         return self._scheduler.record(stream or self.compute)
@@ -160,14 +177,17 @@ class SimDevice:
         """Milliseconds of the model clock between two events."""
         return 1e3 * (end.time - start.time)
 
+    @_locked
     def wait(self, stream: SimStream, event: SimEvent) -> None:
         self._not_in_capture("a stream waits")
         self._scheduler.wait(stream, event)
 
+    @_locked
     def wait_host(self, event: SimEvent) -> None:
         self._not_in_capture("the host waits")
         self._scheduler.finish(event)
 
+    @_locked
     def synchronize(self) -> None:
         self._not_in_capture("the host waits")
         self._scheduler.drain()
@@ -176,6 +196,7 @@ class SimDevice:
     def settings(self):
         return None
 
+    @_locked
     def capture(self, work):
         """What is queued is kept and queued again at each call of the result: arguments stay as they were."""
         self._captured = tasks = []
