@@ -105,6 +105,10 @@ class LayerParamError(CaffeError):
     """A layer's parameter message asks for something impossible."""
 
 
+class ReadOnlyValue(CaffeError, ValueError):
+    """A layer written in Python wrote to a value that it only gets to read."""
+
+
 class WeightsError(CaffeError):
     """Weights that cannot be read or do not fit the net."""
 

@@ -187,6 +187,7 @@ class Layer:
     order_free: ClassVar[bool] = False  # element by element: bottoms and tops may lie in memory in any one order
     prefers_channels_last: ClassVar[bool] = False
     channels_last: bool = False  # set by the net before `declare`: see `takes_channels_last`
+    makes_gradients: ClassVar[bool] = False  # backward may give gradients where those of all tops are zero
     spoils_top_diffs: ClassVar[bool] = False  # backward overwrites top_diff, which nobody reads later
     seed: int = 0  # of the layer's own random numbers; set by the net before `setup`
 

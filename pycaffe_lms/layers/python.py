@@ -6,9 +6,12 @@ Source: BVLC/caffe, include/caffe/layers/python_layer.hpp, layer_factory.cpp (be
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
+from ..errors import ReadOnlyValue
 from ..proto import caffe_pb2
 from ..vectors import BoolVec, RawBlobVec
 from .base import InPlace, Layer, Runs, ShapesChanged, at_least
@@ -26,12 +29,14 @@ class PythonLayer(Layer):
     values there and back. The class may change its tops' shapes in `reshape` and even in `forward`. Its exceptions
     arrive as they are. In place, top and bottom are the same memory. Backward gets everything: bottoms, tops,
     parameters. `share_in_parallel` changes nothing, as in Caffe.
-    Raises: LayerParamError for a module or a class that is not there.
+    Raises: LayerParamError for a module or a class that is not there; ReadOnlyValue for a write to bottom[i].data, or
+    to top[i].data in backward.
     """
 
     bottoms = tops = at_least(0)
     runs_on = Runs.HOST
     in_place = InPlace.MUST
+    makes_gradients = spoils_top_diffs = True  # nobody can say what the class does
 
     def setup(self, bottom_shapes):
         self.user = self._make()
@@ -114,7 +119,8 @@ class PythonLayer(Layer):
                 self.user.reshape(self._bottom, self._top)
                 self._reshaped = True
                 self._follow(io.top)
-            self.user.forward(self._bottom, self._top)
+            with self._lent():
+                self.user.forward(self._bottom, self._top)
             self._ran = True
             self._follow(io.top)
         for i, (blob, array) in enumerate(zip(self._top, io.top, strict=True)):
@@ -153,9 +159,25 @@ class PythonLayer(Layer):
             blob.bind(_read_only(data), diff)
         propagate_down = BoolVec(diff is not None for diff in io.bottom_diff)
         try:
-            self.user.backward(self._top, propagate_down, self._bottom)
+            with self._lent():
+                self.user.backward(self._top, propagate_down, self._bottom)
         finally:
             self._release()
+
+    @contextmanager
+    def _lent(self) -> Iterator[None]:
+        """NumPy's words for a write to a bottom say neither which layer it was nor what to do."""
+        try:
+            yield
+        except ValueError as failure:
+            if "read-only" not in str(failure):
+                raise
+            raise self.error(
+                f"wrote to a read-only array ({failure}); bottom[i].data, and in backward top[i].data, are only lent, "
+                "for other layers may read them later, or on the GPU",
+                kind=ReadOnlyValue,
+                fix="write to top[i].data, or put the layer in place (top: and bottom: of one name) to change a bottom",
+            ) from failure
 
     def _bind_params(self, datas, diffs, accumulate=()) -> None:
         for i, (blob, data, diff) in enumerate(zip(self.user.blobs, datas, diffs, strict=True)):

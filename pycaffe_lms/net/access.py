@@ -111,7 +111,7 @@ def backward_step(
                 fix="set propagate_down: false for it, or do not force_backward through this layer",
             )  # fmt: skip
     top_diffs = tuple(graph.values[t].diff in present for t in node.tops)
-    zero = bool(node.tops) and not any(top_diffs)
+    zero = bool(node.tops) and not any(top_diffs) and not layer.makes_gradients
     parts = [] if zero else _backward_reads(graph, node, top_diffs)
     for b, propagates in zip(node.bottoms, node.propagate, strict=True):
         if propagates:

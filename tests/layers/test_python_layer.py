@@ -10,7 +10,7 @@ import pytest
 import pycaffe_lms as caffe
 from pycaffe_lms.backend import cuda_available, get_device
 from pycaffe_lms.backend.sim import SimDevice
-from pycaffe_lms.errors import LayerParamError
+from pycaffe_lms.errors import LayerParamError, ReadOnlyValue
 from pycaffe_lms.lms.config import LMSConfig
 
 from . import user_layers
@@ -212,7 +212,65 @@ def test_what_is_wrong_is_named(net, tmp_path, monkeypatch):
         net(inputs(x=(2, 3), y=(2, 4)) + layer("loss", "Euclidean", "x y"))
 
 
-def test_a_bottom_is_read_only(net):
-    n = net(inputs(x=(2,)) + layer("p", "WritesItsBottom", "x"))
-    with pytest.raises(ValueError, match="read-only"):
+WRITES = ["bottom[0].data[...] = 0", "bottom[0].data[0] *= 2", "np.exp(bottom[0].data, out=bottom[0].data)",
+          "top[0].data[...] = 0  # backward", "bottom[0].data.fill(1)  # backward"]  # fmt: skip
+
+
+@pytest.mark.parametrize("statement", WRITES)
+@pytest.mark.parametrize("where", ["cpu", "sim", "lms"])
+def test_a_write_to_a_bottom_says_what_to_do(net, statement, where):
+    device = None if where == "cpu" else SimDevice(64 << 20)
+    text = "force_backward: true\n" + inputs(x=(2, 300))
+    text += layer("p", "WritesItsBottom", "x", python=f'param_str: "{statement}"')
+    n = net(text, device=device, lms=LMSConfig(1) if where == "lms" else None)
+    with pytest.raises(ReadOnlyValue, match=r'layer "p" \(Python\): wrote to a read-only array') as caught:
         n.forward()
+        n.backward()
+    assert isinstance(caught.value, ValueError) and "put the layer in place" in caught.value.fix
+    assert "read-only" in str(caught.value.__cause__)
+    assert any("user_layers.py" in line for line in traceback.format_tb(caught.value.__cause__.__traceback__))
+
+
+@pytest.mark.parametrize("where", ["cpu", "sim", "lms"])
+@pytest.mark.parametrize("phase", [caffe.TRAIN, caffe.TEST])
+def test_what_people_write(net, where, phase):
+    """See user_layers.Habits: values and gradients by formula, in both phases, wherever the net runs, twice."""
+    body = inputs(x=(3, 300), s=(4, 2), t=(3, 300)) + inner("a", "x", 300) + layer("h", "Habits", "a s", "h total")
+    body += inner("fc", "h", 300) + 'layer { name: "quiet" type: "Silence" bottom: "total" }\n'
+    body += 'layer { name: "loss" type: "EuclideanLoss" bottom: "fc" bottom: "t" top: "loss" }\n'
+    device = None if where == "cpu" else SimDevice(64 << 20)
+    n = net(body, phase, device=device, lms=LMSConfig(1) if where == "lms" else None)
+    rng = np.random.default_rng(0)
+    for repeat in (1, 2):
+        x, s, t = rng.normal(size=(3, 300)), rng.normal(size=(4, 2)), 9 * rng.normal(size=(3, 300))
+        a = x @ n.params["a"][0].data.T + n.params["a"][1].data
+        m, w = np.full(300, 1.0 + repeat), n.params["fc"][0].data.copy()
+        n.params["h"][0].data[...] = m
+        out = n.forward(blobs=["h", "total", "fc"], x=x, s=s, t=t)
+        expected = np.where(a > 0, m * a, 0) + s.mean()
+        np.testing.assert_allclose(out["h"], expected, rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(out["total"], [a.sum()], rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(out["fc"], expected @ w.T, rtol=1e-2, atol=1e-3)
+        n.clear_param_diffs()
+        n.backward()
+        d = (expected @ w.T - t) / 3
+        dh = np.where(a > 0, np.clip(d @ w, -1, 1), 0)
+        np.testing.assert_allclose(n.params["h"][0].diff, (dh * a).sum(0), rtol=1e-2, atol=1e-3)
+        np.testing.assert_allclose(n.blobs["a"].diff, dh * m, rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(n.params["a"][1].diff, (dh * m).sum(0), rtol=1e-2, atol=1e-3)
+        np.testing.assert_allclose(n.blobs["h"].diff, dh, rtol=1e-3, atol=1e-4)  # as the layer left it
+
+
+@pytest.mark.parametrize("where", ["cpu", "sim", "lms"])
+def test_a_gradient_out_of_nothing(net, where):
+    """A loss layer without loss_weight that pays no heed to its top's gradient runs under force_backward, as in Caffe:
+    the gradient of half the mean squared distance is the difference over the number of items."""
+    device = None if where == "cpu" else SimDevice(64 << 20)
+    text = "force_backward: true\n" + inputs(x=(2, 300), y=(2, 300)) + layer("ten", "Tenfold", "x")
+    n = net(text + layer("loss", "Euclidean", "ten y"), device=device, lms=LMSConfig(1) if where == "lms" else None)
+    x, y = np.full((2, 300), 3.0), np.arange(600.0).reshape(2, 300)
+    n.forward(x=x, y=y)
+    n.backward()
+    np.testing.assert_allclose(n.blobs["ten"].diff, (30 - y) / 2)
+    np.testing.assert_allclose(n.blobs["x"].diff, 10 * (30 - y) / 2)
+    np.testing.assert_allclose(n.blobs["y"].diff, (y - 30) / 2)

@@ -194,8 +194,53 @@ class Failing(Tenfold):
 
 
 class WritesItsBottom(Tenfold):
+    """param_str: the statement that writes, in forward or in backward."""
+
     def forward(self, bottom, top):
-        bottom[0].data[...] = 0
+        super().forward(bottom, top)
+        if "backward" not in self.param_str:
+            exec(self.param_str)
+
+    def backward(self, top, propagate_down, bottom):
+        super().backward(top, propagate_down, bottom)
+        exec(self.param_str)
+
+
+class Habits(caffe.Layer):
+    """What people write, in one layer: y = m * x where x > 0, with a learned m per column, clipped gradients.
+
+    Keeps the array that forward saw; works in place on the gradient that it gets; writes gradients that nobody asked
+    for; reads shapes through num and channels; a top that it only ever shapes in setup; numbers in other types.
+    """
+
+    def setup(self, bottom, top):
+        for blob in top:
+            assert blob.count >= 0
+        self.blobs.add_blob(bottom[0].channels)
+        self.blobs[0].data[...] = 2
+        top[1].reshape(1)
+        assert len(bottom) == 2 and len(top) == 2 and [b.num for b in bottom] == [bottom[0].num, bottom[1].num]
+
+    def reshape(self, bottom, top):
+        top[0].reshape(bottom[0].num, bottom[0].channels)
+        self.mask = np.zeros(bottom[0].data.shape, bool)
+
+    def forward(self, bottom, top):
+        self.x = bottom[0].data
+        self.mask[...] = self.x > 0
+        top[0].data.fill(0)
+        np.multiply(self.x, self.blobs[0].data, out=top[0].data, where=self.mask)
+        top[0].data[:] += bottom[1].data.mean()
+        top[1].data.flat = np.float64(self.x.sum())
+
+    def backward(self, top, propagate_down, bottom):
+        np.clip(top[0].diff, -1, 1, out=top[0].diff)
+        top[0].diff[~self.mask] *= 0
+        self.blobs[0].diff[:] += (top[0].diff * self.x).sum(0)
+        bottom[0].diff[...] = top[0].diff
+        bottom[0].diff[...] *= self.blobs[0].data
+        bottom[1].diff[...] = 7
+        assert list(propagate_down) == [True, False]
 
 
 not_a_class = 3
