@@ -144,7 +144,7 @@ class Top:
         self.fn = fn
         self.n = n
 
-    def to_proto(self):
+    def to_proto(self) -> caffe_pb2.NetParameter:
         """NetParameter of everything this top needs."""
         return to_proto(self)
 
@@ -217,7 +217,7 @@ class NetSpec:
     def __dir__(self):
         return [*super().__dir__(), *self.tops]
 
-    def to_proto(self):
+    def to_proto(self) -> caffe_pb2.NetParameter:
         """NetParameter with the layers of all tops: dependencies first, then in the order of assignment."""
         for name, value in self.tops.items():
             if not isinstance(value, (Top, Function)):
@@ -281,7 +281,7 @@ class _Writer:
                 ) from error
 
 
-def to_proto(*tops: Top):
+def to_proto(*tops: Top) -> caffe_pb2.NetParameter:
     """NetParameter of everything the tops need; names are `Type1`, `Type2`, ..., counted per type."""
     writer = _Writer({})
     for top in tops:

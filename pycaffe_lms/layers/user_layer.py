@@ -12,6 +12,8 @@ import numpy as np
 from .. import vectors
 from ..blob import checked_shape
 from ..errors import ShapeError
+from ..proto.caffe_pb2 import LayerParameter
+from ..vectors import BoolVec, RawBlobVec
 
 
 class HostBlob:
@@ -126,23 +128,26 @@ class UserLayer:
     param_str: str
     phase: int
 
-    def __new__(cls, *args, **kwargs):
+    def __new__(cls, *args: object, **kwargs: object):
         made = super().__new__(cls)
         made.blobs = BlobVec()
         made.param_str, made.phase = "", 0
         return made
 
-    def __init__(self, layer_param=None):
+    def __init__(self, layer_param: LayerParameter | None = None):
         self.layer_param = layer_param
 
-    def setup(self, bottom, top) -> None:
-        """Nothing, unless the class has its own."""
+    def setup(self, bottom: RawBlobVec, top: RawBlobVec) -> None:
+        """Called once, when the net is built: read `param_str`, check the blobs, add parameters."""
 
-    def reshape(self, bottom, top) -> None:
+    def reshape(self, bottom: RawBlobVec, top: RawBlobVec) -> None:
+        """Called when the net is built and before every forward: give each top its shape, `top[0].reshape(2, 3)`."""
         raise NotImplementedError(f"{type(self).__name__} has no reshape(self, bottom, top)")
 
-    def forward(self, bottom, top) -> None:
+    def forward(self, bottom: RawBlobVec, top: RawBlobVec) -> None:
+        """Read `bottom[i].data`, write `top[i].data[...]`."""
         raise NotImplementedError(f"{type(self).__name__} has no forward(self, bottom, top)")
 
-    def backward(self, top, propagate_down, bottom) -> None:
+    def backward(self, top: RawBlobVec, propagate_down: BoolVec, bottom: RawBlobVec) -> None:
+        """Read `top[i].diff`, write `bottom[i].diff[...]` where propagate_down[i], add to `self.blobs[i].diff`."""
         raise NotImplementedError(f"{type(self).__name__} has no backward(self, top, propagate_down, bottom)")
