@@ -17,11 +17,26 @@ from .mode import (
     solver_rank,
 )
 from .proto.caffe_pb2 import LayerParameter, SolverParameter
-from .pycaffe import Net, SGDSolver, get_solver, layer_type_list
+from .pycaffe import (
+    AdaDeltaSolver,
+    AdaGradSolver,
+    AdamSolver,
+    NesterovSolver,
+    Net,
+    RMSPropSolver,
+    SGDSolver,
+    get_solver,
+    layer_type_list,
+)
 from .solvers.base import Solver
 from .vectors import BlobVec, BoolVec, DtypeVec, IntVec, LayerVec, NetVec, RawBlobVec, StringVec
 
 __all__ = [
+    "AdaDeltaSolver",
+    "AdaGradSolver",
+    "AdamSolver",
+    "NesterovSolver",
+    "RMSPropSolver",
     "Blob",
     "BlobVec",
     "BoolVec",

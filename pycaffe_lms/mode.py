@@ -87,9 +87,11 @@ def set_device(device_id: int) -> None:
     settings["index"] = _whole(device_id, "GPU", 0, 2**31 - 1)
 
 
-def set_random_seed(seed: int) -> None:
-    """Seed of nets that this thread makes from now on: 0 to 2**32 - 1. Raises UsageError for another."""
-    settings["seed"] = _whole(seed, "seed", 0, 2**32 - 1)
+def set_random_seed(seed: int | None) -> None:
+    """Seed of nets that this thread makes from now on: 0 to 2**32 - 1; None: another each time, as at the beginning.
+
+    Raises UsageError for another number."""
+    settings["seed"] = None if seed is None else _whole(seed, "seed", 0, 2**32 - 1)
 
 
 # -- ranks ---------------------------------------------------------------------------------------------------------

@@ -122,7 +122,9 @@ class SGDSolver(solvers.SGDSolver):
         with shown(self, bar):
             super().solve(resume_file)
 
-    def add_callback(self, on_start, on_gradients_ready: Callable[[], None] | None = None) -> None:
+    def add_callback(
+        self, on_start: Callable[[], None] | object, on_gradients_ready: Callable[[], None] | None = None
+    ) -> None:
         """Call on_start before the forward of every iteration, on_gradients_ready between backward and update, where
         it may read and change gradients. Both take no argument. Or give one object that has both as methods.
 

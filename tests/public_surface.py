@@ -203,10 +203,6 @@ PENDING = frozenset(
     {
         # training on several GPUs
         *("NCCL", "_caffe.NCCL", "NCCL.new_uid", "NCCL.bcast"),
-        # solvers
-        *("NesterovSolver", "AdaGradSolver", "RMSPropSolver", "AdaDeltaSolver", "AdamSolver"),
-        *(f"_caffe.{n}Solver" for n in ("Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam")),
-        *("Solver.add_callback", "Solver.share_weights"),
         # pictures, drawing
         *("Timer", "_caffe.Timer", "Timer.start", "Timer.stop", "Timer.ms"),
         *("Classifier", "Detector", "classifier", "detector", "io", "draw", "coord_map"),
