@@ -88,10 +88,12 @@ class Blob:
     # -- shape ----------------------------------------------------------------------------------------------------
     @property
     def shape(self) -> tuple[int, ...]:
+        """Numbers of elements along the axes; () for a scalar."""
         return self._shape
 
     @property
     def count(self) -> int:
+        """Number of elements."""
         return math.prod(self._shape)
 
     def _legacy(self, axis: int) -> int:
@@ -101,10 +103,25 @@ class Blob:
             )
         return self._shape[axis] if axis < len(self._shape) else 1
 
-    num = property(lambda self: self._legacy(0))
-    channels = property(lambda self: self._legacy(1))
-    height = property(lambda self: self._legacy(2))
-    width = property(lambda self: self._legacy(3))
+    @property
+    def num(self) -> int:
+        """The first axis of at most four; 1 if there is none. Raises ShapeError for more than four."""
+        return self._legacy(0)
+
+    @property
+    def channels(self) -> int:
+        """The second axis, as `num`."""
+        return self._legacy(1)
+
+    @property
+    def height(self) -> int:
+        """The third axis, as `num`."""
+        return self._legacy(2)
+
+    @property
+    def width(self) -> int:
+        """The fourth axis, as `num`."""
+        return self._legacy(3)
 
     def reshape(self, *dims: int, **named) -> None:
         """Change the shape, reshape(2, 3); without arguments to a scalar. The net follows at its next forward or

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import pycaffe_lms as caffe
+from pycaffe_lms.backend.sim import SimDevice
 from pycaffe_lms.errors import GraphError, ShapeError, UsageError
+from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.net_batches import Collected, batches
 from pycaffe_lms.vectors import BlobVec, IntVec, LayerVec, StringVec
 
@@ -163,3 +165,23 @@ def test_blob_members(net):
     for args, named in (((-1,), {}), ((2.5,), {}), (("2",), {}), ((), {"num": 3})):
         with pytest.raises(RuntimeError, match="is no blob shape"):
             blob.reshape(*args, **named)
+
+
+# -- shared parameters -----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("lms", [None, LMSConfig(threshold_kb=1)])
+def test_nets_that_share_parameters_on_one_device(lms):
+    """One with Large Model Support, one without: what either makes of a parameter, the other sees."""
+    device = SimDevice(64 << 20)
+    text = inputs(x=(2, 300)) + ip("y", "x", 300)
+    mine, other = make_net(text, device=device, lms=lms, seed=1), make_net(text, device=device, lms=None, seed=2)
+    for net in (mine, other):
+        net.blobs["x"].data[...] = 1
+        net.forward()
+    mine.share_with(other)
+    for k in (1, 2):
+        for w in (mine, other)[k - 1].params["y"]:
+            w.data[...] = k
+        for net in (mine, other, mine):
+            assert (net.forward()["y"] == 301 * k).all()
+    with pytest.raises(UsageError, match="simulated device.*CPU: memory cannot be shared"):
+        mine.share_with(make_net(text))

@@ -123,6 +123,16 @@ def test_it_says_what_it_does(name, examples):
         assert (inspect.getdoc(found) or "").strip()
 
 
+@pytest.mark.parametrize("name", sorted(n for n, k in (surface.NET | surface.BLOBS | surface.SOLVERS).items()
+                                        if k == surface.VALUE and n not in surface.PENDING))  # fmt: skip
+def test_properties_say_what_they_are(name, examples):
+    kind, last = name.split(".")
+    found = getattr(type(examples[kind]), last, None)
+    if isinstance(found, property):
+        assert last.startswith("_") or (found.__doc__ or "").strip()
+        assert inspect.signature(found.fget).return_annotation is not inspect.Signature.empty
+
+
 ANNOTATED = {n: k for n, k in (surface.PACKAGE | surface.NET | surface.BLOBS | surface.SOLVERS).items() if k[0] == "("}
 
 

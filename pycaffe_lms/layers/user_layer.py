@@ -44,16 +44,33 @@ class HostBlob:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Numbers of elements along the axes; () for a scalar."""
         return self._shape
 
     @property
     def count(self) -> int:
+        """Number of elements."""
         return math.prod(self._shape)
 
-    num = property(lambda self: self._legacy(0))
-    channels = property(lambda self: self._legacy(1))
-    height = property(lambda self: self._legacy(2))
-    width = property(lambda self: self._legacy(3))
+    @property
+    def num(self) -> int:
+        """The first axis of at most four; 1 if there is none. Raises ShapeError for more than four."""
+        return self._legacy(0)
+
+    @property
+    def channels(self) -> int:
+        """The second axis, as `num`."""
+        return self._legacy(1)
+
+    @property
+    def height(self) -> int:
+        """The third axis, as `num`."""
+        return self._legacy(2)
+
+    @property
+    def width(self) -> int:
+        """The fourth axis, as `num`."""
+        return self._legacy(3)
 
     def _legacy(self, axis: int) -> int:
         if len(self._shape) > 4:
@@ -74,6 +91,7 @@ class HostBlob:
 
     @property
     def data(self) -> np.ndarray:
+        """The values, of `shape`; read-only for a bottom in forward and backward, and for a top in backward."""
         if self._data is None:
             if self.parameter is not None:
                 return self.parameter.data
@@ -86,6 +104,7 @@ class HostBlob:
 
     @property
     def diff(self) -> np.ndarray:
+        """The gradients, of `shape`, writable."""
         if self._diff is None:
             if self.parameter is not None:
                 return self.parameter.diff

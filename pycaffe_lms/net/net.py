@@ -37,18 +37,22 @@ class Net(BuiltNet):
     # -- names ------------------------------------------------------------------------------------------------------
     @property
     def name(self) -> str:
+        """What the prototxt calls the net."""
         return self.graph.name
 
     @property
     def inputs(self) -> list[str]:
+        """Names of the inputs: blobs that the user fills, in order."""
         return list(self.graph.inputs)
 
     @property
     def outputs(self) -> list[str]:
+        """Names of the outputs: blobs that no layer reads, in alphabetical order."""
         return list(self.graph.outputs)
 
     @property
     def layers(self) -> list:
+        """What users see of each layer, in order."""
         return [node.layer.face for node in self.graph.nodes]
 
     def layer_index(self, name: str) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import WeightsError
+from ..errors import UsageError, WeightsError
 from ..formats.blobproto import LayerWeights, array_to_blobproto, load_blob
 from ..formats.caffemodel import read_weights, write_caffemodel
 from ..proto import caffe_pb2
@@ -111,7 +111,13 @@ def hdf5_arrays(net: Net, which: str = "data") -> list[tuple[str, list[np.ndarra
 
 
 def share(net: Net, other: Net) -> None:
-    """Alias the other net's parameter data for layers of the same name. Raises WeightsError on other shapes."""
+    """Alias the other net's parameter data for layers of the same name. Raises WeightsError on other shapes, UsageError
+    where the nets are on different devices."""
+    if net.device is not other.device and not (net.device.is_host and other.device.is_host):
+        raise UsageError(
+            f"one net is on {net.device.describe()}, the other on {other.device.describe()}: memory cannot be shared",
+            fix="build both on one device, or copy the values: blob.data[...] = other.data",
+        )
     theirs = {}
     for node in other.graph.nodes:
         theirs.setdefault(node.name, node)
