@@ -1,4 +1,8 @@
-"""pycaffe-lms: a Caffe-compatible layer framework with Large Model Support. `import pycaffe_lms as caffe`."""
+"""pycaffe-lms: a Caffe-compatible layer framework with Large Model Support. `import pycaffe_lms as caffe`.
+
+Names and behaviour are pycaffe's; `install_as_caffe()` lets `import caffe` mean this package. Beyond pycaffe: `LMS` and
+`set_lms`, `net.lms`, `net.keep`, `blob.gpu_data`. Threads: see `mode`. How long a view of a blob is good: see `blob`.
+"""
 
 from . import _caffe, proto
 from .install import install_as_caffe

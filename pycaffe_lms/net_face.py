@@ -17,6 +17,7 @@ import numpy as np
 from .errors import UsageError
 from .formats.hdf5_weights import write_hdf5_weights
 from .lms_face import NetLMS
+from .mode import solver_count, solver_rank
 from .net import net as core
 from .net import table, weights
 from .net.callbacks import LayerCallback
@@ -29,6 +30,11 @@ class PycaffeNet(core.Net):
 
     One net belongs to one thread at a time; different nets may run in different threads: see `mode.py`.
     """
+
+    def __init__(self, source, phase: int | None = None, **options) -> None:
+        options.setdefault("solver_count", solver_count())
+        options.setdefault("solver_rank", solver_rank())
+        super().__init__(source, phase, **options)
 
     # -- names and vectors --------------------------------------------------------------------------------------------
     @property

@@ -16,7 +16,7 @@ from .formats.prototxt import Parsed, read_solver
 from .layers.registry import LAYERS
 from .lms.config import LMSConfig
 from .mode import device_of as _device
-from .mode import lms_of, solver_count, solver_rank
+from .mode import lms_of
 from .mode import settings as _mode
 from .net import net as core
 from .net_face import PycaffeNet
@@ -71,8 +71,6 @@ class Net(PycaffeNet):
         if isinstance(stages, str):
             raise UsageError(f"stages is {stages!r}, not a list", fix=f"give stages=[{stages!r}]")
         options.setdefault("seed", _mode["seed"])
-        options.setdefault("solver_count", solver_count())
-        options.setdefault("solver_rank", solver_rank())
         super().__init__(
             network_file, phase, level=level, stages=stages or (), device=_device(device), lms=lms_of(lms), **options
         )
