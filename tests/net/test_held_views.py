@@ -261,6 +261,20 @@ def test_what_a_holder_wrote_last_counts():
     assert (net.blobs["x"].data == 3).all()
 
 
+def test_what_a_layer_on_the_host_makes():
+    """Its top is not on the device until somebody wants it there: whoever holds it does."""
+    python = 'python_param { module: "tests.layers.user_layers" layer: "Tenfold" }'
+    device = OpenSim(64 << 20)
+    net = make_net(inputs(x=(2, 3)) + layer("p", "Python", "x", text=python), device=device)
+    net.blobs["x"].data[...] = 1
+    net.forward_range()
+    array = net.blobs["p"].gpu_data
+    for k in (2, 3):
+        net.blobs["x"].data[...] = k
+        net.forward_range()
+        assert (array == 10 * k).all()
+
+
 def test_large_model_support_moves_no_memory_that_is_held():
     net = make_net(TEXT, device=OpenSim(64 << 20), lms=LMSConfig(threshold_kb=1))
     net.blobs["x"].data[...] = 1
