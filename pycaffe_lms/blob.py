@@ -205,7 +205,7 @@ class Blob:
     def _pointer(self, which: str) -> int:
         memory, array = getattr(self, f"{which}_memory"), getattr(self, f"gpu_{which}")
         if memory.managed or not array.flags.c_contiguous:
-            why = "Large Model Support moves it" if memory.managed else "it is stored channels-last"
+            why = "a solver's iteration moves or drops the value" if memory.managed else "it is stored channels-last"
             raise UsageError(
                 f"a bare address is of no use here: {why}",
                 fix=f"use blob.gpu_{which}, which knows its strides and owner",

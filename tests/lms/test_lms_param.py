@@ -23,8 +23,8 @@ def _solver(policy: str, config: LMSConfig) -> SGDSolver:
 
 
 def _managed(solver, prefix):
-    memories = solver.net.memory.memories.values()
-    return {m.name: m.managed for m in memories if m.name.startswith(prefix)}
+    memory = solver.net.memory
+    return {m.name: b in memory.managed_ids for b, m in memory.memories.items() if m.name.startswith(prefix)}
 
 
 def test_keep():
