@@ -116,6 +116,10 @@ class ConvolutionLayer(Layer):
             geometry = replace(geometry, channels_last=True)
         self.choose_operations(geometry, ops)
         self.planes = geometry.planes
+        self._declare_workspace()
+
+    def _declare_workspace(self) -> None:
+        """For the bias's gradient, and for weights in the order of the images. After `planes` is set."""
         if self.bias:
             sums = self.planes[1] * reduction_parts(*self.planes)
             self.scratch("sums", (sums,), lives=Lives.CALL, forward=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..errors import ShapeError
 from ..ops.geometry import ConvGeometry
 from .base import ParamRequest, count
@@ -46,11 +48,14 @@ class DeconvolutionLayer(ConvolutionLayer):
     role = None
 
     def takes_channels_last(self, bottom_shapes, top_shapes, ops):
-        return False
+        if self.axis != 1 or len(bottom_shapes[0]) < 4:
+            return False
+        transposed = self._transposed(bottom_shapes[0], top_shapes[0])
+        return not transposed.depthwise and ops.conv_channels_last_plan(transposed, self.dtype)
 
-    def declare(self, bottom_shapes, top_shapes, ops):
-        bottom, top = bottom_shapes[0], top_shapes[0]
-        transposed = ConvGeometry(  # the convolution from top to bottom
+    def _transposed(self, bottom, top) -> ConvGeometry:
+        """The convolution from top to bottom."""
+        return ConvGeometry(
             batch=count(bottom, 0, self.axis),
             channels=self.num_output,
             out_channels=self.channels,
@@ -62,29 +67,38 @@ class DeconvolutionLayer(ConvolutionLayer):
             pad=self.pad,
             dilation=self.dilation,
         )
+
+    def declare(self, bottom_shapes, top_shapes, ops):
+        transposed = self._transposed(bottom_shapes[0], top_shapes[0])
+        items, channels, size = transposed.batch, self.num_output, transposed.in_size
+        if self.channels_last:
+            transposed = replace(transposed, channels_last=True)
         self.choose_operations(transposed, ops)
-        self.planes = transposed.batch, self.num_output, transposed.in_size
+        self.planes = (items * size, channels, 1) if self.channels_last else (items, channels, size)
+        self._declare_workspace()
 
     def flops(self, bottom_shapes, top_shapes):
         return sum(2 * count(bottom) * count(self.params[0].shape, 1) for bottom in bottom_shapes)
 
     def forward(self, io):
+        weights = self._weights(io)
         for x, y in zip(io.bottom, io.top, strict=True):
-            self.convolve(io, "backward_data", x, io.param[0], y, io.scratch.get("work"))
+            self.convolve(io, "backward_data", x, weights, y, io.scratch.get("work"))
             if self.bias:
                 io.ops.conv_add_bias(y, io.param[1], *self.planes)
 
     def backward(self, io):
         work, accumulate = io.scratch.get("work"), list(io.accumulate)
+        weights = self._weights(io) if any(dx is not None for dx in io.bottom_diff) else None
         for x, dy, dx in zip(io.bottom, io.top_diff, io.bottom_diff, strict=True):
             if dy is None:  # this top reaches no loss
                 if dx is not None:
                     io.ops.fill(dx, 0.0)
                 continue
             if dx is not None:
-                self.convolve(io, "forward", dy, io.param[0], None, dx, work)
+                self.convolve(io, "forward", dy, weights, None, dx, work)
             if self.bias and io.param_diff[1] is not None:
-                io.ops.conv_bias_gradient(dy, io.param_diff[1], *self.planes, accumulate[1])
+                self.gradient(io, dy, None, io.param_diff[1], accumulate[1])
             if io.param_diff[0] is not None:
-                self.convolve(io, "backward_filter", dy, x, io.param_diff[0], work, accumulate[0])
+                self._backward_filter(io, dy, x, work, accumulate[0])
             accumulate = [True] * len(accumulate)  # the gradients of further bottoms are added

@@ -196,9 +196,9 @@ class Runtime:
 
     def prepare(self, plan: Plan, memories: Mapping[int, object]) -> None:
         """Take the arena and the host slots that a plan needs; nothing is taken later, in the loop."""
-        missing = {b: memories[b].nbytes for b in sorted(plan.host_buffers) if memories[b].host is None}
+        missing = {b: memories[b].nbytes for b in sorted(plan.host_buffers) if memories[b].wants_lock}
         for b, slot in self.slab.take(missing).items():
-            memories[b].host = slot
+            memories[b].move_home(slot)
         if plan.arena_bytes > self._arena_bytes:
             if self._arena is not None:
                 self.device.synchronize()

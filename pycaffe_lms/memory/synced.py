@@ -7,7 +7,7 @@ from collections import deque
 import numpy as np
 
 from ..errors import DiscardedRead, InvalidTransition
-from .held import lend_host
+from .held import alive, lend_host
 from .states import MANAGED, RESIDENT, Ask, Do, State
 
 _HOST_ASKS = frozenset({Ask.READ_CPU, Ask.WRITE_CPU, Ask.OVERWRITE_CPU})
@@ -20,8 +20,8 @@ class SyncedMemory:
     page-locked memory where the device has such.  Source of the states: BVLC/caffe, syncedmem.{hpp,cpp}.
     """
 
-    __slots__ = ("_own_span", "device", "device_held", "history", "host", "host_event", "host_held", "name", "nbytes",
-                 "pinned", "span", "state", "table", "touched_outside")  # fmt: skip
+    __slots__ = ("_own_span", "device", "device_held", "history", "host", "host_event", "host_held", "locked", "name",
+                 "nbytes", "pinned", "span", "state", "table", "touched_outside")  # fmt: skip
 
     def __init__(self, nbytes: int, name: str, device, *, pinned: bool = False):
         self.nbytes = int(nbytes)
@@ -31,6 +31,7 @@ class SyncedMemory:
         self.state = State.UNINITIALIZED
         self.table = RESIDENT
         self.host: np.ndarray | None = None  # uint8
+        self.locked = False  # the host copy is page-locked
         self.span = None  # device memory, see backend.device.Span
         self.host_event = None  # the last queued copy that reads or writes the host side
         self._own_span = False  # taken from the pool by ourselves, not lent by a plan
@@ -91,6 +92,20 @@ class SyncedMemory:
         """The device copy as an array of the device; only after a GPU ask."""
         return self.device.array(self.span, shape, dtype)
 
+    @property
+    def wants_lock(self) -> bool:
+        """Whether copies would gain from another host copy: this one is not page-locked, and nobody holds a view."""
+        return not self.locked and not alive(self.host_held)
+
+    def move_home(self, slot: np.ndarray) -> None:
+        """Let the host copy be this page-locked memory from now on."""
+        if self.host_event is not None:
+            self.device.wait_host(self.host_event)
+            self.host_event = None
+        if self.host is not None:
+            np.copyto(slot[: self.nbytes], self.host[: self.nbytes])
+        self.host, self.locked = slot, True
+
     def hand_over(self) -> None:
         """Its device memory, which was lent, holds another buffer's value from now on; its own value is dropped."""
         self.span = None
@@ -99,7 +114,7 @@ class SyncedMemory:
     # -- actions ---------------------------------------------------------------------------------------------------
     def _take_cpu(self, span, stream) -> None:
         if self.host is None:
-            self.host = self.device.host_take(self.nbytes, pinned=self.pinned)
+            self.host, self.locked = self.device.host_take(self.nbytes, pinned=self.pinned), self.pinned
 
     def _zero_cpu(self, span, stream) -> None:
         if self.host_event is not None:
