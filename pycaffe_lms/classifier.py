@@ -60,10 +60,10 @@ class Classifier(Net):
         super().__init__(model_file, TEST, weights=pretrained_file, **options)
         self.transformer = input_transformer(self, mean, input_scale, raw_scale, channel_swap)
         self.crop_dims = np.array(self.blobs[self.inputs[0]].shape[2:])
-        self.image_dims = tuple(self.crop_dims if image_dims is None else image_dims)
+        self.image_dims = tuple(int(d) for d in (self.crop_dims if image_dims is None else image_dims))
         if len(self.image_dims) != 2 or (np.array(self.image_dims) < self.crop_dims).any():
             raise UsageError(
-                f"image_dims {self.image_dims} are smaller than the net's input {tuple(self.crop_dims)}",
+                f"image_dims {self.image_dims} are smaller than the net's input {tuple(self.crop_dims.tolist())}",
                 fix="give a larger (height, width), or leave it out",
             )
 

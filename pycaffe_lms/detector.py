@@ -102,7 +102,7 @@ class Detector(Net):
         self.crop_dims = np.array(self.blobs[source].shape[1:])[order]
         if context_pad and not 0 < 2 * context_pad < min(self.crop_dims[:2]):
             raise UsageError(
-                f"context_pad {context_pad} leaves nothing of an input of {tuple(self.crop_dims[:2])}",
+                f"context_pad {context_pad} leaves nothing of an input of {tuple(self.crop_dims[:2].tolist())}",
                 fix="give less than half of the input's size",
             )
         self.context_pad = context_pad

@@ -6,8 +6,8 @@ from ..formats.prototxt import read_net
 from ..proto.caffe_pb2 import NetParameter
 from .upgrade import text_as_it_is, upgrade
 
-_ABOUT = """Write a net prototxt in the current form: one of the first generation (layers { layer { .. } }), of the second
-(layers { type: CONVOLUTION }), or with `input` fields. Comments are not kept."""
+_ABOUT = """Write a net prototxt in the current form: one of the first generation (layers { layer { .. } }), of the
+second (layers { type: CONVOLUTION }), or with `input` fields. Comments are not kept."""
 
 
 def run(argv: list[str]) -> int:
