@@ -4,7 +4,7 @@
     draw_net_to_file(net, "net.png")  # needs Graphviz's `dot`
     draw_net_to_file(net, "net.raw")  # the graph as dot text; `.dot` and `.gv` do the same
 
-Does not cover: nets of the older generations, which read_net brings up to date.
+Nets of the older generations are drawn as what they mean today.
 Source of the behaviour: BVLC/caffe, python/caffe/draw.py.
 """
 
@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 from .errors import DataError, GraphError, LayerParamError, MissingDependency, UsageError, Where
 from .formats.atomic import atomic_write
+from .formats.upgrade import upgrade_net
 from .proto import caffe_pb2
 
 LAYER_STYLE_DEFAULT = {"shape": "record", "fillcolor": "#6495ED", "style": "filled"}
@@ -123,6 +124,8 @@ def get_pydot_graph(
         raise MissingDependency("pydot", "drawing nets", "'pycaffe-lms[draw]'") from None
     if rankdir not in _RANKDIRS:
         raise UsageError(f"rankdir {rankdir!r} is none of {', '.join(_RANKDIRS)}")
+    if caffe_net.layers:
+        caffe_net = upgrade_net(caffe_net).message
     graph = pydot.Dot(_id(caffe_net.name or "Net"), graph_type="digraph", rankdir=rankdir)
     nodes: dict[str, pydot.Node] = {}
     edges = []

@@ -7,10 +7,12 @@ import sys
 
 import pydot
 import pytest
+from google.protobuf import text_format
 
 from pycaffe_lms import draw
 from pycaffe_lms.errors import GraphError, LayerParamError, MissingDependency, UsageError
 from pycaffe_lms.formats.prototxt import parse_net
+from pycaffe_lms.proto import caffe_pb2
 
 pytestmark = pytest.mark.pure
 
@@ -127,6 +129,18 @@ def test_include_with_exclude_and_wrong_directions(net):
         draw.get_pydot_graph(both, "LR", phase=1)
     with pytest.raises(UsageError, match="'XY' is none of LR, RL, TB, BT"):
         draw.get_pydot_graph(net, "XY")
+
+
+def test_old_nets_are_drawn_too():
+    net = text_format.Parse(
+        'layers { name: "c" type: CONVOLUTION bottom: "data" top: "c" convolution_param { num_output: 7 } }',
+        caffe_pb2.NetParameter(),
+    )
+    assert edges(draw.get_pydot_graph(net, "LR")) == {
+        ("data_blob", "c_Convolution"): "",
+        ("c_Convolution", "c_blob"): "7",
+    }
+    assert net.layers and not net.layer
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # pydot's parser uses old names of pyparsing
