@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 
-from . import pycaffe
+from .mode import device_of
 
 _log = logging.getLogger(__name__)
 
@@ -42,5 +42,5 @@ class Timer:
 
 
 def _now() -> float:
-    pycaffe._device(None).synchronize()
+    device_of().synchronize()
     return time.perf_counter()
