@@ -4,7 +4,9 @@ Names and behaviour are pycaffe's; `install_as_caffe()` lets `import caffe` mean
 `set_lms`, `net.lms`, `net.keep`, `blob.gpu_data`. Threads: see `mode`. How long a view of a blob is good: see `blob`.
 """
 
-from . import _caffe, proto
+from . import _caffe, io, proto
+from .classifier import Classifier
+from .detector import Detector
 from .install import install_as_caffe
 from .layers.user_layer import UserLayer as Layer
 from .lms_face import LMS
@@ -37,6 +39,7 @@ from .pycaffe import (
     get_solver,
     layer_type_list,
 )
+from .timer import Timer
 
 __version__ = "0.1.0"
 
@@ -48,16 +51,20 @@ __all__ = [
     "AdaDeltaSolver",
     "AdaGradSolver",
     "AdamSolver",
+    "Classifier",
+    "Detector",
     "Layer",
     "NesterovSolver",
     "Net",
     "NetSpec",
     "RMSPropSolver",
     "SGDSolver",
+    "Timer",
     "get_solver",
     "has_nccl",
     "init_log",
     "install_as_caffe",
+    "io",
     "layer_type_list",
     "layers",
     "log",

@@ -29,6 +29,7 @@ from .pycaffe import (
     layer_type_list,
 )
 from .solvers.base import Solver
+from .timer import Timer
 from .vectors import BlobVec, BoolVec, DtypeVec, IntVec, LayerVec, NetVec, RawBlobVec, StringVec
 
 __all__ = [
@@ -52,6 +53,7 @@ __all__ = [
     "Solver",
     "SolverParameter",
     "StringVec",
+    "Timer",
     "get_solver",
     "has_nccl",
     "init_log",

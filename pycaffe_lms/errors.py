@@ -129,6 +129,10 @@ class DataError(CaffeError):
     """A database, image, list or mean file that is absent, damaged or of the wrong shape."""
 
 
+class ArrayError(CaffeError, ValueError):
+    """An array given from Python that has the wrong shape; a ValueError too, as in pycaffe."""
+
+
 class MissingDependency(CaffeError):
     """An optional package is not installed; the message names the feature, the pip line and what else can be done."""
 

@@ -203,9 +203,5 @@ PENDING = frozenset(
     {
         # training on several GPUs
         *("NCCL", "_caffe.NCCL", "NCCL.new_uid", "NCCL.bcast"),
-        # pictures, drawing
-        *("Timer", "_caffe.Timer", "Timer.start", "Timer.stop", "Timer.ms"),
-        *("Classifier", "Detector", "classifier", "detector", "io", "draw", "coord_map"),
-        *(IO | CLASSIFIERS | DRAWING).keys(),
     }
 )

@@ -18,7 +18,8 @@ pytestmark = pytest.mark.pure
 ORDER = (
     *("errors", "proto", "formats", "backend", "ops", "memory", "blob", "vectors", "random", "filler", "data"),
     *("layers", "lms", "net", "solvers", "net_spec", "progress", "net_batches", "log", "mode", "lms_face", "net_face"),
-    *("pycaffe", "_caffe", "install", "__init__", "cli", "__main__"),
+    *("coord_map", "draw", "io", "pycaffe", "timer", "classifier", "detector", "_caffe", "install", "__init__", "cli"),
+    "__main__",
 )
 RANK = {name: rank for rank, name in enumerate(ORDER)}
 ARRAYS = {"numpy", "cupy"}

@@ -24,6 +24,9 @@ ACTIONS = {
     "convert_cifar_data": "CIFAR-10's binary files into LMDBs or LevelDBs",
     "convert_mnist_siamese_data": "MNIST's files into a database of pairs",
     "compute_image_mean": "the mean picture of a database",
+    "upgrade_net_proto_text": "an old net prototxt in the current form",
+    "upgrade_net_proto_binary": "an old .caffemodel in the current form",
+    "upgrade_solver_proto_text": "an old solver prototxt in the current form",
 }
 
 

@@ -19,9 +19,12 @@ MAX_PICTURE_VALUES = 1 << 28
 _FIX = "replace the picture, or leave it out of the list and write the database again"
 
 
-def decode_picture(data: bytes, *, where: Where, force_color: bool = False, force_gray: bool = False) -> np.ndarray:
+def decode_picture(
+    data: bytes, *, where: Where, force_color: bool = False, force_gray: bool = False, sixteen_bits: bool = False
+) -> np.ndarray:
     """Decode a picture file to uint8 (channels, height, width); colour in the order blue, green, red.
 
+    `sixteen_bits`: a picture of 16 bits per value is taken too, as uint16.
     `force_color`: always 3 channels; `force_gray`: always 1; neither: as stored (1, 3 or, with transparency, 4).
     Raises: DataError for bytes that are no picture, not 8 bits deep or too large; MissingDependency without OpenCV.
     """
@@ -45,7 +48,7 @@ def decode_picture(data: bytes, *, where: Where, force_color: bool = False, forc
         raise DataError(f"cannot decode the picture: {error.err or error}", where=where, fix=_FIX) from error
     if image is None:
         raise DataError(f"these {len(data)} bytes are not a picture that OpenCV reads", where=where, fix=_FIX)
-    if image.dtype != np.uint8:
+    if image.dtype != np.uint8 and not (sixteen_bits and image.dtype == np.uint16):
         raise DataError(
             f"the picture holds {image.dtype} values, only 8 bits per value are read",
             where=where,

@@ -87,12 +87,13 @@ def load_blob(proto: BlobProto) -> StoredBlob:
     return StoredBlob(data, _values(proto, shape, "diff") if has_diff else None, is_legacy(proto))
 
 
-def blobproto_to_array(proto: BlobProto, dtype=np.float32) -> np.ndarray:
+def blobproto_to_array(proto: BlobProto, dtype=np.float32, *, what: str = "data") -> np.ndarray:
     """The values of a BlobProto, in its shape, as `dtype` (None: float64 for double values, else float32).
 
+    what: "data", or "diff" for the gradients.
     Raises: WeightsError where the number of values is not what the shape says.
     """
-    data = _values(proto, blobproto_shape(proto), "data")
+    data = _values(proto, blobproto_shape(proto), what)
     # A double beyond float32 becomes infinite, as it does in C++.
     with np.errstate(over="ignore"):
         return data if dtype is None else data.astype(dtype, copy=False)

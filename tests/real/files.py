@@ -31,8 +31,13 @@ def deploy(prototxt, weights, shape=None) -> PycaffeNet:
 
 def mnist_test() -> tuple[np.ndarray, np.ndarray]:
     """(10000, 1, 28, 28) bytes and their labels, straight from the idx files."""
+    return mnist("t10k")
+
+
+def mnist(part: str) -> tuple[np.ndarray, np.ndarray]:
+    """(N, 1, 28, 28) bytes and their labels of "train" or "t10k", straight from the idx files."""
     images, labels = (
-        gzip.decompress((DATA / "mnist" / f"t10k-{name}-ubyte.gz").read_bytes())
+        gzip.decompress((DATA / "mnist" / f"{part}-{name}-ubyte.gz").read_bytes())
         for name in ("images-idx3", "labels-idx1")
     )
     return np.frombuffer(images, np.uint8, offset=16).reshape(-1, 1, 28, 28), np.frombuffer(labels, np.uint8, offset=8)

@@ -1,0 +1,88 @@
+"""caffe.Classifier: a net that takes pictures and returns class scores."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+from .data.preprocess import Transformer
+from .errors import UsageError
+from .io import oversample as ten_crops
+from .io import resize_image
+from .pycaffe import TEST, Net
+
+
+def input_transformer(
+    net: Net,
+    mean: np.ndarray | None = None,
+    input_scale: float | None = None,
+    raw_scale: float | None = None,
+    channel_swap: Sequence[int] | None = None,
+) -> Transformer:
+    """A Transformer for pictures (H, W, K) to the first input of `net`; see its setters. Raises: as they do."""
+    name = net.inputs[0]
+    transformer = Transformer({name: net.blobs[name].shape})
+    transformer.set_transpose(name, (2, 0, 1))
+    for value, setter in (
+        (mean, transformer.set_mean),
+        (input_scale, transformer.set_input_scale),
+        (raw_scale, transformer.set_raw_scale),
+        (channel_swap, transformer.set_channel_swap),
+    ):
+        if value is not None:
+            setter(name, value)
+    return transformer
+
+
+class Classifier(Net):
+    """A deploy net in TEST phase whose first input takes pictures.
+
+    image_dims: (height, width) to which pictures are resized before they are cropped to the net's input; default: the
+    input's own. mean, input_scale, raw_scale, channel_swap: see Transformer. options: as Net's (lms, device).
+    `transformer`, `image_dims` and `crop_dims`, the input's (height, width), can be looked at and changed.
+    Raises: as Net and Transformer; UsageError for image_dims smaller than the input.
+    Source of the behaviour: BVLC/caffe, python/caffe/classifier.py.
+    """
+
+    def __init__(
+        self,
+        model_file: str | os.PathLike,
+        pretrained_file: str | os.PathLike,
+        image_dims: Sequence[int] | None = None,
+        mean: np.ndarray | None = None,
+        input_scale: float | None = None,
+        raw_scale: float | None = None,
+        channel_swap: Sequence[int] | None = None,
+        **options,
+    ):
+        super().__init__(model_file, TEST, weights=pretrained_file, **options)
+        self.transformer = input_transformer(self, mean, input_scale, raw_scale, channel_swap)
+        self.crop_dims = np.array(self.blobs[self.inputs[0]].shape[2:])
+        self.image_dims = tuple(int(d) for d in (self.crop_dims if image_dims is None else image_dims))
+        if len(self.image_dims) != 2 or (np.array(self.image_dims) < self.crop_dims).any():
+            raise UsageError(
+                f"image_dims {self.image_dims} are smaller than the net's input {tuple(self.crop_dims.tolist())}",
+                fix="give a larger (height, width), or leave it out",
+            )
+
+    def predict(self, inputs: Sequence[np.ndarray], oversample: bool = True) -> np.ndarray:
+        """Scores of N pictures (H, W, K), K as the net's input has it after channel_swap: (N, classes).
+
+        oversample: the mean over ten crops, corners and centre and their mirrors; else the centre crop alone.
+        Raises: ArrayError for what is no picture.
+        """
+        if not len(inputs):
+            raise UsageError("there are no pictures to classify", fix="give at least one (height, width, channels)")
+        pictures = np.stack([resize_image(picture, self.image_dims) for picture in inputs])
+        if oversample:
+            pictures = ten_crops(pictures, self.crop_dims)
+        else:
+            top, left = (np.array(self.image_dims) - self.crop_dims) // 2
+            height, width = self.crop_dims
+            pictures = pictures[:, top : top + height, left : left + width]
+        source = self.inputs[0]
+        batch = np.stack([self.transformer.preprocess(source, picture) for picture in pictures])
+        scores = self.forward_all(**{source: batch})[self.outputs[0]]
+        return scores.reshape(len(scores) // 10, 10, -1).mean(1) if oversample else scores

@@ -1,0 +1,167 @@
+"""caffe.coord_map: where a blob's pixels lie in another blob of a NetSpec, and the Crop that aligns the two.
+
+    n.score = coord_map.crop(n.upscore, n.data)  # upscore cut to the part that lies over data
+
+A map is (axis, scale, shift): on the axes after `axis` a coordinate x becomes scale * x + shift. Layers that change no
+coordinates have the axis None. Scale and shift are numbers or arrays, one value per spatial axis.
+Does not cover: layers whose output position depends on more than a window (InnerProduct, Reshape, ...).
+Source of the behaviour: BVLC/caffe, python/caffe/coord_map.py.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from google.protobuf.message import Message
+
+from .errors import GraphError, LayerParamError, Where
+from .net_spec import Function, Top
+from .net_spec import layers as L
+
+Map = tuple[Any, Any, Any]
+IDENTITY: Map = (None, 1, 0)
+
+PASS_THROUGH_LAYERS = [
+    *("AbsVal", "BatchNorm", "Bias", "BNLL", "Dropout", "Eltwise", "ELU", "Log", "LRN", "Exp", "MVN", "Power", "ReLU"),
+    *("PReLU", "Scale", "Sigmoid", "Split", "TanH", "Threshold"),
+]
+_LEGACY = frozenset(f"{what}_{side}" for what in ("pad", "kernel", "stride") for side in "hw")
+
+
+class UndefinedMapException(GraphError):
+    """A layer type that has no coordinate map."""
+
+
+class AxisMismatchException(GraphError):
+    """Two maps over different axes cannot be joined."""
+
+
+class CropError(LayerParamError, AssertionError):
+    """Blobs that no Crop aligns, or parameters that have no map; an AssertionError too, as in pycaffe."""
+
+
+def _fields(fn: Function, *messages: str) -> Mapping[str, Any]:
+    """The parameters of a layer, from its message where it was given as one, else from its keywords."""
+    given = next((fn.params[name] for name in messages if name in fn.params), fn.params)
+    if isinstance(given, Message):
+        return {f.name: list(v) if hasattr(v, "extend") else v for f, v in given.ListFields()}
+    return given
+
+
+def conv_params(fn: Function) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
+    """(axis, stride, kernel, pad) of a Convolution, Deconvolution, Pooling or Im2col; the kernel with its dilation.
+
+    axis: the channel axis. Arrays have one value, or one per spatial axis.
+    Raises: CropError for kernel_h, kernel_w and their like; LayerParamError without kernel_size.
+    """
+    fields = _fields(fn, "convolution_param", "pooling_param")
+    legacy = sorted(_LEGACY & {*fn.params, *fields})
+    if legacy:
+        raise CropError(
+            f"cropping does not support legacy _h/_w params: {', '.join(legacy)}",
+            where=Where(type=fn.type_name, layer=f"L.{fn.type_name}"),
+            fix="write kernel_size, stride and pad, as lists where height and width differ",
+        )
+    if "kernel_size" not in fields:
+        raise LayerParamError(
+            "there is no kernel_size, so coordinates have no map", where=Where(layer=f"L.{fn.type_name}")
+        )
+    kernel, dilation, stride, pad = (
+        np.array(fields.get(name, default), ndmin=1)
+        for name, default in (("kernel_size", None), ("dilation", 1), ("stride", 1), ("pad", 0))
+    )
+    return fields.get("axis", 1), stride, (kernel - 1) * dilation + 1, pad
+
+
+def crop_params(fn: Function) -> tuple[int, np.ndarray]:
+    """(axis, offset) of a Crop layer; the axis is the first one that it crops."""
+    fields = _fields(fn, "crop_param")
+    return fields.get("axis", 2), np.array(fields.get("offset", 0), ndmin=1)
+
+
+def coord_map(fn: Function) -> Map:
+    """The map from a layer's top to its bottom's coordinates; for example stride 2 has the scale 1/2.
+
+    axis is the last axis before the spatial ones. Raises: UndefinedMapException for a type that has none.
+    """
+    if fn.type_name in ("Convolution", "Pooling", "Im2col"):
+        axis, stride, kernel, pad = conv_params(fn)
+        return axis, 1 / stride, (pad - (kernel - 1) / 2) / stride
+    if fn.type_name == "Deconvolution":
+        axis, stride, kernel, pad = conv_params(fn)
+        return axis, stride, (kernel - 1) / 2 - pad
+    if fn.type_name in PASS_THROUGH_LAYERS:
+        return IDENTITY
+    if fn.type_name == "Crop":
+        axis, offset = crop_params(fn)
+        return axis - 1, 1, -offset
+    raise UndefinedMapException(f"layers of type {fn.type_name} have no coordinate map")
+
+
+def compose(base_map: Map, next_map: Map) -> Map:
+    """First `next_map`, then `base_map`. Raises: AxisMismatchException where both have an axis, and not the same."""
+    axis, scale, shift = base_map
+    next_axis, next_scale, next_shift = next_map
+    if None not in (axis, next_axis) and axis != next_axis:
+        raise AxisMismatchException(f"a map over axis {axis} does not join one over axis {next_axis}")
+    return next_axis if axis is None else axis, scale * next_scale, scale * next_shift + shift
+
+
+def inverse(coord_map: Map) -> Map:
+    """The map the other way round."""
+    axis, scale, shift = coord_map
+    return axis, 1 / scale, -shift / scale
+
+
+def coord_map_from_to(top_from: Top, top_to: Top) -> Map:
+    """The map between two tops that share an ancestor, reached through layers that have maps.
+
+    Different ways to an ancestor are taken to agree, as they do in a net whose sums and concatenations fit.
+    Raises: GraphError (a RuntimeError) where there is no common ancestor; AxisMismatchException.
+    """
+    from_maps = dict(_ancestors(top_from))
+    for top, to_map in _ancestors(top_to):
+        if top in from_maps:
+            return compose(to_map, inverse(from_maps[top]))
+    raise GraphError("Could not compute map between tops; are they connected by spatial layers?")
+
+
+def _ancestors(top: Top):
+    """(top, map) for `top` and all it is made of, nearest first, as far as layers have maps."""
+    seen, waiting = {top}, deque([(top, IDENTITY)])
+    while waiting:
+        top, so_far = waiting.popleft()
+        yield top, so_far
+        # What a Crop is cropped to only lends its size: its pixels are not what comes out.
+        bottoms = top.fn.inputs[:1] if top.fn.type_name == "Crop" else top.fn.inputs
+        if not bottoms:
+            continue
+        try:
+            step = coord_map(top.fn)
+        except UndefinedMapException:
+            continue
+        for bottom in bottoms:
+            if bottom not in seen:
+                seen.add(bottom)
+                waiting.append((bottom, compose(so_far, step)))
+
+
+def crop(top_from: Top, top_to: Top) -> Top:
+    """A Crop layer that cuts `top_from` to the part that lies over `top_to`.
+
+    Raises: CropError (an AssertionError) where they differ in scale, where `top_from` would have to grow, or where the
+    offset is no whole number of pixels; and what `coord_map_from_to` raises.
+    """
+    axis, scale, shift = coord_map_from_to(top_from, top_to)
+    scale, shift = np.array(scale, ndmin=1), np.array(shift, ndmin=1)
+    if not (scale == 1).all():
+        raise CropError(f"scale mismatch on crop (a = {scale})", fix="crop tops of the same resolution")
+    if not (shift <= 0).all():
+        raise CropError(f"cannot crop negative offset (b = {shift})", fix="pad the first convolution more")
+    if not (np.round(shift) == shift).all():
+        raise CropError(f"cannot crop noninteger offset (b = {shift})", fix="change a pad or a kernel_size by one")
+    axis = 1 if axis is None else axis  # nothing between them moves a coordinate: any channel axis does
+    return L.Crop(top_from, top_to, crop_param={"axis": axis + 1, "offset": [int(-s) for s in shift]})

@@ -1,0 +1,137 @@
+"""caffe.Detector: a net that scores windows of pictures, R-CNN's way."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from .classifier import input_transformer
+from .errors import ArrayError, UsageError
+from .io import load_image, resize_image
+from .pycaffe import TEST, Net
+
+Window = Sequence[int]
+"""ymin, xmin, ymax, xmax in pixels."""
+
+
+class Detector(Net):
+    """A deploy net in TEST phase whose first input takes windows of pictures, warped to its size.
+
+    context_pad: pixels of the input that show what surrounds the window; 0 or None: the window alone fills the input.
+    mean, input_scale, raw_scale, channel_swap: see Transformer; configure_crop follows where they change later.
+    `transformer`, `crop_dims` (the input as height, width, channels), `context_pad` and `crop_mean` can be looked at.
+    Raises: as Net and Transformer.
+    Source of the behaviour: BVLC/caffe, python/caffe/detector.py.
+    """
+
+    def __init__(
+        self,
+        model_file: str | os.PathLike,
+        pretrained_file: str | os.PathLike,
+        mean: np.ndarray | None = None,
+        input_scale: float | None = None,
+        raw_scale: float | None = None,
+        channel_swap: Sequence[int] | None = None,
+        context_pad: int | None = None,
+        **options,
+    ):
+        super().__init__(model_file, TEST, weights=pretrained_file, **options)
+        self.transformer = input_transformer(self, mean, input_scale, raw_scale, channel_swap)
+        self.configure_crop(context_pad)
+
+    def detect_windows(self, images_windows: Iterable[tuple[str | os.PathLike, Sequence[Window]]]) -> list[dict]:
+        """Score windows: [(picture file, windows)] -> [{"window", "prediction", "filename"}], in that order.
+
+        windows: rows of ymin, xmin, ymax, xmax.
+        Raises: DataError for a file that is no picture; ArrayError for a window outside of its picture.
+        """
+        places, inputs = [], []
+        source = self.inputs[0]
+        for filename, windows in images_windows:
+            image = load_image(filename)
+            for window in windows:
+                try:
+                    inputs.append(self.transformer.preprocess(source, self.crop(image, window)))
+                except ArrayError as error:
+                    raise error.at(file=os.fspath(filename)) from None
+                places.append((filename, window))
+        if not inputs:
+            return []
+        predictions = self.forward_all(**{source: np.stack(inputs)})[self.outputs[0]]
+        return [
+            {"window": window, "prediction": prediction, "filename": filename}
+            for (filename, window), prediction in zip(places, predictions, strict=True)
+        ]
+
+    def detect_selective_search(self, image_fnames: Iterable[str | os.PathLike]) -> list[dict]:
+        """Not here: the windows would come from a MATLAB program that is not part of Caffe. Raises: UsageError."""
+        raise UsageError(
+            "selective search runs in MATLAB, through a script that this package does not have",
+            fix="compute windows with any proposal method and call detect_windows([(file, windows), ...])",
+        )
+
+    def crop(self, im: np.ndarray, window: Window) -> np.ndarray:
+        """The part of a picture (H, W, K) in `window`; with context_pad, of the input's size: (h, w, K).
+
+        With context_pad the window is enlarged so that it fills the input but for that many pixels on each side; what
+        lies outside of the picture shows the mean. Raises: ArrayError for a window without a pixel of the picture.
+        """
+        ymin, xmin, ymax, xmax = (int(v) for v in window)
+        if not self.context_pad:
+            crop = im[max(ymin, 0) : max(ymax, 0), max(xmin, 0) : max(xmax, 0)]
+            return crop if crop.size else _outside(window, im)
+        y = _padded(ymin, ymax, im.shape[0], self.crop_dims[0], self.context_pad)
+        x = _padded(xmin, xmax, im.shape[1], self.crop_dims[1], self.context_pad)
+        part = im[y[0], x[0]]
+        if not part.size or not y[2] > 0 or not x[2] > 0:
+            _outside(window, im)
+        crop = np.ones(self.crop_dims, np.float32) * self.crop_mean
+        crop[y[1] : y[1] + y[2], x[1] : x[1] + x[2]] = resize_image(part, (y[2], x[2]))
+        return crop
+
+    def configure_crop(self, context_pad: int | None) -> None:
+        """Set context_pad, and work out the mean in the space of unprocessed pictures, which surrounds them.
+
+        Raises: UsageError for a context_pad that leaves nothing of the input.
+        """
+        source = self.inputs[0]
+        transformer = self.transformer
+        order = np.argsort(transformer.transpose[source])  # the input's axes -> the picture's
+        self.crop_dims = np.array(self.blobs[source].shape[1:])[order]
+        if context_pad and not 0 < 2 * context_pad < min(self.crop_dims[:2]):
+            raise UsageError(
+                f"context_pad {context_pad} leaves nothing of an input of {tuple(self.crop_dims[:2].tolist())}",
+                fix="give less than half of the input's size",
+            )
+        self.context_pad = context_pad
+        self.crop_mean = np.zeros(self.crop_dims, np.float32)
+        mean = transformer.mean.get(source)
+        if context_pad and mean is not None:
+            mean = np.array(mean, np.float32).transpose(order)
+            if source in transformer.channel_swap:
+                mean = mean[:, :, np.argsort(transformer.channel_swap[source])]
+            self.crop_mean = mean / transformer.raw_scale.get(source, 1)
+
+
+def _padded(low: int, high: int, length: int, size: int, pad: int) -> tuple[slice, int, int]:
+    """Along one axis: the part of the picture to take, where it begins in the crop, and how long it is there.
+
+    The window low..high of a picture of `length` pixels is enlarged about its centre by size / (size - 2 pad).
+    """
+    half = (high - low + 1) / 2
+    reach = half * (size / (size - 2 * pad))
+    start, stop = np.round(low + half - reach), np.round(low + half + reach)
+    scale = size / (stop - start + 1)
+    begins = round(max(0.0, -start) * scale)
+    start, stop = np.clip((start, stop), 0, length)
+    taken = min(round((stop - start + 1) * scale), size - begins)
+    return slice(int(start), int(stop)), begins, taken
+
+
+def _outside(window: Window, im: np.ndarray):
+    raise ArrayError(
+        f"window {tuple(int(v) for v in window)} holds no pixel of a picture of {im.shape[0]} x {im.shape[1]}",
+        fix="windows are ymin, xmin, ymax, xmax",
+    )

@@ -1,0 +1,1 @@
+"""The work of pycaffe's own tutorials, done as their readers do it: first with the API alone, then asserted."""
