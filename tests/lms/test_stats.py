@@ -9,6 +9,7 @@ import pytest
 
 from pycaffe_lms.backend.cpu import CpuDevice
 from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.errors import human_bytes
 from pycaffe_lms.lms import runtime
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.lms.machine import MACHINES
@@ -229,3 +230,26 @@ def test_kinds_of_buffers():
     weights = sum(b.nbytes for b in managed if ".param" in b.name and b.name.endswith(".data"))
     assert found["by_kind"]["parameters"]["bytes"] == histories + weights > 0
     assert found["resident"]["bytes"] == solver.runtime.resident_bytes
+
+
+def test_programs_are_told_apart(caplog):
+    device = WatchedDevice(64 << 20)
+    more = {"iter_size": 2, "test_iter": 3, "test_interval": 2, "display": 2}
+    solver = make_solver("chain", device, LMS, **more)
+    with caplog.at_level("INFO"):
+        solver.step(4)
+    found = solver.statistics()
+    runs = {name: program["total"]["runs"] for name, program in found["programs"].items()}
+    assert runs == {"train first": 4, "train last": 4, "test": 6}
+    for way in ("in", "out"):
+        parts = [program["total"][f"bytes_{way}"] for program in found["programs"].values()]
+        assert found["total"][f"bytes_{way}"] == sum(parts) == sum(device.seen[way])
+    assert found["programs"]["test"]["total"]["bytes_in"] > 0
+    each = sum(found["programs"][name]["last_run"]["bytes_in"] for name in ("train first", "train last"))
+    lines = [message for message in caplog.messages if message.startswith("LMS: ")]
+    assert len(lines) == 2 and all(line.startswith(f"LMS: {human_bytes(each)} in, ") for line in lines)
+    caplog.clear()
+    solver.reset_statistics()
+    with caplog.at_level("INFO"):
+        solver.step(1)
+    assert [message for message in caplog.messages if message.startswith("LMS: ")] == lines[:1]
