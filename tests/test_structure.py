@@ -26,6 +26,7 @@ ARRAYS = {"numpy", "cupy"}
 # Neither they nor anything they import knows an array.
 PURE = [
     *(f"lms.{n}" for n in ("arena", "config", "emit", "plan", "planner", "policy", "schedule", "verify")),
+    *(f"lms.{n}" for n in ("account", "counters", "measured", "page", "page_charts", "stats")),
     *("memory.states", "net.filter", "net.splits", "solvers.lr_policy", "backend.sim_streams", "errors"),
     *("solvers.rules", "solvers.settings", "ops.update_rules"),
 ]

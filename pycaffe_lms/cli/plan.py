@@ -13,12 +13,13 @@ from ..formats.prototxt import read_net
 from ..layers.base import count
 from ..lms import report
 from ..lms.schedule import Access, Mode, Step, merge_accesses
+from ..net.account import page_contents
 from ..net.net import Net
 from ..net.programs import HostedStep
 from ..net.tuning import Tuning
 from ..proto import caffe_pb2
 from ..solvers.rules import RULES, Rule
-from . import flags
+from . import flags, lms_files
 
 _UNLIMITED = 1 << 46
 
@@ -33,10 +34,12 @@ def run(argv: list[str]) -> int:
     p.add_argument("--solver_type", choices=list(RULES), default="SGD",
                    help="whose histories are planned for: Adam and AdaDelta keep two per parameter")  # fmt: skip
     p.add_argument("--summary", action="store_true", help="totals only, without the table of steps")
+    p.add_argument("--report", default="", metavar="FILE.html", help="write the plan as a page, with predicted times")
     flags.add_state(p)
     flags.add_device(p)
     args = flags.parse(p, argv)
     lms = flags.lms_config(args)
+    lms_files.check_path(args.report, "-report")
     if not lms.enabled:
         raise UsageError("there is nothing to plan without -lms", fix="for example -lms 1000, or bare -lms")
     phase = 0 if args.phase == "TRAIN" else 1
@@ -55,6 +58,8 @@ def run(argv: list[str]) -> int:
           f"{human_bytes(runtime.workspace_bytes)} of workspace")  # fmt: skip
     if plan is None:
         print("nothing is managed: every buffer is at most -lms KB, or comes before -lms_frac")
+        if args.report:
+            print(f"{args.report} is not written: there is no plan")
         return 0
     for line in report.summary(plan):
         print(line)
@@ -64,6 +69,12 @@ def run(argv: list[str]) -> int:
         print()
         for line in report.step_table(plan):
             print(line)
+    if args.report:
+        title = f"Large Model Support: {Path(args.model).name}, phase {args.phase}"
+        remark = "All times are predictions; nothing ran."
+        contents = page_contents(net, title, plan, net.memory.predicted(plan), remark=remark, budget=lms.budget)
+        lms_files.write_page(args.report, contents)
+        print(f"wrote {args.report}")
     return 0
 
 

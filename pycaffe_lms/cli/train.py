@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import signal
+from contextlib import contextmanager
 
 from ..errors import UsageError, human_bytes
 from ..formats.prototxt import read_solver
 from ..solvers import solver_class
 from ..solvers.base import NONE, SNAPSHOT, STOP
-from . import devices, flags, profile
+from . import devices, flags, lms_files, profile
 
 _log = logging.getLogger(__name__)
 _EFFECTS = (STOP, SNAPSHOT, NONE)
@@ -54,13 +55,17 @@ def run(argv: list[str]) -> int:
     p.add_argument("--sigint_effect", choices=_EFFECTS, default=STOP)
     p.add_argument("--sighup_effect", choices=_EFFECTS, default=SNAPSHOT)
     flags.add_profile(p, "the run's iterations 2 to 4")
+    p.add_argument("--lms_report", default="", metavar="FILE.html",
+                   help="write a page about the plan of Large Model Support, with times of an iteration")  # fmt: skip
+    p.add_argument("--lms_stats", default="", metavar="FILE.json",
+                   help="write the statistics of Large Model Support at the end")  # fmt: skip
     flags.add_state(p)
     flags.add_tuning(p)
     flags.add_device(p)
     args = flags.parse(p, argv)
     if args.weights and args.snapshot:
         raise UsageError("-weights and -snapshot exclude each other", fix="resume with -snapshot alone")
-    lms = flags.lms_config(args)
+    lms, files = flags.lms_config(args), lms_files.LmsFiles(args.lms_report, args.lms_stats)
     parsed = read_solver(args.solver)
     param = parsed.message
     mode = param.solver_mode if param.HasField("solver_mode") else None
@@ -79,17 +84,25 @@ def run(argv: list[str]) -> int:
         )  # fmt: skip
         title = f"pycaffe-lms train: {solver.net.name}, {device.describe()}"
         record = profile.Profile(args.profile, solver.runtime, title, first=2, last=4)  # the first builds kernels
-        solver.around_iteration = record.iteration
+        files.follow(solver)
+        solver.around_iteration = lambda: _both(record, files)
         _log_memory(solver)
         _log.info("Starting Optimization")
         solver.solve(args.snapshot or None)
         record.write()
+        files.write()
         _log_totals(solver)
         solver.close()
     finally:
         signals.restore()
     _log.info("Optimization Done.")
     return 130 if signals.interrupted else 0
+
+
+@contextmanager
+def _both(record: profile.Profile, files: lms_files.LmsFiles):
+    with record.iteration(), files.iteration():
+        yield
 
 
 def _log_memory(solver) -> None:

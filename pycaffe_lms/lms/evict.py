@@ -38,6 +38,11 @@ class Rules:
     replays: bool = True
     chain: float = 0.5
 
+    def __str__(self) -> str:
+        if not self.replays:
+            return "copies"
+        return f"{'copies and replays' if self.copies else 'replays where they can be'}, chain {self.chain:g}"
+
 
 @dataclass
 class Evictions:

@@ -55,7 +55,7 @@ def optimise(
         if plan is not None and not plan.copies and not plan.replayed:
             break  # everything stays
     if best is None:
-        best = _timed(make_plan(program, buffers, limit=limit, ahead=1), costs)
+        best = timed(make_plan(program, buffers, limit=limit, ahead=1), costs)
     return best
 
 
@@ -71,14 +71,16 @@ def _with_rules(program: Program, buffers, limit: int | None, costs: Costs, can:
         if plan is not None:
             if found.evicted:  # what is there is used, so a larger limit never means a smaller arena
                 plan = replace(plan, arena_bytes=limit)
-            return _timed(plan, costs), tries
+            plan = replace(plan, rules=str(rules) if found.evicted else "nothing has to leave")
+            return timed(plan, costs), tries
         room = int(room * LESS)
     return None, TRIES
 
 
-def _timed(plan: Plan, costs: Costs) -> Plan:
-    timed = time_plan(plan, costs)
-    return replace(plan, seconds=timed.seconds, stall=timed.stall)
+def timed(plan: Plan, costs: Costs) -> Plan:
+    """The plan with its predicted times."""
+    times = time_plan(plan, costs)
+    return replace(plan, seconds=times.seconds, stall=times.stall)
 
 
 def _lay_out(program: Program, buffers, found: Evictions, limit, costs: Costs, can: Replayable) -> Plan | None:

@@ -56,7 +56,8 @@ class Plan:
     """ops in issue order. arena_bytes: device memory that holds all managed buffers. held_bytes: most bytes of managed
     buffers on loan at any moment of the issue order. live_bytes: most bytes needed at once (packing's lower bound).
     bytes_in, bytes_out: copied by one run. order: which steps of the program that was planned run, by index, and which
-    of them are replays (True). seconds: predicted time of one run, stall: how much of it steps wait for copies."""
+    of them are replays (True). seconds: predicted time of one run, stall: how much of it steps wait for copies. rules:
+    how it was made, in words."""
 
     program: Program
     buffers: Mapping[int, Buffer]
@@ -69,6 +70,7 @@ class Plan:
     order: tuple[tuple[int, bool], ...]
     seconds: float = 0.0
     stall: float = 0.0
+    rules: str = ""
 
     @property
     def copies(self) -> bool:

@@ -70,7 +70,9 @@ def make_plan(program: Program, buffers: Mapping[int, Buffer], *, limit: int | N
             free=limit,
             fix="raise -lms_budget a little, or lower batch_size",
         )
-    return finish(program, buffers, stays, packing)
+    return replace(
+        finish(program, buffers, stays, packing), rules=f"look-ahead of {ahead} steps" if ahead else "on demand"
+    )
 
 
 def _pack(program: Program, stays: Sequence[Residence], buffers: Mapping[int, Buffer], limit: int | None) -> Packing:

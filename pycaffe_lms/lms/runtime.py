@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 from ..backend.device import ALIGN, Device
@@ -15,14 +16,16 @@ from ..errors import OutOfDeviceMemory, PlanError, human_bytes
 from ..memory.host import HostSlab
 from ..memory.states import Ask, State
 from .config import LMSConfig
+from .counters import Counters, Stats
 from .evict import Rules
 from .machine import Costs, Machine, machine_of
-from .optimise import optimise
+from .optimise import optimise, timed
 from .plan import Kind, Op, Plan
 from .planner import make_plan
 from .policy import Managed, choose_managed
 from .recorder import COPIES_IN, COPIES_OUT, Recorder
 from .schedule import Buffer, Mode, Program, Step
+from .statistics import statistics
 from .verify import verify
 
 _log = logging.getLogger(__name__)
@@ -40,21 +43,6 @@ AUTO = (
     Rules(copies=False, chain=0.1),
     Rules(replays=False),
 )
-
-
-@dataclass
-class Stats:
-    """Totals since the start. held_peak: most bytes of managed buffers on the device at once."""
-
-    runs: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
-    held: int = 0
-    held_peak: int = 0
-
-    def held_more(self, nbytes: int) -> None:
-        self.held += nbytes
-        self.held_peak = max(self.held_peak, self.held)
 
 
 @dataclass
@@ -162,7 +150,7 @@ class Runtime:
         """Plan a program and prove the plan. Raises OutOfDeviceMemory when it cannot fit. See `optimise`."""
         config = self.config
         if config.ahead is not None and not config.recomputes:
-            plan = make_plan(program, buffers, limit=self.limit(), ahead=config.ahead)
+            plan = timed(make_plan(program, buffers, limit=self.limit(), ahead=config.ahead), costs)
         else:
             rules = AUTO if config.recomputes else SWAP
             plan = optimise(
@@ -244,9 +232,14 @@ class Runtime:
         self._arena_bytes = 0
         self.slab.close()
 
-    def run(self, plan: Plan, memories: Mapping[int, object], execute: Callable[[int], None]) -> None:
-        """One run of a plan whose memory was prepared; `execute(step)` runs a layer pass."""
-        _Run(self, plan, memories).run(execute)
+    def run(self, plan: Plan, memories: Mapping[int, object], execute: Callable[[int], None]) -> Counters:
+        """One run of a plan whose memory was prepared; `execute(step)` runs a layer pass. Returns what it counted."""
+        with nullcontext() if self.recorder is None else self.recorder.run(plan):
+            return _Run(self, plan, memories).run(execute)
+
+    def statistics(self) -> dict:
+        """What was done so far, and what it needs: see `statistics.py`."""
+        return statistics(self)
 
 
 class _Run:
@@ -258,6 +251,7 @@ class _Run:
         self.arena = runtime._arena
         self._events: dict[int, object] = {}
         self._waited = plan.waited
+        self.counted = Counters()
         self._bring_home()
 
     def _bring_home(self) -> None:
@@ -276,6 +270,10 @@ class _Run:
 
     def _issue(self, op: Op, execute: Callable[[int], None]) -> None:
         device, config, recorder = self.device, self.runtime.config, self.runtime.recorder
+        if recorder:
+            recorder.operation(op.id)
+            if op.kind in (Kind.HOST, Kind.COMPUTE):
+                recorder.waits(op.step, op.waits)
         if op.kind is Kind.HOST:
             for w in op.waits:
                 device.wait_host(self._events[w])
@@ -289,18 +287,20 @@ class _Run:
                 device.wait(stream, device.record(device.compute))
             memory, start = self.memories[op.place.buffer], recorder and recorder.begin(stream)
             self._lend(op.place, Ask.READ_GPU, stream)
-            self.runtime.stats.bytes_in += memory.nbytes
+            self.counted.copied_in(memory.nbytes)
             if recorder:
                 recorder.end(COPIES_IN, memory.name, start, stream, memory.nbytes)
         elif op.kind is Kind.OUT:
             memory, start = self.memories[op.place.buffer], recorder and recorder.begin(stream)
             memory.ask(Ask.SAVE, stream=stream)
-            self.runtime.stats.bytes_out += memory.nbytes
+            self.counted.copied_out(memory.nbytes)
             if recorder:
                 recorder.end(COPIES_OUT, memory.name, start, stream, memory.nbytes)
             if op.release:
                 self._take_back(op.place.buffer, Ask.EVICT)
             if config.sync & 1:
+                if recorder:
+                    recorder.waits(op.step, [op.id])
                 device.wait(device.compute, device.record(stream))
         else:
             given = dict(op.handovers)
@@ -326,7 +326,9 @@ class _Run:
         memory = self.memories[place.buffer]
         size = self.plan.buffers[place.buffer].nbytes
         memory.ask(ask, span=self.arena.at(place.offset, size), stream=stream)
-        self.runtime.stats.held_more(size)
+        stats = self.runtime.stats
+        stats.held_more(size)
+        self.counted.held_peak = max(self.counted.held_peak, stats.held)
 
     def _take_back(self, buffer: int, ask: Ask) -> None:
         memory = self.memories[buffer]
@@ -349,14 +351,18 @@ class _Run:
         except Exception:
             _log.exception("Large Model Support could not bring the net's values home after a failure")
 
-    def run(self, execute: Callable[[int], None]) -> None:
+    def run(self, execute: Callable[[int], None]) -> Counters:
         """Issue everything; then every stream waits for the others, so that the next run starts from a clean state."""
+        stats, plan = self.runtime.stats, self.plan
         try:
-            for op in self.plan.ops:
+            for op in plan.ops:
                 self._issue(op, execute)
         except BaseException:
+            stats.ran(plan, self.counted)
             self._come_home()
             raise
+        if self.runtime.recorder:
+            self.runtime.recorder.waits(len(plan.program.steps) - 1, range(len(plan.ops)))
         device = self.device
         streams = (device.compute, device.copy_in, device.copy_out)
         events = [device.record(s) for s in streams]
@@ -364,4 +370,6 @@ class _Run:
             for other, event in zip(streams, events, strict=True):
                 if other is not stream:
                     device.wait(stream, event)
-        self.runtime.stats.runs += 1
+        self.counted.finished(plan)
+        stats.ran(plan, self.counted)
+        return self.counted

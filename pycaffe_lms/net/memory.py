@@ -102,6 +102,7 @@ class NetMemory:
         self.executor = Executor(graph, self.memories, self.device, dtype)
         self._plans: dict[str, Bound] = {}
         self._last = ""  # the program that ran last
+        self.planned_with: dict[str, Costs] = {}  # by program
         self._graph_runs = graph_runs
         self.timer: Callable[[], None] | None = None  # called before the first step and after each
         if old:
@@ -255,7 +256,8 @@ class NetMemory:
         replays = self._replays(sequenced)
         again = {s: step.step for s, step in replays.items()}
         scratch = frozenset(b for b, buffer in self.buffers.items() if buffer.call_scratch)
-        return self.runtime.plan(sequenced.program, managed, self._costs(sequenced, replays), again, scratch)
+        self.planned_with[sequenced.program.name] = costs = self._costs(sequenced, replays)
+        return self.runtime.plan(sequenced.program, managed, costs, again, scratch)
 
     def _as_planned(self, sequenced: Sequenced, plan: Plan) -> Sequenced:
         """The steps in the order of the plan, replays among them."""

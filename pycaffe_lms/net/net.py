@@ -17,6 +17,7 @@ from ..layers.base import ShapesChanged
 from ..lms.plan import Plan
 from ..memory.states import Ask, State
 from . import weights
+from .account import net_statistics
 from .built import BuiltNet
 from .callbacks import backward_layers, forward_layers
 from .graph import Value
@@ -257,6 +258,10 @@ class Net(BuiltNet):
                     data = memory.host_array(value.shape, self.dtype)
                     total += value.loss_weight * float(data.sum(dtype=np.float64))
         return total
+
+    def statistics(self) -> dict:
+        """What Large Model Support does with this net and those that share its memory: see `net_statistics`."""
+        return net_statistics(self)
 
     # -- which version of a blob is shown -----------------------------------------------------------------------------
     def _show(self, start: int, end: int) -> None:

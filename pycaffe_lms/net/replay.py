@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Mapping
 from operator import is_
 
+from ..lms.counters import Counters
 from ..lms.plan import Kind, Plan
 from ..lms.runtime import Runtime
 from ..lms.schedule import Mode
@@ -72,6 +73,7 @@ class Replay:
         self._spans: list = []
         self._settings = None
         self._launch: Callable[[], None] | None = None
+        self._counted = Counters()  # by the last run step by step
 
     @property
     def ready(self) -> bool:
@@ -100,7 +102,7 @@ class Replay:
             if memory.state is not State.HEAD_AT_GPU:
                 memory.ask(Ask.WRITE_GPU)
         if self._plan is not None:
-            self._runtime.stats.runs += 1
+            self._runtime.stats.ran(self._plan, self._counted)
 
     def _lies_as_before(self) -> bool:
         """Whether addresses and settings are those of the last run."""
@@ -117,7 +119,9 @@ class Replay:
             for s in range(self._front, self._count):
                 execute(s)
         else:
-            self._runtime.run(self._plan, self._memories, lambda s: execute(s) if s >= self._front else None)
+            self._counted = self._runtime.run(
+                self._plan, self._memories, lambda s: execute(s) if s >= self._front else None
+            )
 
     def _capture(self, execute: Callable[[int], None]) -> None:
         device = self._runtime.device

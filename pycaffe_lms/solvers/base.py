@@ -25,6 +25,7 @@ from ..net.tuning import Tuning
 from ..random import CaffeRandom
 from . import debug, settings, snapshot
 from .autotune import Autotune
+from .lms_log import IterationLog
 from .lr_policy import learning_rate
 from .nets import test_requests, train_request
 from .rules import Rule
@@ -76,6 +77,7 @@ class Solver:
             for name in filter(None, (n.strip() for n in names.split(","))):
                 self.load_weights(name)
         self._autotune = Autotune(self.runtime)
+        self._lms = IterationLog(self.runtime)
         self._set_up()
         self._prepare()
         _log.info("Solver scaffolding done.")
@@ -165,6 +167,7 @@ class Solver:
                 on_start()
             with self.around_iteration(), self._autotune.around(self._replan):
                 self._iterate()
+            self._lms.iterated(self._displays)
             self.iter += 1
             action = self._action()
             if (p.snapshot and self.iter % p.snapshot == 0) or action == SNAPSHOT:
@@ -193,6 +196,20 @@ class Solver:
     def _iterate(self) -> None:
         """Gradients, `_note_loss`, then the update with `_log_rate`."""
         raise AssertionError("a solver type says how it updates")
+
+    @property
+    def settled(self) -> bool:
+        """Whether Large Model Support will keep the plans that it has, as long as shapes stay."""
+        return self._autotune.done
+
+    def statistics(self) -> dict:
+        """What Large Model Support did: `Net.statistics` of the train net (the test nets' programs are in it), and
+        "iterations" since the start or `reset_statistics`, tests aside."""
+        return {"iterations": self._lms.iterations} | self.net.statistics()
+
+    def reset_statistics(self) -> None:
+        """Let `statistics` count from zero; peaks start from what is on the device now."""
+        self._lms.reset()
 
     def _replan(self) -> list[str]:
         """Plan the train net's programs anew, now that times are known; says what came of it."""

@@ -1,0 +1,60 @@
+"""Large Model Support in the training log: a line per display, in words that no parser of Caffe's logs looks for."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from ..errors import human_bytes
+from ..lms.counters import Counters
+from ..lms.runtime import Runtime
+
+_log = logging.getLogger(__name__)
+
+
+class IterationLog:
+    """Of one solver. Counts iterations, and what they copied since the last line; tests are left out."""
+
+    def __init__(self, runtime: Runtime):
+        self._runtime = runtime
+        self.iterations = self._since = 0
+        self._before = self._trained()
+
+    def _trained(self) -> Counters:
+        total = Counters()
+        for name, program in self._runtime.stats.programs.items():
+            if name != "test":
+                total.add(program.total)
+        return total
+
+    def iterated(self, displays: bool) -> None:
+        """An iteration is over. displays: it is time for a line; there is none where LMS is off."""
+        self.iterations += 1
+        self._since += 1
+        if not displays or not self._runtime.active:
+            return
+        now = self._trained()
+        if now.runs < self._before.runs:  # counted from zero meanwhile
+            self._before = Counters()
+        _log.info(line(self._runtime, now, self._before, self._since))
+        self._since, self._before = 0, replace(now)
+
+    def reset(self) -> None:
+        """Count from zero, here and in the runtime."""
+        self._runtime.stats.reset()
+        self.iterations = self._since = 0
+        self._before = Counters()
+
+
+def line(runtime: Runtime, now: Counters, before: Counters, iterations: int) -> str:
+    """What the iterations between two counts did, each on average."""
+
+    def each(name: str) -> float:
+        return (getattr(now, name) - getattr(before, name)) / iterations
+
+    peak = runtime.resident_bytes + runtime.workspace_bytes + runtime.stats.held_peak
+    return (
+        f"LMS: {human_bytes(each('bytes_in'))} in, {human_bytes(each('bytes_out'))} out, stall "
+        f"{1e3 * each('stall_seconds'):.3g} ms (predicted), {each('steps_replayed'):.6g} steps replayed each time; "
+        f"peak {human_bytes(peak)} of {human_bytes(runtime.device.capacity())}"
+    )
