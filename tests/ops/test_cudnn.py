@@ -1,5 +1,8 @@
 """Convolutions through cuDNN: what is asked of the frontend (no GPU, a stand-in for it), and results on a GPU."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -33,6 +36,23 @@ def test_graphs_state_every_size(frontend):
 def test_one_axis_becomes_two(frontend):
     cudnn.plan(geometry(2, 3, 4, (10,), 3), "float32", None, directions=["forward"])
     assert [t.known["dim"] for t in frontend.graphs[0].inputs] == [[2, 3, 1, 10], [4, 3, 1, 3]]
+
+
+def test_what_cudnn_refuses_keeps_nobody_alive(frontend):
+    """The refusal is remembered; the frames of who asked, and their nets, are not."""
+
+    class Net:
+        pass
+
+    def ask():
+        net = Net()
+        with pytest.raises(cudnn.Unsupported):
+            cudnn.plan(GROUPED, "float32", 10, directions=["forward"])
+        return weakref.ref(net)
+
+    asked = ask()
+    gc.collect()
+    assert asked() is None
 
 
 def test_workspace_holds_the_largest_direction_and_room_to_accumulate(frontend):

@@ -82,7 +82,7 @@ def find(wanted: Wanted) -> Graph:
         try:
             _graphs[wanted] = _build(wanted)
         except Unsupported as error:
-            _graphs[wanted] = error
+            _graphs[wanted] = Unsupported(error.message)  # without the frames, which hold whoever asked and its net
     found = _graphs[wanted]
     if isinstance(found, Unsupported):
         raise Unsupported(found.message)
