@@ -9,7 +9,8 @@ from ..errors import UsageError, human_bytes
 from ..formats.prototxt import read_solver
 from ..solvers import solver_class
 from ..solvers.base import NONE, SNAPSHOT, STOP
-from . import devices, flags, profile
+from . import devices, flags, profile, watch
+from .watcher import watched
 
 _log = logging.getLogger(__name__)
 _EFFECTS = (STOP, SNAPSHOT, NONE)
@@ -54,13 +55,14 @@ def run(argv: list[str]) -> int:
     p.add_argument("--sigint_effect", choices=_EFFECTS, default=STOP)
     p.add_argument("--sighup_effect", choices=_EFFECTS, default=SNAPSHOT)
     flags.add_profile(p, "the run's iterations 2 to 4")
+    watch.add_watch(p)
     flags.add_state(p)
     flags.add_tuning(p)
     flags.add_device(p)
     args = flags.parse(p, argv)
     if args.weights and args.snapshot:
         raise UsageError("-weights and -snapshot exclude each other", fix="resume with -snapshot alone")
-    lms = flags.lms_config(args)
+    lms, watchers = flags.lms_config(args), watch.watchers(args, args.solver)
     parsed = read_solver(args.solver)
     param = parsed.message
     mode = param.solver_mode if param.HasField("solver_mode") else None
@@ -82,7 +84,8 @@ def run(argv: list[str]) -> int:
         solver.around_iteration = record.iteration
         _log_memory(solver)
         _log.info("Starting Optimization")
-        solver.solve(args.snapshot or None)
+        with watched(solver, watchers):
+            solver.solve(args.snapshot or None)
         record.write()
         _log_totals(solver)
         solver.close()

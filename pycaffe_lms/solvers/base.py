@@ -25,7 +25,7 @@ from ..net.tuning import Tuning
 from ..random import CaffeRandom
 from . import debug, settings, snapshot
 from .autotune import Autotune
-from .events import Display, Done, Evaluation, Observer, Output, Snapshot
+from .events import Display, Done, Evaluation, Observer, Output, Snapshot, Start
 from .lr_policy import learning_rate
 from .nets import test_requests, train_request
 from .rules import Rule
@@ -131,6 +131,8 @@ class Solver:
             snapshot.check(self)
         if resume is not None:
             self.restore(resume)
+        for observer in self.observers:
+            observer.on_start(Start(self.iter, p.max_iter))
         self.step(p.max_iter - self.iter)
         if p.snapshot_after_train and (not p.snapshot or self.iter % p.snapshot):
             self.snapshot()

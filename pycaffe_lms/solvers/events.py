@@ -1,4 +1,4 @@
-"""What a training loop tells its observers: displays, tests, snapshots, the end. Pure: numbers that were read anyway.
+"""What a training loop tells its observers: start, displays, tests, snapshots, end. Pure; nothing is read for it.
 
     class Best(Observer):
         def on_test(self, test):
@@ -21,6 +21,14 @@ class Output(NamedTuple):
     name: str
     value: float
     weight: float
+
+
+@dataclass(frozen=True)
+class Start:
+    """`solve` begins at `iteration` (not 0 where it resumes) and will end at `end`."""
+
+    iteration: int
+    end: int
 
 
 @dataclass(frozen=True)
@@ -77,6 +85,9 @@ class Done:
 class Observer:
     """Subclasses take the events they want. They are called between iterations, on the training thread, in the order
     of `solver.observers`; what they raise ends the training."""
+
+    def on_start(self, start: Start) -> None:
+        """At the start of `solve`, once a snapshot is restored; `step` alone has no start and no end."""
 
     def on_display(self, display: Display) -> None:
         """Every `display` iterations, when the iteration's work is queued and `solver.iter` still names it."""

@@ -21,7 +21,7 @@ class Notes(events.Observer):
 
     def __init__(self, solver=None):
         self.told, self.solver, self.iters = [], solver, []
-        self.on_display = self.on_test = self.on_snapshot = self.on_done = self.note
+        self.on_start = self.on_display = self.on_test = self.on_snapshot = self.on_done = self.note
 
     def note(self, event):
         self.told.append(event)
@@ -65,11 +65,12 @@ def test_the_same_numbers_as_in_the_log(place, more, caplog, tmp_path):
 
     files = [(s.iteration, s.model, s.state) for s in notes.of(events.Snapshot)]
     assert files == [(5, f"{tmp_path}/s_iter_5.caffemodel", f"{tmp_path}/s_iter_5.solverstate")]
+    assert notes.told[0] == events.Start(0, 8)
     assert notes.told[-1] == events.Done(8, watched.mean_loss, stopped=False)
     order = [type(e).__name__ for e in notes.told]
-    assert order == [*("Evaluation", "Display", "Display", "Evaluation", "Display"), "Snapshot", "Display",
+    assert order == [*("Start", "Evaluation", "Display", "Display", "Evaluation", "Display"), "Snapshot", "Display",
                      *("Evaluation", "Done")]  # fmt: skip
-    assert notes.iters == [e.iteration for e in notes.told], "the solver stands where the event says"
+    assert notes.iters[1:] == [e.iteration for e in notes.told[1:]], "the solver stands where the event says"
 
 
 def test_the_loss_of_a_test_net_where_it_is_computed():
@@ -95,7 +96,7 @@ def test_no_display_no_loss():
     notes = Notes()
     solver.observers.append(notes)
     solver.solve()
-    assert notes.told == [events.Done(3, None, stopped=False)]
+    assert notes.told == [events.Start(0, 3), events.Done(3, None, stopped=False)]
 
 
 def test_what_an_observer_raises_ends_the_training():
@@ -108,6 +109,17 @@ def test_what_an_observer_raises_ends_the_training():
     with pytest.raises(ValueError, match="at 0"):
         solver.solve()
     assert solver.iter == 0
+
+
+def test_a_resumed_run_starts_where_the_snapshot_was(tmp_path):
+    prefix = {"snapshot_prefix": f'"{tmp_path}/s"'}
+    first = make(NET, max_iter=3, **prefix)
+    first.solve()
+    first.snapshot()
+    again, notes = make(NET, max_iter=5, **prefix), Notes()
+    again.observers.append(notes)
+    again.solve(str(tmp_path / "s_iter_3.solverstate"))
+    assert notes.told == [events.Start(3, 5), events.Done(5, None, stopped=False)]
 
 
 def test_an_observer_is_asked_in_turn():
