@@ -49,11 +49,21 @@ class Signals:
 def run(argv: list[str]) -> int:
     """Parse flags, build the solver, train."""
     p = flags.parser("train", __doc__)
-    p.add_argument("--solver", required=True, help="solver prototxt")
-    p.add_argument("--weights", default="", help="comma list of .caffemodel files to start from")
-    p.add_argument("--snapshot", default="", help=".solverstate to resume from")
-    p.add_argument("--sigint_effect", choices=_EFFECTS, default=STOP)
-    p.add_argument("--sighup_effect", choices=_EFFECTS, default=SNAPSHOT)
+    p.add_argument(
+        "--solver",
+        required=True,
+        metavar="FILE.prototxt",
+        help="prototxt of the solver, which names net, rates, tests and snapshots",
+    )
+    p.add_argument("--weights", default="", metavar="FILES",
+                   help="comma list of .caffemodel (.h5) files to start from, layer by layer by name")  # fmt: skip
+    p.add_argument("--snapshot", default="", metavar="FILE",
+                   help=".solverstate (.h5) file of a snapshot to resume from; it names its weights")  # fmt: skip
+    p.add_argument("--sigint_effect", choices=_EFFECTS, default=STOP,
+                   help="what SIGINT (Ctrl-C) does at the next iteration; stop also snapshots if the solver does so "
+                        "after training")  # fmt: skip
+    p.add_argument("--sighup_effect", choices=_EFFECTS, default=SNAPSHOT,
+                   help="what SIGHUP does at the next iteration")  # fmt: skip
     flags.add_profile(p, "the run's iterations 2 to 4")
     watch.add_watch(p)
     flags.add_state(p)
