@@ -21,5 +21,6 @@ EXAMPLES = {
     "upgrade_net_proto_text": "pycaffe-lms upgrade_net_proto_text old.prototxt new.prototxt",
     "upgrade_net_proto_binary": "pycaffe-lms upgrade_net_proto_binary old.caffemodel new.caffemodel",
     "upgrade_solver_proto_text": "pycaffe-lms upgrade_solver_proto_text old_solver.prototxt solver.prototxt",
+    "weights": "pycaffe-lms weights get bvlc_alexnet",
     "completion": "pycaffe-lms completion bash > ~/.local/share/bash-completion/completions/pycaffe-lms",
 }
