@@ -122,11 +122,11 @@ class Metrics(Watcher):
         self._gauges = Gauges(solver)
         try:
             self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+            self._check_end()
         except OSError as error:
             raise UsageError(
                 f"-metrics {self._path}: {error.strerror}", fix="give a file that can be written"
             ) from error
-        self._check_end()
 
     def _check_end(self) -> None:
         """A last line that a killed run left half is taken away; a file of another kind stays as it is."""

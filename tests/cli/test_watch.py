@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
 import re
 import struct
 import sys
@@ -104,6 +105,12 @@ def test_a_file_of_another_kind_stays_as_it_is(content, train, tmp_path):
     code, log = train("-metrics", "m.jsonl")
     assert code == 1 and "m.jsonl" in log and "-metrics" in log and "Optimization Done" not in log
     assert (tmp_path / "m.jsonl").read_bytes() == content
+
+
+def test_what_is_no_file_is_refused(train):
+    os.mkfifo("pipe")
+    code, log = train("-metrics", "pipe")
+    assert code == UsageError("").exit_code and "-metrics pipe: " in log and "Solving" not in log
 
 
 def test_a_damaged_line_is_named(tmp_path):
