@@ -27,6 +27,7 @@ from .watcher import Watcher, check_place
 
 _log = logging.getLogger(__name__)
 _KINDS = {"train", "test"}
+_OPEN = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
 _TAIL = 1 << 20  # bytes at a file's end in which its last line must begin
 
 Record = dict[str, Any]
@@ -81,10 +82,10 @@ def continued(records: Iterable[Record]) -> list[Record]:
     for record in records:
         while kept and kept[-1]["iteration"] > record["iteration"]:
             kept.pop()
-        same = [(r["kind"], r.get("net"), r["iteration"]) for r in kept[-8:]]
-        key = (record["kind"], record.get("net"), record["iteration"])
-        if key in same:
-            del kept[len(kept) - len(same) + same.index(key)]
+        at = len(kept)
+        while at and kept[at - 1]["iteration"] == record["iteration"]:
+            at -= 1
+        kept[at:] = [r for r in kept[at:] if (r["kind"], r.get("net")) != (record["kind"], record.get("net"))]
         kept.append(record)
     return kept
 
@@ -121,7 +122,7 @@ class Metrics(Watcher):
     def start(self, solver: Solver) -> None:
         self._gauges = Gauges(solver)
         try:
-            self._file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+            self._file = os.open(self._path, _OPEN, 0o666)
             self._check_end()
         except OSError as error:
             raise UsageError(

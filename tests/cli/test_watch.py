@@ -89,6 +89,17 @@ def test_a_resumed_run_continues(train):
     ]
 
 
+def test_what_a_resumed_run_did_again():
+    """Ten test nets at one iteration; each record replaces its own, and everything later goes."""
+    tests = [{"kind": "test", "net": net, "iteration": 4, "n": net} for net in range(10)]
+    later = [{"kind": "train", "iteration": 4, "n": 10}, {"kind": "train", "iteration": 6, "n": 11}]
+    again = [{**r, "n": 100 + r["n"]} for r in (*tests, *later)]
+    early = [{"kind": "train", "iteration": 2, "n": -1}]
+    assert metrics.continued([*early, *tests, *later]) == [*early, *tests, *later]
+    assert metrics.continued([*early, *tests, *later, *again]) == [*early, *again]
+    assert metrics.continued([*early, *tests, *later, again[0]]) == [*early, *tests[1:], later[0], again[0]]
+
+
 def test_what_is_no_number_is_null():
     display = Display(1, math.nan, 0.5, (Output("a", math.inf, 0.0), Output("b", 1.0, 0), Output("b", 2.0, 0)), 0, 1.0)
     record = metrics.train_record(display, Reading(), 7.0)
