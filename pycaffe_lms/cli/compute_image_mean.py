@@ -21,7 +21,6 @@ transform_param.mean_value."""
 def run(argv: list[str]) -> int:
     """Log the channels' means; write the file."""
     p = flags.parser("compute_image_mean", _ABOUT)
-    p.epilog = "example:\n  pycaffe-lms compute_image_mean -backend=lmdb train_lmdb mean.binaryproto"
     p.add_argument("database", metavar="INPUT_DB", help="database of Datums of one size")
     p.add_argument(
         "output", metavar="OUTPUT_FILE", nargs="?", help="binaryproto to write; one that is there is replaced"

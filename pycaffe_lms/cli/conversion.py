@@ -1,4 +1,4 @@
-"""What the commands that write databases share: their flags, a seed, help with an example."""
+"""What the commands that write databases share: their flags, a seed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from .progress import add_progress
 _log = logging.getLogger(__name__)
 
 
-def converter(action: str, what: str, example: str, *, backend: str = "lmdb") -> argparse.ArgumentParser:
-    """A parser with -backend, -overwrite and -progress; `example` ends its help."""
+def converter(action: str, what: str, *, backend: str = "lmdb") -> argparse.ArgumentParser:
+    """A parser with -backend, -overwrite and -progress."""
     p = flags.parser(action, what)
-    p.epilog = f"example:\n  {example}"
     p.add_argument(
-        "--backend", choices=sorted(WRITERS), default=backend, help="kind of database (default: %(default)s)"
+        "--backend", choices=sorted(WRITERS), default=backend, help="kind of database to write (default: %(default)s)"
     )
-    p.add_argument("--overwrite", action="store_true", help="replace a database that is there")
+    p.add_argument(
+        "--overwrite", action="store_true", help="replace a database that is there once the new one is complete"
+    )
     add_progress(p)
     return p
 
@@ -28,7 +29,7 @@ def converter(action: str, what: str, example: str, *, backend: str = "lmdb") ->
 def add_seed(p: argparse.ArgumentParser, what: str, default: int | None = None) -> None:
     """-seed."""
     shown = "another one each time" if default is None else default
-    p.add_argument("--seed", type=int, default=default, help=f"settles {what} (default: {shown})")
+    p.add_argument("--seed", type=int, default=default, metavar="N", help=f"settles {what} (default: {shown})")
 
 
 def seed_of(args: argparse.Namespace) -> int:

@@ -16,12 +16,11 @@ _log = logging.getLogger(__name__)
 _ABOUT = """Convert CIFAR-10's binary version (data_batch_1.bin to data_batch_5.bin, test_batch.bin, plain or .gz) to
 the databases cifar10_train_DB_TYPE and cifar10_test_DB_TYPE, keys of five digits. The Python version's files are
 pickles and not read. `pycaffe-lms dataset cifar10` writes the mean picture too."""
-_EXAMPLE = "pycaffe-lms convert_cifar_data cifar-10-batches-bin data/cifar10 lmdb"
 
 
 def run(argv: list[str]) -> int:
     """Write both databases."""
-    p = converter("convert_cifar_data", _ABOUT, _EXAMPLE)
+    p = converter("convert_cifar_data", _ABOUT)
     p.add_argument("source", metavar="INPUT_FOLDER", help="folder with the binary files")
     p.add_argument("out", metavar="OUTPUT_FOLDER", help="folder to write to")
     p.add_argument("db_type", metavar="DB_TYPE", nargs="?", help="lmdb or leveldb; as -backend")

@@ -22,12 +22,11 @@ A line of LISTFILE is a path, a space and the label, a whole number. ROOTFOLDER/
 A picture that cannot be read is reported and left out; how many there were is said at the end.
 Exit code: 0 also where some were left out, 1 where none could be read, 2 for wrong flags. Until it is complete the
 database has another name, so that a killed run leaves none."""
-_EXAMPLE = "pycaffe-lms convert_imageset -shuffle -resize_height=256 -resize_width=256 pictures/ train.txt train_lmdb"
 
 
 def run(argv: list[str]) -> int:
     """Write the database."""
-    p = converter("convert_imageset", _ABOUT, _EXAMPLE)
+    p = converter("convert_imageset", _ABOUT)
     p.add_argument("root", metavar="ROOTFOLDER/", help='put before every path of the list; "" for none')
     p.add_argument("list", metavar="LISTFILE", help="text file of lines `path label`")
     p.add_argument("database", metavar="DB_NAME", help="folder to write; must not exist")

@@ -14,12 +14,11 @@ _log = logging.getLogger(__name__)
 _ABOUT = """Convert idx files of pictures and of labels, plain or .gz, to a database of Datums, keys of eight digits.
 
 Files in this format are MNIST's, Fashion-MNIST's and others'. `pycaffe-lms dataset mnist` converts all four at once."""
-_EXAMPLE = "pycaffe-lms convert_mnist_data train-images-idx3-ubyte train-labels-idx1-ubyte mnist_train_lmdb"
 
 
 def run(argv: list[str]) -> int:
     """Write the database."""
-    p = converter("convert_mnist_data", _ABOUT, _EXAMPLE)
+    p = converter("convert_mnist_data", _ABOUT)
     p.add_argument("images", metavar="IMAGES", help="idx file of pictures")
     p.add_argument("labels", metavar="LABELS", help="idx file of labels")
     p.add_argument("database", metavar="DB_NAME", help="folder to write; must not exist")

@@ -13,14 +13,11 @@ _log = logging.getLogger(__name__)
 
 _ABOUT = """Convert idx files of pictures and of labels, plain or .gz, to a database of random pairs of pictures: two
 channels, label 1 where both show the same digit, else 0. There are as many pairs as pictures."""
-_EXAMPLE = (
-    "pycaffe-lms convert_mnist_siamese_data -seed 1 train-images-idx3-ubyte train-labels-idx1-ubyte pairs_leveldb"
-)
 
 
 def run(argv: list[str]) -> int:
     """Write the database."""
-    p = converter("convert_mnist_siamese_data", _ABOUT, _EXAMPLE, backend="leveldb")
+    p = converter("convert_mnist_siamese_data", _ABOUT, backend="leveldb")
     p.add_argument("images", metavar="IMAGES", help="idx file of pictures")
     p.add_argument("labels", metavar="LABELS", help="idx file of labels")
     p.add_argument("database", metavar="DB_NAME", help="folder to write; must not exist")

@@ -29,8 +29,8 @@ def run(argv: list[str]) -> int:
     }
     listing = "\n".join(f"  {name:<15}{what}" for name, what in known.items())
     about = f"Make the databases of a data set.\n\ndata sets:\n{listing}"
-    p = converter("dataset", about, "pycaffe-lms dataset mnist -from ~/Downloads/mnist")
-    p.add_argument("name", choices=sorted(known), help="which data set")
+    p = converter("dataset", about)
+    p.add_argument("name", choices=sorted(known), help="which data set, of the list above")
     p.add_argument("--from", dest="source", default=None, metavar="DIR", help="folder with the published files")
     p.add_argument("--out", default=None, metavar="DIR", help="folder to write to (default: data/NAME)")
     args = flags.parse(p, argv)

@@ -20,18 +20,19 @@ A picture that cannot be read is reported and left out.
 
 Pictures become 256 x 256 pixels; with -resize_shorter, as most newer models want them, they keep their proportions, and
 there is no mean picture."""
-_EXAMPLE = "pycaffe-lms dataset imagenet -from ~/imagenet -out data/ilsvrc12 -resize_shorter 256 -encode_type jpg"
 _SIDE = 256
 
 
 def run(argv: list[str]) -> int:
     """Write lists, databases and the mean."""
-    p = converter("dataset imagenet", _ABOUT, _EXAMPLE)
+    p = converter("dataset imagenet", _ABOUT)
     p.add_argument("--from", dest="source", required=True, metavar="DIR", help="folder that holds train and val")
     p.add_argument("--out", default="data/ilsvrc12", metavar="DIR", help="folder to write to (default: %(default)s)")
     p.add_argument("--synsets", default=None, metavar="FILE", help="classes in the order of their labels, one a line")
     p.add_argument("--val_list", default=None, metavar="FILE", help="lines `name label` of the pictures in DIR/val")
-    p.add_argument("--name", default="ilsvrc12", help="beginning of the databases' names (default: %(default)s)")
+    p.add_argument(
+        "--name", default="ilsvrc12", metavar="NAME", help="beginning of the databases' names (default: %(default)s)"
+    )
     add_size(p, default=f"{_SIDE}")
     add_encoding(p)
     add_seed(p, "the order of the pictures", default=0)

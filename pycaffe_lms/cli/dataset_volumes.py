@@ -25,11 +25,12 @@ example of a layer:
 def run(argv: list[str]) -> int:
     """Write the files and their list."""
     p = flags.parser("dataset volumes", _ABOUT)
-    p.epilog = "example:\n  pycaffe-lms dataset volumes -list scans.txt -from ~/scans/ -out data/volumes -name train"
     p.add_argument("--list", required=True, metavar="FILE", help="text file of lines `VOLUME LABEL`")
     p.add_argument("--from", dest="source", default="", metavar="DIR", help="folder that the paths begin at")
     p.add_argument("--out", default="data/volumes", metavar="DIR", help="folder to write to (default: %(default)s)")
-    p.add_argument("--name", default="train", help="beginning of the files' names (default: %(default)s)")
+    p.add_argument(
+        "--name", default="train", metavar="NAME", help="beginning of the files' names (default: %(default)s)"
+    )
     p.add_argument(
         "--file_size", default="256MB", metavar="SIZE", help="about how large a file is (default: %(default)s)"
     )

@@ -10,7 +10,7 @@ from . import flags
 def run(argv: list[str]) -> int:
     """One block per GPU of -gpu (a comma list or all); without a GPU, say so."""
     p = flags.parser("device_query", __doc__)
-    p.add_argument("--gpu", default="all", help="comma list of GPU numbers, or all")
+    p.add_argument("--gpu", default="all", metavar="N,..", help="comma list of GPU numbers, or all")
     args = flags.parse(p, argv)
     if args.gpu == "all" and not cuda_available():
         print("No GPU is usable here; pycaffe-lms runs on the CPU.")

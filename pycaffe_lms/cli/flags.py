@@ -8,11 +8,14 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 
 from ..backend import BACKENDS
 from ..errors import UsageError
 from ..lms.config import LMSConfig, parse_size
 from ..net.tuning import Tuning
+from .examples import EXAMPLES
 
 PROG = "pycaffe-lms"
 BARE_LMS_KB = 1000  # PowerAI's -lms without a number
@@ -41,17 +44,45 @@ def gflags_style(argv: list[str]) -> list[str]:
 
 
 def parser(action: str, description: str) -> argparse.ArgumentParser:
-    """A parser for one action."""
+    """A parser for one action; its help ends with the action's example."""
     return _Parser(
         prog=f"{PROG} {action}",
         description=description,
+        epilog=f"example:\n  {EXAMPLES[action]}" if action in EXAMPLES else None,
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
 
 
+class _Made(Exception):
+    """Carries the parser that a command made, where only that is wanted."""
+
+    def __init__(self, p: argparse.ArgumentParser):
+        super().__init__(p.prog)
+        self.parser = p
+
+
+_only_parsers: ContextVar[bool] = ContextVar("_only_parsers", default=False)
+
+
+def parser_of(run: Callable[[list[str]], int], words: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """The parser that a command's `run` makes; it gets no further than `parse`. words: begin argv."""
+    token = _only_parsers.set(True)
+    try:
+        run(list(words))
+    except _Made as made:
+        return made.parser
+    finally:
+        _only_parsers.reset(token)
+    raise AssertionError(f"{run.__module__}.run does not call flags.parse")
+
+
 def parse(p: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespace:
-    """Parse argv; an unknown flag is a UsageError that names near ones, also where a required one is missing."""
+    """Parse argv; an unknown flag is a UsageError that names near ones, also where a required one is missing.
+
+    A command calls it before it does anything else (see `parser_of`)."""
+    if _only_parsers.get():
+        raise _Made(p)
     required = [a for a in p._actions if a.required and a.option_strings]
     for action in required:
         action.required = False
@@ -88,8 +119,19 @@ def _booleans(p: argparse.ArgumentParser, argv: list[str]) -> list[str]:
 
 def add_state(p: argparse.ArgumentParser) -> None:
     """-level, -stage: the net's state."""
-    p.add_argument("--level", type=int, default=0, help="NetState level")
-    p.add_argument("--stage", default="", help="comma list of NetState stages")
+    p.add_argument(
+        "--level",
+        type=int,
+        default=0,
+        metavar="N",
+        help="level of the net's state: layers whose min_level or max_level exclude it are left out",
+    )
+    p.add_argument(
+        "--stage",
+        default="",
+        metavar="NAMES",
+        help="comma list of stages of the net's state: layers with `include { stage: .. }` need theirs to be named",
+    )
 
 
 def stages(args: argparse.Namespace) -> list[str]:
@@ -115,7 +157,10 @@ def add_tuning(p: argparse.ArgumentParser, *, fuse: str = "on", pack: str = "on"
         help="how images lie in memory: nhwc where layers are faster so, nchw, or auto: nhwc on a GPU",
     )
     p.add_argument(
-        "--fuse", choices=("on", "off"), default=fuse, help="run chains such as BatchNorm, Scale, sum, ReLU as one"
+        "--fuse",
+        choices=("on", "off"),
+        default=fuse,
+        help="run chains of layers such as BatchNorm, Scale, sum, ReLU as one, which reads and writes memory once",
     )
     p.add_argument(
         "--pack",
@@ -140,20 +185,27 @@ def tuning(args: argparse.Namespace) -> Tuning:
 
 def add_device(p: argparse.ArgumentParser) -> None:
     """-gpu, -backend, and the LMS flags."""
-    p.add_argument("--gpu", default="", help="GPU to use (its number); always means GPU")
+    p.add_argument(
+        "--gpu",
+        default="",
+        metavar="N",
+        help="number of the GPU to run on, an error where there is none; wins over solver_mode",
+    )
     p.add_argument(
         "--backend",
         choices=BACKENDS,
         default=None,
-        help="where layers run; default: by -gpu and solver_mode, else the GPU if there is one",
+        help="where layers run: cpu, cuda (a GPU), or sim, a simulated GPU, to try Large Model Support on "
+        "(default: what -gpu and solver_mode say, else the GPU if there is one)",
     )
     p.add_argument(
         "--sim_order",
         choices=("latest", "earliest", "random"),
         default="latest",
-        help="when the simulated device runs what is queued",
+        help="when the simulated device runs what is queued: at the latest or the earliest moment that events allow, "
+        "or in a random legal order, so that a missing wait shows",
     )
-    p.add_argument("--sim_seed", type=int, default=0, help="seed of -sim_order random")
+    p.add_argument("--sim_seed", type=int, default=0, metavar="N", help="seed of the order of -sim_order random")
     p.add_argument(
         "--math",
         choices=("tf32", "fp32"),

@@ -27,6 +27,8 @@ ACTIONS = {
     "upgrade_net_proto_text": "an old net prototxt in the current form",
     "upgrade_net_proto_binary": "an old .caffemodel in the current form",
     "upgrade_solver_proto_text": "an old solver prototxt in the current form",
+    "weights": "get public weights by name",
+    "completion": "print a script that completes commands and flags in a shell",
 }
 
 

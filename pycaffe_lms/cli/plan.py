@@ -27,8 +27,9 @@ _UNLIMITED = 1 << 46
 def run(argv: list[str]) -> int:
     """Build the net without memory, plan one training iteration (or a forward, in phase TEST), print it."""
     p = flags.parser("plan", __doc__)
-    p.add_argument("--model", required=True, help="net prototxt")
-    p.add_argument("--phase", choices=("TRAIN", "TEST"), default="TRAIN")
+    p.add_argument("--model", required=True, metavar="FILE.prototxt", help="prototxt of the net to be planned")
+    p.add_argument("--phase", choices=("TRAIN", "TEST"), default="TRAIN",
+                   help="TRAIN: an iteration with its update; TEST: a forward pass of the TEST phase")  # fmt: skip
     p.add_argument("--shape", action="append", default=[], metavar="BLOB=N,C,H,W",
                    help="shape of a data layer's top, so that no database is needed; once per top")  # fmt: skip
     p.add_argument("--solver_type", choices=list(RULES), default="SGD",

@@ -16,9 +16,13 @@ _log = logging.getLogger(__name__)
 def run(argv: list[str]) -> int:
     """Print every batch's outputs, then their means."""
     p = flags.parser("test", __doc__)
-    p.add_argument("--model", required=True, help="net prototxt")
-    p.add_argument("--weights", required=True, help="comma list of .caffemodel files")
-    p.add_argument("--iterations", type=int, default=50, help="batches")
+    p.add_argument(
+        "--model", required=True, metavar="FILE.prototxt", help="prototxt of the net, whose TEST phase is scored"
+    )
+    p.add_argument(
+        "--weights", required=True, metavar="FILES", help="comma list of .caffemodel (.h5) files with its weights"
+    )
+    p.add_argument("--iterations", type=int, default=50, metavar="N", help="how many batches are averaged")
     flags.add_state(p)
     flags.add_tuning(p)
     flags.add_device(p)

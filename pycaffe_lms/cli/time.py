@@ -40,10 +40,19 @@ class _Clock:
 def run(argv: list[str]) -> int:
     """Print the average forward and backward time of every layer, as Caffe does; then what each moves and computes."""
     p = flags.parser("time", __doc__)
-    p.add_argument("--model", required=True, help="net prototxt")
-    p.add_argument("--weights", default="", help="accepted for compatibility; timing does not depend on values")
-    p.add_argument("--iterations", type=int, default=50, help="iterations")
-    p.add_argument("--phase", choices=("TRAIN", "TEST"), default="TRAIN")
+    p.add_argument("--model", required=True, metavar="FILE.prototxt", help="prototxt of the net to be timed")
+    p.add_argument(
+        "--weights", default="", metavar="FILES", help="accepted for compatibility; timing does not depend on values"
+    )
+    p.add_argument(
+        "--iterations",
+        type=int,
+        default=50,
+        metavar="N",
+        help="how many iterations are timed, after one that builds kernels",
+    )
+    p.add_argument("--phase", choices=("TRAIN", "TEST"), default="TRAIN",
+                   help="TRAIN: forward and backward of the net's TRAIN phase; TEST: of its TEST phase")  # fmt: skip
     flags.add_tuning(p, fuse="off", pack="off", graph=False)
     flags.add_profile(p, "the timed iterations")
     flags.add_state(p)

@@ -10,7 +10,8 @@ from ..errors import UsageError, human_bytes
 from ..formats.prototxt import read_solver
 from ..solvers import solver_class
 from ..solvers.base import NONE, SNAPSHOT, STOP
-from . import devices, flags, lms_files, profile
+from . import devices, flags, lms_files, profile, watch
+from .watcher import watched
 
 _log = logging.getLogger(__name__)
 _EFFECTS = (STOP, SNAPSHOT, NONE)
@@ -49,23 +50,35 @@ class Signals:
 def run(argv: list[str]) -> int:
     """Parse flags, build the solver, train."""
     p = flags.parser("train", __doc__)
-    p.add_argument("--solver", required=True, help="solver prototxt")
-    p.add_argument("--weights", default="", help="comma list of .caffemodel files to start from")
-    p.add_argument("--snapshot", default="", help=".solverstate to resume from")
-    p.add_argument("--sigint_effect", choices=_EFFECTS, default=STOP)
-    p.add_argument("--sighup_effect", choices=_EFFECTS, default=SNAPSHOT)
+    p.add_argument(
+        "--solver",
+        required=True,
+        metavar="FILE.prototxt",
+        help="prototxt of the solver, which names net, rates, tests and snapshots",
+    )
+    p.add_argument("--weights", default="", metavar="FILES",
+                   help="comma list of .caffemodel (.h5) files to start from, layer by layer by name")  # fmt: skip
+    p.add_argument("--snapshot", default="", metavar="FILE",
+                   help=".solverstate (.h5) file of a snapshot to resume from; it names its weights")  # fmt: skip
+    p.add_argument("--sigint_effect", choices=_EFFECTS, default=STOP,
+                   help="what SIGINT (Ctrl-C) does at the next iteration; stop also snapshots if the solver does so "
+                        "after training")  # fmt: skip
+    p.add_argument("--sighup_effect", choices=_EFFECTS, default=SNAPSHOT,
+                   help="what SIGHUP does at the next iteration")  # fmt: skip
     flags.add_profile(p, "the run's iterations 2 to 4")
     p.add_argument("--lms_report", default="", metavar="FILE.html",
                    help="write a page about the plan of Large Model Support, with times of an iteration")  # fmt: skip
     p.add_argument("--lms_stats", default="", metavar="FILE.json",
                    help="write the statistics of Large Model Support at the end")  # fmt: skip
+    watch.add_watch(p)
     flags.add_state(p)
     flags.add_tuning(p)
     flags.add_device(p)
     args = flags.parse(p, argv)
     if args.weights and args.snapshot:
         raise UsageError("-weights and -snapshot exclude each other", fix="resume with -snapshot alone")
-    lms, files = flags.lms_config(args), lms_files.LmsFiles(args.lms_report, args.lms_stats)
+    lms, watchers = flags.lms_config(args), watch.watchers(args, args.solver)
+    files = lms_files.LmsFiles(args.lms_report, args.lms_stats)
     parsed = read_solver(args.solver)
     param = parsed.message
     mode = param.solver_mode if param.HasField("solver_mode") else None
@@ -88,7 +101,8 @@ def run(argv: list[str]) -> int:
         solver.around_iteration = lambda: _both(record, files)
         _log_memory(solver)
         _log.info("Starting Optimization")
-        solver.solve(args.snapshot or None)
+        with watched(solver, watchers):
+            solver.solve(args.snapshot or None)
         record.write()
         files.write()
         _log_totals(solver)

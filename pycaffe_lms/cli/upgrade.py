@@ -30,7 +30,6 @@ def upgrade(
     read: file -> upgraded message. as_it_is: file -> the message in it, to know whether there was anything to do.
     """
     p = flags.parser(action, about)
-    p.epilog = f"example:\n  pycaffe-lms {action} old new"
     p.add_argument("input", metavar="INPUT", help="file to read; it stays as it is")
     p.add_argument("output", metavar="OUTPUT", help="file to write; one that is there is replaced")
     args = flags.parse(p, argv)

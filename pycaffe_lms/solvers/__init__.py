@@ -8,12 +8,13 @@ from ..errors import SolverError
 from ..formats.prototxt import Lines
 from .adaptive import AdaDeltaSolver, AdaGradSolver, AdamSolver, NesterovSolver, RMSPropSolver
 from .base import Solver
+from .events import Observer
 from .sgd import SGDSolver
 
 _CLASSES = (SGDSolver, NesterovSolver, AdaGradSolver, RMSPropSolver, AdaDeltaSolver, AdamSolver)
 SOLVERS: dict[str, type[SGDSolver]] = {cls.rule.type: cls for cls in _CLASSES}
 
-__all__ = [*(cls.__name__ for cls in _CLASSES), "SOLVERS", "Solver", "solver_class"]
+__all__ = [*(cls.__name__ for cls in _CLASSES), "SOLVERS", "Observer", "Solver", "solver_class"]
 
 
 def solver_class(param, file: str | None = None, lines: Lines | None = None) -> type[SGDSolver]:

@@ -11,7 +11,7 @@ import operator
 import os
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 
 from ..backend import get_device
@@ -25,6 +25,7 @@ from ..net.tuning import Tuning
 from ..random import CaffeRandom
 from . import debug, settings, snapshot
 from .autotune import Autotune
+from .events import Display, Done, Evaluation, Observer, Output, Snapshot, Start
 from .lms_log import IterationLog
 from .lr_policy import learning_rate
 from .nets import test_requests, train_request
@@ -39,7 +40,7 @@ class Solver:
     """param: a SolverParameter (current generation). file: its path, for errors and the default snapshot prefix.
 
     device, lms: where and how the nets run; all of them share one Runtime. action: polled once per iteration and test
-    batch, returns NONE, STOP or SNAPSHOT (signal handlers).
+    batch, returns NONE, STOP or SNAPSHOT (signal handlers). `observers` are told what happens: see `events.py`.
     Raises errors of the CaffeError family; what cannot fit the device is refused here, before the first iteration.
     """
 
@@ -53,6 +54,7 @@ class Solver:
         self.iter = 0
         self.current_step = 0
         self.callbacks: list[tuple[Callable[[], None], Callable[[], None]]] = []
+        self.observers: list[Observer] = []
         # Entered for every iteration, tests aside. Unlike a callback it changes nothing of what runs.
         self.around_iteration: Callable[[], AbstractContextManager] = nullcontext
         self._action = action or (lambda: NONE)
@@ -60,6 +62,8 @@ class Solver:
         self._end = 0
         self.asks_loss = False  # set by who reads `mean_loss` while `step` runs
         self._smooth: deque[float] = deque(maxlen=max(1, param.average_loss))
+        self._shown: tuple[tuple[Output, ...], int, float] | None = None  # of a display, its rate missing so far
+        self._display: Display | None = None  # of this iteration
         lines = lines or Lines()
         self._check(lines)
         self.runtime = Runtime(device or get_device("cpu"), lms or LMSConfig())
@@ -129,19 +133,29 @@ class Solver:
             snapshot.check(self)
         if resume is not None:
             self.restore(resume)
+        for observer in self.observers:
+            observer.on_start(Start(self.iter, p.max_iter))
         self.step(p.max_iter - self.iter)
         if p.snapshot_after_train and (not p.snapshot or self.iter % p.snapshot):
             self.snapshot()
         if self._stop:
             _log.info("Optimization stopped early.")
+            self._tell_done(None)
             return
+        loss = None
         if self._displays:
             self.net.test_forward()  # by hand it would need more memory than was planned for
             self._smooth.append(self.net.loss())
-            _log.info("Iteration %d, loss = %s", self.iter, number(self.mean_loss))
+            loss = self.mean_loss
+            _log.info("Iteration %d, loss = %s", self.iter, number(loss))
         if p.test_interval and self.iter % p.test_interval == 0:
             self.test_all()
+        self._tell_done(loss)
         _log.info("Optimization Done.")
+
+    def _tell_done(self, loss: float | None) -> None:
+        for observer in self.observers:
+            observer.on_done(Done(self.iter, loss, stopped=self._stop))
 
     def step(self, n: int) -> None:
         """n iterations: test, forward and backward (iter_size times), update, display, snapshot.
@@ -168,6 +182,10 @@ class Solver:
             with self.around_iteration(), self._autotune.around(self._replan):
                 self._iterate()
             self._lms.iterated(self._displays)
+            if self._display is not None:
+                display, self._display = self._display, None
+                for observer in self.observers:
+                    observer.on_display(display)
             self.iter += 1
             action = self._action()
             if (p.snapshot and self.iter % p.snapshot == 0) or action == SNAPSHOT:
@@ -231,13 +249,19 @@ class Solver:
             "Iteration %d (%s iter/s, %ss/%d iters), loss = %s",
             self.iter, number(speed), number(seconds), self.param.display, number(self.mean_loss),
         )  # fmt: skip
+        outputs = tuple(output_elements(self.net))
+        self._shown = (outputs, self.iter - self._displayed, seconds)
         self._clock, self._displayed = now, self.iter
-        for k, (name, value, weight) in enumerate(output_elements(self.net)):
+        for k, (name, value, weight) in enumerate(outputs):
             _log.info("    Train net output #%d: %s", k, _with_loss(name, value, weight))
 
     def _log_rate(self, rate: float) -> None:
-        if self._displays:
-            _log.info("Iteration %d, lr = %s", self.iter, number(rate))
+        if not self._displays:
+            return
+        _log.info("Iteration %d, lr = %s", self.iter, number(rate))
+        if self._shown is not None:
+            (outputs, iterations, seconds), self._shown = self._shown, None
+            self._display = Display(self.iter, self.mean_loss, rate, outputs, iterations, seconds)
 
     @property
     def _loss_counts(self) -> bool:
@@ -286,15 +310,20 @@ class Solver:
                 totals[k][1] += value
         if self.param.test_compute_loss:
             _log.info("Test loss: %s", number(loss / batches if batches > 0 else math.nan))
-        means = [(name, total / batches, weight) for name, total, weight in totals]
+        means = tuple(Output(name, total / batches, weight) for name, total, weight in totals)
         for k, (name, mean, weight) in enumerate(means):
             _log.info("    Test net output #%d: %s", k, _with_loss(name, mean, weight))
+        mean_loss = loss / batches if self.param.test_compute_loss and batches > 0 else None
+        for observer in self.observers:
+            observer.on_test(Evaluation(self.iter, i, means, mean_loss, batches))
         return [(name, mean) for name, mean, _ in means]
 
     # -- snapshots ------------------------------------------------------------------------------------------
     def snapshot(self) -> None:
         """Write model and solver state, each whole or not at all."""
-        snapshot.write(self)
+        model, state = snapshot.write(self)
+        for observer in self.observers:
+            observer.on_snapshot(Snapshot(self.iter, model, state))
 
     def restore(self, path: str | os.PathLike) -> None:
         """Continue from a .solverstate (.h5): iteration, weights, history, and where data and random numbers stood."""
@@ -309,13 +338,13 @@ class Solver:
             net.close()
 
 
-def output_elements(net: Net):
-    """(name, value, loss weight) of every element of every output blob."""
+def output_elements(net: Net) -> Iterator[Output]:
+    """Every element of every output blob."""
     for name in net.outputs:
         blob = net.blobs[name]
         weight = net.graph.values[net.graph.last[name]].loss_weight
         for value in blob.read_data().reshape(-1).tolist():
-            yield name, value, weight
+            yield Output(name, value, weight)
 
 
 def number(value: float) -> str:

@@ -57,8 +57,8 @@ def check(solver: Solver) -> None:
         )
 
 
-def write(solver: Solver) -> str:
-    """Write <prefix>_iter_<N>.caffemodel and .solverstate (or their .h5 forms); returns the state's path."""
+def write(solver: Solver) -> tuple[str, str]:
+    """Write <prefix>_iter_<N>.caffemodel and .solverstate (or their .h5 forms); returns both paths."""
     base = f"{prefix(solver)}_iter_{solver.iter}"
     hdf5 = solver.param.snapshot_format == HDF5
     try:
@@ -88,7 +88,7 @@ def write(solver: Solver) -> str:
         kept |= {(name, *key): values for key, values in carried.read(net).items()}
     saved = SolverSnapshot(solver.iter, model, solver.current_step, history, resume, kept, solver.rule.type)
     write_solverstate(state, saved)
-    return state
+    return model, state
 
 
 def restore(solver: Solver, path: str) -> None:

@@ -1,0 +1,26 @@
+"""One example per command, shown at the end of its --help and in docs/cli.md. Every one of them parses (a test)."""
+
+EXAMPLES = {
+    "train": "pycaffe-lms train -solver solver.prototxt -gpu 0 -lms 1000 -lms_frac 0.4",
+    "test": "pycaffe-lms test -model train_val.prototxt -weights net.caffemodel -iterations 100",
+    "time": "pycaffe-lms time -model train_val.prototxt -iterations 20 -gpu 0",
+    "plan": "pycaffe-lms plan -model train_val.prototxt -shape data=256,3,224,224 -lms auto -lms_budget 16GB -summary",
+    "device_query": "pycaffe-lms device_query -gpu all",
+    "dataset": "pycaffe-lms dataset mnist -from ~/Downloads/mnist",
+    "dataset imagenet": "pycaffe-lms dataset imagenet -from ~/imagenet -out data/ilsvrc12 -resize_shorter 256 "
+    "-encode_type jpg",
+    "dataset volumes": "pycaffe-lms dataset volumes -list scans.txt -from ~/scans/ -out data/volumes -name train",
+    "convert_imageset": "pycaffe-lms convert_imageset -shuffle -resize_height=256 -resize_width=256 pictures/ "
+    "train.txt train_lmdb",
+    "convert_mnist_data": "pycaffe-lms convert_mnist_data train-images-idx3-ubyte train-labels-idx1-ubyte "
+    "mnist_train_lmdb",
+    "convert_cifar_data": "pycaffe-lms convert_cifar_data cifar-10-batches-bin data/cifar10 lmdb",
+    "convert_mnist_siamese_data": "pycaffe-lms convert_mnist_siamese_data -seed 1 train-images-idx3-ubyte "
+    "train-labels-idx1-ubyte pairs_leveldb",
+    "compute_image_mean": "pycaffe-lms compute_image_mean -backend=lmdb train_lmdb mean.binaryproto",
+    "upgrade_net_proto_text": "pycaffe-lms upgrade_net_proto_text old.prototxt new.prototxt",
+    "upgrade_net_proto_binary": "pycaffe-lms upgrade_net_proto_binary old.caffemodel new.caffemodel",
+    "upgrade_solver_proto_text": "pycaffe-lms upgrade_solver_proto_text old_solver.prototxt solver.prototxt",
+    "weights": "pycaffe-lms weights get bvlc_alexnet",
+    "completion": "pycaffe-lms completion bash > ~/.local/share/bash-completion/completions/pycaffe-lms",
+}
