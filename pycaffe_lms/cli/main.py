@@ -20,6 +20,7 @@ ACTIONS = {
     "device_query": "show what the devices are",
     "dataset": "make the databases of a known data set, or of folders of pictures or volumes",
     "summarize": "a net as a table: shapes, parameters, operations, memory",
+    "extract_features": "blobs of a net, run on its data, as databases",
     "parse_log": "the log of a training run as CSV files",
     "convert_imageset": "pictures that a list names into an LMDB or LevelDB",
     "convert_mnist_data": "MNIST's files into an LMDB or LevelDB",
