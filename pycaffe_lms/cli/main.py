@@ -22,6 +22,8 @@ ACTIONS = {
     "dataset": "make the databases of a known data set, or of folders of pictures or volumes",
     "summarize": "a net as a table: shapes, parameters, operations, memory",
     "extract_features": "blobs of a net, run on its data, as databases",
+    "classify": "class scores of pictures",
+    "detect": "class scores of windows of pictures",
     "draw_net": "a net as a graph, a picture",
     "plot_training_log": "curves of training logs as a picture",
     "diff": "what differs between two nets or two solvers",
