@@ -45,7 +45,7 @@ def run(argv: list[str]) -> int:
                    help="most characters of a column of text (default: %(default)s)")  # fmt: skip
     args = flags.parse(p, argv)
     if (args.model is None) == (args.model_flag is None):
-        raise UsageError("give one net prototxt", fix="for example pycaffe-lms summarize train_val.prototxt")
+        raise UsageError("give one net prototxt", fix=f"such as train_val.prototxt; see {p.prog} --help")
     if args.most < 4:
         raise UsageError(f"-max_width {args.most} leaves no room", fix="4 or more")
     if args.wiring and args.json:
