@@ -79,7 +79,7 @@ def _build(parsed: Parsed[NetParameter], args) -> Net:
             return Net(
                 message, phase, level=args.level, stages=flags.stages(args), lines=parsed.lines, file=parsed.filename,
                 device=get_device("sim", capacity=_UNLIMITED), fill=False, forward_only=phase == 1,
-                tuning=Tuning(fuse=False),
+                tuning=Tuning(pack=True),
             )  # fmt: skip
     except DataError as error:
         error = shapes.or_a_shape(error)
@@ -94,12 +94,11 @@ def _with_types(layers: list[LayerSummary], message: NetParameter) -> list[Layer
 
 
 def _device_bytes(net: Net, solver_type: str) -> dict[str, int]:
-    """What a run takes of a device, by the plan for the simulated one: its convolutions ask for less workspace than a
-    GPU's do."""
+    """What a run of `train` or `test` without Large Model Support takes of a device, but for the workspace of layers: a
+    simulated device's convolutions ask for another one than a GPU's."""
     training = any(node.need_backward for node in net.graph.nodes) and net.phase == 0
     plan = net.plan_only(updates(net, RULES[solver_type]) if training else None)
-    runtime = net.runtime
-    total = runtime.resident_bytes + runtime.workspace_bytes + (plan.arena_bytes if plan is not None else 0)
+    total = net.runtime.resident_bytes + (plan.arena_bytes if plan is not None else 0)
     return {"training_nbytes" if training else "forward_nbytes": total}
 
 
@@ -112,7 +111,7 @@ def _facts(layers: list[LayerSummary], net: Net, more: dict[str, int], args) -> 
     ]
     for name, nbytes in more.items():
         what = f"training with {args.solver_type}" if name == "training_nbytes" else "a forward"
-        facts.append(f"device memory of {what}, without Large Model Support: {human_bytes(nbytes)}")
+        facts.append(f"device memory of {what}: {human_bytes(nbytes)} without Large Model Support, and workspace")
     return facts
 
 
