@@ -44,3 +44,15 @@ def log_to_stderr(level: int = logging.INFO) -> Iterator[None]:
         logger.removeHandler(handler)
         logger.setLevel(before[0])
         logger.propagate = before[1]
+
+
+@contextmanager
+def only_warnings() -> Iterator[None]:
+    """Within: the package's log leaves out what is no warning, for commands whose result says it better."""
+    logger = logging.getLogger(LOGGER)
+    before = logger.level
+    logger.setLevel(max(before, logging.WARNING))
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

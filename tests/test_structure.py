@@ -17,7 +17,20 @@ pytestmark = pytest.mark.pure
 # Imports point left.
 ORDER = (
     *("errors", "proto", "formats", "backend", "ops", "memory", "blob", "vectors", "random", "filler", "data"),
-    *("layers", "lms", "net", "solvers", "net_spec", "progress", "net_batches", "log", "mode", "lms_face", "net_face"),
+    *(
+        "layers",
+        "lms",
+        "net",
+        "solvers",
+        "viz",
+        "net_spec",
+        "progress",
+        "net_batches",
+        "log",
+        "mode",
+        "lms_face",
+        "net_face",
+    ),
     *("coord_map", "draw", "io", "pycaffe", "timer", "classifier", "detector", "_caffe", "install", "__init__", "cli"),
     "__main__",
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 import sys
 
 from ..errors import CaffeError, UsageError
@@ -19,6 +20,14 @@ ACTIONS = {
     "plan": "print the Large Model Support plan of a model; needs no GPU",
     "device_query": "show what the devices are",
     "dataset": "make the databases of a known data set, or of folders of pictures or volumes",
+    "summarize": "a net as a table: shapes, parameters, operations, memory",
+    "extract_features": "blobs of a net, run on its data, as databases",
+    "classify": "class scores of pictures",
+    "detect": "class scores of windows of pictures",
+    "draw_net": "a net as a graph, a picture",
+    "plot_training_log": "curves of training logs as a picture",
+    "diff": "what differs between two nets or two solvers",
+    "parse_log": "the log of a training run as CSV files",
     "convert_imageset": "pictures that a list names into an LMDB or LevelDB",
     "convert_mnist_data": "MNIST's files into an LMDB or LevelDB",
     "convert_cifar_data": "CIFAR-10's binary files into LMDBs or LevelDBs",
@@ -41,10 +50,15 @@ def main(argv: list[str] | None = None) -> int:
             print(_usage())
             return 0
         with log_to_stderr():
-            return importlib.import_module(f"pycaffe_lms.cli.{action}").run(rest) or 0
+            code = importlib.import_module(f"pycaffe_lms.cli.{action}").run(rest) or 0
+        sys.stdout.flush()
+        return code
     except CaffeError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
+    except BrokenPipeError:  # whoever reads the output (`head`, a pager) has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

@@ -17,9 +17,8 @@ from ..net.account import page_contents
 from ..net.net import Net
 from ..net.programs import HostedStep
 from ..net.tuning import Tuning
-from ..proto import caffe_pb2
 from ..solvers.rules import RULES, Rule
-from . import flags, lms_files
+from . import flags, lms_files, shapes
 
 _UNLIMITED = 1 << 46
 
@@ -30,8 +29,7 @@ def run(argv: list[str]) -> int:
     p.add_argument("--model", required=True, metavar="FILE.prototxt", help="prototxt of the net to be planned")
     p.add_argument("--phase", choices=("TRAIN", "TEST"), default="TRAIN",
                    help="TRAIN: an iteration with its update; TEST: a forward pass of the TEST phase")  # fmt: skip
-    p.add_argument("--shape", action="append", default=[], metavar="BLOB=N,C,H,W",
-                   help="shape of a data layer's top, so that no database is needed; once per top")  # fmt: skip
+    shapes.add_shape(p)
     p.add_argument("--solver_type", choices=list(RULES), default="SGD",
                    help="whose histories are planned for: Adam and AdaDelta keep two per parameter")  # fmt: skip
     p.add_argument("--summary", action="store_true", help="totals only, without the table of steps")
@@ -45,14 +43,14 @@ def run(argv: list[str]) -> int:
         raise UsageError("there is nothing to plan without -lms", fix="for example -lms 1000, or bare -lms")
     phase = 0 if args.phase == "TRAIN" else 1
     device = get_device("sim", capacity=lms.budget or _UNLIMITED)
-    message = _with_shapes(read_net(args.model).message, dict(_shape(text) for text in args.shape))
-    options = {"level": args.level, "stages": flags.stages(args), "file": args.model}
+    parsed = read_net(args.model)
+    message = shapes.with_shapes(parsed.message, args.shape)
+    options = {"level": args.level, "stages": flags.stages(args), "file": args.model, "lines": parsed.lines}
     try:
         net = Net(message, phase, device=device, lms=lms, fill=False, tuning=Tuning(), **options)
     except DataError as error:
-        error.fix = f"{error.fix}; or give the shape instead of the data, such as -shape data=32,3,224,224"
-        raise
-    plan = net.plan_only(_updates(net, RULES[args.solver_type]) if phase == 0 else None)
+        raise shapes.or_a_shape(error) from None
+    plan = net.plan_only(updates(net, RULES[args.solver_type]) if phase == 0 else None)
     print(f"{Path(args.model).name}, phase {args.phase}: {len(net.graph.nodes)} layers")
     runtime = net.runtime
     print(f"resident on the device: {human_bytes(runtime.resident_bytes)}, and "
@@ -79,7 +77,7 @@ def run(argv: list[str]) -> int:
     return 0
 
 
-def _updates(net: Net, rule: Rule) -> list[HostedStep]:
+def updates(net: Net, rule: Rule) -> list[HostedStep]:
     """The update steps of a solver, for planning: nobody runs them."""
     steps: list[HostedStep] = []
     for p in net.graph.learnable:
@@ -95,36 +93,3 @@ def _updates(net: Net, rule: Rule) -> list[HostedStep]:
         together = tuple(a for step in steps for a in step.step.accesses)
         return [HostedStep(Step("update:all", merge_accesses(together)), lambda: None)]
     return steps
-
-
-def _shape(text: str) -> tuple[str, list[int]]:
-    name, _, dims = text.partition("=")
-    try:
-        shape = [int(d) for d in dims.split(",")]
-    except ValueError:
-        shape = []
-    if not name or not shape or min(shape) < 0:
-        raise UsageError(f"-shape {text!r} is not BLOB=N,C,H,W", fix="for example -shape data=32,3,224,224")
-    return name, shape
-
-
-def _with_shapes(message, shapes: dict[str, list[int]]):
-    """The net with layers that make the given tops replaced by DummyData of those shapes."""
-    result = caffe_pb2.NetParameter()
-    result.CopyFrom(message)
-    for layer in result.layer:
-        if layer.bottom or not any(t in shapes for t in layer.top):
-            continue
-        missing = [t for t in layer.top if t not in shapes]
-        if missing and not (len(layer.top) == 2 and layer.top[1] in missing):
-            raise UsageError(f'layer "{layer.name}" also makes {", ".join(missing)}',
-                             fix=f"give -shape {missing[0]}=... too")  # fmt: skip
-        replacement = caffe_pb2.LayerParameter(name=layer.name, type="DummyData", top=layer.top)
-        replacement.include.extend(layer.include)
-        replacement.exclude.extend(layer.exclude)
-        for top in layer.top:
-            dims = shapes.get(top) or [shapes[layer.top[0]][0]]
-            replacement.dummy_data_param.shape.add(dim=dims)
-            replacement.dummy_data_param.data_filler.add(type="uniform")
-        layer.CopyFrom(replacement)
-    return result

@@ -88,10 +88,10 @@ def decode_datum(
     return array, datum.label
 
 
-def encode_datum(array: np.ndarray, label: int = 0, *, say_raw: bool = False) -> bytes:
+def encode_datum(array: np.ndarray, label: int | None = 0, *, say_raw: bool = False) -> bytes:
     """Serialize one array of shape (channels, height, width): uint8 as bytes, float32 and float64 as `float_data`.
 
-    float64 is rounded to float32, the only float a Datum has; `label` is an int32.
+    float64 is rounded to float32, the only float a Datum has; `label` is an int32, None: none is written.
     say_raw: write the field `encoded: false` too, as Caffe's convert_imageset does and its other tools do not.
     Raises: DataError for another shape or type of values, or a label outside int32.
     """
@@ -101,7 +101,9 @@ def encode_datum(array: np.ndarray, label: int = 0, *, say_raw: bool = False) ->
             f"a Datum holds channels x height x width values, not an array of shape {array.shape}",
             fix="give an array of three axes, for a gray picture of shape (1, height, width)",
         )
-    datum = Datum(channels=array.shape[0], height=array.shape[1], width=array.shape[2], label=_int32(label))
+    datum = Datum(channels=array.shape[0], height=array.shape[1], width=array.shape[2])
+    if label is not None:
+        datum.label = _int32(label)
     if array.dtype == np.uint8:
         datum.data = array.tobytes()
     elif array.dtype in (np.float32, np.float64):

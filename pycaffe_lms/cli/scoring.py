@@ -1,0 +1,117 @@
+"""What `classify` and `detect` share: which net, how pictures become its input, where it runs."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import re
+
+import numpy as np
+
+from ..data.mean import load_mean
+from ..data.preprocess import Transformer
+from ..errors import DataError, UsageError, Where
+from ..formats.rawfile import could_not_open
+from ..pycaffe import Net
+from . import devices, flags
+
+_log = logging.getLogger(__name__)
+ILSVRC = (104.00698793, 116.66876762, 122.67891434)
+"""Blue, green and red of the mean picture of ImageNet's ILSVRC-2012 training set, 0 to 255."""
+
+
+def add_net(p: argparse.ArgumentParser) -> None:
+    """The flags that Caffe's scripts have in common, and those of the device."""
+    p.add_argument("--model_def", required=True, help="deploy prototxt of the net")
+    p.add_argument("--pretrained_model", required=True, help=".caffemodel with its weights")
+    p.add_argument(
+        "--mean_file",
+        default=None,
+        metavar="FILE",
+        help="mean of the training set, .npy (channels, height, width) or .binaryproto, of which the means of "
+        "channels are subtracted; '' for none (default: that of ImageNet for nets of 3 channels)",
+    )
+    p.add_argument("--input_scale", type=float, help="multiply by this at last")
+    p.add_argument("--raw_scale", type=float, default=255.0,
+                   help="multiply values from 0 to 1 by this at first (default: %(default)g)")  # fmt: skip
+    p.add_argument(
+        "--channel_swap",
+        default=None,
+        metavar="A,B,C",
+        help="order of channels; '' for red, green, blue (default for nets of 3 channels: 2,1,0, blue first)",
+    )
+    flags.add_device(p)
+
+
+def parse(p: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespace:
+    """As flags.parse; here -gpu may stand without a number, as in Caffe's scripts: GPU 0."""
+    argv = [
+        re.sub(r"^(--?gpu)$", r"\1=0", arg)
+        if not argv[i + 1 : i + 2] or not re.fullmatch(r"[\d,]+", argv[i + 1])
+        else arg
+        for i, arg in enumerate(argv)
+    ]
+    return flags.parse(p, argv)
+
+
+def options(args: argparse.Namespace) -> dict:
+    """Where the net runs, for Classifier and Detector."""
+    lms = flags.lms_config(args)
+    return {"lms": lms, "device": devices.choose(args, lms)}
+
+
+def set_input(net: Net, transformer: Transformer, args: argparse.Namespace) -> int:
+    """Set the transformer of the net's first input as the flags say; returns the input's channels."""
+    name = net.inputs[0]
+    channels = net.blobs[name].shape[1]
+    color = channels == 3
+    swap = args.channel_swap if args.channel_swap is not None else "2,1,0" * color
+    if swap:
+        order = numbers(swap, "-channel_swap")
+        if sorted(order) != list(range(channels)):
+            raise UsageError(f"-channel_swap {swap} is no order of the net's {channels} channels",
+                             fix="name each from 0 once, or give ''")  # fmt: skip
+        transformer.set_channel_swap(name, order)
+    if args.raw_scale is not None:
+        transformer.set_raw_scale(name, args.raw_scale)
+    if args.input_scale is not None:
+        transformer.set_input_scale(name, args.input_scale)
+    if args.mean_file:
+        transformer.set_mean(name, mean_of_channels(args.mean_file))
+    elif args.mean_file is None and color:
+        _log.info("Mean: that of ImageNet, %s (blue, green, red).", ", ".join(f"{v:.2f}" for v in ILSVRC))
+        transformer.set_mean(name, np.array(ILSVRC))
+    return channels
+
+
+def mean_of_channels(path: str) -> np.ndarray:
+    """(channels) of a mean file, .npy or .binaryproto. Raises: DataError."""
+    if not path.endswith(".npy"):
+        return load_mean(path).mean(1).mean(1)
+    mean = load_npy(path)
+    if mean.ndim not in (1, 3):
+        raise DataError(f"a mean of shape {mean.shape}", where=Where(file=path), fix="give (channels, height, width)")
+    return mean if mean.ndim == 1 else mean.mean(1).mean(1)
+
+
+def load_npy(path: str) -> np.ndarray:
+    """Numbers in a .npy file; what it claims to hold must be there. Raises: DataError."""
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except OSError as failure:
+        raise could_not_open(path, failure, DataError) from None
+    except (ValueError, EOFError, SyntaxError, TypeError, OverflowError) as failure:
+        raise DataError(
+            f"not a readable .npy file: {failure}", where=Where(file=path), fix="write it with numpy.save"
+        ) from None
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
+        raise DataError("holds no array of numbers", where=Where(file=path), fix="write it with numpy.save")
+    return np.array(array)
+
+
+def numbers(text: str, flag: str) -> list[int]:
+    """ "256,256" -> [256, 256]. Raises: UsageError."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UsageError(f"{flag} {text!r} is not a list of whole numbers", fix="such as 256,256 or 2,1,0") from None

@@ -1,0 +1,186 @@
+"""What a training run logged: tables of train and test outputs, losses and learning rates over iterations and seconds.
+
+Covers: logs of this package and of Caffe, with glog's old prefix and with the newer one that begins with the year.
+Source of the behaviour: BVLC/caffe, tools/extra/parse_log.py and extract_seconds.py. Fixed: NaN and infinite values
+count; a log with a single row has it; a blob of several elements has a column each; test nets do not overwrite one
+another.
+"""
+
+from __future__ import annotations
+
+import calendar
+import logging
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+
+from pycaffe_lms.errors import DataError, Where
+from pycaffe_lms.formats.rawfile import could_not_open
+
+_log = logging.getLogger(__name__)
+
+ITERATION, SECONDS, RATE = "NumIters", "Seconds", "LearningRate"
+_NUMBER = r"([-+]?(?:[\d.]+(?:e[-+]?\d+)?|nan|inf))"
+_STAMP = re.compile(r"\s*[IWEF](\d{4})?(\d\d)(\d\d) +(\d+):(\d+):(\d+)\.(\d+)\s")
+_AT = re.compile(r"Iteration (\d+)")
+_TESTING = re.compile(r"Testing net \(#(\d+)\)")
+_OUTPUT = re.compile(rf"(Train|Test) net output #(\d+): (\S+) = {_NUMBER}( \(\*)?", re.IGNORECASE)
+_LOSS = re.compile(rf"Iteration \d+(?: \(.*?\))?, loss = {_NUMBER}", re.IGNORECASE)
+_LR = re.compile(rf"\blr = {_NUMBER}", re.IGNORECASE)
+_BEGIN = "Solving"
+
+Row = dict[str, float]
+"""Column -> value: NumIters, Seconds (since the line "Solving ..."), LearningRate, then outputs by name."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A value that was displayed. seconds: since the line "Solving ..."."""
+
+    iteration: int
+    seconds: float
+    value: float
+
+
+@dataclass
+class TrainingLog:
+    """train, test: a row per display and per test. losses: the smoothed training loss. rates: learning rates.
+    weighted: the outputs that count in a loss.
+
+    LearningRate of a row is the last one that was displayed before it (of the first row, that of the second), as
+    Caffe's script has it; `rates` pairs each with its own iteration. Outputs of a blob with several elements are
+    "name", "name[1]", ..; those of test nets after the first "net1/name".
+    """
+
+    train: list[Row] = field(default_factory=list)
+    test: list[Row] = field(default_factory=list)
+    losses: list[Point] = field(default_factory=list)
+    rates: list[Point] = field(default_factory=list)
+    weighted: set[str] = field(default_factory=set)
+
+
+def read_training_log(path: str | os.PathLike) -> TrainingLog:
+    """The log in a file. Raises: DataError for a file that cannot be read, or in which no training begins."""
+    name = os.fspath(path)
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            log = parse_training_log(file, _year_of(Path(path)))
+    except OSError as failure:
+        raise could_not_open(path, failure, DataError) from None
+    if log is None:
+        raise DataError(
+            f'no line with the words "{_BEGIN} ..." and a time: this is not the log of a training run',
+            where=Where(file=name),
+            fix="give what `train` writes to stderr: pycaffe-lms train ... 2>&1 | tee train.log",
+        )
+    if not (log.train or log.test or log.losses):
+        _log.warning("%s: the training shows nothing; `display` and `test_interval` of the solver say when", name)
+    return log
+
+
+def parse_training_log(lines: Iterable[str], year: int) -> TrainingLog | None:
+    """The log in lines; None where no training begins. year: of the first line, where lines do not say."""
+    clock, reader = _Clock(year), None
+    for line in lines:
+        if reader is None:
+            start = clock.read(line) if _BEGIN in line else None
+            if start is not None:
+                reader = _Reader(start)
+            continue
+        reader.take(line, clock)
+    return None if reader is None else reader.finish()
+
+
+class _Clock:
+    """Times of lines. Lines of the old prefix have no year: one begins where the month falls."""
+
+    def __init__(self, year: int):
+        self.year = year
+        self.month = 0
+
+    def read(self, line: str) -> datetime | None:
+        stamp = _STAMP.match(line)
+        if stamp is None:
+            return None
+        year, month, *rest = stamp.groups()
+        micros = int(rest.pop()[:6].ljust(6, "0"))
+        if year is None:
+            year = self.year + (int(month) < self.month)
+        try:
+            now = datetime(int(year), int(month), *map(int, rest), micros, tzinfo=timezone.utc)
+        except ValueError:  # no date after all
+            return None
+        self.year, self.month = now.year, now.month
+        return now
+
+
+class _Reader:
+    def __init__(self, start: datetime):
+        self.log = TrainingLog()
+        self.start = start
+        self.iteration: int | None = None
+        self.rate = float("nan")
+        self.net = 0
+        self.rows: dict[str, Row] = {}  # the open row of "train" and "test"
+
+    def take(self, line: str, clock: _Clock) -> None:
+        at = _AT.search(line)
+        if at:
+            self.iteration = int(at.group(1))
+        if self.iteration is None:
+            return
+        now = clock.read(line)
+        if now is None:
+            return
+        seconds = (now - self.start).total_seconds()
+        if testing := _TESTING.search(line):
+            self.net = int(testing.group(1))
+        if loss := _LOSS.search(line):
+            self._point(self.log.losses, seconds, loss.group(1))
+        if rate := _LR.search(line):
+            self.rate = float(rate.group(1))
+            self._point(self.log.rates, seconds, rate.group(1))
+        if output := _OUTPUT.search(line):
+            self._output(seconds, *output.groups())
+
+    def _point(self, points: list[Point], seconds: float, text: str) -> None:
+        points.append(Point(self.iteration, seconds, float(text)))
+
+    def _output(self, seconds: float, which: str, index: str, name: str, text: str, weight: str | None) -> None:
+        which, table = which.lower(), self.log.train if which.lower() == "train" else self.log.test
+        prefix = f"net{self.net}/" if which == "test" and self.net else ""
+        row = self.rows.get(which)
+        if row is None or row[ITERATION] != self.iteration or (index == "0" and not prefix):
+            row = self.rows[which] = {ITERATION: float(self.iteration), SECONDS: seconds, RATE: self.rate}
+            table.append(row)
+        column, k = prefix + name, 0
+        while column in row:
+            k += 1
+            column = f"{prefix}{name}[{k}]"
+        row[column] = float(text)
+        if weight:
+            self.log.weighted.add(column)
+
+    def finish(self) -> TrainingLog:
+        for table in (self.log.train, self.log.test):
+            if len(table) > 1:
+                table[0][RATE] = table[1][RATE]
+        return self.log
+
+
+def columns(rows: Iterable[Row]) -> list[str]:
+    """All columns of a table, in the order in which they first appear."""
+    return list(dict.fromkeys(name for row in rows for name in row))
+
+
+def _year_of(path: Path) -> int:
+    """The year of a file, or the leap year before it where the log has a February 29th that the file's has not."""
+    year = datetime.fromtimestamp(os.stat(path).st_ctime).year
+    if not calendar.isleap(year):
+        with open(path, encoding="utf-8", errors="replace") as file:
+            if any(line[1:6] == "0229 " for line in file):
+                year = next(y for y in range(year, 0, -1) if calendar.isleap(y))
+    return year

@@ -1,0 +1,104 @@
+"""Curves of training logs: what is drawn (pure), and the drawing, which needs Matplotlib.
+
+Source of the chart types: BVLC/caffe, tools/extra/plot_training_log.py.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pycaffe_lms.errors import DataError, MissingDependency
+from pycaffe_lms.formats.training_log import ITERATION, SECONDS, Point, Row, TrainingLog, columns
+
+ACCURACY, TEST_LOSS, RATE, TRAIN_LOSS = "Test accuracy", "Test loss", "Train learning rate", "Train loss"
+ITERS, TIME = "Iters", "Seconds"
+CHARTS = tuple((y, x) for y in (ACCURACY, TEST_LOSS, RATE, TRAIN_LOSS) for x in (ITERS, TIME))
+"""(what is drawn, over what) by Caffe's number of the chart."""
+FORMATS = ("png", "svg", "pdf")
+_MOST_MARKED = 40  # points that can still be told apart
+_WIDE = 20.0  # learning rates that differ by more are drawn on a logarithmic axis
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line of a chart."""
+
+    label: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+
+
+def curves(log: TrainingLog, name: str, chart: int, outputs: Sequence[str] = ()) -> list[Curve]:
+    """What the chart of that number draws of one log: the named test outputs, by default the first that fits.
+
+    Test accuracy: the first output with "acc" in its name, else the first that counts in no loss. Test loss: the first
+    output that counts in a loss, else with "loss" in its name. name: the label.
+    Raises: DataError where the log has no such values.
+    """
+    y, x = CHARTS[chart]
+    if y in (RATE, TRAIN_LOSS):
+        points = log.rates if y == RATE else log.losses
+        if not points:
+            raise _nothing(y.lower(), "set `display` in the solver")
+        return [_of_points(name, points, x)]
+    known = columns(log.test)[3:]
+    if not known:
+        raise _nothing("test", "set `test_iter` and `test_interval` in the solver")
+    for wanted in outputs:
+        if wanted not in known:
+            raise _nothing(f'test output "{wanted}"', f"it has {', '.join(known)}")
+    if outputs:
+        return [_of_rows(name if len(outputs) == 1 else f"{name}: {o}", log.test, o, x) for o in outputs]
+    if y == ACCURACY:
+        best = [o for o in known if "acc" in o.lower()] or [o for o in known if o not in log.weighted]
+    else:
+        best = [o for o in known if o in log.weighted] or [o for o in known if "loss" in o.lower()]
+    if not best:
+        raise _nothing(f"output that looks like {y.lower()}", f"name one with -output: {', '.join(known)}")
+    return [_of_rows(name, log.test, best[0], x)]
+
+
+def draw(lines: Sequence[Curve], chart: int, form: str) -> bytes:
+    """The chart as a file of the format `form`, one of FORMATS. Raises: MissingDependency without Matplotlib."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingDependency("matplotlib", "drawing curves", "'pycaffe-lms[plot]'", "parse_log writes CSV") from None
+    y, x = CHARTS[chart]
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    axes = figure.add_subplot()
+    for line in lines:
+        marker = "o" if len(line.x) <= _MOST_MARKED else None
+        axes.plot(line.x, line.y, label=line.label, linewidth=1.5, marker=marker, markersize=3.5)
+    axes.set(title=f"{y} vs. {x}", xlabel=x, ylabel=y, yscale=_scale(lines) if y == RATE else "linear")
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    if len(lines) > 1:
+        axes.legend(loc="lower right" if y == ACCURACY else "upper right", frameon=False)
+    else:
+        axes.set_title(lines[0].label, loc="right", fontsize="small", color="dimgray")
+    content = io.BytesIO()
+    figure.savefig(content, format=form, dpi=150, metadata={"Title": f"{y} vs. {x}"})
+    return content.getvalue()
+
+
+def _scale(lines: Sequence[Curve]) -> str:
+    values = [v for line in lines for v in line.y if math.isfinite(v)]
+    return "log" if values and min(values) > 0 and max(values) > _WIDE * min(values) else "linear"
+
+
+def _of_points(label: str, points: Sequence[Point], x: str) -> Curve:
+    return Curve(label, tuple(p.iteration if x == ITERS else p.seconds for p in points), tuple(p.value for p in points))
+
+
+def _of_rows(label: str, rows: Sequence[Row], output: str, x: str) -> Curve:
+    found = [row for row in rows if output in row]
+    column = ITERATION if x == ITERS else SECONDS
+    return Curve(label, tuple(row[column] for row in found), tuple(row[output] for row in found))
+
+
+def _nothing(what: str, fix: str) -> DataError:
+    return DataError(f"the log has no {what}", fix=fix)
