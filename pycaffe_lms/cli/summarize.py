@@ -33,7 +33,7 @@ def run(argv: list[str]) -> int:
     p.epilog = "example:\n  pycaffe-lms summarize models/resnet-50/train_val.prototxt -shape data=32,3,224,224"
     p.add_argument("model", metavar="MODEL", nargs="?", help="net prototxt")
     p.add_argument("--model", dest="model_flag", help="the same as a flag, as other actions have it")
-    p.add_argument("--phase", choices=("TRAIN", "TEST"), default="TRAIN")
+    p.add_argument("--phase", choices=("TRAIN", "TEST"), default="TRAIN", help="whose layers are shown")
     shapes.add_shape(p)
     flags.add_state(p)
     p.add_argument("--solver_type", choices=list(RULES), default="SGD", help="whose histories count in training memory")
