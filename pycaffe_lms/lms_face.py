@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING
 from .errors import UsageError
 from .lms import report
 from .lms.config import LMSConfig, parse_size
+from .lms.page import render
 from .lms.plan import Plan
 from .mode import settings
+from .net.account import page_contents
 
 if TYPE_CHECKING:
     from .net.net import Net
@@ -157,6 +159,22 @@ class NetLMS:
             "bytes_out": runtime.stats.bytes_out,
             "held_peak_bytes": runtime.stats.held_peak,
         }
+
+    def statistics(self) -> dict:
+        """More of them, by program, ready for JSON; which are counted, predicted or measured: see
+        `lms.statistics.statistics`, `net.account.net_statistics`. A solver's own has iterations too."""
+        return self._net.statistics()
+
+    def html(self) -> str:
+        """The last plan as a page of its own: memory over an iteration, the streams, what layers cost. Times are
+        predictions. Raises UsageError where there is no plan."""
+        plan = self.plan
+        if plan is None:
+            raise UsageError("there is no plan to show", fix="run the net first, with Large Model Support on")
+        remark = f"Program {plan.program.name}. All times are predictions."
+        budget = self._net.device.capacity()
+        return render(page_contents(self._net, f"Large Model Support: {self._net.name}", plan, remark=remark,
+                                    budget=budget))  # fmt: skip
 
     def report(self, steps: bool = False) -> str:
         """The last plan in words; with `steps` also a line for each step, as `pycaffe-lms plan` prints it."""

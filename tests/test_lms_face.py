@@ -125,6 +125,13 @@ def test_stats_and_plan(files):
     assert after["host_bytes"] <= sum(plan.buffers[b].nbytes for b in plan.host_buffers)
     assert "copied per run" in lms.report() and "forward:a" in lms.report(steps=True)
     assert plan in lms.plans.values() and "1 runs" in repr(lms)
+    found = lms.statistics()
+    assert found == {key: value for key, value in solver.statistics().items() if key != "iterations"}
+    assert {k: found["programs"]["train"]["total"][k] for k in ("runs", "bytes_in", "bytes_out")} == {
+        k: after[k] for k in ("runs", "bytes_in", "bytes_out")
+    }
+    page = lms.html()
+    assert page.startswith("<!DOCTYPE html>") and page.count("<rect") >= len(plan.ops)
     solver.net.forward()
     assert lms.plan is not plan and lms.stats()["runs"] == 2
 
@@ -136,4 +143,7 @@ def test_where_nothing_is_managed(files):
         stats = net.lms.stats()
         assert not net.lms.enabled and net.lms.plan is None and net.lms.plans == {}
         assert stats["managed_buffers"] == stats["runs"] == stats["arena_bytes"] == stats["bytes_in"] == 0
+        assert net.lms.statistics()["programs"] == {}
+        with pytest.raises(UsageError, match="no plan"):
+            net.lms.html()
         assert net.lms.report() == "nothing is managed" and "nothing is managed" in repr(net.lms)

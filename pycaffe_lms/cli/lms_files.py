@@ -99,9 +99,6 @@ class LmsFiles:
         else:
             remark += f"Measured: {self._run.iteration} of the run, step by step and with the marks of the recording."
         title = f"Large Model Support: {net.name}"
-        times = net.memory.predicted(plan)
         budget = self._solver.runtime.device.capacity()
-        write_page(
-            self._report, page_contents(net, title, plan, times, remark=remark, measured=self._run, budget=budget)
-        )
+        write_page(self._report, page_contents(net, title, plan, remark=remark, measured=self._run, budget=budget))
         _log.info("Wrote the report of Large Model Support to %s", self._report)

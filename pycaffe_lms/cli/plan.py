@@ -71,7 +71,7 @@ def run(argv: list[str]) -> int:
     if args.report:
         title = f"Large Model Support: {Path(args.model).name}, phase {args.phase}"
         remark = "All times are predictions; nothing ran."
-        contents = page_contents(net, title, plan, net.memory.predicted(plan), remark=remark, budget=lms.budget)
+        contents = page_contents(net, title, plan, remark=remark, budget=lms.budget)
         lms_files.write_page(args.report, contents)
         print(f"wrote {args.report}")
     return 0

@@ -13,7 +13,7 @@ from ..lms.measured import MeasuredRun
 from ..lms.page import Contents
 from ..lms.plan import Plan
 from ..lms.stats import plan_statistics
-from ..lms.timing import Timed
+from ..lms.timing import Timed, time_plan
 from .memory import EXTRA, NetMemory
 
 if TYPE_CHECKING:
@@ -49,19 +49,24 @@ def net_statistics(net: Net) -> dict:
     return net.runtime.statistics() | {"buffers": buffers}
 
 
-def page_contents(net: Net, title: str, plan: Plan, times: Timed, *, remark: str, measured: MeasuredRun | None = None,
-                  facts: Iterable[tuple[str, str]] = (), budget: int | None = None) -> Contents:  # fmt: skip
-    """The page of a plan of this net. times: as predicted. budget: bytes of the device; None: no limit."""
+def predicted(net: Net, plan: Plan) -> Timed:
+    """When every operation of a plan that this net made runs, as far as is known now."""
+    return time_plan(plan, net.memory.planned_with[plan.program.name])
+
+
+def page_contents(net: Net, title: str, plan: Plan, *, remark: str, measured: MeasuredRun | None = None,
+                  budget: int | None = None) -> Contents:  # fmt: skip
+    """The page of a plan of this net. budget: bytes of the device; None: no limit."""
     runtime = net.runtime
     return Contents(
         title=title,
         plan=plan,
-        times=times,
+        times=predicted(net, plan),
         kinds=buffer_kinds(net.memory),
         fixed=(("resident", runtime.resident_bytes), ("workspace", runtime.workspace_bytes)),
         budget=budget,
         measured=measured,
-        facts=(*facts, *_machine(net)),
+        facts=_machine(net),
         remark=remark,
         totals=totals(plan),
     )

@@ -10,6 +10,7 @@ from ..lms.counters import Counters
 from ..lms.runtime import Runtime
 
 _log = logging.getLogger(__name__)
+_OTHERS = ("test", "forward ", "backward ")  # programs of tests, and of passes that a user starts by hand
 
 
 class IterationLog:
@@ -23,7 +24,7 @@ class IterationLog:
     def _trained(self) -> Counters:
         total = Counters()
         for name, program in self._runtime.stats.programs.items():
-            if name != "test":
+            if not name.startswith(_OTHERS):
                 total.add(program.total)
         return total
 

@@ -11,6 +11,7 @@ from pycaffe_lms.lms.machine import MACHINES, Costs
 from pycaffe_lms.lms.plan import Kind
 from pycaffe_lms.lms.planner import make_plan
 from pycaffe_lms.lms.timing import time_plan
+from pycaffe_lms.net.account import predicted
 
 from .programs import net_program
 from .test_stats import auto_plan
@@ -102,7 +103,7 @@ def test_costs_of_layers(seed):
 
 def test_replays_and_measured_times_of_layers(monkeypatch):
     solver, plan = auto_plan(monkeypatch)
-    times = solver.net.memory.predicted(plan)
+    times = predicted(solver.net, plan)
     assert times.seconds == pytest.approx(plan.seconds) and times.stall == pytest.approx(plan.stall)
     twice = dataclasses.replace(
         times, start=tuple(2 * t for t in times.start), end=tuple(2 * t for t in times.end),
