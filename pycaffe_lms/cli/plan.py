@@ -5,20 +5,25 @@ The plan is that of the simulated device: its convolutions ask for less workspac
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 from ..backend import get_device
 from ..errors import DataError, UsageError, human_bytes
+from ..formats.atomic import atomic_write
 from ..formats.prototxt import read_net
 from ..layers.base import count
 from ..lms import report
+from ..lms.config import parse_size
+from ..lms.machine import DEFAULT, MACHINES, find_machine
 from ..lms.schedule import Access, Mode, Step, merge_accesses
 from ..net.account import page_contents
 from ..net.net import Net
 from ..net.programs import HostedStep
 from ..net.tuning import Tuning
 from ..solvers.rules import RULES, Rule
-from . import flags, lms_files, shapes
+from . import flags, lms_files, shapes, simulate
 
 _UNLIMITED = 1 << 46
 
@@ -33,12 +38,21 @@ def run(argv: list[str]) -> int:
     p.add_argument("--solver_type", choices=list(RULES), default="SGD",
                    help="whose histories are planned for: Adam and AdaDelta keep two per parameter")  # fmt: skip
     p.add_argument("--summary", action="store_true", help="totals only, without the table of steps")
+    p.add_argument("--sweep", default="", metavar="batch=A..B",
+                   help="instead of the plan, a line for each batch, doubling from A to B, or of a list batch=8,16,24: "
+                        "memory, predicted time, what is copied and made again, on the GPU that -gpu names")  # fmt: skip
+    p.add_argument(
+        "--json", default="", metavar="FILE.json", help="with -gpu or -sweep, write the numbers to a file too"
+    )
     p.add_argument("--report", default="", metavar="FILE.html", help="write the plan as a page, with predicted times")
     flags.add_state(p)
     flags.add_device(p)
+    _explain_gpu(p)
     args = flags.parse(p, argv)
     lms = flags.lms_config(args)
     lms_files.check_path(args.report, "-report")
+    if args.gpu or args.sweep or args.json:
+        return _simulate(args, lms)
     if not lms.enabled:
         raise UsageError("there is nothing to plan without -lms", fix="for example -lms 1000, or bare -lms")
     phase = 0 if args.phase == "TRAIN" else 1
@@ -74,6 +88,44 @@ def run(argv: list[str]) -> int:
         contents = page_contents(net, title, plan, remark=remark, budget=lms.budget)
         lms_files.write_page(args.report, contents)
         print(f"wrote {args.report}")
+    return 0
+
+
+def _explain_gpu(p) -> None:
+    """Here nothing runs, so -gpu names a kind of GPU."""
+    action = next(a for a in p._actions if a.dest == "gpu")
+    action.metavar = "NAME"
+    action.help = (
+        f"predict for this GPU: {', '.join(sorted(MACHINES))}, or a JSON file with the fields of lms/machine.py; prints "
+        "totals with times instead of the table of steps"
+    )
+
+
+def _simulate(args, lms) -> int:
+    """What training takes on a GPU that is named, for the net's batch or for those of -sweep."""
+    machine = find_machine(args.gpu or DEFAULT)
+    parsed = read_net(args.model)
+    message = shapes.with_shapes(parsed.message, args.shape)
+    phase = 0 if args.phase == "TRAIN" else 1
+    options = {"level": args.level, "stages": flags.stages(args), "file": args.model, "lines": parsed.lines}
+    workspace = simulate.WORKSPACE if args.workspace is None else parse_size(args.workspace, "-workspace")
+    rule = RULES[args.solver_type]
+    simulation = simulate.Simulation(machine, lms, phase, options, lambda net: updates(net, rule), workspace)
+    sizes = simulate.batches(args.sweep) if args.sweep else [None]
+    print(f"{Path(args.model).name}, phase {args.phase}, {machine.name}, {human_bytes(simulation.budget)} of memory, "
+          f"{human_bytes(workspace)} of workspace for a convolution that wants some")  # fmt: skip
+    outcomes = []
+    try:
+        for batch in sizes:
+            net = message if batch is None else simulate.with_batch(message, batch)
+            outcomes.append(simulation.run(net, simulate.first_batch(net) if batch is None else batch))
+    except DataError as error:
+        raise shapes.or_a_shape(error) from None
+    for line in simulate.table(outcomes, simulation.budget):
+        print(line)
+    print(f"least memory: fetched on demand, set by {outcomes[-1].at}")
+    if args.json:
+        atomic_write(args.json, (json.dumps([asdict(o) for o in outcomes], indent=1) + "\n").encode())
     return 0
 
 
