@@ -31,10 +31,6 @@ corners and the centre and their mirrors."""
 def run(argv: list[str]) -> int:
     """Save the scores; with -labels_file, print the best classes."""
     p = flags.parser("classify", _ABOUT)
-    p.epilog = (
-        "example:\n  pycaffe-lms classify cat.jpg scores.npy -model_def deploy.prototxt -pretrained_model "
-        "net.caffemodel -labels_file synset_words.txt"
-    )
     p.add_argument("input_file", metavar="INPUT", help="picture, folder or .npy")
     p.add_argument("output_file", metavar="OUTPUT", help=".npy to write; the ending is added where it is missing")
     scoring.add_net(p)

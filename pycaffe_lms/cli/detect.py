@@ -31,8 +31,6 @@ filename, the window and class0, class1, ..; or a .h5 file with the datasets fil
 def run(argv: list[str]) -> int:
     """Write the scores."""
     p = flags.parser("detect", _ABOUT)
-    p.epilog = ("example:\n  pycaffe-lms detect windows.csv scores.csv -model_def deploy.prototxt -pretrained_model "
-                "net.caffemodel")  # fmt: skip
     p.add_argument("input_file", metavar="WINDOWS", help=".csv of windows")
     p.add_argument("output_file", metavar="OUTPUT", help=".csv or .h5 to write")
     scoring.add_net(p)

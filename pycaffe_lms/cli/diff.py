@@ -22,9 +22,8 @@ Exit code: 0 no difference, 1 differences, 2 a file cannot be read or the words 
 def run(argv: list[str]) -> int:
     """Print the differences; 1 where there are some."""
     p = flags.parser("diff", _ABOUT)
-    p.epilog = "example:\n  pycaffe-lms diff models/resnet-18/train_val.prototxt models/resnet-34/train_val.prototxt"
     p.add_argument("old", metavar="OLD", help="prototxt of a net or a solver")
-    p.add_argument("new", metavar="NEW", help="prototxt of the same kind")
+    p.add_argument("new", metavar="NEW", help="prototxt of the same kind, compared with it")
     p.add_argument("--kind", choices=("auto", "net", "solver"), default="auto",
                    help="what the files are; auto: as their fields say (default)")  # fmt: skip
     args = flags.parse(p, argv)

@@ -17,7 +17,6 @@ is not needed."""
 def run(argv: list[str]) -> int:
     """Write the picture."""
     p = flags.parser("draw_net", _ABOUT)
-    p.epilog = "example:\n  pycaffe-lms draw_net models/lenet/train_val.prototxt lenet.png -rankdir TB -phase TRAIN"
     p.add_argument("model", metavar="MODEL", help="net prototxt")
     p.add_argument("picture", metavar="PICTURE", help="file to write; its ending says the format: .png, .svg, .pdf, ..")
     p.add_argument("--rankdir", choices=("LR", "RL", "TB", "BT"), default="LR",

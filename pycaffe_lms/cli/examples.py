@@ -10,6 +10,16 @@ EXAMPLES = {
     "dataset imagenet": "pycaffe-lms dataset imagenet -from ~/imagenet -out data/ilsvrc12 -resize_shorter 256 "
     "-encode_type jpg",
     "dataset volumes": "pycaffe-lms dataset volumes -list scans.txt -from ~/scans/ -out data/volumes -name train",
+    "summarize": "pycaffe-lms summarize models/resnet-50/train_val.prototxt -shape data=32,3,224,224",
+    "extract_features": "pycaffe-lms extract_features net.caffemodel net.prototxt fc7,prob fc7_lmdb,prob_lmdb 10 lmdb "
+    "GPU 0",
+    "classify": "pycaffe-lms classify cat.jpg scores.npy -model_def deploy.prototxt -pretrained_model net.caffemodel "
+    "-labels_file synset_words.txt",
+    "detect": "pycaffe-lms detect windows.csv scores.csv -model_def deploy.prototxt -pretrained_model net.caffemodel",
+    "draw_net": "pycaffe-lms draw_net models/lenet/train_val.prototxt lenet.png -rankdir TB -phase TRAIN",
+    "plot_training_log": "pycaffe-lms plot_training_log 6 loss.png first.log second.log",
+    "diff": "pycaffe-lms diff models/resnet-18/train_val.prototxt models/resnet-34/train_val.prototxt",
+    "parse_log": "pycaffe-lms parse_log run.log .",
     "convert_imageset": "pycaffe-lms convert_imageset -shuffle -resize_height=256 -resize_width=256 pictures/ "
     "train.txt train_lmdb",
     "convert_mnist_data": "pycaffe-lms convert_mnist_data train-images-idx3-ubyte train-labels-idx1-ubyte "

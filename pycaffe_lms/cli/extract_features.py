@@ -26,7 +26,6 @@ GPU if there is one. Large Model Support works as in test. A database appears wh
 def run(argv: list[str]) -> int:
     """Write the databases."""
     p = flags.parser("extract_features", _ABOUT)
-    p.epilog = "example:\n  pycaffe-lms extract_features f.caffemodel f.prototxt fc7,fc8 fc7_db,fc8_db 10 lmdb GPU 0"
     p.add_argument("weights", metavar="WEIGHTS", help="comma list of .caffemodel files")
     p.add_argument("model", metavar="MODEL", help="net prototxt with a data layer")
     p.add_argument("blobs", metavar="BLOB[,BLOB]", help="blobs to write")

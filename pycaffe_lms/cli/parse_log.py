@@ -23,7 +23,6 @@ Logs of this package and of Caffe. A table without rows is not written."""
 def run(argv: list[str]) -> int:
     """Write the files."""
     p = flags.parser("parse_log", _ABOUT)
-    p.epilog = "example:\n  pycaffe-lms train -solver s.prototxt 2>&1 | tee run.log; pycaffe-lms parse_log run.log ."
     p.add_argument("logfile", metavar="LOGFILE", help="what `train` wrote to stderr")
     p.add_argument("output_dir", metavar="OUTPUT_DIR", help="folder for the two files, which are replaced")
     p.add_argument("--verbose", action="store_true", help="say which files were written")

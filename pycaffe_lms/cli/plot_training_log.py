@@ -19,7 +19,6 @@ _ABOUT = (
 def run(argv: list[str]) -> int:
     """Write the picture."""
     p = flags.parser("plot_training_log", _ABOUT)
-    p.epilog = "example:\n  pycaffe-lms plot_training_log 6 loss.png first.log second.log"
     p.add_argument("chart", metavar="CHART", type=int, help=f"0 to {len(CHARTS) - 1}, see above")
     p.add_argument("picture", metavar="PICTURE", help="file to write, which ends in ." + ", .".join(FORMATS))
     p.add_argument("logs", metavar="LOG", nargs="+", help="what `train` wrote to stderr")

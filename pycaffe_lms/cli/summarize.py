@@ -30,10 +30,9 @@ parameters that have memory of their own, without gradients. A layer of data tha
 def run(argv: list[str]) -> int:
     """Print the table to stdout."""
     p = flags.parser("summarize", _ABOUT)
-    p.epilog = "example:\n  pycaffe-lms summarize models/resnet-50/train_val.prototxt -shape data=32,3,224,224"
     p.add_argument("model", metavar="MODEL", nargs="?", help="net prototxt")
     p.add_argument("--model", dest="model_flag", help="the same as a flag, as other actions have it")
-    p.add_argument("--phase", choices=("TRAIN", "TEST"), default="TRAIN", help="whose layers are shown")
+    p.add_argument("--phase", choices=("TRAIN", "TEST"), default="TRAIN", help="the phase whose layers are shown")
     shapes.add_shape(p)
     flags.add_state(p)
     p.add_argument("--solver_type", choices=list(RULES), default="SGD", help="whose histories count in training memory")
@@ -41,7 +40,7 @@ def run(argv: list[str]) -> int:
     form = p.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON object")
     form.add_argument("--markdown", action="store_true", help="print a Markdown table")
-    p.add_argument("--w", "--max-width", "--max_width", dest="most", type=int, default=30, metavar="N",
+    p.add_argument("--max_width", "--max-width", "--w", dest="most", type=int, default=30, metavar="N",
                    help="most characters of a column of text (default: %(default)s)")  # fmt: skip
     args = flags.parse(p, argv)
     if (args.model is None) == (args.model_flag is None):
