@@ -18,6 +18,7 @@ from ..lms import report
 from ..lms.config import parse_size
 from ..lms.machine import DEFAULT, MACHINES, find_machine
 from ..lms.schedule import Access, Mode, Step, merge_accesses
+from ..log import only_warnings
 from ..net.account import page_contents
 from ..net.net import Net
 from ..net.programs import HostedStep
@@ -40,7 +41,7 @@ def run(argv: list[str]) -> int:
     p.add_argument("--summary", action="store_true", help="totals only, without the table of steps")
     p.add_argument("--sweep", default="", metavar="batch=A..B",
                    help="instead of the plan, a line for each batch, doubling from A to B, or of a list batch=8,16,24: "
-                        "memory, predicted time, what is copied and made again, on the GPU that -gpu names")  # fmt: skip
+                        "memory, predicted time, what is copied and made again, on -gpu's GPU")  # fmt: skip
     p.add_argument(
         "--json", default="", metavar="FILE.json", help="with -gpu or -sweep, write the numbers to a file too"
     )
@@ -96,8 +97,8 @@ def _explain_gpu(p) -> None:
     action = next(a for a in p._actions if a.dest == "gpu")
     action.metavar = "NAME"
     action.help = (
-        f"predict for this GPU: {', '.join(sorted(MACHINES))}, or a JSON file with the fields of lms/machine.py; prints "
-        "totals with times instead of the table of steps"
+        f"predict for this GPU: {', '.join(sorted(MACHINES))}, or a JSON file with the fields of lms/machine.py; "
+        "prints totals with times instead of the table of steps"
     )
 
 
@@ -116,9 +117,10 @@ def _simulate(args, lms) -> int:
           f"{human_bytes(workspace)} of workspace for a convolution that wants some")  # fmt: skip
     outcomes = []
     try:
-        for batch in sizes:
-            net = message if batch is None else simulate.with_batch(message, batch)
-            outcomes.append(simulation.run(net, simulate.first_batch(net) if batch is None else batch))
+        with only_warnings():
+            for batch in sizes:
+                net = message if batch is None else simulate.with_batch(message, batch)
+                outcomes.append(simulation.run(net, simulate.first_batch(net) if batch is None else batch))
     except DataError as error:
         raise shapes.or_a_shape(error) from None
     for line in simulate.table(outcomes, simulation.budget):

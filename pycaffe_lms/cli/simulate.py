@@ -153,9 +153,10 @@ def table(outcomes: list[Outcome], budget: int) -> Iterator[str]:
             continue
         share = f"{o.core_seconds / o.seconds:.2f}" if o.seconds else "-"
         speed = f"{o.batch / o.seconds:.0f}" if o.seconds else "-"
-        yield (f"{start} {human_bytes(o.device):>10} {human_bytes(o.host):>10} {human_bytes(o.least):>10} "
-               f"{1e3 * o.seconds:>9.1f} {speed:>9} {1e3 * o.stall:>9.1f} {o.replayed:>6} {human_bytes(o.bytes_in):>10} "
-               f"{human_bytes(o.bytes_out):>10} {share:>8}")  # fmt: skip
+        memory = " ".join(f"{human_bytes(n):>10}" for n in (o.device, o.host, o.least))
+        copied = " ".join(f"{human_bytes(n):>10}" for n in (o.bytes_in, o.bytes_out))
+        times = f"{1e3 * o.seconds:>9.1f} {speed:>9} {1e3 * o.stall:>9.1f}"
+        yield f"{start} {memory} {times} {o.replayed:>6} {copied} {share:>8}"
     runs = [o.batch for o in outcomes if not o.refused]
     yield f"largest of these batches in {human_bytes(budget)}: {max(runs) if runs else 'none'}"
 
