@@ -18,6 +18,7 @@ _READERS = {
     "test_every_case",
     "test_every_gradient",
     "test_needs",
+    "test_every_replay",
     "test_complete",
 }  # they read this file
 

@@ -103,6 +103,27 @@ class LayerBench:
             for s in self.layer.scratches.values()
         }
 
+    def replay(self):
+        """The tops again, as after the last `forward`; what that wrote is spoilt first, but for scratch that is kept.
+        Returns (tops, scratch that forward writes for backward)."""
+        d, layer, needs = self.device, self.layer, self.layer.replay_needs()
+        spare = {i for i in range(len(self._top)) if i not in layer.shares_data()}
+        self._top = [d.put(_poison(t.shape, self.dtype)) if i in spare else t for i, t in enumerate(self._top)]
+        written = {n: s for n, s in layer.scratches.items() if s.forward and s.lives is Lives.SAVED}
+        for name, scratch in written.items():
+            if not scratch.kept:
+                self.scratch[name] = d.put(np.full(scratch.shape, -1, scratch.dtype))
+        layer.replay(
+            Pass(
+                ops=d.ops,
+                bottom=[b if i in needs.bottoms else None for i, b in enumerate(self._bottom)],
+                top=self._top,
+                param=[p if i in needs.params else None for i, p in enumerate(self._param)],
+                scratch={n: a for n, a in self.scratch.items() if layer.scratches[n].forward},
+            )
+        )
+        return [d.get(t) for t in self._top], {n: d.get(self.scratch[n]) for n in written}
+
     def forward(self, bottoms):
         """Tops (NumPy) from bottoms. Parameters are `self.params` (NumPy; running statistics come back changed)."""
         if self.layer.looks_at:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import zlib
 
@@ -10,7 +11,9 @@ import pytest
 
 from pycaffe_lms.backend import get_device
 from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.lms import runtime
 from pycaffe_lms.lms.config import LMSConfig
+from pycaffe_lms.lms.machine import MACHINES
 from tests.layers.all_cases import as_params, runnable_cases
 
 from .layer_nets import around, train
@@ -54,6 +57,19 @@ def test_lms_changes_no_bit(case):
         on = device(k)
         assert train(net.solver(on, lms)) == expected, lms
         assert on.bytes_in > 0 or lms.frac or not roomy.net.learnable_params, "nothing was managed"
+
+
+@pytest.mark.parametrize("case", as_params(CASES))
+def test_layers_that_run_again_change_no_bit(case, monkeypatch):
+    """Copies are so slow that whatever can be made again is."""
+    net, seed = around(case), zlib.crc32(str(case).encode())
+    slow = dataclasses.replace(MACHINES["h200"], link_in=1.0, link_out=1.0, link_both=2.0)
+    monkeypatch.setattr(runtime, "machine_of", lambda name, memory: slow)
+    expected = train(net.solver(SimDevice(64 << 20)))
+    for k, more in enumerate((0, 1024, 4096)):
+        device = SimDevice(64 << 20, order=("random", "earliest", "latest")[(seed + k) % 3], seed=seed % 1000 + k)
+        lms = LMSConfig(threshold_kb=1, budget=_least(net) + more, recompute=True)
+        assert train(net.solver(device, lms)) == expected, lms
 
 
 def _least(net) -> int:

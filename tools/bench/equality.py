@@ -19,7 +19,10 @@ CONFIGS = {
     "off": LMSConfig(),
     "-lms 1000": LMSConfig(threshold_kb=1000),
     "-lms 1000 -lms_frac 0.4": LMSConfig(threshold_kb=1000, frac=0.4, budget=8 << 30),
-    "-lms 1": LMSConfig(threshold_kb=1),
+    "-lms auto -lms_budget 2GB": LMSConfig(auto=True, budget=2 << 30),
+    "-lms auto -lms_budget 1GB": LMSConfig(auto=True, budget=1 << 30),
+    "-lms 1 -lms_recompute on": LMSConfig(threshold_kb=1, budget=2 << 30, recompute=True),
+    "-lms 1": LMSConfig(threshold_kb=1, budget=2 << 30),
     "-lms 1 -lms_ahead 0": LMSConfig(threshold_kb=1, ahead=0),
     "-lms 1000 -lms_ahead 1": LMSConfig(threshold_kb=1000, ahead=1),
 }
