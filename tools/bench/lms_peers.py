@@ -75,11 +75,12 @@ def run(who: str, model: str, batch: int, budget: int | None, iterations: int) -
     shapes = {name: [blob.shape for blob in blobs] for name, blobs in ours.params.items()}
     with torch.device("cuda"):
         module = TorchNet([node.layer.param for node in ours.graph.nodes], shapes).train()
-    module = module.to(memory_format=torch.channels_last)
+    last = torch.channels_last_3d if len(ours.blobs["data"].shape) == 5 else torch.channels_last
+    module = module.to(memory_format=last)
     rng = np.random.default_rng(1)
     data = torch.from_numpy(rng.standard_normal(ours.blobs["data"].shape, dtype=np.float32)).cuda()
-    data = data.to(memory_format=torch.channels_last)
-    label = torch.from_numpy(rng.integers(0, 1000, batch)).cuda()
+    data = data.to(memory_format=last)
+    label = torch.from_numpy(rng.integers(0, 2 if data.dim() == 5 else 1000, ours.blobs["label"].shape)).cuda()
     optimizer = torch.optim.SGD(module.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
     if who == "save_on_cpu":
         saving = lambda: torch.autograd.graph.save_on_cpu(pin_memory=True)  # noqa: E731

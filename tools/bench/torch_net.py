@@ -30,6 +30,7 @@ class TorchNet(nn.Module):
         self.steps = nn.ModuleList()
         self._wires: list[tuple[list[str], str, float, list[str]]] = []  # bottoms, top, loss weight, dead after it
         kept = [layer for layer in layers if layer.type not in SKIPPED]
+        self._volumes = any(len(_shape(values[0])) == 5 for values in params.values() if len(values))
         for i, layer in enumerate(kept):
             if layer.type == "BatchNorm":
                 scale = kept[i + 1] if i + 1 < len(kept) else None
@@ -51,7 +52,8 @@ class TorchNet(nn.Module):
 
     def _norm(self, layer, scale, params) -> nn.Module:
         shape = params[scale.name][0]
-        module = nn.BatchNorm2d(_shape(shape)[0], eps=layer.batch_norm_param.eps)
+        kind = nn.BatchNorm3d if self._volumes else nn.BatchNorm2d
+        module = kind(_shape(shape)[0], eps=layer.batch_norm_param.eps)
         self._keep(scale.name, module, params)
         return module
 
@@ -100,6 +102,17 @@ class _Call(nn.Module):
         return self.function(*bottoms)
 
 
+class _ByAxes(nn.Module):
+    """One module for images, another for volumes."""
+
+    def __init__(self, flat: nn.Module, deep: nn.Module):
+        super().__init__()
+        self.flat, self.deep = flat, deep
+
+    def forward(self, x):
+        return self.deep(x) if x.dim() == 5 else self.flat(x)
+
+
 class _Linear(nn.Linear):
     def forward(self, x):
         return super().forward(x.flatten(1))
@@ -128,14 +141,31 @@ def _pair(message, field: str, default: int) -> tuple[int, int]:
     return (values[0], values[-1])
 
 
+def _each(message, field: str, default: int, n: int) -> tuple[int, ...]:
+    """The values of a field along n axes."""
+    values = list(getattr(message, field)) or [default]
+    return tuple(values) if len(values) == n else (values[0],) * n
+
+
 def _convolution(layer, params):
     c = layer.convolution_param
     out, per_group, *kernel = _shape(params[0])
+    if len(kernel) == 3:
+        steps = {"stride": _each(c, "stride", 1, 3), "padding": _each(c, "pad", 0, 3)}
+        return nn.Conv3d(per_group * c.group, out, tuple(kernel), **steps, groups=c.group, bias=c.bias_term)
     dilation = list(c.dilation) or [1]
     return nn.Conv2d(
         per_group * c.group, out, tuple(kernel), stride=_pair(c, "stride", 1), padding=_pair(c, "pad", 0),
         dilation=(dilation[0], dilation[-1]), groups=c.group, bias=c.bias_term,
     )  # fmt: skip
+
+
+def _deconvolution(layer, params):
+    c = layer.convolution_param
+    channels, per_group, *kernel = _shape(params[0])
+    kind, n = (nn.ConvTranspose3d, 3) if len(kernel) == 3 else (nn.ConvTranspose2d, 2)
+    steps = {"stride": _each(c, "stride", 1, n), "padding": _each(c, "pad", 0, n)}
+    return kind(channels, per_group * c.group, tuple(kernel), **steps, groups=c.group, bias=c.bias_term)
 
 
 def _inner_product(layer, params):
@@ -156,8 +186,10 @@ def _pooling(layer, params):
         raise NotImplementedError(f"{layer.name}: only maximum and average pooling are translated")
     if p.global_pooling:
         return nn.AdaptiveMaxPool2d(1) if p.pool == p.MAX else nn.AdaptiveAvgPool2d(1)
-    kind = nn.MaxPool2d if p.pool == p.MAX else nn.AvgPool2d
-    return kind(_pair(p, "kernel_size", 0), _pair(p, "stride", 1), _pair(p, "pad", 0), ceil_mode=True)
+    sizes = _pair(p, "kernel_size", 0), _pair(p, "stride", 1), _pair(p, "pad", 0)
+    flat = nn.MaxPool2d if p.pool == p.MAX else nn.AvgPool2d
+    deep = nn.MaxPool3d if p.pool == p.MAX else nn.AvgPool3d
+    return _ByAxes(flat(*sizes, ceil_mode=True), deep(*((s[0],) * 3 for s in sizes), ceil_mode=True))
 
 
 def _eltwise(layer, params):
@@ -167,6 +199,13 @@ def _eltwise(layer, params):
     return _Call(torch.add)
 
 
+def _loss(x, label):
+    """Of a score per item, or per position, with labels of one channel."""
+    if x.dim() > 2 and x[0, 0].numel() > 1:
+        return F.cross_entropy(x, label.reshape(label.shape[0], *x.shape[2:]))
+    return F.cross_entropy(x.flatten(1), label.flatten())
+
+
 def _concat(layer, params):
     axis = layer.concat_param.axis
     return _Call(lambda *bottoms: torch.cat(bottoms, axis))
@@ -174,6 +213,7 @@ def _concat(layer, params):
 
 TRANSLATE = {
     "Convolution": _convolution,
+    "Deconvolution": _deconvolution,
     "InnerProduct": _inner_product,
     "ReLU": lambda layer, params: nn.ReLU(inplace=layer.top[0] == layer.bottom[0]),
     "LRN": _lrn,
@@ -182,5 +222,5 @@ TRANSLATE = {
     "Dropout": lambda layer, params: nn.Dropout(layer.dropout_param.dropout_ratio),
     "Concat": _concat,
     "Eltwise": _eltwise,
-    "SoftmaxWithLoss": lambda layer, params: _Call(lambda x, label: F.cross_entropy(x.flatten(1), label)),
+    "SoftmaxWithLoss": lambda layer, params: _Call(_loss),
 }
