@@ -27,16 +27,16 @@ class CapturedPlan:
         return not any(op.waits for op in plan.ops if op.kind is Kind.HOST)
 
     def __init__(self, runtime: Runtime, plan: Plan, memories: Mapping[int, SyncedMemory], front: int):
-        self._runtime, self._device, self._plan, self._memories = runtime, runtime.device, plan, memories
+        self._runtime, self._device, self._memories = runtime, runtime.device, memories
         self._first = first_uses(plan)
         early = () if runtime.config.sync else _early(plan, front)
         self._early = tuple(op.place for op in early)
         self._spans: list = []  # theirs
-        self._ops = _without(plan, {op.id for op in early})
-        copied = {op.place.buffer for op in plan.ops if op.place is not None}
-        born = {p.buffer for op in plan.ops for p in op.births}
+        self._work = replace(plan, ops=_without(plan, {op.id for op in early}))  # what is captured
+        copied = {op.place.buffer for op in self._work.ops if op.place is not None}
+        others = {place.buffer for op in plan.ops for place in (*op.births, *self._early)} - copied
         self._copied = [memories[b] for b in sorted(copied)]
-        self._born = [memories[b] for b in sorted(born - copied)]
+        self._others = [memories[b] for b in sorted(others)]
 
     def bring_home(self) -> None:
         """Make the values that the plan starts from be at home."""
@@ -48,24 +48,24 @@ class CapturedPlan:
 
     @property
     def locked(self) -> bool:
-        """Whether everything that is copied has a page-locked home, as a capture needs."""
+        """Whether everything that the capture copies has a page-locked home."""
         return all(map(attrgetter("locked"), self._copied))
 
     def capture(self, execute: Callable[[int], None]) -> Callable[[], None]:
         """Capture the device's work; the result is one run of it, front and `bring_home` apart. `execute(step)` runs
         a layer pass. Nothing runs here: afterwards, and after an error, states and counters are what they were."""
-        stats, moved = self._runtime.stats, [*self._copied, *self._born]
+        stats, moved = self._runtime.stats, [*self._copied, *self._others]
         held, before = (stats.held, stats.held_peak), [(m.state, m.host_event) for m in moved]
-        run = Run(self._runtime, self._plan, self._memories)
+        run = Run(self._runtime, self._work, self._memories)
         counted = run.counted
         self._spans = [run.span_of(place) for place in self._early]
         try:
             for place, span in zip(self._early, self._spans, strict=True):
                 self._memories[place.buffer].become(State.SYNCED, span=span)
                 counted.copied_in(self._memories[place.buffer].nbytes)
-                run.held_more(self._plan.buffers[place.buffer].nbytes)
-            launch = self._device.capture(lambda: [run.issue(op, execute) for op in self._ops])
-            counted.finished(self._plan)
+                run.held_more(self._work.buffers[place.buffer].nbytes)
+            launch = self._device.capture(lambda: [run.issue(op, execute) for op in self._work.ops])
+            counted.finished(self._work)
             after = [m.state for m in moved]
         finally:
             for memory, (state, event) in zip(moved, before, strict=True):
@@ -73,7 +73,7 @@ class CapturedPlan:
             stats.held, stats.held_peak = held
 
         copied = list(zip(self._copied, after, strict=False))
-        born = list(zip(self._born, after[len(copied) :], strict=True))
+        others = list(zip(self._others, after[len(copied) :], strict=True))
 
         def run_once() -> None:
             self._fetch_early()
@@ -84,9 +84,9 @@ class CapturedPlan:
                 device.wait(stream, done)
             for memory, state in copied:
                 memory.become(state, event=done)
-            for memory, state in born:
+            for memory, state in others:
                 memory.become(state, event=memory.host_event)
-            self._runtime.stats.ran(self._plan, counted)
+            self._runtime.stats.ran(self._work, counted)
 
         return run_once
 
@@ -106,7 +106,7 @@ def _early(plan: Plan, front: int) -> list[Op]:
     return [op for op in start if op.kind is Kind.IN and op.place.buffer in made]
 
 
-def _without(plan: Plan, early: set[int]) -> list[Op]:
+def _without(plan: Plan, early: set[int]) -> tuple[Op, ...]:
     """The operations that are captured. Who waited for an early copy waits for the one before it on its stream: a wait
     for what is older there may have been left out, because this one implied it."""
     instead: dict[int, tuple[int, ...]] = {}
@@ -119,4 +119,4 @@ def _without(plan: Plan, early: set[int]) -> list[Op]:
             ops.append(replace(op, waits=tuple(v for w in op.waits for v in instead.get(w, (w,)))))
             if op.kind is Kind.IN:
                 before = (op.id,)
-    return ops
+    return tuple(ops)

@@ -1,10 +1,10 @@
 """Runs a solver's program from a recording of what it queues, where the device can record (a CUDA graph).
 
 A run has four parts: steps at the front that run on the host (data layers); what the state machine must do before the
-other steps may touch their buffers (copies up, or home); the device's work, with the copies that a plan makes on the way;
-the states that follow. Only the third is recorded, at the third run, and queued as one from then on, as long as every
-buffer lies where it lay, on the device and, where it is copied, on the host; so whoever writes a blob between two runs,
-on either side, is heard. Numbers that change from run to run are read from buffers: see `dials.py`.
+other steps may touch their buffers (copies up, or home); the device's work, with the copies that a plan makes on the
+way; the states that follow. Only the third is recorded, at the third run, and queued as one from then on, as long as
+every buffer lies where it lay, on the device and, where a plan copies it, on the host; so whoever writes a blob between
+two runs, on either side, is heard. Numbers that change from run to run are read from buffers: see `dials.py`.
 """
 
 from __future__ import annotations

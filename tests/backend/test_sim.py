@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.backend.sim import SimDevice
-from pycaffe_lms.errors import DeviceError, OutOfDeviceMemory
+from pycaffe_lms.errors import OutOfDeviceMemory
 from pycaffe_lms.ops import ops_of
 
 ORDERS = [("latest", 0), ("earliest", 0)] + [("random", seed) for seed in range(12)]
