@@ -96,6 +96,17 @@ def passes_by_hand(solver) -> list:
     return seen
 
 
+def nobody_waits(solver) -> list:
+    """Iterations, and passes by hand, of which nobody reads anything before the next is queued."""
+    net = solver.net
+    solver.step(8)
+    for _ in range(3):
+        net.iteration(True, solver._tail, key="train")
+        net._forward_by_hand(0, len(net.graph.nodes) - 1)
+        net.iteration(True, solver._tail, key="train")
+    return [net.loss(), bits(solver)]
+
+
 def managed_written(solver) -> list:
     """Every parameter, gradient and history, and an activation and its gradient that are kept, is read and written
     between iterations, now and then through a view that is held for a while."""
