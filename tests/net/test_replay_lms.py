@@ -94,7 +94,8 @@ def test_every_solver_type(options, act):
 
 
 @pytest.mark.parametrize(
-    "act", [replays.written_between, replays.managed_written, replays.passes_by_hand, replays.kept]
+    "act",
+    [replays.written_between, replays.managed_written, replays.passes_by_hand, replays.nobody_waits, replays.kept],
 )
 @pytest.mark.parametrize("net", NETS)
 def test_what_happens_between_iterations(net, act):
