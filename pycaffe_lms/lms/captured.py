@@ -27,7 +27,7 @@ class CapturedPlan:
         return not any(op.waits for op in plan.ops if op.kind is Kind.HOST)
 
     def __init__(self, runtime: Runtime, plan: Plan, memories: Mapping[int, SyncedMemory], front: int):
-        self._runtime, self._device, self._memories = runtime, runtime.device, memories
+        self._runtime, self._device, self._plan, self._memories = runtime, runtime.device, plan, memories
         self._first = first_uses(plan)
         early = () if runtime.config.sync else _early(plan, front)
         self._early = tuple(op.place for op in early)
@@ -65,7 +65,7 @@ class CapturedPlan:
                 counted.copied_in(self._memories[place.buffer].nbytes)
                 run.held_more(self._work.buffers[place.buffer].nbytes)
             launch = self._device.capture(lambda: [run.issue(op, execute) for op in self._work.ops])
-            counted.finished(self._work)
+            counted.finished(self._plan)
             after = [m.state for m in moved]
         finally:
             for memory, (state, event) in zip(moved, before, strict=True):
@@ -86,7 +86,7 @@ class CapturedPlan:
                 memory.become(state, event=done)
             for memory, state in others:
                 memory.become(state, event=memory.host_event)
-            self._runtime.stats.ran(self._work, counted)
+            self._runtime.stats.ran(self._plan, counted)
 
         return run_once
 

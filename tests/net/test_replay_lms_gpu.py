@@ -33,7 +33,8 @@ def check(net, act, device, lms, keys=frozenset({"train"}), **options):
     found = []
     for graph, config in ((False, None), (True, lms), (False, lms)):
         solver = replays.make(net, device, graph, lms=config, **options)
-        found.append((act(solver), solver.runtime.stats if config else None))
+        did, stats = act(solver), solver.runtime.stats
+        found.append((did, (stats.runs, stats.bytes_in, stats.bytes_out, stats.copies_in, stats.copies_out)))
         assert replays.recorded(solver) == (set(keys) if graph else set())
         solver.runtime.close()
         device.set_budget(None)
