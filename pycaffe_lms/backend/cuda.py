@@ -307,15 +307,36 @@ class CudaDevice:
 
     def capture(self, work):
         """A CUDA graph. Other threads (of data layers) may take pinned memory meanwhile: the relaxed mode."""
+        before = self.bytes_in, self.bytes_out
         with self.active():
             self.compute.begin_capture(cupy.cuda.runtime.streamCaptureModeRelaxed)
             try:
+                start = self.record(self.compute)
+                for stream in (self.copy_in, self.copy_out):
+                    stream.wait_event(start)
                 work()
+                self._join_copies()
+                graph = self.compute.end_capture()
             except BaseException:
-                with suppress(cupy.cuda.runtime.CUDARuntimeError, RuntimeError):
-                    self.compute.end_capture()  # else the stream stays in capture
+                refused = suppress(cupy.cuda.runtime.CUDARuntimeError, RuntimeError)
+                with refused:
+                    self._join_copies()
+                with refused:
+                    self.compute.end_capture()  # else the streams stay in capture
                 raise
-            return functools.partial(self.compute.end_capture().launch, self.compute)
+            finally:
+                copied = self.bytes_in - before[0], self.bytes_out - before[1]
+                self.bytes_in, self.bytes_out = before  # nothing was copied yet
+
+        def launch() -> None:
+            self.bytes_in, self.bytes_out = self.bytes_in + copied[0], self.bytes_out + copied[1]
+            graph.launch(self.compute)
+
+        return launch
+
+    def _join_copies(self) -> None:
+        for stream in (self.copy_in, self.copy_out):
+            self.compute.wait_event(self.record(stream))
 
     def close(self) -> None:
         self.synchronize()

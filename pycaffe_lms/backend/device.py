@@ -110,8 +110,12 @@ class Device(Protocol):
         """What operations depend on beside their arguments, to compare with `==`."""
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Record what `work` queues on the compute stream, without running it; the result queues it, at each call.
+        """Record what `work` queues, without running it; the result queues it on the compute stream, at each call.
 
-        Within `work` there is nothing but operations: no memory is taken, nothing waits, no other stream is used."""
+        `work` may use all three streams: the others begin after the start and are joined at the end. It may record
+        events and let streams wait for them; such an event means nothing afterwards, and `work` waits for no other.
+        Within it no memory is taken or given back, and the host waits for nothing. Copies are of page-locked memory,
+        which must stay where it is. A launch is ordered with the compute stream only: whoever queues copies beside
+        it on the other streams lets them wait for it, and it for them."""
 
     def close(self) -> None: ...

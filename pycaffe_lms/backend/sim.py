@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import DeviceError, OutOfDeviceMemory, human_bytes
 from .cpu import host_bytes
 from .device import Span, align
-from .sim_streams import Scheduler, SimEvent, SimStream
+from .sim_streams import Recording, Scheduler, SimEvent, SimStream
 
 POISON = 0xFF  # bytes of it are NaN in every float type and -1 in every signed integer
 WORKSPACE_LIMIT = 64 << 10  # bytes: little, so that small budgets can be tried
@@ -61,11 +61,13 @@ class SimDevice:
         self._budget: int | None = None
         self._used = 0
         self.compute, self.copy_in, self.copy_out = (SimStream(n) for n in ("compute", "in", "out"))
-        self._scheduler = Scheduler([self.compute, self.copy_in, self.copy_out], order, seed)
+        self._streams = [self.compute, self.copy_in, self.copy_out]
+        self._lanes = [SimStream("in, of a launch"), SimStream("out, of a launch")]
+        self._scheduler = Scheduler([*self._streams, *self._lanes], order, seed)
         self.ops = None  # see ops.ops_of
         self.lock = threading.RLock()
         self.bytes_in = self.bytes_out = 0
-        self._captured: list | None = None  # what a capture has recorded so far
+        self._recording: Recording | None = None  # of a capture that is under way
         self.launches = 0  # of what was captured
 
     def describe(self) -> str:
@@ -156,21 +158,16 @@ class SimDevice:
 
     @_locked
     def _work(self, stream: SimStream, task, seconds: float) -> None:
-        if self._captured is None:
-            self._scheduler.work(stream, task, seconds)
-        elif stream is self.compute:
-            self._captured.append((task, seconds))
-        else:
-            self._not_in_capture("another stream is used")
+        (self._recording or self._scheduler).work(stream, task, seconds)
 
     @_locked
     def record(self, stream: SimStream) -> SimEvent:
-        self._not_in_capture("an event is recorded")
-        return self._scheduler.record(stream)
+        return (self._recording or self._scheduler).record(stream)
 
     @_locked
     def timed_event(self, stream: SimStream | None = None) -> SimEvent:
         """An event on a stream (default: the compute stream) that `elapsed_ms` can use."""
+        self._not_in_capture("time is taken")
         return self._scheduler.record(stream or self.compute)
 
     def elapsed_ms(self, start: SimEvent, end: SimEvent) -> float:
@@ -179,12 +176,13 @@ class SimDevice:
 
     @_locked
     def wait(self, stream: SimStream, event: SimEvent) -> None:
-        self._not_in_capture("a stream waits")
-        self._scheduler.wait(stream, event)
+        self._of_this_capture(event)
+        (self._recording or self._scheduler).wait(stream, event)
 
     @_locked
     def wait_host(self, event: SimEvent) -> None:
         self._not_in_capture("the host waits")
+        self._of_this_capture(event)
         self._scheduler.finish(event)
 
     @_locked
@@ -199,26 +197,35 @@ class SimDevice:
     @_locked
     def capture(self, work):
         """What is queued is kept and queued again at each call of the result: arguments stay as they were."""
-        self._captured = tasks = []
+        self._not_in_capture("another begins")
+        before = self.bytes_in, self.bytes_out
+        recording = self._recording = Recording(self._scheduler, self._streams, self._lanes)
         try:
             work()
         finally:
-            self._captured = None
+            self._recording = None
+            copied = self.bytes_in - before[0], self.bytes_out - before[1]
+            self.bytes_in, self.bytes_out = before  # nothing was copied yet
 
         def launch() -> None:
-            self.launches += 1
-            for task, seconds in tasks:
-                self._work(self.compute, task, seconds)
+            with self.lock:
+                self.launches += 1
+                self.bytes_in, self.bytes_out = self.bytes_in + copied[0], self.bytes_out + copied[1]
+                recording.launch()
 
         return launch
 
+    def _of_this_capture(self, event: SimEvent) -> None:
+        if event.recording is not self._recording:
+            raise DeviceError("an event of a capture is used outside of it, or the reverse", fix="this is a bug")
+
     def _not_in_capture(self, what: str) -> None:
-        if self._captured is not None:
+        if self._recording is not None:
             raise DeviceError(f"{what} in the middle of a capture", fix="this is a bug")
 
     def model_seconds(self) -> float:
         """The model clock: when the last of the three streams ends."""
-        return max(s.time for s in (self.compute, self.copy_in, self.copy_out))
+        return max(s.time for s in self._streams)
 
     def close(self) -> None:
         self.synchronize()

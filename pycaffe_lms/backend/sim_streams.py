@@ -13,12 +13,14 @@ ORDERS = ("latest", "earliest", "random")
 
 
 class SimEvent:
-    """Done when the work queued before it on its stream has run. `time`: on the model clock, in seconds."""
+    """Done when the work queued before it on its stream has run. `time`: on the model clock, in seconds. recording: of
+    which it is a part (None: of none); it means something only there."""
 
-    __slots__ = ("done", "stream", "time")
+    __slots__ = ("done", "recording", "stream", "time")
 
-    def __init__(self, stream: SimStream):
+    def __init__(self, stream: SimStream, recording: Recording | None = None):
         self.stream = stream
+        self.recording = recording
         self.done = False
         self.time = stream.time
 
@@ -110,3 +112,44 @@ class Scheduler:
                 last.stream.run_one()
             else:
                 chain.append(last.stream.tasks[0][1])
+
+
+class Recording:
+    """What was queued on some streams while it was open, to be queued again as one: nothing of it begins before what
+    the launching stream holds is done, nothing queued on that stream later before all of it is done. Streams are only
+    the order within; the device's other streams and a launch know nothing of each other."""
+
+    def __init__(self, scheduler: Scheduler, streams: list[SimStream], lanes: list[SimStream]):
+        """streams: those recorded; the first is the one that launches. lanes: what runs in place of the others."""
+        self._scheduler = scheduler
+        self._lane = dict(zip(streams, [streams[0], *lanes], strict=True))
+        self._tasks: list[tuple[str, SimStream, object, float]] = []
+
+    def work(self, stream: SimStream, task: Callable[[], None], seconds: float) -> None:
+        self._tasks.append(("work", stream, task, seconds))
+
+    def record(self, stream: SimStream) -> SimEvent:
+        event = SimEvent(stream, self)
+        self._tasks.append(("record", stream, event, 0.0))
+        return event
+
+    def wait(self, stream: SimStream, event: SimEvent) -> None:
+        self._tasks.append(("wait", stream, event, 0.0))
+
+    def launch(self) -> None:
+        """Queue it once more."""
+        scheduler, lane = self._scheduler, self._lane
+        first, *others = lane.values()
+        began = scheduler.record(first)
+        for other in others:
+            scheduler.wait(other, began)
+        events = {}
+        for kind, stream, what, seconds in self._tasks:
+            if kind == "work":
+                scheduler.work(lane[stream], what, seconds)
+            elif kind == "record":
+                events[what] = scheduler.record(lane[stream])
+            else:
+                scheduler.wait(lane[stream], events[what])
+        for other in others:
+            scheduler.wait(first, scheduler.record(other))

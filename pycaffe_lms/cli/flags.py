@@ -173,7 +173,7 @@ def add_tuning(p: argparse.ArgumentParser, *, fuse: str = "on", pack: str = "on"
             "--graph",
             choices=("on", "off"),
             default="on",
-            help="without LMS, on a GPU: record an iteration as a CUDA graph and replay it; results are the same",
+            help="on a GPU: record an iteration, with its copies, as a CUDA graph and replay it; results are the same",
         )
 
 

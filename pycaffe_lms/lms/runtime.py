@@ -20,7 +20,7 @@ from .counters import Counters, Stats
 from .evict import Rules
 from .machine import Costs, Machine, machine_of
 from .optimise import optimise, timed
-from .plan import Kind, Op, Plan
+from .plan import Kind, Op, Placement, Plan
 from .planner import make_plan
 from .policy import Managed, choose_managed
 from .recorder import COPIES_IN, COPIES_OUT, Recorder
@@ -234,16 +234,42 @@ class Runtime:
 
     def run(self, plan: Plan, memories: Mapping[int, object], execute: Callable[[int], None]) -> Counters:
         """One run of a plan whose memory was prepared; `execute(step)` runs a layer pass. Returns what it counted."""
+        bring_home(self.device, first_uses(plan), memories)
         with nullcontext() if self.recorder is None else self.recorder.run(plan):
-            return _Run(self, plan, memories).run(execute)
+            return Run(self, plan, memories).run(execute)
 
     def statistics(self) -> dict:
         """What was done so far, and what it needs: see `statistics.py`."""
         return statistics(self)
 
 
-class _Run:
-    """One run of a plan: issues its operations in order, then joins the streams."""
+def first_uses(plan: Plan) -> dict[int, Mode]:
+    """How each buffer that a plan places is touched first."""
+    found: dict[int, Mode] = {}
+    for step in plan.program.steps:
+        for a in step.accesses:
+            if a.buffer in plan.buffers:
+                found.setdefault(a.buffer, a.mode)
+    return found
+
+
+def bring_home(device: Device, first: Mapping[int, Mode], memories: Mapping[int, object]) -> None:
+    """Before a run, values that a plan starts from are at home; zeros where nobody wrote yet. A dropped one is an
+    error. first: see `first_uses`."""
+    moved = False
+    for b, mode in first.items():
+        memory = memories[b]
+        if memory.span is not None:
+            moved = moved or (mode is not Mode.OVERWRITE and memory.state is State.HEAD_AT_GPU)
+            memory.ask(Ask.DISCARD if mode is Mode.OVERWRITE else Ask.EVICT)
+        if mode is not Mode.OVERWRITE and memory.state in (State.UNINITIALIZED, State.DISCARDED):
+            memory.ask(Ask.READ_CPU)
+    if moved:  # the run fetches it on another stream
+        device.wait(device.copy_in, device.record(device.compute))
+
+
+class Run:
+    """One run of a plan whose values are at home: issues its operations in order, then joins the streams."""
 
     def __init__(self, runtime: Runtime, plan: Plan, memories: Mapping[int, object]):
         self.runtime, self.plan, self.memories = runtime, plan, memories
@@ -252,23 +278,9 @@ class _Run:
         self._events: dict[int, object] = {}
         self._waited = plan.waited
         self.counted = Counters()
-        self._bring_home()
 
-    def _bring_home(self) -> None:
-        """Values that the plan starts from are at home; zeros where nobody wrote yet. A dropped one is an error."""
-        seen: set[int] = set()
-        for step in self.plan.program.steps:
-            for a in step.accesses:
-                if a.buffer in self.plan.buffers and a.buffer not in seen:
-                    seen.add(a.buffer)
-                    memory = self.memories[a.buffer]
-                    if memory.span is not None:
-                        memory.ask(Ask.DISCARD if a.mode is Mode.OVERWRITE else Ask.EVICT)
-                    unwritten = memory.state in (State.UNINITIALIZED, State.DISCARDED)
-                    if a.mode is not Mode.OVERWRITE and unwritten:
-                        memory.ask(Ask.READ_CPU)
-
-    def _issue(self, op: Op, execute: Callable[[int], None]) -> None:
+    def issue(self, op: Op, execute: Callable[[int], None]) -> None:
+        """Queue one operation, or do it on the host; `execute(step)` runs a layer pass."""
         device, config, recorder = self.device, self.runtime.config, self.runtime.recorder
         if recorder:
             recorder.operation(op.id)
@@ -323,12 +335,18 @@ class _Run:
             self._events[op.id] = device.record(stream)
 
     def _lend(self, place, ask: Ask, stream) -> None:
-        memory = self.memories[place.buffer]
-        size = self.plan.buffers[place.buffer].nbytes
-        memory.ask(ask, span=self.arena.at(place.offset, size), stream=stream)
+        self.memories[place.buffer].ask(ask, span=self.span_of(place), stream=stream)
+        self.held_more(self.plan.buffers[place.buffer].nbytes)
+
+    def held_more(self, nbytes: int) -> None:
+        """Count bytes on loan."""
         stats = self.runtime.stats
-        stats.held_more(size)
+        stats.held_more(nbytes)
         self.counted.held_peak = max(self.counted.held_peak, stats.held)
+
+    def span_of(self, place: Placement):
+        """The part of the arena where a buffer is placed."""
+        return self.arena.at(place.offset, self.plan.buffers[place.buffer].nbytes)
 
     def _take_back(self, buffer: int, ask: Ask) -> None:
         memory = self.memories[buffer]
@@ -356,7 +374,7 @@ class _Run:
         stats, plan = self.runtime.stats, self.plan
         try:
             for op in plan.ops:
-                self._issue(op, execute)
+                self.issue(op, execute)
         except BaseException:
             stats.ran(plan, self.counted)
             self._come_home()

@@ -111,6 +111,12 @@ class SyncedMemory:
         self.span = None
         self.ask(Ask.DISCARD)
 
+    def become(self, state: State, *, span=None, event=None) -> None:
+        """Be in `state`, with lent device memory or none, without anything being moved: what a recording of many asks
+        has made true, or will. event: ends the copies that use the host side."""
+        self.state, self.span, self.host_event = state, span, event
+        self._own_span = False
+
     # -- actions ---------------------------------------------------------------------------------------------------
     def _take_cpu(self, span, stream) -> None:
         if self.host is None:

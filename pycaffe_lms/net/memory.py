@@ -203,7 +203,7 @@ class NetMemory:
             self.runtime.prepare(plan, self.memories)
             sequenced = self._as_planned(sequenced, plan)
         replay = None
-        if self._graph_runs and (plan is None or not plan.copies) and not self._hosted():
+        if self._graph_runs:
             replay = Replay.of(self.graph, sequenced, plan, self.memories, self.runtime)
         dials = Dials(self.graph, self.memories, [s for s in sequenced.steps if not getattr(s, "again", False)])
         touched = {a.buffer for s in sequenced.program.steps for a in s.accesses}
@@ -266,10 +266,6 @@ class NetMemory:
         replays = program_replays(self.graph, sequenced.steps)
         steps = tuple(replays[s] if again else sequenced.steps[s] for s, again in plan.order)
         return replace(sequenced, program=plan.program, steps=steps)
-
-    def _hosted(self) -> bool:
-        """Whether LMS manages something without a plan that says where it lies (parameters of a program by hand)."""
-        return self.runtime.active and not self.runtime.config.auto
 
     def steps(self, key: str) -> tuple:
         """The steps of a program that was bound."""

@@ -10,8 +10,8 @@ class Tuning:
     """channels_last: keep images as (N, H, W, C) where layers are faster so; None: on a GPU. fuse: let a solver's
     iterations run chains of layers (BatchNorm, Scale, a sum, ReLU) as one. pack: without Large Model Support, let what
     an iteration needs only for a while (gradients of blobs) use the same device memory in turn; afterwards such a value
-    is gone, unless it is kept. graph: on a device that can, without Large Model Support, record what a solver's program
-    queues and repeat it without running Python for each layer again (results are the same to the bit)."""
+    is gone, unless it is kept. graph: on a device that can, record what a solver's program queues, with the copies of
+    Large Model Support, and repeat it without running Python for each layer again (results are the same to the bit)."""
 
     channels_last: bool | None = None
     fuse: bool = True

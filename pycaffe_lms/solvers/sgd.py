@@ -13,6 +13,7 @@ import numpy as np
 from ..blob import Blob
 from ..layers.base import count
 from ..lms.schedule import Access, Mode, Step
+from ..memory.states import Ask
 from ..net.graph import Param
 from ..net.programs import HostedStep, sequence
 from ..ops import ops_of
@@ -21,9 +22,10 @@ from . import debug
 from .base import Solver, number
 from .lr_policy import learning_rate
 from .rules import RULES
-from .update_all import NUMBERS_BYTES, UpdateAll
+from .update_all import UpdateAll
 
 _log = logging.getLogger(__name__)
+_NUMBERS = len(UpdateNumbers._fields)
 _PARTIALS = 1024  # doubles of workspace that a sum of squares needs on a device
 
 
@@ -38,7 +40,6 @@ class SGDSolver(Solver):
 
     def _set_up(self) -> None:
         net, item = self.net, self.net.dtype.itemsize
-        self._numbers = UpdateNumbers(0.0)
         self._together: dict[bool, UpdateAll] = {}
         self._reached = self._gradients_that_backward_writes()
         self._moving = [p for p in net.graph.learnable if p.lr_mult != 0 or p.diff in self._reached]
@@ -48,12 +49,11 @@ class SGDSolver(Solver):
             self._history[param.index] = [
                 net.memory.add(f"{name}{slot or ''}", count(param.shape) * item) for slot in range(self.rule.slots)
             ]
+        self._numbers = net.memory.add("solver.numbers", 8 * _NUMBERS)  # they change between two runs
         if UpdateAll.possible(net) and self._moving:
             histories = list(zip(*(self._history[p.index] for p in self._moving), strict=True))
-            numbers = net.memory.add("solver.numbers", NUMBERS_BYTES)
-            self._together = {
-                apart: UpdateAll(net, self.rule, self._moving, histories, numbers, apart) for apart in (False, True)
-            }
+            more = (self._moving, histories, self._numbers)
+            self._together = {apart: UpdateAll(net, self.rule, *more, apart) for apart in (False, True)}
         self._squares = self._partials = -1  # there are none yet
         self._make_steps()
 
@@ -77,13 +77,12 @@ class SGDSolver(Solver):
 
     def _set_numbers(self, rate: float, clip_scale: float) -> None:
         """What the next updates use."""
-        p = self.param
-        self._numbers = UpdateNumbers(
+        p, memory = self.param, self.net.memory.memories[self._numbers]
+        memory.ask(Ask.OVERWRITE_CPU)
+        memory.host_array((_NUMBERS,), np.float64)[...] = UpdateNumbers(
             self.rule.rate(rate, self.iter, p), clip_scale / p.iter_size, p.weight_decay,
             float(p.regularization_type == "L1"), *self.rule.numbers(p),
         )  # fmt: skip
-        for together in self._together.values():
-            together.set_numbers(self._numbers)
 
     def _follow_net(self) -> None:
         """After a reshape the net's buffers are others (the history's stay): make the steps anew; likewise where
@@ -211,8 +210,9 @@ class SGDSolver(Solver):
         history = self._history[param.index]
         accesses = tuple(Access(b, Mode.UPDATE) for b in (param.data, *history))
         accesses += (Access(param.diff, Mode.UPDATE if has_gradient else Mode.OVERWRITE),)
+        accesses += (Access(self._numbers, Mode.READ),)
         name = f"update:{self.net.graph.nodes[param.node].name}"
-        return HostedStep(Step(name, accesses), lambda: self._run_update(param, history, has_gradient))
+        return HostedStep(Step(name, accesses), lambda: self._run_update(param, history, has_gradient), repeatable=True)
 
     def _clear_step(self, param: Param) -> HostedStep:
         step = Step(f"clear:{self.net.graph.nodes[param.node].name}", (Access(param.diff, Mode.OVERWRITE),))
@@ -225,8 +225,9 @@ class SGDSolver(Solver):
         weight, diff, *slots = (self._array(b, param.shape, self.net.dtype) for b in (param.data, param.diff, *history))
         if not has_gradient:
             self._fill_zero(diff)
+        numbers = self._array(self._numbers, (_NUMBERS,), np.float64)
         ops_of(self.net.device).solver_update(
-            self.rule.operation, weight, diff, slots, self._numbers, param.lr_mult, param.decay_mult
+            self.rule.operation, weight, diff, slots, numbers, param.lr_mult, param.decay_mult
         )
 
     def _norm_step(self, i: int, param: Param) -> HostedStep:

@@ -18,12 +18,11 @@ from ..ops.update_table import table_words
 from .rules import Rule
 
 _NUMBERS = len(UpdateNumbers._fields)
-NUMBERS_BYTES = 8 * _NUMBERS  # float64: they change between two runs, so the operation reads them from memory
 
 
 class UpdateAll:
-    """params: those that move. histories: their buffers, slot by slot. numbers: a buffer of NUMBERS_BYTES. apart: names
-    the table."""
+    """params: those that move. histories: their buffers, slot by slot. numbers: the buffer of the `UpdateNumbers`,
+    as float64. apart: names the table."""
 
     @staticmethod
     def possible(net: Net) -> bool:
@@ -50,12 +49,6 @@ class UpdateAll:
         accesses += [Access(self._numbers, Mode.READ), Access(self._table, Mode.READ)]
         step = Step("update:all", tuple(accesses))
         return HostedStep(step, lambda: self._run(step, has_gradient), repeatable=True)
-
-    def set_numbers(self, numbers: UpdateNumbers) -> None:
-        """What the next run uses."""
-        memory = self._net.memory.memories[self._numbers]
-        memory.ask(Ask.OVERWRITE_CPU)
-        memory.host_array((_NUMBERS,), np.float64)[...] = numbers
 
     def _run(self, step: Step, has_gradient: Sequence[bool]) -> None:
         net = self._net

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.backend.sim import SimDevice
-from pycaffe_lms.errors import DeviceError, OutOfDeviceMemory
+from pycaffe_lms.errors import OutOfDeviceMemory
 from pycaffe_lms.ops import ops_of
 
 ORDERS = [("latest", 0), ("earliest", 0)] + [("random", seed) for seed in range(12)]
@@ -228,38 +228,3 @@ def test_on_the_model_clock_streams_overlap_and_events_hold_them_back():
     device.copy_up(span, home[:55_000], device.copy_in)
     assert device.copy_in.time == device.model_seconds() == pytest.approx(3e-6)
     assert (device.bytes_in, device.bytes_out) == (110_000, 110_000)
-
-
-# -- captures ----------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("order, seed", ORDERS)
-def test_a_capture_runs_when_it_is_launched_and_each_time(order, seed):
-    device = SimDevice(4096, order=order, seed=seed)
-    array = device.array(span := device.take(512), (2,), np.float64)
-    device.zero(span)
-    start = device.model_seconds()
-    launch = device.capture(lambda: device.queue(np.add, array, 1, array))
-    assert device.model_seconds() == start and device.launches == 0
-    for _ in range(3):
-        launch()
-    device.synchronize()
-    assert array.tolist() == [3, 3] and device.launches == 3 and device.model_seconds() > start
-
-
-@pytest.mark.parametrize(
-    "act",
-    [
-        lambda device, span: device.take(1),
-        lambda device, span: device.give(span),
-        lambda device, span: device.synchronize(),
-        lambda device, span: device.record(device.compute),
-        lambda device, span: device.copy_up(span, np.zeros(4, np.uint8)),
-        lambda device, span: device.zero(span, device.copy_in),
-    ],
-)
-def test_what_a_capture_refuses(act):
-    """As a CUDA graph does; and the device goes on after a failure."""
-    device = SimDevice(4096)
-    span = device.take(512)
-    with pytest.raises(DeviceError, match="capture"):
-        device.capture(lambda: act(device, span))
-    act(device, span)

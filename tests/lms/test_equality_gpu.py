@@ -44,7 +44,7 @@ def test_on_equals_off(net, options, device):
 
 @pytest.mark.parametrize("options", TYPES, ids=type_name)
 def test_every_solver_type(options, device):
-    """Six iterations: the later ones are replayed where memory is not managed."""
+    """Six iterations: the later ones are replayed."""
     options = options | {"base_lr": 0.01}
     expected = train(make_solver("residual", device, **options), 6)
     for config in (*CONFIGS[:2], LMSConfig(auto=True, threshold_kb=1)):

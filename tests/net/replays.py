@@ -26,14 +26,14 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "fc" bottom: "label" top: "
 """
 
 
-def make(net, device, graph: bool, *, pack: bool = False, **options) -> SGDSolver:
+def make(net, device, graph: bool, *, pack: bool = False, lms=None, **options) -> SGDSolver:
     """A solver on one of NETS, or on a net's text."""
     text = solver_text(net if net in NETS else "chain", **options)
     if net not in NETS:
         text = text.replace(NETS["chain"], net)
     parsed = parse_solver(text, "replay.prototxt")
     tuning = Tuning(graph=graph, pack=pack)
-    more = {"file": parsed.filename, "lines": parsed.lines, "device": device, "tuning": tuning}
+    more = {"file": parsed.filename, "lines": parsed.lines, "device": device, "tuning": tuning, "lms": lms}
     return solver_class(parsed.message)(parsed.message, **more)
 
 
@@ -94,6 +94,43 @@ def passes_by_hand(solver) -> list:
         solver.net.backward_range()
         seen += bits(solver)
     return seen
+
+
+def nobody_waits(solver) -> list:
+    """Iterations, and passes by hand, of which nobody reads anything before the next is queued."""
+    net = solver.net
+    solver.step(8)
+    for _ in range(3):
+        net.iteration(True, solver._tail, key="train")
+        net._forward_by_hand(0, len(net.graph.nodes) - 1)
+        net.iteration(True, solver._tail, key="train")
+    return [net.loss(), bits(solver)]
+
+
+def managed_written(solver) -> list:
+    """Every parameter, gradient and history, and an activation and its gradient that are kept, is read and written
+    between iterations, now and then through a view that is held for a while."""
+    net, seen, views = solver.net, [], []
+    middle = next(n for n in ("conv2", "c3", "cat", "s2") if n in net.blobs)
+    net.keep(middle)
+    for i in range(9):
+        solver.step(1)
+        history = [b for b in solver.history_blobs() if not isinstance(b, tuple)]
+        values = [*(b for p in net.params.values() for b in p), *history, net.blobs[middle]]
+        if i in (3, 6):
+            views = [b.data for b in values]
+        if i == 5:
+            views.clear()
+        for k in range(len(views)):
+            views[k] *= 0.9 + 0.01 * k
+        if i == 5:
+            for b in net.learnable_params:
+                b.diff = 0.5
+            solver.apply_update()
+        if i == 2:
+            net.blobs[middle].data = 3
+        seen += [net.loss(), *(b.read_data().tobytes() for b in values), net.blobs[middle].read_diff().tobytes()]
+    return [seen, bits(solver)]
 
 
 def kept(solver) -> list:

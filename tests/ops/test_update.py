@@ -34,7 +34,7 @@ def test_updates_are_the_formulas(rule, numbers, dtype, tolerance, shape):
     for _ in range(3):  # the update that lies in diff is the next one's gradient
         g = updates.gradient(w, u, scale=n.scale, decay=n.decay * 0.5, l1=n.l1)
         w, u, h = updates.step(rule, w, g, h, rate=n.rate * 2, keep=n.keep, keep2=n.keep2, delta=n.delta)
-        solver_update(rule, param, diff, histories, n, 2.0, 0.5)
+        solver_update(rule, param, diff, histories, np.array(n), 2.0, 0.5)
     for got, want in zip((param, diff, *histories), (w, u, *h), strict=True):
         assert got.dtype == dtype
         np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)
@@ -45,5 +45,6 @@ def test_without_decay_an_infinite_weight_stays_what_it_is(rule):
     """0 * infinity would make the weight, and then its history, NaN."""
     param, diff, *histories = updates.start(rule, (5,), np.float32)
     param[1] = np.inf
-    solver_update(rule, param, diff, histories, UpdateNumbers(0.1, keep=0.5, keep2=0.5, delta=0.1), 1.0, 1.0)
+    numbers = np.array(UpdateNumbers(0.1, keep=0.5, keep2=0.5, delta=0.1))
+    solver_update(rule, param, diff, histories, numbers, 1.0, 1.0)
     assert np.isposinf(param[1]) and all(np.isfinite(a).all() for a in (diff, *histories))

@@ -24,7 +24,7 @@ def arrays(rule, dtype):
 
 def check(ops, rule, dtype, l1, put, get):
     """Both ways on the device of `ops`: every array, to the bit. Returns the arrays."""
-    numbers = UpdateNumbers(0.1, 0.25, 0.01, float(l1), 0.9, 0.99, 1e-3)
+    numbers = put(np.array(UpdateNumbers(0.1, 0.25, 0.01, float(l1), 0.9, 0.99, 1e-3)))
     start = arrays(rule, dtype)
     apart, together = ([[put(a) for a in kind] for kind in start] for _ in range(2))
     for p, d, h, lr, decay, reached in zip(
@@ -34,7 +34,7 @@ def check(ops, rule, dtype, l1, put, get):
             ops.fill(d, 0.0)
         ops.solver_update(rule, p, d, h, numbers, lr, decay)
     plan = ops.solver_update_all_plan(together[0], together[1], together[2:], LR_MULTS, DECAY_MULTS, REACHED)
-    ops.solver_update_all(rule, plan, put(plan.table), put(np.array(numbers)))
+    ops.solver_update_all(rule, plan, put(plan.table), numbers)
     changed = 0
     for one, all_, before in zip(sum(apart, []), sum(together, []), sum(map(list, start), []), strict=True):
         np.testing.assert_array_equal(get(all_), get(one))

@@ -58,7 +58,7 @@ def test_one_and_all(rule, numbers, at, kernels, monkeypatch):
             p, d, *h = (kind[k] for kind in arrays)
             if not reached:
                 d.fill(0)
-            ops.solver_update(rule, p, d, h, n, lr, decay)
+            ops.solver_update(rule, p, d, h, np.array(n), lr, decay)
     addresses = [[a.ctypes.data for a in kind] for kind in all_]
     table = make_table(addresses, [a.size for a in all_[0]], LR_MULTS, DECAY_MULTS, REACHED)
     blocks = table.size - ROW * len(SIZES)

@@ -13,8 +13,9 @@ __all__ = ["solver_update"]
 
 def solver_update(rule, param, diff, histories, numbers, lr_mult, decay_mult):
     """One update by `rule`, a name of `update_rules.HISTORIES`: diff becomes what is taken off param.
-    numbers: an `UpdateNumbers`; its rate and decay are multiplied by lr_mult and decay_mult."""
-    n = UpdateNumbers(*numbers)
+    numbers: an `UpdateNumbers` as an array of the device, float64; its rate and decay are multiplied by lr_mult and
+    decay_mult."""
+    n = UpdateNumbers(*map(float, numbers))
     given = (n.rate * lr_mult, n.decay * decay_mult, n.scale, n.keep, 1 - n.keep, n.keep2, 1 - n.keep2, n.delta)
     scalars = tuple(map(param.dtype.type, given))
     arrays = [a.reshape(-1) for a in (param, diff, *histories)]

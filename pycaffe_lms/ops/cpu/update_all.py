@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..update_rules import UpdateNumbers
 from ..update_table import make_table
 from .update import solver_update
 
@@ -34,8 +33,7 @@ def solver_update_all_plan(params, diffs, histories, lr_mults, decay_mults, has_
 def solver_update_all(rule, plan, table, numbers):
     """`solver_update` of each parameter. `numbers` (float64, an `UpdateNumbers`) and `table` (the plan's) are arrays of
     the device."""
-    values = UpdateNumbers(*map(float, numbers))
     for (param, diff, histories), (lr_mult, decay_mult, has_gradient) in zip(plan.arrays, plan.mults, strict=True):
         if not has_gradient:
             diff.fill(0)
-        solver_update(rule, param, diff, histories, values, lr_mult, decay_mult)
+        solver_update(rule, param, diff, histories, numbers, lr_mult, decay_mult)

@@ -61,6 +61,16 @@ __device__ inline T solver_step(const Numbers& n, T w, T diff, T& h, T& h2) {{
 """
 
 
+def numbers_source(numbers: str, lr_mult: str, decay_mult: str) -> str:
+    """CUDA C++ of what the rules use: an expression, from an `UpdateNumbers` as an array of doubles."""
+    names = UpdateNumbers._fields
+    at = {name: f"{numbers}[{names.index(name)}]" for name in names}
+    return (
+        f"numbers_of({at['rate']} * {lr_mult}, {at['decay']} * {decay_mult}, {at['scale']}, {at['l1']}, {at['keep']}, "
+        f"{at['keep2']}, {at['delta']})"
+    )
+
+
 def _source(rule: str) -> str:
     two = HISTORIES[rule] == 2
     return elementwise(
@@ -72,8 +82,8 @@ def _source(rule: str) -> str:
           param = param - step;
         """,
         updates="param, diff, h" + (", h2" if two else ""),
-        params="double rate, double decay, double scale, double l1, double keep, double keep2, double delta",
-        setup="const Numbers numbers = numbers_of(rate, decay, scale, l1, keep, keep2, delta);",
+        params="const double* given, double lr_mult, double decay_mult",
+        setup=f"const Numbers numbers = {numbers_source('given', 'lr_mult', 'decay_mult')};",
         helpers=step_source(rule),
     )
 
@@ -83,7 +93,6 @@ SOURCES = {rule: _source(rule) for rule in HISTORIES}
 
 def solver_update(rule, param, diff, histories, numbers, lr_mult, decay_mult):
     """One update by `rule`, a name of `update_rules.HISTORIES`: diff becomes what is taken off param.
-    numbers: an `UpdateNumbers`; its rate and decay are multiplied by lr_mult and decay_mult."""
-    n = UpdateNumbers(*numbers)
-    scalars = (n.rate * lr_mult, n.decay * decay_mult, n.scale, n.l1, n.keep, n.keep2, n.delta)
-    run(SOURCES[rule], f"{rule}_update", (param, diff, *histories), *map(float, scalars))
+    numbers: an `UpdateNumbers` as an array of the device, float64; its rate and decay are multiplied by lr_mult and
+    decay_mult."""
+    run(SOURCES[rule], f"{rule}_update", (param, diff, *histories), numbers, float(lr_mult), float(decay_mult))

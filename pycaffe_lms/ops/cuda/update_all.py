@@ -10,7 +10,7 @@ from ...backend.cuda import launch
 from ..update_rules import HISTORIES
 from ..update_table import CHUNK, ROW, make_table, table_words
 from .elementwise import QUADS
-from .update import step_source
+from .update import numbers_source, step_source
 
 __all__ = ["solver_update_all", "solver_update_all_plan"]
 
@@ -32,8 +32,7 @@ extern "C" __global__ void __launch_bounds__({THREADS}) {rule}_update_all(const 
   {second("T* history2 = (T*)row[7];")}
   const long long size = row[3], start = (place & 0xffffffffLL) * {CHUNK};
   const long long end = start + {CHUNK} < size ? start + {CHUNK} : size;
-  const Numbers n = numbers_of(numbers[0] * __longlong_as_double(row[4]), numbers[2] * __longlong_as_double(row[5]),
-                               numbers[1], numbers[3], numbers[4], numbers[5], numbers[6]);
+  const Numbers n = {numbers_source("numbers", "__longlong_as_double(row[4])", "__longlong_as_double(row[5])")};
   const bool has_gradient = row[6] != 0;
   const bool aligned = ((row[0] | row[1] | row[2] {second("| row[7]")}) & 15) == 0;
   for (long long first = start + 4 * threadIdx.x; first < end; first += 4 * {THREADS}) {{

@@ -1,0 +1,122 @@
+"""A plan's device work as one launch: captured once, with the copies on their streams, and queued whole from then on.
+
+Covers: what the state machine, the counters and the events of a run step by step would have come to, done at once
+around each launch. Does not cover: when to capture, and steps that run on the host (`net/replay.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import takewhile
+from operator import attrgetter
+
+from ..memory.states import Ask, State
+from ..memory.synced import SyncedMemory
+from .plan import Kind, Op, Plan
+from .runtime import Run, Runtime, bring_home, first_uses
+from .schedule import Mode
+
+
+class CapturedPlan:
+    """A plan whose first `front` steps run on the host, and no other, before all its device work."""
+
+    @staticmethod
+    def possible(plan: Plan) -> bool:
+        """Whether host steps may run before everything else: none waits for a copy."""
+        return not any(op.waits for op in plan.ops if op.kind is Kind.HOST)
+
+    def __init__(self, runtime: Runtime, plan: Plan, memories: Mapping[int, SyncedMemory], front: int):
+        self._runtime, self._device, self._plan, self._memories = runtime, runtime.device, plan, memories
+        self._first = first_uses(plan)
+        early = () if runtime.config.sync else _early(plan, front)
+        self._early = tuple(op.place for op in early)
+        self._spans: list = []  # theirs
+        self._work = replace(plan, ops=_without(plan, {op.id for op in early}))  # what is captured
+        copied = {op.place.buffer for op in self._work.ops if op.place is not None}
+        others = {place.buffer for op in plan.ops for place in (*op.births, *self._early)} - copied
+        self._copied = [memories[b] for b in sorted(copied)]
+        self._others = [memories[b] for b in sorted(others)]
+
+    def bring_home(self) -> None:
+        """Make the values that the plan starts from be at home."""
+        bring_home(self._device, self._first, self._memories)
+
+    def addresses(self) -> list:
+        """Objects that stand for the memory of the plan: as long as they are the same, so are its addresses."""
+        return [self._runtime.arena, *map(attrgetter("host"), self._copied)]
+
+    @property
+    def locked(self) -> bool:
+        """Whether everything that the capture copies has a page-locked home."""
+        return all(map(attrgetter("locked"), self._copied))
+
+    def capture(self, execute: Callable[[int], None]) -> Callable[[], None]:
+        """Capture the device's work; the result is one run of it, front and `bring_home` apart. `execute(step)` runs
+        a layer pass. Nothing runs here: afterwards, and after an error, states and counters are what they were."""
+        stats, moved = self._runtime.stats, [*self._copied, *self._others]
+        held, before = (stats.held, stats.held_peak), [(m.state, m.host_event) for m in moved]
+        run = Run(self._runtime, self._work, self._memories)
+        counted = run.counted
+        self._spans = [run.span_of(place) for place in self._early]
+        try:
+            for place, span in zip(self._early, self._spans, strict=True):
+                self._memories[place.buffer].become(State.SYNCED, span=span)
+                counted.copied_in(self._memories[place.buffer].nbytes)
+                run.held_more(self._work.buffers[place.buffer].nbytes)
+            launch = self._device.capture(lambda: [run.issue(op, execute) for op in self._work.ops])
+            counted.finished(self._plan)
+            after = [m.state for m in moved]
+        finally:
+            for memory, (state, event) in zip(moved, before, strict=True):
+                memory.become(state, event=event)
+            stats.held, stats.held_peak = held
+
+        copied = list(zip(self._copied, after, strict=False))
+        others = list(zip(self._others, after[len(copied) :], strict=True))
+
+        def run_once() -> None:
+            self._fetch_early()
+            launch()
+            device = self._device
+            done = device.record(device.compute)
+            for stream in (device.copy_in, device.copy_out):
+                device.wait(stream, done)
+            for memory, state in copied:
+                memory.become(state, event=done)
+            for memory, state in others:
+                memory.become(state, event=memory.host_event)
+            self._runtime.stats.ran(self._plan, counted)
+
+        return run_once
+
+    def _fetch_early(self) -> None:
+        device = self._device
+        for place, span in zip(self._early, self._spans, strict=True):
+            self._memories[place.buffer].ask(Ask.READ_GPU, span=span, stream=device.copy_in)
+        if self._early:
+            device.wait(device.compute, device.record(device.copy_in))
+
+
+def _early(plan: Plan, front: int) -> list[Op]:
+    """Copies of what the host made at the front, from before any device work. They stay outside of the capture, with an
+    event each: the host can make the next values as soon as these are copied, while the rest still runs."""
+    made = {a.buffer for step in plan.program.steps[:front] for a in step.accesses if a.mode is not Mode.READ}
+    start = takewhile(lambda op: op.kind in (Kind.HOST, Kind.IN), plan.ops)
+    return [op for op in start if op.kind is Kind.IN and op.place.buffer in made]
+
+
+def _without(plan: Plan, early: set[int]) -> tuple[Op, ...]:
+    """The operations that are captured. Who waited for an early copy waits for the one before it on its stream: a wait
+    for what is older there may have been left out, because this one implied it."""
+    instead: dict[int, tuple[int, ...]] = {}
+    before: tuple[int, ...] = ()
+    ops = []
+    for op in plan.ops:
+        if op.id in early:
+            instead[op.id] = before
+        elif op.kind is not Kind.HOST:
+            ops.append(replace(op, waits=tuple(v for w in op.waits for v in instead.get(w, (w,)))))
+            if op.kind is Kind.IN:
+                before = (op.id,)
+    return tuple(ops)
