@@ -5,6 +5,7 @@ from __future__ import annotations
 from pycaffe_lms.backend.sim import SimDevice
 from pycaffe_lms.formats.prototxt import parse_solver
 from pycaffe_lms.lms.config import LMSConfig
+from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.solvers import SGDSolver, solver_class
 
 _DATA = """
@@ -133,10 +134,10 @@ def solver_text(net: str, **options) -> str:
     return f"{text}\nnet_param {{ name: '{net}'\n{NETS[net]} }}\n"
 
 
-def make_solver(net: str, device=None, lms: LMSConfig | None = None, **options) -> SGDSolver:
+def make_solver(net: str, device=None, lms: LMSConfig | None = None, *, graph: bool = True, **options) -> SGDSolver:
     parsed = parse_solver(solver_text(net, **options), f"{net}.prototxt")
     more = {"file": parsed.filename, "lines": parsed.lines, "device": device or SimDevice(64 << 20), "lms": lms}
-    return solver_class(parsed.message)(parsed.message, **more)
+    return solver_class(parsed.message)(parsed.message, tuning=Tuning(graph=graph), **more)
 
 
 # Every solver type, as options of a solver.
