@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import sys
 
-import pydot
 import pytest
 from google.protobuf import text_format
 
@@ -15,6 +14,7 @@ from pycaffe_lms.formats.prototxt import parse_net
 from pycaffe_lms.proto import caffe_pb2
 
 pytestmark = pytest.mark.pure
+pydot = pytest.importorskip("pydot")
 
 NET = """
 name: "small net"

@@ -17,7 +17,7 @@ from ..errors import DeviceError, MissingDependency, OutOfDeviceMemory, human_by
 from . import cublas
 from .cpu import host_bytes
 from .device import Span, align
-from .pinned import pinned_bytes
+from .pinned import nothing_unlocked, pinned_bytes
 
 try:
     import cupy
@@ -308,7 +308,7 @@ class CudaDevice:
     def capture(self, work):
         """A CUDA graph. Other threads (of data layers) may take pinned memory meanwhile: the relaxed mode."""
         before = self.bytes_in, self.bytes_out
-        with self.active():
+        with self.active(), nothing_unlocked():
             self.compute.begin_capture(cupy.cuda.runtime.streamCaptureModeRelaxed)
             try:
                 start = self.record(self.compute)

@@ -4,10 +4,13 @@ mapped, touched by several threads, and then registered with the driver."""
 from __future__ import annotations
 
 import ctypes
+import gc
 import mmap
 import os
+import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -38,11 +41,45 @@ def pinned_bytes(nbytes: int, runtime) -> np.ndarray:
             free=0,
             fix="lower batch_size, raise the memlock limit (ulimit -l), or manage fewer buffers (larger -lms)",
         ) from error
-    weakref.finalize(whole, _unlock, runtime, whole.ctypes.data).atexit = False
+    weakref.finalize(whole, _give_back, runtime, whole.ctypes.data, mapping).atexit = False
     return whole[:nbytes]  # a view: `whole` lives as long as any of them
 
 
-def _unlock(runtime, address: int) -> None:
+_gate = threading.RLock()  # a finalizer may run wherever its thread is, here too
+_closed = 0
+_later: list[tuple] = []
+
+
+@contextmanager
+def nothing_unlocked():
+    """Within: memory that nobody uses any more stays locked until the end. Unlocking waits for the device, which breaks
+    a capture of any thread; so nothing is collected meanwhile either, whatever else that would set off."""
+    global _closed
+    collects = gc.isenabled()
+    gc.disable()
+    with _gate:
+        _closed += 1
+    try:
+        yield
+    finally:
+        with _gate:
+            _closed -= 1
+            while _later and not _closed:
+                _unlock(*_later.pop())
+        if collects:
+            gc.enable()
+
+
+def _give_back(runtime, address: int, mapping: mmap.mmap) -> None:
+    with _gate:
+        if _closed:
+            _later.append((runtime, address, mapping))
+        else:
+            _unlock(runtime, address, mapping)
+
+
+def _unlock(runtime, address: int, mapping: mmap.mmap) -> None:
+    """mapping: kept until here, for its addresses must not be given to others while they are registered."""
     runtime.deviceSynchronize()  # a copy may still be in flight
     runtime.hostUnregister(address)
 

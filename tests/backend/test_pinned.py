@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.backend.cpu import CpuDevice
-from pycaffe_lms.backend.pinned import pinned_bytes
+from pycaffe_lms.backend.pinned import nothing_unlocked, pinned_bytes
 from pycaffe_lms.errors import OutOfHostMemory
 from pycaffe_lms.memory.host import HostSlab
 
@@ -50,6 +50,22 @@ def test_lives_as_long_as_any_view(nbytes):
     del view
     gc.collect()
     assert not driver.locked and driver.synchronized == 1
+
+
+def test_while_a_capture_runs_nothing_is_unlocked_and_no_address_is_used_again():
+    driver = Driver()
+    with nothing_unlocked():
+        with nothing_unlocked():
+            first = pinned_bytes(4096, driver)
+            address = first.ctypes.data
+            del first
+            assert not gc.isenabled()
+        again = [pinned_bytes(4096, driver) for _ in range(8)]
+        assert address not in [memory.ctypes.data for memory in again]
+        assert address in driver.locked and len(driver.locked) == 9 and not driver.synchronized
+    assert gc.isenabled() and address not in driver.locked and len(driver.locked) == 8
+    del again
+    assert not driver.locked
 
 
 def test_nothing_is_locked_for_nothing():

@@ -62,6 +62,6 @@ def test_solver_updates(both, rule, dtype, l1):
     g = updates.gradient(w, d, scale=0.5, decay=0.01, l1=l1)
     w, u, _ = updates.step(rule, w, g, h, rate=0.1, keep=0.9, keep2=0.99, delta=1e-3)
     tolerance = 1e-5 if dtype is np.float32 else 1e-13
-    for on_cpu, on_gpu, expected in zip(ours, theirs, (w, u), strict=True):
+    for on_cpu, on_gpu, expected in zip(ours[:2], theirs[:2], (w, u), strict=True):
         np.testing.assert_allclose(on_gpu, on_cpu, rtol=tolerance, atol=tolerance)
         np.testing.assert_allclose(on_gpu, expected, rtol=tolerance, atol=tolerance)
