@@ -36,7 +36,7 @@ class LMS(LMSConfig):
 
     threshold_kb: manage buffers larger than this many KB of 1024 bytes, or a size such as "1MB"; 0: LMS is off; "auto":
     as auto=True. None: 1000, or with auto what is worth it. budget, host_limit, exclude: bytes, or sizes such as "16GB"
-    (powers of 1024). frac, ahead, sync, auto, recompute: as `LMSConfig`.
+    (powers of 1024). frac, ahead, sync, auto, recompute, plan_file: as `LMSConfig`.
     `with caffe.LMS(...):` makes it the default of the nets and solvers that the calling thread builds inside; after it
     the default is what it was before. Raises UsageError for values that make no sense.
     """
@@ -54,6 +54,7 @@ class LMS(LMSConfig):
         auto: bool = False,
         recompute: bool | None = None,
         exclude: int | str | None = None,
+        plan_file: str | None = None,
     ):
         if threshold_kb == "auto":
             threshold_kb, auto = None, True
@@ -70,6 +71,7 @@ class LMS(LMSConfig):
             ("sync", sync, (int,)),
             ("auto", auto, (bool,)),
             ("recompute", recompute, (bool, type(None))),
+            ("plan_file", plan_file, (str, type(None))),
         ):
             if not isinstance(value, kinds):
                 raise UsageError(f"{name} cannot be {value!r}", fix="see help(caffe.LMS)")
@@ -83,6 +85,7 @@ class LMS(LMSConfig):
             auto=auto,
             recompute=recompute,
             exclude=_size(exclude, "exclude"),
+            plan_file=plan_file,
         )
 
     def __enter__(self) -> LMS:

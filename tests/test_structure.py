@@ -17,22 +17,9 @@ pytestmark = pytest.mark.pure
 # Imports point left.
 ORDER = (
     *("errors", "proto", "formats", "backend", "ops", "memory", "blob", "vectors", "random", "filler", "data"),
-    *(
-        "layers",
-        "lms",
-        "net",
-        "solvers",
-        "viz",
-        "net_spec",
-        "progress",
-        "net_batches",
-        "log",
-        "mode",
-        "lms_face",
-        "net_face",
-    ),
-    *("coord_map", "draw", "io", "pycaffe", "timer", "classifier", "detector", "_caffe", "install", "__init__", "cli"),
-    "__main__",
+    *("layers", "lms", "net", "solvers", "viz", "net_spec", "progress", "net_batches", "log", "mode", "lms_face"),
+    *("net_face", "coord_map", "draw", "io", "pycaffe", "timer", "classifier", "detector", "_caffe", "install"),
+    *("__init__", "cli", "__main__"),
 )
 RANK = {name: rank for rank, name in enumerate(ORDER)}
 ARRAYS = {"numpy", "cupy"}
@@ -40,6 +27,7 @@ ARRAYS = {"numpy", "cupy"}
 PURE = [
     *(f"lms.{n}" for n in ("arena", "config", "emit", "plan", "planner", "policy", "schedule", "verify")),
     *(f"lms.{n}" for n in ("account", "counters", "measured", "page", "page_charts", "stats")),
+    *(f"lms.{n}" for n in ("planfile", "timing", "machine")),
     *("memory.states", "net.filter", "net.splits", "solvers.lr_policy", "backend.sim_streams", "errors"),
     *("solvers.rules", "solvers.settings", "ops.update_rules"),
 ]

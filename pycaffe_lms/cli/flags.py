@@ -276,6 +276,16 @@ def add_device(p: argparse.ArgumentParser) -> None:
     )
 
 
+def add_plan(p: argparse.ArgumentParser) -> None:
+    """-lms_plan, for what trains."""
+    p.add_argument(
+        "--lms_plan",
+        default=None,
+        metavar="FILE",
+        help="the plans of training: replayed from FILE where it is there, else written to it",
+    )
+
+
 def lms_config(args: argparse.Namespace) -> LMSConfig:
     """The LMS flags as one value. Raises UsageError for values that mean nothing."""
     threshold, auto = 0, args.lms == "auto"
@@ -297,6 +307,7 @@ def lms_config(args: argparse.Namespace) -> LMSConfig:
         auto=auto,
         recompute=None if args.lms_recompute is None else args.lms_recompute == "on",
         exclude=None if args.lms_exclude is None else args.lms_exclude << 20,
+        plan_file=getattr(args, "lms_plan", None),
     )
 
 

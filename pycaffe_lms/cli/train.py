@@ -74,6 +74,7 @@ def run(argv: list[str]) -> int:
     flags.add_state(p)
     flags.add_tuning(p)
     flags.add_device(p)
+    flags.add_plan(p)
     args = flags.parse(p, argv)
     if args.weights and args.snapshot:
         raise UsageError("-weights and -snapshot exclude each other", fix="resume with -snapshot alone")

@@ -32,6 +32,8 @@ class LMSConfig:
     managed.
     recompute: whether values may be made again instead of being copied; None: with `auto` only.
     exclude: bytes of the device's memory that LMS leaves to others: the budget is what remains. None: nothing said.
+    plan_file: the plans of a solver's training programs are replayed from this file where it is there, and written to
+    it where it is not.
     """
 
     threshold_kb: int = 0
@@ -43,6 +45,7 @@ class LMSConfig:
     auto: bool = False
     recompute: bool | None = None
     exclude: int | None = None
+    plan_file: str | None = None
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.frac <= 1.0:
@@ -55,6 +58,8 @@ class LMSConfig:
             raise UsageError("-lms_exclude is negative", fix="give the MB to leave free, for example -lms_exclude 1024")
         if self.recompute and not self.enabled:
             raise UsageError("-lms_recompute on has no effect without -lms", fix="add -lms auto, or -lms 1000")
+        if self.plan_file is not None and not self.enabled:
+            raise UsageError("-lms_plan has no effect without -lms", fix="add -lms auto, or -lms 1000")
         for name, value in (("-lms_budget", self.budget), ("-lms_host", self.host_limit)):
             if value is not None and value <= 0:
                 raise UsageError(f"{name} must be more than zero bytes", fix=f"for example {name} 16GB")

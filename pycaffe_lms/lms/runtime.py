@@ -21,6 +21,7 @@ from .evict import Rules
 from .machine import Costs, Machine, machine_of
 from .optimise import optimise, timed
 from .plan import Kind, Op, Placement, Plan
+from .planbook import PlanBook
 from .planner import make_plan
 from .policy import Managed, choose_managed
 from .recorder import COPIES_IN, COPIES_OUT, Recorder
@@ -70,6 +71,8 @@ class Runtime:
         self._arena = None
         self._arena_bytes = 0
         self._workspace = None
+        file = self.config.plan_file
+        self.plan_book = PlanBook(file) if file is not None else None
         if not self.device.is_host:
             budget = self.config.budget_of(self.device.capacity())
             if budget is not None:
@@ -147,7 +150,12 @@ class Runtime:
         replays: Mapping[int, Step],
         scratch: frozenset[int],
     ) -> Plan:
-        """Plan a program and prove the plan. Raises OutOfDeviceMemory when it cannot fit. See `optimise`."""
+        """Plan a program and prove the plan, or take it from the file of -lms_plan and prove it. Raises
+        OutOfDeviceMemory when it cannot fit, PlanError where the file's is another's or wrong. See `optimise`."""
+        if self.plan_book is not None:
+            written = self.plan_book.replay(program, buffers, costs, replays, scratch, self.limit())
+            if written is not None:
+                return written
         config = self.config
         if config.ahead is not None and not config.recomputes:
             plan = timed(make_plan(program, buffers, limit=self.limit(), ahead=config.ahead), costs)
@@ -158,6 +166,11 @@ class Runtime:
             )
         verify(plan)
         return plan
+
+    def note_plans(self, net: str, plans: Mapping[str, Plan | None]) -> None:
+        """The plans of a solver's training programs, for the file of -lms_plan."""
+        if self.plan_book is not None:
+            self.plan_book.note(net, plans, [f"Made on {self.device.describe()}."])
 
     def pack(self, program: Program, buffers: Mapping[int, Buffer]) -> Plan:
         """Plan a program whose managed buffers all live and die within it: offsets in one arena, no copies.

@@ -192,15 +192,21 @@ class Net(BuiltNet):
     def prepare_iterations(self, kinds: Iterable[tuple[str, bool, Sequence[HostedStep]]]) -> None:
         """Plan a solver's iterations before the first one: (key, first, tail). Raises OutOfDeviceMemory when they
         cannot fit."""
+        kinds = list(kinds)
         with self.placed():
             self.runtime.check_resident(self.memory.resident_listing())
             for key, first, tail in kinds:
                 self.memory.bind(key, lambda f=first, t=tail, k=key: self._iteration(f, t, k))
+            plans = self.memory.plans()
+            self.runtime.note_plans(self.name, {key: plans[key] for key, _, _ in kinds})
 
     def replan(self, key: str, first: bool, tail: Sequence[HostedStep]) -> tuple[float, float] | None:
         """See `NetMemory.replan`, for a program of `prepare_iterations`."""
         with self.device.active():
-            return self.memory.replan(key, lambda: self._iteration(first, tail, key))
+            found = self.memory.replan(key, lambda: self._iteration(first, tail, key))
+        if found is not None and found[0] != found[1]:
+            self.runtime.note_plans(self.name, {key: self.memory.plans()[key]})
+        return found
 
     def test_forward(self) -> bool:
         """A whole forward of which only the outputs (and kept blobs) survive under LMS. Returns False where shapes

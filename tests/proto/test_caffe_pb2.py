@@ -13,7 +13,9 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "proto" / "caffe.proto"
 GENERATED = ROOT / "pycaffe_lms" / "proto" / "caffe_pb2.py"
 
-OURS = {"LMSParameter", "ResumeState", "SourceState", "CarriedState", "NetWeights", "LayerBlobs"}
+OURS = {"LMSParameter", "ResumeState", "SourceState", "CarriedState", "NetWeights", "LayerBlobs"} | {
+    *("LMSPlan", "LMSProgramPlan", "LMSPlanBuffer", "LMSPlanStep", "LMSResidence")
+}
 OUR_NUMBERS = range(7000, 7100)
 # What forks brought: messages, and numbers in Caffe's own messages.
 FORK_MESSAGES = {
@@ -98,6 +100,7 @@ _SCALARS = {
     F.TYPE_INT32: "int32",
     F.TYPE_UINT32: "uint32",
     F.TYPE_INT64: "int64",
+    F.TYPE_UINT64: "uint64",
     F.TYPE_FLOAT: "float",
     F.TYPE_DOUBLE: "double",
     F.TYPE_BOOL: "bool",

@@ -1,0 +1,63 @@
+"""`train -lms_plan FILE`: written by the first run, replayed by the second; a file that is wrong is an error."""
+
+from __future__ import annotations
+
+import pytest
+
+from pycaffe_lms.cli.main import main
+
+from .nets import NET, SOLVER, write
+
+ARGV = ["-backend", "sim", "-lms", "1", "-lms_budget", "256KB"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, NET)
+    write(tmp_path, SOLVER, name="solver.prototxt")
+    return tmp_path
+
+
+def _train(*argv):
+    return main(["train", "-solver", "solver.prototxt", *ARGV, *argv])
+
+
+def test_written_then_replayed(folder, capsys):
+    assert _train("-lms_plan", "my.plan") == 0
+    text = (folder / "my.plan").read_text()
+    assert "LMS: the plans of train are written to my.plan" in capsys.readouterr().err
+    assert _train("--lms_plan=my.plan") == 0
+    assert "plans of train are replayed from my.plan" in capsys.readouterr().err
+    assert (folder / "my.plan").read_text() == text
+    assert 'step { name: "forward:conv" }' in text and 'net: "small"' in text
+
+
+def test_damage_names_file_and_line(folder, capsys):
+    assert _train("-lms_plan", "my.plan") == 0
+    lines = (folder / "my.plan").read_text().splitlines()
+    at = next(i for i, line in enumerate(lines) if "step {" in line)
+    lines[at] = lines[at].replace("step", "stop")
+    (folder / "my.plan").write_text("\n".join(lines))
+    capsys.readouterr()
+    assert _train("-lms_plan", "my.plan") == 1
+    err = capsys.readouterr().err
+    assert f"error: my.plan:{at + 1}: not a plan" in err and "fix:" in err and "Traceback" not in err
+
+
+def test_another_budget_or_another_threshold(folder, capsys):
+    assert _train("-lms_plan", "my.plan") == 0
+    assert _train("-lms_plan", "my.plan", "-lms", "3") == 1
+    assert "my.plan:" in (err := capsys.readouterr().err) and "no managed buffer" in err
+    assert _train("-lms_plan", "my.plan", "-lms_budget", "1MB") == 0  # more memory does no harm
+
+
+def test_only_with_lms_and_only_in_training(folder, capsys):
+    assert main(["train", "-solver", "solver.prototxt", "-lms_plan", "my.plan"]) == 2
+    assert "-lms_plan has no effect without -lms" in capsys.readouterr().err
+    assert main(["plan", "-model", "net.prototxt", "-lms", "1", "-lms_plan", "my.plan"]) == 2
+
+
+def test_a_folder_that_is_not_there(folder, capsys):
+    assert _train("-lms_plan", "nowhere/my.plan") == 1
+    assert "nowhere/my.plan: cannot be written" in capsys.readouterr().err
