@@ -30,7 +30,7 @@ def test_written_then_replayed(folder, capsys):
     assert _train("--lms_plan=my.plan") == 0
     assert "plans of train are replayed from my.plan" in capsys.readouterr().err
     assert (folder / "my.plan").read_text() == text
-    assert 'step { name: "forward:conv" }' in text and 'net: "small"' in text
+    assert 'step { name: "forward:conv' in text and 'net: "small"' in text
 
 
 def test_damage_names_file_and_line(folder, capsys):
