@@ -225,7 +225,7 @@ def add_device(p: argparse.ArgumentParser) -> None:
         const=str(BARE_LMS_KB),
         default=None,
         metavar="KB",
-        help="manage every buffer larger than KB KB (of 1024 bytes); bare: 1000; zero or negative: off; auto: choose "
+        help="manage buffers larger than KB KB (of 1024 bytes); bare: 1000; zero, negative, off: off; auto: choose "
         "by predicted time what is copied, made again or stays",
     )
     g.add_argument(
@@ -289,7 +289,7 @@ def add_plan(p: argparse.ArgumentParser) -> None:
 def lms_config(args: argparse.Namespace) -> LMSConfig:
     """The LMS flags as one value. Raises UsageError for values that mean nothing."""
     threshold, auto = 0, args.lms == "auto"
-    if args.lms is not None and not auto:
+    if args.lms not in (None, "auto", "off"):
         try:
             threshold = int(args.lms)
         except ValueError:

@@ -14,7 +14,8 @@ from operator import attrgetter
 from ..memory.states import Ask, State
 from ..memory.synced import SyncedMemory
 from .plan import Kind, Op, Plan
-from .runtime import Run, Runtime, bring_home, first_uses
+from .run import Run, bring_home, first_uses
+from .runtime import Runtime
 from .schedule import Mode
 
 

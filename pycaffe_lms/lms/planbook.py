@@ -57,7 +57,7 @@ class PlanBook:
             fix = "raise -lms_budget, or delete the file"
             raise written.wrong(None, 0, f"{what}, {human_bytes(max(0, limit))} are there", fix)
         timed = time_plan(plan, costs)
-        return replace(plan, seconds=timed.seconds, stall=timed.stall)
+        return replace(plan, seconds=timed.seconds, stall=timed.stall, rules=f"written in {self.path}")
 
     def note(self, net: str, plans: Mapping[str, Plan | None], about: Collection[str]) -> None:
         """The training programs and their plans: check that the file holds just these, or write it. `plans` may be
