@@ -183,14 +183,12 @@ def tuning(args: argparse.Namespace) -> Tuning:
     return Tuning(channels_last=_LAYOUTS[args.layout], fuse=args.fuse == "on", pack=args.pack == "on", graph=graph)
 
 
-def add_device(p: argparse.ArgumentParser) -> None:
-    """-gpu, -backend, and the LMS flags."""
-    p.add_argument(
-        "--gpu",
-        default="",
-        metavar="N",
-        help="number of the GPU to run on, an error where there is none; wins over solver_mode",
-    )
+_GPU = ("N", "number of the GPU to run on, an error where there is none; wins over solver_mode")
+
+
+def add_device(p: argparse.ArgumentParser, gpu: tuple[str, str] = _GPU, budget: Sequence[str] = ()) -> None:
+    """-gpu, -backend, and the LMS flags. gpu: what -gpu takes, and its help. budget: other names of -lms_budget."""
+    p.add_argument("--gpu", default="", metavar=gpu[0], help=gpu[1])
     p.add_argument(
         "--backend",
         choices=BACKENDS,
@@ -237,6 +235,7 @@ def add_device(p: argparse.ArgumentParser) -> None:
     )
     g.add_argument(
         "--lms_budget",
+        *budget,
         default=None,
         metavar="SIZE",
         help="hard limit of device memory, such as 16GB; also how a smaller GPU is emulated",

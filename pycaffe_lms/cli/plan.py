@@ -1,32 +1,34 @@
-"""`pycaffe-lms plan`: print the Large Model Support plan of a model. Nothing is trained, no GPU is needed.
+"""`pycaffe-lms plan`: what a model needs and takes on a GPU, without one: does it fit, the Large Model Support plan,
+predicted times. Nothing is trained.
 
-The plan is that of the simulated device: its convolutions ask for less workspace than a GPU's do.
+Images lie channels-last, layers run as one and gradients share memory, as on a GPU. How much workspace a GPU's
+convolutions will use is not known here: -workspace says what is assumed. Without -lms it is planned for -lms auto;
+-lms 0 says whether the net fits without. All times are predictions.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
-from ..backend import get_device
-from ..errors import DataError, UsageError, human_bytes
+from ..errors import CaffeError, UsageError
 from ..formats.atomic import atomic_write
 from ..formats.prototxt import read_net
-from ..layers.base import count
-from ..lms import report
 from ..lms.config import parse_size
-from ..lms.machine import DEFAULT, MACHINES, find_machine
-from ..lms.schedule import Access, Mode, Step, merge_accesses
-from ..log import only_warnings
+from ..lms.machine import DEFAULT, MACHINES, Machine, find_machine
 from ..net.account import page_contents
-from ..net.net import Net
-from ..net.programs import HostedStep
-from ..net.tuning import Tuning
-from ..solvers.rules import RULES, Rule
-from . import flags, lms_files, shapes, simulate
+from ..ops import WORKSPACE_LIMIT
+from ..solvers.rules import RULES
+from . import batches, flags, lms_files, plan_text, shapes
+from .plan_nets import Nets, Outcome
 
-_UNLIMITED = 1 << 46
+_GPU = (
+    "NAME",
+    f"which GPU is planned for: {', '.join(MACHINES)}, or a JSON file with its memory and rates (default: {DEFAULT}, "
+    "with the memory of -lms_budget)",
+)
 
 
 def run(argv: list[str]) -> int:
@@ -38,112 +40,97 @@ def run(argv: list[str]) -> int:
     shapes.add_shape(p)
     p.add_argument("--solver_type", choices=list(RULES), default="SGD",
                    help="whose histories are planned for: Adam and AdaDelta keep two per parameter")  # fmt: skip
-    p.add_argument("--summary", action="store_true", help="totals only, without the table of steps")
-    p.add_argument("--sweep", default="", metavar="batch=A..B",
-                   help="instead of the plan, a line for each batch, doubling from A to B, or of a list batch=8,16,24: "
-                        "memory, predicted time, what is copied and made again, on -gpu's GPU")  # fmt: skip
     p.add_argument(
-        "--json", default="", metavar="FILE.json", help="with -gpu or -sweep, write the numbers to a file too"
+        "--sweep",
+        default="",
+        metavar="batch=A..B",  # fmt: skip
+        help="a table over batch sizes, A doubled up to B, or batch=8,16,32; and the largest that fits",
     )
+    p.add_argument("--summary", action="store_true", help="totals only, without the table of steps")
     p.add_argument("--report", default="", metavar="FILE.html", help="write the plan as a page, with predicted times")
+    p.add_argument("--json", default="", metavar="FILE.json", help="write all numbers")
     flags.add_state(p)
-    flags.add_device(p)
-    _explain_gpu(p)
+    flags.add_device(p, _GPU, ("--budget",))
     args = flags.parse(p, argv)
+    args.lms = "auto" if args.lms is None else args.lms
     lms = flags.lms_config(args)
-    lms_files.check_path(args.report, "-report")
-    if args.gpu or args.sweep or args.json:
-        return _simulate(args, lms)
-    if not lms.enabled:
-        raise UsageError("there is nothing to plan without -lms", fix="for example -lms 1000, or bare -lms")
-    phase = 0 if args.phase == "TRAIN" else 1
-    device = get_device("sim", capacity=lms.budget or _UNLIMITED)
-    parsed = read_net(args.model)
-    message = shapes.with_shapes(parsed.message, args.shape)
-    options = {"level": args.level, "stages": flags.stages(args), "file": args.model, "lines": parsed.lines}
-    try:
-        net = Net(message, phase, device=device, lms=lms, fill=False, tuning=Tuning(), **options)
-    except DataError as error:
-        raise shapes.or_a_shape(error) from None
-    plan = net.plan_only(updates(net, RULES[args.solver_type]) if phase == 0 else None)
-    print(f"{Path(args.model).name}, phase {args.phase}: {len(net.graph.nodes)} layers")
-    runtime = net.runtime
-    print(f"resident on the device: {human_bytes(runtime.resident_bytes)}, and "
-          f"{human_bytes(runtime.workspace_bytes)} of workspace")  # fmt: skip
-    if plan is None:
-        print("nothing is managed: every buffer is at most -lms KB, or comes before -lms_frac")
-        if args.report:
-            print(f"{args.report} is not written: there is no plan")
-        return 0
-    for line in report.summary(plan):
-        print(line)
-    total = runtime.resident_bytes + runtime.workspace_bytes + plan.arena_bytes
-    print(f"device memory in all: {human_bytes(total)}")
-    if not args.summary:
-        print()
-        for line in report.step_table(plan):
-            print(line)
+    for path, flag in ((args.report, "-report"), (args.json, "-json")):
+        lms_files.check_path(path, flag)
+    if args.workspace is None and args.gpu:
+        args.workspace = f"{WORKSPACE_LIMIT['cuda'] >> 20}MB"
+    nets = Nets(
+        read_net(args.model), args.shape, level=args.level, stages=flags.stages(args), lms=lms,
+        rule=RULES[args.solver_type] if args.phase == "TRAIN" else None, machine=_machine(args.gpu, lms.budget),
+        workspace=None if args.workspace is None else parse_size(args.workspace, "-workspace"),
+    )  # fmt: skip
+    title = f"{Path(args.model).name}, phase {args.phase}"
+    if args.sweep:
+        return _sweep(nets, title, args)
+    found = nets.outcome()
+    numbers = {"model": args.model, "phase": args.phase} | plan_text.machine_numbers(nets, args.workspace)
+    _print([f"{title}: {len(found.net.graph.nodes)} layers", *plan_text.machine_lines(nets, args.workspace)])
+    numbers |= plan_text.numbers(found)
+    _print(plan_text.core_lines(found, lms.enabled))
+    if lms.enabled:
+        least = nets.least()
+        _print([*plan_text.plan_lines(found), *plan_text.least_lines(least)])
+        numbers["least"] = plan_text.least_numbers(least)
+    if nets.batch:
+        largest, why = nets.largest(nets.batch)
+        _print(plan_text.largest_lines(largest, why, lms))
+        numbers["largest_batch"] = largest
+    if found.plan is not None and not args.summary:
+        _print(["", *plan_text.steps(found)])
+    _write(args, numbers)
     if args.report:
-        title = f"Large Model Support: {Path(args.model).name}, phase {args.phase}"
-        remark = "All times are predictions; nothing ran."
-        contents = page_contents(net, title, plan, remark=remark, budget=lms.budget)
-        lms_files.write_page(args.report, contents)
-        print(f"wrote {args.report}")
+        _write_report(found, title, args.report, nets.capacity)
+    if found.refused is not None:
+        raise found.refused
     return 0
 
 
-def _explain_gpu(p) -> None:
-    """Here nothing runs, so -gpu names a kind of GPU."""
-    action = next(a for a in p._actions if a.dest == "gpu")
-    action.metavar = "NAME"
-    action.help = (
-        f"predict for this GPU: {', '.join(sorted(MACHINES))}, or a JSON file with the fields of lms/machine.py; "
-        "prints totals with times instead of the table of steps"
-    )
+def _machine(name: str, budget: int | None) -> Machine:
+    """The machine that -gpu names; where it is not given, the budget alone says how much memory there is."""
+    if name.lstrip("-").isdigit():
+        raise UsageError(f"-gpu {name}: plan needs no GPU, so there is none to be numbered",
+                         fix=f"name the kind that is planned for: {', '.join(MACHINES)}, or a JSON file")  # fmt: skip
+    machine = find_machine(name or DEFAULT)
+    return machine if name or budget is None else replace(machine, memory=budget)
 
 
-def _simulate(args, lms) -> int:
-    """What training takes on a GPU that is named, for the net's batch or for those of -sweep."""
-    machine = find_machine(args.gpu or DEFAULT)
-    parsed = read_net(args.model)
-    message = shapes.with_shapes(parsed.message, args.shape)
-    phase = 0 if args.phase == "TRAIN" else 1
-    options = {"level": args.level, "stages": flags.stages(args), "file": args.model, "lines": parsed.lines}
-    workspace = simulate.WORKSPACE if args.workspace is None else parse_size(args.workspace, "-workspace")
-    rule = RULES[args.solver_type]
-    simulation = simulate.Simulation(machine, lms, phase, options, lambda net: updates(net, rule), workspace)
-    sizes = simulate.batches(args.sweep) if args.sweep else [None]
-    print(f"{Path(args.model).name}, phase {args.phase}, {machine.name}, {human_bytes(simulation.budget)} of memory, "
-          f"{human_bytes(workspace)} of workspace for a convolution that wants some")  # fmt: skip
-    outcomes = []
-    try:
-        with only_warnings():
-            for batch in sizes:
-                net = message if batch is None else simulate.with_batch(message, batch)
-                outcomes.append(simulation.run(net, simulate.first_batch(net) if batch is None else batch))
-    except DataError as error:
-        raise shapes.or_a_shape(error) from None
-    for line in simulate.table(outcomes, simulation.budget):
+def _sweep(nets: Nets, title: str, args) -> int:
+    sizes = batches.parse_sweep(args.sweep)
+    if args.report:
+        raise UsageError("-report shows one plan, -sweep makes many", fix="leave one of them out")
+    _print([title, *plan_text.machine_lines(nets, args.workspace), *plan_text.sweep_head()])
+    rows = []
+    for batch in sizes:
+        found = nets.outcome(batch)
+        rows.append(plan_text.numbers(found))
+        print(plan_text.sweep_row(found), flush=True)
+    largest, why = nets.largest(sizes[-1])
+    _print(plan_text.largest_lines(largest, why, nets.lms))
+    numbers = {"model": args.model, "phase": args.phase} | plan_text.machine_numbers(nets, args.workspace)
+    _write(args, numbers | {"sweep": rows, "largest_batch": largest})
+    return 0
+
+
+def _print(lines: Iterable[str]) -> None:
+    for line in lines:
         print(line)
-    print(f"least memory: fetched on demand, set by {outcomes[-1].at}")
+
+
+def _write(args, numbers: dict) -> None:
     if args.json:
-        atomic_write(args.json, (json.dumps([asdict(o) for o in outcomes], indent=1) + "\n").encode())
-    return 0
+        atomic_write(args.json, json.dumps(numbers, indent=1).encode(), error=CaffeError)
+        print(f"wrote {args.json}")
 
 
-def updates(net: Net, rule: Rule) -> list[HostedStep]:
-    """The update steps of a solver, for planning: nobody runs them."""
-    steps: list[HostedStep] = []
-    for p in net.graph.learnable:
-        if p.lr_mult != 0:
-            name = net.graph.nodes[p.node].name
-            nbytes = count(p.shape) * net.dtype.itemsize
-            histories = [
-                net.memory.add(f"{name}.param{p.position}.history{slot or ''}", nbytes) for slot in range(rule.slots)
-            ]
-            accesses = tuple(Access(b, Mode.UPDATE) for b in (p.data, p.diff, *histories))
-            steps.append(HostedStep(Step(f"update:{name}", accesses), lambda: None))
-    if steps and net.runtime.keeps_params():  # then it is one step
-        together = tuple(a for step in steps for a in step.step.accesses)
-        return [HostedStep(Step("update:all", merge_accesses(together)), lambda: None)]
-    return steps
+def _write_report(found: Outcome, title: str, path: str, capacity: int) -> None:
+    if found.plan is None:
+        print(f"{path} is not written: there is no plan")
+        return
+    remark = "All times are predictions; nothing ran."
+    contents = page_contents(found.net, f"Large Model Support: {title}", found.plan, remark=remark, budget=capacity)
+    lms_files.write_page(path, contents)
+    print(f"wrote {path}")

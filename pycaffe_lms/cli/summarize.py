@@ -15,7 +15,7 @@ from ..net.tuning import Tuning
 from ..proto.caffe_pb2 import NetParameter, Phase
 from ..solvers.rules import RULES
 from . import flags, shapes, summary_text
-from .plan import updates
+from .plan_nets import updates
 
 _UNLIMITED = 1 << 46
 _ABOUT = """Print a net layer by layer: type, settings, bottoms, tops and their shapes, parameters, floating-point

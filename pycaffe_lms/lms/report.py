@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ..errors import human_bytes
 from .plan import Kind, Op, Plan
+from .stats import used_bytes
+from .timing import Timed
 
 
 def summary(plan: Plan) -> list[str]:
     """What a plan needs and moves, a line each."""
     managed = sum(b.nbytes for b in plan.buffers.values())
-    loss = plan.arena_bytes / plan.live_bytes - 1 if plan.live_bytes else 0.0
+    used = used_bytes(plan)
+    loss = used / plan.live_bytes - 1 if plan.live_bytes else 0.0
     host = sum(plan.buffers[b].nbytes for b in plan.host_buffers)
     return [
         f"managed buffers: {len(plan.buffers)}, {human_bytes(managed)} in all",
-        f"device memory for them: {human_bytes(plan.arena_bytes)} (alive at once at most "
-        f"{human_bytes(plan.live_bytes)}, packing loss {loss:.1%})",
+        f"device memory for them: {human_bytes(plan.arena_bytes)}, {human_bytes(used)} of it used (alive at once at "
+        f"most {human_bytes(plan.live_bytes)}, packing loss {loss:.1%})",
         f"host memory for them: {human_bytes(host)}",
         f"copied per run: {human_bytes(plan.bytes_in)} in, {human_bytes(plan.bytes_out)} out",
     ]
 
 
-def step_table(plan: Plan) -> Iterable[str]:
-    """A line per step: what comes in for later steps, what is made, copied out, given back and dropped."""
+def step_table(plan: Plan, times: Timed | None = None, seconds: Sequence[float] = ()) -> Iterable[str]:
+    """A line per step: what comes in for later steps, what is made, copied out, given back and dropped. With `times`
+    also milliseconds: `seconds` of every step of the plan's program, and how long it waits for copies."""
     names = {b: buffer.name for b, buffer in plan.buffers.items()}
     by_step: dict[int, list[Op]] = {}
     for op in plan.ops:
         by_step.setdefault(op.step, []).append(op)
     held = 0
-    yield f"{'step':>5}  {'on device':>10}  what happens"
+    timed = f"{'ms':>9}  {'stall':>8}  " if times else ""
+    yield f"{'step':>5}  {'on device':>10}  {timed}what happens"
     for s, step in enumerate(plan.program.steps):
         parts: list[str] = []
         peak = held
@@ -49,4 +54,7 @@ def step_table(plan: Plan) -> Iterable[str]:
                 gone += sum(plan.buffers[b].nbytes for b in op.frees + op.drops)
             peak = max(peak, held)
         held -= gone
-        yield f"{s:5d}  {human_bytes(peak):>10}  {step.name}{' [host]' if step.host else ''}: {'; '.join(parts) or '-'}"
+        timed = f"{1e3 * seconds[s]:9.3f}  {1e3 * times.stalls[s]:8.3f}  " if times else ""
+        again = " [again]" if plan.order[s][1] else ""
+        name = f"{step.name}{' [host]' if step.host else ''}{again}"
+        yield f"{s:5d}  {human_bytes(peak):>10}  {timed}{name}: {'; '.join(parts) or '-'}"

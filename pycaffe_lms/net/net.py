@@ -232,10 +232,13 @@ class Net(BuiltNet):
     def plan_only(self, tail: Sequence[HostedStep] | None) -> Plan | None:
         """The plan of a training iteration with these updates (None: of a test forward), without taking its memory;
         without LMS, of what it packs. None where it would do neither. Raises OutOfDeviceMemory when it cannot fit."""
-        sequenced = self._test_sequence() if tail is None else self._iteration(True, tail, "train")
         with self.placed():
             self.runtime.check_resident(self.memory.resident_listing())
-            return self.memory.plan_of(sequenced)
+            return self.memory.plan_of(self.program_of(tail))
+
+    def program_of(self, tail: Sequence[HostedStep] | None) -> Sequenced:
+        """A training iteration with these updates (None: a test forward)."""
+        return self._test_sequence() if tail is None else self._iteration(True, tail, "train")
 
     def _survivors(self) -> set[int]:
         graph = self.graph

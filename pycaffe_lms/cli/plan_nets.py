@@ -1,0 +1,207 @@
+"""A net built for planning, again with other settings: nothing gets memory, nothing runs.
+
+The device is the simulated one with the memory of a GPU that the user names; see `lms/machine.py` for its speed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..backend import get_device
+from ..errors import CaffeError, DataError, OutOfDeviceMemory, OutOfHostMemory, human_bytes
+from ..formats.prototxt import Parsed
+from ..layers.base import count
+from ..lms.config import LMSConfig
+from ..lms.machine import Machine
+from ..lms.plan import Plan
+from ..lms.runtime import RESERVE, Runtime
+from ..lms.schedule import Access, Mode, Step, merge_accesses
+from ..lms.timing import Timed, step_seconds
+from ..log import only_warnings
+from ..net.account import predicted
+from ..net.filter import filter_net
+from ..net.forecast import InCore, Least, Tail, device_bytes, fits, host_bytes, in_core, least
+from ..net.net import Net
+from ..net.programs import HostedStep
+from ..net.tuning import Tuning
+from ..ops import WORKSPACE_LIMIT, ops_of
+from ..proto.caffe_pb2 import NetParameter
+from ..solvers.rules import Rule
+from . import batches, shapes
+
+_UNLIMITED = 1 << 46
+_MOST = 1 << 24  # items per iteration that are tried
+_TUNING = Tuning(channels_last=True, fuse=True, pack=True)  # as on a GPU
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One net under one setting. core: without LMS. device, host: bytes; seconds, stall: predicted, of one run. times,
+    steps: of the plan's operations and steps. refused: why it does not fit; then plan and what follows from it are
+    None or zero. A plan is None, too, where nothing is managed."""
+
+    batch: int | None
+    core: InCore
+    core_fits: bool
+    net: Net
+    plan: Plan | None = None
+    device: int = 0
+    host: int = 0
+    seconds: float = 0.0
+    stall: float = 0.0
+    times: Timed | None = None
+    steps: Sequence[float] = ()
+    refused: CaffeError | None = None
+
+    @property
+    def rate(self) -> float | None:
+        """Items per second; None where the net has no batch, or no time is predicted."""
+        return self.batch / self.seconds if self.batch and self.seconds else None
+
+
+class Nets:
+    """parsed, shape: the net and the user's -shape. rule: of the solver whose histories count; None: phase TEST.
+    machine: with the memory that is to be planned for. workspace: bytes that every convolution is assumed to use; None:
+    what the simulated device's do, within a GPU's limit."""
+
+    def __init__(self, parsed: Parsed[NetParameter], shape: Sequence[str], *, level: int, stages: Sequence[str],
+                 rule: Rule | None, machine: Machine, lms: LMSConfig, workspace: int | None):  # fmt: skip
+        self.parsed, self.rule, self.machine, self.lms, self._workspace = parsed, rule, machine, lms, workspace
+        self.phase = 1 if rule is None else 0
+        self._options = {"level": level, "stages": stages, "lines": parsed.lines, "file": parsed.filename}
+        self.message = shapes.with_shapes(parsed.message, shape)
+        state = NetParameter()
+        state.CopyFrom(self.message)
+        state.state.phase, state.state.level = self.phase, level
+        state.state.stage.extend(stages)
+        self._layers = filter_net(state)[1]
+        self.batch = batches.batch_of(self.message, self._layers)
+
+    @property
+    def capacity(self) -> int:
+        """Bytes of device memory that may be used."""
+        budget = self.lms.budget_of(self.machine.memory)
+        return self.machine.memory if budget is None else min(budget, self.machine.memory)
+
+    def build(self, lms: LMSConfig, batch: int | None = None, memory: int | None = None) -> tuple[Net, Tail]:
+        """The net, and the updates of its solver. memory: of the device; None: the machine's."""
+        message = self.message
+        if batch is not None and batch != self.batch:
+            message = batches.with_batch(message, self._layers, batch)
+        device = get_device("sim", capacity=memory or self.machine.memory)
+        _assume_workspace(ops_of(device), self._workspace)
+        runtime = Runtime(device, lms, machine=self.machine)
+        try:
+            with only_warnings():
+                net = Net(message, self.phase, runtime=runtime, fill=False, forward_only=self.phase == 1,
+                          tuning=_TUNING, **self._options)  # fmt: skip
+        except DataError as error:
+            raise shapes.or_a_shape(error) from None
+        return net, None if self.rule is None else updates(net, self.rule)
+
+    def outcome(self, batch: int | None = None) -> Outcome:
+        """Of the settings and a batch size (None: the net's own)."""
+        net, tail = self.build(LMSConfig(), batch, _UNLIMITED)
+        core = in_core(net, tail)
+        room = self.capacity - (int(self.capacity * RESERVE) if self.lms.budget is None else 0)
+        known = {"batch": batch or self.batch, "core": core, "core_fits": core.nbytes <= room}
+        net, tail = self.build(self.lms, batch)
+        try:
+            plan = net.plan_only(tail)
+        except OutOfDeviceMemory as error:
+            return Outcome(net=net, refused=error, **known)
+        known |= {"net": net, "device": device_bytes(net, plan)}
+        if plan is None or not net.runtime.active:
+            return Outcome(seconds=core.seconds, **known)
+        times, steps = predicted(net, plan), step_seconds(plan, net.memory.planned_with[plan.program.name])
+        refused = self._host_refuses(host_bytes(plan))
+        return Outcome(plan=plan, host=host_bytes(plan), seconds=times.seconds, stall=times.stall, times=times,
+                       steps=steps, refused=refused, **known)  # fmt: skip
+
+    def _host_refuses(self, nbytes: int) -> OutOfHostMemory | None:
+        limit = self.lms.host_limit
+        if limit is None or nbytes <= limit:
+            return None
+        return OutOfHostMemory(
+            f"the plan needs {human_bytes(nbytes)} of page-locked host memory, -lms_host allows {human_bytes(limit)}",
+            needed=nbytes, free=limit, fix="raise -lms_host, or lower batch_size",
+        )  # fmt: skip
+
+    def least(self) -> Least:
+        """The least -lms_budget with which the net runs. Built anew only to see who is managed with that budget."""
+        lms = replace(self.lms, exclude=None)
+        found = least(*self.build(lms, memory=self.capacity))
+        for _ in range(8):
+            again = least(*self.build(replace(lms, budget=found.nbytes), memory=_UNLIMITED))
+            if 0.99 * found.nbytes <= again.nbytes <= found.nbytes:
+                break
+            found = again
+        return found
+
+    def largest(self, start: int) -> tuple[int, str]:
+        """(the largest batch that fits, 0 if none does; why a larger one does not), beginning the search at `start`."""
+        good, why = 0, ""
+        bad, tried = None, start
+        while bad is None or bad - good > 1:
+            refused = self._refuses(tried)
+            if refused is None:
+                good = tried
+                if good >= _MOST:
+                    return good, "larger ones were not tried"
+            else:
+                bad, why = tried, refused
+            tried = good * 2 if bad is None else (good + bad) // 2
+        return good, why
+
+    def _refuses(self, batch: int) -> str | None:
+        """Why a batch does not fit; None: it does."""
+        try:
+            net, tail = self.build(self.lms, batch)
+            needed = fits(net, tail)
+            if self._host_refuses(needed):  # on demand copies most, so another plan may need less
+                plan = net.plan_only(tail)
+                refused = self._host_refuses(host_bytes(plan)) if plan is not None else None
+                return refused and str(refused)
+        except CaffeError as error:
+            return str(error)
+        return None
+
+
+class _Assumed:
+    """The plan of a convolution, with another workspace."""
+
+    def __init__(self, plan, nbytes: int):
+        self._plan, self.workspace_bytes = plan, nbytes
+
+    def __getattr__(self, name: str):
+        return getattr(self._plan, name)
+
+
+def _assume_workspace(ops, nbytes: int | None) -> None:
+    """Of every convolution planned from now on; None: what the device's operations ask for, within a GPU's limit."""
+    plan_one = ops.conv_plan
+
+    def conv_plan(*args, **kwargs) -> _Assumed:
+        plan = plan_one(*args, **kwargs)
+        return _Assumed(plan, min(plan.workspace_bytes, WORKSPACE_LIMIT["cuda"]) if nbytes is None else nbytes)
+
+    ops.conv_plan = conv_plan
+
+
+def updates(net: Net, rule: Rule) -> list[HostedStep]:
+    """The update steps of a solver, for planning: nobody runs them."""
+    steps: list[HostedStep] = []
+    for p in net.graph.learnable:
+        if p.lr_mult != 0:
+            name = net.graph.nodes[p.node].name
+            nbytes = count(p.shape) * net.dtype.itemsize
+            histories = [
+                net.memory.add(f"{name}.param{p.position}.history{slot or ''}", nbytes) for slot in range(rule.slots)
+            ]
+            accesses = tuple(Access(b, Mode.UPDATE) for b in (p.data, p.diff, *histories))
+            steps.append(HostedStep(Step(f"update:{name}", accesses), lambda: None))
+    if steps and (net.runtime.keeps_params() or not net.runtime.active):  # then it is one step
+        together = tuple(a for step in steps for a in step.step.accesses)
+        return [HostedStep(Step("update:all", merge_accesses(together)), lambda: None)]
+    return steps

@@ -1,0 +1,116 @@
+"""What a net would need and take on a device, without running it: bytes and predicted seconds. No array is made.
+
+See also: `lms/timing.py`, which says how long a plan takes; `Net.plan_only`, which makes one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..backend.device import ALIGN
+from ..errors import OutOfDeviceMemory
+from ..lms.handover import handovers, needed_bytes
+from ..lms.plan import Plan
+from ..lms.planner import make_plan
+from ..lms.schedule import Buffer, Program
+from .costs import program_costs
+from .programs import HostedStep
+
+if TYPE_CHECKING:
+    from .net import Net
+
+Tail = Sequence[HostedStep] | None  # updates of an iteration; None: a test forward
+CLOSE = 0.01  # of the least memory: how exactly it is found
+
+
+@dataclass(frozen=True)
+class InCore:
+    """Without Large Model Support. nbytes: of device memory, all in all. seconds: predicted, of one run."""
+
+    nbytes: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Least:
+    """The least device memory for which there is a plan. nbytes: all in all. fixed: of these, what stays for good and
+    the workspace. step: the one that needs most at once, or "" where nothing is managed. blobs: (name, bytes) of what
+    it touches, largest first."""
+
+    nbytes: int
+    fixed: int
+    step: str
+    blobs: tuple[tuple[str, int], ...]
+
+    @property
+    def layer(self) -> str:
+        """Whose step it is."""
+        return self.step.split(":")[-1]
+
+
+def in_core(net: Net, tail: Tail) -> InCore:
+    """Of a net without Large Model Support on a device with enough memory. Raises OutOfDeviceMemory without enough."""
+    plan = net.plan_only(tail)
+    memory, runtime = net.memory, net.runtime
+    sizes = {b: m.nbytes for b, m in memory.memories.items()}
+    costs = program_costs(net.graph, net.program_of(tail).steps, {}, memory.buffers, sizes, runtime.machine, {})
+    return InCore(device_bytes(net, plan), sum(costs.steps))
+
+
+def device_bytes(net: Net, plan: Plan | None) -> int:
+    """What a run takes from the device, all in all."""
+    return net.runtime.resident_bytes + net.runtime.workspace_bytes + (plan.arena_bytes if plan is not None else 0)
+
+
+def host_bytes(plan: Plan) -> int:
+    """Page-locked memory of the host that a plan needs."""
+    return sum(plan.buffers[b].nbytes for b in plan.host_buffers)
+
+
+def fits(net: Net, tail: Tail) -> int:
+    """Host bytes of a plan that fetches on demand. Raises OutOfDeviceMemory where no plan fits; takes far less time
+    than to find the best."""
+    if not net.runtime.active:
+        net.plan_only(tail)
+        return 0
+    net.runtime.check_resident(net.memory.resident_listing())
+    program, managed = _managed(net, tail)
+    return host_bytes(make_plan(program, managed, limit=net.runtime.limit(), ahead=0)) if managed else 0
+
+
+def _managed(net: Net, tail: Tail) -> tuple[Program, dict[int, Buffer]]:
+    """What is to be planned, and the buffers that it touches and LMS manages."""
+    program, memory = net.program_of(tail).program, net.memory
+    ids = {a.buffer for step in program.steps for a in step.accesses}
+    return program, {b: memory.buffers[b] for b in sorted(ids) if memory.memories[b].managed}
+
+
+def least(net: Net, tail: Tail) -> Least:
+    """Of the net as it was built: with another budget, `-lms_frac` and the automatic mode may let others stay."""
+    program, managed = _managed(net, tail)
+    fixed = net.runtime.resident_bytes + net.runtime.workspace_bytes
+    if not managed:
+        return Least(fixed, fixed, "", ())
+    sizes = {b: buffer.nbytes for b, buffer in managed.items()}
+    pairs = handovers(program, managed)
+    need = [needed_bytes(program, s, sizes, pairs) for s in range(len(program.steps))]
+    worst = program.steps[need.index(max(need))]
+    parts = sorted({a.buffer for a in worst.accesses if a.buffer in managed}, key=lambda b: -sizes[b])
+    arena = _least_arena(program, managed, max(need))
+    return Least(fixed + arena, fixed, worst.name, tuple((managed[b].name, sizes[b]) for b in parts))
+
+
+def _least_arena(program: Program, buffers: Mapping[int, Buffer], need: int) -> int:
+    """The smallest limit, but for `CLOSE`, that on-demand fetching can be packed in. need: of the largest step."""
+    low, high = need, make_plan(program, buffers, limit=None, ahead=0).arena_bytes
+    while high - low > CLOSE * need:
+        middle = (low + high) // 2 // ALIGN * ALIGN
+        if middle <= low:
+            break
+        try:
+            high = make_plan(program, buffers, limit=middle, ahead=0).arena_bytes
+        except OutOfDeviceMemory:
+            low = middle
+    return high
