@@ -25,7 +25,10 @@ RANK = {name: rank for rank, name in enumerate(ORDER)}
 ARRAYS = {"numpy", "cupy"}
 # Neither they nor anything they import knows an array.
 PURE = [
-    *(f"lms.{n}" for n in ("arena", "config", "emit", "plan", "planner", "policy", "schedule", "verify")),
+    *(
+        f"lms.{n}"
+        for n in ("arena", "choose", "config", "emit", "plan", "planner", "policy", "remake", "schedule", "verify")
+    ),
     *(f"lms.{n}" for n in ("account", "counters", "measured", "page", "page_charts", "stats")),
     *(f"lms.{n}" for n in ("planfile", "timing", "machine")),
     *("memory.states", "net.filter", "net.splits", "solvers.lr_policy", "backend.sim_streams", "errors"),
@@ -34,7 +37,19 @@ PURE = [
 # They know layers, which know arrays, but hold none themselves.
 NO_ARRAYS = [
     f"net.{n}"
-    for n in ("access", "backprop", "buffers", "flops", "forecast", "graph", "programs", "source", "table", "wiring")
+    for n in (
+        "access",
+        "backprop",
+        "buffers",
+        "flops",
+        "forecast",
+        "graph",
+        "policies",
+        "programs",
+        "source",
+        "table",
+        "wiring",
+    )
 ]
 
 

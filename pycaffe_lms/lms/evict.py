@@ -11,7 +11,7 @@ dropped values would have to be alive together again).
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -42,6 +42,15 @@ class Rules:
         if not self.replays:
             return "copies"
         return f"{'copies and replays' if self.copies else 'replays where they can be'}, chain {self.chain:g}"
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What is not the follower's to choose. uncopied: buffers that are never copied. again: steps of the program that
+    make values again -> the forward they repeat."""
+
+    uncopied: Collection[int] = ()
+    again: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -90,10 +99,11 @@ class _Links:
 
 
 class Follower:
-    """One pass over a program. `run` once."""
+    """One pass over a program. `run` once. What may not be copied leaves only to be made again."""
 
     def __init__(self, program: Program, buffers: Mapping[int, Buffer], limit: int, costs: Costs, can: Replayable,
-                 rules: Rules):  # fmt: skip
+                 rules: Rules, wishes: Wishes):  # fmt: skip
+        self.wishes = wishes
         self.program, self.limit, self.costs, self.rules, self.can = program, limit, costs, rules, can
         self.size = {b: buffer.nbytes for b, buffer in buffers.items()}
         self.n = len(program.steps)
@@ -159,6 +169,8 @@ class Follower:
             for a in mine:
                 self._used(a.buffer, a.mode, s, at)
                 self.cursor[a.buffer] += 1
+            if s in self.wishes.again:
+                self._made_again(self.wishes.again[s])
             for a in mine:
                 self._leave_if_dead(a.buffer)
         return self.found
@@ -267,6 +279,8 @@ class Follower:
                 if b in pinned:
                     continue
                 price, way = self._price(b, s, now)
+                if way is None:
+                    continue
                 span = self.times[min(self.wanted(b), self.n)] - self.times[s] + 1e-6
                 score = (price / (self.size[b] * span), -self.size[b] * span)
                 if best is None or score < best:
@@ -275,9 +289,12 @@ class Follower:
                 raise DoesNotFit
             self._evict(*choice, s, now)
 
-    def _price(self, b: int, s: int, now: float) -> tuple[float, int]:
-        """(seconds that b's way back costs, which way)."""
+    def _price(self, b: int, s: int, now: float) -> tuple[float, int | None]:
+        """(seconds that b's way back costs, which way; None: it must stay)."""
         wanted, late = self.wanted(b), self.links.late
+        if b in self.wishes.uncopied:
+            again = self._replay_price(b, wanted)
+            return (0.0, None) if again is None else (again, _GONE)
         made = self.times[self.maker[b] + 1] if b in self.maker else 0.0
         price = self.links.price(self.size[b], self.clean[b], made + late, now, self.times[min(wanted, self.n)] + late)
         if self.rules.replays and (price > 0 or not self.rules.copies) and wanted < self.n:

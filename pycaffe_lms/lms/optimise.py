@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from .arena import Lifetime, Stretch, pack, pack_within
-from .evict import DoesNotFit, Evictions, Follower, Rules
+from .evict import DoesNotFit, Evictions, Follower, Rules, Wishes
 from .handover import chains, handovers
 from .machine import Costs
 from .plan import Plan
@@ -35,39 +35,47 @@ def optimise(
     replays: Mapping[int, Step],
     scratch: frozenset[int],
     rules: Sequence[Rules],
+    wishes: Wishes | None = None,
+    ahead: int | None = None,
 ) -> Plan:
     """The plan with the least predicted time in an arena of at most `limit` bytes (None: no limit).
 
     replays: forward steps, by index, that may run once more, and how. scratch: ids of all buffers, managed or not,
-    whose content never outlives a step. Raises OutOfDeviceMemory when even on-demand fetching cannot fit.
+    whose content never outlives a step. wishes: see there. ahead: most steps that a copy in comes before
+    the step that wants it; None: as many as it takes. Raises OutOfDeviceMemory when even on-demand fetching cannot fit.
     """
+    wishes = wishes or Wishes()
     refuse_impossible(program, buffers, limit)
-    can = Replayable(program, replays, scratch)
+    can = Replayable(program, replays, scratch, wishes.again)
     best: Plan | None = None
     work = 0
     for which in rules:
         if best is not None and (not which.replays or work > ENOUGH):
             break  # copies alone are for where nothing else was found
-        plan, tries = _with_rules(program, buffers, limit, costs, can, which)
+        plan, tries = _with_rules(program, buffers, limit, costs, can, which, wishes, ahead)
         work += tries * len(program.steps) ** 2
         if plan is not None and (best is None or plan.seconds < best.seconds):
             best = plan
         if plan is not None and not plan.copies and not plan.replayed:
             break  # everything stays
     if best is None:
-        best = timed(make_plan(program, buffers, limit=limit, ahead=1), costs)
+        last = make_plan(
+            program, buffers, limit=limit, ahead=1 if ahead is None else min(1, ahead), uncopied=wishes.uncopied
+        )
+        best = timed(last, costs)
     return best
 
 
-def _with_rules(program: Program, buffers, limit: int | None, costs: Costs, can: Replayable, rules: Rules):
+def _with_rules(program: Program, buffers, limit: int | None, costs: Costs, can: Replayable, rules: Rules,
+                wishes: Wishes, ahead: int | None):  # fmt: skip
     """(a plan made by these rules, or None where there is none; how often it was tried)."""
     room = sum(b.nbytes for b in buffers.values()) if limit is None else limit
     for tries in range(1, TRIES + 1):
         try:
-            found = Follower(program, buffers, room, costs, can, rules).run()
+            found = Follower(program, buffers, room, costs, can, rules, wishes).run()
         except DoesNotFit:
             return None, tries
-        plan = _lay_out(program, buffers, found, limit, costs, can)
+        plan = _lay_out(program, buffers, found, limit, costs, can, ahead)
         if plan is not None:
             if found.evicted:  # what is there is used, so a larger limit never means a smaller arena
                 plan = replace(plan, arena_bytes=limit)
@@ -83,14 +91,14 @@ def timed(plan: Plan, costs: Costs) -> Plan:
     return replace(plan, seconds=times.seconds, stall=times.stall)
 
 
-def _lay_out(program: Program, buffers, found: Evictions, limit, costs: Costs, can: Replayable) -> Plan | None:
+def _lay_out(program: Program, buffers, found: Evictions, limit, costs: Costs, can: Replayable, ahead) -> Plan | None:
     result = ordered(program, can.replays, found.order)
-    if result.replayed:
+    if result.replayed and not can.same:  # else the values are followed where the original program is known
         verify_replays(program, result, can.replays, can.scratch)
     seconds = [costs.again[s] if again else costs.steps[s] for s, again in result.order]
     stays = residences(result.program, buffers, found.left)
     groups = chains(stays, handovers(result.program, buffers))
-    wished = _wishes(stays, buffers, seconds, costs)
+    wished = _wishes(stays, buffers, seconds, costs, ahead)
     wished = [_joined(wished[g[0]], wished[g[-1]]) for g in groups]
     if limit is None:
         lives = [Lifetime(w.start, w.end, w.must.size) for w in wished]
@@ -110,7 +118,7 @@ def _joined(first: Stretch, last: Stretch) -> Stretch:
     return Stretch(Lifetime(first.must.start, last.must.end, first.must.size), first.start, last.end)
 
 
-def _wishes(stays: Sequence[Residence], buffers, seconds: Sequence[float], costs: Costs) -> list[Stretch]:
+def _wishes(stays: Sequence[Residence], buffers, seconds: Sequence[float], costs: Costs, ahead) -> list[Stretch]:
     """Lifetimes with time for copies: out, memory is kept until the copy is through; in, it is there as early as the
     link must begin, so that every copy is through when it is wanted."""
     begin, machine = [0.0], costs.machine
@@ -126,7 +134,8 @@ def _wishes(stays: Sequence[Residence], buffers, seconds: Sequence[float], costs
     for first, i in sorted(((r.first, i) for i, r in enumerate(stays) if r.fetched), reverse=True):
         deadline = min(deadline, begin[first])
         deadline -= MARGIN * machine.copy_seconds(buffers[stays[i].buffer].nbytes, False)
-        while starts[i] > stays[i].earliest and begin[starts[i]] > deadline:
+        least = stays[i].earliest if ahead is None else max(stays[i].earliest, first - ahead)
+        while starts[i] > least and begin[starts[i]] > deadline:
             starts[i] -= 1
     return [
         Stretch(Lifetime(r.first, r.last, buffers[r.buffer].nbytes), s, e)

@@ -45,13 +45,21 @@ class Residence:
         return self.live and self.written is not None
 
 
-def make_plan(program: Program, buffers: Mapping[int, Buffer], *, limit: int | None, ahead: int) -> Plan:
+def make_plan(
+    program: Program,
+    buffers: Mapping[int, Buffer],
+    *,
+    limit: int | None,
+    ahead: int,
+    uncopied: Collection[int] = (),
+) -> Plan:
     """Plan `program` for the managed `buffers` (id -> Buffer, sizes aligned by the caller) in an arena of at most
-    `limit` bytes (None: no limit), looking `ahead` steps ahead where memory would be idle.
+    `limit` bytes (None: no limit), looking `ahead` steps ahead where memory would be idle. uncopied: buffers whose
+    values stay from first to last use.
 
     Raises OutOfDeviceMemory, naming the step, its buffers and their bytes, when even on-demand fetching cannot fit.
     """
-    demand = residences(program, buffers)
+    demand = residences(program, buffers, uncopied=uncopied)
     refuse_impossible(program, buffers, limit)
     room, packing, stays = limit, None, demand
     for _ in range(12):
@@ -115,10 +123,14 @@ def finish(
 
 
 def residences(
-    program: Program, buffers: Mapping[int, Buffer], left: Collection[tuple[int, int]] | None = None
+    program: Program,
+    buffers: Mapping[int, Buffer],
+    left: Collection[tuple[int, int]] | None = None,
+    uncopied: Collection[int] = (),
 ) -> list[Residence]:
     """On demand: a stay spans consecutive steps that use the buffer, and no more. With `left`: a stay goes on to the
-    next use, unless that is a host's or overwrites, or (buffer, step of the last use) is in `left`."""
+    next use, unless that is a host's or overwrites, or (buffer, step of the last use) is in `left`. The stays of
+    `uncopied` buffers go on like that in any case."""
     uses: dict[int, list[tuple[int, Mode, bool]]] = {b: [] for b in buffers}
     for s, step in enumerate(program.steps):
         for a in step.accesses:
@@ -137,7 +149,7 @@ def residences(
             if following and not following[2] and following[0] == s + 1:
                 continue
             goes_on = following and not following[2] and following[1] is not Mode.OVERWRITE
-            if left is not None and goes_on and (b, s) not in left:
+            if goes_on and (b in uncopied if left is None else (b, s) not in left):
                 continue
             live = following[1] is not Mode.OVERWRITE if following else b in program.live_out
             written = max((t for t, m in run if m is not Mode.READ), default=None)

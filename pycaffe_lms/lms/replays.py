@@ -7,7 +7,7 @@ more just before that. `replays` says how: for steps of the program, by index, t
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -36,11 +36,13 @@ def ordered(program: Program, replays: Mapping[int, Step], order: Iterable[tuple
 
 @dataclass(frozen=True)
 class Replayable:
-    """Questions about a program's values. scratch: ids of buffers whose content never outlives a step."""
+    """Questions about a program's values. scratch: ids of buffers whose content never outlives a step. same: steps of
+    the program that only make values again, see `remake.py`: they change nothing."""
 
     program: Program
     replays: Mapping[int, Step]
     scratch: frozenset[int]
+    same: Collection[int] = ()
 
     @cached_property
     def writes(self) -> dict[int, list[int]]:
@@ -48,7 +50,7 @@ class Replayable:
         found: dict[int, list[int]] = {}
         for s, step in enumerate(self.program.steps):
             for a in step.accesses:
-                if a.mode is not Mode.READ:
+                if a.mode is not Mode.READ and s not in self.same:
                     found.setdefault(a.buffer, []).append(s)
         return found
 

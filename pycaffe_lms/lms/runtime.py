@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 from ..backend.device import ALIGN, Device
 from ..errors import OutOfDeviceMemory, PlanError, human_bytes
 from ..memory.host import HostSlab
+from .choose import choose_plan
 from .config import LMSConfig
 from .counters import Counters, Stats
-from .evict import Rules
 from .machine import Costs, Machine, machine_of
-from .optimise import optimise, timed
 from .plan import Plan
 from .planbook import PlanBook
 from .planner import make_plan
 from .policy import Managed, choose_managed
 from .recorder import Recorder
+from .remake import Remakes, check_uncopied
 from .run import Run, bring_home, first_uses
 from .schedule import Buffer, Program, Step
 from .statistics import statistics
@@ -33,15 +33,6 @@ PARAMS_SHARE = 0.4  # of the device's memory: where what outlives an iteration t
 
 
 ROOM = 1.5  # times the largest step: with less, too little is left to overlap anything
-SWAP = (Rules(replays=False),)
-AUTO = (
-    Rules(chain=0.5),
-    Rules(copies=False, chain=0.5),
-    Rules(chain=1.0),
-    Rules(chain=0.1),
-    Rules(copies=False, chain=0.1),
-    Rules(replays=False),
-)
 
 
 @dataclass
@@ -147,22 +138,18 @@ class Runtime:
         costs: Costs,
         replays: Mapping[int, Step],
         scratch: frozenset[int],
+        remakes: Remakes | None = None,
     ) -> Plan:
         """Plan a program and prove the plan, or take it from the file of -lms_plan and prove it. Raises
-        OutOfDeviceMemory when it cannot fit, PlanError where the file's is another's or wrong. See `optimise`."""
+        OutOfDeviceMemory when it cannot fit, PlanError where the file's is another's or wrong; else as `choose_plan`,
+        whose arguments these are."""
+        remakes, plan = remakes or Remakes(), None
         if self.plan_book is not None:
-            written = self.plan_book.replay(program, buffers, costs, replays, scratch, self.limit())
-            if written is not None:
-                return written
-        config = self.config
-        if config.ahead is not None and not config.recomputes:
-            plan = timed(make_plan(program, buffers, limit=self.limit(), ahead=config.ahead), costs)
-        else:
-            rules = AUTO if config.recomputes else SWAP
-            plan = optimise(
-                program, buffers, limit=self.limit(), costs=costs, replays=replays, scratch=scratch, rules=rules
-            )
-        verify(plan)
+            plan = self.plan_book.replay(program, buffers, costs, replays, scratch, self.limit())
+        if plan is None:
+            plan = choose_plan(program, buffers, self.config, self.limit(), costs, replays, scratch, remakes)
+            verify(plan)
+        check_uncopied(plan, remakes)
         return plan
 
     def note_plans(self, net: str, plans: Mapping[str, Plan | None]) -> None:

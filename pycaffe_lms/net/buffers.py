@@ -13,7 +13,6 @@ from itertools import count as count_from
 from ..backend.device import align
 from ..layers.base import InPlace, Lives, count
 from ..lms.schedule import Buffer
-from ..proto.caffe_pb2 import LMSParameter
 from .graph import Graph, Node
 
 
@@ -65,28 +64,6 @@ def assign(graph: Graph, itemsize: int) -> BufferTable:
         else:
             param.diff = graph.params[param.owner].diff
     return table
-
-
-def asked_by_layers(graph: Graph) -> dict[int, bool]:
-    """Buffers of layers with an lms_param: True to manage them (SWAP), False to keep them on the device (KEEP).
-
-    A layer's buffers are its tops' data and diffs, its parameters and its saved scratch. Raises LayerParamError for
-    RECOMPUTE, which is not there yet."""
-    asked: dict[int, bool] = {}
-    for node in graph.nodes:
-        policy = node.layer.param.lms_param.policy
-        if policy == LMSParameter.AUTO:
-            continue
-        if policy == LMSParameter.RECOMPUTE:
-            raise node.layer.error(
-                "lms_param { policy: RECOMPUTE } is not supported yet", fix="use AUTO, KEEP or SWAP, or leave it out"
-            )
-        ids = {b for t in node.tops for b in (graph.values[t].data, graph.values[t].diff)}
-        ids |= {b for p in node.params for b in (graph.params[p].data, graph.params[p].diff)}
-        for owner in (node, *(g for g in graph.groups if node.index in g.members)):
-            ids |= {owner.scratch[s.name] for s in owner.layer.scratches.values() if s.lives is not Lives.CALL}
-        asked.update(dict.fromkeys(ids, policy == LMSParameter.SWAP))
-    return asked
 
 
 def _assign_tops(graph: Graph, node: Node, table: BufferTable, keep: set[int], itemsize: int) -> None:

@@ -91,6 +91,7 @@ def _make(graph: Graph, chain: list[Node], index: int) -> Node:
     param = caffe_pb2.LayerParameter(name=name, type="+".join(node.layer.param.type for node in chain))
     param.bottom.extend(graph.values[b].name for b in bottoms)
     param.top.append(graph.values[last.tops[0]].name)
+    param.lms_param.CopyFrom(first.layer.param.lms_param)
     if first.layer.role is Role.CONVOLVE:
         layer = FusedConvolutionLayer(param, first.layer)
     else:

@@ -12,6 +12,7 @@ from ..layers.base import ShapesChanged
 from ..lms.handover import handovers, needed_bytes
 from ..lms.machine import Costs
 from ..lms.plan import Plan
+from ..lms.remake import CannotRemake
 from ..lms.runtime import Runtime
 from ..lms.schedule import Buffer, Program, Step
 from ..lms.timing import time_plan
@@ -19,11 +20,12 @@ from ..memory import held
 from ..memory.states import Ask, State
 from ..memory.synced import SyncedMemory
 from .access import LayerStep
-from .buffers import BufferTable, asked_by_layers
+from .buffers import BufferTable
 from .costs import program_costs, program_replays
 from .dials import Dials
 from .executor import Executor, call_scratch_layout
 from .graph import Graph
+from .policies import asked_by_layers, cannot_remake, remakes_of, wanted_replays
 from .programs import HostedStep, Sequenced
 from .replay import Replay
 
@@ -84,7 +86,7 @@ class NetMemory:
         self._used = used
         self.packed = frozenset() if runtime.active or self.device.is_host else packed & used
         mine = (b for b in table.buffers if b.id in used and b.id not in self.packed)
-        asked = asked_by_layers(graph)
+        asked = asked_by_layers(graph, runtime.config)
         if runtime.active and runtime.config.auto and self._lets_stay(lasting, steps):
             lasting |= {b for p in graph.params for b in (p.data, p.diff)}
             asked = dict.fromkeys(lasting, False) | asked
@@ -243,9 +245,9 @@ class NetMemory:
         return before, plan.seconds
 
     def _replays(self, sequenced: Sequenced) -> dict[int, LayerStep]:
-        if sequenced.by_hand or not self.runtime.config.recomputes:
+        if sequenced.by_hand:
             return {}
-        return program_replays(self.graph, sequenced.steps)
+        return wanted_replays(self.graph, program_replays(self.graph, sequenced.steps), self.runtime.config)
 
     def _costs(self, sequenced: Sequenced, replays) -> Costs:
         sizes = {b: memory.nbytes for b, memory in self.memories.items()}
@@ -257,7 +259,11 @@ class NetMemory:
         again = {s: step.step for s, step in replays.items()}
         scratch = frozenset(b for b, buffer in self.buffers.items() if buffer.call_scratch)
         self.planned_with[sequenced.program.name] = costs = self._costs(sequenced, replays)
-        return self.runtime.plan(sequenced.program, managed, costs, again, scratch)
+        remakes = remakes_of(self.graph, sequenced, replays, scratch)
+        try:
+            return self.runtime.plan(sequenced.program, managed, costs, again, scratch, remakes)
+        except CannotRemake as failure:
+            raise cannot_remake(self.graph, sequenced.steps, failure) from None
 
     def _as_planned(self, sequenced: Sequenced, plan: Plan) -> Sequenced:
         """The steps in the order of the plan, replays among them."""

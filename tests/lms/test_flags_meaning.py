@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pycaffe_lms.backend.sim import SimDevice
 from pycaffe_lms.cli import flags
 from pycaffe_lms.errors import OutOfDeviceMemory, OutOfHostMemory, UsageError
 from pycaffe_lms.lms.config import LMSConfig
+from pycaffe_lms.lms.machine import MACHINES
 from pycaffe_lms.lms.plan import COPY_IN, COPY_OUT, Kind
 from pycaffe_lms.lms.runtime import RESERVE, Runtime
 from pycaffe_lms.lms.schedule import Buffer
@@ -177,8 +180,8 @@ def test_ahead_0_is_on_demand():
 
 
 def test_ahead_k_bounds_how_early_a_copy_comes():
-    for k in (1, 3):
-        plan = _plan("-lms_ahead", str(k), "-lms_budget", "160KB")
+    for k, *more in ((1,), (3,), (0, "-lms_recompute", "on"), (2, "-lms_recompute", "on")):
+        plan = _plan("-lms_ahead", str(k), "-lms_budget", "180KB", *more)
         uses = _device_uses(plan)
         early = [min(s for s in uses[op.place.buffer] if s >= op.step) - op.step
                  for op in plan.ops if op.kind is Kind.IN]  # fmt: skip
@@ -234,7 +237,14 @@ def test_recompute_is_on_with_auto_and_off_else():
     assert config("-lms", "1000", "-lms_recompute", "on").recomputes
     with pytest.raises(UsageError, match="-lms_recompute on has no effect without -lms"):
         config("-lms_recompute", "on")
-    assert _plan("-lms_budget", "160KB", "-lms_recompute", "off").replayed == 0
+
+
+def test_recompute_makes_again_in_place_of_copies_where_the_link_is_slow(monkeypatch):
+    slow = replace(MACHINES["h200"], link_in=1e6, link_out=1e6, link_both=2e6)
+    monkeypatch.setattr("pycaffe_lms.lms.runtime.machine_of", lambda name, memory: slow)
+    off, on = (_plan("-lms_budget", "200KB", "-lms_recompute", how) for how in ("off", "on"))
+    assert off.replayed == 0 < on.replayed
+    assert on.bytes_in < off.bytes_in and on.bytes_out < off.bytes_out and on.seconds < off.seconds
 
 
 # -- spellings -------------------------------------------------------------------------------------------------------

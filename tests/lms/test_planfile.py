@@ -55,9 +55,9 @@ def _planned(net: str, kind: str):
     asked = {}
     original = Runtime.plan
 
-    def noting(self, program, buffers, costs, replays, scratch):
+    def noting(self, program, buffers, costs, replays, scratch, remakes):
         asked[program.name] = (program, buffers, replays, scratch)
-        return original(self, program, buffers, costs, replays, scratch)
+        return original(self, program, buffers, costs, replays, scratch, remakes)
 
     with pytest.MonkeyPatch.context() as patch:
         if kind == "slow link":
@@ -106,7 +106,7 @@ def test_a_run_writes_it_and_the_next_replays_it(net, tmp_path, monkeypatch):
     plan = first.net.memory.plans()["train"]
     assert train(first, ITERATIONS) == _without(net)
     text = file.read_text()
-    monkeypatch.setattr("pycaffe_lms.lms.runtime.optimise", None)  # nobody plans
+    monkeypatch.setattr("pycaffe_lms.lms.choose.optimise", None)  # nobody plans
     second = make_solver(net, SimDevice(64 << 20, order="random", seed=3), lms)
     assert second.net.memory.plans()["train"] == dataclasses.replace(plan, rules=f"written in {file}")
     assert train(second, ITERATIONS) == _without(net)

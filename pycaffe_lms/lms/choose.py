@@ -1,0 +1,58 @@
+"""From settings to a plan: which planner makes it, with which rules, around what layers ask for. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from .config import LMSConfig
+from .evict import Rules, Wishes
+from .machine import Costs
+from .optimise import optimise, timed
+from .plan import Plan
+from .planner import make_plan
+from .remake import Remakes, inner_program
+from .replays import Ordered, Replayable, verify_replays
+from .schedule import Buffer, Program, Step
+
+SWAP = (Rules(replays=False),)
+AUTO = (
+    Rules(chain=0.5),
+    Rules(copies=False, chain=0.5),
+    Rules(chain=1.0),
+    Rules(chain=0.1),
+    Rules(copies=False, chain=0.1),
+    Rules(replays=False),
+)
+
+
+def choose_plan(
+    program: Program,
+    buffers: Mapping[int, Buffer],
+    config: LMSConfig,
+    limit: int,
+    costs: Costs,
+    replays: Mapping[int, Step],
+    scratch: frozenset[int],
+    remakes: Remakes,
+) -> Plan:
+    """The plan of a program under these settings, with its predicted times. Arguments as of `optimise`; replays: with
+    those that `remakes` needs. Raises OutOfDeviceMemory when it cannot fit, CannotRemake (see there)."""
+    if not remakes.steps:
+        return timed(_planned(program, buffers, config, limit, costs, replays, scratch, Wishes()), costs)
+    inner = inner_program(program, Replayable(program, replays, scratch), costs, remakes)
+    wishes = Wishes(remakes.buffers, inner.again)
+    plan = _planned(inner.result.program, buffers, config, limit, inner.costs, inner.replays, scratch, wishes)
+    plan = replace(inner.outward(plan), rules=f"{plan.rules}, and what layers ask to be made again")
+    verify_replays(program, Ordered(plan.program, plan.order), replays, scratch)
+    return timed(plan, costs)
+
+
+def _planned(program, buffers, config: LMSConfig, limit: int, costs, replays, scratch, wishes: Wishes) -> Plan:
+    if config.ahead is not None and not config.recomputes:
+        return make_plan(program, buffers, limit=limit, ahead=config.ahead, uncopied=wishes.uncopied)
+    rules = AUTO if config.recomputes else SWAP
+    return optimise(
+        program, buffers, limit=limit, costs=costs, replays=replays, scratch=scratch, rules=rules, wishes=wishes,
+        ahead=config.ahead,
+    )  # fmt: skip
