@@ -14,6 +14,7 @@ import pycaffe_lms as caffe
 from pycaffe_lms.backend.sim import SimDevice
 from pycaffe_lms.errors import UsageError
 from pycaffe_lms.lms.config import LMSConfig
+from pycaffe_lms.lms.homes import host_bytes
 from pycaffe_lms.lms.plan import Kind
 
 from .net.nets import inputs, ip, loss
@@ -122,7 +123,7 @@ def test_stats_and_plan(files):
     assert (device.bytes_in - copied[0], device.bytes_out - copied[1]) >= (after["bytes_in"], after["bytes_out"])
     assert after["arena_bytes"] >= plan.arena_bytes >= after["held_peak_bytes"] > 0
     assert after["host_bytes"] > 0
-    assert after["host_bytes"] <= sum(plan.buffers[b].nbytes for b in plan.host_buffers)
+    assert after["host_bytes"] <= host_bytes(plan)
     assert "copied per run" in lms.report() and "forward:a" in lms.report(steps=True)
     assert plan in lms.plans.values() and "1 runs" in repr(lms)
     found = lms.statistics()

@@ -27,7 +27,19 @@ ARRAYS = {"numpy", "cupy"}
 PURE = [
     *(
         f"lms.{n}"
-        for n in ("arena", "choose", "config", "emit", "plan", "planner", "policy", "remake", "schedule", "verify")
+        for n in (
+            "arena",
+            "choose",
+            "config",
+            "emit",
+            "homes",
+            "plan",
+            "planner",
+            "policy",
+            "remake",
+            "schedule",
+            "verify",
+        )
     ),
     *(f"lms.{n}" for n in ("account", "counters", "measured", "page", "page_charts", "stats")),
     *(f"lms.{n}" for n in ("planfile", "timing", "machine")),

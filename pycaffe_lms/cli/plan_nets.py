@@ -13,6 +13,7 @@ from ..errors import CaffeError, DataError, OutOfDeviceMemory, OutOfHostMemory, 
 from ..formats.prototxt import Parsed
 from ..layers.base import count
 from ..lms.config import LMSConfig
+from ..lms.homes import host_bytes
 from ..lms.machine import Machine
 from ..lms.plan import Plan
 from ..lms.runtime import RESERVE, Runtime
@@ -21,7 +22,7 @@ from ..lms.timing import Timed, step_seconds
 from ..log import only_warnings
 from ..net.account import predicted
 from ..net.filter import filter_net
-from ..net.forecast import InCore, Least, Tail, device_bytes, fits, host_bytes, in_core, least
+from ..net.forecast import InCore, Least, Tail, device_bytes, fits, in_core, least
 from ..net.net import Net
 from ..net.programs import HostedStep
 from ..net.tuning import Tuning

@@ -102,6 +102,48 @@ def _place(lifetimes: Sequence[Lifetime], order: Sequence[int]) -> tuple[list[in
     return offsets, peak
 
 
+MANY = 2000  # lifetimes: with more, one order is tried
+
+
+def pack_segments(lifetimes: Sequence[Lifetime], segment: int) -> tuple[list[tuple[int, int]], list[int]]:
+    """(segment, offset) of every lifetime, none across the end of a segment, and the bytes that the segments need: at
+    most `segment` each, which is no less than the largest lifetime."""
+    live, best = max_live_bytes(lifetimes), None
+    for key in _ORDERS if len(lifetimes) <= MANY else _ORDERS[:1]:
+        order = sorted(range(len(lifetimes)), key=lambda i, k=key: (k(lifetimes[i]), i))
+        tried = _place_in_segments(lifetimes, order, segment)
+        if best is None or sum(tried[1]) < sum(best[1]):
+            best = tried
+        if sum(best[1]) == live:
+            break
+    return best
+
+
+def _place_in_segments(lifetimes: Sequence[Lifetime], order: Sequence[int], segment: int):
+    places: list[tuple[int, int]] = [(0, 0)] * len(lifetimes)
+    placed: list[list[tuple[int, int, int, int]]] = []
+    peaks: list[int] = []
+    for i in order:
+        life, found = lifetimes[i], None
+        for k, there in enumerate(placed):  # where the segment grows least, the first of them
+            offset = _gap(there, life.start, life.end, life.size, segment)
+            if offset is not None:
+                grows = max(0, offset + life.size - peaks[k])
+                if found is None or grows < found[0]:
+                    found = grows, k, offset
+                if grows == 0:
+                    break
+        if found is None:
+            placed.append([])
+            peaks.append(0)
+            found = life.size, len(placed) - 1, 0
+        _, k, offset = found
+        places[i] = k, offset
+        peaks[k] = max(peaks[k], offset + life.size)
+        insort(placed[k], (offset, offset + life.size, life.start, life.end), key=itemgetter(0))
+    return places, peaks
+
+
 SHARES = (1.0, 0.6, 0.3, 0.0)  # of what is wished for beyond what must be
 TRIES = 5
 LARGE = 40  # pieces of a memory

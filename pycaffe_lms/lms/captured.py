@@ -34,7 +34,7 @@ class CapturedPlan:
         self._early = tuple(op.place for op in early)
         self._spans: list = []  # theirs
         self._work = replace(plan, ops=_without(plan, {op.id for op in early}))  # what is captured
-        copied = {op.place.buffer for op in self._work.ops if op.place is not None}
+        copied = {op.place.buffer for op in self._work.ops if op.place is not None and op.home is None}
         others = {place.buffer for op in plan.ops for place in (*op.births, *self._early)} - copied
         self._copied = [memories[b] for b in sorted(copied)]
         self._others = [memories[b] for b in sorted(others)]
@@ -45,7 +45,8 @@ class CapturedPlan:
 
     def addresses(self) -> list:
         """Objects that stand for the memory of the plan: as long as they are the same, so are its addresses."""
-        return [self._runtime.arena, *map(attrgetter("host"), self._copied)]
+        shared = self._runtime.slab.shared[: len(self._plan.homes)]
+        return [self._runtime.arena, *shared, *map(attrgetter("host"), self._copied)]
 
     @property
     def locked(self) -> bool:

@@ -29,13 +29,23 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
+class Home:
+    """Shared memory on the host: an offset in one of the plan's segments. last: the copy in gives it up."""
+
+    segment: int
+    offset: int
+    last: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Op:
     """One operation. Operations are issued in order of `id`; `waits` are ids of operations on other streams.
 
     births: buffers that get memory for this step and are overwritten by it. frees: clean buffers whose memory is
     given back after it. drops: buffers whose value dies with it. For IN and OUT, `place` is what is copied; an OUT
     with `release` also gives the memory back (no later step reads it there). handovers: pairs of a buffer among `drops`
-    and one among `births` that is written in its place.
+    and one among `births` that is written in its place. home: where an IN or OUT finds or puts the value on the host;
+    None: in the buffer's own memory there.
     """
 
     id: int
@@ -49,6 +59,7 @@ class Op:
     drops: tuple[int, ...] = ()
     release: bool = False
     handovers: tuple[tuple[int, int], ...] = ()
+    home: Home | None = None
 
 
 @dataclass(frozen=True)
@@ -57,7 +68,7 @@ class Plan:
     buffers on loan at any moment of the issue order. live_bytes: most bytes needed at once (packing's lower bound).
     bytes_in, bytes_out: copied by one run. order: which steps of the program that was planned run, by index, and which
     of them are replays (True). seconds: predicted time of one run, stall: how much of it steps wait for copies. rules:
-    how it was made, in words."""
+    how it was made, in words. homes: bytes of the segments of host memory that values use in turn."""
 
     program: Program
     buffers: Mapping[int, Buffer]
@@ -71,6 +82,7 @@ class Plan:
     seconds: float = 0.0
     stall: float = 0.0
     rules: str = ""
+    homes: tuple[int, ...] = ()
 
     @property
     def copies(self) -> bool:
@@ -84,8 +96,8 @@ class Plan:
 
     @property
     def host_buffers(self) -> frozenset[int]:
-        """Managed buffers that need a home on the host: copied out or in, or written by a host step."""
-        copied = {op.place.buffer for op in self.ops if op.place is not None}
+        """Managed buffers that need a home of their own on the host: copied out or in, or written by a host step."""
+        copied = {op.place.buffer for op in self.ops if op.place is not None and op.home is None}
         for step in self.program.steps:
             if step.host:
                 copied |= {a.buffer for a in step.accesses if a.buffer in self.buffers}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..errors import human_bytes
+from .homes import host_bytes, unshared_host_bytes
 from .plan import Kind, Op, Plan
 from .stats import used_bytes
 from .timing import Timed
@@ -15,12 +16,12 @@ def summary(plan: Plan) -> list[str]:
     managed = sum(b.nbytes for b in plan.buffers.values())
     used = used_bytes(plan)
     loss = used / plan.live_bytes - 1 if plan.live_bytes else 0.0
-    host = sum(plan.buffers[b].nbytes for b in plan.host_buffers)
+    own = unshared_host_bytes(plan)
     return [
         f"managed buffers: {len(plan.buffers)}, {human_bytes(managed)} in all",
         f"device memory for them: {human_bytes(plan.arena_bytes)}, {human_bytes(used)} of it used (alive at once at "
         f"most {human_bytes(plan.live_bytes)}, packing loss {loss:.1%})",
-        f"host memory for them: {human_bytes(host)}",
+        f"host memory for them: {human_bytes(host_bytes(plan))} ({human_bytes(own)} if none of it were used in turn)",
         f"copied per run: {human_bytes(plan.bytes_in)} in, {human_bytes(plan.bytes_out)} out",
     ]
 

@@ -76,11 +76,15 @@ class Run:
                 device.wait(stream, device.record(device.compute))
             memory, start = self.memories[op.place.buffer], recorder and recorder.begin(stream)
             self._lend(op.place, Ask.READ_GPU, stream)
+            if op.home is not None and op.home.last:
+                memory.end_home()
             self.counted.copied_in(memory.nbytes)
             if recorder:
                 recorder.end(COPIES_IN, memory.name, start, stream, memory.nbytes)
         elif op.kind is Kind.OUT:
             memory, start = self.memories[op.place.buffer], recorder and recorder.begin(stream)
+            if op.home is not None:
+                memory.lend_home(self.runtime.slab.shared_slot(op.home.segment, op.home.offset, memory.nbytes))
             memory.ask(Ask.SAVE, stream=stream)
             self.counted.copied_out(memory.nbytes)
             if recorder:
@@ -139,6 +143,7 @@ class Run:
             self.device.synchronize()
             for b, buffer in self.plan.buffers.items():
                 memory = self.memories[b]
+                memory.settle()
                 if memory.span is not None:
                     memory.ask(Ask.EVICT)
                     self.runtime.stats.held -= buffer.nbytes

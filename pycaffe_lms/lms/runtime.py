@@ -16,6 +16,7 @@ from ..memory.host import HostSlab
 from .choose import choose_plan
 from .config import LMSConfig
 from .counters import Counters, Stats
+from .homes import with_homes
 from .machine import Costs, Machine, machine_of
 from .plan import Plan
 from .planbook import PlanBook
@@ -148,7 +149,8 @@ class Runtime:
             plan = self.plan_book.replay(program, buffers, costs, replays, scratch, self.limit())
         if plan is None:
             plan = choose_plan(program, buffers, self.config, self.limit(), costs, replays, scratch, remakes)
-            verify(plan)
+        plan = with_homes(plan, self.slab.segment)
+        verify(plan)
         check_uncopied(plan, remakes)
         return plan
 
@@ -183,7 +185,7 @@ class Runtime:
     def prepare(self, plan: Plan, memories: Mapping[int, object]) -> None:
         """Take the arena and the host slots that a plan needs; nothing is taken later, in the loop."""
         missing = {b: memories[b].nbytes for b in sorted(plan.host_buffers) if memories[b].wants_lock}
-        for b, slot in self.slab.take(missing).items():
+        for b, slot in self.slab.take(missing, plan.homes).items():
             memories[b].move_home(slot)
         if plan.arena_bytes > self._arena_bytes:
             if self._arena is not None:

@@ -14,7 +14,8 @@ def statistics(runtime: Runtime) -> dict:
     enabled; budget_bytes: what may be used of the device; in_use_bytes: what is taken of it; resident_bytes: what
     stays there for good; workspace_bytes: what layers use in turn; arena_bytes: what managed buffers use in turn;
     held_bytes: what they hold of it now; host_pinned_bytes, host_pinned_segments: page-locked memory taken for plans,
-    and in how many blocks (a buffer that had a home on the host before, such as a filled weight, keeps that).
+    and in how many blocks (a buffer that had a home on the host before, such as a filled weight, keeps that);
+    host_shared_bytes: of these, what values use in turn that live within a run.
     total, and for every program total and last_run: runs, bytes_in, bytes_out, copies_in, copies_out and
     steps_replayed as they were counted since the start or `stats.reset()`, held_peak_bytes as it was seen, and
     seconds_predicted and stall_ms_predicted, which come from the plans.
@@ -33,5 +34,6 @@ def statistics(runtime: Runtime) -> dict:
         "held_bytes": runtime.stats.held,
         "host_pinned_bytes": 0 if on_host else runtime.slab.nbytes,
         "host_pinned_segments": 0 if on_host else runtime.slab.segments,
+        "host_shared_bytes": 0 if on_host else runtime.slab.shared_bytes,
         **runtime.stats.described(),
     }

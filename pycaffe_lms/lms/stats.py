@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from .homes import host_bytes, unshared_host_bytes
 from .plan import Kind, Plan
 from .schedule import Mode
 
@@ -18,7 +19,8 @@ def plan_statistics(plan: Plan) -> dict:
     seconds_predicted, stall_ms_predicted: of the run, and how much of it no step runs because of copies.
     rules: by which rules it was made. arena_bytes: device memory taken for managed buffers; used_bytes: up to where
     they lie in it; live_bytes: most that they need at once; packing_loss: used_bytes / live_bytes - 1; held_bytes: most
-    of them on the device at once, in the order of issue. host_bytes: homes on the host.
+    of them on the device at once, in the order of issue. host_bytes: homes on the host; host_bytes_unshared: what they
+    would take if no two values used one in turn.
     buffers: {"count", "bytes"} of managed: all that the plan places; copied: whose value is copied at least once;
     dropped: whose value is given up once at least, because it is dead or will be made again; recomputed: whose value is
     made again; stay: that are on the device from their making to their end, neither copied nor made again.
@@ -44,7 +46,8 @@ def plan_statistics(plan: Plan) -> dict:
         "used_bytes": used,
         "packing_loss": used / plan.live_bytes - 1 if plan.live_bytes else 0.0,
         "held_bytes": plan.held_bytes,
-        "host_bytes": _bytes(plan, plan.host_buffers),
+        "host_bytes": host_bytes(plan),
+        "host_bytes_unshared": unshared_host_bytes(plan),
         "buffers": {
             "managed": _counted(plan, plan.buffers),
             "copied": _counted(plan, copied),

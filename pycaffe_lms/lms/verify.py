@@ -1,8 +1,9 @@
 """Proves a plan before it runs, sharing no code with what made it. Pure.
 
 Three arguments. Order: vector clocks over the three streams and the issuing thread; every two operations that touch the
-same bytes, one of them writing, must be ordered by stream order and events alone. Place: no two buffers that are on the
-device together overlap, nothing lies outside the arena. Value: followed in issue order (which order makes sound), every
+same bytes, one of them writing, must be ordered by stream order and events alone, on the device and in shared memory of
+the host. Place: no two buffers that are on the device together overlap, no two values at home in shared memory do, and
+nothing lies outside. Value: followed in issue order (which order makes sound), every
 read finds the newest value, nothing live is lost, and what must survive is at home in the end.
 """
 
@@ -51,6 +52,7 @@ class _Order:
         self.after: list[dict[int, int]] = []
         # device bytes: disjoint segments [lo, hi, last writer, readers since]; host side: buffer -> the same
         self.segments: list[tuple[int, int, int | None, tuple[int, ...]]] = []
+        self.shared: dict[int, list[tuple[int, int, int | None, tuple[int, ...]]]] = {}  # by segment of the host
         self.home: dict[int, tuple[int | None, tuple[int, ...]]] = {}
         self.place: dict[int, int] = {}  # where a buffer is, in issue order
 
@@ -70,29 +72,40 @@ class _Order:
 
     def _check_accesses(self, op: Op, known: dict[int, int]) -> None:
         for b, lo, hi, writes in self._device_ranges(op):
-            kept = []
-            writer_after: list[tuple[int, int, int | None, tuple[int, ...]]] = []
-            for seg in self.segments:
-                start, end, writer, readers = seg
-                if end <= lo or start >= hi:
-                    kept.append(seg)
-                    continue
-                self._ordered(op, b, known, (writer,), "is not ordered after the write of those bytes by")
-                if writes:
-                    self._ordered(op, b, known, readers, "is not ordered after the read of those bytes by")
-                if start < lo:
-                    kept.append((start, lo, writer, readers))
-                if end > hi:
-                    kept.append((hi, end, writer, readers))
-                if not writes:
-                    writer_after.append((max(start, lo), min(end, hi), writer, (*readers, op.id)))
-            self.segments = kept + (writer_after if not writes else [(lo, hi, op.id, ())])
+            self.segments = self._touch(self.segments, op, b, lo, hi, writes, known, "those bytes")
+        if op.home is not None:
+            lo = op.home.offset
+            hi, there = lo + self.plan.buffers[op.place.buffer].nbytes, self.shared.get(op.home.segment, [])
+            writes = op.kind is Kind.OUT
+            there = self._touch(there, op, op.place.buffer, lo, hi, writes, known, "those bytes of the host")
+            self.shared[op.home.segment] = there
+            return
         for b, writes in self._host_sides(op):
             writer, readers = self.home.get(b, (None, ()))
             self._ordered(op, b, known, (writer,), "is not ordered after the write of its host copy by")
             if writes:
                 self._ordered(op, b, known, readers, "is not ordered after the read of its host copy by")
             self.home[b] = (op.id, ()) if writes else (writer, (*readers, op.id))
+
+    def _touch(self, regions, op: Op, b: int, lo: int, hi: int, writes: bool, known: dict[int, int], what: str):
+        """The regions after `op` read or wrote bytes lo..hi."""
+        kept = []
+        read: list[tuple[int, int, int | None, tuple[int, ...]]] = []
+        for region in regions:
+            start, end, writer, readers = region
+            if end <= lo or start >= hi:
+                kept.append(region)
+                continue
+            self._ordered(op, b, known, (writer,), f"is not ordered after the write of {what} by")
+            if writes:
+                self._ordered(op, b, known, readers, f"is not ordered after the read of {what} by")
+            if start < lo:
+                kept.append((start, lo, writer, readers))
+            if end > hi:
+                kept.append((hi, end, writer, readers))
+            if not writes:
+                read.append((max(start, lo), min(end, hi), writer, (*readers, op.id)))
+        return kept + (read if not writes else [(lo, hi, op.id, ())])
 
     def _ordered(self, op: Op, b: int, known: dict[int, int], others, text: str) -> None:
         for other in others:
@@ -135,6 +148,7 @@ class _Values:
         self.newest = dict.fromkeys(plan.buffers, 0)
         self.host = dict.fromkeys(plan.buffers, 0)
         self.device: dict[int, tuple[int, int]] = {}  # buffer -> (offset, version)
+        self.lent: dict[int, tuple[int, int]] = {}  # buffer -> its home in shared memory of the host
         self.held = self.peak = 0
 
     def run(self, op: Op) -> None:
@@ -142,11 +156,17 @@ class _Values:
             b = op.place.buffer
             if self.host[b] != self.newest[b]:
                 raise _wrong(self.plan, op, "the host copy is not the newest value")
+            if self.lent.get(b) != ((op.home.segment, op.home.offset) if op.home is not None else None):
+                raise _wrong(self.plan, op, "the value has another home")
             self._place(op, b, op.place.offset, self.host[b])
+            if op.home is not None and op.home.last:
+                del self.lent[b]
+                self.host[b] = -2
         elif op.kind is Kind.OUT:
             b = op.place.buffer
             if b not in self.device or self.device[b][0] != op.place.offset:
                 raise _wrong(self.plan, op, "the buffer is not at that offset")
+            self._move_in(op, b)
             self.host[b] = self.device[b][1]
             if op.release:
                 self._leave(b)
@@ -154,6 +174,23 @@ class _Values:
             self._compute(op)
         else:
             self._on_host(op)
+
+    def _move_in(self, op: Op, b: int) -> None:
+        """The value gets its home; whoever else has some of that memory loses it."""
+        if op.home is None:
+            if b in self.lent:
+                raise _wrong(self.plan, op, "the value has another home")
+            return
+        home, size = (op.home.segment, op.home.offset), self.plan.buffers[b].nbytes
+        there = self.plan.homes[home[0]] if 0 <= home[0] < len(self.plan.homes) else 0
+        if home[1] < 0 or home[1] + size > there:
+            raise _wrong(self.plan, op, f"bytes {home[1]}..{home[1] + size} lie outside segment {home[0]} of the host")
+        if self.lent.setdefault(b, home) != home:
+            raise _wrong(self.plan, op, "the value has another home")
+        for other, (segment, offset) in self.lent.items():
+            end = offset + self.plan.buffers[other].nbytes
+            if other != b and segment == home[0] and offset < home[1] + size and home[1] < end:
+                raise _wrong(self.plan, op, f'the home is still that of "{self.plan.buffers[other].name}"')
 
     def _compute(self, op: Op) -> None:
         accesses = {
@@ -182,8 +219,13 @@ class _Values:
             if b in op.frees and self.host[b] != self.newest[b]:
                 raise _wrong(self.plan, op, f'"{self.plan.buffers[b].name}" is given back with a newer value')
             if b in op.drops:
+                self._ends(op, b)
                 self.host[b] = -2  # nowhere: whoever reads it now is wrong
             self._leave(b)
+
+    def _ends(self, op: Op, b: int) -> None:
+        if b in self.lent:
+            raise _wrong(self.plan, op, f'"{self.plan.buffers[b].name}" ends, and its home was not given up')
 
     def _hand_over(self, op: Op, accesses: dict[int, Mode]) -> set[int]:
         """Buffers whose newest value is read here for the last time, in whose place another is written."""
@@ -201,6 +243,7 @@ class _Values:
                 raise _wrong(self.plan, op, f'"{name}" hands over a place of another size')
             if accesses[old] is not Mode.READ:
                 self.newest[old] += 1
+            self._ends(op, old)
             self.host[old] = -2
             self._leave(old)
             given.add(old)
@@ -213,6 +256,8 @@ class _Values:
             name = self.plan.buffers[a.buffer].name
             if a.buffer in self.device:
                 raise _wrong(self.plan, op, f'"{name}" is on the device while the host uses it')
+            if a.buffer in self.lent:
+                raise _wrong(self.plan, op, f'"{name}" has no home of its own while the host uses it')
             if a.mode is not Mode.OVERWRITE and self.host[a.buffer] != self.newest[a.buffer]:
                 raise _wrong(self.plan, op, f'the host copy of "{name}" is not the newest value')
             if a.mode is not Mode.READ:
@@ -241,6 +286,9 @@ class _Values:
         if self.device:
             names = ", ".join(plan.buffers[b].name for b in self.device)
             raise PlanError(f"plan of {plan.program.name}: still on the device in the end: {names}")
+        if self.lent:
+            names = ", ".join(plan.buffers[b].name for b in self.lent)
+            raise PlanError(f"plan of {plan.program.name}: still in shared memory of the host in the end: {names}")
         for b in plan.program.live_out & plan.buffers.keys():
             if self.host[b] != self.newest[b]:
                 raise PlanError(f"plan of {plan.program.name}: the value must survive but is lost").at(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -33,29 +33,53 @@ def available_host_bytes() -> int | None:
 
 
 class HostSlab:
-    """Slots of page-locked memory. `limit`: most bytes it may take in all; None: what the host has available."""
+    """Slots of page-locked memory, and segments that plans share. `limit`: most bytes it may take in all; None: what
+    the host has available. shared: the segments; nothing in them outlives a run."""
 
     def __init__(self, device, limit: int | None = None):
         self.device = device
         self.limit = limit
         self.nbytes = 0
         self._segments: list[np.ndarray] = []
+        self.shared: list[np.ndarray] = []
+
+    @property
+    def segment(self) -> int:
+        """Bytes of a block, unless one slot is larger."""
+        return SEGMENT
 
     @property
     def segments(self) -> int:
         """How many blocks were taken."""
-        return len(self._segments)
+        return len(self._segments) + len(self.shared)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Of the shared segments."""
+        return sum(raw.nbytes for raw in self.shared)
 
     def close(self) -> None:
         """Forget the segments: each goes back when the last slot of it is gone."""
         self._segments.clear()
+        self.shared.clear()
         self.nbytes = 0
 
-    def take(self, sizes: Mapping[int, int]) -> dict[int, np.ndarray]:
-        """A slot for each key, of at least its bytes. Raises OutOfHostMemory before anything is taken if the limit
-        would be passed."""
+    def take(self, sizes: Mapping[int, int], shared: Sequence[int] = ()) -> dict[int, np.ndarray]:
+        """A slot for each key, of at least its bytes; and see that the shared segments have at least `shared` bytes.
+        Raises OutOfHostMemory before anything is taken if the limit would be passed."""
+        here = [raw.nbytes for raw in self.shared] + [0] * len(shared)
+        small = [k for k, size in enumerate(shared) if size > here[k]]
         need = sum(align(size) for size in sizes.values())
-        self._check(need)
+        self._check(need + sum(shared[k] - here[k] for k in small))
+        if any(here[k] for k in small):
+            self.device.synchronize()  # the last run's copies
+        for k in small:
+            self.nbytes -= here[k]
+            if here[k]:
+                self.shared[k] = np.empty(0, np.uint8)  # goes back before the larger one is taken
+            raw = self.device.host_take(shared[k], pinned=True)
+            self.shared[k : k + 1] = [raw]
+            self.nbytes += raw.nbytes
         slots: dict[int, np.ndarray] = {}
         group: list[int] = []
         room = 0
@@ -68,6 +92,10 @@ class HostSlab:
         if group:
             self._segment(group, sizes, slots)
         return slots
+
+    def shared_slot(self, segment: int, offset: int, nbytes: int) -> np.ndarray:
+        """Part of a shared segment."""
+        return self.shared[segment][offset : offset + nbytes]
 
     def _segment(self, keys: list[int], sizes: Mapping[int, int], slots: dict[int, np.ndarray]) -> None:
         raw = self.device.host_take(sum(align(sizes[k]) for k in keys), pinned=True)

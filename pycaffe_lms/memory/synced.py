@@ -21,7 +21,7 @@ class SyncedMemory:
     """
 
     __slots__ = ("_own_span", "device", "device_held", "history", "host", "host_event", "host_held", "locked", "name",
-                 "nbytes", "pinned", "span", "state", "table", "touched_outside")  # fmt: skip
+                 "nbytes", "_own_home", "pinned", "span", "state", "table", "touched_outside")  # fmt: skip
 
     def __init__(self, nbytes: int, name: str, device, *, pinned: bool = False):
         self.nbytes = int(nbytes)
@@ -35,6 +35,7 @@ class SyncedMemory:
         self.span = None  # device memory, see backend.device.Span
         self.host_event = None  # the last queued copy that reads or writes the host side
         self._own_span = False  # taken from the pool by ourselves, not lent by a plan
+        self._own_home = None  # host copy, whether it is locked, its event: while another home is lent
         self.host_held = self.device_held = None  # references to arrays that were handed out, see `held.py`
         self.touched_outside = False  # somebody else may have queued work on the device copy since the last run
         self.history: deque = deque(maxlen=16)
@@ -106,6 +107,34 @@ class SyncedMemory:
             np.copyto(slot[: self.nbytes], self.host[: self.nbytes])
         self.host, self.locked = slot, True
 
+    def lend_home(self, slot: np.ndarray) -> None:
+        """Let the host copy be this page-locked memory, which others use in turn, until `end_home`. What the own one
+        holds is stale: the value is on the device."""
+        if self._own_home is None:
+            self._own_home = self.host, self.locked, self.host_event
+            self.host, self.locked, self.host_event = slot, True, None
+
+    def end_home(self) -> None:
+        """The lent home is for others from the copy on that was queued last: the value is on the device only."""
+        if self.state is State.SYNCED:
+            self.state = State.HEAD_AT_GPU
+        self._come_back()
+
+    def settle(self) -> None:
+        """Where a home is lent, the value moves from there to the own one. Nothing is in flight any more."""
+        if self._own_home is None:
+            return
+        lent, holds = self.host, self.state in (State.HEAD_AT_CPU, State.SYNCED)
+        self._come_back()
+        if holds:
+            self.host_event = None
+            self._take_cpu(None, None)
+            np.copyto(self.host[: self.nbytes], lent[: self.nbytes])
+
+    def _come_back(self) -> None:
+        if self._own_home is not None:
+            (self.host, self.locked, self.host_event), self._own_home = self._own_home, None
+
     def hand_over(self) -> None:
         """Its device memory, which was lent, holds another buffer's value from now on; its own value is dropped."""
         self.span = None
@@ -114,6 +143,7 @@ class SyncedMemory:
     def become(self, state: State, *, span=None, event=None) -> None:
         """Be in `state`, with lent device memory or none, without anything being moved: what a recording of many asks
         has made true, or will. event: ends the copies that use the host side."""
+        self._come_back()
         self.state, self.span, self.host_event = state, span, event
         self._own_span = False
 

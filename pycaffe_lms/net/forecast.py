@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ..backend.device import ALIGN
 from ..errors import OutOfDeviceMemory
 from ..lms.handover import handovers, needed_bytes
+from ..lms.homes import host_bytes, with_homes
 from ..lms.plan import Plan
 from ..lms.planner import make_plan
 from ..lms.schedule import Buffer, Program
@@ -64,11 +65,6 @@ def device_bytes(net: Net, plan: Plan | None) -> int:
     return net.runtime.resident_bytes + net.runtime.workspace_bytes + (plan.arena_bytes if plan is not None else 0)
 
 
-def host_bytes(plan: Plan) -> int:
-    """Page-locked memory of the host that a plan needs."""
-    return sum(plan.buffers[b].nbytes for b in plan.host_buffers)
-
-
 def fits(net: Net, tail: Tail) -> int:
     """Host bytes of a plan that fetches on demand. Raises OutOfDeviceMemory where no plan fits; takes far less time
     than to find the best."""
@@ -77,7 +73,10 @@ def fits(net: Net, tail: Tail) -> int:
         return 0
     net.runtime.check_resident(net.memory.resident_listing())
     program, managed = _managed(net, tail)
-    return host_bytes(make_plan(program, managed, limit=net.runtime.limit(), ahead=0)) if managed else 0
+    if not managed:
+        return 0
+    plan = make_plan(program, managed, limit=net.runtime.limit(), ahead=0)
+    return host_bytes(with_homes(plan, net.runtime.slab.segment))
 
 
 def _managed(net: Net, tail: Tail) -> tuple[Program, dict[int, Buffer]]:

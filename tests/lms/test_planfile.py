@@ -14,10 +14,12 @@ from pycaffe_lms.backend.sim import SimDevice
 from pycaffe_lms.errors import PlanError, UsageError
 from pycaffe_lms.lms import runtime
 from pycaffe_lms.lms.config import LMSConfig
+from pycaffe_lms.lms.homes import with_homes
 from pycaffe_lms.lms.machine import MACHINES
 from pycaffe_lms.lms.planfile import plan_text, program_message
 from pycaffe_lms.lms.planfile_read import parse_plan, plan_from
 from pycaffe_lms.lms.runtime import Runtime
+from pycaffe_lms.memory.host import SEGMENT
 
 from .nets import NETS, make_solver, train
 
@@ -80,8 +82,13 @@ def _read(text: str, net: str, kind: str):
 @pytest.mark.parametrize("net", NETS)
 def test_there_and_back(net, kind):
     plan = _planned(net, kind)[0]
-    again = _read(_text(net, kind), net, kind)
-    assert again.ops == plan.ops and again.order == plan.order and again.program == plan.program
+    again = with_homes(_read(_text(net, kind), net, kind), SEGMENT)
+    assert (
+        again.ops == plan.ops
+        and again.homes == plan.homes
+        and again.order == plan.order
+        and again.program == plan.program
+    )
     numbers = ("arena_bytes", "held_bytes", "bytes_in", "bytes_out", "replayed")
     assert [getattr(again, n) for n in numbers] == [getattr(plan, n) for n in numbers]
 
