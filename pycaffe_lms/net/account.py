@@ -32,7 +32,7 @@ def buffer_kinds(memory: NetMemory) -> dict[int, str]:
 def net_statistics(net: Net) -> dict:
     """`Runtime.statistics`, and of this net "buffers": {"managed", "resident", "host": {"count", "bytes"}, "by_kind":
     {kind: {"count", "bytes"} of managed ones}}. resident: what stays on the device for good, shared buffers once per
-    net; host: managed ones with a home on the host."""
+    net; host: managed ones with a home of their own on the host."""
     memory = net.memory
     kinds, by_kind = buffer_kinds(memory), {}
     managed = [b for b in memory.buffers.values() if memory.memories[b.id].managed]

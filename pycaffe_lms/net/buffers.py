@@ -11,6 +11,7 @@ from __future__ import annotations
 from itertools import count as count_from
 
 from ..backend.device import align
+from ..formats.types import SPLIT
 from ..layers.base import InPlace, Lives, count
 from ..lms.schedule import Buffer
 from .graph import Graph, Node
@@ -126,3 +127,20 @@ def _assign_diffs(graph: Graph, table: BufferTable, itemsize: int) -> None:
         if r not in made:
             made[r] = table.add(f"{value.name}.diff", count(value.shape) * itemsize)
         value.diff = made[r]
+
+
+def makers(graph: Graph) -> dict[int, str]:
+    """Buffer -> the layer, of those in the prototxt, that makes it first."""
+    layers: dict[int, str] = {}
+    for value in graph.values:
+        maker = graph.nodes[value.producer]
+        if maker.layer.type == SPLIT:  # name the user's layer
+            maker = graph.nodes[graph.values[maker.bottoms[0]].producer]
+        for b in (value.data, value.diff):
+            layers.setdefault(b, maker.name)
+    for param in graph.params:
+        for b in (param.data, param.diff):
+            layers.setdefault(b, graph.nodes[param.node].name)
+    for node in graph.everyone():
+        layers.update((b, node.name) for b in node.scratch.values())
+    return layers

@@ -15,8 +15,11 @@ from ..lms.handover import handovers, needed_bytes
 from ..lms.homes import host_bytes, with_homes
 from ..lms.plan import Plan
 from ..lms.planner import make_plan
+from ..lms.remake import CannotRemake, remade_order
+from ..lms.replays import Replayable
 from ..lms.schedule import Buffer, Program
 from .costs import program_costs
+from .policies import cannot_remake, remakes_of
 from .programs import HostedStep
 
 if TYPE_CHECKING:
@@ -72,23 +75,32 @@ def fits(net: Net, tail: Tail) -> int:
         net.plan_only(tail)
         return 0
     net.runtime.check_resident(net.memory.resident_listing())
-    program, managed = _managed(net, tail)
+    program, managed, uncopied = _managed(net, tail)
     if not managed:
         return 0
-    plan = make_plan(program, managed, limit=net.runtime.limit(), ahead=0)
+    plan = make_plan(program, managed, limit=net.runtime.limit(), ahead=0, uncopied=uncopied)
     return host_bytes(with_homes(plan, net.runtime.slab.segment))
 
 
-def _managed(net: Net, tail: Tail) -> tuple[Program, dict[int, Buffer]]:
-    """What is to be planned, and the buffers that it touches and LMS manages."""
-    program, memory = net.program_of(tail).program, net.memory
+def _managed(net: Net, tail: Tail) -> tuple[Program, dict[int, Buffer], frozenset[int]]:
+    """What is to be planned, with what layers ask to be made again in it; the buffers that it touches and LMS manages;
+    those that are never copied."""
+    sequenced, memory = net.program_of(tail), net.memory
+    program, replays = sequenced.program, memory.replays_of(sequenced)
+    remakes = remakes_of(net.graph, sequenced, replays, memory.call_scratch)
+    if remakes.steps:
+        can = Replayable(program, {s: step.step for s, step in replays.items()}, memory.call_scratch)
+        try:
+            program = remade_order(program, can, remakes).program
+        except CannotRemake as failure:
+            raise cannot_remake(net.graph, sequenced.steps, failure) from None
     ids = {a.buffer for step in program.steps for a in step.accesses}
-    return program, {b: memory.buffers[b] for b in sorted(ids) if memory.memories[b].managed}
+    return program, {b: memory.buffers[b] for b in sorted(ids) if memory.memories[b].managed}, remakes.buffers
 
 
 def least(net: Net, tail: Tail) -> Least:
     """Of the net as it was built: with another budget, `-lms_frac` and the automatic mode may let others stay."""
-    program, managed = _managed(net, tail)
+    program, managed, uncopied = _managed(net, tail)
     fixed = net.runtime.resident_bytes + net.runtime.workspace_bytes
     if not managed:
         return Least(fixed, fixed, "", ())
@@ -97,19 +109,19 @@ def least(net: Net, tail: Tail) -> Least:
     need = [needed_bytes(program, s, sizes, pairs) for s in range(len(program.steps))]
     worst = program.steps[need.index(max(need))]
     parts = sorted({a.buffer for a in worst.accesses if a.buffer in managed}, key=lambda b: -sizes[b])
-    arena = _least_arena(program, managed, max(need))
+    arena = _least_arena(program, managed, max(need), uncopied)
     return Least(fixed + arena, fixed, worst.name, tuple((managed[b].name, sizes[b]) for b in parts))
 
 
-def _least_arena(program: Program, buffers: Mapping[int, Buffer], need: int) -> int:
+def _least_arena(program: Program, buffers: Mapping[int, Buffer], need: int, uncopied: frozenset[int]) -> int:
     """The smallest limit, but for `CLOSE`, that on-demand fetching can be packed in. need: of the largest step."""
-    low, high = need, make_plan(program, buffers, limit=None, ahead=0).arena_bytes
+    low, high = need, make_plan(program, buffers, limit=None, ahead=0, uncopied=uncopied).arena_bytes
     while high - low > CLOSE * need:
         middle = (low + high) // 2 // ALIGN * ALIGN
         if middle <= low:
             break
         try:
-            high = make_plan(program, buffers, limit=middle, ahead=0).arena_bytes
+            high = make_plan(program, buffers, limit=middle, ahead=0, uncopied=uncopied).arena_bytes
         except OutOfDeviceMemory:
             low = middle
     return high

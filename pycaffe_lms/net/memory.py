@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ..backend.device import align
-from ..formats.types import SPLIT
 from ..layers.base import ShapesChanged
 from ..lms.handover import handovers, needed_bytes
 from ..lms.machine import Costs
@@ -20,7 +19,7 @@ from ..memory import held
 from ..memory.states import Ask, State
 from ..memory.synced import SyncedMemory
 from .access import LayerStep
-from .buffers import BufferTable
+from .buffers import BufferTable, makers
 from .costs import program_costs, program_replays
 from .dials import Dials
 from .executor import Executor, call_scratch_layout
@@ -174,18 +173,7 @@ class NetMemory:
 
     def resident_listing(self) -> list[tuple[str, int]]:
         """(layer, bytes) of what stays on the device for good, in creation order."""
-        layers: dict[int, str] = {}
-        for value in self.graph.values:
-            maker = self.graph.nodes[value.producer]
-            if maker.layer.type == SPLIT:  # name the user's layer
-                maker = self.graph.nodes[self.graph.values[maker.bottoms[0]].producer]
-            for b in (value.data, value.diff):
-                layers.setdefault(b, maker.name)
-        for param in self.graph.params:
-            for b in (param.data, param.diff):
-                layers.setdefault(b, self.graph.nodes[param.node].name)
-        for node in self.graph.everyone():
-            layers.update((b, node.name) for b in node.scratch.values())
+        layers = makers(self.graph)
         return [
             (layers.get(b.id, b.name.split(".")[0]), b.nbytes)
             for b in self.buffers.values()
@@ -236,7 +224,7 @@ class NetMemory:
         if old is None or old.plan is None or not self.runtime.active:
             return None
         managed = {b: self.buffers[b] for b in old.plan.buffers}
-        before = time_plan(old.plan, self._costs(sequenced, self._replays(sequenced))).seconds
+        before = time_plan(old.plan, self._costs(sequenced, self.replays_of(sequenced))).seconds
         plan = self._optimised(sequenced, managed)
         if plan.seconds >= WORTH * before:
             return before, before
@@ -244,10 +232,16 @@ class NetMemory:
         self._bind(key, sequenced, plan)
         return before, plan.seconds
 
-    def _replays(self, sequenced: Sequenced) -> dict[int, LayerStep]:
+    def replays_of(self, sequenced: Sequenced) -> dict[int, LayerStep]:
+        """Forward steps of a program, by index, that may run once more, and the steps that do it."""
         if sequenced.by_hand:
             return {}
         return wanted_replays(self.graph, program_replays(self.graph, sequenced.steps), self.runtime.config)
+
+    @property
+    def call_scratch(self) -> frozenset[int]:
+        """Buffers whose content never outlives a step."""
+        return frozenset(b for b, buffer in self.buffers.items() if buffer.call_scratch)
 
     def _costs(self, sequenced: Sequenced, replays) -> Costs:
         sizes = {b: memory.nbytes for b, memory in self.memories.items()}
@@ -255,9 +249,9 @@ class NetMemory:
         return program_costs(self.graph, sequenced.steps, replays, self.buffers, sizes, machine, measured)
 
     def _optimised(self, sequenced: Sequenced, managed: dict[int, Buffer]) -> Plan:
-        replays = self._replays(sequenced)
+        replays = self.replays_of(sequenced)
         again = {s: step.step for s, step in replays.items()}
-        scratch = frozenset(b for b, buffer in self.buffers.items() if buffer.call_scratch)
+        scratch = self.call_scratch
         self.planned_with[sequenced.program.name] = costs = self._costs(sequenced, replays)
         remakes = remakes_of(self.graph, sequenced, replays, scratch)
         try:

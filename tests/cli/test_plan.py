@@ -124,8 +124,14 @@ def test_bytes_are_those_that_a_solver_takes(tmp_path, lms, capsys):
     solver.close()
 
 
-def test_the_least_budget_is_the_least(tmp_path, capsys):
-    model = _dummy(tmp_path)
+@pytest.mark.parametrize("policy", ["AUTO", "SWAP", "RECOMPUTE"])
+def test_the_least_budget_is_the_least(tmp_path, capsys, policy):
+    model = Path(_dummy(tmp_path))
+    text = model.read_text()
+    assert 'name: "conv"' in text
+    model.write_text(text.replace('name: "conv"', f'name: "conv" lms_param {{ policy: {policy} }}').replace(
+        'name: "relu"', f'name: "relu" lms_param {{ policy: {policy} }}'))  # fmt: skip
+    model = str(model)
     for lms in ("1", "auto"):
         least = _json(tmp_path, "-model", model, "-lms", lms, "-lms_budget", "8MB")["least"]
         assert _json(tmp_path, "-model", model, "-lms", lms, "-lms_budget", str(least["nbytes"]))["fits"]

@@ -17,7 +17,7 @@ from pycaffe_lms.ops import ops_of
 
 from ..lms.nets import NETS
 from . import replays
-from .test_replay_lms import CONFIGS, ORDERS, device, plain, with_lms
+from .test_replay_lms import CONFIGS, ORDERS, device, plain, plan_of, with_lms
 
 
 @pytest.mark.parametrize("lms", ["ahead", "by time", "auto"])
@@ -82,6 +82,22 @@ def test_recorded_again_where_a_home_moved():
     for i in range(10):
         if i == 5:
             memory.move_home(solver.runtime.slab.take({0: memory.nbytes})[0])
+        solver.step(1)
+        found.append(solver.net.device.launches)
+    assert found == [0, 0, 1, 2, 3, 3, 3, 4, 5, 6]
+    expected = replays.make("groups", device(), False)
+    expected.step(10)
+    assert replays.bits(solver) == replays.bits(expected)
+
+
+def test_recorded_again_where_shared_homes_moved():
+    """A larger program's segment takes the place of a smaller one; what was recorded writes to the old one."""
+    solver = with_lms("groups", "on demand")
+    slab, found = solver.runtime.slab, []
+    assert plan_of(solver).homes and slab.shared
+    for i in range(10):
+        if i == 5:
+            slab.take({}, [2 * slab.shared[0].nbytes])
         solver.step(1)
         found.append(solver.net.device.launches)
     assert found == [0, 0, 1, 2, 3, 3, 3, 4, 5, 6]
