@@ -44,7 +44,7 @@ class CapturedPlan:
 
     def addresses(self) -> list:
         """Objects that stand for the memory of the plan: as long as they are the same, so are its addresses."""
-        return [self._runtime.arena, *map(attrgetter("host"), self._copied)]
+        return [self._runtime.arena.of(self._plan), *map(attrgetter("host"), self._copied)]
 
     @property
     def locked(self) -> bool:

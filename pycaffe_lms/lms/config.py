@@ -32,6 +32,8 @@ class LMSConfig:
     managed.
     recompute: whether values may be made again instead of being copied; None: with `auto` only.
     exclude: bytes of the device's memory that LMS leaves to others: the budget is what remains. None: nothing said.
+    pages: let large buffers lie in pages wherever some are free, where the device has pages, instead of in one piece
+    of memory.
     """
 
     threshold_kb: int = 0
@@ -43,6 +45,7 @@ class LMSConfig:
     auto: bool = False
     recompute: bool | None = None
     exclude: int | None = None
+    pages: bool = True
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.frac <= 1.0:

@@ -90,12 +90,12 @@ class _Links:
 
 
 class Follower:
-    """One pass over a program. `run` once."""
+    """One pass over a program. `run` once. sizes: what buffers take from the memory, where that is not their bytes."""
 
     def __init__(self, program: Program, buffers: Mapping[int, Buffer], limit: int, costs: Costs, can: Replayable,
-                 rules: Rules):  # fmt: skip
+                 rules: Rules, sizes: Mapping[int, int] | None = None):  # fmt: skip
         self.program, self.limit, self.costs, self.rules, self.can = program, limit, costs, rules, can
-        self.size = {b: buffer.nbytes for b, buffer in buffers.items()}
+        self.size = sizes or {b: buffer.nbytes for b, buffer in buffers.items()}
         self.n = len(program.steps)
         self.times = [0.0, *accumulate(costs.steps)]  # when a step starts, without what this adds
         self.uses: dict[int, list[tuple[int, Mode, bool]]] = {b: [] for b in buffers}

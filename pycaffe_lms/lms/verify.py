@@ -1,4 +1,4 @@
-"""Proves a plan before it runs, sharing no code with what made it. Pure.
+"""Proves a plan before it runs, sharing no code with what made it (what bytes stand behind an offset: `cells.py`). Pure.
 
 Three arguments. Order: vector clocks over the three streams and the issuing thread; every two operations that touch the
 same bytes, one of them writing, must be ordered by stream order and events alone. Place: no two buffers that are on the
@@ -8,7 +8,10 @@ read finds the newest value, nothing live is lost, and what must survive is at h
 
 from __future__ import annotations
 
+import numpy as np
+
 from ..errors import PlanError
+from .cells import Cells
 from .plan import COMPUTE, COPY_IN, COPY_OUT, HOST, Kind, Op, Plan
 from .schedule import Mode
 
@@ -17,7 +20,8 @@ _STREAM_OF = {Kind.COMPUTE: COMPUTE, Kind.IN: COPY_IN, Kind.OUT: COPY_OUT, Kind.
 
 def verify(plan: Plan) -> None:
     """Raise PlanError, naming the operation and the buffer, unless the plan is safe and computes the right values."""
-    order, values = _Order(plan), _Values(plan)
+    cells = Cells(plan)
+    order, values = _Order(plan, cells), _Values(plan, cells)
     steps_done = 0
     for position, op in enumerate(plan.ops):
         if op.id != position:
@@ -45,13 +49,16 @@ def _wrong(plan: Plan, op: Op, what: str) -> PlanError:
 class _Order:
     """Race detection: who touched which bytes last, and is that known to be over?"""
 
-    def __init__(self, plan: Plan):
-        self.plan = plan
+    def __init__(self, plan: Plan, cells: Cells):
+        self.plan, self.cells = plan, cells
         self.clock = {s: {} for s in (COMPUTE, COPY_IN, COPY_OUT, HOST)}  # stream -> {stream: last op known done}
         self.after: list[dict[int, int]] = []
-        # device bytes: disjoint segments [lo, hi, last writer, readers since]; host side: buffer -> the same
-        self.segments: list[tuple[int, int, int | None, tuple[int, ...]]] = []
-        self.home: dict[int, tuple[int | None, tuple[int, ...]]] = {}
+        # by stream and cell: the last op that wrote it, that read it. Older ones are ordered before those already
+        self.wrote = np.full((3, cells.count), -1, np.int64)
+        self.read = np.full((3, cells.count), -1, np.int64)
+        self.home: dict[
+            int, tuple[int | None, tuple[int, ...]]
+        ] = {}  # buffer -> host copy's last writer, readers since
         self.place: dict[int, int] = {}  # where a buffer is, in issue order
 
     def issue(self, op: Op) -> None:
@@ -69,24 +76,14 @@ class _Order:
         self.after.append(known)
 
     def _check_accesses(self, op: Op, known: dict[int, int]) -> None:
-        for b, lo, hi, writes in self._device_ranges(op):
-            kept = []
-            writer_after: list[tuple[int, int, int | None, tuple[int, ...]]] = []
-            for seg in self.segments:
-                start, end, writer, readers = seg
-                if end <= lo or start >= hi:
-                    kept.append(seg)
-                    continue
-                self._ordered(op, b, known, (writer,), "is not ordered after the write of those bytes by")
-                if writes:
-                    self._ordered(op, b, known, readers, "is not ordered after the read of those bytes by")
-                if start < lo:
-                    kept.append((start, lo, writer, readers))
-                if end > hi:
-                    kept.append((hi, end, writer, readers))
-                if not writes:
-                    writer_after.append((max(start, lo), min(end, hi), writer, (*readers, op.id)))
-            self.segments = kept + (writer_after if not writes else [(lo, hi, op.id, ())])
+        for b, offset, writes in self._places(op):
+            where = self.cells.of(offset, self.plan.buffers[b].nbytes)
+            if where is None:
+                raise _wrong(self.plan, op, f'"{self.plan.buffers[b].name}" at {offset} lies outside the arena')
+            self._all_ordered(op, b, known, self.wrote[:, where], "is not ordered after the write of those bytes by")
+            if writes:
+                self._all_ordered(op, b, known, self.read[:, where], "is not ordered after the read of those bytes by")
+            (self.wrote if writes else self.read)[op.stream, where] = op.id
         for b, writes in self._host_sides(op):
             writer, readers = self.home.get(b, (None, ()))
             self._ordered(op, b, known, (writer,), "is not ordered after the write of its host copy by")
@@ -101,20 +98,23 @@ class _Order:
             if known.get(self.plan.ops[other].stream, -1) < other:
                 raise _wrong(self.plan, op, f'"{self.plan.buffers[b].name}" {text} operation {other}')
 
-    def _device_ranges(self, op: Op):
+    def _all_ordered(self, op: Op, b: int, known: dict[int, int], touched: np.ndarray, text: str) -> None:
+        for last in touched.max(axis=1, initial=-1):
+            self._ordered(op, b, known, (None if last < 0 else int(last),), text)
+
+    def _places(self, op: Op):
         sizes = self.plan.buffers
         if op.kind in (Kind.IN, Kind.OUT):
-            b, lo = op.place.buffer, op.place.offset
+            b = op.place.buffer
             if op.kind is Kind.IN:
-                self.place[b] = lo
-            yield b, lo, lo + sizes[b].nbytes, op.kind is Kind.IN
+                self.place[b] = op.place.offset
+            yield b, op.place.offset, op.kind is Kind.IN
         elif op.kind is Kind.COMPUTE:
             for p in op.births:
                 self.place[p.buffer] = p.offset
             for a in self.plan.program.steps[op.step].accesses:
                 if a.buffer in sizes and a.buffer in self.place:
-                    lo = self.place[a.buffer]
-                    yield a.buffer, lo, lo + sizes[a.buffer].nbytes, a.mode is not Mode.READ
+                    yield a.buffer, self.place[a.buffer], a.mode is not Mode.READ
 
     def _host_sides(self, op: Op):
         if op.kind is Kind.IN:
@@ -130,8 +130,9 @@ class _Order:
 class _Values:
     """Which version of every buffer is where, in issue order."""
 
-    def __init__(self, plan: Plan):
-        self.plan = plan
+    def __init__(self, plan: Plan, cells: Cells):
+        self.plan, self.cells = plan, cells
+        self.tenant = np.full(cells.count, -1, np.int64)  # by cell: the buffer that is there
         self.newest = dict.fromkeys(plan.buffers, 0)
         self.host = dict.fromkeys(plan.buffers, 0)
         self.device: dict[int, tuple[int, int]] = {}  # buffer -> (offset, version)
@@ -223,17 +224,18 @@ class _Values:
         size = self.plan.buffers[b].nbytes
         if b in self.device:
             raise _wrong(self.plan, op, f'"{self.plan.buffers[b].name}" is on the device already')
-        if offset < 0 or offset + size > self.plan.arena_bytes:
-            raise _wrong(self.plan, op, f"bytes {offset}..{offset + size} lie outside the arena")
-        for other, (start, _) in self.device.items():
-            if start < offset + size and offset < start + self.plan.buffers[other].nbytes:
-                raise _wrong(self.plan, op, f'overlaps "{self.plan.buffers[other].name}"')
+        where = self.cells.of(offset, size)
+        others = self.tenant[where]
+        if (others >= 0).any():
+            raise _wrong(self.plan, op, f'overlaps "{self.plan.buffers[int(others.max())].name}"')
+        self.tenant[where] = b
         self.device[b] = (offset, version)
         self.held += size
         self.peak = max(self.peak, self.held)
 
     def _leave(self, b: int) -> None:
-        del self.device[b]
+        offset, _ = self.device.pop(b)
+        self.tenant[self.cells.of(offset, self.plan.buffers[b].nbytes)] = -1
         self.held -= self.plan.buffers[b].nbytes
 
     def finish(self) -> None:
