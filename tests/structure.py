@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-from functools import cache
 from collections.abc import Collection
+from functools import cache
 from pathlib import Path
 
 import pycaffe_lms

@@ -47,8 +47,8 @@ class _QueuedOps:
 
 
 class SimDevice:
-    """capacity: bytes of device memory. order: "latest", "earliest" or "random" (with `seed`), see Scheduler. page: bytes
-    of the pages it can give, a multiple of the host's; 0: as fits the capacity; None: it has none.
+    """capacity: bytes of device memory. order: "latest", "earliest" or "random" (with `seed`), see Scheduler.
+    page: bytes of the pages it can give, a multiple of the host's; 0: as fits the capacity; None: it has none.
 
     The model clock's rates are of one H200: 55 GB/s a copy direction, 4.3 TB/s of device memory, 5 us a launch.
     """

@@ -278,8 +278,8 @@ def add_device(p: argparse.ArgumentParser) -> None:
         "--lms_pages",
         choices=("on", "off"),
         default="on",
-        help="where the GPU has virtual memory: let large buffers lie in pages wherever some are free, so that no memory "
-        "is lost between them",
+        help="where the GPU has virtual memory: let large buffers lie in pages wherever some are free, so that no "
+        "memory is lost between them",
     )
 
 

@@ -59,3 +59,38 @@ class Cells:
             raise PlanError(
                 f"plan of {plan.program.name}: {wrong}", fix="this is a bug in the planner, or an edited plan"
             )
+
+
+Where = slice | np.ndarray
+
+
+class LastOps:
+    """The newest operation of every stream that touched a cell in some way."""
+
+    def __init__(self, cells: Cells):
+        self._last = np.full((3, cells.count), -1, np.int64)
+
+    def of(self, where: Where) -> list[int]:
+        """The newest of each stream that touched any of these cells."""
+        return [int(op) for op in self._last[:, where].max(axis=1, initial=-1) if op >= 0]
+
+    def note(self, where: Where, stream: int, op: int) -> None:
+        self._last[stream, where] = op
+
+
+class Tenants:
+    """Who is where."""
+
+    def __init__(self, cells: Cells):
+        self._who = np.full(cells.count, -1, np.int64)
+
+    def enter(self, where: Where, buffer: int) -> int | None:
+        """None; or somebody who is there already, and then nothing changes."""
+        other = int(self._who[where].max(initial=-1))
+        if other >= 0:
+            return other
+        self._who[where] = buffer
+        return None
+
+    def leave(self, where: Where) -> None:
+        self._who[where] = -1

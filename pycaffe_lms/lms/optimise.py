@@ -14,8 +14,8 @@ from .arena import Lifetime, Stretch, pack, pack_within
 from .evict import DoesNotFit, Evictions, Follower, Rules
 from .handover import chains, handovers
 from .machine import Costs
-from .plan import Plan
 from .paging import paged, paged_within, taken_bytes
+from .plan import Plan
 from .planner import Residence, finish, make_plan, refuse_impossible, residences, spread
 from .replays import Replayable, ordered, verify_replays
 from .schedule import Buffer, Program, Step

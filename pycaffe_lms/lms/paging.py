@@ -22,7 +22,7 @@ WASTE = 8  # a residence lies in pages if its last one wastes at most one part i
 
 @dataclass(frozen=True)
 class Paging:
-    """What stands behind the offsets of a plan. Bytes [0, linear) of the arena are themselves: the first pages, in order.
+    """What stands behind the offsets of a plan. Bytes [0, linear) of the arena are themselves, in its first pages.
     Offsets from `linear` on are addresses: a residence at offset o lies in the pages[o], each `page` bytes, of
     [0, count). size: where the last address ends."""
 
@@ -134,9 +134,9 @@ class _assign:
                 _, _, bits, offset = heapq.heappop(ends)
                 bits_free |= bits
                 free.update(dict.fromkeys(self.pages[offset]))
-            for bits, offset in places.get(n, ()):
-                if bits & bits_free == bits:
-                    break
+            known = next(((bits, o) for bits, o in places.get(n, ()) if bits & bits_free == bits), None)
+            if known is not None:
+                bits, offset = known
             else:
                 new = max(min(n, spare - self.count), n - len(free), 0)
                 taken = (*range(self.count, self.count + new), *islice(free, n - new))

@@ -1,4 +1,4 @@
-"""Proves a plan before it runs, sharing no code with what made it (what bytes stand behind an offset: `cells.py`). Pure.
+"""Proves a plan before it runs, sharing no code with what made it. Pure. See also: `cells.py`, what is behind an offset.
 
 Three arguments. Order: vector clocks over the three streams and the issuing thread; every two operations that touch the
 same bytes, one of them writing, must be ordered by stream order and events alone. Place: no two buffers that are on the
@@ -8,10 +8,8 @@ read finds the newest value, nothing live is lost, and what must survive is at h
 
 from __future__ import annotations
 
-import numpy as np
-
 from ..errors import PlanError
-from .cells import Cells
+from .cells import Cells, LastOps, Tenants
 from .plan import COMPUTE, COPY_IN, COPY_OUT, HOST, Kind, Op, Plan
 from .schedule import Mode
 
@@ -54,8 +52,7 @@ class _Order:
         self.clock = {s: {} for s in (COMPUTE, COPY_IN, COPY_OUT, HOST)}  # stream -> {stream: last op known done}
         self.after: list[dict[int, int]] = []
         # by stream and cell: the last op that wrote it, that read it. Older ones are ordered before those already
-        self.wrote = np.full((3, cells.count), -1, np.int64)
-        self.read = np.full((3, cells.count), -1, np.int64)
+        self.wrote, self.read = LastOps(cells), LastOps(cells)
         self.home: dict[
             int, tuple[int | None, tuple[int, ...]]
         ] = {}  # buffer -> host copy's last writer, readers since
@@ -80,10 +77,10 @@ class _Order:
             where = self.cells.of(offset, self.plan.buffers[b].nbytes)
             if where is None:
                 raise _wrong(self.plan, op, f'"{self.plan.buffers[b].name}" at {offset} lies outside the arena')
-            self._all_ordered(op, b, known, self.wrote[:, where], "is not ordered after the write of those bytes by")
+            self._ordered(op, b, known, self.wrote.of(where), "is not ordered after the write of those bytes by")
             if writes:
-                self._all_ordered(op, b, known, self.read[:, where], "is not ordered after the read of those bytes by")
-            (self.wrote if writes else self.read)[op.stream, where] = op.id
+                self._ordered(op, b, known, self.read.of(where), "is not ordered after the read of those bytes by")
+            (self.wrote if writes else self.read).note(where, op.stream, op.id)
         for b, writes in self._host_sides(op):
             writer, readers = self.home.get(b, (None, ()))
             self._ordered(op, b, known, (writer,), "is not ordered after the write of its host copy by")
@@ -97,10 +94,6 @@ class _Order:
                 continue
             if known.get(self.plan.ops[other].stream, -1) < other:
                 raise _wrong(self.plan, op, f'"{self.plan.buffers[b].name}" {text} operation {other}')
-
-    def _all_ordered(self, op: Op, b: int, known: dict[int, int], touched: np.ndarray, text: str) -> None:
-        for last in touched.max(axis=1, initial=-1):
-            self._ordered(op, b, known, (None if last < 0 else int(last),), text)
 
     def _places(self, op: Op):
         sizes = self.plan.buffers
@@ -132,7 +125,7 @@ class _Values:
 
     def __init__(self, plan: Plan, cells: Cells):
         self.plan, self.cells = plan, cells
-        self.tenant = np.full(cells.count, -1, np.int64)  # by cell: the buffer that is there
+        self.tenants = Tenants(cells)
         self.newest = dict.fromkeys(plan.buffers, 0)
         self.host = dict.fromkeys(plan.buffers, 0)
         self.device: dict[int, tuple[int, int]] = {}  # buffer -> (offset, version)
@@ -225,17 +218,16 @@ class _Values:
         if b in self.device:
             raise _wrong(self.plan, op, f'"{self.plan.buffers[b].name}" is on the device already')
         where = self.cells.of(offset, size)
-        others = self.tenant[where]
-        if (others >= 0).any():
-            raise _wrong(self.plan, op, f'overlaps "{self.plan.buffers[int(others.max())].name}"')
-        self.tenant[where] = b
+        other = self.tenants.enter(where, b)
+        if other is not None:
+            raise _wrong(self.plan, op, f'overlaps "{self.plan.buffers[other].name}"')
         self.device[b] = (offset, version)
         self.held += size
         self.peak = max(self.peak, self.held)
 
     def _leave(self, b: int) -> None:
         offset, _ = self.device.pop(b)
-        self.tenant[self.cells.of(offset, self.plan.buffers[b].nbytes)] = -1
+        self.tenants.leave(self.cells.of(offset, self.plan.buffers[b].nbytes))
         self.held -= self.plan.buffers[b].nbytes
 
     def finish(self) -> None:
