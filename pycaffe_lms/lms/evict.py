@@ -113,6 +113,7 @@ class Follower:
         self.dropped: dict[int, int] = {}  # step -> before which step it is made again at the latest
         self.on: set[int] = set()
         self.used = 0
+        self.soon: set[int] = set()  # what is being brought back, and what that takes: dropped, it would be in vain
         self.parent: dict[int, int] = {}  # dropped steps that hang together
         self.weight: dict[int, float] = {}
         self.found = Evictions()
@@ -224,7 +225,9 @@ class Follower:
                 todo += sorted(missing, reverse=True)
                 continue
             todo.pop()
+            self.soon = {*reads, *(b for t in (r, *todo) for b in self.can.reads[t])}
             self._replay(r, s, pinned)
+            self.soon = set()
 
     def _held(self, b: int) -> bool:
         """Whether some dropped step needs it."""
@@ -268,7 +271,7 @@ class Follower:
                     continue
                 price, way = self._price(b, s, now)
                 span = self.times[min(self.wanted(b), self.n)] - self.times[s] + 1e-6
-                score = (price / (self.size[b] * span), -self.size[b] * span)
+                score = (b in self.soon, price / (self.size[b] * span), -self.size[b] * span)
                 if best is None or score < best:
                     best, choice = score, (b, way, price)
             if choice is None:
@@ -280,7 +283,8 @@ class Follower:
         wanted, late = self.wanted(b), self.links.late
         made = self.times[self.maker[b] + 1] if b in self.maker else 0.0
         price = self.links.price(self.size[b], self.clean[b], made + late, now, self.times[min(wanted, self.n)] + late)
-        if self.rules.replays and (price > 0 or not self.rules.copies) and wanted < self.n:
+        may = self.rules.replays and wanted < self.n and b not in self.soon
+        if may and (price > 0 or not self.rules.copies):
             again = self._replay_price(b, wanted)
             if again is not None and (again < price or not self.rules.copies):
                 return again, _GONE

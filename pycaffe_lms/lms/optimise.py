@@ -23,7 +23,7 @@ from .timing import time_plan
 
 MARGIN = 1.1  # copies are laid as if they took this much longer than predicted
 TRIES = 6  # to pack below the limit
-ENOUGH = 4_000_000  # tries, times the number of steps squared: after that, rules that are left are not tried
+ENOUGH = 5_000_000  # tries, times the number of steps squared: after that, rules that are left are not tried
 LESS = 0.95  # of the memory, from try to try
 
 

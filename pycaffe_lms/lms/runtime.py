@@ -40,9 +40,11 @@ SWAP = (Rules(replays=False),)
 AUTO = (
     Rules(chain=0.5),
     Rules(copies=False, chain=0.5),
+    Rules(chain=0.7),
+    Rules(copies=False, chain=2.0),
+    Rules(copies=False, chain=0.1),
     Rules(chain=1.0),
     Rules(chain=0.1),
-    Rules(copies=False, chain=0.1),
     Rules(replays=False),
 )
 

@@ -1,4 +1,4 @@
-"""Proves a plan before it runs, sharing no code with what made it. Pure. See also: `cells.py`, what is behind an offset.
+"""Proves a plan before it runs, sharing no code with what made it. Pure. What is behind an offset: `cells.py`.
 
 Three arguments. Order: vector clocks over the three streams and the issuing thread; every two operations that touch the
 same bytes, one of them writing, must be ordered by stream order and events alone. Place: no two buffers that are on the
