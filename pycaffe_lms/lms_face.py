@@ -36,7 +36,7 @@ class LMS(LMSConfig):
 
     threshold_kb: manage buffers larger than this many KB of 1024 bytes, or a size such as "1MB"; 0: LMS is off; "auto":
     as auto=True. None: 1000, or with auto what is worth it. budget, host_limit, exclude: bytes, or sizes such as "16GB"
-    (powers of 1024). frac, ahead, sync, auto, recompute, plan_file: as `LMSConfig`.
+    (powers of 1024). frac, ahead, sync, auto, recompute, pages, plan_file: as `LMSConfig`.
     `with caffe.LMS(...):` makes it the default of the nets and solvers that the calling thread builds inside; after it
     the default is what it was before. Raises UsageError for values that make no sense.
     """
@@ -54,6 +54,7 @@ class LMS(LMSConfig):
         auto: bool = False,
         recompute: bool | None = None,
         exclude: int | str | None = None,
+        pages: bool = True,
         plan_file: str | None = None,
     ):
         if threshold_kb == "auto":
@@ -71,6 +72,7 @@ class LMS(LMSConfig):
             ("sync", sync, (int,)),
             ("auto", auto, (bool,)),
             ("recompute", recompute, (bool, type(None))),
+            ("pages", pages, (bool,)),
             ("plan_file", plan_file, (str, type(None))),
         ):
             if not isinstance(value, kinds):
@@ -85,6 +87,7 @@ class LMS(LMSConfig):
             auto=auto,
             recompute=recompute,
             exclude=_size(exclude, "exclude"),
+            pages=pages,
             plan_file=plan_file,
         )
 
@@ -153,7 +156,7 @@ class NetLMS:
             "managed_bytes": sum(managed),
             "resident_bytes": runtime.resident_bytes,
             "workspace_bytes": runtime.workspace_bytes,
-            "arena_bytes": 0 if runtime.arena is None else runtime.arena.nbytes,
+            "arena_bytes": runtime.arena.nbytes,
             "device_bytes_in_use": 0 if on_host else runtime.device.in_use(),
             "device_bytes": 0 if on_host else runtime.device.capacity(),
             "host_bytes": 0 if on_host else runtime.slab.nbytes,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 
@@ -74,14 +75,15 @@ def file_of(name: str) -> Path:
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
-def everything_imported(path: Path) -> set[str]:
-    """What a file imports, what those of our files import, and so on. Packages around a module do not count."""
+def everything_imported(path: Path, but: Collection[str] = ()) -> set[str]:
+    """What a file imports, what those of our files import, and so on, `but` those files. Packages around a module do
+    not count."""
     seen: set[str] = set()
     todo = [path]
     while todo:
         for name in imports(todo.pop(), annotations=False) - seen:
             seen.add(name)
-            if name.split(".")[0] == NAME:
+            if name.split(".")[0] == NAME and name not in but:
                 todo.append(file_of(name))
     return seen
 

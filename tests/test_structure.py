@@ -23,7 +23,9 @@ ORDER = (
 )
 RANK = {name: rank for rank, name in enumerate(ORDER)}
 ARRAYS = {"numpy", "cupy"}
-# Neither they nor anything they import knows an array.
+# They add up pages and steps with NumPy, and see no values.
+COUNTING = [f"{NAME}.lms.paging", f"{NAME}.lms.cells"]
+# Neither they nor anything else they import knows an array.
 PURE = [
     *(
         f"lms.{n}"
@@ -105,7 +107,7 @@ def test_only_the_backend_imports_cupy():
 
 @pytest.mark.parametrize("module", PURE)
 def test_pure_files_reach_no_arrays(module):
-    reached = everything_imported(_file(module))
+    reached = everything_imported(_file(module), but=COUNTING)
     assert not {n.split(".")[0] for n in reached} & ARRAYS
 
 

@@ -17,6 +17,7 @@ class CpuDevice:
     is_host = True
     can_capture = False  # everything runs at once
     compute = copy_in = copy_out = None
+    page = None
     lock = nullcontext()  # nothing is shared between the nets of two threads
 
     def __init__(self) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from ..errors import DeviceError, MissingDependency, OutOfDeviceMemory, human_bytes
 from . import cublas
 from .cpu import host_bytes
+from .cuda_pages import CudaPages, page_bytes
 from .device import Span, align
 from .pinned import nothing_unlocked, pinned_bytes
 
@@ -174,6 +175,8 @@ class CudaDevice:
         except cp.cuda.runtime.CUDARuntimeError as error:
             raise DeviceError(f"GPU {index} cannot be used: {error}", fix="run with -backend cpu") from error
         self._budget: int | None = None
+        self.page = page_bytes(index)
+        self._paged = 0  # bytes of pages, which are not the pool's
         self.pool = cp.cuda.MemoryPool()
         self.compute = cp.cuda.Stream(non_blocking=True)
         self.copy_in = cp.cuda.Stream(non_blocking=True)
@@ -204,10 +207,10 @@ class CudaDevice:
         if self._budget is not None:
             return self._budget
         free, _ = self._device.mem_info
-        return free + self.pool.total_bytes()
+        return free + self.pool.total_bytes() + self._paged
 
     def in_use(self) -> int:
-        return self.pool.used_bytes()
+        return self.pool.used_bytes() + self._paged
 
     def memory_info(self) -> tuple[int, int]:
         """(free, total) bytes of the GPU."""
@@ -216,7 +219,10 @@ class CudaDevice:
     def set_budget(self, nbytes: int | None) -> None:
         self._budget = nbytes
         self.pool.free_all_blocks()
-        self.pool.set_limit(size=nbytes or 0)
+        self._limit_pool()
+
+    def _limit_pool(self) -> None:
+        self.pool.set_limit(size=0 if self._budget is None else max(1, self._budget - self._paged))  # 0: no limit
 
     def take(self, nbytes: int) -> Span:
         size = max(align(nbytes), align(1))
@@ -229,7 +235,7 @@ class CudaDevice:
             try:
                 return Span(self.pool.malloc(size), 0, size)
             except cupy.cuda.memory.OutOfMemoryError as error:
-                free = self.capacity() - self.pool.used_bytes()
+                free = self.capacity() - self.in_use()
                 raise OutOfDeviceMemory(
                     f"GPU {self.index} cannot give {human_bytes(size)}: {human_bytes(max(free, 0))} of "
                     f"{human_bytes(self.capacity())} are free",
@@ -243,6 +249,29 @@ class CudaDevice:
         del span  # the last reference returns the block to the pool
 
     def spoil(self, span: Span, stream=None) -> None: ...
+
+    def pages(self) -> CudaPages:
+        return CudaPages(self.index, self.page, self._count_pages, self._pointer)
+
+    def _count_pages(self, nbytes: int) -> None:
+        with self.lock, self.active():
+            if nbytes > 0:
+                self.synchronize()
+                self.pool.free_all_blocks()
+                free = self.capacity() - self.in_use()
+                if nbytes > free:
+                    raise OutOfDeviceMemory(
+                        f"GPU {self.index} cannot give {human_bytes(nbytes)} in pages: {human_bytes(max(free, 0))} of "
+                        f"{human_bytes(self.capacity())} are free",
+                        needed=nbytes,
+                        free=free,
+                    )
+            self._paged += nbytes
+            self._limit_pool()
+
+    def _pointer(self, address: int, nbytes: int):
+        memory = cupy.cuda.UnownedMemory(address, nbytes, self, self.index)
+        return cupy.cuda.MemoryPointer(memory, 0)
 
     def host_take(self, nbytes: int, *, pinned: bool = False) -> np.ndarray:
         if not pinned:

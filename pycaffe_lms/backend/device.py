@@ -68,6 +68,11 @@ class Device(Protocol):
     def give(self, span: Span, stream=None) -> None:
         """Back to the pool, once work queued so far on `stream` has run."""
 
+    page: int | None  # bytes of a page that `pages` gives; None: the device has no such memory
+
+    def pages(self) -> Any:
+        """Device memory in pages, of the same capacity and budget: see `pages.Pages`. Only where `page` is a number."""
+
     def spoil(self, span: Span, stream=None) -> None:
         """What lies there is not to be read after what is queued on `stream`; the simulated device poisons it."""
 

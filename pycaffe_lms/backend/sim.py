@@ -7,6 +7,8 @@ a GPU. Operations are the CPU's, queued; a model clock adds up what the work wou
 from __future__ import annotations
 
 import functools
+import mmap
+import os
 import threading
 from contextlib import nullcontext
 
@@ -15,9 +17,11 @@ import numpy as np
 from ..errors import DeviceError, OutOfDeviceMemory, human_bytes
 from .cpu import host_bytes
 from .device import Span, align
+from .sim_pages import SimPages
 from .sim_streams import Recording, Scheduler, SimEvent, SimStream
 
 POISON = 0xFF  # bytes of it are NaN in every float type and -1 in every signed integer
+SMALL = 256 << 20
 WORKSPACE_LIMIT = 64 << 10  # bytes: little, so that small budgets can be tried
 
 
@@ -44,6 +48,7 @@ class _QueuedOps:
 
 class SimDevice:
     """capacity: bytes of device memory. order: "latest", "earliest" or "random" (with `seed`), see Scheduler.
+    page: bytes of the pages it can give, a multiple of the host's; 0: as fits the capacity; None: it has none.
 
     The model clock's rates are of one H200: 55 GB/s a copy direction, 4.3 TB/s of device memory, 5 us a launch.
     """
@@ -56,8 +61,9 @@ class SimDevice:
     memory_bytes_per_s = 4.3e12
     launch_s = 5e-6
 
-    def __init__(self, capacity: int = 16 << 30, *, order: str = "latest", seed: int = 0):
+    def __init__(self, capacity: int = 16 << 30, *, order: str = "latest", seed: int = 0, page: int | None = 0):
         self._capacity = capacity
+        self.page = _page_of(capacity) if page == 0 else page
         self._budget: int | None = None
         self._used = 0
         self.compute, self.copy_in, self.copy_out = (SimStream(n) for n in ("compute", "in", "out"))
@@ -115,6 +121,22 @@ class SimDevice:
     def spoil(self, span: Span, stream=None) -> None:
         raw = _bytes(span)
         self._work(stream or self.compute, functools.partial(raw.fill, POISON), 0.0)
+
+    def pages(self) -> SimPages:
+        return SimPages(self.page, self._count_pages, POISON)
+
+    @_locked
+    def _count_pages(self, nbytes: int) -> None:
+        self._not_in_capture("memory is taken")
+        free = self.capacity() - self._used
+        if nbytes > free:
+            raise OutOfDeviceMemory(
+                f"the simulated device cannot give {human_bytes(nbytes)} in pages: {human_bytes(max(free, 0))} of "
+                f"{human_bytes(self.capacity())} are free",
+                needed=nbytes,
+                free=free,
+            )
+        self._used += nbytes
 
     def host_take(self, nbytes: int, *, pinned: bool = False) -> np.ndarray:
         raw = host_bytes(nbytes)
@@ -229,6 +251,13 @@ class SimDevice:
 
     def close(self) -> None:
         self.synchronize()
+
+
+def _page_of(capacity: int) -> int | None:
+    """The host's pages where memory is little; those of a GPU where it is much; None where the host cannot."""
+    if not hasattr(os, "memfd_create"):
+        return None
+    return mmap.PAGESIZE if capacity <= SMALL else 2 << 20
 
 
 def _bytes(span: Span) -> np.ndarray:

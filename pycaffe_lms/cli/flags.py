@@ -273,6 +273,13 @@ def add_device(p: argparse.ArgumentParser, gpu: tuple[str, str] = _GPU, budget: 
         metavar="SIZE",
         help="most page-locked host memory; default: what the host has available",
     )
+    g.add_argument(
+        "--lms_pages",
+        choices=("on", "off"),
+        default="on",
+        help="where the GPU has virtual memory: let large buffers lie in pages wherever some are free, so that no "
+        "memory is lost between them",
+    )
 
 
 def add_plan(p: argparse.ArgumentParser) -> None:
@@ -307,6 +314,7 @@ def lms_config(args: argparse.Namespace) -> LMSConfig:
         recompute=None if args.lms_recompute is None else args.lms_recompute == "on",
         exclude=None if args.lms_exclude is None else args.lms_exclude << 20,
         plan_file=getattr(args, "lms_plan", None),
+        pages=args.lms_pages == "on",
     )
 
 

@@ -16,7 +16,7 @@ from ..lms.config import LMSConfig
 from ..lms.homes import host_bytes
 from ..lms.machine import Machine
 from ..lms.plan import Plan
-from ..lms.runtime import RESERVE, Runtime
+from ..lms.runtime import FEW_PAGES, RESERVE, Runtime
 from ..lms.schedule import Access, Mode, Step, merge_accesses
 from ..lms.timing import Timed, step_seconds
 from ..log import only_warnings
@@ -32,6 +32,7 @@ from ..solvers.rules import Rule
 from . import batches, shapes
 
 _UNLIMITED = 1 << 46
+PAGE = 2 << 20  # of a GPU's memory
 _MOST = 1 << 24  # items per iteration that are tried
 _TUNING = Tuning(channels_last=True, fuse=True, pack=True)  # as on a GPU
 
@@ -91,6 +92,7 @@ class Nets:
         if batch is not None and batch != self.batch:
             message = batches.with_batch(message, self._layers, batch)
         device = get_device("sim", capacity=memory or self.machine.memory)
+        device.page = PAGE
         _assume_workspace(ops_of(device), self._workspace)
         runtime = Runtime(device, lms, machine=self.machine)
         try:
@@ -103,7 +105,8 @@ class Nets:
 
     def outcome(self, batch: int | None = None) -> Outcome:
         """Of the settings and a batch size (None: the net's own)."""
-        net, tail = self.build(LMSConfig(), batch, _UNLIMITED)
+        pages = self.lms.pages and self.capacity >= FEW_PAGES * PAGE
+        net, tail = self.build(LMSConfig(pages=pages), batch, _UNLIMITED)
         core = in_core(net, tail)
         room = self.capacity - (int(self.capacity * RESERVE) if self.lms.budget is None else 0)
         known = {"batch": batch or self.batch, "core": core, "core_fits": core.nbytes <= room}

@@ -10,6 +10,10 @@ from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .paging import Paging
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,7 @@ class Packing:
     offsets: tuple[int, ...]
     peak: int  # bytes the arena needs
     max_live: int  # most bytes alive at once: no packing can do better
+    paging: Paging | None = None  # offsets are those of addresses with pages behind them: see `paging.py`
 
     @property
     def loss(self) -> float:

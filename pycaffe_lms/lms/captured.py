@@ -46,7 +46,7 @@ class CapturedPlan:
     def addresses(self) -> list:
         """Objects that stand for the memory of the plan: as long as they are the same, so are its addresses."""
         shared = self._runtime.slab.shared[: len(self._plan.homes)]
-        return [self._runtime.arena, *shared, *map(attrgetter("host"), self._copied)]
+        return [self._runtime.arena.of(self._plan), *shared, *map(attrgetter("host"), self._copied)]
 
     @property
     def locked(self) -> bool:

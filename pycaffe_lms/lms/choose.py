@@ -19,9 +19,11 @@ SWAP = (Rules(replays=False),)
 AUTO = (
     Rules(chain=0.5),
     Rules(copies=False, chain=0.5),
+    Rules(chain=0.7),
+    Rules(copies=False, chain=2.0),
+    Rules(copies=False, chain=0.1),
     Rules(chain=1.0),
     Rules(chain=0.1),
-    Rules(copies=False, chain=0.1),
     Rules(replays=False),
 )
 
@@ -35,24 +37,25 @@ def choose_plan(
     replays: Mapping[int, Step],
     scratch: frozenset[int],
     remakes: Remakes,
+    page: int | None = None,
 ) -> Plan:
     """The plan of a program under these settings, with its predicted times. Arguments as of `optimise`; replays: with
     those that `remakes` needs. Raises OutOfDeviceMemory when it cannot fit, CannotRemake (see there)."""
     if not remakes.steps:
-        return timed(_planned(program, buffers, config, limit, costs, replays, scratch, Wishes()), costs)
+        return timed(_planned(program, buffers, config, limit, costs, replays, scratch, Wishes(), page), costs)
     inner = inner_program(program, Replayable(program, replays, scratch), costs, remakes)
     wishes = Wishes(remakes.buffers, inner.again)
-    plan = _planned(inner.result.program, buffers, config, limit, inner.costs, inner.replays, scratch, wishes)
+    plan = _planned(inner.result.program, buffers, config, limit, inner.costs, inner.replays, scratch, wishes, page)
     plan = replace(inner.outward(plan), rules=f"{plan.rules}, and what layers ask to be made again")
     verify_replays(program, Ordered(plan.program, plan.order), replays, scratch)
     return timed(plan, costs)
 
 
-def _planned(program, buffers, config: LMSConfig, limit: int, costs, replays, scratch, wishes: Wishes) -> Plan:
+def _planned(program, buffers, config: LMSConfig, limit: int, costs, replays, scratch, wishes: Wishes, page) -> Plan:
     if config.ahead is not None and not config.recomputes:
-        return make_plan(program, buffers, limit=limit, ahead=config.ahead, uncopied=wishes.uncopied)
+        return make_plan(program, buffers, limit=limit, ahead=config.ahead, uncopied=wishes.uncopied, page=page)
     rules = AUTO if config.recomputes else SWAP
     return optimise(
         program, buffers, limit=limit, costs=costs, replays=replays, scratch=scratch, rules=rules, wishes=wishes,
-        ahead=config.ahead,
+        ahead=config.ahead, page=page,
     )  # fmt: skip

@@ -13,6 +13,7 @@ from .plan import COMPUTE, COPY_IN, COPY_OUT, HOST, Kind, Op, Placement
 from .schedule import Buffer, Mode, Program
 
 if TYPE_CHECKING:
+    from .paging import Paging
     from .planner import Residence
 
 _Clock = tuple[int, int, int]
@@ -21,10 +22,17 @@ _Clock = tuple[int, int, int]
 class _Regions:
     """Who held which bytes last. `claim` returns the residences whose memory is taken over."""
 
-    def __init__(self) -> None:
+    def __init__(self, paging: Paging | None) -> None:
         self._regions: list[tuple[int, int, int]] = []
+        self._paging = paging
+        self._pages: dict[int, int] = {}
 
     def claim(self, lo: int, hi: int, owner: int) -> set[int]:
+        if self._paging is not None and lo >= self._paging.linear:
+            pages = self._paging.pages[lo]
+            found = {self._pages.get(p, owner) for p in pages} - {owner}
+            self._pages.update(dict.fromkeys(pages, owner))
+            return found
         kept, old = [], set()
         for start, end, who in self._regions:
             if end <= lo or start >= hi:
@@ -74,6 +82,7 @@ def emit(
     stays: Sequence[Residence],
     offsets: Sequence[int],
     before: Mapping[int, int],
+    paging: Paging | None = None,
 ) -> tuple[list[Op], int]:
     """Operations in issue order, and the most bytes on loan at any moment of it. before: residence -> the one in whose
     place it is born."""
@@ -87,7 +96,7 @@ def emit(
         ending.setdefault(r.last, []).append(i)
         if r.saved:
             writing.setdefault(r.written, []).append(i)
-    out, regions = _Emitter(), _Regions()
+    out, regions = _Emitter(), _Regions(paging)
     released: dict[int, set[int]] = {}  # residence -> the ops after which its memory is free
     arrived: dict[int, int] = {}
     copied_out: dict[int, int] = {}  # buffer -> its last copy out

@@ -99,13 +99,14 @@ class _Links:
 
 
 class Follower:
-    """One pass over a program. `run` once. What may not be copied leaves only to be made again."""
+    """One pass over a program. `run` once. What may not be copied leaves only to be made again. sizes: what buffers
+    take from the memory, where that is not their bytes."""
 
     def __init__(self, program: Program, buffers: Mapping[int, Buffer], limit: int, costs: Costs, can: Replayable,
-                 rules: Rules, wishes: Wishes):  # fmt: skip
+                 rules: Rules, wishes: Wishes, sizes: Mapping[int, int] | None = None):  # fmt: skip
         self.wishes = wishes
         self.program, self.limit, self.costs, self.rules, self.can = program, limit, costs, rules, can
-        self.size = {b: buffer.nbytes for b, buffer in buffers.items()}
+        self.size = sizes or {b: buffer.nbytes for b, buffer in buffers.items()}
         self.n = len(program.steps)
         self.times = [0.0, *accumulate(costs.steps)]  # when a step starts, without what this adds
         self.uses: dict[int, list[tuple[int, Mode, bool]]] = {b: [] for b in buffers}
@@ -123,6 +124,7 @@ class Follower:
         self.dropped: dict[int, int] = {}  # step -> before which step it is made again at the latest
         self.on: set[int] = set()
         self.used = 0
+        self.soon: set[int] = set()  # what is being brought back, and what that takes: dropped, it would be in vain
         self.parent: dict[int, int] = {}  # dropped steps that hang together
         self.weight: dict[int, float] = {}
         self.found = Evictions()
@@ -236,7 +238,9 @@ class Follower:
                 todo += sorted(missing, reverse=True)
                 continue
             todo.pop()
+            self.soon = {*reads, *(b for t in (r, *todo) for b in self.can.reads[t])}
             self._replay(r, s, pinned)
+            self.soon = set()
 
     def _held(self, b: int) -> bool:
         """Whether some dropped step needs it."""
@@ -282,7 +286,7 @@ class Follower:
                 if way is None:
                     continue
                 span = self.times[min(self.wanted(b), self.n)] - self.times[s] + 1e-6
-                score = (price / (self.size[b] * span), -self.size[b] * span)
+                score = (b in self.soon, price / (self.size[b] * span), -self.size[b] * span)
                 if best is None or score < best:
                     best, choice = score, (b, way, price)
             if choice is None:
@@ -293,11 +297,12 @@ class Follower:
         """(seconds that b's way back costs, which way; None: it must stay)."""
         wanted, late = self.wanted(b), self.links.late
         if b in self.wishes.uncopied:
-            again = self._replay_price(b, wanted)
+            again = self._replay_price(b, wanted) if b not in self.soon else None
             return (0.0, None) if again is None else (again, _GONE)
         made = self.times[self.maker[b] + 1] if b in self.maker else 0.0
         price = self.links.price(self.size[b], self.clean[b], made + late, now, self.times[min(wanted, self.n)] + late)
-        if self.rules.replays and (price > 0 or not self.rules.copies) and wanted < self.n:
+        may = self.rules.replays and wanted < self.n and b not in self.soon
+        if may and (price > 0 or not self.rules.copies):
             again = self._replay_price(b, wanted)
             if again is not None and (again < price or not self.rules.copies):
                 return again, _GONE

@@ -14,6 +14,7 @@ from .arena import Lifetime, Stretch, pack, pack_within
 from .evict import DoesNotFit, Evictions, Follower, Rules, Wishes
 from .handover import chains, handovers
 from .machine import Costs
+from .paging import paged, paged_within, taken_bytes
 from .plan import Plan
 from .planner import Residence, finish, make_plan, refuse_impossible, residences, spread
 from .replays import Replayable, ordered, verify_replays
@@ -22,7 +23,7 @@ from .timing import time_plan
 
 MARGIN = 1.1  # copies are laid as if they took this much longer than predicted
 TRIES = 6  # to pack below the limit
-ENOUGH = 4_000_000  # tries, times the number of steps squared: after that, rules that are left are not tried
+ENOUGH = 5_000_000  # tries, times the number of steps squared: after that, rules that are left are not tried
 LESS = 0.95  # of the memory, from try to try
 
 
@@ -37,6 +38,7 @@ def optimise(
     rules: Sequence[Rules],
     wishes: Wishes | None = None,
     ahead: int | None = None,
+    page: int | None = None,
 ) -> Plan:
     """The plan with the least predicted time in an arena of at most `limit` bytes (None: no limit).
 
@@ -52,36 +54,36 @@ def optimise(
     for which in rules:
         if best is not None and (not which.replays or work > ENOUGH):
             break  # copies alone are for where nothing else was found
-        plan, tries = _with_rules(program, buffers, limit, costs, can, which, wishes, ahead)
+        plan, tries = _with_rules(program, buffers, limit, costs, can, which, wishes, ahead, page)
         work += tries * len(program.steps) ** 2
         if plan is not None and (best is None or plan.seconds < best.seconds):
             best = plan
         if plan is not None and not plan.copies and not plan.replayed:
             break  # everything stays
     if best is None:
-        last = make_plan(
-            program, buffers, limit=limit, ahead=1 if ahead is None else min(1, ahead), uncopied=wishes.uncopied
-        )
+        ahead = 1 if ahead is None else min(1, ahead)
+        last = make_plan(program, buffers, limit=limit, ahead=ahead, uncopied=wishes.uncopied, page=page)
         best = timed(last, costs)
     return best
 
 
 def _with_rules(program: Program, buffers, limit: int | None, costs: Costs, can: Replayable, rules: Rules,
-                wishes: Wishes, ahead: int | None):  # fmt: skip
+                wishes: Wishes, ahead: int | None, page: int | None):  # fmt: skip
     """(a plan made by these rules, or None where there is none; how often it was tried)."""
-    room = sum(b.nbytes for b in buffers.values()) if limit is None else limit
+    sizes = {b: taken_bytes(buffer.nbytes, page) for b, buffer in buffers.items()}
+    room = sum(sizes.values()) if limit is None else limit
     for tries in range(1, TRIES + 1):
         try:
-            found = Follower(program, buffers, room, costs, can, rules, wishes).run()
+            found = Follower(program, buffers, room, costs, can, rules, wishes, sizes).run()
         except DoesNotFit:
             return None, tries
-        plan = _lay_out(program, buffers, found, limit, costs, can, ahead)
-        if plan is not None:
-            if found.evicted:  # what is there is used, so a larger limit never means a smaller arena
+        plan = _lay_out(program, buffers, found, limit, costs, can, ahead, page)
+        if isinstance(plan, Plan):
+            if found.evicted and plan.paging is None:  # what is there is used: a larger limit, no smaller arena
                 plan = replace(plan, arena_bytes=limit)
             plan = replace(plan, rules=str(rules) if found.evicted else "nothing has to leave")
             return timed(plan, costs), tries
-        room = int(room * LESS)
+        room = int(room * LESS) if plan is None else room - plan
     return None, TRIES
 
 
@@ -91,7 +93,11 @@ def timed(plan: Plan, costs: Costs) -> Plan:
     return replace(plan, seconds=times.seconds, stall=times.stall)
 
 
-def _lay_out(program: Program, buffers, found: Evictions, limit, costs: Costs, can: Replayable, ahead) -> Plan | None:
+def _lay_out(
+    program: Program, buffers, found: Evictions, limit, costs: Costs, can: Replayable, ahead: int | None,
+    page: int | None,
+) -> Plan | int | None:  # fmt: skip
+    """The plan; or how many bytes it is too large by; None: by some."""
     result = ordered(program, can.replays, found.order)
     if result.replayed and not can.same:  # else the values are followed where the original program is known
         verify_replays(program, result, can.replays, can.scratch)
@@ -102,11 +108,11 @@ def _lay_out(program: Program, buffers, found: Evictions, limit, costs: Costs, c
     wished = [_joined(wished[g[0]], wished[g[-1]]) for g in groups]
     if limit is None:
         lives = [Lifetime(w.start, w.end, w.must.size) for w in wished]
-        packing = pack(lives)
+        packing = pack(lives) if page is None else paged(lives, page)
     else:
-        within = pack_within(wished, limit)
-        if within is None:
-            return None
+        within = pack_within(wished, limit) if page is None else paged_within(wished, limit, page, found.evicted > 0)
+        if within is None or isinstance(within, int):
+            return within
         lives, packing = within
     for g, life in zip(groups, lives, strict=True):
         stays[g[0]] = replace(stays[g[0]], issue=life.start)

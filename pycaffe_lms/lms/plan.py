@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from .paging import Paging
 from .schedule import Buffer, Program
 
 COMPUTE, COPY_IN, COPY_OUT = 0, 1, 2  # streams
@@ -22,7 +23,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A managed buffer at an offset of the arena."""
+    """A managed buffer at an offset of the arena, or at an address of its own: see `Plan.paging`."""
 
     buffer: int
     offset: int
@@ -68,7 +69,8 @@ class Plan:
     buffers on loan at any moment of the issue order. live_bytes: most bytes needed at once (packing's lower bound).
     bytes_in, bytes_out: copied by one run. order: which steps of the program that was planned run, by index, and which
     of them are replays (True). seconds: predicted time of one run, stall: how much of it steps wait for copies. rules:
-    how it was made, in words. homes: bytes of the segments of host memory that values use in turn."""
+    how it was made, in words. homes: bytes of the segments of host memory that values use in turn. paging: what stands
+    behind offsets that are no bytes of the arena; None: all are."""
 
     program: Program
     buffers: Mapping[int, Buffer]
@@ -83,6 +85,7 @@ class Plan:
     stall: float = 0.0
     rules: str = ""
     homes: tuple[int, ...] = ()
+    paging: Paging | None = None
 
     @property
     def copies(self) -> bool:

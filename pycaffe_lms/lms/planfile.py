@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from google.protobuf import text_format
 
+from ..errors import PlanError
 from ..proto import caffe_pb2
 from .plan import Kind, Plan
 from .schedule import Buffer
@@ -74,7 +75,9 @@ def stays_of(plan: Plan) -> list[Stay]:
 
 
 def program_message(plan: Plan) -> caffe_pb2.LMSProgramPlan:
-    """One program's plan as a message."""
+    """One program's plan as a message. Raises PlanError for one in pages, whose offsets mean nothing elsewhere."""
+    if plan.paging is not None:
+        raise PlanError(f"the plan of {plan.program.name} lies in pages and cannot be written", fix="-lms_pages off")
     message = caffe_pb2.LMSProgramPlan(name=plan.program.name, arena_bytes=plan.arena_bytes)
     names = unique_names(plan.buffers)
     for b, name in names.items():

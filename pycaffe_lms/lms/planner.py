@@ -16,6 +16,7 @@ from ..errors import OutOfDeviceMemory, Where, human_bytes
 from .arena import Lifetime, Packing, pack
 from .emit import emit
 from .handover import chains, handovers, needed_bytes
+from .paging import in_one_piece, paged, taken_bytes
 from .plan import Plan
 from .schedule import Buffer, Mode, Program
 
@@ -52,24 +53,28 @@ def make_plan(
     limit: int | None,
     ahead: int,
     uncopied: Collection[int] = (),
+    page: int | None = None,
 ) -> Plan:
     """Plan `program` for the managed `buffers` (id -> Buffer, sizes aligned by the caller) in an arena of at most
     `limit` bytes (None: no limit), looking `ahead` steps ahead where memory would be idle. uncopied: buffers whose
-    values stay from first to last use.
+    values stay from first to last use. page: size of the pages that the arena is made of; None: it is contiguous.
 
     Raises OutOfDeviceMemory, naming the step, its buffers and their bytes, when even on-demand fetching cannot fit.
     """
     demand = residences(program, buffers, uncopied=uncopied)
     refuse_impossible(program, buffers, limit)
+    sizes = {b: taken_bytes(buffer.nbytes, page) for b, buffer in buffers.items()}
     room, packing, stays = limit, None, demand
     for _ in range(12):
-        stays = _look_ahead(demand, buffers, len(program.steps), room, ahead) if ahead else demand
-        packing = _pack(program, stays, buffers, limit)
+        stays = _look_ahead(demand, sizes, len(program.steps), room, ahead) if ahead else demand
+        packing = _pack(program, stays, buffers, limit, page)
         if limit is None or packing.peak <= limit or stays == demand:
             break
         room = int((room or packing.peak) * 0.94)
     if limit is not None and packing.peak > limit:
-        stays, packing = demand, _pack(program, demand, buffers, limit)
+        stays, packing = demand, _pack(program, demand, buffers, limit, page)
+    if limit is not None and packing.peak > limit and page is not None:  # whole pages are too much: without
+        packing = in_one_piece(_pack(program, demand, buffers, limit // page * page, None), page)
     if limit is not None and packing.peak > limit:
         raise OutOfDeviceMemory(
             f"program {program.name}: the managed buffers need {human_bytes(packing.peak)} at their offsets "
@@ -83,10 +88,13 @@ def make_plan(
     )
 
 
-def _pack(program: Program, stays: Sequence[Residence], buffers: Mapping[int, Buffer], limit: int | None) -> Packing:
+def _pack(
+    program: Program, stays: Sequence[Residence], buffers: Mapping[int, Buffer], limit: int | None, page: int | None
+) -> Packing:
     groups = chains(stays, handovers(program, buffers))
     lives = [Lifetime(stays[g[0]].issue, stays[g[-1]].until, buffers[stays[g[0]].buffer].nbytes) for g in groups]
-    return spread(pack(lives, limit), groups, len(stays))
+    packing = pack(lives, limit) if page is None else paged(lives, page, limit)
+    return spread(packing, groups, len(stays))
 
 
 def spread(packing: Packing, groups: Sequence[Sequence[int]], n: int) -> Packing:
@@ -95,7 +103,7 @@ def spread(packing: Packing, groups: Sequence[Sequence[int]], n: int) -> Packing
     for group, offset in zip(groups, packing.offsets, strict=True):
         for i in group:
             offsets[i] = offset
-    return Packing(tuple(offsets), packing.peak, packing.max_live)
+    return replace(packing, offsets=tuple(offsets))
 
 
 def finish(
@@ -108,7 +116,7 @@ def finish(
     """The plan of these residences at these offsets."""
     pairs = handovers(program, buffers)
     before = {j: i for group in chains(stays, pairs) for i, j in pairwise(group)}
-    ops, held = emit(program, buffers, stays, packing.offsets, before)
+    ops, held = emit(program, buffers, stays, packing.offsets, before, packing.paging)
     return Plan(
         program=program,
         buffers=dict(buffers),
@@ -119,6 +127,7 @@ def finish(
         bytes_in=sum(buffers[r.buffer].nbytes for r in stays if r.fetched),
         bytes_out=sum(buffers[r.buffer].nbytes for r in stays if r.saved),
         order=tuple(order) if order is not None else tuple((s, False) for s in range(len(program.steps))),
+        paging=packing.paging,
     )
 
 
@@ -182,12 +191,12 @@ def refuse_impossible(program: Program, buffers: Mapping[int, Buffer], limit: in
     )
 
 
-def _look_ahead(demand: list[Residence], buffers, n_steps: int, limit: int | None, ahead: int) -> list[Residence]:
+def _look_ahead(demand: list[Residence], sizes, n_steps: int, limit: int | None, ahead: int) -> list[Residence]:
     """Fill idle memory: bridge short gaps, then fetch early, then let copies out drain while later steps run."""
     load = [0] * (n_steps + 1)
     for r in demand:
         for s in range(r.issue, r.until + 1):
-            load[s] += buffers[r.buffer].nbytes
+            load[s] += sizes[r.buffer]
 
     def fits(size: int, start: int, end: int) -> bool:
         return limit is None or all(load[s] + size <= limit for s in range(start, end + 1))
@@ -200,7 +209,7 @@ def _look_ahead(demand: list[Residence], buffers, n_steps: int, limit: int | Non
     last_of: dict[int, int] = {}
     for r in demand:  # a value that is needed again in a moment stays
         before = last_of.get(r.buffer)
-        size = buffers[r.buffer].nbytes
+        size = sizes[r.buffer]
         if before is not None and r.fetched and r.earliest == stays[before].last + 1:
             old = stays[before]
             if r.first - old.last - 1 <= ahead and fits(size, old.last + 1, r.first - 1):
@@ -211,12 +220,12 @@ def _look_ahead(demand: list[Residence], buffers, n_steps: int, limit: int | Non
         last_of[r.buffer] = len(stays)
         stays.append(r)
     for i, r in enumerate(stays):
-        size, issue = buffers[r.buffer].nbytes, r.issue
+        size, issue = sizes[r.buffer], r.issue
         while r.fetched and issue > max(r.earliest, r.first - ahead) and fits(size, issue - 1, issue - 1):
             issue -= 1
             book(size, issue, issue)
         stays[i] = replace(r, issue=issue)
-    return [_drain(r, buffers[r.buffer].nbytes, stays, fits, book, n_steps) for r in stays]
+    return [_drain(r, sizes[r.buffer], stays, fits, book, n_steps) for r in stays]
 
 
 def _drain(r: Residence, size: int, stays, fits, book, n_steps: int) -> Residence:

@@ -51,7 +51,7 @@ class Run:
     def __init__(self, runtime: Runtime, plan: Plan, memories: Mapping[int, object]):
         self.runtime, self.plan, self.memories = runtime, plan, memories
         self.device = runtime.device
-        self.arena = runtime._arena
+        self.arena = runtime.arena.of(plan)
         self._events: dict[int, object] = {}
         self._waited = plan.waited
         self.counted = Counters()

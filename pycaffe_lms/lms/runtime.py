@@ -1,4 +1,4 @@
-"""Memory of all nets of one solver: plans, one arena from the shared pool, host slots from the pinned slab.
+"""Memory of all nets of one solver: plans, an arena, host slots from the pinned slab.
 
 One Runtime serves all nets of a solver (or a net of its own): between programs no managed buffer is on the device, so
 train and test nets use the same arena one after the other.
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from ..backend.device import ALIGN, Device
 from ..errors import OutOfDeviceMemory, PlanError, human_bytes
+from ..memory.arena import Arena
 from ..memory.host import HostSlab
 from .choose import choose_plan
 from .config import LMSConfig
@@ -33,6 +34,7 @@ RESERVE = 0.02  # of a GPU without a budget: what libraries take for themselves
 PARAMS_SHARE = 0.4  # of the device's memory: where what outlives an iteration takes less, it stays
 
 
+FEW_PAGES = 8
 ROOM = 1.5  # times the largest step: with less, too little is left to overlap anything
 
 
@@ -58,8 +60,8 @@ class Runtime:
 
     def __post_init__(self) -> None:
         self._keeps_params: bool | None = None
-        self._arena = None
-        self._arena_bytes = 0
+        self._arena = Arena(self.device)
+        self._paged: bool | None = None
         self._workspace = None
         file = self.config.plan_file
         self.plan_book = PlanBook(file) if file is not None else None
@@ -92,8 +94,17 @@ class Runtime:
         return self.keeps_params()
 
     @property
-    def arena(self):
-        """The memory that managed buffers use in turn; None before the first plan needed some."""
+    def page(self) -> int | None:
+        """Bytes of a page of the arena; None: it is contiguous. Where memory is few pages it is, and with
+        a plan file, which knows no pages. The first plan decides for all."""
+        if self._paged is None:
+            page = self.device.page if self.config.pages and self.plan_book is None else None
+            self._paged = page is not None and self.limit() >= FEW_PAGES * page
+        return self.device.page if self._paged else None
+
+    @property
+    def arena(self) -> Arena:
+        """The memory that managed buffers use in turn."""
         return self._arena
 
     def register(self, buffers: Iterable[Buffer], asked: Mapping[int, bool] | None = None) -> Managed:
@@ -148,7 +159,7 @@ class Runtime:
         if self.plan_book is not None:
             plan = self.plan_book.replay(program, buffers, costs, replays, scratch, self.limit())
         if plan is None:
-            plan = choose_plan(program, buffers, self.config, self.limit(), costs, replays, scratch, remakes)
+            plan = choose_plan(program, buffers, self.config, self.limit(), costs, replays, scratch, remakes, self.page)
         plan = with_homes(plan, self.slab.segment)
         verify(plan)
         check_uncopied(plan, remakes)
@@ -163,7 +174,7 @@ class Runtime:
         """Plan a program whose managed buffers all live and die within it: offsets in one arena, no copies.
 
         Raises OutOfDeviceMemory when they do not fit beside what stays for good."""
-        plan = make_plan(program, buffers, limit=None, ahead=len(program.steps))
+        plan = make_plan(program, buffers, limit=None, ahead=len(program.steps), page=self.page)
         if plan.bytes_in or plan.bytes_out:
             raise PlanError(f"program {program.name} copies values that should live within it", fix="this is a bug")
         verify(plan)
@@ -187,13 +198,7 @@ class Runtime:
         missing = {b: memories[b].nbytes for b in sorted(plan.host_buffers) if memories[b].wants_lock}
         for b, slot in self.slab.take(missing, plan.homes).items():
             memories[b].move_home(slot)
-        if plan.arena_bytes > self._arena_bytes:
-            if self._arena is not None:
-                self.device.synchronize()
-                self.device.give(self._arena)
-                self._arena = None
-            self._arena = self.device.take(plan.arena_bytes)
-            self._arena_bytes = plan.arena_bytes
+        self._arena.prepare(plan)
 
     def check_resident(self, names: Iterable[tuple[str, int]]) -> None:
         """Refuse before the first iteration what cannot fit: names are (layer, bytes) in creation order."""
@@ -225,11 +230,10 @@ class Runtime:
         if self.device.is_host:
             return
         self.device.synchronize()
-        for span in (self._arena, self._workspace):
-            if span is not None:
-                self.device.give(span)
-        self._arena = self._workspace = None
-        self._arena_bytes = 0
+        self._arena.close()
+        if self._workspace is not None:
+            self.device.give(self._workspace)
+        self._workspace = None
         self.slab.close()
 
     def run(self, plan: Plan, memories: Mapping[int, object], execute: Callable[[int], None]) -> Counters:

@@ -30,7 +30,7 @@ def statistics(runtime: Runtime) -> dict:
         "in_use_bytes": 0 if on_host else device.in_use(),
         "resident_bytes": runtime.resident_bytes,
         "workspace_bytes": runtime.workspace_bytes,
-        "arena_bytes": 0 if runtime.arena is None else runtime.arena.nbytes,
+        "arena_bytes": runtime.arena.nbytes,
         "held_bytes": runtime.stats.held,
         "host_pinned_bytes": 0 if on_host else runtime.slab.nbytes,
         "host_pinned_segments": 0 if on_host else runtime.slab.segments,

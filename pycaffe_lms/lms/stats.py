@@ -59,7 +59,9 @@ def plan_statistics(plan: Plan) -> dict:
 
 
 def used_bytes(plan: Plan) -> int:
-    """Where the last of the managed buffers ends in the arena."""
+    """Where the last of the managed buffers ends in the arena; with pages: those that stand behind some."""
+    if plan.paging is not None:
+        return plan.paging.linear + plan.paging.page * len({p for pages in plan.paging.pages.values() for p in pages})
     places = [op.place for op in plan.ops if op.kind is Kind.IN]
     places += [place for op in plan.ops for place in op.births]
     return max((place.offset + plan.buffers[place.buffer].nbytes for place in places), default=0)

@@ -1,4 +1,4 @@
-"""Proves a plan before it runs, sharing no code with what made it. Pure.
+"""Proves a plan before it runs, sharing no code with what made it. Pure. What is behind an offset: `cells.py`.
 
 Three arguments. Order: vector clocks over the three streams and the issuing thread; every two operations that touch the
 same bytes, one of them writing, must be ordered by stream order and events alone, on the device and in shared memory of
@@ -10,6 +10,7 @@ read finds the newest value, nothing live is lost, and what must survive is at h
 from __future__ import annotations
 
 from ..errors import PlanError
+from .cells import Cells, LastOps, Tenants
 from .plan import COMPUTE, COPY_IN, COPY_OUT, HOST, Kind, Op, Plan
 from .schedule import Mode
 
@@ -18,7 +19,8 @@ _STREAM_OF = {Kind.COMPUTE: COMPUTE, Kind.IN: COPY_IN, Kind.OUT: COPY_OUT, Kind.
 
 def verify(plan: Plan) -> None:
     """Raise PlanError, naming the operation and the buffer, unless the plan is safe and computes the right values."""
-    order, values = _Order(plan), _Values(plan)
+    cells = Cells(plan)
+    order, values = _Order(plan, cells), _Values(plan, cells)
     steps_done = 0
     for position, op in enumerate(plan.ops):
         if op.id != position:
@@ -46,13 +48,15 @@ def _wrong(plan: Plan, op: Op, what: str) -> PlanError:
 class _Order:
     """Race detection: who touched which bytes last, and is that known to be over?"""
 
-    def __init__(self, plan: Plan):
-        self.plan = plan
+    def __init__(self, plan: Plan, cells: Cells):
+        self.plan, self.cells = plan, cells
         self.clock = {s: {} for s in (COMPUTE, COPY_IN, COPY_OUT, HOST)}  # stream -> {stream: last op known done}
         self.after: list[dict[int, int]] = []
-        # device bytes: disjoint segments [lo, hi, last writer, readers since]; host side: buffer -> the same
-        self.segments: list[tuple[int, int, int | None, tuple[int, ...]]] = []
-        self.shared: dict[int, list[tuple[int, int, int | None, tuple[int, ...]]]] = {}  # by segment of the host
+        # by stream and cell: the last op that wrote it, that read it. Older ones are ordered before those already
+        self.wrote, self.read = LastOps(cells), LastOps(cells)
+        # by segment of the host's shared memory: disjoint [lo, hi, last writer, readers since]
+        self.shared: dict[int, list[tuple[int, int, int | None, tuple[int, ...]]]] = {}
+        # buffer -> host copy's last writer, readers since
         self.home: dict[int, tuple[int | None, tuple[int, ...]]] = {}
         self.place: dict[int, int] = {}  # where a buffer is, in issue order
 
@@ -71,14 +75,16 @@ class _Order:
         self.after.append(known)
 
     def _check_accesses(self, op: Op, known: dict[int, int]) -> None:
-        for b, lo, hi, writes in self._device_ranges(op):
-            self.segments = self._touch(self.segments, op, b, lo, hi, writes, known, "those bytes")
+        for b, offset, writes in self._places(op):
+            where = self.cells.of(offset, self.plan.buffers[b].nbytes)
+            if where is None:
+                raise _wrong(self.plan, op, f'"{self.plan.buffers[b].name}" at {offset} lies outside the arena')
+            self._ordered(op, b, known, self.wrote.of(where), "is not ordered after the write of those bytes by")
+            if writes:
+                self._ordered(op, b, known, self.read.of(where), "is not ordered after the read of those bytes by")
+            (self.wrote if writes else self.read).note(where, op.stream, op.id)
         if op.home is not None:
-            lo = op.home.offset
-            hi, there = lo + self.plan.buffers[op.place.buffer].nbytes, self.shared.get(op.home.segment, [])
-            writes = op.kind is Kind.OUT
-            there = self._touch(there, op, op.place.buffer, lo, hi, writes, known, "those bytes of the host")
-            self.shared[op.home.segment] = there
+            self._touch_home(op, known)
             return
         for b, writes in self._host_sides(op):
             writer, readers = self.home.get(b, (None, ()))
@@ -87,25 +93,27 @@ class _Order:
                 self._ordered(op, b, known, readers, "is not ordered after the read of its host copy by")
             self.home[b] = (op.id, ()) if writes else (writer, (*readers, op.id))
 
-    def _touch(self, regions, op: Op, b: int, lo: int, hi: int, writes: bool, known: dict[int, int], what: str):
-        """The regions after `op` read or wrote bytes lo..hi."""
-        kept = []
+    def _touch_home(self, op: Op, known: dict[int, int]) -> None:
+        """The regions of shared memory after `op` read or wrote its home there."""
+        b, lo, writes = op.place.buffer, op.home.offset, op.kind is Kind.OUT
+        hi = lo + self.plan.buffers[b].nbytes
+        kept: list[tuple[int, int, int | None, tuple[int, ...]]] = []
         read: list[tuple[int, int, int | None, tuple[int, ...]]] = []
-        for region in regions:
+        for region in self.shared.get(op.home.segment, ()):
             start, end, writer, readers = region
             if end <= lo or start >= hi:
                 kept.append(region)
                 continue
-            self._ordered(op, b, known, (writer,), f"is not ordered after the write of {what} by")
+            self._ordered(op, b, known, (writer,), "is not ordered after the write of those bytes of the host by")
             if writes:
-                self._ordered(op, b, known, readers, f"is not ordered after the read of {what} by")
+                self._ordered(op, b, known, readers, "is not ordered after the read of those bytes of the host by")
             if start < lo:
                 kept.append((start, lo, writer, readers))
             if end > hi:
                 kept.append((hi, end, writer, readers))
             if not writes:
                 read.append((max(start, lo), min(end, hi), writer, (*readers, op.id)))
-        return kept + (read if not writes else [(lo, hi, op.id, ())])
+        self.shared[op.home.segment] = kept + ([(lo, hi, op.id, ())] if writes else read)
 
     def _ordered(self, op: Op, b: int, known: dict[int, int], others, text: str) -> None:
         for other in others:
@@ -114,20 +122,19 @@ class _Order:
             if known.get(self.plan.ops[other].stream, -1) < other:
                 raise _wrong(self.plan, op, f'"{self.plan.buffers[b].name}" {text} operation {other}')
 
-    def _device_ranges(self, op: Op):
+    def _places(self, op: Op):
         sizes = self.plan.buffers
         if op.kind in (Kind.IN, Kind.OUT):
-            b, lo = op.place.buffer, op.place.offset
+            b = op.place.buffer
             if op.kind is Kind.IN:
-                self.place[b] = lo
-            yield b, lo, lo + sizes[b].nbytes, op.kind is Kind.IN
+                self.place[b] = op.place.offset
+            yield b, op.place.offset, op.kind is Kind.IN
         elif op.kind is Kind.COMPUTE:
             for p in op.births:
                 self.place[p.buffer] = p.offset
             for a in self.plan.program.steps[op.step].accesses:
                 if a.buffer in sizes and a.buffer in self.place:
-                    lo = self.place[a.buffer]
-                    yield a.buffer, lo, lo + sizes[a.buffer].nbytes, a.mode is not Mode.READ
+                    yield a.buffer, self.place[a.buffer], a.mode is not Mode.READ
 
     def _host_sides(self, op: Op):
         if op.kind is Kind.IN:
@@ -143,8 +150,9 @@ class _Order:
 class _Values:
     """Which version of every buffer is where, in issue order."""
 
-    def __init__(self, plan: Plan):
-        self.plan = plan
+    def __init__(self, plan: Plan, cells: Cells):
+        self.plan, self.cells = plan, cells
+        self.tenants = Tenants(cells)
         self.newest = dict.fromkeys(plan.buffers, 0)
         self.host = dict.fromkeys(plan.buffers, 0)
         self.device: dict[int, tuple[int, int]] = {}  # buffer -> (offset, version)
@@ -268,17 +276,17 @@ class _Values:
         size = self.plan.buffers[b].nbytes
         if b in self.device:
             raise _wrong(self.plan, op, f'"{self.plan.buffers[b].name}" is on the device already')
-        if offset < 0 or offset + size > self.plan.arena_bytes:
-            raise _wrong(self.plan, op, f"bytes {offset}..{offset + size} lie outside the arena")
-        for other, (start, _) in self.device.items():
-            if start < offset + size and offset < start + self.plan.buffers[other].nbytes:
-                raise _wrong(self.plan, op, f'overlaps "{self.plan.buffers[other].name}"')
+        where = self.cells.of(offset, size)
+        other = self.tenants.enter(where, b)
+        if other is not None:
+            raise _wrong(self.plan, op, f'overlaps "{self.plan.buffers[other].name}"')
         self.device[b] = (offset, version)
         self.held += size
         self.peak = max(self.peak, self.held)
 
     def _leave(self, b: int) -> None:
-        del self.device[b]
+        offset, _ = self.device.pop(b)
+        self.tenants.leave(self.cells.of(offset, self.plan.buffers[b].nbytes))
         self.held -= self.plan.buffers[b].nbytes
 
     def finish(self) -> None:

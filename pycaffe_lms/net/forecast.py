@@ -78,7 +78,7 @@ def fits(net: Net, tail: Tail) -> int:
     program, managed, uncopied = _managed(net, tail)
     if not managed:
         return 0
-    plan = make_plan(program, managed, limit=net.runtime.limit(), ahead=0, uncopied=uncopied)
+    plan = make_plan(program, managed, limit=net.runtime.limit(), ahead=0, uncopied=uncopied, page=net.runtime.page)
     return host_bytes(with_homes(plan, net.runtime.slab.segment))
 
 
@@ -109,19 +109,19 @@ def least(net: Net, tail: Tail) -> Least:
     need = [needed_bytes(program, s, sizes, pairs) for s in range(len(program.steps))]
     worst = program.steps[need.index(max(need))]
     parts = sorted({a.buffer for a in worst.accesses if a.buffer in managed}, key=lambda b: -sizes[b])
-    arena = _least_arena(program, managed, max(need), uncopied)
+    arena = _least_arena(program, managed, max(need), {"uncopied": uncopied, "page": net.runtime.page})
     return Least(fixed + arena, fixed, worst.name, tuple((managed[b].name, sizes[b]) for b in parts))
 
 
-def _least_arena(program: Program, buffers: Mapping[int, Buffer], need: int, uncopied: frozenset[int]) -> int:
+def _least_arena(program: Program, buffers: Mapping[int, Buffer], need: int, options: dict) -> int:
     """The smallest limit, but for `CLOSE`, that on-demand fetching can be packed in. need: of the largest step."""
-    low, high = need, make_plan(program, buffers, limit=None, ahead=0, uncopied=uncopied).arena_bytes
+    low, high = need, make_plan(program, buffers, limit=None, ahead=0, **options).arena_bytes
     while high - low > CLOSE * need:
         middle = (low + high) // 2 // ALIGN * ALIGN
         if middle <= low:
             break
         try:
-            high = make_plan(program, buffers, limit=middle, ahead=0, uncopied=uncopied).arena_bytes
+            high = make_plan(program, buffers, limit=middle, ahead=0, **options).arena_bytes
         except OutOfDeviceMemory:
             low = middle
     return high

@@ -115,7 +115,8 @@ def test_bytes_are_those_that_a_solver_takes(tmp_path, lms, capsys):
     """With nothing on the device but what the solver takes, its use is what was said."""
     model = _dummy(tmp_path)
     said = _json(tmp_path, "-model", model, *lms, "-lms_budget", "8MB")
-    config = LMSConfig(threshold_kb=int(lms[1]) if lms[1] != "auto" else 0, auto=lms[1] == "auto", budget=8 << 20)
+    threshold = int(lms[1]) if lms[1] != "auto" else 0
+    config = LMSConfig(threshold_kb=threshold, auto=lms[1] == "auto", budget=8 << 20, pages=False)
     device = SimDevice(64 << 20)
     solver = _solver(model, device, config)
     solver.step(1)

@@ -30,7 +30,7 @@ ITERATIONS = 2
 def _budget(net: str) -> int:
     """Between what on-demand fetching asks for and what all takes."""
     sizes = []
-    for lms in (LMSConfig(auto=True, threshold_kb=1), LMSConfig(threshold_kb=1, ahead=0)):
+    for lms in (LMSConfig(auto=True, threshold_kb=1, pages=False), LMSConfig(threshold_kb=1, ahead=0, pages=False)):
         runtime = make_solver(net, SimDevice(64 << 20), lms).runtime
         sizes.append(runtime.resident_bytes + runtime.workspace_bytes + runtime.arena.nbytes)
     return (max(sizes) + 2 * min(sizes)) // 3 // 512 * 512
@@ -48,7 +48,7 @@ SLOW = dataclasses.replace(MACHINES["h200"], link_in=1e3, link_out=1e3, link_bot
 
 
 def _lms(net: str, kind: str = "recompute", **more) -> LMSConfig:
-    return LMSConfig(budget=_budget(net), **SETTINGS[kind], **more)
+    return LMSConfig(budget=_budget(net), pages=False, **SETTINGS[kind], **more)
 
 
 @functools.cache
@@ -328,3 +328,15 @@ def test_an_edited_plan_trains_to_the_same_bits(tmp_path):
     plan, before = solver.net.memory.plans()["train"], _planned(net, "recompute")[0]
     assert plan.bytes_in + plan.bytes_out > before.bytes_in + before.bytes_out
     assert train(solver, ITERATIONS) == _without(net)
+
+
+def test_with_a_file_the_arena_is_one_piece(tmp_path):
+    """Offsets of a plan in pages are addresses that mean nothing to another run."""
+    for file in (None, str(tmp_path / "lms.plan")):
+        lms = LMSConfig(threshold_kb=1, budget=_budget("residual") + 8192, plan_file=file)
+        solver = make_solver("residual", SimDevice(64 << 20), lms)
+        plan = solver.net.memory.plans()["train"]
+        assert (plan.paging is None) == (file is not None) and (solver.runtime.page is None) == (file is not None)
+        if plan.paging is not None:
+            with pytest.raises(PlanError, match="pages"):
+                program_message(plan)

@@ -107,11 +107,12 @@ def test_recorded_at_the_third_run_and_again_where_something_moved():
 
 def test_recorded_again_where_the_arena_moved():
     """A program that needs a larger one came to the runtime, whose nets use one arena in turn."""
-    solver = replays.make("groups", device(), True, pack=True)
+    solver = replays.make("groups", SimDevice(64 << 20, page=None), True, pack=True)
     solver.step(4)
-    arena, plan = solver.runtime.arena, solver.net.memory.plans()["train"]
+    plan = solver.net.memory.plans()["train"]
+    place = solver.runtime.arena.of(plan)
     solver.runtime.prepare(dataclasses.replace(plan, arena_bytes=2 * plan.arena_bytes), solver.net.memory.memories)
-    assert solver.runtime.arena is not arena and solver.net.device.launches == 2
+    assert solver.runtime.arena.of(plan) is not place and solver.net.device.launches == 2
     solver.step(2)
     assert solver.net.device.launches == 2
     solver.step(2)
