@@ -32,10 +32,10 @@ class LMSConfig:
     managed.
     recompute: whether values may be made again instead of being copied; None: with `auto` only.
     exclude: bytes of the device's memory that LMS leaves to others: the budget is what remains. None: nothing said.
-    plan_file: the plans of a solver's training programs are replayed from this file where it is there, and written to
-    it where it is not.
     pages: let large buffers lie in pages wherever some are free, where the device has pages, instead of in one piece
     of memory.
+    plan_file: the plans of a solver's training programs are replayed from this file where it is there, and written to
+    it where it is not.
     """
 
     threshold_kb: int = 0
@@ -47,8 +47,8 @@ class LMSConfig:
     auto: bool = False
     recompute: bool | None = None
     exclude: int | None = None
-    plan_file: str | None = None
     pages: bool = True
+    plan_file: str | None = None
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.frac <= 1.0:
