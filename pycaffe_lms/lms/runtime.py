@@ -34,7 +34,7 @@ RESERVE = 0.02  # of a GPU without a budget: what libraries take for themselves
 PARAMS_SHARE = 0.4  # of the device's memory: where what outlives an iteration takes less, it stays
 
 
-FEW_PAGES = 8
+FEW_PAGES = 16  # less memory is not worth any
 ROOM = 1.5  # times the largest step: with less, too little is left to overlap anything
 SWAP = (Rules(replays=False),)
 AUTO = (
@@ -72,7 +72,6 @@ class Runtime:
     def __post_init__(self) -> None:
         self._keeps_params: bool | None = None
         self._arena = Arena(self.device)
-        self._paged: bool | None = None
         self._workspace = None
         if not self.device.is_host:
             budget = self.config.budget_of(self.device.capacity())
@@ -102,14 +101,12 @@ class Runtime:
             self._keeps_params = self.config.auto and fits
         return self.keeps_params()
 
-    @property
-    def page(self) -> int | None:
-        """Bytes of a page of the arena; None: it is contiguous. Where memory is few pages it is. The first plan decides
-        for all."""
-        if self._paged is None:
-            page = self.device.page if self.config.pages else None
-            self._paged = page is not None and self.limit() >= FEW_PAGES * page
-        return self.device.page if self._paged else None
+    def page(self, buffers: Mapping[int, Buffer]) -> int | None:
+        """Bytes of a page of the arena, for a plan of these buffers; None: it is contiguous, for it is little."""
+        page = self.device.page if self.config.pages else None
+        if page is None or min(self.limit(), sum(b.nbytes for b in buffers.values())) < FEW_PAGES * page:
+            return None
+        return page
 
     @property
     def arena(self) -> Arena:
@@ -161,7 +158,7 @@ class Runtime:
         scratch: frozenset[int],
     ) -> Plan:
         """Plan a program and prove the plan. Raises OutOfDeviceMemory when it cannot fit. See `optimise`."""
-        config, page = self.config, self.page
+        config, page = self.config, self.page(buffers)
         if config.ahead is not None and not config.recomputes:
             plan = timed(make_plan(program, buffers, limit=self.limit(), ahead=config.ahead, page=page), costs)
         else:
@@ -177,7 +174,7 @@ class Runtime:
         """Plan a program whose managed buffers all live and die within it: offsets in one arena, no copies.
 
         Raises OutOfDeviceMemory when they do not fit beside what stays for good."""
-        plan = make_plan(program, buffers, limit=None, ahead=len(program.steps), page=self.page)
+        plan = make_plan(program, buffers, limit=None, ahead=len(program.steps), page=self.page(buffers))
         if plan.bytes_in or plan.bytes_out:
             raise PlanError(f"program {program.name} copies values that should live within it", fix="this is a bug")
         verify(plan)

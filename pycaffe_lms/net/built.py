@@ -149,11 +149,15 @@ class BuiltNet:
         return Blob(name, param.shape, self.dtype, (memories[param.data], memories[param.diff]))
 
     def _packed(self) -> frozenset[int]:
-        """What a solver's program needs only for a while: gradients of blobs; of a test net the blobs themselves."""
+        """What a solver's program needs only for a while: blobs, their gradients where there is a backward, and what
+        layers keep for it."""
         graph = self.graph
+        found = {v.data for v in graph.values}
         if not self._forward_only:
-            return frozenset(v.diff for v in graph.values) - self._lasting(values_too=False)
-        return frozenset(v.data for v in graph.values) - self._lasting(values_too=True)
+            found |= {v.diff for v in graph.values}
+            for node in graph.everyone():
+                found |= {node.scratch[s.name] for s in node.layer.scratches.values() if s.lives is Lives.SAVED}
+        return frozenset(found) - self._lasting(values_too=True)
 
     def _lasting(self, *, values_too: bool) -> frozenset[int]:
         """What outlives an iteration or passes between host and device. values_too: also data that somebody outside
