@@ -18,7 +18,7 @@ THREADS = 256
 SPAN = 2048  # elements per block
 
 QUADS = """
-template <typename E> struct alignas(16) Quad { E v[4]; };
+template <typename E> struct alignas(sizeof(E) < 4 ? 4 * sizeof(E) : 16) Quad { E v[4]; };
 // elements first .. first + 3; past the end the last element again
 template <typename E> __device__ Quad<E> quad_at(const E* p, long long first, bool whole, long long n) {
   if (whole) return *(const Quad<E>*)(p + first);
