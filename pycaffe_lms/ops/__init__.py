@@ -15,6 +15,7 @@ FAMILIES = (
     "basic",
     "neuron",
     "pointwise",
+    "bits",
     "prelu",
     "dropout",
     "conv",

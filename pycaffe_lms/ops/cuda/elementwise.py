@@ -6,7 +6,8 @@ loaded and stored element by element: the arithmetic, hence every bit of the res
 
 Arrays are named in comma-separated lists, "int mask" for one that is not of type T. The text that is done to one
 element sees the value of each array by its name, `i`, its index, `lane`, its place in the quad, and what `setup` (once
-per thread) and `each` (once per quad, whose first element is `first`) define.
+per thread) and `each` (once per quad, whose first element is `first`) define; `after` is done once per quad at its end,
+past the array's end too.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ def elementwise(
     params: str = "",
     setup: str = "",
     each: str = "",
+    after: str = "",
     helpers: str = "",
 ) -> str:
     """The source of kernel `name`, which does `body` to every element; see `run`.
@@ -80,6 +82,7 @@ extern "C" __global__ void __launch_bounds__({THREADS}) {name}({_signature(read,
       {body}
     }}
     {" ".join(stores)}
+    {after}
   }}
 }}
 """
