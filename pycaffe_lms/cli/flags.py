@@ -13,7 +13,7 @@ from contextvars import ContextVar
 
 from ..backend import BACKENDS
 from ..errors import UsageError
-from ..lms.config import LMSConfig, parse_size
+from ..lms.config import COMPRESSED, LMSConfig, parse_size
 from ..net.tuning import Tuning
 from .examples import EXAMPLES
 
@@ -277,6 +277,13 @@ def add_device(p: argparse.ArgumentParser) -> None:
         help="let cheap layers run again instead of copying their tops (default: on with -lms auto, else off)",
     )
     g.add_argument(
+        "--lms_compress",
+        choices=("off", *COMPRESSED),
+        default="off",
+        help="lossy: swapped activations and their gradients travel in 16 bits, half the bytes over the link and on "
+        "the host; fp16 keeps 11 binary digits, up to 65504, bf16 8 of them, in the whole range (default: off, exact)",
+    )
+    g.add_argument(
         "--lms_host",
         default=None,
         metavar="SIZE",
@@ -313,6 +320,7 @@ def lms_config(args: argparse.Namespace) -> LMSConfig:
         recompute=None if args.lms_recompute is None else args.lms_recompute == "on",
         exclude=None if args.lms_exclude is None else args.lms_exclude << 20,
         pages=args.lms_pages == "on",
+        compress=None if args.lms_compress == "off" else args.lms_compress,
     )
 
 

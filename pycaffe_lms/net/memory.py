@@ -9,6 +9,7 @@ from functools import partial
 from ..backend.device import align
 from ..formats.types import SPLIT
 from ..layers.base import ShapesChanged
+from ..lms.halves import halved_bytes
 from ..lms.handover import handovers, needed_bytes
 from ..lms.machine import Costs
 from ..lms.plan import Plan
@@ -24,6 +25,7 @@ from .costs import program_costs, program_replays
 from .dials import Dials
 from .executor import Executor, call_scratch_layout
 from .graph import Graph
+from .halve import inexact, with_halves
 from .programs import HostedStep, Sequenced
 from .replay import Replay
 
@@ -223,7 +225,7 @@ class NetMemory:
         if not managed:
             return None
         if self.runtime.active:
-            return self._optimised(sequenced, managed)
+            return self._optimised(sequenced, self._halved(sequenced, managed))
         return self.runtime.pack(sequenced.program, managed)
 
     def replan(self, key: str, build: Callable[[], Sequenced]) -> tuple[float, float] | None:
@@ -233,7 +235,7 @@ class NetMemory:
         old, sequenced = self._plans.get(key), build()
         if old is None or old.plan is None or not self.runtime.active:
             return None
-        managed = {b: self.buffers[b] for b in old.plan.buffers}
+        managed = self._halved(sequenced, {b: self.buffers[b] for b in old.plan.buffers})
         before = time_plan(old.plan, self._costs(sequenced, self._replays(sequenced))).seconds
         plan = self._optimised(sequenced, managed)
         if plan.seconds >= WORTH * before:
@@ -241,6 +243,12 @@ class NetMemory:
         del self._plans[key]
         self._bind(key, sequenced, plan)
         return before, plan.seconds
+
+    def _halved(self, sequenced: Sequenced, managed: dict[int, Buffer]) -> dict[int, Buffer]:
+        if not self.runtime.config.compress:
+            return managed
+        sizes = {b: halved_bytes(self.memories[b].nbytes, self.dtype.itemsize) for b in managed}
+        return with_halves(sequenced.program, managed, inexact(self.graph), sizes)
 
     def _replays(self, sequenced: Sequenced) -> dict[int, LayerStep]:
         if sequenced.by_hand or not self.runtime.config.recomputes:

@@ -16,6 +16,7 @@ FAMILIES = (
     "neuron",
     "pointwise",
     "bits",
+    "half",
     "prelu",
     "dropout",
     "conv",

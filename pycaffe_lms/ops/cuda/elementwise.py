@@ -122,13 +122,14 @@ extern "C" __global__ void __launch_bounds__({THREADS}) {name}({_signature(read,
 """
 
 
-def run(source: str, name: str, arrays, *scalars) -> None:
-    """Queue a kernel of `elementwise`; `scalars` are its other parameters. All arrays are of the size of the last."""
+def run(source: str, name: str, arrays, *scalars, dtype=None) -> None:
+    """Queue a kernel of `elementwise`; `scalars` are its other parameters. All arrays are of the size of the last.
+    dtype: T; default: of the first array."""
     n = arrays[-1].size
     if n:
         grid = (n + SPAN - 1) // SPAN
         whole = aligned(*arrays)
-        launch(source, name, arrays[0].dtype, 0, *arrays, *scalars, whole, n, block=THREADS, grid=grid)
+        launch(source, name, dtype or arrays[0].dtype, 0, *arrays, *scalars, whole, n, block=THREADS, grid=grid)
 
 
 def _arrays(names: str) -> list[tuple[str, str]]:
