@@ -46,6 +46,12 @@ def mask_layers(graph: Graph, buffers: Sequence[Buffer], least: int, staying: Co
     return [_masked(graph, unit) for unit in sorted(chosen.values(), key=lambda unit: unit.index)]
 
 
+def bits_of(graph: Graph) -> list[int]:
+    """Buffers of bits that layers save."""
+    masked = (unit for unit in graph.groups if isinstance(unit.layer, Masked) and unit.layer.masked)
+    return [unit.scratch["bits"] for unit in masked]
+
+
 def backward_reads(graph: Graph, unit: Node) -> set[int]:
     """Buffers of values whose data a layer's, or a group's, backward reads."""
     if not unit.need_backward or not (any(unit.propagate) or any(unit.param_propagate)):

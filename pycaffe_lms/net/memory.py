@@ -26,6 +26,7 @@ from .dials import Dials
 from .executor import Executor, call_scratch_layout
 from .graph import Graph
 from .halve import inexact, with_halves
+from .masks import bits_of
 from .programs import HostedStep, Sequenced
 from .replay import Replay
 
@@ -86,7 +87,8 @@ class NetMemory:
         self._used = used
         self.packed = frozenset() if runtime.active or self.device.is_host else packed & used
         mine = (b for b in table.buffers if b.id in used and b.id not in self.packed)
-        asked = asked_by_layers(graph)
+        # bits are managed as the values would be that they stand for
+        asked = dict.fromkeys(() if runtime.config.frac else bits_of(graph), True) | asked_by_layers(graph)
         if runtime.active and runtime.config.auto and self._lets_stay(lasting, steps):
             lasting |= {b for p in graph.params for b in (p.data, p.diff)}
             asked = dict.fromkeys(lasting, False) | asked
