@@ -86,6 +86,9 @@ class Runtime:
             if self.config.compress:
                 self.halves = Halves(self.device, self.config.compress)
                 self.resident_bytes += self.halves.nbytes
+                _log.info(
+                    "Copies of activations and their gradients are lossy: they travel as %s", self.config.compress
+                )
 
     @property
     def active(self) -> bool:

@@ -217,3 +217,12 @@ def test_impossible_shapes_and_counts_are_errors():
         LayerBench("Pooling", "pooling_param { kernel_size: 2 pool: AVE }", ((1, 1, 4, 4),), n_top=2)
     with pytest.raises(BlobCountError):
         LayerBench("Pooling", "pooling_param { kernel_size: 2 }", ((1, 1, 4, 4),), n_top=3)
+
+
+def test_no_saved_place_makes_backward_write_outside():
+    bench = LayerBench("Pooling", "pooling_param { kernel_size: 3 stride: 2 pad: 1 }", ((1, 1, 5, 5),))
+    (y,) = bench.forward([np.ones((1, 1, 5, 5))])
+    for place in range(256):  # of which only some lie in the plane
+        bench.scratch["mask"][...] = place
+        (dx,), _ = bench.backward([np.ones(y.shape)])
+        assert dx.sum() <= y.size and ((dx == 0) | (dx == 1)).all()

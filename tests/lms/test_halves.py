@@ -9,6 +9,7 @@ import pytest
 
 from pycaffe_lms.backend import cuda_available, get_device
 from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.cli import flags
 from pycaffe_lms.errors import DiscardedRead, PlanError, UsageError
 from pycaffe_lms.formats.prototxt import parse_solver
 from pycaffe_lms.lms.config import LMSConfig
@@ -235,6 +236,17 @@ def test_the_verifier_refuses_what_would_be_seen():
     wrong = dict(plan.buffers) | {out: dataclasses.replace(plan.buffers[out], halved=2)}
     with pytest.raises(PlanError, match="must survive is copied in 16 bits"):
         verify(dataclasses.replace(plan, buffers=wrong))
+
+
+def test_the_flag():
+    parser = flags.parser("train", "")
+    flags.add_device(parser)
+
+    def config(*words):
+        return flags.lms_config(flags.parse(parser, ["-lms", "1000", *words]))
+
+    assert config().compress is None and config("-lms_compress", "off").compress is None
+    assert config("-lms_compress=bf16").compress == "bf16"
 
 
 def test_impossible_settings():

@@ -28,8 +28,7 @@ def scatter(dy, places, dx, geometry: PoolGeometry) -> None:
     g = geometry
     outputs, inputs = math.prod(g.out_spatial), math.prod(g.in_spatial)
     arrays = dy.reshape(g.planes, outputs), places.reshape(g.planes, outputs), dx.reshape(g.planes, inputs)
-    none = nowhere(places.dtype)
-    parallel(_scatter, g.planes, *arrays, _starts(g), _offsets(g), none, grain=_GRAIN // inputs + 1)
+    parallel(_scatter, g.planes, *arrays, _starts(g), _offsets(g), grain=_GRAIN // inputs + 1)
 
 
 @functools.lru_cache(maxsize=32)
@@ -52,10 +51,14 @@ def _index(per_axis, g: PoolGeometry) -> np.ndarray:
 
 
 @kernel
-def _scatter(first, last, dy, places, dx, starts, offsets, none):
+def _scatter(first, last, dy, places, dx, starts, offsets):
+    """What stands for no place is none of `offsets`. No place whatsoever writes outside of the plane."""
     for plane in range(first, last):
         gradient, place, target = dy[plane], places[plane], dx[plane]
         target[:] = 0
         for o in range(gradient.size):
-            if place[o] != none:
-                target[starts[o] + offsets[place[o]]] += gradient[o]
+            p = np.int64(place[o])
+            if 0 <= p < offsets.size:
+                at = starts[o] + offsets[p]
+                if 0 <= at < target.size:
+                    target[at] += gradient[o]
