@@ -36,7 +36,7 @@ def test_sizes_in_words():
     )
     assert dataclasses.asdict(lms) == {
         "threshold_kb": 2048, "frac": 0.4, "budget": 16 << 30, "ahead": 3, "sync": 1, "host_limit": 3 << 29,
-        "auto": False, "recompute": True, "exclude": 1024,
+        "auto": False, "recompute": True, "exclude": 1024, "pages": True, "compress": None,
     }  # fmt: skip
     assert caffe.LMS("auto") == caffe.LMS(auto=True) and caffe.LMS("auto").threshold_kb == 0
     assert caffe.LMS("auto").enabled and caffe.LMS(5, auto=True).min_bytes == 5120

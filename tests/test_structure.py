@@ -47,7 +47,8 @@ PURE = [
 ]
 # They know layers, which know arrays, but hold none themselves.
 NO_ARRAYS = [
-    f"net.{n}" for n in ("access", "backprop", "buffers", "flops", "graph", "programs", "source", "table", "wiring")
+    *(f"net.{n}" for n in ("access", "backprop", "buffers", "flops", "graph", "halve", "masks", "programs", "source")),
+    *(f"net.{n}" for n in ("table", "wiring")),
 ]
 
 

@@ -87,7 +87,7 @@ class Simulation:
         runtime = net.runtime
         if plan is None:
             return Outcome(**known, device=in_core, seconds=fast)
-        host = sum(plan.buffers[b].nbytes for b in plan.host_buffers)
+        host = plan.host_bytes
         limit = self.lms.host_limit
         refused = f"needs {human_bytes(host)} of host memory" if limit is not None and host > limit else ""
         return Outcome(

@@ -14,7 +14,8 @@ from operator import attrgetter
 from ..memory.states import Ask, State
 from ..memory.synced import SyncedMemory
 from .plan import Kind, Op, Plan
-from .runtime import Run, Runtime, bring_home, first_uses
+from .run import Run, bring_home, first_uses
+from .runtime import Runtime
 from .schedule import Mode
 
 
@@ -36,6 +37,7 @@ class CapturedPlan:
         copied = {op.place.buffer for op in self._work.ops if op.place is not None}
         others = {place.buffer for op in plan.ops for place in (*op.births, *self._early)} - copied
         self._copied = [memories[b] for b in sorted(copied)]
+        self._homes = [memories[b] for b in sorted(copied - plan.halved)]  # those of others stay where they are
         self._others = [memories[b] for b in sorted(others)]
 
     def bring_home(self) -> None:
@@ -44,12 +46,12 @@ class CapturedPlan:
 
     def addresses(self) -> list:
         """Objects that stand for the memory of the plan: as long as they are the same, so are its addresses."""
-        return [self._runtime.arena.of(self._plan), *map(attrgetter("host"), self._copied)]
+        return [self._runtime.arena.of(self._plan), *map(attrgetter("host"), self._homes)]
 
     @property
     def locked(self) -> bool:
         """Whether everything that the capture copies has a page-locked home."""
-        return all(map(attrgetter("locked"), self._copied))
+        return all(map(attrgetter("locked"), self._homes))
 
     def capture(self, execute: Callable[[int], None]) -> Callable[[], None]:
         """Capture the device's work; the result is one run of it, front and `bring_home` apart. `execute(step)` runs

@@ -85,9 +85,19 @@ class Plan:
         return sum(again for _, again in self.order)
 
     @property
+    def halved(self) -> frozenset[int]:
+        """Managed buffers that are copied in 16 bits."""
+        return frozenset(op.place.buffer for op in self.ops if op.place and self.buffers[op.place.buffer].halved)
+
+    @property
+    def host_bytes(self) -> int:
+        """Of all homes on the host."""
+        return sum(self.buffers[b].copied for b in self.host_buffers | self.halved)
+
+    @property
     def host_buffers(self) -> frozenset[int]:
-        """Managed buffers that need a home on the host: copied out or in, or written by a host step."""
-        copied = {op.place.buffer for op in self.ops if op.place is not None}
+        """Managed buffers that need a home on the host in full: copied out or in, or written by a host step."""
+        copied = {op.place.buffer for op in self.ops if op.place and not self.buffers[op.place.buffer].halved}
         for step in self.program.steps:
             if step.host:
                 copied |= {a.buffer for a in step.accesses if a.buffer in self.buffers}

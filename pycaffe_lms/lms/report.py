@@ -12,13 +12,13 @@ def summary(plan: Plan) -> list[str]:
     """What a plan needs and moves, a line each."""
     managed = sum(b.nbytes for b in plan.buffers.values())
     loss = plan.arena_bytes / plan.live_bytes - 1 if plan.live_bytes else 0.0
-    host = sum(plan.buffers[b].nbytes for b in plan.host_buffers)
+    lossy = f" (lossy: {len(plan.halved)} buffers in 16 bits)" if plan.halved else ""
     return [
         f"managed buffers: {len(plan.buffers)}, {human_bytes(managed)} in all",
         f"device memory for them: {human_bytes(plan.arena_bytes)} (alive at once at most "
         f"{human_bytes(plan.live_bytes)}, packing loss {loss:.1%})",
-        f"host memory for them: {human_bytes(host)}",
-        f"copied per run: {human_bytes(plan.bytes_in)} in, {human_bytes(plan.bytes_out)} out",
+        f"host memory for them: {human_bytes(plan.host_bytes)}",
+        f"copied per run: {human_bytes(plan.bytes_in)} in, {human_bytes(plan.bytes_out)} out{lossy}",
     ]
 
 
@@ -36,10 +36,10 @@ def step_table(plan: Plan) -> Iterable[str]:
         gone = 0
         for op in by_step.get(s, []):
             if op.kind is Kind.IN:
-                parts.append(f"in {names[op.place.buffer]} ({human_bytes(plan.buffers[op.place.buffer].nbytes)})")
+                parts.append(f"in {names[op.place.buffer]} ({human_bytes(plan.buffers[op.place.buffer].copied)})")
                 held += plan.buffers[op.place.buffer].nbytes
             elif op.kind is Kind.OUT:
-                parts.append(f"out {names[op.place.buffer]} ({human_bytes(plan.buffers[op.place.buffer].nbytes)})")
+                parts.append(f"out {names[op.place.buffer]} ({human_bytes(plan.buffers[op.place.buffer].copied)})")
                 gone += plan.buffers[op.place.buffer].nbytes if op.release else 0
             elif op.kind is Kind.COMPUTE:
                 held += sum(plan.buffers[p.buffer].nbytes for p in op.births)

@@ -15,17 +15,18 @@ from ..backend.device import ALIGN, Device
 from ..errors import OutOfDeviceMemory, PlanError, human_bytes
 from ..memory.arena import Arena
 from ..memory.host import HostSlab
-from ..memory.states import Ask, State
 from .config import LMSConfig
 from .counters import Counters, Stats
 from .evict import Rules
+from .halves import Halves
 from .machine import Costs, Machine, machine_of
 from .optimise import optimise, timed
-from .plan import Kind, Op, Placement, Plan
+from .plan import Plan
 from .planner import make_plan
 from .policy import Managed, choose_managed
-from .recorder import COPIES_IN, COPIES_OUT, Recorder
-from .schedule import Buffer, Mode, Program, Step
+from .recorder import Recorder
+from .run import Run, bring_home, first_uses
+from .schedule import Buffer, Program, Step
 from .statistics import statistics
 from .verify import verify
 
@@ -72,6 +73,7 @@ class Runtime:
     def __post_init__(self) -> None:
         self._keeps_params: bool | None = None
         self._arena = Arena(self.device)
+        self.halves: Halves | None = None  # of `compress`
         self._workspace = None
         if not self.device.is_host:
             budget = self.config.budget_of(self.device.capacity())
@@ -80,6 +82,12 @@ class Runtime:
             if self.machine is None:
                 self.machine = machine_of(self.device.describe(), self.device.capacity())
             self.slab = HostSlab(self.device, self.config.host_limit)
+            if self.config.compress:
+                self.halves = Halves(self.device, self.config.compress)
+                self.resident_bytes += self.halves.nbytes
+                _log.info(
+                    "Copies of activations and their gradients are lossy: they travel as %s", self.config.compress
+                )
 
     @property
     def active(self) -> bool:
@@ -199,6 +207,8 @@ class Runtime:
         for b, slot in self.slab.take(missing).items():
             memories[b].move_home(slot)
         self._arena.prepare(plan)
+        if self.halves is not None:
+            self.halves.prepare({memories[b]: plan.buffers[b].halved for b in sorted(plan.halved)}, self.slab)
 
     def check_resident(self, names: Iterable[tuple[str, int]]) -> None:
         """Refuse before the first iteration what cannot fit: names are (layer, bytes) in creation order."""
@@ -234,6 +244,8 @@ class Runtime:
         if self._workspace is not None:
             self.device.give(self._workspace)
         self._workspace = None
+        if self.halves is not None:
+            self.halves.close()
         self.slab.close()
 
     def run(self, plan: Plan, memories: Mapping[int, object], execute: Callable[[int], None]) -> Counters:
@@ -245,153 +257,3 @@ class Runtime:
     def statistics(self) -> dict:
         """What was done so far, and what it needs: see `statistics.py`."""
         return statistics(self)
-
-
-def first_uses(plan: Plan) -> dict[int, Mode]:
-    """How each buffer that a plan places is touched first."""
-    found: dict[int, Mode] = {}
-    for step in plan.program.steps:
-        for a in step.accesses:
-            if a.buffer in plan.buffers:
-                found.setdefault(a.buffer, a.mode)
-    return found
-
-
-def bring_home(device: Device, first: Mapping[int, Mode], memories: Mapping[int, object]) -> None:
-    """Before a run, values that a plan starts from are at home; zeros where nobody wrote yet. A dropped one is an
-    error. first: see `first_uses`."""
-    moved = False
-    for b, mode in first.items():
-        memory = memories[b]
-        if memory.span is not None:
-            moved = moved or (mode is not Mode.OVERWRITE and memory.state is State.HEAD_AT_GPU)
-            memory.ask(Ask.DISCARD if mode is Mode.OVERWRITE else Ask.EVICT)
-        if mode is not Mode.OVERWRITE and memory.state in (State.UNINITIALIZED, State.DISCARDED):
-            memory.ask(Ask.READ_CPU)
-    if moved:  # the run fetches it on another stream
-        device.wait(device.copy_in, device.record(device.compute))
-
-
-class Run:
-    """One run of a plan whose values are at home: issues its operations in order, then joins the streams."""
-
-    def __init__(self, runtime: Runtime, plan: Plan, memories: Mapping[int, object]):
-        self.runtime, self.plan, self.memories = runtime, plan, memories
-        self.device = runtime.device
-        self.arena = runtime.arena.of(plan)
-        self._events: dict[int, object] = {}
-        self._waited = plan.waited
-        self.counted = Counters()
-
-    def issue(self, op: Op, execute: Callable[[int], None]) -> None:
-        """Queue one operation, or do it on the host; `execute(step)` runs a layer pass."""
-        device, config, recorder = self.device, self.runtime.config, self.runtime.recorder
-        if recorder:
-            recorder.operation(op.id)
-            if op.kind in (Kind.HOST, Kind.COMPUTE):
-                recorder.waits(op.step, op.waits)
-        if op.kind is Kind.HOST:
-            for w in op.waits:
-                device.wait_host(self._events[w])
-            execute(op.step)
-            return
-        stream = (device.compute, device.copy_in, device.copy_out)[op.stream]
-        for w in op.waits:
-            device.wait(stream, self._events[w])
-        if op.kind is Kind.IN:
-            if config.sync & 2:
-                device.wait(stream, device.record(device.compute))
-            memory, start = self.memories[op.place.buffer], recorder and recorder.begin(stream)
-            self._lend(op.place, Ask.READ_GPU, stream)
-            self.counted.copied_in(memory.nbytes)
-            if recorder:
-                recorder.end(COPIES_IN, memory.name, start, stream, memory.nbytes)
-        elif op.kind is Kind.OUT:
-            memory, start = self.memories[op.place.buffer], recorder and recorder.begin(stream)
-            memory.ask(Ask.SAVE, stream=stream)
-            self.counted.copied_out(memory.nbytes)
-            if recorder:
-                recorder.end(COPIES_OUT, memory.name, start, stream, memory.nbytes)
-            if op.release:
-                self._take_back(op.place.buffer, Ask.EVICT)
-            if config.sync & 1:
-                if recorder:
-                    recorder.waits(op.step, [op.id])
-                device.wait(device.compute, device.record(stream))
-        else:
-            given = dict(op.handovers)
-            for old in given:
-                self.runtime.stats.held -= self.plan.buffers[old].nbytes
-            taken = set(given.values())
-            for place in op.births:
-                self._lend(place, Ask.OVERWRITE_GPU, stream)
-                if place.buffer not in taken:
-                    device.spoil(self.memories[place.buffer].span, stream)
-            execute(op.step)
-            for b in op.frees:
-                self._take_back(b, Ask.EVICT)
-            for b in op.drops:
-                if b in given:
-                    self.memories[b].hand_over()
-                else:
-                    self._take_back(b, Ask.DISCARD)
-        if op.id in self._waited:
-            self._events[op.id] = device.record(stream)
-
-    def _lend(self, place, ask: Ask, stream) -> None:
-        self.memories[place.buffer].ask(ask, span=self.span_of(place), stream=stream)
-        self.held_more(self.plan.buffers[place.buffer].nbytes)
-
-    def held_more(self, nbytes: int) -> None:
-        """Count bytes on loan."""
-        stats = self.runtime.stats
-        stats.held_more(nbytes)
-        self.counted.held_peak = max(self.counted.held_peak, stats.held)
-
-    def span_of(self, place: Placement):
-        """The part of the arena where a buffer is placed."""
-        return self.arena.at(place.offset, self.plan.buffers[place.buffer].nbytes)
-
-    def _take_back(self, buffer: int, ask: Ask) -> None:
-        memory = self.memories[buffer]
-        if ask is Ask.EVICT and memory.state is not State.SYNCED:
-            raise PlanError(f'"{memory.name}" is given back in state "{memory.state.value}"',
-                            fix="this is a bug: a layer changed what it declared to read only")  # fmt: skip
-        memory.ask(ask)
-        self.runtime.stats.held -= self.plan.buffers[buffer].nbytes
-
-    def _come_home(self) -> None:
-        """After a failure in the middle: every value goes back to the host, where a later run can start."""
-        try:
-            self.device.synchronize()
-            for b, buffer in self.plan.buffers.items():
-                memory = self.memories[b]
-                if memory.span is not None:
-                    memory.ask(Ask.EVICT)
-                    self.runtime.stats.held -= buffer.nbytes
-            self.device.synchronize()
-        except Exception:
-            _log.exception("Large Model Support could not bring the net's values home after a failure")
-
-    def run(self, execute: Callable[[int], None]) -> Counters:
-        """Issue everything; then every stream waits for the others, so that the next run starts from a clean state."""
-        stats, plan = self.runtime.stats, self.plan
-        try:
-            for op in plan.ops:
-                self.issue(op, execute)
-        except BaseException:
-            stats.ran(plan, self.counted)
-            self._come_home()
-            raise
-        if self.runtime.recorder:
-            self.runtime.recorder.waits(len(plan.program.steps) - 1, range(len(plan.ops)))
-        device = self.device
-        streams = (device.compute, device.copy_in, device.copy_out)
-        events = [device.record(s) for s in streams]
-        for stream in streams:
-            for other, event in zip(streams, events, strict=True):
-                if other is not stream:
-                    device.wait(stream, event)
-        self.counted.finished(plan)
-        stats.ran(plan, self.counted)
-        return self.counted

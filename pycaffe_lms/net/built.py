@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -27,10 +27,12 @@ from ..ops import ops_of
 from ..random import CaffeRandom
 from ..vectors import NetBlobVec
 from . import orders, weights
-from .buffers import assign
+from .buffers import asked_by_layers, assign
 from .callbacks import Callbacks
 from .describe import log_net
 from .fusion import find_groups
+from .graph import Node
+from .masks import mask_layers
 from .memory import NetMemory
 from .programs import ProgramBuilder
 from .source import load_source
@@ -55,7 +57,7 @@ class BuiltNet:
         self._random = random or CaffeRandom(seed)
         self.solver_count, self.solver_rank = solver_count, solver_rank
         self._forward_only = forward_only
-        self.tuning = tuning or Tuning(fuse=False)
+        self.tuning = tuning or Tuning(fuse=False, masks=False)
         self.callbacks = Callbacks()
         self._kept: set[str] = set()
         self._dirty = False
@@ -102,17 +104,16 @@ class BuiltNet:
     def _set_up_memory(self, old: NetMemory | None = None) -> None:
         ops = ops_of(self.device)
         self.graph.groups = find_groups(self.graph, self._kept) if self.tuning.fuse else []
-        for node in self.graph.everyone():
-            node.layer.scratches.clear()
-            shapes = [self.graph.values[b].shape for b in node.bottoms]
-            try:
-                with self.device.active():
-                    node.layer.declare(shapes, [self.graph.values[t].shape for t in node.tops], ops)
-                orders.request_copies(self.graph, node)
-            except CaffeError as error:
-                error.at(file=self.file, line=node.line, layer=node.name)
-                raise
+        self._declare(self.graph.everyone(), ops)
         table = assign(self.graph, self.dtype.itemsize)
+        if self.tuning.masks and self.runtime.active and not self._forward_only:
+            with self.placed():
+                stays = {b for b, managed in asked_by_layers(self.graph).items() if not managed}
+            stays |= self._lasting(values_too=True)
+            masked = mask_layers(self.graph, table.buffers, self.runtime.config.min_bytes, stays)
+            if masked:
+                self._declare(masked, ops)
+                table = assign(self.graph, self.dtype.itemsize)
         self.builder = ProgramBuilder(self.graph)
         with self.placed():
             packed = self._packed() if self.tuning.pack else frozenset()
@@ -142,6 +143,18 @@ class BuiltNet:
                 Blob(
                     value.name, value.shape, self.dtype, (None, self.memory.memories[value.diff])
                 ).diff = value.loss_weight
+
+    def _declare(self, nodes: Iterable[Node], ops) -> None:
+        for node in nodes:
+            node.layer.scratches.clear()
+            shapes = [self.graph.values[b].shape for b in node.bottoms]
+            try:
+                with self.device.active():
+                    node.layer.declare(shapes, [self.graph.values[t].shape for t in node.tops], ops)
+                orders.request_copies(self.graph, node)
+            except CaffeError as error:
+                error.at(file=self.file, line=node.line, layer=node.name)
+                raise
 
     def _param_blob(self, param) -> Blob:
         memories = self.memory.memories

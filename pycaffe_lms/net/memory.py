@@ -9,6 +9,7 @@ from functools import partial
 from ..backend.device import align
 from ..formats.types import SPLIT
 from ..layers.base import ShapesChanged
+from ..lms.halves import halved_bytes
 from ..lms.handover import handovers, needed_bytes
 from ..lms.machine import Costs
 from ..lms.plan import Plan
@@ -24,6 +25,8 @@ from .costs import program_costs, program_replays
 from .dials import Dials
 from .executor import Executor, call_scratch_layout
 from .graph import Graph
+from .halve import inexact, with_halves
+from .masks import bits_of
 from .programs import HostedStep, Sequenced
 from .replay import Replay
 
@@ -84,7 +87,8 @@ class NetMemory:
         self._used = used
         self.packed = frozenset() if runtime.active or self.device.is_host else packed & used
         mine = (b for b in table.buffers if b.id in used and b.id not in self.packed)
-        asked = asked_by_layers(graph)
+        # bits are managed as the values would be that they stand for
+        asked = dict.fromkeys(() if runtime.config.frac else bits_of(graph), True) | asked_by_layers(graph)
         if runtime.active and runtime.config.auto and self._lets_stay(lasting, steps):
             lasting |= {b for p in graph.params for b in (p.data, p.diff)}
             asked = dict.fromkeys(lasting, False) | asked
@@ -223,7 +227,7 @@ class NetMemory:
         if not managed:
             return None
         if self.runtime.active:
-            return self._optimised(sequenced, managed)
+            return self._optimised(sequenced, self._halved(sequenced, managed))
         return self.runtime.pack(sequenced.program, managed)
 
     def replan(self, key: str, build: Callable[[], Sequenced]) -> tuple[float, float] | None:
@@ -233,7 +237,7 @@ class NetMemory:
         old, sequenced = self._plans.get(key), build()
         if old is None or old.plan is None or not self.runtime.active:
             return None
-        managed = {b: self.buffers[b] for b in old.plan.buffers}
+        managed = self._halved(sequenced, {b: self.buffers[b] for b in old.plan.buffers})
         before = time_plan(old.plan, self._costs(sequenced, self._replays(sequenced))).seconds
         plan = self._optimised(sequenced, managed)
         if plan.seconds >= WORTH * before:
@@ -241,6 +245,12 @@ class NetMemory:
         del self._plans[key]
         self._bind(key, sequenced, plan)
         return before, plan.seconds
+
+    def _halved(self, sequenced: Sequenced, managed: dict[int, Buffer]) -> dict[int, Buffer]:
+        if not self.runtime.config.compress:
+            return managed
+        sizes = {b: halved_bytes(self.memories[b].nbytes, self.dtype.itemsize) for b in managed}
+        return with_halves(sequenced.program, managed, inexact(self.graph), sizes)
 
     def _replays(self, sequenced: Sequenced) -> dict[int, LayerStep]:
         if sequenced.by_hand or not self.runtime.config.recomputes:
