@@ -36,7 +36,7 @@ class LMS(LMSConfig):
 
     threshold_kb: manage buffers larger than this many KB of 1024 bytes, or a size such as "1MB"; 0: LMS is off; "auto":
     as auto=True. None: 1000, or with auto what is worth it. budget, host_limit, exclude: bytes, or sizes such as "16GB"
-    (powers of 1024). frac, ahead, sync, auto, recompute, pages, plan_file: as `LMSConfig`.
+    (powers of 1024). frac, ahead, sync, auto, recompute, pages, compress, plan_file: as `LMSConfig`.
     `with caffe.LMS(...):` makes it the default of the nets and solvers that the calling thread builds inside; after it
     the default is what it was before. Raises UsageError for values that make no sense.
     """
@@ -55,6 +55,7 @@ class LMS(LMSConfig):
         recompute: bool | None = None,
         exclude: int | str | None = None,
         pages: bool = True,
+        compress: str | None = None,
         plan_file: str | None = None,
     ):
         if threshold_kb == "auto":
@@ -88,6 +89,7 @@ class LMS(LMSConfig):
             recompute=recompute,
             exclude=_size(exclude, "exclude"),
             pages=pages,
+            compress=compress,
             plan_file=plan_file,
         )
 

@@ -14,7 +14,6 @@ import pycaffe_lms as caffe
 from pycaffe_lms.backend.sim import SimDevice
 from pycaffe_lms.errors import UsageError
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.lms.homes import host_bytes
 from pycaffe_lms.lms.plan import Kind
 
 from .net.nets import inputs, ip, loss
@@ -37,7 +36,7 @@ def test_sizes_in_words():
     )
     assert dataclasses.asdict(lms) == {
         "threshold_kb": 2048, "frac": 0.4, "budget": 16 << 30, "ahead": 3, "sync": 1, "host_limit": 3 << 29,
-        "auto": False, "recompute": True, "exclude": 1024, "pages": True, "plan_file": None,
+        "auto": False, "recompute": True, "exclude": 1024, "pages": True, "compress": None, "plan_file": None,
     }  # fmt: skip
     assert caffe.LMS("auto") == caffe.LMS(auto=True) and caffe.LMS("auto").threshold_kb == 0
     assert caffe.LMS("auto").enabled and caffe.LMS(5, auto=True).min_bytes == 5120
@@ -123,7 +122,7 @@ def test_stats_and_plan(files):
     assert (device.bytes_in - copied[0], device.bytes_out - copied[1]) >= (after["bytes_in"], after["bytes_out"])
     assert after["arena_bytes"] >= plan.arena_bytes >= after["held_peak_bytes"] > 0
     assert after["host_bytes"] > 0
-    assert after["host_bytes"] <= host_bytes(plan)
+    assert after["host_bytes"] <= plan.host_bytes
     assert "copied per run" in lms.report() and "forward:a" in lms.report(steps=True)
     assert plan in lms.plans.values() and "1 runs" in repr(lms)
     found = lms.statistics()

@@ -50,20 +50,8 @@ PURE = [
 ]
 # They know layers, which know arrays, but hold none themselves.
 NO_ARRAYS = [
-    f"net.{n}"
-    for n in (
-        "access",
-        "backprop",
-        "buffers",
-        "flops",
-        "forecast",
-        "graph",
-        "policies",
-        "programs",
-        "source",
-        "table",
-        "wiring",
-    )
+    *(f"net.{n}" for n in ("access", "backprop", "buffers", "flops", "forecast", "graph", "halve", "masks")),
+    *(f"net.{n}" for n in ("policies", "programs", "source", "table", "wiring")),
 ]
 
 

@@ -198,6 +198,10 @@ class CudaDevice:
         """CUDA's device properties, by their C names."""
         return self._properties
 
+    def on(self, stream):
+        """A stream is its own context: it is the current one within."""
+        return stream
+
     def adopt(self, ops):
         """The operations as this device runs them: they queue by themselves."""
         return ops

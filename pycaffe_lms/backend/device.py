@@ -46,6 +46,9 @@ class Device(Protocol):
     def active(self) -> AbstractContextManager:
         """Within: the calling thread's operations run here, on the compute stream."""
 
+    def on(self, stream) -> AbstractContextManager:
+        """Within `active`: the calling thread's operations are queued on this stream in place of the compute stream."""
+
     def adopt(self, ops) -> Any:
         """The operations as this device runs them (at once, or queued)."""
 

@@ -10,7 +10,7 @@ import functools
 import mmap
 import os
 import threading
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 
@@ -68,6 +68,7 @@ class SimDevice:
         self._used = 0
         self.compute, self.copy_in, self.copy_out = (SimStream(n) for n in ("compute", "in", "out"))
         self._streams = [self.compute, self.copy_in, self.copy_out]
+        self._operations_on = self.compute
         self._lanes = [SimStream("in, of a launch"), SimStream("out, of a launch")]
         self._scheduler = Scheduler([*self._streams, *self._lanes], order, seed)
         self.ops = None  # see ops.ops_of
@@ -82,6 +83,16 @@ class SimDevice:
     def active(self):
         """There is no current device to choose."""
         return nullcontext()
+
+    @contextmanager
+    def on(self, stream: SimStream):
+        """Operations are queued on this stream; no other thread queues any meanwhile."""
+        with self.lock:
+            before, self._operations_on = self._operations_on, stream
+            try:
+                yield
+            finally:
+                self._operations_on = before
 
     def adopt(self, ops):
         """The operations as this device runs them: queued."""
@@ -158,10 +169,10 @@ class SimDevice:
 
     # -- queued work -------------------------------------------------------------------------------------------------
     def queue(self, function, *args, **kwargs) -> None:
-        """Queue an operation on the compute stream."""
+        """Queue an operation on the compute stream, or on that of `on`."""
         arrays = [a for a in _flatten(args) if isinstance(a, np.ndarray)]
         seconds = self.launch_s + sum(a.nbytes for a in arrays) / self.memory_bytes_per_s
-        self._work(self.compute, functools.partial(function, *args, **kwargs), seconds)
+        self._work(self._operations_on, functools.partial(function, *args, **kwargs), seconds)
 
     def copy_up(self, span: Span, host: np.ndarray, stream=None) -> SimEvent:
         return self._copy(_bytes(span)[: host.nbytes], host, stream or self.compute, "bytes_in")

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 
 from ..backend import BACKENDS
 from ..errors import UsageError
-from ..lms.config import LMSConfig, parse_size
+from ..lms.config import COMPRESSED, LMSConfig, parse_size
 from ..net.tuning import Tuning
 from .examples import EXAMPLES
 
@@ -149,7 +149,7 @@ def add_profile(p: argparse.ArgumentParser, which: str) -> None:
 
 
 def add_tuning(p: argparse.ArgumentParser, *, fuse: str = "on", pack: str = "on", graph: bool = True) -> None:
-    """-layout, -fuse, -pack, and where the same is run again and again -graph: how a net is rearranged for speed."""
+    """-layout, -fuse, -pack, -masks, and where the same is run again and again -graph: how a net is rearranged."""
     p.add_argument(
         "--layout",
         choices=tuple(_LAYOUTS),
@@ -168,6 +168,13 @@ def add_tuning(p: argparse.ArgumentParser, *, fuse: str = "on", pack: str = "on"
         default=pack,
         help="without LMS: let gradients of blobs use the same device memory in turn",
     )
+    p.add_argument(
+        "--masks",
+        choices=("on", "off"),
+        default="on",
+        help="with LMS: keep one bit per element for the backward of ReLU and its kin where no other layer's backward "
+        "reads the values; results are the same",
+    )
     if graph:
         p.add_argument(
             "--graph",
@@ -178,9 +185,10 @@ def add_tuning(p: argparse.ArgumentParser, *, fuse: str = "on", pack: str = "on"
 
 
 def tuning(args: argparse.Namespace) -> Tuning:
-    """What -layout, -fuse, -pack and -graph say."""
+    """What -layout, -fuse, -pack, -masks and -graph say."""
     graph = getattr(args, "graph", "off") == "on"
-    return Tuning(channels_last=_LAYOUTS[args.layout], fuse=args.fuse == "on", pack=args.pack == "on", graph=graph)
+    fuse, pack, masks = (value == "on" for value in (args.fuse, args.pack, args.masks))
+    return Tuning(channels_last=_LAYOUTS[args.layout], fuse=fuse, pack=pack, graph=graph, masks=masks)
 
 
 _GPU = ("N", "number of the GPU to run on, an error where there is none; wins over solver_mode")
@@ -268,6 +276,13 @@ def add_device(p: argparse.ArgumentParser, gpu: tuple[str, str] = _GPU, budget: 
         help="let cheap layers run again instead of copying their tops (default: on with -lms auto, else off)",
     )
     g.add_argument(
+        "--lms_compress",
+        choices=("off", *COMPRESSED),
+        default="off",
+        help="lossy: swapped activations and their gradients travel in 16 bits, half the bytes over the link and on "
+        "the host; fp16 keeps 11 binary digits, up to 65504, bf16 8 of them, in the whole range (default: off, exact)",
+    )
+    g.add_argument(
         "--lms_host",
         default=None,
         metavar="SIZE",
@@ -315,6 +330,7 @@ def lms_config(args: argparse.Namespace) -> LMSConfig:
         exclude=None if args.lms_exclude is None else args.lms_exclude << 20,
         plan_file=getattr(args, "lms_plan", None),
         pages=args.lms_pages == "on",
+        compress=None if args.lms_compress == "off" else args.lms_compress,
     )
 
 

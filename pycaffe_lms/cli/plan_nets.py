@@ -13,10 +13,9 @@ from ..errors import CaffeError, DataError, OutOfDeviceMemory, OutOfHostMemory, 
 from ..formats.prototxt import Parsed
 from ..layers.base import count
 from ..lms.config import LMSConfig
-from ..lms.homes import host_bytes
 from ..lms.machine import Machine
 from ..lms.plan import Plan
-from ..lms.runtime import FEW_PAGES, RESERVE, Runtime
+from ..lms.runtime import RESERVE, Runtime
 from ..lms.schedule import Access, Mode, Step, merge_accesses
 from ..lms.timing import Timed, step_seconds
 from ..log import only_warnings
@@ -105,8 +104,7 @@ class Nets:
 
     def outcome(self, batch: int | None = None) -> Outcome:
         """Of the settings and a batch size (None: the net's own)."""
-        pages = self.lms.pages and self.capacity >= FEW_PAGES * PAGE
-        net, tail = self.build(LMSConfig(pages=pages), batch, _UNLIMITED)
+        net, tail = self.build(LMSConfig(pages=self.lms.pages), batch, _UNLIMITED)
         core = in_core(net, tail)
         room = self.capacity - (int(self.capacity * RESERVE) if self.lms.budget is None else 0)
         known = {"batch": batch or self.batch, "core": core, "core_fits": core.nbytes <= room}
@@ -119,8 +117,8 @@ class Nets:
         if plan is None or not net.runtime.active:
             return Outcome(seconds=core.seconds, **known)
         times, steps = predicted(net, plan), step_seconds(plan, net.memory.planned_with[plan.program.name])
-        refused = self._host_refuses(host_bytes(plan))
-        return Outcome(plan=plan, host=host_bytes(plan), seconds=times.seconds, stall=times.stall, times=times,
+        refused = self._host_refuses(plan.host_bytes)
+        return Outcome(plan=plan, host=plan.host_bytes, seconds=times.seconds, stall=times.stall, times=times,
                        steps=steps, refused=refused, **known)  # fmt: skip
 
     def _host_refuses(self, nbytes: int) -> OutOfHostMemory | None:
@@ -165,7 +163,7 @@ class Nets:
             needed = fits(net, tail)
             if self._host_refuses(needed):  # on demand copies most, so another plan may need less
                 plan = net.plan_only(tail)
-                refused = self._host_refuses(host_bytes(plan)) if plan is not None else None
+                refused = self._host_refuses(plan.host_bytes) if plan is not None else None
                 return refused and str(refused)
         except CaffeError as error:
             return str(error)

@@ -73,8 +73,9 @@ def run(argv: list[str]) -> int:
     else:
         net.prepare_test()
     _log.info("Performing Forward%s", " and Backward" if backward else "")
-    if net.graph.groups:
-        _log.info("Groups of layers that run as one, their time logged for the last one: %d.", len(net.graph.groups))
+    groups = sum(len(group.members) > 1 for group in net.graph.groups)
+    if groups:
+        _log.info("Groups of layers that run as one, their time logged for the last one: %d.", groups)
     totals = _benchmark(net, args.iterations, backward, record)
     record.write()
     _print_table(net, totals, args.iterations, limits)

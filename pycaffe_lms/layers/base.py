@@ -181,6 +181,7 @@ class Layer:
     is_loss: ClassVar[bool] = False  # default loss weight 1 for top 0; an unnamed top is made when none is given
     no_backward: ClassVar[frozenset[int] | None] = frozenset()  # bottoms that can never get a gradient; None: all
     not_forced: ClassVar[frozenset[int]] = frozenset()  # bottoms that force_backward leaves alone (labels)
+    exact: ClassVar[frozenset[int]] = frozenset()  # bottoms that hold indices: never copied with fewer digits
     is_net_input: ClassVar[bool] = False
     looks_at: frozenset[int] = frozenset()  # bottoms whose values `look` is handed before every forward
     repeatable: ClassVar[bool] = True  # see `dial`

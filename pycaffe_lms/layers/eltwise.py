@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
+from ..ops.window_places import integer_dtype
 from ..proto import caffe_pb2
 from .base import Layer, Needs, at_least, exactly
 from .registry import register_layer
@@ -55,7 +54,7 @@ class EltwiseLayer(Layer):
 
     def declare(self, bottom_shapes, top_shapes, ops):
         if self.operation == _MAX:
-            self.scratch("mask", top_shapes[0], dtype=np.int32)
+            self.scratch("mask", top_shapes[0], dtype=integer_dtype(len(bottom_shapes)))
 
     def backward_needs(self, propagate_down, param_propagate):
         wanted = {i for i, p in enumerate(propagate_down) if p}

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from .base import Needs
 from .convolution import ConvolutionLayer
+from .masked import Masked
 
 
-class FusedConvolutionLayer(ConvolutionLayer):
+class FusedConvolutionLayer(Masked, ConvolutionLayer):
     """y = max(convolution of x, 0), with the bias and ReLU applied where the sums are still at hand.
 
-    Bottom: x. Top: y. Parameters and needs: the Convolution's, and backward reads y. The gradient of y is overwritten
-    with that of the convolution's own value, whose buffer it is as well (both have one name).
+    Bottom: x. Top: y. Parameters and needs: the Convolution's, and backward reads y or saved bits. The gradient of y is
+    overwritten with that of the convolution's own value, whose buffer it is as well (both have one name).
     """
 
     spoils_top_diffs = True
@@ -26,8 +27,19 @@ class FusedConvolutionLayer(ConvolutionLayer):
 
     def backward_needs(self, propagate_down, param_propagate):
         needs = super().backward_needs(propagate_down, param_propagate)
-        return Needs(bottoms=needs.bottoms, tops=frozenset({0}), params=needs.params)
+        tops = frozenset() if self.masked else frozenset({0})
+        return Needs(bottoms=needs.bottoms, tops=tops, params=needs.params)
+
+    def declare(self, bottom_shapes, top_shapes, ops):
+        super().declare(bottom_shapes, top_shapes, ops)
+        self.declare_bits(top_shapes[0])
+
+    def forward(self, io):
+        super().forward(io)
+        if "bits" in io.scratch:
+            io.ops.positive_bits(io.top[0], io.scratch["bits"])
 
     def gradient(self, io, dy, y, db, accumulate):
-        io.ops.conv_bias_relu_backward(y, dy, dy, db, accumulate, io.scratch.get("sums"), *self.planes)
+        sums, bits = io.scratch.get("sums"), io.scratch.get("bits")
+        io.ops.conv_bias_relu_backward(y, dy, dy, db, accumulate, sums, *self.planes, bits)
         return dy

@@ -8,13 +8,14 @@ from __future__ import annotations
 from ..ops.channel_order import around_axis
 from ..ops.norm_parts import fused_norm_work
 from .base import Layer, Lives, Needs
+from .masked import Masked
 
 
-class FusedNormLayer(Layer):
+class FusedNormLayer(Masked, Layer):
     """y = act(xhat * scale + bias + r), xhat = (x - mean) / sqrt(var + eps) as in BatchNorm, act: max(., 0), or none.
 
     Bottoms: x, then r where there is a sum. Top: y. Parameters: those of the BatchNorm, then those of the Scale.
-    Backward reads x, the scale, and, to find where ReLU let pass, y (with r) or the bias.
+    Backward reads x, the scale, and, to find where ReLU let pass, y (with r) or the bias, or saved bits.
     """
 
     def __init__(self, param, parts, *, phase, dtype):
@@ -36,6 +37,8 @@ class FusedNormLayer(Layer):
         kept = Lives.SAVED if self.needs_backward else Lives.CALL
         self.scratch("inv_std", (c,), lives=kept, kept=True)
         self.scratch("mean", (c,), lives=kept, kept=True)
+        if self.relu:
+            self.declare_bits(top_shapes[0])
         self.scratch("work", (fused_norm_work(*self.size),), lives=Lives.CALL)
 
     def forward_needs(self):
@@ -52,14 +55,14 @@ class FusedNormLayer(Layer):
     def backward_needs(self, propagate_down, param_propagate):
         wants_x = propagate_down[0]
         wants_scale = self.affine is not None and param_propagate[3]
-        finds_mask = self.relu and not self.adds
+        finds_mask = self.relu and not self.adds and not self.masked
         reads_x = wants_scale or (wants_x and not self.norm.use_global) or finds_mask
         params = {3} if self.affine is not None and (wants_x or finds_mask) else set()
         if finds_mask and self.has_bias:
             params.add(4)
         return Needs(
             bottoms=frozenset({0} if reads_x else ()),
-            tops=frozenset({0} if self.relu and self.adds else ()),
+            tops=frozenset({0} if self.relu and self.adds and not self.masked else ()),
             params=frozenset(params),
         )
 
@@ -91,6 +94,8 @@ class FusedNormLayer(Layer):
         r, statistics = io.bottom[1] if self.adds else None, (io.scratch["mean"], io.scratch["inv_std"])
         values = (io.bottom[0], r, io.top[0], *statistics, *self._affine(io.param))
         io.ops.fused_norm_forward(*values, self.relu, *self.size)
+        if "bits" in io.scratch:
+            io.ops.positive_bits(io.top[0], io.scratch["bits"])
 
     def backward(self, io):
         dgamma, dbeta = self._affine(io.param_diff)
@@ -99,5 +104,5 @@ class FusedNormLayer(Layer):
         io.ops.fused_norm_backward(
             io.bottom[0], io.top[0], io.top_diff[0], dr, io.bottom_diff[0], io.scratch["mean"], io.scratch["inv_std"],
             *self._affine(io.param), dgamma, dbeta, bool(add_gamma), bool(add_beta), self.relu, self.norm.use_global,
-            io.scratch["work"], *self.size,
+            io.scratch["work"], *self.size, io.scratch.get("bits"),
         )  # fmt: skip

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from .base import InPlace, Layer, Needs, Reads, exactly
+from .masked import Masked
 from .registry import register_layer
 
 
@@ -79,22 +80,35 @@ class BNLLLayer(_Pointwise):
 
 
 @register_layer("Clip")
-class ClipLayer(_Pointwise):
+class ClipLayer(Masked, _Pointwise):
     """y = max(min, min(x, max)) (clip_param.min, clip_param.max; without a clip_param both are 0, as in Caffe).
 
     Bottom 0: x, any shape; NaN becomes `min`, as in Caffe. Top 0: y, the shape of x; may be in place.
-    Backward reads the bottom: dx = dy where min <= x <= max, both ends included, else 0.
+    Backward reads the bottom: dx = dy where min <= x <= max, both ends included, else 0; or saved bits, where the net
+    finds that no other layer's backward reads it.
     Source: BVLC/caffe, src/caffe/layers/clip_layer.cpp.
     """
 
     def setup(self, bottom_shapes):
         self.ends = self.param.clip_param.min, self.param.clip_param.max
 
+    def declare(self, bottom_shapes, top_shapes, ops):
+        self.declare_bits(top_shapes[0])
+
+    def backward_needs(self, propagate_down, param_propagate):
+        return Needs() if self.masked else super().backward_needs(propagate_down, param_propagate)
+
     def forward(self, io):
-        io.ops.clip_forward(io.bottom[0], io.top[0], *self.ends)
+        if "bits" in io.scratch:
+            io.ops.clip_bits_forward(io.bottom[0], io.top[0], io.scratch["bits"], *self.ends)
+        else:
+            io.ops.clip_forward(io.bottom[0], io.top[0], *self.ends)
 
     def gradient(self, io, dy, dx):
-        io.ops.clip_backward(io.bottom[0], dy, dx, *self.ends)
+        if self.masked:
+            io.ops.bits_backward(io.scratch["bits"], dy, dx, 0.0)
+        else:
+            io.ops.clip_backward(io.bottom[0], dy, dx, *self.ends)
 
 
 @register_layer("ELU")

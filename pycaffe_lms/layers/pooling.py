@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ..ops.geometry import PoolGeometry, pool_output_size
 from ..ops.window_places import place_dtype
 from ..proto import caffe_pb2
@@ -25,7 +23,7 @@ class PoolingLayer(Layer):
     stride) + 1 (round_mode FLOOR or ceil_mode false: floor), less a last window that would start beyond in + pad.
     Top 1 (MAX only, no gradient): the row-major index of each maximum inside its plane (h * W + w), -1 of nothing.
     global_pooling: the kernel is the whole plane. kernel_shape, stride_shape, pad_shape: a value per spatial axis.
-    Backward reads only the saved index of each chosen element; STOCHASTIC in TEST bottom 0, top 0 and saved sums.
+    Backward reads only the saved place of each chosen element; STOCHASTIC in TEST bottom 0, top 0 and saved sums.
     What TRAIN chooses is a function of `seed` (set by the net) and of the number of forwards before.
     `engine` is accepted and changes nothing.
     Raises: LayerParamError for contradicting or impossible fields; ShapeError for fewer than 3 axes, for another number
@@ -88,11 +86,11 @@ class PoolingLayer(Layer):
             geometry = geometry.simpler(keep_planes=len(top_shapes) > 1)
         self.geometry = geometry
         self.suffix = "" if len(geometry.kernel) == 2 else "_nd"  # the operations for 2 axes, or for any number
-        self.numbers, mask = (geometry,), np.int32
+        self.numbers = (geometry,)
         if self.channels_last:
-            self.suffix, self.numbers, mask = "_last", (bottom[1], geometry), place_dtype(geometry)
+            self.suffix, self.numbers = "_last", (bottom[1], geometry)
         if self.max or (self.random and self.phase == TRAIN):
-            self.scratch("mask", top, dtype=mask, lives=Lives.SAVED)
+            self.scratch("mask", top, dtype=place_dtype(geometry), lives=Lives.SAVED)
             if self.random:
                 self.dial("key", 2)
         elif self.random:

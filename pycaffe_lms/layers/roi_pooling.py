@@ -12,6 +12,7 @@ class _Regions(Layer):
     """What both share: a map (N, C, H, W), regions (R, 5), the scale between their coordinates."""
 
     bottoms, tops = exactly(2), exactly(1)
+    exact = frozenset({1})
     not_forced = frozenset({1})
 
     def check_scale(self, scale: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..ops.geometry import PoolGeometry
+from ..ops.window_places import place_dtype
 from ..proto import caffe_pb2
 from .base import Layer, Lives, Needs, count
 from .registry import register_layer
@@ -15,7 +16,7 @@ class SPPLayer(Layer):
     Level i (of spp_param.pyramid_height) has b = 2^i bins along each axis: kernel and stride ceil(size / b), pad
     (kernel * b - size + 1) / 2 rounded down, MAX or AVE as in Pooling.
     Bottom 0: (N, C, H, W). Top 0: (N, C * (1 + 4 + 16 + ...)), per level (C, b, b); with one level (N, C, 1, 1).
-    Backward reads no data, only the saved index of each maximum. `engine` is accepted and changes nothing.
+    Backward reads no data, only the saved place of each maximum. `engine` is accepted and changes nothing.
     Raises: LayerParamError for pyramid_height 0 or STOCHASTIC; ShapeError for other than 4 axes, or an input too small
     for the finest level.
     Source: BVLC/caffe, src/caffe/layers/spp_layer.cpp.
@@ -63,7 +64,8 @@ class SPPLayer(Layer):
             kernel, pad = zip(*(_window(size, bins) for size in sizes), strict=True)
             self.levels.append(PoolGeometry(n * channels, tuple(sizes), (bins, bins), kernel, kernel, pad))
             if self.max:
-                self.scratch(f"mask{level}", (n, channels, bins, bins), dtype="int32", lives=Lives.SAVED)
+                places = place_dtype(self.levels[level])
+                self.scratch(f"mask{level}", (n, channels, bins, bins), dtype=places, lives=Lives.SAVED)
             if self.height > 1:
                 self.scratch(f"part{level}", (n, channels, bins, bins), lives=Lives.CALL)
         if self.height > 1:

@@ -25,6 +25,7 @@ class UpsampleLayer(Layer):
     """
 
     bottoms, tops = between(1, 2), exactly(1)
+    exact = frozenset({1})
     not_forced = frozenset({1})
 
     def setup(self, bottom_shapes):

@@ -37,6 +37,7 @@ class CapturedPlan:
         copied = {op.place.buffer for op in self._work.ops if op.place is not None and op.home is None}
         others = {place.buffer for op in plan.ops for place in (*op.births, *self._early)} - copied
         self._copied = [memories[b] for b in sorted(copied)]
+        self._homes = [memories[b] for b in sorted(copied - plan.halved)]  # those of others stay where they are
         self._others = [memories[b] for b in sorted(others)]
 
     def bring_home(self) -> None:
@@ -46,12 +47,12 @@ class CapturedPlan:
     def addresses(self) -> list:
         """Objects that stand for the memory of the plan: as long as they are the same, so are its addresses."""
         shared = self._runtime.slab.shared[: len(self._plan.homes)]
-        return [self._runtime.arena.of(self._plan), *shared, *map(attrgetter("host"), self._copied)]
+        return [self._runtime.arena.of(self._plan), *shared, *map(attrgetter("host"), self._homes)]
 
     @property
     def locked(self) -> bool:
         """Whether everything that the capture copies has a page-locked home."""
-        return all(map(attrgetter("locked"), self._copied))
+        return all(map(attrgetter("locked"), self._homes))
 
     def capture(self, execute: Callable[[int], None]) -> Callable[[], None]:
         """Capture the device's work; the result is one run of it, front and `bring_home` apart. `execute(step)` runs

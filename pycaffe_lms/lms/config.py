@@ -12,6 +12,7 @@ _UNITS = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "kib": 1 << 10, "m": 1 << 
           "g": 1 << 30, "gb": 1 << 30, "gib": 1 << 30, "t": 1 << 40, "tb": 1 << 40, "tib": 1 << 40}  # fmt: skip
 
 
+COMPRESSED = ("fp16", "bf16")  # forms of a value in 16 bits
 AUTO_BYTES = 64 << 10  # of `auto`: what is not larger stays on the device
 
 
@@ -34,6 +35,8 @@ class LMSConfig:
     exclude: bytes of the device's memory that LMS leaves to others: the budget is what remains. None: nothing said.
     pages: let large buffers lie in pages wherever some are free, where the device has pages, instead of in one piece
     of memory.
+    compress: "fp16" or "bf16": swapped activations and their gradients travel, and wait on the host, in 16 bits, which
+    loses digits; None: copies are exact.
     plan_file: the plans of a solver's training programs are replayed from this file where it is there, and written to
     it where it is not.
     """
@@ -48,6 +51,7 @@ class LMSConfig:
     recompute: bool | None = None
     exclude: int | None = None
     pages: bool = True
+    compress: str | None = None
     plan_file: str | None = None
 
     def __post_init__(self) -> None:
@@ -63,6 +67,10 @@ class LMSConfig:
             raise UsageError("-lms_recompute on has no effect without -lms", fix="add -lms auto, or -lms 1000")
         if self.plan_file is not None and not self.enabled:
             raise UsageError("-lms_plan has no effect without -lms", fix="add -lms auto, or -lms 1000")
+        if self.compress not in (None, *COMPRESSED):
+            raise UsageError(f"-lms_compress {self.compress!r} is not known", fix=f"use {' or '.join(COMPRESSED)}")
+        if self.compress and not self.enabled:
+            raise UsageError("-lms_compress has no effect without -lms", fix="add -lms auto, or -lms 1000")
         for name, value in (("-lms_budget", self.budget), ("-lms_host", self.host_limit)):
             if value is not None and value <= 0:
                 raise UsageError(f"{name} must be more than zero bytes", fix=f"for example {name} 16GB")

@@ -107,6 +107,7 @@ class Follower:
         self.wishes = wishes
         self.program, self.limit, self.costs, self.rules, self.can = program, limit, costs, rules, can
         self.size = sizes or {b: buffer.nbytes for b, buffer in buffers.items()}
+        self.copied = {b: buffer.copied for b, buffer in buffers.items()}  # over the link
         self.n = len(program.steps)
         self.times = [0.0, *accumulate(costs.steps)]  # when a step starts, without what this adds
         self.uses: dict[int, list[tuple[int, Mode, bool]]] = {b: [] for b in buffers}
@@ -216,7 +217,7 @@ class Follower:
         self._make_room(sum(self.size[b] for b in new) - shared, pinned, s)
         for b in new:
             if self.where[b] == _HOME:
-                self.links.arrived(self.times[min(self.wanted(b), self.n)], self.size[b])
+                self.links.arrived(self.times[min(self.wanted(b), self.n)], self.copied[b])
             self.where[b] = _ON
             self.on.add(b)
             self.used += self.size[b]
@@ -300,7 +301,9 @@ class Follower:
             again = self._replay_price(b, wanted) if b not in self.soon else None
             return (0.0, None) if again is None else (again, _GONE)
         made = self.times[self.maker[b] + 1] if b in self.maker else 0.0
-        price = self.links.price(self.size[b], self.clean[b], made + late, now, self.times[min(wanted, self.n)] + late)
+        price = self.links.price(
+            self.copied[b], self.clean[b], made + late, now, self.times[min(wanted, self.n)] + late
+        )
         may = self.rules.replays and wanted < self.n and b not in self.soon
         if may and (price > 0 or not self.rules.copies):
             again = self._replay_price(b, wanted)
@@ -335,7 +338,7 @@ class Follower:
         if way == _HOME:
             late = self.links.late
             made = self.times[self.maker[b] + 1] if b in self.maker else 0.0
-            self.links.book(self.size[b], self.clean[b], made + late, now, self.times[min(wanted, self.n)])
+            self.links.book(self.copied[b], self.clean[b], made + late, now, self.times[min(wanted, self.n)])
             self.found.stall += price
             self.clean[b] = True
         else:

@@ -2,15 +2,15 @@
 
 A value that is copied out needs a home from there to its last copy in. The home is held until the step that first uses
 that copy: the step waits for it, and who is copied out later was made by that step or one behind it, so the next value
-may have the home without waiting for anybody. `verify.py` proves it. What is there before a run, what survives it, and
-what the host touches keep homes of their own.
+may have the home without waiting for anybody. `verify.py` proves it. What is there before a run, what survives it, what
+the host touches, and what is copied in 16 bits keep homes of their own.
 
 The memory comes in segments, as a copy must not cross from one block of page-locked memory into the next.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from .arena import Lifetime, pack_segments
@@ -43,9 +43,8 @@ def _within(plan: Plan) -> set[int]:
             first.setdefault(a.buffer, a.mode)
             if step.host:
                 hosted.add(a.buffer)
-    return {
-        b for b, mode in first.items() if mode is Mode.OVERWRITE and b not in hosted and b not in plan.program.live_out
-    }
+    apart = hosted | plan.program.live_out | plan.halved  # those in 16 bits have homes of another size
+    return {b for b, mode in first.items() if mode is Mode.OVERWRITE and b not in apart}
 
 
 def _lives(plan: Plan, within: set[int]) -> list[list[int]]:
@@ -71,18 +70,3 @@ def _first_use(plan: Plan, life: Sequence[int]) -> int:
 
 def _uses(plan: Plan, op: Op, buffer: int) -> bool:
     return any(a.buffer == buffer for a in plan.program.steps[op.step].accesses)
-
-
-def host_bytes(plan: Plan) -> int:
-    """Page-locked memory of the host that a plan needs, in all."""
-    return sum(plan.homes) + _sum(plan, plan.host_buffers)
-
-
-def unshared_host_bytes(plan: Plan) -> int:
-    """The same, if every value had a home of its own."""
-    shared = {op.place.buffer for op in plan.ops if op.home is not None}
-    return _sum(plan, plan.host_buffers | shared)
-
-
-def _sum(plan: Plan, ids: Iterable[int]) -> int:
-    return sum(plan.buffers[b].nbytes for b in ids)

@@ -133,13 +133,13 @@ def _wishes(stays: Sequence[Residence], buffers, seconds: Sequence[float], costs
     starts, ends = [r.first for r in stays], [r.last for r in stays]
     free = 0.0
     for written, _, i in sorted((r.written, r.last, i) for i, r in enumerate(stays) if r.saved):
-        free = max(free, begin[written + 1]) + MARGIN * machine.copy_seconds(buffers[stays[i].buffer].nbytes, True)
+        free = max(free, begin[written + 1]) + MARGIN * machine.copy_seconds(buffers[stays[i].buffer].copied, True)
         while ends[i] + 1 < len(seconds) and begin[ends[i] + 1] < free:
             ends[i] += 1
     deadline = begin[-1]
     for first, i in sorted(((r.first, i) for i, r in enumerate(stays) if r.fetched), reverse=True):
         deadline = min(deadline, begin[first])
-        deadline -= MARGIN * machine.copy_seconds(buffers[stays[i].buffer].nbytes, False)
+        deadline -= MARGIN * machine.copy_seconds(buffers[stays[i].buffer].copied, False)
         least = stays[i].earliest if ahead is None else max(stays[i].earliest, first - ahead)
         while starts[i] > least and begin[starts[i]] > deadline:
             starts[i] -= 1

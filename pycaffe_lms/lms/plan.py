@@ -98,9 +98,27 @@ class Plan:
         return sum(again for _, again in self.order)
 
     @property
+    def halved(self) -> frozenset[int]:
+        """Managed buffers that are copied in 16 bits."""
+        return frozenset(op.place.buffer for op in self.ops if op.place and self.buffers[op.place.buffer].halved)
+
+    @property
+    def host_bytes(self) -> int:
+        """Of all homes on the host."""
+        return sum(self.homes) + sum(self.buffers[b].copied for b in self.host_buffers | self.halved)
+
+    @property
+    def unshared_host_bytes(self) -> int:
+        """The same, if every value had a home of its own."""
+        shared = {op.place.buffer for op in self.ops if op.home is not None}
+        return sum(self.buffers[b].copied for b in self.host_buffers | self.halved | shared)
+
+    @property
     def host_buffers(self) -> frozenset[int]:
-        """Managed buffers that need a home of their own on the host: copied out or in, or written by a host step."""
-        copied = {op.place.buffer for op in self.ops if op.place is not None and op.home is None}
+        """Managed buffers that need a home of their own on the host, in full: copied out or in, or written by a host
+        step."""
+        copied = {op.place.buffer for op in self.ops if op.place and op.home is None}
+        copied -= self.halved
         for step in self.program.steps:
             if step.host:
                 copied |= {a.buffer for a in step.accesses if a.buffer in self.buffers}

@@ -124,8 +124,8 @@ def finish(
         arena_bytes=packing.peak,
         held_bytes=held,
         live_bytes=packing.max_live,
-        bytes_in=sum(buffers[r.buffer].nbytes for r in stays if r.fetched),
-        bytes_out=sum(buffers[r.buffer].nbytes for r in stays if r.saved),
+        bytes_in=sum(buffers[r.buffer].copied for r in stays if r.fetched),
+        bytes_out=sum(buffers[r.buffer].copied for r in stays if r.saved),
         order=tuple(order) if order is not None else tuple((s, False) for s in range(len(program.steps))),
         paging=packing.paging,
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..errors import human_bytes
-from .homes import host_bytes, unshared_host_bytes
 from .plan import Kind, Op, Plan
 from .stats import used_bytes
 from .timing import Timed
@@ -16,13 +15,14 @@ def summary(plan: Plan) -> list[str]:
     managed = sum(b.nbytes for b in plan.buffers.values())
     used = used_bytes(plan)
     loss = used / plan.live_bytes - 1 if plan.live_bytes else 0.0
-    own = unshared_host_bytes(plan)
+    own = human_bytes(plan.unshared_host_bytes)
+    lossy = f" (lossy: {len(plan.halved)} buffers in 16 bits)" if plan.halved else ""
     return [
         f"managed buffers: {len(plan.buffers)}, {human_bytes(managed)} in all",
         f"device memory for them: {human_bytes(plan.arena_bytes)}, {human_bytes(used)} of it used (alive at once at "
         f"most {human_bytes(plan.live_bytes)}, packing loss {loss:.1%})",
-        f"host memory for them: {human_bytes(host_bytes(plan))} ({human_bytes(own)} if none of it were used in turn)",
-        f"copied per run: {human_bytes(plan.bytes_in)} in, {human_bytes(plan.bytes_out)} out",
+        f"host memory for them: {human_bytes(plan.host_bytes)} ({own} if none of it were used in turn)",
+        f"copied per run: {human_bytes(plan.bytes_in)} in, {human_bytes(plan.bytes_out)} out{lossy}",
     ]
 
 
@@ -42,10 +42,10 @@ def step_table(plan: Plan, times: Timed | None = None, seconds: Sequence[float] 
         gone = 0
         for op in by_step.get(s, []):
             if op.kind is Kind.IN:
-                parts.append(f"in {names[op.place.buffer]} ({human_bytes(plan.buffers[op.place.buffer].nbytes)})")
+                parts.append(f"in {names[op.place.buffer]} ({human_bytes(plan.buffers[op.place.buffer].copied)})")
                 held += plan.buffers[op.place.buffer].nbytes
             elif op.kind is Kind.OUT:
-                parts.append(f"out {names[op.place.buffer]} ({human_bytes(plan.buffers[op.place.buffer].nbytes)})")
+                parts.append(f"out {names[op.place.buffer]} ({human_bytes(plan.buffers[op.place.buffer].copied)})")
                 gone += plan.buffers[op.place.buffer].nbytes if op.release else 0
             elif op.kind is Kind.COMPUTE:
                 held += sum(plan.buffers[p.buffer].nbytes for p in op.births)

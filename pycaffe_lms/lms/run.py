@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ..backend.device import Device
@@ -53,7 +54,8 @@ class Run:
         self.device = runtime.device
         self.arena = runtime.arena.of(plan)
         self._events: dict[int, object] = {}
-        self._waited = plan.waited
+        self._waited, self._halved = plan.waited, plan.halved
+        self._held_before = runtime.stats.held
         self.counted = Counters()
 
     def issue(self, op: Op, execute: Callable[[int], None]) -> None:
@@ -75,20 +77,24 @@ class Run:
             if config.sync & 2:
                 device.wait(stream, device.record(device.compute))
             memory, start = self.memories[op.place.buffer], recorder and recorder.begin(stream)
-            self._lend(op.place, Ask.READ_GPU, stream)
+            with self._copying(op.place.buffer):
+                self._lend(op.place, Ask.READ_GPU, stream)
             if op.home is not None and op.home.last:
                 memory.end_home()
-            self.counted.copied_in(memory.nbytes)
+            nbytes = self.plan.buffers[op.place.buffer].halved or memory.nbytes
+            self.counted.copied_in(nbytes)
             if recorder:
-                recorder.end(COPIES_IN, memory.name, start, stream, memory.nbytes)
+                recorder.end(COPIES_IN, memory.name, start, stream, nbytes)
         elif op.kind is Kind.OUT:
             memory, start = self.memories[op.place.buffer], recorder and recorder.begin(stream)
             if op.home is not None:
                 memory.lend_home(self.runtime.slab.shared_slot(op.home.segment, op.home.offset, memory.nbytes))
-            memory.ask(Ask.SAVE, stream=stream)
-            self.counted.copied_out(memory.nbytes)
+            with self._copying(op.place.buffer):
+                memory.ask(Ask.SAVE, stream=stream)
+            nbytes = self.plan.buffers[op.place.buffer].halved or memory.nbytes
+            self.counted.copied_out(nbytes)
             if recorder:
-                recorder.end(COPIES_OUT, memory.name, start, stream, memory.nbytes)
+                recorder.end(COPIES_OUT, memory.name, start, stream, nbytes)
             if op.release:
                 self._take_back(op.place.buffer, Ask.EVICT)
             if config.sync & 1:
@@ -115,6 +121,16 @@ class Run:
         if op.id in self._waited:
             self._events[op.id] = device.record(stream)
 
+    @contextmanager
+    def _copying(self, buffer: int) -> Iterator[None]:
+        """Within, copies of the buffer take the way that the plan says."""
+        memory = self.memories[buffer]
+        memory.through = self.runtime.halves if buffer in self._halved else None
+        try:
+            yield
+        finally:
+            memory.through = None
+
     def _lend(self, place, ask: Ask, stream) -> None:
         self.memories[place.buffer].ask(ask, span=self.span_of(place), stream=stream)
         self.held_more(self.plan.buffers[place.buffer].nbytes)
@@ -138,15 +154,18 @@ class Run:
         self.runtime.stats.held -= self.plan.buffers[buffer].nbytes
 
     def _come_home(self) -> None:
-        """After a failure in the middle: every value goes back to the host, where a later run can start."""
+        """After a failure in the middle: every value goes back to the host, where a later run can start; but for those
+        that were copied in 16 bits, which are within the iteration only."""
         try:
             self.device.synchronize()
-            for b, buffer in self.plan.buffers.items():
+            for b in self.plan.buffers:
                 memory = self.memories[b]
                 memory.settle()
-                if memory.span is not None:
+                if b in self._halved:
+                    memory.ask(Ask.DISCARD)
+                elif memory.span is not None:
                     memory.ask(Ask.EVICT)
-                    self.runtime.stats.held -= buffer.nbytes
+            self.runtime.stats.held = self._held_before
             self.device.synchronize()
         except Exception:
             _log.exception("Large Model Support could not bring the net's values home after a failure")

@@ -6,6 +6,7 @@ train and test nets use the same arena one after the other.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from ..memory.host import HostSlab
 from .choose import choose_plan
 from .config import LMSConfig
 from .counters import Counters, Stats
+from .halves import Halves
 from .homes import with_homes
 from .machine import Costs, Machine, machine_of
 from .plan import Plan
@@ -30,11 +32,12 @@ from .schedule import Buffer, Program, Step
 from .statistics import statistics
 from .verify import verify
 
+_log = logging.getLogger(__name__)
 RESERVE = 0.02  # of a GPU without a budget: what libraries take for themselves
 PARAMS_SHARE = 0.4  # of the device's memory: where what outlives an iteration takes less, it stays
 
 
-FEW_PAGES = 8
+FEW_PAGES = 16  # less memory is not worth any
 ROOM = 1.5  # times the largest step: with less, too little is left to overlap anything
 
 
@@ -61,7 +64,7 @@ class Runtime:
     def __post_init__(self) -> None:
         self._keeps_params: bool | None = None
         self._arena = Arena(self.device)
-        self._paged: bool | None = None
+        self.halves: Halves | None = None  # of `compress`
         self._workspace = None
         file = self.config.plan_file
         self.plan_book = PlanBook(file) if file is not None else None
@@ -72,6 +75,12 @@ class Runtime:
             if self.machine is None:
                 self.machine = machine_of(self.device.describe(), self.device.capacity())
             self.slab = HostSlab(self.device, self.config.host_limit)
+            if self.config.compress:
+                self.halves = Halves(self.device, self.config.compress)
+                self.resident_bytes += self.halves.nbytes
+                _log.info(
+                    "Copies of activations and their gradients are lossy: they travel as %s", self.config.compress
+                )
 
     @property
     def active(self) -> bool:
@@ -93,14 +102,13 @@ class Runtime:
             self._keeps_params = self.config.auto and fits
         return self.keeps_params()
 
-    @property
-    def page(self) -> int | None:
-        """Bytes of a page of the arena; None: it is contiguous. Where memory is few pages it is, and with
-        a plan file, which knows no pages. The first plan decides for all."""
-        if self._paged is None:
-            page = self.device.page if self.config.pages and self.plan_book is None else None
-            self._paged = page is not None and self.limit() >= FEW_PAGES * page
-        return self.device.page if self._paged else None
+    def page(self, buffers: Mapping[int, Buffer]) -> int | None:
+        """Bytes of a page of the arena, for a plan of these buffers; None: it is contiguous, for it is little, or there
+        is a plan file, which knows no pages."""
+        page = self.device.page if self.config.pages and self.plan_book is None else None
+        if page is None or min(self.limit(), sum(b.nbytes for b in buffers.values())) < FEW_PAGES * page:
+            return None
+        return page
 
     @property
     def arena(self) -> Arena:
@@ -155,11 +163,12 @@ class Runtime:
         """Plan a program and prove the plan, or take it from the file of -lms_plan and prove it. Raises
         OutOfDeviceMemory when it cannot fit, PlanError where the file's is another's or wrong; else as `choose_plan`,
         whose arguments these are."""
-        remakes, plan = remakes or Remakes(), None
+        remakes, plan, limit = remakes or Remakes(), None, self.limit()
         if self.plan_book is not None:
-            plan = self.plan_book.replay(program, buffers, costs, replays, scratch, self.limit())
+            plan = self.plan_book.replay(program, buffers, costs, replays, scratch, limit)
         if plan is None:
-            plan = choose_plan(program, buffers, self.config, self.limit(), costs, replays, scratch, remakes, self.page)
+            page = self.page(buffers)
+            plan = choose_plan(program, buffers, self.config, limit, costs, replays, scratch, remakes, page)
         plan = with_homes(plan, self.slab.segment)
         verify(plan)
         check_uncopied(plan, remakes)
@@ -174,7 +183,7 @@ class Runtime:
         """Plan a program whose managed buffers all live and die within it: offsets in one arena, no copies.
 
         Raises OutOfDeviceMemory when they do not fit beside what stays for good."""
-        plan = make_plan(program, buffers, limit=None, ahead=len(program.steps), page=self.page)
+        plan = make_plan(program, buffers, limit=None, ahead=len(program.steps), page=self.page(buffers))
         if plan.bytes_in or plan.bytes_out:
             raise PlanError(f"program {program.name} copies values that should live within it", fix="this is a bug")
         verify(plan)
@@ -199,6 +208,8 @@ class Runtime:
         for b, slot in self.slab.take(missing, plan.homes).items():
             memories[b].move_home(slot)
         self._arena.prepare(plan)
+        if self.halves is not None:
+            self.halves.prepare({memories[b]: plan.buffers[b].halved for b in sorted(plan.halved)}, self.slab)
 
     def check_resident(self, names: Iterable[tuple[str, int]]) -> None:
         """Refuse before the first iteration what cannot fit: names are (layer, bytes) in creation order."""
@@ -234,6 +245,8 @@ class Runtime:
         if self._workspace is not None:
             self.device.give(self._workspace)
         self._workspace = None
+        if self.halves is not None:
+            self.halves.close()
         self.slab.close()
 
     def run(self, plan: Plan, memories: Mapping[int, object], execute: Callable[[int], None]) -> Counters:

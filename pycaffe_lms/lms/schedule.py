@@ -21,12 +21,19 @@ class Mode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """One buffer: its number (order of creation), name ("conv1.data") and size."""
+    """One buffer: its number (order of creation), name ("conv1.data") and size. halved: bytes of its value in 16 bits,
+    in which it is copied to the host and back; 0: it is copied as it is."""
 
     id: int
     name: str
     nbytes: int
     call_scratch: bool = False  # its content never outlives a step
+    halved: int = 0
+
+    @property
+    def copied(self) -> int:
+        """Bytes that a copy of it moves over the link."""
+        return self.halved or self.nbytes
 
 
 @dataclass(frozen=True, slots=True)

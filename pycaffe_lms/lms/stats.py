@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .homes import host_bytes, unshared_host_bytes
 from .plan import Kind, Plan
 from .schedule import Mode
 
@@ -22,8 +21,9 @@ def plan_statistics(plan: Plan) -> dict:
     of them on the device at once, in the order of issue. host_bytes: homes on the host; host_bytes_unshared: what they
     would take if no two values used one in turn.
     buffers: {"count", "bytes"} of managed: all that the plan places; copied: whose value is copied at least once;
-    dropped: whose value is given up once at least, because it is dead or will be made again; recomputed: whose value is
-    made again; stay: that are on the device from their making to their end, neither copied nor made again.
+    lossy: of those, which travel in 16 bits; dropped: whose value is given up once at least, because it is dead or will
+    be made again; recomputed: whose value is made again; stay: that are on the device from their making to their end,
+    neither copied nor made again.
     """
     ops = plan.ops
     copied = {op.place.buffer for op in ops if op.place is not None}
@@ -46,11 +46,12 @@ def plan_statistics(plan: Plan) -> dict:
         "used_bytes": used,
         "packing_loss": used / plan.live_bytes - 1 if plan.live_bytes else 0.0,
         "held_bytes": plan.held_bytes,
-        "host_bytes": host_bytes(plan),
-        "host_bytes_unshared": unshared_host_bytes(plan),
+        "host_bytes": plan.host_bytes,
+        "host_bytes_unshared": plan.unshared_host_bytes,
         "buffers": {
             "managed": _counted(plan, plan.buffers),
             "copied": _counted(plan, copied),
+            "lossy": _counted(plan, plan.halved),
             "dropped": _counted(plan, dropped),
             "recomputed": _counted(plan, again),
             "stay": _counted(plan, plan.buffers.keys() - copied - again),

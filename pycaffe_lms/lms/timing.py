@@ -45,7 +45,7 @@ def time_plan(plan: Plan, costs: Costs) -> Timed:
         if op.kind in (Kind.IN, Kind.OUT):
             out = op.kind is Kind.OUT
             other = free[COPY_IN if out else COPY_OUT]
-            nbytes = plan.buffers[op.place.buffer].nbytes
+            nbytes = plan.buffers[op.place.buffer].copied
             alone, both = (machine.copy_seconds(nbytes, out, b) for b in (False, True))
             shared = min(max(0.0, other - begin), both)  # the other direction is known to be busy that long
             took = shared + (alone * (1 - shared / both) if both else 0.0)

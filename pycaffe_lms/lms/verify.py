@@ -266,6 +266,8 @@ class _Values:
                 raise _wrong(self.plan, op, f'"{name}" is on the device while the host uses it')
             if a.buffer in self.lent:
                 raise _wrong(self.plan, op, f'"{name}" has no home of its own while the host uses it')
+            if self.plan.buffers[a.buffer].halved:
+                raise _wrong(self.plan, op, f'"{name}", which is copied in 16 bits, is used by the host')
             if a.mode is not Mode.OVERWRITE and self.host[a.buffer] != self.newest[a.buffer]:
                 raise _wrong(self.plan, op, f'the host copy of "{name}" is not the newest value')
             if a.mode is not Mode.READ:
@@ -291,6 +293,11 @@ class _Values:
 
     def finish(self) -> None:
         plan = self.plan
+        for b in plan.program.live_out & plan.buffers.keys():
+            if plan.buffers[b].halved:
+                raise PlanError(f"plan of {plan.program.name}: a value that must survive is copied in 16 bits").at(
+                    blob=plan.buffers[b].name
+                )
         if self.device:
             names = ", ".join(plan.buffers[b].name for b in self.device)
             raise PlanError(f"plan of {plan.program.name}: still on the device in the end: {names}")

@@ -20,8 +20,9 @@ class SyncedMemory:
     page-locked memory where the device has such.  Source of the states: BVLC/caffe, syncedmem.{hpp,cpp}.
     """
 
-    __slots__ = ("_own_span", "device", "device_held", "history", "host", "host_event", "host_held", "locked", "name",
-                 "nbytes", "_own_home", "pinned", "span", "state", "table", "touched_outside")  # fmt: skip
+    __slots__ = ("_own_home", "_own_span", "device", "device_held", "half_home", "history", "host", "host_event",
+                 "host_held", "locked", "name", "nbytes", "pinned", "span", "state", "table", "through",
+                 "touched_outside")  # fmt: skip
 
     def __init__(self, nbytes: int, name: str, device, *, pinned: bool = False):
         self.nbytes = int(nbytes)
@@ -37,6 +38,8 @@ class SyncedMemory:
         self._own_span = False  # taken from the pool by ourselves, not lent by a plan
         self._own_home = None  # host copy, whether it is locked, its event: while another home is lent
         self.host_held = self.device_held = None  # references to arrays that were handed out, see `held.py`
+        self.half_home: np.ndarray | None = None  # uint8: of the value in 16 bits, see `lms/halves.py`
+        self.through = None  # what copies at present, by way of `half_home`; None: the device, as it is
         self.touched_outside = False  # somebody else may have queued work on the device copy since the last run
         self.history: deque = deque(maxlen=16)
 
@@ -149,7 +152,7 @@ class SyncedMemory:
 
     # -- actions ---------------------------------------------------------------------------------------------------
     def _take_cpu(self, span, stream) -> None:
-        if self.host is None:
+        if self.host is None and self.through is None:
             self.host, self.locked = self.device.host_take(self.nbytes, pinned=self.pinned), self.pinned
 
     def _zero_cpu(self, span, stream) -> None:
@@ -166,12 +169,18 @@ class SyncedMemory:
         self.device.zero(self.span, stream)
 
     def _copy_up(self, span, stream) -> None:
-        self.host_event = self.device.copy_up(self.span, self.host, stream)
+        if self.through is not None:
+            self.host_event = self.through.copy_up(self, stream)
+        else:
+            self.host_event = self.device.copy_up(self.span, self.host, stream)
 
     def _copy_down(self, span, stream) -> None:
         if self.touched_outside:
             self.device.synchronize()
-        self.host_event = self.device.copy_down(self.host, self.span, stream)
+        if self.through is not None:
+            self.host_event = self.through.copy_down(self, stream)
+        else:
+            self.host_event = self.device.copy_down(self.host, self.span, stream)
 
     def _spoil_gpu(self, span, stream) -> None:
         if self.span is not None:

@@ -144,3 +144,15 @@ def makers(graph: Graph) -> dict[int, str]:
     for node in graph.everyone():
         layers.update((b, node.name) for b in node.scratch.values())
     return layers
+
+
+def inside_groups(graph: Graph) -> set[int]:
+    """Buffers of the values that lie within chains of layers that run as one."""
+    values = (
+        graph.values[t]
+        for group in graph.groups
+        for member in group.members
+        for t in graph.nodes[member].tops
+        if t not in group.tops
+    )
+    return {b for value in values for b in (value.data, value.diff)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -31,7 +31,10 @@ from .buffers import assign
 from .callbacks import Callbacks
 from .describe import log_net
 from .fusion import find_groups
+from .graph import Node
+from .masks import mask_layers
 from .memory import NetMemory
+from .policies import asked_by_layers
 from .programs import ProgramBuilder
 from .source import load_source
 from .tuning import Tuning
@@ -55,7 +58,7 @@ class BuiltNet:
         self._random = random or CaffeRandom(seed)
         self.solver_count, self.solver_rank = solver_count, solver_rank
         self._forward_only = forward_only
-        self.tuning = tuning or Tuning(fuse=False)
+        self.tuning = tuning or Tuning(fuse=False, masks=False)
         self.callbacks = Callbacks()
         self._kept: set[str] = set()
         self._dirty = False
@@ -102,17 +105,17 @@ class BuiltNet:
     def _set_up_memory(self, old: NetMemory | None = None) -> None:
         ops = ops_of(self.device)
         self.graph.groups = find_groups(self.graph, self._kept) if self.tuning.fuse else []
-        for node in self.graph.everyone():
-            node.layer.scratches.clear()
-            shapes = [self.graph.values[b].shape for b in node.bottoms]
-            try:
-                with self.device.active():
-                    node.layer.declare(shapes, [self.graph.values[t].shape for t in node.tops], ops)
-                orders.request_copies(self.graph, node)
-            except CaffeError as error:
-                error.at(file=self.file, line=node.line, layer=node.name)
-                raise
+        self._declare(self.graph.everyone(), ops)
         table = assign(self.graph, self.dtype.itemsize)
+        if self.tuning.masks and self.runtime.active and not self._forward_only:
+            with self.placed():
+                asked = asked_by_layers(self.graph, self.runtime.config)
+            stays = {b for b, managed in asked.items() if not managed}
+            stays |= self._lasting(values_too=True)
+            masked = mask_layers(self.graph, table.buffers, self.runtime.config.min_bytes, stays)
+            if masked:
+                self._declare(masked, ops)
+                table = assign(self.graph, self.dtype.itemsize)
         self.builder = ProgramBuilder(self.graph)
         with self.placed():
             packed = self._packed() if self.tuning.pack else frozenset()
@@ -143,17 +146,33 @@ class BuiltNet:
                     value.name, value.shape, self.dtype, (None, self.memory.memories[value.diff])
                 ).diff = value.loss_weight
 
+    def _declare(self, nodes: Iterable[Node], ops) -> None:
+        for node in nodes:
+            node.layer.scratches.clear()
+            shapes = [self.graph.values[b].shape for b in node.bottoms]
+            try:
+                with self.device.active():
+                    node.layer.declare(shapes, [self.graph.values[t].shape for t in node.tops], ops)
+                orders.request_copies(self.graph, node)
+            except CaffeError as error:
+                error.at(file=self.file, line=node.line, layer=node.name)
+                raise
+
     def _param_blob(self, param) -> Blob:
         memories = self.memory.memories
         name = f"{self.graph.nodes[param.node].name}[{param.position}]"
         return Blob(name, param.shape, self.dtype, (memories[param.data], memories[param.diff]))
 
     def _packed(self) -> frozenset[int]:
-        """What a solver's program needs only for a while: gradients of blobs; of a test net the blobs themselves."""
+        """What a solver's program needs only for a while: blobs, their gradients where there is a backward, and what
+        layers keep for it."""
         graph = self.graph
+        found = {v.data for v in graph.values}
         if not self._forward_only:
-            return frozenset(v.diff for v in graph.values) - self._lasting(values_too=False)
-        return frozenset(v.data for v in graph.values) - self._lasting(values_too=True)
+            found |= {v.diff for v in graph.values}
+            for node in graph.everyone():
+                found |= {node.scratch[s.name] for s in node.layer.scratches.values() if s.lives is Lives.SAVED}
+        return frozenset(found) - self._lasting(values_too=True)
 
     def _lasting(self, *, values_too: bool) -> frozenset[int]:
         """What outlives an iteration or passes between host and device. values_too: also data that somebody outside

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ..backend.device import ALIGN
 from ..errors import OutOfDeviceMemory
 from ..lms.handover import handovers, needed_bytes
-from ..lms.homes import host_bytes, with_homes
+from ..lms.homes import with_homes
 from ..lms.plan import Plan
 from ..lms.planner import make_plan
 from ..lms.remake import CannotRemake, remade_order
@@ -78,8 +78,10 @@ def fits(net: Net, tail: Tail) -> int:
     program, managed, uncopied = _managed(net, tail)
     if not managed:
         return 0
-    plan = make_plan(program, managed, limit=net.runtime.limit(), ahead=0, uncopied=uncopied, page=net.runtime.page)
-    return host_bytes(with_homes(plan, net.runtime.slab.segment))
+    plan = make_plan(
+        program, managed, limit=net.runtime.limit(), ahead=0, uncopied=uncopied, page=net.runtime.page(managed)
+    )
+    return with_homes(plan, net.runtime.slab.segment).host_bytes
 
 
 def _managed(net: Net, tail: Tail) -> tuple[Program, dict[int, Buffer], frozenset[int]]:
@@ -95,7 +97,8 @@ def _managed(net: Net, tail: Tail) -> tuple[Program, dict[int, Buffer], frozense
         except CannotRemake as failure:
             raise cannot_remake(net.graph, sequenced.steps, failure) from None
     ids = {a.buffer for step in program.steps for a in step.accesses}
-    return program, {b: memory.buffers[b] for b in sorted(ids) if memory.memories[b].managed}, remakes.buffers
+    managed = {b: memory.buffers[b] for b in sorted(ids) if memory.memories[b].managed}
+    return program, memory.halved(sequenced, managed), remakes.buffers
 
 
 def least(net: Net, tail: Tail) -> Least:
@@ -109,7 +112,7 @@ def least(net: Net, tail: Tail) -> Least:
     need = [needed_bytes(program, s, sizes, pairs) for s in range(len(program.steps))]
     worst = program.steps[need.index(max(need))]
     parts = sorted({a.buffer for a in worst.accesses if a.buffer in managed}, key=lambda b: -sizes[b])
-    arena = _least_arena(program, managed, max(need), {"uncopied": uncopied, "page": net.runtime.page})
+    arena = _least_arena(program, managed, max(need), {"uncopied": uncopied, "page": net.runtime.page(managed)})
     return Least(fixed + arena, fixed, worst.name, tuple((managed[b].name, sizes[b]) for b in parts))
 
 

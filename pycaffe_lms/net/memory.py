@@ -8,6 +8,7 @@ from functools import partial
 
 from ..backend.device import align
 from ..layers.base import ShapesChanged
+from ..lms.halves import halved_bytes
 from ..lms.handover import handovers, needed_bytes
 from ..lms.machine import Costs
 from ..lms.plan import Plan
@@ -19,11 +20,13 @@ from ..memory import held
 from ..memory.states import Ask, State
 from ..memory.synced import SyncedMemory
 from .access import LayerStep
-from .buffers import BufferTable, makers
+from .buffers import BufferTable, inside_groups, makers
 from .costs import program_costs, program_replays
 from .dials import Dials
 from .executor import Executor, call_scratch_layout
 from .graph import Graph
+from .halve import inexact, with_halves
+from .masks import bits_of
 from .policies import asked_by_layers, cannot_remake, remakes_of, wanted_replays
 from .programs import HostedStep, Sequenced
 from .replay import Replay
@@ -85,7 +88,9 @@ class NetMemory:
         self._used = used
         self.packed = frozenset() if runtime.active or self.device.is_host else packed & used
         mine = (b for b in table.buffers if b.id in used and b.id not in self.packed)
-        asked = asked_by_layers(graph, runtime.config)
+        # bits are managed as the values would be that they stand for
+        bits = () if runtime.config.frac else bits_of(graph)
+        asked = dict.fromkeys(bits, True) | asked_by_layers(graph, runtime.config)
         if runtime.active and runtime.config.auto and self._lets_stay(lasting, steps):
             lasting |= {b for p in graph.params for b in (p.data, p.diff)}
             asked = dict.fromkeys(lasting, False) | asked
@@ -93,7 +98,7 @@ class NetMemory:
         if runtime.active:  # what only passes by hand touch would find no memory beside the managed
             others = {b.id for b in table.buffers if b.id not in used and b.id not in lasting}
             self._managed = replace(self._managed, ids=self._managed.ids | others)
-        self._unmade = _inside_groups(graph) - used
+        self._unmade = inside_groups(graph) - used
         for b in self.buffers:  # what a program may drop is managed
             self.memories[b].manage(b in self._managed.ids or b in self.packed or b in self._unmade)
         sharing = {b.id for b in table.buffers if b.call_scratch and b.id in used and b.id not in self._managed.ids}
@@ -213,7 +218,7 @@ class NetMemory:
         if not managed:
             return None
         if self.runtime.active:
-            return self._optimised(sequenced, managed)
+            return self._optimised(sequenced, self.halved(sequenced, managed))
         return self.runtime.pack(sequenced.program, managed)
 
     def replan(self, key: str, build: Callable[[], Sequenced]) -> tuple[float, float] | None:
@@ -223,7 +228,7 @@ class NetMemory:
         old, sequenced = self._plans.get(key), build()
         if old is None or old.plan is None or not self.runtime.active:
             return None
-        managed = {b: self.buffers[b] for b in old.plan.buffers}
+        managed = self.halved(sequenced, {b: self.buffers[b] for b in old.plan.buffers})
         before = time_plan(old.plan, self._costs(sequenced, self.replays_of(sequenced))).seconds
         plan = self._optimised(sequenced, managed)
         if plan.seconds >= WORTH * before:
@@ -231,6 +236,13 @@ class NetMemory:
         del self._plans[key]
         self._bind(key, sequenced, plan)
         return before, plan.seconds
+
+    def halved(self, sequenced: Sequenced, managed: dict[int, Buffer]) -> dict[int, Buffer]:
+        """Managed buffers of a program, with the sizes in which they are copied."""
+        if not self.runtime.config.compress:
+            return managed
+        sizes = {b: halved_bytes(self.memories[b].nbytes, self.dtype.itemsize) for b in managed}
+        return with_halves(sequenced.program, managed, inexact(self.graph), sizes)
 
     def replays_of(self, sequenced: Sequenced) -> dict[int, LayerStep]:
         """Forward steps of a program, by index, that may run once more, and the steps that do it."""
@@ -372,15 +384,3 @@ class NetMemory:
             step.run()
         else:
             self.executor.run(step)
-
-
-def _inside_groups(graph: Graph) -> set[int]:
-    """Buffers of the values that lie within chains of layers that run as one."""
-    values = (
-        graph.values[t]
-        for group in graph.groups
-        for member in group.members
-        for t in graph.nodes[member].tops
-        if t not in group.tops
-    )
-    return {b for value in values for b in (value.data, value.diff)}

@@ -1,4 +1,4 @@
-"""How a net may be rearranged for speed, as one frozen value. Numbers change to rounding only."""
+"""How a net may be rearranged for speed and memory, as one frozen value. Numbers change to rounding only."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ class Tuning:
     iterations run chains of layers (BatchNorm, Scale, a sum, ReLU) as one. pack: without Large Model Support, let what
     an iteration needs only for a while (gradients of blobs) use the same device memory in turn; afterwards such a value
     is gone, unless it is kept. graph: on a device that can, record what a solver's program queues, with the copies of
-    Large Model Support, and repeat it without running Python for each layer again (results are the same to the bit)."""
+    Large Model Support, and repeat it without running Python for each layer again (results are the same to the bit).
+    masks: with Large Model Support, let ReLU and its kin keep bits where no other layer's backward reads their values
+    (results are the same to the bit)."""
 
     channels_last: bool | None = None
     fuse: bool = True
     pack: bool = False
     graph: bool = True
+    masks: bool = True
 
     def wants_channels_last(self, device) -> bool:
         """Whether a net on this device keeps images channels-last."""

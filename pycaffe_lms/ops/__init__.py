@@ -15,6 +15,8 @@ FAMILIES = (
     "basic",
     "neuron",
     "pointwise",
+    "bits",
+    "half",
     "prelu",
     "dropout",
     "conv",

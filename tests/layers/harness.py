@@ -112,7 +112,7 @@ class LayerBench:
         written = {n: s for n, s in layer.scratches.items() if s.forward and s.lives is Lives.SAVED}
         for name, scratch in written.items():
             if not scratch.kept:
-                self.scratch[name] = d.put(np.full(scratch.shape, -1, scratch.dtype))
+                self.scratch[name] = d.put(np.full(scratch.shape, -1).astype(scratch.dtype))
         layer.replay(
             Pass(
                 ops=d.ops,

@@ -199,7 +199,7 @@ def test_a_small_window_saves_bytes():
     layer = _bench(_pool("kernel_size: 3", (1, 4, 8, 8)), np.float32, HostArrays(), True).layer
     assert layer.scratches["mask"].dtype == np.uint8
     layer = _bench(_pool("kernel_size: 16", (1, 4, 17, 17)), np.float32, HostArrays(), True).layer
-    assert layer.scratches["mask"].dtype == np.int32
+    assert layer.scratches["mask"].dtype == np.uint16
 
 
 def test_where_axes_lie():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.errors import LayerParamError
-from pycaffe_lms.layers.base import TEST, TRAIN, Needs
+from pycaffe_lms.layers.base import TEST, TRAIN, Lives, Needs
 from pycaffe_lms.ops.cpu.dropout import philox, threshold
 
 from .cases import Case
@@ -55,6 +55,13 @@ def test_forward_is_the_definition(case, seed, draws):
     (y,) = bench.forward([x])
     np.testing.assert_allclose(y, plain(x, bench.layer.ratio, seed, draws), rtol=1e-14)
     assert bench.layer.draws == draws + 1
+
+
+def test_nothing_is_kept_between_the_passes_but_the_two_words_of_the_key():
+    bench = LayerBench("Dropout", "", ((64, 100),))
+    (key,) = bench.layer.scratches.values()
+    assert (key.lives, key.nbytes) == (Lives.DIAL, 16)
+    assert bench.layer.backward_needs([True], []) == Needs()
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if 0 not in c.shapes[0]], ids=str)

@@ -106,7 +106,8 @@ def test_the_mask_is_kept_only_for_backward():
     assert not LayerBench("Eltwise", text, (S, S), needs_backward=False).layer.scratches
     bench = LayerBench("Eltwise", text, (S, S), needs_backward=False)
     assert bench.forward([np.zeros(S), np.ones(S)])[0].all()
-    assert LayerBench("Eltwise", text, (S, S)).layer.scratches["mask"].dtype == np.int32
+    assert LayerBench("Eltwise", text, (S, S)).layer.scratches["mask"].dtype == np.uint8
+    assert LayerBench("Eltwise", text, (S,) * 300).layer.scratches["mask"].dtype == np.uint16
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ CASES: list[Case] = [
 ] + [
     _case("kernel_size: 2 stride: 2", (2, 2, 5, 4), n_top=2),
     _case("kernel_size: 3 stride: 2 pad: 1", (2, 2, 5, 4), n_top=2),
+    _case("kernel_size: 16 stride: 3 pad: 1", (1, 2, 17, 18), n_top=2),  # more places than a byte counts
 ]
 
 
@@ -60,25 +61,27 @@ def windows(shape, param):
 
 
 def reference(x, param):
-    """(top, mask)."""
+    """(top, index in its plane of each maximum, its place in the window as if that were whole)."""
     places = windows(x.shape, param)
     out = [max(p[a] for p in places) + 1 for a in (0, 1)]
     y, mask = np.zeros((*x.shape[:2], *out)), np.full((*x.shape[:2], *out), -1.0)
+    place = mask.copy()
+    width = x.shape[3] if param.global_pooling else param.kernel_w or param.kernel_size
     for (i, j), (r0, r1, c0, c1) in places.items():
         for n, c in np.ndindex(*x.shape[:2]):
             inside = [
-                (x[n, c, r, q], r * x.shape[3] + q)
+                (x[n, c, r, q], r * x.shape[3] + q, (r - r0) * width + q - c0)
                 for r in range(max(r0, 0), min(r1, x.shape[2]))
                 for q in range(max(c0, 0), min(c1, x.shape[3]))
             ]
             if param.pool == param.AVE:
-                y[n, c, i, j] = sum(v for v, _ in inside) / ((r1 - r0) * (c1 - c0)) if inside else 0
+                y[n, c, i, j] = sum(v for v, _, _ in inside) / ((r1 - r0) * (c1 - c0)) if inside else 0
                 continue
             y[n, c, i, j] = LEAST
-            for value, index in inside:
+            for value, index, at in inside:
                 if value > y[n, c, i, j]:
-                    y[n, c, i, j], mask[n, c, i, j] = value, index
-    return y, mask
+                    y[n, c, i, j], mask[n, c, i, j], place[n, c, i, j] = value, index, at
+    return y, mask, place
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["f32", "f64"])
@@ -89,14 +92,33 @@ def test_forward_is_the_definition(case, needs_backward, dtype):
     x = x.astype(dtype)
     bench = LayerBench("Pooling", case.text, case.shapes, case.n_top, dtype, needs_backward=needs_backward)
     tops = bench.forward([x])
-    y, mask = reference(x, bench.layer.param.pooling_param)
+    y, mask, place = reference(x, bench.layer.param.pooling_param)
     assert tops[0].shape == y.shape
     np.testing.assert_allclose(tops[0], y, rtol=1e-6 if dtype == np.float32 else 1e-13, atol=1e-7)
     if case.n_top == 2:
         np.testing.assert_array_equal(tops[1], mask)
     assert ("mask" in bench.scratch) == (needs_backward and "AVE" not in case.text)
     if "mask" in bench.scratch:
-        np.testing.assert_array_equal(bench.scratch["mask"], mask)
+        kind = np.uint16 if "16" in case.text else np.uint8
+        assert bench.scratch["mask"].dtype == kind
+        np.testing.assert_array_equal(bench.scratch["mask"], np.where(place < 0, np.iinfo(kind).max, place))
+
+
+@pytest.mark.parametrize(
+    "side, kind, none", [(15, np.uint8, 255), (16, np.uint16, 65535), (255, np.uint16, 65535), (256, np.int32, -1)]
+)
+def test_the_saved_place_has_the_smallest_type_that_holds_the_window(side, kind, none):
+    text, shape = f"pooling_param {{ kernel_size: {side} stride: {side} }}", (1, 1, side + 1, side)
+    bench = LayerBench("Pooling", text, (shape,), dtype=np.float32)
+    x = np.zeros(shape)
+    x[0, 0, side - 1, side - 1] = 1  # the window's last place
+    x[0, 0, side] = np.nan  # all that the second window holds
+    bench.forward([x])
+    places = bench.scratch["mask"]
+    assert places.dtype == kind
+    np.testing.assert_array_equal(places.reshape(-1), [side * side - 1, none])
+    (dx,), _ = bench.backward([np.array([[[[3.0], [5.0]]]])])
+    assert dx[0, 0, side - 1, side - 1] == 3 and dx.sum() == 3
 
 
 # a maximum of -FLT_MAX (a window wholly outside) would swamp the differences: it has its own test below
@@ -195,3 +217,12 @@ def test_impossible_shapes_and_counts_are_errors():
         LayerBench("Pooling", "pooling_param { kernel_size: 2 pool: AVE }", ((1, 1, 4, 4),), n_top=2)
     with pytest.raises(BlobCountError):
         LayerBench("Pooling", "pooling_param { kernel_size: 2 }", ((1, 1, 4, 4),), n_top=3)
+
+
+def test_no_saved_place_makes_backward_write_outside():
+    bench = LayerBench("Pooling", "pooling_param { kernel_size: 3 stride: 2 pad: 1 }", ((1, 1, 5, 5),))
+    (y,) = bench.forward([np.ones((1, 1, 5, 5))])
+    for place in range(256):  # of which only some lie in the plane
+        bench.scratch["mask"][...] = place
+        (dx,), _ = bench.backward([np.ones(y.shape)])
+        assert dx.sum() <= y.size and ((dx == 0) | (dx == 1)).all()

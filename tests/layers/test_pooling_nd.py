@@ -123,7 +123,7 @@ def test_two_axes_through_the_general_operations_give_the_same_bits(pad, dtype):
     x, dy = rng.normal(size=(5, 7, 6)).astype(dtype), rng.normal(size=(5, *out)).astype(dtype)
     results = []
     for module, suffix in ((pooling, ""), (pooling_nd, "_nd")):
-        y, mask, dx = np.empty_like(dy), np.empty(dy.shape, np.int32), np.empty_like(x)
+        y, mask, dx = np.empty_like(dy), np.empty(dy.shape, np.uint8), np.empty_like(x)
         getattr(module, f"max_pool{suffix}_forward")(x, y, mask, None, g)
         getattr(module, f"max_pool{suffix}_backward")(dy, mask, dx, g)
         mean, share = np.empty_like(dy), np.empty_like(x)

@@ -40,23 +40,23 @@ def _costs(program, replays, machine=SLOW, seed=0) -> Costs:
     return Costs(seconds, {s: seconds[s] for s in replays}, machine)
 
 
-def _optimise(program, buffers, limit, seed, rules=RULES, machine=SLOW):
+def _optimise(program, buffers, limit, seed, rules=RULES, machine=SLOW, page=None):
     replays = _replays(program)
     costs = _costs(program, replays, machine, seed)
-    return optimise(
-        program, buffers, limit=limit, costs=costs, replays=replays, scratch=frozenset(), rules=rules
-    ), costs
+    more = {"costs": costs, "replays": replays, "scratch": frozenset(), "rules": rules, "page": page}
+    return optimise(program, buffers, limit=limit, **more), costs
 
 
 @pytest.mark.parametrize("make", [random_program, net_program])
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.3, 0.6])
-def test_every_plan_is_proved_and_fits(make, share):
+@pytest.mark.parametrize("page", [None, 1024])
+def test_every_plan_is_proved_and_fits(make, share, page):
     replayed = 0
     for seed in SEEDS:
         program, buffers = make(seed)
-        least = make_plan(program, buffers, limit=None, ahead=0).arena_bytes
-        limit = least + int(share * (sum(b.nbytes for b in buffers.values()) - least)) // 512 * 512
-        plan, _ = _optimise(program, buffers, limit, seed)
+        least = make_plan(program, buffers, limit=None, ahead=0, page=page).arena_bytes
+        limit = least + int(share * max(0, sum(b.nbytes for b in buffers.values()) - least)) // 512 * 512
+        plan, _ = _optimise(program, buffers, limit, seed, page=page)
         verify(plan)
         again = ordered(program, _replays(program), plan.order)
         verify_replays(program, again, _replays(program), frozenset())
@@ -90,12 +90,13 @@ def _read_on_device(program, b):
     return any(a.buffer == b for step in program.steps if not step.host for a in step.accesses)
 
 
-def test_a_larger_limit_is_never_slower_and_the_arena_never_smaller():
+@pytest.mark.parametrize("page", [None, 1024])
+def test_a_larger_limit_is_never_slower_and_the_arena_never_smaller(page):
     """With the same rules: the best of several is, within a few percent."""
     for seed in range(60):
         program, buffers = net_program(seed)
-        least = make_plan(program, buffers, limit=None, ahead=0).arena_bytes
-        plans = [_optimise(program, buffers, least + extra, seed)[0] for extra in (0, 2048, 8192, 1 << 20)]
+        least = make_plan(program, buffers, limit=None, ahead=0, page=page).arena_bytes
+        plans = [_optimise(program, buffers, least + extra, seed, page=page)[0] for extra in (0, 2048, 8192, 1 << 20)]
         assert plans[-1].seconds <= plans[0].seconds * 1.001
         arenas = [p.arena_bytes for p in plans]
         assert arenas == sorted(arenas)

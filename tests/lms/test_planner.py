@@ -17,6 +17,7 @@ from .programs import net_program, random_program
 
 pytestmark = pytest.mark.pure
 SEEDS = range(300)
+PAGES = [None, 1024]  # buffers have a few of 512 bytes
 
 
 def _need(program, buffers):
@@ -28,10 +29,11 @@ def _need(program, buffers):
 
 @pytest.mark.parametrize("make", [random_program, net_program])
 @pytest.mark.parametrize("ahead", [0, 1, 3])
-def test_every_plan_is_proved(make, ahead):
+@pytest.mark.parametrize("page", PAGES)
+def test_every_plan_is_proved(make, ahead, page):
     for seed in SEEDS:
         program, buffers = make(seed)
-        verify(make_plan(program, buffers, limit=None, ahead=ahead))
+        verify(make_plan(program, buffers, limit=None, ahead=ahead, page=page))
 
 
 def test_on_demand_holds_no_more_than_the_largest_step():
@@ -42,12 +44,13 @@ def test_on_demand_holds_no_more_than_the_largest_step():
 
 
 @pytest.mark.parametrize("make", [random_program, net_program])
-def test_look_ahead_never_fails_where_on_demand_fits(make):
+@pytest.mark.parametrize("page", PAGES)
+def test_look_ahead_never_fails_where_on_demand_fits(make, page):
     for seed in SEEDS:
         program, buffers = make(seed)
-        demand = make_plan(program, buffers, limit=None, ahead=0)
+        demand = make_plan(program, buffers, limit=None, ahead=0, page=page)
         for slack in (0, 700, 5000):
-            plan = make_plan(program, buffers, limit=demand.arena_bytes + slack, ahead=2)
+            plan = make_plan(program, buffers, limit=demand.arena_bytes + slack, ahead=2, page=page)
             verify(plan)
             assert plan.arena_bytes <= demand.arena_bytes + slack
 
@@ -85,12 +88,13 @@ def _read_later(program, s, b):
 
 
 @pytest.mark.parametrize("make", [random_program, net_program])
-def test_every_single_wait_is_needed(make):
+@pytest.mark.parametrize("page", PAGES)
+def test_every_single_wait_is_needed(make, page):
     """Take any one event away and the verifier finds the race."""
     tried = 0
     for seed in range(120):
         program, buffers = make(seed)
-        plan = make_plan(program, buffers, limit=None, ahead=seed % 3)
+        plan = make_plan(program, buffers, limit=None, ahead=seed % 3, page=page)
         for i, op in enumerate(plan.ops):
             for w in op.waits:
                 fewer = dataclasses.replace(op, waits=tuple(x for x in op.waits if x != w))
@@ -126,11 +130,12 @@ def _renumber(op: Op, by: int) -> Op:
     return dataclasses.replace(op, id=op.id + by)
 
 
-def test_mutated_plans_are_caught():
+@pytest.mark.parametrize("page", PAGES)
+def test_mutated_plans_are_caught(page):
     rng, caught = random.Random(3), 0
     for seed in range(60):
         program, buffers = net_program(seed)
-        plan = make_plan(program, buffers, limit=None, ahead=1)
+        plan = make_plan(program, buffers, limit=None, ahead=1, page=page)
         for what, ops in _mutations(plan, rng):
             with pytest.raises(PlanError):
                 verify(dataclasses.replace(plan, ops=tuple(ops)))

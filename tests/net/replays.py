@@ -68,6 +68,7 @@ def steps(solver, n: int = 6) -> list:
 def written_between(solver) -> list:
     """Weights, gradients and values that the user writes and reads between iterations are used, and seen."""
     weights, seen = solver.net.learnable_params[0], []
+    solver.net.keep("fc")
     outputs = solver.net.blobs["fc"]
     for i in range(8):
         solver.step(1)

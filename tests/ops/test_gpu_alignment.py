@@ -21,7 +21,7 @@ PLANES = (6, 9, 12)
 
 def _ops_by_array(x, dy, y, size):
     """[(operation, arrays, other arguments after them)] over arrays of `size` elements."""
-    mask = (np.arange(size) % 3).astype(np.int32)
+    mask = (np.arange(size) % 3).astype(np.uint8)
     return [
         ("tanh_forward", [x, y], ()),
         ("power_backward", [x, dy, y], (3.0, 2.0, 1.0)),
@@ -101,7 +101,7 @@ def test_copies_of_rows(dtype, width):
 def test_pooling_backward(dtype):
     rng = np.random.default_rng(1)
     x, y = rng.normal(size=PLANES).astype(dtype), np.zeros((6, *MAX.out_spatial), dtype)
-    mask, tolerance = np.zeros(y.shape, np.int32), 2e-6 if dtype is np.float32 else 1e-14
+    mask, tolerance = np.zeros(y.shape, np.uint8), 2e-6 if dtype is np.float32 else 1e-14
     load_ops("cpu").max_pool_forward(x, y, mask, None, MAX)
     dy = rng.normal(size=y.shape).astype(dtype)
     _same_everywhere("max_pool_backward", [dy, mask, x], lambda a: (*a, MAX), tolerance)

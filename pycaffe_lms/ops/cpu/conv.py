@@ -15,6 +15,7 @@ from ..geometry import ConvGeometry
 from ..winograd_plan import WinogradPlan, winograd_plan
 from . import conv_channels_last as channels_last
 from . import winograd
+from .bits import bits_backward
 from .blas import piece, pieces_of, spread
 from .channels import channel_sums, over_rows
 from .compiled import kernel
@@ -151,10 +152,14 @@ def conv_bias_gradient(dy, db, outer, channels, inner, accumulate) -> None:
         db[...] = total
 
 
-def conv_bias_relu_backward(y, dy, dy_out, db, accumulate, work, outer, channels, inner) -> None:
-    """dy_out = dy * (y > 0), y None: dy; db (+)= its sum per channel. dy_out may be dy, or None where y is; db may be
-    None. `work`: channels * reduction_parts(outer, channels, inner) elements, which a GPU needs where db is given."""
-    if y is not None:
+def conv_bias_relu_backward(y, dy, dy_out, db, accumulate, work, outer, channels, inner, bits=None) -> None:
+    """dy_out = dy * (y > 0), or by `bits` that say where y > 0; both None: dy; db (+)= its sum per channel. dy_out may
+    be dy, or None where both are; db may be None. `work`: channels * reduction_parts(outer, channels, inner) elements,
+    which a GPU needs where db is given."""
+    if bits is not None:
+        bits_backward(bits, dy, dy_out, 0.0)
+        dy = dy_out
+    elif y is not None:
         relu_backward(y, dy, dy_out, 0.0)
         dy = dy_out
     elif dy_out is not None and dy_out is not dy:

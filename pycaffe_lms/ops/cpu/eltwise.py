@@ -71,7 +71,7 @@ def eltwise_prod_backward_unstable(x, y, dy, dx):
 
 
 def eltwise_max(xs, y, mask):
-    """y = maximum; mask (int32, or None) = the input it came from.
+    """y = maximum; mask (an integer type, or None) = the input it came from.
 
     A tie of inputs 0 and 1 goes to 1; a later input must be strictly greater.
     """
@@ -79,7 +79,7 @@ def eltwise_max(xs, y, mask):
     np.copyto(y, xs[1])
     np.copyto(y, xs[0], where=first)
     if mask is not None:
-        np.copyto(mask, np.where(first, 0, 1))
+        np.copyto(mask, ~first, casting="unsafe")
     for i, x in enumerate(xs[2:], start=2):
         greater = x > y
         np.copyto(y, x, where=greater)

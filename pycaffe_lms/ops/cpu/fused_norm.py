@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from .bits import values_of
 from .channels import over_channels
 from .compiled import BLOCK, kernel, sums
 from .norm_moments import PART, moments, part_moments
@@ -59,7 +60,7 @@ def fused_norm_forward(x, r, y, mean, inv_std, gamma, beta, relu, n, c, s):
 
 def fused_norm_backward(
     x, y, dy, dr, dx, mean, inv_std, gamma, beta, dgamma, dbeta, accumulate_gamma, accumulate_beta, relu, use_global,
-    work, n, c, s,
+    work, n, c, s, bits=None,
 ):  # fmt: skip
     """Gradients of `fused_norm_forward`: with g = dy where the ReLU was active (everywhere without `relu`) and
     xhat = (x - mean) * inv_std,
@@ -68,9 +69,12 @@ def fused_norm_backward(
     dx = gamma * inv_std * (g - mean(g) - xhat * mean(g * xhat)), or gamma * inv_std * g with `use_global`.
 
     Each of the four may be None.
-    Active is y > 0; without y the sign is computed anew from x, which takes a forward without r.
+    Active is y > 0, or what `bits` (see `bits.py`) say; without either the sign is computed anew from x, which takes a
+    forward without r.
     dx or dr (not both) may be dy. `work`: fused_norm_work(n, c, s) elements.
     """
+    if bits is not None:
+        y = values_of(bits, dy)
     mask = 0 if not relu else 2 if y is None else 1
     batch = dx is not None and not use_global
     affine = _affine(mean, inv_std, gamma, beta, c, s)

@@ -1,7 +1,7 @@
 """Pooling on the CPU: compiled kernels over planes, one row of outputs at a time.
 
-`geometry` is a PoolGeometry; x and dx are (planes, *in_spatial), y and dy (planes, *out_spatial). A mask holds the
-index of the maximum inside its input plane, -1 where the window had none.
+`geometry` is a PoolGeometry; x and dx are (planes, *in_spatial), y and dy (planes, *out_spatial). A mask holds each
+maximum's row-major place in its window (see `ops/window_places.py`).
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from ..geometry import PoolGeometry
+from ..window_places import place_dtype
 from .compiled import kernel
 from .threads import parallel
+from .window_places import plane_indices, scatter
 
 __all__ = [
     "average_pool_backward",
@@ -27,21 +29,20 @@ _GRAIN = 1 << 14  # elements from which a second thread pays
 def max_pool_forward(x, y, mask, top_mask, geometry) -> None:
     """y = the maximum of each window: the first one in row-major order, never a NaN.
 
-    `mask` (int32, for backward) and `top_mask` (of x's type, for the user) may each be None.
+    `mask` (for backward) and `top_mask` (of x's type, for the user: the maximum's index in its plane) may be None.
     """
     g = geometry
     if mask is None:
-        mask = np.empty(y.shape, np.int32)
+        mask = np.empty(y.shape, place_dtype(g))
     wide = g.out_spatial[1] >= _WIDE
     _run(_max_wide if wide else _max_narrow, g, _planes(x, g), _planes(y, g), _planes(mask, g))
     if top_mask is not None:
-        np.copyto(top_mask.reshape(-1), mask.reshape(-1), casting="unsafe")
+        np.copyto(top_mask.reshape(-1), plane_indices(mask, g).reshape(-1), casting="unsafe")
 
 
 def max_pool_backward(dy, mask, dx, geometry) -> None:
     """dx = for each input, the sum of dy over the windows whose maximum it was."""
-    g = geometry
-    parallel(_max_backward, g.planes, _planes(dy, g), _planes(mask, g), _planes(dx, g), grain=_grain(g))
+    scatter(dy, mask, dx, geometry)
 
 
 def average_pool_forward(x, y, geometry) -> None:
@@ -87,12 +88,13 @@ def _max_narrow(first, last, x, y, mask, inputs, outputs, window, stride, pad):
                 start, stop = max(left, 0), min(left + window[1], width)
                 best, where = pixels.dtype.type(_LEAST), -1
                 for r in range(begin, end):
+                    shift = (r - top) * window[1] - left - r * width
                     for at in range(r * width + start, r * width + stop):
                         more = pixels[at] > best
                         best = pixels[at] if more else best
-                        where = at if more else where
+                        where = at + shift if more else where
                 y[plane, i * columns + j] = best
-                mask[plane, i * columns + j] = where
+                mask[plane, i * columns + j] = where  # -1 becomes what stands for no place
 
 
 @kernel
@@ -101,10 +103,10 @@ def _max_wide(first, last, x, y, mask, inputs, outputs, window, stride, pad):
     height, width = inputs
     rows, columns = outputs
     step = stride[1]
+    where = np.empty(columns, np.int32)
     for plane in range(first, last):
         for i in range(rows):
             best = y[plane, i * columns : (i + 1) * columns]
-            where = mask[plane, i * columns : (i + 1) * columns]
             best[:] = _LEAST
             where[:] = -1
             top = i * stride[0] - pad[0]
@@ -115,34 +117,27 @@ def _max_wide(first, last, x, y, mask, inputs, outputs, window, stride, pad):
                     n = min(columns, (width - 1 - offset) // step + 1) - begin
                     if n <= 0:
                         continue
-                    start = r * width + begin * step + offset
+                    start, place = r * width + begin * step + offset, np.int32((r - top) * window[1] + b)
                     pixels = x[plane, start : start + (n - 1) * step + 1]
                     values, places = best[begin : begin + n], where[begin : begin + n]
                     if step == 1:
                         for j in range(n):
                             more = pixels[j] > values[j]
-                            places[j] = start + j if more else places[j]
+                            places[j] = place if more else places[j]
                             values[j] = pixels[j] if more else values[j]
                     elif step == 2:
                         for j in range(n):
                             more = pixels[2 * j] > values[j]
-                            places[j] = start + 2 * j if more else places[j]
+                            places[j] = place if more else places[j]
                             values[j] = pixels[2 * j] if more else values[j]
                     else:
                         for j in range(n):  # (a third loop of its own: without it the two above are not vectorised)
                             if pixels[j * step] > values[j]:
                                 values[j] = pixels[j * step]
-                                places[j] = start + j * step
-
-
-@kernel
-def _max_backward(first, last, dy, mask, dx):
-    for plane in range(first, last):
-        gradient, where, target = dy[plane], mask[plane], dx[plane]
-        target[:] = 0
-        for o in range(gradient.size):
-            if where[o] >= 0:
-                target[where[o]] += gradient[o]
+                                places[j] = place
+            kept = mask[plane, i * columns : (i + 1) * columns]
+            for j in range(columns):
+                kept[j] = where[j]
 
 
 @kernel

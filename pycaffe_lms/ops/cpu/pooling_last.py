@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..window_places import place_dtype
 from . import pooling
+from .window_places import plane_indices
 
 __all__ = [
     "average_pool_last_backward",
@@ -25,29 +27,21 @@ def max_pool_last_forward(x, y, mask, top_mask, channels, geometry) -> None:
     """
     g = geometry
     top = np.empty((y.size // max(1, channels * _positions(g.out_spatial)), channels, *g.out_spatial), y.dtype)
-    index = np.empty(top.shape, np.int32)
-    pooling.max_pool_forward(_planes(x, channels, g.in_spatial), top, index, None, g)
+    place = np.empty(top.shape, place_dtype(g) if mask is None else mask.dtype)
+    pooling.max_pool_forward(_planes(x, channels, g.in_spatial), top, place, None, g)
     _put(top, y)
     if top_mask is not None:
-        _put(index, top_mask)
+        _put(plane_indices(place, g).reshape(place.shape), top_mask)
     if mask is not None:
-        rows, columns = _starts(g)
-        width = g.in_spatial[1]
-        place = (index // width - rows) * g.kernel[1] + index % width - columns
-        _put(np.where(index < 0, mask.dtype.type(-1 if mask.dtype == np.int32 else 255), place), mask)
+        _put(place, mask)
 
 
 def max_pool_last_backward(dy, mask, dx, channels, geometry) -> None:
     """dx = for each input, the sum of dy over the windows whose maximum it was."""
     g = geometry
     place = _planes(mask, channels, g.out_spatial)
-    nothing = place == mask.dtype.type(-1 if mask.dtype == np.int32 else 255)
-    rows, columns = _starts(g)
-    place = place.astype(np.int32)
-    index = (place // g.kernel[1] + rows) * g.in_spatial[1] + place % g.kernel[1] + columns
-    index = np.where(nothing, -1, index).astype(np.int32)
     bottom = np.empty((len(place), channels, *g.in_spatial), dx.dtype)
-    pooling.max_pool_backward(_planes(dy, channels, g.out_spatial), index, bottom, g)
+    pooling.max_pool_backward(_planes(dy, channels, g.out_spatial), place, bottom, g)
     _put(bottom, dx)
 
 
@@ -81,9 +75,3 @@ def _put(planes, array) -> None:
     """Write planes (items, channels, ...) into an array whose channels lie last."""
     moved = planes.transpose(0, 2, 3, 1)
     np.copyto(array.reshape(moved.shape), moved, casting="unsafe")
-
-
-def _starts(g):
-    """The first row and column of every output's window, before clipping, to be broadcast over (..., rows, columns)."""
-    rows, columns = (np.arange(n) * s - p for n, s, p in zip(g.out_spatial, g.stride, g.pad, strict=True))
-    return rows[:, None], columns

@@ -1,8 +1,8 @@
 """Pooling over any number of axes on the CPU: compiled kernels over planes, one row of outputs at a time.
 
-`geometry` is a PoolGeometry; x and dx are (planes, *in_spatial), y and dy (planes, *out_spatial). A mask holds the
-row-major index of the maximum inside its input plane, -1 where the window had none. Axes but the last are one: a table
-lists the input rows that each row of outputs looks at.
+`geometry` is a PoolGeometry; x and dx are (planes, *in_spatial), y and dy (planes, *out_spatial). A mask holds each
+maximum's row-major place in its window (see `ops/window_places.py`). Axes but the last are one: a table lists the input
+rows that each row of outputs looks at.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ import math
 import numpy as np
 
 from ..geometry import PoolGeometry
+from ..window_places import place_dtype
 from .compiled import kernel
 from .threads import parallel
+from .window_places import plane_indices, scatter
 
 __all__ = [
     "average_pool_nd_backward",
@@ -31,22 +33,19 @@ _GRAIN = 1 << 14  # elements from which a second thread pays
 def max_pool_nd_forward(x, y, mask, top_mask, geometry) -> None:
     """y = the maximum of each window: the first one in row-major order, never a NaN.
 
-    `mask` (int32, for backward) and `top_mask` (of x's type, for the user) may each be None.
+    `mask` (for backward) and `top_mask` (of x's type, for the user: the maximum's index in its plane) may be None.
     """
     g = geometry
     if mask is None:
-        mask = np.empty(y.shape, np.int32)
+        mask = np.empty(y.shape, place_dtype(g))
     _run(_max_forward, g, _inputs(x, g), _outputs(y, g), _outputs(mask, g), y.dtype.type(_LEAST))
     if top_mask is not None:
-        np.copyto(top_mask.reshape(-1), mask.reshape(-1), casting="unsafe")
+        np.copyto(top_mask.reshape(-1), plane_indices(mask, g).reshape(-1), casting="unsafe")
 
 
 def max_pool_nd_backward(dy, mask, dx, geometry) -> None:
     """dx = for each input, the sum of dy over the windows whose maximum it was."""
-    g = geometry
-    outputs, inputs = math.prod(g.out_spatial), math.prod(g.in_spatial)
-    arrays = dy.reshape(g.planes, outputs), mask.reshape(g.planes, outputs), dx.reshape(g.planes, inputs)
-    parallel(_max_backward, g.planes, *arrays, grain=_GRAIN // inputs + 1)
+    scatter(dy, mask, dx, geometry)
 
 
 def average_pool_nd_forward(x, y, geometry) -> None:
@@ -75,22 +74,26 @@ def _run(function, g: PoolGeometry, *arrays) -> None:
 
 
 @functools.lru_cache(maxsize=64)
-def _rows(g: PoolGeometry) -> tuple[np.ndarray, np.ndarray]:
-    """(rows, starts): output row r looks at input rows rows[starts[r] : starts[r + 1]], in row-major order."""
+def _rows(g: PoolGeometry) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(rows, starts, places): output row r looks at input rows rows[starts[r] : starts[r + 1]], in row-major order;
+    places: the place in the window at which each begins."""
     per_axis = []  # for every axis but the last, for every output: the inputs inside its window
     for size, outputs, kernel_, stride, pad in list(
         zip(g.in_spatial, g.out_spatial, g.kernel, g.stride, g.pad, strict=True)
     )[:-1]:
         begins = (o * stride - pad for o in range(outputs))
-        per_axis.append([range(max(begin, 0), min(begin + kernel_, size)) for begin in begins])
-    rows, starts = [], [0]
+        per_axis.append([(begin, range(max(begin, 0), min(begin + kernel_, size))) for begin in begins])
+    rows, starts, places = [], [0], []
     for window in itertools.product(*per_axis):
-        index = np.zeros(1, np.int64)
-        for places, size in zip(window, g.in_spatial, strict=False):
-            index = (index[:, None] * size + np.array(places, np.int64)).reshape(-1)
+        index, place = np.zeros(1, np.int64), np.zeros(1, np.int64)
+        for (begin, inside), size, kernel_ in zip(window, g.in_spatial, g.kernel, strict=False):
+            positions = np.array(inside, np.int64)
+            index = (index[:, None] * size + positions).reshape(-1)
+            place = (place[:, None] * kernel_ + positions - begin).reshape(-1)
         rows.append(index)
+        places.append(place * g.kernel[-1])
         starts.append(starts[-1] + len(index))
-    return np.concatenate(rows), np.array(starts)
+    return np.concatenate(rows), np.array(starts), np.concatenate(places)
 
 
 @functools.lru_cache(maxsize=64)
@@ -107,44 +110,37 @@ def _inside(size, outputs, stride, offset):
 
 
 @kernel
-def _max_forward(start, stop, x, y, mask, least, rows, starts, width, stride, pad):
+def _max_forward(start, stop, x, y, mask, least, rows, starts, places, width, stride, pad):
+    where = np.empty(y.shape[2], np.int32)
     for plane in range(start, stop):
         for r in range(y.shape[1]):
-            best, where = y[plane, r], mask[plane, r]
+            best, kept = y[plane, r], mask[plane, r]
             best[:] = least
             where[:] = -1
             for j in range(starts[r], starts[r + 1]):
-                row, index = x[plane, rows[j]], rows[j] * x.shape[2]
+                row, place = x[plane, rows[j]], places[j]
                 for e in range(width):
                     first, last = _inside(len(row), len(best), stride, e - pad)
                     if last > first:
                         begin = first * stride + e - pad
-                        _larger(best[first:last], where[first:last], row[begin:], index + begin, stride)
+                        _larger(best[first:last], where[first:last], row[begin:], np.int32(place + e), stride)
+            for i in range(len(kept)):
+                kept[i] = where[i]  # -1 becomes what stands for no place
 
 
 @kernel
-def _larger(best, where, row, index, stride):
-    """best[i] = row[i * stride] and where[i] = its index wherever it is larger; row[0] has `index`."""
+def _larger(best, where, row, place, stride):
+    """best[i] = row[i * stride] and where[i] = place wherever it is larger."""
     if stride == 1:
         for i in range(len(best)):
             better = row[i] > best[i]
             best[i] = row[i] if better else best[i]
-            where[i] = index + i if better else where[i]
+            where[i] = place if better else where[i]
     else:
         for i in range(len(best)):
             better = row[i * stride] > best[i]
             best[i] = row[i * stride] if better else best[i]
-            where[i] = index + i * stride if better else where[i]
-
-
-@kernel
-def _max_backward(start, stop, dy, mask, dx):
-    for plane in range(start, stop):
-        to, gradient, where = dx[plane], dy[plane], mask[plane]
-        to[:] = 0
-        for i in range(len(gradient)):
-            if where[i] >= 0:
-                to[where[i]] += gradient[i]
+            where[i] = place if better else where[i]
 
 
 @kernel
@@ -168,7 +164,7 @@ def _spread(to, row, stride):
 
 
 @kernel
-def _average_forward(start, stop, x, y, divisors, rows, starts, width, stride, pad):
+def _average_forward(start, stop, x, y, divisors, rows, starts, places, width, stride, pad):
     for plane in range(start, stop):
         for r in range(y.shape[1]):
             to, divisor = y[plane, r], divisors[r]
@@ -184,7 +180,7 @@ def _average_forward(start, stop, x, y, divisors, rows, starts, width, stride, p
 
 
 @kernel
-def _average_backward(start, stop, dy, dx, divisors, rows, starts, width, stride, pad):
+def _average_backward(start, stop, dy, dx, divisors, rows, starts, places, width, stride, pad):
     share = np.empty(dy.shape[2], dy.dtype)
     for plane in range(start, stop):
         dx[plane] = 0

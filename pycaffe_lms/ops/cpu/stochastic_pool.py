@@ -23,7 +23,7 @@ def stochastic_pool_forward(x, y, mask, key, geometry) -> None:
     """y = the first of each window's elements at which the running sum reaches a random share, in (0, 1], of the sum;
     the last one where none does (a NaN, or negative values); 0 of nothing.
 
-    `mask` (int32, or None) becomes the element's index inside its plane, -1 of nothing: max_pool_backward's mask.
+    `mask` (or None) becomes the element's place in its window (see `ops/window_places.py`): max_pool_backward's mask.
     """
     g = geometry
     seed, offset = (int(word) for word in key)
@@ -34,11 +34,11 @@ def stochastic_pool_forward(x, y, mask, key, geometry) -> None:
         running, where = np.zeros_like(level), np.full(level.shape, -1, np.int32)
         missing = np.ones(level.shape, bool)
         y_part[...] = 0
-        for out, pixels, index in _taps(g):
+        for out, pixels, place in _taps(g):
             running[out] += x_part[pixels]
             # until its element is found, a window holds the last one looked at
             np.copyto(y_part[out], x_part[pixels], where=missing[out])
-            np.copyto(where[out], index, where=missing[out])
+            np.copyto(where[out], place, where=missing[out])
             missing[out] &= ~(running[out] >= level[out])
         if mask is not None:
             _part(mask, g.out_spatial, planes, g)[...] = where
@@ -105,9 +105,9 @@ def _part(array, spatial, planes: slice, g: PoolGeometry):
 
 def _taps(g: PoolGeometry):
     """For every tap in row-major order that meets a real pixel: index of the outputs for which it does, index of those
-    pixels, and these pixels' positions inside their plane."""
-    for tap in np.ndindex(*g.kernel):
-        out, pixels, places = [slice(None)], [slice(None)], []
+    pixels, and its place in the window."""
+    for place, tap in enumerate(np.ndindex(*g.kernel)):
+        out, pixels, real = [slice(None)], [slice(None)], True
         for a, t in enumerate(tap):
             offset = t - g.pad[a]
             first, last = tap_range(g.in_spatial[a], g.out_spatial[a], g.stride[a], offset)
@@ -115,15 +115,6 @@ def _taps(g: PoolGeometry):
             end = start + (last - first) * g.stride[a]
             out.append(slice(first, last))
             pixels.append(slice(start, end, g.stride[a]))
-            places.append(range(start, end, g.stride[a]))
-        if all(places):
-            yield tuple(out), tuple(pixels), _positions(places, g.in_spatial)
-
-
-def _positions(places, sizes) -> np.ndarray:
-    index = np.zeros((1,) * len(sizes), np.int32)
-    for axis, (range_, size) in enumerate(zip(places, sizes, strict=True)):
-        shape = [1] * len(sizes)
-        shape[axis] = len(range_)
-        index = index * np.int32(size) + np.array(range_, np.int32).reshape(shape)
-    return index
+            real = real and last > first
+        if real:
+            yield tuple(out), tuple(pixels), np.int32(place)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ...backend import cuda
 from ..parts import reduction_parts
+from .bits import BITS
 from .channels import WALK, stage_two
 from .source import BLOCK_SUM, DIVIDE, divider
 
@@ -61,17 +62,23 @@ BACKWARD = (
     BLOCK_SUM
     + WALK
     + _PACK
+    + BITS
     + """
+// relu: 0 no, 1 where y > 0, 2 where `bits` say so
+#define ARRAYS const T* y, const unsigned* bits, const T* dy, T* out, T* work, long long relu, long long write, \\
+    long long summed, long long outer, long long dim
 enum { AHEAD = 4 };  // packs that a thread has under way: out may be dy, so the compiler itself cannot read ahead
 
-template <int W> __device__ A visit(const T* y, const T* dy, T* out, const long long* at, const bool* in, A* each,
-                                    long long relu, long long write, long long aligned) {
+template <int W> __device__ A visit(const T* y, const unsigned* bits, const T* dy, T* out, const long long* at,
+                                    const bool* in, A* each, long long relu, long long write, long long aligned) {
   Pack<W> pack[AHEAD], value[AHEAD];
+  unsigned four[AHEAD];
   #pragma unroll
   for (int u = 0; u < AHEAD; ++u)
     if (in[u]) {
       pack[u] = load<W>(dy + at[u], aligned);
-      if (relu) value[u] = load<W>(y + at[u], aligned);
+      if (relu == 1) value[u] = load<W>(y + at[u], aligned);
+      if (relu == 2) four[u] = get_bits(bits, at[u]);
     }
   A sum = 0;
   #pragma unroll
@@ -79,7 +86,8 @@ template <int W> __device__ A visit(const T* y, const T* dy, T* out, const long 
     if (in[u]) {
       #pragma unroll
       for (int k = 0; k < W; ++k) {
-        if (relu) pack[u].v[k] *= value[u].v[k] > 0 ? (T)1 : (T)0;
+        if (relu == 1) pack[u].v[k] *= value[u].v[k] > 0 ? (T)1 : (T)0;
+        if (relu == 2) pack[u].v[k] *= four[u] >> k & 1 ? (T)1 : (T)0;
         if (each) each[k] += pack[u].v[k]; else sum += pack[u].v[k];
       }
       if (write) store<W>(out + at[u], pack[u], aligned);
@@ -88,9 +96,7 @@ template <int W> __device__ A visit(const T* y, const T* dy, T* out, const long 
 }
 
 // one block of 256 threads per part of a channel
-template <int W> __device__ void rows(const T* y, const T* dy, T* out, T* work, long long relu, long long write,
-                                      long long summed, long long outer, long long dim, long long inner,
-                                      long long parts, long long aligned) {
+template <int W> __device__ void rows(ARRAYS, long long inner, long long parts, long long aligned) {
   A sum = 0;
   for (Walk w(outer, dim, inner / W, blockIdx.x / parts, blockIdx.x % parts, parts); w.more();) {
     long long at[AHEAD];
@@ -101,7 +107,7 @@ template <int W> __device__ void rows(const T* y, const T* dy, T* out, T* work, 
       at[u] = w.index() * W;
       w.next();
     }
-    sum += visit<W>(y, dy, out, at, in, nullptr, relu, write, aligned);
+    sum += visit<W>(y, bits, dy, out, at, in, nullptr, relu, write, aligned);
   }
   if (!summed) return;
   sum = block_sum(sum);
@@ -109,9 +115,7 @@ template <int W> __device__ void rows(const T* y, const T* dy, T* out, T* work, 
 }
 
 // inner == 1: one block of 256 threads per part of `width` channels; blocks of one part stand beside each other
-template <int W> __device__ void columns(const T* y, const T* dy, T* out, T* work, long long relu, long long write,
-                                         long long summed, long long outer, long long dim, long long width,
-                                         long long parts, long long aligned) {
+template <int W> __device__ void columns(ARRAYS, long long width, long long parts, long long aligned) {
   __shared__ A sums[256 * W];
   const int lanes = (int)width / W, step = 256 / lanes, lane = threadIdx.x % lanes, row = threadIdx.x / lanes;
   const long long groups = (dim + width - 1) / width, first = blockIdx.x % groups * width, part = blockIdx.x / groups;
@@ -128,7 +132,7 @@ template <int W> __device__ void columns(const T* y, const T* dy, T* out, T* wor
         in[u] = o + u * step < end;
         at[u] = (o + u * step) * dim + channel;
       }
-      visit<W>(y, dy, out, at, in, each, relu, write, aligned);
+      visit<W>(y, bits, dy, out, at, in, each, relu, write, aligned);
     }
   if (!summed) return;
   for (int k = 0; k < W; ++k) sums[row * width + lane * W + k] = each[k];
@@ -139,16 +143,12 @@ template <int W> __device__ void columns(const T* y, const T* dy, T* out, T* wor
   work[(first + threadIdx.x) * parts + part] = sum;
 }
 
-#define BACKWARD(name, W)                                                                                          \\
-  extern "C" __global__ void rows_##name(const T* y, const T* dy, T* out, T* work, long long relu,                 \\
-                                         long long write, long long summed, long long outer, long long dim,        \\
-                                         long long inner, long long parts, long long aligned) {                    \\
-    rows<W>(y, dy, out, work, relu, write, summed, outer, dim, inner, parts, aligned);                             \\
-  }                                                                                                                \\
-  extern "C" __global__ void columns_##name(const T* y, const T* dy, T* out, T* work, long long relu,              \\
-                                            long long write, long long summed, long long outer, long long dim,     \\
-                                            long long width, long long parts, long long aligned) {                 \\
-    columns<W>(y, dy, out, work, relu, write, summed, outer, dim, width, parts, aligned);                          \\
+#define BACKWARD(name, W) \\
+  extern "C" __global__ void rows_##name(ARRAYS, long long inner, long long parts, long long aligned) { \\
+    rows<W>(y, bits, dy, out, work, relu, write, summed, outer, dim, inner, parts, aligned); \\
+  } \\
+  extern "C" __global__ void columns_##name(ARRAYS, long long width, long long parts, long long aligned) { \\
+    columns<W>(y, bits, dy, out, work, relu, write, summed, outer, dim, width, parts, aligned); \\
   }
 BACKWARD(single, 1)
 BACKWARD(wide, WIDE)
@@ -173,30 +173,32 @@ def forward(y, b, relu: bool, outer: int, channels: int, inner: int) -> None:
     cuda.launch(FORWARD, name, y.dtype, packs, y, b if bias else y, packs, bias, int(relu), int(columns), *divide)
 
 
-def backward(y, dy, dy_out, db, accumulate: bool, work, outer: int, channels: int, inner: int) -> None:
-    """dy_out = dy * (y > 0), y None: dy; db (+)= its sum per channel. dy_out may be dy, or None where y is; db may be
-    None. `work`: channels * reduction_parts(outer, channels, inner) elements of dy's type, where db is given."""
+def backward(y, bits, dy, dy_out, db, accumulate: bool, work, outer: int, channels: int, inner: int) -> None:
+    """dy_out = dy * (y > 0), or by `bits` that say where y > 0; both None: dy; db (+)= its sum per channel. dy_out may
+    be dy, or None where both are; db may be None. `work`: channels * reduction_parts(outer, channels, inner) elements
+    of dy's type, where db is given."""
     if dy.size == 0:
         if db is not None and not accumulate:
             stage_two(db, 0, db, 0, 1.0, False, channels, 0)  # no parts: zeros
         return
-    relu, summed = y is not None, db is not None
-    write = relu or (dy_out is not None and dy_out.data.ptr != dy.data.ptr)
+    relu, summed = 2 if bits is not None else int(y is not None), db is not None
+    write = relu > 0 or (dy_out is not None and dy_out.data.ptr != dy.data.ptr)
     if not (write or summed):
         return
-    out, values = dy_out if write else dy, y if relu else dy
+    out, values = dy_out if write else dy, y if relu == 1 else dy
+    words = dy if bits is None else bits  # what is not used is not touched
     work = work if summed else dy  # not touched
     parts = reduction_parts(outer, channels, inner)
     wide = 16 // dy.dtype.itemsize
     width = "single" if (channels if inner == 1 else inner) % wide else "wide"
     aligned = int(width == "single" or not (out.data.ptr | values.data.ptr | dy.data.ptr) & 15)
-    flags = (int(relu), int(write), int(summed))
+    flags = (relu, int(write), int(summed))
     if inner == 1:
         across = 32 if channels <= 32 else 64 if channels <= 64 else 128
         name, sizes, blocks = f"columns_{width}", (outer, channels, across), -(-channels // across) * parts
     else:
         name, sizes, blocks = f"rows_{width}", (outer, channels, inner), channels * parts
-    arrays = (values, dy, out, work)
+    arrays = (values, words, dy, out, work)
     cuda.launch(BACKWARD, name, dy.dtype, 0, *arrays, *flags, *sizes, parts, aligned, block=256, grid=blocks)
     if summed:
         stage_two(work, 0, db, 0, 1.0, accumulate, channels, parts)

@@ -107,7 +107,8 @@ def conv_bias_gradient(dy, db, outer, channels, inner, accumulate) -> None:
     channel_bias.bias_gradient(dy, db, outer, channels, inner, accumulate)
 
 
-def conv_bias_relu_backward(y, dy, dy_out, db, accumulate, work, outer, channels, inner) -> None:
-    """dy_out = dy * (y > 0), y None: dy; db (+)= its sum per channel. dy_out may be dy, or None where y is; db may be
-    None. `work`: channels * reduction_parts(outer, channels, inner) elements of dy's type, where db is given."""
-    bias_relu.backward(y, dy, dy_out, db, accumulate, work, outer, channels, inner)
+def conv_bias_relu_backward(y, dy, dy_out, db, accumulate, work, outer, channels, inner, bits=None) -> None:
+    """dy_out = dy * (y > 0), or by `bits` that say where y > 0; both None: dy; db (+)= its sum per channel. dy_out may
+    be dy, or None where both are; db may be None. `work`: channels * reduction_parts(outer, channels, inner) elements
+    of dy's type, where db is given."""
+    bias_relu.backward(y, bits, dy, dy_out, db, accumulate, work, outer, channels, inner)

@@ -6,7 +6,8 @@ loaded and stored element by element: the arithmetic, hence every bit of the res
 
 Arrays are named in comma-separated lists, "int mask" for one that is not of type T. The text that is done to one
 element sees the value of each array by its name, `i`, its index, `lane`, its place in the quad, and what `setup` (once
-per thread) and `each` (once per quad, whose first element is `first`) define.
+per thread) and `each` (once per quad, whose first element is `first`) define; `after` is done once per quad at its end,
+past the array's end too.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ THREADS = 256
 SPAN = 2048  # elements per block
 
 QUADS = """
-template <typename E> struct alignas(16) Quad { E v[4]; };
+template <typename E> struct alignas(sizeof(E) < 4 ? 4 * sizeof(E) : 16) Quad { E v[4]; };
 // elements first .. first + 3; past the end the last element again
 template <typename E> __device__ Quad<E> quad_at(const E* p, long long first, bool whole, long long n) {
   if (whole) return *(const Quad<E>*)(p + first);
@@ -49,6 +50,7 @@ def elementwise(
     params: str = "",
     setup: str = "",
     each: str = "",
+    after: str = "",
     helpers: str = "",
 ) -> str:
     """The source of kernel `name`, which does `body` to every element; see `run`.
@@ -80,6 +82,7 @@ extern "C" __global__ void __launch_bounds__({THREADS}) {name}({_signature(read,
       {body}
     }}
     {" ".join(stores)}
+    {after}
   }}
 }}
 """
@@ -119,13 +122,14 @@ extern "C" __global__ void __launch_bounds__({THREADS}) {name}({_signature(read,
 """
 
 
-def run(source: str, name: str, arrays, *scalars) -> None:
-    """Queue a kernel of `elementwise`; `scalars` are its other parameters. All arrays are of the size of the last."""
+def run(source: str, name: str, arrays, *scalars, dtype=None) -> None:
+    """Queue a kernel of `elementwise`; `scalars` are its other parameters. All arrays are of the size of the last.
+    dtype: T; default: of the first array."""
     n = arrays[-1].size
     if n:
         grid = (n + SPAN - 1) // SPAN
         whole = aligned(*arrays)
-        launch(source, name, arrays[0].dtype, 0, *arrays, *scalars, whole, n, block=THREADS, grid=grid)
+        launch(source, name, dtype or arrays[0].dtype, 0, *arrays, *scalars, whole, n, block=THREADS, grid=grid)
 
 
 def _arrays(names: str) -> list[tuple[str, str]]:

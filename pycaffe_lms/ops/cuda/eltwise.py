@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 
+from ..window_places import C_TYPES
 from .elementwise import elementwise, run
 
 __all__ = [
@@ -42,23 +43,26 @@ def _prod_source(n: int) -> str:
 
 
 @functools.cache
-def _max_source(n: int, masked: bool) -> str:
-    later = _each(n, "if (x@ > y) { y = x@; " + "mask = @; " * masked + "}", start=2, between=" ")
+def _max_source(n: int, mask: str) -> str:
+    """mask: the type of the mask, "" where there is none."""
+    later = _each(n, "if (x@ > y) { y = x@; " + "mask = @; " * bool(mask) + "}", start=2, between=" ")
     body = f"""
       const bool first_wins = x0 > x1;
       y = first_wins ? x0 : x1;
-      {"mask = first_wins ? 0 : 1;" if masked else ""}
+      {"mask = first_wins ? 0 : 1;" if mask else ""}
       {later}
     """
-    return elementwise("eltwise", body, reads=_each(n, "x@"), writes="y, int mask" if masked else "y")
+    writes, helpers = ("y, M mask", f"typedef {mask} M;") if mask else ("y", "")
+    return elementwise("eltwise", body, reads=_each(n, "x@"), writes=writes, helpers=helpers)
 
 
 @functools.cache
-def _max_backward_source(n: int) -> str:
+def _max_backward_source(n: int, mask: str) -> str:
     body = _each(n, "dx@ = mask == index@ ? dy : (T)0;", between=" ")
     return elementwise(
-        "eltwise", body, reads="dy, int mask", writes=_each(n, "dx@"), params=_each(n, "long long index@")
-    )
+        "eltwise", body, reads="dy, M mask", writes=_each(n, "dx@"), params=_each(n, "long long index@"),
+        helpers=f"typedef {mask} M;",
+    )  # fmt: skip
 
 
 def eltwise_sum(xs, coeffs, y):
@@ -87,14 +91,15 @@ def eltwise_prod_backward_unstable(x, y, dy, dx):
 
 
 def eltwise_max(xs, y, mask):
-    """y = maximum; mask (int32, or None) = the input it came from.
+    """y = maximum; mask (an integer type, or None) = the input it came from.
 
     A tie of inputs 0 and 1 goes to 1; a later input must be strictly greater.
     """
     outputs = (y,) if mask is None else (y, mask)
-    run(_max_source(len(xs), mask is not None), "eltwise", (*xs, *outputs))
+    source = _max_source(len(xs), "" if mask is None else C_TYPES[mask.dtype])
+    run(source, "eltwise", (*xs, *outputs))
 
 
 def eltwise_max_backward(dy, mask, indices, dxs):
     """dxs[i] = dy where the maximum came from input indices[i], else 0, for every array of the list."""
-    run(_max_backward_source(len(dxs)), "eltwise", (dy, mask, *dxs), *indices)
+    run(_max_backward_source(len(dxs), C_TYPES[mask.dtype]), "eltwise", (dy, mask, *dxs), *indices)

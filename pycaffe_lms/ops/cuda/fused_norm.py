@@ -44,7 +44,7 @@ def fused_norm_forward(x, r, y, mean, inv_std, gamma, beta, relu, n, c, s):
 
 def fused_norm_backward(
     x, y, dy, dr, dx, mean, inv_std, gamma, beta, dgamma, dbeta, accumulate_gamma, accumulate_beta, relu, use_global,
-    work, n, c, s,
+    work, n, c, s, bits=None,
 ):  # fmt: skip
     """Gradients of `fused_norm_forward`: with g = dy where the ReLU was active (everywhere without `relu`) and
     xhat = (x - mean) * inv_std,
@@ -53,7 +53,8 @@ def fused_norm_backward(
     dx = gamma * inv_std * (g - mean(g) - xhat * mean(g * xhat)), or gamma * inv_std * g with `use_global`.
 
     Each of the four may be None.
-    Active is y > 0; without y the sign is computed anew from x, which takes a forward without r.
+    Active is y > 0, or what `bits` (see `bits.py`) say; without either the sign is computed anew from x, which takes a
+    forward without r.
     dx or dr (not both) may be dy. `work`: fused_norm_work(n, c, s) elements.
     """
     if n * s == 0:  # sums of nothing are zero
@@ -61,17 +62,17 @@ def fused_norm_backward(
             if gradient is not None and not add:
                 fill(gradient, 0)
         return
-    mask = 0 if not relu else 2 if y is None else 1
+    mask = 0 if not relu else 3 if bits is not None else 2 if y is None else 1
     batch = dx is not None and not use_global
     sums = 2 if batch or dgamma is not None else int(dbeta is not None)
     copies = dr is not None and not (mask == 0 and dr.data.ptr == dy.data.ptr)
     walk = Walk(n, c, s, dy.dtype.itemsize)
-    affine = _affine(mean, inv_std, gamma, beta)
+    affine, words = _affine(mean, inv_std, gamma, beta), mean if bits is None else bits
     if sums or copies or (dx is not None and not batch):
         reads_x, reads_y = mask == 2 or sums == 2, mask == 1
         arrays = x if reads_x else dy, y if reads_y else dy, dy, dr if copies else dy, dy if dx is None else dx
         switches = {"MASK": mask, "SUMS": sums, "DR": int(copies), "DX": int(dx is not None and not batch)}
-        walk.run(norm_source.GRADIENTS, "gradients", arrays, work, *affine, **switches)
+        walk.run(norm_source.GRADIENTS, "gradients", arrays, words, work, *affine, **switches)
     if sums:
         has = (1 + 2 * bool(accumulate_beta)) * (dbeta is not None)
         has += (4 + 8 * bool(accumulate_gamma)) * (dgamma is not None) + 16 * batch
@@ -83,4 +84,4 @@ def fused_norm_backward(
         if dr is not None:  # it holds g already, and dy may be gone
             dy, mask = dr, 0
         arrays = x, y if mask == 1 else dy, dy, dx
-        walk.run(norm_source.APPLY, "apply", arrays, work, *affine, MASK=mask)
+        walk.run(norm_source.APPLY, "apply", arrays, words, work, *affine, MASK=mask)

@@ -6,13 +6,8 @@ from .elementwise import elementwise, run
 
 __all__ = ["relu_forward", "relu_backward"]
 
-_FORWARD = elementwise(
-    "relu_forward",
-    "y = (x < 0 ? (T)0 : x) + (T)slope * (x > 0 ? (T)0 : x);",  # NaN passes both comparisons
-    reads="x",
-    writes="y",
-    params="double slope",
-)
+RELU = "y = (x < 0 ? (T)0 : x) + (T)slope * (x > 0 ? (T)0 : x);"  # NaN passes both comparisons
+_FORWARD = elementwise("relu_forward", RELU, reads="x", writes="y", params="double slope")
 _BACKWARD = elementwise(
     "relu_backward",
     "dx = dy * (v > 0 ? (T)1 : v <= 0 ? (T)slope : (T)0);",

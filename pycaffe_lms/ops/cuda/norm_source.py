@@ -3,6 +3,7 @@ which are defined in front of it. (`norm_walk.py` says how the array is walked.)
 
 from __future__ import annotations
 
+from .bits import BITS
 from .norm_walk import TOTALS, WALK
 
 # The one place where a value before the activation is computed: backward must find the sign that forward saw, so no
@@ -10,6 +11,7 @@ from .norm_walk import TOTALS, WALK
 _AFFINE = (
     "#define BYTES 32\n"
     + WALK
+    + BITS
     + """
 struct Affine {
   T mean[K], inv_std[K], gamma[K], beta[K];
@@ -65,16 +67,19 @@ GRADIENTS = (
     _AFFINE
     + """
 template <bool full> __device__ void visit(Walk& w, const Affine& value, A* sum, A* dot, const T* x, const T* y,
-                                           const T* dy, T* dr, T* dx) {
+                                           const unsigned* bits, const T* dy, T* dr, T* dx) {
   PLACES(w, count)
   Pack g[DEPTH], xs[DEPTH], ys[DEPTH];
   EACH(u) g[u] = load(dy, at[u]);
   if (MASK == 2 || SUMS == 2) EACH(u) xs[u] = load(x, at[u]);
   if (MASK == 1) EACH(u) ys[u] = load(y, at[u]);
+  unsigned word[DEPTH];
+  if (MASK == 3) EACH(u) word[u] = get_bits(bits, at[u]);
   EACH(u) {
     LANES(v) {
       if (MASK == 1) g[u].v[v] *= ys[u].v[v] > 0 ? (T)1 : (T)0;
       if (MASK == 2) g[u].v[v] *= value(xs[u].v[v], v) > 0 ? (T)1 : (T)0;
+      if (MASK == 3) g[u].v[v] *= word[u] >> v & 1 ? (T)1 : (T)0;
       if (SUMS) sum[v % K] += g[u].v[v];
       if (SUMS == 2) dot[v % K] += g[u].v[v] * (xs[u].v[v] - value.mean[v % K]);
     }
@@ -85,13 +90,13 @@ template <bool full> __device__ void visit(Walk& w, const Affine& value, A* sum,
     }
   }
 }
-WALKER gradients(const T* x, const T* y, const T* dy, T* dr, T* dx, T* work, AFFINE, SIZES) {
+WALKER gradients(const T* x, const T* y, const T* dy, T* dr, T* dx, const unsigned* bits, T* work, AFFINE, SIZES) {
   Walk w(false, n, c, s, parts, share, across);
   const Affine value(w.channel, c, mean, inv_std, gamma, beta, has);
   A sum[K], dot[K];
   CHANNELS(k) sum[k] = dot[k] = 0;
-  while (w.left >= DEPTH) visit<true>(w, value, sum, dot, x, y, dy, dr, dx);
-  if (w.left > 0) visit<false>(w, value, sum, dot, x, y, dy, dr, dx);
+  while (w.left >= DEPTH) visit<true>(w, value, sum, dot, x, y, bits, dy, dr, dx);
+  if (w.left > 0) visit<false>(w, value, sum, dot, x, y, bits, dy, dr, dx);
 #if SUMS
   __shared__ A sums[256][K], dots[256][K];
   const int me = threadIdx.x;
@@ -141,23 +146,27 @@ APPLY = (
     _AFFINE
     + """
 template <bool full> __device__ void visit(Walk& w, const Affine& value, const T* shift, const T* slope, const T* x,
-                                           const T* y, const T* dy, T* dx) {
+                                           const T* y, const unsigned* bits, const T* dy, T* dx) {
   PLACES(w, count)
   Pack g[DEPTH], xs[DEPTH], ys[DEPTH];
   EACH(u) g[u] = load(dy, at[u]);
   EACH(u) xs[u] = load(x, at[u]);
   if (MASK == 1) EACH(u) ys[u] = load(y, at[u]);
+  unsigned word[DEPTH];
+  if (MASK == 3) EACH(u) word[u] = get_bits(bits, at[u]);
   EACH(u) {
     LANES(v) {
       const T gap = xs[u].v[v] - value.mean[v % K];
       if (MASK == 1) g[u].v[v] *= ys[u].v[v] > 0 ? (T)1 : (T)0;
       if (MASK == 2) g[u].v[v] *= value(xs[u].v[v], v) > 0 ? (T)1 : (T)0;
+      if (MASK == 3) g[u].v[v] *= word[u] >> v & 1 ? (T)1 : (T)0;
       g[u].v[v] = (g[u].v[v] - shift[v % K] - gap * slope[v % K]) * (value.gamma[v % K] * value.inv_std[v % K]);
     }
     store(dx, at[u], g[u]);
   }
 }
-WALKER apply(const T* x, const T* y, const T* dy, T* dx, const T* work, AFFINE, SIZES) {
+WALKER apply(const T* x, const T* y, const T* dy, T* dx, const unsigned* bits, const T* work,
+             AFFINE, SIZES) {
   Walk w(true, n, c, s, parts, share, across);
   const Affine value(w.channel, c, mean, inv_std, gamma, beta, has);
   const T* means = work + 2 * c * parts;
@@ -166,8 +175,8 @@ WALKER apply(const T* x, const T* y, const T* dy, T* dx, const T* work, AFFINE, 
     shift[k] = w.channel < c ? means[w.channel + k] : (T)0;
     slope[k] = w.channel < c ? means[c + w.channel + k] * value.inv_std[k] : (T)0;
   }
-  while (w.left >= DEPTH) visit<true>(w, value, shift, slope, x, y, dy, dx);
-  if (w.left > 0) visit<false>(w, value, shift, slope, x, y, dy, dx);
+  while (w.left >= DEPTH) visit<true>(w, value, shift, slope, x, y, bits, dy, dx);
+  if (w.left > 0) visit<false>(w, value, shift, slope, x, y, bits, dy, dx);
 }
 """
 )

@@ -1,7 +1,7 @@
 """Pooling on a GPU. Backward passes gather: each input sums over the windows it was in, in row-major order.
 
-`geometry` is a PoolGeometry; x and dx are (planes, *in_spatial), y and dy (planes, *out_spatial). A mask holds the
-index of the maximum inside its input plane, -1 where the window had none. The kernels are in `pooling_source.py`.
+`geometry` is a PoolGeometry; x and dx are (planes, *in_spatial), y and dy (planes, *out_spatial). A mask holds each
+maximum's row-major place in its window (see `ops/window_places.py`). The kernels are in `pooling_source.py`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import functools
 
 from ...backend import cuda
 from ..geometry import PoolGeometry
+from ..window_places import C_TYPES, place_dtype
 from .elementwise import elementwise, run
 from .packs import aligned
 from .pooling_source import PLANES, WINDOWS
@@ -38,17 +39,17 @@ _SPREAD = elementwise(
 def max_pool_forward(x, y, mask, top_mask, geometry) -> None:
     """y = the maximum of each window: the first one in row-major order, never a NaN.
 
-    `mask` (int32, for backward) and `top_mask` (of x's type, for the user) may each be None.
+    `mask` (for backward) and `top_mask` (of x's type, for the user: the maximum's index in its plane) may be None.
     """
     g = geometry
     outputs = (y, y if mask is None else mask, y if top_mask is None else top_mask)  # y stands in for what is not there
     flags = int(mask is not None), int(top_mask is not None)
-    _forward("max_pool_forward", x, *outputs, *flags, y=y, g=g)
+    _forward("max_pool_forward", x, *outputs, *flags, y=y, g=g, mask=mask)
 
 
 def max_pool_backward(dy, mask, dx, geometry) -> None:
     """dx = for each input, the sum of dy over the windows whose maximum it was."""
-    _backward("max_pool_backward", dy, mask, dx, g=geometry)
+    _backward("max_pool_backward", dy, mask, dx, g=geometry, mask=mask)
 
 
 def average_pool_forward(x, y, geometry) -> None:
@@ -80,29 +81,33 @@ def _whole_planes(g: PoolGeometry) -> bool:
     )
 
 
-def _forward(name, *args, y, g):
+def _forward(name, *args, y, g, mask=None):
     numbers = (y.size, *_shape(g), *divider(g.out_spatial[1], y.size), *divider(g.out_spatial[0], y.size))
-    cuda.launch(_source(g.kernel, g.stride, g.pad), name, y.dtype, y.size, *args, *numbers)
+    cuda.launch(_of(g, mask), name, y.dtype, y.size, *args, *numbers)
 
 
-def _backward(name, *arrays, g):
+def _backward(name, *arrays, g, mask=None):
     dx, (height, width) = arrays[-1], g.in_spatial
     quads = (width + 3) // 4
     n = g.planes * height * quads
     whole = int(width % 4 == 0 and aligned(dx))
     numbers = (n, *_shape(g), whole, *divider(quads, n), *divider(height, n))
-    cuda.launch(_source(g.kernel, g.stride, g.pad), name, dx.dtype, n, *arrays, *numbers)
+    cuda.launch(_of(g, mask), name, dx.dtype, n, *arrays, *numbers)
+
+
+def _of(g, mask) -> str:
+    return _source(g.kernel, g.stride, g.pad, C_TYPES[place_dtype(g) if mask is None else mask.dtype])
 
 
 @functools.cache
-def _source(kernel, stride, pad) -> str:
-    """The kernels for one form of window."""
+def _source(kernel, stride, pad, places: str) -> str:
+    """The kernels for one form of window. places: the type of a mask."""
     names = [a + b for a in ("K", "S", "P") for b in ("_H", "_W")]
     fixed = max(kernel) <= _UNROLLED
     values = [*kernel, *stride, *pad] if fixed else [f"((int){name.lower()})" for name in names]
     cover = (kernel[1] + 2) // stride[1] + 1  # outputs in a row that four neighbouring inputs are part of
     ahead = {"AHEAD_X": kernel[1], "AHEAD_Y": min(cover, _AHEAD)} if fixed else {"AHEAD_X": _AHEAD, "AHEAD_Y": _AHEAD}
-    constants = {**dict(zip(names, values, strict=True)), **ahead, "UNROLL": kernel[0] if fixed else 1}
+    constants = {**dict(zip(names, values, strict=True)), **ahead, "UNROLL": kernel[0] if fixed else 1, "M": places}
     return "".join(f"#define {name} {value}\n" for name, value in constants.items()) + WINDOWS
 
 

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import functools
 
-import numpy as np
-
 from ...backend import cuda
 from ..geometry import PoolGeometry
-from ..window_places import place_dtype
+from ..window_places import C_TYPES, place_dtype
 from .packs import PACK, packs_of
 from .source import DIVIDE, divider
 
@@ -223,17 +221,17 @@ def _launch(name: str, n: int, result, channels: int, g: PoolGeometry, places, *
     """Queue a kernel with a thread for N channels of each of `places` (rows, columns)."""
     threads = result.size // n
     split = (*divider(channels // n, threads), *divider(places[1], threads), *divider(places[0], threads))
-    source = _source(n, place_dtype(g) == np.uint8, g.kernel, g.stride, g.pad)
+    source = _source(n, C_TYPES[place_dtype(g)], g.kernel, g.stride, g.pad)
     sizes = (threads, *g.in_spatial, *g.out_spatial, *g.kernel)
     cuda.launch(source, name, result.dtype, threads, *args, *sizes, *split)
 
 
-def _source(n: int, byte: bool, kernel, stride, pad) -> str:
-    return _compiled(n, byte, kernel if max(kernel) <= _UNROLLED else None, stride, pad)
+def _source(n: int, places: str, kernel, stride, pad) -> str:
+    return _compiled(n, places, kernel if max(kernel) <= _UNROLLED else None, stride, pad)
 
 
 @functools.cache
-def _compiled(n: int, byte: bool, kernel, stride, pad) -> str:
+def _compiled(n: int, places: str, kernel, stride, pad) -> str:
     """kernel None: a parameter of the kernel (sizes of one image must not become a compilation each)."""
     if kernel is None:
         window = {"K_H": "(int)k_h", "K_W": "(int)k_w", "AHEAD_WINDOW": 1, "AHEAD_COVER": 1}
@@ -244,4 +242,4 @@ def _compiled(n: int, byte: bool, kernel, stride, pad) -> str:
         window |= {"COVER_H": covers[0], "AHEAD_COVER": covers[1]}
     window |= {"S_H": stride[0], "S_W": stride[1], "P_H": pad[0], "P_W": pad[1], "N": n}
     defines = "".join(f"#define {name} {value}\n" for name, value in window.items())
-    return f"{defines}typedef {'unsigned char' if byte else 'int'} M;\n{PACK}{DIVIDE}{SOURCE}"
+    return f"{defines}typedef {places} M;\n{PACK}{DIVIDE}{SOURCE}"

@@ -26,7 +26,7 @@ const int UNROLLED = UNROLL;  // rows of a window
     const int height = (int)in_h, width = (int)in_w; \\
     const T* in = x + plane * in_h * in_w
 
-// visit(value, index in the plane) for the window's places, `absent` in place of those outside
+// visit(value, place in the window) for the window's places, `absent` in place of those outside
 template <typename F> __device__ inline void each_place(const T* in, int h0, int w0, int height, int width, int k_h,
                                                         int k_w, T absent, F visit) {
   #pragma unroll UNROLLED
@@ -41,7 +41,7 @@ template <typename F> __device__ inline void each_place(const T* in, int h0, int
         ahead[j] = row_inside && c < K_W && w >= 0 && w < width ? in[h * width + w] : absent;
       }
       #pragma unroll
-      for (int j = 0; j < AHEAD_X; ++j) visit(ahead[j], h * width + w0 + first + j);
+      for (int j = 0; j < AHEAD_X; ++j) visit(ahead[j], r * k_w + first + j);
     }
   }
 }
@@ -52,19 +52,19 @@ __device__ inline int divisor(int start, int kernel, int end) {
   return size > 1 ? size : 1;
 }
 
-extern "C" __global__ void max_pool_forward(const T* __restrict__ x, T* __restrict__ y, int* __restrict__ mask,
+extern "C" __global__ void max_pool_forward(const T* __restrict__ x, T* __restrict__ y, M* __restrict__ mask,
                                             T* __restrict__ top_mask, long long use_mask, long long use_top_mask,
                                             long long n, SHAPE, DIVIDER(columns), DIVIDER(rows)) {
   LOOP(i, n) {
     WINDOW(i);
     T best = (T)-3.402823466385288598e+38;
     int where = -1;
-    each_place(in, h0, w0, height, width, (int)k_h, (int)k_w, (T)nan(""), [&](T value, int at) {
-      if (value > best) { best = value; where = at; }
+    each_place(in, h0, w0, height, width, (int)k_h, (int)k_w, (T)nan(""), [&](T value, int place) {
+      if (value > best) { best = value; where = place; }
     });
     y[i] = best;
-    if (use_mask) mask[i] = where;
-    if (use_top_mask) top_mask[i] = (T)where;
+    if (use_mask) mask[i] = (M)where;
+    if (use_top_mask) top_mask[i] = (T)(where < 0 ? -1 : (h0 + where / K_W) * width + w0 + where % K_W);
   }
 }
 
@@ -103,13 +103,13 @@ __device__ inline void put_four(T* dx, long long start, int w, int width, bool w
   put_quad(dx, start + w, whole, start + width, out);
 }
 
-extern "C" __global__ void max_pool_backward(const T* __restrict__ dy, const int* __restrict__ mask,
+extern "C" __global__ void max_pool_backward(const T* __restrict__ dy, const M* __restrict__ mask,
                                              T* __restrict__ dx, long long n, SHAPE, long long whole, DIVIDER(quads),
                                              DIVIDER(rows)) {
   LOOP(i, n) {
     FOUR(i);
-    const int self = h * width + w;
     COVERING_ROWS {
+      const int row = (ph - oh * S_H) * K_W;  // this row's first place in the windows of row oh
       COVERING_COLUMNS {
         int places[AHEAD_Y];
         T values[AHEAD_Y];
@@ -123,8 +123,10 @@ extern "C" __global__ void max_pool_backward(const T* __restrict__ dy, const int
         #pragma unroll
         for (int j = 0; j < AHEAD_Y; ++j) {
           #pragma unroll
-          for (int lane = 0; lane < 4; ++lane)
-            if (places[j] == self + lane && w + lane < width) sum[lane] += values[j];
+          for (int lane = 0; lane < 4; ++lane) {
+            const int column = pw + lane - (first + j) * S_W;
+            if (column >= 0 && column < K_W && places[j] == row + column && w + lane < width) sum[lane] += values[j];
+          }
         }
       }
     }

@@ -6,17 +6,12 @@ from .elementwise import elementwise, run
 
 __all__ = ["relu6_forward", "relu6_backward"]
 
-_FORWARD = elementwise(
-    "relu6_forward",
-    """
-      y = x;  // NaN passes both comparisons
-      if (x > 0) y = x < 6 ? x : (T)6;
-      else if (x <= 0) y = slope == 0 ? (T)0 : (T)slope * x;
-    """,
-    reads="x",
-    writes="y",
-    params="double slope",
-)
+RELU6 = """
+  y = x;  // NaN passes both comparisons
+  if (x > 0) y = x < 6 ? x : (T)6;
+  else if (x <= 0) y = slope == 0 ? (T)0 : (T)slope * x;
+"""
+_FORWARD = elementwise("relu6_forward", RELU6, reads="x", writes="y", params="double slope")
 _BACKWARD = elementwise(
     "relu6_backward",
     "dx = dy * (v > 0 && v < 6 ? (T)1 : v <= 0 ? (T)slope : (T)0);",

@@ -11,6 +11,7 @@ import functools
 
 from ...backend import cuda
 from ..geometry import PoolGeometry
+from ..window_places import C_TYPES, place_dtype
 from . import windows
 from .dropout import PHILOX
 
@@ -27,12 +28,12 @@ __device__ inline T share(long long i, unsigned long long seed, unsigned long lo
   return (T)((bits >> 8) + 1) * (T)5.9604644775390625e-8;
 }
 
-extern "C" __global__ void choose(const T* x, T* y, int* mask, long long use_mask, const unsigned long long* key,
+extern "C" __global__ void choose(const T* x, T* y, M* mask, long long use_mask, const unsigned long long* key,
                                   long long n, SHAPE) {
   NUMBERS;
   const unsigned long long seed = key[0], offset = key[1];
   LOOP(i, n) {
-    int first[AXES], last[AXES], where = -1;
+    int first[AXES], last[AXES], self[AXES], where = -1;
     const T* plane = x + window(i, in, out, kernel, stride, pad, first, last) * volume(in);
     T sum = 0;
     each(first, last, [&](const int* at) { sum += plane[flat(at, in)]; });
@@ -48,7 +49,10 @@ extern "C" __global__ void choose(const T* x, T* y, int* mask, long long use_mas
       }
     });
     y[i] = value;
-    if (use_mask) mask[i] = where;
+    if (use_mask) {
+      locate(i, out, self);
+      mask[i] = (M)(where < 0 ? -1 : place_of(where, self, in, kernel, stride, pad));
+    }
   }
 }
 
@@ -90,10 +94,10 @@ def stochastic_pool_forward(x, y, mask, key, geometry) -> None:
     """y = the first of each window's elements at which the running sum reaches a random share, in (0, 1], of the sum;
     the last one where none does (a NaN, or negative values); 0 of nothing.
 
-    `mask` (int32, or None) becomes the element's index inside its plane, -1 of nothing: max_pool_backward's mask.
+    `mask` (or None) becomes the element's place in its window (see `ops/window_places.py`): max_pool_backward's mask.
     """
     # an unused mask is never touched, but a kernel's argument must be an array
-    _launch(geometry, "choose", y, x, y, y if mask is None else mask, int(mask is not None), key)
+    _launch(geometry, "choose", y, x, y, y if mask is None else mask, int(mask is not None), key, mask=mask)
 
 
 def stochastic_pool_mean_forward(x, y, total, geometry) -> None:
@@ -106,10 +110,13 @@ def stochastic_pool_mean_backward(dy, x, y, total, dx, geometry) -> None:
     _launch(geometry, "mean_gradient", dx, dy, x, y, total, dx)
 
 
-def _launch(g: PoolGeometry, name: str, result, *args) -> None:
-    cuda.launch(_source(len(g.kernel)), name, result.dtype, result.size, *args, result.size, *windows.numbers(g))
+def _launch(g: PoolGeometry, name: str, result, *args, mask=None) -> None:
+    places = C_TYPES[place_dtype(g) if mask is None else mask.dtype]
+    cuda.launch(
+        _source(len(g.kernel), places), name, result.dtype, result.size, *args, result.size, *windows.numbers(g)
+    )
 
 
 @functools.cache
-def _source(axes: int) -> str:
-    return PHILOX + windows.header(axes) + SOURCE
+def _source(axes: int, places: str) -> str:
+    return f"typedef {places} M;\n{PHILOX}{windows.header(axes)}{SOURCE}"

@@ -61,6 +61,19 @@ __device__ inline long long locate(long long i, const int* size, int* at) {
   return rest;
 }
 
+// the row-major place, in the window of output `self`, of the element with this index in its plane
+__device__ inline int place_of(int index, const int* self, const int* in, const int* kernel, const int* stride,
+                               const int* pad) {
+  int place = 0, size = 1;
+  #pragma unroll
+  for (int a = AXES - 1; a >= 0; a--) {
+    place += (index % in[a] - self[a] * stride[a] + pad[a]) * size;
+    index /= in[a];
+    size *= kernel[a];
+  }
+  return place;
+}
+
 // the real pixels of output i's window: first <= at < last; returns the plane
 __device__ inline long long window(long long i, const int* in, const int* out, const int* kernel, const int* stride,
                                    const int* pad, int* first, int* last) {

@@ -1,0 +1,55 @@
+"""Values in 16 bits and back, for copies that may lose digits.
+
+kind "fp16" is IEEE's half: 11 significant bits, up to 65504; finite values beyond become that and are counted, values
+below 3e-8 become 0. kind "bf16" is the upper half of a float32: 8 significant bits, its range. Both round to nearest,
+ties to even, by way of float32; infinities and NaN stay what they are.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .threads import ELEMENTS, parallel
+
+__all__ = ["from_half", "to_half"]
+
+LARGEST = 65504.0
+_BLOCK = 1 << 15
+
+
+def to_half(x, half, kind, saturated):
+    """half (uint16) = the values of x in 16 bits. saturated: an int64 to which the number of those that were too large
+    is added (fp16)."""
+    found: list[int] = []
+    parallel(_to_half, x.size, x.reshape(-1), half.reshape(-1), kind, found, grain=ELEMENTS)
+    saturated += sum(found)
+
+
+def from_half(half, x, kind):
+    """x = the values of half."""
+    parallel(_from_half, x.size, half.reshape(-1), x.reshape(-1), kind, grain=ELEMENTS)
+
+
+def _to_half(first, last, x, half, kind, found) -> None:
+    for start in range(first, last, _BLOCK):
+        end = min(start + _BLOCK, last)
+        with np.errstate(all="ignore"):
+            values = x[start:end].astype(np.float32)
+            if kind == "fp16":
+                large = np.isfinite(values) & (np.abs(values) > LARGEST)
+                if large.any():
+                    found.append(int(large.sum()))
+                    values[large] = np.copysign(np.float32(LARGEST), values[large])
+                half[start:end] = values.astype(np.float16).view(np.uint16)
+                continue
+        bits = values.view(np.uint32)
+        rounded = bits + (np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1)))
+        rounded = np.where(np.isnan(values), bits | np.uint32(0x400000), rounded)  # a NaN must not become infinite
+        half[start:end] = rounded >> np.uint32(16)
+
+
+def _from_half(first, last, half, x, kind) -> None:
+    part = half[first:last]
+    values = part.view(np.float16) if kind == "fp16" else (part.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    with np.errstate(invalid="ignore"):  # a NaN is one in the other type too
+        x[first:last] = values

@@ -1,0 +1,54 @@
+"""Values in 16 bits and back, for copies that may lose digits, on a GPU. See `ops/cpu/half.py` for what they become."""
+
+from __future__ import annotations
+
+from .elementwise import elementwise, run
+
+__all__ = ["from_half", "to_half"]
+
+_TYPES = "typedef unsigned short H;"
+_TO_FP16 = """
+  float value = (float)x;
+  const float size = fabsf(value);
+  if (size > 65504.0f && size <= 3.402823466e+38f) {
+    value = copysignf(65504.0f, value);
+    atomicAdd(saturated, 1ull);  // rare, or training is lost anyway
+  }
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
+"""
+_TO_BF16 = """
+  const float value = (float)x;
+  const unsigned bits = __float_as_uint(value);
+  const unsigned rounded = value != value ? bits | 0x400000u : bits + (0x7fffu + (bits >> 16 & 1u));
+  half = (H)(rounded >> 16);
+"""
+_FROM_FP16 = """
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
+  x = (T)value;
+"""
+_FROM_BF16 = "x = (T)__uint_as_float((unsigned)half << 16);"
+
+
+def _to(body: str, params: str) -> str:
+    # what a thread does past the end is done to the last element once more, and must not be counted
+    guarded = f"if (first + lane < n) {{ {body} }}"
+    return elementwise("to_half", guarded, reads="x", writes="H half", params=params, helpers=_TYPES)
+
+
+_TO = {kind: _to(body, "unsigned long long* saturated") for kind, body in (("fp16", _TO_FP16), ("bf16", _TO_BF16))}
+_FROM = {
+    kind: elementwise("from_half", body, reads="H half", writes="x", helpers=_TYPES)
+    for kind, body in (("fp16", _FROM_FP16), ("bf16", _FROM_BF16))
+}
+
+
+def to_half(x, half, kind, saturated):
+    """half (uint16) = the values of x in 16 bits. saturated: an int64 to which the number of those that were too large
+    is added (fp16)."""
+    run(_TO[kind], "to_half", (x, half), saturated)
+
+
+def from_half(half, x, kind):
+    """x = the values of half."""
+    run(_FROM[kind], "from_half", (half, x), dtype=x.dtype)
