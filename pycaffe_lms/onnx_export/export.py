@@ -26,9 +26,9 @@ def export_onnx(net: Net, path: str | os.PathLike, *, opset: int = DEFAULT_OPSET
     Raises: UsageError for a net of phase TRAIN or an unknown opset; ExportError for layers that have no faithful
     counterpart (all of them in one message), or a file that cannot be written; MissingDependency without onnx.
     """
-    model.require()
-    if opset not in OPSETS:
-        raise UsageError(f"opset {opset} is not one of {OPSETS[0]} to {OPSETS[-1]}", fix=f"such as {DEFAULT_OPSET}")
+    newest = min(OPSETS[-1], model.newest_opset())
+    if not OPSETS[0] <= opset <= newest:
+        raise UsageError(f"opset {opset} is not one of {OPSETS[0]} to {newest}", fix=f"such as {DEFAULT_OPSET}")
     if net.phase != 1:
         raise UsageError(
             "a net of phase TRAIN is not for use", fix="build it with phase TEST: caffe.Net(.., caffe.TEST)"

@@ -31,6 +31,11 @@ def require() -> Any:
         raise MissingDependency("onnx", "exporting nets to ONNX", "'pycaffe-lms[onnx]'") from None
 
 
+def newest_opset() -> int:
+    """The last one that the installed onnx knows. Raises MissingDependency."""
+    return require().defs.onnx_opset_version()
+
+
 def write_model(sketch: Sketch, path: str | os.PathLike) -> list[str]:
     """Write a sketch as a model file, whole or not at all; returns the names of the files.
 

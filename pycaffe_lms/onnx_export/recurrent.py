@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from .site import Site
 from .table import converts
 
-_UNROLLED = "Reshape Transpose MatMul Add Split Squeeze Unsqueeze Mul Sigmoid Tanh Concat"
+_UNROLLED = "Reshape Transpose MatMul Add Split Squeeze Unsqueeze Mul Tanh Concat"
 _NOTE = (
     "one copy per time step, so T is fixed. Without expose_hidden the state that Caffe keeps from run to run goes in "
     "as `LAYER.{0}_in` (zeros where not given) and comes out as `LAYER.{0}_out`"
 )
 
 
-@converts("LSTM", family="recurrent", ops=_UNROLLED, note=_NOTE.format("h") + ", likewise c")
+@converts("LSTM", family="recurrent", ops=f"{_UNROLLED} Sigmoid", note=_NOTE.format("h") + ", likewise c")
 def lstm(site: Site) -> list[str]:
     weight = _matrix(site, site.layer.hidden)
     dim = site.layer.dim

@@ -121,7 +121,12 @@ def _error_of(net, tmp_path) -> CaffeError:
 # -- arguments --------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("opset", [12, 24, 0, -1])
 def test_an_unknown_opset(opset, tmp_path):
-    assert f"opset {opset} is not one of 13 to 23" in refusal(net_of(DATA), tmp_path, UsageError, opset=opset)
+    assert f"opset {opset} is not one of 13 to 2" in refusal(net_of(DATA), tmp_path, UsageError, opset=opset)
+
+
+def test_an_opset_that_the_installed_onnx_does_not_know(tmp_path, monkeypatch):
+    monkeypatch.setattr("onnx.defs.onnx_opset_version", lambda: 18)
+    assert "opset 19 is not one of 13 to 18" in refusal(net_of(DATA), tmp_path, UsageError, opset=19)
 
 
 def test_a_net_for_training(tmp_path):
