@@ -107,9 +107,12 @@ def _by_probability(site: Site, window: Window) -> str:
 @converts("SPP", family="vision", ops="MaxPool AveragePool Flatten Concat")
 def spp(site: Site) -> str:
     pool = maximum if site.layer.max else average
-    parts = [
-        pool(site, site.x, Window(g.in_spatial, g.out_spatial, g.kernel, g.stride, g.pad)) for g in site.layer.levels
-    ]
+    parts = []
+    for level in range(site.layer.height):
+        bins, sizes = 1 << level, site.shape[2:]
+        kernel = [-(-size // bins) for size in sizes]
+        pad = [(k * bins - size + 1) // 2 for k, size in zip(kernel, sizes, strict=True)]
+        parts.append(pool(site, site.x, Window(sizes, (bins, bins), kernel, kernel, pad)))
     if len(parts) == 1:
         return parts[0]
     return site.op("Concat", *(site.op("Flatten", part, axis=1) for part in parts), axis=1)
