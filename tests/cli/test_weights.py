@@ -95,6 +95,22 @@ def test_the_table():
     assert len({w.file for w in WEIGHTS.values()}) == len(WEIGHTS)
 
 
+def test_a_readme_of_the_zoo_says_how_to_get_each_of_them():
+    """With -from where no address is known; and whose names the file has, but for small nets of many copies."""
+    del WEIGHTS["small"]
+    folder = Path(__file__).resolve().parents[2] / "models"
+    readmes = [p.read_text() for p in folder.glob("*/README.md")]
+    for name, weights in WEIGHTS.items():
+        if name in ("cifar10_quick_4000", "mtcnn_det1"):
+            continue
+        (readme,) = [
+            text
+            for text in readmes
+            if f"`pycaffe-lms weights get {name}{'' if weights.url else ' -from FILE'}`" in text
+        ]
+        assert weights.file in readme or name in ("lenet", "cifar10_quick", "squeezenet_v1.0"), name
+
+
 @needs_shared
 @pytest.mark.shared
 def test_the_checksums_are_those_of_the_real_files():
