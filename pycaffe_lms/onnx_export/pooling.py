@@ -14,7 +14,7 @@ import numpy as np
 from .site import Site
 from .table import converts
 
-_LOWEST = {"float32": np.finfo(np.float32).min, "float64": np.finfo(np.float64).min}
+_LOWEST = float(np.finfo(np.float32).min)  # Caffe's maximum of nothing, in float64 too
 
 
 @converts("Pooling", "NdPooling", family="vision",
@@ -35,7 +35,7 @@ def pooling(site: Site) -> str | list[str]:
         return site.op("GlobalMaxPool", site.x) if everything else maximum(site, site.x, window)
     best, places = site.ops("MaxPool", site.x, outputs=2, **window.attributes())
     plane = site.cast(site.op("Mod", places, site.const(int(np.prod(site.shape[2:])))), site.dtype)
-    return [_with_empty(site, best, window, _LOWEST[site.dtype.name]), _with_empty(site, plane, window, -1)]
+    return [_with_empty(site, best, window, _LOWEST), _with_empty(site, plane, window, -1)]
 
 
 class Window:
@@ -71,7 +71,7 @@ class Window:
 
 def maximum(site: Site, x: str, window: Window) -> str:
     y = site.op("MaxPool", x, **window.attributes())
-    return _with_empty(site, y, window, _LOWEST[site.dtype.name])
+    return _with_empty(site, y, window, _LOWEST)
 
 
 def average(site: Site, x: str, window: Window) -> str:
