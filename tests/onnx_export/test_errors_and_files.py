@@ -8,7 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import pycaffe_lms as caffe
+from pycaffe_lms.backend import get_device
 from pycaffe_lms.errors import CaffeError, ExportError, MissingDependency, UsageError
+from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.net.net import Net
 from pycaffe_lms.onnx_export import export_onnx
 
@@ -216,3 +219,25 @@ def test_the_same_net_gives_the_same_bytes(tmp_path):
     for path in (one, two):
         export_onnx(net, path)
     assert one.read_bytes() == two.read_bytes()
+
+
+def test_a_net_on_another_device_gives_the_same_file(tmp_path):
+    """A GPU, here a simulated one, under Large Model Support."""
+    text = DATA + conv("c", "data", "c") + layer("r", "ReLU", "c", "c") + layer("b", "BatchNorm", "c", "b")
+    message = net_of(text).message
+    nets = [
+        Net(message, 1, seed=1),
+        Net(message, 1, seed=1, device=get_device("sim", capacity=1 << 20), lms=LMSConfig(threshold_kb=1)),
+    ]
+    for i, net in enumerate(nets):
+        fill_params(net)
+        net.forward_range()
+        export_onnx(net, tmp_path / f"{i}.onnx")
+    assert (tmp_path / "0.onnx").read_bytes() == (tmp_path / "1.onnx").read_bytes()
+
+
+def test_from_python_as_its_users_call_it(tmp_path):
+    file = tmp_path / "net.prototxt"
+    file.write_text(DATA + conv("c", "data", "c"))
+    net = caffe.Net(str(file), caffe.TEST)
+    assert caffe.export_onnx(net, str(tmp_path / "net.onnx")) == [str(tmp_path / "net.onnx")]

@@ -266,6 +266,15 @@ def test_windows_at_every_border(method, tmp_path):
         agree(net, Exported(net, tmp_path), {"b0": np.random.default_rng(1).normal(size=(1, 2, *size))})
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_maximum_of_nothing(dtype, tmp_path):
+    """The last window begins behind the input: Caffe's start value, and no place."""
+    net = one_layer("Pooling", "pooling_param { kernel_size: 2 stride: 4 }", [(1, 1, 4, 1)], n_top=2, dtype=dtype)
+    found = Exported(net, tmp_path).run(b0=np.arange(4, dtype=dtype).reshape(1, 1, 4, 1))
+    assert found["t0"].reshape(-1).tolist() == [1, -float(np.finfo(np.float32).max)]
+    assert found["t1"].reshape(-1).tolist() == [1, -1]
+
+
 def test_ties_give_the_larger_index(tmp_path):
     net = one_layer("ArgMax", "argmax_param { top_k: 3 }", [(1, 6)])
     found = Exported(net, tmp_path).run(b0=np.float32([[2, 5, 5, 1, 5, 2]]))["t0"]
