@@ -82,10 +82,20 @@ def test_the_cache_is_where_the_system_keeps_such_things(monkeypatch):
 
 def test_a_line_per_tenth(caplog):
     caplog.set_level("INFO")
-    lines = command._Lines()
+    times = iter(range(0, 100, 4))  # four seconds for each tenth
+    lines = command._Lines(lambda: next(times))
     for k in range(1, 101):
         lines(k << 20, 100 << 20)
-    assert [r.getMessage() for r in caplog.records] == [f"{10 * k}.0 MiB of 100.0 MiB" for k in range(1, 11)]
+    assert [r.getMessage() for r in caplog.records] == [f"{10 * k}.0 MiB of 100.0 MiB, 2.5 MiB/s" for k in range(1, 11)]
+
+
+def test_a_download_that_starts_anew_tells_no_rate(caplog):
+    caplog.set_level("INFO")
+    times = iter(range(10))
+    lines = command._Lines(lambda: next(times))
+    for done in (80 << 20, 1 << 20, 81 << 20):
+        lines(done, None)
+    assert [r.getMessage() for r in caplog.records] == ["80.0 MiB, 80.0 MiB/s", "1.0 MiB", "81.0 MiB, 80.0 MiB/s"]
 
 
 def test_the_table():
