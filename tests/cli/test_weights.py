@@ -111,14 +111,14 @@ def test_a_readme_of_the_zoo_says_how_to_get_each_of_them():
     folder = Path(__file__).resolve().parents[2] / "models"
     readmes = [p.read_text() for p in folder.glob("*/README.md")]
     for name, weights in WEIGHTS.items():
-        if name in ("cifar10_quick_4000", "mtcnn_det1"):
+        if name in ("cifar10_quick_4000", "mtcnn_det1", "squeezenet_v1.0"):  # of nets, or names, that are not here
             continue
         (readme,) = [
             text
             for text in readmes
             if f"`pycaffe-lms weights get {name}{'' if weights.url else ' -from FILE'}`" in text
         ]
-        assert weights.file in readme or name in ("lenet", "cifar10_quick", "squeezenet_v1.0"), name
+        assert weights.file in readme or name in ("lenet", "cifar10_quick"), name
 
 
 @needs_shared
