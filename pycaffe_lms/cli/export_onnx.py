@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..errors import UsageError, WeightsError, human_bytes
+from ..errors import DataError, UsageError, WeightsError, human_bytes
 from ..formats.caffemodel import read_weights
 from ..log import only_warnings
 from ..net import weights
@@ -35,7 +35,11 @@ def run(argv: list[str]) -> int:
     if not files:
         raise UsageError("-weights names no file", fix="give the .caffemodel to export")
     with only_warnings():
-        net = Net(args.model, 1, level=args.level, stages=flags.stages(args), forward_only=True)
+        try:
+            net = Net(args.model, 1, level=args.level, stages=flags.stages(args), forward_only=True)
+        except DataError as error:  # of a data layer, which could not be exported anyway
+            fix = "give the deploy prototxt, whose inputs are Input layers"
+            raise DataError(error.message, where=error.where, fix=fix) from error
         for path in files:
             weights.copy_from(net, path)
     _check_complete(net, files)

@@ -104,6 +104,14 @@ def test_a_layer_that_shares_its_parameters_needs_no_weights_of_its_own(said, tm
     assert said("-model", model, "-weights", tmp_path / "a.caffemodel", "-o", tmp_path / "net.onnx")[0] == 0
 
 
+def test_a_net_for_training_whose_data_is_not_there(files, said, tmp_path):
+    model = tmp_path / "train.prototxt"
+    data = 'layer { name: "d" type: "Data" top: "data" data_param { source: "no_lmdb" backend: LMDB batch_size: 2 } }'
+    model.write_text("\n".join([data, *NET.splitlines()[2:]]))
+    code, _, err = said("-model", model, "-weights", files[1], "-o", tmp_path / "net.onnx")
+    assert code == 1 and 'layer "d" (Data)' in err and "give the deploy prototxt" in err
+
+
 @pytest.mark.parametrize(("argv", "code", "words"), [
     (["-opset", "7"], 2, "opset 7 is not one of 13 to 2"),
     (["-opset", "x"], 2, "argument --opset"),
