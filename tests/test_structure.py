@@ -16,6 +16,7 @@ pytestmark = pytest.mark.pure
 
 # Imports point left.
 ORDER = (
+    "version",
     *("errors", "proto", "formats", "backend", "ops", "memory", "blob", "vectors", "random", "filler", "data"),
     *(
         "layers",
@@ -23,6 +24,7 @@ ORDER = (
         "net",
         "solvers",
         "viz",
+        "onnx_export",
         "net_spec",
         "progress",
         "net_batches",
