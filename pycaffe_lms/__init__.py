@@ -1,7 +1,8 @@
 """pycaffe-lms: a Caffe-compatible layer framework with Large Model Support. `import pycaffe_lms as caffe`.
 
 Names and behaviour are pycaffe's; `install_as_caffe()` lets `import caffe` mean this package. Beyond pycaffe: `LMS` and
-`set_lms`, `net.lms`, `net.keep`, `blob.gpu_data`. Threads: see `mode`. How long a view of a blob is good: see `blob`.
+`set_lms`, `net.lms`, `net.keep`, `blob.gpu_data`, `export_onnx`. Threads: see `mode`. How long a view of a blob is
+good: see `blob`.
 """
 
 from . import _caffe, io, proto
@@ -26,6 +27,7 @@ from .mode import (
     solver_rank,
 )
 from .net_spec import NetSpec, layers, params, to_proto
+from .onnx_export import export_onnx
 from .pycaffe import (
     TEST,
     TRAIN,
@@ -40,8 +42,7 @@ from .pycaffe import (
     layer_type_list,
 )
 from .timer import Timer
-
-__version__ = "0.1.0"
+from .version import __version__
 
 __all__ = [
     "_caffe",
@@ -60,6 +61,8 @@ __all__ = [
     "RMSPropSolver",
     "SGDSolver",
     "Timer",
+    "__version__",
+    "export_onnx",
     "get_solver",
     "has_nccl",
     "init_log",

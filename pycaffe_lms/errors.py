@@ -113,6 +113,10 @@ class WeightsError(CaffeError):
     """Weights that cannot be read or do not fit the net."""
 
 
+class ExportError(CaffeError):
+    """A net that another format cannot hold, or a file of that format that cannot be written."""
+
+
 class SnapshotError(CaffeError):
     """A snapshot that cannot be written, read or resumed from."""
 

@@ -16,10 +16,25 @@ pytestmark = pytest.mark.pure
 
 # Imports point left.
 ORDER = (
+    "version",
     *("errors", "proto", "formats", "backend", "ops", "memory", "blob", "vectors", "random", "filler", "data"),
-    *("layers", "lms", "net", "solvers", "viz", "net_spec", "progress", "net_batches", "log", "mode", "lms_face"),
-    *("net_face", "coord_map", "draw", "io", "pycaffe", "timer", "classifier", "detector", "_caffe", "install"),
-    *("__init__", "cli", "__main__"),
+    *(
+        "layers",
+        "lms",
+        "net",
+        "solvers",
+        "viz",
+        "onnx_export",
+        "net_spec",
+        "progress",
+        "net_batches",
+        "log",
+        "mode",
+        "lms_face",
+        "net_face",
+    ),
+    *("coord_map", "draw", "io", "pycaffe", "timer", "classifier", "detector", "_caffe", "install", "__init__", "cli"),
+    "__main__",
 )
 RANK = {name: rank for rank, name in enumerate(ORDER)}
 ARRAYS = {"numpy", "cupy"}

@@ -16,6 +16,7 @@ EXAMPLES = {
     "classify": "pycaffe-lms classify cat.jpg scores.npy -model_def deploy.prototxt -pretrained_model net.caffemodel "
     "-labels_file synset_words.txt",
     "detect": "pycaffe-lms detect windows.csv scores.csv -model_def deploy.prototxt -pretrained_model net.caffemodel",
+    "export_onnx": "pycaffe-lms export_onnx -model deploy.prototxt -weights net.caffemodel -o net.onnx",
     "draw_net": "pycaffe-lms draw_net models/lenet/train_val.prototxt lenet.png -rankdir TB -phase TRAIN",
     "plot_training_log": "pycaffe-lms plot_training_log 6 loss.png first.log second.log",
     "diff": "pycaffe-lms diff models/resnet-18/train_val.prototxt models/resnet-34/train_val.prototxt",

@@ -13,6 +13,7 @@ from ..errors import GraphError, UsageError
 from ..net import weights
 from ..net.net import Net
 from . import devices, flags
+from .progress import Progress, add_progress
 
 _log = logging.getLogger(__name__)
 _EVERY = 1000
@@ -35,6 +36,7 @@ def run(argv: list[str]) -> int:
     p.add_argument("mode", metavar="CPU|GPU", nargs="?", choices=("CPU", "GPU"), help="where the net runs")
     p.add_argument("device_id", metavar="DEVICE_ID", nargs="?", help="number of the GPU (default: 0)")
     p.add_argument("--overwrite", action="store_true", help="replace databases that are there")
+    add_progress(p)
     flags.add_state(p)
     flags.add_tuning(p)
     flags.add_device(p)
@@ -57,10 +59,12 @@ def run(argv: list[str]) -> int:
                 for name, path in zip(names, paths, strict=True)
             ]
             _log.info("Extracting Features")
-            for _ in range(args.batches):
+            progress = stack.enter_context(Progress(args.progress, every=None, unit="items"))
+            for batch in range(1, args.batches + 1):
                 net.test_forward()
                 for writer in writers:
                     _add(writer, net)
+                progress(writers[0].count, writers[0].count * args.batches // batch)
         for writer in writers:
             _say(writer)
     finally:

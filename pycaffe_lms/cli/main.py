@@ -24,6 +24,7 @@ ACTIONS = {
     "extract_features": "blobs of a net, run on its data, as databases",
     "classify": "class scores of pictures",
     "detect": "class scores of windows of pictures",
+    "export_onnx": "a net for use, with its weights, as an ONNX model",
     "draw_net": "a net as a graph, a picture",
     "plot_training_log": "curves of training logs as a picture",
     "diff": "what differs between two nets or two solvers",

@@ -22,13 +22,14 @@ def add_progress(p: argparse.ArgumentParser) -> None:
 class Progress:
     """Called as progress(done, total or None) after each record, inside its `with`; a smaller `done` begins a new one.
 
-    mode: of terminal.MODES. every: records between two log lines. Raises: MissingDependency for mode bar without rich.
+    mode: of terminal.MODES. every: records between two log lines; None: whoever calls writes them. unit: what a record
+    is. Raises: MissingDependency for mode bar without rich.
     """
 
-    def __init__(self, mode: str = "auto", *, every: int = 1000):
+    def __init__(self, mode: str = "auto", *, every: int | None = 1000, unit: str = "files"):
         self._every = every
         self._done = self._logged = 0
-        self._bar = _Bar() if terminal.wants_bar(mode) else None
+        self._bar = _Bar(unit) if terminal.wants_bar(mode) else None
 
     def __enter__(self) -> Progress:
         if self._bar:
@@ -48,12 +49,12 @@ class Progress:
         self._done = done
         if self._bar:
             self._bar.show(done, total)
-        elif done % self._every == 0 and done > self._logged:
+        elif self._every and done % self._every == 0 and done > self._logged:
             self._line()
 
     def _last_line(self) -> None:
         """Caffe: one more line for what is left over when the number is not a multiple."""
-        if self._done > self._logged:
+        if self._every and self._done > self._logged:
             self._line()
 
     def _line(self) -> None:
@@ -64,7 +65,7 @@ class Progress:
 class _Bar:
     """rich's bar on stderr."""
 
-    def __init__(self) -> None:
+    def __init__(self, unit: str) -> None:
         from rich import progress
         from rich.console import Console
 
@@ -74,7 +75,7 @@ class _Bar:
         )  # fmt: skip
         self.screen = terminal.Screen(self._bar)
         self._task: Any = None
-        self._done = 0
+        self._done, self._unit = 0, unit
 
     def show(self, done: int, total: int | None) -> None:
         if self._task is None or done < self._done:
@@ -82,4 +83,4 @@ class _Bar:
         self._done = done
         task = self._bar.tasks[-1]
         speed = task.finished_speed or task.speed
-        self._bar.update(self._task, completed=done, total=total, rate=f"{speed:.0f} files/s" if speed else "")
+        self._bar.update(self._task, completed=done, total=total, rate=f"{speed:.0f} {self._unit}/s" if speed else "")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from ..data.download import copy, download, is_whole
@@ -71,12 +73,15 @@ def _get(weights: Weights, target: Path, source: str, url: str) -> None:
 
 
 class _Lines:
-    """A line of log per tenth of a file, or per 64 MiB where its size is not known."""
+    """A line of log per tenth of a file, or per 64 MiB where its size is not known, with the rate since the last."""
 
-    def __init__(self) -> None:
-        self._last = 0
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._last, self._clock, self._time = 0, clock, clock()
 
     def __call__(self, done: int, total: int | None) -> None:
         if done < self._last or done - self._last >= (total or 10 * (64 << 20)) / 10 or done == total:
-            self._last = done
-            _log.info("%s%s", human_bytes(done), f" of {human_bytes(total)}" if total else "")
+            now = self._clock()
+            new, seconds = done - self._last, now - self._time
+            rate = f", {human_bytes(new / seconds)}/s" if new > 0 and seconds > 0 else ""
+            self._last, self._time = done, now
+            _log.info("%s%s%s", human_bytes(done), f" of {human_bytes(total)}" if total else "", rate)

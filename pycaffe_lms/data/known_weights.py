@@ -1,6 +1,7 @@
 """Public weights by name: what file, with which checksum, from where if its publisher says so.
 
-Addresses and SHA-1 digits are those that the publishers' model pages give; SHA-256 digits are of the published files.
+Addresses and SHA-1 digits are those that the publishers' model pages give, or where these give none, those that other
+projects' download lists have (OpenCV, MXNet). SHA-256 digits are of the published files.
 """
 
 from __future__ import annotations
@@ -23,6 +24,15 @@ class Weights:
 
 
 _BVLC = "http://dl.caffe.berkeleyvision.org/"
+_VGG = "http://www.robots.ox.ac.uk/~vgg/software/very_deep/caffe/"
+_SQUEEZENET = (
+    "https://raw.githubusercontent.com/DeepScale/SqueezeNet/b5c3f1a23713c8b3fd7b801d229f6b04c64374a5/SqueezeNet_v1.1/"
+)
+
+
+def _of(what: str, file: str, sha1: str, folder: str = "") -> Weights:
+    return Weights(what, file, Checksum(sha1), folder and folder + file)
+
 
 WEIGHTS: dict[str, Weights] = {
     "lenet": Weights(
@@ -50,23 +60,79 @@ WEIGHTS: dict[str, Weights] = {
         "det1.caffemodel",
         Checksum("d6085e7f48ba7e6b6f1b58964595f6bce5b97bcc4866751f7b4bdc98f920c096"),
     ),
-    "bvlc_alexnet": Weights(
+    "squeezenet_v1.1": _of(
+        "SqueezeNet 1.1 on ImageNet",
+        "squeezenet_v1.1.caffemodel",
+        "3397f026368a45ae236403ccc81cfcbe8ebe1bd0",
+        _SQUEEZENET,
+    ),
+    "bvlc_alexnet": _of(
         "BVLC's AlexNet on ImageNet",
         "bvlc_alexnet.caffemodel",
-        Checksum("9116a64c0fbe4459d18f4bb6b56d647b63920377"),
-        _BVLC + "bvlc_alexnet.caffemodel",
+        "9116a64c0fbe4459d18f4bb6b56d647b63920377",
+        _BVLC,
     ),
-    "bvlc_reference_caffenet": Weights(
+    "bvlc_reference_caffenet": _of(
         "BVLC's CaffeNet on ImageNet",
         "bvlc_reference_caffenet.caffemodel",
-        Checksum("4c8d77deb20ea792f84eb5e6d0a11ca0a8660a46"),
-        _BVLC + "bvlc_reference_caffenet.caffemodel",
+        "4c8d77deb20ea792f84eb5e6d0a11ca0a8660a46",
+        _BVLC,
     ),
-    "bvlc_googlenet": Weights(
+    "bvlc_googlenet": _of(
         "BVLC's GoogLeNet on ImageNet",
         "bvlc_googlenet.caffemodel",
-        Checksum("405fc5acd08a3bb12de8ee5e23a96bec22f08204"),
-        _BVLC + "bvlc_googlenet.caffemodel",
+        "405fc5acd08a3bb12de8ee5e23a96bec22f08204",
+        _BVLC,
+    ),
+    "bvlc_reference_rcnn_ilsvrc13": _of(
+        "R-CNN on ILSVRC-2013's detection",
+        "bvlc_reference_rcnn_ilsvrc13.caffemodel",
+        "bdd8abb885819cba5e2fe1eb36235f2319477e64",
+        _BVLC,
+    ),
+    "finetune_flickr_style": _of(
+        "CaffeNet fine-tuned on Flickr Style",
+        "finetune_flickr_style.caffemodel",
+        "b61b5cef7d771b53b0c488e78d35ccadc073e9cf",
+        _BVLC,
+    ),
+    "fcn8s_heavy_pascal": _of(
+        "FCN-8s on PASCAL VOC",
+        "fcn8s-heavy-pascal.caffemodel",
+        "c449ea74dd7d83751d1357d6a8c323fcf4038962",
+        _BVLC,
+    ),
+    "vgg_16": _of(
+        "VGG-16 on ImageNet",
+        "VGG_ILSVRC_16_layers.caffemodel",
+        "9363e1f6d65f7dba68c4f27a1e62105cdf6c4e24",
+        _VGG,
+    ),
+    "vgg_19": _of(
+        "VGG-19 on ImageNet",
+        "VGG_ILSVRC_19_layers.caffemodel",
+        "239785e7862442717d831f682bb824055e51e9ba",
+        _VGG,
+    ),
+    "resnet_50": _of(
+        "ResNet-50 on ImageNet",
+        "ResNet-50-model.caffemodel",
+        "b7c79ccc21ad0479cddc0dd78b1d20c4d722908d",
+    ),
+    "resnet_101": _of(
+        "ResNet-101 on ImageNet",
+        "ResNet-101-model.caffemodel",
+        "1dbf5f493926bb9b6b3363b12d5133c0f8b78904",
+    ),
+    "resnet_152": _of(
+        "ResNet-152 on ImageNet",
+        "ResNet-152-model.caffemodel",
+        "251edb93604ac8268c7fd2227a0f15144310e1aa",
+    ),
+    "densenet_121": _of(
+        "DenseNet-121 on ImageNet",
+        "DenseNet_121.caffemodel",
+        "02b520138e8a73c94473b05879978018fefe947b",
     ),
 }
 

@@ -84,6 +84,18 @@ def test_features(folder, capsys, backend, more):
     assert records("c", backend)[b"%010d" % 11].item() == 1  # after ten pictures the first comes again
 
 
+def test_a_bar_counts_items(folder, capsys):
+    """Where it is asked for; the log stays Caffe's, without a line of the bar's own."""
+    pytest.importorskip("rich")
+    argv = ["net.caffemodel", "net.prototxt", "ip", "a", "4", "lmdb", "CPU"]
+    assert main(["extract_features", *argv, "-progress", "bar"]) == 0
+    err = capsys.readouterr().err
+    assert "12/12" in err and "Extracted features of 12 query images" in err and "Processed" not in err
+    assert main(["extract_features", *argv, "-progress", "log", "-overwrite"]) == 0
+    err = capsys.readouterr().err
+    assert "12/12" not in err and err.count("Extracted features of 12 query images") == 1 and "Processed" not in err
+
+
 @pytest.mark.parametrize(
     ("change", "code", "words"),
     [

@@ -82,10 +82,20 @@ def test_the_cache_is_where_the_system_keeps_such_things(monkeypatch):
 
 def test_a_line_per_tenth(caplog):
     caplog.set_level("INFO")
-    lines = command._Lines()
+    times = iter(range(0, 100, 4))  # four seconds for each tenth
+    lines = command._Lines(lambda: next(times))
     for k in range(1, 101):
         lines(k << 20, 100 << 20)
-    assert [r.getMessage() for r in caplog.records] == [f"{10 * k}.0 MiB of 100.0 MiB" for k in range(1, 11)]
+    assert [r.getMessage() for r in caplog.records] == [f"{10 * k}.0 MiB of 100.0 MiB, 2.5 MiB/s" for k in range(1, 11)]
+
+
+def test_a_download_that_starts_anew_tells_no_rate(caplog):
+    caplog.set_level("INFO")
+    times = iter(range(10))
+    lines = command._Lines(lambda: next(times))
+    for done in (80 << 20, 1 << 20, 81 << 20):
+        lines(done, None)
+    assert [r.getMessage() for r in caplog.records] == ["80.0 MiB, 80.0 MiB/s", "1.0 MiB", "81.0 MiB, 80.0 MiB/s"]
 
 
 def test_the_table():
@@ -93,6 +103,22 @@ def test_the_table():
     assert all(re.fullmatch("[0-9a-f]{40}|[0-9a-f]{64}", w.checksum.digits) for w in WEIGHTS.values())
     assert all(not w.url or w.url.endswith("/" + w.file) for w in WEIGHTS.values())
     assert len({w.file for w in WEIGHTS.values()}) == len(WEIGHTS)
+
+
+def test_a_readme_of_the_zoo_says_how_to_get_each_of_them():
+    """With -from where no address is known; and whose names the file has, but for small nets of many copies."""
+    del WEIGHTS["small"]
+    folder = Path(__file__).resolve().parents[2] / "models"
+    readmes = [p.read_text() for p in folder.glob("*/README.md")]
+    for name, weights in WEIGHTS.items():
+        if name in ("cifar10_quick_4000", "mtcnn_det1", "squeezenet_v1.0"):  # of nets, or names, that are not here
+            continue
+        (readme,) = [
+            text
+            for text in readmes
+            if f"`pycaffe-lms weights get {name}{'' if weights.url else ' -from FILE'}`" in text
+        ]
+        assert weights.file in readme or name in ("lenet", "cifar10_quick"), name
 
 
 @needs_shared

@@ -1,0 +1,11 @@
+"""The way out of Caffe: a net for use, with its weights, as an ONNX file.
+
+    caffe.export_onnx(net, "net.onnx")
+
+Read in this order: `sketch.py` (a graph as plain data), `site.py` (what a converter is handed), `table.py` and the
+families that fill it, `convert.py` (net to sketch), `model.py` (sketch to file; the only one that imports onnx).
+"""
+
+from .export import export_onnx
+
+__all__ = ["export_onnx"]

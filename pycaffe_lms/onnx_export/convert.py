@@ -1,0 +1,205 @@
+"""From a wired net to a sketch: layer by layer through the table, then names.
+
+Blobs keep their names. Where layers work in place, the last version has the blob's name and earlier ones
+"BLOB.LAYER"; an input keeps its own in any case, for that is what users feed.
+Does not cover: files (`model.py`), building the net (`export.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import ExportError, Where
+from ..net.graph import Graph, Node
+from ..net.splits import split_layer_name
+from . import families  # noqa: F401  (fills the table)
+from .site import Refused, Site
+from .sketch import BATCH, Dim, Names, Sketch, Tensor
+from .sketch import Node as Operator
+from .table import CONVERTERS
+
+
+@dataclass
+class Problem:
+    """A layer that cannot be exported, why, and what to do about it."""
+
+    where: Where
+    reason: str
+    fix: str
+
+
+def convert(graph: Graph, *, dtype: np.dtype, opset: int, file: str | None, other: Graph | None = None) -> Sketch:
+    """Sketch a net; `layer.blobs` of its layers hold the values. other: the same net with another batch size, where
+    the batch is to be left open. Raises ExportError that names every layer that cannot be exported."""
+    first = _Conversion(graph, other or graph, graph, dtype, opset)
+    problems = first.run()
+    if other is not None and not problems:
+        second = _Conversion(other, graph, graph, dtype, opset)
+        problems = second.run() or first.differences(second)
+    if problems:
+        raise _error(problems, file)
+    if not graph.outputs:
+        fix = "end it with a layer whose top no other layer reads"
+        raise ExportError("the net has no outputs, which a model needs", where=Where(file=file), fix=fix)
+    return first.finish()
+
+
+class _Conversion:
+    """One walk through a net, with one batch size."""
+
+    def __init__(self, graph: Graph, other: Graph, source: Graph, dtype: np.dtype, opset: int):
+        self.graph, self.other, self.source = graph, other, source
+        self.sketch = Sketch(graph.name or "net", opset, np.dtype(dtype))
+        self.tensors = Names(v.name for v in graph.values)
+        self.node_names = Names()
+        self.tensor_of: dict[int, str] = {}  # value -> tensor; values that are the same tensor have one
+        self.records: list[list] = []
+        self.states: list[Tensor] = []
+
+    def run(self) -> list[Problem]:
+        problems = []
+        for node, twin in zip(self.graph.nodes, self.other.nodes, strict=True):
+            for v in node.tops:
+                self.tensor_of[v] = f"\0{v}"  # until `finish` names it
+            self.records.append([])
+            if node.layer.is_net_input:
+                problems += self._input(node)
+                continue
+            converter = CONVERTERS.get(node.layer.param.type)
+            if converter is None:
+                problems.append(Problem(_place(node), *_why_not(node)))
+                continue
+            if [self.graph.params[p].shape for p in node.params] != [self.other.params[p].shape for p in twin.params]:
+                problems.append(_by_batch(node))
+                continue
+            try:
+                self._layer(node, twin, converter)
+            except Refused as refused:
+                problems.append(Problem(_place(node), *refused.args))
+        return problems
+
+    def _input(self, node: Node) -> list[Problem]:
+        for v in node.tops:
+            value = self.graph.values[v]
+            if 0 in value.shape:
+                fix = "give input_param a shape, or reshape the blob before"
+                return [Problem(_place(node), f'blob "{value.name}" has shape {value.shape}, without elements', fix)]
+            self.sketch.inputs.append(Tensor(self.tensor_of[v], self._dims(v), self.sketch.dtype))
+        return []
+
+    def _layer(self, node: Node, twin: Node, converter) -> None:
+        graph, other = self.graph, self.other
+        params = [graph.params[p].owner for p in node.params]
+        blobs = self.source.nodes[node.index].layer.blobs
+        site = Site(
+            self.sketch, self.tensors, self.node_names, node.layer, list(zip(params, blobs, strict=True)),
+            [self.tensor_of[b] for b in node.bottoms],
+            [[graph.values[v].shape for v in ids] for ids in (node.bottoms, node.tops)],
+            [[other.values[v].shape for v in ids] for ids in (twin.bottoms, twin.tops)],
+        )  # fmt: skip
+        result = converter.run(site)
+        results = [result] if isinstance(result, str) else list(result or [])
+        taken: set[str] = set()
+        for v, found in zip(node.tops, results, strict=True):
+            if found in site.made() - taken:
+                for written in site.nodes:
+                    written.rename({found: self.tensor_of[v]})
+                taken.add(self.tensor_of[v])
+            elif found in self.tensor_of.values() and self._nameless(node, v):
+                self.tensor_of[v] = found
+            else:
+                copy = site.op("Identity", found)
+                site.nodes[-1].rename({copy: self.tensor_of[v]})
+        self.sketch.nodes += site.nodes
+        self.states += site.state_outputs
+        self.records[node.index] = site.record
+
+    def _nameless(self, node: Node, v: int) -> bool:
+        """Whether a top needs no tensor of its own: in place, or of a Split that is not the user's."""
+        names = [self.graph.values[b].name for b in node.bottoms]
+        if self.graph.values[v].name in names:
+            return True
+        source = self.graph.values[node.bottoms[0]]
+        maker = self.graph.nodes[source.producer]
+        return node.name == split_layer_name(source.name, maker.name, source.top)
+
+    def differences(self, second: _Conversion) -> list[Problem]:
+        """Layers that are written in another way with another batch size."""
+        return [
+            _by_batch(node)
+            for node, mine, theirs in zip(self.graph.nodes, self.records, second.records, strict=True)
+            if mine != theirs
+        ]
+
+    def finish(self) -> Sketch:
+        """Outputs, and the names of all tensors."""
+        graph, sketch = self.graph, self.sketch
+        names: dict[str, str] = {}
+        inputs = {tensor.name for tensor in sketch.inputs}
+        for v in graph.values:
+            if self.tensor_of[v.id] in inputs and self.tensor_of[v.id] not in names:
+                names[self.tensor_of[v.id]] = v.name
+        given = Names(names.values())
+        for blob, v in graph.last.items():
+            tensor = self.tensor_of[v]
+            if tensor not in names and given.reserve(blob):
+                names[tensor] = blob
+        for v in graph.values:
+            tensor = self.tensor_of[v.id]
+            if tensor not in names:
+                names[tensor] = self.tensors.new(f"{v.name}.{graph.nodes[v.producer].name}")
+        for blob in graph.outputs:
+            v = graph.last[blob]
+            tensor = self.tensor_of[v]
+            if tensor in inputs:  # an output that is an input
+                copy = self.tensors.new(f"{blob}.out")
+                sketch.nodes.append(Operator("Identity", self.node_names.new(copy), [tensor], [copy], {}))
+                tensor = copy
+            sketch.outputs.append(Tensor(tensor, self._dims(v), sketch.dtype))
+        sketch.outputs += self.states
+        sketch.rename(names)
+        return sketch
+
+    def _dims(self, v: int) -> tuple[Dim, ...]:
+        """Sizes; of an axis that follows the batch its name, or nothing where it is not the batch size itself."""
+        shape, other = self.graph.values[v].shape, self.other.values[v].shape
+        batches = {self._batch(self.graph), self._batch(self.other)}
+        dims: Sequence[Dim] = [
+            mine if mine == theirs else BATCH if {mine, theirs} == batches else None
+            for mine, theirs in zip(shape, other, strict=True)
+        ]
+        return tuple(dims)
+
+    @staticmethod
+    def _batch(graph: Graph) -> int:
+        return next(((graph.values[graph.last[name]].shape or (0,))[0] for name in graph.inputs), 0)
+
+
+def _place(node: Node) -> Where:
+    return Where(line=node.line, layer=node.name, type=node.layer.param.type)
+
+
+def _by_batch(node: Node) -> Problem:
+    return Problem(_place(node), "depends on the batch size", "export it without dynamic_batch")
+
+
+def _why_not(node: Node) -> tuple[str, str]:
+    if not node.bottoms:
+        return "reads data by itself", "export the deploy prototxt, whose inputs are Input layers"
+    if node.layer.is_loss or node.layer.no_backward is None or not node.tops:
+        return "is for training and testing", "export the deploy prototxt, which ends before it"
+    return "has no counterpart in ONNX", "cut the net before this layer, or write it with other layers"
+
+
+def _error(problems: list[Problem], file: str | None) -> ExportError:
+    first, n = problems[0], len(problems)
+    for problem in problems:
+        problem.where = Where(file=file, line=problem.where.line, layer=problem.where.layer, type=problem.where.type)
+    if n == 1:
+        return ExportError(f"{first.reason}, so the net cannot become ONNX", where=first.where, fix=first.fix)
+    lines = [f"    {p.where}: {p.reason}" for p in problems]
+    fixes = "; ".join(dict.fromkeys(p.fix for p in problems))
+    return ExportError("\n".join([f"{n} layers cannot become ONNX:", *lines]), where=Where(file=file), fix=fixes)

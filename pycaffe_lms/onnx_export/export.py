@@ -1,0 +1,66 @@
+"""`caffe.export_onnx`: a net, and the same net with another batch size, through `convert` to a file."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from ..errors import CaffeError, ExportError, UsageError, Where
+from ..net.graph import Graph
+from ..net.wiring import wire
+from . import model
+from .convert import convert
+from .sketch import DEFAULT_OPSET, OPSETS
+
+if TYPE_CHECKING:
+    from ..net.net import Net
+
+
+def export_onnx(net: Net, path: str | os.PathLike, *, opset: int = DEFAULT_OPSET,
+                dynamic_batch: bool = False) -> list[str]:  # fmt: skip
+    """Write a TEST net with its weights as an ONNX model; returns the names of the files that were written.
+
+    Inputs and outputs are the net's, of its type (float32) and with the shapes that it has now. dynamic_batch: the
+    first axis of the first input, and of every input of as many items, may have any size, named "batch". opset: of
+    ONNX's operators, 13 to 23. Weights over 2 GiB go to a second file, beside the first and named after it.
+    Raises: UsageError for a net of phase TRAIN or an unknown opset; ExportError for layers that have no faithful
+    counterpart (all of them in one message), or a file that cannot be written; MissingDependency without onnx.
+    """
+    newest = min(OPSETS[-1], model.newest_opset())
+    if not OPSETS[0] <= opset <= newest:
+        raise UsageError(f"opset {opset} is not one of {OPSETS[0]} to {newest}", fix=f"such as {DEFAULT_OPSET}")
+    if net.phase != 1:
+        raise UsageError(
+            "a net of phase TRAIN is not for use", fix="build it with phase TEST: caffe.Net(.., caffe.TEST)"
+        )
+    net.refresh_shapes()
+    other = with_another_batch(net) if dynamic_batch else None
+    sketch = convert(net.graph, dtype=net.dtype, opset=opset, file=net.file, other=other)
+    return model.write_model(sketch, path)
+
+
+def with_another_batch(net: Net) -> Graph:
+    """The net's graph with one item more."""
+    graph = net.graph
+    shapes = {name: list(graph.values[graph.last[name]].shape) for name in net.inputs}
+    first = next(iter(shapes.values()), [])
+    if not first:
+        what = f'input "{net.inputs[0]}" has no axis for a batch' if shapes else "the net has no inputs"
+        raise ExportError(what, where=Where(file=net.file), fix="leave out dynamic_batch")
+    batch = first[0]
+    message = type(net.message)()
+    message.CopyFrom(net.message)
+    for layer, node in zip(message.layer, graph.nodes, strict=True):
+        if not node.layer.is_net_input:
+            continue
+        del layer.input_param.shape[:]
+        for top in layer.top:
+            shape = shapes[top]
+            dims = [batch + 1, *shape[1:]] if shape and shape[0] == batch else shape
+            layer.input_param.shape.add(dim=dims)
+    try:
+        return wire(message, [node.line for node in graph.nodes], file=net.file, dtype=net.dtype)
+    except CaffeError as error:
+        error.message += f" (with a batch of {batch + 1} instead of {batch})"
+        error.fix = f"{error.fix}; or export it without dynamic_batch" if error.fix else "leave out dynamic_batch"
+        raise

@@ -1,0 +1,130 @@
+"""Normalisation, with the statistics of training or those of what is at hand, and what scales its results."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .site import Site
+from .table import converts
+
+_FAMILY = "normalisation"
+_STATISTICS = "BatchNormalization Sub Mul ReduceMean Add Sqrt Div"
+
+
+@converts("BatchNorm", family=_FAMILY, ops=_STATISTICS, note="Caffe's factor is folded into mean and variance")
+def batch_norm(site: Site) -> str:
+    layer = site.layer
+    affine = (3, 4) if layer.scaled else None
+    if not layer.use_global:
+        return _by_statistics_at_hand(site, layer.eps, affine)
+    mean, variance = (
+        site.folded("average", (i, 2), _average, name) for i, name in ((0, "running_mean"), (1, "running_var"))
+    )
+    if len(site.shape) > 1:
+        return _by_running_statistics(site, mean, variance, affine)
+    inverse = site.folded("inverse", (1, 2), lambda v, f: 1 / np.sqrt(_average(v, f) + layer.eps), "inv_std")
+    return _affine(site, site.op("Mul", site.op("Sub", site.x, mean), inverse), affine)
+
+
+def _average(sums: np.ndarray, factor: np.ndarray) -> np.ndarray:
+    """A running sum over the sum of its weights; 0 where nothing was summed."""
+    factor = np.float64(factor.reshape(-1)[0])
+    return sums.astype(np.float64) / factor if factor else np.zeros_like(sums)
+
+
+@converts("BN", family=_FAMILY, ops=_STATISTICS, note="both dialects")
+def bn(site: Site) -> str:
+    layer = site.layer
+    if layer.affine:
+        return _affine(site, site.x, (0, 1))
+    if not layer.use_global:
+        return _by_statistics_at_hand(site, layer.eps, (0, 1))
+    mean, variance = (site.weight(i, (layer.channels,), name) for i, name in ((2, "running_mean"), (3, "running_var")))
+    return _by_running_statistics(site, mean, variance, (0, 1))
+
+
+def _by_running_statistics(site: Site, mean: str, variance: str, affine: tuple[int, int] | None) -> str:
+    c = site.layer.channels
+    if affine is None:
+        scale, shift = site.const(np.ones(c), site.dtype), site.const(np.zeros(c), site.dtype)
+    else:
+        scale, shift = (site.weight(i, (c,), name) for i, name in zip(affine, ("scale", "bias"), strict=True))
+    return site.op("BatchNormalization", site.x, scale, shift, mean, variance, epsilon=site.layer.eps)
+
+
+def _by_statistics_at_hand(site: Site, eps: float, affine: tuple[int, int] | None) -> str:
+    axes = [axis for axis in range(len(site.shape)) if axis != 1]
+    centred, variance = _centred(site, site.x, axes)
+    y = site.op("Div", centred, site.op("Sqrt", site.op("Add", variance, site.number(eps))))
+    return _affine(site, y, affine)
+
+
+def _centred(site: Site, x: str, axes: list[int]) -> tuple[str, str]:
+    """(x - mean, variance), the mean over these axes."""
+    centred = site.op("Sub", x, site.reduce("ReduceMean", x, axes, keep=True))
+    return centred, site.reduce("ReduceMean", site.op("Mul", centred, centred), axes, keep=True)
+
+
+def _affine(site: Site, y: str, affine: tuple[int, int] | None) -> str:
+    if affine is None:
+        return y
+    shape = (site.layer.channels, *(1,) * (len(site.shape) - 2))
+    scale, shift = (site.weight(i, shape, name) for i, name in zip(affine, ("scale", "bias"), strict=True))
+    return site.op("Add", site.op("Mul", y, scale), shift)
+
+
+@converts("Scale", family=_FAMILY, ops="Mul Add Unsqueeze")
+def scale(site: Site) -> str:
+    y = site.op("Mul", site.x, _operand(site, "scale"))
+    if not site.layer.bias:
+        return y
+    i = len(site.layer.params) - 1
+    return site.op("Add", y, site.weight(i, _spread(site), "bias"))
+
+
+@converts("Bias", family=_FAMILY, ops="Add Unsqueeze")
+def bias(site: Site) -> str:
+    return site.op("Add", site.x, _operand(site, "bias"))
+
+
+def _spread(site: Site) -> tuple[int, ...]:
+    """The shape of the layer's factor (or shift) with an axis of 1 for each axis behind those that it names."""
+    layer = site.layer
+    return (*layer.shape, *(1,) * (len(site.shape) - layer.axis - len(layer.shape) if layer.shape else 0))
+
+
+def _operand(site: Site, name: str) -> str:
+    spread, given = _spread(site), site.layer.shape
+    if site.layer.learned:
+        return site.weight(0, spread, name)
+    behind = range(len(given), len(spread))
+    return site.unsqueeze(site.bottoms[1], list(behind)) if behind else site.bottoms[1]
+
+
+@converts("Axpy", family=_FAMILY, ops="Mul Add Reshape")
+def axpy(site: Site) -> str:
+    a, x, y = site.bottoms
+    ndim = len(site.bottom_shapes[1])
+    if len(site.bottom_shapes[0]) != ndim:
+        a = site.reshape(a, (0, 0, *(1,) * (ndim - 2)))
+    return site.op("Add", site.op("Mul", a, x), y)
+
+
+@converts("MVN", family=_FAMILY, ops="Reshape ReduceMean Sub Mul Sqrt Add Div")
+def mvn(site: Site) -> str:
+    options = site.param.mvn_param
+    x = site.x if len(site.shape) == 4 else site.to_top(site.x, first_kept=True)
+    axes = [1, 2, 3] if options.across_channels else [2, 3]
+    if not site.layer.variance:
+        return site.op("Sub", x, site.reduce("ReduceMean", x, axes, keep=True))
+    centred, variance = _centred(site, x, axes)
+    return site.op("Div", centred, site.op("Add", site.op("Sqrt", variance), site.number(site.layer.eps)))
+
+
+@converts("Normalize", family=_FAMILY, ops="ReduceSumSquare Add Sqrt Div Mul")
+def normalize(site: Site) -> str:
+    layer, ndim = site.layer, len(site.shape)
+    axes = list(range(1, ndim)) if layer.across else [1]
+    norm = site.op("Sqrt", site.affine(site.reduce("ReduceSumSquare", site.x, axes, keep=True), 1, layer.eps))
+    shape = () if layer.shared else (layer.channels, *(1,) * (ndim - 2))
+    return site.op("Mul", site.op("Div", site.x, norm), site.weight(0, shape, "scale"))

@@ -1,0 +1,142 @@
+"""Layers that apply one function to every element."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .site import Site
+from .table import converts
+
+_FAMILY = "neuron"
+
+
+@converts("AbsVal", family=_FAMILY, ops="Abs")
+def absval(site: Site) -> str:
+    return site.op("Abs", site.x)
+
+
+@converts("BNLL", family=_FAMILY, ops="Softplus")
+def bnll(site: Site) -> str:
+    return site.op("Softplus", site.x)
+
+
+@converts("Clip", family=_FAMILY, ops="Clip Max Min", note="a NaN stays one (Caffe: `min`)")
+def clip(site: Site) -> str:
+    low, high = (site.number(end) for end in site.layer.ends)
+    if site.layer.ends[0] <= site.layer.ends[1]:
+        return site.op("Clip", site.x, low, high)
+    return site.op("Max", site.op("Min", site.x, high), low)  # ends in the wrong order: all `min`, as in Caffe
+
+
+@converts("Dropout", family=_FAMILY, ops="Identity", note="nothing at all where it is in place")
+def dropout(site: Site) -> str:
+    if site.layer.phase == 0:
+        site.refuse("has phase TRAIN, in which it is random", "remove `phase: TRAIN`")
+    return site.x
+
+
+@converts("ELU", family=_FAMILY, ops="Elu")
+def elu(site: Site) -> str:
+    return site.op("Elu", site.x, alpha=site.layer.alpha)
+
+
+@converts("Exp", family=_FAMILY, ops="Mul Add Exp")
+def exp(site: Site) -> str:
+    return site.op("Exp", site.affine(site.x, site.layer.scale, site.layer.shift))
+
+
+@converts("Log", family=_FAMILY, ops="Mul Add Log")
+def log(site: Site) -> str:
+    scale, shift, factor = site.layer.constants
+    return site.affine(site.op("Log", site.affine(site.x, scale, shift)), factor, 0)
+
+
+@converts("Power", family=_FAMILY, ops="Mul Add Pow Shape Expand")
+def power(site: Site) -> str:
+    if site.layer.is_constant:
+        return site.op("Expand", site.number(site.layer.value), site.op("Shape", site.x))
+    exponent, scale, shift = site.layer.constants
+    base = site.affine(site.x, scale, shift)
+    return base if exponent == 1 else site.op("Pow", base, site.number(exponent))
+
+
+@converts("PReLU", family=_FAMILY, ops="PRelu")
+def prelu(site: Site) -> str:
+    shape = () if site.layer.shared else (-1, *(1,) * (len(site.shape) - 2))
+    return site.op("PRelu", site.x, site.weight(0, _known(shape, site.values(0).size), "slope"))
+
+
+def _known(shape, size):
+    return tuple(size if n == -1 else n for n in shape)
+
+
+@converts("ReLU", family=_FAMILY, ops="Relu LeakyRelu")
+def relu(site: Site) -> str:
+    slope = site.layer.slope
+    return site.op("LeakyRelu", site.x, alpha=slope) if slope else site.op("Relu", site.x)
+
+
+@converts("ReLU6", family=_FAMILY, ops="Clip Min Mul Add")
+def relu6(site: Site) -> str:
+    y = site.op("Clip", site.x, site.number(0), site.number(6))
+    if not site.layer.slope:
+        return y
+    return site.op("Add", y, site.op("Mul", site.op("Min", site.x, site.number(0)), site.number(site.layer.slope)))
+
+
+@converts("Sigmoid", family=_FAMILY, ops="Sigmoid")
+def sigmoid(site: Site) -> str:
+    return site.op("Sigmoid", site.x)
+
+
+@converts("Swish", family=_FAMILY, ops="Mul Sigmoid")
+def swish(site: Site) -> str:
+    return site.op("Mul", site.x, site.op("Sigmoid", site.affine(site.x, site.layer.beta, 0)))
+
+
+@converts("TanH", family=_FAMILY, ops="Tanh")
+def tanh(site: Site) -> str:
+    return site.op("Tanh", site.x)
+
+
+@converts("Threshold", family=_FAMILY, ops="Greater Cast")
+def threshold(site: Site) -> str:
+    return site.cast(site.op("Greater", site.x, site.number(site.layer.threshold)), site.dtype)
+
+
+@converts("Softmax", family="common", ops="Softmax")
+def softmax(site: Site) -> str:
+    axis = site.layer.canonical_axis(site.param.softmax_param.axis, len(site.shape))
+    return site.op("Softmax", site.x, axis=axis)
+
+
+@converts(
+    "ArgMax",
+    family="common",
+    ops="ArgMax Flatten TopK Slice Sub Cast Concat Reshape",
+    note="indices are numbers of the net's type, as in Caffe; of equal values the one with the larger index",
+)
+def argmax(site: Site) -> str:
+    layer, options = site.layer, site.param.argmax_param
+    indices, values = layer.outputs
+    by_axis = options.HasField("axis")
+    axis = layer.canonical_axis(options.axis, len(site.shape)) if by_axis else 1
+    if by_axis and site.follows_batch(0, axis):
+        site.refuse("chooses among the items of a batch", "export it without dynamic_batch")
+    x = site.x if by_axis else site.op("Flatten", site.x, axis=1)
+    if layer.k == 1 and not values:
+        found = site.cast(site.op("ArgMax", x, axis=axis, keepdims=1, select_last_index=1), site.dtype)
+        return found if by_axis else site.to_top(found, first_kept=True)
+    best, places = _largest(site, x, axis, layer.size[1], layer.k)
+    if by_axis:
+        return places if indices else best
+    both = site.op("Concat", places, best, axis=1) if values else places
+    return site.to_top(both, first_kept=True)
+
+
+def _largest(site: Site, x: str, axis: int, size: int, k: int) -> tuple[str, str]:
+    """(values, places) of the k largest; of equal ones TopK takes the first, Caffe the last, hence back to front."""
+    at = site.const([axis])
+    reverse = site.op("Slice", x, site.const([-1]), site.const([np.iinfo(np.int64).min]), at, site.const([-1]))
+    best, places = site.ops("TopK", reverse, site.const([k]), outputs=2, axis=axis)
+    return best, site.cast(site.op("Sub", site.const(size - 1), places), site.dtype)

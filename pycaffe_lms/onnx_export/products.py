@@ -1,0 +1,68 @@
+"""Convolutions, inner products and tables."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .site import Site
+from .table import converts
+
+
+@converts("Convolution", "NdConvolution", "DepthwiseConvolution", "ConvolutionDepthwise", family="vision",
+          ops="Conv Reshape")  # fmt: skip
+def convolution(site: Site) -> list[str]:
+    return _convolve(site, "Conv")
+
+
+@converts("Deconvolution", family="vision", ops="ConvTranspose Reshape")
+def deconvolution(site: Site) -> list[str]:
+    return _convolve(site, "ConvTranspose")
+
+
+def _convolve(site: Site, op: str) -> list[str]:
+    """ONNX has one axis of items, then channels, then one spatial axis at least; Caffe has any number of both."""
+    layer = site.layer
+    axes = len(layer.kernel)
+    one = (1,) * (not axes)  # stands for the spatial axis that is not there
+    kernel, stride, dilation = ((*v, *one) for v in (layer.kernel, layer.stride, layer.dilation))
+    pad = (*layer.pad, *(0 for _ in one))
+    weight_shape = (*site.values(0).shape, *one)
+    weights = [site.weight(0, weight_shape, "weight")] + ([site.weight(1)] if layer.bias else [])
+    tops = []
+    for i, x in enumerate(site.bottoms):
+        plain = layer.axis == 1 and axes
+        if not plain:
+            x = site.reshape(x, (-1, *site.bottom_shapes[i][layer.axis :], *one))
+        y = site.op(op, x, *weights, kernel_shape=list(kernel), strides=list(stride), dilations=list(dilation),
+                    pads=[*pad, *pad], group=layer.group)  # fmt: skip
+        tops.append(y if plain else site.to_top(y, i))
+    return tops
+
+
+@converts("InnerProduct", family="common", ops="Gemm Flatten MatMul Add Reshape Transpose")
+def inner_product(site: Site) -> str:
+    layer, ndim = site.layer, len(site.shape)
+    weights = [site.weight(0)] + ([site.weight(1)] if layer.bias else [])
+    if layer.axis == 1:
+        x = site.x if ndim == 2 else site.op("Flatten", site.x, axis=1)
+        return site.op("Gemm", x, *weights, transB=int(not layer.transpose))
+    x = site.x if layer.axis == ndim - 1 else site.reshape(site.x, (0,) * layer.axis + (-1,))
+    matrix = weights[0] if layer.transpose else site.op("Transpose", weights[0], perm=[1, 0])
+    y = site.op("MatMul", x, matrix)
+    return site.op("Add", y, weights[1]) if layer.bias else y
+
+
+@converts("Embed", family="common", ops="Cast Gather Add")
+def embed(site: Site) -> str:
+    y = site.op("Gather", site.weight(0), site.cast(site.x, np.int64), axis=0)
+    return site.op("Add", y, site.weight(1)) if site.layer.bias else y
+
+
+@converts("BatchReindex", family="utility", ops="Cast Gather")
+def batch_reindex(site: Site) -> str:
+    return site.op("Gather", site.x, site.cast(site.bottoms[1], np.int64), axis=0)
+
+
+@converts("Parameter", family="data", ops="Identity")
+def parameter(site: Site) -> str:
+    return site.weight(0, name="value")

@@ -1,0 +1,83 @@
+"""An ONNX graph as plain data: what converters write and tests read. No onnx needed.
+
+See also: `model.py`, which turns it into ONNX's own messages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+Dim = int | str | None  # a size, a size by name ("batch"), or one that is not known
+OPSETS = range(13, 24)  # what converters write: from sizes and axes as inputs (13) on
+DEFAULT_OPSET = 17
+BATCH = "batch"
+
+
+@dataclass
+class Node:
+    """One operator. inputs, outputs: names of tensors, "" for an optional input that is left out."""
+
+    op: str
+    name: str
+    inputs: list[str]
+    outputs: list[str]
+    attributes: dict[str, Any]
+
+    def rename(self, names: dict[str, str]) -> None:
+        """Replace names of tensors."""
+        self.inputs = [names.get(n, n) for n in self.inputs]
+        self.outputs = [names.get(n, n) for n in self.outputs]
+
+
+@dataclass
+class Tensor:
+    """An input or output of the graph."""
+
+    name: str
+    shape: tuple[Dim, ...]
+    dtype: np.dtype
+
+
+@dataclass
+class Sketch:
+    """A graph. constants: the initializers, by name; an input of the same name is optional and has that default."""
+
+    name: str
+    opset: int
+    dtype: np.dtype
+    nodes: list[Node] = field(default_factory=list)
+    constants: dict[str, np.ndarray] = field(default_factory=dict)
+    inputs: list[Tensor] = field(default_factory=list)
+    outputs: list[Tensor] = field(default_factory=list)
+    folded: dict[tuple, str] = field(default_factory=dict)  # constants made of parameters, see `Site.folded`
+
+    def rename(self, names: dict[str, str]) -> None:
+        """Replace names of tensors that nodes make, everywhere."""
+        for node in self.nodes:
+            node.rename(names)
+        for tensor in (*self.inputs, *self.outputs):
+            tensor.name = names.get(tensor.name, tensor.name)
+
+
+class Names:
+    """Hands out names, none of them twice."""
+
+    def __init__(self, taken=()):
+        self._taken = set(taken)
+
+    def reserve(self, name: str) -> bool:
+        """Whether the name was free; it is taken now."""
+        free = name not in self._taken
+        self._taken.add(name)
+        return free
+
+    def new(self, name: str) -> str:
+        """The name itself if it is free, else with a number behind it."""
+        found, n = name, 1
+        while not self.reserve(found):
+            n += 1
+            found = f"{name}_{n}"
+        return found

@@ -1,0 +1,79 @@
+"""Every way in which the tests of layers run a layer, of every type that can be exported: values, shapes, operators."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+from pycaffe_lms.layers.registry import LAYERS
+from pycaffe_lms.onnx_export import families  # noqa: F401
+from pycaffe_lms.onnx_export.convert import convert
+from pycaffe_lms.onnx_export.export import with_another_batch
+from pycaffe_lms.onnx_export.table import CONVERTERS
+from tests.layers.all_cases import as_params, device_cases
+from tests.layers.cases import Case
+
+from .harness import Exported, agree, fill_params, one_layer
+
+NOT_ALONE = {"Silence", "Input"}  # a net of one of them has no outputs, or nothing to run
+
+MORE = [
+    Case("Clip", "clip_param { min: 1 max: -1 }", [(2, 3)]),
+    Case("Dropout", "", [(2, 3)]),
+    Case("ReLU6", "relu6_param { negative_slope: 0.5 }", [(2, 3, 4)]),
+    Case("Power", "power_param { power: 0 }", [(2, 3)]),
+    Case("Power", "power_param { power: 2 scale: 3 shift: -1 }", [(2, 3)]),
+    Case("Upsample", "", [(2, 3, 4, 5)]),
+    Case("PriorBox", "prior_box_param { min_size: 4 aspect_ratio: 2 clip: true }", [(1, 2, 2, 3), (1, 3, 8, 12)]),
+    Case("DummyData", "dummy_data_param { shape { dim: 2 dim: 3 } data_filler { type: 'constant' value: 4 } }", []),
+]
+
+
+def _wanted(case) -> bool:
+    sizes = "dim: 0" not in case.text and all(0 not in shape for shape in case.shapes)
+    axes = len(case.shapes[0]) if case.shapes else 0
+    few_axes = axes <= 5 or not case.type.endswith("Pooling")
+    constant = case.type != "DummyData" or "constant" in case.text
+    return case.type in CONVERTERS and case.type not in NOT_ALONE and sizes and few_axes and constant
+
+
+CASES = [(name, case) for name, case in device_cases() if _wanted(case)]
+CASES += [(f"more-{i}-{case.type}", case) for i, case in enumerate(MORE)]
+
+
+def _net(case, dtype=np.float32):
+    net = one_layer(case.type, case.text, case.shapes, case.n_top, dtype)
+    fill_params(net)
+    return net
+
+
+@pytest.mark.parametrize("case", as_params(CASES))
+def test_values_agree(case, tmp_path):
+    net = _net(case)
+    bottoms = case.make_bottoms(np.random.default_rng(case.seed))
+    exported = Exported(net, tmp_path)
+    agree(net, exported, {f"b{i}": b for i, b in enumerate(bottoms)})
+    for name in net.outputs:
+        assert exported.shape(name) == list(net.blobs[name].shape)
+
+
+def test_every_converter_has_a_case():
+    assert {case.type for _, case in CASES} == set(CONVERTERS) - NOT_ALONE
+    assert set(CONVERTERS) <= set(LAYERS)
+
+
+def test_the_table_names_exactly_the_operators_that_are_written():
+    written: dict[str, set[str]] = {name: set() for name in CONVERTERS}
+    for _, case in CASES:
+        net = _net(case)
+        for other in (None, with_another_batch(net)) if case.type == "Interp" else (None,):
+            sketch = convert(net.graph, dtype=np.float32, opset=17, file=None, other=other)
+            written[case.type] |= {node.op for node in sketch.nodes}
+    for name, converter in CONVERTERS.items():
+        others = {case for case in CONVERTERS if CONVERTERS[case].run is converter.run}
+        found = set().union(*(written[other] for other in others))
+        assert found - {"Identity"} == set(converter.ops) - {"Identity"}, name
+        assert len(converter.ops) == len(set(converter.ops)), name
