@@ -196,8 +196,9 @@ def add_device(p: argparse.ArgumentParser) -> None:
     p.add_argument(
         "--gpu",
         default="",
-        metavar="N",
-        help="number of the GPU to run on, an error where there is none; wins over solver_mode",
+        metavar="N,..",
+        help="number of the GPU to run on, an error where there is none; wins over solver_mode. A list or all: train "
+        "runs a process on each, other commands use the first",
     )
     p.add_argument(
         "--backend",

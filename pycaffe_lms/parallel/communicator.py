@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-TIMEOUT_S = 600.0  # how long a rank waits for another before it gives up
+TIMEOUT_S = 3600.0  # how long a rank waits for another: the root also tests and writes snapshots meanwhile
 
 
 class Ticket(Protocol):
