@@ -54,6 +54,7 @@ class DataParallel:
         number = digest(net.graph, steps, net.dtype.itemsize)
         largest, smallest = self._maximum(number), -self._maximum(-number)
         if largest != smallest:
+            self.abort()
             raise GraphError(
                 f'net "{net.name}": the ranks train different nets', fix="give every rank the same solver and net"
             ).at(file=net.file)
@@ -87,7 +88,10 @@ class DataParallel:
         """Once per iteration: whether all ranks stop here, because one wished to LAG iterations ago."""
         self._tickets.append(self._queued(int(wish)))
         lag = 0 if self._solver.net.device.is_host else LAG
-        return bool(self._tickets.popleft().read()) if len(self._tickets) > lag else False
+        stop = len(self._tickets) > lag and bool(self._tickets.popleft().read())
+        if stop:
+            self._tickets.clear()  # the same wish once more; on every rank
+        return stop
 
     def close(self) -> None:
         """Part from the other ranks when all have come to their end. The solver cannot train any more."""

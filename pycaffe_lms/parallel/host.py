@@ -77,10 +77,9 @@ class HostCommunicator:
                 peer.settimeout(self._timeout)
                 self._peers[-1] = peer
                 rank = self._receive(-1, _HELLO, memoryview(b""))
-                del self._peers[-1]
                 if rank in self._peers or not 0 < rank < self.size:
                     raise self._fail(f"rank {rank} came twice, or is none of {self.size}")
-                self._peers[rank] = peer
+                self._peers[rank] = self._peers.pop(-1)
 
     def _connect(self, path: str, deadline: float) -> socket.socket:
         while True:
