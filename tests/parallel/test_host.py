@@ -79,9 +79,8 @@ def test_one_rank_alone():
 
 
 def test_a_rank_that_never_comes():
-    with Meeting() as meeting:
-        with pytest.raises(LostRank, match=r"rank 0 of 2: rank 1 did not come within 0.2 s"):
-            meet(0, meeting.path, 2, timeout=0.2)
+    with Meeting() as meeting, pytest.raises(LostRank, match=r"rank 0 of 2: rank 1 did not come within 0.2 s"):
+        meet(0, meeting.path, 2, timeout=0.2)
     with Meeting() as meeting, pytest.raises(LostRank, match=r"rank 1 of 2: rank 0 did not come within 0.2 s"):
         meet(1, meeting.path, 2, timeout=0.2)
     with Meeting() as meeting, pytest.raises(UsageError, match="rank 2 of 2"):
@@ -118,13 +117,13 @@ def test_a_rank_that_does_not_answer():
         if rank:
             done.wait(TIMEOUT_S)
             communicator.abort()
-            return None
+            return
         try:
             with pytest.raises(LostRank, match=r"rank 1 did not answer within 0.3 s"):
                 communicator.sum([np.zeros(2)])
         finally:
             done.set()
-        return None
+        return
 
     in_threads(2, work)
 
