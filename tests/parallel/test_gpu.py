@@ -13,10 +13,12 @@ from pycaffe_lms.backend.nccl import unique_id
 from pycaffe_lms.errors import SolverError
 from pycaffe_lms.formats.prototxt import parse_solver
 from pycaffe_lms.lms.config import LMSConfig
+from pycaffe_lms.ops import ops_of
 from pycaffe_lms.parallel.launch import Rank, RankError, run_ranks
 from pycaffe_lms.pycaffe import PycaffeNet
 from pycaffe_lms.solvers import SGDSolver
 
+from ..cli.command import caffe as command
 from ..solvers.helpers import bits, solver_text
 from .ranks import in_threads, joined, rank_solver
 
@@ -53,7 +55,7 @@ ITERATIONS = 6
 LMS = {
     "off": None,
     "100 KB": LMSConfig(threshold_kb=100, ahead=1),
-    "auto": LMSConfig(auto=True, budget=24 << 20),
+    "auto": LMSConfig(auto=True, budget=32 << 20),
 }
 
 
@@ -65,6 +67,7 @@ def make(text: str, rank: Rank, lms, capture: bool, timeout: float = 60):
     cuda.set_math("fp32")
     parsed = parse_solver(text)
     device = get_device("cuda", index=rank.index)
+    ops_of(device).workspace_limit = 4 << 20  # a budget leaves no more
     solver = FaceSolver(parsed.message, lines=parsed.lines, device=device, lms=lms, solver_count=rank.count,
                         solver_rank=rank.index)  # fmt: skip
     return solver, caffe.NCCL(solver, rank.place, timeout=timeout, capture=capture)
@@ -180,3 +183,10 @@ def test_a_rank_that_does_not_answer():
     """The other waits on its GPU, and is freed by the watch."""
     with pytest.raises(RankError, match=r"rank 0 of 2 \(GPU 0\) failed: .*did not answer within 5 s"):
         run_ranks(failing, ("silent",), unique_id(), ("GPU 0", "GPU 1"))
+
+
+def test_the_command_line(tmp_path):
+    (tmp_path / "solver.prototxt").write_text(f'{TEXT} max_iter: 4 display: 2 snapshot_prefix: "run"')
+    done = command("train", "-solver", "solver.prototxt", "-gpu", "0,1", "-lms", "100", cwd=tmp_path)
+    assert done.code == 0, done.stderr
+    assert done.log.count("Optimization Done.") == 2 and done.stderr.count("Iteration 2 (") == 1
