@@ -3,9 +3,9 @@
 python tools/bench/scaling.py --model resnet-50 --batch 128 --gpus 1 2 4 --modes off auto --budget 16GB --json out.json
 
 Modes: off (no Large Model Support), a number of KB (-lms N), auto. Every mode runs with gradients summed layer by
-layer, beside the backward, and all at the end; --capture records iterations as CUDA graphs with the sums in them. A run is a
-process per GPU; an iteration is forward, backward, sums and the SGD update on images that are made once; times are
-rank 0's medians after warming up, each up to the device's end. "efficiency" is images/s per GPU over those of one.
+layer, beside the backward, and all at the end; --capture records iterations as CUDA graphs with the sums in them. A
+run is a process per GPU; an iteration is forward, backward, sums and the SGD update on images that are made once; times
+are rank 0's medians after warming up, each up to the device's end. "efficiency" is images/s per GPU over those of one.
 """
 
 from __future__ import annotations
