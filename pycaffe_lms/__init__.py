@@ -28,6 +28,7 @@ from .mode import (
 )
 from .net_spec import NetSpec, layers, params, to_proto
 from .onnx_export import export_onnx
+from .parallel.nccl import NCCL
 from .pycaffe import (
     TEST,
     TRAIN,
@@ -47,6 +48,7 @@ from .version import __version__
 __all__ = [
     "_caffe",
     "LMS",
+    "NCCL",
     "TEST",
     "TRAIN",
     "AdaDeltaSolver",

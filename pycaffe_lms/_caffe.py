@@ -16,6 +16,7 @@ from .mode import (
     solver_count,
     solver_rank,
 )
+from .parallel.nccl import NCCL
 from .proto.caffe_pb2 import LayerParameter, SolverParameter
 from .pycaffe import (
     AdaDeltaSolver,
@@ -36,6 +37,7 @@ __all__ = [
     "AdaDeltaSolver",
     "AdaGradSolver",
     "AdamSolver",
+    "NCCL",
     "NesterovSolver",
     "RMSPropSolver",
     "Blob",

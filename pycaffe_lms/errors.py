@@ -151,6 +151,10 @@ class DeviceError(CaffeError):
     """The device (GPU, driver, library) is absent or failed."""
 
 
+class LostRank(DeviceError):
+    """Another of the processes that train together failed, is gone, or did not answer in time."""
+
+
 class OutOfDeviceMemory(CaffeError):
     """The device pool cannot give what was asked: sizes in bytes."""
 

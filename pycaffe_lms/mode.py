@@ -118,7 +118,7 @@ def set_solver_rank(rank: int) -> None:
 
 
 def set_multiprocess(multiprocess: bool) -> None:
-    """Taken for compatibility: several solvers are always one process each here, so nothing depends on it."""
+    """Taken for compatibility: solvers that train together are one process each here, so nothing depends on it."""
     settings["multiprocess"] = bool(multiprocess)
 
 

@@ -22,6 +22,7 @@ from .net import net as core
 from .net import table, weights
 from .net.callbacks import LayerCallback
 from .net_batches import Collected, batches
+from .parallel.data_parallel import DataParallel
 from .vectors import DtypeVec, IntVec, LayerVec, NetBlobVec, StringVec
 
 
@@ -146,9 +147,12 @@ class PycaffeNet(core.Net):
         `before_forward`."""
         self.callbacks.before_backward.append(_function(function))
 
-    def after_backward(self, function: LayerCallback) -> None:
+    def after_backward(self, function: LayerCallback | DataParallel) -> None:
         """Call function(layer index) after the backward of every layer, also of those that have none. See
-        `before_forward`."""
+        `before_forward`. Or give `caffe.NCCL(...)`: gradients are averaged layer by layer, beside the backward."""
+        if isinstance(function, DataParallel):
+            function.join(layer_wise=True)
+            return
         self.callbacks.after_backward.append(_function(function))
 
     # -- arrays of any length -----------------------------------------------------------------------------------------

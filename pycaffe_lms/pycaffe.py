@@ -20,6 +20,7 @@ from .mode import lms_of
 from .mode import settings as _mode
 from .net import net as core
 from .net_face import PycaffeNet
+from .parallel.data_parallel import DataParallel
 from .progress import make_bar, shown
 from .vectors import StringVec
 
@@ -97,6 +98,7 @@ class SGDSolver(solvers.SGDSolver):
             _log.warning('%s: type "%s" is ignored: this is a %s', where, param.type, type(self).__name__)
         if param.random_seed < 0 and _mode["seed"] is not None:
             param.random_seed = _mode["seed"]
+        options = {"solver_count": _mode["solver_count"], "solver_rank": _mode["solver_rank"]} | options
         options |= {"file": parsed.filename, "lines": parsed.lines}
         super().__init__(param, device=_device(device), lms=lms_of(lms), **options)
 
@@ -124,9 +126,13 @@ class SGDSolver(solvers.SGDSolver):
         self, on_start: Callable[[], None] | object, on_gradients_ready: Callable[[], None] | None = None
     ) -> None:
         """Call on_start before the forward of every iteration, on_gradients_ready between backward and update, where
-        it may read and change gradients. Both take no argument. Or give one object that has both as methods.
+        it may read and change gradients. Both take no argument. Or give one object that has both as methods; or
+        `caffe.NCCL(...)`, which averages the gradients of several GPUs, before other callbacks see them.
 
         Raises UsageError for what cannot be called."""
+        if isinstance(on_start, DataParallel) and on_gradients_ready is None:
+            on_start.join(layer_wise=False)
+            return
         if on_gradients_ready is None:
             both = tuple(getattr(on_start, name, None) for name in ("on_start", "on_gradients_ready"))
         else:

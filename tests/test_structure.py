@@ -23,6 +23,7 @@ ORDER = (
         "lms",
         "net",
         "solvers",
+        "parallel",
         "viz",
         "onnx_export",
         "net_spec",
@@ -61,12 +62,12 @@ PURE = [
     *(f"lms.{n}" for n in ("account", "counters", "measured", "page", "page_charts", "stats")),
     *(f"lms.{n}" for n in ("planfile", "timing", "machine")),
     *("memory.states", "net.filter", "net.splits", "solvers.lr_policy", "backend.sim_streams", "errors"),
-    *("solvers.rules", "solvers.settings", "ops.update_rules"),
+    *("solvers.ranks", "solvers.rules", "solvers.settings", "ops.update_rules"),
 ]
 # They know layers, which know arrays, but hold none themselves.
 NO_ARRAYS = [
     *(f"net.{n}" for n in ("access", "backprop", "buffers", "flops", "forecast", "graph", "halve", "masks")),
-    *(f"net.{n}" for n in ("policies", "programs", "source", "table", "wiring")),
+    *(f"net.{n}" for n in ("policies", "programs", "reduction", "source", "table", "wiring")),
 ]
 
 

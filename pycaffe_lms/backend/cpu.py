@@ -16,7 +16,7 @@ class CpuDevice:
     operations = "cpu"  # which folder of ops/ runs here
     is_host = True
     can_capture = False  # everything runs at once
-    compute = copy_in = copy_out = None
+    compute = copy_in = copy_out = side = None
     page = None
     lock = nullcontext()  # nothing is shared between the nets of two threads
 
@@ -28,6 +28,10 @@ class CpuDevice:
 
     def active(self):
         """There is no current device to choose."""
+        return nullcontext()
+
+    def on(self, stream):
+        """There are no streams."""
         return nullcontext()
 
     def adopt(self, ops):

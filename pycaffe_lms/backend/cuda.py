@@ -65,6 +65,16 @@ def nccl_available() -> bool:
     return bool(nccl.available)
 
 
+def nccl():
+    """CuPy's module for NCCL. Raises MissingDependency without CuPy or without NCCL."""
+    cp = require()
+    if not nccl_available():
+        family = cp.cuda.runtime.runtimeGetVersion() // 1000
+        raise MissingDependency(f"nvidia-nccl-cu{family}", "training on several GPUs",
+                                f"nvidia-nccl-cu{family}", "train on one GPU")  # fmt: skip
+    return cp.cuda.nccl
+
+
 def device_count() -> int:
     """How many GPUs there are."""
     return require().cuda.runtime.getDeviceCount()
@@ -181,6 +191,7 @@ class CudaDevice:
         self.compute = cp.cuda.Stream(non_blocking=True)
         self.copy_in = cp.cuda.Stream(non_blocking=True)
         self.copy_out = cp.cuda.Stream(non_blocking=True)
+        self.side = cp.cuda.Stream(non_blocking=True)
         self.ops = None  # see ops.ops_of
         self.lock = threading.RLock()
         self.bytes_in = self.bytes_out = 0

@@ -1,4 +1,4 @@
-"""What a device is: memory, three streams, events, copies, operations. Every backend implements `Device`.
+"""What a device is: memory, streams, events, copies, operations. Every backend implements `Device`.
 
 The compute stream runs layers, `copy_in` carries host to device, `copy_out` device to host. Work on one stream runs in
 order; between streams only events order it.
@@ -55,6 +55,7 @@ class Device(Protocol):
     compute: Any
     copy_in: Any
     copy_out: Any
+    side: Any  # for work beside the layers (sums over several GPUs); whoever uses it joins it with `compute` again
 
     def capacity(self) -> int:
         """Bytes this process may use: the budget where one is set, else the device's memory."""
@@ -120,7 +121,8 @@ class Device(Protocol):
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
         """Record what `work` queues, without running it; the result queues it on the compute stream, at each call.
 
-        `work` may use all three streams: the others begin after the start and are joined at the end. It may record
+        `work` may use all streams: the copies' begin after the start and are joined at the end, `side` is used between
+        a wait for the compute stream and one of the compute stream for it. It may record
         events and let streams wait for them; such an event means nothing afterwards, and `work` waits for no other.
         Within it no memory is taken or given back, and the host waits for nothing. Copies are of page-locked memory,
         which must stay where it is. A launch is ordered with the compute stream only: whoever queues copies beside

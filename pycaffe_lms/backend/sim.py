@@ -66,10 +66,10 @@ class SimDevice:
         self.page = _page_of(capacity) if page == 0 else page
         self._budget: int | None = None
         self._used = 0
-        self.compute, self.copy_in, self.copy_out = (SimStream(n) for n in ("compute", "in", "out"))
-        self._streams = [self.compute, self.copy_in, self.copy_out]
+        names = ("compute", "in", "out", "side")
+        self.compute, self.copy_in, self.copy_out, self.side = self._streams = [SimStream(n) for n in names]
         self._operations_on = self.compute
-        self._lanes = [SimStream("in, of a launch"), SimStream("out, of a launch")]
+        self._lanes = [SimStream(f"{n}, of a launch") for n in names[1:]]
         self._scheduler = Scheduler([*self._streams, *self._lanes], order, seed)
         self.ops = None  # see ops.ops_of
         self.lock = threading.RLock()
@@ -257,7 +257,7 @@ class SimDevice:
             raise DeviceError(f"{what} in the middle of a capture", fix="this is a bug")
 
     def model_seconds(self) -> float:
-        """The model clock: when the last of the three streams ends."""
+        """The model clock: when the last of the streams ends."""
         return max(s.time for s in self._streams)
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import logging
 
-from ..backend import cuda_available, get_device
+from ..backend import cuda, cuda_available, get_device
 from ..errors import UsageError
 from ..lms.config import LMSConfig, parse_size
 from ..ops import ops_of
@@ -17,13 +17,15 @@ _log = logging.getLogger(__name__)
 CPU_MODE, GPU_MODE = 0, 1
 
 
-def choose(args: argparse.Namespace, lms: LMSConfig, *, solver_mode: int | None = None, device_id: int = 0):
-    """The device for -backend, -gpu, else an explicit solver_mode, else what the machine has.
+def choose(args: argparse.Namespace, lms: LMSConfig, *, solver_mode: int | None = None, device_id: int = 0,
+           rank: int = 0):  # fmt: skip
+    """The device for -backend, -gpu (of a list that of `rank`, the first for commands that take one), else an explicit
+    solver_mode, else what the machine has.
 
-    Raises UsageError for a -gpu list that is no number, DeviceError or MissingDependency when a GPU is asked for and
-    there is none.
+    Raises UsageError for a -gpu that is no list of numbers, DeviceError or MissingDependency when a GPU is asked for
+    and there is none.
     """
-    index = _gpu_index(args.gpu, device_id)
+    index = gpu_numbers(args)[rank] if args.gpu else device_id
     backend = args.backend
     if backend is None and args.gpu:
         backend = "cuda"
@@ -38,8 +40,6 @@ def choose(args: argparse.Namespace, lms: LMSConfig, *, solver_mode: int | None 
         device = get_device("sim", order=args.sim_order, seed=args.sim_seed, **capacity)
         _log.info("Using the simulated device (%s).", device.describe())
     elif backend == "cuda":
-        from ..backend import cuda
-
         cuda.set_math(args.math)
         device = get_device("cuda", index=index)
         _log.info("Using GPUs %d", index)
@@ -54,15 +54,25 @@ def choose(args: argparse.Namespace, lms: LMSConfig, *, solver_mode: int | None 
     return device
 
 
-def _gpu_index(text: str, device_id: int) -> int:
+def gpu_numbers(args: argparse.Namespace) -> list[int]:
+    """What -gpu lists, in its order: [0, 1] of "0,1", every GPU of "all"; nothing where it is not given.
+
+    Raises UsageError for what is no list of different numbers, DeviceError or MissingDependency for "all" without a
+    GPU."""
+    text, fix = args.gpu, "for example -gpu 0, -gpu 0,1 or -gpu all"
     if not text:
-        return device_id
+        return []
+    if text == "all":
+        if args.backend not in (None, "cuda"):
+            raise UsageError(f"-gpu all: there are no GPUs to count with -backend {args.backend}", fix="list them")
+        get_device("cuda")
+        return list(range(cuda.device_count()))
     try:
         numbers = [int(part) for part in text.split(",")]
     except ValueError:
-        raise UsageError(f"-gpu {text!r} is not a GPU number", fix="for example -gpu 0") from None
-    if len(numbers) > 1:
-        raise UsageError(f"-gpu {text}: one GPU per run for now", fix=f"for example -gpu {numbers[0]}")
-    if numbers[0] < 0:
-        raise UsageError(f"-gpu {text}: GPU numbers start at 0", fix="for example -gpu 0")
-    return numbers[0]
+        raise UsageError(f"-gpu {text!r} is no list of GPU numbers", fix=fix) from None
+    if min(numbers) < 0:
+        raise UsageError(f"-gpu {text}: GPU numbers start at 0", fix=fix)
+    if len(set(numbers)) < len(numbers):
+        raise UsageError(f"-gpu {text}: a GPU is listed twice", fix=fix)
+    return numbers

@@ -191,7 +191,11 @@ def tuning(args: argparse.Namespace) -> Tuning:
     return Tuning(channels_last=_LAYOUTS[args.layout], fuse=fuse, pack=pack, graph=graph, masks=masks)
 
 
-_GPU = ("N", "number of the GPU to run on, an error where there is none; wins over solver_mode")
+_GPU = (
+    "N,..",
+    "number of the GPU to run on, an error where there is none; wins over solver_mode. A list or all: train runs a "
+    "process on each, other commands use the first",
+)
 
 
 def add_device(p: argparse.ArgumentParser, gpu: tuple[str, str] = _GPU, budget: Sequence[str] = ()) -> None:

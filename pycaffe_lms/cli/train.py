@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 import signal
 from contextlib import contextmanager
 
 from ..errors import UsageError, human_bytes
 from ..formats.prototxt import read_solver
+from ..parallel.launch import Rank
 from ..solvers import solver_class
 from ..solvers.base import NONE, SNAPSHOT, STOP
-from . import devices, flags, lms_files, profile, watch
+from . import devices, flags, lms_files, profile, ranks, watch
 from .watcher import watched
 
 _log = logging.getLogger(__name__)
@@ -47,8 +49,35 @@ class Signals:
             signal.signal(number, old)
 
 
+class NoSignals:
+    """Of a rank that is not the root: what to do is agreed with the root."""
+
+    interrupted = False
+
+    def poll(self) -> str:
+        return NONE
+
+    def restore(self) -> None: ...
+
+
 def run(argv: list[str]) -> int:
-    """Parse flags, build the solver, train."""
+    """Parse flags; then train, or start a process for each of several GPUs that does."""
+    args = _parse(argv)
+    numbers = devices.gpu_numbers(args)
+    if len(numbers) > 1:
+        code = ranks.launch(run_rank, argv, args, numbers)
+        _log.info("Optimization Done.")
+        return code
+    return _train(args, None)
+
+
+def run_rank(argv: list[str], rank: Rank) -> int:
+    """In a process of its own: train as one of several ranks."""
+    with ranks.logging_as(rank):
+        return _train(_parse(argv), rank)
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
     p = flags.parser("train", __doc__)
     p.add_argument(
         "--solver",
@@ -78,39 +107,49 @@ def run(argv: list[str]) -> int:
     args = flags.parse(p, argv)
     if args.weights and args.snapshot:
         raise UsageError("-weights and -snapshot exclude each other", fix="resume with -snapshot alone")
-    lms, watchers = flags.lms_config(args), watch.watchers(args, args.solver)
-    files = lms_files.LmsFiles(args.lms_report, args.lms_stats)
+    flags.lms_config(args)
+    return args
+
+
+def _train(args: argparse.Namespace, rank: Rank | None) -> int:
+    root = rank is None or rank.index == 0
+    lms, watchers = flags.lms_config(args), watch.watchers(args, args.solver) if root else []
+    files = lms_files.LmsFiles(*(args.lms_report, args.lms_stats) if root else ("", ""))
     parsed = read_solver(args.solver)
     param = parsed.message
     mode = param.solver_mode if param.HasField("solver_mode") else None
-    device = devices.choose(args, lms, solver_mode=mode, device_id=param.device_id)
+    index, count = (rank.index, rank.count) if rank is not None else (0, 1)
+    device = devices.choose(args, lms, solver_mode=mode, device_id=param.device_id, rank=index)
     param.train_state.level = args.level
     param.train_state.stage.extend(flags.stages(args))
     if args.snapshot or args.weights:
         del param.weights[:]
     if args.weights:
         param.weights.append(args.weights)
-    signals = Signals(args.sigint_effect, args.sighup_effect)
+    signals = Signals(args.sigint_effect, args.sighup_effect) if root else NoSignals()
     try:
         solver = solver_class(param, parsed.filename, parsed.lines)(
             param, file=parsed.filename, lines=parsed.lines, device=device, lms=lms, action=signals.poll,
-            tuning=flags.tuning(args),
+            tuning=flags.tuning(args), solver_count=count, solver_rank=index,
         )  # fmt: skip
         title = f"pycaffe-lms train: {solver.net.name}, {device.describe()}"
-        record = profile.Profile(args.profile, solver.runtime, title, first=2, last=4)  # the first builds kernels
+        trace = args.profile if root else ""
+        record = profile.Profile(trace, solver.runtime, title, first=2, last=4)  # the first builds kernels
         files.follow(solver)
         solver.around_iteration = lambda: _both(record, files)
         _log_memory(solver)
         _log.info("Starting Optimization")
-        with watched(solver, watchers):
-            solver.solve(args.snapshot or None)
-        record.write()
-        files.write()
-        _log_totals(solver)
+        with ranks.joined(solver, rank):
+            with watched(solver, watchers):
+                solver.solve(args.snapshot or None)
+            record.write()
+            files.write()
+            _log_totals(solver)
         solver.close()
     finally:
         signals.restore()
-    _log.info("Optimization Done.")
+    if rank is None:
+        _log.info("Optimization Done.")
     return 130 if signals.interrupted else 0
 
 

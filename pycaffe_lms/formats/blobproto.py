@@ -14,7 +14,7 @@ from math import prod
 import numpy as np
 
 from pycaffe_lms.errors import WeightsError
-from pycaffe_lms.proto.caffe_pb2 import BlobProto
+from pycaffe_lms.proto.caffe_pb2 import BlobProto, C3DBlob
 
 MAX_AXES = 32
 _LEGACY = ("num", "channels", "height", "width")
@@ -30,7 +30,7 @@ _RAW = {
 class StoredBlob:
     """A blob as a file holds it: `data` (float32 or float64) in the file's shape, `diff` or None.
 
-    `legacy`: the shape was given as the four old sizes, which also fit blobs of fewer axes.
+    `legacy`: the shape was given as the four old sizes (C3D: five), which also fit blobs of fewer axes.
     """
 
     data: np.ndarray
@@ -87,6 +87,14 @@ def load_blob(proto: BlobProto) -> StoredBlob:
     return StoredBlob(data, _values(proto, shape, "diff") if has_diff else None, is_legacy(proto))
 
 
+def load_c3d_blob(proto: C3DBlob) -> StoredBlob:
+    """All of a blob of C3D 1.0. Raises: WeightsError where the number of values is not what the shape says."""
+    shape = tuple(getattr(proto, name) for name in ("num", "channels", "length", "height", "width"))
+    if any(size < 0 for size in shape):
+        raise WeightsError(f"a blob of shape {shape}: a size cannot be negative")
+    return StoredBlob(_values(proto, shape, "data"), _values(proto, shape, "diff") if proto.diff else None, True)
+
+
 def blobproto_to_array(proto: BlobProto, dtype=np.float32, *, what: str = "data") -> np.ndarray:
     """The values of a BlobProto, in its shape, as `dtype` (None: float64 for double values, else float32).
 
@@ -121,16 +129,21 @@ def array_to_blobproto(arr: np.ndarray, diff: np.ndarray | None = None, *, into:
 def _fits(shape: tuple[int, ...], stored: tuple[int, ...], legacy: bool) -> bool:
     if not legacy:
         return shape == stored
-    return len(shape) <= 4 and (1,) * (4 - len(shape)) + shape == stored
+    return len(shape) <= len(stored) and (1,) * (len(stored) - len(shape)) + shape == stored
 
 
 def _values(proto: BlobProto, shape: tuple[int, ...], what: str) -> np.ndarray:
     """The values of `data` or `diff`: double, else float, else raw; half precision becomes float."""
     double, raw = f"double_{what}", f"raw_{what}"
+    if isinstance(proto, C3DBlob):
+        return _numbers(getattr(proto, what), shape, np.float32, what)
     if getattr(proto, raw) and not getattr(proto, double) and not getattr(proto, what):
         return _raw(proto, raw, shape)
     field = double if len(getattr(proto, double)) else what
-    values, dtype = getattr(proto, field), np.float64 if field == double else np.float32
+    return _numbers(getattr(proto, field), shape, np.float64 if field == double else np.float32, field)
+
+
+def _numbers(values, shape: tuple[int, ...], dtype, field: str) -> np.ndarray:
     if len(values) != prod(shape):
         raise _wrong_count(shape, len(values), field)
     # Newer protobuf hands its numbers over as an array; iterating is the fastest way for the others.

@@ -8,15 +8,17 @@ See also: hdf5_weights.py; blobproto.py for the shape rules.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import Any
 
 from pycaffe_lms.errors import PrototxtError, WeightsError
 from pycaffe_lms.formats.atomic import atomic_write
-from pycaffe_lms.formats.blobproto import LayerWeights, load_blob
+from pycaffe_lms.formats.blobproto import LayerWeights, StoredBlob, load_blob, load_c3d_blob
 from pycaffe_lms.formats.hdf5_weights import read_hdf5_weights
 from pycaffe_lms.formats.rawfile import is_hdf5, not_a, parse_message, read_bytes, serialize
 from pycaffe_lms.formats.upgrade import upgrade_net
 from pycaffe_lms.formats.upgraded import as_text
-from pycaffe_lms.proto.caffe_pb2 import NetParameter, NetWeights
+from pycaffe_lms.proto.caffe_pb2 import C3DWeights, NetParameter, NetWeights
 
 _WHAT = "a caffemodel"
 
@@ -37,10 +39,17 @@ def read_weights(path: str | os.PathLike) -> list[LayerWeights]:
         # A fork's field under a number that means something else to us: names and blobs have the same numbers in all.
         weights = parse_message(NetWeights(), path, _WHAT, WeightsError)
         if not weights.layer:
-            raise
+            found = _c3d(path, file)
+            if found is None:
+                raise
+            return found
         return [_layer_weights(layer, file) for layer in weights.layer]
     if not net.layer and not net.layers:
         raise not_a(_WHAT, path, read_bytes(path, WeightsError), WeightsError)
+    if any(len(blob.diff) and not len(blob.data) for layer in net.layers for blob in layer.blobs):
+        found = _c3d(path, file)  # of another numbering: its values look like gradients
+        if found is not None:
+            return found
     try:
         net = upgrade_net(net).message
     except PrototxtError as error:
@@ -53,12 +62,24 @@ def write_caffemodel(path: str | os.PathLike, net: NetParameter) -> None:
     atomic_write(path, serialize(net, path, WeightsError), error=WeightsError)
 
 
-def _layer_weights(layer, file: str) -> LayerWeights:
-    name, kind = as_text(layer.name), as_text(layer.type)
+def _c3d(path: str | os.PathLike, file: str) -> list[LayerWeights] | None:
+    """The weights of a file of C3D 1.0; None where it is none. Types are those of C3D, and are left out."""
+    try:
+        weights = parse_message(C3DWeights(), path, _WHAT, WeightsError)
+    except WeightsError:
+        return None
+    blobs = [blob for layer in weights.layers for blob in layer.blobs]
+    if not blobs or not all(blob.HasField("width") and len(blob.data) for blob in blobs):
+        return None
+    return [_layer_weights(layer, file, load_c3d_blob) for layer in weights.layers]
+
+
+def _layer_weights(layer, file: str, load: Callable[[Any], StoredBlob] = load_blob) -> LayerWeights:
+    name, kind = as_text(layer.name), as_text(getattr(layer, "type", ""))
     blobs = []
     for index, proto in enumerate(layer.blobs):
         try:
-            blobs.append(load_blob(proto))
+            blobs.append(load(proto))
         except WeightsError as error:
             raise error.at(file=file, layer=name, type=kind or None, blob=str(index)) from None
     return LayerWeights(name, kind, tuple(blobs))

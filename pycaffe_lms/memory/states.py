@@ -77,6 +77,9 @@ RESIDENT: dict[tuple[State, Ask], _Row] = {
     (_S, Ask.READ_GPU): ((), _S),
     (_S, Ask.WRITE_GPU): ((), _G),
     (_S, Ask.OVERWRITE_GPU): ((), _G),
+    # dropped while it was managed: that stays true until somebody writes it whole
+    (_D, Ask.OVERWRITE_CPU): ((Do.TAKE_CPU,), _C),
+    (_D, Ask.OVERWRITE_GPU): ((Do.TAKE_GPU,), _G),
 }
 
 MANAGED: dict[tuple[State, Ask], _Row] = RESIDENT | {
@@ -100,8 +103,6 @@ MANAGED: dict[tuple[State, Ask], _Row] = RESIDENT | {
     (_G, Ask.DISCARD): ((Do.SPOIL_GPU, Do.GIVE_GPU), _D),
     (_S, Ask.DISCARD): ((Do.SPOIL_GPU, Do.GIVE_GPU), _D),
     (_D, Ask.DISCARD): ((), _D),
-    (_D, Ask.OVERWRITE_CPU): ((Do.TAKE_CPU,), _C),
-    (_D, Ask.OVERWRITE_GPU): ((Do.TAKE_GPU,), _G),
     # no row for (DISCARDED, READ_* or WRITE_*): such a read is an error, found at once
 }
 

@@ -53,10 +53,8 @@ class SyncedMemory:
             self.table = MANAGED
             self.ask(Ask.EVICT)
             self.give_back()  # a stale device copy goes too
-        elif self.table is MANAGED:
+        else:
             self.table = RESIDENT
-            if self.state is State.DISCARDED:
-                self.state = State.UNINITIALIZED
 
     def ask(self, ask: Ask, *, span=None, stream=None) -> None:
         """Make `ask` possible. `span`: device memory to use if some is taken (a plan's); default: the pool's.

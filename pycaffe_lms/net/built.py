@@ -36,6 +36,7 @@ from .masks import mask_layers
 from .memory import NetMemory
 from .policies import asked_by_layers
 from .programs import ProgramBuilder
+from .reduction import Reduction
 from .source import load_source
 from .tuning import Tuning
 from .wiring import wire
@@ -60,6 +61,7 @@ class BuiltNet:
         self._forward_only = forward_only
         self.tuning = tuning or Tuning(fuse=False, masks=False)
         self.callbacks = Callbacks()
+        self.reduction: Reduction | None = None  # set where several ranks train together
         self._kept: set[str] = set()
         self._dirty = False
         with self._users_names():

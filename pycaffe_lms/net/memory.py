@@ -171,8 +171,10 @@ class NetMemory:
     def share(self, mine: int, theirs: SyncedMemory) -> None:
         """Let a buffer be another net's memory."""
         if self.memories[mine] is not theirs:
-            if not self.memories[mine].managed and mine in self._used:
-                self.runtime.resident_bytes -= self.buffers[mine].nbytes
+            if not (self.device.is_host or self.memories[mine].managed) and mine in self._used:
+                nbytes = self.buffers[mine].nbytes
+                self.runtime.resident_bytes -= nbytes
+                self._managed = replace(self._managed, resident_bytes=self._managed.resident_bytes - nbytes)
             self.memories[mine] = self._shared[mine] = theirs
             self._plans.clear()
 

@@ -146,7 +146,10 @@ class Net(BuiltNet):
         }
         present = frozenset(written | self.builder.loss_diffs())
         steps = self.builder.backward(start, end, present, accumulate=True)
-        self.backward_by_hand(start, end, steps, f"backward {start}..{end} {hash(present)}")
+        key = f"backward {start}..{end} {hash(present)}"
+        self.backward_by_hand(start, end, steps, key)
+        if self.reduction is not None and self.reduction.layer_wise:
+            self.reduce_by_hand(steps, key)
 
     def backward_by_hand(self, start: int, end: int, steps: Sequence, key: str) -> None:
         """Run these backward steps of layers start down to end as the program `key`, with a user's callbacks."""
@@ -155,55 +158,66 @@ class Net(BuiltNet):
         else:
             self.run_steps(key, steps)
 
-    def iteration(self, first: bool, tail: Sequence[HostedStep] = (), *, key: str) -> bool:
+    def reduce_by_hand(self, steps: Sequence, key: str) -> None:
+        """After these backward steps of the program `key`: the means of the gradients over all ranks, if any."""
+        if self.reduction is not None:
+            self.run_steps(f"{key}, reduction", self.reduction.alone(steps))
+
+    def iteration(self, first: bool, tail: Sequence[HostedStep] = (), *, key: str, reduce: bool = False) -> bool:
         """One forward and backward of a solver's iteration, then `tail` (updates), as the program `key`. first:
-        parameter gradients start anew. Values that nobody reads later are dropped under LMS.
+        parameter gradients start anew. reduce: they become the means over all ranks, where there are several. Values
+        that nobody reads later are dropped under LMS.
 
         Returns False where shapes changed in the middle (see ShapesChanged): then memory is new, and `tail` did not
         run, because its steps are those of the old memory.
         """
         if self.callbacks:
-            return self._watched_iteration(first, tail, key)
+            return self._watched_iteration(first, tail, key, reduce)
         self._before(0, len(self.graph.nodes) - 1)
 
         def build(name: str, start: int, reshaped: bool) -> Sequenced:
-            return self._iteration(first, () if reshaped else tail, name, start)
+            return self._iteration(first, () if reshaped else tail, name, start, reduce)
 
         done = self._run(key, 0, build)
         self._show(0, len(self.graph.nodes) - 1)
         return done
 
-    def _watched_iteration(self, first: bool, tail: Sequence[HostedStep], key: str) -> bool:
+    def _watched_iteration(self, first: bool, tail: Sequence[HostedStep], key: str, reduce: bool) -> bool:
         n = len(self.graph.nodes) - 1
         self.refresh_shapes()
         done = self._forward_by_hand(0, n)
         steps = self.builder.backward(n, 0, self.builder.loss_diffs(), accumulate=not first)
         self.backward_by_hand(n, 0, steps, f"{key}, backward")
+        if reduce:
+            self.reduce_by_hand(steps, key)
         if done and tail:
             self.run_steps(f"{key}, updates", tail)
         return done
 
-    def _iteration(self, first: bool, tail: Sequence[HostedStep], key: str, start: int = 0) -> Sequenced:
+    def _iteration(self, first: bool, tail: Sequence[HostedStep], key: str, start: int = 0,
+                   reduce: bool = False) -> Sequenced:  # fmt: skip
         n = len(self.graph.nodes) - 1
         steps: list = self.builder.forward(start, n, fused=True)
-        steps += self.builder.backward(n, 0, self.builder.loss_diffs(), accumulate=not first, fused=True)
+        back = self.builder.backward(n, 0, self.builder.loss_diffs(), accumulate=not first, fused=True)
+        steps += self.reduction.woven(back) if reduce and self.reduction is not None else back
         return sequence(key, [*steps, *tail], self._survivors())
 
     def prepare_iterations(self, kinds: Iterable[tuple[str, bool, Sequence[HostedStep]]]) -> None:
-        """Plan a solver's iterations before the first one: (key, first, tail). Raises OutOfDeviceMemory when they
-        cannot fit."""
+        """Plan a solver's iterations before the first one: (key, first, tail); the last of them is the one that
+        reduces. Raises OutOfDeviceMemory when they cannot fit."""
         kinds = list(kinds)
         with self.placed():
             self.runtime.check_resident(self.memory.resident_listing())
             for key, first, tail in kinds:
-                self.memory.bind(key, lambda f=first, t=tail, k=key: self._iteration(f, t, k))
+                reduce = key == kinds[-1][0]
+                self.memory.bind(key, lambda f=first, t=tail, k=key, r=reduce: self._iteration(f, t, k, reduce=r))
             plans = self.memory.plans()
             self.runtime.note_plans(self.name, {key: plans[key] for key, _, _ in kinds})
 
-    def replan(self, key: str, first: bool, tail: Sequence[HostedStep]) -> tuple[float, float] | None:
+    def replan(self, key: str, first: bool, tail: Sequence[HostedStep], reduce: bool) -> tuple[float, float] | None:
         """See `NetMemory.replan`, for a program of `prepare_iterations`."""
         with self.device.active():
-            found = self.memory.replan(key, lambda: self._iteration(first, tail, key))
+            found = self.memory.replan(key, lambda: self._iteration(first, tail, key, reduce=reduce))
         if found is not None and found[0] != found[1]:
             self.runtime.note_plans(self.name, {key: self.memory.plans()[key]})
         return found

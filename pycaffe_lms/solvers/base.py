@@ -21,6 +21,7 @@ from ..lms.config import LMSConfig
 from ..lms.runtime import Runtime
 from ..net import weights
 from ..net.net import Net
+from ..net.reduction import Reduction
 from ..net.tuning import Tuning
 from ..random import CaffeRandom
 from . import debug, settings, snapshot
@@ -29,6 +30,7 @@ from .events import Display, Done, Evaluation, Observer, Output, Snapshot, Start
 from .lms_log import IterationLog
 from .lr_policy import learning_rate
 from .nets import test_requests, train_request
+from .ranks import Ranks
 from .rules import Rule
 
 _log = logging.getLogger(__name__)
@@ -40,8 +42,10 @@ class Solver:
     """param: a SolverParameter (current generation). file: its path, for errors and the default snapshot prefix.
 
     device, lms: where and how the nets run; all of them share one Runtime. action: polled once per iteration and test
-    batch, returns NONE, STOP or SNAPSHOT (signal handlers). `observers` are told what happens: see `events.py`.
-    Raises errors of the CaffeError family; what cannot fit the device is refused here, before the first iteration.
+    batch, returns NONE, STOP or SNAPSHOT (signal handlers). solver_count, solver_rank: of how many that train together
+    this is which; only rank 0 displays, tests and writes snapshots by itself. `observers` are told what happens: see
+    `events.py`. Raises errors of the CaffeError family; what cannot fit the device is refused here, before the first
+    iteration.
     """
 
     rule: Rule  # how parameters are updated, and from which settings
@@ -49,8 +53,10 @@ class Solver:
 
     def __init__(self, param, *, file: str | None = None, lines: Lines | None = None, device=None,
                  lms: LMSConfig | None = None, action: Callable[[], str] | None = None, dtype="float32",
-                 tuning: Tuning | None = None):  # fmt: skip
+                 tuning: Tuning | None = None, solver_count: int = 1, solver_rank: int = 0):  # fmt: skip
         self.param, self.file = param, file
+        self.solver_count, self.solver_rank = solver_count, solver_rank
+        self.ranks: Ranks | None = None  # set where this is one of several that train together
         self.iter = 0
         self.current_step = 0
         self.callbacks: list[tuple[Callable[[], None], Callable[[], None]]] = []
@@ -58,7 +64,7 @@ class Solver:
         # Entered for every iteration, tests aside. Unlike a callback it changes nothing of what runs.
         self.around_iteration: Callable[[], AbstractContextManager] = nullcontext
         self._action = action or (lambda: NONE)
-        self._stop = self._nan = False
+        self._stop = self._nan = self._wants_stop = False
         self._end = 0
         self.asks_loss = False  # set by who reads `mean_loss` while `step` runs
         self._smooth: deque[float] = deque(maxlen=max(1, param.average_loss))
@@ -67,8 +73,9 @@ class Solver:
         lines = lines or Lines()
         self._check(lines)
         self.runtime = Runtime(device or get_device("cpu"), lms or LMSConfig())
-        self._random = CaffeRandom(param.random_seed if param.random_seed >= 0 else None)
-        common = {"runtime": self.runtime, "random": self._random, "dtype": dtype, "tuning": tuning or Tuning()}
+        self._random = CaffeRandom(param.random_seed + solver_rank if param.random_seed >= 0 else None)
+        common = {"runtime": self.runtime, "random": self._random, "dtype": dtype, "tuning": tuning or Tuning(),
+                  "solver_count": solver_count, "solver_rank": solver_rank}  # fmt: skip
         train = train_request(param, file, lines)
         _log.info(train.said)
         self.net = self.net_class(train.message, lines=train.lines, file=train.file, **common)
@@ -129,13 +136,16 @@ class Solver:
         _log.info("Solving %s", self.net.name)
         p = self.param
         _log.info("Learning Rate Policy: %s", p.lr_policy)
-        if p.snapshot_after_train:
+        if p.snapshot_after_train and self.is_root:
             snapshot.check(self)
         if resume is not None:
             self.restore(resume)
         for observer in self.observers:
             observer.on_start(Start(self.iter, p.max_iter))
         self.step(p.max_iter - self.iter)
+        if not self.is_root:
+            self._tell_done(None)
+            return
         if p.snapshot_after_train and (not p.snapshot or self.iter % p.snapshot):
             self.snapshot()
         if self._stop:
@@ -168,12 +178,13 @@ class Solver:
         except TypeError:
             raise UsageError(f"step: {n!r} is no number of iterations", fix="give an integer") from None
         settings.check(p, self.rule)
-        self._stop = False
+        self._stop = self._wants_stop = False
         self._smooth.clear()
         self._clock = time.monotonic()
         self._displayed = self.iter
         while self.iter < end:
-            if p.test_interval and self.iter % p.test_interval == 0 and (self.iter > 0 or p.test_initialization):
+            due = self.is_root and p.test_interval and self.iter % p.test_interval == 0
+            if due and (self.iter > 0 or p.test_initialization):
                 self.test_all()
                 if self._stop:
                     return
@@ -188,10 +199,10 @@ class Solver:
                     observer.on_display(display)
             self.iter += 1
             action = self._action()
-            if (p.snapshot and self.iter % p.snapshot == 0) or action == SNAPSHOT:
+            if (p.snapshot and self.iter % p.snapshot == 0 and self.is_root) or action == SNAPSHOT:
                 self.snapshot()
-            if action == STOP:
-                self._stop = True
+            if self._agreed(action == STOP):
+                self._stop = self._wants_stop = True
                 return
 
     def _rate(self) -> float:
@@ -207,9 +218,27 @@ class Solver:
         """The current learning rate; as in Caffe, reading it may advance a multistep policy."""
         return self._rate()
 
+    def train_with(self, ranks: Ranks, reduction: Reduction) -> None:
+        """From now on this is one of several ranks, whose gradients `reduction` averages."""
+        self.ranks, self.net.reduction = ranks, reduction
+        self.net.memory.forget_plans()
+        self._prepare_programs()
+
+    @property
+    def is_root(self) -> bool:
+        """Whether this is the solver that speaks and writes for all that train together."""
+        return self.solver_rank == 0
+
+    def _agreed(self, stop: bool) -> bool:
+        """Whether to stop here: several ranks do it after the same iteration, soon after one of them is asked to."""
+        if self.ranks is None:
+            return stop
+        self._wants_stop |= stop
+        return self.ranks.agree(self._wants_stop)
+
     @property
     def _displays(self) -> bool:
-        return bool(self.param.display) and self.iter % self.param.display == 0
+        return self.is_root and bool(self.param.display) and self.iter % self.param.display == 0
 
     def _iterate(self) -> None:
         """Gradients, `_note_loss`, then the update with `_log_rate`."""
@@ -267,7 +296,7 @@ class Solver:
     def _loss_counts(self) -> bool:
         """Whether somebody may ask for this iteration's loss: reading it waits for the device."""
         p, window = self.param, max(1, self.param.average_loss)
-        displayed = bool(p.display) and -self.iter % p.display < window
+        displayed = self.is_root and bool(p.display) and -self.iter % p.display < window
         return displayed or self._end - self.iter <= window or p.debug_info or bool(self.callbacks) or self.asks_loss
 
     @property
@@ -280,7 +309,7 @@ class Solver:
     def test_all(self) -> None:
         """Test every test net; stops between batches when asked to."""
         for i in range(len(self.test_nets)):
-            if self._stop:
+            if self._wants_stop:
                 return
             self.test(i)
 
@@ -296,7 +325,7 @@ class Solver:
             if action == SNAPSHOT:
                 self.snapshot()
             elif action == STOP:
-                self._stop = True
+                self._stop, self._wants_stop = self.ranks is None, True
                 _log.info("Test interrupted.")
                 return []
             if self.param.debug_info:

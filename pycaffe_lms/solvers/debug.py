@@ -21,9 +21,9 @@ from ..net.programs import HostedStep, sequence
 _log = logging.getLogger(__name__)
 
 
-def iteration(net: Net, first: bool, tail: Sequence[HostedStep], *, show: bool, find_nan: bool) -> bool:
+def iteration(net: Net, first: bool, tail: Sequence[HostedStep], *, show: bool, find_nan: bool, reduce: bool) -> bool:
     """As Net.iteration, part by part. show: log the lines. find_nan: log where the NaN of a NaN loss came from, before
-    the update spreads it."""
+    the update spreads it. What is shown of gradients is this rank's own."""
     net.refresh_shapes()
     memory = net.memory
     if math.isnan(forward(net, show=show)) and find_nan:
@@ -41,6 +41,8 @@ def iteration(net: Net, first: bool, tail: Sequence[HostedStep], *, show: bool, 
             if node.need_backward:
                 _show_backward(net, node)
         _show_norms(net)
+    if reduce:
+        net.reduce_by_hand(steps, name)
     if net.memory is not memory:
         return False
     _run(net, "debug update", tail)

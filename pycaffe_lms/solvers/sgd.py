@@ -114,6 +114,10 @@ class SGDSolver(Solver):
             kinds = [(f"{key}, update apart", first, ()) for key, first, _ in kinds]
         return kinds
 
+    def _reduces(self, key: str) -> bool:
+        """Whether this program of `_kinds` ends with the gradients' means over all ranks: the last of an iteration."""
+        return key == self._kinds()[-1][0]
+
     def _prepare_programs(self) -> None:
         self.net.prepare_iterations(self._kinds())
         if not self._fused:
@@ -123,7 +127,7 @@ class SGDSolver(Solver):
     def _replan(self) -> list[str]:
         said = []
         for key, first, tail in self._kinds():
-            found = self.net.replan(key, first, tail)
+            found = self.net.replan(key, first, tail, self._reduces(key))
             if found is not None:
                 before, after = (f"{1e3 * seconds:.1f} ms" for seconds in found)
                 kept = "it stays" if before == after else f"another takes {after}"
@@ -151,9 +155,10 @@ class SGDSolver(Solver):
             kinds = self._kinds()
             key, first, tail = kinds[0] if i == 0 else kinds[-1] if i == n - 1 else kinds[1]
             if self.param.debug_info:
-                done = debug.iteration(self.net, first, tail, show=self._displays, find_nan=not self._nan)
+                find_nan, reduce = not self._nan, i == n - 1
+                done = debug.iteration(self.net, first, tail, show=self._displays, find_nan=find_nan, reduce=reduce)
             else:
-                done = self.net.iteration(first, tail, key=key)
+                done = self.net.iteration(first, tail, key=key, reduce=i == n - 1)
             if tail and not done:  # shapes changed in the middle, so the update's steps must be made anew
                 self._follow_net()
                 self.net.memory.run("update after a reshape", lambda: sequence("update", self._tail, None))

@@ -1,7 +1,9 @@
 """Snapshots of a solver: file names, model and state out, state in.
 
 Beyond Caffe's fields, the state keeps where data layers and random layers stood and what recurrent layers carry, so
-that a resumed run equals an uninterrupted one. Source of the rest: BVLC/caffe, solver.cpp and sgd_solver.cpp.
+that a resumed run equals an uninterrupted one. Where several ranks train together the root writes and all read: every
+rank goes on where the root's layers stood, with its own seeds; what recurrent layers carry is the root's alone.
+Source of the rest: BVLC/caffe, solver.cpp and sgd_solver.cpp.
 """
 
 from __future__ import annotations
@@ -106,8 +108,8 @@ def restore(solver: Solver, path: str) -> None:
         if isinstance(blob, Blob):
             blob.data = values.reshape(blob.shape)
     for layer, state in positions:
-        layer.set_state(state)
-    for name, net in _nets(solver):
+        layer.set_state(state if solver.is_root else _of_this_rank(layer, state))
+    for name, net in _nets(solver) if solver.is_root else ():
         carried.write(net, _carried(name, net, saved))
 
 
@@ -134,6 +136,11 @@ def _positions(solver: Solver, saved: SolverSnapshot, path: str) -> list[tuple[L
     if unknown:
         _log.warning("%s does not say where these layers stood, they start anew: %s", path, ", ".join(unknown))
     return positions
+
+
+def _of_this_rank(layer: Layer, state: dict[str, int]) -> dict[str, int]:
+    """The root wrote the file: positions are every rank's, seeds are not."""
+    return state | {key: value for key, value in layer.state().items() if key == "seed"}
 
 
 def _carried(name: str, net: Net, saved: SolverSnapshot) -> dict[tuple[str, str], np.ndarray]:

@@ -17,8 +17,9 @@ CURRENT = {U: (False, False), C: (True, False), G: (False, True), S: (True, True
 TABLES = pytest.mark.parametrize("table", [RESIDENT, MANAGED], ids=["resident", "managed"])
 
 
-def test_resident_is_caffes_table_and_knows_no_discarded_value():
-    assert set(RESIDENT) == set(itertools.product((U, C, G, S), HOST_ASKS | GPU_ASKS))
+def test_resident_is_caffes_table_and_drops_no_value():
+    whole = {(D, Ask.OVERWRITE_CPU), (D, Ask.OVERWRITE_GPU)}  # of one that was dropped while it was managed
+    assert set(RESIDENT) == set(itertools.product((U, C, G, S), HOST_ASKS | GPU_ASKS)) | whole
     assert all(state is not D for _, state in RESIDENT.values())
     assert all(Do.GIVE_GPU not in actions and Do.SPOIL_GPU not in actions for actions, _ in RESIDENT.values())
 
@@ -28,7 +29,7 @@ def test_managed_overrides_only_host_asks_of_a_buffer_on_the_device():
     assert changed == set(itertools.product((G, S), HOST_ASKS))
     added = set(MANAGED) - set(RESIDENT)
     living = set(itertools.product((U, C, G, S), (Ask.SAVE, Ask.EVICT, Ask.DISCARD)))
-    dropped = {(D, ask) for ask in (Ask.EVICT, Ask.DISCARD, Ask.OVERWRITE_CPU, Ask.OVERWRITE_GPU)}
+    dropped = {(D, ask) for ask in (Ask.EVICT, Ask.DISCARD)}
     assert added == living | dropped
 
 

@@ -36,6 +36,9 @@ class Walk:
         self.rng = random.Random(seed)
         self.device = SimDevice(1 << 20, order=order, seed=seed)
         self.memory = SyncedMemory(NBYTES, "conv1.data", self.device)
+        if table is not MANAGED and seed % 2:  # it was managed before, and dropped
+            self.memory.manage(True)
+            self.memory.ask(Ask.DISCARD)
         self.memory.manage(table is MANAGED)
         self.table, self.value, self.next = table, 0, 1
         self.sinks: list[tuple[np.ndarray, int]] = []

@@ -153,3 +153,15 @@ def test_on_one_gpu(lms, graph):
     jobs = [Job(seed, device, lms, graph) for seed in (1, 2)]
     assert together(jobs) == [job.run() for job in jobs]
     assert device.can_capture
+
+
+def on_the_gpu(seed: int) -> list[bytes]:
+    return Job(seed, get_device("cuda"), LMSConfig(threshold_kb=1), True).run()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not cuda_available(), reason="no GPU")
+def test_two_processes_on_one_gpu():
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        found = pool.map(on_the_gpu, (1, 2), chunksize=1)
+    assert found == [on_the_gpu(seed) for seed in (1, 2)]

@@ -5,7 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pycaffe_lms.backend.sim import SimDevice
 from pycaffe_lms.errors import DiscardedRead
+from pycaffe_lms.formats.prototxt import parse_solver
+from pycaffe_lms.net.tuning import Tuning
+from pycaffe_lms.solvers import SGDSolver
 
 from .nets import CPU, Place, conv, ip, layer, loss, make_net, make_solver, relu
 from .test_net import IMAGES, UNIT, feed
@@ -109,6 +113,24 @@ def test_what_the_error_says_works():
         for each in (solver, plain):
             each.step(1)
         assert _agree(_all(net), _all(plain.net)) == {}
+
+
+def test_keep_does_not_bring_back_what_was_dropped():
+    """Until the next iteration makes it again, reading it is the same error as before, wherever it lives now."""
+    parsed = parse_solver(f'base_lr: 0.1 lr_policy: "fixed" random_seed: 3 net_param {{ {TEXT} }}')
+    solver = SGDSolver(parsed.message, lines=parsed.lines, device=SimDevice(1 << 20),
+                       tuning=Tuning(pack=True))  # fmt: skip
+    feed(solver.net)
+    solver.step(1)
+    before = _all(solver.net)
+    dropped = {key for key, value in before.items() if isinstance(value, str)}
+    assert dropped
+    solver.net.keep(*{before[key] for key in dropped})
+    after = _all(solver.net)
+    assert {key for key, value in after.items() if isinstance(value, str)} == dropped
+    assert after == before
+    solver.step(1)
+    assert not any(isinstance(value, str) for value in _all(solver.net).values())
 
 
 @pytest.mark.parametrize("name", ["x", "z", "sum", "flat", "y", "x_drop_0_split_0"])

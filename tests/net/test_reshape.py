@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pycaffe_lms.backend import get_device
 from pycaffe_lms.backend.sim import SimDevice
 from pycaffe_lms.errors import CaffeError, ShapeError
 from pycaffe_lms.lms.config import LMSConfig
@@ -216,3 +217,26 @@ def test_relu_after_reshape_keeps_in_place_sharing(place):
         net.forward()
         assert (net.blobs["x"].data == np.maximum(raw, 0)).all() and raw.min() < 0
         assert len({v.data for v in net.graph.values if v.name == "x"}) == 1
+
+
+def test_memory_of_nets_that_share_is_counted_once_however_often_one_is_reshaped():
+    def text(batch):
+        return inputs(data=(batch, 3), label=(batch,)) + ip("y", "data", 300) + loss("y")
+
+    def pair(batch, device):
+        first = make_net(text(4), device=device)
+        second = make_net(text(batch), device=device, runtime=first.runtime)
+        second.share_with(first)
+        return first, second
+
+    counted = []
+    for batch in (4, 40, 4, 12):
+        if not counted:
+            first, second = pair(batch, SimDevice(64 << 20))
+        second.blobs["data"].reshape(batch, 3)
+        second.blobs["label"].reshape(batch)
+        second.forward_range()
+        counted.append(first.runtime.resident_bytes)
+    assert counted == [pair(batch, SimDevice(64 << 20))[0].runtime.resident_bytes for batch in (4, 40, 4, 12)]
+    assert counted[1] - counted[0] >= 2 * 36 * 300 * 4
+    assert pair(4, get_device("cpu"))[0].lms.stats()["resident_bytes"] == 0

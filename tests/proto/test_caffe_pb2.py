@@ -13,9 +13,9 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "proto" / "caffe.proto"
 GENERATED = ROOT / "pycaffe_lms" / "proto" / "caffe_pb2.py"
 
-OURS = {"LMSParameter", "ResumeState", "SourceState", "CarriedState", "NetWeights", "LayerBlobs"} | {
-    *("LMSPlan", "LMSProgramPlan", "LMSPlanBuffer", "LMSPlanStep", "LMSResidence")
-}
+OURS = {"LMSParameter", "ResumeState", "SourceState", "CarriedState", "NetWeights", "LayerBlobs"}
+OURS |= {"LMSPlan", "LMSProgramPlan", "LMSPlanBuffer", "LMSPlanStep", "LMSResidence"}
+OURS |= {"C3DWeights", "C3DLayerBlobs", "C3DBlob"}
 OUR_NUMBERS = range(7000, 7100)
 # What forks brought: messages, and numbers in Caffe's own messages.
 FORK_MESSAGES = {
@@ -242,7 +242,10 @@ def test_only_clip_has_required_fields():
 
 def test_only_blob_arrays_and_dims_are_packed():
     packed = {f"{m}.{f}" for m, fields in MESSAGES.items() for f, spec in fields.items() if "packed" in spec[3]}
-    arrays = {f"BlobProto.{f}" for f in ("data", "diff", "double_data", "double_diff")}
+    arrays = {f"BlobProto.{f}" for f in ("data", "diff", "double_data", "double_diff")} | {
+        "C3DBlob.data",
+        "C3DBlob.diff",
+    }
     assert packed == {"BlobShape.dim"} | arrays
 
 

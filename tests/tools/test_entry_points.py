@@ -23,5 +23,5 @@ def test_a_script(action, tmp_path):
 
 def test_every_script_with_the_name_of_an_action_runs_that_one():
     for path in TOOLS.glob("*.py"):
-        if path.stem in ACTIONS:
+        if path.stem in ACTIONS and path.stem != "train":  # that is Caffe's script of another kind
             assert f'main(["{path.stem}", *sys.argv[1:]])' in path.read_text(), path

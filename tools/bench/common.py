@@ -31,19 +31,22 @@ def dummy_net(path: Path, batch: int):
     return net
 
 
-def make_solver(model: str, batch: int, lms: LMSConfig, *, backend: str = "cuda", seed: int = 1) -> SGDSolver:
+def make_solver(
+    model: str, batch: int, lms: LMSConfig, *, backend: str = "cuda", seed: int = 1, index: int = 0, **options
+) -> SGDSolver:
     """An SGD solver on models/<model>/train_dummy.prototxt with `batch` images per iteration, kept the same throughout:
-    the data top is constant, so the net leaves what we write into it alone."""
+    the data top is constant, so the net leaves what we write into it alone. index: of the GPU. options: of the solver.
+    """
     net = dummy_net(ROOT / "models" / model / "train_dummy.prototxt", batch)
     param = caffe_pb2.SolverParameter(
         base_lr=0.01, momentum=0.9, weight_decay=1e-4, lr_policy="fixed", max_iter=1000, random_seed=seed,
         snapshot_after_train=False,
     )  # fmt: skip
     param.net_param.CopyFrom(net)
-    device = get_device(backend)
+    device = get_device(backend, index=index)
     if not device.is_host:
         device.set_budget(None)  # one left over from an earlier solver
-    solver = SGDSolver(param, device=device, lms=lms, tuning=Tuning(pack=True))
+    solver = SGDSolver(param, device=device, lms=lms, tuning=Tuning(pack=True), **options)
     rng = np.random.default_rng(seed)
     data, label = solver.net.blobs["data"], solver.net.blobs["label"]
     data.data = rng.standard_normal(data.shape, dtype=np.float32)

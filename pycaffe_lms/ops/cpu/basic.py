@@ -6,7 +6,7 @@ import numpy as np
 
 from .threads import ELEMENTS, parallel
 
-__all__ = ["fill", "copy", "sum_arrays", "sum_squares"]
+__all__ = ["fill", "copy", "scale_by", "sum_arrays", "sum_squares"]
 
 _CHUNK = 1 << 18
 
@@ -20,6 +20,11 @@ def copy(x, y):
     """y = x, element by element in memory order (shapes may differ); nothing to do where they are the same memory."""
     if x.ctypes.data != y.ctypes.data:
         parallel(_copy, y.size, x.reshape(-1), y.reshape(-1), grain=ELEMENTS)
+
+
+def scale_by(y, factor):
+    """y = factor * y, with the factor rounded to y's type."""
+    parallel(_scale, y.size, y.reshape(-1), y.dtype.type(factor), grain=ELEMENTS)
 
 
 def sum_arrays(xs, y):
@@ -38,6 +43,10 @@ def sum_arrays(xs, y):
 
 def _copy(first, last, x, y):
     np.copyto(y[first:last], x[first:last])
+
+
+def _scale(first, last, y, factor):
+    y[first:last] *= factor
 
 
 def _add(first, last, a, b, y):

@@ -9,11 +9,12 @@ from .elementwise import elementwise, run, totals
 from .packs import aligned
 from .source import BLOCK_SUM
 
-__all__ = ["fill", "copy", "sum_arrays", "sum_squares"]
+__all__ = ["fill", "copy", "scale_by", "sum_arrays", "sum_squares"]
 
 _PARTS = 1024
 
 _FILL = elementwise("fill", "y = (T)value;", writes="y", params="double value")
+_SCALE = elementwise("scale_by", "y = (T)factor * y;", updates="y", params="double factor")
 _COPY = elementwise("copy", "y = x;", reads="x", writes="y")
 
 _SQUARES = totals(
@@ -46,6 +47,11 @@ def copy(x, y):
     """y = x, element by element in memory order (shapes may differ); nothing to do where they are the same memory."""
     if x.data.ptr != y.data.ptr:
         run(_COPY, "copy", (x, y))
+
+
+def scale_by(y, factor):
+    """y = factor * y, with the factor rounded to y's type."""
+    run(_SCALE, "scale_by", (y,), float(factor))
 
 
 @functools.cache

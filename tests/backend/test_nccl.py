@@ -1,0 +1,109 @@
+"""What is around NCCL: names of groups, who may join, who never comes. The library itself is a stand-in here; see
+tests/parallel/test_gpu.py for the real one."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+import pycaffe_lms as caffe
+from pycaffe_lms.backend import cuda, get_device, nccl
+from pycaffe_lms.errors import DeviceError, LostRank, MissingDependency, UsageError
+
+from ..net.nets import inputs, ip, loss
+
+
+class NcclError(RuntimeError):
+    pass
+
+
+@pytest.fixture
+def library(monkeypatch):
+    """A module as CuPy's; `made`: arguments of communicators."""
+    made = []
+
+    class NcclCommunicator:
+        def __init__(self, count, uid, rank):
+            if any(not low <= b <= low + 255 for low in [found.lowest] for b in uid):
+                raise OverflowError("value too large to convert to char")
+            if found.wait:
+                found.wait.wait(30)
+            if rank == 3:
+                raise NcclError("NCCL_ERROR_INVALID_USAGE: invalid usage")
+            made.append((count, uid, rank))
+
+    found = SimpleNamespace(
+        NcclCommunicator=NcclCommunicator, NcclError=NcclError, NCCL_FLOAT32=7, NCCL_FLOAT64=8, made=made, lowest=-128,
+        wait=None, get_unique_id=lambda: tuple(range(-128, 0)),
+    )  # fmt: skip
+    monkeypatch.setattr(nccl, "nccl", lambda: found)
+    return found
+
+
+class Gpu:
+    name = "cuda"
+
+    def active(self):
+        return threading.Lock()
+
+
+def meet(uid, size=4, rank=1, timeout=30.0):
+    made = nccl.NcclCommunicator.__new__(nccl.NcclCommunicator)
+    made._nccl, made._device, made.size, made.rank, made._timeout = nccl.nccl(), Gpu(), size, rank, timeout
+    return made._meet(uid)
+
+
+@pytest.mark.parametrize("lowest", [-128, 0])
+def test_names_survive_as_bytes_whether_char_has_a_sign_or_not(library, lowest):
+    uid = nccl.unique_id()
+    assert uid == bytes(range(128, 256)) and caffe.NCCL.new_uid() == uid
+    library.lowest = lowest
+    meet(uid)
+    assert library.made == [(4, tuple(range(lowest if lowest else 128, 256 if not lowest else 0)), 1)]
+
+
+def test_who_never_comes(library):
+    library.wait = threading.Event()
+    try:
+        with pytest.raises(LostRank, match=r"rank 1 of 4: not all ranks came within 0.1 s"):
+            meet(bytes(128), timeout=0.1)
+    finally:
+        library.wait.set()
+
+
+def test_what_nccl_refuses(library):
+    with pytest.raises(DeviceError, match="rank 3 of 4: NCCL_ERROR_INVALID_USAGE") as caught:
+        meet(bytes(128), rank=3)
+    assert "a GPU of its own" in str(caught.value) and isinstance(caught.value.__cause__, NcclError)
+
+
+def test_what_is_no_group(library):
+    for uid in (b"", bytes(127), "a" * 128, None, tuple(range(128))):
+        with pytest.raises(UsageError, match="uid") as caught:
+            nccl.NcclCommunicator(Gpu(), uid, 2, 0, timeout=1)
+        assert "NCCL.new_uid()" in str(caught.value)
+    for rank in (-1, 2):
+        with pytest.raises(UsageError, match=f"rank {rank} of 2"):
+            nccl.NcclCommunicator(Gpu(), bytes(128), 2, rank, timeout=1)
+    with pytest.raises(UsageError, match="solver is on the CPU") as caught:
+        nccl.NcclCommunicator(get_device("cpu"), bytes(128), 2, 0, timeout=1)
+    assert "set_mode_gpu" in str(caught.value)
+
+
+def test_the_class_is_there_without_nccl(tmp_path, monkeypatch):
+    """It says what to install; CuPy, or NCCL where CuPy is there."""
+    net = inputs(x=(2, 3), label=(2,)) + ip("ip", "x", 3) + loss("ip")
+    (tmp_path / "solver.prototxt").write_text(f'net_param {{ {net} }} base_lr: 0.1 lr_policy: "fixed"')
+    solver = caffe.SGDSolver(str(tmp_path / "solver.prototxt"))
+    if cuda.cupy is None:
+        for use in (lambda: caffe.NCCL(solver, bytes(128)), caffe.NCCL.new_uid):
+            with pytest.raises(MissingDependency, match=r"pycaffe-lms\[cuda13\]"):
+                use()
+    runtime = SimpleNamespace(runtimeGetVersion=lambda: 13000)
+    monkeypatch.setattr(cuda, "cupy", SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
+    monkeypatch.setattr(cuda, "nccl_available", lambda: False)
+    for use in (lambda: caffe.NCCL(solver, bytes(128)), caffe.NCCL.new_uid):
+        with pytest.raises(MissingDependency, match="pip install nvidia-nccl-cu13; or train on one GPU"):
+            use()

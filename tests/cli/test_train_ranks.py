@@ -1,0 +1,142 @@
+"""`train -gpu 0,1`: a process each, here on CPUs and simulated devices, as one process with twice the batch."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from argparse import Namespace
+
+import numpy as np
+import pytest
+
+from pycaffe_lms.cli import devices
+from pycaffe_lms.errors import UsageError
+from pycaffe_lms.formats.caffemodel import read_weights
+
+from .command import caffe
+
+NET = """
+layer { name: "data" type: "Data" top: "data" top: "label" data_param { source: "%(source)s" batch_size: %(batch)d
+  backend: LMDB } transform_param { scale: 0.0625 } }
+layer { name: "ip1" type: "InnerProduct" bottom: "data" top: "ip1" inner_product_param { num_output: 20
+  weight_filler { type: "xavier" } } }
+layer { name: "relu" type: "ReLU" bottom: "ip1" top: "ip1" }
+layer { name: "ip2" type: "InnerProduct" bottom: "ip1" top: "ip2" inner_product_param { num_output: 10
+  weight_filler { type: "xavier" } } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip2" bottom: "label" top: "loss" }
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ranks")
+    done = caffe("dataset", "digits", cwd=folder)
+    assert done.code == 0, done.stderr
+    source = done.out.splitlines()[0].split(": ")[1].split()[0]
+    return folder, source
+
+
+def solver(folder, source, batch, name, more=""):
+    (folder / f"{name}.prototxt").write_text(
+        f'net_param {{ {NET % {"source": source, "batch": batch}} }} base_lr: 0.05 lr_policy: "fixed" momentum: 0.9 '
+        f'max_iter: 12 display: 4 random_seed: 7 snapshot_prefix: "{name}" {more}'
+    )
+    return f"{name}.prototxt"
+
+
+def weights(path) -> list[np.ndarray]:
+    return [blob.data for layer in read_weights(path) for blob in layer.blobs]
+
+
+def train(folder, name, *flags):
+    done = caffe("train", "-solver", name, *flags, cwd=folder)
+    assert done.code == 0, done.stderr
+    return done
+
+
+def test_two_processes_are_as_one_with_twice_the_batch(folder):
+    folder, source = folder
+    train(folder, solver(folder, source, 16, "one"), "-backend", "cpu")
+    found = {}
+    for name, flags in {
+        "cpu": ("-backend", "cpu"),
+        "sim": ("-backend", "sim"),
+        "lms": ("-backend", "sim", "-lms", "2", "-lms_budget", "100KB"),
+    }.items():
+        done = train(folder, solver(folder, source, 8, name, "layer_wise_reduce: false" * (name == "cpu")),
+                     *flags, "-gpu", "0,1")  # fmt: skip
+        found[name] = weights(folder / f"{name}_iter_12.caffemodel")
+        assert len(re.findall(r"Iteration 8 \(", done.stderr)) == 1  # the root alone displays
+        assert done.stderr.count("Optimization Done.") == 2
+    for a, b, c in zip(*found.values(), strict=True):
+        assert np.array_equal(a, b) and np.array_equal(a, c)
+    for a, b in zip(found["cpu"], weights(folder / "one_iter_12.caffemodel"), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)
+
+
+def test_a_damaged_database_is_told_once_with_all_that_is_known(folder):
+    folder, _ = folder
+    done = caffe("train", "-solver", solver(folder, "nowhere", 8, "bad"), "-backend", "cpu", "-gpu", "0,1", cwd=folder)
+    assert done.code == 1
+    assert re.search(r'rank \d of 2 \(cpu \d\) failed: .*layer "data" \(Data\)', done.stderr)
+    assert "nowhere" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_an_interrupt_stops_all_of_them_after_a_snapshot(folder):
+    folder, source = folder
+    name = solver(folder, source, 8, "long", "").replace("max_iter: 12", "max_iter: 1000000")
+    path = folder / name
+    path.write_text(path.read_text().replace("max_iter: 12", "max_iter: 1000000"))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pycaffe_lms", "train", "-solver", name, "-backend", "sim", "-gpu", "0,1"],
+        cwd=folder, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    until = time.monotonic() + 100
+    for line in process.stderr:
+        assert time.monotonic() < until
+        if "Iteration 8 " in line:
+            process.send_signal(signal.SIGINT)
+            break
+    rest = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(60) == 130, rest
+    assert "Optimization stopped early." in rest
+    assert len(list(folder.glob("long_iter_*.solverstate"))) == 1
+
+
+def test_lists_of_gpus():
+    def numbers(text, backend=None):
+        return devices.gpu_numbers(Namespace(gpu=text, backend=backend))
+
+    assert (numbers(""), numbers("3"), numbers("2,0,1")) == ([], [3], [2, 0, 1])
+    for text in ("a", "0,", "0,0", "-1", "0,-1", "all,0", "1.5"):
+        with pytest.raises(UsageError, match="-gpu"):
+            numbers(text)
+    with pytest.raises(UsageError, match="-gpu all"):
+        numbers("all", "cpu")
+
+
+def test_every_gpu_of_the_machine(monkeypatch):
+    monkeypatch.setattr(devices.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(devices, "get_device", lambda name: name)
+    assert devices.gpu_numbers(Namespace(gpu="all", backend=None)) == [0, 1, 2, 3]
+
+
+def test_other_commands_use_the_first(monkeypatch, caplog):
+    caplog.set_level(logging.INFO)
+    made = []
+
+    class Device:
+        def describe(self):
+            return "a GPU"
+
+    monkeypatch.setattr(devices, "get_device", lambda name, index=0: made.append(index) or Device())
+    args = Namespace(gpu="2,1", backend=None, workspace=None, math="tf32")
+    for rank in (0, 1):
+        devices.choose(args, devices.LMSConfig(), rank=rank)
+    assert made == [2, 1]

@@ -1,0 +1,60 @@
+"""Ranks as threads of one process, each with a solver and a device of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.formats.prototxt import parse_solver
+from pycaffe_lms.lms.config import LMSConfig
+from pycaffe_lms.parallel.data_parallel import DataParallel
+from pycaffe_lms.parallel.host import HostCommunicator, Meeting
+from pycaffe_lms.pycaffe import PycaffeNet
+from pycaffe_lms.solvers import SOLVERS
+
+TIMEOUT_S = 120.0
+
+
+def in_threads(count: int, work: Callable[[int, str], object]) -> list:
+    """What work(rank, meeting place) returned, by rank; an exception is raised when all are done."""
+    found: list = [None] * count
+
+    def run(rank: int, path: str) -> None:
+        try:
+            found[rank] = work(rank, path)
+        except BaseException as error:
+            found[rank] = error
+
+    with Meeting() as meeting:
+        threads = [threading.Thread(target=run, args=(rank, meeting.path)) for rank in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    errors = [f for f in found if isinstance(f, BaseException)]
+    if errors:
+        raise errors[0]
+    return found
+
+
+def rank_solver(text: str, rank: int, count: int, **place):
+    """Rank `rank`'s solver of this text; its net has pycaffe's methods. place: device and lms (default: the CPU)."""
+    parsed = parse_solver(text)
+    base = SOLVERS[parsed.message.type]
+    cls = type("FaceSolver", (base,), {"net_class": PycaffeNet})
+    return cls(parsed.message, lines=parsed.lines, solver_count=count, solver_rank=rank, **place)
+
+
+def joined(solver, path: str, *, layer_wise: bool = True, timeout: float = TIMEOUT_S) -> DataParallel:
+    """The solver with the weights of rank 0, averaging gradients."""
+    device, count, rank = solver.net.device, solver.solver_count, solver.solver_rank
+    parallel = DataParallel(solver, HostCommunicator(device, path, count, rank, timeout=timeout))
+    parallel.bcast()
+    parallel.join(layer_wise=layer_wise)
+    return parallel
+
+
+def sim(order: str = "latest", lms: LMSConfig | None = None) -> Callable[[int], dict]:
+    """Simulated devices, each rank's streams in an order of its own where it is random."""
+    return lambda rank: {"device": SimDevice(64 << 20, order=order, seed=rank), "lms": lms}

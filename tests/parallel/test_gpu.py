@@ -1,0 +1,194 @@
+"""Several GPUs through NCCL: as simulated ranks, the same to the bit on each, with LMS and recorded; and their ends."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+import pycaffe_lms as caffe
+from pycaffe_lms.backend import cuda, cuda_available, get_device, nccl_available
+from pycaffe_lms.backend.nccl import unique_id
+from pycaffe_lms.errors import SolverError
+from pycaffe_lms.formats.prototxt import parse_solver
+from pycaffe_lms.lms.config import LMSConfig
+from pycaffe_lms.ops import ops_of
+from pycaffe_lms.parallel.launch import Rank, RankError, run_ranks
+from pycaffe_lms.pycaffe import PycaffeNet
+from pycaffe_lms.solvers import SGDSolver
+
+from ..cli.command import caffe as command
+from ..solvers.helpers import bits, solver_text
+from .ranks import in_threads, joined, rank_solver
+
+GPUS = cuda.device_count() if cuda_available() else 0
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(GPUS < 2, reason="fewer than two GPUs"),
+    pytest.mark.skipif(GPUS > 0 and not nccl_available(), reason="no NCCL"),
+]
+
+NET = """
+layer { name: "in" type: "DummyData" top: "x" top: "label" dummy_data_param {
+  shape { dim: 8 dim: 3 dim: 16 dim: 16 } shape { dim: 8 }
+  data_filler { type: "gaussian" } data_filler { type: "uniform" min: 0 max: 9.99 } } }
+layer { name: "conv1" type: "Convolution" bottom: "x" top: "conv1" convolution_param { num_output: 64 kernel_size: 3
+  pad: 1 weight_filler { type: "msra" } } }
+layer { name: "bn1" type: "BatchNorm" bottom: "conv1" top: "bn1" }
+layer { name: "scale1" type: "Scale" bottom: "bn1" top: "bn1" scale_param { bias_term: true } }
+layer { name: "relu1" type: "ReLU" bottom: "bn1" top: "bn1" }
+layer { name: "conv2" type: "Convolution" bottom: "bn1" top: "conv2" convolution_param { num_output: 512 kernel_size: 3
+  pad: 1 weight_filler { type: "msra" } } }
+layer { name: "relu2" type: "ReLU" bottom: "conv2" top: "conv2" }
+layer { name: "pool" type: "Pooling" bottom: "conv2" top: "pool" pooling_param { pool: AVE global_pooling: true } }
+layer { name: "ip1" type: "InnerProduct" bottom: "pool" top: "ip1" inner_product_param { num_output: 1024
+  weight_filler { type: "msra" } } }
+layer { name: "relu3" type: "ReLU" bottom: "ip1" top: "ip1" }
+layer { name: "ip2" type: "InnerProduct" bottom: "ip1" top: "ip2" inner_product_param { num_output: 10
+  weight_filler { type: "xavier" } } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip2" bottom: "label" top: "loss" }
+"""
+TEXT = solver_text(NET, momentum=0.9, weight_decay=0.001, base_lr=0.01)
+CLIPPED = solver_text(NET, momentum=0.9, base_lr=0.01, clip_gradients=0.5, iter_size=2)
+ITERATIONS = 6
+LMS = {
+    "off": None,
+    "100 KB": LMSConfig(threshold_kb=100, ahead=1),
+    "auto": LMSConfig(auto=True, budget=32 << 20),
+}
+
+
+class FaceSolver(SGDSolver):
+    net_class = PycaffeNet
+
+
+def make(text: str, rank: Rank, lms, capture: bool, timeout: float = 60):
+    cuda.set_math("fp32")
+    parsed = parse_solver(text)
+    device = get_device("cuda", index=rank.index)
+    ops_of(device).workspace_limit = 4 << 20  # a budget leaves no more
+    solver = FaceSolver(parsed.message, lines=parsed.lines, device=device, lms=lms, solver_count=rank.count,
+                        solver_rank=rank.index)  # fmt: skip
+    return solver, caffe.NCCL(solver, rank.place, timeout=timeout, capture=capture)
+
+
+def work(folder: str, text: str, lms, layer_wise: bool, capture: bool, rank: Rank) -> int:
+    """Train, then write what is in the parameters and gradients."""
+    solver, nccl = make(text, rank, lms, capture)
+    nccl.bcast()
+    nccl.join(layer_wise=layer_wise)
+    solver.step(ITERATIONS)
+    np.savez(f"{folder}/{rank.index}.npz", *[np.frombuffer(b, np.float32) for b in bits(solver)])
+    nccl.close()
+    solver.close()
+    return 0
+
+
+def failing(kind: str, rank: Rank) -> int:
+    """Rank 1 goes after two iterations, or answers no more; 0 goes on."""
+    solver, nccl = make(TEXT, rank, None, False, timeout=30 if kind == "silent" else 60)
+    nccl.bcast()
+    nccl.join(layer_wise=True)
+    solver.step(2)
+    if rank.index == 1 and kind == "silent":
+        time.sleep(600)
+    elif rank.index == 1:
+        raise SolverError("rank 1 has had enough")
+    solver.step(1000)
+    return 0
+
+
+def train(tmp_path, count: int, text=TEXT, lms="off", layer_wise=True, capture=False) -> list[list[np.ndarray]]:
+    names = [f"GPU {i}" for i in range(count)]
+    args = (str(tmp_path), text, LMS[lms], layer_wise, capture)
+    assert run_ranks(work, args, unique_id(), names) == 0
+    found = []
+    for i in range(count):
+        with np.load(tmp_path / f"{i}.npz") as file:
+            found.append([file[name] for name in file.files])
+    return found
+
+
+STATISTICS = {2, 3, 4}  # blobs of BatchNorm: every rank's own
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory):
+    """Of two ranks: step by step, layer by layer, without LMS. One rank alone goes first: it measures convolutions and
+    keeps what it chose, so that every later process computes with the same."""
+    train(tmp_path_factory.mktemp("first"), 1)
+    return train(tmp_path_factory.mktemp("expected"), 2)
+
+
+def same(found, expected, *, but=()) -> None:
+    for i, (a, b) in enumerate(zip(found, expected, strict=True)):
+        assert i in but or np.array_equal(a, b), f"blob {i} differs by {np.abs(a - b).max()}"
+
+
+def test_both_ranks_have_the_same_and_it_is_what_simulated_ranks_have(expected):
+    same(expected[1], expected[0], but=STATISTICS)
+
+    def simulated(rank, path):
+        solver = rank_solver(TEXT, rank, 2)
+        parallel = joined(solver, path)
+        solver.step(ITERATIONS)
+        found = bits(solver)
+        parallel.close()
+        return found
+
+    for a, b in zip(expected[0], in_threads(2, simulated)[0], strict=True):
+        np.testing.assert_allclose(a, np.frombuffer(b, np.float32), rtol=2e-3, atol=2e-4)
+
+
+@pytest.mark.parametrize("lms", LMS)
+@pytest.mark.parametrize("layer_wise", [True, False], ids=["layer by layer", "at the end"])
+def test_to_the_bit_with_lms_and_without(tmp_path, expected, lms, layer_wise):
+    found = train(tmp_path, 2, lms=lms, layer_wise=layer_wise)
+    for rank in (0, 1):
+        same(found[rank], expected[rank])
+
+
+@pytest.mark.parametrize("lms", LMS)
+@pytest.mark.parametrize("layer_wise", [True, False], ids=["layer by layer", "at the end"])
+def test_recorded(tmp_path, expected, lms, layer_wise):
+    found = train(tmp_path, 2, lms=lms, layer_wise=layer_wise, capture=True)
+    for rank in (0, 1):
+        same(found[rank], expected[rank])
+
+
+def test_clipping_and_several_passes(tmp_path, expected):
+    first, second = train(tmp_path, 2, CLIPPED), train(tmp_path, 2, CLIPPED, lms="100 KB")
+    for rank in (0, 1):
+        same(first[rank], second[rank])
+    same(first[0], first[1], but=STATISTICS)
+
+
+@pytest.mark.skipif(GPUS < 4, reason="fewer than four GPUs")
+@pytest.mark.parametrize("lms", LMS)
+def test_four(tmp_path, expected, lms):
+    plain = train(tmp_path, 4)
+    found = train(tmp_path, 4, lms=lms)
+    for rank in range(4):
+        same(found[rank], plain[rank])
+        same(found[rank], found[0], but=STATISTICS)
+
+
+def test_a_rank_that_fails_ends_the_others():
+    start = time.monotonic()
+    with pytest.raises(RankError, match=r"rank 1 of 2 \(GPU 1\) failed: rank 1 has had enough"):
+        run_ranks(failing, ("error",), unique_id(), ("GPU 0", "GPU 1"))
+    assert time.monotonic() - start < 120
+
+
+def test_a_rank_that_does_not_answer():
+    """The other waits on its GPU, and is freed by the watch."""
+    with pytest.raises(RankError, match=r"rank 0 of 2 \(GPU 0\) failed: .*did not answer within 30 s"):
+        run_ranks(failing, ("silent",), unique_id(), ("GPU 0", "GPU 1"))
+
+
+def test_the_command_line(tmp_path):
+    (tmp_path / "solver.prototxt").write_text(f'{TEXT} max_iter: 4 display: 2 snapshot_prefix: "run"')
+    done = command("train", "-solver", "solver.prototxt", "-gpu", "0,1", "-lms", "100", cwd=tmp_path)
+    assert done.code == 0, done.stderr
+    assert done.log.count("Optimization Done.") == 2 and done.stderr.count("Iteration 2 (") == 1

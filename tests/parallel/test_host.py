@@ -1,0 +1,169 @@
+"""The communicator over sockets: sums in the order of the ranks, and errors instead of waiting for ever."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from pycaffe_lms.backend import get_device
+from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.errors import LostRank, UsageError
+from pycaffe_lms.parallel.host import HostCommunicator, Meeting
+
+from .ranks import TIMEOUT_S, in_threads
+
+
+def meet(rank, path, count, *, device=None, timeout=TIMEOUT_S):
+    return HostCommunicator(device or get_device("cpu"), path, count, rank, timeout=timeout)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_sums_are_formed_in_the_order_of_the_ranks(dtype):
+    """So they are the same on every rank, to the bit, also where rounding depends on the order."""
+    given = [np.random.default_rng(r).normal(size=(3, 5)).astype(dtype) * 10.0 ** (4 * r) for r in range(4)]
+    given = [g.astype(dtype) for g in given]
+    expected = ((given[0] + given[1]) + given[2]) + given[3]
+    assert not np.array_equal(expected, given[0] + (given[1] + (given[2] + given[3])))
+
+    def work(rank, path):
+        arrays = [given[rank][0].copy(), given[rank][1:].copy(), np.empty((0,), dtype)]
+        communicator = meet(rank, path, 4)
+        communicator.sum(arrays)
+        communicator.sum([np.empty((0,), dtype)])
+        communicator.close()
+        return np.concatenate([a.reshape(-1) for a in arrays])
+
+    for found in in_threads(4, work):
+        assert np.array_equal(found, expected.reshape(-1))
+
+
+def test_broadcasts_and_maxima():
+    def work(rank, path):
+        communicator = meet(rank, path, 3)
+        values = np.full(4, rank, np.float32)
+        communicator.broadcast([values])
+        numbers = [communicator.maximum(v).read() for v in (10 * rank, -rank, 2**40 + rank)]
+        communicator.close()
+        return values.tolist(), numbers
+
+    assert in_threads(3, work) == [([0, 0, 0, 0], [20, 0, 2**40 + 2])] * 3
+
+
+def test_on_a_simulated_device_they_wait_in_its_stream():
+    def work(rank, path):
+        device = SimDevice(1 << 20)
+        communicator = meet(rank, path, 2, device=device)
+        values = np.full(2, float(rank + 1))
+        communicator.sum([values])
+        before = values.tolist()  # the stream runs at the latest moment
+        ticket = communicator.maximum(rank)
+        found = ticket.read()
+        communicator.close()
+        return before, values.tolist(), found
+
+    assert in_threads(2, work) == [([1, 1], [3, 3], 1), ([2, 2], [3, 3], 1)]
+
+
+def test_one_rank_alone():
+    with Meeting() as meeting:
+        communicator = meet(0, meeting.path, 1)
+        values = np.arange(3.0)
+        communicator.sum([values])
+        assert values.tolist() == [0, 1, 2] and communicator.maximum(7).read() == 7
+        communicator.close()
+
+
+def test_a_rank_that_never_comes():
+    with Meeting() as meeting, pytest.raises(LostRank, match=r"rank 0 of 2: rank 1 did not come within 0.2 s"):
+        meet(0, meeting.path, 2, timeout=0.2)
+    with Meeting() as meeting, pytest.raises(LostRank, match=r"rank 1 of 2: rank 0 did not come within 0.2 s"):
+        meet(1, meeting.path, 2, timeout=0.2)
+    with Meeting() as meeting, pytest.raises(UsageError, match="rank 2 of 2"):
+        meet(2, meeting.path, 2)
+
+
+@pytest.mark.parametrize("gone", [0, 1, 2])
+def test_a_rank_that_goes_ends_the_others(gone):
+    """All of them, at once, whoever it is; what they call later fails with the same error."""
+
+    def work(rank, path):
+        communicator = meet(rank, path, 3)
+        communicator.sum([np.zeros(2)])
+        if rank == gone:
+            communicator.abort()
+            return "gone"
+        start = time.monotonic()
+        with pytest.raises(LostRank, match=r"rank \d is gone") as caught:
+            for _ in range(3):
+                communicator.sum([np.zeros(2)])
+        with pytest.raises(LostRank) as again:
+            communicator.maximum(1)
+        assert again.value is caught.value and time.monotonic() - start < TIMEOUT_S / 2
+        return "told"
+
+    assert sorted(in_threads(3, work)) == ["gone", "told", "told"]
+
+
+def test_a_rank_that_does_not_answer():
+    done = threading.Event()
+
+    def work(rank, path):
+        communicator = meet(rank, path, 2, timeout=0.3)
+        if rank:
+            done.wait(TIMEOUT_S)
+            communicator.abort()
+            return
+        try:
+            with pytest.raises(LostRank, match=r"rank 1 did not answer within 0.3 s"):
+                communicator.sum([np.zeros(2)])
+        finally:
+            done.set()
+        return
+
+    in_threads(2, work)
+
+
+@pytest.mark.parametrize("other", ["size", "operation"])
+def test_ranks_that_do_not_do_the_same(other):
+    def work(rank, path):
+        communicator = meet(rank, path, 2)
+        with pytest.raises(LostRank, match="they do not train the same" if rank == 0 else "rank 0 is gone"):
+            if other == "size" or rank == 0:
+                communicator.sum([np.zeros(2 + rank)])
+            else:
+                communicator.broadcast([np.zeros(2)])
+
+    in_threads(2, work)
+
+
+def test_a_stranger_at_the_door():
+    """What is no message, and a rank that claims to be another, end the meeting with an error."""
+    for said in (b"GET / HTTP/1.1\r\n" + 30 * b" ", None):
+
+        def work(rank, path, said=said):
+            if rank == 0:
+                with pytest.raises(LostRank, match="no message" if said else "came twice, or is none"):
+                    meet(0, path, 2)
+                return
+            if said is None:
+                with pytest.raises(LostRank):
+                    meet(5, path, 6).sum([np.zeros(1)])
+                return
+            with socket.socket(socket.AF_UNIX) as stranger:
+                while True:
+                    try:
+                        stranger.connect(path)
+                        break
+                    except (FileNotFoundError, ConnectionRefusedError):
+                        time.sleep(0.01)
+                stranger.sendall(said)
+                with contextlib.suppress(ConnectionResetError):
+                    while stranger.recv(100):
+                        pass
+
+        in_threads(2, work)

@@ -1,0 +1,126 @@
+"""Images/s of one training on 1, 2, 4 .. GPUs of a machine, each with a batch of its own (weak scaling).
+
+python tools/bench/scaling.py --model resnet-50 --batch 128 --gpus 1 2 4 --modes off auto --budget 16GB --json out.json
+
+Modes: off (no Large Model Support), a number of KB (-lms N), auto. Every mode runs with gradients summed layer by
+layer, beside the backward, and all at the end; --capture records iterations as CUDA graphs with the sums in them. A
+run is a process per GPU; an iteration is forward, backward, sums and the SGD update on images that are made once; times
+are rank 0's medians after warming up, each up to the device's end. "efficiency" is images/s per GPU over those of one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from common import ROOT, make_solver, versions  # noqa: F401  (ROOT's import path is set there)
+
+import pycaffe_lms as caffe
+from pycaffe_lms.errors import CaffeError
+from pycaffe_lms.lms.config import LMSConfig, parse_size
+from pycaffe_lms.parallel.data_parallel import DataParallel
+from pycaffe_lms.parallel.host import HostCommunicator, Meeting
+from pycaffe_lms.parallel.launch import Rank, run_ranks
+
+WARMUP = 6  # convolutions are chosen, -lms auto has measured and planned again, a graph is recorded
+
+
+def settings(mode: str, budget: str | None) -> LMSConfig:
+    """What a mode means."""
+    size = parse_size(budget, "--budget") if budget and mode != "off" else None
+    if mode == "auto":
+        return LMSConfig(auto=True, budget=size)
+    return LMSConfig(0 if mode == "off" else int(mode), budget=size)
+
+
+def work(out: str, args: argparse.Namespace, mode: str, layer_wise: bool, rank: Rank) -> int:
+    """One rank; 0 writes what it measured."""
+    solver = make_solver(
+        args.model, args.batch, settings(mode, args.budget), backend=args.backend, solver_count=rank.count,
+        solver_rank=rank.index, **({"index": rank.index} if args.backend == "cuda" else {}),
+    )  # fmt: skip
+    device = solver.net.device
+    if args.backend == "cuda":
+        parallel: DataParallel = caffe.NCCL(solver, rank.place, capture=args.capture)
+    else:
+        parallel = DataParallel(solver, HostCommunicator(device, rank.place, rank.count, rank.index))
+    parallel.bcast()
+    if rank.count > 1:
+        parallel.join(layer_wise=layer_wise)
+    times = []
+    for _ in range(args.iterations + WARMUP):
+        start = time.perf_counter()
+        solver.step(1)
+        device.synchronize()
+        times.append(time.perf_counter() - start)
+    if rank.index == 0:
+        seconds = sorted(times[WARMUP:])[args.iterations // 2]
+        found = {"seconds": seconds, "versions": versions() if args.backend == "cuda" else args.backend}
+        Path(out).write_text(json.dumps(found))
+    parallel.close()
+    solver.close()
+    return 0
+
+
+def measure(args: argparse.Namespace, gpus: int, mode: str, layer_wise: bool) -> dict:
+    """One run, as a line of the table."""
+    line = {"gpus": gpus, "mode": mode, "layer_wise": layer_wise, "batch": args.batch}
+    with tempfile.TemporaryDirectory() as folder, Meeting() as meeting:
+        out = f"{folder}/out.json"
+        names = [f"{args.backend} {i}" for i in range(gpus)]
+        try:
+            place = caffe.NCCL.new_uid() if args.backend == "cuda" else meeting.path
+            run_ranks(work, (out, args, mode, layer_wise), place, names)
+        except CaffeError as error:
+            return line | {"error": str(error)}
+        line |= json.loads(Path(out).read_text())
+    return line | {"images_per_s": gpus * args.batch / line["seconds"]}
+
+
+def markdown(lines: Sequence[dict]) -> str:
+    """A table; efficiency is against the same mode on one GPU."""
+    one = {x["mode"]: x["images_per_s"] for x in lines if x["gpus"] == 1 and "images_per_s" in x}
+    rows = ["| GPUs | LMS | sums | batch per GPU | images/s | efficiency |", "|---|---|---|---|---|---|"]
+    for x in lines:
+        sums = "-" if x["gpus"] == 1 else "beside the backward" if x["layer_wise"] else "at the end"
+        if "error" in x:
+            said = x["error"].splitlines()[0].replace("|", "/")
+            rows.append(f"| {x['gpus']} | {x['mode']} | {sums} | {x['batch']} | {said} | |")
+            continue
+        base = one.get(x["mode"])
+        share = f"{x['images_per_s'] / x['gpus'] / base:.1%}" if base else ""
+        rows.append(f"| {x['gpus']} | {x['mode']} | {sums} | {x['batch']} | {x['images_per_s']:.0f} | {share} |")
+    return "\n".join(rows)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--model", default="resnet-50", help="a folder of models/ with a train_dummy.prototxt")
+    p.add_argument("--batch", type=int, default=128, help="images per GPU and iteration")
+    p.add_argument("--gpus", type=int, nargs="+", default=[1, 2, 4])
+    p.add_argument("--modes", nargs="+", default=["off", "auto"], help="off, auto or a number of KB")
+    p.add_argument("--budget", help="device memory of the modes with LMS, such as 16GB")
+    p.add_argument("--iterations", type=int, default=20)
+    p.add_argument("--capture", action="store_true", help="record iterations with their sums")
+    p.add_argument("--backend", choices=("cuda", "cpu", "sim"), default="cuda")
+    p.add_argument("--json", help="write the results here")
+    args = p.parse_args(argv)
+    lines = []
+    for mode in args.modes:
+        for gpus in args.gpus:
+            for layer_wise in (True, False) if gpus > 1 else (True,):
+                lines.append(measure(args, gpus, mode, layer_wise))
+                print(lines[-1], file=sys.stderr, flush=True)
+                if args.json:
+                    Path(args.json).write_text(json.dumps(lines, indent=1))
+    print(markdown(lines))
+    return int(any("error" in x for x in lines))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
