@@ -138,7 +138,9 @@ def test_training_on_a_gpu_is_the_same_to_the_bit(net, fuse):
     for config in (MANAGED, LMSConfig(threshold_kb=1, ahead=0), LMSConfig(auto=True, threshold_kb=1)):
         for masks in (True, False):
             solver = make(net, device, config, fuse=fuse, masks=masks)
-            assert train(solver, 6) == expected, (config, masks)
+            losses, found = train(solver, 6)
+            np.testing.assert_array_equal(losses, expected[0])  # one net diverges: NaN equals NaN
+            assert found == expected[1], (config, masks)
             solver.runtime.close()
 
 

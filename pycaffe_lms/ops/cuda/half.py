@@ -6,9 +6,15 @@ from .elementwise import elementwise, run
 
 __all__ = ["from_half", "to_half"]
 
-_TYPES = "typedef unsigned short H;"
+# kernels are compiled to flush subnormal floats to zero, in conversions too; written as PTX these do not
+_TYPES = """typedef unsigned short H;
+__device__ float narrow(float v) { return v; }
+__device__ float narrow(double v) { float f; asm("cvt.rn.f32.f64 %0, %1;" : "=f"(f) : "d"(v)); return f; }
+__device__ void widen(float f, float& x) { x = f; }
+__device__ void widen(float f, double& x) { asm("cvt.f64.f32 %0, %1;" : "=d"(x) : "f"(f)); }
+"""
 _TO_FP16 = """
-  float value = (float)x;
+  float value = narrow(x);
   const float size = fabsf(value);
   if (size > 65504.0f && size <= 3.402823466e+38f) {
     value = copysignf(65504.0f, value);
@@ -17,7 +23,7 @@ _TO_FP16 = """
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
 """
 _TO_BF16 = """
-  const float value = (float)x;
+  const float value = narrow(x);
   const unsigned bits = __float_as_uint(value);
   const unsigned rounded = value != value ? bits | 0x400000u : bits + (0x7fffu + (bits >> 16 & 1u));
   half = (H)(rounded >> 16);
@@ -25,9 +31,11 @@ _TO_BF16 = """
 _FROM_FP16 = """
   float value;
   asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
-  x = (T)value;
+  T wide;
+  widen(value, wide);
+  x = wide;
 """
-_FROM_BF16 = "x = (T)__uint_as_float((unsigned)half << 16);"
+_FROM_BF16 = "T wide; widen(__uint_as_float((unsigned)half << 16), wide); x = wide;"
 
 
 def _to(body: str, params: str) -> str:
