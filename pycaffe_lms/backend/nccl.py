@@ -86,6 +86,8 @@ class NcclCommunicator:
         return found[0]
 
     def _join(self, uid: bytes):
+        if isinstance(self._nccl.get_unique_id(), bytes):  # CuPy 14; before, a tuple of C's chars
+            return self._nccl.NcclCommunicator(self.size, uid, self.rank)
         signed = tuple(b - 256 if b > 127 else b for b in uid)
         try:
             return self._nccl.NcclCommunicator(self.size, signed, self.rank)

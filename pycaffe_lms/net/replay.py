@@ -50,7 +50,11 @@ class Replay:
     def of(cls, graph: Graph, sequenced: Sequenced, plan: Plan | None, memories, runtime: Runtime) -> Replay | None:
         """None where the program cannot be repeated from a recording. plan: of the buffers that do not stay."""
         front = host_front(graph, sequenced)
-        if front is None or not runtime.device.can_capture or (plan is not None and not CapturedPlan.possible(plan)):
+        if (
+            front is None
+            or not runtime.device.can_capture
+            or (plan is not None and not (CapturedPlan.possible(plan) and CapturedPlan.pays(plan)))
+        ):
             return None
         return cls(sequenced, front, plan, memories, runtime)
 

@@ -50,7 +50,8 @@ def make_solver(
     rng = np.random.default_rng(seed)
     data, label = solver.net.blobs["data"], solver.net.blobs["label"]
     data.data = rng.standard_normal(data.shape, dtype=np.float32)
-    label.data = rng.integers(0, 1000, label.shape)
+    classes = next(solver.net.blobs[n.bottom[0]].shape[1] for n in net.layer if n.type == "SoftmaxWithLoss")
+    label.data = rng.integers(0, classes, label.shape)
     return solver
 
 
