@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pycaffe_lms.backend import get_device
+from pycaffe_lms.backend.sim import SimDevice
 from pycaffe_lms.cli.main import main
 from pycaffe_lms.errors import OutOfDeviceMemory
 from pycaffe_lms.lms.config import LMSConfig
@@ -43,7 +43,7 @@ def test_in_core_is_what_training_without_lms_takes():
     message = fed(FILES[AUTOENCODER.path], AUTOENCODER.data, None)
 
     def plan(budget):
-        options = {"device": get_device("sim", capacity=budget), "lms": LMSConfig(budget=budget)}
+        options = {"device": SimDevice(budget, page=None), "lms": LMSConfig(budget=budget)}
         net = Net(message, TRAIN, fill=False, tuning=Tuning(pack=True), **options)
         return net.plan_only(updates(net))
 
@@ -54,16 +54,17 @@ def test_in_core_is_what_training_without_lms_takes():
 
 def test_the_volume_net_does_not_fit_where_large_model_support_trains_it():
     found = figures(ALL["unet-3d/train_val"], FILES)
-    assert found.lms < 16 << 30 < 25 << 30 < found.in_core
+    assert found.lms < 16 << 30 < 22 << 30 < found.in_core
 
 
 def test_the_figures_of_a_net_by_hand():
-    """LeNet: weights, gradients and momentum; at least the values between the layers too."""
+    """LeNet: weights, gradients and momentum; at least the values that backward reads too."""
     found = figures(ALL["lenet/train_val"], FILES)
     blobs = 64 * (28 * 28 + 1 + 20 * 24 * 24 + 20 * 12 * 12 + 50 * 8 * 8 + 50 * 4 * 4 + 500 + 10 + 10)
     assert found.learned == 431_080
     assert found.flops == 2 * (24 * 24 * 20 * 25 + 8 * 8 * 50 * 500 + 800 * 500 + 500 * 10)
-    assert 4 * (3 * 431_080 + blobs) < found.in_core < 4 * (3 * 431_080 + 2 * blobs + 64 * 1.3 * (2880 + 800)) * 1.05
+    read = 64 * (28 * 28 + 20 * 12 * 12 + 50 * 4 * 4 + 500)
+    assert 4 * (3 * 431_080 + read) < found.in_core < 4 * (3 * 431_080 + 2 * blobs + 64 * 1.3 * (2880 + 800)) * 1.05
 
 
 @pytest.mark.parametrize("n, text", [(63_100, "63.1 k"), (568_740_352, "569 M"), (3_858_000_000, "3.86 G"),
