@@ -51,7 +51,7 @@ WEIGHTS: dict[str, Weights] = {
         Checksum("970a5edcfc2a2eb115e63820fe720d8be3f174f313c8935cce04a0b5a7f32252"),
     ),
     "squeezenet_v1.0": Weights(
-        "SqueezeNet 1.0 on ImageNet, decompressed",
+        "SqueezeNet 1.0 on ImageNet, decompressed (with layer names of its own prototxt, fire2/conv1x1_1 and on)",
         "squeezenet_v1.0_decompressed.caffemodel",
         Checksum("07c25c690e946daad64189eed6cbf95a7c47dd1a08a35cb4cce01c9130eccc52"),
     ),
