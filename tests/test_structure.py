@@ -50,8 +50,8 @@ PURE = [
 ]
 # They know layers, which know arrays, but hold none themselves.
 NO_ARRAYS = [
-    *(f"net.{n}" for n in ("access", "backprop", "buffers", "flops", "graph", "halve", "masks", "programs", "source")),
-    *(f"net.{n}" for n in ("reduction", "table", "wiring")),
+    *(f"net.{n}" for n in ("access", "backprop", "buffers", "flops", "folding", "graph", "halve", "masks", "programs")),
+    *(f"net.{n}" for n in ("reduction", "regions", "source", "splitting", "staying", "table", "unfold", "wiring")),
 ]
 
 

@@ -6,6 +6,7 @@ The plan is that of the simulated device: its convolutions ask for less workspac
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from ..log import only_warnings
 from ..net.account import page_contents
 from ..net.net import Net
 from ..net.programs import HostedStep
+from ..net.splitting import describe
 from ..net.tuning import Tuning
 from ..solvers.rules import RULES, Rule
 from . import flags, lms_files, shapes, simulate
@@ -77,6 +79,8 @@ def run(argv: list[str]) -> int:
         return 0
     for line in report.summary(plan):
         print(line)
+    for line in describe(net.graph, net.unfolded):
+        print(line)
     total = runtime.resident_bytes + runtime.workspace_bytes + plan.arena_bytes
     print(f"device memory in all: {human_bytes(total)}")
     if not args.summary:
@@ -123,26 +127,35 @@ def _simulate(args, lms) -> int:
                 outcomes.append(simulation.run(net, simulate.first_batch(net) if batch is None else batch))
     except DataError as error:
         raise shapes.or_a_shape(error) from None
+    for outcome in outcomes:
+        for line in outcome.parts:
+            print(f"batch {outcome.batch}: {line}")
     for line in simulate.table(outcomes, simulation.budget):
         print(line)
-    print(f"least memory: fetched on demand, set by {outcomes[-1].at}")
+    print(f"least memory: layers whole, fetched on demand, set by {outcomes[-1].at}")
     if args.json:
         atomic_write(args.json, (json.dumps([asdict(o) for o in outcomes], indent=1) + "\n").encode())
     return 0
 
 
-def updates(net: Net, rule: Rule) -> list[HostedStep]:
-    """The update steps of a solver, for planning: nobody runs them."""
-    steps: list[HostedStep] = []
+def updates(net: Net, rule: Rule) -> Callable[[], list[HostedStep]]:
+    """Makes the update steps of a solver, for planning: nobody runs them. Its histories are added at once."""
+    histories: dict[int, list[int]] = {}
     for p in net.graph.learnable:
         if p.lr_mult != 0:
-            name = net.graph.nodes[p.node].name
-            nbytes = count(p.shape) * net.dtype.itemsize
-            histories = [
+            name, nbytes = net.graph.nodes[p.node].name, count(p.shape) * net.dtype.itemsize
+            histories[p.index] = [
                 net.memory.add(f"{name}.param{p.position}.history{slot or ''}", nbytes) for slot in range(rule.slots)
             ]
-            accesses = tuple(Access(b, Mode.UPDATE) for b in (p.data, p.diff, *histories))
-            steps.append(HostedStep(Step(f"update:{name}", accesses), lambda: None))
+    return lambda: _update_steps(net, histories)
+
+
+def _update_steps(net: Net, histories: Mapping[int, Sequence[int]]) -> list[HostedStep]:
+    steps: list[HostedStep] = []
+    for index, slots in histories.items():
+        p = net.graph.params[index]
+        accesses = tuple(Access(b, Mode.UPDATE) for b in (p.data, p.diff, *slots))
+        steps.append(HostedStep(Step(f"update:{net.graph.nodes[p.node].name}", accesses), lambda: None))
     if steps and net.runtime.keeps_params():  # then it is one step
         together = tuple(a for step in steps for a in step.step.accesses)
         return [HostedStep(Step("update:all", merge_accesses(together)), lambda: None)]

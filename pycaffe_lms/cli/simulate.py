@@ -17,6 +17,7 @@ from ..lms.machine import Machine
 from ..lms.plan import Plan
 from ..lms.runtime import Runtime
 from ..net.net import Net
+from ..net.splitting import describe
 from ..net.tuning import Tuning
 from ..ops import ops_of
 from ..proto.caffe_pb2 import NetParameter
@@ -28,7 +29,8 @@ _UNLIMITED = 1 << 46
 @dataclass(frozen=True)
 class Outcome:
     """Of one batch. device: bytes in all; core: bytes without Large Model Support; least: bytes that fetching on demand
-    needs, and `at` the step that needs most; refused: why there is no plan. seconds, core_seconds: of an iteration."""
+    needs, and `at` the step that needs most; refused: why there is no plan. seconds, core_seconds: of an iteration.
+    parts: which layers run in parts of the batch, in words."""
 
     batch: int
     core: int
@@ -43,6 +45,7 @@ class Outcome:
     bytes_out: int = 0
     replayed: int = 0
     refused: str = ""
+    parts: tuple[str, ...] = ()
 
 
 class Simulation:
@@ -93,7 +96,7 @@ class Simulation:
         return Outcome(
             **known, device=runtime.resident_bytes + runtime.workspace_bytes + plan.arena_bytes, host=host,
             seconds=plan.seconds, stall=plan.stall, bytes_in=plan.bytes_in, bytes_out=plan.bytes_out,
-            replayed=plan.replayed, refused=refused,
+            replayed=plan.replayed, refused=refused, parts=tuple(describe(net.graph, net.unfolded)),
         )  # fmt: skip
 
     def _least(self, message: NetParameter) -> tuple[int, str]:

@@ -76,3 +76,29 @@ def test_a_budget_that_is_too_small(model, capsys):
     assert main(["plan", "-model", model, "-lms", "1", "-lms_budget", "4KB"]) == 1
     err = capsys.readouterr().err
     assert "fix:" in err and "net.prototxt" in err
+
+
+def test_layers_that_do_not_fit_whole_are_planned_in_parts(tmp_path, capsys):
+    """Three convolutions' worth of 16 images: the largest pass needs 3 x 1 MB and workspace, 2 MB are there."""
+    conv = "convolution_param { num_output: 16 kernel_size: 1 }"
+    text = f"""
+    layer {{ name: "data" type: "DummyData" top: "data" top: "label"
+            dummy_data_param {{ shape {{ dim: 16 dim: 4 dim: 32 dim: 32 }} shape {{ dim: 16 }} }} }}
+    layer {{ name: "c1" type: "Convolution" bottom: "data" top: "c1" {conv} }}
+    layer {{ name: "c2" type: "Convolution" bottom: "c1" top: "c2" {conv} }}
+    layer {{ name: "fc" type: "InnerProduct" bottom: "c2" top: "fc" inner_product_param {{ num_output: 4 }} }}
+    layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "fc" bottom: "label" top: "loss" }}
+    """
+    path = tmp_path / "net.prototxt"
+    path.write_text(text)
+    code, out = _plan(capsys, "-model", str(path), "-lms", "1", "-lms_budget", "2MB")
+    found = re.search(r'^layers "c1" \.\. "fc" run in (\d+) parts of ', out, re.M)
+    assert code == 0 and found
+    for i in range(int(found[1])):
+        assert f"backward:c2 [{i + 1}/{found[1]}]:" in out
+    assert main(["plan", "-model", str(path), "-lms", "1", "-lms_budget", "2MB", "-lms_split", "off"]) != 0
+    assert "-lms_split" in capsys.readouterr().err
+    _, whole = _plan(capsys, "-model", str(path), "-lms", "1", "-lms_budget", "64MB")
+    assert "parts" not in whole and "backward:c2:" in whole
+    _, said = _plan(capsys, "-model", str(path), "-lms", "1", "-lms_split", "4", "-summary")
+    assert 'layers "c1" .. "fc" run in 4 parts of 4 images' in said
