@@ -121,7 +121,7 @@ def test_an_unknown_flag(trainable):
 def test_a_budget_that_is_too_small_for_one_layer(trainable):
     message, fix = _train(trainable, "-backend", "sim", "-lms", "1", "-lms_budget", "32KB", "-lms_split", "off")
     assert message.startswith('net.prototxt:4: layer "conv+relu" (Convolution+ReLU): ')
-    assert '"conv.data" 9.0 KiB' in message and "47.5 KiB" in message
+    assert '"conv.data" 9.0 KiB' in message and "39.0 KiB" in message
     assert "-lms_budget" in fix
     message, fix = _train(trainable, "-backend", "sim", "-lms", "1", "-lms_budget", "12KB")
     assert message.startswith("net.prototxt:") and "-lms_split" in fix
