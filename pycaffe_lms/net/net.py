@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from ..blob import Blob, host_view
+from ..blob import Blob
 from ..errors import CaffeError, GraphError, ShapeError
 from ..layers.base import ShapesChanged
 from ..lms.plan import Plan, seconds_of
@@ -22,8 +22,8 @@ from .account import net_statistics
 from .built import BuiltNet
 from .callbacks import backward_layers, forward_layers
 from .fitting import fitted
-from .graph import Value
 from .programs import HostedStep, Sequenced, sequence
+from .versions import bring
 
 
 class Net(BuiltNet):
@@ -323,22 +323,9 @@ class Net(BuiltNet):
             for b in node.bottoms:
                 value = self.graph.values[b]
                 if value.name in self._versioned and b not in made:
-                    self._bring(self.graph.values[self._current.get(value.name, b)], value)
+                    bring(self.memory.memories, self.dtype, self.graph.values[self._current.get(value.name, b)], value)
             if not node.layer.is_net_input:
                 made.update(t for j, t in enumerate(node.tops) if node.layer.rewrites(j))
-
-    def _bring(self, shown: Value, wanted: Value) -> None:
-        if shown.data == wanted.data:
-            return
-        source, target = (self.memory.memories[v.data] for v in (shown, wanted))
-        if source.state is State.UNINITIALIZED:
-            return
-        source.ask(Ask.READ_CPU)
-        target.ask(Ask.OVERWRITE_CPU)
-        np.copyto(
-            host_view(target, wanted.shape, self.dtype, wanted.channels_last),
-            host_view(source, shown.shape, self.dtype, shown.channels_last),
-        )
 
     # -- shapes -------------------------------------------------------------------------------------------------------
     def _on_reshape(self, blob: Blob, shape: tuple[int, ...]) -> None:

@@ -145,10 +145,10 @@ def test_a_net_larger_than_all_machines(tmp_path):
 
 
 def test_a_net_that_needs_lms_says_so(trainable):
-    message, fix = _train(trainable, "-backend", "sim", "-lms_budget", "80KB")
-    assert message.startswith("net.prototxt:") and "80.0 KiB are there" in message
+    message, fix = _train(trainable, "-backend", "sim", "-lms_budget", "48KB")
+    assert message.startswith("net.prototxt:") and "48.0 KiB are there" in message
     assert "-lms" in fix
-    enough = caffe("train", "-solver", "solver.prototxt", "-backend", "sim", "-lms", "1", "-lms_budget", "80KB",
+    enough = caffe("train", "-solver", "solver.prototxt", "-backend", "sim", "-lms", "1", "-lms_budget", "48KB",
                    cwd=trainable)  # fmt: skip
     assert enough.code == 0 and enough.log[-1] == "Optimization Done."
 
