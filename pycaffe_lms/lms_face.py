@@ -36,7 +36,7 @@ class LMS(LMSConfig):
 
     threshold_kb: manage buffers larger than this many KB of 1024 bytes, or a size such as "1MB"; 0: LMS is off; "auto":
     as auto=True. None: 1000, or with auto what is worth it. budget, host_limit, exclude: bytes, or sizes such as "16GB"
-    (powers of 1024). frac, ahead, sync, auto, recompute, pages, compress, plan_file: as `LMSConfig`.
+    (powers of 1024). frac, ahead, sync, auto, recompute, pages, compress, plan_file, split: as `LMSConfig`.
     `with caffe.LMS(...):` makes it the default of the nets and solvers that the calling thread builds inside; after it
     the default is what it was before. Raises UsageError for values that make no sense.
     """
@@ -57,6 +57,7 @@ class LMS(LMSConfig):
         pages: bool = True,
         compress: str | None = None,
         plan_file: str | None = None,
+        split: int | None = None,
     ):
         if threshold_kb == "auto":
             threshold_kb, auto = None, True
@@ -75,6 +76,7 @@ class LMS(LMSConfig):
             ("recompute", recompute, (bool, type(None))),
             ("pages", pages, (bool,)),
             ("plan_file", plan_file, (str, type(None))),
+            ("split", split, (int, type(None))),
         ):
             if not isinstance(value, kinds):
                 raise UsageError(f"{name} cannot be {value!r}", fix="see help(caffe.LMS)")
@@ -91,6 +93,7 @@ class LMS(LMSConfig):
             pages=pages,
             compress=compress,
             plan_file=plan_file,
+            split=split,
         )
 
     def __enter__(self) -> LMS:

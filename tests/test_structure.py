@@ -66,8 +66,9 @@ PURE = [
 ]
 # They know layers, which know arrays, but hold none themselves.
 NO_ARRAYS = [
-    *(f"net.{n}" for n in ("access", "backprop", "buffers", "flops", "forecast", "graph", "halve", "masks")),
-    *(f"net.{n}" for n in ("policies", "programs", "reduction", "source", "table", "wiring")),
+    *(f"net.{n}" for n in ("access", "backprop", "buffers", "flops", "folding", "forecast", "graph", "halve", "masks")),
+    *(f"net.{n}" for n in ("policies", "programs", "reduction", "regions", "source", "splitting", "staying", "table")),
+    *(f"net.{n}" for n in ("unfold", "wiring")),
 ]
 
 

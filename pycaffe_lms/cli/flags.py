@@ -287,6 +287,13 @@ def add_device(p: argparse.ArgumentParser, gpu: tuple[str, str] = _GPU, budget: 
         "the host; fp16 keeps 11 binary digits, up to 65504, bf16 8 of them, in the whole range (default: off, exact)",
     )
     g.add_argument(
+        "--lms_split",
+        default="auto",
+        metavar="N",
+        help="auto: where a layer is larger than the memory, run it in parts of the batch, as few as fit; off; or a "
+        "number: run all layers that can in so many parts",
+    )
+    g.add_argument(
         "--lms_host",
         default=None,
         metavar="SIZE",
@@ -335,7 +342,16 @@ def lms_config(args: argparse.Namespace) -> LMSConfig:
         plan_file=getattr(args, "lms_plan", None),
         pages=args.lms_pages == "on",
         compress=None if args.lms_compress == "off" else args.lms_compress,
+        split=_split(args.lms_split),
     )
+
+
+def _split(text: str) -> int | None:
+    if text in ("auto", "off"):
+        return None if text == "auto" else 0
+    if not re.fullmatch(r"[1-9][0-9]{0,8}", text):
+        raise UsageError(f"-lms_split {text!r} is no number of parts", fix="use auto, off, or a number such as 4")
+    return int(text)
 
 
 def _integer(text: str) -> int:

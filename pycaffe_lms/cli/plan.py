@@ -73,7 +73,7 @@ def run(argv: list[str]) -> int:
     _print(plan_text.core_lines(found, lms.enabled))
     if lms.enabled:
         least = nets.least()
-        _print([*plan_text.plan_lines(found), *plan_text.least_lines(least)])
+        _print([*plan_text.plan_lines(found), *plan_text.least_lines(least, lms)])
         numbers["least"] = plan_text.least_numbers(least)
     if nets.batch:
         largest, why = nets.largest(nets.batch)

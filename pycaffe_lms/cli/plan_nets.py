@@ -5,7 +5,7 @@ The device is the simulated one with the memory of a GPU that the user names; se
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..backend import get_device
@@ -104,7 +104,7 @@ class Nets:
 
     def outcome(self, batch: int | None = None) -> Outcome:
         """Of the settings and a batch size (None: the net's own)."""
-        net, tail = self.build(LMSConfig(pages=self.lms.pages), batch, _UNLIMITED)
+        net, tail = self.build(LMSConfig(pages=self.lms.pages, split=self.lms.split), batch, _UNLIMITED)
         core = in_core(net, tail)
         room = self.capacity - (int(self.capacity * RESERVE) if self.lms.budget is None else 0)
         known = {"batch": batch or self.batch, "core": core, "core_fits": core.nbytes <= room}
@@ -131,8 +131,9 @@ class Nets:
         )  # fmt: skip
 
     def least(self) -> Least:
-        """The least -lms_budget with which the net runs. Built anew only to see who is managed with that budget."""
-        lms = replace(self.lms, exclude=None)
+        """The least -lms_budget with which the net runs, layers whole unless -lms_split gives a number of parts. Built
+        anew only to see who is managed with that budget."""
+        lms = replace(self._whole(), exclude=None)
         found = least(*self.build(lms, memory=self.capacity))
         for _ in range(8):
             again = least(*self.build(replace(lms, budget=found.nbytes), memory=_UNLIMITED))
@@ -142,7 +143,8 @@ class Nets:
         return found
 
     def largest(self, start: int) -> tuple[int, str]:
-        """(the largest batch that fits, 0 if none does; why a larger one does not), beginning the search at `start`."""
+        """(the largest batch that fits, 0 if none does; why a larger one does not), beginning the search at `start`;
+        layers whole unless -lms_split gives a number of parts."""
         good, why = 0, ""
         bad, tried = None, start
         while bad is None or bad - good > 1:
@@ -156,10 +158,13 @@ class Nets:
             tried = good * 2 if bad is None else (good + bad) // 2
         return good, why
 
+    def _whole(self) -> LMSConfig:
+        return replace(self.lms, split=0) if self.lms.split is None else self.lms
+
     def _refuses(self, batch: int) -> str | None:
         """Why a batch does not fit; None: it does."""
         try:
-            net, tail = self.build(self.lms, batch)
+            net, tail = self.build(self._whole(), batch)
             needed = fits(net, tail)
             if self._host_refuses(needed):  # on demand copies most, so another plan may need less
                 plan = net.plan_only(tail)
@@ -191,18 +196,24 @@ def _assume_workspace(ops, nbytes: int | None) -> None:
     ops.conv_plan = conv_plan
 
 
-def updates(net: Net, rule: Rule) -> list[HostedStep]:
-    """The update steps of a solver, for planning: nobody runs them."""
-    steps: list[HostedStep] = []
+def updates(net: Net, rule: Rule) -> Callable[[], list[HostedStep]]:
+    """Makes the update steps of a solver, for planning: nobody runs them. Its histories are added at once."""
+    histories: dict[int, list[int]] = {}
     for p in net.graph.learnable:
         if p.lr_mult != 0:
-            name = net.graph.nodes[p.node].name
-            nbytes = count(p.shape) * net.dtype.itemsize
-            histories = [
+            name, nbytes = net.graph.nodes[p.node].name, count(p.shape) * net.dtype.itemsize
+            histories[p.index] = [
                 net.memory.add(f"{name}.param{p.position}.history{slot or ''}", nbytes) for slot in range(rule.slots)
             ]
-            accesses = tuple(Access(b, Mode.UPDATE) for b in (p.data, p.diff, *histories))
-            steps.append(HostedStep(Step(f"update:{name}", accesses), lambda: None))
+    return lambda: _update_steps(net, histories)
+
+
+def _update_steps(net: Net, histories: Mapping[int, Sequence[int]]) -> list[HostedStep]:
+    steps: list[HostedStep] = []
+    for index, slots in histories.items():
+        p = net.graph.params[index]
+        accesses = tuple(Access(b, Mode.UPDATE) for b in (p.data, p.diff, *slots))
+        steps.append(HostedStep(Step(f"update:{net.graph.nodes[p.node].name}", accesses), lambda: None))
     if steps and (net.runtime.keeps_params() or not net.runtime.active):  # then it is one step
         together = tuple(a for step in steps for a in step.step.accesses)
         return [HostedStep(Step("update:all", merge_accesses(together)), lambda: None)]

@@ -10,6 +10,7 @@ from ..lms import report
 from ..lms.config import LMSConfig
 from ..lms.stats import plan_statistics
 from ..net.forecast import Least
+from ..net.splitting import describe
 from ..ops import WORKSPACE_LIMIT
 from .plan_nets import Nets, Outcome
 
@@ -57,11 +58,17 @@ def plan_lines(found: Outcome) -> list[str]:
         lines.append("nothing is managed: every buffer is at most -lms KB, or comes before -lms_frac")
     else:
         lines += report.summary(found.plan)
+        lines += part_lines(found)
         lines.append(f"made by: {found.plan.rules}; {found.plan.replayed} steps run again")
     verdict = "fits" if found.refused is None else "fits, but not on the host"
     lines.append(f"device memory in all: {human_bytes(found.device)}, which {verdict}")
     lines.append(f"predicted: {_speed(found, False)}")
     return lines
+
+
+def part_lines(found: Outcome) -> list[str]:
+    """Which layers run in parts of the batch."""
+    return describe(found.net.graph, found.net.unfolded)
 
 
 def _speed(found: Outcome, core: bool) -> str:
@@ -74,9 +81,10 @@ def _speed(found: Outcome, core: bool) -> str:
     return ", ".join(parts)
 
 
-def least_lines(least: Least) -> list[str]:
-    """The least budget and what sets it."""
-    lines = [f"least -lms_budget: {human_bytes(least.nbytes)} ({least.nbytes} bytes), of which "
+def least_lines(least: Least, lms: LMSConfig) -> list[str]:
+    """The least budget and what sets it. With less, layers may run in parts, where that is left to be chosen."""
+    whole = " with layers whole" if lms.split is None else ""
+    lines = [f"least -lms_budget{whole}: {human_bytes(least.nbytes)} ({least.nbytes} bytes), of which "
              f"{human_bytes(least.fixed)} stay"]  # fmt: skip
     if least.step:
         listing = ", ".join(f'"{name}" {human_bytes(n)}' for name, n in least.blobs[:6])
@@ -108,6 +116,8 @@ def numbers(found: Outcome) -> dict:
         "images_per_s": found.rate,
         "stall_ms": 1e3 * found.stall,
     }
+    if found.refused is None:
+        result["parts"] = part_lines(found)
     if plan is not None:
         result["plan"] = plan_statistics(plan)
         result["steps"] = [
@@ -133,13 +143,14 @@ def sweep_row(found: Outcome) -> str:
     cells += [human_bytes(found.device), human_bytes(found.host), f"{1e3 * found.seconds:.1f}", f"{found.rate:.0f}"]
     cells += [f"{1e3 * found.stall:.1f}", str(plan.replayed if plan else 0)]
     cells += [f"{(n / _GiB):.2f}" for n in ((plan.bytes_in, plan.bytes_out) if plan else (0, 0))]
-    return " ".join(f"{cell:>10}" for cell in cells)
+    return "  ".join([" ".join(f"{cell:>10}" for cell in cells), *part_lines(found)])
 
 
 def largest_lines(largest: int, why: str, lms: LMSConfig) -> list[str]:
     """The largest batch, and what ends it."""
     host = "no limit of host memory is assumed" if lms.host_limit is None else "within -lms_host"
-    said = f"largest batch that fits: {largest}" if largest else "no batch fits"
+    whole = " with layers whole" if lms.enabled and lms.split is None else ""
+    said = f"largest batch that fits{whole}: {largest}" if largest else f"no batch fits{whole}"
     lines = [f"{said} ({host})"]
     if why:
         lines.append("  a larger one: " + why.splitlines()[0])

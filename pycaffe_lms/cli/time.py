@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from ..backend import cuda
 from ..errors import UsageError, human_bytes
 from ..net.access import LayerStep, node_of
-from ..net.flops import step_bytes, step_flops
+from ..net.flops import layer_bytes, step_flops
 from ..net.net import Net
 from . import devices, flags, profile, roofline, time_table
 
@@ -67,13 +67,13 @@ def run(argv: list[str]) -> int:
     net = Net(args.model, phase, level=args.level, stages=flags.stages(args), device=device, lms=lms,
               tuning=flags.tuning(args))  # fmt: skip
     record = profile.Profile(args.profile, net.runtime, f"pycaffe-lms time: {net.name}, {device.describe()}")
-    backward = any(node.need_backward for node in net.graph.nodes)
+    backward = any(node.need_backward for node in net.run_graph.nodes)
     if backward:
         net.prepare_iterations([("time", True, ())])
     else:
         net.prepare_test()
     _log.info("Performing Forward%s", " and Backward" if backward else "")
-    groups = sum(len(group.members) > 1 for group in net.graph.groups)
+    groups = sum(len(group.members) > 1 for group in net.run_graph.groups)
     if groups:
         _log.info("Groups of layers that run as one, their time logged for the last one: %d.", groups)
     totals = _benchmark(net, args.iterations, backward, record)
@@ -147,7 +147,7 @@ def _label(step: LayerStep) -> tuple[int, str]:
 def _report(net: Net, totals: dict, total: float, iterations: int, before: tuple[int, int]) -> None:
     _log.info("Average time per layer: ")
     sums = {"forward": 0.0, "backward": 0.0}
-    for node in net.graph.nodes:
+    for node in net.run_graph.nodes:
         for direction in sums:
             ms = totals.get((node.index, direction), 0.0) / iterations
             sums[direction] += ms
@@ -174,18 +174,18 @@ def _print_table(net: Net, totals: dict, iterations: int, limits: roofline.Roofl
     work: dict[tuple[int, str], list[int]] = {}
     on_device, runs = set(), {}
     for step in memory.steps(key):
-        runs[_label(step)] = node_of(net.graph, step)
+        runs[_label(step)] = node_of(net.run_graph, step)
         done = work.setdefault(_label(step), [0, 0])
         if not step.step.host:
             on_device.add(_label(step))
-            done[0] += step_bytes(step.step, memory.buffers, sizes)
-            done[1] += step_flops(net.graph, step)
+            done[0] += layer_bytes(net.run_graph, step, memory.buffers, sizes)
+            done[1] += step_flops(net.run_graph, step)
     rows = [
         time_table.row(
             runs[label].name, runs[label].layer.param.type, direction, totals[label] / iterations, *work[label],
             limits if label in on_device else None,
         )
-        for node in net.graph.nodes
+        for node in net.run_graph.nodes
         for direction in ("forward", "backward")
         if (label := (node.index, direction)) in totals
     ]  # fmt: skip

@@ -18,6 +18,7 @@ class AxpyLayer(Layer):
     """
 
     bottoms, tops = exactly(3), exactly(1)
+    splits_over_batch = True
 
     def infer_shapes(self, bottom_shapes):
         a, x, y = (tuple(shape) for shape in bottom_shapes)

@@ -185,6 +185,7 @@ class Layer:
     is_net_input: ClassVar[bool] = False
     looks_at: frozenset[int] = frozenset()  # bottoms whose values `look` is handed before every forward
     repeatable: ClassVar[bool] = True  # see `dial`
+    splits_over_batch: bool = False  # image i of the tops is a function of image i of the bottoms; after `infer_shapes`
     order_free: ClassVar[bool] = False  # element by element: bottoms and tops may lie in memory in any one order
     prefers_channels_last: ClassVar[bool] = False
     channels_last: bool = False  # set by the net before `declare`: see `takes_channels_last`
@@ -271,8 +272,7 @@ class Layer:
         return (("bottom" if forward else "top_diff", 0, 0),) if self.in_place is InPlace.ALLOWED else ()
 
     def flops(self, bottom_shapes: Sequence[Shape], top_shapes: Sequence[Shape]) -> int:
-        """Floating-point operations of the forward's products, two for each multiplication with its addition; for
-        reports only. Layers whose time goes into moving data say nothing. Called after `declare`."""
+        """Operations of the forward's products, from shapes alone: two for each multiplication with its addition."""
         return 0
 
     def effort(self, forward: bool, again: bool) -> tuple[float, float]:

@@ -35,6 +35,10 @@ class ConcatLayer(Layer):
         if len(bottom_shapes) == 1:
             self.runs_on = Runs.NOWHERE
 
+    @property
+    def splits_over_batch(self):
+        return self.axis >= 1
+
     def infer_shapes(self, bottom_shapes):
         first, a = tuple(bottom_shapes[0]), self.axis
         for i, shape in enumerate(bottom_shapes):

@@ -94,6 +94,10 @@ class ConvolutionLayer(Layer):
         return out
 
     @property
+    def splits_over_batch(self):
+        return self.axis >= 1
+
+    @property
     def role(self):
         alone = len(self.param.bottom) == 1 and not self._geometry_of_one().depthwise
         return Role.CONVOLVE if alone and self.axis == 1 else None

@@ -21,7 +21,7 @@ class CropLayer(Layer):
 
     def infer_shapes(self, bottom_shapes):
         (x, like), offsets = (tuple(s) for s in bottom_shapes), list(self.param.crop_param.offset)
-        axis = self.canonical_axis(self.param.crop_param.axis, len(x))
+        self.axis = axis = self.canonical_axis(self.param.crop_param.axis, len(x))
         cropped = len(x) - axis
         if len(offsets) not in (0, 1, cropped):
             raise self.error(
@@ -45,6 +45,10 @@ class CropLayer(Layer):
                     fix="lower crop_param.offset, or give a larger bottom 0",
                 )
         return [self.size]
+
+    @property
+    def splits_over_batch(self):
+        return self.axis >= 1
 
     def forward_needs(self):
         return Needs(bottoms=frozenset({0}))

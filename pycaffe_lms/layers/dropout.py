@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from .base import TRAIN, InPlace, Layer, Needs, exactly
+from .base import TRAIN, InPlace, Needs, exactly
+from .draws import RandomLayer
 from .registry import register_layer
 
 
 @register_layer("Dropout")
-class DropoutLayer(Layer):
+class DropoutLayer(RandomLayer):
     """TRAIN: y = x / (1 - r) for a share 1 - r of the elements, x * 0 for the others (dropout_param.dropout_ratio r,
     default 0.5; another choice in each forward). TEST: y = x.
 
@@ -19,8 +20,7 @@ class DropoutLayer(Layer):
 
     bottoms = tops = exactly(1)
     in_place = InPlace.ALLOWED
-    seed = 0
-    draws = 0  # forwards so far
+    splits_over_batch = True
 
     def setup(self, bottom_shapes):
         self.ratio = self.param.dropout_param.dropout_ratio
@@ -32,11 +32,10 @@ class DropoutLayer(Layer):
 
     def declare(self, bottom_shapes, top_shapes, ops):
         if self.phase == TRAIN:
-            self.dial("key", 2)
+            self.dial("key", 3)
 
     def turn(self):
-        self.draws += 1
-        return {"key": (self.seed, self.draws - 1)}
+        return self.draw()
 
     def backward_needs(self, propagate_down, param_propagate):
         return Needs()
@@ -54,9 +53,3 @@ class DropoutLayer(Layer):
             io.ops.dropout_backward(io.top_diff[0], io.bottom_diff[0], self.ratio, io.scratch["key"])
         else:
             io.ops.copy(io.top_diff[0], io.bottom_diff[0])
-
-    def state(self):
-        return {"seed": self.seed, "draws": self.draws}
-
-    def set_state(self, state):
-        self.seed, self.draws = state["seed"], state["draws"]

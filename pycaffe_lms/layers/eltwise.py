@@ -25,6 +25,7 @@ class EltwiseLayer(Layer):
 
     bottoms, tops = at_least(2), exactly(1)
     order_free = True
+    splits_over_batch = True
 
     def setup(self, bottom_shapes):
         eltwise = self.param.eltwise_param

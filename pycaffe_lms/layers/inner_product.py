@@ -48,6 +48,10 @@ class InnerProductLayer(Layer):
             )
         return [(*shape[:axis], self.n)]
 
+    @property
+    def splits_over_batch(self):
+        return self.axis >= 1
+
     def declare(self, bottom_shapes, top_shapes, ops):
         self.m = count(top_shapes[0][:-1])
 
@@ -58,7 +62,7 @@ class InnerProductLayer(Layer):
         )
 
     def flops(self, bottom_shapes, top_shapes):
-        return 2 * self.m * self.n * self.k
+        return 2 * count(top_shapes[0]) * self.k
 
     def forward(self, io):
         bias = io.param[1] if self.bias else None

@@ -23,6 +23,7 @@ class InterpLayer(Layer):
     """
 
     bottoms, tops = between(1, 2), exactly(1)
+    splits_over_batch = True
     not_forced = frozenset({1})
 
     def setup(self, bottom_shapes):

@@ -21,6 +21,7 @@ class LRNLayer(Layer):
     """
 
     bottoms = tops = exactly(1)
+    splits_over_batch = True
 
     def setup(self, bottom_shapes):
         lrn = self.param.lrn_param

@@ -21,6 +21,7 @@ class MVNLayer(Layer):
 
     bottoms = tops = exactly(1)
     in_place = InPlace.ALLOWED
+    splits_over_batch = True
 
     def infer_shapes(self, bottom_shapes):
         shape, options = tuple(bottom_shapes[0]), self.param.mvn_param

@@ -22,6 +22,7 @@ class NormalizeLayer(Layer):
     """
 
     bottoms = tops = exactly(1)
+    splits_over_batch = True
 
     def setup(self, bottom_shapes):
         norm = self.param.norm_param

@@ -76,6 +76,8 @@ class ShuffleChannelLayer(_Transposed):
     Source: farmingyard/ShuffleNet, shuffle_channel_layer.cpp.
     """
 
+    splits_over_batch = True
+
     def setup(self, bottom_shapes):
         self.group = self.param.shuffle_channel_param.group
         if self.group < 1:

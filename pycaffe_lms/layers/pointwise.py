@@ -19,6 +19,7 @@ class _Pointwise(Layer):
 
     bottoms = tops = exactly(1)
     in_place = InPlace.ALLOWED
+    splits_over_batch = True
     order_free = True
     backward_reads = Reads.BOTTOM_DATA
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from ..ops.geometry import PoolGeometry, pool_output_size
 from ..ops.window_places import place_dtype
 from ..proto import caffe_pb2
-from .base import TRAIN, Layer, Lives, Needs, between, exactly
+from .base import TRAIN, Lives, Needs, between, exactly
+from .draws import RandomLayer
 from .pool_fields import pool_windows, rounds_up
 from .registry import register_layer
 
 
 @register_layer("Pooling")
 @register_layer("NdPooling")
-class PoolingLayer(Layer):
+class PoolingLayer(RandomLayer):
     """MAX: y = the window's maximum (the first in row-major order; never a NaN, nor padding; -FLT_MAX of nothing).
     AVE: y = the window's sum / its size, where near padding counts in full and far padding up to the pad border.
     STOCHASTIC, for values of at least 0 and without padding. TRAIN: y = one of the window's elements, x with
@@ -34,8 +35,8 @@ class PoolingLayer(Layer):
 
     bottoms = exactly(1)
     tops = between(1, 2)
-    seed = 0
-    draws = 0  # forwards so far
+    random = False
+    splits_over_batch = True
 
     def setup(self, bottom_shapes):
         pool, self.ndim = self.param.pooling_param, len(bottom_shapes[0])
@@ -92,15 +93,12 @@ class PoolingLayer(Layer):
         if self.max or (self.random and self.phase == TRAIN):
             self.scratch("mask", top, dtype=place_dtype(geometry), lives=Lives.SAVED)
             if self.random:
-                self.dial("key", 2)
+                self.dial("key", 3)
         elif self.random:
             self.scratch("sum", top, lives=Lives.SAVED)
 
     def turn(self):
-        if not self.random or self.phase != TRAIN:
-            return {}
-        self.draws += 1
-        return {"key": (self.seed, self.draws - 1)}
+        return self.draw() if self.random and self.phase == TRAIN else {}
 
     def backward_needs(self, propagate_down, param_propagate):
         if self.random and self.phase != TRAIN:
@@ -134,10 +132,3 @@ class PoolingLayer(Layer):
 
     def _operation(self, io, name: str):
         return getattr(io.ops, name.format(self.suffix))
-
-    def state(self):
-        return {"seed": self.seed, "draws": self.draws} if self.random else {}
-
-    def set_state(self, state):
-        if self.random:
-            self.seed, self.draws = state["seed"], state["draws"]

@@ -23,6 +23,7 @@ class PReLULayer(Layer):
 
     bottoms = tops = exactly(1)
     in_place = InPlace.ALLOWED
+    splits_over_batch = True
 
     def setup(self, bottom_shapes):
         options, shape = self.param.prelu_param, tuple(bottom_shapes[0])

@@ -21,6 +21,7 @@ class ReLULayer(Masked, Layer):
     bottoms = tops = exactly(1)
     in_place = InPlace.ALLOWED
     order_free = True
+    splits_over_batch = True
 
     def setup(self, bottom_shapes):
         self.slope = self.param.relu_param.negative_slope

@@ -21,6 +21,7 @@ class ReLU6Layer(Masked, Layer):
     bottoms = tops = exactly(1)
     in_place = InPlace.ALLOWED
     order_free = True
+    splits_over_batch = True
 
     def setup(self, bottom_shapes):
         given = [getattr(self.param, name) for name in ("relu6_param", "relu_param") if self.param.HasField(name)]

@@ -34,6 +34,8 @@ class FlattenLayer(_SameMemory):
     Source: BVLC/caffe, src/caffe/layers/flatten_layer.cpp.
     """
 
+    splits_over_batch = True
+
     def infer_shapes(self, bottom_shapes):
         shape, flatten = tuple(bottom_shapes[0]), self.param.flatten_param
         start = self.canonical_axis(flatten.axis, len(shape))
@@ -60,6 +62,10 @@ class ReshapeLayer(_SameMemory):
             raise self.error("shape has more than one dim of -1", fix="leave one dim open at most")
         if any(d < -1 for d in self.dims):
             raise self.error(f"shape has a dim of {min(self.dims)}", fix="use sizes, 0 (copy) or -1 (what is left)")
+
+    @property
+    def splits_over_batch(self):
+        return self.param.reshape_param.axis > 0 or (bool(self.dims) and self.dims[0] in (0, -1))
 
     def _range(self, ndim):
         """(start, end) of the axes that are replaced."""

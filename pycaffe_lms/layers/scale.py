@@ -60,6 +60,12 @@ class _Broadcast(Layer):
             )
         return [shape]
 
+    @property
+    def splits_over_batch(self):
+        if self.learned:
+            return self.axis >= 1 or not self.shape
+        return self.axis == 0 and bool(self.shape)  # a factor of its own for each image
+
     def takes_channels_last(self, bottom_shapes, top_shapes, ops):
         one_number_each = not self.shape or (self.axis == 1 and len(self.shape) == 1)
         return self.learned and one_number_each and len(bottom_shapes[0]) >= 4

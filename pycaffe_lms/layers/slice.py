@@ -45,6 +45,10 @@ class SliceLayer(Layer):
         if n_top == 1:
             self.runs_on = Runs.NOWHERE
 
+    @property
+    def splits_over_batch(self):
+        return self.axis >= 1
+
     def infer_shapes(self, bottom_shapes):
         shape, n = tuple(bottom_shapes[0]), len(self.param.top)
         if self.axis >= len(shape):

@@ -19,9 +19,13 @@ class SoftmaxLayer(Layer):
 
     def infer_shapes(self, bottom_shapes):
         shape = tuple(bottom_shapes[0])
-        axis = self.canonical_axis(self.param.softmax_param.axis, len(shape))
+        self.axis = axis = self.canonical_axis(self.param.softmax_param.axis, len(shape))
         self.size = count(shape, 0, axis), count(shape, axis, axis + 1), count(shape, axis + 1)
         return [shape]
+
+    @property
+    def splits_over_batch(self):
+        return self.axis >= 1
 
     def backward_needs(self, propagate_down, param_propagate):
         return Needs(tops=frozenset({0}) if propagate_down[0] else frozenset())

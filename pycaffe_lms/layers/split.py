@@ -18,6 +18,7 @@ class SplitLayer(Layer):
     runs_on = Runs.NOWHERE
     in_place = InPlace.REFUSED
     order_free = True
+    splits_over_batch = True
 
     def infer_shapes(self, bottom_shapes):
         return [tuple(bottom_shapes[0])] * len(self.param.top)

@@ -26,6 +26,7 @@ class UpsampleLayer(Layer):
 
     bottoms, tops = between(1, 2), exactly(1)
     exact = frozenset({1})
+    splits_over_batch = True
     not_forced = frozenset({1})
 
     def setup(self, bottom_shapes):

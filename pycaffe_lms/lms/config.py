@@ -39,6 +39,8 @@ class LMSConfig:
     loses digits; None: copies are exact.
     plan_file: the plans of a solver's training programs are replayed from this file where it is there, and written to
     it where it is not.
+    split: layers that can work on a part of the batch do so, in so many parts (0 or 1: never); None: where a net does
+    not fit otherwise, in as few as possible.
     """
 
     threshold_kb: int = 0
@@ -53,6 +55,7 @@ class LMSConfig:
     pages: bool = True
     compress: str | None = None
     plan_file: str | None = None
+    split: int | None = None
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.frac <= 1.0:
@@ -63,6 +66,8 @@ class LMSConfig:
             raise UsageError(f"-lms_sync {self.sync} is not a mode", fix="use 0 (none), 1 (out), 2 (in) or 3 (both)")
         if self.exclude is not None and self.exclude < 0:
             raise UsageError("-lms_exclude is negative", fix="give the MB to leave free, for example -lms_exclude 1024")
+        if self.split is not None and self.split < 0:
+            raise UsageError(f"-lms_split {self.split} is negative", fix="give a number of parts, auto, or off")
         if self.recompute and not self.enabled:
             raise UsageError("-lms_recompute on has no effect without -lms", fix="add -lms auto, or -lms 1000")
         if self.plan_file is not None and not self.enabled:

@@ -128,3 +128,8 @@ class Plan:
     def waited(self) -> frozenset[int]:
         """Ids of operations that another one waits for: they need an event."""
         return frozenset(w for op in self.ops for w in op.waits)
+
+
+def seconds_of(plan: Plan | None) -> float:
+    """Predicted time of one run of a plan; 0 where there is none."""
+    return plan.seconds if plan is not None else 0.0

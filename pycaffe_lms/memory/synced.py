@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 
 import numpy as np
@@ -90,9 +91,12 @@ class SyncedMemory:
         """The host copy as an array for a user to hold; only after a host ask."""
         return _view(lend_host(self), shape, dtype)
 
-    def device_array(self, shape, dtype):
-        """The device copy as an array of the device; only after a GPU ask."""
-        return self.device.array(self.span, shape, dtype)
+    def device_array(self, shape, dtype, row: int = 0):
+        """The device copy as an array of the device; only after a GPU ask. row: where it begins, of a longer array."""
+        if not row:
+            return self.device.array(self.span, shape, dtype)
+        nbytes = math.prod(shape[1:]) * np.dtype(dtype).itemsize
+        return self.device.array(self.span.at(row * nbytes, shape[0] * nbytes), shape, dtype)
 
     @property
     def wants_lock(self) -> bool:

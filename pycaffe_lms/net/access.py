@@ -36,6 +36,11 @@ def node_of(graph: Graph, step: LayerStep) -> Node:
     return graph.nodes[step.node] if step.group is None else graph.groups[step.group]
 
 
+def layer_of(graph: Graph, step: LayerStep) -> int:
+    """Index of the user's layer that a step belongs to; of a group, the last one."""
+    return graph.nodes[step.node].origin
+
+
 def look_step(graph: Graph, node: Node) -> LayerStep | None:
     """What a layer looks at before its forward, or None where no shape of it depends on values."""
     if not node.layer.looks_at:
@@ -55,7 +60,7 @@ def forward_step(graph: Graph, node: Node) -> LayerStep | None:
     parts += [Access(graph.params[node.params[i]].data, UPDATE) for i in sorted(layer.forward_updates())]
     for j, t in enumerate(node.tops):
         if j not in shared and layer.rewrites(j):
-            parts.append(Access(graph.values[t].data, OVERWRITE))
+            parts.append(Access(graph.values[t].data, _writes(graph, node, t, first=0)))
     for scratch in layer.scratches.values():
         if scratch.forward:
             mode = {Lives.STATE: UPDATE, Lives.DIAL: READ}.get(scratch.lives, OVERWRITE)
@@ -72,8 +77,8 @@ def replay_step(graph: Graph, forward: LayerStep) -> LayerStep | None:
     node = node_of(graph, forward)
     layer = node.layer
     needs = None if forward.look or not forward.forward else layer.replay_needs()
-    if needs is None:
-        return None
+    if needs is None or any(graph.values[t].whole is not None for t in node.tops):
+        return None  # of a value of which it makes some images, others would have to be made again, too
     parts = [Access(graph.values[node.bottoms[i]].data, READ) for i in sorted(needs.bottoms)]
     parts += [Access(graph.params[node.params[i]].data, READ) for i in sorted(needs.params)]
     shared = layer.shares_data()
@@ -115,7 +120,8 @@ def backward_step(
     parts = [] if zero else _backward_reads(graph, node, top_diffs)
     for b, propagates in zip(node.bottoms, node.propagate, strict=True):
         if propagates:
-            parts.append(Access(graph.values[b].diff, OVERWRITE))
+            last = node.part[1] - 1 if node.part else 0
+            parts.append(Access(graph.values[b].diff, _writes(graph, node, b, first=last)))
     adds = []
     for p, wants in zip(node.params, node.param_propagate, strict=True):
         diff = graph.params[p].diff
@@ -128,10 +134,18 @@ def backward_step(
     return LayerStep(step, node.index, False, top_diffs, tuple(adds), zero, group=node.group)
 
 
+def _writes(graph: Graph, node: Node, v: int, *, first: int) -> Mode:
+    """How a step writes a value, or its gradient. Of images of a whole, the part that comes first overwrites, whatever
+    was there; the others leave what it wrote."""
+    return OVERWRITE if graph.values[v].whole is None or node.part[0] == first else UPDATE
+
+
 def _reuses(graph: Graph, node: Node, forward: bool) -> tuple[tuple[int, int], ...]:
     """Pairs of buffers, of which the second may be written where the first is read."""
     if any(differs(graph, node, v) for v in (*node.bottoms, *node.tops)):
         return ()  # copies in the layer's own order come between
+    if any(graph.values[v].whole is not None for v in (*node.bottoms, *node.tops)):
+        return ()  # some images of a buffer begin somewhere within it
     values, pairs = graph.values, []
     for kind, index, output in node.layer.reuses(forward):
         old = values[node.bottoms[index]].data if kind == "bottom" else values[node.tops[index]].diff

@@ -41,13 +41,17 @@ def assign(graph: Graph, itemsize: int) -> BufferTable:
     """Give every value, parameter and scratch its buffer id. Creation order: forward (parameters, tops, scratch, layer
     by layer), then diffs from the last layer to the first, then the parameters' diffs."""
     table = BufferTable()
+    for value in graph.values:
+        value.data = value.diff = -1
     keep = _needed_by_backward(graph)
     groups = {group.index: group for group in graph.groups}
     for node in graph.nodes:
         for p in node.params:
             param = graph.params[p]
+            if param.node != node.index:
+                continue  # a later part of the layer: the same parameters
             if param.owner == p:
-                name = f"{node.name}.param{param.position}"
+                name = f"{node.layer.param.name}.param{param.position}"
                 param.data = table.add(f"{name}.data", count(param.shape) * itemsize)
             else:
                 param.data = graph.params[param.owner].data
@@ -61,17 +65,37 @@ def assign(graph: Graph, itemsize: int) -> BufferTable:
     for param in graph.params:
         node = graph.nodes[param.node]
         if param.owner == param.index:
-            param.diff = table.add(f"{node.name}.param{param.position}.diff", count(param.shape) * itemsize)
+            param.diff = table.add(f"{node.layer.param.name}.param{param.position}.diff", count(param.shape) * itemsize)
         else:
             param.diff = graph.params[param.owner].diff
     return table
 
 
+def parts_to_manage(graph: Graph, table: BufferTable, least: int) -> dict[int, bool]:
+    """Buffers of the parts of layers, True, where those of the whole layers would be larger than `least` bytes."""
+    found: dict[int, bool] = {}
+    for node in graph.everyone():
+        if node.part is None:
+            continue
+        values = [graph.values[v] for v in node.tops if graph.values[v].whole is None]
+        ids = {b for v in values for b in (v.data, v.diff)}
+        ids |= {node.scratch[s.name] for s in node.layer.scratches.values() if s.lives is not Lives.CALL}
+        found.update((b, True) for b in ids if table.buffers[b].nbytes * node.part[1] > least)
+    return found
+
+
 def _assign_tops(graph: Graph, node: Node, table: BufferTable, keep: set[int], itemsize: int) -> None:
     shared = node.layer.shares_data()
+    for b in node.bottoms:
+        graph.values[b].data = graph.values[graph.stored(b)].data
     for j, t in enumerate(node.tops):
         value = graph.values[t]
-        if j in shared:
+        if value.whole is not None:
+            whole = graph.values[value.whole]
+            if whole.data < 0:
+                whole.data = table.add(f"{whole.name}.data", count(whole.shape) * itemsize)
+            value.data = whole.data
+        elif j in shared:
             value.data = graph.values[node.bottoms[shared[j]]].data
         elif _in_place(graph, node, j) and _may_overwrite(graph, node, j, keep):
             value.data = graph.values[node.bottoms[j]].data
@@ -93,8 +117,8 @@ def _may_overwrite(graph: Graph, node: Node, j: int, keep: set[int]) -> bool:
     living = [v for v in graph.values[: node.tops[0]] if v.data == old.data]
     if any(v.id in keep for v in living):
         return False
-    readers = {v.id for v in living}
-    return not any(b in readers for later in graph.nodes[node.index + 1 :] for b in later.bottoms)
+    readers = {graph.stored(v.id) for v in living}
+    return not any(graph.stored(b) in readers for later in graph.nodes[node.index + 1 :] for b in later.bottoms)
 
 
 def _needed_by_backward(graph: Graph) -> set[int]:
@@ -104,7 +128,7 @@ def _needed_by_backward(graph: Graph) -> set[int]:
         if node.need_backward:
             needs = node.layer.backward_needs(node.propagate, node.param_propagate)
             needed |= {node.bottoms[i] for i in needs.bottoms} | {node.tops[i] for i in needs.tops}
-    return needed
+    return needed | {graph.stored(v) for v in needed}
 
 
 def _assign_diffs(graph: Graph, table: BufferTable, itemsize: int) -> None:
@@ -123,10 +147,14 @@ def _assign_diffs(graph: Graph, table: BufferTable, itemsize: int) -> None:
                 parent[root(t)] = root(node.bottoms[j])
     made: dict[int, int] = {}
     for value in reversed(graph.values):
+        if value.whole is not None:
+            continue
         r = root(value.id)
         if r not in made:
             made[r] = table.add(f"{value.name}.diff", count(value.shape) * itemsize)
         value.diff = made[r]
+    for value in graph.values:
+        value.diff = graph.values[graph.stored(value.id)].diff
 
 
 def makers(graph: Graph) -> dict[int, str]:
@@ -140,7 +168,7 @@ def makers(graph: Graph) -> dict[int, str]:
             layers.setdefault(b, maker.name)
     for param in graph.params:
         for b in (param.data, param.diff):
-            layers.setdefault(b, graph.nodes[param.node].name)
+            layers.setdefault(b, graph.nodes[param.node].layer.param.name)
     for node in graph.everyone():
         layers.update((b, node.name) for b in node.scratch.values())
     return layers

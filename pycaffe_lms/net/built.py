@@ -27,18 +27,23 @@ from ..ops import ops_of
 from ..random import CaffeRandom
 from ..vectors import NetBlobVec
 from . import orders, weights
-from .buffers import assign
+from .access import LayerStep
+from .buffers import BufferTable, assign
 from .callbacks import Callbacks
 from .describe import log_net
+from .fitting import say_parts
+from .folding import fold
 from .fusion import find_groups
-from .graph import Node
+from .graph import Graph, Node
 from .masks import mask_layers
 from .memory import NetMemory
 from .policies import asked_by_layers
 from .programs import ProgramBuilder
 from .reduction import Reduction
 from .source import load_source
+from .splitting import Splitting
 from .tuning import Tuning
+from .unfold import unfold
 from .wiring import wire
 
 
@@ -64,6 +69,8 @@ class BuiltNet:
         self.reduction: Reduction | None = None  # set where several ranks train together
         self._kept: set[str] = set()
         self._dirty = False
+        self.ran = False  # a forward, with the shapes of now
+        self.splitting = Splitting(self.runtime.config.split)
         with self._users_names():
             self.graph = wire(self.message, loaded.lines, file=self.file, dtype=self.dtype, prepare=self._prepare_layer)
         if self.tuning.wants_channels_last(self.device):
@@ -74,6 +81,7 @@ class BuiltNet:
             self._fill_constants()
             self._fill_params()
         log_net(self.graph, self.message, self.dtype.itemsize)
+        say_parts(self)
 
     # -- building ---------------------------------------------------------------------------------------------------
     def _prepare_layer(self, layer, index: int) -> None:
@@ -98,33 +106,26 @@ class BuiltNet:
         try:
             yield
         except CaffeError as error:
-            node = next((n for n in self.graph.everyone() if n.name == error.where.layer), None)
+            node = next((n for n in self.run_graph.everyone() if n.name == error.where.layer), None)
             if node is not None:
                 error.at(file=self.file, line=node.line, type=node.layer.param.type)
             error.at(file=self.file)
             raise
 
     def _set_up_memory(self, old: NetMemory | None = None) -> None:
-        ops = ops_of(self.device)
-        self.graph.groups = find_groups(self.graph, self._kept) if self.tuning.fuse else []
-        self._declare(self.graph.everyone(), ops)
-        table = assign(self.graph, self.dtype.itemsize)
-        if self.tuning.masks and self.runtime.active and not self._forward_only:
-            with self.placed():
-                asked = asked_by_layers(self.graph, self.runtime.config)
-            stays = {b for b, managed in asked.items() if not managed}
-            stays |= self._lasting(values_too=True)
-            masked = mask_layers(self.graph, table.buffers, self.runtime.config.min_bytes, stays)
-            if masked:
-                self._declare(masked, ops)
-                table = assign(self.graph, self.dtype.itemsize)
-        self.builder = ProgramBuilder(self.graph)
+        self.unfolded = unfold(self.graph, self.splitting.parts(self.graph))
+        self.run_graph = graph = self.unfolded.graph
+        for node in self.graph.nodes:
+            node.layer.scratches.clear()  # also of those that run in parts
+        table = self._lay_out(graph)
+        parted = fold(self.graph, self.unfolded)
+        self.builder = ProgramBuilder(graph)
         with self.placed():
             packed = self._packed() if self.tuning.pack else frozenset()
-            steps = self._all_steps()
+            steps = [s.step for s in self.all_steps(fused=True)]
             self.memory = NetMemory(
-                self.graph, table, self._used_buffers(steps), self.runtime, self.dtype, old, packed, self.tuning.graph,
-                self._lasting(values_too=True), steps,
+                graph, table, self._used_buffers(steps), self.runtime, self.dtype, old, packed, self.tuning.graph,
+                self._lasting(values_too=True), steps, parted,
             )  # fmt: skip
         self.blobs: OrderedDict[str, Blob] = OrderedDict()
         for name, v in self.graph.last.items():
@@ -148,17 +149,37 @@ class BuiltNet:
                     value.name, value.shape, self.dtype, (None, self.memory.memories[value.diff])
                 ).diff = value.loss_weight
 
-    def _declare(self, nodes: Iterable[Node], ops) -> None:
+    def _lay_out(self, graph: Graph) -> BufferTable:
+        """What runs as one, what every layer wants beside its blobs, and the buffers of all."""
+        graph.groups = find_groups(graph, self._kept_values()) if self.tuning.fuse else []
+        self._declare(graph, graph.everyone())
+        table = assign(graph, self.dtype.itemsize)
+        if self.tuning.masks and self.runtime.active and not self._forward_only:
+            with self.placed():
+                stays = {b for b, managed in asked_by_layers(graph, self.runtime.config).items() if not managed}
+            stays |= self._lasting(values_too=True)
+            masked = mask_layers(graph, table.buffers, self.runtime.config.min_bytes, stays)
+            if masked:
+                self._declare(graph, masked)
+                table = assign(graph, self.dtype.itemsize)
+        return table
+
+    def _declare(self, graph: Graph, nodes: Iterable[Node]) -> None:
+        ops = ops_of(self.device)
         for node in nodes:
             node.layer.scratches.clear()
-            shapes = [self.graph.values[b].shape for b in node.bottoms]
+            shapes = [graph.values[b].shape for b in node.bottoms]
             try:
                 with self.device.active():
-                    node.layer.declare(shapes, [self.graph.values[t].shape for t in node.tops], ops)
-                orders.request_copies(self.graph, node)
+                    node.layer.declare(shapes, [graph.values[t].shape for t in node.tops], ops)
+                orders.request_copies(graph, node)
             except CaffeError as error:
                 error.at(file=self.file, line=node.line, layer=node.name)
                 raise
+
+    def _kept_values(self) -> set[str]:
+        """Values of the graph that runs which belong to kept blobs, by name."""
+        return self.unfolded.names(self._kept)
 
     def _param_blob(self, param) -> Blob:
         memories = self.memory.memories
@@ -168,7 +189,7 @@ class BuiltNet:
     def _packed(self) -> frozenset[int]:
         """What a solver's program needs only for a while: blobs, their gradients where there is a backward, and what
         layers keep for it."""
-        graph = self.graph
+        graph = self.run_graph
         found = {v.data for v in graph.values}
         if not self._forward_only:
             found |= {v.diff for v in graph.values}
@@ -179,9 +200,9 @@ class BuiltNet:
     def _lasting(self, *, values_too: bool) -> frozenset[int]:
         """What outlives an iteration or passes between host and device. values_too: also data that somebody outside
         reads or fills."""
-        graph = self.graph
+        graph, kept = self.run_graph, self._kept_values()
         lasting = {i for v in graph.values if v.loss_weight for i in (v.data, v.diff)}
-        lasting |= {i for v in graph.values if v.name in self._kept for i in (v.data, v.diff)}
+        lasting |= {i for v in graph.values if v.name in kept for i in (v.data, v.diff)}
         for node in graph.nodes:
             if node.layer.runs_on is Runs.HOST:  # what passes between host and device is copied
                 lasting |= {
@@ -199,21 +220,22 @@ class BuiltNet:
                     lasting.add(node.scratch[scratch.name])
         return frozenset(lasting)
 
-    def _all_steps(self) -> list[Step]:
-        """Those of the widest program that this net runs."""
+    def all_steps(self, *, fused: bool) -> list[LayerStep]:
+        """Those of the widest program that this net runs, as a solver runs it or by hand."""
         n = len(self.graph.nodes) - 1
-        steps = [s.step for s in self.builder.forward(0, n, fused=True)]
+        steps = self.builder.forward(0, n, fused=fused)
         if not self._forward_only and any(node.need_backward for node in self.graph.nodes):
             diffs = self.builder.loss_diffs()
-            steps += [s.step for s in self.builder.backward(n, 0, diffs, accumulate=True, fused=True)]
+            steps += self.builder.backward(n, 0, diffs, accumulate=True, fused=fused)
         return steps
 
     def _used_buffers(self, steps: Sequence[Step]) -> set[int]:
         used = {a.buffer for step in steps for a in step.accesses}
         if not self._forward_only:  # an update writes the gradient of every parameter that moves, if only for its decay
             used |= {p.diff for p in self.graph.learnable if p.lr_mult != 0}
-        inside = {t for g in self.graph.groups for m in g.members for t in self.graph.nodes[m].tops if t not in g.tops}
-        shown = {self.graph.values[v].data for v in self.graph.last.values() if v not in inside}
+        graph = self.run_graph
+        inside = {t for g in graph.groups for m in g.members for t in graph.nodes[m].tops if t not in g.tops}
+        shown = {graph.values[v].data for v in graph.last.values() if v not in inside}
         return used | {p.data for p in self.graph.params} | shown
 
     def _fill_constants(self) -> None:

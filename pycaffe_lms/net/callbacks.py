@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .access import LayerStep
+from .access import LayerStep, layer_of
 from .programs import Sequenced, sequence
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def backward_layers(net: Net, start: int, end: int, steps: Sequence[LayerStep], 
     """These steps of layers start down to end, with callbacks around each layer, those without a step included."""
     of_layer: dict[int, list[LayerStep]] = {}
     for step in steps:
-        of_layer.setdefault(step.node, []).append(step)
+        of_layer.setdefault(layer_of(net.run_graph, step), []).append(step)
     for i in range(start, end - 1, -1):
         for callback in net.callbacks.before_backward:
             callback(i)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from ..lms.machine import Costs, Machine
 from ..lms.schedule import Buffer
 from .access import LayerStep, replay_step
-from .flops import step_bytes, step_effort, step_flops
+from .flops import layer_bytes, step_bytes, step_effort, step_flops
 from .graph import Graph
 from .programs import HostedStep
 
@@ -36,10 +36,11 @@ def program_costs(
     was not measured is off by as much as its forward."""
 
     def predicted(step: LayerStep | HostedStep) -> float:
-        nbytes, flops = step_bytes(step.step, buffers, sizes), 0
-        if isinstance(step, LayerStep):
-            over, times = step_effort(graph, step)
-            nbytes, flops = int(over * nbytes), int(times * step_flops(graph, step))
+        if not isinstance(step, LayerStep):
+            return machine.step_seconds(step_bytes(step.step, buffers, sizes), 0)
+        over, times = step_effort(graph, step)
+        nbytes = int(over * layer_bytes(graph, step, buffers, sizes))
+        flops = int(times * step_flops(graph, step))
         return machine.step_seconds(nbytes, flops)
 
     raw = [predicted(s) for s in steps]

@@ -58,15 +58,17 @@ class Executor:
         for access in step.accesses:
             self.memories[access.buffer].ask(asks[access.mode])
 
-    def array(self, buffer: int, shape, dtype, on_host: bool):
-        """The array of a buffer, where the step runs."""
+    def array(self, buffer: int, shape, dtype, on_host: bool, row: int = 0):
+        """The array of a buffer, where the step runs. row: where it begins in a longer array, along the first axis."""
         memory = self.memories[buffer]
         if on_host:
-            return memory.host_array(shape, dtype)
-        key = (buffer, shape, memory.span.offset)
+            return (
+                memory.host_array((row + shape[0], *shape[1:]), dtype)[row:] if row else memory.host_array(shape, dtype)
+            )
+        key = (buffer, shape, memory.span.offset, row)
         found = self._arrays.get(key)
         if found is None or found[0] is not memory.span.base:
-            found = self._arrays[key] = (memory.span.base, memory.device_array(shape, dtype))
+            found = self._arrays[key] = (memory.span.base, memory.device_array(shape, dtype, row))
         return found[1]
 
     def _forward_pass(self, node: Node, step: LayerStep, on_host: bool) -> Pass:
@@ -119,7 +121,8 @@ class Executor:
         """A value as it is stored; where both orders are the same memory, in the shape that the layer expects."""
         value = self.graph.values[v]
         last = value.channels_last if matters(value.shape) else node.channels_last
-        return self.array(getattr(value, which), memory_shape(value.shape, last), self.dtype, on_host)
+        shape = memory_shape(value.shape, last)
+        return self.array(getattr(value, which), shape, self.dtype, on_host, value.rows[0] if value.rows else 0)
 
     def _param(self, p: int, which: str, on_host: bool):
         param = self.graph.params[p]

@@ -5,7 +5,7 @@ See also: `lms/timing.py`, which says how long a plan takes; `Net.plan_only`, wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,13 +19,14 @@ from ..lms.remake import CannotRemake, remade_order
 from ..lms.replays import Replayable
 from ..lms.schedule import Buffer, Program
 from .costs import program_costs
+from .fitting import fitted
 from .policies import cannot_remake, remakes_of
 from .programs import HostedStep
 
 if TYPE_CHECKING:
     from .net import Net
 
-Tail = Sequence[HostedStep] | None  # updates of an iteration; None: a test forward
+Tail = Callable[[], Sequence[HostedStep]] | None  # makes the updates of an iteration; None: a test forward
 CLOSE = 0.01  # of the least memory: how exactly it is found
 
 
@@ -59,7 +60,7 @@ def in_core(net: Net, tail: Tail) -> InCore:
     plan = net.plan_only(tail)
     memory, runtime = net.memory, net.runtime
     sizes = {b: m.nbytes for b, m in memory.memories.items()}
-    costs = program_costs(net.graph, net.program_of(tail).steps, {}, memory.buffers, sizes, runtime.machine, {})
+    costs = program_costs(net.run_graph, net.program_of(tail).steps, {}, memory.buffers, sizes, runtime.machine, {})
     return InCore(device_bytes(net, plan), sum(costs.steps))
 
 
@@ -69,11 +70,15 @@ def device_bytes(net: Net, plan: Plan | None) -> int:
 
 
 def fits(net: Net, tail: Tail) -> int:
-    """Host bytes of a plan that fetches on demand. Raises OutOfDeviceMemory where no plan fits; takes far less time
-    than to find the best."""
+    """Host bytes of a plan that fetches on demand, with layers in as few parts as fit. Raises OutOfDeviceMemory where
+    no plan fits; takes far less time than to find the best."""
     if not net.runtime.active:
         net.plan_only(tail)
         return 0
+    return fitted(net, lambda: _on_demand(net, tail))
+
+
+def _on_demand(net: Net, tail: Tail) -> int:
     net.runtime.check_resident(net.memory.resident_listing())
     program, managed, uncopied = _managed(net, tail)
     if not managed:
@@ -89,13 +94,13 @@ def _managed(net: Net, tail: Tail) -> tuple[Program, dict[int, Buffer], frozense
     those that are never copied."""
     sequenced, memory = net.program_of(tail), net.memory
     program, replays = sequenced.program, memory.replays_of(sequenced)
-    remakes = remakes_of(net.graph, sequenced, replays, memory.call_scratch)
+    remakes = remakes_of(net.run_graph, sequenced, replays, memory.call_scratch)
     if remakes.steps:
         can = Replayable(program, {s: step.step for s, step in replays.items()}, memory.call_scratch)
         try:
             program = remade_order(program, can, remakes).program
         except CannotRemake as failure:
-            raise cannot_remake(net.graph, sequenced.steps, failure) from None
+            raise cannot_remake(net.run_graph, sequenced.steps, failure) from None
     ids = {a.buffer for step in program.steps for a in step.accesses}
     managed = {b: memory.buffers[b] for b in sorted(ids) if memory.memories[b].managed}
     return program, memory.halved(sequenced, managed), remakes.buffers

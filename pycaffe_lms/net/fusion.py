@@ -103,5 +103,6 @@ def _make(graph: Graph, chain: list[Node], index: int) -> Node:
     node.param_propagate = [p for n in chain for p in n.param_propagate]
     node.propagate, node.need_backward = propagate, first.need_backward
     node.channels_last = layer.channels_last = first.channels_last
+    node.origin, node.part = last.origin, last.part
     node.group, node.members = index, tuple(sorted(n.index for n in chain))
     return node

@@ -15,7 +15,11 @@ from ..layers.base import Layer, Shape
 
 @dataclass
 class Value:
-    """One version of a blob. `data` and `diff` are buffer ids, set by `buffers.assign`."""
+    """One version of a blob. `data` and `diff` are buffer ids, set by `buffers.assign`.
+
+    Where layers run in parts (`unfold.py`): blob: the name that users know. rows, whole: these are the images from
+    rows[0] on, before rows[1], of the value `whole`, in its memory.
+    """
 
     id: int
     name: str
@@ -26,6 +30,12 @@ class Value:
     diff: int = -1
     loss_weight: float = 0.0
     channels_last: bool = False  # stored as (N, H, W, C), see `orders.py`
+    blob: str = ""
+    rows: tuple[int, int] | None = None
+    whole: int | None = None
+
+    def __post_init__(self) -> None:
+        self.blob = self.blob or self.name
 
 
 @dataclass
@@ -68,6 +78,12 @@ class Node:
     channels_last: bool = False  # the layer runs on (N, H, W, C), see `orders.py`
     group: int | None = None  # this stands for several layers: its index in Graph.groups, see `fusion.py`
     members: tuple[int, ...] = ()  # then: their indices, first to last
+    origin: int = -1  # the user's layer, by its index; its own, unless the layer runs in parts
+    part: tuple[int, int] | None = None  # then: which part, from 0, of how many
+
+    def __post_init__(self) -> None:
+        if self.origin < 0:
+            self.origin = self.index
 
     @property
     def name(self) -> str:
@@ -88,6 +104,11 @@ class Graph:
     def everyone(self) -> list[Node]:
         """All nodes, and behind them the groups."""
         return [*self.nodes, *self.groups]
+
+    def stored(self, v: int) -> int:
+        """The value in whose memory a value lies: itself, unless it is some images of another one."""
+        whole = self.values[v].whole
+        return v if whole is None else whole
 
     @property
     def learnable(self) -> list[Param]:

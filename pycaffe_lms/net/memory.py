@@ -9,30 +9,32 @@ from functools import partial
 from ..backend.device import align
 from ..layers.base import ShapesChanged
 from ..lms.halves import halved_bytes
-from ..lms.handover import handovers, needed_bytes
 from ..lms.machine import Costs
 from ..lms.plan import Plan
 from ..lms.remake import CannotRemake
 from ..lms.runtime import Runtime
-from ..lms.schedule import Buffer, Program, Step
+from ..lms.schedule import Buffer, Step
 from ..lms.timing import time_plan
 from ..memory import held
+from ..memory.parted import PartedMemory
 from ..memory.states import Ask, State
 from ..memory.synced import SyncedMemory
 from .access import LayerStep
-from .buffers import BufferTable, inside_groups, makers
+from .buffers import BufferTable, inside_groups, makers, parts_to_manage
 from .costs import program_costs, program_replays
 from .dials import Dials
 from .executor import Executor, call_scratch_layout
+from .folding import PartedValue
 from .graph import Graph
 from .halve import inexact, with_halves
 from .masks import bits_of
 from .policies import asked_by_layers, cannot_remake, remakes_of, wanted_replays
 from .programs import HostedStep, Sequenced
 from .replay import Replay
+from .standing import hand_on, stand_for
+from .staying import stays_and_step
 
 WORTH = 0.99  # of the time of a plan: what another must be predicted to take at most, to count
-HISTORIES = 2  # of a solver: the size of the parameters so many times, at most
 EXTRA = 1 << 20  # ids of buffers that are not the net's own start here, so that they survive a reshape
 
 
@@ -45,6 +47,7 @@ class Bound:
     dials: Dials
     replay: Replay | None
     touched: tuple[int, ...]  # buffers, without call scratch
+    parted: tuple[PartedMemory, ...]  # what stands for several of them
     unmade: tuple[int, ...]  # values within chains that it runs as one: nobody may read older ones after it
 
 
@@ -54,7 +57,7 @@ class NetMemory:
     they share an arena then. old: what this replaces after a reshape; values, parameters and kept scratch of the same
     size, and further buffers, carry over. graph_runs: repeat a solver's programs from a recording where possible.
     lasting: what the automatic mode leaves on the device, because it outlives an iteration or the host touches it;
-    steps: those of an iteration, from which it sees whether that is possible."""
+    steps: those of an iteration, from which it sees whether that is possible. parted: values in several buffers."""
 
     def __init__(
         self,
@@ -68,6 +71,7 @@ class NetMemory:
         graph_runs: bool = False,
         lasting: frozenset[int] = frozenset(),
         steps: Sequence[Step] = (),
+        parted: Sequence[PartedValue] = (),
     ):
         self.graph, self.runtime, self.dtype = graph, runtime, dtype
         self.device = runtime.device
@@ -84,16 +88,21 @@ class NetMemory:
             self.memories[buffer.id] = memory
         for memory in kept.values():  # of another size now
             memory.give_back()
+        self.parted = stand_for(parted, self.memories, self.device, old.parted if old else ())
         self._workspace = None
         self._used = used
         self.packed = frozenset() if runtime.active or self.device.is_host else packed & used
         mine = (b for b in table.buffers if b.id in used and b.id not in self.packed)
-        # bits are managed as the values would be that they stand for
-        bits = () if runtime.config.frac else bits_of(graph)
-        asked = dict.fromkeys(bits, True) | asked_by_layers(graph, runtime.config)
-        if runtime.active and runtime.config.auto and self._lets_stay(lasting, steps):
+        by_layers = asked_by_layers(graph, runtime.config)
+        asked = parts_to_manage(graph, table, runtime.config.min_bytes)
+        if not runtime.config.frac:  # bits are managed as the values would be that they stand for
+            asked |= dict.fromkeys(bits_of(graph), True)
+        asked |= by_layers
+        if runtime.active and runtime.config.auto and runtime.decide_params(
+            *stays_and_step(graph, [self.buffers[b] for b in used], lasting, steps, runtime.config.min_bytes)
+        ):  # fmt: skip
             lasting |= {b for p in graph.params for b in (p.data, p.diff)}
-            asked = dict.fromkeys(lasting, False) | asked
+            asked |= dict.fromkeys(lasting, False) | by_layers
         self._managed = runtime.register(mine, asked)
         if runtime.active:  # what only passes by hand touch would find no memory beside the managed
             others = {b.id for b in table.buffers if b.id not in used and b.id not in lasting}
@@ -120,22 +129,11 @@ class NetMemory:
                     self.share(b, theirs[buffer.name])
         runtime.need_workspace(self._workspace_bytes)
 
-    def _lets_stay(self, lasting: frozenset[int], steps: Sequence[Step]) -> bool:
-        params = {b for p in self.graph.params for b in (p.data, p.diff)}
-        least, mine = self.runtime.config.min_bytes, [self.buffers[b] for b in self._used if b in self.buffers]
-        moving = {b.id: b.nbytes for b in mine if b.nbytes > least and b.id not in lasting and b.id not in params}
-        stays = sum(b.nbytes for b in mine if b.id not in moving and not b.call_scratch)
-        stays += max((b.nbytes for b in mine if b.id not in moving and b.call_scratch), default=0)
-        stays += HISTORIES * sum(self.buffers[p.data].nbytes for p in self.graph.learnable)
-        program = Program("all", tuple(steps), frozenset())
-        pairs = handovers(program, {b: self.buffers[b] for b in moving})
-        need = (needed_bytes(program, s, moving, pairs) for s in range(len(steps)))
-        return self.runtime.decide_params(stays, max(need, default=0))
-
     def carry(self) -> dict[str, SyncedMemory]:
         """Memory of values, parameters and kept scratch of its own, by buffer name."""
         left = {b for b, buffer in self.buffers.items() if buffer.call_scratch} | self._shared.keys()
-        return {self.buffers[b].name: m for b, m in self.memories.items() if b not in left and b < EXTRA}
+        mine = ((b, m) for b, m in self.memories.items() if b in self.buffers and b < EXTRA)
+        return {self.buffers[b].name: m for b, m in mine if b not in left}
 
     def extras(self) -> list[int]:
         """Ids of the buffers that `add` made."""
@@ -205,9 +203,11 @@ class NetMemory:
         dials = Dials(self.graph, self.memories, [s for s in sequenced.steps if not getattr(s, "again", False)])
         touched = {a.buffer for s in sequenced.program.steps for a in s.accesses}
         grouped = any(isinstance(s, LayerStep) and s.group is not None for s in sequenced.steps)
-        unmade = self._unmade - touched if grouped else ()
+        unmade = self._unmade - touched if grouped else set()
         lasting = touched - self._workspace_offsets.keys()
-        self._plans[key] = Bound(sequenced, plan, dials, replay, tuple(lasting), tuple(unmade))
+        changing = {id(self.memories[b]) for b in lasting | unmade} if self.parted else ()
+        parted = tuple(m for m in self.parted if any(id(part) in changing for part in m.parts))
+        self._plans[key] = Bound(sequenced, plan, dials, replay, tuple(lasting), parted, tuple(unmade))
 
     def plan_of(self, sequenced: Sequenced) -> Plan | None:
         """A proved plan, or None if the program touches nothing that is managed.
@@ -294,6 +294,10 @@ class NetMemory:
         bound = self._plans.get(self._last)
         return bound.plan if bound is not None else None
 
+    def managed(self) -> dict[int, Buffer]:
+        """Buffers that programs bring and take away."""
+        return {b: buffer for b, buffer in self.buffers.items() if self.memories[b].managed}
+
     @property
     def managed_ids(self) -> frozenset[int]:
         """Buffers that Large Model Support manages."""
@@ -344,15 +348,20 @@ class NetMemory:
             if not self.device.is_host:
                 moved = bound.plan.buffers if bound.plan is not None else ()
                 held.before_run([self.memories[b] for b in bound.touched], [self.memories[b] for b in moved])
+            hand_on(bound.parted)
             bound.dials.turn()
             try:
                 self._run(bound)
             except ShapesChanged as change:
                 bound.dials.take_back(change.node)
                 raise
-            for b in bound.unmade:
-                if self.memories[b].state is not State.DISCARDED:
-                    self.memories[b].ask(Ask.DISCARD)
+            finally:
+                for b in bound.unmade:
+                    if self.memories[b].state is not State.DISCARDED:
+                        self.memories[b].ask(Ask.DISCARD)
+                for memory in bound.parted:
+                    memory.follow()
+            held.after_run(bound.parted)
             if not self.device.is_host or bound.unmade:
                 held.after_run([self.memories[b] for b in (*bound.touched, *bound.unmade)])
 

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import numpy as np
 
-from ..blob import Blob, host_view
+from ..blob import Blob
 from ..errors import CaffeError, GraphError, ShapeError
 from ..layers.base import ShapesChanged
-from ..lms.plan import Plan
+from ..lms.plan import Plan, seconds_of
 from ..memory.states import Ask, State
+from ..memory.synced import SyncedMemory
 from . import weights
 from .account import net_statistics
 from .built import BuiltNet
 from .callbacks import backward_layers, forward_layers
-from .graph import Value
+from .fitting import fitted, refuse_chosen_parts
 from .programs import HostedStep, Sequenced, sequence
+from .standing import hand_on
+from .versions import bring
 
 
 class Net(BuiltNet):
@@ -77,7 +81,7 @@ class Net(BuiltNet):
             self.check_blob(name)
         self._kept.update(names)
         self.memory.forget_plans()
-        if self.graph.groups or self.memory.packed or self.runtime.config.auto:
+        if self.run_graph.groups or self.memory.packed or self.runtime.config.auto:
             self.reshape()  # a chain that runs as one does not make the values in between; packed ones do not last
 
     # -- running ----------------------------------------------------------------------------------------------------
@@ -101,7 +105,7 @@ class Net(BuiltNet):
     def run_by_hand(self, name: str, start: int, end: int, build: Callable[[str, int, bool], Sequenced]) -> bool:
         """Run a forward of layers start..end; blobs show what it made last. See `_run`."""
         self._rebind(start, end)
-        done = self._run(name, start, build)
+        done = self._run(name, start, build, by_hand=True)
         self._show(start, end)
         return done
 
@@ -110,15 +114,19 @@ class Net(BuiltNet):
         with self.placed():
             self.memory.run(key, lambda: sequence(key, steps, None))
 
-    def _run(self, name: str, start: int, build: Callable[[str, int, bool], Sequenced]) -> bool:
+    def _run(self, name: str, start: int, build: Callable[[str, int, bool], Sequenced], by_hand: bool = False) -> bool:
         """Run build(key, start, False). A layer may find in the middle that its tops need other shapes: then memory
         follows, and the rest is run, build(key, that layer's index, True). Returns whether no shape changed."""
         first, reshaped, tries = start, False, 0
         while True:
             key = f"{name} from {first}" if reshaped else name
+            make = partial(build, key, first, reshaped)
             try:
                 with self.placed():
-                    self.memory.run(key, lambda k=key, f=first, r=reshaped: build(k, f, r))
+                    if not self.ran:
+                        fitted(self, lambda k=key, make=make: self.memory.bind(k, make), by_hand=by_hand)
+                        self.ran = True
+                    self.memory.run(key, make)
                 return not reshaped
             except ShapesChanged as change:
                 tries = tries + 1 if change.node == first and reshaped else 0
@@ -139,9 +147,10 @@ class Net(BuiltNet):
     def backward_range(self, start: int | None = None, end: int = 0) -> None:
         """Backward of layers start..end (both included, start >= end). Parameter gradients accumulate."""
         start = len(self.graph.nodes) - 1 if start is None else start
+        hand_on(self.memory.parted)
         written = {
             v.diff
-            for v in self.graph.values
+            for v in self.run_graph.values
             if self.memory.memories[v.diff].state not in (State.UNINITIALIZED, State.DISCARDED)
         }
         present = frozenset(written | self.builder.loss_diffs())
@@ -174,12 +183,17 @@ class Net(BuiltNet):
         if self.callbacks:
             return self._watched_iteration(first, tail, key, reduce)
         self._before(0, len(self.graph.nodes) - 1)
+        memory = self.memory  # another one, where the shapes of now make layers run in parts
 
         def build(name: str, start: int, reshaped: bool) -> Sequenced:
-            return self._iteration(first, () if reshaped else tail, name, start, reduce)
+            own = () if reshaped or self.memory is not memory else tail
+            return self._iteration(first, own, name, start, reduce)
 
         done = self._run(key, 0, build)
         self._show(0, len(self.graph.nodes) - 1)
+        if self.memory is not memory:
+            self.memory.forget_plans()  # this program has no `tail`
+            return False
         return done
 
     def _watched_iteration(self, first: bool, tail: Sequence[HostedStep], key: str, reduce: bool) -> bool:
@@ -207,12 +221,17 @@ class Net(BuiltNet):
         reduces. Raises OutOfDeviceMemory when they cannot fit."""
         kinds = list(kinds)
         with self.placed():
+            refuse_chosen_parts(self)
             self.runtime.check_resident(self.memory.resident_listing())
             for key, first, tail in kinds:
                 reduce = key == kinds[-1][0]
                 self.memory.bind(key, lambda f=first, t=tail, k=key, r=reduce: self._iteration(f, t, k, reduce=r))
-            plans = self.memory.plans()
-            self.runtime.note_plans(self.name, {key: plans[key] for key, _, _ in kinds})
+            self.runtime.note_plans(self.name, {key: self.memory.plans()[key] for key, _, _ in kinds})
+
+    def predicted_seconds(self, kinds: Sequence[tuple[str, bool, Sequence[HostedStep]]]) -> float:
+        """Of the programs of `prepare_iterations`, together. Takes no memory. Raises OutOfDeviceMemory."""
+        programs = (self._iteration(f, t, key, reduce=key == kinds[-1][0]) for key, f, t in kinds)
+        return sum(seconds_of(self.memory.plan_of(program)) for program in programs)
 
     def replan(self, key: str, first: bool, tail: Sequence[HostedStep], reduce: bool) -> tuple[float, float] | None:
         """See `NetMemory.replan`, for a program of `prepare_iterations`."""
@@ -234,33 +253,35 @@ class Net(BuiltNet):
         return done
 
     def _test_sequence(self, key: str = "test", start: int = 0) -> Sequenced:
-        steps = self.builder.forward(start, len(self.graph.nodes) - 1, fused=True)
-        return sequence(key, steps, self._survivors())
+        return sequence(key, self.builder.forward(start, len(self.graph.nodes) - 1, fused=True), self._survivors())
 
     def prepare_test(self) -> None:
         """Plan `test_forward` and take its memory. Raises OutOfDeviceMemory when it cannot fit."""
-        with self.placed():
-            self.runtime.check_resident(self.memory.resident_listing())
-            self.memory.bind("test", self._test_sequence)
+        self.runtime.check_resident(self.memory.resident_listing())
+        fitted(self, lambda: self.memory.bind("test", self._test_sequence))
 
-    def plan_only(self, tail: Sequence[HostedStep] | None) -> Plan | None:
+    def plan_only(self, updates: Callable[[], Sequence[HostedStep]] | None) -> Plan | None:
         """The plan of a training iteration with these updates (None: of a test forward), without taking its memory;
         without LMS, of what it packs. None where it would do neither. Raises OutOfDeviceMemory when it cannot fit."""
-        with self.placed():
-            self.runtime.check_resident(self.memory.resident_listing())
-            return self.memory.plan_of(self.program_of(tail))
 
-    def program_of(self, tail: Sequence[HostedStep] | None) -> Sequenced:
-        """A training iteration with these updates (None: a test forward)."""
-        return self._test_sequence() if tail is None else self._iteration(True, tail, "train")
+        def plan() -> Plan | None:
+            self.runtime.check_resident(self.memory.resident_listing())
+            return self.memory.plan_of(self.program_of(updates))
+
+        return fitted(self, plan, seconds=lambda: seconds_of(plan()))
+
+    def program_of(self, updates: Callable[[], Sequence[HostedStep]] | None) -> Sequenced:
+        """A training iteration with these updates (None: a test forward), as layers run in parts now."""
+        return self._test_sequence() if updates is None else self._iteration(True, updates(), "train")
 
     def _survivors(self) -> set[int]:
-        graph = self.graph
+        graph, kept = self.run_graph, self._kept_values()
         ids = {p.data for p in graph.params} | {p.diff for p in graph.params}
-        filled = [v.name for v in graph.values if not graph.nodes[v.producer].layer.rewrites(v.top)]
-        for name in {*graph.outputs, *graph.inputs, *filled, *self._kept}:
+        whole = (v for v in graph.values if v.whole is None)
+        filled = [v.name for v in whole if not graph.nodes[v.producer].layer.rewrites(v.top)]
+        for name in {*graph.outputs, *graph.inputs, *filled, *kept & graph.last.keys()}:
             value = graph.values[graph.last[name]]
-            ids |= {value.data} | ({value.diff} if name in self._kept else set())
+            ids |= {value.data} | ({value.diff} if name in kept else set())
         for value in graph.values:
             if value.loss_weight:
                 ids.add(value.data)
@@ -278,8 +299,7 @@ class Net(BuiltNet):
                 if value.loss_weight:
                     memory = self.memory.memories[value.data]
                     memory.ask(Ask.READ_CPU)
-                    data = memory.host_array(value.shape, self.dtype)
-                    total += value.loss_weight * float(data.sum(dtype=np.float64))
+                    total += value.loss_weight * float(memory.host_array(value.shape, self.dtype).sum(dtype=np.float64))
         return total
 
     def statistics(self) -> dict:
@@ -308,22 +328,9 @@ class Net(BuiltNet):
             for b in node.bottoms:
                 value = self.graph.values[b]
                 if value.name in self._versioned and b not in made:
-                    self._bring(self.graph.values[self._current.get(value.name, b)], value)
+                    bring(self.memory.memories, self.dtype, self.graph.values[self._current.get(value.name, b)], value)
             if not node.layer.is_net_input:
                 made.update(t for j, t in enumerate(node.tops) if node.layer.rewrites(j))
-
-    def _bring(self, shown: Value, wanted: Value) -> None:
-        if shown.data == wanted.data:
-            return
-        source, target = (self.memory.memories[v.data] for v in (shown, wanted))
-        if source.state is State.UNINITIALIZED:
-            return
-        source.ask(Ask.READ_CPU)
-        target.ask(Ask.OVERWRITE_CPU)
-        np.copyto(
-            host_view(target, wanted.shape, self.dtype, wanted.channels_last),
-            host_view(source, shown.shape, self.dtype, shown.channels_last),
-        )
 
     # -- shapes -------------------------------------------------------------------------------------------------------
     def _on_reshape(self, blob: Blob, shape: tuple[int, ...]) -> None:
@@ -336,7 +343,7 @@ class Net(BuiltNet):
             memory = self.memory.memories[b]
             if memory.nbytes != nbytes:
                 memory.give_back()
-                self.memory.memories[b] = type(memory)(nbytes, memory.name, self.device, pinned=memory.pinned)
+                self.memory.memories[b] = SyncedMemory(nbytes, memory.name, self.device, pinned=memory.pinned)
         blob.data_memory, blob.diff_memory = (self.memory.memories[b] for b in (shown.data, shown.diff))
         for value in versions:
             value.shape = shape
@@ -355,7 +362,7 @@ class Net(BuiltNet):
     def reshape(self) -> None:
         """Infer all shapes again and follow with memory; parameters and inputs keep their values."""
         try:
-            self.graph.infer_shapes()
+            self.ran &= not self.graph.infer_shapes()
         except CaffeError as error:
             error.at(file=self.file)
             raise

@@ -7,7 +7,7 @@ so every value survives it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ..lms.schedule import Mode, Program, Step
 from .access import LayerStep, backward_step, forward_step, look_step, written_diffs
@@ -37,15 +37,18 @@ class Sequenced:
 
 @dataclass
 class ProgramBuilder:
+    """graph: what runs. Layers are named by their indices in the user's graph."""
+
     graph: Graph
-    written: set[int] = field(default_factory=set)
 
     def _units(self, start: int, end: int, fused: bool) -> list[Node]:
-        """Layers start..end in order; with `fused`, groups that lie inside in place of their layers, at their last."""
-        groups = [g for g in self.graph.groups if fused and start <= g.members[0] and g.members[-1] <= end]
+        """Layers start..end in the order in which they run; with `fused`, groups that lie inside in place of their
+        layers, at their last."""
+        nodes = [node for node in self.graph.nodes if start <= node.origin <= end]
+        here = {node.index for node in nodes}
+        groups = [g for g in self.graph.groups if fused and here.issuperset(g.members)]
         inside = {m for g in groups for m in g.members}
         last = {g.members[-1]: g for g in groups}
-        nodes = self.graph.nodes[start : end + 1]
         return [last.get(node.index, node) for node in nodes if node.index in last or node.index not in inside]
 
     def forward(self, start: int, end: int, *, fused: bool = False) -> list[LayerStep]:

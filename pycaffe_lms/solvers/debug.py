@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..blob import Blob
+from ..net.access import layer_of
 from ..net.graph import Node, Value
 from ..net.net import Net
 from ..net.programs import HostedStep, sequence
@@ -34,9 +35,8 @@ def iteration(net: Net, first: bool, tail: Sequence[HostedStep], *, show: bool, 
     if not show:
         net.backward_by_hand(n, 0, steps, name)
     else:
-        by_node = {s.node: s for s in steps}
         for node in reversed(net.graph.nodes):
-            mine = [by_node[node.index]] if node.index in by_node else []
+            mine = [s for s in steps if layer_of(net.run_graph, s) == node.index]
             net.backward_by_hand(node.index, node.index, mine, f"{name} {node.index}")
             if node.need_backward:
                 _show_backward(net, node)

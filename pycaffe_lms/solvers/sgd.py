@@ -14,6 +14,7 @@ from ..blob import Blob
 from ..layers.base import count
 from ..lms.schedule import Access, Mode, Step
 from ..memory.states import Ask
+from ..net.fitting import fitted
 from ..net.graph import Param
 from ..net.programs import HostedStep, sequence
 from ..ops import ops_of
@@ -119,10 +120,18 @@ class SGDSolver(Solver):
         return key == self._kinds()[-1][0]
 
     def _prepare_programs(self) -> None:
-        self.net.prepare_iterations(self._kinds())
-        if not self._fused:
-            for key, build in self._apart_programs().items():
-                self.net.memory.bind(key, build)
+        def prepare() -> None:
+            self._follow_net()
+            self.net.prepare_iterations(self._kinds())
+            if not self._fused:
+                for key, build in self._apart_programs().items():
+                    self.net.memory.bind(key, build)
+
+        def seconds() -> float:
+            self._follow_net()
+            return self.net.predicted_seconds(self._kinds())
+
+        fitted(self.net, prepare, seconds=seconds)
 
     def _replan(self) -> list[str]:
         said = []

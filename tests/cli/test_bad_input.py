@@ -119,10 +119,12 @@ def test_an_unknown_flag(trainable):
 
 
 def test_a_budget_that_is_too_small_for_one_layer(trainable):
-    message, fix = _train(trainable, "-backend", "sim", "-lms", "1", "-lms_budget", "32KB")
+    message, fix = _train(trainable, "-backend", "sim", "-lms", "1", "-lms_budget", "32KB", "-lms_split", "off")
     assert message.startswith('net.prototxt:4: layer "conv+relu" (Convolution+ReLU): ')
-    assert '"conv.data" 9.0 KiB' in message and "47.5 KiB" in message
+    assert '"conv.data" 9.0 KiB' in message and "39.0 KiB" in message
     assert "-lms_budget" in fix
+    message, fix = _train(trainable, "-backend", "sim", "-lms", "1", "-lms_budget", "12KB")
+    assert message.startswith("net.prototxt:") and "-lms_split" in fix
 
 
 @pytest.mark.parametrize("action", ["time", "test"])
@@ -130,7 +132,7 @@ def test_a_budget_that_is_too_small_is_placed_by_every_action(trainable, action)
     save(Net(trainable / "net.prototxt", 0), trainable / "w.caffemodel")
     weights = ["-weights", "w.caffemodel"] if action == "test" else []
     done = caffe(action, "-model", "net.prototxt", *weights, "-backend", "sim", "-lms", "1", "-lms_budget", "32KB",
-                 cwd=trainable)  # fmt: skip
+                 "-lms_split", "off", cwd=trainable)  # fmt: skip
     message, _ = complaint(done, 1)
     name = 'conv" (Convolution)' if action == "time" else 'conv+relu" (Convolution+ReLU)'
     assert message.startswith(f'net.prototxt:4: layer "{name}: ')
@@ -143,10 +145,10 @@ def test_a_net_larger_than_all_machines(tmp_path):
 
 
 def test_a_net_that_needs_lms_says_so(trainable):
-    message, fix = _train(trainable, "-backend", "sim", "-lms_budget", "80KB")
-    assert message.startswith("net.prototxt:") and "80.0 KiB are there" in message
+    message, fix = _train(trainable, "-backend", "sim", "-lms_budget", "48KB")
+    assert message.startswith("net.prototxt:") and "48.0 KiB are there" in message
     assert "-lms" in fix
-    enough = caffe("train", "-solver", "solver.prototxt", "-backend", "sim", "-lms", "1", "-lms_budget", "80KB",
+    enough = caffe("train", "-solver", "solver.prototxt", "-backend", "sim", "-lms", "1", "-lms_budget", "48KB",
                    cwd=trainable)  # fmt: skip
     assert enough.code == 0 and enough.log[-1] == "Optimization Done."
 

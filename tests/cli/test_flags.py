@@ -38,9 +38,11 @@ def test_any_size_of_integer():
 
 def test_every_lms_flag_arrives():
     config = _lms("-lms", "7", "-lms_frac", "0.4", "-lms_budget=16GB", "--lms_ahead", "3", "-lms_sync=2",
-                  "-lms_host", "64GB")  # fmt: skip
+                  "-lms_host", "64GB", "-lms_split", "4")  # fmt: skip
     assert (config.threshold_kb, config.frac, config.ahead, config.sync) == (7, 0.4, 3, 2)
     assert (config.budget, config.host_limit) == (16 << 30, 64 << 30)
+    assert config.split == 4 and _lms("-lms_split", "off").split == 0
+    assert _lms("-lms_split", "auto").split is _lms().split is None
 
 
 @pytest.mark.parametrize(
@@ -56,6 +58,9 @@ def test_every_lms_flag_arrives():
         ["-lms_budget", "16XB"],
         ["-lms_sync", "4"],
         ["-lms_host", "0"],
+        ["-lms_split", "some"],
+        ["-lms_split", "0"],
+        ["-lms_split", "-2"],
         ["-backend", "tpu"],
         ["-lms_budget"],
     ],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from pycaffe_lms.cli.main import main
@@ -61,3 +63,24 @@ def test_only_with_lms_and_only_in_training(folder, capsys):
 def test_a_folder_that_is_not_there(folder, capsys):
     assert _train("-lms_plan", "nowhere/my.plan") == 1
     assert "nowhere/my.plan: cannot be written" in capsys.readouterr().err
+
+
+def test_layers_in_a_given_number_of_parts(folder, capsys):
+    assert _train("-lms_plan", "my.plan", "-lms_split", "2") == 0
+    text = (folder / "my.plan").read_text()
+    assert 'step { name: "forward:conv [2/2]' in text
+    assert _train("-lms_plan", "my.plan", "-lms_split", "2") == 0
+    assert "plans of train are replayed from my.plan" in capsys.readouterr().err
+    assert (folder / "my.plan").read_text() == text
+    assert _train("-lms_plan", "my.plan", "-lms_split", "off") == 1
+    assert "my.plan:" in capsys.readouterr().err
+
+
+def test_a_number_of_parts_that_was_chosen_is_not_in_the_file(folder, capsys):
+    assert main(["plan", "-model", "net.prototxt", "-lms", "1", "-lms_split", "off"]) == 0
+    least = int(re.search(r"least -lms_budget: .*\((\d+) bytes\)", capsys.readouterr().out)[1])
+    argv = ["-lms_budget", str(int(0.7 * least))]
+    assert _train(*argv) == 0 and "parts of" in capsys.readouterr().err
+    assert _train(*argv, "-lms_plan", "my.plan") == 1
+    err = capsys.readouterr().err
+    assert "a plan file does not say so" in err and "-lms_split off" in err and not (folder / "my.plan").exists()

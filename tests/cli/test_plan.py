@@ -132,12 +132,11 @@ def test_the_least_budget_is_the_least(tmp_path, capsys, policy):
     assert 'name: "conv"' in text
     model.write_text(text.replace('name: "conv"', f'name: "conv" lms_param {{ policy: {policy} }}').replace(
         'name: "relu"', f'name: "relu" lms_param {{ policy: {policy} }}'))  # fmt: skip
-    model = str(model)
     for lms in ("1", "auto"):
-        least = _json(tmp_path, "-model", model, "-lms", lms, "-lms_budget", "8MB")["least"]
-        assert _json(tmp_path, "-model", model, "-lms", lms, "-lms_budget", str(least["nbytes"]))["fits"]
-        too_little = str(int(0.98 * least["nbytes"]))
-        assert not _json(tmp_path, "-model", model, "-lms", lms, "-lms_budget", too_little, code=1)["fits"]
+        argv = ["-model", str(model), "-lms", lms, "-lms_split", "off", "-lms_budget"]
+        least = _json(tmp_path, *argv, "8MB")["least"]
+        assert _json(tmp_path, *argv, str(least["nbytes"]))["fits"]
+        assert not _json(tmp_path, *argv, str(int(0.98 * least["nbytes"])), code=1)["fits"]
         assert sum(b["bytes"] for b in least["blobs"]) >= least["nbytes"] - least["fixed"]
 
 
@@ -161,16 +160,17 @@ def test_predicted_times_follow_the_machine(tmp_path, capsys):
 
 
 def test_a_sweep_is_what_single_plans_say(tmp_path, capsys):
-    swept = _json(tmp_path, "-model", _dummy(tmp_path), "-lms", "auto", "-lms_budget", "2MB", "-sweep", "batch=4..16")
+    lms = ["-lms", "auto", "-lms_budget", "2MB", "-lms_split", "off"]
+    swept = _json(tmp_path, "-model", _dummy(tmp_path), *lms, "-sweep", "batch=4..16")
     assert [row["batch"] for row in swept["sweep"]] == [4, 8, 16]
     for row in swept["sweep"]:
-        alone = _json(tmp_path, "-model", _dummy(tmp_path, row["batch"]), "-lms", "auto", "-lms_budget", "2MB")
+        alone = _json(tmp_path, "-model", _dummy(tmp_path, row["batch"]), *lms)
         assert {k: alone[k] for k in row} == row
     largest = swept["largest_batch"]
     assert f"largest batch that fits: {largest} " in capsys.readouterr().out and largest >= 16
     assert largest == alone["largest_batch"]
     for batch, fits in ((largest, True), (largest + 1, False)):
-        argv = ["-model", _dummy(tmp_path, batch), "-lms", "auto", "-lms_budget", "2MB"]
+        argv = ["-model", _dummy(tmp_path, batch), *lms]
         assert _json(tmp_path, *argv, code=0 if fits else 1)["fits"] is fits
 
 
@@ -227,3 +227,29 @@ def test_vgg_16_by_hand(tmp_path, capsys):
     # 15.5 billion products per image and direction, three times, at 10 TFLOP/s
     assert found["ms"] == pytest.approx(1e3 * 3 * 32 * 2 * 15.47e9 / 10e12, rel=0.1)
     assert least["nbytes"] * found["largest_batch"] / 32 < 18 * 2**30  # about what 16 GiB hold, fetched on demand
+
+
+def test_layers_that_do_not_fit_whole_are_planned_in_parts(tmp_path, capsys):
+    """Three convolutions' worth of 16 images: the largest pass needs 3 x 1 MB and workspace, 2 MB are there."""
+    conv = "convolution_param { num_output: 16 kernel_size: 1 }"
+    text = f"""
+    layer {{ name: "data" type: "DummyData" top: "data" top: "label"
+            dummy_data_param {{ shape {{ dim: 16 dim: 4 dim: 32 dim: 32 }} shape {{ dim: 16 }} }} }}
+    layer {{ name: "c1" type: "Convolution" bottom: "data" top: "c1" {conv} }}
+    layer {{ name: "c2" type: "Convolution" bottom: "c1" top: "c2" {conv} }}
+    layer {{ name: "fc" type: "InnerProduct" bottom: "c2" top: "fc" inner_product_param {{ num_output: 4 }} }}
+    layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "fc" bottom: "label" top: "loss" }}
+    """
+    path = tmp_path / "net.prototxt"
+    path.write_text(text)
+    code, out = _plan(capsys, "-model", str(path), "-lms", "1", "-lms_budget", "2MB")
+    found = re.search(r'^layers "c1" \.\. "fc" run in (\d+) parts of ', out, re.M)
+    assert code == 0 and found
+    for i in range(int(found[1])):
+        assert f"backward:c2 [{i + 1}/{found[1]}]:" in out
+    assert main(["plan", "-model", str(path), "-lms", "1", "-lms_budget", "2MB", "-lms_split", "off"]) != 0
+    assert "-lms_split" in capsys.readouterr().err
+    _, whole = _plan(capsys, "-model", str(path), "-lms", "1", "-lms_budget", "64MB")
+    assert "parts" not in whole and "backward:c2:" in whole
+    _, said = _plan(capsys, "-model", str(path), "-lms", "1", "-lms_split", "4", "-summary")
+    assert 'layers "c1" .. "fc" run in 4 parts of 4 images' in said

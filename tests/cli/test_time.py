@@ -177,3 +177,18 @@ def test_no_limits_where_there_is_no_memory_to_measure_them():
     device = SimDevice(capacity=1 << 20)
     assert roofline.measure(device, copy_bytes=1 << 20, matrix=64) is None
     assert device.in_use() == 0
+
+
+def test_parts_of_layers_are_timed_one_by_one(tmp_path):
+    """Each moves its images, and the weights."""
+    write(tmp_path, NET)
+    done = _time(tmp_path, "-backend", "cpu", "-iterations", "1", "-lms_split", "2")
+    parts, _ = _tables(done.out)
+    cells = {(c[0], c[2]): c for c in parts[1:]}
+    assert {"conv [1/2]", "conv [2/2]", "pool [1/2]", "loss"} < {name for name, _ in cells}
+    x, w, y = 4 * 3 * 64, 16 * 27, 4 * 16 * 36
+    for i in (1, 2):
+        assert float(cells[f"conv [{i}/2]", "forward"][5]) == pytest.approx(
+            4 * (x / 2 + w + 16 + y / 2) / 1e6, abs=6e-4
+        )
+    assert any(re.fullmatch(r" *conv \[2/2\]\tbackward: [\d.e+-]+ ms\.", line) for line in done.log)

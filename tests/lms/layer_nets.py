@@ -25,9 +25,10 @@ class LayerNet:
     params: Mapping[tuple[str, int], np.ndarray]
     blobs: Mapping[str, np.ndarray]
 
-    def solver(self, device, lms=None) -> SGDSolver:
+    def solver(self, device, lms=None, dtype="float32") -> SGDSolver:
         parsed = parse_solver(self.text, "case.prototxt")
-        solver = SGDSolver(parsed.message, file=parsed.filename, lines=parsed.lines, device=device, lms=lms)
+        more = {"device": device, "lms": lms, "dtype": dtype}
+        solver = SGDSolver(parsed.message, file=parsed.filename, lines=parsed.lines, **more)
         for (layer, i), values in self.params.items():
             solver.net.params[layer][i].data = values
         for name, values in self.blobs.items():

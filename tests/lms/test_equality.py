@@ -78,7 +78,7 @@ def test_smallest_budget_that_the_plan_allows(net, options):
     _check(solver, net, train(make_solver(net, SimDevice(64 << 20), **options), ITERATIONS))
     assert device.in_use() <= need
     with pytest.raises(OutOfDeviceMemory, match="fix:"):
-        make_solver(net, SimDevice(64 << 20), LMSConfig(threshold_kb=1, budget=need // 2), **options)
+        make_solver(net, SimDevice(64 << 20), LMSConfig(threshold_kb=1, budget=need // 2, split=0), **options)
 
 
 def test_does_not_fit_without_and_trains_with():

@@ -45,7 +45,8 @@ def test_in_core_is_what_training_without_lms_takes():
     def plan(budget):
         options = {"device": SimDevice(budget, page=None), "lms": LMSConfig(budget=budget)}
         net = Net(message, TRAIN, fill=False, tuning=Tuning(pack=True), **options)
-        return net.plan_only(updates(net))
+        steps = updates(net)
+        return net.plan_only(lambda: steps)
 
     assert plan(size).arena_bytes < size
     with pytest.raises(OutOfDeviceMemory):

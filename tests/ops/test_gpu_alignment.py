@@ -26,7 +26,7 @@ def _ops_by_array(x, dy, y, size):
         ("tanh_forward", [x, y], ()),
         ("power_backward", [x, dy, y], (3.0, 2.0, 1.0)),
         ("relu_backward", [x, dy, y], (0.1,)),
-        ("dropout_forward", [x, y, np.array([2**40 + 3, 2**33 + 1], np.uint64)], ()),
+        ("dropout_forward", [x, y, np.array([2**40 + 3, 2**33 + 1, 2**32 + 5], np.uint64)], ()),
         ("eltwise_max_backward", [dy, mask, y], ()),
         ("fill", [y], (2.5,)),
         ("copy", [x, y], ()),

@@ -78,7 +78,8 @@ def planned(message: caffe_pb2.NetParameter, lms: LMSConfig, file: str) -> tuple
     """The training net on a simulated device without end, and the plan of an iteration there."""
     device = get_device("sim", capacity=ENDLESS)
     net = Net(message, TRAIN, device=device, lms=lms, fill=False, tuning=Tuning(pack=True), file=file)
-    return net, net.plan_only(updates(net))
+    steps = updates(net)
+    return net, net.plan_only(lambda: steps)
 
 
 def columns(net: Net) -> set[int]:

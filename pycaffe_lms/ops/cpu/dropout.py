@@ -1,8 +1,8 @@
 """Dropout with a counter-based generator: no mask is stored, backward draws the same bits again.
 
 The generator is Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11). Element i takes
-lane i % 4 of the block with counter (low and high word of i // 4, low and high word of key[1]) and key key[0].
-`key` is an array of two uint64: a seed, and how many draws were made with it before.
+lane i % 4 of the block with counter (low and high word of b = key[2] + i // 4, of key[1]) and key key[0]. `key` is an
+array of three uint64: a seed, how many draws were made with it before, and the block of the first element.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def threshold(ratio):
 
 
 def _apply(x, y, ratio, key):
-    seed, offset = (int(word) for word in key)
+    seed, offset, start = (int(word) for word in key)
     flat, out = x.reshape(-1), y.reshape(-1)
     drop, scale = threshold(ratio), 1.0 / (1.0 - ratio)
     for first in range(0, (flat.size + 3) // 4, _BLOCKS):
         part = slice(4 * first, min(4 * (first + _BLOCKS), flat.size))
-        block = np.arange(first, (part.stop + 3) // 4, dtype=np.uint64)
+        block = np.arange(start + first, start + (part.stop + 3) // 4, dtype=np.uint64)
         high = [np.full_like(block, word) for word in (offset & 0xFFFFFFFF, offset >> 32 & 0xFFFFFFFF)]
         bits = np.stack(philox([block & _LOW, block >> np.uint64(32), *high], seed), axis=1).reshape(-1)
         factor = np.where(bits[: part.stop - part.start] >= drop, flat.dtype.type(scale), flat.dtype.type(0))

@@ -1,8 +1,8 @@
 """Stochastic pooling on the CPU, over any number of axes: one vectorised step per kernel tap, a few planes at a time.
 
 `geometry` is a PoolGeometry without padding; x and dx are (planes, *in_spatial), the others (planes, *out_spatial).
-Random numbers are Philox's, as in `dropout.py` with its `key`: output i takes lane i % 4 of block i // 4. Running sums
-are added in the arrays' type in row-major order, on every device, so that all choose the same elements.
+Random numbers are Philox's, as in `dropout.py` with its `key`: output i takes lane i % 4 of block key[2] + i // 4.
+Running sums are added in the arrays' type in row-major order, on every device, so that all choose the same elements.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ def stochastic_pool_forward(x, y, mask, key, geometry) -> None:
     `mask` (or None) becomes the element's place in its window (see `ops/window_places.py`): max_pool_backward's mask.
     """
     g = geometry
-    seed, offset = (int(word) for word in key)
+    numbers = [int(word) for word in key]
     for planes in _chunks(g):
         x_part, y_part = _part(x, g.in_spatial, planes, g), _part(y, g.out_spatial, planes, g)
         level = _sum(g, x_part)
-        level *= _shares(g, planes, level.dtype, seed, offset).reshape(level.shape)
+        level *= _shares(g, planes, level.dtype, *numbers).reshape(level.shape)
         running, where = np.zeros_like(level), np.full(level.shape, -1, np.int32)
         missing = np.ones(level.shape, bool)
         y_part[...] = 0
@@ -80,11 +80,11 @@ def _sum(g: PoolGeometry, x):
     return total
 
 
-def _shares(g: PoolGeometry, planes: slice, dtype, seed: int, offset: int):
+def _shares(g: PoolGeometry, planes: slice, dtype, seed: int, offset: int, start: int):
     """One random number in (0, 1] for each output of some planes, a multiple of 2^-24."""
     size = math.prod(g.out_spatial)
     first, last = planes.start * size, planes.stop * size
-    block = np.arange(first // 4, (last + 3) // 4, dtype=np.uint64)
+    block = np.arange(start + first // 4, start + (last + 3) // 4, dtype=np.uint64)
     low, high = (np.full_like(block, word) for word in (offset & 0xFFFFFFFF, offset >> 32 & 0xFFFFFFFF))
     words = philox([block & np.uint64(0xFFFFFFFF), block >> np.uint64(32), low, high], seed)
     bits = np.stack(words, axis=1).reshape(-1)[first - 4 * (first // 4) :][: last - first]

@@ -1,8 +1,8 @@
 """Dropout with a counter-based generator: no mask is stored, backward draws the same bits again.
 
 The generator is Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11). Element i takes
-lane i % 4 of the block with counter (low and high word of i // 4, low and high word of key[1]) and key key[0].
-`key` is an array of two uint64: a seed, and how many draws were made with it before.
+lane i % 4 of the block with counter (low and high word of b = key[2] + i // 4, of key[1]) and key key[0]. `key` is an
+array of three uint64: a seed, how many draws were made with it before, and the block of the first element.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _SOURCE = elementwise(
     reads="x",
     writes="y",
     params="const unsigned long long* key, long long drop, double scale",
-    setup="const unsigned long long seed = key[0], offset = key[1];",
+    setup="const unsigned long long seed = key[0], offset = key[1], first_block = key[2];",
     each="""
-    const long long block = first / 4;
+    const long long block = (long long)first_block + first / 4;
     unsigned c[4] = {(unsigned)block, (unsigned)(block >> 32), (unsigned)offset, (unsigned)(offset >> 32)};
     philox(c, (unsigned)seed, (unsigned)(seed >> 32));
     """,

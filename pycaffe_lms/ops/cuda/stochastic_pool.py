@@ -1,8 +1,8 @@
 """Stochastic pooling on a GPU, over any number of axes: one thread per output, or per input in backward.
 
 `geometry` is a PoolGeometry without padding; x and dx are (planes, *in_spatial), the others (planes, *out_spatial).
-Random numbers are Philox's, as in `dropout.py` with its `key`: output i takes lane i % 4 of block i // 4. Running sums
-are added in the arrays' type in row-major order, on every device, so that all choose the same elements.
+Random numbers are Philox's, as in `dropout.py` with its `key`: output i takes lane i % 4 of block key[2] + i // 4.
+Running sums are added in the arrays' type in row-major order, on every device, so that all choose the same elements.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ __all__ = ["stochastic_pool_forward", "stochastic_pool_mean_backward", "stochast
 
 SOURCE = """
 // a random number in (0, 1], a multiple of 2^-24
-__device__ inline T share(long long i, unsigned long long seed, unsigned long long offset) {
-  const long long block = i / 4;
+__device__ inline T share(long long i, unsigned long long seed, unsigned long long offset, long long first_block) {
+  const long long block = first_block + i / 4;
   unsigned c[4] = {(unsigned)block, (unsigned)(block >> 32), (unsigned)offset, (unsigned)(offset >> 32)};
   philox(c, (unsigned)seed, (unsigned)(seed >> 32));
   const int lane = (int)(i % 4);
@@ -32,12 +32,13 @@ extern "C" __global__ void choose(const T* x, T* y, M* mask, long long use_mask,
                                   long long n, SHAPE) {
   NUMBERS;
   const unsigned long long seed = key[0], offset = key[1];
+  const long long first_block = (long long)key[2];
   LOOP(i, n) {
     int first[AXES], last[AXES], self[AXES], where = -1;
     const T* plane = x + window(i, in, out, kernel, stride, pad, first, last) * volume(in);
     T sum = 0;
     each(first, last, [&](const int* at) { sum += plane[flat(at, in)]; });
-    const T level = sum * share(i, seed, offset);
+    const T level = sum * share(i, seed, offset, first_block);
     T running = 0, value = 0;
     bool missing = true;  // until its element is found, a window holds the last one looked at
     each(first, last, [&](const int* at) {

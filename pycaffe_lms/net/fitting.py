@@ -1,0 +1,132 @@
+"""Makes a net fit its device: where a program cannot be planned whole, layers run in parts of the batch.
+
+See also: `splitting.py` (which layers, how many parts), `unfold.py` (the graph that runs then).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, TypeVar
+
+from ..errors import OutOfDeviceMemory, PlanError, Where
+from ..lms.planner import refuse_impossible
+from ..lms.schedule import Program
+from ..memory.states import Ask, State
+from .splitting import describe, needs
+
+if TYPE_CHECKING:
+    from .built import BuiltNet
+    from .net import Net
+
+_log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+MORE = (1.5, 2.0)  # times the fewest parts that fit: with smaller steps there is more room for what is to stay
+
+
+def fitted(net: Net, plan: Callable[[], T], *, seconds: Callable[[], float] | None = None, by_hand: bool = False) -> T:
+    """What `plan()` makes. Where that does not fit, layers run in (more) parts and it is asked again, as long as that
+    can help; all buffers of the net are others then.
+
+    seconds(): of what is to be planned, as predicted, without taking memory; then up to twice as many parts count where
+    they are faster. by_hand: every pass that a user may start must fit. Once something ran nothing is split any more:
+    what a forward left for its backward would be lost. Raises OutOfDeviceMemory where nothing helps."""
+    said = describe(net.graph, net.unfolded)
+    while True:
+        try:
+            with net.placed():
+                if by_hand and net.runtime.active:
+                    _refuse_whole_layers(net)
+                made = plan()
+            break
+        except OutOfDeviceMemory as error:
+            if net.ran or not net.runtime.active or not _widen(net, error, by_hand):
+                raise
+            if seconds is not None:
+                _choose_fastest(net, seconds)
+    say_parts(net, said)
+    return made
+
+
+def say_parts(net: BuiltNet, said: Collection[str] = ()) -> None:
+    """Log which layers run in parts, but for what was said before."""
+    for line in describe(net.graph, net.unfolded):
+        if line not in said:
+            _log.info("%s", line)
+    if (net.splitting.asked or 0) > 1 and not net.unfolded.starts:
+        _log.warning(
+            "-lms_split %d: no layers of net %s can run in parts of its batch", net.splitting.asked, net.graph.name
+        )
+
+
+def refuse_chosen_parts(net: BuiltNet) -> None:
+    """Raises PlanError where training is to follow a plan file, but how many parts layers run in was chosen here: the
+    file does not hold the number."""
+    book = net.runtime.plan_book
+    if book is not None and net.splitting.asked is None and net.unfolded.starts:
+        raise PlanError(
+            "; ".join(describe(net.graph, net.unfolded)) + ", and a plan file does not say so",
+            where=Where(file=book.path),
+            fix="give a number of parts, for example -lms_split 4, both times; or -lms_split off and a larger "
+            "-lms_budget or a smaller batch_size; or leave -lms_plan out",
+        )
+
+
+def _refuse_whole_layers(net: Net) -> None:
+    """Raises OutOfDeviceMemory where some layer's pass does not fit, be it one of a later program."""
+    steps = tuple(s.step for s in net.all_steps(fused=False))
+    refuse_impossible(Program("passes", steps, frozenset()), net.memory.managed(), net.runtime.limit())
+
+
+def _widen(net: Net, error: OutOfDeviceMemory, by_hand: bool) -> bool:
+    """Run layers in more parts, until all fit one by one. Returns whether anything could be done."""
+    if error.free != net.runtime.limit():
+        return False  # not said by the planner: somebody else uses the device
+    helped = False
+    while True:
+        steps, managed, limit = net.all_steps(fused=not by_hand), net.memory.managed(), net.runtime.limit()
+        need = needs(steps, managed)
+        if helped and max(need) <= limit:
+            return True
+        if not helped and error.where.layer is not None and max(need, default=0) < error.needed:
+            return False  # the step that did not fit is none of the net's layers, but an update
+        if not net.splitting.widen(net.graph, net.unfolded, need, steps, managed, limit):
+            return helped
+        _follow(net)
+        helped = True
+
+
+def _choose_fastest(net: Net, seconds: Callable[[], float]) -> None:
+    """Of the fewest parts that fit, and somewhat more."""
+
+    def time() -> float:
+        _follow(net)
+        try:
+            return seconds()
+        except OutOfDeviceMemory:
+            return math.inf  # offsets do not fit
+
+    fewest, best = net.splitting.chosen, time()
+    candidates = [net.splitting.more(net.graph, factor) for factor in MORE]
+    found = fewest
+    for chosen in candidates:
+        net.splitting.chosen = chosen
+        if chosen != found and (predicted := time()) < best:
+            found, best = chosen, predicted
+    net.splitting.chosen = found
+    _follow(net)
+
+
+def _follow(net: Net) -> None:
+    """Lay the net out as it is split now. What the user filled in stays, in other buffers."""
+    before = {name: (blob.data_memory, blob.diff_memory) for name, blob in net.blobs.items()}
+    net.reshape()
+    for name, (data, diff) in before.items():
+        for old, new in ((data, net.blobs[name].data_memory), (diff, net.blobs[name].diff_memory)):
+            if old is not new and old.state not in (State.UNINITIALIZED, State.DISCARDED):
+                old.ask(Ask.READ_CPU)
+                new.ask(Ask.OVERWRITE_CPU)
+                new.host[: new.nbytes] = old.host[: old.nbytes]

@@ -1,0 +1,45 @@
+"""Back from the graph that runs to the user's: where the values of his blobs are. Pure.
+
+See also: `unfold.py` (the way there), `memory/parted.py` (a value in several buffers).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .graph import Graph
+from .unfold import Unfolded
+
+PARTED = 1 << 19  # ids of what stands for several buffers start here
+
+
+@dataclass(frozen=True)
+class PartedValue:
+    """A value, or a gradient, whose parts lie in `buffers`, in order."""
+
+    id: int
+    name: str
+    buffers: tuple[int, ...]
+
+
+def fold(graph: Graph, unfolded: Unfolded) -> list[PartedValue]:
+    """Give the user's graph the buffer ids of the graph that runs. What is in parts gets an id of its own."""
+    run = unfolded.graph
+    if run is graph:
+        return []
+    found: dict[tuple[int, ...], PartedValue] = {}
+
+    def one(name: str, kind: str, ids: tuple[int, ...]) -> int:
+        if len(ids) == 1:
+            return ids[0]
+        if ids not in found:
+            found[ids] = PartedValue(PARTED + len(found), f"{name}.{kind}", ids)
+        return found[ids].id
+
+    for value in graph.values:
+        mine = [run.values[v] for v in unfolded.values[value.id]]
+        value.data = one(value.name, "data", tuple(v.data for v in mine))
+        value.diff = one(value.name, "diff", tuple(v.diff for v in mine))
+    for param, theirs in zip(graph.params, run.params, strict=True):
+        param.data, param.diff = theirs.data, theirs.diff
+    return list(found.values())

@@ -1,0 +1,108 @@
+"""Every layer type that can work on a part of the batch, in a net of its own: in parts it is what it is whole."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from pycaffe_lms.backend import get_device
+from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.layers.draws import RandomLayer
+from pycaffe_lms.layers.registry import LAYERS
+from pycaffe_lms.lms.config import LMSConfig
+from pycaffe_lms.net import regions
+from tests.layers.all_cases import as_params, device_cases
+
+from .layer_nets import around, train
+
+TYPES = {
+    *("Convolution", "Deconvolution", "DepthwiseConvolution", "Pooling", "LRN", "InnerProduct", "Dropout", "Eltwise"),
+    *("ReLU", "ReLU6", "PReLU", "ELU", "Sigmoid", "TanH", "BNLL", "Exp", "Log", "Power", "AbsVal", "Clip", "Swish"),
+    *("Concat", "Slice", "Scale", "Bias", "Softmax", "Crop", "MVN", "Normalize", "Interp", "Upsample", "Axpy"),
+    *("ShuffleChannel", "Threshold"),
+}
+
+
+def _first_axes(case):
+    return {shape[0] if shape else 0 for shape in case.shapes}
+
+
+def _can(case):
+    small = sum(map(math.prod, case.shapes)) <= 3000 and all(math.prod(s) for s in case.shapes)
+    return case.type in TYPES and len(_first_axes(case)) == 1 and min(_first_axes(case)) > 1 and small
+
+
+def _some(n):
+    """At most n cases of each type, far apart."""
+    chosen = []
+    for kind in sorted(TYPES):
+        of_kind = [(name, case) for name, case in device_cases() if case.type == kind and _can(case)]
+        chosen += of_kind[:: max(1, -(-len(of_kind) // n))]
+    return chosen
+
+
+CASES = _some(4)
+
+
+def _numbers(solver, iterations=2):
+    """Outputs, parameters and gradients, as arrays."""
+    found = []
+    for _ in range(iterations):
+        solver.step(1)
+        found += [solver.net.blobs[name].read_data().copy() for name in solver.net.outputs]
+    for blob in solver.net.learnable_params:
+        found += [blob.read_data().copy(), blob.read_diff().copy()]
+    return found
+
+
+@pytest.fixture
+def any_place_will_do(request, monkeypatch):
+    """The CPU reads rows wherever they begin; random numbers do come in fours."""
+    case = request.getfixturevalue("case")
+    if not issubclass(LAYERS[case.type], RandomLayer) or "STOCHASTIC" not in case.text and case.type == "Pooling":
+        monkeypatch.setattr(regions, "LANES", 1)
+
+
+def _runs_in_parts(solver, layer="l"):
+    return [node.part for node in solver.net.run_graph.nodes if node.layer.param.name == layer and node.part]
+
+
+@pytest.mark.parametrize("case", as_params(CASES))
+def test_in_parts_it_is_the_same(case, any_place_will_do):
+    net, parts = around(case), min(2 + len(case.text) % 2, *_first_axes(case))
+    solver = net.solver(get_device("cpu"), LMSConfig(split=parts), "float64")
+    if not _runs_in_parts(solver):
+        assert not _expected_to_split(case), f"{case} does not run in parts"
+        pytest.skip("these settings mix images, or random numbers cannot be cut here")
+    expected = _numbers(net.solver(get_device("cpu"), dtype="float64"))
+    for ours, theirs in zip(_numbers(solver), expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-11, atol=1e-12 * max(1e-3, np.abs(theirs).max(initial=0)))
+
+
+def _expected_to_split(case):
+    along_batch = any(f"{field}: {axis}" in case.text for field in ("axis", "concat_dim", "slice_dim") for axis in "0-")
+    shared = case.type in ("Scale", "Bias") and (len(case.shapes) > 1 or "num_axes: 0" in case.text or along_batch)
+    random = case.type == "Dropout" or "STOCHASTIC" in case.text
+    nothing = (case.type == "Concat" and len(case.shapes) == 1) or (case.type == "Slice" and case.n_top == 1)
+    nothing |= case.text == "slice_param { slice_point: 3 }"  # a top without elements
+    return not (along_batch or shared or random or nothing)
+
+
+@pytest.mark.parametrize("case", as_params(_some(1)))
+def test_large_model_support_changes_no_bit_of_it(case, any_place_will_do, monkeypatch):
+    monkeypatch.setattr(LMSConfig, "min_bytes", property(lambda config: 0))
+    net = around(case)
+    expected = train(net.solver(SimDevice(64 << 20), LMSConfig(split=2)))
+    for seed, ahead in ((1, 0), (2, 32)):
+        device = SimDevice(64 << 20, order="random", seed=seed)
+        assert train(net.solver(device, LMSConfig(threshold_kb=1, split=2, ahead=ahead))) == expected
+
+
+def test_every_type_was_tried():
+    assert {case.type for _, case in CASES} == TYPES
+    says = {name for name, cls in LAYERS.items() if getattr(cls, "splits_over_batch", False) is not False}
+    aliases = {"NdConvolution", "NdPooling", "ConvolutionDepthwise"}
+    elsewhere = {"Split", "Silence", "Flatten", "Reshape"}  # in whole nets: alone they do nothing
+    assert says - aliases - elsewhere == TYPES
