@@ -118,5 +118,9 @@ def test_what_is_made_again_is_no_part_of_a_whole():
     again = CONV + " lms_param { policy: RECOMPUTE }"
     text = data(6, 4, 4, 4) + layer("conv1", "Convolution", "data", more=again)
     text += layer("conv2", "Convolution", "conv1", more=CONV) + layer("conv3", "Convolution", "conv2", more=again)
-    text += layer("bn", "BatchNorm", "conv3") + FC.replace("{}", "bn") + LOSS
+    text += (
+        layer("bn", "BatchNorm", "conv3")
+        + layer("fc", "InnerProduct", "bn", more="inner_product_param { num_output: 8 }")
+        + LOSS
+    )
     assert named(graph_of(text)) == [("conv1", "conv2"), ("fc", "fc")]
