@@ -46,7 +46,11 @@ def run(argv: list[str]) -> int:
         metavar="batch=A..B",  # fmt: skip
         help="a table over batch sizes, A doubled up to B, or batch=8,16,32; and the largest that fits",
     )
-    p.add_argument("--summary", action="store_true", help="totals only, without the table of steps")
+    p.add_argument(
+        "--summary",
+        action="store_true",
+        help="totals only: no table of steps, no search for the largest batch unless -json asks",
+    )
     p.add_argument("--report", default="", metavar="FILE.html", help="write the plan as a page, with predicted times")
     p.add_argument("--json", default="", metavar="FILE.json", help="write all numbers")
     flags.add_state(p)
@@ -75,7 +79,7 @@ def run(argv: list[str]) -> int:
         least = nets.least()
         _print([*plan_text.plan_lines(found), *plan_text.least_lines(least, lms)])
         numbers["least"] = plan_text.least_numbers(least)
-    if nets.batch:
+    if nets.batch and (args.json or not args.summary):
         largest, why = nets.largest(nets.batch)
         _print(plan_text.largest_lines(largest, why, lms))
         numbers["largest_batch"] = largest
