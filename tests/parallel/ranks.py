@@ -17,14 +17,16 @@ TIMEOUT_S = 120.0
 
 
 def in_threads(count: int, work: Callable[[int, str], object]) -> list:
-    """What work(rank, meeting place) returned, by rank; an exception is raised when all are done."""
+    """What work(rank, meeting place) returned, by rank; when all are done, the first exception is raised: a rank that
+    fails leaves the others waiting, and theirs says only that."""
     found: list = [None] * count
+    errors: list[BaseException] = []
 
     def run(rank: int, path: str) -> None:
         try:
             found[rank] = work(rank, path)
         except BaseException as error:
-            found[rank] = error
+            errors.append(error)
 
     with Meeting() as meeting:
         threads = [threading.Thread(target=run, args=(rank, meeting.path)) for rank in range(count)]
@@ -32,7 +34,6 @@ def in_threads(count: int, work: Callable[[int, str], object]) -> list:
             thread.start()
         for thread in threads:
             thread.join()
-    errors = [f for f in found if isinstance(f, BaseException)]
     if errors:
         raise errors[0]
     return found

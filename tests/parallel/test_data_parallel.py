@@ -163,8 +163,10 @@ def test_iterations_that_run_layer_by_layer(tmp_path, kind):
 
 
 def test_callbacks_see_the_mean(tmp_path):
+    text = solver_text(rows(tmp_path, 4) + LAYERS)
+
     def work(rank, path):
-        solver = rank_solver(solver_text(rows(tmp_path, 4) + LAYERS), rank, 2)
+        solver = rank_solver(text, rank, 2)
         parallel, seen = joined(solver, path), []
         solver.callbacks.append((lambda: None, lambda: seen.append(solver.net.params["ip"][0].diff.tobytes())))
         solver.step(2)
