@@ -81,6 +81,12 @@ class Ops:
                 self._functions[name] = getattr(module, name)
                 setattr(self, name, getattr(module, name))
 
+    def use_libraries(self) -> Ops:
+        """From now on convolutions of the CPU are planned for oneDNN, where it is installed. Returns the operations."""
+        conv = importlib.import_module(f"pycaffe_lms.ops.{self.device}.conv")
+        self.conv_plan = conv.library_conv_plan
+        return self
+
     def functions(self) -> dict:
         """Name -> function, of every operation."""
         return dict(self._functions)

@@ -45,6 +45,7 @@ sys.path.insert(0, str(ROOT))
 
 from pycaffe_lms.formats.prototxt import read_net  # noqa: E402
 from pycaffe_lms.net.net import Net  # noqa: E402
+from pycaffe_lms.net.tuning import Tuning  # noqa: E402
 from pycaffe_lms.proto import caffe_pb2  # noqa: E402
 
 
@@ -68,7 +69,7 @@ def message(name: str, batch: int, *, dropout: bool = True):
 
 
 def ours(name: str, batch: int, **options) -> Net:
-    net = Net(message(name, batch, **options), 0, seed=1)
+    net = Net(message(name, batch, **options), 0, seed=1, tuning=Tuning())  # as a solver runs it
     rng = np.random.default_rng(2)
     net.blobs["data"].data = 50 * rng.standard_normal(net.blobs["data"].shape, dtype=np.float32)
     net.blobs["label"].data = rng.integers(0, 1000, batch)

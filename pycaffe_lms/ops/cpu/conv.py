@@ -14,12 +14,13 @@ from ..column_plan import ColumnPlan, column_plan
 from ..geometry import ConvGeometry
 from ..winograd_plan import WinogradPlan, winograd_plan
 from . import conv_channels_last as channels_last
-from . import winograd
+from . import onednn_conv, winograd
 from .bits import bits_backward
 from .blas import piece, pieces_of, spread
 from .channels import channel_sums, over_rows
 from .compiled import kernel
 from .neuron import relu_backward
+from .onednn_conv import OneDnnPlan, onednn_plan
 from .threads import ELEMENTS, parallel
 from .windows import windows
 
@@ -54,9 +55,18 @@ def conv_plan(geometry: ConvGeometry, dtype, workspace_limit: int, bias=False, r
     return column_plan(geometry, np.dtype(dtype).itemsize, min(workspace_limit, _CHUNK_BYTES), _WIDE)
 
 
+def library_conv_plan(geometry: ConvGeometry, dtype, workspace_limit: int, bias=False, relu=False):
+    """oneDNN's plan where the library is installed and has a good one, else `conv_plan`'s."""
+    plan = onednn_plan(geometry, dtype, workspace_limit)
+    return conv_plan(geometry, dtype, workspace_limit) if plan is None else plan
+
+
 def conv_forward(plan, x, w, b, y, work, relu=False) -> None:
     """y = w * x (+ b): x (N, C, *in), w (O, C/group, *kernel), b (O) or None, y (N, O, *out); negative values become 0
     if relu."""
+    if isinstance(plan, OneDnnPlan):
+        onednn_conv.forward(plan, x, w, b, y, work, relu)
+        return
     g = plan.geometry
     if g.channels_last:
         channels_last.forward(conv_forward, plan, x, w, b, y, work, relu)
@@ -86,6 +96,9 @@ def _forward(plan: ColumnPlan, x, w, y, work) -> None:
 
 def conv_backward_data(plan, dy, w, dx, work) -> None:
     """dx from dy: the transpose of `conv_forward` (every element of dx is written)."""
+    if isinstance(plan, OneDnnPlan):
+        onednn_conv.backward_data(plan, dy, w, dx, work)
+        return
     g = plan.geometry
     if g.channels_last:
         channels_last.backward_data(conv_backward_data, plan, dy, w, dx, work)
@@ -110,6 +123,9 @@ def conv_backward_data(plan, dy, w, dx, work) -> None:
 
 def conv_backward_filter(plan, x, dy, dw, work, accumulate) -> None:
     """dw (+)= the gradient of the weights, summed over images and positions."""
+    if isinstance(plan, OneDnnPlan):
+        onednn_conv.backward_filter(plan, x, dy, dw, work, accumulate)
+        return
     g = plan.geometry
     if g.channels_last:
         channels_last.backward_filter(conv_backward_filter, plan, x, dy, dw, work, accumulate)

@@ -11,12 +11,15 @@ import math
 
 import numpy as np
 
+from .compiled import BLOCK, kernel
+from .threads import parallel
+
 __all__ = ["dropout_forward", "dropout_backward"]
 
 _MULTIPLY = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 _LOW = np.uint64(0xFFFFFFFF)
-_BLOCKS = 1 << 14  # four 128 KiB words at a time: stays in the cache
+_GRAIN = 1 << 11  # blocks of four elements from which a second thread pays
 
 
 def philox(counter, seed):
@@ -38,15 +41,60 @@ def threshold(ratio):
 
 def _apply(x, y, ratio, key):
     seed, offset, start = (int(word) for word in key)
-    flat, out = x.reshape(-1), y.reshape(-1)
-    drop, scale = threshold(ratio), 1.0 / (1.0 - ratio)
-    for first in range(0, (flat.size + 3) // 4, _BLOCKS):
-        part = slice(4 * first, min(4 * (first + _BLOCKS), flat.size))
-        block = np.arange(start + first, start + (part.stop + 3) // 4, dtype=np.uint64)
-        high = [np.full_like(block, word) for word in (offset & 0xFFFFFFFF, offset >> 32 & 0xFFFFFFFF)]
-        bits = np.stack(philox([block & _LOW, block >> np.uint64(32), *high], seed), axis=1).reshape(-1)
-        factor = np.where(bits[: part.stop - part.start] >= drop, flat.dtype.type(scale), flat.dtype.type(0))
-        np.multiply(flat[part], factor, out=out[part])
+    kind, keys = x.dtype.type, tuple(_keys(seed))
+    parallel(
+        _scale, -(-x.size // 4), x.reshape(-1), y.reshape(-1), np.uint64(start), np.uint64(offset & 0xFFFFFFFF),
+        np.uint64(offset >> 32 & 0xFFFFFFFF), keys, np.uint64(threshold(ratio)), kind(1.0 / (1.0 - ratio)),
+        grain=_GRAIN,
+    )  # fmt: skip
+
+
+def _keys(seed: int):
+    """Both words of the key, round by round."""
+    for i in range(10):
+        yield np.uint64((seed & 0xFFFFFFFF) + i * _WEYL[0] & 0xFFFFFFFF)
+        yield np.uint64((seed >> 32 & 0xFFFFFFFF) + i * _WEYL[1] & 0xFFFFFFFF)
+
+
+@kernel
+def _scale(first, last, x, y, start, offset_low, offset_high, keys, drop, scale):
+    """Elements 4 * first to 4 * last, some blocks of four at a time."""
+    zero, bits, result = x.dtype.type(0), np.empty(BLOCK, np.uint32), np.empty(BLOCK, x.dtype)
+    for block in range(first, last, BLOCK // 4):
+        count = min(BLOCK // 4, last - block)
+        _draw(bits, count, start + np.uint64(block), offset_low, offset_high, keys)
+        values = x[4 * block : min(4 * (block + count), x.size)]
+        for j in range(values.size):
+            result[j] = values[j] * (scale if np.uint64(bits[j]) >= drop else zero)
+        y[4 * block : 4 * block + values.size] = result[: values.size]
+
+
+@kernel
+def _round(c0, c1, c2, c3, k0, k1):
+    low, half = np.uint64(0xFFFFFFFF), np.uint64(32)
+    p0, p1 = c0 * _MULTIPLY[0], c2 * _MULTIPLY[1]
+    return (p1 >> half) ^ c1 ^ k0, p1 & low, (p0 >> half) ^ c3 ^ k1, p0 & low
+
+
+@kernel
+def _draw(bits, count, start, offset_low, offset_high, keys):
+    """bits = the words of blocks `start` to start + count, as `philox` gives them."""
+    low, half = np.uint64(0xFFFFFFFF), np.uint64(32)
+    for j in range(count):
+        b = start + np.uint64(j)
+        c0, c1, c2, c3 = b & low, b >> half, offset_low, offset_high
+        c0, c1, c2, c3 = _round(c0, c1, c2, c3, keys[0], keys[1])
+        c0, c1, c2, c3 = _round(c0, c1, c2, c3, keys[2], keys[3])
+        c0, c1, c2, c3 = _round(c0, c1, c2, c3, keys[4], keys[5])
+        c0, c1, c2, c3 = _round(c0, c1, c2, c3, keys[6], keys[7])
+        c0, c1, c2, c3 = _round(c0, c1, c2, c3, keys[8], keys[9])
+        c0, c1, c2, c3 = _round(c0, c1, c2, c3, keys[10], keys[11])
+        c0, c1, c2, c3 = _round(c0, c1, c2, c3, keys[12], keys[13])
+        c0, c1, c2, c3 = _round(c0, c1, c2, c3, keys[14], keys[15])
+        c0, c1, c2, c3 = _round(c0, c1, c2, c3, keys[16], keys[17])
+        c0, c1, c2, c3 = _round(c0, c1, c2, c3, keys[18], keys[19])
+        bits[4 * j], bits[4 * j + 1] = np.uint32(c0), np.uint32(c1)
+        bits[4 * j + 2], bits[4 * j + 3] = np.uint32(c2), np.uint32(c3)
 
 
 def dropout_forward(x, y, ratio, key):
