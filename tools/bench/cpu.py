@@ -179,11 +179,14 @@ def cpu_name() -> str:
 def versions() -> dict:
     import numba
 
+    from pycaffe_lms.ops.cpu import onednn_library
+
     found = {
         "cpu": cpu_name(),
         "python": platform.python_version(),
         "numpy": np.__version__,
         "numba": numba.__version__,
+        "convolutions": onednn_library.describe() or "our own kernels",
     }
     if not ARGS.no_torch:
         import torch
