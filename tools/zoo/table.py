@@ -25,7 +25,8 @@ Training at the batch of `train_val.prototxt`, float32, gradients and SGD's mome
 
 That is what `pycaffe-lms plan` says. The workspace of convolutions is in it as `plan` assumes it unless told otherwise:
 what the simulated device wants, at most 512 MB in one convolution, of which one runs at a time. A GPU may want more, up
-to its `-workspace`, or less. Each model's README says the same for a batch {MORE} times as large; for any other, ask:
+to its `-workspace`, or less. A solver's test nets have blobs of their own, which come on top. Each model's README says
+the same for a batch {MORE} times as large; for any other, ask:
 
     pycaffe-lms plan -model models/resnet-50/train_val.prototxt -shape data=256,3,224,224 -lms -lms_budget 16GB -summary
 
