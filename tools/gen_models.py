@@ -1,7 +1,7 @@
-"""Write the prototxts of models/ from tools/zoo, and models/README.md: every model, and what it takes.
+"""Write the prototxts of models/ from tools/zoo, and what each model takes: models/README.md and a part of its own.
 
 python tools/gen_models.py              write every prototxt
-python tools/gen_models.py --figures    models/README.md too; plans every model, which takes some seconds
+python tools/gen_models.py --figures    the READMEs too; plans every model, which takes a minute
 python tools/gen_models.py --check      write nothing; exit 1 and name the files that are not current
 """
 
@@ -13,10 +13,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from zoo import all_files, all_models  # noqa: E402
-from zoo.table import table_text  # noqa: E402
+from zoo.table import figure_files  # noqa: E402
 
 MODELS = ROOT / "models"
-TABLE = "README.md"
 
 
 def stale(files: dict[str, str] | None = None) -> list[str]:
@@ -32,11 +31,12 @@ def stale(files: dict[str, str] | None = None) -> list[str]:
 def main(argv=None) -> int:
     parser = argparse.ArgumentParser(description="Write the prototxts of models/ from tools/zoo.")
     parser.add_argument("--check", action="store_true", help="only say which files are not current")
-    parser.add_argument("--figures", action="store_true", help="models/README.md too")
+    parser.add_argument("--figures", action="store_true", help="the READMEs too")
     args = parser.parse_args(argv)
     files = all_files()
     if args.figures:
-        files[TABLE] = table_text(files, all_models())
+        readmes = {path.relative_to(MODELS).as_posix(): path.read_text() for path in MODELS.glob("*/README.md")}
+        files |= figure_files(files, all_models(), readmes)
     changed = stale(files)
     for path in changed:
         if not args.check:

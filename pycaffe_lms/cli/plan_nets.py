@@ -102,10 +102,13 @@ class Nets:
             raise shapes.or_a_shape(error) from None
         return net, None if self.rule is None else updates(net, self.rule)
 
+    def in_core(self, batch: int | None = None) -> InCore:
+        """Without Large Model Support, whatever the machine's memory."""
+        return in_core(*self.build(LMSConfig(pages=self.lms.pages, split=self.lms.split), batch, _UNLIMITED))
+
     def outcome(self, batch: int | None = None) -> Outcome:
         """Of the settings and a batch size (None: the net's own)."""
-        net, tail = self.build(LMSConfig(pages=self.lms.pages, split=self.lms.split), batch, _UNLIMITED)
-        core = in_core(net, tail)
+        core = self.in_core(batch)
         room = self.capacity - (int(self.capacity * RESERVE) if self.lms.budget is None else 0)
         known = {"batch": batch or self.batch, "core": core, "core_fits": core.nbytes <= room}
         net, tail = self.build(self.lms, batch)

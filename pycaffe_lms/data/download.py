@@ -91,7 +91,7 @@ def download(url: str, target: Path, checksum: Checksum, *, progress: Progress =
         breaks = 0 if now > before else breaks + 1
         if breaks == _BREAKS:
             raise DataError(f"cannot be downloaded: {reason}; {now} bytes are there", where=Where(file=url),
-                            fix="try again later: it goes on from there")  # fmt: skip
+                            fix="try again later: it goes on from there; or use -mirror or -from")  # fmt: skip
         time.sleep(_PAUSE_S * breaks)
     try:
         _check(part, checksum, url, fix="try again, or get it from elsewhere with -mirror or -from")

@@ -1,7 +1,7 @@
 """Public weights by name: what file, with which checksum, from where if its publisher says so.
 
 Addresses and SHA-1 digits are those that the publishers' model pages give, or where these give none, those that other
-projects' download lists have (OpenCV, MXNet). SHA-256 digits are of the published files.
+projects' download lists have (OpenCV, MXNet, Open Model Zoo). SHA-256 digits are of the published files.
 """
 
 from __future__ import annotations
@@ -25,13 +25,12 @@ class Weights:
 
 _BVLC = "http://dl.caffe.berkeleyvision.org/"
 _VGG = "http://www.robots.ox.ac.uk/~vgg/software/very_deep/caffe/"
-_SQUEEZENET = (
-    "https://raw.githubusercontent.com/DeepScale/SqueezeNet/b5c3f1a23713c8b3fd7b801d229f6b04c64374a5/SqueezeNet_v1.1/"
-)
+_SQUEEZENET = "https://raw.githubusercontent.com/forresti/SqueezeNet/a47b6f13d30985279789d08053d37013d67d131b/"
+_MOBILENET = "https://raw.githubusercontent.com/shicai/MobileNet-Caffe/26a8b8c0afb6114a07c1c9e4f550e4e0dd8cced1/"
 
 
-def _of(what: str, file: str, sha1: str, folder: str = "") -> Weights:
-    return Weights(what, file, Checksum(sha1), folder and folder + file)
+def _of(what: str, file: str, digits: str, folder: str = "") -> Weights:
+    return Weights(what, file, Checksum(digits), folder and folder + file)
 
 
 WEIGHTS: dict[str, Weights] = {
@@ -50,8 +49,14 @@ WEIGHTS: dict[str, Weights] = {
         "cifar10_quick_iter_5000.caffemodel",
         Checksum("970a5edcfc2a2eb115e63820fe720d8be3f174f313c8935cce04a0b5a7f32252"),
     ),
-    "squeezenet_v1.0": Weights(
-        "SqueezeNet 1.0 on ImageNet, decompressed (with layer names of its own prototxt, fire2/conv1x1_1 and on)",
+    "squeezenet_v1.0": _of(
+        "SqueezeNet 1.0 on ImageNet",
+        "squeezenet_v1.0.caffemodel",
+        "9ff8035aada1f9ffa880b35252680d971434b141ec9fbacbe88309f0f9a675ce",
+        _SQUEEZENET + "SqueezeNet_v1.0/",
+    ),
+    "squeezenet_v1.0_decompressed": Weights(
+        "the same compressed to 0.5 MB and back; names its layers fire2/conv1x1_1 and on",
         "squeezenet_v1.0_decompressed.caffemodel",
         Checksum("07c25c690e946daad64189eed6cbf95a7c47dd1a08a35cb4cce01c9130eccc52"),
     ),
@@ -63,8 +68,20 @@ WEIGHTS: dict[str, Weights] = {
     "squeezenet_v1.1": _of(
         "SqueezeNet 1.1 on ImageNet",
         "squeezenet_v1.1.caffemodel",
-        "3397f026368a45ae236403ccc81cfcbe8ebe1bd0",
-        _SQUEEZENET,
+        "72b912ace512e8621f8ff168a7d72af55910d3c7c9445af8dfbff4c2ee960142",
+        _SQUEEZENET + "SqueezeNet_v1.1/",
+    ),
+    "mobilenet_v1": _of(
+        "MobileNet on ImageNet",
+        "mobilenet.caffemodel",
+        "8d6edcd3dbd1356f2f19dd220c362c2ba8f44233a9b6c12ca6d0351cb0c446b6",
+        _MOBILENET,
+    ),
+    "mobilenet_v2": _of(
+        "MobileNet v2 on ImageNet",
+        "mobilenet_v2.caffemodel",
+        "a3124ce7abd258c7f35a2c586576bee8116934fa2a8556e4e528041859dd753f",
+        _MOBILENET,
     ),
     "bvlc_alexnet": _of(
         "BVLC's AlexNet on ImageNet",

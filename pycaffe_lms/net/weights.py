@@ -21,12 +21,14 @@ if TYPE_CHECKING:
     from .net import Net
 
 _log = logging.getLogger(__name__)
+_NAMED = 10  # layers in a warning
 
 
 def copy_from(net: Net, path: str | os.PathLike) -> None:
-    """Load a .caffemodel (binary or HDF5) by layer name. Layers that the file lacks keep their values; layers that
-    the net lacks are passed over with a log line. Raises WeightsError naming file and layer."""
+    """Load a .caffemodel (binary or HDF5) by layer name. Layers that the file lacks keep their values, which a warning
+    says; layers that the net lacks are passed over with a log line. Raises WeightsError naming file and layer."""
     seen: set[str] = set()
+    loaded: set[int] = set()
     by_name = {}
     for node in net.graph.nodes:
         by_name.setdefault(node.name, node)
@@ -37,14 +39,29 @@ def copy_from(net: Net, path: str | os.PathLike) -> None:
         if source.name in seen:
             continue
         seen.add(source.name)
-        _load_layer(net, by_name[source.name], source, file=os.fspath(path))
+        loaded |= _load_layer(net, by_name[source.name], source, file=os.fspath(path))
+    _warn_of_missing(net, loaded, os.fspath(path))
 
 
-def _load_layer(net: Net, node: Node, source: LayerWeights, *, file: str) -> None:
+def _warn_of_missing(net: Net, loaded: set[int], file: str) -> None:
+    """Name the layers that keep a value of their own; `loaded` are the parameters that the file has."""
+    learned = [node for node in net.graph.nodes if node.params]
+    missing = [n.name for n in learned if not {net.graph.params[p].owner for p in n.params} <= loaded]
+    if missing:
+        listing = ", ".join(missing[:_NAMED]) + (f" and {len(missing) - _NAMED} more" if missing[_NAMED:] else "")
+        _log.warning(
+            "%s has nothing for %d of %d layers with parameters, which keep their values: %s",
+            file, len(missing), len(learned), listing,
+        )  # fmt: skip
+
+
+def _load_layer(net: Net, node: Node, source: LayerWeights, *, file: str) -> set[int]:
+    """Returns the parameters that got a value, those that share with others under their owner's index."""
+    loaded: set[int] = set()
     mine = node.layer.blobs
     if len(source.blobs) != len(mine):
         if not source.blobs:
-            return
+            return loaded
         raise WeightsError(
             f"the file holds {len(source.blobs)} parameter blobs for this layer, the net has {len(mine)}",
             fix="rename the layer to keep its own values, or make it what the file was trained with",
@@ -60,6 +77,8 @@ def _load_layer(net: Net, node: Node, source: LayerWeights, *, file: str) -> Non
         blob.data = np.asarray(stored.data).reshape(blob.shape)
         if stored.diff is not None:
             blob.diff = np.asarray(stored.diff).reshape(blob.shape)
+        loaded.add(net.graph.params[node.params[i]].owner)
+    return loaded
 
 
 def load_presets(net: Net, node: Node) -> None:

@@ -10,9 +10,10 @@ import pytest
 import pycaffe_lms as caffe
 from pycaffe_lms.cli.main import main
 from tests.cli.test_classify import folder, pictures, reference  # noqa: F401
+from tests.shared_data import SHARED, needs_shared
 from tests.test_classifier import CLASSES
 
-pytest.importorskip("cv2")
+cv2 = pytest.importorskip("cv2")
 WINDOWS = "xmin,ymin,xmax,ymax,filename,note\n0,1,4,5,in/0.png,a\n2,2,6,6,in/2.png,b\n1,0,5,4,in/0.png,c\n"
 
 
@@ -90,3 +91,21 @@ def test_wrong_use(tmp_path, capsys, text, output, more, code, words):
     assert detect("windows.csv", output, *more) == code
     err = capsys.readouterr().err
     assert words in err and "Traceback" not in err and not (tmp_path / output).exists()
+
+
+@needs_shared
+def test_a_real_net_on_a_real_picture(tmp_path, monkeypatch):
+    """The window that is the whole picture has the scores that another implementation gives to it."""
+    monkeypatch.chdir(tmp_path)
+    data = SHARED / "data"
+    net = data / "weights" / "squeezenet_v1.0"
+    cv2.imwrite("cat.png", cv2.resize(cv2.imread(str(data / "images" / "cat.jpg")), (256, 256))[14:241, 14:241])
+    (tmp_path / "windows.csv").write_text("filename,xmin,ymin,xmax,ymax\ncat.png,0,0,227,227\n")
+    np.save("mean.npy", np.array([104, 117, 123]))  # the mean that the recorded input was made with
+    argv = ["-model_def", net / "deploy.prototxt", "-pretrained_model", *net.glob("*.caffemodel"), "-mean_file",
+            "mean.npy", "-context_pad", "0", "-backend", "cpu"]  # fmt: skip
+    assert main([str(a) for a in ("detect", "windows.csv", "out.csv", *argv)]) == 0
+    with open("out.csv", newline="") as file:
+        _, row = csv.reader(file)
+    golden = np.load(data / "golden" / "squeezenet_cat.npz")["pool_final"].reshape(-1)
+    np.testing.assert_allclose([float(cell) for cell in row[5:]], golden, rtol=1e-3, atol=1e-2)

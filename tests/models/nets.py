@@ -16,8 +16,9 @@ if str(ROOT / "tools") not in sys.path:
 
 from zoo import all_models  # noqa: E402
 from zoo.catalogue import Model  # noqa: E402
-from zoo.figures import fed, figures, updates  # noqa: E402, F401
-from zoo.table import HEAD, TAIL, count_text, row  # noqa: E402, F401
+from zoo.figures import memory, size  # noqa: E402, F401
+from zoo.random_data import fed  # noqa: E402
+from zoo.table import BEGIN, END, HEAD, MORE, TAIL, count_text, memory_text, row, with_memory  # noqa: E402, F401
 
 TRAIN, TEST = 0, 1
 NARROW = 16

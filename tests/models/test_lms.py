@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from pycaffe_lms.backend.sim import SimDevice
@@ -16,13 +18,17 @@ from .nets import ALL, MODELS, tiny
 
 @pytest.mark.parametrize("name", ALL)
 def test_plan_at_full_size(name, capsys):
-    """From the prototxt as it is; data layers need only shapes."""
+    """From the prototxt as it is; data layers need only shapes. The model's README has the figures that are printed."""
     model = ALL[name]
     ahead = ["-lms_ahead", "0"] if "1001" in name else []  # to look ahead takes twice as long
     shapes = [a for top, s in model.data.items() for a in ("-shape", f"{top}={','.join(map(str, s))}")]
     assert main(["plan", "-model", str(MODELS / model.path), *shapes, "-lms", "1000", *ahead, "-summary"]) == 0
     out = capsys.readouterr().out
     assert "managed buffers: " in out and "device memory in all: " in out
+    in_core, least = (re.search(rf"^{said}: ([^ ]+ \w+) ", out, re.M).group(1)
+                      for said in ("in core", "least -lms_budget with layers whole"))  # fmt: skip
+    batch = str(model.batch) if model.file == "train_val" else f"{model.file}, {model.batch}"
+    assert f"| {batch} | {in_core} | {least} | " in (MODELS / model.folder / "README.md").read_text()
 
 
 def solver(capacity: int, lms: LMSConfig | None = None) -> SGDSolver:

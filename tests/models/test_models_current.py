@@ -1,5 +1,6 @@
 """The prototxts of models/ are what tools/gen_models.py writes, byte for byte."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -59,8 +60,39 @@ def test_texts_parse_and_leave_the_device_open(gen_models):
             assert len(set(names)) == len(names), path
 
 
+LISTED = [
+    "digits", "lenet", "cifar10_quick", "cifar10_full", "cifar10_resnet-20", "cifar10_resnet-56",
+    "cifar10_resnet-1001", "mnist_autoencoder", "mnist_siamese", "alexnet", "caffenet", "flickr_style",
+    "rcnn_ilsvrc13", "googlenet", "vgg-16", "vgg-19", "resnet-18", "resnet-34", "resnet-50", "resnet-101",
+    "resnet-152", "squeezenet-1.0", "squeezenet-1.1", "mobilenet-v1", "mobilenet-v2", "densenet-121", "inception-v3",
+    "fcn-8s", "unet-2d", "unet-3d", "c3d", "dcgan", "char_lstm",
+]  # fmt: skip
+THREE = {"train_val.prototxt", "solver.prototxt", "deploy.prototxt"}
+PAIR = {f"{half}{kind}.prototxt" for half in ("generator", "discriminator") for kind in ("", "_solver")}
+
+
+def test_every_model_of_the_list_has_its_files(gen_models):
+    """A training net, a net for use and a solver; DCGAN has two nets that are trained in turn, each with a solver."""
+    written = gen_models.all_files()
+    assert {path.split("/")[0] for path in written} == set(LISTED)
+    for folder in LISTED:
+        needed = {"deploy.prototxt"} | PAIR if folder == "dcgan" else THREE
+        assert needed <= {path.split("/")[1] for path in written if path.startswith(f"{folder}/")}, folder
+
+
+SAID = (
+    r"\b(19[89]|20[012])\d\b|cuda-convnet|BVLC",  # a paper with its year, or whose recipe it is
+    r"^\| input \| ",
+    r"^\| expected accuracy \| ",
+    r"^\| batch \| in core \| least `-lms_budget`",
+    r"`pycaffe-lms weights get \w+|\(GitHub|GitHub\)|[Nn]o (Caffe )?weights|public weights of this|release, University"
+    r"|published no weights",  # where public weights are, or that there are none
+    r"^(Layers with weights|Names)\b",
+)
+
+
 def test_every_model_says_what_it_is(gen_models):
-    """A README for every folder, which names each of its prototxts and the generator."""
+    """A README for every folder: all that SAID asks for, the names of its prototxts and of the generator."""
     files = gen_models.all_files()
     folders = {path.split("/")[0] for path in files}
     assert {p.name for p in gen_models.MODELS.iterdir() if p.is_dir()} == folders
@@ -68,5 +100,7 @@ def test_every_model_says_what_it_is(gen_models):
         text = (gen_models.MODELS / folder / "README.md").read_text()
         mine = [path for path in files if path.startswith(f"{folder}/")]
         assert not [path for path in mine if path.split("/")[1] not in text], folder
+        for said in SAID:
+            assert re.search(said.replace(" ", r"\s"), text, re.M), (folder, said)
         source = files[mine[0]].split("tools/zoo/")[1].split(")")[0]
         assert f"`tools/zoo/{source}`" in text, folder

@@ -46,6 +46,8 @@ LEARNED = {  # the training net's; deploy nets differ where DEPLOYED says so
 }
 DEPLOYED = {"googlenet": 6_998_552, "rcnn_ilsvrc13": CAFFENET_BODY + 4097 * 200}
 MILLIONS = {"cifar10_resnet-20": 0.27, "cifar10_resnet-56": 0.85, "cifar10_resnet-1001": 10.2}  # the papers', no Scale
+FOR_USE = {"dcgan": "generator"}  # the half of the two training nets that a deploy net is
+ELSEWHERE = {"rcnn_ilsvrc13": {"fc-rcnn"}}  # made by support vector machines, not by the training net
 OUTPUTS = {
     "digits": {"prob": (1, 10)},
     "lenet": {"prob": (64, 10)},
@@ -64,6 +66,7 @@ OUTPUTS = {
     "unet-3d": {"prob": (1, 3, 192, 192, 192)},
     "c3d": {"prob": (1, 487)},
     "char_lstm": {"prob": (1, 1, 128)},
+    "dcgan": {"image": (1, 3, 64, 64)},
 }  # fmt: skip
 
 
@@ -83,11 +86,21 @@ def test_learned_values(name):
 
 @pytest.mark.parametrize("folder", OUTPUTS)
 def test_deploy_nets(folder):
-    net, model = deployed(folder), ALL[f"{folder}/train_val"]
+    net, model = deployed(folder), ALL.get(f"{folder}/train_val") or ALL[f"{folder}/generator"]
     assert {name: shape_of(net, name) for name in net.outputs} == OUTPUTS[folder]
     if folder not in MILLIONS:
-        assert learned(net) == DEPLOYED.get(folder, LEARNED[folder])
+        assert learned(net) == (DEPLOYED.get(folder) or _of(LEARNED, model))
     assert set(net.inputs) == set(model.data) - {"label", "target"} or folder in ("mnist_siamese", "char_lstm")
+
+
+@pytest.mark.parametrize("folder", OUTPUTS)
+def test_trained_weights_fit_the_net_for_use(folder):
+    """Every array of the deploy net is in the training net, in its shape."""
+    used, trained = deployed(folder).params, full_size(f"{folder}/{FOR_USE.get(folder, 'train_val')}").params
+    shapes = {name: [b.shape for b in blobs] for name, blobs in used.items()}
+    assert set(shapes) - set(trained) == ELSEWHERE.get(folder, set())
+    for name in shapes.keys() & trained.keys():
+        assert shapes[name] == [b.shape for b in trained[name]], name
 
 
 def test_every_deploy_net_is_known():

@@ -250,7 +250,7 @@ def test_a_saved_net_builds_again(tmp_path, tops):
 
 
 def test_layers_by_name(file, net, tmp_path, caplog):
-    """What the file lacks keeps its values, what the net lacks is passed over and said."""
+    """What the file lacks keeps its values, what the net lacks is passed over; both are said."""
     net.save(tmp_path / "w")
     path = tmp_path / "other.prototxt"
     path.write_text(TEXT.replace('"ip"', '"fc"'))
@@ -258,9 +258,40 @@ def test_layers_by_name(file, net, tmp_path, caplog):
     before = other.params["fc"][0].data.copy()
     with caplog.at_level("INFO"):
         other.copy_from(tmp_path / "w")
+    assert [r.getMessage() for r in caplog.records if r.levelname == "WARNING"] == [
+        f"{tmp_path / 'w'} has nothing for 1 of 2 layers with parameters, which keep their values: fc"
+    ]
     assert "Ignoring source layer ip" in caplog.text
     assert (other.params["fc"][0].data == before).all()
     assert (other.params["conv"][0].data == net.params["conv"][0].data).all()
+
+
+def test_a_file_that_has_all_is_not_warned_of(tmp_path, caplog):
+    """Not even where one of two layers that share parameters is missing: the other one's are its own."""
+    names = 'param { name: "w" } param { name: "b" }'
+    shared = [ip(name, "data", 3, names) for name in ("a", "b")]
+    path = tmp_path / "net.prototxt"
+    path.write_text(inputs(data=(4, 3)) + "".join(shared))
+    net = caffe.Net(str(path), caffe.TRAIN)
+    net.save(tmp_path / "w")
+    message = caffe_pb2.NetParameter.FromString((tmp_path / "w").read_bytes())
+    assert message.layer.pop().name == "b"
+    (tmp_path / "w").write_bytes(message.SerializeToString())
+    net.params["a"][0].data[...] = 7
+    with caplog.at_level("WARNING"):
+        net.copy_from(tmp_path / "w")
+    assert not caplog.records and (net.params["b"][0].data != 7).all()
+
+
+def test_a_warning_names_ten_layers(tmp_path, caplog):
+    path = tmp_path / "net.prototxt"
+    path.write_text(inputs(data=(4, 3)) + "".join(ip(f"l{i}", "data", 3) for i in range(12)))
+    other = caffe_pb2.NetParameter(layer=[caffe_pb2.LayerParameter(name="another", type="ReLU")])
+    (tmp_path / "w").write_bytes(other.SerializeToString())
+    with caplog.at_level("WARNING"):
+        caffe.Net(str(path), caffe.TRAIN).copy_from(tmp_path / "w")
+    assert caplog.messages[-1].endswith("12 of 12 layers with parameters, which keep their values: "
+                                        "l0, l1, l2, l3, l4, l5, l6, l7, l8, l9 and 2 more")  # fmt: skip
 
 
 def test_weights_of_another_shape(net, tmp_path):

@@ -14,7 +14,8 @@ class Model:
     data: shapes of what its data layers make in training, as in the prototxt (a second top of a layer may be left out:
     then it has one number per record). tiny: the same, small enough to run anywhere. item: what a batch counts.
     narrow: layers with weights whose num_output a small run lowers to a few (the largest inner products, for example).
-    classes: labels are 0 .. classes - 1; None: the net has none.
+    classes: labels are 0 .. classes - 1; None: the net has none. deep: to plan it takes long, so its memory is told
+    for one batch size only.
     """
 
     folder: str
@@ -24,6 +25,7 @@ class Model:
     item: str = "picture"
     narrow: tuple[str, ...] = ()
     file: str = "train_val"
+    deep: bool = False
 
     @property
     def path(self) -> str:
@@ -33,6 +35,10 @@ class Model:
     @property
     def batch(self) -> int:
         return next(iter(self.data.values()))[0]
+
+    def batch_times(self, times: int) -> Shapes:
+        """`data` with a batch of so many times the size."""
+        return {top: (times * batch, *rest) for top, (batch, *rest) in self.data.items()}
 
 
 def image_net(folder: str, batch: int, size: int, tiny: int, **more) -> Model:

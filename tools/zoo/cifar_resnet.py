@@ -131,7 +131,10 @@ def solver(depth: int) -> str:
     )
 
 
-MODELS = tuple(Model(name_of(d), {"data": (BATCHES[d], 3, 32, 32)}, {"data": (2, 3, 8, 8)}, classes=10) for d in DEPTHS)
+MODELS = tuple(
+    Model(name_of(d), {"data": (BATCHES[d], 3, 32, 32)}, {"data": (2, 3, 8, 8)}, classes=10, deep=d > 1000)
+    for d in DEPTHS
+)
 
 
 def files() -> dict[str, str]:

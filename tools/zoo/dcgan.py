@@ -22,10 +22,10 @@ def shape(num_output: int, stride: int, pad: int) -> dict:
     }
 
 
-def generator() -> NetSpec:
+def generator(batch: int = BATCH) -> NetSpec:
     """Numbers z (N, 100, 1, 1) to pictures `image` (N, 3, 64, 64) from -1 to 1."""
     n = NetSpec()
-    n.z = L.Input(shape={"dim": [BATCH, CODE, 1, 1]})
+    n.z = L.Input(shape={"dim": [batch, CODE, 1, 1]})
     x = n.z
     for i, width in enumerate((8 * WIDTH, 4 * WIDTH, 2 * WIDTH, WIDTH), 1):
         n[f"deconv{i}"] = L.Deconvolution(x, convolution_param=shape(width, 2 if i > 1 else 1, 1 if i > 1 else 0))
@@ -59,7 +59,7 @@ MODELS = (
 
 
 def files() -> dict[str, str]:
-    out = {}
+    out = {f"{FOLDER}/deploy.prototxt": net_text("dcgan", "DCGAN", generator(1))}
     for make in (generator, discriminator):
         name = make.__name__
         # The generator learns from the gradient of the discriminator's pictures.
