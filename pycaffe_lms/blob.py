@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from .errors import ShapeError, UsageError
+from .errors import ArrayError, ShapeError, UsageError
 from .memory.held import check_side, lend_device
 from .memory.states import Ask, State
 from .memory.synced import SyncedMemory
 from .ops.channel_order import memory_shape
+from .uncopied import Uncopied
 
 MAX_AXES = 32
 
@@ -49,7 +50,7 @@ def checked_shape(dims: Sequence, blob: str, named: Mapping | None = None) -> tu
     return shape
 
 
-class Blob:
+class Blob(Uncopied):
     """name: what errors call it. `memories`: (data, diff). on_reshape(shape): asked when the user changes the shape.
 
     channels_last: whether they are stored as (N, H, W, C); arrays have the axes (N, C, H, W) in any case.
@@ -70,6 +71,8 @@ class Blob:
 
     Source of the behaviour: BVLC/caffe, blob.{hpp,cpp}, python/caffe/_caffe.cpp.
     """
+
+    instead_of_copying = "copy its values: blob.data.copy()"
 
     def __init__(self, name: str, shape, dtype, memories: tuple[SyncedMemory, SyncedMemory | None],
                  on_reshape: Callable | None = None, channels_last: bool = False):  # fmt: skip
@@ -155,12 +158,13 @@ class Blob:
     @property
     def data(self) -> np.ndarray:
         """The values, shape `self.shape`, writable. Raises DiscardedRead where the value was not kept, UsageError while
-        a GPU array of it is held."""
+        a GPU array of it is held. Assigned values are written in place; ArrayError (a ValueError) where they do not
+        fit."""
         return self._data(Ask.WRITE_CPU)
 
     @data.setter
     def data(self, values) -> None:
-        self._data(Ask.OVERWRITE_CPU)[...] = values
+        self._data(Ask.OVERWRITE_CPU)[...] = self._fitting(values)
 
     @property
     def diff(self) -> np.ndarray:
@@ -169,7 +173,22 @@ class Blob:
 
     @diff.setter
     def diff(self, values) -> None:
-        self._diff(Ask.OVERWRITE_CPU)[...] = values
+        self._diff(Ask.OVERWRITE_CPU)[...] = self._fitting(values)
+
+    def _fitting(self, values) -> np.ndarray:
+        """The values as an array that the blob takes whole. Raises ArrayError, before anything is written."""
+        array = np.asarray(values)
+        if array.dtype.kind in "cSUmM":
+            raise ArrayError(f"values of type {array.dtype} are no real numbers").at(blob=self.name)
+        while array.ndim > len(self._shape) and array.shape[0] == 1:  # as NumPy's assignment has it
+            array = array[0]
+        try:
+            return np.broadcast_to(array, self._shape)
+        except ValueError:
+            raise ArrayError(
+                f"values of shape {np.shape(values)} do not fit the blob's shape {self._shape}",
+                fix="reshape the values, or the blob: blob.reshape(*values.shape)",
+            ).at(blob=self.name) from None
 
     def read_data(self) -> np.ndarray:
         """The values as they are now, read-only: the device copy stays current too. Raises DiscardedRead."""

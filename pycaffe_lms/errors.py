@@ -93,6 +93,10 @@ class GraphError(CaffeError):
     """Layers that do not fit together: missing bottom, duplicate top, bad sharing, contradicting rules."""
 
 
+class MissingName(GraphError, KeyError):
+    """A name that no blob or layer of a net has; a KeyError too, as of a dict."""
+
+
 class BlobCountError(CaffeError):
     """A layer got another number of bottoms or tops than it takes."""
 

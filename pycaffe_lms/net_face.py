@@ -13,14 +13,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import zip_longest
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .errors import UsageError
 from .formats.hdf5_weights import write_hdf5_weights
+from .layers.base import Layer
+from .layers.user_layer import UserLayer
 from .lms_face import NetLMS
 from .mode import solver_count, solver_rank
 from .net import net as core
 from .net import table, weights
 from .net.callbacks import LayerCallback
+from .net.named import Named
 from .net_batches import Collected, batches
 from .parallel.data_parallel import DataParallel
 from .vectors import DtypeVec, IntVec, LayerVec, NetBlobVec, StringVec
@@ -39,14 +43,14 @@ class PycaffeNet(core.Net):
 
     # -- names and vectors --------------------------------------------------------------------------------------------
     @property
-    def layers(self) -> LayerVec:
+    def layers(self) -> LayerVec[Layer | UserLayer]:
         """All layers in order, inserted Split layers and inputs included; each has `type` and `blobs`."""
         return LayerVec(super().layers)
 
     @property
-    def layer_dict(self) -> OrderedDict:
+    def layer_dict(self) -> OrderedDict[str, Layer | UserLayer]:
         """Layers by name."""
-        return OrderedDict((node.name, node.layer.face) for node in self.graph.nodes)
+        return Named(((node.name, node.layer.face) for node in self.graph.nodes), net=self.name, kind="layer")
 
     @property
     def blob_loss_weights(self) -> OrderedDict[str, float]:
@@ -66,17 +70,19 @@ class PycaffeNet(core.Net):
 
     # -- forward and backward -----------------------------------------------------------------------------------------
     def forward(
-        self, blobs: Iterable[str] | None = None, start: str | None = None, end: str | None = None, **kwargs
+        self, blobs: Iterable[str] | None = None, start: str | None = None, end: str | None = None, **kwargs: ArrayLike
     ) -> dict[str, np.ndarray]:
         """Run layers start..end (names, both included; default: all). Keyword arguments are arrays for every input.
 
         Returns views of the outputs (or of the tops of `end`) and of the blobs named in `blobs`; see `Blob` for how
         long a view is good. Raises UsageError for keywords that are not exactly the inputs or have another first
-        dimension, GraphError for names that are not there.
+        dimension, and where `end` comes before `start`; ArrayError for values that do not fit; MissingName for names
+        that are not there.
         """
         first = 0 if start is None else self.layer_index(start)
         last = len(self.graph.nodes) - 1 if end is None else self.layer_index(end)
-        names = self._known_blobs([*(self.outputs if end is None else self.top_names[end]), *(blobs or [])])
+        _check_order(start, end, first, last, "forward(start, end)")
+        names = self._known_blobs(self.outputs if end is None else self.top_names[end], blobs)
         if kwargs:
             if set(kwargs) != set(self.inputs):
                 raise UsageError("Input blob arguments do not match net inputs.", fix=f"give exactly {self.inputs}")
@@ -86,7 +92,7 @@ class PycaffeNet(core.Net):
         return {name: self.blobs[name].data for name in names}
 
     def backward(
-        self, diffs: Iterable[str] | None = None, start: str | None = None, end: str | None = None, **kwargs
+        self, diffs: Iterable[str] | None = None, start: str | None = None, end: str | None = None, **kwargs: ArrayLike
     ) -> dict[str, np.ndarray]:
         """Run backward from layer start down to end. Keyword arguments are gradients for every output.
 
@@ -95,7 +101,8 @@ class PycaffeNet(core.Net):
         """
         first = len(self.graph.nodes) - 1 if start is None else self.layer_index(start)
         last = 0 if end is None else self.layer_index(end)
-        names = self._known_blobs([*(self.inputs if end is None else self.bottom_names[end]), *(diffs or [])])
+        _check_order(start, end, last, first, "backward(start, end) goes down: it")
+        names = self._known_blobs(self.inputs if end is None else self.bottom_names[end], diffs)
         if kwargs:
             if set(kwargs) != set(self.outputs):
                 raise UsageError("Top diff arguments do not match net outputs.", fix=f"give exactly {self.outputs}")
@@ -104,8 +111,10 @@ class PycaffeNet(core.Net):
         self.backward_range(first, last)
         return {name: self.blobs[name].diff for name in names}
 
-    def _known_blobs(self, names: Iterable[str]) -> list[str]:
-        names = list(dict.fromkeys(names))
+    def _known_blobs(self, those: Iterable[str], wanted: Iterable[str] | None) -> list[str]:
+        if isinstance(wanted, str):
+            raise UsageError(f"{wanted!r} is one name, not a list of them", fix=f"give a list: [{wanted!r}]")
+        names = list(dict.fromkeys([*those, *(wanted or ())]))
         for name in names:
             self.check_blob(name)
         return names
@@ -116,12 +125,7 @@ class PycaffeNet(core.Net):
             raise UsageError(complaint, fix=f'give an array of shape {blob.shape} for "{name}", not {values.shape}')
         if values.size == blob.count:
             values = values.reshape(blob.shape)
-        try:
-            setattr(blob, which, values)
-        except ValueError:
-            raise UsageError(
-                f'an array of shape {values.shape} does not fit "{name}"', fix=f"give one of shape {blob.shape}"
-            ) from None
+        setattr(blob, which, values)
 
     # -- Large Model Support ------------------------------------------------------------------------------------------
     @property
@@ -295,6 +299,13 @@ class PycaffeNet(core.Net):
 
     def _set_input_arrays(self, data: np.ndarray, labels: np.ndarray) -> None:
         self.set_input_arrays(data, labels)
+
+
+def _check_order(start: str | None, end: str | None, first: int, last: int, what: str) -> None:
+    if start is not None and end is not None and first > last:
+        raise UsageError(
+            f'{what} has nothing to run from layer "{start}" to layer "{end}"', fix="swap them: both are included"
+        )
 
 
 def _items(arrays: Mapping[str, np.ndarray]) -> int | None:

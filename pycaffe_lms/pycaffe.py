@@ -6,11 +6,14 @@ Source of the behaviour: BVLC/caffe, python/caffe/pycaffe.py and _caffe.cpp.
 from __future__ import annotations
 
 import importlib
+import inspect
 import logging
 import os
 from collections.abc import Callable, Sequence
+from typing import Any, overload
 
 from . import solvers
+from .backend.device import Device
 from .errors import UsageError, Where
 from .formats.prototxt import Parsed, read_solver
 from .layers.registry import LAYERS
@@ -22,9 +25,11 @@ from .net import net as core
 from .net_face import PycaffeNet
 from .parallel.data_parallel import DataParallel
 from .progress import make_bar, shown
-from .vectors import StringVec
+from .proto.caffe_pb2 import NetParameter
+from .vectors import NetVec, StringVec
 
 TRAIN, TEST = 0, 1
+Source = str | os.PathLike | NetParameter  # what a net is made of
 _log = logging.getLogger(__name__)
 
 
@@ -44,18 +49,49 @@ class Net(PycaffeNet):
     do not fit, with file, line, layer and what to change.
     """
 
+    @overload
     def __init__(
         self,
-        network_file: str | os.PathLike,
-        *args,
+        network_file: Source,
+        phase: int,
+        level: int = 0,
+        stages: Sequence[str] | None = None,
+        weights: str | os.PathLike | None = None,
+        *,
+        lms: LMSConfig | None = None,
+        device: Device | None = None,
+        **options: Any,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        network_file: Source,
+        weights: str | os.PathLike,
+        phase: int,
+        *,
+        lms: LMSConfig | None = None,
+        device: Device | None = None,
+        **options: Any,
+    ) -> None: ...
+
+    def __init__(
+        self,
+        network_file: Source,
+        *args: Any,
         phase: int | None = None,
         level: int = 0,
         stages: Sequence[str] | None = None,
         weights: str | os.PathLike | None = None,
         lms: LMSConfig | None = None,
-        device=None,
-        **options,
-    ):
+        device: Device | None = None,
+        **options: Any,
+    ) -> None:
+        if not isinstance(network_file, (str, bytes, os.PathLike, NetParameter)):
+            raise UsageError(
+                f"{network_file!r} is no prototxt to make a net of",
+                fix="give the path of a file, or a NetParameter, as NetSpec's to_proto() makes it",
+            )
         if args and isinstance(args[0], (str, os.PathLike)):  # the older order
             _log.warning('Net(file, weights, phase) is deprecated: use Net(file, phase, weights="...")')
             weights, args = args[0], args[1:]
@@ -63,6 +99,7 @@ class Net(PycaffeNet):
             phase, args = args[0], args[1:]
         if len(args) > 3:
             raise UsageError(f"Net takes at most 5 positional arguments, not {len(args) + 2}")
+        _check_options(core.Net, options)
         rest = dict(zip(("level", "stages", "weights"), args, strict=False))
         level, stages = rest.get("level", level), rest.get("stages", stages)
         weights = rest.get("weights", weights)
@@ -87,9 +124,20 @@ class SGDSolver(solvers.SGDSolver):
     """
 
     net_class = PycaffeNet
+    net: PycaffeNet
+    test_nets: NetVec[PycaffeNet]  # type: ignore[assignment]
 
-    def __init__(self, solver_file: str | os.PathLike | Parsed, *, lms: LMSConfig | None = None, device=None,
-                 **options):  # fmt: skip
+    def __init__(
+        self,
+        solver_file: str | os.PathLike | Parsed,
+        *,
+        lms: LMSConfig | None = None,
+        device: Device | None = None,
+        **options: Any,
+    ) -> None:
+        if not isinstance(solver_file, (str, bytes, os.PathLike, Parsed)):
+            raise UsageError(f"{solver_file!r} is no solver prototxt", fix="give the path of a file")
+        _check_options(solvers.Solver, options)
         parsed = solver_file if isinstance(solver_file, Parsed) else read_solver(solver_file)
         param = parsed.message
         if param.HasField("type") and param.type != self.rule.type:
@@ -101,6 +149,10 @@ class SGDSolver(solvers.SGDSolver):
         options = {"solver_count": _mode["solver_count"], "solver_rank": _mode["solver_rank"]} | options
         options |= {"file": parsed.filename, "lines": parsed.lines}
         super().__init__(param, device=_device(device), lms=lms_of(lms), **options)
+        self.test_nets = NetVec(self.test_nets)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of net {self.net.name!r}: iteration {self.iter} of {self.param.max_iter}>"
 
     @property
     def base_lr(self) -> float:
@@ -147,6 +199,8 @@ class SGDSolver(solvers.SGDSolver):
     def share_weights(self, net: core.Net) -> None:
         """Let `net` use the train net's parameters, by layer name, from now on. Raises UsageError where it lies on
         another device, WeightsError where shapes differ."""
+        if not isinstance(net, core.Net):
+            raise UsageError(f"{net!r} is no net to share parameters with", fix="give a caffe.Net")
         ours, theirs = self.net.device, net.device
         if theirs is not ours and not (ours.is_host and theirs.is_host):
             raise UsageError(
@@ -191,9 +245,27 @@ _SOLVERS = {
 }
 
 
-def get_solver(solver_file: str | os.PathLike, **options) -> SGDSolver:
-    """The solver that the file's `type` names. options: as of its class, such as lms and device. Raises SolverError
-    for a type that is none."""
+def get_solver(
+    solver_file: str | os.PathLike, *, lms: LMSConfig | None = None, device: Device | None = None, **options: Any
+) -> SGDSolver:
+    """The solver that the file's `type` names. lms, device, options: as of its class. Raises SolverError for a type
+    that is none."""
+    if not isinstance(solver_file, (str, bytes, os.PathLike)):
+        raise UsageError(f"{solver_file!r} is no solver prototxt", fix="give the path of a file")
     parsed = read_solver(solver_file)
     chosen = solvers.solver_class(parsed.message, parsed.filename, parsed.lines)
-    return _SOLVERS[chosen.rule.type](parsed, **options)
+    return _SOLVERS[chosen.rule.type](parsed, lms=lms, device=device, **options)
+
+
+def _check_options(cls: type, options: dict[str, Any]) -> None:
+    """Raises TypeError for a keyword that nobody up to `cls` takes, in the words of the class that the user named."""
+    known = {
+        name
+        for base in cls.__mro__
+        if "__init__" in vars(base)
+        for name, p in inspect.signature(base.__init__).parameters.items()
+        if p.kind is p.KEYWORD_ONLY
+    }
+    wrong = [name for name in options if name not in known]
+    if wrong:
+        raise TypeError(f"{wrong[0]!r} is no keyword of a {cls.__name__}; it takes: {', '.join(sorted(known))}")

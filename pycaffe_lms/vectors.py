@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Iterable
-from typing import Any, SupportsIndex
+from typing import Any, SupportsIndex, TypeVar, overload
 
 import numpy as np
 
@@ -18,21 +18,30 @@ from .blob import Blob, checked_shape
 from .errors import UsageError
 from .memory.synced import SyncedMemory
 
+V = TypeVar("V")
+S = TypeVar("S", bound="Vec")
 
-class Vec(list):
+
+class Vec(list[V]):
     """A list of one kind of things. Raises TypeError for another kind."""
 
-    def __init__(self, items: Iterable = ()):
+    def __init__(self, items: Iterable[V] = ()):
         super().__init__(map(self._checked, items))
 
     @classmethod
-    def _checked(cls, item: Any) -> Any:
+    def _checked(cls, item: Any) -> V:
         """The item as it is kept; TypeError where it does not belong."""
         return item
 
     @classmethod
     def _refuse(cls, item: Any, kind: str) -> TypeError:
         return TypeError(f"{cls.__name__} holds {kind}, not {item!r} ({type(item)})")
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> V: ...
+
+    @overload
+    def __getitem__(self: S, index: slice) -> S: ...
 
     def __getitem__(self, index):
         found = super().__getitem__(index)
@@ -51,7 +60,7 @@ class Vec(list):
         super().insert(index, self._checked(item))
 
 
-class IntVec(Vec):
+class IntVec(Vec[int]):
     """Whole numbers."""
 
     @classmethod
@@ -61,7 +70,7 @@ class IntVec(Vec):
         return int(item)
 
 
-class DtypeVec(Vec):
+class DtypeVec(Vec[float]):
     """Real numbers."""
 
     @classmethod
@@ -71,7 +80,7 @@ class DtypeVec(Vec):
         return float(item)
 
 
-class BoolVec(Vec):
+class BoolVec(Vec[bool]):
     """Truth values."""
 
     @classmethod
@@ -81,7 +90,7 @@ class BoolVec(Vec):
         return bool(item)
 
 
-class StringVec(Vec):
+class StringVec(Vec[str]):
     """Strings."""
 
     @classmethod
@@ -91,19 +100,19 @@ class StringVec(Vec):
         return item
 
 
-class LayerVec(Vec):
+class LayerVec(Vec[V]):
     """Layers of a net."""
 
 
-class NetVec(Vec):
+class NetVec(Vec[V]):
     """Nets."""
 
 
-class RawBlobVec(Vec):
+class RawBlobVec(Vec[V]):
     """Blobs that somebody else owns: the bottoms and tops that a Python layer gets."""
 
 
-class BlobVec(RawBlobVec):
+class BlobVec(RawBlobVec[Blob]):
     """Blobs: all of a net, or the parameters of a layer."""
 
     def add_blob(self, *shape: int) -> None:

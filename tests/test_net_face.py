@@ -9,7 +9,7 @@ import pytest
 
 import pycaffe_lms as caffe
 from pycaffe_lms.backend.sim import SimDevice
-from pycaffe_lms.errors import GraphError, ShapeError, UsageError
+from pycaffe_lms.errors import ArrayError, GraphError, ShapeError, UsageError
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.net_batches import Collected, batches
 from pycaffe_lms.vectors import BlobVec, IntVec, LayerVec, StringVec
@@ -73,7 +73,7 @@ def test_what_forward_all_refuses(net):
         two.forward_all(a=np.zeros((4, 3)), b=np.zeros((6, 3)))
     with pytest.raises(UsageError, match="b none"):
         two.forward_all(a=np.zeros((4, 3)), b=0)
-    with pytest.raises(UsageError, match='shape .4, 5. does not fit "x"'):
+    with pytest.raises(ArrayError, match=r'blob "x": values of shape \(4, 5\) do not fit the blob.s shape'):
         net.forward(x=np.zeros((4, 5)))
 
 

@@ -17,7 +17,9 @@ pytestmark = pytest.mark.pure
 # Imports point left.
 ORDER = (
     "version",
-    *("errors", "proto", "formats", "backend", "ops", "memory", "blob", "vectors", "random", "filler", "data"),
+    "errors",
+    "uncopied",
+    *("proto", "formats", "backend", "ops", "memory", "blob", "vectors", "random", "filler", "data"),
     *(
         "layers",
         "lms",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..errors import DeviceError, UsageError
+from .device import ON_THE_CPU
 
 BACKENDS = ("cpu", "cuda", "sim")
 _cuda_devices: dict = {}
@@ -49,4 +50,4 @@ def _refuse_cuda() -> None:
     from . import cuda
 
     cuda.require()
-    raise DeviceError("no usable GPU was found", fix="run on the CPU: solver_mode: CPU, or -backend cpu")
+    raise DeviceError("no usable GPU was found", fix=ON_THE_CPU)

@@ -17,7 +17,7 @@ from ..errors import DeviceError, MissingDependency, OutOfDeviceMemory, human_by
 from . import cublas
 from .cpu import host_bytes
 from .cuda_pages import CudaPages, page_bytes
-from .device import Span, align
+from .device import ON_THE_CPU, Span, align
 from .pinned import nothing_unlocked, pinned_bytes
 
 try:
@@ -41,7 +41,7 @@ _CTYPES = {"float32": "float", "float64": "double", "int32": "int"}
 def require():
     """The cupy module. Raises MissingDependency without CuPy, DeviceError without a usable GPU."""
     if cupy is None:
-        pip, otherwise = "'pycaffe-lms[cuda13]' (or [cuda12])", "run on the CPU: solver_mode: CPU, or -backend cpu"
+        pip, otherwise = "'pycaffe-lms[cuda13]' (or [cuda12])", ON_THE_CPU
         raise MissingDependency("cupy", "the CUDA backend", pip, otherwise) from _missing
     return cupy
 

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+ON_THE_CPU = "run on the CPU: solver_mode: CPU, -backend cpu, or in Python caffe.set_mode_cpu()"  # what fixes advise
 ALIGN = 512  # bytes; every chunk and every planned offset starts on such a boundary
 
 

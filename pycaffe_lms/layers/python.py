@@ -16,7 +16,7 @@ from ..proto import caffe_pb2
 from ..vectors import BoolVec, RawBlobVec
 from .base import InPlace, Layer, Runs, ShapesChanged, at_least
 from .registry import register_layer
-from .user_layer import BlobVec, HostBlob
+from .user_layer import BlobVec, HostBlob, UserLayer
 
 _ZERO = caffe_pb2.FillerParameter(type="constant", value=0)
 
@@ -77,7 +77,15 @@ class PythonLayer(Layer):
                 f'module "{p.module}" ({getattr(module, "__file__", "built in")}) has no class "{p.layer}"',
                 fix="name a class of the module in python_param.layer",
             )
-        return cls(self.param)
+        try:
+            return cls(self.param)
+        except TypeError as failure:
+            if issubclass(cls, UserLayer):
+                raise
+            raise self.error(
+                f'class "{p.layer}" of module "{p.module}" is no caffe.Layer ({failure})',
+                fix=f"write class {p.layer}(caffe.Layer):",
+            ) from failure
 
     def _show_bottoms(self, shapes) -> None:
         for blob, shape in zip(self._bottom, shapes, strict=True):

@@ -156,17 +156,17 @@ class UserLayer:
     def __init__(self, layer_param: LayerParameter | None = None):
         self.layer_param = layer_param
 
-    def setup(self, bottom: RawBlobVec, top: RawBlobVec) -> None:
+    def setup(self, bottom: RawBlobVec[HostBlob], top: RawBlobVec[HostBlob]) -> None:
         """Called once, when the net is built: read `param_str`, check the blobs, add parameters."""
 
-    def reshape(self, bottom: RawBlobVec, top: RawBlobVec) -> None:
+    def reshape(self, bottom: RawBlobVec[HostBlob], top: RawBlobVec[HostBlob]) -> None:
         """Called when the net is built and before every forward: give each top its shape, `top[0].reshape(2, 3)`."""
         raise NotImplementedError(f"{type(self).__name__} has no reshape(self, bottom, top)")
 
-    def forward(self, bottom: RawBlobVec, top: RawBlobVec) -> None:
+    def forward(self, bottom: RawBlobVec[HostBlob], top: RawBlobVec[HostBlob]) -> None:
         """Read `bottom[i].data`, write `top[i].data[...]`."""
         raise NotImplementedError(f"{type(self).__name__} has no forward(self, bottom, top)")
 
-    def backward(self, top: RawBlobVec, propagate_down: BoolVec, bottom: RawBlobVec) -> None:
+    def backward(self, top: RawBlobVec[HostBlob], propagate_down: BoolVec, bottom: RawBlobVec[HostBlob]) -> None:
         """Read `top[i].diff`, write `bottom[i].diff[...]` where propagate_down[i], add to `self.blobs[i].diff`."""
         raise NotImplementedError(f"{type(self).__name__} has no backward(self, top, propagate_down, bottom)")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -25,6 +24,7 @@ from ..lms.schedule import Step
 from ..memory.states import Ask, State
 from ..ops import ops_of
 from ..random import CaffeRandom
+from ..uncopied import Uncopied
 from ..vectors import NetBlobVec
 from . import orders, weights
 from .access import LayerStep
@@ -37,6 +37,7 @@ from .fusion import find_groups
 from .graph import Graph, Node
 from .masks import mask_layers
 from .memory import NetMemory
+from .named import Named
 from .policies import asked_by_layers
 from .programs import ProgramBuilder
 from .reduction import Reduction
@@ -47,8 +48,12 @@ from .unfold import unfold
 from .wiring import wire
 
 
-class BuiltNet:
+class BuiltNet(Uncopied):
     """See `net.Net`."""
+
+    instead_of_copying = (
+        "build another net of the same file, and let it share_with(net), or copy_from what net.save wrote"
+    )
 
     def __init__(self, source, phase: int | None = None, *, level: int = 0, stages: Sequence[str] = (), lines=None,
                  file: str | None = None, device=None, lms: LMSConfig | None = None, runtime: Runtime | None = None,
@@ -127,13 +132,13 @@ class BuiltNet:
                 graph, table, self._used_buffers(steps), self.runtime, self.dtype, old, packed, self.tuning.graph,
                 self._lasting(values_too=True), steps, parted,
             )  # fmt: skip
-        self.blobs: OrderedDict[str, Blob] = OrderedDict()
+        self.blobs: Named[Blob] = Named(net=self.graph.name, kind="blob")
         for name, v in self.graph.last.items():
             value = self.graph.values[v]
             memories = (self.memory.memories[value.data], self.memory.memories[value.diff])
             last = value.channels_last
             self.blobs[name] = Blob(name, value.shape, self.dtype, memories, self._on_reshape, channels_last=last)
-        self.params: OrderedDict[str, NetBlobVec] = OrderedDict()
+        self.params: Named[NetBlobVec] = Named(net=self.graph.name, kind="layer with parameters")
         for node in self.graph.nodes:
             node.layer.blobs = NetBlobVec(self._param_blob(self.graph.params[p]) for p in node.params)
             if node.params:

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from ..blob import Blob
-from ..errors import CaffeError, GraphError, ShapeError
+from ..errors import CaffeError, ShapeError
 from ..layers.base import ShapesChanged
 from ..lms.plan import Plan, seconds_of
 from ..memory.states import Ask, State
@@ -23,6 +23,7 @@ from .account import net_statistics
 from .built import BuiltNet
 from .callbacks import backward_layers, forward_layers
 from .fitting import fitted, refuse_chosen_parts
+from .named import missing
 from .programs import HostedStep, Sequenced, sequence
 from .standing import hand_on
 from .versions import bring
@@ -61,22 +62,21 @@ class Net(BuiltNet):
         return [node.layer.face for node in self.graph.nodes]
 
     def layer_index(self, name: str) -> int:
-        """Index of the last layer of that name. Raises GraphError."""
+        """Index of the last layer of that name. Raises MissingName."""
         for node in reversed(self.graph.nodes):
             if node.name == name:
                 return node.index
-        raise GraphError(
-            f'net "{self.name}" has no layer "{name}"',
-            fix="layers are: " + ", ".join(node.name for node in self.graph.nodes),
-        )
+        raise missing(self.name, "layer", name, [node.name for node in self.graph.nodes])
 
     def check_blob(self, name: str) -> None:
-        """Raises GraphError where there is no blob of that name."""
-        if name not in self.blobs:
-            raise GraphError(f'net "{self.name}" has no blob "{name}"', fix="blobs are: " + ", ".join(self.blobs))
+        """Raises MissingName where there is no blob of that name."""
+        if not isinstance(name, str) or name not in self.blobs:
+            raise missing(self.name, "blob", name, list(self.blobs))
 
     def keep(self, *names: str) -> None:
-        """Blobs whose data and diff must stay readable after a solver's iteration under LMS."""
+        """Blobs whose data and diff must stay readable after a solver's iteration under LMS: keep("conv1", "ip").
+
+        Raises MissingName for what is no blob."""
         for name in names:
             self.check_blob(name)
         self._kept.update(names)

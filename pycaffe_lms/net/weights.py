@@ -131,7 +131,9 @@ def hdf5_arrays(net: Net, which: str = "data") -> list[tuple[str, list[np.ndarra
 
 def share(net: Net, other: Net) -> None:
     """Alias the other net's parameter data for layers of the same name. Raises WeightsError on other shapes, UsageError
-    where the nets are on different devices."""
+    where the nets are on different devices, or where `other` is no net."""
+    if not hasattr(other, "graph"):
+        raise UsageError(f"{other!r} is no net to share parameters with", fix="give a caffe.Net, or solver.net")
     if net.device is not other.device and not (net.device.is_host and other.device.is_host):
         raise UsageError(
             f"one net is on {net.device.describe()}, the other on {other.device.describe()}: memory cannot be shared",

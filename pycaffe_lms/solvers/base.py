@@ -24,6 +24,7 @@ from ..net.net import Net
 from ..net.reduction import Reduction
 from ..net.tuning import Tuning
 from ..random import CaffeRandom
+from ..uncopied import Uncopied
 from . import debug, settings, snapshot
 from .autotune import Autotune
 from .events import Display, Done, Evaluation, Observer, Output, Snapshot, Start
@@ -38,7 +39,7 @@ _log = logging.getLogger(__name__)
 NONE, STOP, SNAPSHOT = "none", "stop", "snapshot"
 
 
-class Solver:
+class Solver(Uncopied):
     """param: a SolverParameter (current generation). file: its path, for errors and the default snapshot prefix.
 
     device, lms: where and how the nets run; all of them share one Runtime. action: polled once per iteration and test
@@ -48,6 +49,7 @@ class Solver:
     iteration.
     """
 
+    instead_of_copying = "call snapshot(), and restore() what it wrote with another solver of the prototxt"
     rule: Rule  # how parameters are updated, and from which settings
     net_class = Net
 

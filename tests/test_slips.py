@@ -1,0 +1,177 @@
+"""Slips of Python users: each is one exception that names what it was about and what to do; nothing is half done."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import re
+import sys
+
+import numpy as np
+import pytest
+
+import pycaffe_lms as caffe
+from pycaffe_lms.backend import cuda_available
+from pycaffe_lms.errors import ArrayError, GraphError, LayerParamError, MissingDependency, MissingName, UsageError
+from pycaffe_lms.net.named import missing
+
+from .net.nets import inputs, ip, layer, loss, relu
+
+
+@pytest.fixture
+def files(tmp_path):
+    net, solver = tmp_path / "net.prototxt", tmp_path / "solver.prototxt"
+    net.write_text('name: "n" ' + inputs(x=(2, 3), label=(2,)) + ip("ip1", "x", 4) + relu("r", "ip1", "ip1")
+                   + ip("ip2", "ip1", 3) + loss("ip2"))  # fmt: skip
+    solver.write_text(f'net: "{net}" base_lr: 0.1 lr_policy: "fixed" max_iter: 7 random_seed: 1 '
+                      f'snapshot_prefix: "{tmp_path}/s" test_iter: 1 test_interval: 100')  # fmt: skip
+    return str(net), str(solver)
+
+
+@pytest.fixture
+def net(files):
+    return caffe.Net(files[0], caffe.TEST)
+
+
+# -- names ----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "table, name, words",
+    [
+        (
+            "blobs",
+            "ip3",
+            r'net "n" has no blob "ip3"\n  fix: did you mean .*"ip2".*blobs are: x, label, ip1, ip2, loss',
+        ),
+        ("params", "r", r'has no layer with parameters "r"\n  fix: layers with parameters are: ip1, ip2'),
+        ("layer_dict", "ipx", r'has no layer "ipx"\n  fix: did you mean .*layers are: x, label, ip1, r, ip2, loss'),
+    ],
+)
+def test_a_name_that_is_not_there(net, table, name, words):
+    found = getattr(net, table)
+    with pytest.raises(KeyError, match=words) as caught:
+        found[name]
+    assert isinstance(caught.value, GraphError)
+    assert name not in found and found.get(name) is None and list(found.copy()) == list(found)
+
+
+def test_of_many_names_the_near_ones_are_listed():
+    error = str(missing("n", "blob", "b77x", [f"b{i}" for i in range(500)]))
+    assert 'did you mean "b77"' in error and "b29, ... (500 in all)" in error and "b30," not in error
+    assert str(missing("n", "layer", "a", [])).endswith("it has no layers at all")
+
+
+def test_keep_takes_names(net):
+    with pytest.raises(MissingName, match="blobs are"):
+        net.keep(["ip1"])
+
+
+# -- running --------------------------------------------------------------------------------------------------------
+def test_one_name_in_place_of_a_list(net):
+    for call in (lambda: net.forward(blobs="ip1"), lambda: net.backward(diffs="ip1")):
+        with pytest.raises(UsageError, match=r"'ip1' is one name.*\n  fix: give a list: \['ip1'\]"):
+            call()
+
+
+def test_nothing_to_run(net):
+    with pytest.raises(UsageError, match='nothing to run from layer "ip2" to layer "ip1"'):
+        net.forward(start="ip2", end="ip1")
+    with pytest.raises(UsageError, match='goes down: it has nothing to run from layer "ip1" to layer "ip2"'):
+        net.backward(start="ip1", end="ip2")
+    assert net.forward(start="r", end="r").keys() == {"ip1"}
+
+
+@pytest.mark.parametrize("side", ["data", "diff"])
+def test_values_that_do_not_fit_change_nothing(net, side):
+    blob = net.blobs["ip1"]
+    setattr(blob, side, np.arange(8).reshape(2, 4))
+    for values, words in (
+        (np.zeros((4, 2)), r'blob "ip1": values of shape \(4, 2\) do not fit the blob.s shape \(2, 4\)'),
+        (np.zeros((2, 2, 4)), "do not fit"),
+        ("text", "are no real numbers"),
+        (1j, "are no real numbers"),
+    ):
+        with pytest.raises(ArrayError, match=words):
+            setattr(blob, side, values)
+        assert getattr(blob, side).tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    setattr(blob, side, np.ones((1, 1, 2, 4)))  # NumPy's assignment takes leading ones
+    assert (getattr(blob, side) == 1).all()
+    setattr(blob, side, [5, 6, 7, 8])
+    assert getattr(blob, side).tolist() == [[5, 6, 7, 8]] * 2
+
+
+# -- copies -----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("make", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_nets_solvers_and_blobs_are_one_of_a_kind(files, net, make):
+    solver = caffe.SGDSolver(files[1])
+    for thing, fix in ((net, "share_with|copy_from"), (solver, "snapshot"), (net.blobs["x"], r"blob\.data\.copy")):
+        with pytest.raises(UsageError, match=f"(?s)cannot be copied or pickled.*fix: .*(?:{fix})"):
+            make(thing)
+    if make is not copy.copy:
+        with pytest.raises(UsageError, match="a Blob cannot be copied"):
+            make(net.params)
+
+
+# -- making -----------------------------------------------------------------------------------------------------------
+def test_what_a_net_is_made_of(files, net):
+    spec = caffe.NetSpec()
+    spec.x = caffe.layers.Input(shape={"dim": [2, 3]})
+    for wrong in (None, spec, 3, net):
+        with pytest.raises(UsageError, match=r"is no prototxt.*\n.*to_proto\(\)"):
+            caffe.Net(wrong, caffe.TEST)
+        with pytest.raises(UsageError, match="is no solver prototxt"):
+            caffe.get_solver(wrong)
+        with pytest.raises(UsageError, match="is no solver prototxt"):
+            caffe.AdamSolver(wrong)
+    assert caffe.Net(spec.to_proto(), caffe.TEST).blobs["x"].shape == (2, 3)
+
+
+def test_an_unknown_keyword_is_named(files):
+    for make, cls in (
+        (lambda: caffe.Net(files[0], caffe.TEST, weight="w"), "Net"),
+        (lambda: caffe.get_solver(files[1], weights="w"), "Solver"),
+    ):
+        with pytest.raises(TypeError, match=f"'weights?' is no keyword of a {cls}; it takes: .*device.*lms"):
+            make()
+
+
+@pytest.mark.skipif(cuda_available(), reason="there is a GPU")
+def test_gpu_mode_without_a_gpu_says_how_to_go_on(files):
+    caffe.set_mode_gpu()
+    try:
+        with pytest.raises(Exception, match=re.escape("caffe.set_mode_cpu()")) as caught:
+            caffe.Net(files[0], caffe.TEST)
+        assert isinstance(caught.value, RuntimeError)
+        assert isinstance(caught.value, MissingDependency) or "GPU" in str(caught.value)
+    finally:
+        caffe.set_mode_cpu()
+    caffe.Net(files[0], caffe.TEST).forward()
+
+
+def test_sharing_with_what_is_no_net(files, net):
+    with pytest.raises(UsageError, match="None is no net"):
+        net.share_with(None)
+    with pytest.raises(UsageError, match="None is no net"):
+        caffe.SGDSolver(files[1]).share_weights(None)
+
+
+def test_a_class_that_is_no_layer(tmp_path, monkeypatch):
+    (tmp_path / "slips_layers.py").write_text("class Plain:\n    def setup(self, bottom, top): pass\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    try:
+        message = 'python_param { module: "slips_layers" layer: "Plain" }'
+        (tmp_path / "p.prototxt").write_text(inputs(x=(1, 1)) + layer("p", "Python", "x", text=message))
+        with pytest.raises(LayerParamError, match=r'layer "p" \(Python\).*"Plain".*is no caffe.Layer') as caught:
+            caffe.Net(str(tmp_path / "p.prototxt"), caffe.TEST)
+        assert "class Plain(caffe.Layer):" in str(caught.value)
+    finally:
+        sys.modules.pop("slips_layers", None)
+
+
+# -- solvers --------------------------------------------------------------------------------------------------------
+def test_what_a_solver_shows(files):
+    solver = caffe.get_solver(files[1])
+    assert repr(solver) == "<SGDSolver of net 'n': iteration 0 of 7>"
+    solver.step(2)
+    assert repr(solver) == "<SGDSolver of net 'n': iteration 2 of 7>"
+    assert type(solver.test_nets) is caffe._caffe.NetVec and len(solver.test_nets) == 1
+    assert solver.test_nets[0].forward().keys() == {"loss"}
