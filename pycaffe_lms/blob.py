@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
 from .errors import ArrayError, ShapeError, UsageError
 from .memory.held import check_side, lend_device
@@ -18,7 +20,7 @@ from .uncopied import Uncopied
 MAX_AXES = 32
 
 
-def host_view(memory: SyncedMemory, shape, dtype, channels_last: bool) -> np.ndarray:
+def host_view(memory: SyncedMemory, shape: Sequence[int], dtype: DTypeLike, channels_last: bool) -> np.ndarray:
     """The host copy as an array of axes (N, C, ...), however it is stored, to be held. Only after a host ask."""
     return _logical(memory.host_view, shape, dtype, channels_last)
 
@@ -74,7 +76,8 @@ class Blob(Uncopied):
 
     instead_of_copying = "copy its values: blob.data.copy()"
 
-    def __init__(self, name: str, shape, dtype, memories: tuple[SyncedMemory, SyncedMemory | None],
+    def __init__(self, name: str, shape: Sequence[int], dtype: DTypeLike,
+                 memories: tuple[SyncedMemory, SyncedMemory | None],
                  on_reshape: Callable | None = None, channels_last: bool = False):  # fmt: skip
         self.name = name
         self._shape = tuple(shape)
@@ -126,7 +129,7 @@ class Blob(Uncopied):
         """The fourth axis, as `num`."""
         return self._legacy(3)
 
-    def reshape(self, *dims: int, **named) -> None:
+    def reshape(self, *dims: int, **named: object) -> None:
         """Change the shape, reshape(2, 3); without arguments to a scalar. The net follows at its next forward or
         reshape(). Raises ShapeError for what is no shape, or for a parameter's number of elements."""
         shape = checked_shape(dims, self.name, named)
@@ -163,7 +166,7 @@ class Blob(Uncopied):
         return self._data(Ask.WRITE_CPU)
 
     @data.setter
-    def data(self, values) -> None:
+    def data(self, values: ArrayLike) -> None:
         self._data(Ask.OVERWRITE_CPU)[...] = self._fitting(values)
 
     @property
@@ -172,10 +175,10 @@ class Blob(Uncopied):
         return self._diff(Ask.WRITE_CPU)
 
     @diff.setter
-    def diff(self, values) -> None:
+    def diff(self, values: ArrayLike) -> None:
         self._diff(Ask.OVERWRITE_CPU)[...] = self._fitting(values)
 
-    def _fitting(self, values) -> np.ndarray:
+    def _fitting(self, values: ArrayLike) -> np.ndarray:
         """The values as an array that the blob takes whole. Raises ArrayError, before anything is written."""
         array = np.asarray(values)
         if array.dtype.kind in "cSUmM":
@@ -211,13 +214,13 @@ class Blob(Uncopied):
         return _logical(lambda shape, dtype: lend_device(memory, shape, dtype), self._shape, self.dtype, last)
 
     @property
-    def gpu_data(self):
+    def gpu_data(self) -> Any:
         """The values as a CuPy array of `self.shape` on the net's GPU, writable. Raises DeviceError where the net is
         not on a GPU, UsageError while a NumPy view of it is held, DiscardedRead where the value was not kept."""
         return self._device(self.data_memory, self.data_last)
 
     @property
-    def gpu_diff(self):
+    def gpu_diff(self) -> Any:
         """The gradients as a CuPy array on the net's GPU. Raises: as `gpu_data`."""
         return self._device(self.diff_memory, self.diff_last)
 

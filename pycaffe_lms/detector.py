@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -35,13 +36,15 @@ class Detector(Net):
         raw_scale: float | None = None,
         channel_swap: Sequence[int] | None = None,
         context_pad: int | None = None,
-        **options,
-    ):
+        **options: Any,
+    ) -> None:
         super().__init__(model_file, TEST, weights=pretrained_file, **options)
         self.transformer = input_transformer(self, mean, input_scale, raw_scale, channel_swap)
         self.configure_crop(context_pad)
 
-    def detect_windows(self, images_windows: Iterable[tuple[str | os.PathLike, Sequence[Window]]]) -> list[dict]:
+    def detect_windows(
+        self, images_windows: Iterable[tuple[str | os.PathLike, Sequence[Window]]]
+    ) -> list[dict[str, Any]]:
         """Score windows: [(picture file, windows)] -> [{"window", "prediction", "filename"}], in that order.
 
         windows: rows of ymin, xmin, ymax, xmax.
@@ -65,7 +68,7 @@ class Detector(Net):
             for (filename, window), prediction in zip(places, predictions, strict=True)
         ]
 
-    def detect_selective_search(self, image_fnames: Iterable[str | os.PathLike]) -> list[dict]:
+    def detect_selective_search(self, image_fnames: Iterable[str | os.PathLike]) -> list[dict[str, Any]]:
         """Not here: the windows would come from a MATLAB program that is not part of Caffe. Raises: UsageError."""
         raise UsageError(
             "selective search runs in MATLAB, through a script that this package does not have",

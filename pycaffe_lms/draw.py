@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 from collections.abc import Sequence
+from typing import Any
 
 from .errors import DataError, GraphError, LayerParamError, MissingDependency, UsageError, Where
 from .formats.atomic import atomic_write
@@ -112,7 +113,7 @@ def get_pydot_graph(
     label_edges: bool = True,
     phase: int | None = None,
     display_lrm: bool = False,
-):
+) -> Any:
     """A pydot.Dot of a net: boxes for layers (`<layer>_<type>`), octagons for blobs (`<blob>_blob`).
 
     rankdir: LR, RL, TB or BT, where the graph grows to. phase: 0 TRAIN, 1 TEST, only the layers of that one; None: all.

@@ -19,6 +19,7 @@ import sys
 import threading
 
 from .backend import get_device, nccl_available
+from .backend.device import Device
 from .errors import UsageError
 from .lms.config import LMSConfig
 from .log import LOGGER, GlogFormatter
@@ -54,7 +55,7 @@ class Settings(threading.local):
 settings = Settings()
 
 
-def device_of(device=None):
+def device_of(device: Device | None = None) -> Device:
     """`device`, or the one that the calling thread's mode means. Raises DeviceError where that cannot be used."""
     return device or get_device(settings["backend"], index=settings["index"])
 

@@ -11,14 +11,13 @@ import os
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import zip_longest
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from .errors import UsageError
 from .formats.hdf5_weights import write_hdf5_weights
-from .layers.base import Layer
-from .layers.user_layer import UserLayer
 from .lms_face import NetLMS
 from .mode import solver_count, solver_rank
 from .net import net as core
@@ -27,6 +26,7 @@ from .net.callbacks import LayerCallback
 from .net.named import Named
 from .net_batches import Collected, batches
 from .parallel.data_parallel import DataParallel
+from .proto.caffe_pb2 import NetParameter
 from .vectors import DtypeVec, IntVec, LayerVec, NetBlobVec, StringVec
 
 
@@ -36,19 +36,20 @@ class PycaffeNet(core.Net):
     One net belongs to one thread at a time; different nets may run in different threads: see `mode.py`.
     """
 
-    def __init__(self, source, phase: int | None = None, **options) -> None:
+    def __init__(self, source: str | os.PathLike | NetParameter, phase: int | None = None, **options: Any) -> None:
         options.setdefault("solver_count", solver_count())
         options.setdefault("solver_rank", solver_rank())
         super().__init__(source, phase, **options)
 
     # -- names and vectors --------------------------------------------------------------------------------------------
     @property
-    def layers(self) -> LayerVec[Layer | UserLayer]:
-        """All layers in order, inserted Split layers and inputs included; each has `type` and `blobs`."""
+    def layers(self) -> LayerVec[Any]:
+        """All layers in order, inserted Split layers and inputs included; each has `type` and `blobs`. A Python layer
+        is the object of the user's class."""
         return LayerVec(super().layers)
 
     @property
-    def layer_dict(self) -> OrderedDict[str, Layer | UserLayer]:
+    def layer_dict(self) -> OrderedDict[str, Any]:
         """Layers by name."""
         return Named(((node.name, node.layer.face) for node in self.graph.nodes), net=self.name, kind="layer")
 
@@ -160,7 +161,7 @@ class PycaffeNet(core.Net):
         self.callbacks.after_backward.append(_function(function))
 
     # -- arrays of any length -----------------------------------------------------------------------------------------
-    def forward_all(self, blobs: Iterable[str] | None = None, **kwargs) -> dict[str, np.ndarray]:
+    def forward_all(self, blobs: Iterable[str] | None = None, **kwargs: ArrayLike) -> dict[str, np.ndarray]:
         """`forward` for arrays of any number of items: batch by batch, the last one filled up with zeros.
 
         Returns copies, joined along the first axis, of the outputs and of the blobs named in `blobs`, without what
@@ -173,7 +174,7 @@ class PycaffeNet(core.Net):
         return found.joined()
 
     def forward_backward_all(
-        self, blobs: Iterable[str] | None = None, diffs: Iterable[str] | None = None, **kwargs
+        self, blobs: Iterable[str] | None = None, diffs: Iterable[str] | None = None, **kwargs: ArrayLike
     ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """`forward` and `backward` batch by batch: keyword arguments are arrays for every input, and gradients for
         every output where wanted. Returns (blobs, diffs), joined as `forward_all` does. Raises: as that."""

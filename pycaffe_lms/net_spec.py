@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from google.protobuf.message import Message
@@ -186,35 +186,37 @@ class NetSpec:
     `tops` is that dict; a layer without tops (Silence) is held in it as a Function.
     """
 
-    def __init__(self):
+    tops: dict[str, Any]
+
+    def __init__(self) -> None:
         super().__setattr__("tops", {})
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         if name == "tops" or name not in self.tops:
             raise AttributeError(f'NetSpec has no top "{name}"' + _did_you_mean(name, self.__dict__.get("tops", ())))
         return self.tops[name]
 
-    def __setattr__(self, name, value):
+    def __setattr__(self, name: str, value: Any) -> None:
         self.tops[name] = value
 
-    def __delattr__(self, name):
+    def __delattr__(self, name: str) -> None:
         if name not in self.tops:
             raise AttributeError(f'NetSpec has no top "{name}"')
         del self.tops[name]
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> Any:
         return self.tops[name]
 
-    def __setitem__(self, name, value):
+    def __setitem__(self, name: str, value: Any) -> None:
         self.tops[name] = value
 
-    def __delitem__(self, name):
+    def __delitem__(self, name: str) -> None:
         del self.tops[name]
 
-    def __contains__(self, name):
+    def __contains__(self, name: object) -> bool:
         return name in self.tops
 
-    def __dir__(self):
+    def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self.tops]
 
     def to_proto(self) -> caffe_pb2.NetParameter:
@@ -292,11 +294,11 @@ def to_proto(*tops: Top) -> caffe_pb2.NetParameter:
 class Layers:
     """`L.Type(*bottoms, ntop=1, in_place=False, **fields)` is a Top; a tuple of Tops for ntop > 1, a Function for 0."""
 
-    def __getattr__(self, type_name: str):
+    def __getattr__(self, type_name: str) -> Callable[..., Any]:
         if type_name.startswith("_"):
             raise AttributeError(type_name)
 
-        def layer(*inputs, **params):
+        def layer(*inputs: Top, **params: Any) -> Any:
             fn = Function(type_name, inputs, params)
             if fn.ntop == 0:
                 return fn
@@ -309,7 +311,7 @@ class Layers:
 class Parameters:
     """`P.Pooling.MAX`: the constants of `PoolingParameter`."""
 
-    def __getattr__(self, name: str):
+    def __getattr__(self, name: str) -> Any:
         message = getattr(caffe_pb2, f"{name}Parameter", None)
         if message is None:
             known = (m.removesuffix("Parameter") for m in caffe_pb2.DESCRIPTOR.message_types_by_name)

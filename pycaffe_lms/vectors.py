@@ -134,5 +134,11 @@ class NetBlobVec(BlobVec):
             fix="call self.blobs.add_blob in the layer's setup, or make the vector anew: _caffe.BlobVec()",
         )
 
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Blob: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> BlobVec: ...
+
     def __getitem__(self, index):
         return BlobVec(list.__getitem__(self, index)) if isinstance(index, slice) else super().__getitem__(index)

@@ -1,7 +1,7 @@
-"""Make pycaffe_lms/proto/caffe_pb2.py from proto/caffe.proto, or check that it is up to date.
+"""Make pycaffe_lms/proto/caffe_pb2.py, and its types for checkers (.pyi), from proto/caffe.proto, or check them.
 
-    python tools/gen_proto.py            write it
-    python tools/gen_proto.py --check    exit 1 where the file on disk is not what would be written
+    python tools/gen_proto.py            write both
+    python tools/gen_proto.py --check    exit 1 where a file on disk is not what would be written
 
 Needs `pip install grpcio-tools==1.62.3`: the protoc inside (25.1) is the newest whose output asks for no particular
 protobuf runtime, so that one generated file serves protobuf 4.25 to 7.
@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "proto" / "caffe.proto"
-TARGET = ROOT / "pycaffe_lms" / "proto" / "caffe_pb2.py"
+FOLDER = ROOT / "pycaffe_lms" / "proto"
 PROTOC = "libprotoc 25.1"
 PIP = "pip install grpcio-tools==1.62.3"
 
@@ -37,8 +37,8 @@ def protoc(*arguments: str) -> str:
     return done.stdout
 
 
-def generate(source: bytes) -> str:
-    """The text of caffe_pb2.py for this caffe.proto."""
+def generate(source: bytes) -> dict[Path, str]:
+    """The files for this caffe.proto, by where they go."""
     version = protoc("--version").strip()
     if version != PROTOC:
         raise SystemExit(f"{version} is not {PROTOC}, whose output every protobuf runtime accepts: {PIP}")
@@ -47,27 +47,28 @@ def generate(source: bytes) -> str:
         name = Path("pycaffe_lms", "proto", "caffe.proto")
         (Path(folder) / name).parent.mkdir(parents=True)
         (Path(folder) / name).write_bytes(source)
-        protoc(f"-I{folder}", f"--python_out={folder}", str(Path(folder) / name))
-        text = (Path(folder) / name.with_name("caffe_pb2.py")).read_text(encoding="utf-8")
-    if "runtime_version" in text:
+        protoc(f"-I{folder}", f"--python_out={folder}", f"--pyi_out={folder}", str(Path(folder) / name))
+        made = (Path(folder) / name.with_name(f"caffe_pb2{end}") for end in (".py", ".pyi"))
+        texts = {FOLDER / path.name: path.read_text(encoding="utf-8") for path in made}
+    if any("runtime_version" in text for text in texts.values()):
         raise SystemExit(f"the generated code asks for one protobuf runtime: {PIP}")
-    return stamp(source) + text
+    return {path: stamp(source) + text for path, text in texts.items()}
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Write or check the generated file; returns the exit status."""
+    """Write or check the generated files; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; fail where the file is out of date")
     check = parser.parse_args(argv).check
-    text = generate(SOURCE.read_bytes())
-    if not check:
-        TARGET.write_text(text, encoding="utf-8")
-        print(f"wrote {TARGET.relative_to(ROOT)}")
-        return 0
-    if TARGET.exists() and TARGET.read_text(encoding="utf-8") == text:
-        return 0
-    print(f"{TARGET.relative_to(ROOT)} is out of date: run python tools/gen_proto.py", file=sys.stderr)
-    return 1
+    status = 0
+    for path, text in generate(SOURCE.read_bytes()).items():
+        if not check:
+            path.write_text(text, encoding="utf-8")
+            print(f"wrote {path.relative_to(ROOT)}")
+        elif not path.exists() or path.read_text(encoding="utf-8") != text:
+            print(f"{path.relative_to(ROOT)} is out of date: run python tools/gen_proto.py", file=sys.stderr)
+            status = 1
+    return status
 
 
 if __name__ == "__main__":

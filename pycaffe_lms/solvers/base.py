@@ -14,7 +14,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 
+from numpy.typing import DTypeLike
+
 from ..backend import get_device
+from ..backend.device import Device
 from ..errors import SnapshotError, SolverError, UsageError, Where
 from ..formats.prototxt import Lines
 from ..lms.config import LMSConfig
@@ -23,6 +26,7 @@ from ..net import weights
 from ..net.net import Net
 from ..net.reduction import Reduction
 from ..net.tuning import Tuning
+from ..proto.caffe_pb2 import SolverParameter
 from ..random import CaffeRandom
 from ..uncopied import Uncopied
 from . import debug, settings, snapshot
@@ -53,8 +57,9 @@ class Solver(Uncopied):
     rule: Rule  # how parameters are updated, and from which settings
     net_class = Net
 
-    def __init__(self, param, *, file: str | None = None, lines: Lines | None = None, device=None,
-                 lms: LMSConfig | None = None, action: Callable[[], str] | None = None, dtype="float32",
+    def __init__(self, param: SolverParameter, *, file: str | None = None, lines: Lines | None = None,
+                 device: Device | None = None,
+                 lms: LMSConfig | None = None, action: Callable[[], str] | None = None, dtype: DTypeLike = "float32",
                  tuning: Tuning | None = None, solver_count: int = 1, solver_rank: int = 0):  # fmt: skip
         self.param, self.file = param, file
         self.solver_count, self.solver_rank = solver_count, solver_rank

@@ -1,0 +1,1777 @@
+# sha256 of proto/caffe.proto: c053f80259de085dcc66fc0b4614a5f34fca402719b792b0b9ec76e0a60f8c17
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Phase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TRAIN: _ClassVar[Phase]
+    TEST: _ClassVar[Phase]
+TRAIN: Phase
+TEST: Phase
+
+class BlobShape(_message.Message):
+    __slots__ = ("dim",)
+    DIM_FIELD_NUMBER: _ClassVar[int]
+    dim: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, dim: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class BlobProto(_message.Message):
+    __slots__ = ("num", "channels", "height", "width", "data", "diff", "shape", "double_data", "double_diff", "raw_data_type", "raw_diff_type", "raw_data", "raw_diff")
+    class RawType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        DOUBLE: _ClassVar[BlobProto.RawType]
+        FLOAT: _ClassVar[BlobProto.RawType]
+        FLOAT16: _ClassVar[BlobProto.RawType]
+        INT: _ClassVar[BlobProto.RawType]
+        UINT: _ClassVar[BlobProto.RawType]
+        BOOL: _ClassVar[BlobProto.RawType]
+    DOUBLE: BlobProto.RawType
+    FLOAT: BlobProto.RawType
+    FLOAT16: BlobProto.RawType
+    INT: BlobProto.RawType
+    UINT: BlobProto.RawType
+    BOOL: BlobProto.RawType
+    NUM_FIELD_NUMBER: _ClassVar[int]
+    CHANNELS_FIELD_NUMBER: _ClassVar[int]
+    HEIGHT_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    DIFF_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    DOUBLE_DATA_FIELD_NUMBER: _ClassVar[int]
+    DOUBLE_DIFF_FIELD_NUMBER: _ClassVar[int]
+    RAW_DATA_TYPE_FIELD_NUMBER: _ClassVar[int]
+    RAW_DIFF_TYPE_FIELD_NUMBER: _ClassVar[int]
+    RAW_DATA_FIELD_NUMBER: _ClassVar[int]
+    RAW_DIFF_FIELD_NUMBER: _ClassVar[int]
+    num: int
+    channels: int
+    height: int
+    width: int
+    data: _containers.RepeatedScalarFieldContainer[float]
+    diff: _containers.RepeatedScalarFieldContainer[float]
+    shape: BlobShape
+    double_data: _containers.RepeatedScalarFieldContainer[float]
+    double_diff: _containers.RepeatedScalarFieldContainer[float]
+    raw_data_type: BlobProto.RawType
+    raw_diff_type: BlobProto.RawType
+    raw_data: bytes
+    raw_diff: bytes
+    def __init__(self, num: _Optional[int] = ..., channels: _Optional[int] = ..., height: _Optional[int] = ..., width: _Optional[int] = ..., data: _Optional[_Iterable[float]] = ..., diff: _Optional[_Iterable[float]] = ..., shape: _Optional[_Union[BlobShape, _Mapping]] = ..., double_data: _Optional[_Iterable[float]] = ..., double_diff: _Optional[_Iterable[float]] = ..., raw_data_type: _Optional[_Union[BlobProto.RawType, str]] = ..., raw_diff_type: _Optional[_Union[BlobProto.RawType, str]] = ..., raw_data: _Optional[bytes] = ..., raw_diff: _Optional[bytes] = ...) -> None: ...
+
+class BlobProtoVector(_message.Message):
+    __slots__ = ("blobs",)
+    BLOBS_FIELD_NUMBER: _ClassVar[int]
+    blobs: _containers.RepeatedCompositeFieldContainer[BlobProto]
+    def __init__(self, blobs: _Optional[_Iterable[_Union[BlobProto, _Mapping]]] = ...) -> None: ...
+
+class Datum(_message.Message):
+    __slots__ = ("channels", "height", "width", "data", "label", "float_data", "encoded")
+    CHANNELS_FIELD_NUMBER: _ClassVar[int]
+    HEIGHT_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    FLOAT_DATA_FIELD_NUMBER: _ClassVar[int]
+    ENCODED_FIELD_NUMBER: _ClassVar[int]
+    channels: int
+    height: int
+    width: int
+    data: bytes
+    label: int
+    float_data: _containers.RepeatedScalarFieldContainer[float]
+    encoded: bool
+    def __init__(self, channels: _Optional[int] = ..., height: _Optional[int] = ..., width: _Optional[int] = ..., data: _Optional[bytes] = ..., label: _Optional[int] = ..., float_data: _Optional[_Iterable[float]] = ..., encoded: bool = ...) -> None: ...
+
+class FillerParameter(_message.Message):
+    __slots__ = ("type", "value", "min", "max", "mean", "std", "sparse", "variance_norm")
+    class VarianceNorm(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        FAN_IN: _ClassVar[FillerParameter.VarianceNorm]
+        FAN_OUT: _ClassVar[FillerParameter.VarianceNorm]
+        AVERAGE: _ClassVar[FillerParameter.VarianceNorm]
+    FAN_IN: FillerParameter.VarianceNorm
+    FAN_OUT: FillerParameter.VarianceNorm
+    AVERAGE: FillerParameter.VarianceNorm
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    MIN_FIELD_NUMBER: _ClassVar[int]
+    MAX_FIELD_NUMBER: _ClassVar[int]
+    MEAN_FIELD_NUMBER: _ClassVar[int]
+    STD_FIELD_NUMBER: _ClassVar[int]
+    SPARSE_FIELD_NUMBER: _ClassVar[int]
+    VARIANCE_NORM_FIELD_NUMBER: _ClassVar[int]
+    type: str
+    value: float
+    min: float
+    max: float
+    mean: float
+    std: float
+    sparse: int
+    variance_norm: FillerParameter.VarianceNorm
+    def __init__(self, type: _Optional[str] = ..., value: _Optional[float] = ..., min: _Optional[float] = ..., max: _Optional[float] = ..., mean: _Optional[float] = ..., std: _Optional[float] = ..., sparse: _Optional[int] = ..., variance_norm: _Optional[_Union[FillerParameter.VarianceNorm, str]] = ...) -> None: ...
+
+class NetParameter(_message.Message):
+    __slots__ = ("name", "layers", "input", "input_dim", "force_backward", "state", "debug_info", "input_shape", "layer")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LAYERS_FIELD_NUMBER: _ClassVar[int]
+    INPUT_FIELD_NUMBER: _ClassVar[int]
+    INPUT_DIM_FIELD_NUMBER: _ClassVar[int]
+    FORCE_BACKWARD_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    DEBUG_INFO_FIELD_NUMBER: _ClassVar[int]
+    INPUT_SHAPE_FIELD_NUMBER: _ClassVar[int]
+    LAYER_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    layers: _containers.RepeatedCompositeFieldContainer[V1LayerParameter]
+    input: _containers.RepeatedScalarFieldContainer[str]
+    input_dim: _containers.RepeatedScalarFieldContainer[int]
+    force_backward: bool
+    state: NetState
+    debug_info: bool
+    input_shape: _containers.RepeatedCompositeFieldContainer[BlobShape]
+    layer: _containers.RepeatedCompositeFieldContainer[LayerParameter]
+    def __init__(self, name: _Optional[str] = ..., layers: _Optional[_Iterable[_Union[V1LayerParameter, _Mapping]]] = ..., input: _Optional[_Iterable[str]] = ..., input_dim: _Optional[_Iterable[int]] = ..., force_backward: bool = ..., state: _Optional[_Union[NetState, _Mapping]] = ..., debug_info: bool = ..., input_shape: _Optional[_Iterable[_Union[BlobShape, _Mapping]]] = ..., layer: _Optional[_Iterable[_Union[LayerParameter, _Mapping]]] = ...) -> None: ...
+
+class SolverParameter(_message.Message):
+    __slots__ = ("train_net", "test_net", "test_iter", "test_interval", "base_lr", "display", "max_iter", "lr_policy", "gamma", "power", "momentum", "weight_decay", "stepsize", "snapshot", "snapshot_prefix", "snapshot_diff", "solver_mode", "device_id", "test_compute_loss", "random_seed", "train_net_param", "test_net_param", "debug_info", "net", "net_param", "train_state", "test_state", "snapshot_after_train", "regularization_type", "solver_type", "delta", "test_initialization", "average_loss", "stepvalue", "clip_gradients", "iter_size", "snapshot_format", "rms_decay", "momentum2", "type", "layer_wise_reduce", "weights")
+    class SolverMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        CPU: _ClassVar[SolverParameter.SolverMode]
+        GPU: _ClassVar[SolverParameter.SolverMode]
+    CPU: SolverParameter.SolverMode
+    GPU: SolverParameter.SolverMode
+    class SolverType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        SGD: _ClassVar[SolverParameter.SolverType]
+        NESTEROV: _ClassVar[SolverParameter.SolverType]
+        ADAGRAD: _ClassVar[SolverParameter.SolverType]
+        RMSPROP: _ClassVar[SolverParameter.SolverType]
+        ADADELTA: _ClassVar[SolverParameter.SolverType]
+        ADAM: _ClassVar[SolverParameter.SolverType]
+    SGD: SolverParameter.SolverType
+    NESTEROV: SolverParameter.SolverType
+    ADAGRAD: SolverParameter.SolverType
+    RMSPROP: SolverParameter.SolverType
+    ADADELTA: SolverParameter.SolverType
+    ADAM: SolverParameter.SolverType
+    class SnapshotFormat(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        HDF5: _ClassVar[SolverParameter.SnapshotFormat]
+        BINARYPROTO: _ClassVar[SolverParameter.SnapshotFormat]
+    HDF5: SolverParameter.SnapshotFormat
+    BINARYPROTO: SolverParameter.SnapshotFormat
+    TRAIN_NET_FIELD_NUMBER: _ClassVar[int]
+    TEST_NET_FIELD_NUMBER: _ClassVar[int]
+    TEST_ITER_FIELD_NUMBER: _ClassVar[int]
+    TEST_INTERVAL_FIELD_NUMBER: _ClassVar[int]
+    BASE_LR_FIELD_NUMBER: _ClassVar[int]
+    DISPLAY_FIELD_NUMBER: _ClassVar[int]
+    MAX_ITER_FIELD_NUMBER: _ClassVar[int]
+    LR_POLICY_FIELD_NUMBER: _ClassVar[int]
+    GAMMA_FIELD_NUMBER: _ClassVar[int]
+    POWER_FIELD_NUMBER: _ClassVar[int]
+    MOMENTUM_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_DECAY_FIELD_NUMBER: _ClassVar[int]
+    STEPSIZE_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_PREFIX_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_DIFF_FIELD_NUMBER: _ClassVar[int]
+    SOLVER_MODE_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
+    TEST_COMPUTE_LOSS_FIELD_NUMBER: _ClassVar[int]
+    RANDOM_SEED_FIELD_NUMBER: _ClassVar[int]
+    TRAIN_NET_PARAM_FIELD_NUMBER: _ClassVar[int]
+    TEST_NET_PARAM_FIELD_NUMBER: _ClassVar[int]
+    DEBUG_INFO_FIELD_NUMBER: _ClassVar[int]
+    NET_FIELD_NUMBER: _ClassVar[int]
+    NET_PARAM_FIELD_NUMBER: _ClassVar[int]
+    TRAIN_STATE_FIELD_NUMBER: _ClassVar[int]
+    TEST_STATE_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_AFTER_TRAIN_FIELD_NUMBER: _ClassVar[int]
+    REGULARIZATION_TYPE_FIELD_NUMBER: _ClassVar[int]
+    SOLVER_TYPE_FIELD_NUMBER: _ClassVar[int]
+    DELTA_FIELD_NUMBER: _ClassVar[int]
+    TEST_INITIALIZATION_FIELD_NUMBER: _ClassVar[int]
+    AVERAGE_LOSS_FIELD_NUMBER: _ClassVar[int]
+    STEPVALUE_FIELD_NUMBER: _ClassVar[int]
+    CLIP_GRADIENTS_FIELD_NUMBER: _ClassVar[int]
+    ITER_SIZE_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_FORMAT_FIELD_NUMBER: _ClassVar[int]
+    RMS_DECAY_FIELD_NUMBER: _ClassVar[int]
+    MOMENTUM2_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    LAYER_WISE_REDUCE_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    train_net: str
+    test_net: _containers.RepeatedScalarFieldContainer[str]
+    test_iter: _containers.RepeatedScalarFieldContainer[int]
+    test_interval: int
+    base_lr: float
+    display: int
+    max_iter: int
+    lr_policy: str
+    gamma: float
+    power: float
+    momentum: float
+    weight_decay: float
+    stepsize: int
+    snapshot: int
+    snapshot_prefix: str
+    snapshot_diff: bool
+    solver_mode: SolverParameter.SolverMode
+    device_id: int
+    test_compute_loss: bool
+    random_seed: int
+    train_net_param: NetParameter
+    test_net_param: _containers.RepeatedCompositeFieldContainer[NetParameter]
+    debug_info: bool
+    net: str
+    net_param: NetParameter
+    train_state: NetState
+    test_state: _containers.RepeatedCompositeFieldContainer[NetState]
+    snapshot_after_train: bool
+    regularization_type: str
+    solver_type: SolverParameter.SolverType
+    delta: float
+    test_initialization: bool
+    average_loss: int
+    stepvalue: _containers.RepeatedScalarFieldContainer[int]
+    clip_gradients: float
+    iter_size: int
+    snapshot_format: SolverParameter.SnapshotFormat
+    rms_decay: float
+    momentum2: float
+    type: str
+    layer_wise_reduce: bool
+    weights: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, train_net: _Optional[str] = ..., test_net: _Optional[_Iterable[str]] = ..., test_iter: _Optional[_Iterable[int]] = ..., test_interval: _Optional[int] = ..., base_lr: _Optional[float] = ..., display: _Optional[int] = ..., max_iter: _Optional[int] = ..., lr_policy: _Optional[str] = ..., gamma: _Optional[float] = ..., power: _Optional[float] = ..., momentum: _Optional[float] = ..., weight_decay: _Optional[float] = ..., stepsize: _Optional[int] = ..., snapshot: _Optional[int] = ..., snapshot_prefix: _Optional[str] = ..., snapshot_diff: bool = ..., solver_mode: _Optional[_Union[SolverParameter.SolverMode, str]] = ..., device_id: _Optional[int] = ..., test_compute_loss: bool = ..., random_seed: _Optional[int] = ..., train_net_param: _Optional[_Union[NetParameter, _Mapping]] = ..., test_net_param: _Optional[_Iterable[_Union[NetParameter, _Mapping]]] = ..., debug_info: bool = ..., net: _Optional[str] = ..., net_param: _Optional[_Union[NetParameter, _Mapping]] = ..., train_state: _Optional[_Union[NetState, _Mapping]] = ..., test_state: _Optional[_Iterable[_Union[NetState, _Mapping]]] = ..., snapshot_after_train: bool = ..., regularization_type: _Optional[str] = ..., solver_type: _Optional[_Union[SolverParameter.SolverType, str]] = ..., delta: _Optional[float] = ..., test_initialization: bool = ..., average_loss: _Optional[int] = ..., stepvalue: _Optional[_Iterable[int]] = ..., clip_gradients: _Optional[float] = ..., iter_size: _Optional[int] = ..., snapshot_format: _Optional[_Union[SolverParameter.SnapshotFormat, str]] = ..., rms_decay: _Optional[float] = ..., momentum2: _Optional[float] = ..., type: _Optional[str] = ..., layer_wise_reduce: bool = ..., weights: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class SolverState(_message.Message):
+    __slots__ = ("iter", "learned_net", "history", "current_step", "resume")
+    ITER_FIELD_NUMBER: _ClassVar[int]
+    LEARNED_NET_FIELD_NUMBER: _ClassVar[int]
+    HISTORY_FIELD_NUMBER: _ClassVar[int]
+    CURRENT_STEP_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FIELD_NUMBER: _ClassVar[int]
+    iter: int
+    learned_net: str
+    history: _containers.RepeatedCompositeFieldContainer[BlobProto]
+    current_step: int
+    resume: ResumeState
+    def __init__(self, iter: _Optional[int] = ..., learned_net: _Optional[str] = ..., history: _Optional[_Iterable[_Union[BlobProto, _Mapping]]] = ..., current_step: _Optional[int] = ..., resume: _Optional[_Union[ResumeState, _Mapping]] = ...) -> None: ...
+
+class ResumeState(_message.Message):
+    __slots__ = ("source", "carried", "type")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    CARRIED_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    source: _containers.RepeatedCompositeFieldContainer[SourceState]
+    carried: _containers.RepeatedCompositeFieldContainer[CarriedState]
+    type: str
+    def __init__(self, source: _Optional[_Iterable[_Union[SourceState, _Mapping]]] = ..., carried: _Optional[_Iterable[_Union[CarriedState, _Mapping]]] = ..., type: _Optional[str] = ...) -> None: ...
+
+class SourceState(_message.Message):
+    __slots__ = ("net", "layer", "key", "value")
+    NET_FIELD_NUMBER: _ClassVar[int]
+    LAYER_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    net: str
+    layer: str
+    key: str
+    value: int
+    def __init__(self, net: _Optional[str] = ..., layer: _Optional[str] = ..., key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+
+class CarriedState(_message.Message):
+    __slots__ = ("net", "layer", "key", "values")
+    NET_FIELD_NUMBER: _ClassVar[int]
+    LAYER_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    net: str
+    layer: str
+    key: str
+    values: BlobProto
+    def __init__(self, net: _Optional[str] = ..., layer: _Optional[str] = ..., key: _Optional[str] = ..., values: _Optional[_Union[BlobProto, _Mapping]] = ...) -> None: ...
+
+class NetState(_message.Message):
+    __slots__ = ("phase", "level", "stage")
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    phase: Phase
+    level: int
+    stage: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, phase: _Optional[_Union[Phase, str]] = ..., level: _Optional[int] = ..., stage: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class NetStateRule(_message.Message):
+    __slots__ = ("phase", "min_level", "max_level", "stage", "not_stage")
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    MIN_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    MAX_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    NOT_STAGE_FIELD_NUMBER: _ClassVar[int]
+    phase: Phase
+    min_level: int
+    max_level: int
+    stage: _containers.RepeatedScalarFieldContainer[str]
+    not_stage: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, phase: _Optional[_Union[Phase, str]] = ..., min_level: _Optional[int] = ..., max_level: _Optional[int] = ..., stage: _Optional[_Iterable[str]] = ..., not_stage: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ParamSpec(_message.Message):
+    __slots__ = ("name", "share_mode", "lr_mult", "decay_mult")
+    class DimCheckMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        STRICT: _ClassVar[ParamSpec.DimCheckMode]
+        PERMISSIVE: _ClassVar[ParamSpec.DimCheckMode]
+    STRICT: ParamSpec.DimCheckMode
+    PERMISSIVE: ParamSpec.DimCheckMode
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SHARE_MODE_FIELD_NUMBER: _ClassVar[int]
+    LR_MULT_FIELD_NUMBER: _ClassVar[int]
+    DECAY_MULT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    share_mode: ParamSpec.DimCheckMode
+    lr_mult: float
+    decay_mult: float
+    def __init__(self, name: _Optional[str] = ..., share_mode: _Optional[_Union[ParamSpec.DimCheckMode, str]] = ..., lr_mult: _Optional[float] = ..., decay_mult: _Optional[float] = ...) -> None: ...
+
+class LayerParameter(_message.Message):
+    __slots__ = ("name", "type", "bottom", "top", "loss_weight", "param", "blobs", "include", "exclude", "phase", "propagate_down", "transform_param", "loss_param", "accuracy_param", "argmax_param", "concat_param", "contrastive_loss_param", "convolution_param", "data_param", "dropout_param", "dummy_data_param", "eltwise_param", "exp_param", "hdf5_data_param", "hdf5_output_param", "hinge_loss_param", "image_data_param", "infogain_loss_param", "inner_product_param", "lrn_param", "memory_data_param", "mvn_param", "pooling_param", "power_param", "relu_param", "sigmoid_param", "softmax_param", "slice_param", "tanh_param", "threshold_param", "window_data_param", "python_param", "prelu_param", "spp_param", "reshape_param", "log_param", "flatten_param", "reduction_param", "embed_param", "tile_param", "batch_norm_param", "elu_param", "bias_param", "scale_param", "input_param", "crop_param", "parameter_param", "recurrent_param", "swish_param", "clip_param", "lms_param", "permute_param", "norm_param", "upsample_param", "interp_param", "shuffle_channel_param", "prior_box_param", "bn_param", "reorg_param", "psroi_pooling_param", "relu6_param", "roi_pooling_param", "smooth_l1_loss_param")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    BOTTOM_FIELD_NUMBER: _ClassVar[int]
+    TOP_FIELD_NUMBER: _ClassVar[int]
+    LOSS_WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    PARAM_FIELD_NUMBER: _ClassVar[int]
+    BLOBS_FIELD_NUMBER: _ClassVar[int]
+    INCLUDE_FIELD_NUMBER: _ClassVar[int]
+    EXCLUDE_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    PROPAGATE_DOWN_FIELD_NUMBER: _ClassVar[int]
+    TRANSFORM_PARAM_FIELD_NUMBER: _ClassVar[int]
+    LOSS_PARAM_FIELD_NUMBER: _ClassVar[int]
+    ACCURACY_PARAM_FIELD_NUMBER: _ClassVar[int]
+    ARGMAX_PARAM_FIELD_NUMBER: _ClassVar[int]
+    CONCAT_PARAM_FIELD_NUMBER: _ClassVar[int]
+    CONTRASTIVE_LOSS_PARAM_FIELD_NUMBER: _ClassVar[int]
+    CONVOLUTION_PARAM_FIELD_NUMBER: _ClassVar[int]
+    DATA_PARAM_FIELD_NUMBER: _ClassVar[int]
+    DROPOUT_PARAM_FIELD_NUMBER: _ClassVar[int]
+    DUMMY_DATA_PARAM_FIELD_NUMBER: _ClassVar[int]
+    ELTWISE_PARAM_FIELD_NUMBER: _ClassVar[int]
+    EXP_PARAM_FIELD_NUMBER: _ClassVar[int]
+    HDF5_DATA_PARAM_FIELD_NUMBER: _ClassVar[int]
+    HDF5_OUTPUT_PARAM_FIELD_NUMBER: _ClassVar[int]
+    HINGE_LOSS_PARAM_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_DATA_PARAM_FIELD_NUMBER: _ClassVar[int]
+    INFOGAIN_LOSS_PARAM_FIELD_NUMBER: _ClassVar[int]
+    INNER_PRODUCT_PARAM_FIELD_NUMBER: _ClassVar[int]
+    LRN_PARAM_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_DATA_PARAM_FIELD_NUMBER: _ClassVar[int]
+    MVN_PARAM_FIELD_NUMBER: _ClassVar[int]
+    POOLING_PARAM_FIELD_NUMBER: _ClassVar[int]
+    POWER_PARAM_FIELD_NUMBER: _ClassVar[int]
+    RELU_PARAM_FIELD_NUMBER: _ClassVar[int]
+    SIGMOID_PARAM_FIELD_NUMBER: _ClassVar[int]
+    SOFTMAX_PARAM_FIELD_NUMBER: _ClassVar[int]
+    SLICE_PARAM_FIELD_NUMBER: _ClassVar[int]
+    TANH_PARAM_FIELD_NUMBER: _ClassVar[int]
+    THRESHOLD_PARAM_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_DATA_PARAM_FIELD_NUMBER: _ClassVar[int]
+    PYTHON_PARAM_FIELD_NUMBER: _ClassVar[int]
+    PRELU_PARAM_FIELD_NUMBER: _ClassVar[int]
+    SPP_PARAM_FIELD_NUMBER: _ClassVar[int]
+    RESHAPE_PARAM_FIELD_NUMBER: _ClassVar[int]
+    LOG_PARAM_FIELD_NUMBER: _ClassVar[int]
+    FLATTEN_PARAM_FIELD_NUMBER: _ClassVar[int]
+    REDUCTION_PARAM_FIELD_NUMBER: _ClassVar[int]
+    EMBED_PARAM_FIELD_NUMBER: _ClassVar[int]
+    TILE_PARAM_FIELD_NUMBER: _ClassVar[int]
+    BATCH_NORM_PARAM_FIELD_NUMBER: _ClassVar[int]
+    ELU_PARAM_FIELD_NUMBER: _ClassVar[int]
+    BIAS_PARAM_FIELD_NUMBER: _ClassVar[int]
+    SCALE_PARAM_FIELD_NUMBER: _ClassVar[int]
+    INPUT_PARAM_FIELD_NUMBER: _ClassVar[int]
+    CROP_PARAM_FIELD_NUMBER: _ClassVar[int]
+    PARAMETER_PARAM_FIELD_NUMBER: _ClassVar[int]
+    RECURRENT_PARAM_FIELD_NUMBER: _ClassVar[int]
+    SWISH_PARAM_FIELD_NUMBER: _ClassVar[int]
+    CLIP_PARAM_FIELD_NUMBER: _ClassVar[int]
+    LMS_PARAM_FIELD_NUMBER: _ClassVar[int]
+    PERMUTE_PARAM_FIELD_NUMBER: _ClassVar[int]
+    NORM_PARAM_FIELD_NUMBER: _ClassVar[int]
+    UPSAMPLE_PARAM_FIELD_NUMBER: _ClassVar[int]
+    INTERP_PARAM_FIELD_NUMBER: _ClassVar[int]
+    SHUFFLE_CHANNEL_PARAM_FIELD_NUMBER: _ClassVar[int]
+    PRIOR_BOX_PARAM_FIELD_NUMBER: _ClassVar[int]
+    BN_PARAM_FIELD_NUMBER: _ClassVar[int]
+    REORG_PARAM_FIELD_NUMBER: _ClassVar[int]
+    PSROI_POOLING_PARAM_FIELD_NUMBER: _ClassVar[int]
+    RELU6_PARAM_FIELD_NUMBER: _ClassVar[int]
+    ROI_POOLING_PARAM_FIELD_NUMBER: _ClassVar[int]
+    SMOOTH_L1_LOSS_PARAM_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    type: str
+    bottom: _containers.RepeatedScalarFieldContainer[str]
+    top: _containers.RepeatedScalarFieldContainer[str]
+    loss_weight: _containers.RepeatedScalarFieldContainer[float]
+    param: _containers.RepeatedCompositeFieldContainer[ParamSpec]
+    blobs: _containers.RepeatedCompositeFieldContainer[BlobProto]
+    include: _containers.RepeatedCompositeFieldContainer[NetStateRule]
+    exclude: _containers.RepeatedCompositeFieldContainer[NetStateRule]
+    phase: Phase
+    propagate_down: _containers.RepeatedScalarFieldContainer[bool]
+    transform_param: TransformationParameter
+    loss_param: LossParameter
+    accuracy_param: AccuracyParameter
+    argmax_param: ArgMaxParameter
+    concat_param: ConcatParameter
+    contrastive_loss_param: ContrastiveLossParameter
+    convolution_param: ConvolutionParameter
+    data_param: DataParameter
+    dropout_param: DropoutParameter
+    dummy_data_param: DummyDataParameter
+    eltwise_param: EltwiseParameter
+    exp_param: ExpParameter
+    hdf5_data_param: HDF5DataParameter
+    hdf5_output_param: HDF5OutputParameter
+    hinge_loss_param: HingeLossParameter
+    image_data_param: ImageDataParameter
+    infogain_loss_param: InfogainLossParameter
+    inner_product_param: InnerProductParameter
+    lrn_param: LRNParameter
+    memory_data_param: MemoryDataParameter
+    mvn_param: MVNParameter
+    pooling_param: PoolingParameter
+    power_param: PowerParameter
+    relu_param: ReLUParameter
+    sigmoid_param: SigmoidParameter
+    softmax_param: SoftmaxParameter
+    slice_param: SliceParameter
+    tanh_param: TanHParameter
+    threshold_param: ThresholdParameter
+    window_data_param: WindowDataParameter
+    python_param: PythonParameter
+    prelu_param: PReLUParameter
+    spp_param: SPPParameter
+    reshape_param: ReshapeParameter
+    log_param: LogParameter
+    flatten_param: FlattenParameter
+    reduction_param: ReductionParameter
+    embed_param: EmbedParameter
+    tile_param: TileParameter
+    batch_norm_param: BatchNormParameter
+    elu_param: ELUParameter
+    bias_param: BiasParameter
+    scale_param: ScaleParameter
+    input_param: InputParameter
+    crop_param: CropParameter
+    parameter_param: ParameterParameter
+    recurrent_param: RecurrentParameter
+    swish_param: SwishParameter
+    clip_param: ClipParameter
+    lms_param: LMSParameter
+    permute_param: PermuteParameter
+    norm_param: NormalizeParameter
+    upsample_param: UpsampleParameter
+    interp_param: InterpParameter
+    shuffle_channel_param: ShuffleChannelParameter
+    prior_box_param: PriorBoxParameter
+    bn_param: BNParameter
+    reorg_param: ReorgParameter
+    psroi_pooling_param: PSROIPoolingParameter
+    relu6_param: ReLU6Parameter
+    roi_pooling_param: ROIPoolingParameter
+    smooth_l1_loss_param: SmoothL1LossParameter
+    def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., bottom: _Optional[_Iterable[str]] = ..., top: _Optional[_Iterable[str]] = ..., loss_weight: _Optional[_Iterable[float]] = ..., param: _Optional[_Iterable[_Union[ParamSpec, _Mapping]]] = ..., blobs: _Optional[_Iterable[_Union[BlobProto, _Mapping]]] = ..., include: _Optional[_Iterable[_Union[NetStateRule, _Mapping]]] = ..., exclude: _Optional[_Iterable[_Union[NetStateRule, _Mapping]]] = ..., phase: _Optional[_Union[Phase, str]] = ..., propagate_down: _Optional[_Iterable[bool]] = ..., transform_param: _Optional[_Union[TransformationParameter, _Mapping]] = ..., loss_param: _Optional[_Union[LossParameter, _Mapping]] = ..., accuracy_param: _Optional[_Union[AccuracyParameter, _Mapping]] = ..., argmax_param: _Optional[_Union[ArgMaxParameter, _Mapping]] = ..., concat_param: _Optional[_Union[ConcatParameter, _Mapping]] = ..., contrastive_loss_param: _Optional[_Union[ContrastiveLossParameter, _Mapping]] = ..., convolution_param: _Optional[_Union[ConvolutionParameter, _Mapping]] = ..., data_param: _Optional[_Union[DataParameter, _Mapping]] = ..., dropout_param: _Optional[_Union[DropoutParameter, _Mapping]] = ..., dummy_data_param: _Optional[_Union[DummyDataParameter, _Mapping]] = ..., eltwise_param: _Optional[_Union[EltwiseParameter, _Mapping]] = ..., exp_param: _Optional[_Union[ExpParameter, _Mapping]] = ..., hdf5_data_param: _Optional[_Union[HDF5DataParameter, _Mapping]] = ..., hdf5_output_param: _Optional[_Union[HDF5OutputParameter, _Mapping]] = ..., hinge_loss_param: _Optional[_Union[HingeLossParameter, _Mapping]] = ..., image_data_param: _Optional[_Union[ImageDataParameter, _Mapping]] = ..., infogain_loss_param: _Optional[_Union[InfogainLossParameter, _Mapping]] = ..., inner_product_param: _Optional[_Union[InnerProductParameter, _Mapping]] = ..., lrn_param: _Optional[_Union[LRNParameter, _Mapping]] = ..., memory_data_param: _Optional[_Union[MemoryDataParameter, _Mapping]] = ..., mvn_param: _Optional[_Union[MVNParameter, _Mapping]] = ..., pooling_param: _Optional[_Union[PoolingParameter, _Mapping]] = ..., power_param: _Optional[_Union[PowerParameter, _Mapping]] = ..., relu_param: _Optional[_Union[ReLUParameter, _Mapping]] = ..., sigmoid_param: _Optional[_Union[SigmoidParameter, _Mapping]] = ..., softmax_param: _Optional[_Union[SoftmaxParameter, _Mapping]] = ..., slice_param: _Optional[_Union[SliceParameter, _Mapping]] = ..., tanh_param: _Optional[_Union[TanHParameter, _Mapping]] = ..., threshold_param: _Optional[_Union[ThresholdParameter, _Mapping]] = ..., window_data_param: _Optional[_Union[WindowDataParameter, _Mapping]] = ..., python_param: _Optional[_Union[PythonParameter, _Mapping]] = ..., prelu_param: _Optional[_Union[PReLUParameter, _Mapping]] = ..., spp_param: _Optional[_Union[SPPParameter, _Mapping]] = ..., reshape_param: _Optional[_Union[ReshapeParameter, _Mapping]] = ..., log_param: _Optional[_Union[LogParameter, _Mapping]] = ..., flatten_param: _Optional[_Union[FlattenParameter, _Mapping]] = ..., reduction_param: _Optional[_Union[ReductionParameter, _Mapping]] = ..., embed_param: _Optional[_Union[EmbedParameter, _Mapping]] = ..., tile_param: _Optional[_Union[TileParameter, _Mapping]] = ..., batch_norm_param: _Optional[_Union[BatchNormParameter, _Mapping]] = ..., elu_param: _Optional[_Union[ELUParameter, _Mapping]] = ..., bias_param: _Optional[_Union[BiasParameter, _Mapping]] = ..., scale_param: _Optional[_Union[ScaleParameter, _Mapping]] = ..., input_param: _Optional[_Union[InputParameter, _Mapping]] = ..., crop_param: _Optional[_Union[CropParameter, _Mapping]] = ..., parameter_param: _Optional[_Union[ParameterParameter, _Mapping]] = ..., recurrent_param: _Optional[_Union[RecurrentParameter, _Mapping]] = ..., swish_param: _Optional[_Union[SwishParameter, _Mapping]] = ..., clip_param: _Optional[_Union[ClipParameter, _Mapping]] = ..., lms_param: _Optional[_Union[LMSParameter, _Mapping]] = ..., permute_param: _Optional[_Union[PermuteParameter, _Mapping]] = ..., norm_param: _Optional[_Union[NormalizeParameter, _Mapping]] = ..., upsample_param: _Optional[_Union[UpsampleParameter, _Mapping]] = ..., interp_param: _Optional[_Union[InterpParameter, _Mapping]] = ..., shuffle_channel_param: _Optional[_Union[ShuffleChannelParameter, _Mapping]] = ..., prior_box_param: _Optional[_Union[PriorBoxParameter, _Mapping]] = ..., bn_param: _Optional[_Union[BNParameter, _Mapping]] = ..., reorg_param: _Optional[_Union[ReorgParameter, _Mapping]] = ..., psroi_pooling_param: _Optional[_Union[PSROIPoolingParameter, _Mapping]] = ..., relu6_param: _Optional[_Union[ReLU6Parameter, _Mapping]] = ..., roi_pooling_param: _Optional[_Union[ROIPoolingParameter, _Mapping]] = ..., smooth_l1_loss_param: _Optional[_Union[SmoothL1LossParameter, _Mapping]] = ...) -> None: ...
+
+class LMSParameter(_message.Message):
+    __slots__ = ("policy",)
+    class Policy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        AUTO: _ClassVar[LMSParameter.Policy]
+        KEEP: _ClassVar[LMSParameter.Policy]
+        SWAP: _ClassVar[LMSParameter.Policy]
+        RECOMPUTE: _ClassVar[LMSParameter.Policy]
+    AUTO: LMSParameter.Policy
+    KEEP: LMSParameter.Policy
+    SWAP: LMSParameter.Policy
+    RECOMPUTE: LMSParameter.Policy
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    policy: LMSParameter.Policy
+    def __init__(self, policy: _Optional[_Union[LMSParameter.Policy, str]] = ...) -> None: ...
+
+class TransformationParameter(_message.Message):
+    __slots__ = ("scale", "mirror", "crop_size", "mean_file", "mean_value", "force_color", "force_gray")
+    SCALE_FIELD_NUMBER: _ClassVar[int]
+    MIRROR_FIELD_NUMBER: _ClassVar[int]
+    CROP_SIZE_FIELD_NUMBER: _ClassVar[int]
+    MEAN_FILE_FIELD_NUMBER: _ClassVar[int]
+    MEAN_VALUE_FIELD_NUMBER: _ClassVar[int]
+    FORCE_COLOR_FIELD_NUMBER: _ClassVar[int]
+    FORCE_GRAY_FIELD_NUMBER: _ClassVar[int]
+    scale: float
+    mirror: bool
+    crop_size: int
+    mean_file: str
+    mean_value: _containers.RepeatedScalarFieldContainer[float]
+    force_color: bool
+    force_gray: bool
+    def __init__(self, scale: _Optional[float] = ..., mirror: bool = ..., crop_size: _Optional[int] = ..., mean_file: _Optional[str] = ..., mean_value: _Optional[_Iterable[float]] = ..., force_color: bool = ..., force_gray: bool = ...) -> None: ...
+
+class LossParameter(_message.Message):
+    __slots__ = ("ignore_label", "normalize", "normalization")
+    class NormalizationMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        FULL: _ClassVar[LossParameter.NormalizationMode]
+        VALID: _ClassVar[LossParameter.NormalizationMode]
+        BATCH_SIZE: _ClassVar[LossParameter.NormalizationMode]
+        NONE: _ClassVar[LossParameter.NormalizationMode]
+    FULL: LossParameter.NormalizationMode
+    VALID: LossParameter.NormalizationMode
+    BATCH_SIZE: LossParameter.NormalizationMode
+    NONE: LossParameter.NormalizationMode
+    IGNORE_LABEL_FIELD_NUMBER: _ClassVar[int]
+    NORMALIZE_FIELD_NUMBER: _ClassVar[int]
+    NORMALIZATION_FIELD_NUMBER: _ClassVar[int]
+    ignore_label: int
+    normalize: bool
+    normalization: LossParameter.NormalizationMode
+    def __init__(self, ignore_label: _Optional[int] = ..., normalize: bool = ..., normalization: _Optional[_Union[LossParameter.NormalizationMode, str]] = ...) -> None: ...
+
+class AccuracyParameter(_message.Message):
+    __slots__ = ("top_k", "axis", "ignore_label")
+    TOP_K_FIELD_NUMBER: _ClassVar[int]
+    AXIS_FIELD_NUMBER: _ClassVar[int]
+    IGNORE_LABEL_FIELD_NUMBER: _ClassVar[int]
+    top_k: int
+    axis: int
+    ignore_label: int
+    def __init__(self, top_k: _Optional[int] = ..., axis: _Optional[int] = ..., ignore_label: _Optional[int] = ...) -> None: ...
+
+class ArgMaxParameter(_message.Message):
+    __slots__ = ("out_max_val", "top_k", "axis")
+    OUT_MAX_VAL_FIELD_NUMBER: _ClassVar[int]
+    TOP_K_FIELD_NUMBER: _ClassVar[int]
+    AXIS_FIELD_NUMBER: _ClassVar[int]
+    out_max_val: bool
+    top_k: int
+    axis: int
+    def __init__(self, out_max_val: bool = ..., top_k: _Optional[int] = ..., axis: _Optional[int] = ...) -> None: ...
+
+class BatchNormParameter(_message.Message):
+    __slots__ = ("use_global_stats", "moving_average_fraction", "eps", "scale_filler", "bias_filler", "scale_bias")
+    USE_GLOBAL_STATS_FIELD_NUMBER: _ClassVar[int]
+    MOVING_AVERAGE_FRACTION_FIELD_NUMBER: _ClassVar[int]
+    EPS_FIELD_NUMBER: _ClassVar[int]
+    SCALE_FILLER_FIELD_NUMBER: _ClassVar[int]
+    BIAS_FILLER_FIELD_NUMBER: _ClassVar[int]
+    SCALE_BIAS_FIELD_NUMBER: _ClassVar[int]
+    use_global_stats: bool
+    moving_average_fraction: float
+    eps: float
+    scale_filler: FillerParameter
+    bias_filler: FillerParameter
+    scale_bias: bool
+    def __init__(self, use_global_stats: bool = ..., moving_average_fraction: _Optional[float] = ..., eps: _Optional[float] = ..., scale_filler: _Optional[_Union[FillerParameter, _Mapping]] = ..., bias_filler: _Optional[_Union[FillerParameter, _Mapping]] = ..., scale_bias: bool = ...) -> None: ...
+
+class BiasParameter(_message.Message):
+    __slots__ = ("axis", "num_axes", "filler")
+    AXIS_FIELD_NUMBER: _ClassVar[int]
+    NUM_AXES_FIELD_NUMBER: _ClassVar[int]
+    FILLER_FIELD_NUMBER: _ClassVar[int]
+    axis: int
+    num_axes: int
+    filler: FillerParameter
+    def __init__(self, axis: _Optional[int] = ..., num_axes: _Optional[int] = ..., filler: _Optional[_Union[FillerParameter, _Mapping]] = ...) -> None: ...
+
+class ClipParameter(_message.Message):
+    __slots__ = ("min", "max")
+    MIN_FIELD_NUMBER: _ClassVar[int]
+    MAX_FIELD_NUMBER: _ClassVar[int]
+    min: float
+    max: float
+    def __init__(self, min: _Optional[float] = ..., max: _Optional[float] = ...) -> None: ...
+
+class ConcatParameter(_message.Message):
+    __slots__ = ("concat_dim", "axis")
+    CONCAT_DIM_FIELD_NUMBER: _ClassVar[int]
+    AXIS_FIELD_NUMBER: _ClassVar[int]
+    concat_dim: int
+    axis: int
+    def __init__(self, concat_dim: _Optional[int] = ..., axis: _Optional[int] = ...) -> None: ...
+
+class ContrastiveLossParameter(_message.Message):
+    __slots__ = ("margin", "legacy_version")
+    MARGIN_FIELD_NUMBER: _ClassVar[int]
+    LEGACY_VERSION_FIELD_NUMBER: _ClassVar[int]
+    margin: float
+    legacy_version: bool
+    def __init__(self, margin: _Optional[float] = ..., legacy_version: bool = ...) -> None: ...
+
+class ConvolutionParameter(_message.Message):
+    __slots__ = ("num_output", "bias_term", "pad", "kernel_size", "group", "stride", "weight_filler", "bias_filler", "pad_h", "pad_w", "kernel_h", "kernel_w", "stride_h", "stride_w", "engine", "axis", "force_nd_im2col", "dilation", "kernel_shape", "stride_shape", "pad_shape")
+    class Engine(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        DEFAULT: _ClassVar[ConvolutionParameter.Engine]
+        CAFFE: _ClassVar[ConvolutionParameter.Engine]
+        CUDNN: _ClassVar[ConvolutionParameter.Engine]
+    DEFAULT: ConvolutionParameter.Engine
+    CAFFE: ConvolutionParameter.Engine
+    CUDNN: ConvolutionParameter.Engine
+    NUM_OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    BIAS_TERM_FIELD_NUMBER: _ClassVar[int]
+    PAD_FIELD_NUMBER: _ClassVar[int]
+    KERNEL_SIZE_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    STRIDE_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FILLER_FIELD_NUMBER: _ClassVar[int]
+    BIAS_FILLER_FIELD_NUMBER: _ClassVar[int]
+    PAD_H_FIELD_NUMBER: _ClassVar[int]
+    PAD_W_FIELD_NUMBER: _ClassVar[int]
+    KERNEL_H_FIELD_NUMBER: _ClassVar[int]
+    KERNEL_W_FIELD_NUMBER: _ClassVar[int]
+    STRIDE_H_FIELD_NUMBER: _ClassVar[int]
+    STRIDE_W_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    AXIS_FIELD_NUMBER: _ClassVar[int]
+    FORCE_ND_IM2COL_FIELD_NUMBER: _ClassVar[int]
+    DILATION_FIELD_NUMBER: _ClassVar[int]
+    KERNEL_SHAPE_FIELD_NUMBER: _ClassVar[int]
+    STRIDE_SHAPE_FIELD_NUMBER: _ClassVar[int]
+    PAD_SHAPE_FIELD_NUMBER: _ClassVar[int]
+    num_output: int
+    bias_term: bool
+    pad: _containers.RepeatedScalarFieldContainer[int]
+    kernel_size: _containers.RepeatedScalarFieldContainer[int]
+    group: int
+    stride: _containers.RepeatedScalarFieldContainer[int]
+    weight_filler: FillerParameter
+    bias_filler: FillerParameter
+    pad_h: int
+    pad_w: int
+    kernel_h: int
+    kernel_w: int
+    stride_h: int
+    stride_w: int
+    engine: ConvolutionParameter.Engine
+    axis: int
+    force_nd_im2col: bool
+    dilation: _containers.RepeatedScalarFieldContainer[int]
+    kernel_shape: BlobShape
+    stride_shape: BlobShape
+    pad_shape: BlobShape
+    def __init__(self, num_output: _Optional[int] = ..., bias_term: bool = ..., pad: _Optional[_Iterable[int]] = ..., kernel_size: _Optional[_Iterable[int]] = ..., group: _Optional[int] = ..., stride: _Optional[_Iterable[int]] = ..., weight_filler: _Optional[_Union[FillerParameter, _Mapping]] = ..., bias_filler: _Optional[_Union[FillerParameter, _Mapping]] = ..., pad_h: _Optional[int] = ..., pad_w: _Optional[int] = ..., kernel_h: _Optional[int] = ..., kernel_w: _Optional[int] = ..., stride_h: _Optional[int] = ..., stride_w: _Optional[int] = ..., engine: _Optional[_Union[ConvolutionParameter.Engine, str]] = ..., axis: _Optional[int] = ..., force_nd_im2col: bool = ..., dilation: _Optional[_Iterable[int]] = ..., kernel_shape: _Optional[_Union[BlobShape, _Mapping]] = ..., stride_shape: _Optional[_Union[BlobShape, _Mapping]] = ..., pad_shape: _Optional[_Union[BlobShape, _Mapping]] = ...) -> None: ...
+
+class CropParameter(_message.Message):
+    __slots__ = ("axis", "offset")
+    AXIS_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    axis: int
+    offset: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, axis: _Optional[int] = ..., offset: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class DataParameter(_message.Message):
+    __slots__ = ("source", "scale", "mean_file", "batch_size", "crop_size", "mirror", "rand_skip", "backend", "force_encoded_color", "prefetch")
+    class DB(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        LEVELDB: _ClassVar[DataParameter.DB]
+        LMDB: _ClassVar[DataParameter.DB]
+    LEVELDB: DataParameter.DB
+    LMDB: DataParameter.DB
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    SCALE_FIELD_NUMBER: _ClassVar[int]
+    MEAN_FILE_FIELD_NUMBER: _ClassVar[int]
+    BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    CROP_SIZE_FIELD_NUMBER: _ClassVar[int]
+    MIRROR_FIELD_NUMBER: _ClassVar[int]
+    RAND_SKIP_FIELD_NUMBER: _ClassVar[int]
+    BACKEND_FIELD_NUMBER: _ClassVar[int]
+    FORCE_ENCODED_COLOR_FIELD_NUMBER: _ClassVar[int]
+    PREFETCH_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    scale: float
+    mean_file: str
+    batch_size: int
+    crop_size: int
+    mirror: bool
+    rand_skip: int
+    backend: DataParameter.DB
+    force_encoded_color: bool
+    prefetch: int
+    def __init__(self, source: _Optional[str] = ..., scale: _Optional[float] = ..., mean_file: _Optional[str] = ..., batch_size: _Optional[int] = ..., crop_size: _Optional[int] = ..., mirror: bool = ..., rand_skip: _Optional[int] = ..., backend: _Optional[_Union[DataParameter.DB, str]] = ..., force_encoded_color: bool = ..., prefetch: _Optional[int] = ...) -> None: ...
+
+class DropoutParameter(_message.Message):
+    __slots__ = ("dropout_ratio",)
+    DROPOUT_RATIO_FIELD_NUMBER: _ClassVar[int]
+    dropout_ratio: float
+    def __init__(self, dropout_ratio: _Optional[float] = ...) -> None: ...
+
+class DummyDataParameter(_message.Message):
+    __slots__ = ("data_filler", "num", "channels", "height", "width", "shape")
+    DATA_FILLER_FIELD_NUMBER: _ClassVar[int]
+    NUM_FIELD_NUMBER: _ClassVar[int]
+    CHANNELS_FIELD_NUMBER: _ClassVar[int]
+    HEIGHT_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    data_filler: _containers.RepeatedCompositeFieldContainer[FillerParameter]
+    num: _containers.RepeatedScalarFieldContainer[int]
+    channels: _containers.RepeatedScalarFieldContainer[int]
+    height: _containers.RepeatedScalarFieldContainer[int]
+    width: _containers.RepeatedScalarFieldContainer[int]
+    shape: _containers.RepeatedCompositeFieldContainer[BlobShape]
+    def __init__(self, data_filler: _Optional[_Iterable[_Union[FillerParameter, _Mapping]]] = ..., num: _Optional[_Iterable[int]] = ..., channels: _Optional[_Iterable[int]] = ..., height: _Optional[_Iterable[int]] = ..., width: _Optional[_Iterable[int]] = ..., shape: _Optional[_Iterable[_Union[BlobShape, _Mapping]]] = ...) -> None: ...
+
+class EltwiseParameter(_message.Message):
+    __slots__ = ("operation", "coeff", "stable_prod_grad")
+    class EltwiseOp(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        PROD: _ClassVar[EltwiseParameter.EltwiseOp]
+        SUM: _ClassVar[EltwiseParameter.EltwiseOp]
+        MAX: _ClassVar[EltwiseParameter.EltwiseOp]
+    PROD: EltwiseParameter.EltwiseOp
+    SUM: EltwiseParameter.EltwiseOp
+    MAX: EltwiseParameter.EltwiseOp
+    OPERATION_FIELD_NUMBER: _ClassVar[int]
+    COEFF_FIELD_NUMBER: _ClassVar[int]
+    STABLE_PROD_GRAD_FIELD_NUMBER: _ClassVar[int]
+    operation: EltwiseParameter.EltwiseOp
+    coeff: _containers.RepeatedScalarFieldContainer[float]
+    stable_prod_grad: bool
+    def __init__(self, operation: _Optional[_Union[EltwiseParameter.EltwiseOp, str]] = ..., coeff: _Optional[_Iterable[float]] = ..., stable_prod_grad: bool = ...) -> None: ...
+
+class ELUParameter(_message.Message):
+    __slots__ = ("alpha",)
+    ALPHA_FIELD_NUMBER: _ClassVar[int]
+    alpha: float
+    def __init__(self, alpha: _Optional[float] = ...) -> None: ...
+
+class EmbedParameter(_message.Message):
+    __slots__ = ("num_output", "input_dim", "bias_term", "weight_filler", "bias_filler")
+    NUM_OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    INPUT_DIM_FIELD_NUMBER: _ClassVar[int]
+    BIAS_TERM_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FILLER_FIELD_NUMBER: _ClassVar[int]
+    BIAS_FILLER_FIELD_NUMBER: _ClassVar[int]
+    num_output: int
+    input_dim: int
+    bias_term: bool
+    weight_filler: FillerParameter
+    bias_filler: FillerParameter
+    def __init__(self, num_output: _Optional[int] = ..., input_dim: _Optional[int] = ..., bias_term: bool = ..., weight_filler: _Optional[_Union[FillerParameter, _Mapping]] = ..., bias_filler: _Optional[_Union[FillerParameter, _Mapping]] = ...) -> None: ...
+
+class ExpParameter(_message.Message):
+    __slots__ = ("base", "scale", "shift")
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    SCALE_FIELD_NUMBER: _ClassVar[int]
+    SHIFT_FIELD_NUMBER: _ClassVar[int]
+    base: float
+    scale: float
+    shift: float
+    def __init__(self, base: _Optional[float] = ..., scale: _Optional[float] = ..., shift: _Optional[float] = ...) -> None: ...
+
+class FlattenParameter(_message.Message):
+    __slots__ = ("axis", "end_axis")
+    AXIS_FIELD_NUMBER: _ClassVar[int]
+    END_AXIS_FIELD_NUMBER: _ClassVar[int]
+    axis: int
+    end_axis: int
+    def __init__(self, axis: _Optional[int] = ..., end_axis: _Optional[int] = ...) -> None: ...
+
+class HDF5DataParameter(_message.Message):
+    __slots__ = ("source", "batch_size", "shuffle")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    SHUFFLE_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    batch_size: int
+    shuffle: bool
+    def __init__(self, source: _Optional[str] = ..., batch_size: _Optional[int] = ..., shuffle: bool = ...) -> None: ...
+
+class HDF5OutputParameter(_message.Message):
+    __slots__ = ("file_name",)
+    FILE_NAME_FIELD_NUMBER: _ClassVar[int]
+    file_name: str
+    def __init__(self, file_name: _Optional[str] = ...) -> None: ...
+
+class HingeLossParameter(_message.Message):
+    __slots__ = ("norm",)
+    class Norm(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        L1: _ClassVar[HingeLossParameter.Norm]
+        L2: _ClassVar[HingeLossParameter.Norm]
+    L1: HingeLossParameter.Norm
+    L2: HingeLossParameter.Norm
+    NORM_FIELD_NUMBER: _ClassVar[int]
+    norm: HingeLossParameter.Norm
+    def __init__(self, norm: _Optional[_Union[HingeLossParameter.Norm, str]] = ...) -> None: ...
+
+class ImageDataParameter(_message.Message):
+    __slots__ = ("source", "scale", "mean_file", "batch_size", "crop_size", "mirror", "rand_skip", "shuffle", "new_height", "new_width", "is_color", "root_folder")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    SCALE_FIELD_NUMBER: _ClassVar[int]
+    MEAN_FILE_FIELD_NUMBER: _ClassVar[int]
+    BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    CROP_SIZE_FIELD_NUMBER: _ClassVar[int]
+    MIRROR_FIELD_NUMBER: _ClassVar[int]
+    RAND_SKIP_FIELD_NUMBER: _ClassVar[int]
+    SHUFFLE_FIELD_NUMBER: _ClassVar[int]
+    NEW_HEIGHT_FIELD_NUMBER: _ClassVar[int]
+    NEW_WIDTH_FIELD_NUMBER: _ClassVar[int]
+    IS_COLOR_FIELD_NUMBER: _ClassVar[int]
+    ROOT_FOLDER_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    scale: float
+    mean_file: str
+    batch_size: int
+    crop_size: int
+    mirror: bool
+    rand_skip: int
+    shuffle: bool
+    new_height: int
+    new_width: int
+    is_color: bool
+    root_folder: str
+    def __init__(self, source: _Optional[str] = ..., scale: _Optional[float] = ..., mean_file: _Optional[str] = ..., batch_size: _Optional[int] = ..., crop_size: _Optional[int] = ..., mirror: bool = ..., rand_skip: _Optional[int] = ..., shuffle: bool = ..., new_height: _Optional[int] = ..., new_width: _Optional[int] = ..., is_color: bool = ..., root_folder: _Optional[str] = ...) -> None: ...
+
+class InfogainLossParameter(_message.Message):
+    __slots__ = ("source", "axis")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    AXIS_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    axis: int
+    def __init__(self, source: _Optional[str] = ..., axis: _Optional[int] = ...) -> None: ...
+
+class InnerProductParameter(_message.Message):
+    __slots__ = ("num_output", "bias_term", "weight_filler", "bias_filler", "axis", "transpose")
+    NUM_OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    BIAS_TERM_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FILLER_FIELD_NUMBER: _ClassVar[int]
+    BIAS_FILLER_FIELD_NUMBER: _ClassVar[int]
+    AXIS_FIELD_NUMBER: _ClassVar[int]
+    TRANSPOSE_FIELD_NUMBER: _ClassVar[int]
+    num_output: int
+    bias_term: bool
+    weight_filler: FillerParameter
+    bias_filler: FillerParameter
+    axis: int
+    transpose: bool
+    def __init__(self, num_output: _Optional[int] = ..., bias_term: bool = ..., weight_filler: _Optional[_Union[FillerParameter, _Mapping]] = ..., bias_filler: _Optional[_Union[FillerParameter, _Mapping]] = ..., axis: _Optional[int] = ..., transpose: bool = ...) -> None: ...
+
+class InputParameter(_message.Message):
+    __slots__ = ("shape",)
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    shape: _containers.RepeatedCompositeFieldContainer[BlobShape]
+    def __init__(self, shape: _Optional[_Iterable[_Union[BlobShape, _Mapping]]] = ...) -> None: ...
+
+class LogParameter(_message.Message):
+    __slots__ = ("base", "scale", "shift")
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    SCALE_FIELD_NUMBER: _ClassVar[int]
+    SHIFT_FIELD_NUMBER: _ClassVar[int]
+    base: float
+    scale: float
+    shift: float
+    def __init__(self, base: _Optional[float] = ..., scale: _Optional[float] = ..., shift: _Optional[float] = ...) -> None: ...
+
+class LRNParameter(_message.Message):
+    __slots__ = ("local_size", "alpha", "beta", "norm_region", "k", "engine")
+    class NormRegion(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        ACROSS_CHANNELS: _ClassVar[LRNParameter.NormRegion]
+        WITHIN_CHANNEL: _ClassVar[LRNParameter.NormRegion]
+    ACROSS_CHANNELS: LRNParameter.NormRegion
+    WITHIN_CHANNEL: LRNParameter.NormRegion
+    class Engine(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        DEFAULT: _ClassVar[LRNParameter.Engine]
+        CAFFE: _ClassVar[LRNParameter.Engine]
+        CUDNN: _ClassVar[LRNParameter.Engine]
+    DEFAULT: LRNParameter.Engine
+    CAFFE: LRNParameter.Engine
+    CUDNN: LRNParameter.Engine
+    LOCAL_SIZE_FIELD_NUMBER: _ClassVar[int]
+    ALPHA_FIELD_NUMBER: _ClassVar[int]
+    BETA_FIELD_NUMBER: _ClassVar[int]
+    NORM_REGION_FIELD_NUMBER: _ClassVar[int]
+    K_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    local_size: int
+    alpha: float
+    beta: float
+    norm_region: LRNParameter.NormRegion
+    k: float
+    engine: LRNParameter.Engine
+    def __init__(self, local_size: _Optional[int] = ..., alpha: _Optional[float] = ..., beta: _Optional[float] = ..., norm_region: _Optional[_Union[LRNParameter.NormRegion, str]] = ..., k: _Optional[float] = ..., engine: _Optional[_Union[LRNParameter.Engine, str]] = ...) -> None: ...
+
+class MemoryDataParameter(_message.Message):
+    __slots__ = ("batch_size", "channels", "height", "width")
+    BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    CHANNELS_FIELD_NUMBER: _ClassVar[int]
+    HEIGHT_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
+    batch_size: int
+    channels: int
+    height: int
+    width: int
+    def __init__(self, batch_size: _Optional[int] = ..., channels: _Optional[int] = ..., height: _Optional[int] = ..., width: _Optional[int] = ...) -> None: ...
+
+class MVNParameter(_message.Message):
+    __slots__ = ("normalize_variance", "across_channels", "eps")
+    NORMALIZE_VARIANCE_FIELD_NUMBER: _ClassVar[int]
+    ACROSS_CHANNELS_FIELD_NUMBER: _ClassVar[int]
+    EPS_FIELD_NUMBER: _ClassVar[int]
+    normalize_variance: bool
+    across_channels: bool
+    eps: float
+    def __init__(self, normalize_variance: bool = ..., across_channels: bool = ..., eps: _Optional[float] = ...) -> None: ...
+
+class ParameterParameter(_message.Message):
+    __slots__ = ("shape",)
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    shape: BlobShape
+    def __init__(self, shape: _Optional[_Union[BlobShape, _Mapping]] = ...) -> None: ...
+
+class PoolingParameter(_message.Message):
+    __slots__ = ("pool", "kernel_size", "stride", "pad", "kernel_h", "kernel_w", "stride_h", "stride_w", "pad_h", "pad_w", "engine", "global_pooling", "round_mode", "ceil_mode", "kernel_shape", "stride_shape", "pad_shape")
+    class PoolMethod(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        MAX: _ClassVar[PoolingParameter.PoolMethod]
+        AVE: _ClassVar[PoolingParameter.PoolMethod]
+        STOCHASTIC: _ClassVar[PoolingParameter.PoolMethod]
+    MAX: PoolingParameter.PoolMethod
+    AVE: PoolingParameter.PoolMethod
+    STOCHASTIC: PoolingParameter.PoolMethod
+    class Engine(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        DEFAULT: _ClassVar[PoolingParameter.Engine]
+        CAFFE: _ClassVar[PoolingParameter.Engine]
+        CUDNN: _ClassVar[PoolingParameter.Engine]
+    DEFAULT: PoolingParameter.Engine
+    CAFFE: PoolingParameter.Engine
+    CUDNN: PoolingParameter.Engine
+    class RoundMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        CEIL: _ClassVar[PoolingParameter.RoundMode]
+        FLOOR: _ClassVar[PoolingParameter.RoundMode]
+    CEIL: PoolingParameter.RoundMode
+    FLOOR: PoolingParameter.RoundMode
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    KERNEL_SIZE_FIELD_NUMBER: _ClassVar[int]
+    STRIDE_FIELD_NUMBER: _ClassVar[int]
+    PAD_FIELD_NUMBER: _ClassVar[int]
+    KERNEL_H_FIELD_NUMBER: _ClassVar[int]
+    KERNEL_W_FIELD_NUMBER: _ClassVar[int]
+    STRIDE_H_FIELD_NUMBER: _ClassVar[int]
+    STRIDE_W_FIELD_NUMBER: _ClassVar[int]
+    PAD_H_FIELD_NUMBER: _ClassVar[int]
+    PAD_W_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    GLOBAL_POOLING_FIELD_NUMBER: _ClassVar[int]
+    ROUND_MODE_FIELD_NUMBER: _ClassVar[int]
+    CEIL_MODE_FIELD_NUMBER: _ClassVar[int]
+    KERNEL_SHAPE_FIELD_NUMBER: _ClassVar[int]
+    STRIDE_SHAPE_FIELD_NUMBER: _ClassVar[int]
+    PAD_SHAPE_FIELD_NUMBER: _ClassVar[int]
+    pool: PoolingParameter.PoolMethod
+    kernel_size: int
+    stride: int
+    pad: int
+    kernel_h: int
+    kernel_w: int
+    stride_h: int
+    stride_w: int
+    pad_h: int
+    pad_w: int
+    engine: PoolingParameter.Engine
+    global_pooling: bool
+    round_mode: PoolingParameter.RoundMode
+    ceil_mode: bool
+    kernel_shape: BlobShape
+    stride_shape: BlobShape
+    pad_shape: BlobShape
+    def __init__(self, pool: _Optional[_Union[PoolingParameter.PoolMethod, str]] = ..., kernel_size: _Optional[int] = ..., stride: _Optional[int] = ..., pad: _Optional[int] = ..., kernel_h: _Optional[int] = ..., kernel_w: _Optional[int] = ..., stride_h: _Optional[int] = ..., stride_w: _Optional[int] = ..., pad_h: _Optional[int] = ..., pad_w: _Optional[int] = ..., engine: _Optional[_Union[PoolingParameter.Engine, str]] = ..., global_pooling: bool = ..., round_mode: _Optional[_Union[PoolingParameter.RoundMode, str]] = ..., ceil_mode: bool = ..., kernel_shape: _Optional[_Union[BlobShape, _Mapping]] = ..., stride_shape: _Optional[_Union[BlobShape, _Mapping]] = ..., pad_shape: _Optional[_Union[BlobShape, _Mapping]] = ...) -> None: ...
+
+class PowerParameter(_message.Message):
+    __slots__ = ("power", "scale", "shift")
+    POWER_FIELD_NUMBER: _ClassVar[int]
+    SCALE_FIELD_NUMBER: _ClassVar[int]
+    SHIFT_FIELD_NUMBER: _ClassVar[int]
+    power: float
+    scale: float
+    shift: float
+    def __init__(self, power: _Optional[float] = ..., scale: _Optional[float] = ..., shift: _Optional[float] = ...) -> None: ...
+
+class PReLUParameter(_message.Message):
+    __slots__ = ("filler", "channel_shared")
+    FILLER_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_SHARED_FIELD_NUMBER: _ClassVar[int]
+    filler: FillerParameter
+    channel_shared: bool
+    def __init__(self, filler: _Optional[_Union[FillerParameter, _Mapping]] = ..., channel_shared: bool = ...) -> None: ...
+
+class PythonParameter(_message.Message):
+    __slots__ = ("module", "layer", "param_str", "share_in_parallel")
+    MODULE_FIELD_NUMBER: _ClassVar[int]
+    LAYER_FIELD_NUMBER: _ClassVar[int]
+    PARAM_STR_FIELD_NUMBER: _ClassVar[int]
+    SHARE_IN_PARALLEL_FIELD_NUMBER: _ClassVar[int]
+    module: str
+    layer: str
+    param_str: str
+    share_in_parallel: bool
+    def __init__(self, module: _Optional[str] = ..., layer: _Optional[str] = ..., param_str: _Optional[str] = ..., share_in_parallel: bool = ...) -> None: ...
+
+class RecurrentParameter(_message.Message):
+    __slots__ = ("num_output", "weight_filler", "bias_filler", "debug_info", "expose_hidden")
+    NUM_OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FILLER_FIELD_NUMBER: _ClassVar[int]
+    BIAS_FILLER_FIELD_NUMBER: _ClassVar[int]
+    DEBUG_INFO_FIELD_NUMBER: _ClassVar[int]
+    EXPOSE_HIDDEN_FIELD_NUMBER: _ClassVar[int]
+    num_output: int
+    weight_filler: FillerParameter
+    bias_filler: FillerParameter
+    debug_info: bool
+    expose_hidden: bool
+    def __init__(self, num_output: _Optional[int] = ..., weight_filler: _Optional[_Union[FillerParameter, _Mapping]] = ..., bias_filler: _Optional[_Union[FillerParameter, _Mapping]] = ..., debug_info: bool = ..., expose_hidden: bool = ...) -> None: ...
+
+class ReductionParameter(_message.Message):
+    __slots__ = ("operation", "axis", "coeff")
+    class ReductionOp(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        SUM: _ClassVar[ReductionParameter.ReductionOp]
+        ASUM: _ClassVar[ReductionParameter.ReductionOp]
+        SUMSQ: _ClassVar[ReductionParameter.ReductionOp]
+        MEAN: _ClassVar[ReductionParameter.ReductionOp]
+    SUM: ReductionParameter.ReductionOp
+    ASUM: ReductionParameter.ReductionOp
+    SUMSQ: ReductionParameter.ReductionOp
+    MEAN: ReductionParameter.ReductionOp
+    OPERATION_FIELD_NUMBER: _ClassVar[int]
+    AXIS_FIELD_NUMBER: _ClassVar[int]
+    COEFF_FIELD_NUMBER: _ClassVar[int]
+    operation: ReductionParameter.ReductionOp
+    axis: int
+    coeff: float
+    def __init__(self, operation: _Optional[_Union[ReductionParameter.ReductionOp, str]] = ..., axis: _Optional[int] = ..., coeff: _Optional[float] = ...) -> None: ...
+
+class ReLUParameter(_message.Message):
+    __slots__ = ("negative_slope", "engine")
+    class Engine(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        DEFAULT: _ClassVar[ReLUParameter.Engine]
+        CAFFE: _ClassVar[ReLUParameter.Engine]
+        CUDNN: _ClassVar[ReLUParameter.Engine]
+    DEFAULT: ReLUParameter.Engine
+    CAFFE: ReLUParameter.Engine
+    CUDNN: ReLUParameter.Engine
+    NEGATIVE_SLOPE_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    negative_slope: float
+    engine: ReLUParameter.Engine
+    def __init__(self, negative_slope: _Optional[float] = ..., engine: _Optional[_Union[ReLUParameter.Engine, str]] = ...) -> None: ...
+
+class ReshapeParameter(_message.Message):
+    __slots__ = ("shape", "axis", "num_axes")
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    AXIS_FIELD_NUMBER: _ClassVar[int]
+    NUM_AXES_FIELD_NUMBER: _ClassVar[int]
+    shape: BlobShape
+    axis: int
+    num_axes: int
+    def __init__(self, shape: _Optional[_Union[BlobShape, _Mapping]] = ..., axis: _Optional[int] = ..., num_axes: _Optional[int] = ...) -> None: ...
+
+class ScaleParameter(_message.Message):
+    __slots__ = ("axis", "num_axes", "filler", "bias_term", "bias_filler")
+    AXIS_FIELD_NUMBER: _ClassVar[int]
+    NUM_AXES_FIELD_NUMBER: _ClassVar[int]
+    FILLER_FIELD_NUMBER: _ClassVar[int]
+    BIAS_TERM_FIELD_NUMBER: _ClassVar[int]
+    BIAS_FILLER_FIELD_NUMBER: _ClassVar[int]
+    axis: int
+    num_axes: int
+    filler: FillerParameter
+    bias_term: bool
+    bias_filler: FillerParameter
+    def __init__(self, axis: _Optional[int] = ..., num_axes: _Optional[int] = ..., filler: _Optional[_Union[FillerParameter, _Mapping]] = ..., bias_term: bool = ..., bias_filler: _Optional[_Union[FillerParameter, _Mapping]] = ...) -> None: ...
+
+class SigmoidParameter(_message.Message):
+    __slots__ = ("engine",)
+    class Engine(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        DEFAULT: _ClassVar[SigmoidParameter.Engine]
+        CAFFE: _ClassVar[SigmoidParameter.Engine]
+        CUDNN: _ClassVar[SigmoidParameter.Engine]
+    DEFAULT: SigmoidParameter.Engine
+    CAFFE: SigmoidParameter.Engine
+    CUDNN: SigmoidParameter.Engine
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    engine: SigmoidParameter.Engine
+    def __init__(self, engine: _Optional[_Union[SigmoidParameter.Engine, str]] = ...) -> None: ...
+
+class SliceParameter(_message.Message):
+    __slots__ = ("slice_dim", "slice_point", "axis")
+    SLICE_DIM_FIELD_NUMBER: _ClassVar[int]
+    SLICE_POINT_FIELD_NUMBER: _ClassVar[int]
+    AXIS_FIELD_NUMBER: _ClassVar[int]
+    slice_dim: int
+    slice_point: _containers.RepeatedScalarFieldContainer[int]
+    axis: int
+    def __init__(self, slice_dim: _Optional[int] = ..., slice_point: _Optional[_Iterable[int]] = ..., axis: _Optional[int] = ...) -> None: ...
+
+class SoftmaxParameter(_message.Message):
+    __slots__ = ("engine", "axis")
+    class Engine(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        DEFAULT: _ClassVar[SoftmaxParameter.Engine]
+        CAFFE: _ClassVar[SoftmaxParameter.Engine]
+        CUDNN: _ClassVar[SoftmaxParameter.Engine]
+    DEFAULT: SoftmaxParameter.Engine
+    CAFFE: SoftmaxParameter.Engine
+    CUDNN: SoftmaxParameter.Engine
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    AXIS_FIELD_NUMBER: _ClassVar[int]
+    engine: SoftmaxParameter.Engine
+    axis: int
+    def __init__(self, engine: _Optional[_Union[SoftmaxParameter.Engine, str]] = ..., axis: _Optional[int] = ...) -> None: ...
+
+class SPPParameter(_message.Message):
+    __slots__ = ("pyramid_height", "pool", "engine")
+    class PoolMethod(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        MAX: _ClassVar[SPPParameter.PoolMethod]
+        AVE: _ClassVar[SPPParameter.PoolMethod]
+        STOCHASTIC: _ClassVar[SPPParameter.PoolMethod]
+    MAX: SPPParameter.PoolMethod
+    AVE: SPPParameter.PoolMethod
+    STOCHASTIC: SPPParameter.PoolMethod
+    class Engine(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        DEFAULT: _ClassVar[SPPParameter.Engine]
+        CAFFE: _ClassVar[SPPParameter.Engine]
+        CUDNN: _ClassVar[SPPParameter.Engine]
+    DEFAULT: SPPParameter.Engine
+    CAFFE: SPPParameter.Engine
+    CUDNN: SPPParameter.Engine
+    PYRAMID_HEIGHT_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    pyramid_height: int
+    pool: SPPParameter.PoolMethod
+    engine: SPPParameter.Engine
+    def __init__(self, pyramid_height: _Optional[int] = ..., pool: _Optional[_Union[SPPParameter.PoolMethod, str]] = ..., engine: _Optional[_Union[SPPParameter.Engine, str]] = ...) -> None: ...
+
+class SwishParameter(_message.Message):
+    __slots__ = ("beta",)
+    BETA_FIELD_NUMBER: _ClassVar[int]
+    beta: float
+    def __init__(self, beta: _Optional[float] = ...) -> None: ...
+
+class TanHParameter(_message.Message):
+    __slots__ = ("engine",)
+    class Engine(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        DEFAULT: _ClassVar[TanHParameter.Engine]
+        CAFFE: _ClassVar[TanHParameter.Engine]
+        CUDNN: _ClassVar[TanHParameter.Engine]
+    DEFAULT: TanHParameter.Engine
+    CAFFE: TanHParameter.Engine
+    CUDNN: TanHParameter.Engine
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    engine: TanHParameter.Engine
+    def __init__(self, engine: _Optional[_Union[TanHParameter.Engine, str]] = ...) -> None: ...
+
+class ThresholdParameter(_message.Message):
+    __slots__ = ("threshold",)
+    THRESHOLD_FIELD_NUMBER: _ClassVar[int]
+    threshold: float
+    def __init__(self, threshold: _Optional[float] = ...) -> None: ...
+
+class TileParameter(_message.Message):
+    __slots__ = ("axis", "tiles")
+    AXIS_FIELD_NUMBER: _ClassVar[int]
+    TILES_FIELD_NUMBER: _ClassVar[int]
+    axis: int
+    tiles: int
+    def __init__(self, axis: _Optional[int] = ..., tiles: _Optional[int] = ...) -> None: ...
+
+class WindowDataParameter(_message.Message):
+    __slots__ = ("source", "scale", "mean_file", "batch_size", "crop_size", "mirror", "fg_threshold", "bg_threshold", "fg_fraction", "context_pad", "crop_mode", "cache_images", "root_folder")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    SCALE_FIELD_NUMBER: _ClassVar[int]
+    MEAN_FILE_FIELD_NUMBER: _ClassVar[int]
+    BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    CROP_SIZE_FIELD_NUMBER: _ClassVar[int]
+    MIRROR_FIELD_NUMBER: _ClassVar[int]
+    FG_THRESHOLD_FIELD_NUMBER: _ClassVar[int]
+    BG_THRESHOLD_FIELD_NUMBER: _ClassVar[int]
+    FG_FRACTION_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_PAD_FIELD_NUMBER: _ClassVar[int]
+    CROP_MODE_FIELD_NUMBER: _ClassVar[int]
+    CACHE_IMAGES_FIELD_NUMBER: _ClassVar[int]
+    ROOT_FOLDER_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    scale: float
+    mean_file: str
+    batch_size: int
+    crop_size: int
+    mirror: bool
+    fg_threshold: float
+    bg_threshold: float
+    fg_fraction: float
+    context_pad: int
+    crop_mode: str
+    cache_images: bool
+    root_folder: str
+    def __init__(self, source: _Optional[str] = ..., scale: _Optional[float] = ..., mean_file: _Optional[str] = ..., batch_size: _Optional[int] = ..., crop_size: _Optional[int] = ..., mirror: bool = ..., fg_threshold: _Optional[float] = ..., bg_threshold: _Optional[float] = ..., fg_fraction: _Optional[float] = ..., context_pad: _Optional[int] = ..., crop_mode: _Optional[str] = ..., cache_images: bool = ..., root_folder: _Optional[str] = ...) -> None: ...
+
+class V1LayerParameter(_message.Message):
+    __slots__ = ("layer", "bottom", "top", "name", "type", "blobs", "blobs_lr", "weight_decay", "concat_param", "convolution_param", "data_param", "dropout_param", "hdf5_data_param", "hdf5_output_param", "image_data_param", "infogain_loss_param", "inner_product_param", "lrn_param", "pooling_param", "window_data_param", "power_param", "memory_data_param", "argmax_param", "eltwise_param", "threshold_param", "dummy_data_param", "accuracy_param", "hinge_loss_param", "relu_param", "slice_param", "include", "exclude", "mvn_param", "loss_weight", "transform_param", "tanh_param", "sigmoid_param", "softmax_param", "contrastive_loss_param", "exp_param", "loss_param", "param", "blob_share_mode")
+    class LayerType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        NONE: _ClassVar[V1LayerParameter.LayerType]
+        ABSVAL: _ClassVar[V1LayerParameter.LayerType]
+        ACCURACY: _ClassVar[V1LayerParameter.LayerType]
+        ARGMAX: _ClassVar[V1LayerParameter.LayerType]
+        BNLL: _ClassVar[V1LayerParameter.LayerType]
+        CONCAT: _ClassVar[V1LayerParameter.LayerType]
+        CONTRASTIVE_LOSS: _ClassVar[V1LayerParameter.LayerType]
+        CONVOLUTION: _ClassVar[V1LayerParameter.LayerType]
+        DATA: _ClassVar[V1LayerParameter.LayerType]
+        DECONVOLUTION: _ClassVar[V1LayerParameter.LayerType]
+        DROPOUT: _ClassVar[V1LayerParameter.LayerType]
+        DUMMY_DATA: _ClassVar[V1LayerParameter.LayerType]
+        EUCLIDEAN_LOSS: _ClassVar[V1LayerParameter.LayerType]
+        ELTWISE: _ClassVar[V1LayerParameter.LayerType]
+        EXP: _ClassVar[V1LayerParameter.LayerType]
+        FLATTEN: _ClassVar[V1LayerParameter.LayerType]
+        HDF5_DATA: _ClassVar[V1LayerParameter.LayerType]
+        HDF5_OUTPUT: _ClassVar[V1LayerParameter.LayerType]
+        HINGE_LOSS: _ClassVar[V1LayerParameter.LayerType]
+        IM2COL: _ClassVar[V1LayerParameter.LayerType]
+        IMAGE_DATA: _ClassVar[V1LayerParameter.LayerType]
+        INFOGAIN_LOSS: _ClassVar[V1LayerParameter.LayerType]
+        INNER_PRODUCT: _ClassVar[V1LayerParameter.LayerType]
+        LRN: _ClassVar[V1LayerParameter.LayerType]
+        MEMORY_DATA: _ClassVar[V1LayerParameter.LayerType]
+        MULTINOMIAL_LOGISTIC_LOSS: _ClassVar[V1LayerParameter.LayerType]
+        MVN: _ClassVar[V1LayerParameter.LayerType]
+        POOLING: _ClassVar[V1LayerParameter.LayerType]
+        POWER: _ClassVar[V1LayerParameter.LayerType]
+        RELU: _ClassVar[V1LayerParameter.LayerType]
+        SIGMOID: _ClassVar[V1LayerParameter.LayerType]
+        SIGMOID_CROSS_ENTROPY_LOSS: _ClassVar[V1LayerParameter.LayerType]
+        SILENCE: _ClassVar[V1LayerParameter.LayerType]
+        SOFTMAX: _ClassVar[V1LayerParameter.LayerType]
+        SOFTMAX_LOSS: _ClassVar[V1LayerParameter.LayerType]
+        SPLIT: _ClassVar[V1LayerParameter.LayerType]
+        SLICE: _ClassVar[V1LayerParameter.LayerType]
+        TANH: _ClassVar[V1LayerParameter.LayerType]
+        WINDOW_DATA: _ClassVar[V1LayerParameter.LayerType]
+        THRESHOLD: _ClassVar[V1LayerParameter.LayerType]
+    NONE: V1LayerParameter.LayerType
+    ABSVAL: V1LayerParameter.LayerType
+    ACCURACY: V1LayerParameter.LayerType
+    ARGMAX: V1LayerParameter.LayerType
+    BNLL: V1LayerParameter.LayerType
+    CONCAT: V1LayerParameter.LayerType
+    CONTRASTIVE_LOSS: V1LayerParameter.LayerType
+    CONVOLUTION: V1LayerParameter.LayerType
+    DATA: V1LayerParameter.LayerType
+    DECONVOLUTION: V1LayerParameter.LayerType
+    DROPOUT: V1LayerParameter.LayerType
+    DUMMY_DATA: V1LayerParameter.LayerType
+    EUCLIDEAN_LOSS: V1LayerParameter.LayerType
+    ELTWISE: V1LayerParameter.LayerType
+    EXP: V1LayerParameter.LayerType
+    FLATTEN: V1LayerParameter.LayerType
+    HDF5_DATA: V1LayerParameter.LayerType
+    HDF5_OUTPUT: V1LayerParameter.LayerType
+    HINGE_LOSS: V1LayerParameter.LayerType
+    IM2COL: V1LayerParameter.LayerType
+    IMAGE_DATA: V1LayerParameter.LayerType
+    INFOGAIN_LOSS: V1LayerParameter.LayerType
+    INNER_PRODUCT: V1LayerParameter.LayerType
+    LRN: V1LayerParameter.LayerType
+    MEMORY_DATA: V1LayerParameter.LayerType
+    MULTINOMIAL_LOGISTIC_LOSS: V1LayerParameter.LayerType
+    MVN: V1LayerParameter.LayerType
+    POOLING: V1LayerParameter.LayerType
+    POWER: V1LayerParameter.LayerType
+    RELU: V1LayerParameter.LayerType
+    SIGMOID: V1LayerParameter.LayerType
+    SIGMOID_CROSS_ENTROPY_LOSS: V1LayerParameter.LayerType
+    SILENCE: V1LayerParameter.LayerType
+    SOFTMAX: V1LayerParameter.LayerType
+    SOFTMAX_LOSS: V1LayerParameter.LayerType
+    SPLIT: V1LayerParameter.LayerType
+    SLICE: V1LayerParameter.LayerType
+    TANH: V1LayerParameter.LayerType
+    WINDOW_DATA: V1LayerParameter.LayerType
+    THRESHOLD: V1LayerParameter.LayerType
+    class DimCheckMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        STRICT: _ClassVar[V1LayerParameter.DimCheckMode]
+        PERMISSIVE: _ClassVar[V1LayerParameter.DimCheckMode]
+    STRICT: V1LayerParameter.DimCheckMode
+    PERMISSIVE: V1LayerParameter.DimCheckMode
+    LAYER_FIELD_NUMBER: _ClassVar[int]
+    BOTTOM_FIELD_NUMBER: _ClassVar[int]
+    TOP_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    BLOBS_FIELD_NUMBER: _ClassVar[int]
+    BLOBS_LR_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_DECAY_FIELD_NUMBER: _ClassVar[int]
+    CONCAT_PARAM_FIELD_NUMBER: _ClassVar[int]
+    CONVOLUTION_PARAM_FIELD_NUMBER: _ClassVar[int]
+    DATA_PARAM_FIELD_NUMBER: _ClassVar[int]
+    DROPOUT_PARAM_FIELD_NUMBER: _ClassVar[int]
+    HDF5_DATA_PARAM_FIELD_NUMBER: _ClassVar[int]
+    HDF5_OUTPUT_PARAM_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_DATA_PARAM_FIELD_NUMBER: _ClassVar[int]
+    INFOGAIN_LOSS_PARAM_FIELD_NUMBER: _ClassVar[int]
+    INNER_PRODUCT_PARAM_FIELD_NUMBER: _ClassVar[int]
+    LRN_PARAM_FIELD_NUMBER: _ClassVar[int]
+    POOLING_PARAM_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_DATA_PARAM_FIELD_NUMBER: _ClassVar[int]
+    POWER_PARAM_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_DATA_PARAM_FIELD_NUMBER: _ClassVar[int]
+    ARGMAX_PARAM_FIELD_NUMBER: _ClassVar[int]
+    ELTWISE_PARAM_FIELD_NUMBER: _ClassVar[int]
+    THRESHOLD_PARAM_FIELD_NUMBER: _ClassVar[int]
+    DUMMY_DATA_PARAM_FIELD_NUMBER: _ClassVar[int]
+    ACCURACY_PARAM_FIELD_NUMBER: _ClassVar[int]
+    HINGE_LOSS_PARAM_FIELD_NUMBER: _ClassVar[int]
+    RELU_PARAM_FIELD_NUMBER: _ClassVar[int]
+    SLICE_PARAM_FIELD_NUMBER: _ClassVar[int]
+    INCLUDE_FIELD_NUMBER: _ClassVar[int]
+    EXCLUDE_FIELD_NUMBER: _ClassVar[int]
+    MVN_PARAM_FIELD_NUMBER: _ClassVar[int]
+    LOSS_WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    TRANSFORM_PARAM_FIELD_NUMBER: _ClassVar[int]
+    TANH_PARAM_FIELD_NUMBER: _ClassVar[int]
+    SIGMOID_PARAM_FIELD_NUMBER: _ClassVar[int]
+    SOFTMAX_PARAM_FIELD_NUMBER: _ClassVar[int]
+    CONTRASTIVE_LOSS_PARAM_FIELD_NUMBER: _ClassVar[int]
+    EXP_PARAM_FIELD_NUMBER: _ClassVar[int]
+    LOSS_PARAM_FIELD_NUMBER: _ClassVar[int]
+    PARAM_FIELD_NUMBER: _ClassVar[int]
+    BLOB_SHARE_MODE_FIELD_NUMBER: _ClassVar[int]
+    layer: V0LayerParameter
+    bottom: _containers.RepeatedScalarFieldContainer[str]
+    top: _containers.RepeatedScalarFieldContainer[str]
+    name: str
+    type: V1LayerParameter.LayerType
+    blobs: _containers.RepeatedCompositeFieldContainer[BlobProto]
+    blobs_lr: _containers.RepeatedScalarFieldContainer[float]
+    weight_decay: _containers.RepeatedScalarFieldContainer[float]
+    concat_param: ConcatParameter
+    convolution_param: ConvolutionParameter
+    data_param: DataParameter
+    dropout_param: DropoutParameter
+    hdf5_data_param: HDF5DataParameter
+    hdf5_output_param: HDF5OutputParameter
+    image_data_param: ImageDataParameter
+    infogain_loss_param: InfogainLossParameter
+    inner_product_param: InnerProductParameter
+    lrn_param: LRNParameter
+    pooling_param: PoolingParameter
+    window_data_param: WindowDataParameter
+    power_param: PowerParameter
+    memory_data_param: MemoryDataParameter
+    argmax_param: ArgMaxParameter
+    eltwise_param: EltwiseParameter
+    threshold_param: ThresholdParameter
+    dummy_data_param: DummyDataParameter
+    accuracy_param: AccuracyParameter
+    hinge_loss_param: HingeLossParameter
+    relu_param: ReLUParameter
+    slice_param: SliceParameter
+    include: _containers.RepeatedCompositeFieldContainer[NetStateRule]
+    exclude: _containers.RepeatedCompositeFieldContainer[NetStateRule]
+    mvn_param: MVNParameter
+    loss_weight: _containers.RepeatedScalarFieldContainer[float]
+    transform_param: TransformationParameter
+    tanh_param: TanHParameter
+    sigmoid_param: SigmoidParameter
+    softmax_param: SoftmaxParameter
+    contrastive_loss_param: ContrastiveLossParameter
+    exp_param: ExpParameter
+    loss_param: LossParameter
+    param: _containers.RepeatedScalarFieldContainer[str]
+    blob_share_mode: _containers.RepeatedScalarFieldContainer[V1LayerParameter.DimCheckMode]
+    def __init__(self, layer: _Optional[_Union[V0LayerParameter, _Mapping]] = ..., bottom: _Optional[_Iterable[str]] = ..., top: _Optional[_Iterable[str]] = ..., name: _Optional[str] = ..., type: _Optional[_Union[V1LayerParameter.LayerType, str]] = ..., blobs: _Optional[_Iterable[_Union[BlobProto, _Mapping]]] = ..., blobs_lr: _Optional[_Iterable[float]] = ..., weight_decay: _Optional[_Iterable[float]] = ..., concat_param: _Optional[_Union[ConcatParameter, _Mapping]] = ..., convolution_param: _Optional[_Union[ConvolutionParameter, _Mapping]] = ..., data_param: _Optional[_Union[DataParameter, _Mapping]] = ..., dropout_param: _Optional[_Union[DropoutParameter, _Mapping]] = ..., hdf5_data_param: _Optional[_Union[HDF5DataParameter, _Mapping]] = ..., hdf5_output_param: _Optional[_Union[HDF5OutputParameter, _Mapping]] = ..., image_data_param: _Optional[_Union[ImageDataParameter, _Mapping]] = ..., infogain_loss_param: _Optional[_Union[InfogainLossParameter, _Mapping]] = ..., inner_product_param: _Optional[_Union[InnerProductParameter, _Mapping]] = ..., lrn_param: _Optional[_Union[LRNParameter, _Mapping]] = ..., pooling_param: _Optional[_Union[PoolingParameter, _Mapping]] = ..., window_data_param: _Optional[_Union[WindowDataParameter, _Mapping]] = ..., power_param: _Optional[_Union[PowerParameter, _Mapping]] = ..., memory_data_param: _Optional[_Union[MemoryDataParameter, _Mapping]] = ..., argmax_param: _Optional[_Union[ArgMaxParameter, _Mapping]] = ..., eltwise_param: _Optional[_Union[EltwiseParameter, _Mapping]] = ..., threshold_param: _Optional[_Union[ThresholdParameter, _Mapping]] = ..., dummy_data_param: _Optional[_Union[DummyDataParameter, _Mapping]] = ..., accuracy_param: _Optional[_Union[AccuracyParameter, _Mapping]] = ..., hinge_loss_param: _Optional[_Union[HingeLossParameter, _Mapping]] = ..., relu_param: _Optional[_Union[ReLUParameter, _Mapping]] = ..., slice_param: _Optional[_Union[SliceParameter, _Mapping]] = ..., include: _Optional[_Iterable[_Union[NetStateRule, _Mapping]]] = ..., exclude: _Optional[_Iterable[_Union[NetStateRule, _Mapping]]] = ..., mvn_param: _Optional[_Union[MVNParameter, _Mapping]] = ..., loss_weight: _Optional[_Iterable[float]] = ..., transform_param: _Optional[_Union[TransformationParameter, _Mapping]] = ..., tanh_param: _Optional[_Union[TanHParameter, _Mapping]] = ..., sigmoid_param: _Optional[_Union[SigmoidParameter, _Mapping]] = ..., softmax_param: _Optional[_Union[SoftmaxParameter, _Mapping]] = ..., contrastive_loss_param: _Optional[_Union[ContrastiveLossParameter, _Mapping]] = ..., exp_param: _Optional[_Union[ExpParameter, _Mapping]] = ..., loss_param: _Optional[_Union[LossParameter, _Mapping]] = ..., param: _Optional[_Iterable[str]] = ..., blob_share_mode: _Optional[_Iterable[_Union[V1LayerParameter.DimCheckMode, str]]] = ...) -> None: ...
+
+class V0LayerParameter(_message.Message):
+    __slots__ = ("name", "type", "num_output", "biasterm", "weight_filler", "bias_filler", "pad", "kernelsize", "group", "stride", "pool", "dropout_ratio", "local_size", "alpha", "beta", "source", "scale", "meanfile", "batchsize", "cropsize", "mirror", "k", "blobs", "blobs_lr", "weight_decay", "rand_skip", "det_fg_threshold", "det_bg_threshold", "det_fg_fraction", "det_context_pad", "det_crop_mode", "new_num", "new_channels", "new_height", "new_width", "shuffle_images", "concat_dim", "hdf5_output_param")
+    class PoolMethod(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        MAX: _ClassVar[V0LayerParameter.PoolMethod]
+        AVE: _ClassVar[V0LayerParameter.PoolMethod]
+        STOCHASTIC: _ClassVar[V0LayerParameter.PoolMethod]
+    MAX: V0LayerParameter.PoolMethod
+    AVE: V0LayerParameter.PoolMethod
+    STOCHASTIC: V0LayerParameter.PoolMethod
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    NUM_OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    BIASTERM_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FILLER_FIELD_NUMBER: _ClassVar[int]
+    BIAS_FILLER_FIELD_NUMBER: _ClassVar[int]
+    PAD_FIELD_NUMBER: _ClassVar[int]
+    KERNELSIZE_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    STRIDE_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    DROPOUT_RATIO_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_SIZE_FIELD_NUMBER: _ClassVar[int]
+    ALPHA_FIELD_NUMBER: _ClassVar[int]
+    BETA_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    SCALE_FIELD_NUMBER: _ClassVar[int]
+    MEANFILE_FIELD_NUMBER: _ClassVar[int]
+    BATCHSIZE_FIELD_NUMBER: _ClassVar[int]
+    CROPSIZE_FIELD_NUMBER: _ClassVar[int]
+    MIRROR_FIELD_NUMBER: _ClassVar[int]
+    K_FIELD_NUMBER: _ClassVar[int]
+    BLOBS_FIELD_NUMBER: _ClassVar[int]
+    BLOBS_LR_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_DECAY_FIELD_NUMBER: _ClassVar[int]
+    RAND_SKIP_FIELD_NUMBER: _ClassVar[int]
+    DET_FG_THRESHOLD_FIELD_NUMBER: _ClassVar[int]
+    DET_BG_THRESHOLD_FIELD_NUMBER: _ClassVar[int]
+    DET_FG_FRACTION_FIELD_NUMBER: _ClassVar[int]
+    DET_CONTEXT_PAD_FIELD_NUMBER: _ClassVar[int]
+    DET_CROP_MODE_FIELD_NUMBER: _ClassVar[int]
+    NEW_NUM_FIELD_NUMBER: _ClassVar[int]
+    NEW_CHANNELS_FIELD_NUMBER: _ClassVar[int]
+    NEW_HEIGHT_FIELD_NUMBER: _ClassVar[int]
+    NEW_WIDTH_FIELD_NUMBER: _ClassVar[int]
+    SHUFFLE_IMAGES_FIELD_NUMBER: _ClassVar[int]
+    CONCAT_DIM_FIELD_NUMBER: _ClassVar[int]
+    HDF5_OUTPUT_PARAM_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    type: str
+    num_output: int
+    biasterm: bool
+    weight_filler: FillerParameter
+    bias_filler: FillerParameter
+    pad: int
+    kernelsize: int
+    group: int
+    stride: int
+    pool: V0LayerParameter.PoolMethod
+    dropout_ratio: float
+    local_size: int
+    alpha: float
+    beta: float
+    source: str
+    scale: float
+    meanfile: str
+    batchsize: int
+    cropsize: int
+    mirror: bool
+    k: float
+    blobs: _containers.RepeatedCompositeFieldContainer[BlobProto]
+    blobs_lr: _containers.RepeatedScalarFieldContainer[float]
+    weight_decay: _containers.RepeatedScalarFieldContainer[float]
+    rand_skip: int
+    det_fg_threshold: float
+    det_bg_threshold: float
+    det_fg_fraction: float
+    det_context_pad: int
+    det_crop_mode: str
+    new_num: int
+    new_channels: int
+    new_height: int
+    new_width: int
+    shuffle_images: bool
+    concat_dim: int
+    hdf5_output_param: HDF5OutputParameter
+    def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., num_output: _Optional[int] = ..., biasterm: bool = ..., weight_filler: _Optional[_Union[FillerParameter, _Mapping]] = ..., bias_filler: _Optional[_Union[FillerParameter, _Mapping]] = ..., pad: _Optional[int] = ..., kernelsize: _Optional[int] = ..., group: _Optional[int] = ..., stride: _Optional[int] = ..., pool: _Optional[_Union[V0LayerParameter.PoolMethod, str]] = ..., dropout_ratio: _Optional[float] = ..., local_size: _Optional[int] = ..., alpha: _Optional[float] = ..., beta: _Optional[float] = ..., source: _Optional[str] = ..., scale: _Optional[float] = ..., meanfile: _Optional[str] = ..., batchsize: _Optional[int] = ..., cropsize: _Optional[int] = ..., mirror: bool = ..., k: _Optional[float] = ..., blobs: _Optional[_Iterable[_Union[BlobProto, _Mapping]]] = ..., blobs_lr: _Optional[_Iterable[float]] = ..., weight_decay: _Optional[_Iterable[float]] = ..., rand_skip: _Optional[int] = ..., det_fg_threshold: _Optional[float] = ..., det_bg_threshold: _Optional[float] = ..., det_fg_fraction: _Optional[float] = ..., det_context_pad: _Optional[int] = ..., det_crop_mode: _Optional[str] = ..., new_num: _Optional[int] = ..., new_channels: _Optional[int] = ..., new_height: _Optional[int] = ..., new_width: _Optional[int] = ..., shuffle_images: bool = ..., concat_dim: _Optional[int] = ..., hdf5_output_param: _Optional[_Union[HDF5OutputParameter, _Mapping]] = ...) -> None: ...
+
+class NetWeights(_message.Message):
+    __slots__ = ("layer",)
+    LAYER_FIELD_NUMBER: _ClassVar[int]
+    layer: _containers.RepeatedCompositeFieldContainer[LayerBlobs]
+    def __init__(self, layer: _Optional[_Iterable[_Union[LayerBlobs, _Mapping]]] = ...) -> None: ...
+
+class LayerBlobs(_message.Message):
+    __slots__ = ("name", "type", "blobs")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    BLOBS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    type: str
+    blobs: _containers.RepeatedCompositeFieldContainer[BlobProto]
+    def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., blobs: _Optional[_Iterable[_Union[BlobProto, _Mapping]]] = ...) -> None: ...
+
+class C3DWeights(_message.Message):
+    __slots__ = ("layers",)
+    LAYERS_FIELD_NUMBER: _ClassVar[int]
+    layers: _containers.RepeatedCompositeFieldContainer[C3DLayerBlobs]
+    def __init__(self, layers: _Optional[_Iterable[_Union[C3DLayerBlobs, _Mapping]]] = ...) -> None: ...
+
+class C3DLayerBlobs(_message.Message):
+    __slots__ = ("name", "blobs")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    BLOBS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    blobs: _containers.RepeatedCompositeFieldContainer[C3DBlob]
+    def __init__(self, name: _Optional[str] = ..., blobs: _Optional[_Iterable[_Union[C3DBlob, _Mapping]]] = ...) -> None: ...
+
+class C3DBlob(_message.Message):
+    __slots__ = ("num", "channels", "length", "height", "width", "data", "diff")
+    NUM_FIELD_NUMBER: _ClassVar[int]
+    CHANNELS_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    HEIGHT_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    DIFF_FIELD_NUMBER: _ClassVar[int]
+    num: int
+    channels: int
+    length: int
+    height: int
+    width: int
+    data: _containers.RepeatedScalarFieldContainer[float]
+    diff: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, num: _Optional[int] = ..., channels: _Optional[int] = ..., length: _Optional[int] = ..., height: _Optional[int] = ..., width: _Optional[int] = ..., data: _Optional[_Iterable[float]] = ..., diff: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class PermuteParameter(_message.Message):
+    __slots__ = ("order",)
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    order: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, order: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class NormalizeParameter(_message.Message):
+    __slots__ = ("across_spatial", "scale_filler", "channel_shared", "eps")
+    ACROSS_SPATIAL_FIELD_NUMBER: _ClassVar[int]
+    SCALE_FILLER_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_SHARED_FIELD_NUMBER: _ClassVar[int]
+    EPS_FIELD_NUMBER: _ClassVar[int]
+    across_spatial: bool
+    scale_filler: FillerParameter
+    channel_shared: bool
+    eps: float
+    def __init__(self, across_spatial: bool = ..., scale_filler: _Optional[_Union[FillerParameter, _Mapping]] = ..., channel_shared: bool = ..., eps: _Optional[float] = ...) -> None: ...
+
+class UpsampleParameter(_message.Message):
+    __slots__ = ("scale", "scale_h", "scale_w", "pad_out_h", "pad_out_w", "upsample_h", "upsample_w")
+    SCALE_FIELD_NUMBER: _ClassVar[int]
+    SCALE_H_FIELD_NUMBER: _ClassVar[int]
+    SCALE_W_FIELD_NUMBER: _ClassVar[int]
+    PAD_OUT_H_FIELD_NUMBER: _ClassVar[int]
+    PAD_OUT_W_FIELD_NUMBER: _ClassVar[int]
+    UPSAMPLE_H_FIELD_NUMBER: _ClassVar[int]
+    UPSAMPLE_W_FIELD_NUMBER: _ClassVar[int]
+    scale: int
+    scale_h: int
+    scale_w: int
+    pad_out_h: bool
+    pad_out_w: bool
+    upsample_h: int
+    upsample_w: int
+    def __init__(self, scale: _Optional[int] = ..., scale_h: _Optional[int] = ..., scale_w: _Optional[int] = ..., pad_out_h: bool = ..., pad_out_w: bool = ..., upsample_h: _Optional[int] = ..., upsample_w: _Optional[int] = ...) -> None: ...
+
+class InterpParameter(_message.Message):
+    __slots__ = ("height", "width", "zoom_factor", "shrink_factor", "pad_beg", "pad_end")
+    HEIGHT_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
+    ZOOM_FACTOR_FIELD_NUMBER: _ClassVar[int]
+    SHRINK_FACTOR_FIELD_NUMBER: _ClassVar[int]
+    PAD_BEG_FIELD_NUMBER: _ClassVar[int]
+    PAD_END_FIELD_NUMBER: _ClassVar[int]
+    height: int
+    width: int
+    zoom_factor: int
+    shrink_factor: int
+    pad_beg: int
+    pad_end: int
+    def __init__(self, height: _Optional[int] = ..., width: _Optional[int] = ..., zoom_factor: _Optional[int] = ..., shrink_factor: _Optional[int] = ..., pad_beg: _Optional[int] = ..., pad_end: _Optional[int] = ...) -> None: ...
+
+class ShuffleChannelParameter(_message.Message):
+    __slots__ = ("group",)
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    group: int
+    def __init__(self, group: _Optional[int] = ...) -> None: ...
+
+class ROIPoolingParameter(_message.Message):
+    __slots__ = ("pooled_h", "pooled_w", "spatial_scale")
+    POOLED_H_FIELD_NUMBER: _ClassVar[int]
+    POOLED_W_FIELD_NUMBER: _ClassVar[int]
+    SPATIAL_SCALE_FIELD_NUMBER: _ClassVar[int]
+    pooled_h: int
+    pooled_w: int
+    spatial_scale: float
+    def __init__(self, pooled_h: _Optional[int] = ..., pooled_w: _Optional[int] = ..., spatial_scale: _Optional[float] = ...) -> None: ...
+
+class PSROIPoolingParameter(_message.Message):
+    __slots__ = ("spatial_scale", "output_dim", "group_size")
+    SPATIAL_SCALE_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_DIM_FIELD_NUMBER: _ClassVar[int]
+    GROUP_SIZE_FIELD_NUMBER: _ClassVar[int]
+    spatial_scale: float
+    output_dim: int
+    group_size: int
+    def __init__(self, spatial_scale: _Optional[float] = ..., output_dim: _Optional[int] = ..., group_size: _Optional[int] = ...) -> None: ...
+
+class SmoothL1LossParameter(_message.Message):
+    __slots__ = ("sigma",)
+    SIGMA_FIELD_NUMBER: _ClassVar[int]
+    sigma: float
+    def __init__(self, sigma: _Optional[float] = ...) -> None: ...
+
+class ReLU6Parameter(_message.Message):
+    __slots__ = ("negative_slope",)
+    NEGATIVE_SLOPE_FIELD_NUMBER: _ClassVar[int]
+    negative_slope: float
+    def __init__(self, negative_slope: _Optional[float] = ...) -> None: ...
+
+class BNParameter(_message.Message):
+    __slots__ = ("slope_filler", "bias_filler", "momentum", "eps", "frozen", "engine", "scale_filler", "shift_filler", "bn_mode")
+    class Engine(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        DEFAULT: _ClassVar[BNParameter.Engine]
+        CAFFE: _ClassVar[BNParameter.Engine]
+        CUDNN: _ClassVar[BNParameter.Engine]
+    DEFAULT: BNParameter.Engine
+    CAFFE: BNParameter.Engine
+    CUDNN: BNParameter.Engine
+    class BNMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        LEARN: _ClassVar[BNParameter.BNMode]
+        INFERENCE: _ClassVar[BNParameter.BNMode]
+    LEARN: BNParameter.BNMode
+    INFERENCE: BNParameter.BNMode
+    SLOPE_FILLER_FIELD_NUMBER: _ClassVar[int]
+    BIAS_FILLER_FIELD_NUMBER: _ClassVar[int]
+    MOMENTUM_FIELD_NUMBER: _ClassVar[int]
+    EPS_FIELD_NUMBER: _ClassVar[int]
+    FROZEN_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    SCALE_FILLER_FIELD_NUMBER: _ClassVar[int]
+    SHIFT_FILLER_FIELD_NUMBER: _ClassVar[int]
+    BN_MODE_FIELD_NUMBER: _ClassVar[int]
+    slope_filler: FillerParameter
+    bias_filler: FillerParameter
+    momentum: float
+    eps: float
+    frozen: bool
+    engine: BNParameter.Engine
+    scale_filler: FillerParameter
+    shift_filler: FillerParameter
+    bn_mode: BNParameter.BNMode
+    def __init__(self, slope_filler: _Optional[_Union[FillerParameter, _Mapping]] = ..., bias_filler: _Optional[_Union[FillerParameter, _Mapping]] = ..., momentum: _Optional[float] = ..., eps: _Optional[float] = ..., frozen: bool = ..., engine: _Optional[_Union[BNParameter.Engine, str]] = ..., scale_filler: _Optional[_Union[FillerParameter, _Mapping]] = ..., shift_filler: _Optional[_Union[FillerParameter, _Mapping]] = ..., bn_mode: _Optional[_Union[BNParameter.BNMode, str]] = ...) -> None: ...
+
+class PriorBoxParameter(_message.Message):
+    __slots__ = ("min_size", "max_size", "aspect_ratio", "flip", "clip", "variance", "img_size", "img_h", "img_w", "step", "step_h", "step_w", "offset")
+    class CodeType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        CORNER: _ClassVar[PriorBoxParameter.CodeType]
+        CENTER_SIZE: _ClassVar[PriorBoxParameter.CodeType]
+        CORNER_SIZE: _ClassVar[PriorBoxParameter.CodeType]
+    CORNER: PriorBoxParameter.CodeType
+    CENTER_SIZE: PriorBoxParameter.CodeType
+    CORNER_SIZE: PriorBoxParameter.CodeType
+    MIN_SIZE_FIELD_NUMBER: _ClassVar[int]
+    MAX_SIZE_FIELD_NUMBER: _ClassVar[int]
+    ASPECT_RATIO_FIELD_NUMBER: _ClassVar[int]
+    FLIP_FIELD_NUMBER: _ClassVar[int]
+    CLIP_FIELD_NUMBER: _ClassVar[int]
+    VARIANCE_FIELD_NUMBER: _ClassVar[int]
+    IMG_SIZE_FIELD_NUMBER: _ClassVar[int]
+    IMG_H_FIELD_NUMBER: _ClassVar[int]
+    IMG_W_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    STEP_H_FIELD_NUMBER: _ClassVar[int]
+    STEP_W_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    min_size: _containers.RepeatedScalarFieldContainer[float]
+    max_size: _containers.RepeatedScalarFieldContainer[float]
+    aspect_ratio: _containers.RepeatedScalarFieldContainer[float]
+    flip: bool
+    clip: bool
+    variance: _containers.RepeatedScalarFieldContainer[float]
+    img_size: int
+    img_h: int
+    img_w: int
+    step: float
+    step_h: float
+    step_w: float
+    offset: float
+    def __init__(self, min_size: _Optional[_Iterable[float]] = ..., max_size: _Optional[_Iterable[float]] = ..., aspect_ratio: _Optional[_Iterable[float]] = ..., flip: bool = ..., clip: bool = ..., variance: _Optional[_Iterable[float]] = ..., img_size: _Optional[int] = ..., img_h: _Optional[int] = ..., img_w: _Optional[int] = ..., step: _Optional[float] = ..., step_h: _Optional[float] = ..., step_w: _Optional[float] = ..., offset: _Optional[float] = ...) -> None: ...
+
+class ReorgParameter(_message.Message):
+    __slots__ = ("stride", "reverse")
+    STRIDE_FIELD_NUMBER: _ClassVar[int]
+    REVERSE_FIELD_NUMBER: _ClassVar[int]
+    stride: int
+    reverse: bool
+    def __init__(self, stride: _Optional[int] = ..., reverse: bool = ...) -> None: ...
+
+class LMSPlan(_message.Message):
+    __slots__ = ("version", "net", "program")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    NET_FIELD_NUMBER: _ClassVar[int]
+    PROGRAM_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    net: str
+    program: _containers.RepeatedCompositeFieldContainer[LMSProgramPlan]
+    def __init__(self, version: _Optional[int] = ..., net: _Optional[str] = ..., program: _Optional[_Iterable[_Union[LMSProgramPlan, _Mapping]]] = ...) -> None: ...
+
+class LMSProgramPlan(_message.Message):
+    __slots__ = ("name", "arena_bytes", "buffer", "step", "residence")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ARENA_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BUFFER_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    RESIDENCE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    arena_bytes: int
+    buffer: _containers.RepeatedCompositeFieldContainer[LMSPlanBuffer]
+    step: _containers.RepeatedCompositeFieldContainer[LMSPlanStep]
+    residence: _containers.RepeatedCompositeFieldContainer[LMSResidence]
+    def __init__(self, name: _Optional[str] = ..., arena_bytes: _Optional[int] = ..., buffer: _Optional[_Iterable[_Union[LMSPlanBuffer, _Mapping]]] = ..., step: _Optional[_Iterable[_Union[LMSPlanStep, _Mapping]]] = ..., residence: _Optional[_Iterable[_Union[LMSResidence, _Mapping]]] = ...) -> None: ...
+
+class LMSPlanBuffer(_message.Message):
+    __slots__ = ("name", "bytes")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    bytes: int
+    def __init__(self, name: _Optional[str] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class LMSPlanStep(_message.Message):
+    __slots__ = ("name", "again")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    AGAIN_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    again: int
+    def __init__(self, name: _Optional[str] = ..., again: _Optional[int] = ...) -> None: ...
+
+class LMSResidence(_message.Message):
+    __slots__ = ("buffer", "first", "last", "issue", "offset", "fetched")
+    BUFFER_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    ISSUE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    FETCHED_FIELD_NUMBER: _ClassVar[int]
+    buffer: str
+    first: int
+    last: int
+    issue: int
+    offset: int
+    fetched: bool
+    def __init__(self, buffer: _Optional[str] = ..., first: _Optional[int] = ..., last: _Optional[int] = ..., issue: _Optional[int] = ..., offset: _Optional[int] = ..., fetched: bool = ...) -> None: ...
