@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .data.preprocess import Transformer
-from .errors import UsageError
+from .errors import ArrayError, UsageError
 from .io import oversample as ten_crops
 from .io import resize_image
 from .pycaffe import TEST, Net
@@ -58,10 +58,15 @@ class Classifier(Net):
         channel_swap: Sequence[int] | None = None,
         **options: Any,
     ) -> None:
+        if pretrained_file is None:
+            raise UsageError("a Classifier needs weights", fix="give a .caffemodel; without one, use caffe.Net")
         super().__init__(model_file, TEST, weights=pretrained_file, **options)
         self.transformer = input_transformer(self, mean, input_scale, raw_scale, channel_swap)
         self.crop_dims = np.array(self.blobs[self.inputs[0]].shape[2:])
-        self.image_dims = tuple(int(d) for d in (self.crop_dims if image_dims is None else image_dims))
+        dims = self.crop_dims if image_dims is None else image_dims
+        if np.ndim(dims) != 1:
+            raise UsageError(f"image_dims {dims!r} is no pair", fix="give (height, width)")
+        self.image_dims = tuple(int(d) for d in dims)
         if len(self.image_dims) != 2 or (np.array(self.image_dims) < self.crop_dims).any():
             raise UsageError(
                 f"image_dims {self.image_dims} are smaller than the net's input {tuple(self.crop_dims.tolist())}",
@@ -74,7 +79,12 @@ class Classifier(Net):
         oversample: the mean over ten crops, corners and centre and their mirrors; else the centre crop alone.
         Raises: ArrayError for what is no picture.
         """
-        if not len(inputs):
+        if isinstance(inputs, np.ndarray) and inputs.ndim == 3:
+            raise ArrayError(f"one picture of shape {inputs.shape}, not a list of them", fix="predict([picture])")
+        if isinstance(inputs, (str, os.PathLike)):
+            raise ArrayError(f"{inputs!r} is no list of pictures", fix="predict([caffe.io.load_image(file)])")
+        inputs = list(inputs)
+        if not inputs:
             raise UsageError("there are no pictures to classify", fix="give at least one (height, width, channels)")
         pictures = np.stack([resize_image(picture, self.image_dims) for picture in inputs])
         if oversample:

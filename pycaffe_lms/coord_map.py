@@ -122,6 +122,9 @@ def coord_map_from_to(top_from: Top, top_to: Top) -> Map:
     Different ways to an ancestor are taken to agree, as they do in a net whose sums and concatenations fit.
     Raises: GraphError (a RuntimeError) where there is no common ancestor; AxisMismatchException.
     """
+    for top in (top_from, top_to):
+        if not isinstance(top, Top):
+            raise TypeError(f"{top!r} is no Top (type is {type(top)}): give what L.Convolution and its like return")
     from_maps = dict(_ancestors(top_from))
     for top, to_map in _ancestors(top_to):
         if top in from_maps:

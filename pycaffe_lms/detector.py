@@ -38,6 +38,8 @@ class Detector(Net):
         context_pad: int | None = None,
         **options: Any,
     ) -> None:
+        if pretrained_file is None:
+            raise UsageError("a Detector needs weights", fix="give a .caffemodel; without one, use caffe.Net")
         super().__init__(model_file, TEST, weights=pretrained_file, **options)
         self.transformer = input_transformer(self, mean, input_scale, raw_scale, channel_swap)
         self.configure_crop(context_pad)
@@ -52,7 +54,10 @@ class Detector(Net):
         """
         places, inputs = [], []
         source = self.inputs[0]
-        for filename, windows in images_windows:
+        for pair in images_windows:
+            if isinstance(pair, (str, os.PathLike)) or len(pair) != 2:
+                raise UsageError(f"{pair!r} is no file with windows", fix="give [(file, [(ymin, xmin, ymax, xmax)])]")
+            filename, windows = pair
             image = load_image(filename)
             for window in windows:
                 try:
@@ -81,6 +86,8 @@ class Detector(Net):
         With context_pad the window is enlarged so that it fills the input but for that many pixels on each side; what
         lies outside of the picture shows the mean. Raises: ArrayError for a window without a pixel of the picture.
         """
+        if np.shape(window) != (4,):
+            raise ArrayError(f"{window!r} is no window", fix="windows are ymin, xmin, ymax, xmax")
         ymin, xmin, ymax, xmax = (int(v) for v in window)
         if not self.context_pad:
             crop = im[max(ymin, 0) : max(ymax, 0), max(xmin, 0) : max(xmax, 0)]

@@ -123,6 +123,11 @@ def get_pydot_graph(
         import pydot
     except ImportError:
         raise MissingDependency("pydot", "drawing nets", "'pycaffe-lms[draw]'") from None
+    if not isinstance(caffe_net, caffe_pb2.NetParameter):
+        raise UsageError(
+            f"{caffe_net!r} is no NetParameter",
+            fix="parse the file: text_format.Parse(open(file).read(), caffe_pb2.NetParameter()); of a Net: net.message",
+        )
     if rankdir not in _RANKDIRS:
         raise UsageError(f"rankdir {rankdir!r} is none of {', '.join(_RANKDIRS)}")
     if caffe_net.layers:

@@ -23,7 +23,7 @@ from .data.datum import datum_array
 from .data.picture import decode_picture
 from .data.preprocess import Transformer
 from .data.resize import resize_image
-from .errors import ArrayError, DataError, WeightsError, Where
+from .errors import ArrayError, DataError, UsageError, WeightsError, Where
 from .formats import blobproto
 from .formats.rawfile import read_bytes
 from .proto import caffe_pb2
@@ -47,8 +47,13 @@ def blobproto_to_array(blob: caffe_pb2.BlobProto, return_diff: bool = False) -> 
     """The values of a BlobProto, or its gradients with `return_diff`, as float64 in its shape.
 
     The four old sizes are the shape where any of them is set.
-    Raises: ArrayError (a ValueError) where the number of values is not what the shape says.
+    Raises: ArrayError (a ValueError) where the number of values is not what the shape says; UsageError for bytes.
     """
+    if not isinstance(blob, caffe_pb2.BlobProto):
+        raise UsageError(
+            f"{type(blob).__name__} is no BlobProto",
+            fix="parse what the file holds: caffe_pb2.BlobProto.FromString(open(file, 'rb').read())",
+        )
     try:
         return blobproto.blobproto_to_array(blob, np.float64, what="diff" if return_diff else "data")
     except WeightsError as error:
@@ -135,6 +140,8 @@ def oversample(images: Sequence[np.ndarray], crop_dims: Sequence[int]) -> np.nda
     images: N pictures of one shape (H, W, K). crop_dims: (h, w). Order: top left, top right, bottom left, bottom right,
     centre. Raises: ArrayError (a ValueError) where the pictures differ in shape or are smaller than the crop.
     """
+    if isinstance(images, np.ndarray) and images.ndim == 3:
+        raise ArrayError(f"one picture of shape {images.shape}, not a list of them", fix="give [picture]")
     height, width = (int(d) for d in crop_dims)
     shapes = {np.shape(im) for im in images}
     if len(shapes) != 1 or len(shape := next(iter(shapes))) != 3:

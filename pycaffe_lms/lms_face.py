@@ -78,7 +78,7 @@ class LMS(LMSConfig):
             ("plan_file", plan_file, (str, type(None))),
             ("split", split, (int, type(None))),
         ):
-            if not isinstance(value, kinds):
+            if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
                 raise UsageError(f"{name} cannot be {value!r}", fix="see help(caffe.LMS)")
         super().__init__(
             threshold_kb=threshold_kb,

@@ -14,6 +14,7 @@ See also: caffe.proto, whose field names are the keywords here.
 from __future__ import annotations
 
 import difflib
+import numbers
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -167,6 +168,10 @@ class Function:
         self.params = dict(params)
         self.ntop = self.params.pop("ntop", 1)
         self.in_place = self.params.pop("in_place", False)
+        if not isinstance(self.ntop, numbers.Integral) or self.ntop < 0:
+            raise LayerParamError(
+                f"ntop {self.ntop!r} is no number of tops", where=Where(layer=f"L.{type_name}"), fix="give 0 or more"
+            )
         if self.in_place and self.ntop > len(self.inputs):
             raise LayerParamError(
                 f"in_place with {self.ntop} tops and {len(self.inputs)} bottoms: every top needs a bottom to live in",

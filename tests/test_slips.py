@@ -175,3 +175,119 @@ def test_what_a_solver_shows(files):
     assert repr(solver) == "<SGDSolver of net 'n': iteration 2 of 7>"
     assert type(solver.test_nets) is caffe._caffe.NetVec and len(solver.test_nets) == 1
     assert solver.test_nets[0].forward().keys() == {"loss"}
+
+
+# -- pictures -------------------------------------------------------------------------------------------------------
+PICTURE = np.linspace(0, 1, 5 * 6 * 3, dtype=np.float32).reshape(5, 6, 3)
+
+
+@pytest.fixture
+def transformer():
+    return caffe.io.Transformer({"data": (1, 3, 5, 6)})
+
+
+@pytest.mark.parametrize(
+    "set_it, words",
+    [
+        (lambda t: t.set_transpose("data", (0, 0, 1)), r"\(0, 0, 1\) is no order of axes"),
+        (lambda t: t.set_transpose("data", (2, 0, 5)), r"\(2, 0, 5\) is no order of axes"),
+        (lambda t: t.set_channel_swap("data", (3, 1, 0)), r"names channels that are not there\n  fix: .*0 to 2"),
+        (lambda t: t.set_raw_scale("data", "255"), "'255' is no factor"),
+        (lambda t: t.set_input_scale("data", None), "None is no factor"),
+        (lambda t: t.set_mean("data", "mean.npy"), r"mean.npy is no mean.*\n.*np\.load"),
+        (lambda t: t.set_mean("data", None), "None is no mean"),
+    ],
+)
+def test_setters_refuse_and_keep_nothing(transformer, set_it, words):
+    with pytest.raises(RuntimeError, match=f'blob "data": .*{words}'):
+        set_it(transformer)
+    assert not any((transformer.transpose, transformer.channel_swap, transformer.raw_scale, transformer.mean,
+                    transformer.input_scale))  # fmt: skip
+    assert (transformer.preprocess("data", PICTURE) == PICTURE).all()
+
+
+def test_channels_may_be_repeated(transformer):
+    transformer.set_transpose("data", (2, 0, 1))
+    transformer.set_channel_swap("data", (0, 0, 2))
+    assert (transformer.preprocess("data", PICTURE) == PICTURE.transpose(2, 0, 1)[[0, 0, 2]]).all()
+
+
+def test_a_gray_picture_has_no_colours_to_swap(transformer):
+    transformer.set_transpose("data", (2, 0, 1))
+    transformer.set_channel_swap("data", (2, 1, 0))
+    with pytest.raises(ArrayError, match=r"needs 3 channels first, the picture has shape \(1, 5, 6\)\n.*color=True"):
+        transformer.preprocess("data", PICTURE[..., :1])
+
+
+def test_a_file_name_is_no_picture(transformer):
+    for call in (lambda: transformer.preprocess("data", "cat.jpg"), lambda: caffe.io.resize_image("cat.jpg", (2, 2))):
+        with pytest.raises(ArrayError, match=r"'cat.jpg' is no picture\n  fix: .*load_image\('cat.jpg'\)"):
+            call()
+    with pytest.raises(ArrayError, match="NoneType of object is no picture"):
+        transformer.preprocess("data", None)
+    for wrong in ({"data": None}, ["data"], None, {"data": "abc"}):
+        with pytest.raises(Exception, match="does not say the inputs' shapes"):
+            caffe.io.Transformer(wrong)
+
+
+def test_one_picture_in_place_of_a_list():
+    with pytest.raises(ArrayError, match=r"one picture of shape \(5, 6, 3\)"):
+        caffe.io.oversample(PICTURE, (2, 2))
+    assert caffe.io.oversample(PICTURE[None], (2, 2)).shape == (10, 2, 2, 3)
+
+
+@pytest.fixture
+def deploy(tmp_path):
+    model, weights = str(tmp_path / "deploy.prototxt"), str(tmp_path / "w.caffemodel")
+    (tmp_path / "deploy.prototxt").write_text(inputs(data=(2, 3, 4, 4)) + ip("ip", "data", 2))
+    caffe.Net(model, caffe.TEST).save(weights)
+    return model, weights
+
+
+def test_what_a_classifier_is_given(deploy):
+    with pytest.raises(UsageError, match="image_dims 8 is no pair"):
+        caffe.Classifier(*deploy, image_dims=8)
+    for face in (caffe.Classifier, caffe.Detector):
+        with pytest.raises(UsageError, match="needs weights"):
+            face(deploy[0], None)
+    classifier = caffe.Classifier(*deploy)
+    refused = {"one picture": PICTURE, "no list": "cat.jpg", "is no picture": ["cat.jpg"], "no pictures": []}
+    for words, wrong in refused.items():
+        with pytest.raises(RuntimeError, match=words):
+            classifier.predict(wrong)
+    assert (classifier.predict(iter([PICTURE, PICTURE])) == classifier.predict([PICTURE] * 2)).all()
+
+
+def test_what_a_detector_is_given(deploy):
+    detector = caffe.Detector(*deploy)
+    with pytest.raises(ArrayError, match=r"\(0, 0, 3\) is no window"):
+        detector.crop(PICTURE, (0, 0, 3))
+    for wrong in ("a.png", ("a.png", [], 3)):
+        with pytest.raises(UsageError, match="is no file with windows"):
+            detector.detect_windows([wrong])
+
+
+def test_bytes_are_no_message():
+    with pytest.raises(UsageError, match=r"bytes is no BlobProto\n.*FromString"):
+        caffe.io.blobproto_to_array(b"\x08\x01")
+
+
+# -- nets written in Python -------------------------------------------------------------------------------------------
+def test_what_is_no_top():
+    from pycaffe_lms import coord_map, draw
+
+    top = caffe.layers.Input(shape={"dim": [1, 1, 4, 4]})
+    with pytest.raises(TypeError, match="'data' is no Top"):
+        coord_map.crop(top, "data")
+    for wrong in ("net.prototxt", top):
+        with pytest.raises(UsageError, match="is no NetParameter"):
+            draw.get_pydot_graph(wrong, "LR")
+    for ntop in (-1, "2", 1.5):
+        with pytest.raises(LayerParamError, match=r'layer "L.Data": ntop .* is no number of tops'):
+            caffe.layers.Data(ntop=ntop)
+
+
+def test_lms_takes_no_truth_value_for_a_size():
+    with pytest.raises(UsageError, match="threshold_kb cannot be True"):
+        caffe.LMS(True)
+    assert caffe.LMS(1, recompute=True).recompute is True

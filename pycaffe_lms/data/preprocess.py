@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from pycaffe_lms.data.resize import resize_image
+from pycaffe_lms.data.resize import as_picture, resize_image
 from pycaffe_lms.errors import ArrayError, UsageError
 
 
@@ -32,7 +32,13 @@ class Transformer:
     """
 
     def __init__(self, inputs: Mapping[str, Sequence[int]]):
-        self.inputs = {name: tuple(shape) for name, shape in inputs.items()}
+        try:
+            self.inputs = {name: tuple(map(int, shape)) for name, shape in inputs.items()}
+        except (AttributeError, TypeError, ValueError):
+            raise UsageError(
+                f"{inputs!r} does not say the inputs' shapes",
+                fix='give {"data": net.blobs["data"].data.shape}',
+            ) from None
         self.transpose: dict[str, Sequence[int]] = {}
         self.channel_swap: dict[str, Sequence[int]] = {}
         self.raw_scale: dict[str, float] = {}
@@ -47,14 +53,14 @@ class Transformer:
         Raises: ArrayError for a picture that cannot be resized or transposed.
         """
         self._check_input(in_)
-        picture = np.array(data, dtype=np.float32)
+        picture = np.array(as_picture(data), dtype=np.float32)
         dims = self.inputs[in_][2:]
         if picture.shape[:2] != dims:
             picture = resize_image(picture, dims)
         if in_ in self.transpose:
             picture = _transposed(picture, self.transpose[in_])
         if in_ in self.channel_swap:
-            picture = picture[np.asarray(self.channel_swap[in_]), :, :]
+            picture = _swapped(picture, self.channel_swap[in_], in_)
         if in_ in self.raw_scale:
             picture *= self.raw_scale[in_]
         if in_ in self.mean:
@@ -87,19 +93,26 @@ class Transformer:
         return picture
 
     def set_transpose(self, in_: str, order: Sequence[int]) -> None:
-        """The order of axes, such as (2, 0, 1) for (H, W, K) -> (K, H, W). Raises UsageError for another length."""
+        """The order of axes, such as (2, 0, 1) for (H, W, K) -> (K, H, W).
+
+        Raises: UsageError for another number of axes, or where it has not each axis once.
+        """
         self._check_input(in_)
         if len(order) != len(self.inputs[in_]) - 1:
             raise UsageError(
                 "Transpose order needs to have the same number of dimensions as the input.",
                 fix=f"give {len(self.inputs[in_]) - 1} axes, not {len(order)}",
             ).at(blob=in_)
+        if sorted(order) != list(range(len(order))):
+            raise UsageError(f"{tuple(order)} is no order of axes", fix="give each axis once, such as (2, 0, 1)").at(
+                blob=in_
+            )
         self.transpose[in_] = order
 
     def set_channel_swap(self, in_: str, order: Sequence[int]) -> None:
         """The order of channels (axis 0, after the transpose), such as (2, 1, 0) for RGB -> BGR.
 
-        Raises: UsageError where it has not as many entries as the input has channels.
+        Raises: UsageError where it has not as many entries as the input has channels, or names one that is not there.
         """
         self._check_input(in_)
         if len(order) != self.inputs[in_][1]:
@@ -107,12 +120,16 @@ class Transformer:
                 "Channel swap needs to have the same number of dimensions as the input channels.",
                 fix=f"give {self.inputs[in_][1]} channels, not {len(order)}",
             ).at(blob=in_)
+        if not all(0 <= channel < len(order) for channel in order):
+            raise UsageError(
+                f"{tuple(order)} names channels that are not there", fix=f"give numbers from 0 to {len(order) - 1}"
+            ).at(blob=in_)
         self.channel_swap[in_] = order
 
     def set_raw_scale(self, in_: str, scale: float) -> None:
         """Multiply by this before the mean is subtracted; 255 where a mean and a net are made for bytes."""
         self._check_input(in_)
-        self.raw_scale[in_] = scale
+        self.raw_scale[in_] = _factor(scale, in_)
 
     def set_mean(self, in_: str, mean: np.ndarray) -> None:
         """Subtract `mean`: (C), one value per channel, or (C, H, W) or (H, W), resized where its size differs.
@@ -121,6 +138,10 @@ class Transformer:
         """
         self._check_input(in_)
         mean = np.asarray(mean)
+        if mean.dtype.kind not in "biuf":
+            raise ArrayError(
+                f"{mean} is no mean: Mean shape invalid", fix="give an array, from a file np.load(file)"
+            ).at(blob=in_)
         channels, *dims = self.inputs[in_][1:]
         if mean.ndim == 1:
             mean = mean[:, None, None]
@@ -141,11 +162,26 @@ class Transformer:
     def set_input_scale(self, in_: str, scale: float) -> None:
         """Multiply by this after the mean was subtracted."""
         self._check_input(in_)
-        self.input_scale[in_] = scale
+        self.input_scale[in_] = _factor(scale, in_)
 
     def _check_input(self, in_: str) -> None:
         if in_ not in self.inputs:
             raise UsageError(f"{in_} is not one of the net inputs: {self.inputs}")
+
+
+def _factor(scale: float, in_: str) -> float:
+    if np.asarray(scale).dtype.kind not in "iuf":
+        raise UsageError(f"{scale!r} is no factor", fix="give a number, such as 255").at(blob=in_)
+    return scale
+
+
+def _swapped(picture: np.ndarray, order: Sequence[int], in_: str) -> np.ndarray:
+    if picture.ndim != 3 or len(picture) < len(order):
+        raise ArrayError(
+            f"channel swap {tuple(order)} needs {len(order)} channels first, the picture has shape {picture.shape}",
+            fix="read it in colour: caffe.io.load_image(file, color=True), and set_transpose first",
+        ).at(blob=in_)
+    return picture[np.asarray(order), :, :]
 
 
 def _transposed(values: np.ndarray, order: Sequence[int]) -> np.ndarray:

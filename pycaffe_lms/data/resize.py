@@ -8,6 +8,7 @@ anti-aliasing); SciPy, ndimage.zoom.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -30,7 +31,7 @@ def resize_image(im: np.ndarray, new_dims: Sequence[int], interp_order: int = 1)
     Raises: ArrayError (a ValueError) for another shape, sizes that are not positive, or an unknown order;
     MissingDependency for a spline without SciPy.
     """
-    im = np.asarray(im)
+    im = as_picture(im)
     if im.ndim != 3 or im.size == 0:
         raise ArrayError(
             f"a picture has the shape (height, width, channels), not {im.shape}", fix="add an axis: im[..., None]"
@@ -48,6 +49,16 @@ def resize_image(im: np.ndarray, new_dims: Sequence[int], interp_order: int = 1)
         for axis, size in enumerate((height, width)):
             values = _resample(values, axis, size, interp_order, centred)
     return (values + low).astype(np.float32)
+
+
+def as_picture(given: object) -> np.ndarray:
+    """`given` as an array of real numbers. Raises ArrayError, which says how to read a file where it names one."""
+    if isinstance(given, (str, bytes, os.PathLike)):
+        raise ArrayError(f"{given!r} is no picture", fix=f"read it first: caffe.io.load_image({given!r})")
+    array = np.asarray(given)
+    if array.dtype.kind not in "biuf":
+        raise ArrayError(f"{type(given).__name__} of {array.dtype} is no picture", fix="give an array (H, W, K)")
+    return array
 
 
 def _sizes(new_dims: Sequence[int], channels: int) -> tuple[int, int]:
