@@ -168,6 +168,7 @@ class PycaffeNet(core.Net):
         belongs to filled-up items. What is not one value per item (a loss) comes once per batch.
         Raises: as `forward`; UsageError where the arrays have different numbers of items.
         """
+        _check_items("forward_all", kwargs)
         found = Collected(self._batch_size, _items(kwargs))
         for batch in self._batch(kwargs):
             found.add(self.forward(blobs=blobs, **batch))
@@ -181,6 +182,7 @@ class PycaffeNet(core.Net):
         unknown = kwargs.keys() - {*self.inputs, *self.outputs}
         if unknown:
             raise UsageError("Input blob arguments do not match net inputs.", fix=f"give exactly {self.inputs}")
+        _check_items("forward_backward_all", kwargs)
         size, items = self._batch_size, _items(kwargs)
         outs, grads = Collected(size, items), Collected(size, items)
         ins = self._batch({name: kwargs[name] for name in self.inputs if name in kwargs})
@@ -306,6 +308,14 @@ def _check_order(start: str | None, end: str | None, first: int, last: int, what
     if start is not None and end is not None and first > last:
         raise UsageError(
             f'{what} has nothing to run from layer "{start}" to layer "{end}"', fix="swap them: both are included"
+        )
+
+
+def _check_items(what: str, arrays: Mapping[str, ArrayLike]) -> None:
+    if not arrays or _items(arrays) == 0:
+        raise UsageError(
+            f"{what} was given no items",
+            fix=f"give arrays of one item or more, net.{what}(data=images); or call forward()",
         )
 
 

@@ -111,6 +111,12 @@ class NetVec(Vec[V]):
 class RawBlobVec(Vec[V]):
     """Blobs that somebody else owns: the bottoms and tops that a Python layer gets."""
 
+    @classmethod
+    def _checked(cls, item):
+        if not hasattr(item, "diff"):
+            raise TypeError(f"{cls.__name__} holds blobs, not {type(item).__name__}: write to blob.data[...]")
+        return item
+
 
 class BlobVec(RawBlobVec[Blob]):
     """Blobs: all of a net, or the parameters of a layer."""

@@ -60,6 +60,18 @@ def test_of_many_names_the_near_ones_are_listed():
     assert str(missing("n", "layer", "a", [])).endswith("it has no layers at all")
 
 
+def test_an_array_in_place_of_a_blob(net):
+    before = net.blobs["x"], net.params["ip1"][0]
+    for table, name in (("blobs", "x"), ("params", "ip1")):
+        with pytest.raises(
+            UsageError, match=rf'"{name}" of net "n" cannot become a ndarray\n.*data\[\.\.\.\] = values'
+        ):
+            getattr(net, table)[name] = np.zeros((2, 3))
+    with pytest.raises(TypeError, match=r"NetBlobVec holds blobs, not ndarray: write to blob.data"):
+        net.params["ip1"][0] = np.zeros((4, 3))
+    assert (net.blobs["x"], net.params["ip1"][0]) == before
+
+
 def test_keep_takes_names(net):
     with pytest.raises(MissingName, match="blobs are"):
         net.keep(["ip1"])
@@ -78,6 +90,13 @@ def test_nothing_to_run(net):
     with pytest.raises(UsageError, match='goes down: it has nothing to run from layer "ip1" to layer "ip2"'):
         net.backward(start="ip1", end="ip2")
     assert net.forward(start="r", end="r").keys() == {"ip1"}
+
+
+def test_no_items(net):
+    for run in (net.forward_all, net.forward_backward_all):
+        for arrays in ({}, {"x": np.zeros((0, 3)), "label": np.zeros(0)}):
+            with pytest.raises(UsageError, match="was given no items"):
+                run(**arrays)
 
 
 @pytest.mark.parametrize("side", ["data", "diff"])

@@ -132,13 +132,13 @@ class BuiltNet(Uncopied):
                 graph, table, self._used_buffers(steps), self.runtime, self.dtype, old, packed, self.tuning.graph,
                 self._lasting(values_too=True), steps, parted,
             )  # fmt: skip
-        self.blobs: Named[Blob] = Named(net=self.graph.name, kind="blob")
+        self.blobs: Named[Blob] = Named(net=self.graph.name, kind="blob", of=Blob)
         for name, v in self.graph.last.items():
             value = self.graph.values[v]
             memories = (self.memory.memories[value.data], self.memory.memories[value.diff])
             last = value.channels_last
             self.blobs[name] = Blob(name, value.shape, self.dtype, memories, self._on_reshape, channels_last=last)
-        self.params: Named[NetBlobVec] = Named(net=self.graph.name, kind="layer with parameters")
+        self.params: Named[NetBlobVec] = Named(net=self.graph.name, kind="layer with parameters", of=NetBlobVec)
         for node in self.graph.nodes:
             node.layer.blobs = NetBlobVec(self._param_blob(self.graph.params[p]) for p in node.params)
             if node.params:

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import TypeVar
 
-from ..errors import MissingName
+from ..errors import MissingName, UsageError
 
 V = TypeVar("V")
 _LISTED = 30  # names; of a net with more, the error lists those that are near
@@ -16,11 +16,22 @@ _LISTED = 30  # names; of a net with more, the error lists those that are near
 class Named(OrderedDict[str, V]):
     """name -> thing, in the net's order; a name that is not there raises MissingName, which is a KeyError.
 
-    net, kind: for that error: whose things they are, and what one is called ("blob", "layer")."""
+    net, kind: for that error: whose things they are, and what one is called ("blob", "layer"). of: their class; to put
+    anything else under a name raises UsageError, for the net would not know."""
 
-    def __init__(self, items: Iterable[tuple[str, V]] = (), *, net: str = "", kind: str = "entry"):
-        self._net, self._kind = net, kind
+    def __init__(
+        self, items: Iterable[tuple[str, V]] = (), *, net: str = "", kind: str = "entry", of: type[V] | None = None
+    ):
+        self._net, self._kind, self._of = net, kind, of
         super().__init__(items)
+
+    def __setitem__(self, name: str, thing: V) -> None:
+        if self._of is not None and not isinstance(thing, self._of):
+            raise UsageError(
+                f'the {self._kind} "{name}" of net "{self._net}" cannot become a {type(thing).__name__}',
+                fix=f'write values: net.blobs["{name}"].data[...] = values, net.params["{name}"][0].data[...] = values',
+            )
+        super().__setitem__(name, thing)
 
     def __missing__(self, name: object) -> V:
         raise missing(self._net, self._kind, name, list(self))
