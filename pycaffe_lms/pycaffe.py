@@ -89,7 +89,7 @@ class Net(PycaffeNet):
     ) -> None:
         if not isinstance(network_file, (str, bytes, os.PathLike, NetParameter)):
             raise UsageError(
-                f"{network_file!r} is no prototxt to make a net of",
+                f"{type(network_file).__name__} is no prototxt to make a net of",
                 fix="give the path of a file, or a NetParameter, as NetSpec's to_proto() makes it",
             )
         if args and isinstance(args[0], (str, os.PathLike)):  # the older order
@@ -136,7 +136,7 @@ class SGDSolver(solvers.SGDSolver):
         **options: Any,
     ) -> None:
         if not isinstance(solver_file, (str, bytes, os.PathLike, Parsed)):
-            raise UsageError(f"{solver_file!r} is no solver prototxt", fix="give the path of a file")
+            raise _no_solver(solver_file)
         _check_options(solvers.Solver, options)
         parsed = solver_file if isinstance(solver_file, Parsed) else read_solver(solver_file)
         param = parsed.message
@@ -251,10 +251,17 @@ def get_solver(
     """The solver that the file's `type` names. lms, device, options: as of its class. Raises SolverError for a type
     that is none."""
     if not isinstance(solver_file, (str, bytes, os.PathLike)):
-        raise UsageError(f"{solver_file!r} is no solver prototxt", fix="give the path of a file")
+        raise _no_solver(solver_file)
     parsed = read_solver(solver_file)
     chosen = solvers.solver_class(parsed.message, parsed.filename, parsed.lines)
     return _SOLVERS[chosen.rule.type](parsed, lms=lms, device=device, **options)
+
+
+def _no_solver(given: object) -> UsageError:
+    return UsageError(
+        f"{type(given).__name__} is no solver prototxt",
+        fix="give the path of a file; a SolverParameter is written to one: file.write(str(param))",
+    )
 
 
 def _check_options(cls: type, options: dict[str, Any]) -> None:

@@ -135,7 +135,7 @@ def test_what_a_net_is_made_of(files, net):
     spec = caffe.NetSpec()
     spec.x = caffe.layers.Input(shape={"dim": [2, 3]})
     for wrong in (None, spec, 3, net):
-        with pytest.raises(UsageError, match=r"is no prototxt.*\n.*to_proto\(\)"):
+        with pytest.raises(UsageError, match=rf"{type(wrong).__name__} is no prototxt.*\n.*to_proto\(\)"):
             caffe.Net(wrong, caffe.TEST)
         with pytest.raises(UsageError, match="is no solver prototxt"):
             caffe.get_solver(wrong)
