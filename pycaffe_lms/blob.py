@@ -183,6 +183,8 @@ class Blob(Uncopied):
         array = np.asarray(values)
         if array.dtype.kind in "cSUmM":
             raise ArrayError(f"values of type {array.dtype} are no real numbers").at(blob=self.name)
+        if array.shape in ((), self._shape):
+            return array
         while array.ndim > len(self._shape) and array.shape[0] == 1:  # as NumPy's assignment has it
             array = array[0]
         try:

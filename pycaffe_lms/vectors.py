@@ -113,7 +113,7 @@ class RawBlobVec(Vec[V]):
 
     @classmethod
     def _checked(cls, item):
-        if not hasattr(item, "diff"):
+        if not hasattr(type(item), "diff"):  # to ask the blob itself would bring its values here
             raise TypeError(f"{cls.__name__} holds blobs, not {type(item).__name__}: write to blob.data[...]")
         return item
 

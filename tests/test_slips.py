@@ -13,6 +13,7 @@ import pytest
 import pycaffe_lms as caffe
 from pycaffe_lms.backend import cuda_available
 from pycaffe_lms.errors import ArrayError, GraphError, LayerParamError, MissingDependency, MissingName, UsageError
+from pycaffe_lms.memory.states import State
 from pycaffe_lms.net.named import missing
 
 from .net.nets import inputs, ip, layer, loss, relu
@@ -70,6 +71,13 @@ def test_an_array_in_place_of_a_blob(net):
     with pytest.raises(TypeError, match=r"NetBlobVec holds blobs, not ndarray: write to blob.data"):
         net.params["ip1"][0] = np.zeros((4, 3))
     assert (net.blobs["x"], net.params["ip1"][0]) == before
+
+
+def test_nobody_reads_blobs_to_put_them_in_a_vector(files):
+    net = caffe.Net(files[0], caffe.TRAIN)
+    assert [blob.diff_memory.state for blobs in net.params.values() for blob in blobs] == [State.UNINITIALIZED] * 4
+    assert len(net._blobs) == len(net.blobs)
+    assert {blob.diff_memory.state for blob in net.blobs.values() if blob.name != "loss"} == {State.UNINITIALIZED}
 
 
 def test_keep_takes_names(net):
