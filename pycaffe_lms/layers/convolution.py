@@ -178,7 +178,7 @@ class ConvolutionLayer(Layer):
 
     def effort(self, forward, again):
         channels = self.params[0].shape[1]  # tensor cores take them in blocks
-        return 1.0, -(-channels // 32) * 32 / max(1, channels)
+        return 1.0, -(-channels // 32) * 32 / max(1, channels) * (1.5 if len(self.kernel) > 2 else 1.0)
 
     def forward(self, io):
         bias, weights = io.param[1] if self.bias else None, self._weights(io)
