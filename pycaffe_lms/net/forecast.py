@@ -75,7 +75,7 @@ def fits(net: Net, tail: Tail) -> int:
     if not net.runtime.active:
         net.plan_only(tail)
         return 0
-    return fitted(net, lambda: _on_demand(net, tail))
+    return fitted(net, lambda: _on_demand(net, tail), updates=tail)
 
 
 def _on_demand(net: Net, tail: Tail) -> int:
