@@ -40,6 +40,7 @@ def gather_of(layer: Layer, names: Sequence[str], top: str, axis: int) -> Layer:
     """What puts the tops of all blocks of a layer side by side; their names and the whole's. After its `setup`."""
     gather = _like(layer, ConcatLayer, f"{layer.name} [gather]", names, [top])
     gather.param.concat_param.axis = gather.axis = axis
+    gather.param.lms_param.CopyFrom(layer.param.lms_param)  # it makes the layer's value
     return gather
 
 
@@ -56,7 +57,6 @@ def _copy_of(layer: Layer, name: str) -> Layer:
 
 def _like(layer: Layer, cls: type[Layer], name: str, bottoms: Sequence[str], tops: Sequence[str]) -> Layer:
     param = LayerParameter(name=layer.param.name, type=cls.type, bottom=bottoms, top=tops, phase=layer.param.phase)
-    param.lms_param.CopyFrom(layer.param.lms_param)
     made = cls(param, phase=layer.phase, dtype=layer.dtype)
     made.name = name
     return made
