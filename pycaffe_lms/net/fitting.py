@@ -142,6 +142,10 @@ def follow(net: BuiltNet) -> None:
     buffers; arrays of it that he holds are of these."""
     blobs = [*net.blobs.values(), *(blob for vector in net.params.values() for blob in vector)]
     before = [(blob, blob.data_memory, blob.diff_memory) for blob in blobs]
+    for _, *memories in before:
+        for memory in memories:
+            if memory.state is State.HEAD_AT_GPU:
+                memory.ask(Ask.READ_CPU)  # device memory of what will lie elsewhere goes
     net.reshape()
     for blob, data, diff in before:
         move_value(data, blob.data_memory)

@@ -143,7 +143,7 @@ class _Look:
         if isinstance(step, LayerStep):  # a block has the whole batch
             node = self.graph.nodes[layer]
             images = count(self.graph.values[node.bottoms[0]].shape) * node.layer.dtype.itemsize
-            rest = max(rest, images if step.forward else 2 * images)
+            rest = max(rest, images if step.forward or not node.propagate[0] else 2 * images)
         if own == 0 or rest >= self.limit:
             return 0
         return now + 1 if nbytes <= self.limit else max(now + 1, -(-own * now // (self.limit - rest)))
