@@ -20,7 +20,7 @@ from ..lms.timing import Timed, step_seconds
 from ..log import only_warnings
 from ..net.account import predicted
 from ..net.filter import filter_net
-from ..net.forecast import InCore, Least, Tail, device_bytes, fits, in_core, least
+from ..net.forecast import InCore, Least, Tail, device_bytes, fits, in_core, least, needed
 from ..net.graph import Param
 from ..net.net import Net
 from ..net.programs import HostedStep
@@ -111,8 +111,7 @@ class Nets:
     def outcome(self, batch: int | None = None) -> Outcome:
         """Of the settings and a batch size (None: the net's own)."""
         core = self.in_core(batch)
-        room = self.capacity - (int(self.capacity * RESERVE) if self.lms.budget is None else 0)
-        known = {"batch": batch or self.batch, "core": core, "core_fits": core.nbytes <= room}
+        known = {"batch": batch or self.batch, "core": core, "core_fits": core.nbytes <= self._room}
         net, tail = self.build(self.lms, batch)
         try:
             plan = net.plan_only(tail)
@@ -150,8 +149,8 @@ class Nets:
     def largest(self, start: int) -> tuple[int, str]:
         """(the largest batch that fits, 0 if none does; why a larger one does not), beginning the search at `start`;
         layers whole unless -lms_split and -lms_split_outputs give numbers."""
-        good, why = 0, ""
-        bad, tried = None, start
+        good, bad, why = 0, None, ""
+        tried, step = self._guess(start), 1
         while bad is None or bad - good > 1:
             refused = self._refuses(tried)
             if refused is None:
@@ -160,8 +159,28 @@ class Nets:
                     return good, "larger ones were not tried"
             else:
                 bad, why = tried, refused
-            tried = good * 2 if bad is None else (good + bad) // 2
+            if bad is not None and good:
+                tried = (good + bad) // 2
+            else:  # the guess is close, most often
+                tried = min(good + step, _MOST) if bad is None else max(bad // 2, bad - step)
+                step *= 4
         return good, why
+
+    def _guess(self, start: int) -> int:
+        """The largest batch that might fit, if what is needed grows with the batch as it does from `start` to twice
+        that."""
+        try:
+            one, two = (needed(*self.build(self._whole(), batch)) for batch in (start, 2 * start))
+        except CaffeError:
+            return start
+        if two <= one:
+            return start
+        return min(max(1, start + (self._room - one) * start // (two - one)), _MOST)
+
+    @property
+    def _room(self) -> int:
+        """Bytes of `capacity` that are planned for."""
+        return self.capacity - (int(self.capacity * RESERVE) if self.lms.budget is None else 0)
 
     def _whole(self) -> LMSConfig:
         """The settings, with nothing that is chosen by memory."""

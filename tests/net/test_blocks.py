@@ -23,7 +23,7 @@ from .nets import graph
 
 def net_of(n, name="fat", device=None, threshold=1, text=None):
     parsed = parse_net(f"force_backward: true {text or NETS[name]}", "net.prototxt")
-    lms = LMSConfig(threshold_kb=threshold, split=0, split_outputs=n)
+    lms = LMSConfig(threshold_kb=threshold, split=1 if n is None else 0, split_outputs=n)
     device = device or SimDevice(64 << 20, order="random", seed=4)
     return PycaffeNet(parsed.message, 0, lines=parsed.lines, file="net.prototxt", seed=3, dtype="float64",
                       device=device, lms=lms)  # fmt: skip
@@ -151,3 +151,23 @@ def test_nets_that_share_parameters_lie_alike():
     )
     with pytest.raises(UsageError, match='"ip1".*3 blocks of outputs'):
         stiff.share_with(net_of(3, device=device))
+
+
+def test_passes_by_hand_on_a_device_that_cannot_hold_a_weight_with_its_gradient():
+    """Blocks are chosen at the first forward; views and blobs that were taken before go on."""
+    device = SimDevice(250 << 10)  # ip1: a weight of 180 KiB, and its gradient
+    net, whole = net_of(None, device=device), net_of(0)
+    blob = net.params["ip1"][0]
+    view = blob.data
+    assert not net.unfolded.cuts
+    for one in (net, whole):
+        one.params["ip1"][0].data[...] = 0.01
+        one.forward()
+        one.backward()
+    assert net.unfolded.cuts and net.params["ip1"][0] is blob
+    np.testing.assert_allclose(blob.diff, whole.params["ip1"][0].diff, rtol=1e-11, atol=1e-14)
+    view[...] = 0.02
+    whole.params["ip1"][0].data[...] = 0.02
+    for one in (net, whole):
+        one.forward()
+    np.testing.assert_allclose(net.blobs["loss"].data, whole.blobs["loss"].data, rtol=1e-12)
