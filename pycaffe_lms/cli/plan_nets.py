@@ -34,6 +34,7 @@ from . import batches, shapes
 _UNLIMITED = 1 << 46
 PAGE = 2 << 20  # of a GPU's memory
 _MOST = 1 << 24  # items per iteration that are tried
+_GUESSES = 3  # of the largest batch, before any is planned
 _TUNING = Tuning(channels_last=True, fuse=True, pack=True)  # as on a GPU
 
 
@@ -167,15 +168,23 @@ class Nets:
         return good, why
 
     def _guess(self, start: int) -> int:
-        """The largest batch that might fit, if what is needed grows with the batch as it does from `start` to twice
-        that."""
+        """The largest batch that might fit: that for which the largest step would just do, if what is needed grows as
+        between the last two that were looked at."""
+        seen, guess = [], start
         try:
-            one, two = (needed(*self.build(self._whole(), batch)) for batch in (start, 2 * start))
-        except CaffeError:
-            return start
-        if two <= one:
-            return start
-        return min(max(1, start + (self._room - one) * start // (two - one)), _MOST)
+            for batch in (start, 2 * start):
+                seen.append((batch, needed(*self.build(self._whole(), batch))))
+            for _ in range(_GUESSES):
+                (a, one), (b, two) = seen[-2:]
+                if (two - one) * (b - a) <= 0:
+                    break
+                guess = min(max(1, b + (self._room - two) * (b - a) // (two - one)), _MOST)
+                if guess == b:
+                    break
+                seen.append((guess, needed(*self.build(self._whole(), guess))))
+        except CaffeError:  # too large for anything but being refused
+            return guess
+        return guess
 
     @property
     def _room(self) -> int:

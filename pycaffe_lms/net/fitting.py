@@ -99,8 +99,8 @@ def _refuse_whole_layers(net: Net) -> None:
 
 def _widen(net: Net, error: OutOfDeviceMemory, by_hand: bool, updates: Updates | None) -> bool:
     """Run layers in more parts, until all fit one by one. Returns whether anything could be done."""
-    if error.free != net.runtime.limit():
-        return False  # not said by the planner: somebody else uses the device
+    if error.free != net.runtime.limit() or not net.splitting.chooses:
+        return False  # not said by the planner: somebody else uses the device; or all is given
     helped = False
     while True:
         steps = [*net.all_steps(fused=not by_hand), *(updates() if updates is not None else ())]

@@ -61,6 +61,11 @@ class Splitting:
             return {}
         return {r: self.chosen.parts[_key(r)] for r in self._regions(graph) if _key(r) in self.chosen.parts}
 
+    @property
+    def chooses(self) -> bool:
+        """Whether anything is left to be chosen here."""
+        return self.asked is None or self.asked_blocks is None
+
     def _regions(self, graph: Graph) -> list[Region]:
         return find_regions(graph, self.blocks(graph))
 
@@ -83,7 +88,8 @@ class Splitting:
         need: bytes of `managed` buffers that each of these steps, layers' and updates, needs at once. limit: bytes that
         there are."""
         look = _Look(graph, unfolded, managed, limit)
-        regions, now, able = self._regions(graph), self.blocks(graph), cuttable(graph)
+        regions = self._regions(graph) if self.asked is None else []
+        now, able = self.blocks(graph), cuttable(graph)
         parts, blocks, largest = dict(self.chosen.parts), dict(self.chosen.blocks), max(need, default=0)
         for step, nbytes in zip(steps, need, strict=True):
             if nbytes <= limit and nbytes < largest:
