@@ -36,7 +36,8 @@ class LMS(LMSConfig):
 
     threshold_kb: manage buffers larger than this many KB of 1024 bytes, or a size such as "1MB"; 0: LMS is off; "auto":
     as auto=True. None: 1000, or with auto what is worth it. budget, host_limit, exclude: bytes, or sizes such as "16GB"
-    (powers of 1024). frac, ahead, sync, auto, recompute, pages, compress, plan_file, split: as `LMSConfig`.
+    (powers of 1024). frac, ahead, sync, auto, recompute, pages, compress, plan_file, split, split_outputs: as those of
+    `LMSConfig`.
     `with caffe.LMS(...):` makes it the default of the nets and solvers that the calling thread builds inside; after it
     the default is what it was before. Raises UsageError for values that make no sense.
     """
@@ -58,6 +59,7 @@ class LMS(LMSConfig):
         compress: str | None = None,
         plan_file: str | None = None,
         split: int | None = None,
+        split_outputs: int | None = None,
     ):
         if threshold_kb == "auto":
             threshold_kb, auto = None, True
@@ -77,6 +79,7 @@ class LMS(LMSConfig):
             ("pages", pages, (bool,)),
             ("plan_file", plan_file, (str, type(None))),
             ("split", split, (int, type(None))),
+            ("split_outputs", split_outputs, (int, type(None))),
         ):
             if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
                 raise UsageError(f"{name} cannot be {value!r}", fix="see help(caffe.LMS)")
@@ -94,6 +97,7 @@ class LMS(LMSConfig):
             compress=compress,
             plan_file=plan_file,
             split=split,
+            split_outputs=split_outputs,
         )
 
     def __enter__(self) -> LMS:

@@ -32,12 +32,13 @@ def files(tmp_path):
 def test_sizes_in_words():
     assert caffe.LMS() == caffe.LMS(1000) == caffe.LMS("1000KB")
     lms = caffe.LMS(
-        "2MB", frac=0.4, budget="16GB", ahead=3, sync=1, host_limit="1.5 GiB", recompute=True, exclude="1KB", split=4
-    )
+        "2MB", frac=0.4, budget="16GB", ahead=3, sync=1, host_limit="1.5 GiB", recompute=True, exclude="1KB", split=4,
+        split_outputs=3,
+    )  # fmt: skip
     assert dataclasses.asdict(lms) == {
         "threshold_kb": 2048, "frac": 0.4, "budget": 16 << 30, "ahead": 3, "sync": 1, "host_limit": 3 << 29,
         "auto": False, "recompute": True, "exclude": 1024, "pages": True, "compress": None, "plan_file": None,
-        "split": 4,
+        "split": 4, "split_outputs": 3,
     }  # fmt: skip
     assert caffe.LMS("auto") == caffe.LMS(auto=True) and caffe.LMS("auto").threshold_kb == 0
     assert caffe.LMS("auto").enabled and caffe.LMS(5, auto=True).min_bytes == 5120

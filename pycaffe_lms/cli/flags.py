@@ -294,6 +294,13 @@ def add_device(p: argparse.ArgumentParser, gpu: tuple[str, str] = _GPU, budget: 
         "number: run all layers that can in so many parts",
     )
     g.add_argument(
+        "--lms_split_outputs",
+        default="auto",
+        metavar="N",
+        help="auto: where an InnerProduct's parameter, its gradient and history are larger than the memory, run it in "
+        "blocks of its outputs, as few as fit (none with -lms_split off); off; or a number: run each in so many blocks",
+    )
+    g.add_argument(
         "--lms_host",
         default=None,
         metavar="SIZE",
@@ -342,15 +349,16 @@ def lms_config(args: argparse.Namespace) -> LMSConfig:
         plan_file=getattr(args, "lms_plan", None),
         pages=args.lms_pages == "on",
         compress=None if args.lms_compress == "off" else args.lms_compress,
-        split=_split(args.lms_split),
+        split=_split(args.lms_split, "-lms_split", "parts"),
+        split_outputs=_split(args.lms_split_outputs, "-lms_split_outputs", "blocks"),
     )
 
 
-def _split(text: str) -> int | None:
+def _split(text: str, flag: str, what: str) -> int | None:
     if text in ("auto", "off"):
         return None if text == "auto" else 0
     if not re.fullmatch(r"[1-9][0-9]{0,8}", text):
-        raise UsageError(f"-lms_split {text!r} is no number of parts", fix="use auto, off, or a number such as 4")
+        raise UsageError(f"{flag} {text!r} is no number of {what}", fix="use auto, off, or a number such as 4")
     return int(text)
 
 

@@ -5,13 +5,12 @@ The device is the simulated one with the memory of a GPU that the user names; se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ..backend import get_device
 from ..errors import CaffeError, DataError, OutOfDeviceMemory, OutOfHostMemory, human_bytes
 from ..formats.prototxt import Parsed
-from ..layers.base import count
 from ..lms.config import LMSConfig
 from ..lms.machine import Machine
 from ..lms.plan import Plan
@@ -21,18 +20,21 @@ from ..lms.timing import Timed, step_seconds
 from ..log import only_warnings
 from ..net.account import predicted
 from ..net.filter import filter_net
-from ..net.forecast import InCore, Least, Tail, device_bytes, fits, in_core, least
+from ..net.forecast import InCore, Least, Tail, device_bytes, fits, in_core, least, needed
+from ..net.graph import Param
 from ..net.net import Net
 from ..net.programs import HostedStep
 from ..net.tuning import Tuning
 from ..ops import WORKSPACE_LIMIT, ops_of
 from ..proto.caffe_pb2 import NetParameter
 from ..solvers.rules import Rule
+from ..solvers.slots import Histories
 from . import batches, shapes
 
 _UNLIMITED = 1 << 46
 PAGE = 2 << 20  # of a GPU's memory
 _MOST = 1 << 24  # items per iteration that are tried
+_GUESSES = 3  # of the largest batch, before any is planned
 _TUNING = Tuning(channels_last=True, fuse=True, pack=True)  # as on a GPU
 
 
@@ -104,13 +106,13 @@ class Nets:
 
     def in_core(self, batch: int | None = None) -> InCore:
         """Without Large Model Support, whatever the machine's memory."""
-        return in_core(*self.build(LMSConfig(pages=self.lms.pages, split=self.lms.split), batch, _UNLIMITED))
+        parts = {"split": self.lms.split, "split_outputs": self.lms.split_outputs}
+        return in_core(*self.build(LMSConfig(pages=self.lms.pages, **parts), batch, _UNLIMITED))
 
     def outcome(self, batch: int | None = None) -> Outcome:
         """Of the settings and a batch size (None: the net's own)."""
         core = self.in_core(batch)
-        room = self.capacity - (int(self.capacity * RESERVE) if self.lms.budget is None else 0)
-        known = {"batch": batch or self.batch, "core": core, "core_fits": core.nbytes <= room}
+        known = {"batch": batch or self.batch, "core": core, "core_fits": core.nbytes <= self._room}
         net, tail = self.build(self.lms, batch)
         try:
             plan = net.plan_only(tail)
@@ -134,8 +136,8 @@ class Nets:
         )  # fmt: skip
 
     def least(self) -> Least:
-        """The least -lms_budget with which the net runs, layers whole unless -lms_split gives a number of parts. Built
-        anew only to see who is managed with that budget."""
+        """The least -lms_budget with which the net runs, layers whole unless -lms_split and -lms_split_outputs give
+        numbers. Built anew only to see who is managed with that budget."""
         lms = replace(self._whole(), exclude=None)
         found = least(*self.build(lms, memory=self.capacity))
         for _ in range(8):
@@ -147,9 +149,9 @@ class Nets:
 
     def largest(self, start: int) -> tuple[int, str]:
         """(the largest batch that fits, 0 if none does; why a larger one does not), beginning the search at `start`;
-        layers whole unless -lms_split gives a number of parts."""
-        good, why = 0, ""
-        bad, tried = None, start
+        layers whole unless -lms_split and -lms_split_outputs give numbers."""
+        good, bad, why = 0, None, ""
+        tried, step = self._guess(start), 1
         while bad is None or bad - good > 1:
             refused = self._refuses(tried)
             if refused is None:
@@ -158,11 +160,40 @@ class Nets:
                     return good, "larger ones were not tried"
             else:
                 bad, why = tried, refused
-            tried = good * 2 if bad is None else (good + bad) // 2
+            if bad is not None and good:
+                tried = (good + bad) // 2
+            else:  # the guess is close, most often
+                tried = min(good + step, _MOST) if bad is None else max(bad // 2, bad - step)
+                step *= 4
         return good, why
 
+    def _guess(self, start: int) -> int:
+        """The largest batch that might fit: that for which the largest step would just do, if what is needed grows as
+        between the last two that were looked at."""
+        seen, guess = [], start
+        try:
+            for batch in (start, 2 * start):
+                seen.append((batch, needed(*self.build(self._whole(), batch))))
+            for _ in range(_GUESSES):
+                (a, one), (b, two) = seen[-2:]
+                if (two - one) * (b - a) <= 0:
+                    break
+                guess = min(max(1, b + (self._room - two) * (b - a) // (two - one)), _MOST)
+                if guess == b:
+                    break
+                seen.append((guess, needed(*self.build(self._whole(), guess))))
+        except CaffeError:  # too large for anything but being refused
+            return guess
+        return guess
+
+    @property
+    def _room(self) -> int:
+        """Bytes of `capacity` that are planned for."""
+        return self.capacity - (int(self.capacity * RESERVE) if self.lms.budget is None else 0)
+
     def _whole(self) -> LMSConfig:
-        return replace(self.lms, split=0) if self.lms.split is None else self.lms
+        """The settings, with nothing that is chosen by memory."""
+        return replace(self.lms, split=self.lms.split or 0, split_outputs=self.lms.split_outputs or 0)
 
     def _refuses(self, batch: int) -> str | None:
         """Why a batch does not fit; None: it does."""
@@ -201,22 +232,18 @@ def _assume_workspace(ops, nbytes: int | None) -> None:
 
 def updates(net: Net, rule: Rule) -> Callable[[], list[HostedStep]]:
     """Makes the update steps of a solver, for planning: nobody runs them. Its histories are added at once."""
-    histories: dict[int, list[int]] = {}
-    for p in net.graph.learnable:
-        if p.lr_mult != 0:
-            name, nbytes = net.graph.nodes[p.node].name, count(p.shape) * net.dtype.itemsize
-            histories[p.index] = [
-                net.memory.add(f"{name}.param{p.position}.history{slot or ''}", nbytes) for slot in range(rule.slots)
-            ]
-    return lambda: _update_steps(net, histories)
+    histories = Histories(net, rule.slots)
+    moving = [p for p in net.graph.learnable if p.lr_mult != 0]
+    histories.follow(moving)
+    return lambda: _update_steps(net, histories, moving)
 
 
-def _update_steps(net: Net, histories: Mapping[int, Sequence[int]]) -> list[HostedStep]:
+def _update_steps(net: Net, histories: Histories, moving: Sequence[Param]) -> list[HostedStep]:
+    histories.follow(moving)
     steps: list[HostedStep] = []
-    for index, slots in histories.items():
-        p = net.graph.params[index]
+    for p, slots in histories.pieces(moving):
         accesses = tuple(Access(b, Mode.UPDATE) for b in (p.data, p.diff, *slots))
-        steps.append(HostedStep(Step(f"update:{net.graph.nodes[p.node].name}", accesses), lambda: None))
+        steps.append(HostedStep(Step(f"update:{net.run_graph.param_name(p)}", accesses), lambda: None))
     if steps and (net.runtime.keeps_params() or not net.runtime.active):  # then it is one step
         together = tuple(a for step in steps for a in step.step.accesses)
         return [HostedStep(Step("update:all", merge_accesses(together)), lambda: None)]

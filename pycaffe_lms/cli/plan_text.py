@@ -67,7 +67,7 @@ def plan_lines(found: Outcome) -> list[str]:
 
 
 def part_lines(found: Outcome) -> list[str]:
-    """Which layers run in parts of the batch."""
+    """Which layers run in parts of the batch, or of their outputs."""
     return describe(found.net.graph, found.net.unfolded)
 
 
@@ -83,7 +83,7 @@ def _speed(found: Outcome, core: bool) -> str:
 
 def least_lines(least: Least, lms: LMSConfig) -> list[str]:
     """The least budget and what sets it. With less, layers may run in parts, where that is left to be chosen."""
-    whole = " with layers whole" if lms.split is None else ""
+    whole = " with layers whole" if lms.split is None and not lms.split_outputs else ""
     lines = [f"least -lms_budget{whole}: {human_bytes(least.nbytes)} ({least.nbytes} bytes), of which "
              f"{human_bytes(least.fixed)} stay"]  # fmt: skip
     if least.step:
@@ -149,7 +149,7 @@ def sweep_row(found: Outcome) -> str:
 def largest_lines(largest: int, why: str, lms: LMSConfig) -> list[str]:
     """The largest batch, and what ends it."""
     host = "no limit of host memory is assumed" if lms.host_limit is None else "within -lms_host"
-    whole = " with layers whole" if lms.enabled and lms.split is None else ""
+    whole = " with layers whole" if lms.enabled and lms.split is None and not lms.split_outputs else ""
     said = f"largest batch that fits{whole}: {largest}" if largest else f"no batch fits{whole}"
     lines = [f"{said} ({host})"]
     if why:

@@ -168,8 +168,7 @@ class Pass:
 class Layer:
     """Base of every layer type. Life: __init__ -> setup -> infer_shapes -> declare -> (forward, backward)*.
 
-    `setup` runs once; `infer_shapes` and `declare` again whenever a bottom's shape changes.
-    """
+    `setup` runs once; `infer_shapes` and `declare` again whenever a bottom's shape changes."""
 
     type: ClassVar[str] = ""  # set by register_layer
     bottoms: ClassVar[Count] = exactly(1)
@@ -186,6 +185,7 @@ class Layer:
     looks_at: frozenset[int] = frozenset()  # bottoms whose values `look` is handed before every forward
     repeatable: ClassVar[bool] = True  # see `dial`
     splits_over_batch: bool = False  # image i of the tops is a function of image i of the bottoms; after `infer_shapes`
+    outputs: int = 0  # after `setup`: into how many blocks `block_of` can cut the layer (see `part.py`); 0: never
     order_free: ClassVar[bool] = False  # element by element: bottoms and tops may lie in memory in any one order
     prefers_channels_last: ClassVar[bool] = False
     channels_last: bool = False  # set by the net before `declare`: see `takes_channels_last`

@@ -52,6 +52,13 @@ class InnerProductLayer(Layer):
     def splits_over_batch(self):
         return self.axis >= 1
 
+    @property
+    def outputs(self):
+        return 0 if self.transpose else self.n  # transposed, a block of outputs would be columns of W
+
+    def take_outputs(self, n):
+        self.n = n
+
     def declare(self, bottom_shapes, top_shapes, ops):
         self.m = count(top_shapes[0][:-1])
 

@@ -41,6 +41,8 @@ class LMSConfig:
     it where it is not.
     split: layers that can work on a part of the batch do so, in so many parts (0 or 1: never); None: where a net does
     not fit otherwise, in as few as possible.
+    split_outputs: likewise, layers that can be cut into blocks of their outputs, each with its rows of the parameters,
+    in so many blocks; None: as few as possible, and none with a `split` of 0.
     """
 
     threshold_kb: int = 0
@@ -56,6 +58,7 @@ class LMSConfig:
     compress: str | None = None
     plan_file: str | None = None
     split: int | None = None
+    split_outputs: int | None = None
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.frac <= 1.0:
@@ -68,6 +71,10 @@ class LMSConfig:
             raise UsageError("-lms_exclude is negative", fix="give the MB to leave free, for example -lms_exclude 1024")
         if self.split is not None and self.split < 0:
             raise UsageError(f"-lms_split {self.split} is negative", fix="give a number of parts, auto, or off")
+        if self.split_outputs is not None and self.split_outputs < 0:
+            raise UsageError(
+                f"-lms_split_outputs {self.split_outputs} is negative", fix="give a number of blocks, auto, or off"
+            )
         if self.recompute and not self.enabled:
             raise UsageError("-lms_recompute on has no effect without -lms", fix="add -lms auto, or -lms 1000")
         if self.plan_file is not None and not self.enabled:
@@ -88,6 +95,11 @@ class LMSConfig:
     def recomputes(self) -> bool:
         """Whether values may be made again."""
         return self.auto if self.recompute is None else self.recompute
+
+    @property
+    def blocks(self) -> int | None:
+        """Blocks of outputs of every layer that can be cut, 0 or 1: none; None: as few as fit."""
+        return 0 if self.split == 0 and self.split_outputs is None else self.split_outputs
 
     @property
     def min_bytes(self) -> int:

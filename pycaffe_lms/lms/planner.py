@@ -187,7 +187,8 @@ def refuse_impossible(program: Program, buffers: Mapping[int, Buffer], limit: in
         free=limit,
         where=Where(layer=worst.name.split(":")[-1]),
         fix="raise -lms_budget, lower batch_size or -workspace, or lower -lms so that fewer buffers stay on the device "
-        "for good; one layer's buffers must fit at once (where it can run in parts, those of one image: -lms_split)",
+        "for good; one layer's buffers must fit at once (where it can run in parts, those of one image: -lms_split; a "
+        "fully connected layer's parameters in blocks of its outputs, unless transposed or shared: -lms_split_outputs)",
     )
 
 

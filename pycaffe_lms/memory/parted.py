@@ -1,8 +1,9 @@
 """One value that lives in several buffers, each a stretch of it: what a user reads and writes as a whole, on the host.
 
-Where a net runs some layers in parts of the batch, a blob between them is never in one place. This stands for it: its
-"device copy" are the buffers of the parts. A read on the host gathers them; what is written there is handed on to them
-before the net runs again. Nobody who does not look pays for it.
+Where a net runs some layers in parts of the batch, a blob between them is never in one place; a parameter of a layer
+in blocks of its outputs neither. This stands for it: its "device copy" are the buffers of the parts. A read on the host
+gathers them; what is written there is handed on to them before the net runs again. Nobody who does not look pays for
+it: memory on the host is there only while it holds the newest value, or somebody holds a view of it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..errors import UsageError
+from .held import alive
 from .states import RESIDENT, Ask, State
 from .synced import SyncedMemory
 
@@ -39,7 +41,7 @@ class PartedMemory(SyncedMemory):
         """As SyncedMemory, for host asks; raises UsageError where one array on the GPU is wanted."""
         if ask not in _FOR_USERS:
             raise UsageError(
-                f'"{self.name}" is computed in {len(self.parts)} parts of the batch, so there is no one array of it on '
+                f'"{self.name}" lies in {len(self.parts)} parts, for its layer runs so: there is no one array of it on '
                 "the GPU",
                 fix="use data and diff, which gather them; or run the layers whole: -lms_split off",
             )
@@ -61,6 +63,8 @@ class PartedMemory(SyncedMemory):
             self.state = State.DISCARDED
         else:
             self.state = State.UNINITIALIZED if states == {State.UNINITIALIZED} else State.HEAD_AT_GPU
+        if not alive(self.host_held):
+            self.host = None
 
     def _stretches(self):
         start = 0

@@ -14,7 +14,8 @@ from ..lms.page import Contents
 from ..lms.plan import Plan
 from ..lms.stats import plan_statistics
 from ..lms.timing import Timed, time_plan
-from .memory import EXTRA, NetMemory
+from .further import EXTRA
+from .memory import NetMemory
 
 if TYPE_CHECKING:
     from .net import Net

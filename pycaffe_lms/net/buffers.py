@@ -14,7 +14,7 @@ from ..backend.device import align
 from ..formats.types import SPLIT
 from ..layers.base import InPlace, Lives, count
 from ..lms.schedule import Buffer
-from .graph import Graph, Node
+from .graph import Graph, Node, Param
 
 
 class BufferTable:
@@ -51,8 +51,7 @@ def assign(graph: Graph, itemsize: int) -> BufferTable:
             if param.node != node.index:
                 continue  # a later part of the layer: the same parameters
             if param.owner == p:
-                name = f"{node.layer.param.name}.param{param.position}"
-                param.data = table.add(f"{name}.data", count(param.shape) * itemsize)
+                param.data = table.add(f"{_buffer_name(graph, param)}.data", count(param.shape) * itemsize)
             else:
                 param.data = graph.params[param.owner].data
         _assign_tops(graph, node, table, keep, itemsize)
@@ -63,9 +62,8 @@ def assign(graph: Graph, itemsize: int) -> BufferTable:
                 )
     _assign_diffs(graph, table, itemsize)
     for param in graph.params:
-        node = graph.nodes[param.node]
         if param.owner == param.index:
-            param.diff = table.add(f"{node.layer.param.name}.param{param.position}.diff", count(param.shape) * itemsize)
+            param.diff = table.add(f"{_buffer_name(graph, param)}.diff", count(param.shape) * itemsize)
         else:
             param.diff = graph.params[param.owner].diff
     return table
@@ -75,13 +73,22 @@ def parts_to_manage(graph: Graph, table: BufferTable, least: int) -> dict[int, b
     """Buffers of the parts of layers, True, where those of the whole layers would be larger than `least` bytes."""
     found: dict[int, bool] = {}
     for node in graph.everyone():
-        if node.part is None:
+        parts = node.part or node.block
+        if parts is None:
             continue
         values = [graph.values[v] for v in node.tops if graph.values[v].whole is None]
         ids = {b for v in values for b in (v.data, v.diff)}
         ids |= {node.scratch[s.name] for s in node.layer.scratches.values() if s.lives is not Lives.CALL}
-        found.update((b, True) for b in ids if table.buffers[b].nbytes * node.part[1] > least)
+        if node.block:
+            ids |= {b for p in node.params for b in (graph.params[p].data, graph.params[p].diff)}
+        found.update((b, True) for b in ids if table.buffers[b].nbytes * parts[1] > least)
     return found
+
+
+def _buffer_name(graph: Graph, param: Param) -> str:
+    node = graph.nodes[param.node]
+    block = f" [{node.block[0] + 1}/{node.block[1]}]" if node.block else ""
+    return f"{node.layer.param.name}.param{param.position}{block}"
 
 
 def _assign_tops(graph: Graph, node: Node, table: BufferTable, keep: set[int], itemsize: int) -> None:

@@ -9,6 +9,7 @@ import math
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from weakref import WeakSet
 
 import numpy as np
 
@@ -34,7 +35,7 @@ from .describe import log_net
 from .fitting import say_parts
 from .folding import fold
 from .fusion import find_groups
-from .graph import Graph, Node
+from .graph import Graph, Node, Param
 from .masks import mask_layers
 from .memory import NetMemory
 from .named import Named
@@ -73,9 +74,11 @@ class BuiltNet(Uncopied):
         self.callbacks = Callbacks()
         self.reduction: Reduction | None = None  # set where several ranks train together
         self._kept: set[str] = set()
+        self._param_blobs: dict[int, Blob] = {}
         self._dirty = False
         self.ran = False  # a forward, with the shapes of now
-        self.splitting = Splitting(self.runtime.config.split)
+        self.splitting = Splitting(self.runtime.config.split, self.runtime.config.blocks)
+        self.sharers: WeakSet[BuiltNet] = WeakSet()  # nets whose parameters are ours
         with self._users_names():
             self.graph = wire(self.message, loaded.lines, file=self.file, dtype=self.dtype, prepare=self._prepare_layer)
         if self.tuning.wants_channels_last(self.device):
@@ -111,14 +114,15 @@ class BuiltNet(Uncopied):
         try:
             yield
         except CaffeError as error:
-            node = next((n for n in self.run_graph.everyone() if n.name == error.where.layer), None)
+            names = ((n, (n.name, n.layer.param.name)) for n in self.run_graph.everyone())
+            node = next((n for n, known in names if error.where.layer in known), None)
             if node is not None:
                 error.at(file=self.file, line=node.line, type=node.layer.param.type)
             error.at(file=self.file)
             raise
 
     def _set_up_memory(self, old: NetMemory | None = None) -> None:
-        self.unfolded = unfold(self.graph, self.splitting.parts(self.graph))
+        self.unfolded = unfold(self.graph, self.splitting.parts(self.graph), self.splitting.blocks(self.graph))
         self.run_graph = graph = self.unfolded.graph
         for node in self.graph.nodes:
             node.layer.scratches.clear()  # also of those that run in parts
@@ -140,7 +144,7 @@ class BuiltNet(Uncopied):
             self.blobs[name] = Blob(name, value.shape, self.dtype, memories, self._on_reshape, channels_last=last)
         self.params: Named[NetBlobVec] = Named(net=self.graph.name, kind="layer with parameters", of=NetBlobVec)
         for node in self.graph.nodes:
-            node.layer.blobs = NetBlobVec(self._param_blob(self.graph.params[p]) for p in node.params)
+            node.layer.blobs = NetBlobVec(self._lasting_blob(self.graph.params[p]) for p in node.params)
             if node.params:
                 self.params[node.name] = node.layer.blobs
         self._current = dict(self.graph.last)  # which version of a blob its Blob shows
@@ -186,7 +190,18 @@ class BuiltNet(Uncopied):
         """Values of the graph that runs which belong to kept blobs, by name."""
         return self.unfolded.names(self._kept)
 
-    def _param_blob(self, param) -> Blob:
+    def pieces(self, param: Param) -> list[Param]:
+        """What a parameter of `graph` is in the graph that runs: one, or one for each block of outputs, in order."""
+        return [self.run_graph.params[p] for p in self.unfolded.params[param.index]]
+
+    def _lasting_blob(self, param: Param) -> Blob:
+        """What users see of a parameter: one object, wherever the values lie."""
+        now = self._param_blob(param)
+        blob = self._param_blobs.setdefault(param.index, now)
+        blob.take_over(now)
+        return blob
+
+    def _param_blob(self, param: Param) -> Blob:
         memories = self.memory.memories
         name = f"{self.graph.nodes[param.node].name}[{param.position}]"
         return Blob(name, param.shape, self.dtype, (memories[param.data], memories[param.diff]))
@@ -237,11 +252,11 @@ class BuiltNet(Uncopied):
     def _used_buffers(self, steps: Sequence[Step]) -> set[int]:
         used = {a.buffer for step in steps for a in step.accesses}
         if not self._forward_only:  # an update writes the gradient of every parameter that moves, if only for its decay
-            used |= {p.diff for p in self.graph.learnable if p.lr_mult != 0}
+            used |= {p.diff for p in self.run_graph.learnable if p.lr_mult != 0}
         graph = self.run_graph
         inside = {t for g in graph.groups for m in g.members for t in graph.nodes[m].tops if t not in g.tops}
         shown = {graph.values[v].data for v in graph.last.values() if v not in inside}
-        return used | {p.data for p in self.graph.params} | shown
+        return used | {p.data for p in graph.params} | shown
 
     def _fill_constants(self) -> None:
         for node in self.graph.nodes:

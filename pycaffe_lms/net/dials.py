@@ -38,5 +38,5 @@ class Dials:
     def take_back(self, first: int) -> None:
         """The forwards of layers `first` and later did not happen."""
         for node, state in zip(self._nodes, self._before, strict=True):
-            if node.index >= first:
+            if node.origin >= first:
                 node.layer.set_state(state)

@@ -49,7 +49,7 @@ class Executor:
             error.at(layer=node.name, type=node.layer.param.type, line=node.line)
             raise
         except ShapesChanged as change:
-            change.node = node.index
+            change.node = node.origin
             raise
 
     def ask(self, step) -> None:

@@ -1,4 +1,4 @@
-"""Makes a net fit its device: where a program cannot be planned whole, layers run in parts of the batch.
+"""Makes a net fit its device: where a program cannot be planned whole, layers run in parts of the batch or of outputs.
 
 See also: `splitting.py` (which layers, how many parts), `unfold.py` (the graph that runs then).
 """
@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import OutOfDeviceMemory, PlanError, Where
 from ..lms.planner import refuse_impossible
 from ..lms.schedule import Program
+from ..memory.held import alive
 from ..memory.states import Ask, State
+from ..memory.synced import SyncedMemory
+from .programs import HostedStep
 from .splitting import describe, needs
 
 if TYPE_CHECKING:
@@ -27,13 +30,18 @@ T = TypeVar("T")
 MORE = (1.5, 2.0)  # times the fewest parts that fit: with smaller steps there is more room for what is to stay
 
 
-def fitted(net: Net, plan: Callable[[], T], *, seconds: Callable[[], float] | None = None, by_hand: bool = False) -> T:
+Updates = Callable[[], Sequence[HostedStep]]
+
+
+def fitted(net: Net, plan: Callable[[], T], *, seconds: Callable[[], float] | None = None, by_hand: bool = False,
+           updates: Updates | None = None) -> T:  # fmt: skip
     """What `plan()` makes. Where that does not fit, layers run in (more) parts and it is asked again, as long as that
     can help; all buffers of the net are others then.
 
     seconds(): of what is to be planned, as predicted, without taking memory; then up to twice as many parts count where
-    they are faster. by_hand: every pass that a user may start must fit. Once something ran nothing is split any more:
-    what a forward left for its backward would be lost. Raises OutOfDeviceMemory where nothing helps."""
+    they are faster. updates(): of the parameters, where they are to fit, too. by_hand: every pass that a user may start
+    must fit. Once something ran nothing is split any more: what a forward left for its backward would be lost. Raises
+    OutOfDeviceMemory where nothing helps."""
     said = describe(net.graph, net.unfolded)
     while True:
         try:
@@ -43,7 +51,7 @@ def fitted(net: Net, plan: Callable[[], T], *, seconds: Callable[[], float] | No
                 made = plan()
             break
         except OutOfDeviceMemory as error:
-            if net.ran or not net.runtime.active or not _widen(net, error, by_hand):
+            if net.ran or not net.runtime.active or not _widen(net, error, by_hand, updates):
                 raise
             if seconds is not None:
                 _choose_fastest(net, seconds)
@@ -60,17 +68,25 @@ def say_parts(net: BuiltNet, said: Collection[str] = ()) -> None:
         _log.warning(
             "-lms_split %d: no layers of net %s can run in parts of its batch", net.splitting.asked, net.graph.name
         )
+    if (net.splitting.asked_blocks or 0) > 1 and not net.unfolded.cuts:
+        _log.warning("-lms_split_outputs %d: no layer of net %s can run in blocks of its outputs",
+                     net.splitting.asked_blocks, net.graph.name)  # fmt: skip
 
 
 def refuse_chosen_parts(net: BuiltNet) -> None:
     """Raises PlanError where training is to follow a plan file, but how many parts layers run in was chosen here: the
     file does not hold the number."""
-    book = net.runtime.plan_book
-    if book is not None and net.splitting.asked is None and net.unfolded.starts:
+    splitting, unfolded = net.splitting, net.unfolded
+    chosen = []
+    if splitting.asked is None and unfolded.starts:
+        chosen.append("-lms_split 4")
+    if splitting.asked_blocks is None and unfolded.cuts:
+        chosen.append(f"-lms_split_outputs {max(len(cuts) - 1 for cuts in unfolded.cuts.values())}")
+    if net.runtime.plan_book is not None and chosen:
         raise PlanError(
-            "; ".join(describe(net.graph, net.unfolded)) + ", and a plan file does not say so",
-            where=Where(file=book.path),
-            fix="give a number of parts, for example -lms_split 4, both times; or -lms_split off and a larger "
+            "; ".join(describe(net.graph, unfolded)) + ", and a plan file does not say so",
+            where=Where(file=net.runtime.plan_book.path),
+            fix=f"give a number of parts, for example {' '.join(chosen)}, both times; or -lms_split off and a larger "
             "-lms_budget or a smaller batch_size; or leave -lms_plan out",
         )
 
@@ -81,21 +97,22 @@ def _refuse_whole_layers(net: Net) -> None:
     refuse_impossible(Program("passes", steps, frozenset()), net.memory.managed(), net.runtime.limit())
 
 
-def _widen(net: Net, error: OutOfDeviceMemory, by_hand: bool) -> bool:
+def _widen(net: Net, error: OutOfDeviceMemory, by_hand: bool, updates: Updates | None) -> bool:
     """Run layers in more parts, until all fit one by one. Returns whether anything could be done."""
-    if error.free != net.runtime.limit():
-        return False  # not said by the planner: somebody else uses the device
+    if error.free != net.runtime.limit() or not net.splitting.chooses:
+        return False  # not said by the planner: somebody else uses the device; or all is given
     helped = False
     while True:
-        steps, managed, limit = net.all_steps(fused=not by_hand), net.memory.managed(), net.runtime.limit()
+        steps = [*net.all_steps(fused=not by_hand), *(updates() if updates is not None else ())]
+        managed, limit = net.memory.managed(), net.runtime.limit()
         need = needs(steps, managed)
         if helped and max(need) <= limit:
             return True
         if not helped and error.where.layer is not None and max(need, default=0) < error.needed:
-            return False  # the step that did not fit is none of the net's layers, but an update
+            return False  # the step that did not fit is none of these
         if not net.splitting.widen(net.graph, net.unfolded, need, steps, managed, limit):
             return helped
-        _follow(net)
+        follow(net)
         helped = True
 
 
@@ -103,7 +120,7 @@ def _choose_fastest(net: Net, seconds: Callable[[], float]) -> None:
     """Of the fewest parts that fit, and somewhat more."""
 
     def time() -> float:
-        _follow(net)
+        follow(net)
         try:
             return seconds()
         except OutOfDeviceMemory:
@@ -117,16 +134,33 @@ def _choose_fastest(net: Net, seconds: Callable[[], float]) -> None:
         if chosen != found and (predicted := time()) < best:
             found, best = chosen, predicted
     net.splitting.chosen = found
-    _follow(net)
+    follow(net)
 
 
-def _follow(net: Net) -> None:
-    """Lay the net out as it is split now. What the user filled in stays, in other buffers."""
-    before = {name: (blob.data_memory, blob.diff_memory) for name, blob in net.blobs.items()}
+def follow(net: BuiltNet) -> None:
+    """Lay the net out as it is split now, and those that share its parameters. What the user filled in stays, in other
+    buffers; arrays of it that he holds are of these."""
+    blobs = [*net.blobs.values(), *(blob for vector in net.params.values() for blob in vector)]
+    before = [(blob, blob.data_memory, blob.diff_memory) for blob in blobs]
+    for _, *memories in before:
+        for memory in memories:
+            if memory.state is State.HEAD_AT_GPU:
+                memory.ask(Ask.READ_CPU)  # device memory of what will lie elsewhere goes
     net.reshape()
-    for name, (data, diff) in before.items():
-        for old, new in ((data, net.blobs[name].data_memory), (diff, net.blobs[name].diff_memory)):
-            if old is not new and old.state not in (State.UNINITIALIZED, State.DISCARDED):
-                old.ask(Ask.READ_CPU)
-                new.ask(Ask.OVERWRITE_CPU)
-                new.host[: new.nbytes] = old.host[: old.nbytes]
+    for blob, data, diff in before:
+        move_value(data, blob.data_memory)
+        move_value(diff, blob.diff_memory)
+    for sharer in list(net.sharers):
+        sharer.share_with(net)
+
+
+def move_value(old: SyncedMemory, new: SyncedMemory) -> None:
+    """What a memory holds is another's from now on, and so are the NumPy views of it."""
+    if old is new or old.nbytes != new.nbytes or old.state in (State.UNINITIALIZED, State.DISCARDED):
+        return
+    old.ask(Ask.WRITE_CPU if alive(old.host_held) else Ask.READ_CPU)
+    if alive(old.host_held) and new.host is None and not old.locked:
+        new.host, new.host_held = old.host, old.host_held
+    new.ask(Ask.OVERWRITE_CPU)
+    if new.host is not old.host:
+        new.host[: new.nbytes] = old.host[: old.nbytes]

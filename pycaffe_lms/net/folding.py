@@ -15,7 +15,7 @@ PARTED = 1 << 19  # ids of what stands for several buffers start here
 
 @dataclass(frozen=True)
 class PartedValue:
-    """A value, or a gradient, whose parts lie in `buffers`, in order."""
+    """A value, a parameter, or a gradient of one, whose parts lie in `buffers`, in order."""
 
     id: int
     name: str
@@ -40,6 +40,9 @@ def fold(graph: Graph, unfolded: Unfolded) -> list[PartedValue]:
         mine = [run.values[v] for v in unfolded.values[value.id]]
         value.data = one(value.name, "data", tuple(v.data for v in mine))
         value.diff = one(value.name, "diff", tuple(v.diff for v in mine))
-    for param, theirs in zip(graph.params, run.params, strict=True):
-        param.data, param.diff = theirs.data, theirs.diff
+    for param in graph.params:
+        mine = [run.params[p] for p in unfolded.params[param.index]]
+        name = f"{graph.nodes[param.node].name}.param{param.position}"
+        param.data = one(name, "data", tuple(p.data for p in mine))
+        param.diff = one(name, "diff", tuple(p.diff for p in mine))
     return list(found.values())

@@ -79,7 +79,8 @@ class Node:
     group: int | None = None  # this stands for several layers: its index in Graph.groups, see `fusion.py`
     members: tuple[int, ...] = ()  # then: their indices, first to last
     origin: int = -1  # the user's layer, by its index; its own, unless the layer runs in parts
-    part: tuple[int, int] | None = None  # then: which part, from 0, of how many
+    part: tuple[int, int] | None = None  # then, of its batch: which part, from 0, of how many
+    block: tuple[int, int] | None = None  # or of its outputs: which block, from 0, of how many
 
     def __post_init__(self) -> None:
         if self.origin < 0:
@@ -109,6 +110,11 @@ class Graph:
         """The value in whose memory a value lies: itself, unless it is some images of another one."""
         whole = self.values[v].whole
         return v if whole is None else whole
+
+    def param_name(self, param: Param) -> str:
+        """Whose parameter it is: a layer of the prototxt, or a block of one."""
+        node = self.nodes[param.node]
+        return node.layer.param.name if node.block is None else node.name
 
     @property
     def learnable(self) -> list[Param]:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ..backend.device import align
 from ..layers.base import ShapesChanged
 from ..lms.halves import halved_bytes
 from ..lms.machine import Costs
@@ -25,6 +24,7 @@ from .costs import program_costs, program_replays
 from .dials import Dials
 from .executor import Executor, call_scratch_layout
 from .folding import PartedValue
+from .further import EXTRA, FurtherBuffers
 from .graph import Graph
 from .halve import inexact, with_halves
 from .masks import bits_of
@@ -35,7 +35,6 @@ from .standing import hand_on, stand_for
 from .staying import stays_and_step
 
 WORTH = 0.99  # of the time of a plan: what another must be predicted to take at most, to count
-EXTRA = 1 << 20  # ids of buffers that are not the net's own start here, so that they survive a reshape
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class Bound:
     unmade: tuple[int, ...]  # values within chains that it runs as one: nobody may read older ones after it
 
 
-class NetMemory:
+class NetMemory(FurtherBuffers):
     """graph: wired, with buffers assigned in `table`. `used`: ids of buffers that the net's full program touches (the
     others never get memory). packed: those that need memory only for a while in a solver's program, where LMS is off:
     they share an arena then. old: what this replaces after a reshape; values, parameters and kept scratch of the same
@@ -77,7 +76,7 @@ class NetMemory:
         self.device = runtime.device
         self.buffers: dict[int, Buffer] = {buffer.id: buffer for buffer in table.buffers}
         self.memories: dict[int, SyncedMemory] = {}
-        self._extras: list[int] = []
+        self._extras: dict[int, bool | None] = {}
         kept = old.carry() if old else {}
         for buffer, nbytes in zip(table.buffers, table.used_bytes, strict=True):
             memory = kept.get(buffer.name)
@@ -88,7 +87,6 @@ class NetMemory:
             self.memories[buffer.id] = memory
         for memory in kept.values():  # of another size now
             memory.give_back()
-        self.parted = stand_for(parted, self.memories, self.device, old.parted if old else ())
         self._workspace = None
         self._used = used
         self.packed = frozenset() if runtime.active or self.device.is_host else packed & used
@@ -121,12 +119,8 @@ class NetMemory:
         self._graph_runs = graph_runs
         self.timer: Callable[[], None] | None = None  # called before the first step and after each
         if old:
-            for b in old.extras():
-                self._adopt(old.buffers[b], old.memories[b])
-            theirs = {old.buffers[b].name: memory for b, memory in old._shared.items()}
-            for b, buffer in list(self.buffers.items()):
-                if buffer.name in theirs:
-                    self.share(b, theirs[buffer.name])
+            self._take_on(old)
+        self.parted = stand_for(parted, self.memories, self.device, old.parted if old else ())
         runtime.need_workspace(self._workspace_bytes)
 
     def carry(self) -> dict[str, SyncedMemory]:
@@ -135,46 +129,11 @@ class NetMemory:
         mine = ((b, m) for b, m in self.memories.items() if b in self.buffers and b < EXTRA)
         return {self.buffers[b].name: m for b, m in mine if b not in left}
 
-    def extras(self) -> list[int]:
-        """Ids of the buffers that `add` made."""
-        return list(self._extras)
-
     def _pin_host_sources(self) -> None:
         for node in self.graph.nodes:
             if node.layer.runs_on.value == "host":
                 for t in node.tops:
                     self.memories[self.graph.values[t].data].pinned = True
-
-    def add(self, name: str, nbytes: int) -> int:
-        """A further buffer (solver history); managed like the others, and kept over a reshape. Forgets plans."""
-        b = EXTRA + len(self._extras)
-        self._adopt(Buffer(b, name, max(align(nbytes), align(1))), SyncedMemory(nbytes, name, self.device))
-        return b
-
-    def _adopt(self, buffer: Buffer, memory: SyncedMemory) -> None:
-        self.buffers[buffer.id], self.memories[buffer.id] = buffer, memory
-        self._extras.append(buffer.id)
-        asked = {buffer.id: False} if self.runtime.keeps_params() else None
-        managed = self.runtime.register([buffer], asked)
-        if managed.ids and not memory.managed:
-            memory.manage(True)
-        self._managed = replace(
-            self._managed,
-            ids=self._managed.ids | managed.ids,
-            resident_bytes=self._managed.resident_bytes + managed.resident_bytes,
-        )
-        self._used.add(buffer.id)
-        self._plans.clear()
-
-    def share(self, mine: int, theirs: SyncedMemory) -> None:
-        """Let a buffer be another net's memory."""
-        if self.memories[mine] is not theirs:
-            if not (self.device.is_host or self.memories[mine].managed) and mine in self._used:
-                nbytes = self.buffers[mine].nbytes
-                self.runtime.resident_bytes -= nbytes
-                self._managed = replace(self._managed, resident_bytes=self._managed.resident_bytes - nbytes)
-            self.memories[mine] = self._shared[mine] = theirs
-            self._plans.clear()
 
     def resident_listing(self) -> list[tuple[str, int]]:
         """(layer, bytes) of what stays on the device for good, in creation order."""

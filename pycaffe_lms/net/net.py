@@ -268,7 +268,7 @@ class Net(BuiltNet):
             self.runtime.check_resident(self.memory.resident_listing())
             return self.memory.plan_of(self.program_of(updates))
 
-        return fitted(self, plan, seconds=lambda: seconds_of(plan()))
+        return fitted(self, plan, seconds=lambda: seconds_of(plan()), updates=updates)
 
     def program_of(self, updates: Callable[[], Sequence[HostedStep]] | None) -> Sequenced:
         """A training iteration with these updates (None: a test forward), as layers run in parts now."""
@@ -276,7 +276,7 @@ class Net(BuiltNet):
 
     def _survivors(self) -> set[int]:
         graph, kept = self.run_graph, self._kept_values()
-        ids = {p.data for p in graph.params} | {p.diff for p in graph.params}
+        ids = {b for p in graph.params for b in (p.data, p.diff)}
         whole = (v for v in graph.values if v.whole is None)
         filled = [v.name for v in whole if not graph.nodes[v.producer].layer.rewrites(v.top)]
         for name in {*graph.outputs, *graph.inputs, *filled, *kept & graph.last.keys()}:

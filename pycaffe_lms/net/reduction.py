@@ -72,9 +72,7 @@ def buckets(graph: Graph, steps: Sequence[LayerStep], itemsize: int) -> list[Buc
 
 def digest(graph: Graph, steps: Sequence[LayerStep], itemsize: int) -> int:
     """32 bits that are equal where the same gradients would be summed in the same order."""
-    said = [
-        [(graph.nodes[p.node].name, p.position, p.shape) for p in b.params] for b in buckets(graph, steps, itemsize)
-    ]
+    said = [[(graph.param_name(p), p.position, p.shape) for p in b.params] for b in buckets(graph, steps, itemsize)]
     return zlib.crc32(repr((itemsize, said)).encode())
 
 
@@ -88,7 +86,7 @@ class Reduction:
 
     def woven(self, steps: Sequence[LayerStep]) -> list[LayerStep | HostedStep]:
         """Backward steps with the sums among them. They are joined at the end: whoever follows finds the means."""
-        found = buckets(self._net.graph, steps, self._net.dtype.itemsize)
+        found = buckets(self._net.run_graph, steps, self._net.dtype.itemsize)
         if not self.layer_wise and not self._net.runtime.active:
             return [*steps, *(self._step(b) for b in found), self._join_step()]
         at: dict[int, list[HostedStep]] = {}
@@ -101,12 +99,12 @@ class Reduction:
 
     def alone(self, steps: Sequence[LayerStep]) -> list[HostedStep]:
         """The sums for backward steps that have run."""
-        found = buckets(self._net.graph, steps, self._net.dtype.itemsize)
+        found = buckets(self._net.run_graph, steps, self._net.dtype.itemsize)
         return [*(self._step(b) for b in found), self._join_step()]
 
     def _step(self, bucket: Bucket) -> HostedStep:
         first = bucket.params[0]
-        name = f"reduce:{self._net.graph.nodes[first.node].name}"
+        name = f"reduce:{self._net.run_graph.param_name(first)}"
         step = Step(name, tuple(Access(p.diff, Mode.UPDATE) for p in bucket.params))
         return HostedStep(step, lambda: self._run(bucket.params), repeatable=self._sums.can_capture)
 

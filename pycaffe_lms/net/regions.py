@@ -8,7 +8,7 @@ memory (Split, Flatten) lie in a region only with all that they share, for a par
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from math import gcd
 
@@ -30,11 +30,12 @@ class Region:
         return self.first <= node <= self.last
 
 
-def find_regions(graph: Graph) -> list[Region]:
-    """The longest regions, in order. None where shapes may change in the middle of an iteration."""
+def find_regions(graph: Graph, cut: Collection[int] = ()) -> list[Region]:
+    """The longest regions without the layers `cut`, in order. None where shapes may change in the middle of an
+    iteration."""
     if any(node.layer.looks_at or (node.layer.runs_on is Runs.HOST and node.bottoms) for node in graph.nodes):
         return []
-    closed = [region for run in _runs(graph) for region in _closed(graph, run)]
+    closed = [region for run in _runs(graph, cut) for region in _closed(graph, run)]
     return [region for whole in closed if (region := _trimmed(graph, whole)) is not None]
 
 
@@ -52,10 +53,10 @@ def _trimmed(graph: Graph, region: Region) -> Region | None:
     return next((piece for piece in pieces if is_region(graph, piece, 2)), None)
 
 
-def _runs(graph: Graph) -> Iterable[Region]:
+def _runs(graph: Graph, cut: Collection[int]) -> Iterable[Region]:
     run: Region | None = None
     for node in graph.nodes:
-        items = _items(graph, node)
+        items = 0 if node.index in cut else _items(graph, node)
         if items and run is not None and items == run.items:
             run = Region(run.first, node.index, items)
             continue

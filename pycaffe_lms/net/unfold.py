@@ -1,17 +1,22 @@
-"""The graph that runs: regions of a net's graph in parts, one after the other. Pure.
+"""The graph that runs: regions of a net's graph in parts, one after the other, and layers in blocks of outputs. Pure.
 
 Every layer of a region becomes k layers on the images of their part; all of the first part come first. Parameters are
 the same ones, so their gradients add up from part to part. A value inside a region becomes k values with memory of
 their own; of a value at its border the parts see their images. Everything else is as it was.
+
+A layer in blocks of outputs becomes n layers, each with parameters of its own, one that gathers their tops, and n - 1
+that hand the bottom from block to block: in backward they add up its gradient, two at a time, from the last block on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
-from ..layers.base import count
-from ..layers.part import part_of
+from ..layers.base import Layer, count
+from ..layers.part import block_of, gather_of, part_of, spread_of
+from .blocks import output_cuts
 from .graph import Graph, Node, Value
 from .regions import Region, boundaries, inner_values, readers
 
@@ -19,31 +24,40 @@ from .regions import Region, boundaries, inner_values, readers
 @dataclass(frozen=True)
 class Unfolded:
     """graph: what runs. values: of every value of the user's graph, its values there: one, or one for each part.
-    starts: of every region in parts, the images at which they begin, and their number."""
+    starts: of every region in parts, the images at which they begin, and their number. params: of every parameter of
+    the user's graph, its parameters there: one, or one for each block of outputs. cuts: of every layer in blocks, the
+    outputs at which they begin, and their number."""
 
     graph: Graph
     values: Mapping[int, tuple[int, ...]]
     starts: Mapping[Region, tuple[int, ...]]
+    params: Mapping[int, tuple[int, ...]]
+    cuts: Mapping[int, tuple[int, ...]]
 
     def names(self, blobs: Collection[str]) -> set[str]:
         """What blobs of the user are called there."""
         return {v.name for v in self.graph.values if v.blob in blobs}
 
 
-def unfold(graph: Graph, parts: Mapping[Region, int]) -> Unfolded:
-    """Regions in so many parts, or in as many as there are places to cut. The graph itself where there are none."""
-    if not parts:
-        return Unfolded(graph, {v.id: (v.id,) for v in graph.values}, {})
-    return _Unfolding(graph, parts).run()
+def unfold(graph: Graph, parts: Mapping[Region, int], blocks: Mapping[int, int] | None = None) -> Unfolded:
+    """Regions in so many parts, or in as many as there are places to cut; layers outside of them, by index, in so many
+    blocks of outputs. The graph itself where there are none."""
+    if not parts and not blocks:
+        whole = {p.index: (p.index,) for p in graph.params}
+        return Unfolded(graph, {v.id: (v.id,) for v in graph.values}, {}, whole, {})
+    return _Unfolding(graph, parts, blocks or {}).run()
 
 
 class _Unfolding:
-    def __init__(self, graph: Graph, parts: Mapping[Region, int]):
-        self.old, self.parts = graph, parts
+    def __init__(self, graph: Graph, parts: Mapping[Region, int], blocks: Mapping[int, int]):
+        self.old, self.parts, self.blocks = graph, parts, blocks
         self.new = Graph(graph.name, inputs=list(graph.inputs), outputs=list(graph.outputs))
         self.values: dict[int, list[int]] = {}
         self.starts: dict[Region, tuple[int, ...]] = {}
         self.readers = readers(graph)
+        self.new.params = [replace(p, node=-1, data=-1, diff=-1) for p in graph.params]
+        self.params = {p.index: [p.index] for p in graph.params}
+        self.cuts: dict[int, tuple[int, ...]] = {}
 
     def run(self) -> Unfolded:
         starting = {region.first: region for region in self.parts}
@@ -52,13 +66,17 @@ class _Unfolding:
             if node.index in starting:
                 self._region(starting[node.index])
                 skip = starting[node.index].last
+            elif node.index in self.blocks:
+                self._in_blocks(node)
             elif node.index > skip:
                 self._plain(node)
-        first = {node.origin: node.index for node in reversed(self.new.nodes)}
-        self.new.params = [replace(p, node=first[p.node], data=-1, diff=-1) for p in self.old.params]
+        for node in reversed(self.new.nodes):  # the first part has them
+            for p in node.params:
+                self.new.params[p].node = node.index
         for v in self.old.last.values():
             self.new.last.update({self.new.values[i].name: i for i in self.values[v]})
-        return Unfolded(self.new, {v: tuple(ids) for v, ids in self.values.items()}, self.starts)
+        values, params = ({k: tuple(ids) for k, ids in found.items()} for found in (self.values, self.params))
+        return Unfolded(self.new, values, self.starts, params, self.cuts)
 
     def _add(self, value: Value, **changes) -> int:
         self.new.values.append(replace(value, id=len(self.new.values), data=-1, diff=-1, **changes))
@@ -117,3 +135,59 @@ class _Unfolding:
         if producer is not None:
             changes["producer"] = producer
         return self._add(value, rows=rows, whole=whole, **changes)
+
+    def _in_blocks(self, node: Node) -> None:
+        cuts = self.cuts[node.index] = tuple(output_cuts(node.layer.outputs, self.blocks[node.index]))
+        n, rest, tops = len(cuts) - 1, self.values[node.bottoms[0]][0], []
+        whole = self.old.values[node.tops[0]]
+        for j, (first, end) in enumerate(pairwise(cuts)):
+            here = rest
+            if node.propagate[0] and j < n - 1:
+                here, rest = self._spread(node, rest, j, n)
+            block = block_of(node.layer, j, n, end - first)
+            top = self._between(whole, f"{whole.name} [outputs {j + 1}/{n}]", (*whole.shape[:-1], end - first), 0)
+            params = [self._rows_of(p, j, end - first) for p in node.params]
+            index = self._insert(node, block, [here], [top], propagate=node.propagate, block=(j, n))
+            self.new.nodes[index].params, self.new.nodes[index].param_propagate = params, node.param_propagate
+            block.infer_shapes([self.new.values[here].shape])
+            tops.append(top)
+        top = self._add(whole, producer=len(self.new.nodes))
+        self.values[node.tops[0]] = [top]
+        names = [self.new.values[t].name for t in tops]
+        gather = gather_of(node.layer, names, whole.name, len(whole.shape) - 1)
+        self._insert(node, gather, tops, [top], propagate=[node.need_backward] * n)
+
+    def _spread(self, node: Node, bottom: int, j: int, n: int) -> tuple[int, int]:
+        """The bottom for block j, and for those behind it."""
+        value = self.new.values[bottom]
+        names = [f"{value.name} [{node.name} {who}/{n}]" for who in (f"{j + 1}", f"{j + 2}..{n}")]
+        tops = [self._between(value, name, value.shape, k) for k, name in enumerate(names)]
+        spread = spread_of(node.layer, j, n, value.name, names)
+        index = self._insert(node, spread, [bottom], tops, propagate=node.propagate)
+        self.new.nodes[index].channels_last = spread.channels_last = value.channels_last
+        return tops[0], tops[1]
+
+    def _between(self, like: Value, name: str, shape: tuple[int, ...], top: int) -> int:
+        """A value of the next layer, which no user knows."""
+        return self._add(
+            like, name=name, blob=name, shape=shape, producer=len(self.new.nodes), top=top, loss_weight=0.0
+        )
+
+    def _insert(self, node: Node, layer: Layer, bottoms: list[int], tops: list[int], **more) -> int:
+        layer.needs_backward = node.need_backward
+        index, line, origin = len(self.new.nodes), node.line, node.index
+        more = {"need_backward": node.need_backward, "origin": origin} | more
+        self.new.nodes.append(Node(index, layer, layer.param, line, bottoms, tops, **more))
+        return index
+
+    def _rows_of(self, p: int, j: int, rows: int) -> int:
+        """Block j of a parameter."""
+        old = self.old.params[p]
+        shape = (rows, *old.shape[1:])
+        if j == 0:
+            self.new.params[p].shape = shape
+            return p
+        index = len(self.new.params)
+        self.new.params.append(replace(old, index=index, owner=index, node=-1, shape=shape, data=-1, diff=-1))
+        self.params[p].append(index)
+        return index

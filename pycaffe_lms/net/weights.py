@@ -15,9 +15,10 @@ from ..errors import UsageError, WeightsError
 from ..formats.blobproto import LayerWeights, array_to_blobproto, load_blob
 from ..formats.caffemodel import read_weights, write_caffemodel
 from ..proto import caffe_pb2
+from .fitting import follow
 
 if TYPE_CHECKING:
-    from .graph import Node
+    from .graph import Node, Param
     from .net import Net
 
 _log = logging.getLogger(__name__)
@@ -139,13 +140,17 @@ def share(net: Net, other: Net) -> None:
             f"one net is on {net.device.describe()}, the other on {other.device.describe()}: memory cannot be shared",
             fix="build both on one device, or copy the values: blob.data[...] = other.data",
         )
-    theirs = {}
+    theirs: dict[str, Node] = {}
     for node in other.graph.nodes:
         theirs.setdefault(node.name, node)
-    for node in net.graph.nodes:
-        source = theirs.get(node.name)
-        if source is None or not node.params:
-            continue
+    pairs = [(node, theirs[node.name]) for node in net.graph.nodes if node.params and node.name in theirs]
+    other.sharers.add(net)
+    blocks = {
+        node.index: len(other.pieces(other.graph.params[source.params[0]])) for node, source in pairs if source.params
+    }
+    if net.splitting.adopt(net.graph, blocks):
+        follow(net)
+    for node, source in pairs:
         if len(source.params) != len(node.params):
             raise WeightsError(
                 f"cannot share parameters: {len(source.params)} blobs there, {len(node.params)} here"
@@ -157,6 +162,19 @@ def share(net: Net, other: Net) -> None:
                     f"cannot share parameter {i}: shapes {his.shape} and {mine.shape}",
                     fix="give the layer the same parameters in both nets, or another name",
                 ).at(file=net.file, line=node.line, layer=node.name, type=node.layer.param.type)
-            memory = other.memory.memories[his.data]
-            net.memory.share(mine.data, memory)
-            node.layer.blobs[i].data_memory = memory
+            _share_one(net, other, mine, his)
+            node.layer.blobs[i].data_memory = other.memory.memories[his.data]
+
+
+def _share_one(net: Net, other: Net, mine: Param, his: Param) -> None:
+    memory, here, there = other.memory.memories[his.data], net.pieces(mine), other.pieces(his)
+    if len(here) != len(there):
+        node = net.graph.nodes[mine.node]
+        raise UsageError(
+            f"the parameter lies in {len(there)} blocks of outputs in the other net, and this layer cannot be cut so",
+            fix="build both nets with -lms_split_outputs off (split_outputs=0 of caffe.LMS)",
+        ).at(file=net.file, line=node.line, layer=node.name, type=node.layer.param.type)
+    for piece, theirs in zip(here, there, strict=True):
+        net.memory.share(piece.data, other.memory.memories[theirs.data])
+    if len(here) > 1:
+        net.memory.share_whole(mine.data, memory)

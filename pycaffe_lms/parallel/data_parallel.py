@@ -51,18 +51,18 @@ class DataParallel:
         net = self._solver.net
         builder, n = net.builder, len(net.graph.nodes) - 1
         steps = builder.backward(n, 0, builder.loss_diffs(), accumulate=False)
-        number = digest(net.graph, steps, net.dtype.itemsize)
+        number = digest(net.run_graph, steps, net.dtype.itemsize)
         largest, smallest = self._maximum(number), -self._maximum(-number)
         if largest != smallest:
             self.abort()
             raise GraphError(
                 f'net "{net.name}": the ranks train different nets', fix="give every rank the same solver and net"
             ).at(file=net.file)
-        net.run_steps("broadcast", [self._broadcast_step(p) for p in net.graph.learnable])
+        net.run_steps("broadcast", [self._broadcast_step(p) for p in net.run_graph.learnable])
 
     def _broadcast_step(self, param: Param) -> HostedStep:
         net = self._solver.net
-        step = Step(f"broadcast:{net.graph.nodes[param.node].name}", (Access(param.data, Mode.UPDATE),))
+        step = Step(f"broadcast:{net.run_graph.param_name(param)}", (Access(param.data, Mode.UPDATE),))
 
         def run() -> None:
             array = net.memory.executor.array(param.data, param.shape, net.dtype, net.device.is_host)

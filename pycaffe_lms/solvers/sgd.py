@@ -23,6 +23,7 @@ from . import debug
 from .base import Solver, number
 from .lr_policy import learning_rate
 from .rules import RULES
+from .slots import Histories, Slots
 from .update_all import UpdateAll
 
 _log = logging.getLogger(__name__)
@@ -40,41 +41,41 @@ class SGDSolver(Solver):
     rule = RULES["SGD"]
 
     def _set_up(self) -> None:
-        net, item = self.net, self.net.dtype.itemsize
+        net = self.net
         self._together: dict[bool, UpdateAll] = {}
         self._reached = self._gradients_that_backward_writes()
-        self._moving = [p for p in net.graph.learnable if p.lr_mult != 0 or p.diff in self._reached]
-        self._history: dict[int, list[int]] = {}
-        for param in self._moving:
-            name = f"{net.graph.nodes[param.node].name}.param{param.position}.history"
-            self._history[param.index] = [
-                net.memory.add(f"{name}{slot or ''}", count(param.shape) * item) for slot in range(self.rule.slots)
-            ]
+        self._moving = [p for p in net.graph.learnable if p.lr_mult != 0 or self._is_reached(p)]
+        self._histories = Histories(net, self.rule.slots)
+        self._pieces: list[tuple[Param, Slots]] = []  # of `_moving`, with their histories
+        self._squares: list[int] = []
         self._numbers = net.memory.add("solver.numbers", 8 * _NUMBERS)  # they change between two runs
-        if UpdateAll.possible(net) and self._moving:
-            histories = list(zip(*(self._history[p.index] for p in self._moving), strict=True))
-            more = (self._moving, histories, self._numbers)
-            self._together = {apart: UpdateAll(net, self.rule, *more, apart) for apart in (False, True)}
-        self._squares = self._partials = -1  # there are none yet
         self._make_steps()
 
     def _make_steps(self) -> None:
-        self._made_for = self.net.memory
+        memory = self._made_for = self.net.memory
         self._reached = self._gradients_that_backward_writes()
+        anew = self._histories.follow(self._moving)
+        self._pieces = list(self._histories.pieces(self._moving))
+        if anew and UpdateAll.possible(self.net):
+            memory.drop(update.table for update in self._together.values())
+            more = (self._numbers, [count(p.shape) for p, _ in self._pieces])
+            self._together = {apart: UpdateAll(self.net, self.rule, *more, apart) for apart in (False, True)}
         self._tail, self._apart = self._update_steps(False), self._update_steps(True)
-        self._clears = [self._clear_step(p) for p in self._moving if p.diff not in self._reached]
+        pieces = [p for p, _ in self._pieces]
+        self._clears = [self._clear_step(p) for p in pieces if p.diff not in self._reached]
         self._clips = self.param.clip_gradients >= 0
-        if self._clips and self._squares < 0:
-            self._squares = self.net.memory.add("solver.squares", 8 * max(1, len(self._moving)))
-            self._partials = self.net.memory.add("solver.partials", 8 * _PARTIALS)
-        self._norms = [self._norm_step(i, p) for i, p in enumerate(self._moving) if self._clips]
+        if self._clips and (anew or not self._squares):
+            memory.drop(self._squares)
+            sizes = {"squares": max(1, len(pieces)), "partials": _PARTIALS}
+            self._squares = [memory.add(f"solver.{name}", 8 * n) for name, n in sizes.items()]
+        self._norms = [self._norm_step(i, p) for i, p in enumerate(pieces) if self._clips]
 
     def _update_steps(self, apart: bool) -> list[HostedStep]:
         """apart: every gradient has a value, if only zeros; else those that no backward writes have none."""
-        has = [apart or p.diff in self._reached for p in self._moving]
+        has = [apart or p.diff in self._reached for p, _ in self._pieces]
         if self._together:
-            return [self._together[apart].step(has)]
-        return [self._update_step(p, h) for p, h in zip(self._moving, has, strict=True)]
+            return [self._together[apart].step(self._pieces, has)]
+        return [self._update_step(p, slots, h) for (p, slots), h in zip(self._pieces, has, strict=True)]
 
     def _set_numbers(self, rate: float, clip_scale: float) -> None:
         """What the next updates use."""
@@ -91,6 +92,9 @@ class SGDSolver(Solver):
         self.net.refresh_shapes()
         if self._made_for is not self.net.memory or self._clips != (self.param.clip_gradients >= 0):
             self._make_steps()
+
+    def _is_reached(self, param: Param) -> bool:
+        return any(piece.diff in self._reached for piece in self.net.pieces(param))
 
     def _gradients_that_backward_writes(self) -> set[int]:
         builder, n = self.net.builder, len(self.net.graph.nodes) - 1
@@ -131,7 +135,11 @@ class SGDSolver(Solver):
             self._follow_net()
             return self.net.predicted_seconds(self._kinds())
 
-        fitted(self.net, prepare, seconds=seconds)
+        def updates() -> list[HostedStep]:
+            self._follow_net()
+            return self._tail if self._fused else [*self._norms, *self._apart]
+
+        fitted(self.net, prepare, seconds=seconds, updates=updates)
 
     def _replan(self) -> list[str]:
         said = []
@@ -205,7 +213,7 @@ class SGDSolver(Solver):
     def _clip(self) -> float:
         """What gradients are multiplied by."""
         squares = Blob(
-            "solver.squares", (len(self._moving),), np.float64, (self.net.memory.memories[self._squares], None)
+            "solver.squares", (len(self._pieces),), np.float64, (self.net.memory.memories[self._squares[0]], None)
         )
         norm = math.sqrt(float(squares.read_data().sum()))
         limit = self.param.clip_gradients
@@ -218,24 +226,23 @@ class SGDSolver(Solver):
         return limit / norm
 
     # -- steps ------------------------------------------------------------------------------------------------
-    def _update_step(self, param: Param, has_gradient: bool) -> HostedStep:
+    def _update_step(self, param: Param, history: Slots, has_gradient: bool) -> HostedStep:
         """has_gradient: False where the gradient is zero because no backward gets there: the buffer may hold the last
         update, and is cleared."""
-        history = self._history[param.index]
         accesses = tuple(Access(b, Mode.UPDATE) for b in (param.data, *history))
         accesses += (Access(param.diff, Mode.UPDATE if has_gradient else Mode.OVERWRITE),)
         accesses += (Access(self._numbers, Mode.READ),)
-        name = f"update:{self.net.graph.nodes[param.node].name}"
+        name = f"update:{self.net.run_graph.param_name(param)}"
         return HostedStep(Step(name, accesses), lambda: self._run_update(param, history, has_gradient), repeatable=True)
 
     def _clear_step(self, param: Param) -> HostedStep:
-        step = Step(f"clear:{self.net.graph.nodes[param.node].name}", (Access(param.diff, Mode.OVERWRITE),))
+        step = Step(f"clear:{self.net.run_graph.param_name(param)}", (Access(param.diff, Mode.OVERWRITE),))
         return HostedStep(step, lambda: self._fill_zero(self._array(param.diff, param.shape, self.net.dtype)))
 
     def _fill_zero(self, array) -> None:
         ops_of(self.net.device).fill(array, 0.0)
 
-    def _run_update(self, param: Param, history: list[int], has_gradient: bool) -> None:
+    def _run_update(self, param: Param, history: Slots, has_gradient: bool) -> None:
         weight, diff, *slots = (self._array(b, param.shape, self.net.dtype) for b in (param.data, param.diff, *history))
         if not has_gradient:
             self._fill_zero(diff)
@@ -247,15 +254,16 @@ class SGDSolver(Solver):
     def _norm_step(self, i: int, param: Param) -> HostedStep:
         accesses = (
             Access(param.diff, Mode.READ),
-            Access(self._squares, Mode.UPDATE),
-            Access(self._partials, Mode.OVERWRITE),
+            Access(self._squares[0], Mode.UPDATE),
+            Access(self._squares[1], Mode.OVERWRITE),
         )
-        name = f"norm:{self.net.graph.nodes[param.node].name}"
+        name = f"norm:{self.net.run_graph.param_name(param)}"
         return HostedStep(Step(name, accesses), lambda: self._run_norm(i, param), repeatable=True)
 
     def _run_norm(self, i: int, param: Param) -> None:
-        out = self._array(self._squares, (max(1, len(self._moving)),), np.float64)
-        work = self._array(self._partials, (_PARTIALS,), np.float64)
+        squares, partials = self._squares
+        out = self._array(squares, (max(1, len(self._pieces)),), np.float64)
+        work = self._array(partials, (_PARTIALS,), np.float64)
         ops_of(self.net.device).sum_squares(self._array(param.diff, param.shape, self.net.dtype), out, i, work)
 
     def _array(self, buffer: int, shape, dtype):
@@ -264,12 +272,5 @@ class SGDSolver(Solver):
     # -- history ----------------------------------------------------------------------------------------------
     def history_blobs(self) -> list[Blob | tuple[int, ...]]:
         """Blobs in file order; where a parameter does not move there is only its shape (zeros in a file)."""
-        net, blobs = self.net, []
-        for slot in range(self.rule.slots):
-            for p in net.graph.learnable:
-                if p.index in self._history:
-                    memory = net.memory.memories[self._history[p.index][slot]]
-                    blobs.append(Blob(memory.name, p.shape, net.dtype, (memory, None)))
-                else:
-                    blobs.append(p.shape)
-        return blobs
+        every = ((p, slot) for slot in range(self.rule.slots) for p in self.net.graph.learnable)
+        return [self._histories.blob(p, slot) or p.shape for p, slot in every]

@@ -22,6 +22,7 @@ from ..formats.hdf5_weights import write_hdf5_weights
 from ..formats.solverstate import SolverSnapshot, read_solverstate, write_solverstate
 from ..net import carried, weights
 from .history import check_history
+from .slots import hand_on
 
 if TYPE_CHECKING:
     from ..layers.base import Layer
@@ -107,6 +108,7 @@ def restore(solver: Solver, path: str) -> None:
     for blob, values in zip(blobs, saved.history, strict=True):
         if isinstance(blob, Blob):
             blob.data = values.reshape(blob.shape)
+            hand_on(blob)
     for layer, state in positions:
         layer.set_state(state if solver.is_root else _of_this_rank(layer, state))
     for name, net in _nets(solver) if solver.is_root else ():

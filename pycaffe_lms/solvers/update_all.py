@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..layers.base import count
 from ..lms.schedule import Access, Mode, Step
 from ..memory.states import Ask
 from ..net.graph import Param
@@ -16,37 +15,39 @@ from ..ops import ops_of
 from ..ops.update_rules import UpdateNumbers
 from ..ops.update_table import table_words
 from .rules import Rule
+from .slots import Slots
 
 _NUMBERS = len(UpdateNumbers._fields)
 
 
 class UpdateAll:
-    """params: those that move. histories: their buffers, slot by slot. numbers: the buffer of the `UpdateNumbers`,
-    as float64. apart: names the table."""
+    """numbers: the buffer of the `UpdateNumbers`, as float64. sizes: elements of the parameters, or blocks of such,
+    that move. apart: names the table, whose buffer is `table`."""
 
     @staticmethod
     def possible(net: Net) -> bool:
         """Whether this is for `net`: on a host nothing would be gained."""
         return not net.device.is_host and (not net.runtime.active or net.runtime.keeps_params())
 
-    def __init__(self, net: Net, rule: Rule, params: Sequence[Param], histories: Sequence[Sequence[int]], numbers: int,
-                 apart: bool):  # fmt: skip
-        self._net, self._rule, self._params, self._histories = net, rule, params, histories
-        self._numbers = numbers
-        self._words = table_words([count(p.shape) for p in params])
-        self._table = net.memory.add(f"solver.table{int(apart)}", 8 * self._words)
+    def __init__(self, net: Net, rule: Rule, numbers: int, sizes: Sequence[int], apart: bool):
+        self._net, self._rule, self._numbers = net, rule, numbers
+        self._params: Sequence[Param] = ()
+        self._histories: Sequence[Slots] = ()
+        self._words = table_words(sizes)
+        self.table = net.memory.add(f"solver.table{int(apart)}", 8 * self._words)
         self._plan, self._spans = None, ()
 
-    def step(self, has_gradient: Sequence[bool]) -> HostedStep:
-        """The step of the net as it is now. has_gradient: False where no backward writes the gradient: it is zero."""
+    def step(self, pieces: Sequence[tuple[Param, Slots]], has_gradient: Sequence[bool]) -> HostedStep:
+        """The step of the net as it is now. pieces: what moves, with its histories. has_gradient: False where no
+        backward writes the gradient: it is zero."""
         self._plan = None
-        every = zip(self._params, *self._histories, strict=True)
-        accesses = [Access(b, Mode.UPDATE) for p, *slots in every for b in (p.data, *slots)]
+        self._params, self._histories = [p for p, _ in pieces], list(zip(*(slots for _, slots in pieces), strict=True))
+        accesses = [Access(b, Mode.UPDATE) for p, slots in pieces for b in (p.data, *slots)]
         accesses += [
             Access(p.diff, Mode.UPDATE if has else Mode.OVERWRITE)
             for p, has in zip(self._params, has_gradient, strict=True)
         ]
-        accesses += [Access(self._numbers, Mode.READ), Access(self._table, Mode.READ)]
+        accesses += [Access(self._numbers, Mode.READ), Access(self.table, Mode.READ)]
         step = Step("update:all", tuple(accesses))
         return HostedStep(step, lambda: self._run(step, has_gradient), repeatable=True)
 
@@ -56,13 +57,13 @@ class UpdateAll:
         spans = [memories[a.buffer].span for a in step.accesses]
         if self._plan is None or any(a is not b for a, b in zip(spans, self._spans, strict=True)):
             self._plan, self._spans = self._make_plan(has_gradient), spans
-            table = memories[self._table]
+            table = memories[self.table]
             table.ask(Ask.OVERWRITE_CPU)
             table.host_array((self._words,), np.int64)[...] = self._plan.table
             table.ask(Ask.READ_GPU)
         ops = ops_of(net.device)
         table, numbers = (
-            self._array(self._table, (self._words,), np.int64),
+            self._array(self.table, (self._words,), np.int64),
             self._array(self._numbers, (_NUMBERS,), np.float64),
         )
         ops.solver_update_all(self._rule.operation, self._plan, table, numbers)

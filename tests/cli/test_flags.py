@@ -43,6 +43,9 @@ def test_every_lms_flag_arrives():
     assert (config.budget, config.host_limit) == (16 << 30, 64 << 30)
     assert config.split == 4 and _lms("-lms_split", "off").split == 0
     assert _lms("-lms_split", "auto").split is _lms().split is None
+    assert _lms().blocks is None and _lms("-lms_split_outputs", "8").blocks == 8
+    assert _lms("-lms_split_outputs", "off").blocks == 0 == _lms("-lms_split", "off").blocks
+    assert _lms("-lms_split", "off", "-lms_split_outputs", "2").blocks == 2
 
 
 @pytest.mark.parametrize(
@@ -61,6 +64,8 @@ def test_every_lms_flag_arrives():
         ["-lms_split", "some"],
         ["-lms_split", "0"],
         ["-lms_split", "-2"],
+        ["-lms_split_outputs", "few"],
+        ["-lms_split_outputs", "0"],
         ["-backend", "tpu"],
         ["-lms_budget"],
     ],

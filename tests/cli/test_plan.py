@@ -253,3 +253,29 @@ def test_layers_that_do_not_fit_whole_are_planned_in_parts(tmp_path, capsys):
     assert "parts" not in whole and "backward:c2:" in whole
     _, said = _plan(capsys, "-model", str(path), "-lms", "1", "-lms_split", "4", "-summary")
     assert 'layers "c1" .. "fc" run in 4 parts of 4 images' in said
+
+
+def test_parameters_that_do_not_fit_are_planned_in_blocks(tmp_path, capsys):
+    """A weight of 1 MiB, with gradient and momentum 3 MiB: its update sets the least budget, until it is cut."""
+    text = """
+    layer { name: "data" type: "DummyData" top: "data" top: "label"
+            dummy_data_param { shape { dim: 4 dim: 512 } shape { dim: 4 } } }
+    layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip" inner_product_param { num_output: 512 } }
+    layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }
+    """
+    path = tmp_path / "net.prototxt"
+    path.write_text(text)
+    code, out = _plan(capsys, "-model", str(path), "-lms", "1", "-lms_budget", "2MB")
+    found = re.search(r'^layer "ip" runs in (\d) blocks of ', out, re.M)
+    assert code == 0 and found and 2 <= int(found[1]) <= 4
+    for i in range(int(found[1])):
+        assert f"update:ip [outputs {i + 1}/{found[1]}]:" in out
+    least = {}
+    for blocks in ("off", "8"):
+        _plan(capsys, "-model", str(path), "-lms", "1", "-lms_budget", "8MB", "-lms_split_outputs", blocks,
+              "-json", str(tmp_path / "plan.json"), "-summary")  # fmt: skip
+        least[blocks] = json.loads((tmp_path / "plan.json").read_text())["least"]["nbytes"]
+    assert 3 << 20 <= least["off"] < 3.1 * 2**20
+    assert 3 << 17 <= least["8"] < 3.3 * 2**17 + 4 * 512 * 4
+    assert main(["plan", "-model", str(path), "-lms", "1", "-lms_budget", "2MB", "-lms_split_outputs", "off"]) != 0
+    assert "-lms_split_outputs" in capsys.readouterr().err

@@ -157,7 +157,7 @@ def test_kept_and_dropped_blobs_of_an_iteration(caplog):
 def test_no_array_on_the_gpu_of_what_is_in_parts():
     net = net_of(place="sim", split=3)
     net.forward()
-    with pytest.raises(UsageError, match="3 parts of the batch.*") as caught:
+    with pytest.raises(UsageError, match="3 parts.*") as caught:
         _ = net.blobs["c2"].gpu_data
     assert "-lms_split off" in str(caught.value)
 
