@@ -15,7 +15,7 @@ from pycaffe_lms.ops.cpu import onednn_conv
 from .all_cases import as_params, runnable_cases
 from .harness import HostArrays
 
-CASES = [(n, c) for n, c in runnable_cases() if c.type in ("Convolution", "NdConvolution", "Deconvolution")]
+CONVOLUTIONS = [(n, c) for n, c in runnable_cases() if c.type in ("Convolution", "NdConvolution", "Deconvolution")]
 
 
 class Libraries(HostArrays):
@@ -26,7 +26,7 @@ class Libraries(HostArrays):
         self.ops = load_ops("cpu").use_libraries()
 
 
-@pytest.mark.parametrize("case", as_params(CASES))
+@pytest.mark.parametrize("case", as_params(CONVOLUTIONS))
 def test_a_layer_computes_what_it_does_in_double(case, onednn):
     results = []
     for dtype, device in ((np.float64, HostArrays()), (np.float32, Libraries())):

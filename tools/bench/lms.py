@@ -3,6 +3,7 @@
 python tools/bench/lms.py --model resnet-152 --batch 8 16 32 64 128 256 --budget 16GB --modes off 1000 auto
 python tools/bench/lms.py --batch 256 --budget 16GB 8GB 4GB --modes auto --peers save_on_cpu offload --json lms.json
 python tools/bench/lms.py --json lms.json --plot lms.png       # nothing is run, what is in the file is shown
+python tools/bench/lms.py --table docs/speed.md --plot docs/lms_memory.svg --scenarios docs/lms_scenarios.svg
 
 Modes: off (no Large Model Support), memory (off, with all of the GPU), a number of KB (-lms N), auto (-lms auto), swap
 (-lms auto -lms_recompute off). Peers: see lms_peers.py. Images and labels are made once; an iteration is forward,
@@ -20,8 +21,9 @@ import time
 from pathlib import Path
 
 from common import make_solver, versions
+from lms_figures import scenarios
 from lms_peers import PEERS
-from lms_table import markdown, plot
+from lms_table import markdown, plot, read_markdown
 
 from pycaffe_lms.errors import CaffeError
 from pycaffe_lms.lms.config import LMSConfig, parse_size
@@ -109,9 +111,14 @@ def main() -> int:
     p.add_argument("--host", default=None, help="most pinned host memory")
     p.add_argument("--iterations", type=int, default=5)
     p.add_argument("--json", type=Path, help="keep the results in this file, and show all that are in it")
-    p.add_argument("--plot", type=Path, help="draw them: images/s against budget and batch, memory against batch")
+    p.add_argument(
+        "--plot", type=Path, help="draw those of --model: images/s and memory against batch, images/s against memory"
+    )
+    p.add_argument("--scenarios", type=Path, help="draw memory and relative time of each batch: off, 1000, auto")
+    p.add_argument("--table", type=Path, help="begin with the results that a table in this text shows")
     args = p.parse_args()
     results = json.loads(args.json.read_text()) if args.json and args.json.exists() else []
+    results += read_markdown(args.table.read_text()) if args.table else []
     host = None if args.host is None else parse_size(args.host, "--host")
     for text in args.budget:
         budget = None if text == "none" else parse_size(text, "--budget")
@@ -123,9 +130,12 @@ def main() -> int:
                 print(markdown([found]).splitlines()[-1], flush=True)
                 if args.json:
                     args.json.write_text(json.dumps(results, indent=1) + "\n")
-    print(markdown(results))
+    if not args.table:
+        print(markdown(results))
     if args.plot:
-        plot(results, args.plot)
+        plot(results, args.model, args.plot)
+    if args.scenarios:
+        scenarios(results, args.model, parse_size(args.budget[0], "--budget"), args.scenarios)
     return 0
 
 

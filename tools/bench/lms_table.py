@@ -29,31 +29,56 @@ def markdown(results: list[dict]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def plot(results: list[dict], path: Path) -> None:
-    """Three pictures beside each other: images/s against batch, memory against batch, images/s against budget."""
+def read_markdown(text: str) -> list[dict]:
+    """The results of the first such table in a text, to the digits that it shows."""
+    results, inside = [], False
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split(" | ")]
+        if cells[:4] == ["net", "budget GiB", "batch", "who"]:
+            inside = True
+        elif inside and len(cells) > 5 and cells[0] != "---":
+            found = {"model": cells[0], "budget": round(float(cells[1]) * GIB), "batch": int(cells[2])}
+            found["who"] = cells[3].removesuffix(" (graph)")
+            if cells[5] == "-":
+                found["error"] = cells[4]
+            else:
+                found |= {"seconds": float(cells[4]) / 1e3, "device_peak": float(cells[9]) * GIB}
+            results.append(found)
+        elif inside and results:
+            return results
+    return results
+
+
+def plot(results: list[dict], model: str, path: Path) -> None:
+    """Of one net, three pictures beside each other: images/s against batch, memory against batch, both within the
+    largest budget; images/s against what memory it takes, at the batch that was run in most."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    ran = [r for r in results if "error" not in r]
+    ran = [r for r in results if "error" not in r and r["model"] == model]
     figure, (speed, memory, budgets) = pyplot.subplots(1, 3, figsize=(15, 4.5))
     main = max((r["budget"] or 0 for r in ran), default=0)
-    for who in dict.fromkeys(r["who"] for r in ran):
+    pairs = {(r["batch"], r["budget"] or 0) for r in ran if r["budget"]}
+    batches = [batch for batch, _ in pairs]
+    usual = max(batches, key=lambda batch: (batches.count(batch), batch), default=0)
+    for i, who in enumerate(dict.fromkeys(r["who"] for r in ran)):
         mine = sorted((r for r in ran if r["who"] == who and (r["budget"] or 0) == main), key=lambda r: r["batch"])
         if mine:
-            batches = [r["batch"] for r in mine]
-            speed.plot(batches, [r["batch"] / r["seconds"] for r in mine], "o-", label=who)
-            memory.plot(batches, [r["device_peak"] / GIB for r in mine], "o-", label=who)
-        widest = max((r["batch"] for r in ran if r["who"] == who), default=0)
-        several = sorted((r for r in ran if r["who"] == who and r["batch"] == widest), key=lambda r: r["budget"] or 0)
-        if len(several) > 1:
-            at = [(r["budget"] or 0) / GIB for r in several]
-            budgets.plot(at, [r["batch"] / r["seconds"] for r in several], "o-", label=f"{who}, batch {widest}")
+            at = [r["batch"] for r in mine]
+            speed.plot(at, [r["batch"] / r["seconds"] for r in mine], "o-", color=f"C{i}", label=who)
+            memory.plot(at, [r["device_peak"] / GIB for r in mine], "o-", color=f"C{i}", label=who)
+        several = sorted((r for r in ran if r["who"] == who and r["batch"] == usual), key=lambda r: r["device_peak"])
+        if several:
+            at = [r["device_peak"] / GIB for r in several]
+            budgets.plot(
+                at, [r["batch"] / r["seconds"] for r in several], "o-", color=f"C{i}", label=f"{who}, batch {usual}"
+            )
     for axes, x, y in (
         (speed, "batch", "images/s"),
         (memory, "batch", "device GiB"),
-        (budgets, "budget GiB", "images/s"),
+        (budgets, "device GiB", "images/s"),
     ):
         axes.set_xlabel(x)
         axes.set_ylabel(y)
@@ -64,4 +89,4 @@ def plot(results: list[dict], path: Path) -> None:
     memory.set_xscale("log", base=2)
     memory.axhline(main / GIB, color="black", linewidth=0.8)
     figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=110, metadata={"Date": None} if path.suffix == ".svg" else None)
