@@ -174,3 +174,13 @@ def test_nothing_is_said_where_none_is_installed(fresh, caplog):
     fresh.setattr(onednn_library, "_SONAME", "libdnnl_of_nobody.so.3")
     assert onednn_library.load() is None
     assert not caplog.records
+
+
+@pytest.mark.parametrize("major, runtime, said", [(2, 2, "version 2.7"), (3, 8, "runtime 8"), (3, 512, "runtime 512")])
+def test_libraries_with_other_calls_are_refused(major, runtime, said):
+    with pytest.raises(OSError, match=said):
+        onednn_library._check(onednn_library._Version(major, 7, 1, b"", runtime))
+
+
+def test_the_name_says_the_version(onednn):
+    assert onednn_library.describe().startswith("oneDNN 3.")

@@ -19,11 +19,13 @@ from ...errors import DeviceError
 
 VARIABLE = "PYCAFFE_LMS_ONEDNN"
 _PACKAGE, _SONAME, _MAJOR = "onednn-cpu-gomp", "libdnnl.so.3", 3
+_RUNTIMES = (1, 2, 4)  # one thread, OpenMP, TBB
 _log = logging.getLogger(__name__)
 
 
 class _Version(ctypes.Structure):
-    _fields_ = [("major", ctypes.c_int), ("minor", ctypes.c_int), ("patch", ctypes.c_int)]
+    _fields_ = [("major", ctypes.c_int), ("minor", ctypes.c_int), ("patch", ctypes.c_int), ("hash", ctypes.c_char_p),
+                ("cpu_runtime", ctypes.c_uint)]  # fmt: skip
 
 
 @functools.cache
@@ -75,12 +77,18 @@ def _open(path: str) -> ctypes.CDLL:
     with _sleepers():
         library = ctypes.CDLL(path)
     library.dnnl_version.restype = ctypes.POINTER(_Version)
-    version = _version(library)
-    if version[0] != _MAJOR:
-        raise OSError(f"it is version {version[0]}.{version[1]}")
+    _check(library.dnnl_version().contents)
     library.dnnl_primitive_desc_query_md.restype = ctypes.c_void_p
     library.dnnl_memory_desc_get_size.restype = ctypes.c_size_t
     return library
+
+
+def _check(version: _Version) -> None:
+    """Raises OSError where its calls are not those that we know."""
+    if version.major != _MAJOR:
+        raise OSError(f"it is version {version.major}.{version.minor}")
+    if version.cpu_runtime not in _RUNTIMES:
+        raise OSError(f"it was built for runtime {version.cpu_runtime} on the CPU, not for one of its own threads")
 
 
 def _version(library: ctypes.CDLL) -> tuple[int, int, int]:
