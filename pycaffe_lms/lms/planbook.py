@@ -44,14 +44,16 @@ class PlanBook:
         replays: Mapping[int, Step],
         scratch: frozenset[int],
         limit: int,
+        page: int | None,
     ) -> Plan | None:
-        """The plan of a program that the file holds, proved; None where it holds none. Arguments as of `optimise`.
+        """The plan of a program that the file holds, proved; None where it holds none. Arguments as of `optimise`, and
+        as of `plan_from`.
 
         Raises PlanError for one of another net, an unsafe one, and one that needs more than `limit` bytes."""
         written = self.programs.get(program.name) if self.programs is not None else None
         if written is None:
             return None
-        plan = plan_from(written, program, buffers, replays, scratch)
+        plan = plan_from(written, program, buffers, replays, scratch, page)
         if plan.arena_bytes > limit:
             what = f"the plan takes {human_bytes(plan.arena_bytes)} of device memory for managed buffers"
             fix = "raise -lms_budget, or delete the file"

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from google.protobuf import text_format
 
-from ..errors import PlanError
 from ..proto import caffe_pb2
 from .plan import Kind, Plan
+from .planpages import pages_message
 from .schedule import Buffer
 
 VERSION = 1
@@ -75,9 +75,7 @@ def stays_of(plan: Plan) -> list[Stay]:
 
 
 def program_message(plan: Plan) -> caffe_pb2.LMSProgramPlan:
-    """One program's plan as a message. Raises PlanError for one in pages, whose offsets mean nothing elsewhere."""
-    if plan.paging is not None:
-        raise PlanError(f"the plan of {plan.program.name} lies in pages and cannot be written", fix="-lms_pages off")
+    """One program's plan as a message."""
     message = caffe_pb2.LMSProgramPlan(name=plan.program.name, arena_bytes=plan.arena_bytes)
     names = unique_names(plan.buffers)
     for b, name in names.items():
@@ -89,6 +87,8 @@ def program_message(plan: Plan) -> caffe_pb2.LMSProgramPlan:
         made = message.residence.add(buffer=names[stay.buffer], first=stay.first, last=stay.last, offset=stay.offset)
         if stay.fetched:
             made.fetched, made.issue = True, stay.issue
+    if plan.paging is not None:
+        message.pages.CopyFrom(pages_message(plan.paging))
     return message
 
 
@@ -113,6 +113,13 @@ def _lines(net: str, programs: Iterable[caffe_pb2.LMSProgramPlan], about: Iterab
             yield f"  step {{ {_short(step)} }}  # {s}"
         for residence in program.residence:
             yield f"  residence {{ {_short(residence)} }}"
+        if program.HasField("pages"):
+            own = program.pages
+            yield "  pages {"
+            yield f"    bytes: {own.bytes} linear: {own.linear} count: {own.count} end: {own.end}"
+            for address in own.address:
+                yield f"    address {{ {_short(address)} }}"
+            yield "  }"
         yield "}"
 
 

@@ -20,6 +20,7 @@ from .handover import chains, handovers
 from .plan import Plan
 from .planfile import VERSION, unique_names
 from .planner import Residence, finish
+from .planpages import paging_of
 from .replays import Ordered, ordered, verify_replays
 from .schedule import Buffer, Mode, Program, Step
 from .verify import verify
@@ -34,7 +35,7 @@ class FileProgram:
     message: caffe_pb2.LMSProgramPlan
     file: str
     line: int | None
-    lines: Mapping[str, Sequence[int]]  # of "buffer", "step" and "residence"
+    lines: Mapping[str, Sequence[int]]  # of "buffer", "step", "residence" and "address"
 
     def wrong(self, part: str | None, index: int, what: str, fix: str = ANEW) -> PlanError:
         """The error for one of its parts; None: for the whole."""
@@ -70,10 +71,14 @@ def parse_plan(text: str, file: str) -> dict[str, FileProgram]:
 
 def _lines(program: caffe_pb2.LMSProgramPlan, entry: Entry | None) -> dict[str, list[int]]:
     lines: dict[str, list[int]] = {"buffer": [], "step": [], "residence": []}
+    addresses: list[int] = []
     for part in scan(entry.body) if entry else ():
         if part.name in lines:
             lines[part.name].append(part.line)
-    return {name: found for name, found in lines.items() if len(found) == len(getattr(program, name))}
+        elif part.name == "pages":
+            addresses = [inner.line for inner in scan(part.body) if inner.name == "address"]
+    known = {name: found for name, found in lines.items() if len(found) == len(getattr(program, name))}
+    return known | ({"address": addresses} if len(addresses) == len(program.pages.address) else {})
 
 
 def plan_from(
@@ -82,16 +87,22 @@ def plan_from(
     buffers: Mapping[int, Buffer],
     replays: Mapping[int, Step],
     scratch: frozenset[int],
+    page: int | None = None,
 ) -> Plan:
-    """The plan of `program` that the file holds, proved. buffers, replays, scratch: as `optimise` gets them.
+    """The plan of `program` that the file holds, proved. buffers, replays, scratch: as `optimise` gets them. page:
+    bytes of the device's pages; None: it has none.
 
     Raises PlanError, with file and line, where it is another net's, or not safe."""
     ids = _buffers(entry, buffers)
     result = _order(entry, program, replays)
-    stays, offsets, places = _stays(entry, result.program, buffers, ids)
+    said, paging = entry.message, None
+    if said.HasField("pages"):
+        paging = paging_of(said.pages, said.arena_bytes, page, entry.wrong)
+    end = said.arena_bytes if paging is None else max(paging.linear, paging.size)
+    stays, offsets, places = _stays(entry, result.program, buffers, ids, end)
     _apart(entry, result.program, buffers, stays, offsets, places)
     lives = [Lifetime(r.issue, r.until, buffers[r.buffer].nbytes) for r in stays]
-    packing = Packing(tuple(offsets), entry.message.arena_bytes, max_live_bytes(lives))
+    packing = Packing(tuple(offsets), said.arena_bytes, max_live_bytes(lives), paging)
     try:
         plan = finish(result.program, buffers, stays, packing, result.order)
         verify(plan)
@@ -143,8 +154,10 @@ def _order(entry: FileProgram, program: Program, replays: Mapping[int, Step]) ->
 _Stays = tuple[list[Residence], list[int], list[int]]
 
 
-def _stays(entry: FileProgram, program: Program, buffers: Mapping[int, Buffer], ids: Mapping[str, int]) -> _Stays:
-    """(stays in order of their first use, their offsets, their places in the file)."""
+def _stays(
+    entry: FileProgram, program: Program, buffers: Mapping[int, Buffer], ids: Mapping[str, int], end: int
+) -> _Stays:
+    """(stays in order of their first use, their offsets, their places in the file). end: of all offsets."""
     said: dict[int, list[int]] = {b: [] for b in buffers}
     for i, r in enumerate(entry.message.residence):
         if r.buffer not in ids:
@@ -152,7 +165,7 @@ def _stays(entry: FileProgram, program: Program, buffers: Mapping[int, Buffer], 
         if not r.first <= r.last < len(program.steps):
             raise entry.wrong("residence", i, f"steps {r.first} to {r.last} are not among {len(program.steps)}")
         nbytes = buffers[ids[r.buffer]].nbytes
-        if r.offset % ALIGN or r.offset + nbytes > entry.message.arena_bytes:
+        if r.offset % ALIGN or r.offset + nbytes > end:
             raise entry.wrong(
                 "residence", i, f"offset {r.offset} is no multiple of {ALIGN}, or {human_bytes(nbytes)} from there "
                 "are not in the arena", "see arena_bytes",

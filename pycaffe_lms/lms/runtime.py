@@ -103,12 +103,14 @@ class Runtime:
         return self.keeps_params()
 
     def page(self, buffers: Mapping[int, Buffer]) -> int | None:
-        """Bytes of a page of the arena, for a plan of these buffers; None: it is contiguous, for it is little, or there
-        is a plan file, which knows no pages."""
-        page = self.device.page if self.config.pages and self.plan_book is None else None
+        """Bytes of a page of the arena, for a plan of these buffers; None: it is contiguous, for it is little."""
+        page = self._page_here()
         if page is None or min(self.limit(), sum(b.nbytes for b in buffers.values())) < FEW_PAGES * page:
             return None
         return page
+
+    def _page_here(self) -> int | None:
+        return self.device.page if self.config.pages else None
 
     @property
     def arena(self) -> Arena:
@@ -165,7 +167,7 @@ class Runtime:
         whose arguments these are."""
         remakes, plan, limit = remakes or Remakes(), None, self.limit()
         if self.plan_book is not None:
-            plan = self.plan_book.replay(program, buffers, costs, replays, scratch, limit)
+            plan = self.plan_book.replay(program, buffers, costs, replays, scratch, limit, self._page_here())
         if plan is None:
             page = self.page(buffers)
             plan = choose_plan(program, buffers, self.config, limit, costs, replays, scratch, remakes, page)

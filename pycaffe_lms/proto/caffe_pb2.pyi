@@ -1,4 +1,4 @@
-# sha256 of proto/caffe.proto: c053f80259de085dcc66fc0b4614a5f34fca402719b792b0b9ec76e0a60f8c17
+# sha256 of proto/caffe.proto: a24c497e7f90030daaff33751f2153ce13c237a7a3dccf9fa1eb712bf4db244b
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -1731,18 +1731,42 @@ class LMSPlan(_message.Message):
     def __init__(self, version: _Optional[int] = ..., net: _Optional[str] = ..., program: _Optional[_Iterable[_Union[LMSProgramPlan, _Mapping]]] = ...) -> None: ...
 
 class LMSProgramPlan(_message.Message):
-    __slots__ = ("name", "arena_bytes", "buffer", "step", "residence")
+    __slots__ = ("name", "arena_bytes", "buffer", "step", "residence", "pages")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ARENA_BYTES_FIELD_NUMBER: _ClassVar[int]
     BUFFER_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     RESIDENCE_FIELD_NUMBER: _ClassVar[int]
+    PAGES_FIELD_NUMBER: _ClassVar[int]
     name: str
     arena_bytes: int
     buffer: _containers.RepeatedCompositeFieldContainer[LMSPlanBuffer]
     step: _containers.RepeatedCompositeFieldContainer[LMSPlanStep]
     residence: _containers.RepeatedCompositeFieldContainer[LMSResidence]
-    def __init__(self, name: _Optional[str] = ..., arena_bytes: _Optional[int] = ..., buffer: _Optional[_Iterable[_Union[LMSPlanBuffer, _Mapping]]] = ..., step: _Optional[_Iterable[_Union[LMSPlanStep, _Mapping]]] = ..., residence: _Optional[_Iterable[_Union[LMSResidence, _Mapping]]] = ...) -> None: ...
+    pages: LMSPlanPages
+    def __init__(self, name: _Optional[str] = ..., arena_bytes: _Optional[int] = ..., buffer: _Optional[_Iterable[_Union[LMSPlanBuffer, _Mapping]]] = ..., step: _Optional[_Iterable[_Union[LMSPlanStep, _Mapping]]] = ..., residence: _Optional[_Iterable[_Union[LMSResidence, _Mapping]]] = ..., pages: _Optional[_Union[LMSPlanPages, _Mapping]] = ...) -> None: ...
+
+class LMSPlanPages(_message.Message):
+    __slots__ = ("bytes", "linear", "count", "end", "address")
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    LINEAR_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    bytes: int
+    linear: int
+    count: int
+    end: int
+    address: _containers.RepeatedCompositeFieldContainer[LMSPlanAddress]
+    def __init__(self, bytes: _Optional[int] = ..., linear: _Optional[int] = ..., count: _Optional[int] = ..., end: _Optional[int] = ..., address: _Optional[_Iterable[_Union[LMSPlanAddress, _Mapping]]] = ...) -> None: ...
+
+class LMSPlanAddress(_message.Message):
+    __slots__ = ("offset", "pages")
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    PAGES_FIELD_NUMBER: _ClassVar[int]
+    offset: int
+    pages: str
+    def __init__(self, offset: _Optional[int] = ..., pages: _Optional[str] = ...) -> None: ...
 
 class LMSPlanBuffer(_message.Message):
     __slots__ = ("name", "bytes")

@@ -16,8 +16,10 @@ from pycaffe_lms.lms import runtime
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.lms.homes import with_homes
 from pycaffe_lms.lms.machine import MACHINES
+from pycaffe_lms.lms.paging import Paging
 from pycaffe_lms.lms.planfile import plan_text, program_message
 from pycaffe_lms.lms.planfile_read import parse_plan, plan_from
+from pycaffe_lms.lms.planpages import pages_message, paging_of
 from pycaffe_lms.lms.runtime import Runtime
 from pycaffe_lms.memory.host import SEGMENT
 
@@ -43,12 +45,14 @@ SETTINGS = {
     "ahead": {"threshold_kb": 1, "ahead": 3},
     "demand": {"threshold_kb": 1, "ahead": 0},
     "slow link": {"threshold_kb": 1, "recompute": True},  # so that values are made again
+    "pages": {"threshold_kb": 1, "recompute": True, "pages": True},
 }
+PAGE = 4096  # of the simulated device
 SLOW = dataclasses.replace(MACHINES["h200"], link_in=1e3, link_out=1e3, link_both=2e3)
 
 
 def _lms(net: str, kind: str = "recompute", **more) -> LMSConfig:
-    return LMSConfig(budget=_budget(net), pages=False, **SETTINGS[kind], **more)
+    return LMSConfig(**{"budget": _budget(net), "pages": False} | SETTINGS[kind] | more)
 
 
 @functools.cache
@@ -75,7 +79,7 @@ def _text(net: str, kind: str) -> str:
 
 
 def _read(text: str, net: str, kind: str):
-    return plan_from(parse_plan(text, "my.plan")["train"], *_planned(net, kind)[1])
+    return plan_from(parse_plan(text, "my.plan")["train"], *_planned(net, kind)[1], PAGE if kind == "pages" else None)
 
 
 @pytest.mark.parametrize("kind", SETTINGS)
@@ -330,13 +334,83 @@ def test_an_edited_plan_trains_to_the_same_bits(tmp_path):
     assert train(solver, ITERATIONS) == _without(net)
 
 
-def test_with_a_file_the_arena_is_one_piece(tmp_path):
-    """Offsets of a plan in pages are addresses that mean nothing to another run."""
-    for file in (None, str(tmp_path / "lms.plan")):
-        lms = LMSConfig(threshold_kb=1, budget=_budget("residual") + 8192, plan_file=file)
-        solver = make_solver("residual", SimDevice(64 << 20), lms)
-        plan = solver.net.memory.plans()["train"]
-        assert (plan.paging is None) == (file is not None)
-        if plan.paging is not None:
-            with pytest.raises(PlanError, match="pages"):
-                program_message(plan)
+# -- in pages --------------------------------------------------------------------------------------------------------
+@functools.cache
+def _paged_net() -> str:
+    """A net whose plan lies in pages."""
+    return next(net for net in NETS if _planned(net, "pages")[0].paging is not None and _paged(net).pages)
+
+
+def _paged(net: str):
+    return _planned(net, "pages")[0].paging
+
+
+def test_pages_are_written_and_replayed(tmp_path, monkeypatch):
+    net = _paged_net()
+    file = tmp_path / "lms.plan"
+    lms = _lms(net, "pages", plan_file=str(file))
+    first = make_solver(net, SimDevice(64 << 20), lms)
+    plan = first.net.memory.plans()["train"]
+    assert plan.paging == _paged(net)
+    assert train(first, ITERATIONS) == _without(net)
+    monkeypatch.setattr("pycaffe_lms.lms.choose.optimise", None)  # nobody plans
+    second = make_solver(net, SimDevice(64 << 20, order="random", seed=5), lms)
+    assert second.net.memory.plans()["train"] == dataclasses.replace(plan, rules=f"written in {file}")
+    assert train(second, ITERATIONS) == _without(net)
+
+
+def test_pages_are_ranges(tmp_path):
+    paging = Paging(PAGE, 2 * PAGE, 40, 9 * PAGE, {2 * PAGE: (0, 1, 2, 17, 9, 10), 8 * PAGE: (39,)})
+    message = pages_message(paging)
+    assert [(a.offset, a.pages) for a in message.address] == [(2 * PAGE, "0-2 17 9-10"), (8 * PAGE, "39")]
+    assert paging_of(message, 42 * PAGE, PAGE, None) == paging
+
+
+@pytest.mark.parametrize(
+    "page, said", [(None, "here are none"), (2 * PAGE, "pages of 4.0 KiB, this device's have 8.0")]
+)
+def test_pages_of_another_device(page, said):
+    net = _paged_net()
+    entry = parse_plan(_text(net, "pages"), "my.plan")["train"]
+    with pytest.raises(PlanError, match=f"my.plan:{entry.line}: .*{said}"):
+        plan_from(entry, *_planned(net, "pages")[1], page)
+
+
+def test_mistakes_in_pages_have_their_line():
+    net = _paged_net()
+    text = _text(net, "pages")
+    lines = text.splitlines()
+    at, line = next((i, line) for i, line in enumerate(lines) if line.startswith("    address {"))
+    number = re.search(r'pages: "(\d+)', line)[1]
+    whole = next(i for i, line in enumerate(lines) if line.strip() == "program {")
+    cases = [
+        (line.replace(f'pages: "{number}', 'pages: "4000000'), at, "are no numbers below"),
+        (re.sub(r'pages: "[^"]*"', 'pages: "0-999999999"', line), at, "are no numbers below"),
+        (re.sub(r'pages: "[^"]*"', 'pages: "1 x"', line), at, "are no numbers below"),
+        (re.sub(r'pages: "[^"]*"', 'pages: ""', line), at, "are no numbers below"),
+        (line + "\n" + line, at + 1, "is there twice"),
+        (line.replace(f'pages: "{number}', f'pages: "{number} {number}'), whole, "given twice|there twice"),
+    ]
+    for instead, place, said in cases:
+        changed = "\n".join([*lines[:at], instead, *lines[at + 1 :]])
+        with pytest.raises(PlanError, match=f"my.plan:{place + 1}: .*({said})"):
+            _read(changed, net, "pages")
+    more = re.sub(r" count: \d+", " count: 99999999999", text)
+    with pytest.raises(PlanError, match="are more than the arena's"):
+        _read(more, net, "pages")
+
+
+def test_two_at_one_time_in_one_page_are_refused():
+    """An edit that gives some address the pages of another: where both are used at one time, the proof fails."""
+    net = _paged_net()
+    text = _text(net, "pages")
+    addresses = re.findall(r'address \{ offset: (\d+) pages: "([^"]*)" \}', text)
+    refused = 0
+    for (o, p), (_, q) in zip(addresses, addresses[1:], strict=False):
+        if len(p.split()) == len(q.split()) == 1 and p != q:
+            changed = text.replace(f'offset: {o} pages: "{p}"', f'offset: {o} pages: "{q}"')
+            try:
+                _read(changed, net, "pages")
+            except PlanError:
+                refused += 1
+    assert refused
