@@ -12,6 +12,7 @@ from ..backend import cuda, cuda_available, get_device
 from ..errors import UsageError
 from ..lms.config import LMSConfig, parse_size
 from ..ops import ops_of
+from ..ops.cpu import onednn_library
 
 _log = logging.getLogger(__name__)
 CPU_MODE, GPU_MODE = 0, 1
@@ -47,6 +48,8 @@ def choose(args: argparse.Namespace, lms: LMSConfig, *, solver_mode: int | None 
     else:
         device = get_device("cpu")
         _log.info("Use CPU.")
+        if library := onednn_library.describe():
+            _log.info("Convolutions run through %s.", library)
         if lms.enabled:
             _log.info("This run is on the CPU: all memory is host memory, so LMS has nothing to manage.")
     if args.workspace is not None:

@@ -47,3 +47,15 @@ def test_a_gpu_that_is_not_there_is_an_error_with_a_fix():
 def test_a_list_that_is_no_number():
     with pytest.raises(UsageError):
         devices.choose(Namespace(gpu="a", backend=None, workspace=None, math="tf32"), LMSConfig())
+
+
+def test_the_log_says_what_convolutions_run_through(monkeypatch, caplog, onednn):
+    caplog.set_level(logging.INFO)
+    assert _choose(monkeypatch, False, CPU) == "cpu"
+    assert "Convolutions run through oneDNN 3." in caplog.text
+
+
+def test_the_log_does_not_name_a_library_that_is_not_used(monkeypatch, caplog):
+    caplog.set_level(logging.INFO)
+    assert _choose(monkeypatch, False, CPU) == "cpu"
+    assert "Use CPU." in caplog.text and "oneDNN" not in caplog.text
