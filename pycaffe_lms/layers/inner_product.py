@@ -53,7 +53,7 @@ class InnerProductLayer(Layer):
         return self.axis >= 1
 
     @property
-    def outputs(self):
+    def splits_over_outputs(self):
         return 0 if self.transpose else self.n  # transposed, a block of outputs would be columns of W
 
     def take_outputs(self, n):

@@ -1,7 +1,8 @@
 """A part of a layer: the same layer on some images of its batch, or of it some outputs.
 
-Of outputs: the layer says by `outputs` how many there are along the last axis of its top 0 and the first axis of all
-its parameters, each a function of the bottom and of its own row of them; `take_outputs(n)` makes it one of n outputs.
+Of outputs: the layer says by `splits_over_outputs` how many there are along the last axis of its top 0 and the first
+axis of all its parameters, each a function of the bottom and of its own row of them; `take_outputs(n)` makes it one of
+n outputs.
 """
 
 from __future__ import annotations

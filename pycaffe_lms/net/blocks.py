@@ -21,8 +21,8 @@ def cuttable(graph: Graph) -> dict[int, int]:
     found = {}
     for node in graph.nodes:
         own = all(graph.params[p].owner == p and users[p] == 1 for p in node.params)
-        if own and node.layer.outputs > 1 and node.layer.param.lms_param.policy != LMSParameter.KEEP:
-            found[node.index] = node.layer.outputs
+        if own and node.layer.splits_over_outputs > 1 and node.layer.param.lms_param.policy != LMSParameter.KEEP:
+            found[node.index] = node.layer.splits_over_outputs
     return found
 
 

@@ -137,7 +137,7 @@ class _Unfolding:
         return self._add(value, rows=rows, whole=whole, **changes)
 
     def _in_blocks(self, node: Node) -> None:
-        cuts = self.cuts[node.index] = tuple(output_cuts(node.layer.outputs, self.blocks[node.index]))
+        cuts = self.cuts[node.index] = tuple(output_cuts(node.layer.splits_over_outputs, self.blocks[node.index]))
         n, rest, tops = len(cuts) - 1, self.values[node.bottoms[0]][0], []
         whole = self.old.values[node.tops[0]]
         for j, (first, end) in enumerate(pairwise(cuts)):

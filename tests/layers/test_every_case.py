@@ -34,6 +34,17 @@ def test_forward_writes_every_element_of_the_inferred_shapes(case):
         assert np.isfinite(top).all(), f"top {i}"
 
 
+ASKED = {"splits_over_batch": bool, "splits_over_outputs": int, "repeatable": bool, "channels_last": bool,
+         "prefers_channels_last": bool, "makes_gradients": bool, "looks_at": frozenset}  # fmt: skip
+
+
+@every_case
+def test_a_layer_s_own_attributes_hide_none_that_the_net_asks_for(case):
+    layer = Run(case).layer
+    for name, kind in ASKED.items():
+        assert isinstance(getattr(layer, name), kind), name
+
+
 def _same(a, b):
     assert a.keys() == b.keys()
     for target in a:
