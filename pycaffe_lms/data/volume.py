@@ -105,6 +105,7 @@ def _nibabel_errors(nibabel: Any) -> tuple[type[Exception], ...]:
         nibabel.filebasedimages.ImageFileError,
         nibabel.spatialimages.HeaderDataError,
         nibabel.orientations.OrientationError,
+        np.linalg.LinAlgError,  # of affine maps that are no numbers
     )
 
 

@@ -90,6 +90,7 @@ NETS = {
     + _of("sig", "Sigmoid", "fc")
     + _of("loss", "EuclideanLoss", "sig data"),
 }  # fmt: skip
+SPLIT = tuple(NETS)  # those of this file: others add theirs
 
 
 def solver(

@@ -18,7 +18,7 @@ from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.solvers import SGDSolver
 
 from .nets import TYPES, train, type_name
-from .split_nets import NETS, solver
+from .split_nets import NETS, SPLIT, solver
 
 ITERATIONS = 3
 CLOSE = {"float64": 1e-12, "float32": 2e-5}  # of the largest number of an array
@@ -51,7 +51,7 @@ def least(net, **options):
 
 
 @pytest.mark.parametrize("parts", [2, 3, 7])
-@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize("net", SPLIT)
 def test_in_parts_a_net_trains_to_the_same_numbers(net, parts):
     """Seven images in parts of up to two sizes; random layers draw what they draw whole."""
     s = solver(net, get_device("cpu"), LMSConfig(split=parts), "float64")
@@ -61,7 +61,7 @@ def test_in_parts_a_net_trains_to_the_same_numbers(net, parts):
     assert_close(train(on_device, ITERATIONS), whole(net))
 
 
-@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize("net", SPLIT)
 def test_images_with_their_channels_last(net):
     """Images lie one behind the other in that order, too."""
     last = Tuning(channels_last=True)
@@ -82,7 +82,7 @@ def test_which_layers_run_in_parts():
     assert of("up") == [("down1", "sig")]
 
 
-@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize("net", SPLIT)
 def test_every_blob_of_a_forward_can_be_read_whole(net):
     """Products of matrices have other numbers of rows, so the last digits may differ; random choices do not."""
     parted, plain = (solver(net, get_device("cpu"), LMSConfig(split=n), "float64").net for n in (3, 0))
@@ -108,7 +108,7 @@ def test_a_budget_below_the_largest_layer(net):
     assert s.runtime.stats.held == 0
 
 
-@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize("net", SPLIT)
 def test_what_fits_whole_runs_whole(net):
     """And so to the last bit as without a budget."""
     s = solver(net, SimDevice(64 << 20), LMSConfig(threshold_kb=1, budget=least(net)))
@@ -116,7 +116,7 @@ def test_what_fits_whole_runs_whole(net):
     assert train(s, 2) == train(solver(net, SimDevice(64 << 20)), 2)
 
 
-@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize("net", SPLIT)
 def test_large_model_support_changes_no_bit_of_a_net_in_parts(net):
     """12 random orders of the streams a net, with and without look-ahead and replays."""
     expected = train(solver(net, SimDevice(64 << 20), LMSConfig(split=3)), 2)

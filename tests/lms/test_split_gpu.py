@@ -10,7 +10,7 @@ from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.net.tuning import Tuning
 
 from .nets import train
-from .split_nets import NETS, solver
+from .split_nets import SPLIT, solver
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not cuda_available(), reason="no GPU")]
 
@@ -26,7 +26,7 @@ def device():
 
 @pytest.mark.parametrize("last", [False, True], ids=["nchw", "nhwc"])
 @pytest.mark.parametrize("parts", [2, 3, 7])
-@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize("net", SPLIT)
 def test_in_parts_a_net_trains_to_the_same_numbers(net, parts, last, device):
     tuning = Tuning(channels_last=last)
     losses, values = train(solver(net, get_device("cpu"), dtype="float64"), 3)
@@ -39,7 +39,7 @@ def test_in_parts_a_net_trains_to_the_same_numbers(net, parts, last, device):
     s.runtime.close()
 
 
-@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize("net", SPLIT)
 def test_large_model_support_changes_no_bit(net, device):
     """Six iterations: the later ones are replayed from a recording."""
     expected = train(solver(net, device, LMSConfig(split=3), tuning=Tuning(graph=True)), 6)
