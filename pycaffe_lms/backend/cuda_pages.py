@@ -128,12 +128,15 @@ class CudaPages:
         while len(self._handles) > keep:
             _must("cuMemRelease", ctypes.c_ulonglong(self._handles.pop()))
 
+    def shrink(self, count: int) -> None:
+        surplus = max(0, len(self._handles) - count)
+        self._release(count)
+        self._count_bytes(-surplus * self._page)
+
     def close(self) -> None:
         for address in list(self._views):
             self._forget(address)
-        nbytes = len(self._handles) * self._page
-        self._release(0)
-        self._count_bytes(-nbytes)
+        self.shrink(0)
 
 
 def _must(name: str, *args) -> None:

@@ -22,6 +22,9 @@ class Pages(Protocol):
     def grow(self, count: int) -> None:
         """Have at least `count` pages. Raises OutOfDeviceMemory; then there are as many as before."""
 
+    def shrink(self, count: int) -> None:
+        """Give back those from number `count` on. No view has them, and nothing that is queued uses them."""
+
     def view(self, nbytes: int, pieces: Iterable[Piece]) -> Span:
         """Addresses for `nbytes`, with pages behind some of them; a page may stand in many places at once. Whoever
         writes in one of them and reads in another orders the two, as with any memory."""

@@ -61,11 +61,21 @@ class SimPages:
     def grow(self, count: int) -> None:
         if count <= self.count:
             return
-        more = (count - self.count) * self._page
-        self._count_bytes(more)
-        os.ftruncate(self._file, count * self._page)
-        os.pwrite(self._file, bytes([self._poison]) * more, self.count * self._page)
+        self._count_bytes((count - self.count) * self._page)
+        if os.fstat(self._file).st_size < count * self._page:
+            os.ftruncate(self._file, count * self._page)
+        self._spoil(self.count, count)
         self.count = count
+
+    def shrink(self, count: int) -> None:
+        """The file stays as long as it is: who reads a page that is gone finds poison, not the end of the process."""
+        if count < self.count:
+            self._spoil(count, self.count)
+            self._count_bytes((count - self.count) * self._page)
+            self.count = count
+
+    def _spoil(self, first: int, end: int) -> None:
+        os.pwrite(self._file, bytes([self._poison]) * ((end - first) * self._page), first * self._page)
 
     def view(self, nbytes: int, pieces: Iterable[Piece]) -> Span:
         size = max(1, -(-nbytes // self._page)) * self._page

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import takewhile
 from operator import attrgetter
+from weakref import ref
 
 from ..memory.states import Ask, State
 from ..memory.synced import SyncedMemory
@@ -40,7 +41,6 @@ class CapturedPlan:
         self._first = first_uses(plan)
         early = () if runtime.config.sync else _early(plan, front)
         self._early = tuple(op.place for op in early)
-        self._spans: list = []  # theirs
         self._work = replace(plan, ops=_without(plan, {op.id for op in early}))  # what is captured
         copied = {op.place.buffer for op in self._work.ops if op.place is not None and op.home is None}
         others = {place.buffer for op in plan.ops for place in (*op.births, *self._early)} - copied
@@ -55,7 +55,8 @@ class CapturedPlan:
     def addresses(self) -> list:
         """Objects that stand for the memory of the plan: as long as they are the same, so are its addresses."""
         shared = self._runtime.slab.shared[: len(self._plan.homes)]
-        return [self._runtime.arena.of(self._plan), *shared, *map(attrgetter("host"), self._homes)]
+        arena = ref(self._runtime.arena.of(self._plan))  # which may be given back while this is remembered
+        return [arena, *shared, *map(attrgetter("host"), self._homes)]
 
     @property
     def locked(self) -> bool:
@@ -69,10 +70,9 @@ class CapturedPlan:
         held, before = (stats.held, stats.held_peak), [(m.state, m.host_event) for m in moved]
         run = Run(self._runtime, self._work, self._memories)
         counted = run.counted
-        self._spans = [run.span_of(place) for place in self._early]
         try:
-            for place, span in zip(self._early, self._spans, strict=True):
-                self._memories[place.buffer].become(State.SYNCED, span=span)
+            for place in self._early:
+                self._memories[place.buffer].become(State.SYNCED, span=run.span_of(place))
                 counted.copied_in(self._memories[place.buffer].nbytes)
                 run.held_more(self._work.buffers[place.buffer].nbytes)
             launch = self._device.capture(lambda: [run.issue(op, execute) for op in self._work.ops])
@@ -102,8 +102,9 @@ class CapturedPlan:
         return run_once
 
     def _fetch_early(self) -> None:
-        device = self._device
-        for place, span in zip(self._early, self._spans, strict=True):
+        device, arena = self._device, self._runtime.arena.of(self._plan)
+        for place in self._early:
+            span = arena.at(place.offset, self._plan.buffers[place.buffer].nbytes)
             self._memories[place.buffer].ask(Ask.READ_GPU, span=span, stream=device.copy_in)
         if self._early:
             device.wait(device.compute, device.record(device.copy_in))

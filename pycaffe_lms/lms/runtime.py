@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
-from ..backend.device import ALIGN, Device
+from ..backend.device import Device
 from ..errors import OutOfDeviceMemory, PlanError, human_bytes
 from ..memory.arena import Arena
 from ..memory.host import HostSlab
@@ -141,7 +141,19 @@ class Runtime:
         """Bytes that managed buffers may have: what resident buffers, the workspace and the reserve leave."""
         capacity = self.device.capacity()
         reserve = int(capacity * RESERVE) if self.config.budget is None else 0
-        return (capacity - reserve - self.resident_bytes - self.workspace_bytes) // ALIGN * ALIGN
+        unit = self._arena.unit
+        return (capacity - reserve - self.resident_bytes - self.workspace_bytes) // unit * unit
+
+    def make_room(self) -> None:
+        """After what stays for good has grown, and before it is taken: the arena gives back what it has beyond `limit`.
+        Plans that need more must be made anew: see `keeps`. Between runs of programs."""
+        if self._arena.nbytes:
+            with self.device.lock, self.device.active():
+                self._arena.shrink(self.limit())
+
+    def keeps(self, plan: Plan | None) -> bool:
+        """Whether a plan that was prepared may run: its memory is there, or fits in beside what stays now."""
+        return plan is None or self._arena.holds(plan) or plan.arena_bytes <= self.limit()
 
     def workspace(self):
         """The one chunk that all unmanaged call scratch uses in turn."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 
-from ..backend.device import Device, Span
+from ..backend.device import ALIGN, Device, Span
 
 
 class Arena:
     """Plans are those of `lms.plan.Plan`; several may be in use. One in one piece lies in pages too, in order, once
-    there is one that needs pages: they use the same memory in turn."""
+    there is one that needs pages: they use the same memory in turn. A plan is prepared before it runs; another one, or
+    `shrink`, may take its memory away again: see `holds`."""
 
     def __init__(self, device: Device):
         self.device = device
@@ -25,26 +27,34 @@ class Arena:
         return 0 if self._whole is None else self._whole.nbytes
 
     def of(self, plan) -> Span:
-        """Where the offsets of a plan begin that was prepared; another object when the addresses are others."""
+        """Where the offsets of a plan begin that it `holds`; another object when the addresses are others."""
         if plan.paging is None:
             return self._whole
         return next(view for known, view in self._views if known() is plan.paging)
 
+    @property
+    def unit(self) -> int:
+        """Its memory is a multiple of so many bytes."""
+        return ALIGN if self._pages is None else self.device.page
+
+    def holds(self, plan) -> bool:
+        """Whether the memory of a plan is there: it was prepared, and not given back since."""
+        if plan.paging is None:
+            return self._whole is not None and self._whole.nbytes >= plan.arena_bytes
+        return any(known() is plan.paging for known, _ in self._views)
+
     def prepare(self, plan) -> None:
         """Take the memory that a plan needs; nothing is taken later, in the loop."""
+        if self.holds(plan):
+            return
         if plan.paging is None:
-            if self._whole is None or self._whole.nbytes < plan.arena_bytes:
-                self._take_whole(plan.arena_bytes)
+            self._take_whole(plan.arena_bytes)
             return
         if self._pages is None:
-            before = self._give_whole()
+            self._give_whole()  # who needs it prepares once more
             self._pages = self.device.pages()
-            if before:
-                self._take_whole(before)
         self._forget_views()
         paging = plan.paging
-        if any(known() is paging for known, _ in self._views):
-            return
         first = paging.linear // paging.page
         self._pages.grow(first + paging.count)
         pieces = [(0, range(first))] if first else []
@@ -60,26 +70,42 @@ class Arena:
         self._pages.grow(count)
         self._whole = self._pages.view(nbytes, [(0, range(count))])
 
-    def _give_whole(self) -> int:
-        """How many bytes it had."""
+    def _give_whole(self) -> None:
         whole, self._whole = self._whole, None
         if whole is None:
-            return 0
+            return
         self.device.synchronize()
         if self._pages is None:
             self.device.give(whole)
         else:
             self._pages.drop(whole)
-        return whole.nbytes
 
-    def _forget_views(self) -> None:
-        """Of plans that are gone."""
-        gone = [view for known, view in self._views if known() is None]
+    def _forget_views(self, most: float = math.inf) -> None:
+        """Of plans that are gone, or use more pages than the first `most`."""
+        kept, gone = [], []
+        for known, view in self._views:
+            paging = known()
+            stays = paging is not None and paging.linear // paging.page + paging.count <= most
+            (kept if stays else gone).append((known, view))
         if gone:
             self.device.synchronize()
-            self._views = [(known, view) for known, view in self._views if known() is not None]
-        for view in gone:
+            self._views = kept
+        for _, view in gone:
             self._pages.drop(view)
+
+    def shrink(self, limit: int) -> None:
+        """Give back what it has beyond `limit` bytes, and plans that use it; between runs, when nothing is on loan."""
+        if self.nbytes <= limit:
+            return
+        if self._pages is None:
+            self._give_whole()
+            return
+        count = max(0, limit) // self.device.page
+        if self._whole is not None and self._whole.nbytes > count * self.device.page:
+            self._give_whole()
+        self._forget_views(count)
+        self.device.synchronize()
+        self._pages.shrink(count)
 
     def close(self) -> None:
         """Give everything back. Nothing that is queued uses it."""

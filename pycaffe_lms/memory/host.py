@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from weakref import ref
 
 import numpy as np
 
@@ -34,13 +35,13 @@ def available_host_bytes() -> int | None:
 
 class HostSlab:
     """Slots of page-locked memory, and segments that plans share. `limit`: most bytes it may take in all; None: what
-    the host has available. shared: the segments; nothing in them outlives a run."""
+    the host has available. shared: the segments; nothing in them outlives a run. A segment of slots goes back when the
+    last array over one of them is gone, so buffers of shapes that a net had once hold nothing."""
 
     def __init__(self, device, limit: int | None = None):
         self.device = device
         self.limit = limit
-        self.nbytes = 0
-        self._segments: list[np.ndarray] = []
+        self._slots: list[tuple[ref, int]] = []  # what the slots of a segment keep alive, and its bytes
         self.shared: list[np.ndarray] = []
 
     @property
@@ -48,10 +49,20 @@ class HostSlab:
         """Bytes of a block, unless one slot is larger."""
         return SEGMENT
 
+    def _segments(self) -> list[int]:
+        """Bytes of those that are in use."""
+        self._slots = [(owner, nbytes) for owner, nbytes in self._slots if owner() is not None]
+        return [nbytes for _, nbytes in self._slots]
+
+    @property
+    def nbytes(self) -> int:
+        """Of all blocks."""
+        return sum(self._segments()) + self.shared_bytes
+
     @property
     def segments(self) -> int:
-        """How many blocks were taken."""
-        return len(self._segments) + len(self.shared)
+        """How many blocks there are."""
+        return len(self._segments()) + len(self.shared)
 
     @property
     def shared_bytes(self) -> int:
@@ -60,9 +71,8 @@ class HostSlab:
 
     def close(self) -> None:
         """Forget the segments: each goes back when the last slot of it is gone."""
-        self._segments.clear()
+        self._slots.clear()
         self.shared.clear()
-        self.nbytes = 0
 
     def take(self, sizes: Mapping[int, int], shared: Sequence[int] = ()) -> dict[int, np.ndarray]:
         """A slot for each key, of at least its bytes; and see that the shared segments have at least `shared` bytes.
@@ -74,12 +84,9 @@ class HostSlab:
         if any(here[k] for k in small):
             self.device.synchronize()  # the last run's copies
         for k in small:
-            self.nbytes -= here[k]
             if here[k]:
                 self.shared[k] = np.empty(0, np.uint8)  # goes back before the larger one is taken
-            raw = self.device.host_take(shared[k], pinned=True)
-            self.shared[k : k + 1] = [raw]
-            self.nbytes += raw.nbytes
+            self.shared[k : k + 1] = [self.device.host_take(shared[k], pinned=True)]
         slots: dict[int, np.ndarray] = {}
         group: list[int] = []
         room = 0
@@ -99,12 +106,11 @@ class HostSlab:
 
     def _segment(self, keys: list[int], sizes: Mapping[int, int], slots: dict[int, np.ndarray]) -> None:
         raw = self.device.host_take(sum(align(sizes[k]) for k in keys), pinned=True)
-        self.nbytes += raw.nbytes
-        self._segments.append(raw)
         offset = 0
         for k in keys:
             slots[k] = raw[offset : offset + sizes[k]]
             offset += align(sizes[k])
+        self._slots.append((ref(slots[keys[0]].base), raw.nbytes))
 
     def _check(self, need: int) -> None:
         free = self.limit - self.nbytes if self.limit is not None else available_host_bytes()

@@ -41,6 +41,7 @@ class FurtherBuffers:
         Forgets plans."""
         b = max(self._extras, default=EXTRA - 1) + 1
         self._adopt(Buffer(b, name, max(align(nbytes), align(1))), SyncedMemory(nbytes, name, self.device), manage)
+        self.runtime.make_room()
         return b
 
     def drop(self, ids: Iterable[int]) -> None:

@@ -122,6 +122,7 @@ class NetMemory(FurtherBuffers):
             self._take_on(old)
         self.parted = stand_for(parted, self.memories, self.device, old.parted if old else ())
         runtime.need_workspace(self._workspace_bytes)
+        runtime.make_room()
 
     def carry(self) -> dict[str, SyncedMemory]:
         """Memory of values, parameters and kept scratch of its own, by buffer name."""
@@ -146,11 +147,22 @@ class NetMemory(FurtherBuffers):
 
     # -- programs ---------------------------------------------------------------------------------------------------
     def bind(self, key: str, build: Callable[[], Sequenced]) -> Bound:
-        """The program named `key`, made once and kept."""
-        if key not in self._plans:
+        """The program named `key`, made once and kept as long as its plan fits beside what stays on the device."""
+        if not self.keeps(key):
+            del self._plans[key]
+        bound = self._plans.get(key)
+        if bound is None:
             sequenced = build()
+            if not sequenced.by_hand:
+                self.runtime.check_resident(self.resident_listing())
             self._bind(key, sequenced, self.plan_of(sequenced))
+        elif bound.plan is not None:
+            self.runtime.arena.prepare(bound.plan)  # where it was given back meanwhile
         return self._plans[key]
+
+    def keeps(self, key: str) -> bool:
+        """Whether the program `key`, if it was bound, need not be planned anew: its plan still fits."""
+        return key not in self._plans or self.runtime.keeps(self._plans[key].plan)
 
     def _bind(self, key: str, sequenced: Sequenced, plan: Plan | None) -> None:
         if plan is not None:

@@ -123,6 +123,7 @@ class Net(BuiltNet):
             make = partial(build, key, first, reshaped)
             try:
                 with self.placed():
+                    self.ran &= first > 0 or self.memory.keeps(key)  # else in parts, where it does not fit whole now
                     if not self.ran:
                         fitted(self, lambda k=key, make=make: self.memory.bind(k, make), by_hand=by_hand)
                         self.ran = True
@@ -367,10 +368,9 @@ class Net(BuiltNet):
             error.at(file=self.file)
             raise
         self.device.synchronize()
-        old = self.memory
+        old, blobs = self.memory, self.blobs
         old.release()
         self._dirty = False
-        blobs = self.blobs
         self._set_up_memory(old)
         self._fill_constants()
         for name, blob in self.blobs.items():  # the user's Blob objects stay the same

@@ -76,6 +76,25 @@ def test_pages_count_against_the_budget(device):
     device.give(device.take(2 * page))
 
 
+def test_the_last_pages_can_be_given_back(device):
+    page, before, per = device.page, device.in_use(), device.page // 4
+    pages = device.pages()
+    pages.grow(4)
+    first, all_of_them = pages.view(2 * page, [(0, [1, 0])]), pages.view(4 * page, [(0, range(4))])
+    write(device, first, np.arange(2 * per, dtype=np.float32))
+    pages.drop(all_of_them)
+    pages.shrink(2)
+    assert pages.count == 2 and device.in_use() == before + 2 * page
+    np.testing.assert_array_equal(read(device, first, 2 * per), np.arange(2 * per, dtype=np.float32))
+    pages.shrink(3)  # there are no more
+    assert pages.count == 2 and device.in_use() == before + 2 * page
+    pages.grow(3)
+    write(device, pages.view(page, [(0, [2])]), np.full(per, 5, np.float32))
+    np.testing.assert_array_equal(read(device, first, 2 * per), np.arange(2 * per, dtype=np.float32))
+    pages.close()
+    assert device.in_use() == before
+
+
 def test_new_pages_of_the_simulated_device_are_poison_and_old_views_outlive_them():
     device = SimDevice(1 << 20)
     pages = device.pages()

@@ -50,6 +50,25 @@ def test_slots_have_their_size_and_lie_apart_on_aligned_places_of_one_segment(de
     assert all(a[1] <= b[0] for a, b in zip(ranges, ranges[1:], strict=False))
 
 
+def test_a_segment_goes_back_with_its_last_slot(device):
+    """Other views of a slot count: an array that a user holds is one."""
+    slab = HostSlab(device, 8192)
+    slots = slab.take({0: 1024, 1: 512})
+    more = slab.take({2: 4096}, shared=[512])
+    device.taken.clear()
+    assert (slab.segments, slab.nbytes) == (3, 1536 + 4096 + 512)
+    with pytest.raises(OutOfHostMemory):
+        slab.take({3: 4096})
+    held = more.pop(2)[100:200].view(np.float32).reshape(5, 5)
+    del slots[0]
+    assert (slab.segments, slab.nbytes) == (3, 1536 + 4096 + 512)
+    del slots[1]
+    assert (slab.segments, slab.nbytes) == (2, 4096 + 512)
+    del held
+    assert (slab.segments, slab.nbytes) == (1, 512)
+    assert slab.take({3: 4096})[3].nbytes == 4096  # within the limit again
+
+
 def test_segments_are_page_locked_and_as_few_as_their_size_allows(device):
     slab = HostSlab(device, 1 << 20)
     slab.take({0: 2048, 1: 2048, 2: 2048, 3: 2049})  # two fill the first segment; 2048 and 2560 do not share one

@@ -1,0 +1,106 @@
+"""The arena: memory for plans in turn, and giving it back while plans are in use."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from pycaffe_lms.backend.sim import POISON, SimDevice
+from pycaffe_lms.lms.paging import Paging
+from pycaffe_lms.memory.arena import Arena
+
+PAGE = 4096
+
+
+def _linear(nbytes):
+    return SimpleNamespace(paging=None, arena_bytes=nbytes)
+
+
+def _paged(linear, count):
+    """`linear` pages in order, and a residence in the pages behind them from the last to the first."""
+    pages = {linear * PAGE: tuple(reversed(range(count)))}
+    paging = Paging(PAGE, linear * PAGE, count, (linear + count) * PAGE, pages)
+    return SimpleNamespace(paging=paging, arena_bytes=(linear + count) * PAGE)
+
+
+def _fill(device, span, value):
+    device.queue(np.ndarray.fill, device.array(span, (span.nbytes,), np.uint8), value)
+
+
+def _all(device, span):
+    device.synchronize()
+    return set(device.array(span, (span.nbytes,), np.uint8).tolist())
+
+
+@pytest.fixture
+def device():
+    return SimDevice(1 << 20, page=PAGE)
+
+
+def test_one_piece_is_given_back_whole_and_taken_smaller(device):
+    arena, large, small = Arena(device), _linear(8192), _linear(2560)
+    arena.prepare(large)
+    arena.prepare(small)
+    assert arena.of(small) is arena.of(large) and device.in_use() == arena.nbytes == 8192
+    arena.shrink(8192)
+    assert arena.holds(large) and device.in_use() == 8192  # nothing to do
+    arena.shrink(8191)
+    assert not arena.holds(large) and not arena.holds(small) and device.in_use() == arena.nbytes == 0
+    arena.prepare(small)
+    assert arena.holds(small) and not arena.holds(large) and device.in_use() == 2560
+
+
+def test_what_is_queued_on_it_is_done_first(device):
+    """Memory that is given back is poison, so a copy that came too late would show."""
+    arena, plan, home = Arena(device), _linear(4096), device.host_take(4096)
+    arena.prepare(plan)
+    _fill(device, arena.of(plan), 7)
+    device.wait(device.copy_out, device.record(device.compute))
+    device.copy_down(home, arena.of(plan), device.copy_out)
+    arena.shrink(0)
+    assert set(home.tolist()) == {7}
+
+
+def test_pages_beyond_the_limit_go_with_the_plans_that_use_them(device):
+    arena, large, small = Arena(device), _paged(1, 6), _paged(2, 3)
+    arena.prepare(large)
+    arena.prepare(small)
+    assert device.in_use() == arena.nbytes == 7 * PAGE and arena.unit == PAGE
+    there = arena.of(small)
+    _fill(device, there.at(0, 5 * PAGE), 9)
+    arena.shrink(6 * PAGE - 1)
+    assert device.in_use() == arena.nbytes == 5 * PAGE
+    assert not arena.holds(large) and arena.holds(small) and arena.of(small) is there
+    assert _all(device, there.at(0, 5 * PAGE)) == {9}  # its pages are the ones that stayed
+    arena.prepare(large)
+    assert device.in_use() == 7 * PAGE and arena.holds(large) and arena.of(small) is there
+    arena.shrink(-512)  # what stays is more than there is
+    assert device.in_use() == arena.nbytes == 0 and not arena.holds(small)
+    arena.close()
+    assert device.in_use() == 0
+
+
+def test_one_piece_in_pages(device):
+    """It is kept where it fits, and prepared anew where pages come to an arena in one piece."""
+    arena, linear, paged = Arena(device), _linear(PAGE + 512), _paged(1, 3)
+    arena.prepare(linear)
+    arena.prepare(paged)
+    assert not arena.holds(linear) and device.in_use() == 4 * PAGE
+    arena.prepare(linear)
+    there = arena.of(linear)
+    arena.shrink(2 * PAGE)
+    assert not arena.holds(paged) and arena.of(linear) is there and device.in_use() == 2 * PAGE
+    arena.shrink(2 * PAGE - 1)
+    assert not arena.holds(linear) and device.in_use() == PAGE
+
+
+def test_pages_that_come_back_are_poison(device):
+    arena, plan = Arena(device), _paged(0, 4)
+    arena.prepare(plan)
+    _fill(device, arena.of(plan), 1)
+    arena.shrink(2 * PAGE)
+    arena.prepare(plan)
+    found = arena.of(plan)  # pages 3, 2, 1, 0
+    assert _all(device, found.at(0, 2 * PAGE)) == {POISON} and _all(device, found.at(2 * PAGE, 2 * PAGE)) == {1}
