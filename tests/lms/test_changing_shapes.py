@@ -110,7 +110,7 @@ def _least(page, mode, tests=False):
 def test_up_and_down_in_a_budget(mode, page, order, tests):
     """What fits by its plan runs: the same bits as without Large Model Support, never more than the budget."""
     batches = (SMALL, LARGE, SMALL, 2, LARGE, 3, SMALL)
-    for share in (1.06, 1.3, 1.7):
+    for share in (1.004, 1.1, 1.5):
         budget = int(share * _least(page, mode, tests))
         device, seen = SimDevice(64 << 20, page=page, order=order, seed=3), []
         solver = _solver(device, LMSConfig(**LMS[mode], budget=budget, split=0), tests=tests)
@@ -132,9 +132,10 @@ def test_memory_does_not_grow_however_often_shapes_alternate(page, tests):
 @pytest.mark.parametrize("page", PAGES, ids=["one piece", "pages"])
 @pytest.mark.parametrize("options", [{}, {"iter_size": 3}], ids=["one program", "three programs"])
 def test_plans_of_another_net_are_made_anew(page, options):
-    """The test net's batch changes. The train net's plans, which had used what there was, must leave it more now."""
+    """The test net's batch changes. The train net's plans, which had used what there was, must leave it more now; what
+    was recorded of them is recorded anew, where it lies now."""
     budget = int(1.2 * _least(page, "ahead"))
-    batches = (TESTED, 2, TESTED, 2, 2, TESTED)
+    batches = (*[TESTED] * 4, *[2] * 4, TESTED, 2, *[TESTED] * 3)
     found = []
     for lms in (None, LMSConfig(**LMS["ahead"], budget=budget, split=0)):
         solver = _solver(SimDevice(64 << 20, page=page), lms, tests=True, **options)
@@ -148,6 +149,7 @@ def test_plans_of_another_net_are_made_anew(page, options):
         solver.test_nets[0].blobs["label"].reshape(2)
         solver.step(1)
         runtime, after = solver.runtime, solver.net.memory.plans()
+        assert runtime.device.launches >= 3
         assert solver.net.memory is memory and after.keys() == before.keys() and runtime.resident_bytes > resident
         assert all(plan.arena_bytes <= runtime.limit() for plan in after.values())
         assert max(plan.arena_bytes for plan in before.values()) > runtime.limit()
