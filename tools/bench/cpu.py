@@ -186,7 +186,7 @@ def versions() -> dict:
         "python": platform.python_version(),
         "numpy": np.__version__,
         "numba": numba.__version__,
-        "convolutions": onednn_library.describe() or "our own kernels",
+        "convolutions": onednn_library.describe() or "our own kernels (pip install '.[cpu]' brings oneDNN)",
     }
     if not ARGS.no_torch:
         import torch
