@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import random
 import re
 
@@ -16,77 +15,19 @@ from pycaffe_lms.lms import runtime
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.lms.homes import with_homes
 from pycaffe_lms.lms.machine import MACHINES
-from pycaffe_lms.lms.paging import Paging
-from pycaffe_lms.lms.planfile import plan_text, program_message
+from pycaffe_lms.lms.planfile import program_message
 from pycaffe_lms.lms.planfile_read import parse_plan, plan_from
-from pycaffe_lms.lms.planpages import pages_message, paging_of
-from pycaffe_lms.lms.runtime import Runtime
 from pycaffe_lms.memory.host import SEGMENT
 
 from .nets import NETS, make_solver, train
-
-ITERATIONS = 2
-
-
-@functools.cache
-def _budget(net: str) -> int:
-    """Between what on-demand fetching asks for and what all takes."""
-    sizes = []
-    for lms in (LMSConfig(auto=True, threshold_kb=1, pages=False), LMSConfig(threshold_kb=1, ahead=0, pages=False)):
-        runtime = make_solver(net, SimDevice(64 << 20), lms).runtime
-        sizes.append(runtime.resident_bytes + runtime.workspace_bytes + runtime.arena.nbytes)
-    return (max(sizes) + 2 * min(sizes)) // 3 // 512 * 512
-
-
-SETTINGS = {
-    "auto": {"auto": True, "threshold_kb": 1},
-    "recompute": {"threshold_kb": 1, "recompute": True},
-    "1": {"threshold_kb": 1},
-    "ahead": {"threshold_kb": 1, "ahead": 3},
-    "demand": {"threshold_kb": 1, "ahead": 0},
-    "slow link": {"threshold_kb": 1, "recompute": True},  # so that values are made again
-    "pages": {"threshold_kb": 1, "recompute": True, "pages": True},
-}
-PAGE = 4096  # of the simulated device
-SLOW = dataclasses.replace(MACHINES["h200"], link_in=1e3, link_out=1e3, link_both=2e3)
-
-
-def _lms(net: str, kind: str = "recompute", **more) -> LMSConfig:
-    return LMSConfig(**{"budget": _budget(net), "pages": False} | SETTINGS[kind] | more)
-
-
-@functools.cache
-def _planned(net: str, kind: str):
-    """(plan of an iteration, (program, buffers, replays, scratch) that it was asked for)."""
-    asked = {}
-    original = Runtime.plan
-
-    def noting(self, program, buffers, costs, replays, scratch, remakes):
-        asked[program.name] = (program, buffers, replays, scratch)
-        return original(self, program, buffers, costs, replays, scratch, remakes)
-
-    with pytest.MonkeyPatch.context() as patch:
-        if kind == "slow link":
-            patch.setattr(runtime, "machine_of", lambda name, memory: SLOW)
-        patch.setattr(Runtime, "plan", noting)
-        solver = make_solver(net, SimDevice(64 << 20), _lms(net, kind))
-    return solver.net.memory.plans()["train"], asked["train"]
-
-
-@functools.cache
-def _text(net: str, kind: str) -> str:
-    return plan_text(net, [program_message(_planned(net, kind)[0])])
-
-
-def _read(text: str, net: str, kind: str):
-    return plan_from(parse_plan(text, "my.plan")["train"], *_planned(net, kind)[1], PAGE if kind == "pages" else None)
+from .plan_files import ITERATIONS, SETTINGS, budget_of, lms_of, planned, read, text_of, without
 
 
 @pytest.mark.parametrize("kind", SETTINGS)
 @pytest.mark.parametrize("net", NETS)
 def test_there_and_back(net, kind):
-    plan = _planned(net, kind)[0]
-    again = with_homes(_read(_text(net, kind), net, kind), SEGMENT)
+    plan = planned(net, kind)[0]
+    again = with_homes(read(text_of(net, kind), net, kind), SEGMENT)
     assert (
         again.ops == plan.ops
         and again.homes == plan.homes
@@ -98,38 +39,33 @@ def test_there_and_back(net, kind):
 
 
 def test_some_plans_here_copy_and_some_replay():
-    plans = [_planned(net, kind)[0] for net in NETS for kind in SETTINGS]
+    plans = [planned(net, kind)[0] for net in NETS for kind in SETTINGS]
     assert any(p.bytes_out for p in plans) and any(p.replayed for p in plans)
     assert any(op.handovers for p in plans for op in p.ops)
 
 
 # -- in training ---------------------------------------------------------------------------------------------------
-@functools.cache
-def _without(net: str, **options):
-    return train(make_solver(net, SimDevice(64 << 20), **options), ITERATIONS)
-
-
 @pytest.mark.parametrize("net", NETS)
 def test_a_run_writes_it_and_the_next_replays_it(net, tmp_path, monkeypatch):
     file = tmp_path / "lms.plan"
-    lms = _lms(net, "auto", plan_file=str(file))
+    lms = lms_of(net, "auto", plan_file=str(file))
     first = make_solver(net, SimDevice(64 << 20), lms)
     plan = first.net.memory.plans()["train"]
-    assert train(first, ITERATIONS) == _without(net)
+    assert train(first, ITERATIONS) == without(net)
     text = file.read_text()
     monkeypatch.setattr("pycaffe_lms.lms.choose.optimise", None)  # nobody plans
     second = make_solver(net, SimDevice(64 << 20, order="random", seed=3), lms)
     assert second.net.memory.plans()["train"] == dataclasses.replace(plan, rules=f"written in {file}")
-    assert train(second, ITERATIONS) == _without(net)
+    assert train(second, ITERATIONS) == without(net)
     assert file.read_text() == text
 
 
 @pytest.mark.parametrize("options", [{"iter_size": 3}, {"clip_gradients": 0.5}])
 def test_programs_of_other_settings(options, tmp_path):
     file = tmp_path / "lms.plan"
-    lms = _lms("residual", plan_file=str(file))
+    lms = lms_of("residual", plan_file=str(file))
     for _ in range(2):
-        assert train(make_solver("residual", SimDevice(64 << 20), lms, **options), 2) == _without("residual", **options)
+        assert train(make_solver("residual", SimDevice(64 << 20), lms, **options), 2) == without("residual", **options)
     names = re.findall(r'^  name: "(.*)"$', file.read_text(), re.M)
     assert names == (["train first", "train more", "train last"] if "iter_size" in options else ["train, update apart"])
     with pytest.raises(PlanError, match='no plan of program "train"'):
@@ -139,33 +75,33 @@ def test_programs_of_other_settings(options, tmp_path):
 @pytest.mark.parametrize("net", NETS)
 def test_a_plan_with_replays(net, tmp_path):
     file = tmp_path / "lms.plan"
-    file.write_text(_text(net, "slow link"))
-    solver = make_solver(net, SimDevice(64 << 20), _lms(net, plan_file=str(file)))
-    assert solver.net.memory.plans()["train"].order == _planned(net, "slow link")[0].order
-    assert train(solver, ITERATIONS) == _without(net)
+    file.write_text(text_of(net, "slow link"))
+    solver = make_solver(net, SimDevice(64 << 20), lms_of(net, plan_file=str(file)))
+    assert solver.net.memory.plans()["train"].order == planned(net, "slow link")[0].order
+    assert train(solver, ITERATIONS) == without(net)
 
 
 def test_replays_of_the_wrong_value():
     """A replay that runs a step too late, when what it reads has changed or gone, is found."""
-    text = _text("residual", "slow link")
+    text = text_of("residual", "slow link")
     again = re.search(r"  step \{ (.* again: \d+) \}.*\n", text)
     steps = re.findall(r"  step .*\n", text)
     moved = text.replace(again[0], "").replace(steps[-1], steps[-1] + again[0])
     with pytest.raises(PlanError, match="my.plan"):
-        _read(moved, "residual", "slow link")
-    off = _planned("residual", "slow link")[1]
+        read(moved, "residual", "slow link")
+    off = planned("residual", "slow link")[1]
     with pytest.raises(PlanError, match="it cannot, or -lms_recompute is off"):
         plan_from(parse_plan(text, "my.plan")["train"], *off[:2], {}, off[3])
 
 
 def test_measured_times_do_not_replace_a_replayed_plan(tmp_path):
     file = tmp_path / "lms.plan"
-    lms = _lms("residual", "auto", plan_file=str(file))
-    file.write_text(_text("residual", "auto"))
+    lms = lms_of("residual", "auto", plan_file=str(file))
+    file.write_text(text_of("residual", "auto"))
     solver = make_solver("residual", SimDevice(64 << 20), lms)
     plan = solver.net.memory.plans()["train"]
     train(solver, 6)
-    assert solver.net.memory.plans()["train"] is plan and file.read_text() == _text("residual", "auto")
+    assert solver.net.memory.plans()["train"] is plan and file.read_text() == text_of("residual", "auto")
 
 
 def test_a_plan_that_was_made_better_is_written_again(tmp_path, monkeypatch):
@@ -173,7 +109,7 @@ def test_a_plan_that_was_made_better_is_written_again(tmp_path, monkeypatch):
     wrong = dataclasses.replace(MACHINES["h200"], launch_s=1e-12, memory_rate=1e18, product_rate=1e18)
     monkeypatch.setattr(runtime, "machine_of", lambda name, memory: wrong)
     file = tmp_path / "lms.plan"
-    solver = make_solver("residual", SimDevice(64 << 20), _lms("residual", "auto", plan_file=str(file)))
+    solver = make_solver("residual", SimDevice(64 << 20), lms_of("residual", "auto", plan_file=str(file)))
     before, first = file.read_text(), solver.net.memory.plans()["train"]
     train(solver, 6)
     assert solver.net.memory.plans()["train"] is not first
@@ -231,9 +167,9 @@ WRONG = [
 
 @pytest.mark.parametrize("pattern, replacement, said, exact", WRONG)
 def test_an_edit_that_is_wrong(pattern, replacement, said, exact):
-    text, line = _edit(_text("residual", "1"), pattern, replacement)
+    text, line = _edit(text_of("residual", "1"), pattern, replacement)
     with pytest.raises(PlanError, match=said) as caught:
-        _read(text, "residual", "1")
+        read(text, "residual", "1")
     where = caught.value.where
     assert where.file == "my.plan" and caught.value.fix
     if exact:
@@ -242,23 +178,23 @@ def test_an_edit_that_is_wrong(pattern, replacement, said, exact):
 
 def test_overlapping_stays_name_both():
     """Everything at offset 0."""
-    text = re.sub(r"offset: \d+", "offset: 0", _text("residual", "1"))
+    text = re.sub(r"offset: \d+", "offset: 0", text_of("residual", "1"))
     with pytest.raises(PlanError, match='"[\\w.()]+" and "[\\w.()]+" overlap from step') as caught:
-        _read(text, "residual", "1")
+        read(text, "residual", "1")
     line = text.splitlines()[caught.value.where.line - 1]
     assert line.strip().startswith("residence")
 
 
 def test_a_plan_of_another_net():
     with pytest.raises(PlanError) as caught:
-        plan_from(parse_plan(_text("chain", "1"), "my.plan")["train"], *_planned("residual", "1")[1])
+        plan_from(parse_plan(text_of("chain", "1"), "my.plan")["train"], *planned("residual", "1")[1])
     assert caught.value.where.line and "delete the file" in caught.value.fix
 
 
 def test_a_larger_plan_than_the_budget(tmp_path):
     file = tmp_path / "lms.plan"
-    file.write_text(_text("residual", "1"))
-    lms = LMSConfig(threshold_kb=1, budget=_budget("residual") - 8192, plan_file=str(file))
+    file.write_text(text_of("residual", "1"))
+    lms = LMSConfig(threshold_kb=1, budget=budget_of("residual") - 8192, plan_file=str(file))
     with pytest.raises(PlanError, match="of device memory for managed buffers") as caught:
         make_solver("residual", SimDevice(64 << 20), lms)
     assert caught.value.where.file == str(file)
@@ -274,7 +210,7 @@ def test_what_is_no_plan(content, tmp_path):
 
 
 def test_two_plans_of_one_program():
-    text = _text("chain", "1")
+    text = text_of("chain", "1")
     with pytest.raises(PlanError, match='two plans of program "train"'):
         parse_plan(text + text.split("\n", 3)[3], "my.plan")
 
@@ -284,7 +220,7 @@ def test_random_damage_is_an_error_or_harmless(seed):
     """Whatever is edited, the answer is an error that names the file, or a plan that was proved."""
     rng = random.Random(seed)
     net, kind = rng.choice(list(NETS)), rng.choice(list(SETTINGS))
-    lines = _text(net, kind).splitlines()
+    lines = text_of(net, kind).splitlines()
     for _ in range(rng.randint(1, 3)):
         i = rng.randrange(len(lines))
         numbers = list(re.finditer(r"\d+", lines[i]))
@@ -303,14 +239,14 @@ def test_random_damage_is_an_error_or_harmless(seed):
     try:
         programs = parse_plan("\n".join(lines), "my.plan")
         if "train" in programs:
-            plan_from(programs["train"], *_planned(net, kind)[1])
+            plan_from(programs["train"], *planned(net, kind)[1])
     except PlanError as error:
         assert error.where.file == "my.plan"
 
 
 def _split(text: str, net: str) -> str:
     """A value that stays over a gap leaves in it: its stay is cut in two. Offsets are free then, so it stays right."""
-    plan, (program, buffers, _, _) = _planned(net, "recompute")
+    plan, (program, buffers, _, _) = planned(net, "recompute")
     by_name = {buffer.name: b for b, buffer in buffers.items()}
     for match in re.finditer(r'  residence \{ buffer: "(.*)" first: (\d+) last: (\d+) (offset: \d+) \}\n', text):
         first, last, b = int(match[2]), int(match[3]), by_name[match[1]]
@@ -325,92 +261,10 @@ def _split(text: str, net: str) -> str:
 
 def test_an_edited_plan_trains_to_the_same_bits(tmp_path):
     net = "residual"
-    text = _split(_text(net, "recompute"), net)
+    text = _split(text_of(net, "recompute"), net)
     file = tmp_path / "lms.plan"
     file.write_text(text)
-    solver = make_solver(net, SimDevice(64 << 20, order="random", seed=1), _lms(net, plan_file=str(file)))
-    plan, before = solver.net.memory.plans()["train"], _planned(net, "recompute")[0]
+    solver = make_solver(net, SimDevice(64 << 20, order="random", seed=1), lms_of(net, plan_file=str(file)))
+    plan, before = solver.net.memory.plans()["train"], planned(net, "recompute")[0]
     assert plan.bytes_in + plan.bytes_out > before.bytes_in + before.bytes_out
-    assert train(solver, ITERATIONS) == _without(net)
-
-
-# -- in pages --------------------------------------------------------------------------------------------------------
-@functools.cache
-def _paged_net() -> str:
-    """A net whose plan lies in pages."""
-    return next(net for net in NETS if _planned(net, "pages")[0].paging is not None and _paged(net).pages)
-
-
-def _paged(net: str):
-    return _planned(net, "pages")[0].paging
-
-
-def test_pages_are_written_and_replayed(tmp_path, monkeypatch):
-    net = _paged_net()
-    file = tmp_path / "lms.plan"
-    lms = _lms(net, "pages", plan_file=str(file))
-    first = make_solver(net, SimDevice(64 << 20), lms)
-    plan = first.net.memory.plans()["train"]
-    assert plan.paging == _paged(net)
-    assert train(first, ITERATIONS) == _without(net)
-    monkeypatch.setattr("pycaffe_lms.lms.choose.optimise", None)  # nobody plans
-    second = make_solver(net, SimDevice(64 << 20, order="random", seed=5), lms)
-    assert second.net.memory.plans()["train"] == dataclasses.replace(plan, rules=f"written in {file}")
-    assert train(second, ITERATIONS) == _without(net)
-
-
-def test_pages_are_ranges(tmp_path):
-    paging = Paging(PAGE, 2 * PAGE, 40, 9 * PAGE, {2 * PAGE: (0, 1, 2, 17, 9, 10), 8 * PAGE: (39,)})
-    message = pages_message(paging)
-    assert [(a.offset, a.pages) for a in message.address] == [(2 * PAGE, "0-2 17 9-10"), (8 * PAGE, "39")]
-    assert paging_of(message, 42 * PAGE, PAGE, None) == paging
-
-
-@pytest.mark.parametrize(
-    "page, said", [(None, "here are none"), (2 * PAGE, "pages of 4.0 KiB, this device's have 8.0")]
-)
-def test_pages_of_another_device(page, said):
-    net = _paged_net()
-    entry = parse_plan(_text(net, "pages"), "my.plan")["train"]
-    with pytest.raises(PlanError, match=f"my.plan:{entry.line}: .*{said}"):
-        plan_from(entry, *_planned(net, "pages")[1], page)
-
-
-def test_mistakes_in_pages_have_their_line():
-    net = _paged_net()
-    text = _text(net, "pages")
-    lines = text.splitlines()
-    at, line = next((i, line) for i, line in enumerate(lines) if line.startswith("    address {"))
-    number = re.search(r'pages: "(\d+)', line)[1]
-    whole = next(i for i, line in enumerate(lines) if line.strip() == "program {")
-    cases = [
-        (line.replace(f'pages: "{number}', 'pages: "4000000'), at, "are no numbers below"),
-        (re.sub(r'pages: "[^"]*"', 'pages: "0-999999999"', line), at, "are no numbers below"),
-        (re.sub(r'pages: "[^"]*"', 'pages: "1 x"', line), at, "are no numbers below"),
-        (re.sub(r'pages: "[^"]*"', 'pages: ""', line), at, "are no numbers below"),
-        (line + "\n" + line, at + 1, "is there twice"),
-        (line.replace(f'pages: "{number}', f'pages: "{number} {number}'), whole, "given twice|there twice"),
-    ]
-    for instead, place, said in cases:
-        changed = "\n".join([*lines[:at], instead, *lines[at + 1 :]])
-        with pytest.raises(PlanError, match=f"my.plan:{place + 1}: .*({said})"):
-            _read(changed, net, "pages")
-    more = re.sub(r" count: \d+", " count: 99999999999", text)
-    with pytest.raises(PlanError, match="are more than the arena's"):
-        _read(more, net, "pages")
-
-
-def test_two_at_one_time_in_one_page_are_refused():
-    """An edit that gives some address the pages of another: where both are used at one time, the proof fails."""
-    net = _paged_net()
-    text = _text(net, "pages")
-    addresses = re.findall(r'address \{ offset: (\d+) pages: "([^"]*)" \}', text)
-    refused = 0
-    for (o, p), (_, q) in zip(addresses, addresses[1:], strict=False):
-        if len(p.split()) == len(q.split()) == 1 and p != q:
-            changed = text.replace(f'offset: {o} pages: "{p}"', f'offset: {o} pages: "{q}"')
-            try:
-                _read(changed, net, "pages")
-            except PlanError:
-                refused += 1
-    assert refused
+    assert train(solver, ITERATIONS) == without(net)
