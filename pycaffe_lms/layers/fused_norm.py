@@ -6,7 +6,7 @@ Not a type of its own: `net/fusion.py` makes it from layers of a net, which stay
 from __future__ import annotations
 
 from ..ops.channel_order import around_axis
-from ..ops.norm_parts import fused_norm_work
+from ..ops.norm_parts import bits_come_free, fused_norm_work
 from .base import Layer, Lives, Needs
 from .masked import Masked
 
@@ -40,6 +40,10 @@ class FusedNormLayer(Masked, Layer):
         if self.relu:
             self.declare_bits(top_shapes[0])
         self.scratch("work", (fused_norm_work(*self.size),), lives=Lives.CALL)
+
+    @property
+    def quicker_with_bits(self):
+        return self.relu and self.adds and bits_come_free(*self.size[1:])
 
     def forward_needs(self):
         statistics = {0, 1, 2} if self.norm.use_global else set()
@@ -93,9 +97,7 @@ class FusedNormLayer(Masked, Layer):
     def replay(self, io):
         r, statistics = io.bottom[1] if self.adds else None, (io.scratch["mean"], io.scratch["inv_std"])
         values = (io.bottom[0], r, io.top[0], *statistics, *self._affine(io.param))
-        io.ops.fused_norm_forward(*values, self.relu, *self.size)
-        if "bits" in io.scratch:
-            io.ops.positive_bits(io.top[0], io.scratch["bits"])
+        io.ops.fused_norm_forward(*values, self.relu, *self.size, io.scratch.get("bits"))
 
     def backward(self, io):
         dgamma, dbeta = self._affine(io.param_diff)

@@ -7,11 +7,13 @@ from .base import Lives, Shape, count
 
 
 class Masked:
-    """A mixin of Layer. The net sets `masked` before `declare`, where the bits spare more than they take: then forward
-    saves them, backward reads them, and `backward_needs` asks for less. Results are the same to the bit."""
+    """A mixin of Layer. The net sets `masked` before `declare`, where the bits spare more than they take, memory or
+    time: then forward saves them, backward reads them, and `backward_needs` asks for less. Results are the same to the
+    bit."""
 
     masked = False
     mask_planes = 1  # bits per element
+    quicker_with_bits = False  # whether they cost a GPU less time than they save. Known after `declare`
 
     def mask_words(self, top_shape: Shape) -> int:
         """uint32 words of the bits."""

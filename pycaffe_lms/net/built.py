@@ -163,11 +163,12 @@ class BuiltNet(Uncopied):
         graph.groups = find_groups(graph, self._kept_values()) if self.tuning.fuse else []
         self._declare(graph, graph.everyone())
         table = assign(graph, self.dtype.itemsize)
-        if self.tuning.masks and self.runtime.active and not self._forward_only:
+        if self.tuning.masks and not self._forward_only:
             with self.placed():
                 stays = {b for b, managed in asked_by_layers(graph, self.runtime.config).items() if not managed}
             stays |= self._lasting(values_too=True)
-            masked = mask_layers(graph, table.buffers, self.runtime.config.min_bytes, stays)
+            least = self.runtime.config.min_bytes if self.runtime.active else None
+            masked = mask_layers(graph, table.buffers, least, stays)
             if masked:
                 self._declare(graph, masked)
                 table = assign(graph, self.dtype.itemsize)

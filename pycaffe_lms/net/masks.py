@@ -3,8 +3,9 @@
 A layer whose backward only asks on which side of a bound a value lies (ReLU and its kin, alone or at the end of a chain
 that runs as one) can save those bits in its forward. That pays where nobody else's backward reads the value: then it
 may go after its last forward reader, be it a pooling, a sum or a Concat, and the bits are a 32nd of it. Where a
-convolution reads the value anyway, the layer is left as it is. Results are the same to the bit. Only a solver's
-iterations save bits; passes that a user starts by hand read values.
+convolution reads the value anyway, the layer is left as it is, unless bits are quicker to read than the value and cost
+nothing to save (the sums at the end of residual chains): there backward needs the value earlier for the last time.
+Results are the same to the bit. Only a solver's iterations save bits; passes that a user starts by hand read values.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from ..lms.schedule import Buffer
 from .graph import Graph, Node
 
 
-def mask_layers(graph: Graph, buffers: Sequence[Buffer], least: int, staying: Collection[int]) -> list[Node]:
+def mask_layers(graph: Graph, buffers: Sequence[Buffer], least: int | None, staying: Collection[int]) -> list[Node]:
     """Let layers save bits; returns those of them that are new in `graph.groups` or changed there. Their `declare` is
     due, and buffers are then to be assigned anew.
 
-    graph: with its groups, declared, and buffers assigned. least: only values of more than so many bytes are worth it.
-    staying: buffers that last anyway.
+    graph: with its groups, declared, and buffers assigned. least: only values of more than so many bytes are worth it;
+    None: no memory is to be saved, only time. staying: buffers that last anyway.
     """
     if any(node.layer.looks_at or (node.layer.runs_on is Runs.HOST and node.bottoms) for node in graph.nodes):
         return []  # shapes may change in the middle, and with them what pays
@@ -41,15 +42,15 @@ def mask_layers(graph: Graph, buffers: Sequence[Buffer], least: int, staying: Co
     chosen: dict[int, Node] = {}
     for b, able in sparers.items():
         cost = sum(4 * unit.layer.mask_words(graph.values[unit.tops[0]].shape) for unit in able)
-        if not readers[b] and b not in staying and buffers[b].nbytes > max(least, cost):
-            chosen.update((id(unit), unit) for unit in able)
+        goes = least is not None and not readers[b] and b not in staying and buffers[b].nbytes > max(least, cost)
+        chosen.update((id(unit), unit) for unit in able if goes or unit.layer.quicker_with_bits)
     return [_masked(graph, unit) for unit in sorted(chosen.values(), key=lambda unit: unit.index)]
 
 
-def bits_of(graph: Graph) -> list[int]:
-    """Buffers of bits that layers save."""
+def bits_of(graph: Graph, buffers: Sequence[Buffer], least: int) -> list[int]:
+    """Buffers of bits that layers save in place of values of more than `least` bytes."""
     masked = (unit for unit in graph.groups if isinstance(unit.layer, Masked) and unit.layer.masked)
-    return [unit.scratch["bits"] for unit in masked]
+    return [u.scratch["bits"] for u in masked if buffers[graph.values[u.tops[0]].data].nbytes > least]
 
 
 def backward_reads(graph: Graph, unit: Node) -> set[int]:

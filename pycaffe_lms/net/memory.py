@@ -94,7 +94,7 @@ class NetMemory(FurtherBuffers):
         by_layers = asked_by_layers(graph, runtime.config)
         asked = parts_to_manage(graph, table, runtime.config.min_bytes)
         if not runtime.config.frac:  # bits are managed as the values would be that they stand for
-            asked |= dict.fromkeys(bits_of(graph), True)
+            asked |= dict.fromkeys(bits_of(graph, table.buffers, runtime.config.min_bytes), True)
         asked |= by_layers
         if runtime.active and runtime.config.auto and runtime.decide_params(
             *stays_and_step(graph, [self.buffers[b] for b in used], lasting, steps, runtime.config.min_bytes)

@@ -138,3 +138,22 @@ def test_a_fused_normalisation_finds_the_same_gradients(place, shape, use_global
             found.append([get(a).tobytes() for a in (dr, dx, *sums)])
         assert found[0] == found[1]
         np.testing.assert_array_equal(np.frombuffer(found[1][0], dtype).reshape(shape), dy * (get(y) > 0))
+
+
+@DTYPES
+@pytest.mark.parametrize(
+    "shape", [(300, 64, 1), (17, 32, 1), (5, 96, 1), (33, 160, 1), (7, 48, 1), (2, 4, 196)], ids=str
+)
+@pytest.mark.parametrize("residual", [True, False], ids=["sum", "no sum"])
+def test_a_fused_normalisation_keeps_where_its_result_is_positive(place, shape, residual, dtype):
+    ops, put, get = place
+    rng, c = np.random.default_rng(4), shape[1]
+    x, r = (rng.normal(size=shape).astype(dtype) for _ in range(2))
+    affine = [put(a.astype(dtype)) for a in (rng.normal(size=c), rng.uniform(1, 2, c), rng.normal(size=c), np.ones(c))]
+    y, bits = put(np.full_like(x, np.nan)), put(np.full(bit_words(x.size), 0xA5A5A5A5, np.uint32))
+    ops.fused_norm_forward(put(x), put(r) if residual else None, y, *affine, True, *shape, bits)
+    alone = put(np.full_like(x, np.nan))
+    ops.fused_norm_forward(put(x), put(r) if residual else None, alone, *affine, True, *shape)
+    np.testing.assert_array_equal(get(y), get(alone))
+    expected = np.packbits(get(y).reshape(-1) > 0, bitorder="little")
+    np.testing.assert_array_equal(get(bits).view(np.uint8)[: expected.size], expected)

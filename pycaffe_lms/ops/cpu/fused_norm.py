@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .bits import values_of
+from .bits import positive_bits, values_of
 from .channels import over_channels
 from .compiled import BLOCK, kernel, sums
 from .norm_moments import PART, moments, part_moments
@@ -48,14 +48,16 @@ def batch_norm_running(inv_std, mean, running_mean, running_var, factor, eps, c)
         inv_std[...] = 1 / np.sqrt(running_var.astype(np.float64) * weight + eps)
 
 
-def fused_norm_forward(x, r, y, mean, inv_std, gamma, beta, relu, n, c, s):
-    """y = (x - mean) * inv_std * gamma + beta + r, then max(y, 0) if `relu`.
+def fused_norm_forward(x, r, y, mean, inv_std, gamma, beta, relu, n, c, s, bits=None):
+    """y = (x - mean) * inv_std * gamma + beta + r, then max(y, 0) if `relu`. bits: where y > 0 is kept, see `bits.py`.
 
     r, gamma and beta may be None; y may be r, not x.
     """
     affine = _affine(mean, inv_std, gamma, beta, c, s)
     arrays = _view(n, c, s, x, x if r is None else r, y)
     _over(n, c, s, _forward_planes, _forward_rows, *arrays, affine, r is not None, bool(relu))
+    if bits is not None:
+        positive_bits(y, bits)
 
 
 def fused_norm_backward(

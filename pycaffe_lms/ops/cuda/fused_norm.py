@@ -5,8 +5,10 @@ s = H * W, channels-last n = N * H * W and s = 1. The kernels are in `norm_sourc
 from __future__ import annotations
 
 from ...backend.cuda import launch
+from ..norm_parts import bits_come_free
 from . import norm_source
 from .basic import fill
+from .bits import positive_bits
 from .norm_statistics import batch_statistics, running_statistics
 from .norm_walk import Walk
 
@@ -29,17 +31,20 @@ def batch_norm_running(inv_std, mean, running_mean, running_var, factor, eps, c)
     running_statistics(inv_std, mean, running_mean, running_var, factor, eps, c)
 
 
-def fused_norm_forward(x, r, y, mean, inv_std, gamma, beta, relu, n, c, s):
-    """y = (x - mean) * inv_std * gamma + beta + r, then max(y, 0) if `relu`.
+def fused_norm_forward(x, r, y, mean, inv_std, gamma, beta, relu, n, c, s, bits=None):
+    """y = (x - mean) * inv_std * gamma + beta + r, then max(y, 0) if `relu`. bits: where y > 0 is kept, see `bits.py`.
 
     r, gamma and beta may be None; y may be r, not x.
     """
     if n * s == 0:
         return
-    switches = {"RESIDUAL": int(r is not None), "RELU": int(bool(relu))}
-    arrays = x, x if r is None else r, y
     walk = Walk(n, c, s, x.dtype.itemsize)
-    walk.run(norm_source.FORWARD, "forward", arrays, *_affine(mean, inv_std, gamma, beta), **switches)
+    at_once = bits is not None and bits_come_free(c, s)
+    switches = {"RESIDUAL": int(r is not None), "RELU": int(bool(relu)), "BITS": int(at_once)}
+    arrays, words = (x, x if r is None else r, y), mean if bits is None else bits
+    walk.run(norm_source.FORWARD, "forward", arrays, words, *_affine(mean, inv_std, gamma, beta), **switches)
+    if bits is not None and not at_once:
+        positive_bits(y, bits)
 
 
 def fused_norm_backward(

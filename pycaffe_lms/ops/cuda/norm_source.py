@@ -33,12 +33,23 @@ struct Affine {
 """
 )
 
-# RESIDUAL: r is added; RELU
+# RESIDUAL: r is added; RELU; BITS: where y > 0 is kept (rows whose channels are whole words, each lane a bit of one)
 FORWARD = (
     _AFFINE
     + """
 __device__ T active(T v) { return v > 0 ? v : (T)0 * v + (T)0; }  // NaN stays NaN, -inf becomes NaN: as the ReLU layer
-template <bool full> __device__ void visit(Walk& w, const Affine& value, const T* x, const T* r, T* y) {
+// the threads that make a word stand in one line, so all of them are here or none
+__device__ void keep_bits(unsigned* bits, long long at, const Pack& pack) {
+  const unsigned threads = 32 / V, lane = threadIdx.x % threads;
+  const unsigned here = (threads == 32 ? 0xffffffffu : (1u << threads) - 1) << (threadIdx.x % 32 - lane);
+  unsigned word = 0;
+  LANES(v) word |= (unsigned)(pack.v[v] > 0) << v;
+  word <<= lane * V;
+  for (unsigned step = 1; step < threads; step *= 2) word |= __shfl_xor_sync(here, word, step);
+  if (lane == 0) bits[at >> 5] = word;
+}
+template <bool full> __device__ void visit(Walk& w, const Affine& value, const T* x, const T* r, T* y,
+                                           unsigned* bits) {
   PLACES(w, count)
   Pack pack[DEPTH], more[DEPTH];
   EACH(u) pack[u] = load(x, at[u]);
@@ -50,13 +61,14 @@ template <bool full> __device__ void visit(Walk& w, const Affine& value, const T
       pack[u].v[v] = RELU ? active(result) : result;
     }
     store(y, at[u], pack[u]);
+    if (BITS) keep_bits(bits, at[u], pack[u]);
   }
 }
-WALKER forward(const T* x, const T* r, T* y, AFFINE, SIZES) {
+WALKER forward(const T* x, const T* r, T* y, unsigned* bits, AFFINE, SIZES) {
   Walk w(true, n, c, s, parts, share, across);
   const Affine value(w.channel, c, mean, inv_std, gamma, beta, has);
-  while (w.left >= DEPTH) visit<true>(w, value, x, r, y);
-  if (w.left > 0) visit<false>(w, value, x, r, y);
+  while (w.left >= DEPTH) visit<true>(w, value, x, r, y, bits);
+  if (w.left > 0) visit<false>(w, value, x, r, y, bits);
 }
 """
 )
