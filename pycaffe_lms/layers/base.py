@@ -152,6 +152,7 @@ class Pass:
     backward: `bottom`/`top` data (None where `backward_needs` did not ask for it), `top_diff` (None: all zeros),
     `bottom_diff` (None: not wanted; else write every element), `param`, `param_diff` (None: not wanted),
     `accumulate[i]`: add to param_diff[i] instead of overwriting it. In place, top_diff[i] may be bottom_diff[i].
+    `bottom_adds[i]`: add to bottom_diff[i], which only a layer that says so in `adds_to` is asked for.
     """
 
     ops: Any
@@ -163,6 +164,7 @@ class Pass:
     top_diff: list = field(default_factory=list)
     param_diff: list = field(default_factory=list)
     accumulate: list = field(default_factory=list)
+    bottom_adds: list = field(default_factory=list)
 
 
 class Layer:
@@ -191,6 +193,7 @@ class Layer:
     channels_last: bool = False  # set by the net before `declare`: see `takes_channels_last`
     makes_gradients: ClassVar[bool] = False  # backward may give gradients where those of all tops are zero
     spoils_top_diffs: ClassVar[bool] = False  # backward overwrites top_diff, which nobody reads later
+    adds_to: frozenset[int] = frozenset()  # bottoms to whose gradient backward can add; known after `declare`
     seed: int = 0  # of the layer's own random numbers; set by the net before `setup`
 
     def __init__(self, param, *, phase: int = TRAIN, dtype=np.float32):
@@ -233,10 +236,7 @@ class Layer:
 
     def forward_needs(self) -> Needs:
         """Bottom data and parameters that forward reads. Default: all of them."""
-        return Needs(
-            bottoms=frozenset(range(len(self.param.bottom))),
-            params=frozenset(range(len(self.params))),
-        )
+        return Needs(bottoms=frozenset(range(len(self.param.bottom))), params=frozenset(range(len(self.params))))
 
     def rewrites(self, top: int) -> bool:
         """Whether every forward writes this top. A top that is filled once (a constant) is written by `fill_once`."""

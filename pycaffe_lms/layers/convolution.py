@@ -119,6 +119,8 @@ class ConvolutionLayer(Layer):
         if self.channels_last:
             geometry = replace(geometry, channels_last=True)
         self.choose_operations(geometry, ops)
+        adds = self.names["forward"] == "conv_forward" and ops.conv_add_backward_data_plan(self.plan)
+        self.adds_to = frozenset(range(len(bottom_shapes)) if adds else ())
         self.planes = geometry.planes
         self._declare_workspace()
 
@@ -189,14 +191,17 @@ class ConvolutionLayer(Layer):
     def backward(self, io):
         work, accumulate = io.scratch.get("work"), list(io.accumulate)
         weights = self._weights(io) if any(dx is not None for dx in io.bottom_diff) else None
-        for x, y, dy, dx in zip(io.bottom, io.top, io.top_diff, io.bottom_diff, strict=True):
+        for i, (x, y, dy, dx) in enumerate(zip(io.bottom, io.top, io.top_diff, io.bottom_diff, strict=True)):
+            adds = bool(io.bottom_adds) and io.bottom_adds[i]
             if dy is None:  # this top reaches no loss
-                if dx is not None:
+                if dx is not None and not adds:
                     io.ops.fill(dx, 0.0)
                 continue
             db, add = (io.param_diff[1], accumulate[1]) if self.bias else (None, False)
             dy = self.gradient(io, dy, y, db, add)
-            if dx is not None:
+            if adds:
+                io.ops.conv_add_backward_data(self.plan, dy, weights, dx)
+            elif dx is not None:
                 self.convolve(io, "backward_data", dy, weights, dx, work)
             if io.param_diff[0] is not None:
                 self._backward_filter(io, x, dy, work, accumulate[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from ..formats.types import SPLIT
 from ..layers.base import Lives, Runs
 from ..lms.schedule import Access, Mode, Step, merge_accesses
 from .graph import Graph, Node
@@ -18,7 +19,8 @@ class LayerStep:
     """A step and what is needed to run it. top_diffs[i]: False where top i's diff is all zeros (nobody wrote it).
     accumulate[i]: parameter i's gradient is added, not overwritten. zero: all top diffs are zero, so just clear.
     look: before the forward, show the layer the values that its shapes depend on. group: the group that runs in place
-    of its layers; node is the last of them. again: a forward that is replayed."""
+    of its layers; node is the last of them. again: a forward that is replayed. joins[i]: the value to whose gradient
+    that of bottom i is added, in place of being written by itself; None: it is written."""
 
     step: Step
     node: int
@@ -29,6 +31,7 @@ class LayerStep:
     look: bool = False
     group: int | None = None
     again: bool = False
+    joins: tuple[int | None, ...] = ()
 
 
 def node_of(graph: Graph, step: LayerStep) -> Node:
@@ -96,12 +99,13 @@ def replay_step(graph: Graph, forward: LayerStep) -> LayerStep | None:
 
 
 def backward_step(
-    graph: Graph, node: Node, present: Collection[int], touched: Collection[int], accumulate: bool
+    graph: Graph, node: Node, present: Collection[int], touched: Collection[int], accumulate: bool, join: bool = False
 ) -> LayerStep | None:
     """The backward of one layer, or None where there is none.
 
     present: ids of diff buffers that hold a gradient by now. touched: parameter diff buffers written earlier in this
-    program. accumulate: add to parameter gradients even at their first touch.
+    program. accumulate: add to parameter gradients even at their first touch. join: readers of one value add up its
+    gradient among themselves where they can, so that its Split finds less to sum.
     """
     layer = node.layer
     wanted = any(node.propagate) or any(node.param_propagate)
@@ -118,8 +122,14 @@ def backward_step(
     top_diffs = tuple(graph.values[t].diff in present for t in node.tops)
     zero = bool(node.tops) and not any(top_diffs) and not layer.makes_gradients
     parts = [] if zero else _backward_reads(graph, node, top_diffs)
-    for b, propagates in zip(node.bottoms, node.propagate, strict=True):
-        if propagates:
+    joins = tuple(
+        _joined(graph, node, i, present) if join and propagates and not zero else None
+        for i, propagates in enumerate(node.propagate)
+    )
+    for b, propagates, other in zip(node.bottoms, node.propagate, joins, strict=True):
+        if other is not None:
+            parts.append(Access(graph.values[other].diff, UPDATE))
+        elif propagates:
             last = node.part[1] - 1 if node.part else 0
             parts.append(Access(graph.values[b].diff, _writes(graph, node, b, first=last)))
     adds = []
@@ -131,7 +141,23 @@ def backward_step(
     host = layer.runs_on is Runs.HOST
     reuses = () if host or zero else _reuses(graph, node, False)
     step = Step(f"backward:{node.name}", merge_accesses(parts), host, reuses)
-    return LayerStep(step, node.index, False, top_diffs, tuple(adds), zero, group=node.group)
+    return LayerStep(step, node.index, False, top_diffs, tuple(adds), zero, group=node.group, joins=joins)
+
+
+def _joined(graph: Graph, node: Node, i: int, present: Collection[int]) -> int | None:
+    """The value, of another reader of the same Split, to whose gradient that of bottom i can be added."""
+    own = graph.values[node.bottoms[i]]
+    split = graph.nodes[own.producer]
+    if i not in node.layer.adds_to or split.layer.type != SPLIT or own.whole is not None:
+        return None
+    if differs(graph, node, own.id):
+        return None
+    for t in split.tops:
+        other = graph.values[t]
+        alike = other.whole is None and other.channels_last == own.channels_last and not other.loss_weight
+        if alike and other.diff != own.diff and other.diff in present:
+            return t
+    return None
 
 
 def _writes(graph: Graph, node: Node, v: int, *, first: int) -> Mode:
@@ -172,4 +198,6 @@ def _backward_reads(graph: Graph, node: Node, top_diffs: tuple[bool, ...]) -> li
 def written_diffs(graph: Graph, step: LayerStep) -> set[int]:
     """Diff buffers of values that a backward step writes."""
     node = node_of(graph, step)
-    return {graph.values[b].diff for b, p in zip(node.bottoms, node.propagate, strict=True) if p}
+    joins = step.joins or (None,) * len(node.bottoms)
+    wanted = zip(node.bottoms, node.propagate, joins, strict=True)
+    return {graph.values[b].diff for b, propagates, other in wanted if propagates and other is None}

@@ -128,7 +128,7 @@ class BuiltNet(Uncopied):
             node.layer.scratches.clear()  # also of those that run in parts
         table = self._lay_out(graph)
         parted = fold(self.graph, self.unfolded)
-        self.builder = ProgramBuilder(graph)
+        self.builder = ProgramBuilder(graph, join=self.tuning.fuse)
         with self.placed():
             packed = self._packed() if self.tuning.pack else frozenset()
             steps = [s.step for s in self.all_steps(fused=True)]

@@ -107,9 +107,10 @@ class Executor:
                 for t, here in zip(node.tops, step.top_diffs, strict=True)
             ],
             bottom_diff=[
-                self._value(node, b, "diff", on_host) if wanted else None
-                for b, wanted in zip(node.bottoms, node.propagate, strict=True)
+                self._value(node, b if other is None else other, "diff", on_host) if wanted else None
+                for b, other, wanted in zip(node.bottoms, step.joins, node.propagate, strict=True)
             ],
+            bottom_adds=[other is not None for other in step.joins],
             param_diff=[
                 self._param(p, "diff", on_host) if wanted else None
                 for p, wanted in zip(node.params, node.param_propagate, strict=True)

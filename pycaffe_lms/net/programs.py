@@ -37,9 +37,11 @@ class Sequenced:
 
 @dataclass
 class ProgramBuilder:
-    """graph: what runs. Layers are named by their indices in the user's graph."""
+    """graph: what runs. Layers are named by their indices in the user's graph. join: where a solver's program may add
+    up gradients of one value in one place."""
 
     graph: Graph
+    join: bool = True
 
     def _units(self, start: int, end: int, fused: bool) -> list[Node]:
         """Layers start..end in the order in which they run; with `fused`, groups that lie inside in place of their
@@ -63,7 +65,7 @@ class ProgramBuilder:
         """Backward of layers start..end, start >= end. present: diff buffers that hold a gradient already."""
         here, touched, steps = set(present), set(), []
         for node in reversed(self._units(end, start, fused)):
-            step = backward_step(self.graph, node, here, touched, accumulate)
+            step = backward_step(self.graph, node, here, touched, accumulate, fused and self.join)
             if step is None:
                 continue
             steps.append(step)

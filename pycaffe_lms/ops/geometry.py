@@ -86,6 +86,11 @@ class ConvGeometry:
         return all(k == 1 for k in self.kernel) and all(s == 1 for s in self.stride) and not any(self.pad)
 
     @property
+    def one_product(self) -> bool:
+        """Whether the whole batch is one product of matrices as they lie in memory."""
+        return self.channels_last and self.pointwise and self.group == 1 and self.batch > 0
+
+    @property
     def depthwise(self) -> bool:
         """Whether each output sees a single channel, and direct kernels are there for it: a matter of shapes and order
         alone."""

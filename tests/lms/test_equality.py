@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 
+import numpy as np
 import pytest
 
 from pycaffe_lms.backend import get_device
@@ -154,5 +155,6 @@ def test_these_tests_can_fail(kind):
         ops = tuple(dataclasses.replace(op, waits=()) if op.kind.value == kind else op for op in bound.plan.ops)
         plan = dataclasses.replace(bound.plan, ops=ops)
         plans["train"] = dataclasses.replace(bound, plan=plan, replay=None)
-        changed += train(solver, 2) != two_iterations("residual")
+        with np.errstate(all="ignore"):  # what comes too early may be any number
+            changed += train(solver, 2) != two_iterations("residual")
     assert changed > 0

@@ -165,3 +165,24 @@ def test_measured_engines_are_found_again(math_mode, monkeypatch, tmp_path):
         monkeypatch.setattr(cudnn_choice, "measure", None)  # a second call would fail
     assert found[0] == found[1]
     assert free - cuda.require().cuda.runtime.memGetInfo()[0] < 1 << 28, "scratch memory went back"
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_a_gradient_that_is_added_to_what_is_there(device):
+    if device == "cuda" and not cuda.available():
+        pytest.skip("no GPU")
+    ops, cuda_arrays = load_ops(device), device == "cuda"
+    put = cuda.require().asarray if cuda_arrays else np.array
+    fetch = cuda.require().asnumpy if cuda_arrays else np.array
+    g = replace(geometry(8, 16, 24, (14, 13), 1), channels_last=True)
+    _, w, _, dy, _ = arrays(g, np.float32)
+    start = np.random.default_rng(2).normal(size=(8, 14, 13, 16)).astype(np.float32)
+    plan, dx = ops.conv_plan(g, np.dtype(np.float32), 1 << 26), put(start)
+    assert ops.conv_add_backward_data_plan(plan) is True
+    ops.conv_add_backward_data(plan, put(turned(dy)), put(w), dx)
+    expected = start + np.einsum("nohw,oc->nhwc", dy.astype(np.float64), w[:, :, 0, 0])
+    np.testing.assert_allclose(fetch(dx), expected, rtol=4e-3, atol=2e-2 if cuda_arrays else 1e-5)  # TF32: 11 bits
+    for other in ("1x1 stride 2", "3x3", "groups"):
+        plan = ops.conv_plan(replace(CASES[other], channels_last=True), np.dtype(np.float32), 1 << 26)
+        assert ops.conv_add_backward_data_plan(plan) is False
+    assert ops.conv_add_backward_data_plan(ops.conv_plan(CASES["1x1"], np.dtype(np.float32), 1 << 26)) is False

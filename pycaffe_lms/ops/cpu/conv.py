@@ -25,6 +25,8 @@ from .threads import ELEMENTS, parallel
 from .windows import windows
 
 __all__ = [
+    "conv_add_backward_data",
+    "conv_add_backward_data_plan",
     "conv_add_bias",
     "conv_backward_data",
     "conv_backward_filter",
@@ -119,6 +121,17 @@ def conv_backward_data(plan, dy, w, dx, work) -> None:
             _move(_scatter, dx, columns, n0, n1)
         else:
             _windows(g).add(columns, dx, n0, g0 * g.group_channels, n1 - n0, (g1 - g0) * g.group_channels)
+
+
+def conv_add_backward_data_plan(plan) -> bool:
+    """Whether `conv_add_backward_data` can do this convolution: a product of two matrices as they lie in memory."""
+    return not isinstance(plan, OneDnnPlan) and plan.geometry.one_product
+
+
+def conv_add_backward_data(plan, dy, w, dx) -> None:
+    """dx += what `conv_backward_data` writes."""
+    g = plan.geometry
+    channels_last.add_product(dy.reshape(-1, g.out_channels), w.reshape(g.out_channels, g.channels), dx)
 
 
 def conv_backward_filter(plan, x, dy, dw, work, accumulate) -> None:

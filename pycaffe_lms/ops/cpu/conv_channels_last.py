@@ -10,6 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
+_ROWS = 4096  # that are multiplied at once
+
 
 def forward(convolve, plan, x, w, b, y, work, relu) -> None:
     plan, x_shape, w_shape, y_shape = _turned(plan)
@@ -30,6 +32,13 @@ def backward_filter(convolve, plan, x, dy, dw, work, accumulate) -> None:
     result = _copy(dw, w_shape)
     convolve(plan, _copy(x, x_shape), _copy(dy, y_shape), result, work, accumulate)
     dw[...] = np.moveaxis(result, 1, -1).reshape(dw.shape)
+
+
+def add_product(dy, w, dx) -> None:
+    """dx (rows, C) += dy (rows, O) * w (O, C)."""
+    dx = dx.reshape(-1, w.shape[1])
+    for start in range(0, len(dx), _ROWS):
+        dx[start : start + _ROWS] += dy[start : start + _ROWS] @ w
 
 
 def _turned(plan):

@@ -62,6 +62,8 @@ def _sum_source(n: int) -> str:
 
 def sum_arrays(xs, y):
     """y = ((xs[0] + xs[1]) + xs[2]) + ...; y may be any of them."""
+    if len(xs) == 1 and xs[0].data.ptr == y.data.ptr:
+        return
     run(_sum_source(len(xs)), "sum_arrays", (*xs, y))
 
 

@@ -7,12 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from ...backend import cuda
 from .. import WORKSPACE_LIMIT
 from ..column_plan import ColumnPlan
 from ..geometry import ConvGeometry
 from . import bias_relu, channel_bias, im2col
 
 __all__ = [
+    "conv_add_backward_data",
+    "conv_add_backward_data_plan",
     "conv_add_bias",
     "conv_backward_data",
     "conv_backward_filter",
@@ -87,6 +90,17 @@ def conv_backward_data(plan, dy, w, dx, work) -> None:
         plan.cudnn.backward_data(dy, w, dx, work)
     else:
         im2col.backward_data(plan.columns, dy, w, dx, work)
+
+
+def conv_add_backward_data_plan(plan) -> bool:
+    """Whether `conv_add_backward_data` can do this convolution: a product of two matrices as they lie in memory."""
+    return plan.cudnn is not None and plan.geometry.one_product
+
+
+def conv_add_backward_data(plan, dy, w, dx) -> None:
+    """dx += what `conv_backward_data` writes."""
+    g = plan.geometry
+    cuda.gemm(False, False, g.batch * g.in_size, g.channels, g.out_channels, 1.0, dy, w, 1.0, dx)
 
 
 def conv_backward_filter(plan, x, dy, dw, work, accumulate) -> None:
