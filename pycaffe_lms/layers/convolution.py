@@ -119,8 +119,10 @@ class ConvolutionLayer(Layer):
         if self.channels_last:
             geometry = replace(geometry, channels_last=True)
         self.choose_operations(geometry, ops)
-        adds = self.names["forward"] == "conv_forward" and ops.conv_add_backward_data_plan(self.plan)
-        self.adds_to = frozenset(range(len(bottom_shapes)) if adds else ())
+        adds = ops.conv_add_backward_data_plan(self.plan) if self.names["forward"] == "conv_forward" else None
+        self.adds_to = frozenset(range(len(bottom_shapes)) if adds is not None else ())
+        if adds:
+            self.scratch("added", (adds,), dtype=np.uint8, lives=Lives.CALL, forward=False)
         self.planes = geometry.planes
         self._declare_workspace()
 
@@ -200,7 +202,7 @@ class ConvolutionLayer(Layer):
             db, add = (io.param_diff[1], accumulate[1]) if self.bias else (None, False)
             dy = self.gradient(io, dy, y, db, add)
             if adds:
-                io.ops.conv_add_backward_data(self.plan, dy, weights, dx)
+                io.ops.conv_add_backward_data(self.plan, dy, weights, dx, io.scratch.get("added"))
             elif dx is not None:
                 self.convolve(io, "backward_data", dy, weights, dx, work)
             if io.param_diff[0] is not None:

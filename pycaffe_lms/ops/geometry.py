@@ -83,12 +83,12 @@ class ConvGeometry:
     @property
     def pointwise(self) -> bool:
         """Whether the input already is the column matrix (1x1 kernel, stride 1, no padding)."""
-        return all(k == 1 for k in self.kernel) and all(s == 1 for s in self.stride) and not any(self.pad)
+        return self.taps_one and all(s == 1 for s in self.stride)
 
     @property
-    def one_product(self) -> bool:
-        """Whether the whole batch is one product of matrices as they lie in memory."""
-        return self.channels_last and self.pointwise and self.group == 1 and self.batch > 0
+    def taps_one(self) -> bool:
+        """Whether every output sees one position, inside the input (1x1 kernel, no padding)."""
+        return all(k == 1 for k in self.kernel) and not any(self.pad)
 
     @property
     def depthwise(self) -> bool:

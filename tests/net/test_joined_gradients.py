@@ -34,10 +34,15 @@ NETS = {
         + _pool("p", "s") + head("p"),
         {}, [2],
     ),
-    "strides and groups": (
-        _DATA + unit("a", "data", 8) + conv("b", "a", 8, 1, "stride: 2") + conv("c", "a", 8, 1, "group: 2")
-        + _pool("q", "c") + _eltwise("s", "b", "q") + head("s"),
+    "groups": (
+        _DATA + unit("a", "data", 8) + conv("b", "a", 8, 1, "group: 2") + conv("c", "a", 8, 3)
+        + _eltwise("s", "b", "c") + head("s"),
         {}, [2],
+    ),
+    "strides": (  # both skip positions; the first that backward meets writes the rest
+        _DATA + unit("a", "data", 8) + conv("b", "a", 8, 1, "stride: 2") + conv("c", "a", 8, 1, "stride: 2")
+        + _eltwise("s", "b", "c") + head("s"),
+        {"backward:b": "a_relu_a_0_split_1"}, [1],
     ),
     "a loss is read, too": (
         _DATA + unit("a", "data", 8) + LOSS + conv("b", "a", 8, 1) + _pool("p", "b") + head("p"), {}, [2],

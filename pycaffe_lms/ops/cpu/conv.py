@@ -123,15 +123,16 @@ def conv_backward_data(plan, dy, w, dx, work) -> None:
             _windows(g).add(columns, dx, n0, g0 * g.group_channels, n1 - n0, (g1 - g0) * g.group_channels)
 
 
-def conv_add_backward_data_plan(plan) -> bool:
-    """Whether `conv_add_backward_data` can do this convolution: a product of two matrices as they lie in memory."""
-    return not isinstance(plan, OneDnnPlan) and plan.geometry.one_product
-
-
-def conv_add_backward_data(plan, dy, w, dx) -> None:
-    """dx += what `conv_backward_data` writes."""
+def conv_add_backward_data_plan(plan) -> int | None:
+    """Bytes of workspace that `conv_add_backward_data` takes; None: it cannot do this convolution."""
     g = plan.geometry
-    channels_last.add_product(dy.reshape(-1, g.out_channels), w.reshape(g.out_channels, g.channels), dx)
+    can = g.channels_last and g.taps_one and g.group == 1 and g.batch and (g.pointwise or g.axes == 2)
+    return 0 if can and not isinstance(plan, OneDnnPlan) else None
+
+
+def conv_add_backward_data(plan, dy, w, dx, work) -> None:
+    """dx += what `conv_backward_data` writes."""
+    channels_last.add_backward_data(plan.geometry, dy, w, dx)
 
 
 def conv_backward_filter(plan, x, dy, dw, work, accumulate) -> None:

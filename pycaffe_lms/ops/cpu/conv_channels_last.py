@@ -10,8 +10,6 @@ from dataclasses import replace
 
 import numpy as np
 
-_ROWS = 4096  # that are multiplied at once
-
 
 def forward(convolve, plan, x, w, b, y, work, relu) -> None:
     plan, x_shape, w_shape, y_shape = _turned(plan)
@@ -34,11 +32,13 @@ def backward_filter(convolve, plan, x, dy, dw, work, accumulate) -> None:
     dw[...] = np.moveaxis(result, 1, -1).reshape(dw.shape)
 
 
-def add_product(dy, w, dx) -> None:
-    """dx (rows, C) += dy (rows, O) * w (O, C)."""
-    dx = dx.reshape(-1, w.shape[1])
-    for start in range(0, len(dx), _ROWS):
-        dx[start : start + _ROWS] += dy[start : start + _ROWS] @ w
+def add_backward_data(g, dy, w, dx) -> None:
+    """dx (N, *in, C) += w (O, C, ones...) applied to dy (N, *out, O), at every stride-th position."""
+    dy, w = dy.reshape(g.batch, *g.out_spatial, g.out_channels), w.reshape(g.out_channels, g.channels)
+    seen = (slice(0, (out - 1) * step + 1, step) for out, step in zip(g.out_spatial, g.stride, strict=True))
+    places = dx.reshape(g.batch, *g.in_spatial, g.channels)[(slice(None), *seen)]
+    for n in range(g.batch):
+        places[n] += dy[n] @ w
 
 
 def _turned(plan):

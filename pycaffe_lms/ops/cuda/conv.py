@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ...backend import cuda
 from .. import WORKSPACE_LIMIT
 from ..column_plan import ColumnPlan
 from ..geometry import ConvGeometry
-from . import bias_relu, channel_bias, im2col
+from . import bias_relu, channel_bias, conv_add, im2col
 
 __all__ = [
     "conv_add_backward_data",
@@ -92,15 +91,14 @@ def conv_backward_data(plan, dy, w, dx, work) -> None:
         im2col.backward_data(plan.columns, dy, w, dx, work)
 
 
-def conv_add_backward_data_plan(plan) -> bool:
-    """Whether `conv_add_backward_data` can do this convolution: a product of two matrices as they lie in memory."""
-    return plan.cudnn is not None and plan.geometry.one_product
+def conv_add_backward_data_plan(plan) -> int | None:
+    """Bytes of workspace that `conv_add_backward_data` takes; None: it cannot do this convolution."""
+    return conv_add.workspace_bytes(plan.geometry, plan.cudnn.dtype.itemsize) if plan.cudnn is not None else None
 
 
-def conv_add_backward_data(plan, dy, w, dx) -> None:
+def conv_add_backward_data(plan, dy, w, dx, work) -> None:
     """dx += what `conv_backward_data` writes."""
-    g = plan.geometry
-    cuda.gemm(False, False, g.batch * g.in_size, g.channels, g.out_channels, 1.0, dy, w, 1.0, dx)
+    conv_add.add(plan.geometry, dy, w, dx, work)
 
 
 def conv_backward_filter(plan, x, dy, dw, work, accumulate) -> None:
