@@ -10,16 +10,18 @@ from ..lms.runtime import Runtime
 
 _log = logging.getLogger(__name__)
 WARM = 3  # iterations before: kernels are compiled, convolutions chosen
+MEASURED = 2  # iterations: of a step's times the least counts, for one may be held up by something else
 
 
 class Autotune:
-    """Of one solver. `around` every iteration until `done`; where that recorded one, `replan()` is called after it.
+    """Of one solver. `around` every iteration until `done`; after the last that is recorded `replan()` is called.
 
     The second plan counts only if it is predicted to be faster, with the measured times, than the first.
     """
 
     def __init__(self, runtime: Runtime):
-        self._runtime, self._iterations = runtime, 0
+        self._runtime, self._iterations, self._recorded = runtime, 0, 0
+        self._seconds: dict[str, float] = {}
         self.done = not (runtime.active and runtime.config.auto)
 
     def around(self, replan) -> AbstractContextManager:
@@ -36,12 +38,14 @@ class Autotune:
         recorder = Recorder(self._runtime)
         with recorder.iteration("tuning"):
             yield
-        self.done = True
-        seconds: dict[str, float] = {}
         for timed in recorder.times()[0]:
             if timed.row == STEPS:
                 took = 1e-6 * (timed.end_us - timed.start_us)
-                seconds[timed.name] = min(took, seconds.get(timed.name, took))
-        self._runtime.measured.update(seconds)
+                self._seconds[timed.name] = min(took, self._seconds.get(timed.name, took))
+        self._recorded += 1
+        self.done = self._recorded == MEASURED
+        if not self.done:
+            return
+        self._runtime.measured.update(self._seconds)
         for line in replan():
             _log.info("Large Model Support: %s", line)
