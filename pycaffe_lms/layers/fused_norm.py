@@ -86,7 +86,7 @@ class FusedNormLayer(Masked, Layer):
 
     def reuses(self, forward):
         if forward:
-            return (("bottom", 1, 0),) if self.adds else ()
+            return (("bottom", 1, 0), ("bottom", 0, 0)) if self.adds else (("bottom", 0, 0),)
         return (("top_diff", 0, 1), ("bottom", 0, 0)) if self.adds else (("top_diff", 0, 0),)
 
     def effort(self, forward, again):

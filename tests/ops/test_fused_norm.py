@@ -110,12 +110,13 @@ class Fused:
             moved = self.mean, *self.running, v.momentum, v.eps
             ops.batch_norm_statistics(self.x, self.inv_std, *moved, self.work, *v.size)
 
-    def forward(self, in_place=False):
+    def forward(self, in_place=None):
+        """in_place: "r" or "x", which y is."""
         self.statistics()
-        r = self.put(self.v.r)
-        self.y = r if in_place else self.put(np.full_like(self.v.x, np.nan))
+        r, x = self.put(self.v.r), self.put(self.v.x)
+        self.y = {"r": r, "x": x, None: self.put(np.full_like(self.v.x, np.nan))}[in_place]
         affine = self.mean, self.inv_std, self.gamma, self.beta
-        self.place.ops.fused_norm_forward(self.x, r, self.y, *affine, self.v.relu, *self.v.size)
+        self.place.ops.fused_norm_forward(x, r, self.y, *affine, self.v.relu, *self.v.size)
         return self.place.get(self.y)
 
     def backward(self, wanted=("dr", "dx", "dgamma", "dbeta"), *, start=None, alias=None, read_y=True):
@@ -169,7 +170,7 @@ def test_any_gradient_may_be_unwanted_or_added_to(place, shape):
 def test_without_relu_gradients_may_lie_in_that_of_the_top(place, shape, alias):
     v = Values(shape, residual=True, relu=False)
     expected, fused = v.compose(), Fused(place, v)
-    near(fused.forward(in_place=True), expected["y"])
+    near(fused.forward(in_place="r"), expected["y"])
     for k, found in fused.backward(alias=alias, read_y=False).items():
         near(found, expected[k], 1e-11)
 
@@ -187,12 +188,21 @@ def test_the_sign_computed_anew_is_the_one_that_forward_saw(place, shape, dtype)
         np.testing.assert_array_equal(anew[k], seen[k])
 
 
+@pytest.mark.parametrize("shape", [(3, 8, 196), (2, 3, 49), (600, 64, 1), (37, 12, 1)], ids=str)
+@pytest.mark.parametrize("residual", [True, False], ids=["sum", "no sum"])
+def test_the_result_may_lie_where_an_input_lay(place, shape, residual):
+    v = Values(shape, residual=residual)
+    expected = v.compose()["y"]
+    for where in ("x", "r") if residual else ("x",):
+        near(Fused(place, v).forward(in_place=where), expected)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=str)
 @pytest.mark.parametrize("shape", [(3, 8, 196), (600, 64, 1)], ids=str)
 def test_results_know_nothing_of_addresses(place, shape, dtype):
     v = Values(shape, residual=True, dtype=dtype)
     one, other = Fused(place, v), Fused(place, v, shift=1)
-    np.testing.assert_array_equal(one.forward(), other.forward(in_place=True))
+    np.testing.assert_array_equal(one.forward(), other.forward(in_place="r"))
     ours, theirs = one.backward(), other.backward(alias="dr")
     for k in ours:
         np.testing.assert_array_equal(ours[k], theirs[k])

@@ -34,7 +34,7 @@ def batch_norm_running(inv_std, mean, running_mean, running_var, factor, eps, c)
 def fused_norm_forward(x, r, y, mean, inv_std, gamma, beta, relu, n, c, s, bits=None):
     """y = (x - mean) * inv_std * gamma + beta + r, then max(y, 0) if `relu`. bits: where y > 0 is kept, see `bits.py`.
 
-    r, gamma and beta may be None; y may be r, not x.
+    r, gamma and beta may be None; y may be x or r.
     """
     if n * s == 0:
         return
