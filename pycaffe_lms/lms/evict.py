@@ -5,23 +5,23 @@ whose way back costs least for the memory and time that it sets free: seconds pe
 All next uses are known, so this is Belady's rule with prices. A copy costs what the link cannot hide: out, if the queue
 of copies behind its making is not through by now; in, if what is wanted back before it already fills the link. Making
 it again costs its step, and a share of the steps that must run before or after it for the same reason (a long chain of
-dropped values would have to be alive together again).
+dropped values would have to be alive together again). A value that the running step may write another in the place of
+competes too: dropped behind the step, to be made again, it hands its memory over.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
 from ..errors import PlanError
-from .handover import handovers
+from .handover import Pair, possible
+from .links import NEVER, Links
 from .machine import Costs
 from .replays import Replayable
-from .schedule import Buffer, Mode, Program
+from .schedule import Buffer, Mode, Program, Step
 
-NEVER = 1 << 60
 _ON, _HOME, _GONE = range(3)  # on the device; on the host only; nowhere: unwritten, dead, or to be made again
 
 
@@ -65,39 +65,6 @@ class Evictions:
     evicted: int = 0
 
 
-class _Links:
-    """What copies cost that are not hidden."""
-
-    def __init__(self, costs: Costs, times: list[float], turn: float):
-        self._machine, self._times, self._turn = costs.machine, times, turn
-        self._out_free = 0.0
-        self._back: list[tuple[float, float]] = []  # (when wanted, seconds of its copy in)
-        self._busy: list[float] = [0.0]  # seconds of the first k of them
-        self.late = 0.0
-
-    def price(self, nbytes: int, clean: bool, made: float, now: float, wanted: float) -> float:
-        m = self._machine
-        out = 0.0
-        if not clean:
-            out = max(0.0, max(self._out_free, made) + m.copy_seconds(nbytes, True) - now - self.late)
-        busy, start = self._busy[bisect_right(self._back, (wanted, NEVER))], max(now, self._turn)
-        return out + max(0.0, busy + m.copy_seconds(nbytes, False) - max(0.0, wanted - start))
-
-    def book(self, nbytes: int, clean: bool, made: float, now: float, wanted: float) -> None:
-        m = self._machine
-        if not clean:
-            self._out_free = max(self._out_free, made) + m.copy_seconds(nbytes, True)
-            self.late += max(0.0, self._out_free - now - self.late)
-        insort(self._back, (wanted, m.copy_seconds(nbytes, False)))
-        self._busy = list(accumulate((seconds for _, seconds in self._back), initial=0.0))
-
-    def arrived(self, wanted: float, nbytes: int) -> None:
-        at = bisect_right(self._back, (wanted, self._machine.copy_seconds(nbytes, False))) - 1
-        if at >= 0:
-            self._back.pop(at)
-            self._busy = list(accumulate((seconds for _, seconds in self._back), initial=0.0))
-
-
 class Follower:
     """One pass over a program. `run` once. What may not be copied leaves only to be made again. sizes: what buffers
     take from the memory, where that is not their bytes."""
@@ -115,7 +82,7 @@ class Follower:
             for a in step.accesses:
                 if a.buffer in self.uses:
                     self.uses[a.buffer].append((s, a.mode, step.host))
-        self.pairs = handovers(program, buffers)
+        self.buffers = buffers
         self.cursor = dict.fromkeys(buffers, 0)  # the next of `uses`
         self.where = dict.fromkeys(buffers, _GONE)
         self.clean: dict[int, bool] = {}
@@ -125,11 +92,12 @@ class Follower:
         self.dropped: dict[int, int] = {}  # step -> before which step it is made again at the latest
         self.on: set[int] = set()
         self.used = 0
+        self.giving: dict[int, int] = {}  # whose memory the running step gives on -> to whom
         self.soon: set[int] = set()  # what is being brought back, and what that takes: dropped, it would be in vain
         self.parent: dict[int, int] = {}  # dropped steps that hang together
         self.weight: dict[int, float] = {}
         self.found = Evictions()
-        self.links = _Links(costs, self.times, self.times[self._peak()])
+        self.links = Links(costs, self.times, self.times[self._peak()])
         for b, uses in self.uses.items():
             if uses and uses[0][1] is not Mode.OVERWRITE:
                 self.where[b], self.clean[b] = _HOME, True
@@ -145,15 +113,17 @@ class Follower:
         return max(range(len(loads)), key=loads.__getitem__)
 
     # -- the future ------------------------------------------------------------------------------------------------
-    def wanted(self, b: int) -> int:
-        """Before which step its value is read next; the program's length: it must survive; NEVER: dead."""
-        uses, at = self.uses[b], self.cursor[b]
+    def wanted(self, b: int, skip: int = 0, but: int | None = None) -> int:
+        """Before which step its value is read next; the program's length: it must survive; NEVER: dead. skip: so many
+        uses more are over. but: a dropped step that does not count."""
+        uses, at = self.uses[b], self.cursor[b] + skip
         if at < len(uses):
             soon = uses[at][0] if uses[at][1] is not Mode.OVERWRITE else NEVER
         else:
             soon = self.n if b in self.program.live_out else NEVER
         for s in self.holders[b]:
-            soon = min(soon, self.dropped[s])
+            if s != but:
+                soon = min(soon, self.dropped[s])
         return soon
 
     # -- the pass ----------------------------------------------------------------------------------------------------
@@ -167,13 +137,14 @@ class Follower:
             reads = [a.buffer for a in mine if a.mode is not Mode.OVERWRITE]
             self._bring_back(reads, s, set())  # what the step reads may have to leave for that
             self._bring_back(reads, s, ids)
-            self._enter([a.buffer for a in mine], ids, s, self.pairs.get(s, ()))
+            self._enter([a.buffer for a in mine], ids, s, self._pairs(step, s, self.wishes.again.get(s), 1))
             at = self._append(s, False)
             for a in mine:
                 self._used(a.buffer, a.mode, s, at)
                 self.cursor[a.buffer] += 1
             if s in self.wishes.again:
                 self._made_again(self.wishes.again[s])
+            self._give()
             for a in mine:
                 self._leave_if_dead(a.buffer)
         return self.found
@@ -210,17 +181,40 @@ class Follower:
         if self.where[b] == _ON and self.wanted(b) == NEVER:
             self._off(b, _GONE)
 
-    def _enter(self, ids: list[int], pinned: set[int], s: int, pairs=()) -> None:
-        """Get these buffers onto the device for a step; pairs: of those, which are born where others end."""
+    def _pairs(self, step: Step, s: int, again: int | None, skip: int) -> list[tuple[Pair, int]]:
+        """Which buffers of a step may be born where others lie, and before which step those are wanted then. again: the
+        dropped step that this one repeats. skip: 1 where the step's own uses are not over yet."""
+        pairs = [p for p in possible(step, self.buffers) if self.where[p[1]] != _ON and p[0] not in self.soon]
+        return [((old, new), self.wanted(old, skip, again)) for old, new in pairs]
+
+    def _enter(self, ids: list[int], pinned: set[int], s: int, pairs: Sequence[tuple[Pair, int]]) -> None:
+        """Get these buffers onto the device for a step; pairs: of those, which may be born where others end."""
+        for (old, new), wanted in pairs:
+            if wanted == NEVER and self._may_give(old, new):
+                self.giving[old] = new
         new = [b for b in dict.fromkeys(ids) if self.where[b] != _ON]
-        shared = sum(self.size[b] for old, b in pairs if b in new and not self.holders[old])
-        self._make_room(sum(self.size[b] for b in new) - shared, pinned, s)
+        self._make_room(sum(self.size[b] for b in new), pinned, s, pairs)
         for b in new:
             if self.where[b] == _HOME:
                 self.links.arrived(self.times[min(self.wanted(b), self.n)], self.copied[b])
             self.where[b] = _ON
             self.on.add(b)
             self.used += self.size[b]
+
+    def _may_give(self, old: int, new: int) -> bool:
+        """A buffer gives and takes at most once per step."""
+        return not {old, new} & {*self.giving, *self.giving.values()}
+
+    def _give(self) -> None:
+        """The step is over: whose memory was given on is nowhere."""
+        for b in self.giving:
+            if self.wanted(b) != NEVER:
+                self.found.left.add((b, self.last_at[b]))
+            self._off(b, _GONE)
+        self.giving.clear()
+
+    def _gone(self, b: int) -> bool:
+        return self.where.get(b) == _GONE or b in self.giving
 
     def _bring_back(self, reads: list[int], s: int, pinned: set[int]) -> None:
         """Make again what was dropped of `reads`, with what that needs."""
@@ -239,7 +233,7 @@ class Follower:
                 todo += sorted(missing, reverse=True)
                 continue
             todo.pop()
-            self.soon = {*reads, *(b for t in (r, *todo) for b in self.can.reads[t])}
+            self.soon = {*reads, *(b for t in todo for b in self.can.reads[t])}
             self._replay(r, s, pinned)
             self.soon = set()
 
@@ -256,11 +250,13 @@ class Follower:
     def _replay(self, r: int, s: int, pinned: set[int]) -> None:
         mine = [a for a in self.can.replays[r].accesses if a.buffer in self.uses]
         ids = {a.buffer for a in mine}
-        self._enter([a.buffer for a in mine], ids | {b for b in pinned if self.where[b] == _ON}, s)
+        pairs = [p for p in self._pairs(self.can.replays[r], s, r, 0) if p[0][0] not in pinned]
+        self._enter([a.buffer for a in mine], ids | {b for b in pinned if self.where[b] == _ON}, s, pairs)
         at = self._append(r, True)
         for a in mine:
             self._used(a.buffer, a.mode, r, at)
         self._made_again(r)
+        self._give()
         for b in ids - pinned:
             self._leave_if_dead(b)
 
@@ -276,20 +272,23 @@ class Follower:
                     self._leave_if_dead(x)
 
     # -- eviction ------------------------------------------------------------------------------------------------------
-    def _make_room(self, nbytes: int, pinned: set[int], s: int) -> None:
-        while self.used + nbytes > self.limit:
+    def _make_room(self, nbytes: int, pinned: set[int], s: int, pairs: Sequence[tuple[Pair, int]]) -> None:
+        """Somebody leaves, or one of `pairs`, wanted as said, is dropped behind the step and gives its memory on."""
+        while self.used + nbytes - sum(self.size[b] for b in self.giving.values()) > self.limit:
             best, choice = None, None
             now = self.times[s] + self.links.late
-            for b in self.on:
-                if b in pinned:
-                    continue
-                price, way = self._price(b, s, now)
+            found = [(b, None, self.wanted(b), *self._price(b, s, now)) for b in self.on if b not in pinned]
+            for (old, new), wanted in pairs:
+                if wanted < self.n and self.rules.replays and self._may_give(old, new) and self.where[old] == _ON:
+                    price = self._replay_price(old, wanted)
+                    found.append((old, new, wanted, price, None if price is None else _GONE))
+            for b, heir, wanted, price, way in found:
                 if way is None:
                     continue
-                span = self.times[min(self.wanted(b), self.n)] - self.times[s] + 1e-6
+                span = self.times[min(wanted, self.n)] - self.times[s] + 1e-6
                 score = (b in self.soon, price / (self.size[b] * span), -self.size[b] * span)
                 if best is None or score < best:
-                    best, choice = score, (b, way, price)
+                    best, choice = score, (b, way, price, wanted, heir)
             if choice is None:
                 raise DoesNotFit
             self._evict(*choice, s, now)
@@ -316,7 +315,7 @@ class Follower:
         if not self._can_replay(b, wanted):
             return None
         price = self.costs.again[r]
-        roots = {self._root(self.maker[x]) for x in self.can.reads[r] if self.where.get(x) == _GONE and x in self.maker}
+        roots = {self._root(self.maker[x]) for x in self.can.reads[r] if self._gone(x) and x in self.maker}
         roots |= {self._root(h) for m in self.can.makes[r] for h in self.holders.get(m, ())}
         return price + self.rules.chain * sum(self.weight.get(root, 0.0) for root in roots)
 
@@ -325,15 +324,18 @@ class Follower:
         if r is None or self.can.valid_until.get(r, -1) < wanted or b not in self.can.makes[r]:
             return False
         for x in self.can.reads[r]:
-            if x not in self.uses or self.where[x] != _GONE or self.maker.get(x) == r:
+            if x not in self.uses or not self._gone(x) or self.maker.get(x) == r:
                 continue
             if self.dropped.get(self.maker.get(x), -1) < wanted and not self._can_replay(x, wanted):
                 return False
         return True
 
-    def _evict(self, b: int, way: int, price: float, s: int, now: float) -> None:
-        wanted = self.wanted(b)
+    def _evict(self, b: int, way: int, price: float, wanted: int, heir: int | None, s: int, now: float) -> None:
         self.found.evicted += 1
+        if heir is not None:
+            self._drop(b, wanted)
+            self.giving[b] = heir
+            return
         self.found.left.add((b, self.last_at[b]))
         if way == _HOME:
             late = self.links.late
@@ -355,7 +357,7 @@ class Follower:
             if x not in self.uses:
                 continue
             self.holders[x].add(r)
-            if self.where[x] == _GONE and x in self.maker and self.maker[x] != r:
+            if self._gone(x) and x in self.maker and self.maker[x] != r:
                 if self.maker[x] not in self.dropped:  # dead until now: it will be made again too
                     self._drop(x, wanted)
                 self._join(r, self.maker[x])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from .schedule import Buffer, Mode, Program
+from .schedule import Buffer, Mode, Program, Step
 
 if TYPE_CHECKING:
     from .planner import Residence
@@ -23,21 +23,28 @@ def handovers(program: Program, buffers: Mapping[int, Buffer]) -> dict[int, tupl
     found: dict[int, tuple[Pair, ...]] = {}
     for s in range(len(program.steps) - 1, -1, -1):
         step = program.steps[s]
-        if step.reuses and not step.host:
-            modes = {a.buffer: a.mode for a in step.accesses}
-            pairs: list[Pair] = []
-            for old, new in step.reuses:
-                if old not in buffers or new not in buffers or old == new or any({old, new} & {*p} for p in pairs):
-                    continue
-                ends = following.get(old, Mode.READ if old in program.live_out else Mode.OVERWRITE) is Mode.OVERWRITE
-                alike = buffers[old].nbytes == buffers[new].nbytes
-                if ends and alike and modes.get(new) is Mode.OVERWRITE and modes.get(old, Mode.OVERWRITE) in _READS:
-                    pairs.append((old, new))
-            if pairs:
-                found[s] = tuple(pairs)
+        pairs: list[Pair] = []
+        for old, new in possible(step, buffers):
+            ends = following.get(old, Mode.READ if old in program.live_out else Mode.OVERWRITE) is Mode.OVERWRITE
+            if ends and not any({old, new} & {*p} for p in pairs):
+                pairs.append((old, new))
+        if pairs:
+            found[s] = tuple(pairs)
         for a in step.accesses:
             following[a.buffer] = a.mode
     return found
+
+
+def possible(step: Step, buffers: Mapping[int, Buffer]) -> list[Pair]:
+    """Pairs of `buffers` in a step of which the second may be born where the first lies, if that ends there."""
+    if not step.reuses or step.host:
+        return []
+    modes = {a.buffer: a.mode for a in step.accesses if a.buffer in buffers}
+    return [
+        (old, new)
+        for old, new in step.reuses
+        if modes.get(old) in _READS and modes.get(new) is Mode.OVERWRITE and buffers[old].nbytes == buffers[new].nbytes
+    ]
 
 
 _READS = (Mode.READ, Mode.UPDATE)

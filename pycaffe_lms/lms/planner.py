@@ -138,8 +138,9 @@ def residences(
     uncopied: Collection[int] = (),
 ) -> list[Residence]:
     """On demand: a stay spans consecutive steps that use the buffer, and no more. With `left`: a stay goes on to the
-    next use, unless that is a host's or overwrites, or (buffer, step of the last use) is in `left`. The stays of
-    `uncopied` buffers go on like that in any case."""
+    next use, unless that is a host's or overwrites, or (buffer, step of the last use) is in `left`; a value in `left`
+    that is overwritten next ends there, be it in the next step. The stays of `uncopied` buffers go on like that in any
+    case."""
     uses: dict[int, list[tuple[int, Mode, bool]]] = {b: [] for b in buffers}
     for s, step in enumerate(program.steps):
         for a in step.accesses:
@@ -155,9 +156,10 @@ def residences(
                 continue
             run.append((s, mode))
             following = accesses[i + 1] if i + 1 < len(accesses) else None
-            if following and not following[2] and following[0] == s + 1:
-                continue
             goes_on = following and not following[2] and following[1] is not Mode.OVERWRITE
+            given = left is not None and (b, s) in left and not goes_on  # its memory may be another's already
+            if following and not following[2] and following[0] == s + 1 and not given:
+                continue
             if goes_on and (b in uncopied if left is None else (b, s) not in left):
                 continue
             live = following[1] is not Mode.OVERWRITE if following else b in program.live_out

@@ -94,7 +94,7 @@ def replay_step(graph: Graph, forward: LayerStep) -> LayerStep | None:
         if scratch.forward:
             reads = scratch.kept or scratch.lives is Lives.DIAL
             parts.append(Access(node.scratch[scratch.name], READ if reads else OVERWRITE))
-    step = Step(f"again:{node.name}", merge_accesses(parts))
+    step = Step(f"again:{node.name}", merge_accesses(parts), False, _reuses(graph, node, True))
     return LayerStep(step, node.index, True, group=node.group, again=True)
 
 
