@@ -104,6 +104,10 @@ def launch(
     kernel(source, name, str(np.dtype(dtype)))((blocks,), (block,), args, shared_mem=shared)
 
 
+_PAUSE = """
+__device__ long long now() { long long ns; asm volatile("mov.u64 %0, %globaltimer;" : "=l"(ns)); return ns; }
+extern "C" __global__ void pause(long long ns) { for (const long long start = now(); now() - start < ns;); }
+"""
 _CUDA_TYPES = {"float32": 0, "float64": 1}  # cudaDataType: CUDA_R_32F, CUDA_R_64F
 _FLOAT_COMPUTE = {"tf32": cublas.COMPUTE_32F_FAST_TF32, "fp32": cublas.COMPUTE_32F}
 _math = "tf32"
@@ -329,6 +333,10 @@ class CudaDevice:
         event = cupy.cuda.Event()
         event.record(stream or self.compute)
         return event
+
+    def pause(self, seconds: float) -> None:
+        with self.on(self.compute):
+            launch(_PAUSE, "pause", "float32", 0, int(1e9 * seconds), block=1, grid=1)
 
     def elapsed_ms(self, start, end) -> float:
         """Milliseconds between two timed events, once the later one has run."""

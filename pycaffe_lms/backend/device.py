@@ -112,6 +112,10 @@ class Device(Protocol):
     def wait_host(self, event) -> None:
         """Block the calling thread until `event`."""
 
+    def pause(self, seconds: float) -> None:
+        """Let the compute stream stand still, so that the host gets ahead of it; only where streams run by a clock of
+        their own."""
+
     def synchronize(self) -> None: ...
 
     can_capture: bool  # whether `capture` may be asked

@@ -203,6 +203,9 @@ class SimDevice:
         self._not_in_capture("time is taken")
         return self._scheduler.record(stream or self.compute)
 
+    def pause(self, seconds: float) -> None:
+        """Nothing: the model clock knows no host that could be late."""
+
     def elapsed_ms(self, start: SimEvent, end: SimEvent) -> float:
         """Milliseconds of the model clock between two events."""
         return 1e3 * (end.time - start.time)

@@ -10,6 +10,7 @@ from ..lms.runtime import Runtime
 
 _log = logging.getLogger(__name__)
 WARM = 3  # iterations before: kernels are compiled, convolutions chosen
+HEAD_START_S = 0.1  # of the host, so that short steps are not taken for as long as it takes to issue them
 MEASURED = 2  # iterations: of a step's times the least counts, for one may be held up by something else
 
 
@@ -37,6 +38,7 @@ class Autotune:
     def _record(self, replan):
         recorder = Recorder(self._runtime)
         with recorder.iteration("tuning"):
+            self._runtime.device.pause(HEAD_START_S)
             yield
         for timed in recorder.times()[0]:
             if timed.row == STEPS:

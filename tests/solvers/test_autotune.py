@@ -33,7 +33,8 @@ def recorded(monkeypatch):
 
 
 def runtime(*, auto: bool):
-    return SimpleNamespace(active=True, config=SimpleNamespace(auto=auto), recorder=None, measured={})
+    device, config = SimpleNamespace(pause=lambda seconds: None), SimpleNamespace(auto=auto)
+    return SimpleNamespace(active=True, config=config, recorder=None, measured={}, device=device)
 
 
 def test_of_the_iterations_after_the_first_the_least_time_of_each_step_counts(recorded):
