@@ -160,7 +160,8 @@ def add_tuning(p: argparse.ArgumentParser, *, fuse: str = "on", pack: str = "on"
         "--fuse",
         choices=("on", "off"),
         default=fuse,
-        help="run chains of layers such as BatchNorm, Scale, sum, ReLU as one, which reads and writes memory once",
+        help="run chains of layers such as BatchNorm, Scale, sum, ReLU as one, which reads and writes memory once, and "
+        "let 1x1 convolutions add their gradient to that of a blob's other reader",
     )
     p.add_argument(
         "--pack",
