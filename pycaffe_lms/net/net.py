@@ -223,7 +223,7 @@ class Net(BuiltNet):
         kinds = list(kinds)
         with self.placed():
             refuse_chosen_parts(self)
-            self.runtime.check_resident(self.memory.resident_listing())
+            self.runtime.check_resident()
             for key, first, tail in kinds:
                 reduce = key == kinds[-1][0]
                 self.memory.bind(key, lambda f=first, t=tail, k=key, r=reduce: self._iteration(f, t, k, reduce=r))
@@ -258,7 +258,7 @@ class Net(BuiltNet):
 
     def prepare_test(self) -> None:
         """Plan `test_forward` and take its memory. Raises OutOfDeviceMemory when it cannot fit."""
-        self.runtime.check_resident(self.memory.resident_listing())
+        self.runtime.check_resident()
         fitted(self, lambda: self.memory.bind("test", self._test_sequence))
 
     def plan_only(self, updates: Callable[[], Sequence[HostedStep]] | None) -> Plan | None:
@@ -266,7 +266,7 @@ class Net(BuiltNet):
         without LMS, of what it packs. None where it would do neither. Raises OutOfDeviceMemory when it cannot fit."""
 
         def plan() -> Plan | None:
-            self.runtime.check_resident(self.memory.resident_listing())
+            self.runtime.check_resident()
             return self.memory.plan_of(self.program_of(updates))
 
         return fitted(self, plan, seconds=lambda: seconds_of(plan()), updates=updates)

@@ -121,12 +121,10 @@ class Solver(Uncopied):
 
     def _prepare(self) -> None:
         """Plan everything that will run, and refuse what cannot fit, before anything runs."""
-        listing = self.net.memory.resident_listing()
         for net in self.test_nets:
             net.share_with(self.net)
-            listing += net.memory.resident_listing()
         with self.net.placed():
-            self.runtime.check_resident(listing)
+            self.runtime.check_resident()
         self._prepare_programs()
         for net in self.test_nets:
             net.prepare_test()
