@@ -195,6 +195,18 @@ class Runtime:
         check_uncopied(plan, remakes)
         return plan
 
+    def expect_ranks(self, count: int, *, root: bool) -> None:
+        """Of several ranks, the root alone writes the file of -lms_plan; all wait with it until `open_plan_file`."""
+        if self.plan_book is not None:
+            self.plan_book.open, self.plan_book.writes = count == 1, root
+
+    def open_plan_file(self) -> bool:
+        """From now on programs are those that will run. Returns whether plans are to be made, or read, anew."""
+        if self.plan_book is None or self.plan_book.open:
+            return False
+        self.plan_book.open = True
+        return True
+
     def note_plans(self, net: str, plans: Mapping[str, Plan | None]) -> None:
         """The plans of a solver's training programs, for the file of -lms_plan."""
         if self.plan_book is not None:
