@@ -95,7 +95,7 @@ class Solver(Uncopied):
         for names in param.weights:
             for name in filter(None, (n.strip() for n in names.split(","))):
                 self.load_weights(name)
-        self._autotune = Autotune(self.runtime)
+        self._autotune = Autotune(self.net)
         self._lms = IterationLog(self.runtime)
         self._set_up()
         self._prepare()

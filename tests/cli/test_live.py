@@ -10,8 +10,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from pycaffe_lms.cli import live, metrics, watcher
+from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.cli import event_files, live, metrics, watcher
 from pycaffe_lms.cli.gauges import Gauges, Reading, images_per_iteration
+from pycaffe_lms.lms.config import LMSConfig
+from pycaffe_lms.lms.recorder import Recorder
+from pycaffe_lms.net import memory
 from pycaffe_lms.solvers.events import Display, Evaluation, Output
 
 from ..solvers.helpers import GAUSSIAN, PLACES, inner, loss, make
@@ -42,6 +46,45 @@ def test_readings(place):
         assert k == 0 or reading.images_per_second == pytest.approx(12 * 4 / display.seconds)
 
 
+def test_waits_are_measured_where_an_iteration_of_these_plans_was_recorded():
+    """As `statistics` has it; with other plans they are predicted again."""
+    solver = make(GAUSSIAN + inner(outputs=600) + loss(), "sim with LMS", iter_size=3)
+    gauges, display, recorder = Gauges(solver), Display(1, 0.0, 0.1, (), 1, 1.0), Recorder(solver.runtime)
+    solver.step(2)
+    assert gauges.read(display).lms_waited is None
+    with recorder.iteration("one"):
+        solver.step(1)
+    solver.runtime.stats.measured(recorder.runs())
+    reading, programs = gauges.read(display), solver.statistics()["programs"]
+    waits = [programs[f"train {name}"]["measured"]["stall_ms"] for name in ("first", "more", "last")]
+    assert sum(waits) > 0 and 1e3 * reading.lms_waited == pytest.approx(sum(waits))
+    planned = [programs[f"train {name}"]["plan"]["stall_ms_predicted"] for name in ("first", "more", "last")]
+    assert 1e3 * reading.lms_stall == pytest.approx(sum(planned)) != pytest.approx(1e3 * reading.lms_waited)
+    assert metrics.train_record(display, reading, 0.0)["lms_stall_seconds_measured"] == reading.lms_waited
+    assert dict(event_files.display_scalars(display, reading))["lms/stall_seconds_measured"] == reading.lms_waited
+    solver.net.keep("ip")  # makes the plans anew
+    solver.step(1)
+    assert gauges.read(display).lms_waited is None and gauges.read(display).lms_stall is not None
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["the plan stays", "another plan"])
+def test_waits_of_the_automatic_mode_are_measured_by_and_by(anew, monkeypatch):
+    """It records an iteration anyway, and one more where another plan came of it; then nothing any more."""
+    seen, record = [], Recorder.iteration
+    monkeypatch.setattr(Recorder, "iteration", lambda self, name: seen.append(name) or record(self, name))
+    monkeypatch.setattr(memory, "WORTH", 1e9 if anew else 0.0)
+    lms = LMSConfig(auto=True, threshold_kb=1, budget=1000 << 10)
+    monkeypatch.setitem(PLACES, "auto", lambda: {"device": SimDevice(64 << 20), "lms": lms})
+    solver = make(GAUSSIAN + inner("a", outputs=20000) + inner("ip", "a") + loss(), "auto")
+    gauges, known = Gauges(solver), []
+    for iteration in range(10):
+        solver.step(1)
+        known.append(gauges.read(Display(iteration, 0.0, 0.1, (), 1, 1.0)).lms_waited is not None)
+    assert solver.net.memory.plans()["train"].copies
+    assert seen == (["iteration 4", "iteration 6"] if anew else ["iteration 4"])
+    assert known == [iteration >= (5 if anew else 3) for iteration in range(10)]
+
+
 def test_pace():
     """From where the run was during the last minute."""
     pace = live.Pace()
@@ -67,6 +110,8 @@ def test_lines():
         "iteration 20  loss 0.123457  lr 0.01  1230 images/s  device memory 3.0 GiB of 4.0 GiB",
         "LMS per iteration: 2.0 KiB in, 1.0 KiB out, 2.5 ms of waiting predicted",
     ]
+    status.reading = Reading(1234.5, 3 << 30, 2048.0, 1024.0, 0.0025, 0.004)
+    assert status.numbers()[1] == "LMS per iteration: 2.0 KiB in, 1.0 KiB out, 4 ms of waiting measured"
     assert status.tests() == ["test 1 at 10: a 0.5  b 0.5  c 0.5  d 0.5  and 2 more"]
     status.reading = Reading()
     assert status.numbers() == ["iteration 20  loss 0.123457  lr 0.01"]
