@@ -122,7 +122,7 @@ def refuse_crowded(runtime: Runtime, tenant: Tenant, wanted: Sequence[tuple[str,
     wanted: (layer, bytes) in the order of creation; "": of no layer. back: bytes that it gives back
     first. Raises OutOfDeviceMemory, at the layer where memory ends."""
     device, more = runtime.device, sum(nbytes for _, nbytes in wanted)
-    if more <= device.capacity() - device.in_use() + back:
+    if not more or more <= device.capacity() - device.in_use() + back:
         return
     collect(device)
     free = device.capacity() - device.in_use()

@@ -185,7 +185,7 @@ class NetMemory(FurtherBuffers):
         offsets, program = self._workspace_offsets, bound.sequenced.program
         missing, back = lacking(program, bound.plan, self.buffers, self.memories, offsets)
         layers = makers(self.graph)
-        wanted = [("", self.runtime.workspace_lacks)] if offsets else []
+        wanted = [("", lacks)] if offsets and (lacks := self.runtime.workspace_lacks) else []
         wanted += [(layers.get(b.id, b.name.split(".")[0]), b.nbytes) for b in missing]
         refuse_crowded(self.runtime, self, wanted, back)
         bound.housed = True
