@@ -70,7 +70,7 @@ class BuiltNet(Uncopied):
         self.device = self.runtime.device
         self._random = random or CaffeRandom(seed)
         self.solver_count, self.solver_rank = solver_count, solver_rank
-        self._forward_only = forward_only
+        self._forward_only, self._will_run = forward_only, fill
         self.tuning = tuning or Tuning(fuse=False, masks=False)
         self.callbacks = Callbacks()
         self.reduction: Reduction | None = None  # set where several ranks train together
@@ -94,7 +94,9 @@ class BuiltNet(Uncopied):
 
     # -- building ---------------------------------------------------------------------------------------------------
     def _prepare_layer(self, layer, index: int) -> None:
-        """Give random layers a seed of their own, derived from the net's, and data layers their rank."""
+        """Give random layers a seed of their own, derived from the net's, and data layers their rank; who is only
+        planned for reads no data."""
+        layer.reads_ahead = self._will_run
         layer.seed = zlib.crc32(f"{index}:{layer.name}".encode()) ^ (self._random.seed & 0xFFFFFFFFFFFFFFFF)
         layer.solver_count = self.solver_count if layer.phase == 0 else 1
         layer.solver_rank = self.solver_rank if layer.phase == 0 else 0
