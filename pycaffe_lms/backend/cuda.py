@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections import deque
+from collections.abc import Callable
 from contextlib import contextmanager, suppress
 
 import numpy as np
 
-from ..errors import DeviceError, MissingDependency, OutOfDeviceMemory, human_bytes
+from ..errors import DeviceError, MissingDependency
 from . import cublas
 from .cpu import host_bytes
 from .cuda_pages import CudaPages, page_bytes
-from .device import ON_THE_CPU, Span, align
+from .device import ON_THE_CPU, Span, align, cannot_give
 from .pinned import nothing_unlocked, pinned_bytes
 
 try:
@@ -191,6 +193,7 @@ class CudaDevice:
         self._budget: int | None = None
         self.page = page_bytes(index)
         self._paged = 0  # bytes of pages, which are not the pool's
+        self._gone: deque[Callable[[], None]] = deque()  # of pages that nobody has any more
         self.pool = cp.cuda.MemoryPool()
         self.compute = cp.cuda.Stream(non_blocking=True)
         self.copy_in = cp.cuda.Stream(non_blocking=True)
@@ -231,6 +234,17 @@ class CudaDevice:
     def in_use(self) -> int:
         return self.pool.used_bytes() + self._paged
 
+    def let_go(self, give: Callable[[], None]) -> None:
+        self._gone.append(give)
+
+    def reclaim(self) -> None:
+        if not self._gone:
+            return
+        with self.lock, self.active():
+            self.synchronize()
+            while self._gone:
+                self._gone.popleft()()
+
     def memory_info(self) -> tuple[int, int]:
         """(free, total) bytes of the GPU."""
         return self._device.mem_info
@@ -250,17 +264,12 @@ class CudaDevice:
                 return Span(self.pool.malloc(size), 0, size)
             except cupy.cuda.memory.OutOfMemoryError:
                 self.synchronize()
+                self.reclaim()
                 self.pool.free_all_blocks()
             try:
                 return Span(self.pool.malloc(size), 0, size)
             except cupy.cuda.memory.OutOfMemoryError as error:
-                free = self.capacity() - self.in_use()
-                raise OutOfDeviceMemory(
-                    f"GPU {self.index} cannot give {human_bytes(size)}: {human_bytes(max(free, 0))} of "
-                    f"{human_bytes(self.capacity())} are free",
-                    needed=size,
-                    free=free,
-                ) from error
+                raise cannot_give(self, f"GPU {self.index}", size) from error
 
     def give(self, span: Span, stream=None) -> None:
         if stream is not None and stream is not self.compute:
@@ -276,15 +285,10 @@ class CudaDevice:
         with self.lock, self.active():
             if nbytes > 0:
                 self.synchronize()
+                self.reclaim()
                 self.pool.free_all_blocks()
-                free = self.capacity() - self.in_use()
-                if nbytes > free:
-                    raise OutOfDeviceMemory(
-                        f"GPU {self.index} cannot give {human_bytes(nbytes)} in pages: {human_bytes(max(free, 0))} of "
-                        f"{human_bytes(self.capacity())} are free",
-                        needed=nbytes,
-                        free=free,
-                    )
+                if nbytes > self.capacity() - self.in_use():
+                    raise cannot_give(self, f"GPU {self.index}", nbytes, " in pages")
             self._paged += nbytes
             self._limit_pool()
 

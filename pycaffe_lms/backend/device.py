@@ -13,6 +13,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..errors import OutOfDeviceMemory, human_bytes
+
 ON_THE_CPU = "run on the CPU: solver_mode: CPU, -backend cpu, or in Python caffe.set_mode_cpu()"  # what fixes advise
 ALIGN = 512  # bytes; every chunk and every planned offset starts on such a boundary
 
@@ -72,6 +74,13 @@ class Device(Protocol):
 
     def give(self, span: Span, stream=None) -> None:
         """Back to the pool, once work queued so far on `stream` has run."""
+
+    def let_go(self, give: Callable[[], None]) -> None:
+        """Memory that nobody has any more is given back by `give()`, later: what is queued may still use it, and the
+        calling thread may be anywhere (in a finalizer)."""
+
+    def reclaim(self) -> None:
+        """Give back what was let go, once work queued so far is done; `take` and pages do so where memory is short."""
 
     page: int | None  # bytes of a page that `pages` gives; None: the device has no such memory
 
@@ -134,3 +143,11 @@ class Device(Protocol):
         it on the other streams lets them wait for it, and it for them."""
 
     def close(self) -> None: ...
+
+
+def cannot_give(device: Device, who: str, nbytes: int, how: str = "") -> OutOfDeviceMemory:
+    """The error of a device where less than `nbytes` are free. who: what the message calls it."""
+    capacity = device.capacity()
+    free = capacity - device.in_use()
+    left = f"{human_bytes(max(free, 0))} of {human_bytes(capacity)} are free"
+    return OutOfDeviceMemory(f"{who} cannot give {human_bytes(nbytes)}{how}: {left}", needed=nbytes, free=free)

@@ -10,13 +10,17 @@ import functools
 import mmap
 import os
 import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 
 import numpy as np
 
-from ..errors import DeviceError, OutOfDeviceMemory, human_bytes
+from ..errors import DeviceError, human_bytes
 from .cpu import host_bytes
-from .device import Span, align
+from .device import Span, align, cannot_give
 from .sim_pages import SimPages
 from .sim_streams import Recording, Scheduler, SimEvent, SimStream
 
@@ -34,6 +38,13 @@ def _locked(method):
             return method(self, *args, **kwargs)
 
     return run
+
+
+@dataclass(frozen=True)
+class _Chunk(Span):
+    """What `take` gives. lost: tells the device when nobody has it any more, although nobody gave it back."""
+
+    lost: weakref.finalize
 
 
 class _QueuedOps:
@@ -66,6 +77,7 @@ class SimDevice:
         self.page = _page_of(capacity) if page == 0 else page
         self._budget: int | None = None
         self._used = 0
+        self._gone: deque[Callable[[], None]] = deque()  # of memory that nobody has any more
         names = ("compute", "in", "out", "side")
         self.compute, self.copy_in, self.copy_out, self.side = self._streams = [SimStream(n) for n in names]
         self._operations_on = self.compute
@@ -103,7 +115,19 @@ class SimDevice:
         return self._capacity if self._budget is None else min(self._budget, self._capacity)
 
     def in_use(self) -> int:
+        self.reclaim()
         return self._used
+
+    def let_go(self, give: Callable[[], None]) -> None:
+        self._gone.append(give)
+
+    @_locked
+    def reclaim(self) -> None:
+        while self._gone and self._recording is None:
+            self._gone.popleft()()
+
+    def _lose(self, size: int) -> None:
+        self._used -= size
 
     def set_budget(self, nbytes: int | None) -> None:
         self._budget = nbytes
@@ -112,20 +136,18 @@ class SimDevice:
     def take(self, nbytes: int) -> Span:
         self._not_in_capture("memory is taken")
         size = max(align(nbytes), align(1))
-        free = self.capacity() - self._used
-        if size > free:
-            raise OutOfDeviceMemory(
-                f"the simulated device cannot give {human_bytes(size)}: {human_bytes(max(free, 0))} of "
-                f"{human_bytes(self.capacity())} are free",
-                needed=size,
-                free=free,
-            )
+        if size > self.capacity() - self.in_use():
+            raise cannot_give(self, "the simulated device", size)
         self._used += size
-        return Span(np.full(size, POISON, np.uint8), 0, size)
+        raw = np.full(size, POISON, np.uint8)
+        lost = weakref.finalize(raw, self.let_go, functools.partial(self._lose, size))
+        lost.atexit = False
+        return _Chunk(raw, 0, size, lost)
 
     @_locked
     def give(self, span: Span, stream=None) -> None:
         self._not_in_capture("memory is given back")
+        span.lost.detach()
         self._used -= span.nbytes
         self.spoil(span, stream)
 
@@ -139,14 +161,8 @@ class SimDevice:
     @_locked
     def _count_pages(self, nbytes: int) -> None:
         self._not_in_capture("memory is taken")
-        free = self.capacity() - self._used
-        if nbytes > free:
-            raise OutOfDeviceMemory(
-                f"the simulated device cannot give {human_bytes(nbytes)} in pages: {human_bytes(max(free, 0))} of "
-                f"{human_bytes(self.capacity())} are free",
-                needed=nbytes,
-                free=free,
-            )
+        if nbytes > self.capacity() - self.in_use():
+            raise cannot_give(self, "the simulated device", nbytes, " in pages")
         self._used += nbytes
 
     def host_take(self, nbytes: int, *, pinned: bool = False) -> np.ndarray:

@@ -37,7 +37,9 @@ def run(argv: list[str]) -> int:
     p.add_argument("--center_only", action="store_true", help="score the centre crop alone")
     p.add_argument("--images_dim", default="256,256", metavar="HEIGHT,WIDTH",
                    help="size that pictures are resized to before they are cropped (default: %(default)s)")  # fmt: skip
-    p.add_argument("--ext", default="jpg", help="ending of the pictures of a folder (default: %(default)s)")
+    p.add_argument(
+        "--ext", default="jpg", metavar="ENDING", help="ending of the pictures of a folder (default: %(default)s)"
+    )
     p.add_argument("--labels_file", metavar="FILE", help="names of the classes, a line each: print the best ones")
     p.add_argument("--top", type=int, default=5, metavar="N", help="how many to print (default: %(default)s)")
     args = scoring.parse(p, argv)

@@ -31,6 +31,7 @@ def display_scalars(display: Display, reading: Reading) -> Iterator[tuple[str, f
         "lms/bytes_in_per_iteration": reading.lms_in,
         "lms/bytes_out_per_iteration": reading.lms_out,
         "lms/stall_seconds_predicted": reading.lms_stall,
+        "lms/stall_seconds_measured": reading.lms_waited,
     }
     yield from ((tag, value) for tag, value in values.items() if value is not None)
 

@@ -236,8 +236,8 @@ def add_device(p: argparse.ArgumentParser, gpu: tuple[str, str] = _GPU, budget: 
         const=str(BARE_LMS_KB),
         default=None,
         metavar="KB",
-        help="manage buffers larger than KB KB (of 1024 bytes); bare: 1000; zero, negative, off: off; auto: choose "
-        "by predicted time what is copied, made again or stays",
+        help="manage buffers larger than so many KB (of 1024 bytes); bare: 1000; zero, negative, off: off; auto: "
+        "choose by predicted time what is copied, made again or stays",
     )
     g.add_argument(
         "--lms_frac",
@@ -272,7 +272,7 @@ def add_device(p: argparse.ArgumentParser, gpu: tuple[str, str] = _GPU, budget: 
         type=_integer,
         default=None,
         metavar="MB",
-        help="leave MB MB of the device's memory free: all other memory is used before anything is copied",
+        help="leave so many MB of the device's memory free: all other memory is used before anything is copied",
     )
     g.add_argument(
         "--lms_recompute",
@@ -322,7 +322,8 @@ def add_plan(p: argparse.ArgumentParser) -> None:
         "--lms_plan",
         default=None,
         metavar="FILE",
-        help="the plans of training: replayed from FILE where it is there, else written to it",
+        help="the plans of training: replayed from FILE where it is there, else written to it; of several ranks "
+        "(-gpu 0,1), rank 0 writes it when all have joined, and all replay it",
     )
 
 

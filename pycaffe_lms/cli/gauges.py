@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..lms.plan import Plan
 from ..solvers import Solver
 from ..solvers.events import Display
 
@@ -18,13 +19,15 @@ class Reading:
     images_per_second: batch_size * iter_size * iterations per second. device_bytes: taken from the device's pool, the
     arena of LMS included. lms_in, lms_out: bytes copied to and from the device per iteration since the last display (of
     tests too; the first display: since the start).
-    lms_stall: seconds per iteration in which layers wait for copies, as the plans predict."""
+    lms_stall: seconds per iteration in which layers wait for copies, as the plans predict. lms_waited: the same, of the
+    last iteration of these plans that was recorded, step by step; None where none was."""
 
     images_per_second: float | None = None
     device_bytes: int | None = None
     lms_in: float | None = None
     lms_out: float | None = None
     lms_stall: float | None = None
+    lms_waited: float | None = None
 
 
 class Gauges:
@@ -44,6 +47,7 @@ class Gauges:
             lms_in=moved[0] if self._solver.runtime.active else None,
             lms_out=moved[1] if self._solver.runtime.active else None,
             lms_stall=predicted_stall(self._solver) if self._solver.runtime.active else None,
+            lms_waited=measured_stall(self._solver) if self._solver.runtime.active else None,
         )
 
     def device_bytes(self) -> int | None:
@@ -58,10 +62,27 @@ class Gauges:
 
 def predicted_stall(solver: Solver) -> float | None:
     """Seconds per iteration in which layers wait for copies, by the plans in use; None where no plan says."""
+    known = [(times, plan) for times, _, plan in _train_plans(solver) if plan.seconds > 0]
+    return sum(times * plan.stall for times, plan in known) if known else None
+
+
+def measured_stall(solver: Solver) -> float | None:
+    """The same, as it was when these plans were recorded last; None where one of them was not."""
+    programs, total = solver.runtime.stats.programs, 0.0
+    plans = _train_plans(solver)
+    for times, key, plan in plans:
+        run = programs[key].measured if key in programs else None
+        if run is None or run.plan is not plan:
+            return None
+        total += times * run.times.stall
+    return total if plans else None
+
+
+def _train_plans(solver: Solver) -> list[tuple[int, str, Plan]]:
+    """(how often an iteration runs it, its program, a plan in use)."""
     middle = solver.param.iter_size - 2  # how often "train more" runs
     plans = [(key, plan) for key, plan in solver.net.memory.plans().items() if key.startswith("train")]
-    known = [(key, plan) for key, plan in plans if plan is not None and plan.seconds > 0]
-    return sum(plan.stall * (middle if key.startswith("train more") else 1) for key, plan in known) if known else None
+    return [(middle if key.startswith("train more") else 1, key, plan) for key, plan in plans if plan is not None]
 
 
 def images_per_iteration(solver: Solver) -> int | None:

@@ -69,7 +69,11 @@ class Status:
             parts.append(f"device memory {human_bytes(r.device_bytes)}{of}")
         lms = []
         if r.lms_in is not None:
-            waits = "" if r.lms_stall is None else f", {1e3 * r.lms_stall:.3g} ms of waiting predicted"
+            waits = ""
+            if r.lms_waited is not None:
+                waits = f", {1e3 * r.lms_waited:.3g} ms of waiting measured"
+            elif r.lms_stall is not None:
+                waits = f", {1e3 * r.lms_stall:.3g} ms of waiting predicted"
             lms = [f"LMS per iteration: {human_bytes(r.lms_in)} in, {human_bytes(r.lms_out)} out{waits}"]
         return ["  ".join(parts), *lms]
 

@@ -6,7 +6,7 @@
 
 time: seconds since 1970. An output of several elements is a list. What is not finite is null, as JSON has no other
 name for it. lms_bytes_in, lms_bytes_out and lms_stall_seconds (predicted), each per iteration, are there under
-LMS only.
+LMS only, lms_stall_seconds_measured once an iteration of the plans in use was recorded.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ def train_record(display: Display, reading: Reading, clock: float) -> Record:
     if reading.lms_in is not None:
         record |= {"lms_bytes_in": reading.lms_in, "lms_bytes_out": reading.lms_out,
                    "lms_stall_seconds": reading.lms_stall}  # fmt: skip
+        if reading.lms_waited is not None:
+            record["lms_stall_seconds_measured"] = reading.lms_waited
     return record
 
 

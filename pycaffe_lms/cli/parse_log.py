@@ -26,7 +26,7 @@ def run(argv: list[str]) -> int:
     p.add_argument("logfile", metavar="LOGFILE", help="what `train` wrote to stderr")
     p.add_argument("output_dir", metavar="OUTPUT_DIR", help="folder for the two files, which are replaced")
     p.add_argument("--verbose", action="store_true", help="say which files were written")
-    p.add_argument("--delimiter", default=",", help="between columns (default: a comma)")
+    p.add_argument("--delimiter", default=",", metavar="CHARACTER", help="between columns (default: a comma)")
     args = flags.parse(p, argv)
     delimiter = {"\\t": "\t"}.get(args.delimiter, args.delimiter)
     if len(delimiter) != 1 or delimiter in '"\r\n':

@@ -25,7 +25,7 @@ weights:
 
 def run(argv: list[str]) -> int:
     """Have them in the cache; print where."""
-    listing = "\n".join(f"  {name:<26}{w.what}{'' if w.url else '; needs -from or -mirror'}"
+    listing = "\n".join(f"  {name:<30}{w.what}{'' if w.url else '; needs -from or -mirror'}"
                         for name, w in WEIGHTS.items())  # fmt: skip
     p = flags.parser("weights", _ABOUT + listing)
     p.add_argument("action", choices=("get",), help="get: have the file in the cache and print its path")

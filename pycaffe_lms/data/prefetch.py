@@ -26,11 +26,11 @@ class Prefetcher:
     Raises: LayerParamError for a depth below 1 (`data_param.prefetch`).
     """
 
-    def __init__(self, produce: Callable[[int], Any], depth: int = 4, start: int = 0):
+    def __init__(self, produce: Callable[[int], Any], depth: int = 4, start: int = 0, *, ahead: bool = True):
         if depth < 1:
             raise LayerParamError(f"prefetch {depth}: no batch could wait", fix="set data_param.prefetch to 1 or more")
         self._produce = produce
-        self._depth = depth
+        self._depth, self._ahead = depth, ahead
         self._start(start)
 
     @property
@@ -41,6 +41,8 @@ class Prefetcher:
     def next(self) -> Any:
         """The next batch; waits for it. Raises: what `produce` raised for it; RuntimeError after `close`."""
         queue = self._queue
+        if self._thread.ident is None and not queue.stopped:
+            self._thread.start()
         with queue.changed:
             while not queue.results and queue.error is None:
                 if queue.stopped:
@@ -80,7 +82,8 @@ class Prefetcher:
         self._thread = threading.Thread(
             target=_run, args=(self._queue, self._produce, batch), name=f"prefetch-{batch}", daemon=True
         )
-        self._thread.start()
+        if self._ahead:
+            self._thread.start()
         self._finalizer = weakref.finalize(self, _stop, self._queue, self._thread)
 
     def __enter__(self) -> Prefetcher:
@@ -130,5 +133,7 @@ def _stop(queue: _Queue, thread: threading.Thread) -> None:
         queue.results.clear()
         queue.error = queue.traceback = None
         queue.changed.notify_all()
-    if thread is not threading.current_thread():  # garbage collection may run this in the thread itself
+    if (
+        thread.ident is not None and thread is not threading.current_thread()
+    ):  # garbage collection may run this in the thread itself
         thread.join(_CLOSE_SECONDS)

@@ -195,6 +195,7 @@ class Layer:
     spoils_top_diffs: ClassVar[bool] = False  # backward overwrites top_diff, which nobody reads later
     adds_to: frozenset[int] = frozenset()  # bottoms to whose gradient backward can add; known after `declare`
     seed: int = 0  # of the layer's own random numbers; set by the net before `setup`
+    reads_ahead: bool = True  # before it is asked to; set by the net before `setup`: not where nothing will run
 
     def __init__(self, param, *, phase: int = TRAIN, dtype=np.float32):
         self.param = param

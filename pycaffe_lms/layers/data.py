@@ -78,7 +78,7 @@ class DataLayer(Layer):
             seed=self._seed,
         )
         self._shape = tuple(self._batches.shape)
-        self._prefetcher = Prefetcher(self._batches.produce, depth=max(1, p.prefetch))
+        self._prefetcher = Prefetcher(self._batches.produce, max(1, p.prefetch), ahead=self.reads_ahead)
 
     def infer_shapes(self, bottom_shapes):
         """The shape of the next batch (only a batch of one may change from record to record)."""

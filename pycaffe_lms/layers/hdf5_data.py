@@ -54,7 +54,9 @@ class HDF5DataLayer(DataLayer):
             ranks=self.solver_count if train else 1,
             seed=self._seed,
         )
-        self._prefetcher = Prefetcher(self._batches.produce, depth=max(1, self.param.data_param.prefetch))
+        self._prefetcher = Prefetcher(
+            self._batches.produce, max(1, self.param.data_param.prefetch), ahead=self.reads_ahead
+        )
 
     def infer_shapes(self, bottom_shapes):
         return self._batches.shapes

@@ -60,4 +60,6 @@ class ImageDataLayer(DataLayer):
             seed=self._seed,
         )
         self._shape = self._batches.shape
-        self._prefetcher = Prefetcher(self._batches.produce, depth=max(1, self.param.data_param.prefetch))
+        self._prefetcher = Prefetcher(
+            self._batches.produce, max(1, self.param.data_param.prefetch), ahead=self.reads_ahead
+        )

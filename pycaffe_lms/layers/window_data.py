@@ -86,7 +86,9 @@ class WindowDataLayer(DataLayer):
             seed=self._seed,
         )
         self._shape = self._batches.shape
-        self._prefetcher = Prefetcher(self._batches.produce, depth=max(1, self.param.data_param.prefetch))
+        self._prefetcher = Prefetcher(
+            self._batches.produce, max(1, self.param.data_param.prefetch), ahead=self.reads_ahead
+        )
 
     def infer_shapes(self, bottom_shapes):
         return [self._shape, (self._shape[0],)]

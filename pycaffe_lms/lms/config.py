@@ -38,7 +38,7 @@ class LMSConfig:
     compress: "fp16" or "bf16": swapped activations and their gradients travel, and wait on the host, in 16 bits, which
     loses digits; None: copies are exact.
     plan_file: the plans of a solver's training programs are replayed from this file where it is there, and written to
-    it where it is not.
+    it where it is not, by rank 0 where several train together.
     split: layers that can work on a part of the batch do so, in so many parts (0 or 1: never); None: where a net does
     not fit otherwise, in as few as possible.
     split_outputs: likewise, layers that can be cut into blocks of their outputs, each with its rows of the parameters,

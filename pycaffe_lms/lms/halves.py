@@ -36,6 +36,11 @@ class Halves:
         self.nbytes = 2 * self._piece + ALIGN
         self._memory = None
 
+    @property
+    def held(self) -> int:
+        """Bytes of the device that it has now."""
+        return 0 if self._memory is None else self.nbytes
+
     def prepare(self, sizes: Mapping[SyncedMemory, int], slab: HostSlab) -> None:
         """Homes of the given bytes, for those that have none, and the device memory. Nothing is taken later."""
         missing = {memory: nbytes for memory, nbytes in sizes.items() if memory.half_home is None}

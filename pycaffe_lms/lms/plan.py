@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from .paging import Paging
-from .schedule import Buffer, Program
+from .schedule import Buffer, Program, Step
 
 COMPUTE, COPY_IN, COPY_OUT = 0, 1, 2  # streams
 HOST = 3  # not a stream: the issuing thread itself
@@ -86,6 +86,12 @@ class Plan:
     rules: str = ""
     homes: tuple[int, ...] = ()
     paging: Paging | None = None
+
+    @property
+    def largest_step(self) -> Step:
+        """The step that needs most of the managed buffers at once."""
+        sizes = {b: buffer.nbytes for b, buffer in self.buffers.items()}
+        return max(self.program.steps, key=lambda step: step.device_bytes(sizes))
 
     @property
     def copies(self) -> bool:

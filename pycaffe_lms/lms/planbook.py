@@ -26,10 +26,13 @@ MOST_BYTES = 256 << 20  # of a file: some hundred times what a net of a thousand
 class PlanBook:
     """path: of the file. A file that is there now is replayed, and never changed; else it is written.
 
+    open: whether plans are replayed and written; not until several ranks, which make one each, are joined, for then
+    other programs run, and all have seen whether there is a file. writes: whether this is the rank that writes.
     Raises PlanError for a file that is no plan."""
 
     def __init__(self, path: str | os.PathLike):
         self.path = os.fspath(path)
+        self.open = self.writes = True
         self._notes: dict[str, caffe_pb2.LMSProgramPlan] = {}
         self.programs: dict[str, FileProgram] | None = None
         if os.path.lexists(self.path):
@@ -50,7 +53,7 @@ class PlanBook:
         as of `plan_from`.
 
         Raises PlanError for one of another net, an unsafe one, and one that needs more than `limit` bytes."""
-        written = self.programs.get(program.name) if self.programs is not None else None
+        written = self.programs.get(program.name) if self.programs is not None and self.open else None
         if written is None:
             return None
         plan = plan_from(written, program, buffers, replays, scratch, page)
@@ -64,9 +67,13 @@ class PlanBook:
     def note(self, net: str, plans: Mapping[str, Plan | None], about: Collection[str]) -> None:
         """The training programs and their plans: check that the file holds just these, or write it. `plans` may be
         some of those of the last call, made anew."""
+        if not self.open:
+            return
         made = {name: plan for name, plan in plans.items() if plan is not None}
         if self.programs is not None:
             self._check(net, made)
+            return
+        if not self.writes:
             return
         if not made:
             _log.warning("LMS: nothing is managed, so no plan is written to %s.", self.path)

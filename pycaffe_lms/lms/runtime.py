@@ -30,6 +30,7 @@ from .remake import Remakes, check_uncopied
 from .run import Run, bring_home, first_uses
 from .schedule import Buffer, Program, Step
 from .statistics import statistics
+from .tenants import Tenants, refuse_residents
 from .verify import verify
 
 _log = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ FEW_PAGES = 16  # less memory is not worth any
 ROOM = 1.5  # times the largest step: with less, too little is left to overlap anything
 
 
-@dataclass
+@dataclass(eq=False)
 class Runtime:
     """Memory of all nets of one solver on one device.
 
@@ -66,6 +67,7 @@ class Runtime:
         self._arena = Arena(self.device)
         self.halves: Halves | None = None  # of `compress`
         self._workspace = None
+        self.tenants = Tenants(self)
         file = self.config.plan_file
         self.plan_book = PlanBook(file) if file is not None else None
         if not self.device.is_host:
@@ -155,6 +157,11 @@ class Runtime:
         """Whether a plan that was prepared may run: its memory is there, or fits in beside what stays now."""
         return plan is None or self._arena.holds(plan) or plan.arena_bytes <= self.limit()
 
+    @property
+    def workspace_lacks(self) -> int:
+        """Bytes that `workspace` will take."""
+        return max(0, self.workspace_bytes - (self._workspace.nbytes if self._workspace is not None else 0))
+
     def workspace(self):
         """The one chunk that all unmanaged call scratch uses in turn."""
         if self._workspace is None or self._workspace.nbytes < self.workspace_bytes:
@@ -188,6 +195,18 @@ class Runtime:
         check_uncopied(plan, remakes)
         return plan
 
+    def expect_ranks(self, count: int, *, root: bool) -> None:
+        """Of several ranks, the root alone writes the file of -lms_plan; all wait with it until `open_plan_file`."""
+        if self.plan_book is not None:
+            self.plan_book.open, self.plan_book.writes = count == 1, root
+
+    def open_plan_file(self) -> bool:
+        """From now on programs are those that will run. Returns whether plans are to be made, or read, anew."""
+        if self.plan_book is None or self.plan_book.open:
+            return False
+        self.plan_book.open = True
+        return True
+
     def note_plans(self, net: str, plans: Mapping[str, Plan | None]) -> None:
         """The plans of a solver's training programs, for the file of -lms_plan."""
         if self.plan_book is not None:
@@ -203,8 +222,6 @@ class Runtime:
         verify(plan)
         limit = self.limit()
         if plan.arena_bytes > limit:
-            sizes = {b: buffer.nbytes for b, buffer in buffers.items()}
-            worst = max(program.steps, key=lambda step: step.device_bytes(sizes))
             stays, needed = self.resident_bytes + self.workspace_bytes, self.resident_bytes + plan.arena_bytes
             raise OutOfDeviceMemory(
                 f"the net needs {human_bytes(stays)} of device memory for good and {human_bytes(plan.arena_bytes)} for "
@@ -213,7 +230,7 @@ class Runtime:
                 needed=needed,
                 free=limit,
                 fix="train it with Large Model Support: -lms 1000; or lower batch_size, or raise -lms_budget",
-            ).at(layer=worst.name.split(":")[-1])
+            ).at(layer=plan.largest_step.name.split(":")[-1])
         return plan
 
     def prepare(self, plan: Plan, memories: Mapping[int, object]) -> None:
@@ -225,30 +242,16 @@ class Runtime:
         if self.halves is not None:
             self.halves.prepare({memories[b]: plan.buffers[b].halved for b in sorted(plan.halved)}, self.slab)
 
-    def check_resident(self, names: Iterable[tuple[str, int]]) -> None:
-        """Refuse before the first iteration what cannot fit: names are (layer, bytes) in creation order."""
-        if self.device.is_host:
-            return
-        capacity, needed = self.device.capacity(), self.resident_bytes + self.workspace_bytes
-        if needed <= capacity:
-            return
-        total, culprit, size = self.workspace_bytes, None, self.workspace_bytes
-        for name, nbytes in names:
-            if total > capacity:
-                break
-            total, culprit, size = total + nbytes, name, nbytes
-        fix = "train it with Large Model Support: -lms 1000; or lower batch_size, or raise -lms_budget"
-        if self.config.enabled:
-            fix = "lower -lms (the threshold in KB) or -lms_frac so that fewer buffers stay, or raise -lms_budget"
-        raise OutOfDeviceMemory(
-            f"the net needs {human_bytes(needed)} of device memory for good"
-            f"{'' if self.config.enabled else ' without Large Model Support'} (workspace "
-            f"{human_bytes(self.workspace_bytes)}), {human_bytes(capacity)} are there; memory ends at "
-            + (f"this layer's {human_bytes(size)}" if culprit else f"the workspace's {human_bytes(size)}"),
-            needed=needed,
-            free=capacity,
-            fix=fix,
-        ).at(layer=culprit)
+    def check_resident(self) -> None:
+        """Refuse before the first iteration what cannot fit, of all nets: see `tenants.refuse_residents`."""
+        if not self.device.is_host:
+            refuse_residents(self)
+
+    @property
+    def held(self) -> int:
+        """Bytes of device memory that it has for its nets; what they took themselves comes on top."""
+        held = self._arena.nbytes + (self.halves.held if self.halves is not None else 0)
+        return held + (self._workspace.nbytes if self._workspace is not None else 0)
 
     def close(self) -> None:
         """Give the arena, the workspace and the host slots back. The nets of this runtime cannot run any more."""

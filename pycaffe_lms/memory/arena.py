@@ -53,6 +53,8 @@ class Arena:
         if self._pages is None:
             self._give_whole()  # who needs it prepares once more
             self._pages = self.device.pages()
+            self._lost = weakref.finalize(self, self.device.let_go, self._pages.close)
+            self._lost.atexit = False
         self._forget_views()
         paging = plan.paging
         first = paging.linear // paging.page
@@ -111,6 +113,7 @@ class Arena:
         """Give everything back. Nothing that is queued uses it."""
         self._give_whole()
         if self._pages is not None:
+            self._lost.detach()
             self._pages.close()
         self._pages = None
         self._views.clear()

@@ -48,6 +48,11 @@ class SyncedMemory:
     def managed(self) -> bool:
         return self.table is MANAGED
 
+    @property
+    def own_bytes(self) -> int:
+        """Bytes of device memory that it took from the pool; what a plan lends is not its own."""
+        return self.span.nbytes if self.span is not None and self._own_span else 0
+
     def manage(self, on: bool) -> None:
         """Choose the table. A buffer changes hands only at home: its chunk goes back to the pool first."""
         if on:

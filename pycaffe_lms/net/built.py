@@ -15,13 +15,14 @@ import numpy as np
 
 from ..backend import get_device
 from ..blob import Blob
-from ..errors import CaffeError, OutOfHostMemory, human_bytes
+from ..errors import CaffeError, OutOfDeviceMemory, OutOfHostMemory, human_bytes
 from ..filler import fill
 from ..formats.types import SPLIT
 from ..layers.base import Lives, Runs
 from ..lms.config import LMSConfig
 from ..lms.runtime import Runtime
 from ..lms.schedule import Step
+from ..lms.tenants import explain
 from ..memory.states import Ask, State
 from ..ops import ops_of
 from ..random import CaffeRandom
@@ -69,7 +70,7 @@ class BuiltNet(Uncopied):
         self.device = self.runtime.device
         self._random = random or CaffeRandom(seed)
         self.solver_count, self.solver_rank = solver_count, solver_rank
-        self._forward_only = forward_only
+        self._forward_only, self._will_run = forward_only, fill
         self.tuning = tuning or Tuning(fuse=False, masks=False)
         self.callbacks = Callbacks()
         self.reduction: Reduction | None = None  # set where several ranks train together
@@ -93,7 +94,9 @@ class BuiltNet(Uncopied):
 
     # -- building ---------------------------------------------------------------------------------------------------
     def _prepare_layer(self, layer, index: int) -> None:
-        """Give random layers a seed of their own, derived from the net's, and data layers their rank."""
+        """Give random layers a seed of their own, derived from the net's, and data layers their rank; who is only
+        planned for reads no data."""
+        layer.reads_ahead = self._will_run
         layer.seed = zlib.crc32(f"{index}:{layer.name}".encode()) ^ (self._random.seed & 0xFFFFFFFFFFFFFFFF)
         layer.solver_count = self.solver_count if layer.phase == 0 else 1
         layer.solver_rank = self.solver_rank if layer.phase == 0 else 0
@@ -110,15 +113,13 @@ class BuiltNet(Uncopied):
 
     @contextmanager
     def placed(self) -> Iterator[None]:
-        """Errors raised inside that name a layer get its file, line and type."""
+        """Errors raised inside that name a layer get its file, line and type; those of a full device, who has it."""
         try:
             yield
         except CaffeError as error:
-            names = ((n, (n.name, n.layer.param.name)) for n in self.run_graph.everyone())
-            node = next((n for n, known in names if error.where.layer in known), None)
-            if node is not None:
-                error.at(file=self.file, line=node.line, type=node.layer.param.type)
-            error.at(file=self.file)
+            self.run_graph.place(error, self.file)
+            if isinstance(error, OutOfDeviceMemory):
+                explain(self.runtime, error)
             raise
 
     def _set_up_memory(self, old: NetMemory | None = None) -> None:
@@ -134,7 +135,7 @@ class BuiltNet(Uncopied):
             steps = [s.step for s in self.all_steps(fused=True)]
             self.memory = NetMemory(
                 graph, table, self._used_buffers(steps), self.runtime, self.dtype, old, packed, self.tuning.graph,
-                self._lasting(values_too=True), steps, parted,
+                self._lasting(values_too=True), steps, parted, self.file,
             )  # fmt: skip
         self.blobs: Named[Blob] = Named(net=self.graph.name, kind="blob", of=Blob)
         for name, v in self.graph.last.items():

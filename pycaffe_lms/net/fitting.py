@@ -52,6 +52,8 @@ def fitted(net: Net, plan: Callable[[], T], *, seconds: Callable[[], float] | No
             break
         except OutOfDeviceMemory as error:
             if net.ran or not net.runtime.active or not _widen(net, error, by_hand, updates):
+                with net.placed():
+                    net.runtime.check_resident()  # says more, where nothing is left beside what stays for good
                 raise
             if seconds is not None:
                 _choose_fastest(net, seconds)

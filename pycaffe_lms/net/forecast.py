@@ -79,7 +79,7 @@ def fits(net: Net, tail: Tail) -> int:
 
 
 def _on_demand(net: Net, tail: Tail) -> int:
-    net.runtime.check_resident(net.memory.resident_listing())
+    net.runtime.check_resident()
     program, managed, uncopied = _managed(net, tail)
     if not managed:
         return 0

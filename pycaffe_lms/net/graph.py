@@ -7,10 +7,12 @@ where `buffers.py` finds that nobody needs the overwritten one.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import CaffeError
 from ..layers.base import Layer, Shape
+
+_E = TypeVar("_E", bound=CaffeError)
 
 
 @dataclass
@@ -105,6 +107,14 @@ class Graph:
     def everyone(self) -> list[Node]:
         """All nodes, and behind them the groups."""
         return [*self.nodes, *self.groups]
+
+    def place(self, error: _E, file: str | None) -> _E:
+        """The error, which may name a layer, with that layer's file, line and type."""
+        names = ((n, (n.name, n.layer.param.name)) for n in self.everyone())
+        node = next((n for n, known in names if error.where.layer in known), None)
+        if node is not None:
+            error.at(file=file, line=node.line, type=node.layer.param.type)
+        return error.at(file=file)
 
     def stored(self, v: int) -> int:
         """The value in whose memory a value lies: itself, unless it is some images of another one."""

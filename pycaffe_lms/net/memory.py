@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from ..errors import OutOfDeviceMemory
 from ..layers.base import ShapesChanged
 from ..lms.halves import halved_bytes
 from ..lms.machine import Costs
@@ -13,6 +14,7 @@ from ..lms.plan import Plan
 from ..lms.remake import CannotRemake
 from ..lms.runtime import Runtime
 from ..lms.schedule import Buffer, Step
+from ..lms.tenants import prepare, refuse_crowded
 from ..lms.timing import time_plan
 from ..memory import held
 from ..memory.parted import PartedMemory
@@ -27,6 +29,7 @@ from .folding import PartedValue
 from .further import EXTRA, FurtherBuffers
 from .graph import Graph
 from .halve import inexact, with_halves
+from .lacking import lacking
 from .masks import bits_of
 from .policies import asked_by_layers, cannot_remake, remakes_of, wanted_replays
 from .programs import HostedStep, Sequenced
@@ -37,7 +40,7 @@ from .staying import stays_and_step
 WORTH = 0.99  # of the time of a plan: what another must be predicted to take at most, to count
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Bound:
     """A program with its plan (None where nothing is managed), and how it may be repeated (None: step by step)."""
 
@@ -48,6 +51,7 @@ class Bound:
     touched: tuple[int, ...]  # buffers, without call scratch
     parted: tuple[PartedMemory, ...]  # what stands for several of them
     unmade: tuple[int, ...]  # values within chains that it runs as one: nobody may read older ones after it
+    housed: bool = False  # it was seen that what it takes at its first run is there
 
 
 class NetMemory(FurtherBuffers):
@@ -71,8 +75,9 @@ class NetMemory(FurtherBuffers):
         lasting: frozenset[int] = frozenset(),
         steps: Sequence[Step] = (),
         parted: Sequence[PartedValue] = (),
+        file: str | None = None,
     ):
-        self.graph, self.runtime, self.dtype = graph, runtime, dtype
+        self.graph, self.runtime, self.dtype, self.file = graph, runtime, dtype, file
         self.device = runtime.device
         self.buffers: dict[int, Buffer] = {buffer.id: buffer for buffer in table.buffers}
         self.memories: dict[int, SyncedMemory] = {}
@@ -123,6 +128,16 @@ class NetMemory(FurtherBuffers):
         self.parted = stand_for(parted, self.memories, self.device, old.parted if old else ())
         runtime.need_workspace(self._workspace_bytes)
         runtime.make_room()
+        runtime.tenants.join(self)
+
+    @property
+    def name(self) -> str:
+        """The net's."""
+        return self.graph.name
+
+    def place(self, error: OutOfDeviceMemory, layer: str) -> OutOfDeviceMemory:
+        """The error, at a layer of this net, where its prototxt has it."""
+        return self.graph.place(error.at(layer=layer), self.file)
 
     def carry(self) -> dict[str, SyncedMemory]:
         """Memory of values, parameters and kept scratch of its own, by buffer name."""
@@ -136,13 +151,14 @@ class NetMemory(FurtherBuffers):
                 for t in node.tops:
                     self.memories[self.graph.values[t].data].pinned = True
 
-    def resident_listing(self) -> list[tuple[str, int]]:
-        """(layer, bytes) of what stays on the device for good, in creation order."""
+    def resident_listing(self, *, own: bool = False) -> list[tuple[str, int]]:
+        """(layer, bytes) of what stays on the device for good, in creation order. own: not what is another net's."""
         layers = makers(self.graph)
         return [
             (layers.get(b.id, b.name.split(".")[0]), b.nbytes)
             for b in self.buffers.values()
             if b.id in self._used and not b.call_scratch and not self.memories[b.id].managed
+            if not (own and b.id in self._shared)
         ]
 
     # -- programs ---------------------------------------------------------------------------------------------------
@@ -154,7 +170,7 @@ class NetMemory(FurtherBuffers):
         if bound is None:
             sequenced = build()
             if not sequenced.by_hand:
-                self.runtime.check_resident(self.resident_listing())
+                self.runtime.check_resident()
             self._bind(key, sequenced, self.plan_of(sequenced))
         elif bound.plan is not None:
             self.runtime.arena.prepare(bound.plan)  # where it was given back meanwhile
@@ -164,9 +180,19 @@ class NetMemory(FurtherBuffers):
         """Whether the program `key`, if it was bound, need not be planned anew: its plan still fits."""
         return key not in self._plans or self.runtime.keeps(self._plans[key].plan)
 
+    def _house(self, bound: Bound) -> None:
+        """Before its first run, refuse a program for which others leave too little of the device."""
+        offsets, program = self._workspace_offsets, bound.sequenced.program
+        missing, back = lacking(program, bound.plan, self.buffers, self.memories, offsets)
+        layers = makers(self.graph)
+        wanted = [("", lacks)] if offsets and (lacks := self.runtime.workspace_lacks) else []
+        wanted += [(layers.get(b.id, b.name.split(".")[0]), b.nbytes) for b in missing]
+        refuse_crowded(self.runtime, self, wanted, back)
+        bound.housed = True
+
     def _bind(self, key: str, sequenced: Sequenced, plan: Plan | None) -> None:
         if plan is not None:
-            self.runtime.prepare(plan, self.memories)
+            prepare(self.runtime, self, plan)
             sequenced = self._as_planned(sequenced, plan)
         replay = None
         if self._graph_runs:
@@ -277,6 +303,7 @@ class NetMemory(FurtherBuffers):
     def release(self) -> None:
         """Give back what does not carry over to a reshaped net: call scratch; and forget the accounting."""
         self.runtime.unregister(self._managed)
+        self.runtime.tenants.leave(self)
         for b, buffer in self.buffers.items():
             if buffer.call_scratch and b not in self._workspace_offsets:
                 self.memories[b].give_back()
@@ -314,6 +341,8 @@ class NetMemory(FurtherBuffers):
         Raises UsageError where somebody holds a GPU array of memory that the program's plan moves."""
         with self.device.lock, self.device.active():
             bound = self.bind(key, build)
+            if not bound.housed and not self.device.is_host:
+                self._house(bound)
             self._last = key
             self._place_workspace()
             if not self.device.is_host:

@@ -22,6 +22,7 @@ from . import weights
 from .account import net_statistics
 from .built import BuiltNet
 from .callbacks import backward_layers, forward_layers
+from .early import placed_early
 from .fitting import fitted, refuse_chosen_parts
 from .named import missing
 from .programs import HostedStep, Sequenced, sequence
@@ -215,7 +216,9 @@ class Net(BuiltNet):
         steps: list = self.builder.forward(start, n, fused=True)
         back = self.builder.backward(n, 0, self.builder.loss_diffs(), accumulate=not first, fused=True)
         steps += self.reduction.woven(back) if reduce and self.reduction is not None else back
-        return sequence(key, [*steps, *tail], self._survivors())
+        early = self.runtime.active and not any(s.step.host for s in back)  # a user's layer may still fail
+        steps = placed_early(steps, tail) if early else [*steps, *tail]
+        return sequence(key, steps, self._survivors())
 
     def prepare_iterations(self, kinds: Iterable[tuple[str, bool, Sequence[HostedStep]]]) -> None:
         """Plan a solver's iterations before the first one: (key, first, tail); the last of them is the one that
@@ -223,7 +226,7 @@ class Net(BuiltNet):
         kinds = list(kinds)
         with self.placed():
             refuse_chosen_parts(self)
-            self.runtime.check_resident(self.memory.resident_listing())
+            self.runtime.check_resident()
             for key, first, tail in kinds:
                 reduce = key == kinds[-1][0]
                 self.memory.bind(key, lambda f=first, t=tail, k=key, r=reduce: self._iteration(f, t, k, reduce=r))
@@ -258,7 +261,7 @@ class Net(BuiltNet):
 
     def prepare_test(self) -> None:
         """Plan `test_forward` and take its memory. Raises OutOfDeviceMemory when it cannot fit."""
-        self.runtime.check_resident(self.memory.resident_listing())
+        self.runtime.check_resident()
         fitted(self, lambda: self.memory.bind("test", self._test_sequence))
 
     def plan_only(self, updates: Callable[[], Sequence[HostedStep]] | None) -> Plan | None:
@@ -266,7 +269,7 @@ class Net(BuiltNet):
         without LMS, of what it packs. None where it would do neither. Raises OutOfDeviceMemory when it cannot fit."""
 
         def plan() -> Plan | None:
-            self.runtime.check_resident(self.memory.resident_listing())
+            self.runtime.check_resident()
             return self.memory.plan_of(self.program_of(updates))
 
         return fitted(self, plan, seconds=lambda: seconds_of(plan()), updates=updates)

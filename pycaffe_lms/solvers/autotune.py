@@ -1,53 +1,68 @@
-"""`-lms auto` plans twice: first with predicted times of the steps, then with those that an iteration took."""
+"""`-lms auto` plans twice: first with predicted times of the steps, then with those that iterations took."""
 
 from __future__ import annotations
 
 import logging
+import math
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from ..lms.recorder import STEPS, Recorder
-from ..lms.runtime import Runtime
+from ..net.net import Net
 
 _log = logging.getLogger(__name__)
 WARM = 3  # iterations before: kernels are compiled, convolutions chosen
-HEAD_START_S = 0.1  # of the host, so that short steps are not taken for as long as it takes to issue them
 MEASURED = 2  # iterations: of a step's times the least counts, for one may be held up by something else
+HEAD_START_S = 0.1  # of the host, so that short steps are not taken for as long as it takes to issue them
 
 
 class Autotune:
-    """Of one solver. `around` every iteration until `done`; after the last that is recorded `replan()` is called.
+    """Of one solver, whose train net this is. `around` every iteration; after the last that was measured `replan()` is
+    called, and `done`. Then one more is recorded as it is, for the runtime's statistics of the plans that count.
 
     The second plan counts only if it is predicted to be faster, with the measured times, than the first.
     """
 
-    def __init__(self, runtime: Runtime):
-        self._runtime, self._iterations, self._recorded = runtime, 0, 0
+    def __init__(self, net: Net):
+        self._net, self._runtime, self._iterations, self._recorded = net, net.runtime, 0, 0
+        self.done = not (self._runtime.active and self._runtime.config.auto)
+        self._next = math.inf if self.done else WARM + 1  # the iteration to record
         self._seconds: dict[str, float] = {}
-        self.done = not (runtime.active and runtime.config.auto)
 
-    def around(self, replan) -> AbstractContextManager:
+    def around(self, replan: Callable[[], list[str]]) -> AbstractContextManager:
         """For `with`: one iteration."""
-        if self.done:
-            return nullcontext()
         self._iterations += 1
-        if self._iterations <= WARM or self._runtime.recorder is not None:  # somebody else records: another time
+        if self._iterations < self._next or self._runtime.recorder is not None:  # somebody else records: another time
             return nullcontext()
-        return self._record(replan)
+        return self._watch() if self.done else self._measure(replan)
 
     @contextmanager
-    def _record(self, replan):
+    def _measure(self, replan: Callable[[], list[str]]) -> Iterator[None]:
         recorder = Recorder(self._runtime)
-        with recorder.iteration("tuning"):
+        with recorder.iteration(f"iteration {self._iterations}"):
             self._runtime.device.pause(HEAD_START_S)
             yield
+        self._take_times(recorder)
+        self._recorded += 1
+        if self._recorded < MEASURED:
+            return
+        self.done = True
+        self._runtime.measured.update(self._seconds)
+        for line in replan():
+            _log.info("Large Model Support: %s", line)
+        self._next = self._iterations + 2  # when new plans have run once
+
+    @contextmanager
+    def _watch(self) -> Iterator[None]:
+        self._next = math.inf
+        recorder = Recorder(self._runtime)
+        with recorder.iteration(f"iteration {self._iterations}"):
+            yield
+        plans = [plan for plan in self._net.memory.plans().values() if plan is not None]
+        self._runtime.stats.measured(run for run in recorder.runs() if any(run.plan is plan for plan in plans))
+
+    def _take_times(self, recorder: Recorder) -> None:
         for timed in recorder.times()[0]:
             if timed.row == STEPS:
                 took = 1e-6 * (timed.end_us - timed.start_us)
                 self._seconds[timed.name] = min(took, self._seconds.get(timed.name, took))
-        self._recorded += 1
-        self.done = self._recorded == MEASURED
-        if not self.done:
-            return
-        self._runtime.measured.update(self._seconds)
-        for line in replan():
-            _log.info("Large Model Support: %s", line)

@@ -80,6 +80,7 @@ class Solver(Uncopied):
         lines = lines or Lines()
         self._check(lines)
         self.runtime = Runtime(device or get_device("cpu"), lms or LMSConfig())
+        self.runtime.expect_ranks(solver_count, root=self.is_root)
         self._random = CaffeRandom(param.random_seed + solver_rank if param.random_seed >= 0 else None)
         common = {"runtime": self.runtime, "random": self._random, "dtype": dtype, "tuning": tuning or Tuning(),
                   "solver_count": solver_count, "solver_rank": solver_rank}  # fmt: skip
@@ -94,7 +95,7 @@ class Solver(Uncopied):
         for names in param.weights:
             for name in filter(None, (n.strip() for n in names.split(","))):
                 self.load_weights(name)
-        self._autotune = Autotune(self.runtime)
+        self._autotune = Autotune(self.net)
         self._lms = IterationLog(self.runtime)
         self._set_up()
         self._prepare()
@@ -121,12 +122,10 @@ class Solver(Uncopied):
 
     def _prepare(self) -> None:
         """Plan everything that will run, and refuse what cannot fit, before anything runs."""
-        listing = self.net.memory.resident_listing()
         for net in self.test_nets:
             net.share_with(self.net)
-            listing += net.memory.resident_listing()
         with self.net.placed():
-            self.runtime.check_resident(listing)
+            self.runtime.check_resident()
         self._prepare_programs()
         for net in self.test_nets:
             net.prepare_test()
@@ -185,6 +184,9 @@ class Solver(Uncopied):
         except TypeError:
             raise UsageError(f"step: {n!r} is no number of iterations", fix="give an integer") from None
         settings.check(p, self.rule)
+        if self.runtime.open_plan_file():  # ranks that somebody else joins
+            self.net.memory.forget_plans()
+            self._prepare_programs()
         self._stop = self._wants_stop = False
         self._smooth.clear()
         self._clock = time.monotonic()
@@ -228,6 +230,7 @@ class Solver(Uncopied):
     def train_with(self, ranks: Ranks, reduction: Reduction) -> None:
         """From now on this is one of several ranks, whose gradients `reduction` averages."""
         self.ranks, self.net.reduction = ranks, reduction
+        self.runtime.open_plan_file()
         self.net.memory.forget_plans()
         self._prepare_programs()
 

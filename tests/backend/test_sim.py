@@ -53,13 +53,27 @@ def test_memory_is_counted_in_aligned_chunks():
 
 def test_out_of_memory_says_how_much_was_asked_and_is_there():
     device = SimDevice(4096)
-    device.take(3000)
+    held = device.take(3000)
     with pytest.raises(OutOfDeviceMemory) as caught:
         device.take(1025)
     assert (caught.value.needed, caught.value.free) == (1536, 1024)
     assert "1.5 KiB" in str(caught.value) and "1.0 KiB of 4.0 KiB are free" in str(caught.value)
     assert device.in_use() == 3072
     assert device.take(1024).nbytes == 1024
+    assert held.nbytes == 3072
+
+
+def test_what_nobody_has_any_more_is_free_again():
+    """As in CuPy's pool; not before the work that is queued on it is done."""
+    device = SimDevice(4096)
+    span = device.take(4096)
+    queued = device.copy_down(np.zeros(512, np.uint8), span.at(0, 512))
+    del span
+    with pytest.raises(OutOfDeviceMemory):
+        device.take(512)
+    device.wait_host(queued)
+    device.synchronize()
+    assert device.in_use() == 0 and device.take(4096).nbytes == 4096
 
 
 def test_a_budget_is_a_smaller_device_never_a_larger_one():

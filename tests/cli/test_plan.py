@@ -10,12 +10,14 @@ import pytest
 
 from pycaffe_lms.backend.sim import SimDevice
 from pycaffe_lms.cli.main import main
+from pycaffe_lms.data.batches import DatumBatches
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.proto import caffe_pb2
 from pycaffe_lms.solvers import SGDSolver
 
-from .nets import NET, write
+from ..data.helpers import numbered_lmdb
+from .nets import DATA_NET, NET, write
 
 MODELS = Path(__file__).parents[2] / "models"
 
@@ -52,6 +54,19 @@ def test_the_solver_type_decides_how_many_histories(model, capsys):
 def test_phase_test_has_no_backward(model, capsys):
     _, out = _plan(capsys, "-model", model, "-lms", "1", "-phase", "TEST")
     assert "forward:" in out and "backward:" not in out
+
+
+@pytest.mark.parametrize("argv", [("plan", "-lms", "auto", "-sweep", "batch=2..8"), ("summarize",)])
+def test_no_data_is_read(argv, tmp_path, monkeypatch, capsys):
+    """Of a database that is there the first record alone, for its shape; batches for a search would be millions."""
+    monkeypatch.chdir(tmp_path)
+    numbered_lmdb("db", 3, shape=(1, 2, 5))
+    write(tmp_path, DATA_NET)
+    made = []
+    monkeypatch.setattr(DatumBatches, "produce", lambda self, batch: made.append(batch))
+    assert main([*argv, "-model", "net.prototxt"]) == 0
+    assert ("largest batch" if argv[0] == "plan" else "data (2 1 2 5)") in capsys.readouterr().out
+    assert made == []
 
 
 def test_without_the_flag_it_is_planned_for_auto(model, capsys):

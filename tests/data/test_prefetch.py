@@ -55,6 +55,21 @@ def fail_at_four(b):
     return b
 
 
+def test_nothing_is_made_before_it_is_wanted_where_that_was_asked():
+    made = []
+    with Prefetcher(lambda b: made.append(b) or b, 2, ahead=False) as subject:
+        for turn in range(2):
+            time.sleep(0.05)
+            assert made == [0, 1, 2][: 3 * turn]
+            subject.seek(0)
+            made.clear()
+            assert subject.next() == 0
+            until(lambda: made == [0, 1, 2])
+    with pytest.raises(RuntimeError, match="after close"):
+        subject.next()
+    Prefetcher(made.append, ahead=False).close()  # never begun
+
+
 def test_error_arrives_in_its_turn_with_its_traceback():
     with Prefetcher(fail_at_four, depth=10) as subject:
         assert [subject.next() for _ in range(4)] == [0, 1, 2, 3]

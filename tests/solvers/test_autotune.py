@@ -28,38 +28,47 @@ def recorded(monkeypatch):
             steps = [Timed(STEPS, name, 100.0, 100.0 + us) for name, us in self.steps.items()]
             return [*steps, Timed(COPIES_IN, "forward:a", 0.0, 1.0)], []
 
+        def runs(self):
+            return [SimpleNamespace(plan=plan) for plan in self.steps]
+
     monkeypatch.setattr(autotune, "Recorder", Recorder)
     return runs
 
 
-def runtime(*, auto: bool):
+def net(*, auto: bool, plans=()):
+    """Of a solver; `said` is what the statistics are told."""
+    said = []
+    stats = SimpleNamespace(measured=lambda runs: said.append([run.plan for run in runs]))
     device, config = SimpleNamespace(pause=lambda seconds: None), SimpleNamespace(auto=auto)
-    return SimpleNamespace(active=True, config=config, recorder=None, measured={}, device=device)
+    runtime = SimpleNamespace(active=True, config=config, recorder=None, measured={}, device=device, stats=stats)
+    return SimpleNamespace(runtime=runtime, memory=SimpleNamespace(plans=lambda: dict(enumerate(plans)))), said
 
 
 def test_of_the_iterations_after_the_first_the_least_time_of_each_step_counts(recorded):
-    recorded += [{"forward:a": 30, "forward:b": 9000}, {"forward:a": 40, "forward:b": 20}]
-    tuned, planned = runtime(auto=True), []
-    tuning = autotune.Autotune(tuned)
-    for i in range(8):
+    recorded += [{"forward:a": 30, "forward:b": 9000}, {"forward:a": 40, "forward:b": 20}, ["old", "new"]]
+    (one, said), planned = net(auto=True, plans=["new", None]), []
+    tuning = autotune.Autotune(one)
+    for i in range(10):
         assert tuning.done == (i >= autotune.WARM + 2)
         assert bool(planned) == tuning.done
-        with tuning.around(lambda: planned.append(dict(tuned.measured)) or []):
+        assert bool(said) == (i >= autotune.WARM + 4)  # after the new plans' second run
+        with tuning.around(lambda: planned.append(dict(one.runtime.measured)) or []):
             pass
     assert planned == [pytest.approx({"forward:a": 30e-6, "forward:b": 20e-6})]
+    assert said == [["new"]]
     assert recorded == []
 
 
 def test_an_iteration_that_somebody_else_records_is_left_to_him(recorded):
     recorded += [{"forward:a": 30}, {"forward:a": 20}]
-    tuned = runtime(auto=True)
-    tuning, iterations = autotune.Autotune(tuned), 0
+    one, _ = net(auto=True)
+    tuning, iterations = autotune.Autotune(one), 0
     while not tuning.done:
-        tuned.recorder = object() if iterations < 9 else None
+        one.runtime.recorder = object() if iterations < 9 else None
         with tuning.around(list):
             iterations += 1
     assert iterations == 11
 
 
 def test_nothing_is_measured_for_other_modes():
-    assert autotune.Autotune(runtime(auto=False)).done
+    assert autotune.Autotune(net(auto=False)[0]).done

@@ -1,0 +1,65 @@
+"""-plot: the learning curves, and their picture."""
+
+from __future__ import annotations
+
+import math
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from pycaffe_lms.cli import curves
+
+
+def test_panels():
+    records = [
+        {"kind": "test", "iteration": 0, "net": 0, "loss": None, "outputs": {"acc": 0.1, "loss": 2.0}},
+        {"kind": "train", "iteration": 0, "loss": 2.5, "lr": 0.1, "outputs": {"loss": 2.4, "p": [1.0, 2.0]}},
+        {"kind": "test", "iteration": 2, "net": 1, "loss": 0.5, "outputs": {"acc": None}},
+        {"kind": "train", "iteration": 2, "loss": 1.5, "lr": 0.01, "outputs": {"loss": 1.4, "p": [3.0, 4.0]}},
+    ]
+    shown = curves.panels(records)
+    assert list(shown) == ["loss", "acc", "p", "learning rate"]
+    assert shown["loss"] == {"test": [(0, 2.0)], "train, mean": [(0, 2.5), (2, 1.5)], "test 1, mean": [(2, 0.5)]}
+    assert shown["p"] == {"train, 0": [(0, 1.0), (2, 3.0)], "train, 1": [(0, 2.0), (2, 4.0)]}
+    assert shown["learning rate"] == {"": [(0, 0.1), (2, 0.01)]}
+    assert shown["acc"]["test"] == [(0, 0.1)] and math.isnan(shown["acc"]["test 1"][0][1])
+
+
+def test_a_picture(train, tmp_path):
+    pytest.importorskip("matplotlib")
+    code, log = train("-plot", "curves.svg")
+    assert code == 0 and "Plotted the learning curves to curves.svg" in log
+    root = ElementTree.parse(tmp_path / "curves.svg").getroot()
+    assert root.tag.endswith("svg")
+    assert train("-plot", "curves.png")[0] == 0
+    assert (tmp_path / "curves.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+def test_what_is_drawn():
+    """The lines of the figure have the points, one panel above the other."""
+    figure_class = pytest.importorskip("matplotlib.figure").Figure
+    shown = {"loss": {"train, mean": [(0, 2.0), (5, 1.0)], "test": [(0, 3.0)]}, "learning rate": {"": [(0, 0.1)]}}
+    figure = curves.draw(figure_class, shown, "lenet")
+    drawn = [{line.get_label(): line.get_xydata().tolist() for line in axes.lines} for axes in figure.axes]
+    assert drawn[0] == {"train, mean": [[0, 2], [5, 1]], "test": [[0, 3]]}
+    assert list(drawn[1].values()) == [[[0, 0.1]]]
+    assert [axes.get_ylabel() for axes in figure.axes] == ["loss", "learning rate"]
+    assert figure.axes[-1].get_xlabel() == "iteration" and figure.get_suptitle() == "lenet"
+
+
+def test_a_resumed_run_is_drawn_from_its_beginning(train, monkeypatch):
+    pytest.importorskip("matplotlib")
+    train("-metrics", "m.jsonl")
+    seen, real = [], curves.draw
+    monkeypatch.setattr(curves, "draw", lambda figure, shown, title: seen.append(shown) or real(figure, shown, title))
+    resume = ("-snapshot", "s_iter_3.solverstate")
+    assert train("-metrics", "m.jsonl", "-plot", "p.png", *resume)[0] == train("-plot", "p.png", *resume)[0] == 0
+    assert [[x for x, _ in shown["loss"]["train, mean"]] for shown in seen] == [[0, 2, 4], [4]]
+    assert [[x for x, _ in shown["acc"]["test"]] for shown in seen] == [[0, 3, 6], [3, 6]]
+
+
+def test_nothing_to_draw_is_said(train, tmp_path):
+    pytest.importorskip("matplotlib")
+    code, log = train("-plot", "p.png", display=0, test_iter=None, test_interval=0)
+    assert code == 0 and "-plot p.png: not written, for nothing was displayed" in log
+    assert not (tmp_path / "p.png").exists()
