@@ -6,24 +6,25 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from .config import LMSConfig
-from .evict import Rules, Wishes
 from .machine import Costs
 from .optimise import optimise, timed
 from .plan import Plan
 from .planner import make_plan
 from .remake import Remakes, inner_program
 from .replays import Ordered, Replayable, verify_replays
+from .rules import Rules, Wishes
 from .schedule import Buffer, Program, Step
 
 SWAP = (Rules(replays=False),)
 AUTO = (
     Rules(chain=0.5),
-    Rules(copies=False, chain=0.5),
+    Rules(copies=False, chain=0.5, density=3.5, room=0.96),
+    Rules(copies=False, chain=0.5, density=2.0, room=0.96),
+    Rules(copies=False, chain=0.5, density=2.75),
     Rules(chain=0.7),
-    Rules(copies=False, chain=2.0),
-    Rules(copies=False, chain=0.1),
-    Rules(chain=1.0),
     Rules(chain=0.1),
+    Rules(copies=False, chain=1.0),
+    Rules(copies=False, chain=0.1),
     Rules(replays=False),
 )
 

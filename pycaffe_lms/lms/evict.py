@@ -12,7 +12,6 @@ competes too: dropped behind the step, to be made again, it hands its memory ove
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import accumulate
 
 from ..errors import PlanError
@@ -20,49 +19,11 @@ from .handover import Pair, possible
 from .links import NEVER, Links
 from .machine import Costs
 from .replays import Replayable
+from .rules import DoesNotFit, Evictions, Rules, Wishes
 from .schedule import Buffer, Mode, Program, Step
 
+CHECKPOINT = 1.0  # seconds that making one again is taken to cost more
 _ON, _HOME, _GONE = range(3)  # on the device; on the host only; nowhere: unwritten, dead, or to be made again
-
-
-class DoesNotFit(Exception):
-    """The program cannot run in this memory in this way."""
-
-
-@dataclass(frozen=True)
-class Rules:
-    """copies: values that could be made again may leave by a copy instead. replays: they may be made again. chain:
-    which share of the steps that would be made again together counts in a step's price."""
-
-    copies: bool = True
-    replays: bool = True
-    chain: float = 0.5
-
-    def __str__(self) -> str:
-        if not self.replays:
-            return "copies"
-        return f"{'copies and replays' if self.copies else 'replays where they can be'}, chain {self.chain:g}"
-
-
-@dataclass(frozen=True)
-class Wishes:
-    """What is not the follower's to choose. uncopied: buffers that are never copied. again: steps of the program that
-    make values again -> the forward they repeat."""
-
-    uncopied: Collection[int] = ()
-    again: Mapping[int, int] = field(default_factory=dict)
-
-
-@dataclass
-class Evictions:
-    """What was found. order: steps and replays as they run. left: (buffer, position in `order` of its last use) of the
-    stays that end there although the value is wanted again. stall: seconds that copies were predicted to be late.
-    evicted: how often memory was short."""
-
-    order: list[tuple[int, bool]] = field(default_factory=list)
-    left: set[tuple[int, int]] = field(default_factory=set)
-    stall: float = 0.0
-    evicted: int = 0
 
 
 class Follower:
@@ -70,8 +31,9 @@ class Follower:
     take from the memory, where that is not their bytes."""
 
     def __init__(self, program: Program, buffers: Mapping[int, Buffer], limit: int, costs: Costs, can: Replayable,
-                 rules: Rules, wishes: Wishes, sizes: Mapping[int, int] | None = None):  # fmt: skip
-        self.wishes = wishes
+                 rules: Rules, wishes: Wishes, sizes: Mapping[int, int] | None = None,
+                 checkpoints: Collection[int] = ()):  # fmt: skip
+        self.wishes, self.checkpoints = wishes, checkpoints
         self.program, self.limit, self.costs, self.rules, self.can = program, limit, costs, rules, can
         self.size = sizes or {b: buffer.nbytes for b, buffer in buffers.items()}
         self.copied = {b: buffer.copied for b, buffer in buffers.items()}  # over the link
@@ -275,27 +237,33 @@ class Follower:
     def _make_room(self, nbytes: int, pinned: set[int], s: int, pairs: Sequence[tuple[Pair, int]]) -> None:
         """Somebody leaves, or one of `pairs`, wanted as said, is dropped behind the step and gives its memory on."""
         while self.used + nbytes - sum(self.size[b] for b in self.giving.values()) > self.limit:
-            best, choice = None, None
             now = self.times[s] + self.links.late
-            found = [(b, None, self.wanted(b), *self._price(b, s, now)) for b in self.on if b not in pinned]
-            for (old, new), wanted in pairs:
-                if wanted < self.n and self.rules.replays and self._may_give(old, new) and self.where[old] == _ON:
-                    price = self._replay_price(old, wanted)
-                    found.append((old, new, wanted, price, None if price is None else _GONE))
-            for b, heir, wanted, price, way in found:
-                if way is None:
-                    continue
-                span = self.times[min(wanted, self.n)] - self.times[s] + 1e-6
-                score = (b in self.soon, price / (self.size[b] * span), -self.size[b] * span)
-                if best is None or score < best:
-                    best, choice = score, (b, way, price, wanted, heir)
+            choice = self._choice(pinned, s, now, pairs)
             if choice is None:
                 raise DoesNotFit
             self._evict(*choice, s, now)
 
-    def _price(self, b: int, s: int, now: float) -> tuple[float, int | None]:
+    def _choice(self, pinned: set[int], s: int, now: float, pairs):
+        """(who leaves, how, its price, when it is wanted, its heir)."""
+        best, choice, starts = None, None, self.times[s] - 1e-6
+        stays = (b for b in self.on if b not in pinned)
+        found = [(b, None, wanted := self.wanted(b), *self._price(b, now, wanted)) for b in stays]
+        for (old, new), wanted in pairs:
+            if wanted < self.n and self.rules.replays and self._may_give(old, new) and self.where[old] == _ON:
+                price = self._replay_price(old, wanted)
+                found.append((old, new, wanted, price, None if price is None else _GONE))
+        for b, heir, wanted, price, way in found:
+            if way is None:
+                continue
+            area = self.size[b] * (self.times[min(wanted, self.n)] - starts)
+            score = (b in self.soon, price / area, -area)
+            if best is None or score < best:
+                best, choice = score, (b, way, price, wanted, heir)
+        return choice
+
+    def _price(self, b: int, now: float, wanted: int) -> tuple[float, int | None]:
         """(seconds that b's way back costs, which way; None: it must stay)."""
-        wanted, late = self.wanted(b), self.links.late
+        late = self.links.late
         if b in self.wishes.uncopied:
             again = self._replay_price(b, wanted) if b not in self.soon else None
             return (0.0, None) if again is None else (again, _GONE)
@@ -303,10 +271,11 @@ class Follower:
         price = self.links.price(
             self.copied[b], self.clean[b], made + late, now, self.times[min(wanted, self.n)] + late
         )
+        price += self.rules.dear.get((b, False), 0.0)
         may = self.rules.replays and wanted < self.n and b not in self.soon
         if may and (price > 0 or not self.rules.copies):
             again = self._replay_price(b, wanted)
-            if again is not None and (again < price or not self.rules.copies):
+            if again is not None and (again < price or not (self.rules.copies or b in self.checkpoints)):
                 return again, _GONE
         return price, _HOME
 
@@ -315,9 +284,12 @@ class Follower:
         if not self._can_replay(b, wanted):
             return None
         price = self.costs.again[r]
-        roots = {self._root(self.maker[x]) for x in self.can.reads[r] if self._gone(x) and x in self.maker}
-        roots |= {self._root(h) for m in self.can.makes[r] for h in self.holders.get(m, ())}
-        return price + self.rules.chain * sum(self.weight.get(root, 0.0) for root in roots)
+        price += self.rules.dear.get((b, True), 0.0) + (CHECKPOINT if b in self.checkpoints else 0.0)
+        near = {self.maker[x] for x in self.can.reads[r] if self._gone(x) and x in self.maker}
+        near.update(*(self.holders[m] for m in self.can.makes[r] if m in self.holders))
+        if near:
+            price += self.rules.chain * sum(self.weight.get(root, 0.0) for root in {self._root(h) for h in near})
+        return price
 
     def _can_replay(self, b: int, wanted: int) -> bool:
         r = self.maker.get(b)

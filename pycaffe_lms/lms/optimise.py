@@ -1,29 +1,39 @@
 """Plans by predicted time: what stays on the device, what is copied and what is made again, within a limit. Pure.
 
-`evict.py` follows the program with several sets of rules; for each result copies in are laid as late as the link allows
+`evict.py` follows the program with several sets of rules (`search.py` says which); for each result copies in are laid
 and as early as memory allows, memory of values on their way out is kept until they are through, offsets are packed, and
 `timing.py` says how long the plan takes. The fastest plan counts.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from .arena import Lifetime, Stretch, pack, pack_within
-from .evict import DoesNotFit, Evictions, Follower, Rules, Wishes
+from .checkpoints import Narrows
+from .evict import Follower
 from .handover import chains, handovers
 from .machine import Costs
 from .paging import paged, paged_within, taken_bytes
 from .plan import Plan
 from .planner import Residence, finish, make_plan, refuse_impossible, residences, spread
 from .replays import Replayable, ordered, verify_replays
+from .rules import DoesNotFit, Evictions, Rules, Wishes
 from .schedule import Buffer, Program, Step
+from .search import Search
 from .timing import time_plan
 
 MARGIN = 1.1  # copies are laid as if they took this much longer than predicted
 TRIES = 6  # to pack below the limit
-ENOUGH = 5_000_000  # tries, times the number of steps squared: after that, rules that are left are not tried
+ENOUGH = 12_000_000  # tries, times the number of steps squared: after that, no more rules are tried
+PRUNED = 0.5  # of a try, where it is given up before offsets are sought
+FEW, MOST = 7, 40  # rules that are tried in a small program, and in a large one
+EACH = 12  # steps for one of them between these two
+CLOSE = 1.01  # times the seconds of the steps alone: a plan that is as fast as this is good enough
+HOPE = 0.25  # of the waiting that is predicted while rules are followed: so much there will be
+STAYS = "nothing has to leave"
 LESS = 0.95  # of the memory, from try to try
 
 
@@ -49,17 +59,20 @@ def optimise(
     wishes = wishes or Wishes()
     refuse_impossible(program, buffers, limit)
     can = Replayable(program, replays, scratch, wishes.again)
-    best: Plan | None = None
-    work = 0
-    for which in rules:
-        if best is not None and (not which.replays or work > ENOUGH):
-            break  # copies alone are for where nothing else was found
-        plan, tries = _with_rules(program, buffers, limit, costs, can, which, wishes, ahead, page)
-        work += tries * len(program.steps) ** 2
-        if plan is not None and (best is None or plan.seconds < best.seconds):
-            best = plan
-        if plan is not None and not plan.copies and not plan.replayed:
-            break  # everything stays
+    narrows = Narrows(can, costs, {b: buffer.nbytes for b, buffer in buffers.items()})
+    search, work, ideal = Search(rules, can, costs), 0, CLOSE * sum(costs.steps)
+    least = ENOUGH // min(MOST, max(FEW, len(program.steps) // EACH))  # so much is one try, be it as short as it may
+    while search.best is None or (work <= ENOUGH and search.best.seconds > ideal):
+        which = search.next()
+        if which is None:
+            break
+        below = math.inf if search.best is None else search.best.seconds
+        plan, tries = _with_rules(program, buffers, limit, costs, can, which, wishes, ahead, page, narrows, below)
+        search.tell(which, plan)
+        work += int(tries * len(program.steps) ** 2 * (PRUNED if plan is None else 1)) + least
+        if plan is not None and plan.rules == STAYS:
+            break
+    best = search.best
     if best is None:
         ahead = 1 if ahead is None else min(1, ahead)
         last = make_plan(program, buffers, limit=limit, ahead=ahead, uncopied=wishes.uncopied, page=page)
@@ -68,23 +81,31 @@ def optimise(
 
 
 def _with_rules(program: Program, buffers, limit: int | None, costs: Costs, can: Replayable, rules: Rules,
-                wishes: Wishes, ahead: int | None, page: int | None):  # fmt: skip
-    """(a plan made by these rules, or None where there is none; how often it was tried)."""
+                wishes: Wishes, ahead: int | None, page: int | None, narrows: Narrows, below: float):  # fmt: skip
+    """(a plan made by these rules, or None where there is none that takes less than `below` seconds; how often it was
+    tried)."""
     sizes = {b: taken_bytes(buffer.nbytes, page) for b, buffer in buffers.items()}
-    room = sum(sizes.values()) if limit is None else limit
+    room = sum(sizes.values()) if limit is None else int(limit * rules.room)
+    checkpoints = narrows.checkpoints(round(rules.density * len(can.valid_until) / 100))
     for tries in range(1, TRIES + 1):
         try:
-            found = Follower(program, buffers, room, costs, can, rules, wishes, sizes).run()
+            found = Follower(program, buffers, room, costs, can, rules, wishes, sizes, checkpoints).run()
         except DoesNotFit:
+            return None, tries
+        if sum(_seconds(found, costs)) + HOPE * found.stall >= below:
             return None, tries
         plan = _lay_out(program, buffers, found, limit, costs, can, ahead, page)
         if isinstance(plan, Plan):
             if found.evicted and plan.paging is None:  # what is there is used: a larger limit, no smaller arena
                 plan = replace(plan, arena_bytes=limit)
-            plan = replace(plan, rules=str(rules) if found.evicted else "nothing has to leave")
+            plan = replace(plan, rules=str(rules) if found.evicted else STAYS)
             return timed(plan, costs), tries
         room = int(room * LESS) if plan is None else room - plan
     return None, TRIES
+
+
+def _seconds(found: Evictions, costs: Costs) -> list[float]:
+    return [costs.again[s] if again else costs.steps[s] for s, again in found.order]
 
 
 def timed(plan: Plan, costs: Costs) -> Plan:
@@ -101,7 +122,7 @@ def _lay_out(
     result = ordered(program, can.replays, found.order)
     if result.replayed and not can.same:  # else the values are followed where the original program is known
         verify_replays(program, result, can.replays, can.scratch)
-    seconds = [costs.again[s] if again else costs.steps[s] for s, again in result.order]
+    seconds = _seconds(found, costs)
     stays = residences(result.program, buffers, found.left)
     groups = chains(stays, handovers(result.program, buffers))
     wished = _wishes(stays, buffers, seconds, costs, ahead)

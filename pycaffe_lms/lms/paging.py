@@ -15,7 +15,7 @@ from itertools import islice
 
 import numpy as np
 
-from .arena import Lifetime, Packing, Stretch, max_live_bytes, pack, pack_within
+from .arena import Lifetime, Packing, Stretch, max_live_bytes, pack, pack_within, stretched
 
 WASTE = 8  # a residence lies in pages if its last one wastes at most one part in so many
 
@@ -72,7 +72,7 @@ def paged_within(
         tight = pack([lives[i] for i in small])
         if tight.peak > room * page:
             return tight.peak - room * page
-        within = [lives[i] for i in small], tight
+        within = stretched([stretches[i] for i in small], tight.offsets), tight
     for i, life in zip(small, within[0], strict=True):
         lives[i] = life
     capacity = limit // page - -(-within[1].peak // page)

@@ -11,11 +11,11 @@ from pycaffe_lms.backend.sim import SimDevice
 from pycaffe_lms.errors import OutOfDeviceMemory, PlanError
 from pycaffe_lms.formats.prototxt import parse_solver
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.lms.evict import Rules, Wishes
 from pycaffe_lms.lms.machine import MACHINES, Costs
 from pycaffe_lms.lms.optimise import optimise
 from pycaffe_lms.lms.plan import Kind
 from pycaffe_lms.lms.replays import ordered, verify_replays
+from pycaffe_lms.lms.rules import Rules, Wishes
 from pycaffe_lms.lms.schedule import Access, Buffer, Mode, Program, Step
 from pycaffe_lms.lms.verify import verify
 from pycaffe_lms.solvers import solver_class
@@ -180,7 +180,7 @@ def _residual_program(seed):
 @pytest.mark.parametrize("page", [None, 1024])
 def test_random_residual_chains_are_proved(page):
     at_replays = at_others = 0
-    for seed in range(120):
+    for seed in range(50):
         program, buffers = _residual_program(seed)
         replays = {
             s: dataclasses.replace(step, name=f"again:{s}")
@@ -204,7 +204,7 @@ def test_random_residual_chains_are_proved(page):
                     made_later = {a.buffer for s, again in plan.order[op.step :] if again
                                   for a in replays[s].accesses if a.mode is OVERWRITE}  # fmt: skip
                     at_others += not plan.order[op.step][1] and any(old in made_later for old, _ in op.handovers)
-    assert at_replays > 50 and at_others > 50
+    assert at_replays > 20 and at_others > 20
 
 
 def _block(name, bottom):
@@ -232,9 +232,9 @@ def test_training_with_handovers_at_replays_is_the_same_to_the_bit():
     roomy = _solver(SimDevice(64 << 20), LMSConfig(threshold_kb=1, ahead=0))
     least = roomy.net.memory.plans()["train"].arena_bytes + roomy.runtime.resident_bytes
     least += roomy.runtime.workspace_bytes
-    for seed in range(24):
+    for seed in range(12):
         device = SimDevice(64 << 20, order="random", seed=seed)
-        solver = _solver(device, LMSConfig(auto=True, threshold_kb=1, budget=least + seed // 2 * 4096))
+        solver = _solver(device, LMSConfig(auto=True, threshold_kb=1, budget=least + seed * 4096))
         plan = solver.net.memory.plans()["train"]
         handed += any(op.handovers and plan.order[op.step][1] for op in plan.ops if op.kind is Kind.COMPUTE)
         assert train(solver, 3) == expected

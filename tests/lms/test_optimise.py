@@ -8,11 +8,11 @@ import random
 import pytest
 
 from pycaffe_lms.errors import PlanError
-from pycaffe_lms.lms.evict import Rules
 from pycaffe_lms.lms.machine import MACHINES, Costs
 from pycaffe_lms.lms.optimise import optimise
 from pycaffe_lms.lms.planner import make_plan
 from pycaffe_lms.lms.replays import ordered, verify_replays
+from pycaffe_lms.lms.rules import Rules
 from pycaffe_lms.lms.schedule import Access, Buffer, Mode, Program, Step
 from pycaffe_lms.lms.timing import time_plan
 from pycaffe_lms.lms.verify import verify

@@ -1,0 +1,152 @@
+"""Which rules are tried: the same in every run, no more than are allowed; checkpoints; memory for copies."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from pycaffe_lms.lms import optimise as optimiser
+from pycaffe_lms.lms.arena import Lifetime, Stretch, pack, pack_within, stretched
+from pycaffe_lms.lms.checkpoints import Narrows
+from pycaffe_lms.lms.machine import MACHINES, Costs
+from pycaffe_lms.lms.planner import make_plan
+from pycaffe_lms.lms.replays import Replayable
+from pycaffe_lms.lms.rules import Rules
+from pycaffe_lms.lms.schedule import Access, Mode, Program, Step
+from pycaffe_lms.lms.search import Search
+
+from .programs import net_program
+from .test_optimise import RULES, SLOW, _costs, _replays
+
+pytestmark = pytest.mark.pure
+GIVEN = (Rules(chain=0.5), Rules(copies=False, chain=1.0), Rules(replays=False))
+
+
+def _chain(widths):
+    """Values in a row, each made from the one before, all read in reverse afterwards."""
+    steps = [Step("0", (Access(0, Mode.OVERWRITE),))]
+    for i in range(1, len(widths)):
+        steps.append(Step(f"{i}", (Access(i - 1, Mode.READ), Access(i, Mode.OVERWRITE))))
+    back = [Step(f"back {i}", (Access(i, Mode.READ),)) for i in reversed(range(len(widths)))]
+    program = Program("chain", (*steps, *back), frozenset())
+    replays = {s: Step(f"again:{s}", step.accesses) for s, step in enumerate(steps)}
+    can = Replayable(program, replays, frozenset())
+    costs = Costs([1.0] * len(program.steps), dict.fromkeys(replays, 1.0), MACHINES["h200"])
+    return Narrows(can, costs, dict(enumerate(widths)))
+
+
+def test_checkpoints_are_the_narrowest_places_of_equal_parts():
+    narrows = _chain([9, 9, 2, 9, 9, 3, 9, 1, 9])
+    assert narrows.checkpoints(0) == frozenset()
+    assert narrows.checkpoints(1) == {7}
+    assert narrows.checkpoints(2) == {2, 7}  # of values 0..3 and 4..7
+    assert narrows.checkpoints(3) == {2, 5, 7}  # nobody makes another from value 8
+    assert _chain([4, 4, 4, 4]).checkpoints(1) == {2}  # of equal ones the latest
+
+
+def _record(monkeypatch):
+    tried, real = [], optimiser._with_rules
+
+    def wrapped(program, buffers, limit, costs, can, rules, *more):
+        plan, tries = real(program, buffers, limit, costs, can, rules, *more)
+        tried.append((rules, plan))
+        return plan, tries
+
+    monkeypatch.setattr(optimiser, "_with_rules", wrapped)
+    return tried
+
+
+def _plan(seed, rules, share=0.3):
+    program, buffers = net_program(seed)
+    least = make_plan(program, buffers, limit=None, ahead=0).arena_bytes
+    limit = least + int(share * max(0, sum(b.nbytes for b in buffers.values()) - least)) // 512 * 512
+    replays = _replays(program)
+    costs = _costs(program, replays, SLOW, seed)
+    return optimiser.optimise(
+        program, buffers, limit=limit, costs=costs, replays=replays, scratch=frozenset(), rules=rules
+    )
+
+
+def test_the_best_of_what_was_tried_counts_and_it_is_no_worse_than_the_given_rules(monkeypatch):
+    better = 0
+    for seed in range(40):
+        monkeypatch.setattr(optimiser, "ENOUGH", 0)  # the first rules that give a plan
+        first = _plan(seed, GIVEN)
+        monkeypatch.undo()
+        tried = _record(monkeypatch)
+        plan = _plan(seed, GIVEN)
+        monkeypatch.undo()
+        assert len(tried) <= optimiser.MOST + 1
+        made = [p.seconds for _, p in tried if p is not None]
+        assert not made or plan.seconds == min(made)
+        assert plan.seconds <= first.seconds
+        better += plan.seconds < 0.99 * first.seconds
+    assert better > 5
+
+
+def test_the_same_rules_are_tried_in_every_run(monkeypatch):
+    for seed in (1, 4, 7):
+        tried = _record(monkeypatch)
+        plans = [_plan(seed, GIVEN) for _ in range(2)]
+        half = len(tried) // 2
+        assert [rules for rules, _ in tried[:half]] == [rules for rules, _ in tried[half:]]
+        assert plans[0].ops == plans[1].ops
+        monkeypatch.undo()
+
+
+def test_copies_alone_are_tried_where_nothing_else_was_found():
+    program, _ = net_program(3)
+    search = Search(RULES, Replayable(program, {}, frozenset()), Costs([], {}, SLOW))
+    asked = []
+    while (rules := search.next()) is not None:
+        asked.append(rules)
+        search.tell(rules, None)
+    assert asked == list(RULES)
+
+
+def test_lifetimes_are_stretched_into_free_memory_only():
+    rng, longer = random.Random(5), 0
+    for _ in range(60):
+        stretches = []
+        for _ in range(rng.randint(1, 25)):
+            start = rng.randrange(40)
+            must = Lifetime(start, start + rng.randrange(4), rng.randint(1, 9))
+            stretches.append(Stretch(must, max(0, start - rng.randrange(9)), must.end + rng.randrange(9)))
+        offsets = pack([s.must for s in stretches]).offsets
+        lives = stretched(stretches, offsets)
+        for s, life in zip(stretches, lives, strict=True):
+            assert s.start <= life.start <= s.must.start and s.must.end <= life.end <= s.end
+            assert life.size == s.must.size
+            longer += life.end - life.start > s.must.end - s.must.start
+        _nobody_overlaps(lives, offsets)
+    assert longer > 100
+
+
+def _nobody_overlaps(lives, offsets):
+    taken = set()
+    for life, offset in zip(lives, offsets, strict=True):
+        cells = {(t, o) for t in range(life.start, life.end + 1) for o in range(offset, offset + life.size)}
+        assert not cells & taken
+        taken |= cells
+
+
+def test_packing_within_a_limit_never_overlaps():
+    rng, found = random.Random(6), 0
+    for _ in range(60):
+        stretches = []
+        for _ in range(rng.randint(1, 25)):
+            start = rng.randrange(40)
+            must = Lifetime(start, start + rng.randrange(6), rng.randint(1, 9))
+            stretches.append(Stretch(must, max(0, start - rng.randrange(5)), must.end + rng.randrange(5)))
+        limit = pack([s.must for s in stretches]).peak + rng.randrange(3)
+        within = pack_within(stretches, limit)
+        if within is None:
+            continue
+        found += 1
+        lives, packing = within
+        _nobody_overlaps(lives, packing.offsets)
+        assert packing.peak <= limit
+        assert all(s.start <= life.start <= s.must.start for s, life in zip(stretches, lives, strict=True))
+        assert all(s.must.end <= life.end <= s.end for s, life in zip(stretches, lives, strict=True))
+    assert found > 15
