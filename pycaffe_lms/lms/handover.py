@@ -13,6 +13,7 @@ from .schedule import Buffer, Mode, Program, Step
 
 if TYPE_CHECKING:
     from .planner import Residence
+    from .replays import Replayable
 
 Pair = tuple[int, int]  # the buffer whose value ends, the buffer that is born in its place
 
@@ -45,6 +46,28 @@ def possible(step: Step, buffers: Mapping[int, Buffer]) -> list[Pair]:
         for old, new in step.reuses
         if modes.get(old) in _READS and modes.get(new) is Mode.OVERWRITE and buffers[old].nbytes == buffers[new].nbytes
     ]
+
+
+def hoped(program: Program, buffers: Mapping[int, Buffer], can: Replayable) -> dict[int, tuple[Pair, ...]]:
+    """`handovers`, and those of old values that are read again but could be made again for that."""
+    found = {s: list(pairs) for s, pairs in handovers(program, buffers).items()}
+    wanted: dict[tuple[int, int], int] = {}  # (step, old) -> the next step that reads it
+    following: dict[int, tuple[int, Mode]] = {}
+    for s in range(len(program.steps) - 1, -1, -1):
+        step = program.steps[s]
+        for old, _ in possible(step, buffers):
+            if old in following and following[old][1] is not Mode.OVERWRITE:
+                wanted[s, old] = following[old][0]
+        following.update((a.buffer, (s, a.mode)) for a in step.accesses)
+    maker: dict[int, int] = {}
+    for s, step in enumerate(program.steps):
+        maker.update((a.buffer, s) for a in step.accesses if a.mode is not Mode.READ)
+        for old, new in possible(step, buffers):
+            r, pairs = maker.get(old), found.setdefault(s, [])
+            again = (s, old) in wanted and r in can.valid_until and old in can.makes[r]
+            if again and can.valid_until[r] >= wanted[s, old] and not any({old, new} & {*p} for p in pairs):
+                pairs.append((old, new))
+    return {s: tuple(pairs) for s, pairs in found.items() if pairs}
 
 
 _READS = (Mode.READ, Mode.UPDATE)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from .arena import Lifetime, Stretch, pack, pack_within
 from .checkpoints import Narrows
 from .evict import Follower
-from .handover import chains, handovers
+from .handover import chains, handovers, hoped
 from .machine import Costs
 from .paging import paged, paged_within, taken_bytes
 from .plan import Plan
@@ -57,8 +57,8 @@ def optimise(
     the step that wants it; None: as many as it takes. Raises OutOfDeviceMemory when even on-demand fetching cannot fit.
     """
     wishes = wishes or Wishes()
-    refuse_impossible(program, buffers, limit)
     can = Replayable(program, replays, scratch, wishes.again)
+    refuse_impossible(program, buffers, limit, hoped(program, buffers, can))
     narrows = Narrows(can, costs, {b: buffer.nbytes for b, buffer in buffers.items()})
     search, work, ideal = Search(rules, can, costs), 0, CLOSE * sum(costs.steps)
     least = ENOUGH // min(MOST, max(FEW, len(program.steps) // EACH))  # so much is one try, be it as short as it may

@@ -15,7 +15,7 @@ from itertools import pairwise
 from ..errors import OutOfDeviceMemory, Where, human_bytes
 from .arena import Lifetime, Packing, pack
 from .emit import emit
-from .handover import chains, handovers, needed_bytes
+from .handover import Pair, chains, handovers, needed_bytes
 from .paging import in_one_piece, paged, taken_bytes
 from .plan import Plan
 from .schedule import Buffer, Mode, Program
@@ -170,11 +170,17 @@ def residences(
     return sorted(stays, key=lambda r: (r.first, r.buffer))
 
 
-def refuse_impossible(program: Program, buffers: Mapping[int, Buffer], limit: int | None) -> None:
+def refuse_impossible(
+    program: Program,
+    buffers: Mapping[int, Buffer],
+    limit: int | None,
+    pairs: Mapping[int, Sequence[Pair]] | None = None,
+) -> None:
+    """Raises OutOfDeviceMemory for a step that does not fit. pairs: handovers, where they are not the program's own."""
     if limit is None:
         return
     sizes = {b: buffer.nbytes for b, buffer in buffers.items()}
-    pairs = handovers(program, buffers)
+    pairs = handovers(program, buffers) if pairs is None else pairs
     need = [needed_bytes(program, s, sizes, pairs) for s in range(len(program.steps))]
     needed = max(need, default=0)
     if needed <= limit:

@@ -99,6 +99,27 @@ def test_a_forward_gives_on_the_memory_of_a_value_that_is_made_again():
         _plan(plain, "zrxy", 3, [1])
 
 
+SHORT = [
+    _step("r", "", "r"),
+    _step("x", "r", "x"),
+    _step("y", "xr", "y", ["ry"]),  # three, or two if r goes
+    _step("back", "y"),
+    _step("end", "r"),
+]
+
+
+@pytest.mark.pure
+def test_a_step_that_fits_only_if_it_gives_memory_on_is_not_refused():
+    plan = _plan(SHORT, "rxy", 2, [0])
+    assert _given(plan, False) == [("y", "r", "y")]
+    assert [s for s, again in plan.order if again] == [0]
+    for again in ([], [1]):  # r cannot be made again
+        with pytest.raises(OutOfDeviceMemory, match="step y needs 1.5 KiB"):
+            _plan(SHORT, "rxy", 2, again)
+    changed = [*SHORT[:4], _step("other r", "", "x"), SHORT[4]]
+    assert _given(_plan(changed, "rxy", 2, [0]), False) == [("y", "r", "y")]
+
+
 def _without_reuses(plan, name):
     steps = tuple(dataclasses.replace(s, reuses=()) if s.name == name else s for s in plan.program.steps)
     return dataclasses.replace(plan, program=dataclasses.replace(plan.program, steps=steps))
