@@ -3,11 +3,15 @@ device to the bit, which has no library."""
 
 import os
 
+import hypothesis
 import pytest
 
 from pycaffe_lms.ops.cpu import onednn_library
 
 os.environ[onednn_library.VARIABLE] = "off"  # for the processes that tests start, too
+
+hypothesis.settings.register_profile("any machine", deadline=None)  # a busy one is slow, not wrong
+hypothesis.settings.load_profile("any machine")
 
 
 @pytest.fixture

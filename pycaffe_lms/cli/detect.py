@@ -95,7 +95,8 @@ def _windows(path: str) -> dict[str, list[list[int]]]:
                                 fix="give ymin, xmin, ymax, xmax in pixels") from None  # fmt: skip
             found.setdefault(row["filename"], []).append(window)
     except csv.Error as failure:
-        raise DataError(f"not a readable .csv file: {failure}", where=Where(file=path)) from None
+        fix = "give a text file of the columns filename, ymin, xmin, ymax, xmax"
+        raise DataError(f"not a readable .csv file: {failure}", where=Where(file=path), fix=fix) from None
     if not found:
         raise DataError("there is no window in it", where=Where(file=path), fix="give a line for each window")
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import re
+import tokenize
 
 import numpy as np
 
@@ -100,7 +101,7 @@ def load_npy(path: str) -> np.ndarray:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError as failure:
         raise could_not_open(path, failure, DataError) from None
-    except (ValueError, EOFError, SyntaxError, TypeError, OverflowError) as failure:
+    except (ValueError, EOFError, SyntaxError, TypeError, OverflowError, tokenize.TokenError) as failure:
         raise DataError(
             f"not a readable .npy file: {failure}", where=Where(file=path), fix="write it with numpy.save"
         ) from None

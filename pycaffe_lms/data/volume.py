@@ -66,7 +66,7 @@ def _npy(path: str) -> np.ndarray:
     try:
         # NumPy's own reader of this very format, as a map: nothing is taken for what the header says, no pickle.
         stored = np.lib.format.open_memmap(path, "r")
-    except (ValueError, EOFError, SyntaxError, OverflowError, tokenize.TokenError) as error:
+    except (ValueError, EOFError, SyntaxError, TypeError, OverflowError, tokenize.TokenError) as error:
         raise DataError(f"not an npy file of numbers: {error}", where=Where(file=path), fix=_FIX) from error
     _check(path, stored.shape, stored.dtype, axes=(3, 4))
     return np.array(stored if stored.ndim == 4 else stored[None], np.float32)

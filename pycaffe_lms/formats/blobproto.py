@@ -14,6 +14,7 @@ from math import prod
 import numpy as np
 
 from pycaffe_lms.errors import WeightsError
+from pycaffe_lms.formats.rawfile import DAMAGED
 from pycaffe_lms.proto.caffe_pb2 import BlobProto, C3DBlob
 
 MAX_AXES = 32
@@ -64,9 +65,9 @@ def blobproto_shape(proto: BlobProto) -> tuple[int, ...]:
     """The shape a BlobProto states. Raises: WeightsError for a negative size or more than 32 axes."""
     shape = tuple(getattr(proto, n) for n in _LEGACY) if is_legacy(proto) else tuple(proto.shape.dim)
     if len(shape) > MAX_AXES:
-        raise WeightsError(f"a blob of {len(shape)} axes; {MAX_AXES} is the most")
+        raise WeightsError(f"a blob of {len(shape)} axes; {MAX_AXES} is the most", fix=DAMAGED)
     if any(size < 0 for size in shape):
-        raise WeightsError(f"a blob of shape {shape}: a size cannot be negative")
+        raise WeightsError(f"a blob of shape {shape}: a size cannot be negative", fix=DAMAGED)
     return shape
 
 
@@ -91,7 +92,7 @@ def load_c3d_blob(proto: C3DBlob) -> StoredBlob:
     """All of a blob of C3D 1.0. Raises: WeightsError where the number of values is not what the shape says."""
     shape = tuple(getattr(proto, name) for name in ("num", "channels", "length", "height", "width"))
     if any(size < 0 for size in shape):
-        raise WeightsError(f"a blob of shape {shape}: a size cannot be negative")
+        raise WeightsError(f"a blob of shape {shape}: a size cannot be negative", fix=DAMAGED)
     return StoredBlob(_values(proto, shape, "data"), _values(proto, shape, "diff") if proto.diff else None, True)
 
 
@@ -169,7 +170,8 @@ def _raw(proto: BlobProto, field: str, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _wrong_count(shape: tuple[int, ...], found: float, field: str) -> WeightsError:
-    return WeightsError(f"a blob of shape {shape} needs {prod(shape)} values, the file has {found:.12g} in `{field}`")
+    needs = f"a blob of shape {shape} needs {prod(shape)} values"
+    return WeightsError(f"{needs}, the file has {found:.12g} in `{field}`", fix=DAMAGED)
 
 
 def _store(proto: BlobProto, field: str, arr: np.ndarray, double: bool) -> None:

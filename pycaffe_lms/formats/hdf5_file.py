@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from pycaffe_lms.errors import CaffeError, MissingDependency, Where, human_bytes
-from pycaffe_lms.formats.rawfile import could_not_open
+from pycaffe_lms.formats.rawfile import DAMAGED, could_not_open
 
 # Deflate packs at most 1032:1. More than that is a size nobody stored.
 _MOST_PACKED = 1100
@@ -29,7 +29,8 @@ def load_h5py():
 
 @contextmanager
 def open_hdf5(path: str | os.PathLike, error: type[CaffeError]) -> Iterator:
-    """The file, open for reading; whatever h5py cannot make sense of inside the block becomes `error` with the path."""
+    """The file, open for reading; whatever h5py cannot make sense of inside the block becomes `error` with the path;
+    errors without a fix get one."""
     h5py = load_h5py()
     try:
         with open(path, "rb"):
@@ -40,12 +41,13 @@ def open_hdf5(path: str | os.PathLike, error: type[CaffeError]) -> Iterator:
         with h5py.File(path, "r") as file:
             yield file
     except CaffeError as known:
+        known.fix = known.fix or DAMAGED
         raise known.at(file=os.fspath(path)) from None
     except (OSError, RuntimeError, KeyError, ValueError, TypeError) as failure:
         raise error(
             f"not a readable HDF5 file: {failure}",
             where=Where(file=os.fspath(path)),
-            fix="the file is damaged or cut short: copy or download it again",
+            fix=DAMAGED,
         ) from failure
 
 

@@ -142,7 +142,11 @@ def _read_text(path: str | os.PathLike) -> str:
 
 def _merge(text: str, tokens: Sequence[Token], message: _M, filename: str | None) -> _M:
     if not tokens:
-        raise PrototxtError("nothing in it but white space and comments", where=Where(file=filename))
+        raise PrototxtError(
+            "nothing in it but white space and comments",
+            where=Where(file=filename),
+            fix="give the file that was meant; this one may have been cut off",
+        )
     try:
         text_format.Parse(text, message)
     except text_format.ParseError as failure:

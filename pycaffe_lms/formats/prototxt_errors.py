@@ -106,7 +106,8 @@ def _explain(reason: str, layer: Entry | None, text: str, line: int) -> tuple[st
     lines = text.split("\n")
     near = lines[line - 1].strip()[:60] if line <= len(lines) else ""
     message = reason[:1].lower() + reason[1:200].rstrip(".")
-    return message + (f", in `{near}`" if near else ""), None
+    fix = next((fix for pattern, fix in _FIXES if pattern.match(reason)), _FIELDS)
+    return message + (f", in `{near}`" if near else ""), fix
 
 
 def _unknown_field(match: re.Match, layer: Entry | None) -> tuple[str, str | None]:
@@ -177,7 +178,7 @@ def _stray(match: re.Match, layer: Entry | None) -> tuple[str, str | None]:
     sign = match[1]
     if sign in ("}", ">"):
         return f'"{sign}" closes nothing', "delete it, or look for a block above that is closed too early"
-    return f"expected the name of a field, found {sign[:60]!r}", None
+    return f"expected the name of a field, found {sign[:60]!r}", _FIELDS
 
 
 def _no_colon(match: re.Match, layer: Entry | None) -> tuple[str, str | None]:
@@ -188,6 +189,13 @@ def _no_integer(match: re.Match, layer: Entry | None) -> tuple[str, str | None]:
     return f"{match[1]} is not an integer", "write a whole number"
 
 
+_FIELDS = "fields are `name: value` or `name { ... }`: look for a quote or a brace that is missing or left over"
+_FIXES = (  # where nothing more is known than what was expected
+    (re.compile(r"Expected string"), 'write the value in quotes: "..."'),
+    (re.compile(r'Expected "\{"'), "write `name { ... }`: the value is a message"),
+    (re.compile(r"Couldn't parse float"), "write a number, such as 0.01"),
+    (re.compile(r'Expected "true"'), "write true or false"),
+)
 _KNOWN: tuple[tuple[re.Pattern, Explain], ...] = (
     (re.compile(r'Message type "caffe\.(\w+)" has no field named "(.*?)"'), _unknown_field),
     (re.compile(r'Enum type "caffe\.([\w.]+)" has no value (?:named|with number) (.*)\.'), _bad_enum),

@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError, EncodeError, Message
 from pycaffe_lms.errors import CaffeError, Where, human_bytes
 
 MAX_BYTES = 2**31 - 1
+DAMAGED = "the file is damaged, or not what it is taken for: get it, or write it, again"  # a fix
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 
 
@@ -35,7 +36,8 @@ def read_bytes(path: str | os.PathLike, error: type[CaffeError]) -> bytes:
     except OSError as failure:
         raise could_not_open(path, failure, error) from None
     if not content:
-        raise error("the file is empty", where=Where(file=os.fspath(path)))
+        fix = "it may have been cut off when it was written or copied: get it again"
+        raise error("the file is empty", where=Where(file=os.fspath(path)), fix=fix)
     return content
 
 

@@ -27,7 +27,7 @@ from pycaffe_lms.formats.hdf5_file import (
     write_int,
     write_string,
 )
-from pycaffe_lms.formats.rawfile import is_hdf5, not_a, parse_message, read_bytes, serialize
+from pycaffe_lms.formats.rawfile import DAMAGED, is_hdf5, not_a, parse_message, read_bytes, serialize
 from pycaffe_lms.formats.upgraded import as_text
 from pycaffe_lms.proto.caffe_pb2 import BlobProto, CarriedState, SolverState, SourceState
 
@@ -66,6 +66,7 @@ def read_solverstate(path: str | os.PathLike) -> SolverSnapshot:
         raise SnapshotError(
             f"iteration {snapshot.iter}, step {snapshot.current_step}: neither can be negative",
             where=Where(file=os.fspath(path)),
+            fix=DAMAGED,
         )
     return snapshot
 
@@ -121,7 +122,7 @@ def _values(proto: BlobProto, path: str | os.PathLike, name: str) -> np.ndarray:
     try:
         return blobproto_to_array(proto, dtype=None)
     except WeightsError as error:
-        raise SnapshotError(error.message, where=Where(file=os.fspath(path), blob=name)) from None
+        raise SnapshotError(error.message, where=Where(file=os.fspath(path), blob=name), fix=error.fix) from None
 
 
 def _read_hdf5(path: str | os.PathLike) -> SolverSnapshot:

@@ -90,6 +90,7 @@ def test_a_net_of_one_channel_gets_gray_pictures(folder):
         ("mean.npy", (), 1, "(3, 8, 8)"),
         ("pickled.npy", (), 1, "pickled.npy"),
         ("huge.npy", (), 1, "huge.npy"),
+        ("unclosed.npy", (), 1, "unclosed.npy"),
         ("in/0.png", ("-gpu", "x", "y"), 2, "x"),
     ],
 )
@@ -99,6 +100,7 @@ def test_wrong_use(folder, capsys, source, more, code, words):
     claim = whole.replace(b"(3, 8, 8), }     ", b"(99999999, 9)}   ")
     assert claim != whole and len(claim) == len(whole)
     (folder / "huge.npy").write_bytes(claim)
+    (folder / "unclosed.npy").write_bytes(whole[:126] + b"(" + whole[127:])  # a header that Python cannot tokenize
     assert classify(source, *more) == code
     err = capsys.readouterr().err
     assert words in err and "fix:" in err and "Traceback" not in err

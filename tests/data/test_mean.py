@@ -34,7 +34,7 @@ def test_damage(tmp_path, content, words):
     (tmp_path / "mean.binaryproto").write_bytes(content)
     with pytest.raises(DataError, match=words) as caught:
         load_mean(tmp_path / "mean.binaryproto")
-    assert "mean.binaryproto" in str(caught.value)
+    assert "mean.binaryproto" in str(caught.value) and caught.value.fix
 
 
 def test_sum_of_many_sizes_is_refused():

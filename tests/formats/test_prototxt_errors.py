@@ -33,6 +33,15 @@ CASES = [
      "close it with the quote it begins with"),
     (HEAD + '  top "x" }', 5, 'expected ":" between a field and its value', "write `field: value`"),
     (HEAD + "  pooling_param { stride: 1.5 } }", 5, "1.5 is not an integer", "write a whole number"),
+    (HEAD + "  top: x }", 5, "expected string but found: 'x', in `top: x }`", 'write the value in quotes: "..."'),
+    (HEAD + "  loss_weight: heavy }", 5, "couldn't parse float: heavy, in `loss_weight: heavy }`",
+     "write a number, such as 0.01"),
+    (HEAD + "  pooling_param: 3 }", 5, 'expected "{", in `pooling_param: 3 }`',
+     "write `name { ... }`: the value is a message"),
+    (HEAD + "  pooling_param { global_pooling: 7 } }", 5,
+     'expected "true" or "false", in `pooling_param { global_pooling: 7 } }`', "write true or false"),
+    (HEAD + "  ? }", 5, "expected the name of a field, found '?'",
+     "fields are `name: value` or `name { ... }`: look for a quote or a brace that is missing or left over"),
     (HEAD + "  pooling_param { stride: 2\n }\n", 2, '"{" is never closed', "add the closing brace"),
     (HEAD + '  pooling_param { stride: 2\n }\nlayer { name: "next" }', 7, 'LayerParameter has no field "layer"',
      "close the layer that begins on line 2 with a brace before this one"),
@@ -115,4 +124,4 @@ def test_any_text_is_a_net_or_an_error_of_ours(text):
         try:
             parse(text)
         except CaffeError as error:
-            assert error.message
+            assert error.message and error.fix

@@ -157,4 +157,4 @@ def test_damaged_files_give_errors_of_ours(tmp_path, data):
     try:
         assert isinstance(read_solverstate(tmp_path / "s").learned_net, str)
     except CaffeError as error:
-        assert str(tmp_path) in str(error)
+        assert str(tmp_path) in str(error) and error.fix
