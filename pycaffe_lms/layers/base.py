@@ -168,9 +168,8 @@ class Pass:
 
 
 class Layer:
-    """Base of every layer type. Life: __init__ -> setup -> infer_shapes -> declare -> (forward, backward)*.
-
-    `setup` runs once; `infer_shapes` and `declare` again whenever a bottom's shape changes."""
+    """Base of every layer type. Life: __init__ -> setup -> infer_shapes -> declare -> (forward, backward)*, where
+    `infer_shapes` and `declare` run again whenever a bottom's shape changes."""
 
     type: ClassVar[str] = ""  # set by register_layer
     bottoms: ClassVar[Count] = exactly(1)

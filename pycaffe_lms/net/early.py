@@ -14,6 +14,14 @@ from ..lms.schedule import Mode
 S = TypeVar("S")  # anything with a `step`
 
 
+def with_updates(forward: Sequence[S], backward: Sequence[S], updates: Sequence[S], early: bool) -> list[S]:
+    """A training iteration. early: updates need not wait, unless a backward on the host, a user's layer, may fail."""
+    steps = [*forward, *backward]
+    if early and not any(one.step.host for one in backward):
+        return placed_early(steps, updates)
+    return [*steps, *updates]
+
+
 def placed_early(steps: Sequence[S], tail: Sequence[S]) -> list[S]:
     """`steps` with each of `tail`, whose order may change, behind the last of them, and of the tail's before it, that
     touches what it writes or writes what it touches. Every step finds the values that it would find in a row."""

@@ -22,7 +22,7 @@ from . import weights
 from .account import net_statistics
 from .built import BuiltNet
 from .callbacks import backward_layers, forward_layers
-from .early import placed_early
+from .early import with_updates
 from .fitting import fitted, refuse_chosen_parts
 from .named import missing
 from .programs import HostedStep, Sequenced, sequence
@@ -213,12 +213,10 @@ class Net(BuiltNet):
     def _iteration(self, first: bool, tail: Sequence[HostedStep], key: str, start: int = 0,
                    reduce: bool = False) -> Sequenced:  # fmt: skip
         n = len(self.graph.nodes) - 1
-        steps: list = self.builder.forward(start, n, fused=True)
+        steps = self.builder.forward(start, n, fused=True)
         back = self.builder.backward(n, 0, self.builder.loss_diffs(), accumulate=not first, fused=True)
-        steps += self.reduction.woven(back) if reduce and self.reduction is not None else back
-        early = self.runtime.active and not any(s.step.host for s in back)  # a user's layer may still fail
-        steps = placed_early(steps, tail) if early else [*steps, *tail]
-        return sequence(key, steps, self._survivors())
+        back = self.reduction.woven(back) if reduce and self.reduction is not None else back
+        return sequence(key, with_updates(steps, back, tail, self.runtime.active), self._survivors())
 
     def prepare_iterations(self, kinds: Iterable[tuple[str, bool, Sequence[HostedStep]]]) -> None:
         """Plan a solver's iterations before the first one: (key, first, tail); the last of them is the one that

@@ -10,7 +10,7 @@ import pytest
 from pycaffe_lms.backend.sim import SimDevice
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.lms.schedule import Access, Mode, Step
-from pycaffe_lms.net.early import placed_early
+from pycaffe_lms.net.early import placed_early, with_updates
 from tests.lms.nets import NETS, make_solver, train
 
 READ, UPDATE, OVERWRITE = Mode
@@ -48,6 +48,15 @@ def test_a_shared_parameter_waits_for_its_last_reader():
 
 def test_of_no_steps_the_tail_is_left():
     assert names(placed_early([], [step("update A", u="A")])) == ["update A"]
+
+
+def test_updates_wait_for_a_backward_on_the_host():
+    forward, update = [step("forward a", r="A", w="x")], [step("update B", r="b", u="B")]
+    back = [step("backward b", w="b"), step("backward a", r="x", w="a")]
+    assert names(with_updates(forward, back, update, True))[2] == "update B"
+    assert names(with_updates(forward, back, update, False))[-1] == "update B"
+    back[1].step = Step("backward a", back[1].step.accesses, True)
+    assert names(with_updates(forward, back, update, True))[-1] == "update B"
 
 
 def values(steps):
