@@ -29,8 +29,8 @@ MARGIN = 1.1  # copies are laid as if they took this much longer than predicted
 TRIES = 6  # to pack below the limit
 ENOUGH = 12_000_000  # tries, times the number of steps squared: after that, no more rules are tried
 PRUNED = 0.5  # of a try, where it is given up before offsets are sought
-FEW, MOST = 7, 40  # rules that are tried in a small program, and in a large one
-EACH = 12  # steps for one of them between these two
+MOST = 40  # rules that are tried, also in a program that is soon planned
+EACH = 12  # steps for one of them; the rules that are given are tried in any case
 CLOSE = 1.01  # times the seconds of the steps alone: a plan that is as fast as this is good enough
 HOPE = 0.25  # of the waiting that is predicted while rules are followed: so much there will be
 STAYS = "nothing has to leave"
@@ -61,8 +61,8 @@ def optimise(
     refuse_impossible(program, buffers, limit, hoped(program, buffers, can))
     narrows = Narrows(can, costs, {b: buffer.nbytes for b, buffer in buffers.items()})
     search, work, ideal = Search(rules, can, costs), 0, CLOSE * sum(costs.steps)
-    least = ENOUGH // min(MOST, max(FEW, len(program.steps) // EACH))  # so much is one try, be it as short as it may
-    while search.best is None or (work <= ENOUGH and search.best.seconds > ideal):
+    least = ENOUGH // min(MOST, max(len(rules), len(program.steps) // EACH))  # of one try, be it as short as it may
+    while search.best is None or (work < ENOUGH and search.best.seconds > ideal):
         which = search.next()
         if which is None:
             break
