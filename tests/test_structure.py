@@ -42,7 +42,7 @@ ORDER = (
 RANK = {name: rank for rank, name in enumerate(ORDER)}
 ARRAYS = {"numpy", "cupy"}
 # They add up pages and steps with NumPy, and see no values.
-COUNTING = [f"{NAME}.lms.paging", f"{NAME}.lms.cells"]
+COUNTING = [f"{NAME}.lms.{n}" for n in ("paging", "cells", "placing")]
 # Neither they nor anything else they import knows an array.
 PURE = [
     *(

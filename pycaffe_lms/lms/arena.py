@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-import numpy as np
+from .placing import Placed
 
 if TYPE_CHECKING:
     from .paging import Paging
@@ -171,21 +171,6 @@ def pack_within(stretches: Sequence[Stretch], limit: int) -> tuple[list[Lifetime
     return None
 
 
-def stretched(stretches: Sequence[Stretch], offsets: Sequence[int]) -> list[Lifetime]:
-    """Lifetimes as near to the wished ones as there is room at these offsets, which the shortest ones allow."""
-    lives = [s.must for s in stretches]
-    lo = np.array(offsets, np.int64)
-    hi = lo + np.array([life.size for life in lives], np.int64)
-    start, end = (np.array([getattr(life, which) for life in lives], np.int64) for which in ("start", "end"))
-    for i in sorted(range(len(lives)), key=lambda i: (-lives[i].size, lives[i].start, i)):
-        near = (lo < hi[i]) & (hi > lo[i])
-        before, behind = end[near & (end < start[i])], start[near & (start > end[i])]
-        start[i] = max(stretches[i].start, before.max(initial=-1) + 1)
-        end[i] = min(stretches[i].end, behind.min(initial=_NO) - 1)
-        lives[i] = Lifetime(int(start[i]), int(end[i]), lives[i].size)
-    return lives
-
-
 def _tries(stretches: Sequence[Stretch], order: list[int], limit: int) -> tuple[list[Lifetime], Packing] | None:
     for _ in range(TRIES):
         lives, offsets, homeless = _place_within(stretches, order, limit)
@@ -202,7 +187,7 @@ def _place_within(stretches: Sequence[Stretch], order: Sequence[int], limit: int
     lives = [s.must for s in stretches]
     offsets = [0] * len(stretches)
     homeless: list[int] = []
-    placed = _Placed(len(stretches))
+    placed = Placed(len(stretches))
     for i in order:
         wish, must = stretches[i], stretches[i].must
         before, behind = must.start - wish.start, wish.end - must.end
@@ -216,37 +201,6 @@ def _place_within(stretches: Sequence[Stretch], order: Sequence[int], limit: int
         else:
             homeless.append(i)
     return lives, offsets, homeless
-
-
-class _Placed:
-    """What is placed, by offset."""
-
-    def __init__(self, most: int):
-        self._rows = np.zeros((4, most), np.int64)  # from, to, first step, last step
-        self._count = 0
-
-    def add(self, lo: int, hi: int, start: int, last: int) -> None:
-        n, rows = self._count, self._rows
-        at = int(np.searchsorted(rows[0, :n], lo, side="right"))
-        rows[:, at + 1 : n + 1] = rows[:, at:n].copy()
-        rows[:, at] = lo, hi, start, last
-        self._count += 1
-
-    def gap(self, start: int, last: int, size: int, limit: int) -> int | None:
-        """The tightest gap below `limit` that is free from step `start` to `last`; None: there is none."""
-        lo, hi, first, end = self._rows[:, : self._count]
-        there = (end >= start) & (first <= last)
-        lo, hi = lo[there], hi[there]
-        ends = np.maximum.accumulate(np.concatenate(([0], hi)))
-        gaps = lo - ends[:-1]
-        gaps[gaps < size] = _NO
-        at = int(gaps.argmin()) if len(gaps) else 0
-        if len(gaps) and gaps[at] < _NO:
-            return int(ends[at])
-        return int(ends[-1]) if ends[-1] + size <= limit else None
-
-
-_NO = 1 << 62
 
 
 def _gap(placed: Sequence[tuple[int, int, int, int]], start: int, last: int, size: int, limit: int) -> int | None:

@@ -15,7 +15,8 @@ from itertools import islice
 
 import numpy as np
 
-from .arena import Lifetime, Packing, Stretch, max_live_bytes, pack, pack_within, stretched
+from .arena import Lifetime, Packing, Stretch, max_live_bytes, pack, pack_within
+from .placing import NEVER
 
 WASTE = 8  # a residence lies in pages if its last one wastes at most one part in so many
 
@@ -51,6 +52,21 @@ def paged(lives: Sequence[Lifetime], page: int, limit: int | None = None) -> Pac
     most = _load(lives, large).max(initial=0)
     packing = pack([lives[i] for i in small], None if limit is None else limit - int(most) * page)
     return _joined(lives, small, packing, large, page, 0)
+
+
+def stretched(stretches: Sequence[Stretch], offsets: Sequence[int]) -> list[Lifetime]:
+    """Lifetimes as near to the wished ones as there is room at these offsets, which the shortest ones allow."""
+    lives = [s.must for s in stretches]
+    lo = np.array(offsets, np.int64)
+    hi = lo + np.array([life.size for life in lives], np.int64)
+    start, end = (np.array([getattr(life, which) for life in lives], np.int64) for which in ("start", "end"))
+    for i in sorted(range(len(lives)), key=lambda i: (-lives[i].size, lives[i].start, i)):
+        near = (lo < hi[i]) & (hi > lo[i])
+        before, behind = end[near & (end < start[i])], start[near & (start > end[i])]
+        start[i] = max(stretches[i].start, before.max(initial=-1) + 1)
+        end[i] = min(stretches[i].end, behind.min(initial=NEVER) - 1)
+        lives[i] = Lifetime(int(start[i]), int(end[i]), lives[i].size)
+    return lives
 
 
 def paged_within(

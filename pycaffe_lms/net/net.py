@@ -199,9 +199,8 @@ class Net(BuiltNet):
         return done
 
     def _watched_iteration(self, first: bool, tail: Sequence[HostedStep], key: str, reduce: bool) -> bool:
-        n = len(self.graph.nodes) - 1
         self.refresh_shapes()
-        done = self._forward_by_hand(0, n)
+        done = self._forward_by_hand(0, n := len(self.graph.nodes) - 1)
         steps = self.builder.backward(n, 0, self.builder.loss_diffs(), accumulate=not first)
         self.backward_by_hand(n, 0, steps, f"{key}, backward")
         if reduce:

@@ -7,9 +7,10 @@ import random
 import pytest
 
 from pycaffe_lms.lms import optimise as optimiser
-from pycaffe_lms.lms.arena import Lifetime, Stretch, pack, pack_within, stretched
+from pycaffe_lms.lms.arena import Lifetime, Stretch, pack, pack_within
 from pycaffe_lms.lms.checkpoints import Narrows
 from pycaffe_lms.lms.machine import MACHINES, Costs
+from pycaffe_lms.lms.paging import stretched
 from pycaffe_lms.lms.planner import make_plan
 from pycaffe_lms.lms.replays import Replayable
 from pycaffe_lms.lms.rules import Rules

@@ -1,0 +1,35 @@
+"""Places in the order of their offsets, and gaps between them, counted with arrays: planners ask for many. Pure."""
+
+from __future__ import annotations
+
+import numpy as np
+
+NEVER = 1 << 62
+
+
+class Placed:
+    """What is placed, by offset."""
+
+    def __init__(self, most: int):
+        self._rows = np.zeros((4, most), np.int64)  # from, to, first step, last step
+        self._count = 0
+
+    def add(self, lo: int, hi: int, start: int, last: int) -> None:
+        n, rows = self._count, self._rows
+        at = int(np.searchsorted(rows[0, :n], lo, side="right"))
+        rows[:, at + 1 : n + 1] = rows[:, at:n].copy()
+        rows[:, at] = lo, hi, start, last
+        self._count += 1
+
+    def gap(self, start: int, last: int, size: int, limit: int) -> int | None:
+        """The tightest gap below `limit` that is free from step `start` to `last`; None: there is none."""
+        lo, hi, first, end = self._rows[:, : self._count]
+        there = (end >= start) & (first <= last)
+        lo, hi = lo[there], hi[there]
+        ends = np.maximum.accumulate(np.concatenate(([0], hi)))
+        gaps = lo - ends[:-1]
+        gaps[gaps < size] = NEVER
+        at = int(gaps.argmin()) if len(gaps) else 0
+        if len(gaps) and gaps[at] < NEVER:
+            return int(ends[at])
+        return int(ends[-1]) if ends[-1] + size <= limit else None
