@@ -27,7 +27,7 @@ from .timing import time_plan
 
 MARGIN = 1.1  # copies are laid as if they took this much longer than predicted
 TRIES = 6  # to pack below the limit
-ENOUGH = 12_000_000  # tries, times the number of steps squared: after that, no more rules are tried
+ENOUGH = 9_000_000  # tries, times the number of steps squared: after that, no more rules are tried
 PRUNED = 0.5  # of a try, where it is given up before offsets are sought
 MOST = 40  # rules that are tried, also in a program that is soon planned
 EACH = 12  # steps for one of them; the rules that are given are tried in any case
