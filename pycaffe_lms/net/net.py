@@ -214,8 +214,9 @@ class Net(BuiltNet):
         n = len(self.graph.nodes) - 1
         steps = self.builder.forward(start, n, fused=True)
         back = self.builder.backward(n, 0, self.builder.loss_diffs(), accumulate=not first, fused=True)
-        back = self.reduction.woven(back) if reduce and self.reduction is not None else back
-        return sequence(key, with_updates(steps, back, tail, self.runtime.active), self._survivors())
+        sums = reduce and self.reduction is not None  # on a stream of their own, perhaps: updates wait for all of them
+        back = self.reduction.woven(back) if sums else back
+        return sequence(key, with_updates(steps, back, tail, self.runtime.active and not sums), self._survivors())
 
     def prepare_iterations(self, kinds: Iterable[tuple[str, bool, Sequence[HostedStep]]]) -> None:
         """Plan a solver's iterations before the first one: (key, first, tail); the last of them is the one that
@@ -243,8 +244,7 @@ class Net(BuiltNet):
         return found
 
     def test_forward(self) -> bool:
-        """A whole forward of which only the outputs (and kept blobs) survive under LMS. Returns False where shapes
-        changed in the middle."""
+        """A whole forward; outputs and kept blobs survive. Returns False where shapes changed in the middle."""
         if self.callbacks.around_forward:
             self.refresh_shapes()
             return self._forward_by_hand(0, len(self.graph.nodes) - 1)

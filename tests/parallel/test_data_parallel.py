@@ -114,6 +114,28 @@ def test_they_are_recorded_and_summed_beside_the_backward():
         assert found == (({"side"}, 0), 4)
 
 
+@pytest.mark.parametrize("layer_wise", [True, False], ids=["layer by layer", "at the end"])
+def test_updates_wait_for_the_sums_on_the_side_stream(layer_wise):
+    """Under Large Model Support, where updates of one rank alone do not wait for the rest of the backward."""
+
+    def order(solver):
+        return [s.step.name.split(":")[0] for s in solver.net.memory._plans["train"].sequenced.steps]
+
+    def work(rank, path):
+        solver = rank_solver(solver_text(GAUSSIAN + LAYERS), rank, 2, **sim("latest", LMSConfig(threshold_kb=1))(rank))
+        parallel = joined(solver, path, layer_wise=layer_wise)
+        solver.step(1)
+        names = order(solver)
+        parallel.close()
+        return names
+
+    for names in in_threads(2, work):
+        assert "update" in names and "update" not in names[: names.index("reduced")]
+    alone = rank_solver(solver_text(GAUSSIAN + LAYERS), 0, 1, **sim("latest", LMSConfig(threshold_kb=1))(0))
+    names = order(alone)
+    assert names.index("update") < len(names) - names[::-1].index("backward")
+
+
 def test_ranks_draw_their_own_records_and_begin_with_the_roots_weights():
     def work(rank, path):
         solver = rank_solver(solver_text(GAUSSIAN + LAYERS), rank, 2)
