@@ -20,6 +20,12 @@ from . import replays
 from .test_replay_lms import CONFIGS, ORDERS, device, plain, plan_of, with_lms
 
 
+def counted(stats):
+    """All but the times of the iteration that was recorded: they depend on how the one before it ran."""
+    programs = {name: dataclasses.replace(p, measured=None) for name, p in stats.programs.items()}
+    return dataclasses.replace(stats, programs=programs)
+
+
 @pytest.mark.parametrize("lms", ["ahead", "by time", "auto"])
 def test_counters_and_states_are_those_of_runs_step_by_step(lms):
     solvers = [with_lms("residual", lms, graph=graph, test_interval=2, test_iter=1) for graph in (False, True)]
@@ -28,7 +34,7 @@ def test_counters_and_states_are_those_of_runs_step_by_step(lms):
             solver.step(n - solver.iter)
             solver.net.device.synchronize()
         live, graphs = solvers
-        assert graphs.runtime.stats == live.runtime.stats and graphs.runtime.stats.held == 0
+        assert counted(graphs.runtime.stats) == counted(live.runtime.stats) and graphs.runtime.stats.held == 0
         for a, b in zip((live.net, *live.test_nets), (graphs.net, *graphs.test_nets), strict=True):
             ours = {i: m for i, m in b.memory.memories.items() if m.managed}
             assert {i: m.state for i, m in ours.items()} == {i: a.memory.memories[i].state for i in ours}
