@@ -339,7 +339,7 @@ class CudaDevice:
         return event
 
     def pause(self, seconds: float) -> None:
-        with self.on(self.compute):
+        with self.active():
             launch(_PAUSE, "pause", "float32", 0, int(1e9 * seconds), block=1, grid=1)
 
     def elapsed_ms(self, start, end) -> float:

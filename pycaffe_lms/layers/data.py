@@ -78,7 +78,12 @@ class DataLayer(Layer):
             seed=self._seed,
         )
         self._shape = tuple(self._batches.shape)
-        self._prefetcher = Prefetcher(self._batches.produce, max(1, p.prefetch), ahead=self.reads_ahead)
+        self._prefetch()
+
+    def _prefetch(self) -> None:
+        """The last of `_open`: batches are made from now on."""
+        depth = max(1, self.param.data_param.prefetch)
+        self._prefetcher = Prefetcher(self._batches.produce, depth, ahead=self.reads_ahead)
 
     def infer_shapes(self, bottom_shapes):
         """The shape of the next batch (only a batch of one may change from record to record)."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from ..data.hdf5_batches import HDF5Batches
 from ..data.hdf5_writer import HDF5Writer
-from ..data.prefetch import Prefetcher
 from ..formats.hdf5_file import load_h5py
 from .base import TRAIN, Layer, Needs, Pass, Runs, at_least, exactly
 from .data import DataLayer
@@ -54,9 +53,7 @@ class HDF5DataLayer(DataLayer):
             ranks=self.solver_count if train else 1,
             seed=self._seed,
         )
-        self._prefetcher = Prefetcher(
-            self._batches.produce, max(1, self.param.data_param.prefetch), ahead=self.reads_ahead
-        )
+        self._prefetch()
 
     def infer_shapes(self, bottom_shapes):
         return self._batches.shapes

@@ -6,7 +6,6 @@ Source: BVLC/caffe, src/caffe/layers/image_data_layer.cpp (behaviour).
 from __future__ import annotations
 
 from ..data.image_list import ImageBatches, ImageList
-from ..data.prefetch import Prefetcher
 from ..data.transformer import DataTransformer
 from .base import TRAIN, exactly
 from .data import DataLayer
@@ -60,6 +59,4 @@ class ImageDataLayer(DataLayer):
             seed=self._seed,
         )
         self._shape = self._batches.shape
-        self._prefetcher = Prefetcher(
-            self._batches.produce, max(1, self.param.data_param.prefetch), ahead=self.reads_ahead
-        )
+        self._prefetch()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import numpy as np
 
 from ..data.mean import load_mean
-from ..data.prefetch import Prefetcher
 from ..data.window_batches import Crop, WindowBatches
 from ..data.window_list import WindowList
 from ..errors import DataError, Where
@@ -86,9 +85,7 @@ class WindowDataLayer(DataLayer):
             seed=self._seed,
         )
         self._shape = self._batches.shape
-        self._prefetcher = Prefetcher(
-            self._batches.produce, max(1, self.param.data_param.prefetch), ahead=self.reads_ahead
-        )
+        self._prefetch()
 
     def infer_shapes(self, bottom_shapes):
         return [self._shape, (self._shape[0],)]

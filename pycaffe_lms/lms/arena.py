@@ -6,10 +6,8 @@ further tries pack in order of time, of life and of both. The best result counts
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from .placing import Placed
@@ -87,25 +85,12 @@ def pack(lifetimes: Sequence[Lifetime], limit: int | None = None) -> Packing:
 
 
 def _place(lifetimes: Sequence[Lifetime], order: Sequence[int]) -> tuple[list[int], int]:
-    offsets = [0] * len(lifetimes)
-    placed: list[tuple[int, int, int, int]] = []  # (offset, its end, first step, last step), by offset
-    peak = 0
+    offsets, placed, peak = [0] * len(lifetimes), Placed(len(lifetimes)), 0
     for i in order:
         life = lifetimes[i]
-        start, last, size = life.start, life.end, life.size
-        best, best_gap, end = -1, None, 0
-        for lo, hi, s, e in placed:
-            if e < start or s > last:
-                continue
-            gap = lo - end
-            if gap >= size and (best_gap is None or gap < best_gap):
-                best, best_gap = end, gap
-            if hi > end:
-                end = hi
-        offset = end if best_gap is None else best
-        offsets[i] = offset
-        peak = max(peak, offset + size)
-        insort(placed, (offset, offset + size, start, last), key=itemgetter(0))
+        offsets[i] = placed.gap(life.start, life.end, life.size)
+        peak = max(peak, offsets[i] + life.size)
+        placed.add(offsets[i], offsets[i] + life.size, life.start, life.end)
     return offsets, peak
 
 
@@ -128,12 +113,12 @@ def pack_segments(lifetimes: Sequence[Lifetime], segment: int) -> tuple[list[tup
 
 def _place_in_segments(lifetimes: Sequence[Lifetime], order: Sequence[int], segment: int):
     places: list[tuple[int, int]] = [(0, 0)] * len(lifetimes)
-    placed: list[list[tuple[int, int, int, int]]] = []
+    placed: list[Placed] = []
     peaks: list[int] = []
     for i in order:
         life, found = lifetimes[i], None
         for k, there in enumerate(placed):  # where the segment grows least, the first of them
-            offset = _gap(there, life.start, life.end, life.size, segment)
+            offset = there.gap(life.start, life.end, life.size, segment)
             if offset is not None:
                 grows = max(0, offset + life.size - peaks[k])
                 if found is None or grows < found[0]:
@@ -141,13 +126,13 @@ def _place_in_segments(lifetimes: Sequence[Lifetime], order: Sequence[int], segm
                 if grows == 0:
                     break
         if found is None:
-            placed.append([])
+            placed.append(Placed(len(lifetimes)))
             peaks.append(0)
             found = life.size, len(placed) - 1, 0
         _, k, offset = found
         places[i] = k, offset
         peaks[k] = max(peaks[k], offset + life.size)
-        insort(placed[k], (offset, offset + life.size, life.start, life.end), key=itemgetter(0))
+        placed[k].add(offset, offset + life.size, life.start, life.end)
     return places, peaks
 
 
@@ -201,21 +186,3 @@ def _place_within(stretches: Sequence[Stretch], order: Sequence[int], limit: int
         else:
             homeless.append(i)
     return lives, offsets, homeless
-
-
-def _gap(placed: Sequence[tuple[int, int, int, int]], start: int, last: int, size: int, limit: int) -> int | None:
-    """The tightest gap below `limit` that is free from step `start` to `last`; None: there is none."""
-    best, best_gap, end = None, 0, 0
-    for lo, hi, s, e in placed:
-        if e < start or s > last:
-            continue
-        gap = lo - end
-        if gap >= size and (best is None or gap < best_gap):
-            best, best_gap = end, gap
-            if gap == size:
-                return best
-        if hi > end:
-            end = hi
-    if best is None and end + size <= limit:
-        return end
-    return best

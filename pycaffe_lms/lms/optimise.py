@@ -1,8 +1,8 @@
 """Plans by predicted time: what stays on the device, what is copied and what is made again, within a limit. Pure.
 
 `evict.py` follows the program with several sets of rules (`search.py` says which); for each result copies in are laid
-and as early as memory allows, memory of values on their way out is kept until they are through, offsets are packed, and
-`timing.py` says how long the plan takes. The fastest plan counts.
+as late as the link allows and as early as memory allows, memory of values on their way out is kept until they are
+through, offsets are packed, and `timing.py` says how long the plan takes. The fastest plan counts.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ class Placed:
         rows[:, at] = lo, hi, start, last
         self._count += 1
 
-    def gap(self, start: int, last: int, size: int, limit: int) -> int | None:
+    def gap(self, start: int, last: int, size: int, limit: int = NEVER) -> int | None:
         """The tightest gap below `limit` that is free from step `start` to `last`; None: there is none."""
         lo, hi, first, end = self._rows[:, : self._count]
         there = (end >= start) & (first <= last)
