@@ -15,8 +15,8 @@ class CpuDevice:
     name = "cpu"
     operations = "cpu"  # which folder of ops/ runs here
     is_host = True
-    can_capture = False  # everything runs at once
-    compute = copy_in = copy_out = side = None
+    can_capture = capturing = False  # everything runs at once
+    compute = copy_in = copy_out = side = branch = None
     page = None
     lock = nullcontext()  # nothing is shared between the nets of two threads
 

@@ -196,9 +196,8 @@ class CudaDevice:
         self._gone: deque[Callable[[], None]] = deque()  # of pages that nobody has any more
         self.pool = cp.cuda.MemoryPool()
         self.compute = cp.cuda.Stream(non_blocking=True)
-        self.copy_in = cp.cuda.Stream(non_blocking=True)
-        self.copy_out = cp.cuda.Stream(non_blocking=True)
-        self.side = cp.cuda.Stream(non_blocking=True)
+        self.copy_in, self.copy_out, self.side, self.branch = (cp.cuda.Stream(non_blocking=True) for _ in range(4))
+        self.capturing = False
         self.ops = None  # see ops.ops_of
         self.lock = threading.RLock()
         self.bytes_in = self.bytes_out = 0
@@ -366,6 +365,7 @@ class CudaDevice:
         before = self.bytes_in, self.bytes_out
         with self.active(), nothing_unlocked():
             self.compute.begin_capture(cupy.cuda.runtime.streamCaptureModeRelaxed)
+            self.capturing = True
             try:
                 start = self.record(self.compute)
                 for stream in (self.copy_in, self.copy_out):
@@ -381,6 +381,7 @@ class CudaDevice:
                     self.compute.end_capture()  # else the streams stay in capture
                 raise
             finally:
+                self.capturing = False
                 copied = self.bytes_in - before[0], self.bytes_out - before[1]
                 self.bytes_in, self.bytes_out = before  # nothing was copied yet
 

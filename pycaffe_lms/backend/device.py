@@ -59,6 +59,7 @@ class Device(Protocol):
     copy_in: Any
     copy_out: Any
     side: Any  # for work beside the layers (sums over several GPUs); whoever uses it joins it with `compute` again
+    branch: Any  # for a part of one layer's work beside the rest of it; it is joined when the layer is done
 
     def capacity(self) -> int:
         """Bytes this process may use: the budget where one is set, else the device's memory."""
@@ -128,6 +129,7 @@ class Device(Protocol):
     def synchronize(self) -> None: ...
 
     can_capture: bool  # whether `capture` may be asked
+    capturing: bool  # whether one is under way
 
     def settings(self):
         """What operations depend on beside their arguments, to compare with `==`."""
@@ -135,8 +137,8 @@ class Device(Protocol):
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
         """Record what `work` queues, without running it; the result queues it on the compute stream, at each call.
 
-        `work` may use all streams: the copies' begin after the start and are joined at the end, `side` is used between
-        a wait for the compute stream and one of the compute stream for it. It may record
+        `work` may use all streams: the copies' begin after the start and are joined at the end, `side` and
+        `branch` are used between a wait for the compute stream and one of the compute stream for them. It may record
         events and let streams wait for them; such an event means nothing afterwards, and `work` waits for no other.
         Within it no memory is taken or given back, and the host waits for nothing. Copies are of page-locked memory,
         which must stay where it is. A launch is ordered with the compute stream only: whoever queues copies beside

@@ -78,8 +78,9 @@ class SimDevice:
         self._budget: int | None = None
         self._used = 0
         self._gone: deque[Callable[[], None]] = deque()  # of memory that nobody has any more
-        names = ("compute", "in", "out", "side")
-        self.compute, self.copy_in, self.copy_out, self.side = self._streams = [SimStream(n) for n in names]
+        names = ("compute", "in", "out", "side", "branch")
+        self._streams = [SimStream(n) for n in names]
+        self.compute, self.copy_in, self.copy_out, self.side, self.branch = self._streams
         self._operations_on = self.compute
         self._lanes = [SimStream(f"{n}, of a launch") for n in names[1:]]
         self._scheduler = Scheduler([*self._streams, *self._lanes], order, seed)
@@ -245,6 +246,10 @@ class SimDevice:
     # -- graphs ------------------------------------------------------------------------------------------------------
     def settings(self):
         return None
+
+    @property
+    def capturing(self) -> bool:
+        return self._recording is not None
 
     @_locked
     def capture(self, work):

@@ -12,13 +12,14 @@ host code that queues work: they must not look at values of device arrays, and n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, Flag, auto
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ..errors import BlobCountError, CaffeError, LayerParamError, ShapeError, Where
+from .passes import Pass
 from .roles import Role
 
 Shape = tuple[int, ...]
@@ -142,29 +143,6 @@ class Needs:
     bottoms: frozenset[int] = frozenset()
     tops: frozenset[int] = frozenset()
     params: frozenset[int] = frozenset()
-
-
-@dataclass
-class Pass:
-    """What forward and backward are handed. Arrays are C-contiguous and live where the layer runs.
-
-    forward: `bottom`, `top` (uninitialised memory: write every element), `param`, `scratch`.
-    backward: `bottom`/`top` data (None where `backward_needs` did not ask for it), `top_diff` (None: all zeros),
-    `bottom_diff` (None: not wanted; else write every element), `param`, `param_diff` (None: not wanted),
-    `accumulate[i]`: add to param_diff[i] instead of overwriting it. In place, top_diff[i] may be bottom_diff[i].
-    `bottom_adds[i]`: add to bottom_diff[i], which only a layer that says so in `adds_to` is asked for.
-    """
-
-    ops: Any
-    bottom: list = field(default_factory=list)
-    top: list = field(default_factory=list)
-    param: list = field(default_factory=list)
-    scratch: dict = field(default_factory=dict)
-    bottom_diff: list = field(default_factory=list)
-    top_diff: list = field(default_factory=list)
-    param_diff: list = field(default_factory=list)
-    accumulate: list = field(default_factory=list)
-    bottom_adds: list = field(default_factory=list)
 
 
 class Layer:

@@ -123,6 +123,10 @@ class ConvolutionLayer(Layer):
         self.adds_to = frozenset(range(len(bottom_shapes)) if adds is not None else ())
         if adds:
             self.scratch("added", (adds,), dtype=np.uint8, lives=Lives.CALL, forward=False)
+        beside = ops.conv_beside_plan(self.plan) if self.names["forward"] == "conv_forward" else None
+        self.filter_beside = beside is not None and len(bottom_shapes) == 1
+        if self.filter_beside and beside:
+            self.scratch("filter_work", (beside,), dtype=np.uint8, lives=Lives.CALL, forward=False)
         self.planes = geometry.planes
         self._declare_workspace()
 
@@ -201,11 +205,14 @@ class ConvolutionLayer(Layer):
                 continue
             db, add = (io.param_diff[1], accumulate[1]) if self.bias else (None, False)
             dy = self.gradient(io, dy, y, db, add)
+            if io.param_diff[0] is not None and self.filter_beside:
+                with io.beside():
+                    self._backward_filter(io, x, dy, io.scratch.get("filter_work"), accumulate[0])
             if adds:
                 io.ops.conv_add_backward_data(self.plan, dy, weights, dx, io.scratch.get("added"))
             elif dx is not None:
                 self.convolve(io, "backward_data", dy, weights, dx, work)
-            if io.param_diff[0] is not None:
+            if io.param_diff[0] is not None and not self.filter_beside:
                 self._backward_filter(io, x, dy, work, accumulate[0])
             accumulate = [True] * len(accumulate)  # the gradients of further bottoms are added
 

@@ -47,6 +47,7 @@ from .source import load_source
 from .splitting import Splitting
 from .tuning import Tuning
 from .unfold import unfold
+from .versions import Versions
 from .wiring import wire
 
 
@@ -148,11 +149,7 @@ class BuiltNet(Uncopied):
             node.layer.blobs = NetBlobVec(self._lasting_blob(self.graph.params[p]) for p in node.params)
             if node.params:
                 self.params[node.name] = node.layer.blobs
-        self._current = dict(self.graph.last)  # which version of a blob its Blob shows
-        places: dict[str, set[int]] = {}
-        for value in self.graph.values:
-            places.setdefault(value.name, set()).add(value.data)
-        self._versioned = {name for name, data in places.items() if len(data) > 1}
+        self.versions = Versions(self.graph, self.blobs, self.memory.memories, self.dtype)
         for value in self.graph.values:
             if value.loss_weight:
                 Blob(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 
 from ..errors import CaffeError
 from ..layers.base import Pass, ShapesChanged
@@ -25,6 +26,7 @@ class Executor:
     def __init__(self, graph: Graph, memories: Mapping[int, SyncedMemory], device, dtype):
         self.graph, self.memories, self.device, self.dtype = graph, memories, device, dtype
         self._arrays: dict = {}
+        self._branched = False  # whether the branch stream has work that the compute stream did not wait for
         self._reorders = {id(node): reorder for node in graph.everyone() if (reorder := Reorder(graph, node))}
 
     def run(self, step: LayerStep) -> None:
@@ -44,7 +46,10 @@ class Executor:
                 self._clear(node, on_host)
             else:
                 io, reorder = self._backward_pass(node, step, on_host), self._reorders.get(id(node))
-                reorder.backward(io, node.layer.backward) if reorder else node.layer.backward(io)
+                try:
+                    reorder.backward(io, node.layer.backward) if reorder else node.layer.backward(io)
+                finally:
+                    self._join_branch()
         except CaffeError as error:
             error.at(layer=node.name, type=node.layer.param.type, line=node.line)
             raise
@@ -116,7 +121,25 @@ class Executor:
                 for p, wanted in zip(node.params, node.param_propagate, strict=True)
             ],
             accumulate=list(step.accumulate),
+            beside=self._beside,
         )
+
+    @contextmanager
+    def _beside(self) -> Iterator[None]:
+        """Only where it costs the host nothing: in what is recorded."""
+        device = self.device
+        if not device.capturing:
+            yield
+            return
+        device.wait(device.branch, device.record(device.compute))
+        self._branched = True
+        with device.on(device.branch):
+            yield
+
+    def _join_branch(self) -> None:
+        if self._branched:
+            self._branched = False
+            self.device.wait(self.device.compute, self.device.record(self.device.branch))
 
     def _value(self, node: Node, v: int, which: str, on_host: bool):
         """A value as it is stored; where both orders are the same memory, in the shape that the layer expects."""

@@ -48,9 +48,10 @@ class Bound:
     plan: Plan | None
     dials: Dials
     replay: Replay | None
-    touched: tuple[int, ...]  # buffers, without call scratch
+    touched: tuple[SyncedMemory, ...]  # without call scratch
+    moved: tuple[SyncedMemory, ...]  # by the plan
     parted: tuple[PartedMemory, ...]  # what stands for several of them
-    unmade: tuple[int, ...]  # values within chains that it runs as one: nobody may read older ones after it
+    unmade: tuple[SyncedMemory, ...]  # values within chains that it runs as one: nobody may read older ones after it
     housed: bool = False  # it was seen that what it takes at its first run is there
 
 
@@ -204,7 +205,9 @@ class NetMemory(FurtherBuffers):
         lasting = touched - self._workspace_offsets.keys()
         changing = {id(self.memories[b]) for b in lasting | unmade} if self.parted else ()
         parted = tuple(m for m in self.parted if any(id(part) in changing for part in m.parts))
-        self._plans[key] = Bound(sequenced, plan, dials, replay, tuple(lasting), parted, tuple(unmade))
+        ids = lasting, plan.buffers if plan is not None else (), unmade
+        lasting, moved, unmade = (tuple(self.memories[b] for b in some) for some in ids)
+        self._plans[key] = Bound(sequenced, plan, dials, replay, lasting, moved, parted, unmade)
 
     def plan_of(self, sequenced: Sequenced) -> Plan | None:
         """A proved plan, or None if the program touches nothing that is managed.
@@ -346,8 +349,7 @@ class NetMemory(FurtherBuffers):
             self._last = key
             self._place_workspace()
             if not self.device.is_host:
-                moved = bound.plan.buffers if bound.plan is not None else ()
-                held.before_run([self.memories[b] for b in bound.touched], [self.memories[b] for b in moved])
+                held.before_run(bound.touched, bound.moved)
             hand_on(bound.parted)
             bound.dials.turn()
             try:
@@ -356,14 +358,14 @@ class NetMemory(FurtherBuffers):
                 bound.dials.take_back(change.node)
                 raise
             finally:
-                for b in bound.unmade:
-                    if self.memories[b].state is not State.DISCARDED:
-                        self.memories[b].ask(Ask.DISCARD)
+                for memory in bound.unmade:
+                    if memory.state is not State.DISCARDED:
+                        memory.ask(Ask.DISCARD)
                 for memory in bound.parted:
                     memory.follow()
             held.after_run(bound.parted)
             if not self.device.is_host or bound.unmade:
-                held.after_run([self.memories[b] for b in (*bound.touched, *bound.unmade)])
+                held.after_run((*bound.touched, *bound.unmade))
 
     def _run(self, bound: Bound) -> None:
         sequenced, plan = bound.sequenced, bound.plan

@@ -27,7 +27,6 @@ from .fitting import fitted, refuse_chosen_parts
 from .named import missing
 from .programs import HostedStep, Sequenced, sequence
 from .standing import hand_on
-from .versions import bring
 
 
 class Net(BuiltNet):
@@ -105,9 +104,9 @@ class Net(BuiltNet):
 
     def run_by_hand(self, name: str, start: int, end: int, build: Callable[[str, int, bool], Sequenced]) -> bool:
         """Run a forward of layers start..end; blobs show what it made last. See `_run`."""
-        self._rebind(start, end)
+        self.versions.bring(start, end)
         done = self._run(name, start, build, by_hand=True)
-        self._show(start, end)
+        self.versions.show(start, end)
         return done
 
     def run_steps(self, key: str, steps: Sequence) -> None:
@@ -144,7 +143,7 @@ class Net(BuiltNet):
 
     def _before(self, start: int, end: int) -> None:
         self.refresh_shapes()
-        self._rebind(start, end)
+        self.versions.bring(start, end)
 
     def backward_range(self, start: int | None = None, end: int = 0) -> None:
         """Backward of layers start..end (both included, start >= end). Parameter gradients accumulate."""
@@ -192,7 +191,7 @@ class Net(BuiltNet):
             return self._iteration(first, own, name, start, reduce)
 
         done = self._run(key, 0, build)
-        self._show(0, len(self.graph.nodes) - 1)
+        self.versions.show(0, len(self.graph.nodes) - 1)
         if self.memory is not memory:
             self.memory.forget_plans()  # this program has no `tail`
             return False
@@ -250,7 +249,7 @@ class Net(BuiltNet):
             return self._forward_by_hand(0, len(self.graph.nodes) - 1)
         self._before(0, len(self.graph.nodes) - 1)
         done = self._run("test", 0, lambda key, start, reshaped: self._test_sequence(key, start))
-        self._show(0, len(self.graph.nodes) - 1)
+        self.versions.show(0, len(self.graph.nodes) - 1)
         return done
 
     def _test_sequence(self, key: str = "test", start: int = 0) -> Sequenced:
@@ -307,36 +306,10 @@ class Net(BuiltNet):
         """What Large Model Support does with this net and those that share its memory: see `net_statistics`."""
         return net_statistics(self)
 
-    # -- which version of a blob is shown -----------------------------------------------------------------------------
-    def _show(self, start: int, end: int) -> None:
-        """After a forward: blobs show the versions that it made last."""
-        if not self._versioned:
-            return
-        for node in self.graph.nodes[start : end + 1]:
-            for t in node.tops:
-                value = self.graph.values[t]
-                if value.name in self._versioned and value.name in self.blobs:
-                    self._current[value.name] = t
-                    blob = self.blobs[value.name]
-                    blob.data_memory, blob.data_last = self.memory.memories[value.data], value.channels_last
-
-    def _rebind(self, start: int, end: int) -> None:
-        """Before a forward: what a blob shows is what its next reader gets, as if versions shared memory."""
-        if not self._versioned:
-            return
-        made: set[int] = set()
-        for node in self.graph.nodes[start : end + 1]:
-            for b in node.bottoms:
-                value = self.graph.values[b]
-                if value.name in self._versioned and b not in made:
-                    bring(self.memory.memories, self.dtype, self.graph.values[self._current.get(value.name, b)], value)
-            if not node.layer.is_net_input:
-                made.update(t for j, t in enumerate(node.tops) if node.layer.rewrites(j))
-
     # -- shapes -------------------------------------------------------------------------------------------------------
     def _on_reshape(self, blob: Blob, shape: tuple[int, ...]) -> None:
         versions = [v for v in self.graph.values if v.name == blob.name]
-        first, shown = versions[0], self.graph.values[self._current[blob.name]]
+        first, shown = versions[0], self.graph.values[self.versions.shown[blob.name]]
         if first.shape == shape:
             return
         nbytes = math.prod(shape) * self.dtype.itemsize

@@ -30,6 +30,7 @@ __all__ = [
     "conv_add_bias",
     "conv_backward_data",
     "conv_backward_filter",
+    "conv_beside_plan",
     "conv_bias_gradient",
     "conv_bias_relu_backward",
     "conv_channels_last_plan",
@@ -164,6 +165,12 @@ def conv_backward_filter(plan, x, dy, dw, work, accumulate) -> None:
         _add_product(left, right, target[g0:g1], add=total is not None or accumulate or n0 > 0)
     if total is not None:
         np.add(dw, total.swapaxes(1, 2), out=dw) if accumulate else np.copyto(dw, total.swapaxes(1, 2))
+
+
+def conv_beside_plan(plan) -> int | None:
+    """Bytes of workspace of its own with which `conv_backward_filter` can run beside `conv_backward_data`; None: it
+    does not pay, for threads work on one operation together."""
+    return None
 
 
 def conv_add_bias(y, b, outer, channels, inner) -> None:

@@ -18,12 +18,15 @@ __all__ = [
     "conv_add_bias",
     "conv_backward_data",
     "conv_backward_filter",
+    "conv_beside_plan",
     "conv_bias_gradient",
     "conv_bias_relu_backward",
     "conv_channels_last_plan",
     "conv_forward",
     "conv_plan",
 ]
+
+_FILLS = 1 << 14  # positions of all images from which a gradient's blocks fill the GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,15 @@ def conv_backward_filter(plan, x, dy, dw, work, accumulate) -> None:
         plan.cudnn.backward_filter(x, dy, dw, work, accumulate)
     else:
         im2col.backward_filter(plan.columns, x, dy, dw, work, accumulate)
+
+
+def conv_beside_plan(plan) -> int | None:
+    """Bytes of workspace of its own with which `conv_backward_filter` can run beside `conv_backward_data`; None: it
+    cannot, or does not pay, because either fills the GPU."""
+    g = plan.geometry
+    if plan.cudnn is None or g.batch * g.out_size > _FILLS:
+        return None  # column matrices: products share one workspace
+    return plan.cudnn.workspace_by_direction["backward_filter"]
 
 
 def conv_add_bias(y, b, outer, channels, inner) -> None:
