@@ -236,15 +236,15 @@ class Follower:
     # -- eviction ------------------------------------------------------------------------------------------------------
     def _make_room(self, nbytes: int, pinned: set[int], s: int, pairs: Sequence[tuple[Pair, int]]) -> None:
         """Somebody leaves, or one of `pairs`, wanted as said, is dropped behind the step and gives its memory on."""
-        while self.used + nbytes - sum(self.size[b] for b in self.giving.values()) > self.limit:
+        while (short := self.used + nbytes - sum(self.size[b] for b in self.giving.values()) - self.limit) > 0:
             now = self.times[s] + self.links.late
-            choice = self._choice(pinned, s, now, pairs)
+            choice = self._choice(pinned, s, now, pairs, short)
             if choice is None:
                 raise DoesNotFit
             self._evict(*choice, s, now)
 
-    def _choice(self, pinned: set[int], s: int, now: float, pairs):
-        """(who leaves, how, its price, when it is wanted, its heir)."""
+    def _choice(self, pinned: set[int], s: int, now: float, pairs, short: int):
+        """(who leaves, how, its price, when it is wanted, its heir), where so many bytes are short."""
         best, choice, starts = None, None, self.times[s] - 1e-6
         stays = (b for b in self.on if b not in pinned)
         found = [(b, None, wanted := self.wanted(b), *self._price(b, now, wanted)) for b in stays]
@@ -255,7 +255,8 @@ class Follower:
         for b, heir, wanted, price, way in found:
             if way is None:
                 continue
-            area = self.size[b] * (self.times[min(wanted, self.n)] - starts)
+            useful = min(self.size[b], short + self.rules.excess * (self.size[b] - short))
+            area = useful * (self.times[min(wanted, self.n)] - starts)
             score = (b in self.soon, price / area, -area)
             if best is None or score < best:
                 best, choice = score, (b, way, price, wanted, heir)

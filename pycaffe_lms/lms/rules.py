@@ -16,14 +16,16 @@ class Rules:
     which share of the steps that would be made again together counts in a step's price. density: for a hundred steps
     that can be made again, in how many parts the forward is cut; in each, what is alive at its narrowest place is
     rather kept or copied than made again, see `checkpoints.py`. room: share of the memory that is used up here; the
-    rest is for copies that come early. dear: (buffer, whether it is made again or copied) -> seconds that this is taken
-    to cost more than it seems."""
+    rest is for copies that come early. excess: which share counts of the bytes that somebody's leaving sets free beyond
+    those that are short. dear: (buffer, whether it is made again or copied) -> seconds that this is taken to cost more
+    than it seems."""
 
     copies: bool = True
     replays: bool = True
     chain: float = 0.5
     density: float = 0.0
     room: float = 1.0
+    excess: float = 1.0
     dear: Mapping[tuple[int, bool], float] = field(default_factory=dict)
 
     def __str__(self) -> str:

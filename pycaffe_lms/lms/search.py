@@ -22,6 +22,7 @@ LADDERS = {
     "density": (0.0, 1.0, 2.0, 2.75, 3.5, 4.5, 6.0, 8.0, 12.0),
     "copies": (True, False),
     "room": (1.0, 0.98, 0.96, 0.93),
+    "excess": (1.0, 0.3, 0.1, 0.0),
     "chain": (0.1, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0),
 }
 SECONDS = (1e-4, 1e-3, 1e-2)  # that a value's way back may be made dearer by

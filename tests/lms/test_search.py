@@ -9,12 +9,13 @@ import pytest
 from pycaffe_lms.lms import optimise as optimiser
 from pycaffe_lms.lms.arena import Lifetime, Stretch, pack, pack_within
 from pycaffe_lms.lms.checkpoints import Narrows
+from pycaffe_lms.lms.evict import Follower
 from pycaffe_lms.lms.machine import MACHINES, Costs
 from pycaffe_lms.lms.paging import stretched
 from pycaffe_lms.lms.planner import make_plan
 from pycaffe_lms.lms.replays import Replayable
-from pycaffe_lms.lms.rules import Rules
-from pycaffe_lms.lms.schedule import Access, Mode, Program, Step
+from pycaffe_lms.lms.rules import Rules, Wishes
+from pycaffe_lms.lms.schedule import Access, Buffer, Mode, Program, Step
 from pycaffe_lms.lms.search import Search
 
 from .programs import net_program
@@ -154,3 +155,23 @@ def test_packing_within_a_limit_never_overlaps():
         assert all(s.start <= life.start <= s.must.start for s, life in zip(stretches, lives, strict=True))
         assert all(s.must.end <= life.end <= s.end for s, life in zip(stretches, lives, strict=True))
     assert found > 15
+
+
+@pytest.mark.parametrize(("excess", "leaves"), [(1.0, 0), (0.0, 1)])
+def test_what_leaves_may_be_just_large_enough(excess, leaves):
+    """8 MB wanted in 3 steps cost less per byte and step than 2 MB wanted in 2; but only 1 MB is short."""
+    sizes = [8 << 20, 2 << 20, 1 << 20]
+    uses = [
+        (0, Mode.OVERWRITE),
+        (1, Mode.OVERWRITE),
+        (2, Mode.OVERWRITE),
+        (2, Mode.READ),
+        (1, Mode.READ),
+        (0, Mode.READ),
+    ]
+    program = Program("short", tuple(Step(str(s), (Access(*use),)) for s, use in enumerate(uses)), frozenset())
+    buffers = {b: Buffer(b, f"{b}.data", size) for b, size in enumerate(sizes)}
+    costs = Costs([1e-6] * len(uses), {}, MACHINES["h200"])
+    can, rules = Replayable(program, {}, frozenset()), Rules(replays=False, excess=excess)
+    found = Follower(program, buffers, 10 << 20, costs, can, rules, Wishes()).run()
+    assert {b for b, _ in found.left} == {leaves} and found.evicted == 1
