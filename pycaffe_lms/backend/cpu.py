@@ -15,7 +15,7 @@ class CpuDevice:
     name = "cpu"
     operations = "cpu"  # which folder of ops/ runs here
     is_host = True
-    can_capture = capturing = False  # everything runs at once
+    can_capture = capturing = host_may_be_late = False  # everything runs at once
     compute = copy_in = copy_out = side = branch = None
     page = None
     lock = nullcontext()  # nothing is shared between the nets of two threads

@@ -38,6 +38,7 @@ typedef {acc} A;  // accumulator: double for double, float for float
                         i += (long long)gridDim.x * blockDim.x)
 """
 _CTYPES = {"float32": "float", "float64": "double", "int32": "int"}
+_dtype_name = functools.cache(lambda dtype: str(np.dtype(dtype)))  # NumPy takes longer than a launch
 
 
 def require():
@@ -103,7 +104,7 @@ def launch(
     if threads <= 0 and not grid:
         return
     blocks = grid if grid is not None else min((threads + block - 1) // block, MAX_BLOCKS)
-    kernel(source, name, str(np.dtype(dtype)))((blocks,), (block,), args, shared_mem=shared)
+    kernel(source, name, _dtype_name(dtype))((blocks,), (block,), args, shared_mem=shared)
 
 
 _PAUSE = """
@@ -178,8 +179,7 @@ class CudaDevice:
     name = "cuda"
     operations = "cuda"
     is_host = False
-
-    can_capture = True
+    host_may_be_late = can_capture = True
 
     def __init__(self, index: int = 0):
         cp = require()

@@ -128,6 +128,7 @@ class Device(Protocol):
 
     def synchronize(self) -> None: ...
 
+    host_may_be_late: bool  # whether times depend on when the host queues work
     can_capture: bool  # whether `capture` may be asked
     capturing: bool  # whether one is under way
 

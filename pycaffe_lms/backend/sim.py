@@ -66,7 +66,7 @@ class SimDevice:
 
     name = "sim"
     operations = "cpu"
-    is_host = False
+    is_host = host_may_be_late = False
     can_capture = True
     link_bytes_per_s = 55e9
     memory_bytes_per_s = 4.3e12

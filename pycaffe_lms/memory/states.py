@@ -11,7 +11,13 @@ from __future__ import annotations
 from enum import Enum
 
 
-class State(Enum):
+class _Key(Enum):
+    """Hashed by identity, in C: the tables are asked thousands of times in an iteration."""
+
+    __hash__ = object.__hash__
+
+
+class State(_Key):
     """Where the newest value is."""
 
     UNINITIALIZED = "uninitialized"  # nobody wrote yet: reads as zeros
@@ -21,7 +27,7 @@ class State(Enum):
     DISCARDED = "discarded"  # dropped: nothing in the plan reads it again
 
 
-class Ask(Enum):
+class Ask(_Key):
     """What somebody wants of a buffer."""
 
     READ_CPU = "read cpu"
@@ -35,7 +41,7 @@ class Ask(Enum):
     DISCARD = "discard"
 
 
-class Do(Enum):
+class Do(_Key):
     """What a transition makes happen, in order."""
 
     TAKE_CPU = "take cpu"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from operator import is_
 
 from ..lms.captured import CapturedPlan
@@ -23,6 +24,7 @@ from .access import node_of
 from .executor import GPU_ASKS
 from .graph import Graph
 from .programs import HostedStep, Sequenced
+from .trial import Trial
 
 _log = logging.getLogger(__name__)
 WARM_RUNS = 2  # step by step: kernels are compiled, memory is taken
@@ -50,11 +52,7 @@ class Replay:
     def of(cls, graph: Graph, sequenced: Sequenced, plan: Plan | None, memories, runtime: Runtime) -> Replay | None:
         """None where the program cannot be repeated from a recording. plan: of the buffers that do not stay."""
         front = host_front(graph, sequenced)
-        if (
-            front is None
-            or not runtime.device.can_capture
-            or (plan is not None and not (CapturedPlan.possible(plan) and CapturedPlan.pays(plan)))
-        ):
+        if front is None or not runtime.device.can_capture or (plan is not None and not CapturedPlan.possible(plan)):
             return None
         return cls(sequenced, front, plan, memories, runtime)
 
@@ -63,6 +61,8 @@ class Replay:
         self._front, self._plan, self._memories, self._runtime = front, plan, memories, runtime
         self._name, self._count = sequenced.program.name, len(sequenced.steps)
         self._planned = CapturedPlan(runtime, plan, memories, front) if plan is not None else None
+        doubtful = plan is not None and runtime.device.host_may_be_late and CapturedPlan.doubtful(plan)
+        self._trial = Trial(runtime.device) if doubtful else None
         placed = plan.buffers if plan is not None else {}
         first: dict[int, Ask] = {}
         written: dict[int, None] = {}
@@ -88,24 +88,43 @@ class Replay:
         """One run; `execute(s)` does step s, asks included."""
         for s in range(self._front):
             execute(s)
-        if self._launch is not None or self._warm >= WARM_RUNS:
+        if self._wants_recording():
             for memory, ask in self._asks:
                 if memory.state is not State.HEAD_AT_GPU:  # where nothing that a device asks has an effect
                     memory.ask(ask)
             if self._planned is not None:
                 self._planned.bring_home()
             if not self._lies_as_before():
-                self._launch = None
+                self._launch, self._warm = None, 0
             elif self._launch is None:
                 self._capture(execute)
         if self._launch is None:
-            self._step_by_step(execute)
-            self._warm = self._warm + 1 if self._lies_as_before() and self._warm < WARM_RUNS else 1
+            with self._timed():
+                self._step_by_step(execute)
+            self._warm = min(self._warm + 1, WARM_RUNS) if self._lies_as_before() else 1
             return
-        self._launch()
+        with self._timed():
+            self._launch()
         for memory in self._written:
             if memory.state is not State.HEAD_AT_GPU:
                 memory.ask(Ask.WRITE_GPU)
+
+    def _wants_recording(self) -> bool:
+        """Whether there is to be a recording, now."""
+        if self._warm < WARM_RUNS or self._trial is None:
+            return self._warm >= WARM_RUNS
+        if self._trial.wants(recorded=False):
+            return False
+        if self._trial.wants(recorded=True) or self._trial.recording_pays(self._name):
+            return True
+        self._launch = None
+        return False
+
+    def _timed(self):
+        recorded, trial = self._launch is not None, self._trial
+        if trial is None or self._warm < WARM_RUNS or not trial.wants(recorded):
+            return nullcontext()
+        return trial.run(recorded)
 
     def _lies_as_before(self) -> bool:
         """Whether addresses and settings are those of the last run."""

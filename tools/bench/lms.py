@@ -28,7 +28,7 @@ from lms_table import markdown, plot, read_markdown
 from pycaffe_lms.errors import CaffeError
 from pycaffe_lms.lms.config import LMSConfig, parse_size
 
-WARMUP = 9  # convolutions are chosen, -lms auto has measured and planned again, a graph is recorded
+WARMUP = 18  # convolutions are chosen, -lms auto has measured and planned again, a recording was weighed
 
 
 def settings(mode: str, budget: int | None, **more) -> LMSConfig:

@@ -1,0 +1,72 @@
+"""A program with copies runs from its recording or step by step, whichever was faster; the bits are the same."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.lms import captured
+from pycaffe_lms.net import trial
+from pycaffe_lms.net.replay import WARM_RUNS
+
+from . import replays
+from .test_replay_lms import CONFIGS, device, plain, plan_of
+
+ITERATIONS = WARM_RUNS + 2 * trial.RUNS + 4
+STEPS_MS, FASTER_MS, SLOWER_MS = 5.0, 4.9, 5.1
+
+
+class Late(SimDevice):
+    """Takes the given milliseconds for runs step by step, and for launches."""
+
+    host_may_be_late = True
+    launch_ms = FASTER_MS
+
+    def timed_event(self, stream=None):
+        return self.launches
+
+    def elapsed_ms(self, start, end):
+        return self.launch_ms if end > start else STEPS_MS
+
+
+def trained(late: SimDevice, config: str, n: int = ITERATIONS):
+    solver = replays.make("chain", late, True, lms=CONFIGS[config])
+    return replays.steps(solver, n), solver
+
+
+@pytest.fixture(autouse=True)
+def every_operation_is_slow(monkeypatch):
+    monkeypatch.setattr(captured, "QUICK_OPERATION", 0.0)
+
+
+@pytest.mark.parametrize(("launch_ms", "launches"), [(FASTER_MS, trial.RUNS + 4), (SLOWER_MS, trial.RUNS)])
+def test_the_faster_way_is_kept(launch_ms, launches, caplog):
+    late = Late(64 << 20)
+    late.launch_ms = launch_ms
+    with caplog.at_level(logging.INFO, "pycaffe_lms.net.trial"):
+        found, solver = trained(late, "ahead")
+    assert plan_of(solver).copies
+    assert found == plain("chain", lambda s: replays.steps(s, ITERATIONS))
+    assert late.launches == launches
+    assert replays.recorded(solver) == ({"train"} if launch_ms < STEPS_MS else set())
+    said = f"took 5.0 ms step by step and {launch_ms:.1f} ms as recorded"
+    assert [said in r.message for r in caplog.records] == [True]
+
+
+def test_what_copies_nothing_or_cannot_be_late_is_recorded_at_once(monkeypatch):
+    """Nothing is weighed: on a device that knows no late host, without copies, or where operations are quick."""
+    cases = [(device(), "ahead"), (Late(64 << 20), "ahead")]
+    monkeypatch.setattr(captured, "QUICK_OPERATION", 1.0)
+    for where, config in cases:
+        _, solver = trained(where, config, WARM_RUNS + 1)
+        assert replays.recorded(solver) == {"train"}
+
+
+def test_a_trial_begins_when_everything_lies_where_it_will():
+    late = Late(64 << 20)
+    _, solver = trained(late, "ahead", WARM_RUNS + trial.RUNS)
+    assert late.launches == 0
+    solver.step(1)
+    assert late.launches == 1
