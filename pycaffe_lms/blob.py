@@ -131,10 +131,16 @@ class Blob(Uncopied):
 
     def reshape(self, *dims: int, **named: object) -> None:
         """Change the shape, reshape(2, 3); without arguments to a scalar. The net follows at its next forward or
-        reshape(). Raises ShapeError for what is no shape, or for a parameter's number of elements."""
+        reshape(). Raises ShapeError for what is no shape, for a parameter's number of elements, and for any other
+        shape of a parameter that is stored channels-last."""
         shape = checked_shape(dims, self.name, named)
         if self._on_reshape is not None:
             self._on_reshape(self, shape)
+        elif shape != self._shape and self.data_last:
+            raise ShapeError(
+                f"{shape} is no view of this parameter of shape {self._shape}, which is stored channels-last",
+                fix="reshape values in place of the blob: blob.data[...] = values.reshape(blob.shape)",
+            ).at(blob=self.name)
         elif math.prod(shape) != self.count:
             raise ShapeError(
                 f"{shape} does not hold this parameter's {self.count} elements",
