@@ -69,7 +69,8 @@ class Blob(Uncopied):
     libraries take them through `__dlpack__` or `__cuda_array_interface__`. Work queued before is done when one is
     handed out, and the net waits for the holder's work before it runs. While one is held it is current after each run;
     `data` of that blob is refused meanwhile (`read_data()` copies), and so is a run that would move the blob's memory
-    (Large Model Support). Of blobs stored channels-last both are views with strides of their own.
+    (Large Model Support). Of blobs stored channels-last (images on a GPU, and the weights of convolutions) both are
+    views with strides of their own: `reshape` and `ravel` of them are copies, `flat` is not.
 
     Source of the behaviour: BVLC/caffe, blob.{hpp,cpp}, python/caffe/_caffe.cpp.
     """

@@ -7,6 +7,7 @@ import pytest
 from pycaffe_lms.backend.sim import SimDevice
 from pycaffe_lms.formats.prototxt import parse_solver
 from pycaffe_lms.net import param_orders
+from pycaffe_lms.net.orders import matters
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.solvers import solver_class
 from tests.lms import nets
@@ -64,7 +65,10 @@ def make_transposing(net: str, **options):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(param_orders, "may_lie_last", lambda graph, owner: False)
         solver = make(net, **options)
-    assert not any(p.channels_last for p in solver.net.graph.params) and copies(solver.net)
+    graph = solver.net.run_graph
+    assert not any(p.channels_last for p in graph.params)
+    taken = ((n, i) for n in graph.nodes for i, p in enumerate(n.params) if matters(graph.params[p].shape))
+    assert {f"{n.name}.order.param{i}" for n, i in taken if param_orders.takes_last(n, i)} <= copies(solver.net)
     return solver
 
 

@@ -9,12 +9,15 @@ from pycaffe_lms.backend import cuda_available, get_device
 from pycaffe_lms.backend.cpu import CpuDevice
 from pycaffe_lms.backend.sim import SimDevice
 from pycaffe_lms.errors import ShapeError
+from pycaffe_lms.layers.base import Runs
+from pycaffe_lms.layers.parameter import ParameterLayer
 from pycaffe_lms.lms.config import LMSConfig
+from pycaffe_lms.net import param_orders
 from pycaffe_lms.net.reduction import digest
 from pycaffe_lms.net.tuning import Tuning
 from tests.lms import nets
 
-from .nets import conv, inputs, layer, make_net
+from .nets import conv, graph, inputs, layer, make_net
 from .open_sim import OpenSim
 from .order_nets import NETS, copies, make, make_transposing, train, values
 
@@ -31,8 +34,8 @@ LAST = {
 }
 
 
-def stored_last(graph) -> set[str]:
-    return {f"{graph.nodes[p.node].name}[{p.position}]" for p in graph.params if p.channels_last}
+def stored_last(wired) -> set[str]:
+    return {f"{wired.nodes[p.node].name}[{p.position}]" for p in wired.params if p.channels_last}
 
 
 @pytest.mark.parametrize("net", NETS)
@@ -63,6 +66,20 @@ def test_what_a_layer_needs_that_stays_channels_first():
     param = layer("p", "Parameter", text=named % "" + " parameter_param { shape { dim: 4 dim: 3 dim: 3 dim: 3 } }")
     net = make(param + layer("gone", "Silence", "p", "") + first + nets.head("c")).net
     assert not stored_last(net.graph) and {"c.order.param0", "c.order.param_diff0"} <= copies(net)
+
+
+@pytest.mark.parametrize("why, value", [
+    ("runs_on", Runs.HOST), ("forward_updates", lambda self: frozenset({0})), ("", None),
+])  # fmt: skip
+def test_whom_a_sharer_keeps_from_it(why, value, monkeypatch):
+    """A layer on the host, and one that changes the parameter in its forward."""
+    if why:
+        monkeypatch.setattr(ParameterLayer, why, value)
+    wired = graph(NETS["looked at"])
+    for node in wired.nodes:
+        node.channels_last = node.layer.prefers_channels_last
+    param_orders.choose(wired)
+    assert stored_last(wired) == (set() if why else {"c[0]", "w[0]"})
 
 
 @pytest.mark.parametrize("net", NETS)
@@ -96,6 +113,14 @@ def test_large_model_support_changes_no_bit(net, transposing):
     for k, order in enumerate(("latest", "earliest", "random")):
         device = SimDevice(64 << 20, order=order, seed=k)
         assert train(build(net, device=device, lms=LMSConfig(threshold_kb=1)), 3) == expected
+
+
+def test_in_parts_of_the_batch():
+    """Later parts add to the gradients of earlier ones."""
+    lms = LMSConfig(threshold_kb=1, split=2)
+    solver = make("deconvolution", lms=lms)
+    assert any(node.part for node in solver.net.run_graph.nodes)
+    assert train(solver) == train(make_transposing("deconvolution", lms=lms))
 
 
 def test_less_workspace():
@@ -177,16 +202,20 @@ def test_on_a_gpu(net):
     for size in (1, 2):
         expected = train(make_transposing(net, iter_size=size, **options))
         for lms in (None, LMSConfig(threshold_kb=1)):
-            assert train(make(net, lms=lms, iter_size=size, **options)) == expected
+            solver = make(net, lms=lms, iter_size=size, **options)
+            assert train(solver) == expected
+            solver.close()
+            solver.runtime.close()
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not cuda_available(), reason="no GPU")
 def test_arrays_of_a_gpu():
-    solver = make("chain", last=None, device=get_device("cuda"))
+    text = nets._DATA + nets.conv("c", "data", 8) + nets.conv("d", "c", 16) + nets.head("d")
+    solver = make(text, last=None, device=get_device("cuda"))
     solver.step(2)
-    blob = solver.net.params["conv2"][0]
+    blob = solver.net.params["d"][0]
     expected = blob.read_data().copy()
     array = blob.gpu_data
-    assert array.shape == (8, 6, 3, 3) and array.strides == (4 * 54, 4, 4 * 18, 4 * 6)
+    assert array.shape == (16, 8, 3, 3) and array.strides == (4 * 72, 4, 4 * 24, 4 * 8)
     assert (array.get() == expected).all()

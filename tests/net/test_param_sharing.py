@@ -134,5 +134,5 @@ def test_on_a_gpu(last):
     net, other = pair(last=last, device=get_device("cuda"))
     expected = result(other)
     net.share_with(other)
-    np.testing.assert_allclose(result(net), expected, rtol=1e-2, atol=1e-2)
+    np.testing.assert_allclose(result(net), expected, rtol=1e-2, atol=5e-2)
     assert (net.params["c"][0].data == other.params["c"][0].data).all()
