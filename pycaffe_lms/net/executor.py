@@ -148,9 +148,12 @@ class Executor:
         try:
             layer.backward(io)
         finally:
-            if self._branched:
-                self._branched = False
-                self.device.wait(self.device.compute, self.device.record(self.device.branch))
+            self._join_branch()
+
+    def _join_branch(self) -> None:
+        if self._branched:
+            self._branched = False
+            self.device.wait(self.device.compute, self.device.record(self.device.branch))
 
     def _value(self, node: Node, v: int, which: str, on_host: bool):
         """A value as it is stored; where both orders are the same memory, in the shape that the layer expects."""
