@@ -172,6 +172,7 @@ class Layer:
     makes_gradients: ClassVar[bool] = False  # backward may give gradients where those of all tops are zero
     spoils_top_diffs: ClassVar[bool] = False  # backward overwrites top_diff, which nobody reads later
     adds_to: frozenset[int] = frozenset()  # bottoms to whose gradient backward can add; known after `declare`
+    stretches: Sequence[int] = ()  # after `declare`: where, in the one top or bottom, the many lie that it only copies
     seed: int = 0  # of the layer's own random numbers; set by the net before `setup`
     reads_ahead: bool = True  # before it is asked to; set by the net before `setup`: not where nothing will run
 

@@ -12,7 +12,8 @@ class ConcatLayer(Layer):
     """y = the bottoms one after the other along concat_param.axis (default 1; older name: concat_dim).
 
     Bottoms: one or more, equal in all other axes. Top 0: y; with one bottom it is the bottom itself.
-    Backward reads nothing.
+    Backward reads nothing. Where every axis before that one, in the order in which memory holds them, has size 1, the
+    bottoms are stretches of y.
     Raises: LayerParamError for a bad axis, or axis and concat_dim together; ShapeError for other axes that differ.
     Source: BVLC/caffe, src/caffe/layers/concat_layer.cpp.
     """
@@ -58,6 +59,7 @@ class ConcatLayer(Layer):
         self.outer, along, inner = around_axis(top_shapes[0], self.axis, self.channels_last)
         self.total = along * inner
         self.widths = [shape[self.axis] * inner for shape in bottom_shapes]
+        self.stretches = self._starts() if self.outer == 1 and len(bottom_shapes) > 1 else ()
 
     def shares(self):
         return {0: 0} if len(self.param.bottom) == 1 else {}
@@ -73,7 +75,8 @@ class ConcatLayer(Layer):
 
     def forward(self, io):
         for x, width, start in zip(io.bottom, self.widths, self._starts(), strict=True):
-            io.ops.copy_block_in(x, io.top[0], self.outer, width, self.total, start)
+            if x is not None:
+                io.ops.copy_block_in(x, io.top[0], self.outer, width, self.total, start)
 
     def backward(self, io):
         for dx, width, start in zip(io.bottom_diff, self.widths, self._starts(), strict=True):

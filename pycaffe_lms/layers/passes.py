@@ -12,7 +12,8 @@ from typing import Any
 class Pass:
     """What forward and backward are handed. Arrays are C-contiguous and live where the layer runs.
 
-    forward: `bottom`, `top` (uninitialised memory: write every element), `param`, `scratch`.
+    forward: `bottom`, `top` (uninitialised memory: write every element), `param`, `scratch`. Of a layer with
+    `stretches`: None for what lies in its place already; among its `bottom_diff`, too.
     backward: `bottom`/`top` data (None where `backward_needs` did not ask for it), `top_diff` (None: all zeros),
     `bottom_diff` (None: not wanted; else write every element), `param`, `param_diff` (None: not wanted),
     `accumulate[i]`: add to param_diff[i] instead of overwriting it. In place, top_diff[i] may be bottom_diff[i].

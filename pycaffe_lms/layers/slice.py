@@ -13,7 +13,8 @@ class SliceLayer(Layer):
 
     The cuts lie before each slice_point; without slice_point all pieces are equal.
     Bottom 0: any shape with that axis. Tops: the pieces in order; with one top it is the bottom itself.
-    Backward reads nothing; a top without a gradient counts as zeros.
+    Backward reads nothing; a top without a gradient counts as zeros. Where every axis before that one, in the order in
+    which memory holds them, has size 1, the tops are stretches of the bottom.
     Raises: LayerParamError for a bad axis, axis and slice_dim together, or slice points that are too few or many, not
     rising, or beyond the end; ShapeError where the axis cannot be cut into equal pieces.
     Source: BVLC/caffe, src/caffe/layers/slice_layer.cpp.
@@ -79,6 +80,7 @@ class SliceLayer(Layer):
         self.outer, along, inner = around_axis(bottom_shapes[0], self.axis, self.channels_last)
         self.total = along * inner
         self.widths = [shape[self.axis] * inner for shape in top_shapes]
+        self.stretches = self._starts() if self.outer == 1 and len(top_shapes) > 1 else ()
 
     def shares(self):
         return {0: 0} if len(self.param.top) == 1 else {}
@@ -94,7 +96,8 @@ class SliceLayer(Layer):
 
     def forward(self, io):
         for y, width, start in zip(io.top, self.widths, self._starts(), strict=True):
-            io.ops.copy_block_out(io.bottom[0], y, self.outer, width, self.total, start)
+            if y is not None:
+                io.ops.copy_block_out(io.bottom[0], y, self.outer, width, self.total, start)
 
     def backward(self, io):
         dx = io.bottom_diff[0]

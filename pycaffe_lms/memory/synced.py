@@ -88,20 +88,20 @@ class SyncedMemory:
         """Return device memory of its own to the pool: nobody needs the copy there any more."""
         self._give_gpu(None, None)
 
-    def host_array(self, shape, dtype) -> np.ndarray:
-        """The host copy as an array; only after a host ask."""
-        return _view(self.host, shape, dtype)
+    def host_array(self, shape, dtype, start: int = 0) -> np.ndarray:
+        """The host copy, from element `start` on, as an array; only after a host ask."""
+        return _view(self.host[start * np.dtype(dtype).itemsize :] if start else self.host, shape, dtype)
 
     def host_view(self, shape, dtype) -> np.ndarray:
         """The host copy as an array for a user to hold; only after a host ask."""
         return _view(lend_host(self), shape, dtype)
 
-    def device_array(self, shape, dtype, row: int = 0):
-        """The device copy as an array of the device; only after a GPU ask. row: where it begins, of a longer array."""
-        if not row:
+    def device_array(self, shape, dtype, start: int = 0):
+        """The device copy, from element `start` on, as an array of the device; only after a GPU ask."""
+        if not start:
             return self.device.array(self.span, shape, dtype)
-        nbytes = math.prod(shape[1:]) * np.dtype(dtype).itemsize
-        return self.device.array(self.span.at(row * nbytes, shape[0] * nbytes), shape, dtype)
+        itemsize = np.dtype(dtype).itemsize
+        return self.device.array(self.span.at(start * itemsize, math.prod(shape) * itemsize), shape, dtype)
 
     @property
     def wants_lock(self) -> bool:

@@ -20,7 +20,8 @@ class LayerStep:
     accumulate[i]: parameter i's gradient is added, not overwritten. zero: all top diffs are zero, so just clear.
     look: before the forward, show the layer the values that its shapes depend on. group: the group that runs in place
     of its layers; node is the last of them. again: a forward that is replayed. joins[i]: the value to whose gradient
-    that of bottom i is added, in place of being written by itself; None: it is written."""
+    that of bottom i is added, in place of being written by itself; None: it is written. apart: the step as it would be
+    if no value lay within another one; None: it is that."""
 
     step: Step
     node: int
@@ -32,6 +33,7 @@ class LayerStep:
     group: int | None = None
     again: bool = False
     joins: tuple[int | None, ...] = ()
+    apart: Step | None = None
 
 
 def node_of(graph: Graph, step: LayerStep) -> Node:

@@ -37,6 +37,7 @@ from .fitting import say_parts
 from .folding import fold
 from .fusion import find_groups
 from .graph import Graph, Node, Param
+from .laying import lay
 from .masks import mask_layers
 from .memory import NetMemory
 from .named import Named
@@ -133,6 +134,7 @@ class BuiltNet(Uncopied):
         parted = fold(self.graph, self.unfolded)
         self.builder = ProgramBuilder(graph, join=self.tuning.fuse)
         with self.placed():
+            self._lay_within(graph, table)
             packed = self._packed() if self.tuning.pack else frozenset()
             steps = [s.step for s in self.all_steps(fused=True)]
             self.memory = NetMemory(
@@ -172,6 +174,16 @@ class BuiltNet(Uncopied):
                 self._declare(graph, masked)
                 table = assign(graph, self.dtype.itemsize)
         return table
+
+    def _lay_within(self, graph: Graph, table: BufferTable) -> None:
+        """Choose which values lie within others, where a solver's program may leave values of their own unmade."""
+        graph.laid = {}
+        dropped = self.tuning.fuse and (self.tuning.pack or self.runtime.active)
+        if dropped and any(node.layer.stretches for node in graph.nodes):
+            steps, apart = self.all_steps(fused=True), asked_by_layers(graph, self.runtime.config).keys()
+            keep = {"passing": self._packed(), "lasting": self._lasting(values_too=True), "apart": apart}
+            size, managed = self.dtype.itemsize, self.runtime.active
+            graph.laid = lay(graph, steps, table.buffers, itemsize=size, managed=managed, **keep)
 
     def _declare(self, graph: Graph, nodes: Iterable[Node]) -> None:
         ops = ops_of(self.device)
@@ -259,7 +271,7 @@ class BuiltNet(Uncopied):
         graph = self.run_graph
         inside = {t for g in graph.groups for m in g.members for t in graph.nodes[m].tops if t not in g.tops}
         shown = {graph.values[v].data for v in graph.last.values() if v not in inside}
-        return used | {p.data for p in graph.params} | shown
+        return used | {p.data for p in graph.params} | shown - graph.laid.keys()
 
     def _fill_constants(self) -> None:
         for node in self.graph.nodes:

@@ -9,6 +9,7 @@ from ..lms.schedule import Buffer
 from .access import LayerStep, replay_step
 from .flops import layer_bytes, step_bytes, step_effort, step_flops
 from .graph import Graph
+from .laid import replayed
 from .programs import HostedStep
 
 
@@ -17,7 +18,7 @@ def program_replays(graph: Graph, steps: Sequence[LayerStep | HostedStep]) -> di
     found = {}
     for s, step in enumerate(steps):
         if isinstance(step, LayerStep) and step.forward and not step.look and not step.step.host:
-            replay = replay_step(graph, step)
+            replay = replayed(graph, step, replay_step(graph, step))
             if replay is not None:
                 found[s] = replay
     return found

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from ..errors import CaffeError
-from ..layers.base import Layer, Pass, ShapesChanged
+from ..layers.base import Layer, Pass, ShapesChanged, count
 from ..lms.schedule import Mode
 from ..memory.states import Ask
 from ..memory.synced import SyncedMemory
@@ -15,6 +15,7 @@ from ..ops import ops_of
 from ..ops.channel_order import memory_shape
 from .access import LayerStep, node_of
 from .graph import Graph, Node
+from .laid import in_place, place_of
 from .orders import Reorder, matters
 from .param_orders import ParamCopies, stored_shape
 
@@ -40,13 +41,13 @@ class Executor:
             on_host = step.step.host or self.device.is_host
             if step.look:
                 looked = [node.bottoms[i] for i in sorted(node.layer.looks_at)]
-                node.layer.look([self._value(node, b, "data", True) for b in looked])
+                node.layer.look([self._value(node, step, True, b, "data") for b in looked])
             elif step.forward:
                 io, reorder = self._forward_pass(node, step, on_host), self._reorders.get(id(node))
                 work = self._with_params(node, node.layer.replay if step.again else node.layer.forward, "forward")
                 reorder.forward(io, work) if reorder else work(io)
             elif step.zero:
-                self._clear(node, on_host)
+                self._clear(node, step, on_host)
             else:
                 io, reorder = self._backward_pass(node, step, on_host), self._reorders.get(id(node))
                 work = self._with_params(node, partial(self._backward, node.layer), "backward")
@@ -69,31 +70,31 @@ class Executor:
         for access in step.accesses:
             self.memories[access.buffer].ask(asks[access.mode])
 
-    def array(self, buffer: int, shape, dtype, on_host: bool, row: int = 0):
-        """The array of a buffer, where the step runs. row: where it begins in a longer array, along the first axis."""
+    def array(self, buffer: int, shape, dtype, on_host: bool, start: int = 0):
+        """The array of a buffer from element `start` on, where the step runs."""
         memory = self.memories[buffer]
         if on_host:
-            return (
-                memory.host_array((row + shape[0], *shape[1:]), dtype)[row:] if row else memory.host_array(shape, dtype)
-            )
-        key = (buffer, shape, memory.span.offset, row)
+            return memory.host_array(shape, dtype, start)
+        key = (buffer, shape, memory.span.offset, start)
         found = self._arrays.get(key)
         if found is None or found[0] is not memory.span.base:
-            found = self._arrays[key] = (memory.span.base, memory.device_array(shape, dtype, row))
+            found = self._arrays[key] = (memory.span.base, memory.device_array(shape, dtype, start))
         return found[1]
 
     def _forward_pass(self, node: Node, step: LayerStep, on_host: bool) -> Pass:
-        layer, graph = node.layer, self.graph
-        touched = {a.buffer for a in step.step.accesses}
+        layer, graph, value = node.layer, self.graph, partial(self._value, node, step, on_host)
+        touched = {a.buffer for a in (step.apart or step.step).accesses}
+        settled = in_place(graph, node, True) if step.apart is not None else frozenset()
+        here, there = (settled, frozenset()) if len(node.bottoms) > 1 else (frozenset(), settled)
         needs = layer.replay_needs() if step.again else layer.forward_needs()
         updates = frozenset() if step.again else layer.forward_updates()
         return Pass(
             ops=ops_of(self.device),
-            bottom=[
-                self._value(node, b, "data", on_host) if i in needs.bottoms else None
-                for i, b in enumerate(node.bottoms)
+            bottom=[value(b, "data") if i in needs.bottoms - here else None for i, b in enumerate(node.bottoms)],
+            top=[
+                value(t, "data") if graph.values[t].data in touched and j not in there else None
+                for j, t in enumerate(node.tops)
             ],
-            top=[self._value(node, t, "data", on_host) if graph.values[t].data in touched else None for t in node.tops],
             param=[
                 self._param(node, i, "data", on_host) if i in needs.params or i in updates else None
                 for i in range(len(node.params))
@@ -102,26 +103,22 @@ class Executor:
         )
 
     def _backward_pass(self, node: Node, step: LayerStep, on_host: bool) -> Pass:
-        layer = node.layer
+        layer, value = node.layer, partial(self._value, node, step, on_host)
+        joins = step.apart is not None and len(node.bottoms) > 1
+        settled = in_place(self.graph, node, False) if joins else frozenset()
         needs = layer.backward_needs(node.propagate, node.param_propagate)
         return Pass(
             ops=ops_of(self.device),
-            bottom=[
-                self._value(node, b, "data", on_host) if i in needs.bottoms else None
-                for i, b in enumerate(node.bottoms)
-            ],
-            top=[self._value(node, t, "data", on_host) if i in needs.tops else None for i, t in enumerate(node.tops)],
+            bottom=[value(b, "data") if i in needs.bottoms else None for i, b in enumerate(node.bottoms)],
+            top=[value(t, "data") if i in needs.tops else None for i, t in enumerate(node.tops)],
             param=[
                 self._param(node, i, "data", on_host) if i in needs.params else None for i in range(len(node.params))
             ],
             scratch=self._scratch(node, "backward", on_host),
-            top_diff=[
-                self._value(node, t, "diff", on_host) if here else None
-                for t, here in zip(node.tops, step.top_diffs, strict=True)
-            ],
+            top_diff=[value(t, "diff") if here else None for t, here in zip(node.tops, step.top_diffs, strict=True)],
             bottom_diff=[
-                self._value(node, b if other is None else other, "diff", on_host) if wanted else None
-                for b, other, wanted in zip(node.bottoms, step.joins, node.propagate, strict=True)
+                value(b if other is None else other, "diff") if wanted and i not in settled else None
+                for i, (b, other, wanted) in enumerate(zip(node.bottoms, step.joins, node.propagate, strict=True))
             ],
             bottom_adds=[other is not None for other in step.joins],
             param_diff=[
@@ -155,12 +152,14 @@ class Executor:
             self._branched = False
             self.device.wait(self.device.compute, self.device.record(self.device.branch))
 
-    def _value(self, node: Node, v: int, which: str, on_host: bool):
+    def _value(self, node: Node, step: LayerStep, on_host: bool, v: int, which: str):
         """A value as it is stored; where both orders are the same memory, in the shape that the layer expects."""
         value = self.graph.values[v]
         last = value.channels_last if matters(value.shape) else node.channels_last
         shape = memory_shape(value.shape, last)
-        return self.array(getattr(value, which), shape, self.dtype, on_host, value.rows[0] if value.rows else 0)
+        place = place_of(self.graph, step, getattr(value, which))
+        first = value.rows[0] * count(shape, 1) if value.rows else 0
+        return self.array(place.buffer, shape, self.dtype, on_host, place.start + first)
 
     def _param(self, node: Node, i: int, which: str, on_host: bool):
         param = self.graph.params[node.params[i]]
@@ -173,13 +172,13 @@ class Executor:
             if getattr(scratch, direction)
         }
 
-    def _clear(self, node: Node, on_host: bool) -> None:
+    def _clear(self, node: Node, step: LayerStep, on_host: bool) -> None:
         ops = ops_of(self.device)
         for b, wanted in zip(node.bottoms, node.propagate, strict=True):
             if wanted and on_host:
-                self._value(node, b, "diff", True).fill(0)
+                self._value(node, step, True, b, "diff").fill(0)
             elif wanted:
-                ops.fill(self._value(node, b, "diff", False), 0.0)
+                ops.fill(self._value(node, step, False, b, "diff"), 0.0)
 
 
 def call_scratch_layout(graph: Graph, buffers, sharing: Collection[int]) -> dict[int, int]:

@@ -39,14 +39,15 @@ def step_effort(graph: Graph, step: LayerStep) -> tuple[float, float]:
 
 
 def layer_bytes(graph: Graph, step: LayerStep, buffers: Mapping[int, Buffer], sizes: Mapping[int, int]) -> int:
-    """`step_bytes` of a layer's pass; of a blob at the border of a region in parts, only its own images count."""
-    node = node_of(graph, step)
+    """`step_bytes` of a layer's pass; of a blob at the border of a region in parts, only its own images count, and of
+    one that holds others, only what the pass touches."""
+    node, own = node_of(graph, step), step.apart or step.step
     values = [graph.values[v] for v in (*node.bottoms, *node.tops)]
     rows = {v.id: (v.rows[1] - v.rows[0]) / graph.values[v.whole].shape[0] for v in values if v.rows}
     shares = {b: rows[v.id] for v in values if v.rows for b in (v.data, v.diff)}
     if not shares:
-        return step_bytes(step.step, buffers, sizes)
-    accesses = [a for a in step.step.accesses if not buffers[a.buffer].call_scratch]
+        return step_bytes(own, buffers, sizes)
+    accesses = [a for a in own.accesses if not buffers[a.buffer].call_scratch]
     return int(sum(sizes[a.buffer] * shares.get(a.buffer, 2 if a.mode is Mode.UPDATE else 1) for a in accesses))
 
 

@@ -95,6 +95,14 @@ class Node:
         return self.layer.name
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a value lies: in `buffer`, from element `start` on."""
+
+    buffer: int
+    start: int
+
+
 @dataclass
 class Graph:
     name: str
@@ -105,6 +113,7 @@ class Graph:
     inputs: list[str] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
     groups: list[Node] = field(default_factory=list)  # chains of layers that a solver's iterations run as one
+    laid: dict[int, Place] = field(default_factory=dict)  # buffers in whose place they use others, see `laying.py`
 
     def everyone(self) -> list[Node]:
         """All nodes, and behind them the groups."""

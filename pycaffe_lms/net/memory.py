@@ -111,7 +111,7 @@ class NetMemory(FurtherBuffers):
         if runtime.active:  # what only passes by hand touch would find no memory beside the managed
             others = {b.id for b in table.buffers if b.id not in used and b.id not in lasting}
             self._managed = replace(self._managed, ids=self._managed.ids | others)
-        self._unmade = inside_groups(graph) - used
+        self._unmade = (inside_groups(graph) | graph.laid.keys()) - used
         for b in self.buffers:  # what a program may drop is managed
             self.memories[b].manage(b in self._managed.ids or b in self.packed or b in self._unmade)
         sharing = {b.id for b in table.buffers if b.call_scratch and b.id in used and b.id not in self._managed.ids}
@@ -200,7 +200,8 @@ class NetMemory(FurtherBuffers):
             replay = Replay.of(self.graph, sequenced, plan, self.memories, self.runtime)
         dials = Dials(self.graph, self.memories, [s for s in sequenced.steps if not getattr(s, "again", False)])
         touched = {a.buffer for s in sequenced.program.steps for a in s.accesses}
-        grouped = any(isinstance(s, LayerStep) and s.group is not None for s in sequenced.steps)
+        layers = [s for s in sequenced.steps if isinstance(s, LayerStep)]
+        grouped = any(s.group is not None or s.apart is not None for s in layers)
         unmade = self._unmade - touched if grouped else set()
         lasting = touched - self._workspace_offsets.keys()
         changing = {id(self.memories[b]) for b in lasting | unmade} if self.parted else ()

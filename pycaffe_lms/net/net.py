@@ -81,7 +81,7 @@ class Net(BuiltNet):
             self.check_blob(name)
         self._kept.update(names)
         self.memory.forget_plans()
-        if self.run_graph.groups or self.memory.packed or self.runtime.config.auto:
+        if self.run_graph.groups or self.run_graph.laid or self.memory.packed or self.runtime.config.auto:
             self.reshape()  # a chain that runs as one does not make the values in between; packed ones do not last
 
     # -- running ----------------------------------------------------------------------------------------------------

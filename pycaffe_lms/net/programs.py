@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ..lms.schedule import Mode, Program, Step
 from .access import LayerStep, backward_step, forward_step, look_step, written_diffs
 from .graph import Graph, Node
+from .laid import laid_out
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,8 @@ class ProgramBuilder:
         """Forward of layers start..end, both included."""
         nodes = self._units(start, end, fused)
         steps = (make(self.graph, node) for node in nodes for make in (look_step, forward_step))
-        return [s for s in steps if s is not None]
+        found = [s for s in steps if s is not None]
+        return laid_out(self.graph, found) if fused else found
 
     def backward(
         self, start: int, end: int, present: Collection[int], *, accumulate: bool, fused: bool = False
@@ -76,7 +78,7 @@ class ProgramBuilder:
                     for p, wants in zip(node.params, node.param_propagate, strict=True)
                     if wants
                 }
-        return steps
+        return laid_out(self.graph, steps) if fused else steps
 
     def loss_diffs(self) -> set[int]:
         """Diff buffers that hold a loss weight."""

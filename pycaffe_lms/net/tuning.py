@@ -10,10 +10,11 @@ class Tuning:
     """channels_last: keep images as (N, H, W, C) where layers are faster so; None: on a GPU. fuse: let a solver's
     iterations run chains of layers (BatchNorm, Scale, a sum, ReLU) as one. pack: without Large Model Support, let what
     an iteration needs only for a while (gradients of blobs) use the same device memory in turn; afterwards such a value
-    is gone, unless it is kept. graph: on a device that can, record what a solver's program queues, with the copies of
-    Large Model Support, and repeat it without running Python for each layer again (results are the same to the bit).
-    masks: with Large Model Support, let ReLU and its kin keep bits where no other layer's backward reads their values
-    (results are the same to the bit)."""
+    is gone, unless it is kept. With both, and with fuse under Large Model Support, bottoms of a Concat may lie in its
+    top and tops of a Slice in its bottom (results are the same to the bit). graph: on a device that can, record what a
+    solver's program queues, with the copies of Large Model Support, and repeat it without running Python for each layer
+    again (results are the same to the bit). masks: with Large Model Support, let ReLU and its kin keep bits where no
+    other layer's backward reads their values (results are the same to the bit)."""
 
     channels_last: bool | None = None
     fuse: bool = True
