@@ -99,7 +99,7 @@ def random_net(rng: np.random.Generator) -> str:
 
 
 @pytest.mark.parametrize("memory_counts", [True, False], ids=["as it is", "whatever memory it takes"])
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(20))
 def test_random_nets(seed, memory_counts, monkeypatch):
     if not memory_counts:
         monkeypatch.setattr(laying._Laying, "_needs", lambda self: (0, 0))
