@@ -69,7 +69,8 @@ class Blob(Uncopied):
     libraries take them through `__dlpack__` or `__cuda_array_interface__`. Work queued before is done when one is
     handed out, and the net waits for the holder's work before it runs. While one is held it is current after each run;
     `data` of that blob is refused meanwhile (`read_data()` copies), and so is a run that would move the blob's memory
-    (Large Model Support). Of blobs stored channels-last both are views with strides of their own.
+    (Large Model Support). Of blobs stored channels-last (images on a GPU, and the weights of convolutions) both are
+    views with strides of their own: `reshape` and `ravel` of them are copies, `flat` is not.
 
     Source of the behaviour: BVLC/caffe, blob.{hpp,cpp}, python/caffe/_caffe.cpp.
     """
@@ -131,10 +132,16 @@ class Blob(Uncopied):
 
     def reshape(self, *dims: int, **named: object) -> None:
         """Change the shape, reshape(2, 3); without arguments to a scalar. The net follows at its next forward or
-        reshape(). Raises ShapeError for what is no shape, or for a parameter's number of elements."""
+        reshape(). Raises ShapeError for what is no shape, for a parameter's number of elements, and for any other
+        shape of a parameter that is stored channels-last."""
         shape = checked_shape(dims, self.name, named)
         if self._on_reshape is not None:
             self._on_reshape(self, shape)
+        elif shape != self._shape and self.data_last:
+            raise ShapeError(
+                f"{shape} is no view of this parameter of shape {self._shape}, which is stored channels-last",
+                fix="reshape values in place of the blob: blob.data[...] = values.reshape(blob.shape)",
+            ).at(blob=self.name)
         elif math.prod(shape) != self.count:
             raise ShapeError(
                 f"{shape} does not hold this parameter's {self.count} elements",

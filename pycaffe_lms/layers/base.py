@@ -168,6 +168,7 @@ class Layer:
     order_free: ClassVar[bool] = False  # element by element: bottoms and tops may lie in memory in any one order
     prefers_channels_last: ClassVar[bool] = False
     channels_last: bool = False  # set by the net before `declare`: see `takes_channels_last`
+    ordered_params: ClassVar[frozenset[int]] = frozenset()  # which lie as the images do; others are channels-first
     makes_gradients: ClassVar[bool] = False  # backward may give gradients where those of all tops are zero
     spoils_top_diffs: ClassVar[bool] = False  # backward overwrites top_diff, which nobody reads later
     adds_to: frozenset[int] = frozenset()  # bottoms to whose gradient backward can add; known after `declare`
@@ -199,8 +200,7 @@ class Layer:
         """Whether the layer can run with all bottoms and tops of 4 or more axes channels-last on this device.
 
         If the net chooses so, it sets `channels_last`, and those arrays arrive C-contiguous with their channels behind
-        the other axes: (N, H, W, C). Shapes in declarations stay (N, C, H, W); so do parameters, but a convolution's
-        weights, which arrive as (O, kernel..., C / group).
+        the other axes: (N, H, W, C); parameters of `ordered_params` too. Shapes in declarations stay (N, C, H, W).
         """
         return self.order_free
 

@@ -35,6 +35,7 @@ class ConvolutionLayer(Layer):
     bottoms = tops = at_least(1)
     same_count = True
     prefers_channels_last = True
+    ordered_params = frozenset({0})
     rectifies = False  # runs together with the ReLU behind it
 
     def setup(self, bottom_shapes):
@@ -131,17 +132,10 @@ class ConvolutionLayer(Layer):
         self._declare_workspace()
 
     def _declare_workspace(self) -> None:
-        """For the bias's gradient, and for weights in the order of the images. After `planes` is set."""
+        """For the bias's gradient. After `planes` is set."""
         if self.bias:
             sums = self.planes[1] * reduction_parts(*self.planes)
             self.scratch("sums", (sums,), lives=Lives.CALL, forward=False)
-        weights = self.params[0].shape
-        self._moved = (weights[0], weights[1], count(weights, 2))
-        if self.channels_last and self._moved[2] > 1 and self._moved[1] > 1:
-            # weights are kept as (O, C / group, kernel...), and stand in workspace as (O, kernel..., C / group)
-            self.scratch("weights", weights, lives=Lives.CALL)
-            self.scratch("weights_diff", weights, lives=Lives.CALL, forward=False)
-            self.scratch("weights_sum", weights, lives=Lives.CALL, forward=False)
 
     def _geometry(self, bottom, top) -> ConvGeometry:
         return ConvGeometry(
@@ -223,20 +217,8 @@ class ConvolutionLayer(Layer):
         return dy
 
     def _weights(self, io):
-        """The weights in the order of the images."""
-        if "weights" not in io.scratch:
-            return io.param[0]
-        io.ops.transpose(io.param[0], io.scratch["weights"], self._moved, (0, 2, 1))
-        return io.scratch["weights"]
+        """The weights as the plan takes them: in the order of the images."""
+        return io.param[0]
 
     def _backward_filter(self, io, x, dy, work, accumulate: bool) -> None:
-        gradient = io.param_diff[0]
-        if "weights_diff" not in io.scratch:
-            self.convolve(io, "backward_filter", x, dy, gradient, work, accumulate)
-            return
-        o, c, k = self._moved
-        self.convolve(io, "backward_filter", x, dy, io.scratch["weights_diff"], work, False)
-        back = io.scratch["weights_sum"] if accumulate else gradient
-        io.ops.transpose(io.scratch["weights_diff"], back, (o, k, c), (0, 2, 1))
-        if accumulate:
-            io.ops.sum_arrays([gradient, back], gradient)
+        self.convolve(io, "backward_filter", x, dy, io.param_diff[0], work, accumulate)

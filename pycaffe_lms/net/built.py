@@ -28,7 +28,7 @@ from ..ops import ops_of
 from ..random import CaffeRandom
 from ..uncopied import Uncopied
 from ..vectors import NetBlobVec
-from . import orders, weights
+from . import orders, param_orders, weights
 from .access import LayerStep
 from .buffers import BufferTable, assign
 from .callbacks import Callbacks
@@ -86,6 +86,7 @@ class BuiltNet(Uncopied):
         if self.tuning.wants_channels_last(self.device):
             with self.device.active():
                 orders.choose(self.graph, ops_of(self.device))
+            param_orders.choose(self.graph)
         self._set_up_memory()
         if fill:
             self._fill_constants()
@@ -181,6 +182,7 @@ class BuiltNet(Uncopied):
                 with self.device.active():
                     node.layer.declare(shapes, [graph.values[t].shape for t in node.tops], ops)
                 orders.request_copies(graph, node)
+                param_orders.request_copies(graph, node)
             except CaffeError as error:
                 error.at(file=self.file, line=node.line, layer=node.name)
                 raise
@@ -195,15 +197,17 @@ class BuiltNet(Uncopied):
 
     def _lasting_blob(self, param: Param) -> Blob:
         """What users see of a parameter: one object, wherever the values lie."""
-        now = self._param_blob(param)
+        now = self.param_blob(param)
         blob = self._param_blobs.setdefault(param.index, now)
         blob.take_over(now)
         return blob
 
-    def _param_blob(self, param: Param) -> Blob:
+    def param_blob(self, param: Param) -> Blob:
+        """A parameter's values and gradients where they lie now."""
         memories = self.memory.memories
         name = f"{self.graph.nodes[param.node].name}[{param.position}]"
-        return Blob(name, param.shape, self.dtype, (memories[param.data], memories[param.diff]))
+        pair, last = (memories[param.data], memories[param.diff]), param.channels_last
+        return Blob(name, param.shape, self.dtype, pair, channels_last=last)
 
     def _packed(self) -> frozenset[int]:
         """What a solver's program needs only for a while: blobs, their gradients where there is a backward, and what

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 
 from ..errors import CaffeError
-from ..layers.base import Pass, ShapesChanged
+from ..layers.base import Layer, Pass, ShapesChanged
 from ..lms.schedule import Mode
 from ..memory.states import Ask
 from ..memory.synced import SyncedMemory
@@ -15,6 +16,7 @@ from ..ops.channel_order import memory_shape
 from .access import LayerStep, node_of
 from .graph import Graph, Node
 from .orders import Reorder, matters
+from .param_orders import ParamCopies, stored_shape
 
 GPU_ASKS = {Mode.READ: Ask.READ_GPU, Mode.UPDATE: Ask.WRITE_GPU, Mode.OVERWRITE: Ask.OVERWRITE_GPU}
 _CPU = {Mode.READ: Ask.READ_CPU, Mode.UPDATE: Ask.WRITE_CPU, Mode.OVERWRITE: Ask.OVERWRITE_CPU}
@@ -28,6 +30,7 @@ class Executor:
         self._arrays: dict = {}
         self._branched = False  # whether the branch stream has work that the compute stream did not wait for
         self._reorders = {id(node): reorder for node in graph.everyone() if (reorder := Reorder(graph, node))}
+        self._param_copies = {id(node): copies for node in graph.everyone() if (copies := ParamCopies(graph, node))}
 
     def run(self, step: LayerStep) -> None:
         """One forward or backward of one layer. Errors get the layer's place."""
@@ -40,22 +43,25 @@ class Executor:
                 node.layer.look([self._value(node, b, "data", True) for b in looked])
             elif step.forward:
                 io, reorder = self._forward_pass(node, step, on_host), self._reorders.get(id(node))
-                work = node.layer.replay if step.again else node.layer.forward
+                work = self._with_params(node, node.layer.replay if step.again else node.layer.forward, "forward")
                 reorder.forward(io, work) if reorder else work(io)
             elif step.zero:
                 self._clear(node, on_host)
             else:
                 io, reorder = self._backward_pass(node, step, on_host), self._reorders.get(id(node))
-                try:
-                    reorder.backward(io, node.layer.backward) if reorder else node.layer.backward(io)
-                finally:
-                    self._join_branch()
+                work = self._with_params(node, partial(self._backward, node.layer), "backward")
+                reorder.backward(io, work) if reorder else work(io)
         except CaffeError as error:
             error.at(layer=node.name, type=node.layer.param.type, line=node.line)
             raise
         except ShapesChanged as change:
             change.node = node.origin
             raise
+
+    def _with_params(self, node: Node, work, direction: str):
+        """`work` on parameters in the layer's order."""
+        copies = self._param_copies.get(id(node))
+        return partial(getattr(copies, direction), run=work) if copies else work
 
     def ask(self, step) -> None:
         """Tell the state machine what the step touches."""
@@ -89,8 +95,8 @@ class Executor:
             ],
             top=[self._value(node, t, "data", on_host) if graph.values[t].data in touched else None for t in node.tops],
             param=[
-                self._param(p, "data", on_host) if i in needs.params or i in updates else None
-                for i, p in enumerate(node.params)
+                self._param(node, i, "data", on_host) if i in needs.params or i in updates else None
+                for i in range(len(node.params))
             ],
             scratch=self._scratch(node, "forward", on_host),
         )
@@ -105,7 +111,9 @@ class Executor:
                 for i, b in enumerate(node.bottoms)
             ],
             top=[self._value(node, t, "data", on_host) if i in needs.tops else None for i, t in enumerate(node.tops)],
-            param=[self._param(p, "data", on_host) if i in needs.params else None for i, p in enumerate(node.params)],
+            param=[
+                self._param(node, i, "data", on_host) if i in needs.params else None for i in range(len(node.params))
+            ],
             scratch=self._scratch(node, "backward", on_host),
             top_diff=[
                 self._value(node, t, "diff", on_host) if here else None
@@ -117,8 +125,8 @@ class Executor:
             ],
             bottom_adds=[other is not None for other in step.joins],
             param_diff=[
-                self._param(p, "diff", on_host) if wanted else None
-                for p, wanted in zip(node.params, node.param_propagate, strict=True)
+                self._param(node, i, "diff", on_host) if wanted else None
+                for i, wanted in enumerate(node.param_propagate)
             ],
             accumulate=list(step.accumulate),
             beside=self._beside,
@@ -136,6 +144,12 @@ class Executor:
         with device.on(device.branch):
             yield
 
+    def _backward(self, layer: Layer, io: Pass) -> None:
+        try:
+            layer.backward(io)
+        finally:
+            self._join_branch()
+
     def _join_branch(self) -> None:
         if self._branched:
             self._branched = False
@@ -148,9 +162,9 @@ class Executor:
         shape = memory_shape(value.shape, last)
         return self.array(getattr(value, which), shape, self.dtype, on_host, value.rows[0] if value.rows else 0)
 
-    def _param(self, p: int, which: str, on_host: bool):
-        param = self.graph.params[p]
-        return self.array(getattr(param, which), param.shape, self.dtype, on_host)
+    def _param(self, node: Node, i: int, which: str, on_host: bool):
+        param = self.graph.params[node.params[i]]
+        return self.array(getattr(param, which), stored_shape(self.graph, node, i), self.dtype, on_host)
 
     def _scratch(self, node: Node, direction: str, on_host: bool) -> dict:
         return {

@@ -45,6 +45,7 @@ class Param:
     """One parameter of one layer. `owner`: the index (in Graph.params) of the one whose memory it uses.
 
     explicit: which multipliers the prototxt gives, here or, for an owner, at one of its sharers.
+    channels_last: its data, diff and histories are stored as (O, H, W, C), see `param_orders.py`; as the owner's.
     """
 
     index: int
@@ -58,6 +59,7 @@ class Param:
     decay_mult: float
     explicit: set[str] = field(default_factory=set)
     values: Any = None  # an array of first values, in place of the filler's
+    channels_last: bool = False
     data: int = -1
     diff: int = -1
 

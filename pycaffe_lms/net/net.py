@@ -356,7 +356,7 @@ class Net(BuiltNet):
     @property
     def learnable_params(self) -> list[Blob]:
         """Blobs of parameters that own their memory, in order of appearance."""
-        return [self._param_blob(p) for p in self.graph.learnable]
+        return [self.param_blob(p) for p in self.graph.learnable]
 
     def clear_param_diffs(self) -> None:
         """Set all parameter gradients to zero."""

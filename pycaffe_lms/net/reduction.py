@@ -72,7 +72,8 @@ def buckets(graph: Graph, steps: Sequence[LayerStep], itemsize: int) -> list[Buc
 
 def digest(graph: Graph, steps: Sequence[LayerStep], itemsize: int) -> int:
     """32 bits that are equal where the same gradients would be summed in the same order."""
-    said = [[(graph.param_name(p), p.position, p.shape) for p in b.params] for b in buckets(graph, steps, itemsize)]
+    found = buckets(graph, steps, itemsize)
+    said = [[(graph.param_name(p), p.position, p.shape, p.channels_last) for p in b.params] for b in found]
     return zlib.crc32(repr((itemsize, said)).encode())
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +15,10 @@ import numpy as np
 from ..errors import UsageError, WeightsError
 from ..formats.blobproto import LayerWeights, array_to_blobproto, load_blob
 from ..formats.caffemodel import read_weights, write_caffemodel
+from ..memory.states import State
+from ..memory.synced import SyncedMemory
 from ..proto import caffe_pb2
+from . import param_orders
 from .fitting import follow
 
 if TYPE_CHECKING:
@@ -144,12 +148,24 @@ def share(net: Net, other: Net) -> None:
     for node in other.graph.nodes:
         theirs.setdefault(node.name, node)
     pairs = [(node, theirs[node.name]) for node in net.graph.nodes if node.params and node.name in theirs]
-    other.sharers.add(net)
     blocks = {
         node.index: len(other.pieces(other.graph.params[source.params[0]])) for node, source in pairs if source.params
     }
+    _refuse_others(net, other, pairs)
+    other.sharers.add(net)
     if net.splitting.adopt(net.graph, blocks):
         follow(net)
+    _adopt_orders(net, other, pairs)
+    for node, source in pairs:
+        for p, q in zip(node.params, source.params, strict=True):
+            _share_one(net, other, net.graph.params[p], other.graph.params[q])
+    for node in net.graph.nodes:
+        for blob, p in zip(node.layer.blobs, node.params, strict=True):
+            blob.data_memory = net.memory.memories[net.graph.params[p].data]
+
+
+def _refuse_others(net: Net, other: Net, pairs: Sequence[tuple[Node, Node]]) -> None:
+    """Raises WeightsError where a layer's parameters are not those of its counterpart."""
     for node, source in pairs:
         if len(source.params) != len(node.params):
             raise WeightsError(
@@ -162,8 +178,35 @@ def share(net: Net, other: Net) -> None:
                     f"cannot share parameter {i}: shapes {his.shape} and {mine.shape}",
                     fix="give the layer the same parameters in both nets, or another name",
                 ).at(file=net.file, line=node.line, layer=node.name, type=node.layer.param.type)
-            _share_one(net, other, mine, his)
-            node.layer.blobs[i].data_memory = other.memory.memories[his.data]
+
+
+def _adopt_orders(net: Net, other: Net, pairs: Sequence[tuple[Node, Node]]) -> None:
+    """Let parameters lie in memory as the other net's do; layers that take them otherwise work on copies from now on.
+    Gradients keep their values, and so do histories: see `solvers/slots.py`. Raises UsageError where that cannot be."""
+    params, memories, wanted = net.graph.params, net.memory.memories, {}
+    for node, source in pairs:
+        for p, q in zip(node.params, source.params, strict=True):
+            wanted[params[p].owner] = other.graph.params[q].channels_last
+    changed = {owner: last for owner, last in wanted.items() if params[owner].channels_last != last}
+    for owner, last in changed.items():
+        if last and not param_orders.may_lie_last(net.graph, owner):
+            node = net.graph.nodes[params[owner].node]
+            raise UsageError(
+                "the other net's parameter is stored channels-last, which a layer that uses this one cannot take",
+                fix="copy the values: blob.data[...] = other.data",
+            ).at(file=net.file, line=node.line, layer=node.name, type=node.layer.param.type)
+    gradients = {}
+    for owner, last in changed.items():
+        diff = memories[params[owner].diff]
+        if diff.state not in (State.UNINITIALIZED, State.DISCARDED):
+            gradients[owner] = net.param_blob(params[owner]).read_diff().copy()
+        diff.give_back()
+        memories[params[owner].diff] = SyncedMemory(diff.nbytes, diff.name, net.device)  # views keep the old one
+        param_orders.set_order(net.graph, owner, last)
+    if changed:
+        net.reshape()
+    for owner, values in gradients.items():
+        net.param_blob(params[owner]).diff = values
 
 
 def _share_one(net: Net, other: Net, mine: Param, his: Param) -> None:

@@ -117,7 +117,10 @@ def _show_backward(net: Net, node: Node) -> None:
 
 def _params(net: Net, node: Node) -> list[Blob]:
     memories, params = net.memory.memories, [net.graph.params[p] for p in node.params]
-    return [Blob(p.name, p.shape, net.dtype, (memories[p.data], memories[p.diff])) for p in params]
+    return [
+        Blob(p.name, p.shape, net.dtype, (memories[p.data], memories[p.diff]), channels_last=p.channels_last)
+        for p in params
+    ]
 
 
 def _show_norms(net: Net) -> None:

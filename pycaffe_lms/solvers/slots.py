@@ -22,6 +22,7 @@ class Histories:
         self._net, self._slots = net, slots
         self._of: dict[int, list[Slots]] = {}  # by parameter, for each of its pieces
         self._sizes: dict[int, list[int]] = {}
+        self._last: dict[int, bool] = {}  # by parameter: whether they are stored channels-last, as it was
 
     def follow(self, params: Iterable[Param]) -> bool:
         """Let these parameters, and no others, have histories, which keep their values. Returns whether any had to be
@@ -40,7 +41,19 @@ class Histories:
                     now.hand_on()
             self._net.memory.drop(b for slots in old for b in slots)
         self._sizes |= sizes
+        for i, p in wanted.items():
+            if self._last.setdefault(i, p.channels_last) != p.channels_last:
+                self._turn(p)
         return bool(changed)
+
+    def _turn(self, param: Param) -> None:
+        """Store a parameter's histories in its order of now."""
+        before = [self.blob(param, slot).read_data().copy() for slot in range(self._slots)]
+        self._last[param.index] = param.channels_last
+        for slot, values in enumerate(before):
+            blob = self.blob(param, slot)
+            blob.data = values
+            hand_on(blob)
 
     def _add(self, param: Param, sizes: Sequence[int]) -> list[Slots]:
         net, item = self._net, self._net.dtype.itemsize
@@ -66,7 +79,8 @@ class Histories:
         if param.index not in self._of:
             return None
         memory = self._memory(param.index, slot)
-        return Blob(memory.name, param.shape, self._net.dtype, (memory, None))
+        last = self._last[param.index]
+        return Blob(memory.name, param.shape, self._net.dtype, (memory, None), channels_last=last)
 
     def _memory(self, index: int, slot: int) -> SyncedMemory:
         memories = [self._net.memory.memories[slots[slot]] for slots in self._of[index]]

@@ -9,7 +9,7 @@ from pycaffe_lms.errors import DeviceError
 from pycaffe_lms.ops.cpu import conv
 from pycaffe_lms.ops.geometry import ConvGeometry
 
-from . import replays
+from . import order_nets, replays
 
 ORDERS = [("latest", 0), ("earliest", 0), *(("random", seed) for seed in range(4))]
 
@@ -31,6 +31,14 @@ def test_the_same_bits(net, order, seed, beside):
     plain, _ = trained(net, False)
     recorded, solver = trained(net, True, order, seed)
     assert recorded == plain and "train" in replays.recorded(solver)
+
+
+@pytest.mark.parametrize(("order", "seed"), ORDERS)
+def test_gradients_in_another_order_than_their_parameters(order, seed, beside):
+    """They are transposed when the branch is through."""
+    expected = order_nets.train(order_nets.make("groups"), 6)
+    solver = order_nets.make_transposing("groups", device=SimDevice(64 << 20, order=order, seed=seed))
+    assert order_nets.train(solver, 6) == expected and "train" in replays.recorded(solver)
 
 
 def test_a_branch_that_is_not_joined_shows(beside, monkeypatch):

@@ -11,9 +11,11 @@ import pytest
 from pycaffe_lms.backend import get_device
 from pycaffe_lms.errors import GraphError, LostRank, UsageError
 from pycaffe_lms.lms.config import LMSConfig
+from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.parallel.data_parallel import LAG, DataParallel
 from pycaffe_lms.solvers.base import NONE, STOP
 
+from ..lms.nets import solver_text as make_text
 from ..solvers.helpers import GAUSSIAN, bits, inner, loss, messages, solver_text
 from .ranks import in_threads, joined, rank_solver, sim
 
@@ -21,6 +23,7 @@ h5py = pytest.importorskip("h5py")
 ITERATIONS = 5
 RELU = 'layer { name: "relu" type: "ReLU" bottom: "ip1" top: "ip1" }\n'
 LAYERS = inner("ip1", outputs=300) + RELU + inner("ip2", "ip1", outputs=6) + inner("ip", "ip2") + loss()
+CONVNET = make_text("chain")
 LMS = LMSConfig(threshold_kb=1, ahead=1)
 PLACES = {
     "cpu": lambda rank: {"device": get_device("cpu")},
@@ -336,6 +339,28 @@ def test_ranks_with_different_nets():
             joined(solver, path)
 
     in_threads(2, work)
+
+
+def test_ranks_whose_weights_lie_otherwise():
+    """Sums go element by element in memory, so all store a parameter in one order."""
+
+    def work(rank, path, both):
+        tuning = Tuning(channels_last=both or rank == 0)
+        solver = rank_solver(CONVNET, rank, 2, tuning=tuning, **sim()(rank))
+        if not both:
+            with pytest.raises(GraphError, match="the ranks train different nets"):
+                joined(solver, path)
+            return None
+        parallel = joined(solver, path)
+        solver.step(ITERATIONS)
+        found = bits(solver)
+        assert solver.net.graph.params[0].channels_last
+        parallel.close()
+        return found
+
+    in_threads(2, lambda rank, path: work(rank, path, False))
+    found = in_threads(2, lambda rank, path: work(rank, path, True))
+    assert found[0] == found[1]
 
 
 def test_a_solver_of_another_rank():
