@@ -1,8 +1,8 @@
 """pycaffe-lms: a Caffe-compatible layer framework with Large Model Support. `import pycaffe_lms as caffe`.
 
 Names and behaviour are pycaffe's; `install_as_caffe()` lets `import caffe` mean this package. Beyond pycaffe: `LMS` and
-`set_lms`, `net.lms`, `net.keep`, `blob.gpu_data`, `export_onnx`. Threads: see `mode`. How long a view of a blob is
-good: see `blob`.
+`set_lms`, `set_math`, `net.lms`, `net.keep`, `blob.gpu_data`, `export_onnx`. Threads: see `mode`. How long a view of a
+blob is good: see `blob`.
 """
 
 from . import _caffe, io, proto
@@ -17,6 +17,7 @@ from .mode import (
     log,
     set_device,
     set_lms,
+    set_math,
     set_mode_cpu,
     set_mode_gpu,
     set_multiprocess,
@@ -77,6 +78,7 @@ __all__ = [
     "proto",
     "set_device",
     "set_lms",
+    "set_math",
     "set_mode_cpu",
     "set_mode_gpu",
     "set_multiprocess",

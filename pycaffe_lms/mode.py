@@ -17,12 +17,14 @@ import logging
 import operator
 import sys
 import threading
+from dataclasses import replace
 
-from .backend import get_device, nccl_available
+from .backend import cuda, get_device, nccl_available
 from .backend.device import Device
 from .errors import UsageError
 from .lms.config import LMSConfig
 from .log import LOGGER, GlogFormatter
+from .net.tuning import Tuning
 
 _log = logging.getLogger(f"{LOGGER}.python")
 _SEVERITIES = (logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)  # glog's 0..3
@@ -30,7 +32,8 @@ _handler: logging.Handler | None = None
 
 
 class Settings(threading.local):
-    """The calling thread's settings, by name: backend, index, seed, solver_count, solver_rank, multiprocess, lms."""
+    """The calling thread's settings, by name: backend, index, seed, solver_count, solver_rank, multiprocess, lms,
+    half."""
 
     def __init__(self) -> None:
         self._values = {
@@ -41,6 +44,7 @@ class Settings(threading.local):
             "solver_rank": 0,
             "multiprocess": False,
             "lms": None,
+            "half": False,
         }
 
     def __getitem__(self, name: str):
@@ -93,6 +97,25 @@ def set_random_seed(seed: int | None) -> None:
 
     Raises UsageError for another number."""
     settings["seed"] = None if seed is None else _whole(seed, "seed", 0, 2**32 - 1)
+
+
+def set_math(math: str) -> None:
+    """What products and hidden activations may lose. "tf32" (the default) and "fp32": float32 products on a GPU may
+    round their inputs for tensor cores, or not; this holds for the whole process. "bf16": as tf32, and nets and solvers
+    that this thread makes from now on store hidden activations and their gradients as bfloat16, on every device.
+
+    Raises UsageError for anything else."""
+    if math not in ("tf32", "fp32", "bf16"):
+        raise UsageError(f"math is {math!r}", fix='give "tf32", "fp32" or "bf16"')
+    cuda.set_math("tf32" if math == "bf16" else math)
+    settings["half"] = math == "bf16"
+
+
+def with_math(options: dict, default: Tuning) -> dict:
+    """Options of a net or a solver, as `set_math` says; `default`: its tuning where they have none."""
+    if not settings["half"]:
+        return options
+    return options | {"tuning": replace(options.get("tuning") or default, half=True)}
 
 
 # -- ranks ---------------------------------------------------------------------------------------------------------

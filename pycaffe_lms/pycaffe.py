@@ -19,9 +19,10 @@ from .formats.prototxt import Parsed, read_solver
 from .layers.registry import LAYERS
 from .lms.config import LMSConfig
 from .mode import device_of as _device
-from .mode import lms_of
+from .mode import lms_of, with_math
 from .mode import settings as _mode
 from .net import net as core
+from .net.tuning import Tuning
 from .net_face import PycaffeNet
 from .parallel.data_parallel import DataParallel
 from .progress import make_bar, shown
@@ -109,6 +110,7 @@ class Net(PycaffeNet):
         if isinstance(stages, str):
             raise UsageError(f"stages is {stages!r}, not a list", fix=f"give stages=[{stages!r}]")
         options.setdefault("seed", _mode["seed"])
+        options = with_math(options, self.tuning_by_hand)
         super().__init__(
             network_file, phase, level=level, stages=stages or (), device=_device(device), lms=lms_of(lms), **options
         )
@@ -147,7 +149,7 @@ class SGDSolver(solvers.SGDSolver):
         if param.random_seed < 0 and _mode["seed"] is not None:
             param.random_seed = _mode["seed"]
         options = {"solver_count": _mode["solver_count"], "solver_rank": _mode["solver_rank"]} | options
-        options |= {"file": parsed.filename, "lines": parsed.lines}
+        options = with_math(options, Tuning()) | {"file": parsed.filename, "lines": parsed.lines}
         super().__init__(param, device=_device(device), lms=lms_of(lms), **options)
         self.test_nets = NetVec(self.test_nets)
 

@@ -11,7 +11,9 @@ import pytest
 
 import pycaffe_lms as caffe
 from pycaffe_lms import mode
+from pycaffe_lms.backend import cuda
 from pycaffe_lms.errors import UsageError
+from pycaffe_lms.net.tuning import Tuning
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +49,7 @@ def test_every_thread_begins_with_the_defaults():
     other = in_a_thread(everything)
     assert other == {
         "backend": "cpu", "index": 0, "seed": None, "solver_count": 1, "solver_rank": 0, "multiprocess": False,
-        "lms": None,
+        "lms": None, "half": False,
     }  # fmt: skip
     in_a_thread(caffe.set_mode_cpu)
     assert everything() == mine
@@ -60,6 +62,7 @@ def test_values_that_make_no_sense():
         (caffe.set_solver_count, (0, -2, 1.5)),
         (caffe.set_solver_rank, (-1, None)),
         (caffe.set_lms, (1000, "16GB", {})),
+        (caffe.set_math, ("bfloat16", None, 16)),
         (caffe.init_log, (-1, 4, "INFO")),
     ):
         before = everything()
@@ -121,3 +124,34 @@ def test_the_log(no_handler, capsys):
     assert [line.split("] ")[1] for line in lines] == ["heard 100%", "high enough", "an error"]
     assert re.fullmatch(r"I\d{4} \d\d:\d\d:\d\d\.\d{6} \d+ \w+\.py:\d+\] heard 100%", lines[0])
     assert [line[0] for line in lines] == ["I", "W", "E"]
+
+
+CONVOLUTION = """
+layer { name: "data" type: "DummyData" top: "data" top: "label" dummy_data_param { shape { dim: 2 dim: 3 dim: 6 dim: 6 }
+  shape { dim: 2 } data_filler { type: "gaussian" } data_filler { type: "constant" } } }
+layer { name: "conv" type: "Convolution" bottom: "data" top: "conv" convolution_param { num_output: 4 kernel_size: 3 } }
+layer { name: "ip" type: "InnerProduct" bottom: "conv" top: "ip" inner_product_param { num_output: 2 } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }
+"""
+
+
+def test_math_is_of_nets_and_solvers_that_are_made_next(tmp_path):
+    net, solver = tmp_path / "net.prototxt", tmp_path / "solver.prototxt"
+    net.write_text(CONVOLUTION)
+    solver.write_text(f'net: "{net}" base_lr: 0.1 lr_policy: "fixed" snapshot_prefix: "{tmp_path}/x"')
+
+    def halves():
+        made = caffe.Net(str(net), caffe.TRAIN), caffe.SGDSolver(str(solver)).net
+        tuned = caffe.Net(str(net), caffe.TRAIN, tuning=Tuning(fuse=False))
+        assert not tuned.tuning.fuse and not made[0].tuning.fuse and made[1].tuning.fuse
+        return [{v.name for v in m.graph.values if v.half} for m in (*made, tuned)]
+
+    before = cuda.math()
+    try:
+        assert halves() == [set()] * 3
+        caffe.set_math("bf16")
+        assert cuda.math() == "tf32" and halves() == [{"conv"}] * 3 and in_a_thread(halves) == [set()] * 3
+        caffe.set_math("fp32")
+        assert cuda.math() == "fp32" and halves() == [set()] * 3
+    finally:
+        cuda.set_math(before)

@@ -67,7 +67,7 @@ def products(op_a, op_b, m, n, k, alpha_beta, a, b, c, kind, compute, batch) -> 
     """Column-major C = alpha op(A) op(B) + beta C for a batch, queued on CuPy's current stream.
 
     a, b, c: (address, leading dimension, elements from one matrix to the next). alpha_beta: array of the two, of the
-    data's type. kind: cudaDataType. Raises: DeviceError.
+    type that sums have. kind: cudaDataType. Raises: DeviceError.
     """
     alpha, size = alpha_beta.ctypes.data, alpha_beta.itemsize
     matrices = [(address, kind, ld, stride) for address, ld, stride in (a, b, c)]

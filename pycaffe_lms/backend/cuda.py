@@ -17,8 +17,10 @@ import numpy as np
 
 from ..errors import DeviceError, MissingDependency
 from . import cublas
+from .bfloat16 import BFLOAT16
 from .cpu import host_bytes
 from .cuda_pages import CudaPages, page_bytes
+from .cuda_types import prelude
 from .device import ON_THE_CPU, Span, align, cannot_give
 from .pinned import nothing_unlocked, pinned_bytes
 
@@ -31,13 +33,6 @@ except ImportError as error:
 BLOCK = 256
 MAX_BLOCKS = 1 << 20  # kernels loop over the rest (grid stride)
 
-_PRELUDE = """
-typedef {ctype} T;
-typedef {acc} A;  // accumulator: double for double, float for float
-#define LOOP(i, n) for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < (n); \\
-                        i += (long long)gridDim.x * blockDim.x)
-"""
-_CTYPES = {"float32": "float", "float64": "double", "int32": "int"}
 _dtype_name = functools.cache(lambda dtype: str(np.dtype(dtype)))  # NumPy takes longer than a launch
 
 
@@ -85,15 +80,12 @@ def device_count() -> int:
 
 @functools.cache
 def kernel(source: str, name: str, dtype: str = "float32"):
-    """The function `name` of a CUDA C++ source, compiled with `T` (data) and `A` (accumulator) as `dtype`.
+    """The function `name` of a CUDA C++ source, compiled with `T` (data), `A` (sums) and `C` (values) as `dtype` says.
 
     Integer parameters must be `long long`, real ones `double`, because that is what Python's int and float become.
     """
     require()
-    ctype = _CTYPES[str(dtype)]
-    acc = "double" if ctype == "double" else "float"
-    code = _PRELUDE.format(ctype=ctype, acc=acc) + source
-    return cupy.RawKernel(code, name, options=("--std=c++14",))
+    return cupy.RawKernel(prelude(str(dtype)) + source, name, options=("--std=c++14",))
 
 
 def launch(
@@ -111,7 +103,7 @@ _PAUSE = """
 __device__ long long now() { long long ns; asm volatile("mov.u64 %0, %globaltimer;" : "=l"(ns)); return ns; }
 extern "C" __global__ void pause(long long ns) { for (const long long start = now(); now() - start < ns;); }
 """
-_CUDA_TYPES = {"float32": 0, "float64": 1}  # cudaDataType: CUDA_R_32F, CUDA_R_64F
+_CUDA_TYPES = {"float32": 0, "float64": 1, "uint16": 14}  # cudaDataType: CUDA_R_32F, CUDA_R_64F, CUDA_R_16BF
 _FLOAT_COMPUTE = {"tf32": cublas.COMPUTE_32F_FAST_TF32, "fp32": cublas.COMPUTE_32F}
 _math = "tf32"
 
@@ -130,11 +122,16 @@ def math() -> str:
     return _math
 
 
+def knows_bfloat16() -> bool:
+    """Whether the current GPU has instructions for bfloat16."""
+    return int(require().cuda.Device().compute_capability) >= 80
+
+
 def gemm(trans_a: bool, trans_b: bool, m: int, n: int, k: int, alpha: float, a, b, beta: float, c) -> None:
     """Row-major C[m, n] = alpha * op(A)[m, k] op(B)[k, n] + beta * C, queued through cuBLAS.
 
-    `a`, `b`, `c` are C-contiguous CuPy arrays of one float type; only their pointers are used, so any array whose
-    elements from its start are the matrix will do (a slice of a larger contiguous array, say).
+    `a`, `b`, `c` are C-contiguous CuPy arrays of one type (bfloat16 adds up in float32); only their pointers are used,
+    so any array whose elements from its start are the matrix will do (a slice of a larger contiguous array, say).
     """
     gemm_batched(trans_a, trans_b, m, n, k, alpha, a, 0, b, 0, beta, c, 0, 1)
 
@@ -159,12 +156,13 @@ def gemm_batched(
     if m == 0 or n == 0 or batch == 0:
         return
     dtype = c.dtype
-    compute = cublas.COMPUTE_64F if dtype == np.float64 else _FLOAT_COMPUTE[_math]
+    half = dtype == BFLOAT16
+    compute = cublas.COMPUTE_64F if dtype == np.float64 else cublas.COMPUTE_32F if half else _FLOAT_COMPUTE[_math]
     op_a, op_b = (cublas.TRANSPOSE if t else cublas.NO_TRANSPOSE for t in (trans_a, trans_b))
     lda, ldb = (m if trans_a else k), (k if trans_b else n)
     # cuBLAS is column-major: C' = op(B)' op(A)', so the operands change places
     cublas.products(
-        op_b, op_a, n, m, k, np.array([alpha, beta], dtype),
+        op_b, op_a, n, m, k, np.array([alpha, beta], np.float32 if half else dtype),
         (b.data.ptr, max(1, ldb), stride_b), (a.data.ptr, max(1, lda), stride_a), (c.data.ptr, max(1, n), stride_c),
         _CUDA_TYPES[str(dtype)], compute, batch,
     )  # fmt: skip

@@ -41,7 +41,7 @@ def choose(args: argparse.Namespace, lms: LMSConfig, *, solver_mode: int | None 
         device = get_device("sim", order=args.sim_order, seed=args.sim_seed, **capacity)
         _log.info("Using the simulated device (%s).", device.describe())
     elif backend == "cuda":
-        cuda.set_math(args.math)
+        cuda.set_math("tf32" if args.math == "bf16" else args.math)
         device = get_device("cuda", index=index)
         _log.info("Using GPUs %d", index)
         _log.info("GPU %d: %s", index, device.describe())

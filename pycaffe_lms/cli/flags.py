@@ -185,11 +185,16 @@ def add_tuning(p: argparse.ArgumentParser, *, fuse: str = "on", pack: str = "on"
         )
 
 
+def half(args: argparse.Namespace) -> bool:
+    """Whether -math says that hidden activations are stored as bfloat16."""
+    return getattr(args, "math", "") == "bf16"
+
+
 def tuning(args: argparse.Namespace) -> Tuning:
-    """What -layout, -fuse, -pack, -masks and -graph say."""
+    """What -layout, -fuse, -pack, -masks, -graph and -math say."""
     graph = getattr(args, "graph", "off") == "on"
     fuse, pack, masks = (value == "on" for value in (args.fuse, args.pack, args.masks))
-    return Tuning(channels_last=_LAYOUTS[args.layout], fuse=fuse, pack=pack, graph=graph, masks=masks)
+    return Tuning(channels_last=_LAYOUTS[args.layout], fuse=fuse, pack=pack, graph=graph, masks=masks, half=half(args))
 
 
 _GPU = (
@@ -219,9 +224,10 @@ def add_device(p: argparse.ArgumentParser, gpu: tuple[str, str] = _GPU, budget: 
     p.add_argument("--sim_seed", type=int, default=0, metavar="N", help="seed of the order of -sim_order random")
     p.add_argument(
         "--math",
-        choices=("tf32", "fp32"),
+        choices=("tf32", "fp32", "bf16"),
         default="tf32",
-        help="float32 products on the GPU: tf32 may round inputs for tensor cores, fp32 does not",
+        help="float32 products on the GPU: tf32 may round inputs for tensor cores, fp32 does not; bf16: hidden "
+        "activations and their gradients are stored in 16 bits, parameters and their updates in float32",
     )
     p.add_argument(
         "--workspace",

@@ -67,7 +67,7 @@ def run(argv: list[str]) -> int:
     nets = Nets(
         read_net(args.model), args.shape, level=args.level, stages=flags.stages(args), lms=lms,
         rule=RULES[args.solver_type] if args.phase == "TRAIN" else None, machine=_machine(args.gpu, lms.budget),
-        workspace=None if args.workspace is None else parse_size(args.workspace, "-workspace"),
+        half=flags.half(args), workspace=None if args.workspace is None else parse_size(args.workspace, "-workspace"),
     )  # fmt: skip
     title = f"{Path(args.model).name}, phase {args.phase}"
     if args.sweep:

@@ -66,12 +66,14 @@ class Outcome:
 class Nets:
     """parsed, shape: the net and the user's -shape. rule: of the solver whose histories count; None: phase TEST.
     machine: with the memory that is to be planned for. workspace: bytes that every convolution is assumed to use; None:
-    what the simulated device's do, within a GPU's limit."""
+    what the simulated device's do, within a GPU's limit. half: hidden activations are stored as bfloat16."""
 
     def __init__(self, parsed: Parsed[NetParameter], shape: Sequence[str], *, level: int, stages: Sequence[str],
-                 rule: Rule | None, machine: Machine, lms: LMSConfig, workspace: int | None):  # fmt: skip
+                 rule: Rule | None, machine: Machine, lms: LMSConfig, workspace: int | None,
+                 half: bool = False):  # fmt: skip
         self.parsed, self.rule, self.machine, self.lms, self._workspace = parsed, rule, machine, lms, workspace
         self.phase = 1 if rule is None else 0
+        self.half, self._tuning = half, replace(_TUNING, half=half)
         self._options = {"level": level, "stages": stages, "lines": parsed.lines, "file": parsed.filename}
         self.message = shapes.with_shapes(parsed.message, shape)
         state = NetParameter()
@@ -99,7 +101,7 @@ class Nets:
         try:
             with only_warnings():
                 net = Net(message, self.phase, runtime=runtime, fill=False, forward_only=self.phase == 1,
-                          tuning=_TUNING, **self._options)  # fmt: skip
+                          tuning=self._tuning, **self._options)  # fmt: skip
         except DataError as error:
             raise shapes.or_a_shape(error) from None
         return net, None if self.rule is None else updates(net, self.rule)

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from ..errors import human_bytes
 from ..lms import report
 from ..lms.config import LMSConfig
+from ..lms.machine import HALF_GAIN
 from ..lms.stats import plan_statistics
 from ..net.forecast import Least
 from ..net.splitting import describe
@@ -26,9 +27,10 @@ def machine_lines(nets: Nets, workspace: str | None) -> list[str]:
         else f"as on the simulated device, at most {human_bytes(WORKSPACE_LIMIT['cuda'])} in a convolution; "
         "a GPU's may use up to its -workspace where that is faster"
     )
+    of_half = f" ({HALF_GAIN * m.product_rate / 1e12:.3g} of bfloat16)" if nets.half else ""
     return [
         f"planned for: {m.name}, {human_bytes(nets.capacity)} of device memory, {m.memory_rate / 1e12:.3g} TB/s, "
-        f"{m.product_rate / 1e12:.3g} TFLOP/s, link {m.link_in / 1e9:.3g} GB/s in, {m.link_out / 1e9:.3g} out",
+        f"{m.product_rate / 1e12:.3g} TFLOP/s{of_half}, link {m.link_in / 1e9:.3g} GB/s in, {m.link_out / 1e9:.3g} out",
         f"assumed workspace: {assumed}",
     ]
 

@@ -6,6 +6,7 @@ import argparse
 import logging
 import re
 import tokenize
+from dataclasses import replace
 
 import numpy as np
 
@@ -58,7 +59,8 @@ def parse(p: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespace:
 def options(args: argparse.Namespace) -> dict:
     """Where the net runs, for Classifier and Detector."""
     lms = flags.lms_config(args)
-    return {"lms": lms, "device": devices.choose(args, lms)}
+    where = {"lms": lms, "device": devices.choose(args, lms)}
+    return where | {"tuning": replace(Net.tuning_by_hand, half=True)} if flags.half(args) else where
 
 
 def set_input(net: Net, transformer: Transformer, args: argparse.Namespace) -> int:

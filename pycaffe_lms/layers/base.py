@@ -19,6 +19,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..errors import BlobCountError, CaffeError, LayerParamError, ShapeError, Where
+from .counts import Count, exactly
+from .counts import at_least as at_least
+from .counts import between as between
 from .passes import Pass
 from .roles import Role
 
@@ -66,34 +69,6 @@ class InPlace(Enum):
     ALLOWED = "allowed"
     MUST = "must"
     REFUSED = "refused"
-
-
-@dataclass(frozen=True)
-class Count:
-    """How many bottoms or tops: `least` to `most` (None: no upper end)."""
-
-    least: int
-    most: int | None
-
-    def __contains__(self, n: int) -> bool:
-        return self.least <= n and (self.most is None or n <= self.most)
-
-    def __str__(self) -> str:
-        if self.most is None:
-            return f"at least {self.least}"
-        return str(self.least) if self.least == self.most else f"{self.least} to {self.most}"
-
-
-def exactly(n: int) -> Count:
-    return Count(n, n)
-
-
-def at_least(n: int) -> Count:
-    return Count(n, None)
-
-
-def between(least: int, most: int) -> Count:
-    return Count(least, most)
 
 
 @dataclass(frozen=True)
@@ -169,6 +144,8 @@ class Layer:
     prefers_channels_last: ClassVar[bool] = False
     channels_last: bool = False  # set by the net before `declare`: see `takes_channels_last`
     ordered_params: ClassVar[frozenset[int]] = frozenset()  # which lie as the images do; others are channels-first
+    prefers_half: ClassVar[bool] = False
+    half: bool = False  # set by the net before `declare`: see `takes_half`
     makes_gradients: ClassVar[bool] = False  # backward may give gradients where those of all tops are zero
     spoils_top_diffs: ClassVar[bool] = False  # backward overwrites top_diff, which nobody reads later
     adds_to: frozenset[int] = frozenset()  # bottoms to whose gradient backward can add; known after `declare`
@@ -202,6 +179,14 @@ class Layer:
 
         If the net chooses so, it sets `channels_last`, and those arrays arrive C-contiguous with their channels behind
         the other axes: (N, H, W, C); parameters of `ordered_params` too. Shapes in declarations stay (N, C, H, W).
+        """
+        return self.order_free
+
+    def takes_half(self, bottom_shapes: Sequence[Shape], top_shapes: Sequence[Shape], ops) -> bool:
+        """Whether the layer can run with all bottoms and tops, and their gradients, as bfloat16 arrays on this device.
+        Asked after `channels_last` is chosen.
+
+        If the net chooses so, it sets `half`. Parameters, their gradients and scratch stay what they are.
         """
         return self.order_free
 

@@ -79,6 +79,9 @@ class BatchNormLayer(Layer):
     def takes_channels_last(self, bottom_shapes, top_shapes, ops):
         return len(bottom_shapes[0]) >= 4
 
+    def takes_half(self, bottom_shapes, top_shapes, ops):
+        return True
+
     def declare(self, bottom_shapes, top_shapes, ops):
         shape, c = bottom_shapes[0], self.channels
         self.size = around_axis(shape, 1, self.channels_last) if len(shape) > 1 else (count(shape), c, 1)

@@ -55,6 +55,9 @@ class ConcatLayer(Layer):
     def takes_channels_last(self, bottom_shapes, top_shapes, ops):
         return len(bottom_shapes[0]) >= 4
 
+    def takes_half(self, bottom_shapes, top_shapes, ops):
+        return True
+
     def declare(self, bottom_shapes, top_shapes, ops):
         self.outer, along, inner = around_axis(top_shapes[0], self.axis, self.channels_last)
         self.total = along * inner

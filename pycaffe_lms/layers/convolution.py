@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..backend.bfloat16 import BFLOAT16
 from ..errors import CaffeError, ShapeError
+from ..ops.channel_order import memory_shape
 from ..ops.geometry import ConvGeometry, conv_output_size
 from ..ops.parts import reduction_parts
 from .base import Layer, Lives, Needs, at_least, count
@@ -34,7 +36,7 @@ class ConvolutionLayer(Layer):
 
     bottoms = tops = at_least(1)
     same_count = True
-    prefers_channels_last = True
+    prefers_channels_last = prefers_half = True
     ordered_params = frozenset({0})
     rectifies = False  # runs together with the ReLU behind it
 
@@ -115,10 +117,16 @@ class ConvolutionLayer(Layer):
             return False
         return ops.conv_channels_last_plan(self._geometry(bottom_shapes[0], top_shapes[0]), self.dtype)
 
-    def declare(self, bottom_shapes, top_shapes, ops):
+    def takes_half(self, bottom_shapes, top_shapes, ops):
+        geometry = self._laid_out(bottom_shapes, top_shapes)
+        return ops.conv_half_plan(geometry, self.dtype)
+
+    def _laid_out(self, bottom_shapes, top_shapes) -> ConvGeometry:
         geometry = self._geometry(bottom_shapes[0], top_shapes[0])
-        if self.channels_last:
-            geometry = replace(geometry, channels_last=True)
+        return replace(geometry, channels_last=True) if self.channels_last else geometry
+
+    def declare(self, bottom_shapes, top_shapes, ops):
+        geometry = self._laid_out(bottom_shapes, top_shapes)
         self.choose_operations(geometry, ops)
         adds = ops.conv_add_backward_data_plan(self.plan) if self.names["forward"] == "conv_forward" else None
         self.adds_to = frozenset(range(len(bottom_shapes)) if adds is not None else ())
@@ -132,10 +140,13 @@ class ConvolutionLayer(Layer):
         self._declare_workspace()
 
     def _declare_workspace(self) -> None:
-        """For the bias's gradient. After `planes` is set."""
+        """For the bias's gradient, and for weights in the type of the images. After `planes` is set."""
         if self.bias:
             sums = self.planes[1] * reduction_parts(*self.planes)
             self.scratch("sums", (sums,), lives=Lives.CALL, forward=False)
+        if self.half and self.names["forward"] == "conv_forward":  # direct kernels take them as they are
+            shape = memory_shape(self.params[0].shape, self.channels_last)
+            self.scratch("weights", shape, dtype=BFLOAT16, lives=Lives.CALL)
 
     def _geometry(self, bottom, top) -> ConvGeometry:
         return ConvGeometry(
@@ -154,7 +165,7 @@ class ConvolutionLayer(Layer):
     def choose_operations(self, geometry: ConvGeometry, ops) -> None:
         """Plan for direct kernels where an output sees one channel only, else for products of matrices."""
         kind = "depthwise" if geometry.depthwise else "conv"
-        fused = {"bias": self.bias, "relu": self.rectifies} if kind == "conv" else {}
+        fused = {"bias": self.bias, "relu": self.rectifies, "half": self.half} if kind == "conv" else {}
         self.names = {what: f"{kind}_{what}" for what in ("forward", "backward_data", "backward_filter")}
         try:
             self.plan = getattr(ops, f"{kind}_plan")(geometry, self.dtype, ops.workspace_limit, **fused)
@@ -217,8 +228,11 @@ class ConvolutionLayer(Layer):
         return dy
 
     def _weights(self, io):
-        """The weights as the plan takes them: in the order of the images."""
-        return io.param[0]
+        """The weights as the plan takes them: in the order and type of the images."""
+        if "weights" not in io.scratch:
+            return io.param[0]
+        io.ops.copy(io.param[0], io.scratch["weights"])
+        return io.scratch["weights"]
 
     def _backward_filter(self, io, x, dy, work, accumulate: bool) -> None:
         self.convolve(io, "backward_filter", x, dy, io.param_diff[0], work, accumulate)

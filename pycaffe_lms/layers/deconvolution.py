@@ -68,11 +68,13 @@ class DeconvolutionLayer(ConvolutionLayer):
             dilation=self.dilation,
         )
 
-    def declare(self, bottom_shapes, top_shapes, ops):
+    def _laid_out(self, bottom_shapes, top_shapes) -> ConvGeometry:
         transposed = self._transposed(bottom_shapes[0], top_shapes[0])
+        return replace(transposed, channels_last=True) if self.channels_last else transposed
+
+    def declare(self, bottom_shapes, top_shapes, ops):
+        transposed = self._laid_out(bottom_shapes, top_shapes)
         items, channels, size = transposed.batch, self.num_output, transposed.in_size
-        if self.channels_last:
-            transposed = replace(transposed, channels_last=True)
         self.choose_operations(transposed, ops)
         self.planes = (items * size, channels, 1) if self.channels_last else (items, channels, size)
         self._declare_workspace()

@@ -30,6 +30,9 @@ class DropoutLayer(RandomLayer):
     def infer_shapes(self, bottom_shapes):
         return [tuple(bottom_shapes[0])]
 
+    def takes_half(self, bottom_shapes, top_shapes, ops):
+        return True
+
     def declare(self, bottom_shapes, top_shapes, ops):
         if self.phase == TRAIN:
             self.dial("key", 3)

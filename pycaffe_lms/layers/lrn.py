@@ -45,6 +45,9 @@ class LRNLayer(Layer):
     def takes_channels_last(self, bottom_shapes, top_shapes, ops):
         return self.across and effective_width(self.size, bottom_shapes[0][1]) <= WIDEST_IN_REGISTERS
 
+    def takes_half(self, bottom_shapes, top_shapes, ops):
+        return self.channels_last
+
     def declare(self, bottom_shapes, top_shapes, ops):
         items, channels, height, width = bottom_shapes[0]
         if self.channels_last:

@@ -79,6 +79,9 @@ class PoolingLayer(RandomLayer):
     def takes_channels_last(self, bottom_shapes, top_shapes, ops):
         return self.ndim == 4 and not self.random
 
+    def takes_half(self, bottom_shapes, top_shapes, ops):
+        return not self.random and len(top_shapes) == 1  # places in a plane take more digits
+
     def declare(self, bottom_shapes, top_shapes, ops):
         bottom, top = tuple(bottom_shapes[0]), tuple(top_shapes[0])
         window = self.kernel or bottom[2:]

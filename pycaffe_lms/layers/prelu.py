@@ -54,6 +54,9 @@ class PReLULayer(Layer):
     def takes_channels_last(self, bottom_shapes, top_shapes, ops):
         return len(bottom_shapes[0]) >= 4
 
+    def takes_half(self, bottom_shapes, top_shapes, ops):
+        return True
+
     def declare(self, bottom_shapes, top_shapes, ops):
         shape = tuple(bottom_shapes[0])
         self.size = (shape[0], 1, count(shape, 1)) if self.shared else around_axis(shape, 1, self.channels_last)

@@ -70,6 +70,9 @@ class _Broadcast(Layer):
         one_number_each = not self.shape or (self.axis == 1 and len(self.shape) == 1)
         return self.learned and one_number_each and len(bottom_shapes[0]) >= 4
 
+    def takes_half(self, bottom_shapes, top_shapes, ops):
+        return self.learned
+
     def declare(self, bottom_shapes, top_shapes, ops):
         shape, end = tuple(bottom_shapes[0]), self.axis + len(self.shape)
         self.size = count(shape, 0, self.axis), count(self.shape), count(shape, end)

@@ -10,6 +10,7 @@ from pathlib import Path
 from ..errors import UsageError
 
 GiB = 1 << 30
+HALF_GAIN = 2.0  # how many times faster products of bfloat16 are than of float32 with TF32
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,22 @@
-"""One value that lives in several buffers, each a stretch of it: what a user reads and writes as a whole, on the host.
+"""One value that lives in several buffers, each a stretch of it, or as bfloat16: what a user reads and writes as a
+whole, in the net's type, on the host.
 
 Where a net runs some layers in parts of the batch, a blob between them is never in one place; a parameter of a layer
-in blocks of its outputs neither. This stands for it: its "device copy" are the buffers of the parts. A read on the host
-gathers them; what is written there is handed on to them before the net runs again. Nobody who does not look pays for
-it: memory on the host is there only while it holds the newest value, or somebody holds a view of it.
+in blocks of its outputs neither. A net may also store a blob as bfloat16. This stands for it: its "device copy" are the
+buffers of the parts. A read on the host gathers them; what is written there is handed on to them before the net runs
+again. Nobody who does not look pays for it: memory on the host is there only while it holds the newest value, or
+somebody holds a view of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
+from ..backend.bfloat16 import BFLOAT16
 from ..errors import UsageError
+from ..ops.cpu.widened import round_into, widened_copy
 from .held import alive
 from .states import RESIDENT, Ask, State
 from .synced import SyncedMemory
@@ -24,13 +30,13 @@ _TABLE = RESIDENT | {
 
 
 class PartedMemory(SyncedMemory):
-    """parts: in order, without a gap. name: the value's, "conv1.data"."""
+    """parts: in order, without a gap. name: the value's, "conv1.data". half: they hold bfloat16, and this float32."""
 
-    __slots__ = ("parts",)
+    __slots__ = ("half", "parts")
 
-    def __init__(self, name: str, device, parts: Sequence[SyncedMemory]):
-        super().__init__(sum(part.nbytes for part in parts), name, device)
-        self.parts = tuple(parts)
+    def __init__(self, name: str, device, parts: Sequence[SyncedMemory], *, half: bool = False):
+        super().__init__(sum(part.nbytes for part in parts) * (2 if half else 1), name, device)
+        self.parts, self.half = tuple(parts), half
         self.table = _TABLE
         self.follow()
 
@@ -39,6 +45,11 @@ class PartedMemory(SyncedMemory):
 
     def ask(self, ask: Ask, *, span=None, stream=None) -> None:
         """As SyncedMemory, for host asks; raises UsageError where one array on the GPU is wanted."""
+        if ask not in _FOR_USERS and self.half:
+            raise UsageError(
+                f'"{self.name}" is stored as bfloat16: there is no array of it in the net\'s type on the GPU',
+                fix="use data and diff, which are float32; or run with -math tf32",
+            )
         if ask not in _FOR_USERS:
             raise UsageError(
                 f'"{self.name}" lies in {len(self.parts)} parts, for its layer runs so: there is no one array of it on '
@@ -51,9 +62,12 @@ class PartedMemory(SyncedMemory):
         """Before a run: the parts get what was written here."""
         if self.state is not State.HEAD_AT_CPU:
             return
-        for start, part in self._stretches():
+        for mine, part in self._stretches():
             part.ask(Ask.OVERWRITE_CPU)
-            part.host[: part.nbytes] = self.host[start : start + part.nbytes]
+            if self.half:
+                round_into(mine.view(np.float32), part.host[: part.nbytes].view(BFLOAT16))
+            else:
+                part.host[: part.nbytes] = mine
         self.state = State.SYNCED
 
     def follow(self) -> None:
@@ -67,15 +81,18 @@ class PartedMemory(SyncedMemory):
             self.host = None
 
     def _stretches(self):
+        """(the bytes here that stand for a part, the part), in order."""
         start = 0
         for part in self.parts:
-            yield start, part
-            start += part.nbytes
+            end = start + part.nbytes * (2 if self.half else 1)
+            yield self.host[start:end], part
+            start = end
 
     def _take_gpu(self, span, stream) -> None:
         pass
 
     def _copy_down(self, span, stream) -> None:
-        for start, part in self._stretches():
+        for mine, part in self._stretches():
             part.ask(Ask.READ_CPU)
-            self.host[start : start + part.nbytes] = part.host[: part.nbytes]
+            held = part.host[: part.nbytes]
+            mine[:] = widened_copy(held.view(BFLOAT16)).view(np.uint8) if self.half else held

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from ..formats.types import SPLIT
 from ..layers.base import Lives, Runs
 from ..lms.schedule import Access, Mode, Step, merge_accesses
+from .copies import differs
 from .graph import Graph, Node
-from .orders import differs
 
 READ, UPDATE, OVERWRITE = Mode
 
@@ -156,7 +156,8 @@ def _joined(graph: Graph, node: Node, i: int, present: Collection[int]) -> int |
         return None
     for t in split.tops:
         other = graph.values[t]
-        alike = other.whole is None and other.channels_last == own.channels_last and not other.loss_weight
+        alike = (other.channels_last, other.half) == (own.channels_last, own.half)
+        alike = alike and other.whole is None and not other.loss_weight
         if alike and other.diff != own.diff and other.diff in present:
             return t
     return None
@@ -171,7 +172,7 @@ def _writes(graph: Graph, node: Node, v: int, *, first: int) -> Mode:
 def _reuses(graph: Graph, node: Node, forward: bool) -> tuple[tuple[int, int], ...]:
     """Pairs of buffers, of which the second may be written where the first is read."""
     if any(differs(graph, node, v) for v in (*node.bottoms, *node.tops)):
-        return ()  # copies in the layer's own order come between
+        return ()  # copies in the layer's own order or type come between
     if any(graph.values[v].whole is not None for v in (*node.bottoms, *node.tops)):
         return ()  # some images of a buffer begin somewhere within it
     values, pairs = graph.values, []

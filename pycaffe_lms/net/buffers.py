@@ -15,6 +15,7 @@ from ..formats.types import SPLIT
 from ..layers.base import InPlace, Lives, count
 from ..lms.schedule import Buffer
 from .graph import Graph, Node, Param
+from .precision import value_bytes
 
 
 class BufferTable:
@@ -100,7 +101,7 @@ def _assign_tops(graph: Graph, node: Node, table: BufferTable, keep: set[int], i
         if value.whole is not None:
             whole = graph.values[value.whole]
             if whole.data < 0:
-                whole.data = table.add(f"{whole.name}.data", count(whole.shape) * itemsize)
+                whole.data = table.add(f"{whole.name}.data", value_bytes(whole, itemsize))
             value.data = whole.data
         elif j in shared:
             value.data = graph.values[node.bottoms[shared[j]]].data
@@ -108,7 +109,7 @@ def _assign_tops(graph: Graph, node: Node, table: BufferTable, keep: set[int], i
             value.data = graph.values[node.bottoms[j]].data
         else:
             version = f"({node.name})" if _in_place(graph, node, j) else ""  # another value of the same blob
-            value.data = table.add(f"{value.name}{version}.data", count(value.shape) * itemsize)
+            value.data = table.add(f"{value.name}{version}.data", value_bytes(value, itemsize))
 
 
 def _in_place(graph: Graph, node: Node, j: int) -> bool:
@@ -158,7 +159,7 @@ def _assign_diffs(graph: Graph, table: BufferTable, itemsize: int) -> None:
             continue
         r = root(value.id)
         if r not in made:
-            made[r] = table.add(f"{value.name}.diff", count(value.shape) * itemsize)
+            made[r] = table.add(f"{value.name}.diff", value_bytes(value, itemsize))
         value.diff = made[r]
     for value in graph.values:
         value.diff = graph.values[graph.stored(value.id)].diff

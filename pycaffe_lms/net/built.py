@@ -28,13 +28,14 @@ from ..ops import ops_of
 from ..random import CaffeRandom
 from ..uncopied import Uncopied
 from ..vectors import NetBlobVec
-from . import orders, param_orders, weights
+from . import orders, param_orders, precision, weights
 from .access import LayerStep
 from .buffers import BufferTable, assign
 from .callbacks import Callbacks
+from .copies import request_copies
 from .describe import log_net
 from .fitting import say_parts
-from .folding import fold
+from .folding import fold, widened
 from .fusion import find_groups
 from .graph import Graph, Node, Param
 from .laying import lay
@@ -55,6 +56,7 @@ from .wiring import wire
 class BuiltNet(Uncopied):
     """See `net.Net`."""
 
+    tuning_by_hand = Tuning(fuse=False, masks=False)  # where none is given: every blob has its value after a pass
     instead_of_copying = (
         "build another net of the same file, and let it share_with(net), or copy_from what net.save wrote"
     )
@@ -73,7 +75,7 @@ class BuiltNet(Uncopied):
         self._random = random or CaffeRandom(seed)
         self.solver_count, self.solver_rank = solver_count, solver_rank
         self._forward_only, self._will_run = forward_only, fill
-        self.tuning = tuning or Tuning(fuse=False, masks=False)
+        self.tuning = tuning or self.tuning_by_hand
         self.callbacks = Callbacks()
         self.reduction: Reduction | None = None  # set where several ranks train together
         self._kept: set[str] = set()
@@ -84,15 +86,17 @@ class BuiltNet(Uncopied):
         self.sharers: WeakSet[BuiltNet] = WeakSet()  # nets whose parameters are ours
         with self._users_names():
             self.graph = wire(self.message, loaded.lines, file=self.file, dtype=self.dtype, prepare=self._prepare_layer)
-        if self.tuning.wants_channels_last(self.device):
-            with self.device.active():
+        with self.device.active():
+            if self.tuning.wants_channels_last(self.device):
                 orders.choose(self.graph, ops_of(self.device))
+            if self.tuning.half and self.dtype == np.float32:
+                precision.choose(self.graph, ops_of(self.device))
             param_orders.choose(self.graph)
         self._set_up_memory()
         if fill:
             self._fill_constants()
             self._fill_params()
-        log_net(self.graph, self.message, self.dtype.itemsize)
+        log_net(self.graph, self.message, self.dtype.itemsize, self.tuning.half)
         say_parts(self)
 
     # -- building ---------------------------------------------------------------------------------------------------
@@ -131,7 +135,7 @@ class BuiltNet(Uncopied):
         for node in self.graph.nodes:
             node.layer.scratches.clear()  # also of those that run in parts
         table = self._lay_out(graph)
-        parted = fold(self.graph, self.unfolded)
+        parted = [*fold(self.graph, self.unfolded), *widened(self.graph, table.buffers)]
         self.builder = ProgramBuilder(graph, join=self.tuning.fuse)
         with self.placed():
             self._lay_within(graph, table)
@@ -144,7 +148,7 @@ class BuiltNet(Uncopied):
         self.blobs: Named[Blob] = Named(net=self.graph.name, kind="blob", of=Blob)
         for name, v in self.graph.last.items():
             value = self.graph.values[v]
-            memories = (self.memory.memories[value.data], self.memory.memories[value.diff])
+            memories = (self.memory.shown(value.data), self.memory.shown(value.diff))
             last = value.channels_last
             self.blobs[name] = Blob(name, value.shape, self.dtype, memories, self._on_reshape, channels_last=last)
         self.params: Named[NetBlobVec] = Named(net=self.graph.name, kind="layer with parameters", of=NetBlobVec)
@@ -152,7 +156,7 @@ class BuiltNet(Uncopied):
             node.layer.blobs = NetBlobVec(self._lasting_blob(self.graph.params[p]) for p in node.params)
             if node.params:
                 self.params[node.name] = node.layer.blobs
-        self.versions = Versions(self.graph, self.blobs, self.memory.memories, self.dtype)
+        self.versions = Versions(self.graph, self.blobs, self.memory.shown, self.dtype)
         for value in self.graph.values:
             if value.loss_weight:
                 Blob(
@@ -182,8 +186,7 @@ class BuiltNet(Uncopied):
         if dropped and any(node.layer.stretches for node in graph.nodes):
             steps, apart = self.all_steps(fused=True), asked_by_layers(graph, self.runtime.config).keys()
             keep = {"passing": self._packed(), "lasting": self._lasting(values_too=True), "apart": apart}
-            size, managed = self.dtype.itemsize, self.runtime.active
-            graph.laid = lay(graph, steps, table.buffers, itemsize=size, managed=managed, **keep)
+            graph.laid = lay(graph, steps, table.buffers, dtype=self.dtype, managed=self.runtime.active, **keep)
 
     def _declare(self, graph: Graph, nodes: Iterable[Node]) -> None:
         ops = ops_of(self.device)
@@ -193,7 +196,7 @@ class BuiltNet(Uncopied):
             try:
                 with self.device.active():
                     node.layer.declare(shapes, [graph.values[t].shape for t in node.tops], ops)
-                orders.request_copies(graph, node)
+                request_copies(graph, node)
                 param_orders.request_copies(graph, node)
             except CaffeError as error:
                 error.at(file=self.file, line=node.line, layer=node.name)

@@ -14,8 +14,8 @@ from .graph import Graph, Node
 _log = logging.getLogger(__name__)
 
 
-def log_net(graph: Graph, message, itemsize: int) -> None:
-    """What every layer reads, makes and needs, and what the net puts out."""
+def log_net(graph: Graph, message, itemsize: int, half: bool = False) -> None:
+    """What every layer reads, makes and needs, and what the net puts out. half: bfloat16 was asked for."""
     if not _log.isEnabledFor(logging.INFO):
         return
     _log.info("Initializing net from parameters: name %r, %d layers", message.name, len(message.layer))
@@ -37,6 +37,9 @@ def log_net(graph: Graph, message, itemsize: int) -> None:
         _log.info("%s %s backward computation.", node.name, verb)
     for name in graph.outputs:
         _log.info("This network produces output %s", name)
+    if half:
+        stored = sum(value.half for value in graph.values)
+        _log.info("Stored as bfloat16: %d of %d values, and their gradients.", stored, len(graph.values))
     _log.info("Network initialization done.")
 
 

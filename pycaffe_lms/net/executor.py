@@ -14,10 +14,12 @@ from ..memory.synced import SyncedMemory
 from ..ops import ops_of
 from ..ops.channel_order import memory_shape
 from .access import LayerStep, node_of
+from .copies import Copies
 from .graph import Graph, Node
 from .laid import in_place, place_of
-from .orders import Reorder, matters
+from .orders import matters
 from .param_orders import ParamCopies, stored_shape
+from .precision import type_of
 
 GPU_ASKS = {Mode.READ: Ask.READ_GPU, Mode.UPDATE: Ask.WRITE_GPU, Mode.OVERWRITE: Ask.OVERWRITE_GPU}
 _CPU = {Mode.READ: Ask.READ_CPU, Mode.UPDATE: Ask.WRITE_CPU, Mode.OVERWRITE: Ask.OVERWRITE_CPU}
@@ -30,7 +32,7 @@ class Executor:
         self.graph, self.memories, self.device, self.dtype = graph, memories, device, dtype
         self._arrays: dict = {}
         self._branched = False  # whether the branch stream has work that the compute stream did not wait for
-        self._reorders = {id(node): reorder for node in graph.everyone() if (reorder := Reorder(graph, node))}
+        self._copies = {id(node): copies for node in graph.everyone() if (copies := Copies(graph, node))}
         self._param_copies = {id(node): copies for node in graph.everyone() if (copies := ParamCopies(graph, node))}
 
     def run(self, step: LayerStep) -> None:
@@ -43,15 +45,15 @@ class Executor:
                 looked = [node.bottoms[i] for i in sorted(node.layer.looks_at)]
                 node.layer.look([self._value(node, step, True, b, "data") for b in looked])
             elif step.forward:
-                io, reorder = self._forward_pass(node, step, on_host), self._reorders.get(id(node))
+                io, copies = self._forward_pass(node, step, on_host), self._copies.get(id(node))
                 work = self._with_params(node, node.layer.replay if step.again else node.layer.forward, "forward")
-                reorder.forward(io, work) if reorder else work(io)
+                copies.forward(io, work) if copies else work(io)
             elif step.zero:
                 self._clear(node, step, on_host)
             else:
-                io, reorder = self._backward_pass(node, step, on_host), self._reorders.get(id(node))
+                io, copies = self._backward_pass(node, step, on_host), self._copies.get(id(node))
                 work = self._with_params(node, partial(self._backward, node.layer), "backward")
-                reorder.backward(io, work) if reorder else work(io)
+                copies.backward(io, work) if copies else work(io)
         except CaffeError as error:
             error.at(layer=node.name, type=node.layer.param.type, line=node.line)
             raise
@@ -159,7 +161,7 @@ class Executor:
         shape = memory_shape(value.shape, last)
         place = place_of(self.graph, step, getattr(value, which))
         first = value.rows[0] * count(shape, 1) if value.rows else 0
-        return self.array(place.buffer, shape, self.dtype, on_host, place.start + first)
+        return self.array(place.buffer, shape, type_of(value, self.dtype), on_host, place.start + first)
 
     def _param(self, node: Node, i: int, which: str, on_host: bool):
         param = self.graph.params[node.params[i]]

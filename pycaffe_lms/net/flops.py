@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..formats.types import SPLIT
+from ..lms.machine import HALF_GAIN
 from ..lms.schedule import Buffer, Mode, Step
 from .access import LayerStep, node_of
 from .graph import Graph
@@ -33,6 +34,11 @@ def step_flops(graph: Graph, step: LayerStep) -> int:
 
 def step_effort(graph: Graph, step: LayerStep) -> tuple[float, float]:
     """By how much the step's bytes and operations count in its time, see `Layer.effort`."""
+    over, times = _effort(graph, step)
+    return over, times / HALF_GAIN if node_of(graph, step).half else times
+
+
+def _effort(graph: Graph, step: LayerStep) -> tuple[float, float]:
     if not step.forward and sum(step.top_diffs) == 1 and node_of(graph, step).layer.type == SPLIT:
         return 0.0, 1.0  # the sum of one gradient is where that is
     return node_of(graph, step).layer.effort(step.forward, step.again)

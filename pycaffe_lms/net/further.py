@@ -14,6 +14,7 @@ from ..lms.runtime import Runtime
 from ..lms.schedule import Buffer
 from ..memory.parted import PartedMemory
 from ..memory.synced import SyncedMemory
+from .folding import WIDENED
 
 EXTRA = 1 << 20  # ids of buffers that are not the net's own start here, so that they survive a reshape
 
@@ -31,6 +32,10 @@ class FurtherBuffers:
     _used: set[int]
     _managed: Managed
     _plans: dict
+
+    def shown(self, b: int) -> SyncedMemory:
+        """The memory of a buffer as users see it: in the net's type."""
+        return self.memories.get(WIDENED + b, self.memories[b])
 
     def extras(self) -> list[int]:
         """Ids of the buffers that `add` made."""

@@ -74,7 +74,8 @@ def _spoils(graph: Graph, chain: list[Node], kept: Collection[str]) -> bool:
 
 
 def _runs_alike(a: Node, b: Node) -> bool:
-    return a.layer.param.lms_param == b.layer.param.lms_param and a.channels_last == b.channels_last
+    alike = (a.channels_last, a.half) == (b.channels_last, b.half)
+    return alike and a.layer.param.lms_param == b.layer.param.lms_param
 
 
 def _make(graph: Graph, chain: list[Node], index: int) -> Node:
@@ -103,6 +104,7 @@ def _make(graph: Graph, chain: list[Node], index: int) -> Node:
     node.param_propagate = [p for n in chain for p in n.param_propagate]
     node.propagate, node.need_backward = propagate, first.need_backward
     node.channels_last = layer.channels_last = first.channels_last
+    node.half = layer.half = first.half
     node.origin, node.part = last.origin, last.part
     node.group, node.members = index, tuple(sorted(n.index for n in chain))
     return node

@@ -32,6 +32,7 @@ class Value:
     diff: int = -1
     loss_weight: float = 0.0
     channels_last: bool = False  # stored as (N, H, W, C), see `orders.py`
+    half: bool = False  # stored as bfloat16, see `precision.py`
     blob: str = ""
     rows: tuple[int, int] | None = None
     whole: int | None = None
@@ -80,6 +81,7 @@ class Node:
     param_propagate: list[bool] = field(default_factory=list)
     scratch: dict[str, int] = field(default_factory=dict)  # name -> buffer id
     channels_last: bool = False  # the layer runs on (N, H, W, C), see `orders.py`
+    half: bool = False  # the layer runs on bfloat16 arrays, see `precision.py`
     group: int | None = None  # this stands for several layers: its index in Graph.groups, see `fusion.py`
     members: tuple[int, ...] = ()  # then: their indices, first to last
     origin: int = -1  # the user's layer, by its index; its own, unless the layer runs in parts

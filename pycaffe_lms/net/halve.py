@@ -20,6 +20,7 @@ def inexact(graph: Graph) -> frozenset[int]:
     for value in graph.values:
         maker = graph.nodes[value.producer]
         differentiable = maker.need_backward and maker.layer.no_backward is not None and not value.loss_weight
+        differentiable &= not value.half  # it has 16 bits already
         (able if differentiable else exact).update((value.data, value.diff))
     for node in graph.nodes:
         blocked = node.layer.no_backward

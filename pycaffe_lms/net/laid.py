@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from ..lms.schedule import Access, Mode, merge_accesses
 from .access import LayerStep, node_of
+from .copies import differs
 from .graph import Graph, Node, Place
-from .orders import differs
 
 
 @dataclass(frozen=True, slots=True)

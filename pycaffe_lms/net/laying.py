@@ -13,12 +13,15 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from itertools import accumulate
 
+import numpy as np
+
 from ..backend.device import ALIGN
 from ..layers.base import Runs, count
 from ..lms.schedule import Buffer, Mode
 from .access import LayerStep, node_of
 from .graph import Graph, Place
 from .laid import Copy, copied
+from .precision import type_of
 
 
 def lay(
@@ -28,7 +31,7 @@ def lay(
     passing: Collection[int],
     lasting: Collection[int],
     apart: Collection[int],
-    itemsize: int,
+    dtype: np.dtype,
     managed: bool,
 ) -> dict[int, Place]:
     """Where buffers lie within others. steps: of the widest program of a solver. passing: buffers that need memory only
@@ -36,13 +39,13 @@ def lay(
     no other, and no other in them. managed: with Large Model Support, where no step may need more than it does so."""
     if any(node.layer.looks_at or (node.layer.runs_on is Runs.HOST and node.bottoms) for node in graph.nodes):
         return {}  # shapes may change in the middle, where some stretches are written and others are not
-    return _Laying(graph, steps, buffers, passing, lasting, apart, itemsize, managed).run()
+    return _Laying(graph, steps, buffers, passing, lasting, apart, dtype, managed).run()
 
 
 class _Laying:
-    def __init__(self, graph, steps, buffers, passing, lasting, apart, itemsize, managed):
+    def __init__(self, graph, steps, buffers, passing, lasting, apart, dtype, managed):
         self.graph, self.steps, self.buffers, self.lasting, self.apart = graph, steps, buffers, lasting, apart
-        self.unit, self.managed, self.passing = ALIGN // itemsize, managed, passing
+        self.managed, self.passing = managed, passing
         self.end = len(steps)
         self.uses: dict[int, list[tuple[int, bool]]] = {}  # buffer -> (step, whether it writes), in order
         for s, step in enumerate(steps):
@@ -53,6 +56,8 @@ class _Laying:
         pairs = ((s, old, new) for s, step in enumerate(steps) for old, new in step.step.reuses)
         self.reuses = [(s, a, b) for s, a, b in pairs if buffers[a].nbytes == buffers[b].nbytes]
         self.elements = {b: count(v.shape) for v in graph.values for b in (v.data, v.diff)}
+        itemsizes = {b: type_of(v, dtype).itemsize for v in graph.values for b in (v.data, v.diff)}
+        self.units = {b: ALIGN // size for b, size in itemsizes.items()}  # elements; of stretches and their whole alike
         self.places: dict[int, Place] = {}
         self.inside: dict[int, list[int]] = {}  # whose memory others lie in -> they
 
@@ -100,7 +105,7 @@ class _Laying:
         start = at.start + copy.start
         if part in self.places or part == at.buffer or part in self.lasting or {part, at.buffer} & self.apart:
             return False
-        if start % self.unit or not self.elements[part] or not {part, copy.whole} <= self.uses.keys():
+        if start % self.units[part] or not self.elements[part] or not {part, copy.whole} <= self.uses.keys():
             return False
         mine = [(m, start + self._place(m).start) for m in (part, *self.inside.get(part, ()))]
         return not any(

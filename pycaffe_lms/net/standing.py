@@ -1,4 +1,4 @@
-"""Memory of the values that lie in several buffers, because layers run in parts of the batch.
+"""Memory of the values that lie in several buffers, because layers run in parts of the batch, or as bfloat16.
 
 See also: `folding.py` (which values), `memory/parted.py` (such a memory).
 """
@@ -19,7 +19,7 @@ def stand_for(values: Sequence[PartedValue], memories: dict, device, old: Iterab
         parts = tuple(memories[b] for b in value.buffers)
         memory = before.get(value.name)
         if memory is None or memory.parts != parts:
-            memory = PartedMemory(value.name, device, parts)
+            memory = PartedMemory(value.name, device, parts, half=value.half)
         memories[value.id] = memory
     return [memories[value.id] for value in values]
 

@@ -9,6 +9,7 @@ from html import escape
 from ..errors import human_bytes
 from ..layers.base import count
 from .graph import Graph
+from .precision import value_bytes
 
 HEAD = ("layer", "type", "tops", "parameters", "bytes")
 _RIGHT = {"parameters", "bytes"}
@@ -37,7 +38,7 @@ def rows(graph: Graph, itemsize: int) -> list[Row]:
         params = [graph.params[p] for p in node.params]
         own = [p for p in params if p.owner == p.index]
         owners = {graph.nodes[graph.params[p.owner].node].name for p in params if p.owner != p.index}
-        fresh = {v.data: count(v.shape) for v in tops if v.data not in seen}
+        fresh = {v.data: value_bytes(v, itemsize) for v in tops if v.data not in seen}
         seen |= fresh.keys()
         learned = sum(count(p.shape) for p in own)
         found.append(
@@ -46,7 +47,7 @@ def rows(graph: Graph, itemsize: int) -> list[Row]:
                 node.layer.param.type,
                 tuple((v.name, tuple(v.shape)) for v in tops),
                 learned,
-                itemsize * (sum(fresh.values()) + learned),
+                sum(fresh.values()) + itemsize * learned,
                 ", ".join(sorted(owners)) or None,
             )
         )

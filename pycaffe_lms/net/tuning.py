@@ -14,13 +14,16 @@ class Tuning:
     top and tops of a Slice in its bottom (results are the same to the bit). graph: on a device that can, record what a
     solver's program queues, with the copies of Large Model Support, and repeat it without running Python for each layer
     again (results are the same to the bit). masks: with Large Model Support, let ReLU and its kin keep bits where no
-    other layer's backward reads their values (results are the same to the bit)."""
+    other layer's backward reads their values (results are the same to the bit). half: store hidden activations and
+    their gradients as bfloat16, where layers can; products of such take bfloat16 and add up in float32. Numbers change
+    to the rounding of bfloat16. Of nets of float64 nothing is stored so."""
 
     channels_last: bool | None = None
     fuse: bool = True
     pack: bool = False
     graph: bool = True
     masks: bool = True
+    half: bool = False
 
     def wants_channels_last(self, device) -> bool:
         """Whether a net on this device keeps images channels-last."""

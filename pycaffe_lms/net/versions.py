@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -16,8 +16,8 @@ class Versions:
     """Of the blobs of a net: which version each shows, `shown`, by the id of its value. start, end: first and last
     layer of a forward. What they touch is found once, for a solver's iterations are short on small batches."""
 
-    def __init__(self, graph: Graph, blobs: Mapping[str, Blob], memories: Mapping[int, SyncedMemory], dtype):
-        self._graph, self._blobs, self._memories, self._dtype = graph, blobs, memories, dtype
+    def __init__(self, graph: Graph, blobs: Mapping[str, Blob], memory_of: Callable[[int], SyncedMemory], dtype):
+        self._graph, self._blobs, self._memory_of, self._dtype = graph, blobs, memory_of, dtype
         self.shown = dict(graph.last)
         places: dict[str, set[int]] = {}
         for value in graph.values:
@@ -42,7 +42,7 @@ class Versions:
         for value in self._made[start, end]:
             self.shown[value.name] = value.id
             blob = self._blobs[value.name]
-            blob.data_memory, blob.data_last = self._memories[value.data], value.channels_last
+            blob.data_memory, blob.data_last = self._memory_of(value.data), value.channels_last
 
     def _read_first(self, start: int, end: int) -> list[Value]:
         """What these layers read that they do not make before, of blobs with several versions."""
@@ -58,7 +58,7 @@ class Versions:
     def _bring(self, shown: Value, wanted: Value) -> None:
         if shown.data == wanted.data:
             return
-        source, target = (self._memories[v.data] for v in (shown, wanted))
+        source, target = (self._memory_of(v.data) for v in (shown, wanted))
         if source.state is State.UNINITIALIZED:
             return
         source.ask(Ask.READ_CPU)

@@ -78,8 +78,11 @@ class Ops:
         for family in FAMILIES:
             module = importlib.import_module(f"pycaffe_lms.ops.{device}.{family}")
             for name in module.__all__:
-                self._functions[name] = getattr(module, name)
-                setattr(self, name, getattr(module, name))
+                function = getattr(module, name)
+                if device == "cpu" and family != "half" and not name.endswith("_plan"):
+                    function = _widened(function)
+                self._functions[name] = function
+                setattr(self, name, function)
 
     def use_libraries(self) -> Ops:
         """From now on convolutions of the CPU are planned for oneDNN, where it is installed. Returns the operations."""
@@ -94,6 +97,11 @@ class Ops:
     def signatures(self) -> dict[str, tuple[str, ...]]:
         """Name -> parameter names, for comparing devices."""
         return {n: tuple(inspect.signature(f).parameters) for n, f in self._functions.items()}
+
+
+def _widened(function):
+    """An operation of the CPU that takes bfloat16 arrays too."""
+    return importlib.import_module("pycaffe_lms.ops.cpu.widened").widened(function)
 
 
 def load_ops(device: str) -> Ops:

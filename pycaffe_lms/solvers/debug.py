@@ -89,8 +89,7 @@ def _run(net: Net, name: str, steps: Sequence) -> None:
 
 
 def _blob(net: Net, value: Value) -> Blob:
-    memories = net.memory.memories
-    pair = memories[value.data], memories[value.diff]
+    pair = net.memory.shown(value.data), net.memory.shown(value.diff)
     return Blob(value.name, value.shape, net.dtype, pair, channels_last=value.channels_last)
 
 

@@ -53,6 +53,14 @@ def test_a_folder_centre_crops(folder):
     np.testing.assert_allclose(found, reference(pictures()[:, 1:5, 1:5]), rtol=1e-4)
 
 
+def test_activations_in_16_bits(folder):
+    """Near the scores of float32, but not those."""
+    assert classify("in", "--center_only", "-ext", "png", "-math", "bf16") == 0
+    exact = reference(pictures()[:, 1:5, 1:5])
+    np.testing.assert_allclose(np.load("out.npy"), exact, rtol=0.05)
+    assert not np.array_equal(np.load("out.npy"), exact)
+
+
 def test_an_array_and_ten_crops(folder):
     np.save("in.npy", pictures().astype(np.float32))
     assert classify("in.npy") == 0

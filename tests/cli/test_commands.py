@@ -167,7 +167,7 @@ def test_completes(case, shell, folder):
 def test_bash_completes_after_an_equals_sign(folder):
     """Where bash makes three words of one."""
     assert _bash(folder, ["pycaffe-lms", "train", "-layout", "=", "n"]) == ["nchw", "nhwc"]
-    assert _bash(folder, ["pycaffe-lms", "train", "-math", "="]) == ["tf32", "fp32"]
+    assert _bash(folder, ["pycaffe-lms", "train", "-math", "="]) == ["tf32", "fp32", "bf16"]
 
 
 @pytest.mark.parametrize("shell", shells.SCRIPTS)

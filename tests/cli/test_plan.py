@@ -294,3 +294,15 @@ def test_parameters_that_do_not_fit_are_planned_in_blocks(tmp_path, capsys):
     assert 3 << 17 <= least["8"] < 3.3 * 2**17 + 4 * 512 * 4
     assert main(["plan", "-model", str(path), "-lms", "1", "-lms_budget", "2MB", "-lms_split_outputs", "off"]) != 0
     assert "-lms_split_outputs" in capsys.readouterr().err
+
+
+def test_activations_in_16_bits(capsys):
+    """About half the bytes, and products that take half the time."""
+    model, found = str(MODELS / "resnet-50/train_dummy.prototxt"), []
+    for math in ("tf32", "bf16"):
+        argv = ("-model", model, "-gpu", "h200", "-lms", "0", "-summary", "-math", math)
+        code, out = _plan(capsys, *argv)
+        assert code == 0 and (" of bfloat16)" in out) == (math == "bf16")
+        size, unit, ms = re.search(r"in core: ([\d.]+) (\w+) of .* ([\d.]+) ms per iteration", out).groups()
+        found.append((float(size) * {"MiB": 1, "GiB": 1024}[unit], float(ms)))
+    assert found[1][0] < 0.65 * found[0][0] and found[1][1] < 0.75 * found[0][1]

@@ -8,7 +8,7 @@ import subprocess
 
 import numpy as np
 
-from pycaffe_lms.backend import cuda
+from pycaffe_lms.backend.cuda_types import prelude
 
 COMPILER = shutil.which("g++") or shutil.which("clang++")
 
@@ -35,7 +35,7 @@ class Kernels:
 
     def __init__(self, folder, dtype, sources: dict[str, str]):
         ctype = {"float32": "float", "float64": "double"}[np.dtype(dtype).name]
-        text = _LANGUAGE + cuda._PRELUDE.format(ctype=ctype, acc=ctype)
+        text = _LANGUAGE + prelude(np.dtype(dtype).name)
         for name, source in sources.items():
             text += f"namespace in_{name} {{\n{source}\n}}\n"
         text += """

@@ -41,7 +41,7 @@ class Frontend:
     cuDNN's order. `broken`: names that do not build. `fuses`: whether anything may stand behind a convolution."""
 
     cudnnGraphNotSupportedError = NotSupported
-    data_type = SimpleNamespace(FLOAT="float", DOUBLE="double")
+    data_type = SimpleNamespace(FLOAT="float", DOUBLE="double", BFLOAT16="bfloat16")
     heur_mode = SimpleNamespace(A="A", FALLBACK="FALLBACK")
     notes = ("NONDETERMINISTIC", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION", "TENSOR_CORE", "WINOGRAD", "FFT")
     numerical_note = SimpleNamespace(**{note: note for note in notes})

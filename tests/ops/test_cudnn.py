@@ -129,7 +129,7 @@ def test_accumulating_goes_through_the_end_of_the_workspace(frontend, monkeypatc
     dw, work = array(0x2000, 864), array(0x4000, plan.workspace_bytes)
     plan.backward_filter(array(0x1000), array(0x3000), dw, work, True)
     assert frontend.graphs[2].runs == [({1: 0x1000, 2: 0x3000, 3: 0x4400}, 0x4000, 0)]
-    assert launched == [("add_into", np.float32, 216, 0x4400, dw, 216)]
+    assert launched == [("add_into", np.float32, 216, 0x4400, dw, 216, 1)]
     with pytest.raises(AssertionError, match="1887 bytes where 1888"):
         plan.backward_filter(array(0x1000), array(0x3000), dw, array(0x4000, plan.workspace_bytes - 1), True)
 

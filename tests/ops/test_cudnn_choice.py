@@ -6,9 +6,11 @@ import json
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from pycaffe_lms.backend import cuda
+from pycaffe_lms.backend.bfloat16 import BFLOAT16
 from pycaffe_lms.errors import CaffeError, DeviceError
 from pycaffe_lms.ops.cuda import bias_relu, conv, cudnn, cudnn_build, cudnn_choice
 from pycaffe_lms.ops.cuda.cudnn_graph import Fused, strides
@@ -18,6 +20,7 @@ from .fake_cudnn import array, geometry
 
 LARGE = geometry(16, 64, 64, (28, 28), 3, pad=1)
 SMALL = geometry(2, 6, 8, (9, 7), 3)
+FLOAT = np.dtype(np.float32)
 
 
 @pytest.fixture
@@ -71,7 +74,7 @@ def test_the_fastest_runs_and_is_measured_once(frontend, measured, monkeypatch):
     measured.times = [3.0, 1.0, 2.0]
     plan = cudnn.plan(LARGE, "float32", None)
     assert set(plan.engines.values()) == {"fast"} and len(measured.calls) == 3
-    assert measured.calls[0][1:] == ([16 * 64 * 784, 64 * 64 * 9], 16 * 64 * 784, 128)
+    assert measured.calls[0][1:] == ([(16 * 64 * 784, FLOAT), (64 * 64 * 9, FLOAT)], (16 * 64 * 784, FLOAT), 128)
     plan.forward(array(16), array(32), None, array(48), array(64, 1 << 20))
     assert frontend.graphs[0].runs == [({1: 16, 2: 32, 3: 48}, 64, 1)]
     cudnn.plan(LARGE, "float32", None)
@@ -210,7 +213,7 @@ def test_a_fused_graph_must_beat_the_kernel(frontend, measured, monkeypatch):
         forget(monkeypatch)
         assert engine_of_fused(times) == name and len(measured.calls) == calls, "kept in the file"
         store_path("GPU 9/x", 91900).unlink()
-    assert measured.calls[-1][1] == [16 * 64 * 784, 64 * 64 * 9, 64]
+    assert measured.calls[-1][1] == [(16 * 64 * 784, FLOAT), (64 * 64 * 9, FLOAT), (64, FLOAT)]
 
 
 def engine_of_fused(times):
@@ -336,13 +339,15 @@ def clock(monkeypatch):
     ids=["faster", "wrong", "hopeless", "first does not run", "first is no number", "nothing runs"],
 )
 def test_times(clock, runs, expected):
-    times = cudnn_choice.measure([clock.run(*run) for run in runs], [10, 20], 30, 64, (ValueError,))
+    times = cudnn_choice.measure(
+        [clock.run(*run) for run in runs], [(10, FLOAT), (20, FLOAT)], (30, FLOAT), 64, (ValueError,)
+    )
     assert times == [t if t is None else pytest.approx(t) for t in expected] and clock.freed == 1
 
 
 def test_times_without_room(clock):
     clock.room = 1 << 12
-    assert cudnn_choice.measure([clock.run(1.0)], [1000, 20], 30, 64, (ValueError,)) is None
+    assert cudnn_choice.measure([clock.run(1.0)], [(1000, FLOAT), (20, FLOAT)], (30, FLOAT), 64, (ValueError,)) is None
 
 
 def test_scratch_arrays_do_not_overlap(clock):
@@ -351,8 +356,8 @@ def test_scratch_arrays_do_not_overlap(clock):
     def run(inputs, result, work):
         seen.append((*inputs, result, work))
 
-    cudnn_choice.measure([run, run], [1000, 3], 300, 64, (ValueError,))
-    sizes = (4000, 12, 1200, 64)
+    cudnn_choice.measure([run, run], [(1000, FLOAT), (3, BFLOAT16)], (300, FLOAT), 64, (ValueError,))
+    sizes = (4000, 6, 1200, 64)
     for addresses in set(seen):
         spans = sorted(zip(addresses, sizes, strict=True))
         assert all(a + n <= b for (a, n), (b, _) in itertools.pairwise(spans))

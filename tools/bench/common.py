@@ -32,10 +32,19 @@ def dummy_net(path: Path, batch: int):
 
 
 def make_solver(
-    model: str, batch: int, lms: LMSConfig, *, backend: str = "cuda", seed: int = 1, index: int = 0, **options
+    model: str,
+    batch: int,
+    lms: LMSConfig,
+    *,
+    backend: str = "cuda",
+    seed: int = 1,
+    index: int = 0,
+    half: bool = False,
+    **options,
 ) -> SGDSolver:
     """An SGD solver on models/<model>/train_dummy.prototxt with `batch` images per iteration, kept the same throughout:
-    the data top is constant, so the net leaves what we write into it alone. index: of the GPU. options: of the solver.
+    the data top is constant, so the net leaves what we write into it alone. index: of the GPU. half: hidden activations
+    as bfloat16. options: of the solver.
     """
     net = dummy_net(ROOT / "models" / model / "train_dummy.prototxt", batch)
     param = caffe_pb2.SolverParameter(
@@ -46,7 +55,7 @@ def make_solver(
     device = get_device(backend, index=index)
     if not device.is_host:
         device.set_budget(None)  # one left over from an earlier solver
-    solver = SGDSolver(param, device=device, lms=lms, tuning=Tuning(pack=True), **options)
+    solver = SGDSolver(param, device=device, lms=lms, tuning=Tuning(pack=True, half=half), **options)
     rng = np.random.default_rng(seed)
     data, label = solver.net.blobs["data"], solver.net.blobs["label"]
     data.data = rng.standard_normal(data.shape, dtype=np.float32)

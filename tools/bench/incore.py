@@ -3,6 +3,7 @@
 python tools/bench/incore.py --json incore.json                                  # ours, eager, channels-last
 python tools/bench/incore.py --nets resnet-152:256 --compile --json incore.json  # compiled too, into the same table
 python tools/bench/incore.py --nets resnet-50:16 --peers                         # ours alone
+python tools/bench/incore.py --nets resnet-50:256 --peers --math bf16            # ours, hidden activations as bfloat16
 
 An iteration is forward, backward and the SGD update with momentum and weight decay; its time is the median after some
 to warm up, each up to the device's end. "host ms" is what issuing an iteration takes, without waiting for the device.
@@ -26,12 +27,12 @@ NETS = ("resnet-152:256", "resnet-50:256", "resnet-50:16", "vgg-16:128", "alexne
 COMPILED = ("compile", "compile_graphs")
 
 
-def ours(net: str, batch: int, warmup: int, iterations: int, backend: str) -> dict:
+def ours(net: str, batch: int, warmup: int, iterations: int, backend: str, half: bool = False) -> dict:
     """Our solver. Reading the loss after an iteration is part of it."""
     from common import LMSConfig, make_solver, versions
 
     begun = time.perf_counter()
-    solver = make_solver(net, batch, LMSConfig(), backend=backend)
+    solver = make_solver(net, batch, LMSConfig(), backend=backend, half=half)
     device = solver.runtime.device
     times, first = _times(lambda: solver.step(1), device.synchronize, warmup, iterations, begun)
     # The solver reads the loss, which waits for the device; to see what issuing takes, run what it runs before that.
@@ -125,14 +126,14 @@ def child(args) -> dict:
     """Run one runner on one net in this process."""
     name, batch = _net(args.nets[0])
     size = (name, batch, args.warmup, args.iterations, args.backend)
-    return ours(*size) if args.child == OURS else peer(*size, args.child)
+    return ours(*size, args.math == "bf16") if args.child == OURS else peer(*size, args.child)
 
 
 def apart(args, net: str, who: str) -> dict:
     """Run one runner on one net in a process of its own."""
     python = sys.executable if who == OURS else args.torch_python
     command = [python, str(Path(__file__).resolve()), "--child", who, "--nets", net, "--backend", args.backend]
-    command += ["--warmup", str(args.warmup), "--iterations", str(args.iterations)]
+    command += ["--warmup", str(args.warmup), "--iterations", str(args.iterations), "--math", args.math]
     name, batch = _net(net)
     result = {"net": name, "batch": batch, "who": who}
     try:
@@ -170,6 +171,7 @@ def arguments(argv=None):
     p.add_argument("--json", type=Path, help="add the results to this file, and show all that are in it")
     p.add_argument("--torch_python", default=sys.executable, help="the interpreter that has PyTorch")
     p.add_argument("--backend", default="cuda", choices=("cuda", "cpu"))
+    p.add_argument("--math", default="tf32", choices=("tf32", "bf16"), help="ours; keep bf16 in a JSON file of its own")
     p.add_argument("--child", default="", help=argparse.SUPPRESS)
     args = p.parse_args(argv)
     if args.peers is None:

@@ -40,10 +40,10 @@ def settings(mode: str, budget: int | None, **more) -> LMSConfig:
     return LMSConfig(0 if mode == "off" else int(mode), budget=budget, **more)
 
 
-def measure(model: str, batch: int, lms: LMSConfig, iterations: int) -> dict:
+def measure(model: str, batch: int, lms: LMSConfig, iterations: int, half: bool = False) -> dict:
     """Median seconds of an iteration; bytes copied per iteration; memory; what the plan said."""
     start = time.perf_counter()
-    solver = make_solver(model, batch, lms)
+    solver = make_solver(model, batch, lms, half=half)
     built, times = time.perf_counter() - start, []
     runtime, stats = solver.runtime, solver.runtime.stats
     for i in range(iterations + WARMUP):
@@ -88,13 +88,13 @@ def peer(who: str, model: str, batch: int, budget: int | None, iterations: int) 
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def one(who: str, model: str, batch: int, budget: int | None, iterations: int, host: int | None) -> dict:
+def one(who: str, model: str, batch: int, budget: int | None, iterations: int, host: int | None, half: bool) -> dict:
     """A result, or why there is none."""
     result = {"model": model, "batch": batch, "budget": budget, "who": who}
     if who.startswith("torch:"):
         return result | peer(who[6:], model, batch, budget, iterations)
     try:
-        return result | measure(model, batch, settings(who, budget, host_limit=host), iterations)
+        return result | measure(model, batch, settings(who, budget, host_limit=host), iterations, half)
     except CaffeError as error:
         return result | {"error": str(error).splitlines()[0]}
     finally:
@@ -108,6 +108,7 @@ def main() -> int:
     p.add_argument("--budget", nargs="+", default=["16GB"], help="such as 16GB; none: all of the GPU")
     p.add_argument("--modes", nargs="*", default=["auto"])
     p.add_argument("--peers", nargs="*", default=[], choices=PEERS)
+    p.add_argument("--math", default="tf32", choices=("tf32", "bf16"), help="ours; keep bf16 in a JSON file of its own")
     p.add_argument("--host", default=None, help="most pinned host memory")
     p.add_argument("--iterations", type=int, default=5)
     p.add_argument("--json", type=Path, help="keep the results in this file, and show all that are in it")
@@ -124,7 +125,7 @@ def main() -> int:
         budget = None if text == "none" else parse_size(text, "--budget")
         for batch in args.batch:
             for who in (*args.modes, *(f"torch:{name}" for name in args.peers)):
-                found = one(who, args.model, batch, budget, args.iterations, host)
+                found = one(who, args.model, batch, budget, args.iterations, host, args.math == "bf16")
                 key = ("model", "batch", "budget", "who")
                 results = [r for r in results if any(r[k] != found[k] for k in key)] + [found]
                 print(markdown([found]).splitlines()[-1], flush=True)

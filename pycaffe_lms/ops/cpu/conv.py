@@ -35,6 +35,7 @@ __all__ = [
     "conv_bias_relu_backward",
     "conv_channels_last_plan",
     "conv_forward",
+    "conv_half_plan",
     "conv_plan",
 ]
 
@@ -49,16 +50,24 @@ def conv_channels_last_plan(geometry: ConvGeometry, dtype) -> bool:
     return not geometry.depthwise
 
 
-def conv_plan(geometry: ConvGeometry, dtype, workspace_limit: int, bias=False, relu=False) -> ColumnPlan | WinogradPlan:
+def conv_half_plan(geometry: ConvGeometry, dtype) -> bool:
+    """Whether this device convolves bfloat16 arrays: in float32, as all its operations do."""
+    return True
+
+
+def conv_plan(
+    geometry: ConvGeometry, dtype, workspace_limit: int, bias=False, relu=False, half=False
+) -> ColumnPlan | WinogradPlan:
     """Winograd's transforms where they pay and fit into `workspace_limit` bytes. Else chunks whose workspace stays
-    within the limit, if one image's columns for one group do. What will follow the convolution changes nothing."""
+    within the limit, if one image's columns for one group do. What will follow the convolution, and bfloat16, change
+    nothing."""
     plan = winograd_plan(geometry, np.dtype(dtype).itemsize, workspace_limit)
     if plan is not None:
         return plan
     return column_plan(geometry, np.dtype(dtype).itemsize, min(workspace_limit, _CHUNK_BYTES), _WIDE)
 
 
-def library_conv_plan(geometry: ConvGeometry, dtype, workspace_limit: int, bias=False, relu=False):
+def library_conv_plan(geometry: ConvGeometry, dtype, workspace_limit: int, bias=False, relu=False, half=False):
     """oneDNN's plan where the library is installed and has a good one, else `conv_plan`'s."""
     plan = onednn_plan(geometry, dtype, workspace_limit)
     return conv_plan(geometry, dtype, workspace_limit) if plan is None else plan

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+from ...backend.bfloat16 import BFLOAT16
 from ...backend.cuda import launch
 from .elementwise import elementwise, run, totals
 from .packs import aligned
@@ -16,6 +17,8 @@ _PARTS = 1024
 _FILL = elementwise("fill", "y = (T)value;", writes="y", params="double value")
 _SCALE = elementwise("scale_by", "y = (T)factor * y;", updates="y", params="double factor")
 _COPY = elementwise("copy", "y = x;", reads="x", writes="y")
+_ROUND = elementwise("copy", "y = x;", reads="C x", writes="y")
+_WIDEN = elementwise("copy", "y = x;", reads="x", writes="C y")
 
 _SQUARES = totals(
     "squares",
@@ -44,8 +47,11 @@ def fill(y, value):
 
 
 def copy(x, y):
-    """y = x, element by element in memory order (shapes may differ); nothing to do where they are the same memory."""
-    if x.data.ptr != y.data.ptr:
+    """y = x, element by element in memory order (shapes may differ); nothing to do where they are the same memory. One
+    may be of bfloat16 and the other of float32."""
+    if x.dtype != y.dtype:
+        run(_ROUND if y.dtype == BFLOAT16 else _WIDEN, "copy", (x, y), dtype=BFLOAT16)
+    elif x.data.ptr != y.data.ptr:
         run(_COPY, "copy", (x, y))
 
 

@@ -1,8 +1,9 @@
 """A bias per channel and a ReLU, each optional: in place forward, and backward in one pass over the gradients.
 
-Arrays are seen as (outer, channels, inner); inner 1 is channels-last. Threads read 16 bytes at a time where the sizes
-allow. The order of a sum depends on sizes alone: one block per part of a channel (of 32 to 128 neighbouring channels
-where inner is 1), each thread its own elements in order, then the parts (as in `channels.py`).
+Arrays are seen as (outer, channels, inner); inner 1 is channels-last. Threads read 16 bytes at a time (of bfloat16,
+four values) where the sizes allow. The order of a sum depends on sizes alone: one block per part of a channel (of 32 to
+128 neighbouring channels where inner is 1), each thread its own elements in order, then the parts (as in
+`channels.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from .source import BLOCK_SUM, DIVIDE, divider
 
 _PACK = """
 template <int W> struct alignas(W * sizeof(T)) Pack { T v[W]; };
-enum { WIDE = 16 / sizeof(T) };
+enum { WIDE = sizeof(T) == 8 ? 2 : 4 };
 template <int W> __device__ Pack<W> load(const T* from, long long aligned) {
   if (aligned) return *(const Pack<W>*)from;
   Pack<W> pack;
@@ -33,22 +34,25 @@ FORWARD = (
     + _PACK
     + """
 // columns: `channels` packs make a row, each with a pack of b; else one value of b goes with a plane of `inner` packs
-template <int W> __device__ void forward(T* y, const T* b, long long packs, long long bias, long long relu,
+template <int W> __device__ void forward(T* y, const C* b, long long packs, long long bias, long long relu,
                                          long long columns, long long inner, long long inner_magic,
                                          long long inner_shift, long long channels, long long magic, long long shift) {
   LOOP(i, packs) {
     Pack<W> pack = load<W>(y + i * W, 1);
+    C value[W];
+    for (int k = 0; k < W; ++k) value[k] = pack.v[k];
     if (bias) {
       long long plane = columns ? i : quotient(i, inner, inner_magic, inner_shift);
       long long c = plane - quotient(plane, channels, magic, shift) * channels;
-      for (int k = 0; k < W; ++k) pack.v[k] += columns ? b[c * W + k] : b[c];
+      for (int k = 0; k < W; ++k) value[k] += columns ? b[c * W + k] : b[c];
     }
-    if (relu) for (int k = 0; k < W; ++k) pack.v[k] = pack.v[k] < 0 ? (T)0 : pack.v[k];  // NaN stays
+    if (relu) for (int k = 0; k < W; ++k) value[k] = value[k] < 0 ? (C)0 : value[k];  // NaN stays
+    for (int k = 0; k < W; ++k) pack.v[k] = value[k];
     store<W>(y + i * W, pack, 1);
   }
 }
 #define FORWARD(name, W)                                                                                           \\
-  extern "C" __global__ void name(T* y, const T* b, long long packs, long long bias, long long relu,               \\
+  extern "C" __global__ void name(T* y, const C* b, long long packs, long long bias, long long relu,               \\
                                   long long columns, long long inner, long long inner_magic,                       \\
                                   long long inner_shift, long long channels, long long magic, long long shift) {   \\
     forward<W>(y, b, packs, bias, relu, columns, inner, inner_magic, inner_shift, channels, magic, shift);         \\
@@ -65,7 +69,7 @@ BACKWARD = (
     + BITS
     + """
 // relu: 0 no, 1 where y > 0, 2 where `bits` say so
-#define ARRAYS const T* y, const unsigned* bits, const T* dy, T* out, T* work, long long relu, long long write, \\
+#define ARRAYS const T* y, const unsigned* bits, const T* dy, T* out, C* work, long long relu, long long write, \\
     long long summed, long long outer, long long dim
 enum { AHEAD = 4 };  // packs that a thread has under way: out may be dy, so the compiler itself cannot read ahead
 
@@ -86,9 +90,11 @@ template <int W> __device__ A visit(const T* y, const unsigned* bits, const T* d
     if (in[u]) {
       #pragma unroll
       for (int k = 0; k < W; ++k) {
-        if (relu == 1) pack[u].v[k] *= value[u].v[k] > 0 ? (T)1 : (T)0;
-        if (relu == 2) pack[u].v[k] *= four[u] >> k & 1 ? (T)1 : (T)0;
-        if (each) each[k] += pack[u].v[k]; else sum += pack[u].v[k];
+        C gradient = pack[u].v[k];
+        if (relu == 1) gradient *= (C)value[u].v[k] > 0 ? (C)1 : (C)0;
+        if (relu == 2) gradient *= four[u] >> k & 1 ? (C)1 : (C)0;
+        if (each) each[k] += gradient; else sum += gradient;
+        pack[u].v[k] = gradient;
       }
       if (write) store<W>(out + at[u], pack[u], aligned);
     }
@@ -158,7 +164,7 @@ BACKWARD(wide, WIDE)
 
 def forward(y, b, relu: bool, outer: int, channels: int, inner: int) -> None:
     """y (outer, channels, inner) = y + b (channels), or y where b is None; then negative values become 0 if relu."""
-    wide = 16 // y.dtype.itemsize
+    wide = min(4, 16 // y.dtype.itemsize)
     columns = inner == 1
     if (channels if columns else inner) % wide or y.data.ptr & 15:
         wide = 1
@@ -189,7 +195,7 @@ def backward(y, bits, dy, dy_out, db, accumulate: bool, work, outer: int, channe
     words = dy if bits is None else bits  # what is not used is not touched
     work = work if summed else dy  # not touched
     parts = reduction_parts(outer, channels, inner)
-    wide = 16 // dy.dtype.itemsize
+    wide = min(4, 16 // dy.dtype.itemsize)
     width = "single" if (channels if inner == 1 else inner) % wide else "wide"
     aligned = int(width == "single" or not (out.data.ptr | values.data.ptr | dy.data.ptr) & 15)
     flags = (relu, int(write), int(summed))

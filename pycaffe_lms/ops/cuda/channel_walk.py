@@ -9,6 +9,7 @@ parts); `add_up` finishes them. The order of a sum depends on sizes alone. (`nor
 from __future__ import annotations
 
 from .channels import stage_two
+from .elementwise import of_values
 from .norm_walk import WALK, Walk
 
 _SUMS = """
@@ -30,13 +31,15 @@ def walking(
     """The source of kernel `name`, which does `body` to every element; see `run_walk`. `back`: from the last element
     to the first, for a pass that follows another over the same arrays."""
     read, written, each = (_names(text) for text in (reads, writes, channel))
-    constants = "".join(f", const T (&{a}_c)[K]" for a in each)
+    body = of_values(body)
+    constants = "".join(f", const C (&{a}_c)[K]" for a in each)
     pointers = "".join(f", const T* {a}_p" for a in read) + "".join(f", T* {a}_p" for a in written)
     passed = "".join(f", {a}_c" for a in each) + "".join(f", {a}_p" for a in (*read, *written))
-    values = [f"const T {a} = {a}_q[u].v[v];" for a in read] + [f"const T {a} = {a}_c[v % K];" for a in each]
-    values += [f"T& {a} = {a}_q[u].v[v];" for a in written] + [f"A& sum{j} = sum[{j}][v % K];" for j in range(sums)]
+    values = [f"const C {a} = {a}_q[u].v[v];" for a in read] + [f"const C {a} = {a}_c[v % K];" for a in each]
+    values += [f"C {a};" for a in written] + [f"A& sum{j} = sum[{j}][v % K];" for j in range(sums)]
+    results = " ".join(f"{a}_q[u].v[v] = {a};" for a in written)
     load_each = "".join(
-        f"T {a}_c[K];\n  CHANNELS(k) {a}_c[k] = w.channel < c ? {a}_all[w.channel + k] : (T)0;\n  " for a in each
+        f"C {a}_c[K];\n  CHANNELS(k) {a}_c[k] = w.channel < c ? {a}_all[w.channel + k] : (C)0;\n  " for a in each
     )
     return f"""
 #define BYTES 32
@@ -50,11 +53,12 @@ template <bool full> __device__ void visit(Walk& w, A (&sum)[SUMS ? SUMS : 1][K]
     LANES(v) {{
       {" ".join(values)}
       {body}
+      {results}
     }}
     {" ".join(f"store({a}_p, at[u], {a}_q[u]);" for a in written)}
   }}
 }}
-WALKER {name}({pointers[2:]}{"".join(f", const T* {a}_all" for a in each)}{", T* work" if sums else ""}, SIZES) {{
+WALKER {name}({pointers[2:]}{"".join(f", const C* {a}_all" for a in each)}{", C* work" if sums else ""}, SIZES) {{
   Walk w({"true" if back else "false"}, n, c, s, parts, share, across);
   {load_each}A sum[SUMS ? SUMS : 1][K];
   CHANNELS(k) for (int j = 0; j < SUMS; ++j) sum[j][k] = 0;

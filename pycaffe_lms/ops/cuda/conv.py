@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ...backend import cuda
+from ...backend.bfloat16 import BFLOAT16
 from .. import WORKSPACE_LIMIT
 from ..column_plan import ColumnPlan
 from ..geometry import ConvGeometry
@@ -23,6 +25,7 @@ __all__ = [
     "conv_bias_relu_backward",
     "conv_channels_last_plan",
     "conv_forward",
+    "conv_half_plan",
     "conv_plan",
 ]
 
@@ -54,21 +57,40 @@ def conv_channels_last_plan(geometry: ConvGeometry, dtype) -> bool:
     return True
 
 
-def conv_plan(geometry: ConvGeometry, dtype, workspace_limit: int, bias=False, relu=False) -> ConvPlan:
-    """Choose an engine and its algorithms. bias, relu: what `conv_forward` will be asked for.
+def conv_half_plan(geometry: ConvGeometry, dtype) -> bool:
+    """Whether this device convolves bfloat16 arrays: it knows the type, and cuDNN does all three directions so, where
+    there are no direct kernels."""
+    from . import cudnn
 
-    Raises Unsupported (a DeviceError) for channels-last arrays that cuDNN cannot convolve; others do have a second
-    way.
+    if np.dtype(dtype) != np.float32 or not cuda.knows_bfloat16() or cuda.math() != "tf32":
+        return False
+    if geometry.depthwise:
+        return True
+    if not geometry.batch or not 1 <= geometry.axes <= 3:
+        return False
+    try:
+        cudnn.plan(geometry, BFLOAT16, WORKSPACE_LIMIT["cuda"])
+    except cudnn.Unsupported:
+        return False
+    return True
+
+
+def conv_plan(geometry: ConvGeometry, dtype, workspace_limit: int, bias=False, relu=False, half=False) -> ConvPlan:
+    """Choose an engine and its algorithms. bias, relu: what `conv_forward` will be asked for. half: images and weights
+    are bfloat16, the gradient of the weights is of `dtype` all the same.
+
+    Raises Unsupported (a DeviceError) for channels-last or bfloat16 arrays that cuDNN cannot convolve; others do have a
+    second way.
     """
     from . import cudnn  # here, so that a machine without cuDNN's packages can still import the operations
 
-    dtype = np.dtype(dtype)
-    if geometry.batch and (geometry.channels_last or (1 <= geometry.axes <= 3 and cudnn.available())):
+    dtype = BFLOAT16 if half else np.dtype(dtype)
+    if half or geometry.batch and (geometry.channels_last or (1 <= geometry.axes <= 3 and cudnn.available())):
         try:
             plan = cudnn.plan(geometry, dtype, workspace_limit, fused=cudnn.Fused(bool(bias), bool(relu)))
             return ConvPlan(geometry, plan.workspace_bytes, cudnn=plan)
         except cudnn.Unsupported:
-            if geometry.channels_last:
+            if geometry.channels_last or half:
                 raise
             # what cuDNN has no algorithm for, column matrices can do
     columns = im2col.plan(geometry, dtype.itemsize, workspace_limit)

@@ -23,7 +23,7 @@ extern "C" __global__ void scatter_add(const T* from, T* to, long long packs, un
     Values* target = (Values*)to + ((n * in_h + h * s_h) * in_w + w * s_w) * per + pack;
     Values sum = *target;
     const Values more = ((const Values*)from)[i];
-    for (int k = 0; k < N; k++) sum.v[k] += more.v[k];
+    for (int k = 0; k < N; k++) sum.v[k] = (C)sum.v[k] + (C)more.v[k];
     *target = sum;
   }
 }

@@ -1,7 +1,9 @@
 """Convolutions through cuDNN's graph interface, with plain device pointers.
 
 Covers: float32 convolutions in "tf32" mode over 2 or 3 axes (groups, strides, dilation) and both gradients, in either
-order of the axes; a bias and a ReLU behind the convolution, in the same graph where that is faster.
+order of the axes; a bias and a ReLU behind the convolution, in the same graph where that is faster. The same for
+bfloat16 images and weights, with sums and bias in float32; the gradient of the weights is rounded to bfloat16 once,
+where there is an engine that does so, and added up in float32.
 Does not cover what `Unsupported` is raised for (use `im2col.py`): what cuDNN has no engine for, float64 (wrong results
 on an H200 with cuDNN 9.19 and frontend 1.18) and "fp32" mode (with tensor cores deselected, filter gradients of some
 engines were off by 4e-3, more than TF32's own rounding).
@@ -16,24 +18,25 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ...backend import cuda
+from ...backend.bfloat16 import BFLOAT16
 from ...errors import DeviceError
 from ..geometry import ConvGeometry
 from . import bias_relu, cudnn_library
 from .cudnn_build import Graph, Unsupported, Wanted, find, first_line, handle, lock, mode
-from .cudnn_graph import BIAS, DIRECTIONS, FIRST, RESULT, SECOND, Fused
+from .cudnn_graph import BIAS, DIRECTIONS, FIRST, RESULT, SECOND, Fused, Types
 
 ALIGNMENT = 512  # bytes; cuDNN is told that every tensor starts at a multiple of 16
 FUSED = "forward with bias or ReLU"
 
 _ADD = """
-extern "C" __global__ void add_into(long long from, T* to, long long n) {
+extern "C" __global__ void add_into(long long from, C* to, long long n, long long add) {
   const T* source = (const T*)from;
-  LOOP(i, n) to[i] += source[i];
+  LOOP(i, n) to[i] = add ? to[i] + (C)source[i] : (C)source[i];
 }
 """
 
@@ -54,7 +57,7 @@ class CudnnPlan:
 
     Arrays are C-contiguous, of the plan's type, on the plan's device, at multiples of 16 bytes. `work` is a uint8 array
     of at least `workspace_bytes` at a multiple of 16 bytes, or None where that is 0. `fused`: what the graph FUSED,
-    where there is one, does behind the convolution.
+    where there is one, does behind the convolution. narrow: the graph for the weights' gradient makes bfloat16.
     Raises: DeviceError if cuDNN fails; AssertionError for a `work` that is too small.
     """
 
@@ -63,6 +66,7 @@ class CudnnPlan:
     device: int
     graphs: Mapping[str, Graph]
     fused: Fused = Fused()
+    narrow: bool = False
 
     @property
     def workspace_by_direction(self) -> dict[str, int]:
@@ -98,7 +102,7 @@ class CudnnPlan:
 
     def backward_filter(self, x, dy, dw, work, accumulate) -> None:
         """dw (O, C/group, *kernel) (+)= the gradient of the weights, summed over images and positions."""
-        if not accumulate:
+        if not accumulate and not self.narrow:
             self._execute("backward_filter", x.data.ptr, dy.data.ptr, dw.data.ptr, work)
             return
         # the frontend's graphs always overwrite their output, so the sum is made in two steps
@@ -106,7 +110,8 @@ class CudnnPlan:
         self._check(work, start + _filter_bytes(self.geometry, self.dtype))
         added = work.data.ptr + start
         self._execute("backward_filter", x.data.ptr, dy.data.ptr, added, work)
-        cuda.launch(_ADD, "add_into", self.dtype, dw.size, added, dw, dw.size)
+        kind = self.dtype if self.narrow else _gradient_type(self.dtype)
+        cuda.launch(_ADD, "add_into", kind, dw.size, added, dw, dw.size, int(accumulate))
 
     def _execute(self, direction: str, first: int, second: int, result: int, work, bias: int = 0) -> None:
         built = self.graphs[direction]
@@ -146,29 +151,42 @@ def plan(
     if not available():
         raise Unsupported(why_not())
     dtype = np.dtype(dtype)
-    if dtype != np.float32 or cuda.math() != "tf32":
+    half = dtype == BFLOAT16
+    if dtype != np.float32 and not half or cuda.math() != "tf32":
         raise Unsupported(f"{dtype} convolutions in {cuda.math()} mode")
     geometry = geometry.with_axes(2)
     sizes = (geometry.batch, *geometry.in_spatial, *geometry.out_spatial)
     if geometry.axes > 3 or min(sizes) < 1:
         raise Unsupported(f"{geometry.axes} axes, sizes {sizes}")
     device, how = cuda.require().cuda.runtime.getDevice(), mode()
-    graphs = {}
+    graphs, types, narrow = {}, Types(half), False
     with lock:
         for direction in directions:
             limit = workspace_limit
             if direction == "backward_filter" and limit is not None:
                 limit = max(0, limit - _filter_bytes(geometry, dtype)) // ALIGNMENT * ALIGNMENT
-            graphs[direction] = find(Wanted(geometry, direction, Fused(), limit, device, how))
+            wanted = Wanted(geometry, direction, Fused(), limit, device, how, types)
+            if half and direction == "backward_filter":
+                # those that write float32 take up to 30 times as long on an H200 with cuDNN 9.19
+                with contextlib.suppress(Unsupported):
+                    graphs[direction], narrow = find(replace(wanted, types=Types(half, True))), True
+            if direction not in graphs:
+                graphs[direction] = find(wanted)
         if any(fused) and "forward" in graphs:
             # if there is no engine, or a slower one only, `forward` has a kernel for it
             with contextlib.suppress(Unsupported):
-                graphs[FUSED] = find(Wanted(geometry, "forward", fused, workspace_limit, device, how))
-    return CudnnPlan(geometry, dtype, device, graphs, fused)
+                graphs[FUSED] = find(Wanted(geometry, "forward", fused, workspace_limit, device, how, types))
+    return CudnnPlan(geometry, dtype, device, graphs, fused, narrow)
 
 
 def _filter_bytes(g: ConvGeometry, dtype: np.dtype) -> int:
-    return g.out_channels * g.rows * dtype.itemsize
+    """Of the weights' gradient."""
+    return g.out_channels * g.rows * _gradient_type(dtype).itemsize
+
+
+def _gradient_type(dtype: np.dtype) -> np.dtype:
+    """Of the weights' gradient, for images of a type."""
+    return np.dtype(np.float32) if dtype == BFLOAT16 else dtype
 
 
 def _align(size: int) -> int:

@@ -8,22 +8,24 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ...backend import cuda
+from ...backend.bfloat16 import BFLOAT16
 from ...errors import DeviceError
 from ..geometry import ConvGeometry
 from . import bias_relu, cudnn_choice, cudnn_library
-from .cudnn_graph import BIAS, FIRST, RESULT, SECOND, Fused, describe, elements
+from .cudnn_graph import BIAS, FIRST, RESULT, SECOND, Fused, Types, describe, elements
 from .cudnn_store import Store, store_path
 
 # Engines left out: sums whose order changes between runs, float32 rounded to half precision (narrower range), sums kept
 # in less than the tensors' type.
 _NEVER = ("NONDETERMINISTIC", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION")
 _WORTH = 1 << 25  # products from which engines are measured: less takes a few microseconds
+_FLOAT, _BF16 = np.dtype(np.float32), BFLOAT16
 _SEPARATE = "separate"  # the choice of a plain convolution and a kernel behind it
 
 lock = threading.RLock()  # one handle per device: its stream must not change between being set and being used
@@ -65,6 +67,7 @@ class Wanted:
     limit: int | None
     device: int
     mode: str
+    types: Types = Types()
 
     def __str__(self) -> str:
         """For the store, whose file is of one kind of GPU and one cuDNN."""
@@ -73,7 +76,12 @@ class Wanted:
         after = " + bias" * self.fused.bias + " + relu" * self.fused.relu
         sizes = f"{g.batch}x{g.channels}x{_by(g.in_spatial)} -> {g.out_channels}x{_by(g.out_spatial)} group {g.group}"
         steps = f"kernel {_by(g.kernel)} stride {_by(g.stride)} pad {_by(g.pad)} dilation {_by(g.dilation)}"
-        return f"{self.direction}{after}, {sizes} {steps}, {order}, tf32, limit {self.limit}"
+        return f"{self.direction}{after}, {sizes} {steps}, {order}, {self.math}, limit {self.limit}"
+
+    @property
+    def math(self) -> str:
+        """What products round their inputs to."""
+        return "bf16" + " throughout" * self.types.narrow if self.types.half else "tf32"
 
 
 def find(wanted: Wanted) -> Graph:
@@ -94,7 +102,7 @@ def _build(wanted: Wanted) -> Graph:
     frontend, own = cudnn_library.load()[0], handle(wanted.device)
     refusals = (frontend.cudnnGraphNotSupportedError, RuntimeError, ValueError, NotImplementedError)
     try:
-        graph = describe(frontend, g, wanted.direction, wanted.fused, own)
+        graph = describe(frontend, g, wanted.direction, wanted.fused, wanted.types, own)
         graph.validate()
         graph.build_operation_graph()
         graph.create_execution_plans([frontend.heur_mode.A, frontend.heur_mode.FALLBACK])
@@ -103,10 +111,12 @@ def _build(wanted: Wanted) -> Graph:
             graph.deselect_workspace_greater_than(limit)
         graph.check_support()
     except refusals as error:
-        raise Unsupported(f"{wanted.direction} of {g} (tf32): {first_line(error)}") from error
+        raise Unsupported(f"{wanted.direction} of {g} ({wanted.math}): {first_line(error)}") from error
     engine = _choose(wanted, graph, refusals)
     if engine is None:
-        raise Unsupported(f"{wanted.direction} of {g} (tf32): no engine within {limit} bytes, or only slow ones")
+        raise Unsupported(
+            f"{wanted.direction} of {g} ({wanted.math}): no engine within {limit} bytes, or only slow ones"
+        )
     return Graph(_runner(graph), engine.index, engine.name, engine.workspace_bytes)
 
 
@@ -143,10 +153,13 @@ def _measure(wanted: Wanted, graph, engines, refusals) -> list[float | None] | N
     built = [e for e in engines if e is not None]
     runs = [_run(Graph(_runner(graph), e.index, e.name, e.workspace_bytes)) for e in built]
     if len(built) < len(engines):
-        plain = find(Wanted(wanted.geometry, "forward", Fused(), wanted.limit, wanted.device, wanted.mode))
+        plain = find(replace(wanted, fused=Fused()))
         built.append(plain)
         runs.insert(0, _run(plain, wanted))
-    return cudnn_choice.measure(runs, inputs, result, max(e.workspace_bytes for e in built), refusals)
+    kinds = [_BF16, _BF16, _FLOAT] if wanted.types.half else [_FLOAT] * 3
+    made = _FLOAT if wanted.direction == "backward_filter" and not wanted.types.narrow else kinds[0]
+    inputs = list(zip(inputs, kinds, strict=False))
+    return cudnn_choice.measure(runs, inputs, (result, made), max(e.workspace_bytes for e in built), refusals)
 
 
 def _run(built: Graph, separate: Wanted | None = None) -> cudnn_choice.Run:
@@ -157,19 +170,19 @@ def _run(built: Graph, separate: Wanted | None = None) -> cudnn_choice.Run:
         built.run({RESULT: result, **dict(zip(names, inputs, strict=False))}, work, built.index, None)
         if separate:
             g, fused = separate.geometry, separate.fused
-            y, b = _array(result, g.batch * g.out_channels * g.out_size), None
+            y, b = _array(result, g.batch * g.out_channels * g.out_size, _BF16 if separate.types.half else _FLOAT), None
             if fused.bias:
-                b = _array(inputs[2], g.out_channels)
+                b = _array(inputs[2], g.out_channels, _FLOAT)
             bias_relu.forward(y, b, fused.relu, *g.planes)
 
     return run
 
 
-def _array(address: int, size: int):
-    """float32 elements at an address, as an array that does not own them."""
+def _array(address: int, size: int, dtype: np.dtype):
+    """Elements at an address, as an array that does not own them."""
     cupy = cuda.require()
-    memory = cupy.cuda.UnownedMemory(address, 4 * size, None)
-    return cupy.ndarray((size,), np.float32, cupy.cuda.MemoryPointer(memory, 0))
+    memory = cupy.cuda.UnownedMemory(address, dtype.itemsize * size, None)
+    return cupy.ndarray((size,), dtype, cupy.cuda.MemoryPointer(memory, 0))
 
 
 def _runner(graph) -> Callable:

@@ -1,7 +1,7 @@
 """Which of cuDNN's engines runs a graph: its candidates in its own order, and the fastest of them by measurement.
 
 Measuring runs candidates on scratch memory of its own, on the current stream, with the device otherwise idle. A
-candidate whose result is not that of the first one (within TF32's rounding) does not count.
+candidate whose result is not that of the first one (within TF32's or bfloat16's rounding) does not count.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...backend import cuda
+from ...backend.bfloat16 import BFLOAT16
 
 CANDIDATES = 6  # that are measured
 _GAIN = 0.97  # of an earlier candidate's time: what a later one must be faster than, so that choices are stable
@@ -19,12 +20,12 @@ _HOPELESS = 2.0  # times the best first run: not measured any further
 _FIRST_CALL_MS, _SLOW_START = 5.0, 4.0  # what a first call may take by itself, and times the best one
 _FIRST_RUNS, _MOST_RUNS = 3, 20
 _ROUNDS, _ROUND_MS = 3, 2.0
-_TOLERANCE = 5e-3  # of the largest result; TF32 rounds to 11 bits
+_TOLERANCE = {np.dtype(np.float32): 5e-3, BFLOAT16: 1e-2}  # of the largest result; TF32 rounds to 11 bits, that to 8
 _ALIGNMENT = 512
 
 _SOURCE = """
 extern "C" __global__ void scatter_values(long long to, long long n, long long seed) {  // of [-1, 1), all over it
-  float* values = (float*)to;
+  T* values = (T*)to;
   LOOP(i, n) {
     unsigned h = (unsigned)(i * 2654435761LL + seed * 40503LL);
     h ^= h >> 16; h *= 0x85ebca6bu; h ^= h >> 13; h *= 0xc2b2ae35u; h ^= h >> 16;
@@ -35,7 +36,7 @@ extern "C" __global__ void scatter_values(long long to, long long n, long long s
 extern "C" __global__ void differ(long long a, long long b, long long worst, long long n) {
   unsigned most = 0, size = 0;
   LOOP(i, n) {
-    float one = ((const float*)a)[i], other = ((const float*)b)[i];
+    float one = ((const T*)a)[i], other = ((const T*)b)[i];
     unsigned difference = __float_as_uint(fabsf(one - other)), own = __float_as_uint(fabsf(one));
     most = difference > most ? difference : most;
     size = own > size ? own : size;
@@ -45,6 +46,7 @@ extern "C" __global__ void differ(long long a, long long b, long long worst, lon
 }
 """
 
+Array = tuple[int, np.dtype]  # elements, and their type
 Run = Callable[[Sequence[int], int, int], None]  # (addresses of the inputs, of the result, of the workspace)
 
 
@@ -96,13 +98,13 @@ def fastest(times: Sequence[float | None]) -> int:
 
 
 def measure(
-    runs: Sequence[Run], inputs: Sequence[int], result: int, work_bytes: int, refusals
+    runs: Sequence[Run], inputs: Sequence[Array], result: Array, work_bytes: int, refusals
 ) -> list[float | None] | None:
-    """Milliseconds of each run (None: failed, wrong or hopeless), for `inputs` and `result` of so many float32
-    elements. None where the device has no room for them."""
+    """Milliseconds of each run (None: failed, wrong or hopeless), for `inputs` and `result` of so many elements of a
+    type. None where the device has no room for them."""
     cupy = cuda.require()
     pool = cupy.cuda.MemoryPool()  # its own, so that nobody else's memory is kept or returned
-    sizes = [*(4 * n for n in (*inputs, result, result, 2)), work_bytes]
+    sizes = [*(n * kind.itemsize for n, kind in (*inputs, result, result)), 8, work_bytes]
     starts = [0]
     for size in sizes:
         starts.append(starts[-1] - (-size // _ALIGNMENT) * _ALIGNMENT)
@@ -123,13 +125,14 @@ def measure(
 class _Trial:
     """Scratch arrays on the device: inputs, the result that is expected, one to compare with it, workspace."""
 
-    def __init__(self, cupy, addresses, inputs, size: int, refusals):
-        self.cupy, self.size, self.refusals = cupy, size, refusals
+    def __init__(self, cupy, addresses, inputs, result: Array, refusals):
+        self.cupy, self.refusals = cupy, refusals
+        self.size, self.kind = result
         self.stream = cupy.cuda.get_current_stream().ptr
         self.given = addresses[: len(inputs)]
         self.expected, self.result, self.worst, self.work = addresses[len(inputs) :]
-        for seed, (address, n) in enumerate(zip(self.given, inputs, strict=True)):
-            cuda.launch(_SOURCE, "scatter_values", "float32", n, address, n, seed)
+        for seed, (address, (n, kind)) in enumerate(zip(self.given, inputs, strict=True)):
+            cuda.launch(_SOURCE, "scatter_values", kind, n, address, n, seed)
 
     def times(self, runs: Sequence[Run]) -> list[float | None]:
         times: list[float | None] = []
@@ -150,7 +153,7 @@ class _Trial:
 
     def _first_time(self, run: Run, to: int, best: float) -> float | None:
         """None for a candidate that builds but does not run, that is wrong, or whose first call is slow beyond hope."""
-        self.cupy.cuda.runtime.memsetAsync(to, 0xFF, 4 * self.size, self.stream)  # NaN
+        self.cupy.cuda.runtime.memsetAsync(to, 0xFF, self.kind.itemsize * self.size, self.stream)  # NaN
         try:
             if self._span(run, to, 1) > _FIRST_CALL_MS + _SLOW_START * best:
                 return None
@@ -173,7 +176,7 @@ class _Trial:
         """Whether the result is the expected one (itself: whether it is a number everywhere)."""
         runtime, found = self.cupy.cuda.runtime, np.empty(2, np.float32)
         runtime.memsetAsync(self.worst, 0, found.nbytes, self.stream)
-        cuda.launch(_SOURCE, "differ", "float32", self.size, self.expected, to, self.worst, self.size)
+        cuda.launch(_SOURCE, "differ", self.kind, self.size, self.expected, to, self.worst, self.size)
         runtime.deviceSynchronize()
         runtime.memcpy(found.ctypes.data, self.worst, found.nbytes, 2)  # to the host
-        return bool(found[0] <= _TOLERANCE * found[1])
+        return bool(found[0] <= _TOLERANCE[self.kind] * found[1])

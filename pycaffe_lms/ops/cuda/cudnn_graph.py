@@ -19,33 +19,44 @@ class Fused(NamedTuple):
     relu: bool = False
 
 
-def describe(frontend, g: ConvGeometry, direction: str, fused: Fused, handle):
+class Types(NamedTuple):
+    """half: images and weights are bfloat16; sums, and a bias, are float32 all the same. narrow: so is the result of a
+    filter's gradient, which is float32 else."""
+
+    half: bool = False
+    narrow: bool = False
+
+
+def describe(frontend, g: ConvGeometry, direction: str, fused: Fused, types: Types, handle):
     """The frontend's graph. That a weight has fewer channels than x is how it learns of groups."""
-    kind = frontend.data_type.FLOAT
+    wide = frontend.data_type.FLOAT
+    kind = frontend.data_type.BFLOAT16 if types.half else wide
+    made = wide if direction == "backward_filter" and not types.narrow else kind
     graph = frontend.pygraph(
-        io_data_type=kind, intermediate_data_type=kind, compute_data_type=kind, handle=handle, name=direction
+        io_data_type=kind, intermediate_data_type=wide, compute_data_type=wide, handle=handle, name=direction
     )
     first, second, result = _dims(g, direction)
     steps = {"padding": list(g.pad), "stride": list(g.stride), "dilation": list(g.dilation)}
 
-    def tensor(name, dims, uid):
-        return graph.tensor(name=name, dim=dims, stride=strides(dims, g.channels_last), data_type=kind, uid=uid)
+    def tensor(name, dims, uid, of=kind):
+        return graph.tensor(name=name, dim=dims, stride=strides(dims, g.channels_last), data_type=of, uid=uid)
 
-    def sized(out):
+    def sized(out, of=wide):
         # set, never inferred: strides lose the input's size, groups its channels, and the default layout is NHWC
-        return out.set_data_type(kind).set_dim(result).set_stride(strides(result, g.channels_last))
+        return out.set_data_type(of).set_dim(result).set_stride(strides(result, g.channels_last))
 
     if direction == "forward":
         out = graph.conv_fprop(image=tensor("x", first, FIRST), weight=tensor("w", second, SECOND), **steps)
         if fused.bias:
-            out = graph.bias(input=sized(out), bias=tensor("b", [1, g.out_channels, *(1 for _ in g.kernel)], BIAS))
+            bias = tensor("b", [1, g.out_channels, *(1 for _ in g.kernel)], BIAS, wide)
+            out = graph.bias(input=sized(out), bias=bias)
         if fused.relu:
             out = graph.relu(input=sized(out))
     elif direction == "backward_data":
         out = graph.conv_dgrad(loss=tensor("dy", first, FIRST), filter=tensor("w", second, SECOND), **steps)
     else:
         out = graph.conv_wgrad(image=tensor("x", first, FIRST), loss=tensor("dy", second, SECOND), **steps)
-    sized(out).set_output(True).set_uid(RESULT)
+    sized(out, made).set_output(True).set_uid(RESULT)
     return graph
 
 

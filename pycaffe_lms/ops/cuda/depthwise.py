@@ -1,8 +1,9 @@
 """Depthwise convolution on a GPU: direct kernels, without columns or products of matrices.
 
-Arrays are those of `conv.py`, with one channel per group. Kernels are compiled for one kernel size, stride, pad and
-dilation; a thread works on a strip of rows in one column, so that a row it has read serves several outputs. Every sum
-has a fixed order: the weights' gradient adds up in parts whose number follows from the shapes, a tree within each.
+Arrays are those of `conv.py`, with one channel per group; for bfloat16 images weights and their gradient are float32.
+Kernels are compiled for one kernel size, stride, pad and dilation; a thread works on a strip of rows in one column, so
+that a row it has read serves several outputs. Every sum has a fixed order: the weights' gradient adds up in parts whose
+number follows from the shapes, a tree within each.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ SOURCE = """
     rest = d##_rest;
 
 // one thread per column of STRIP outputs
-extern "C" __global__ void forward(const T* x, const T* w, const T* b, T* y, long long use_bias, long long n,
+extern "C" __global__ void forward(const T* x, const C* w, const C* b, T* y, long long use_bias, long long n,
                                    DIVISOR(out_w), DIVISOR(strips), DIVISOR(out_d), DIVISOR(outputs), long long out_h,
                                    long long in_d, long long in_h, long long in_w) {
   LOOP(i, n) {
@@ -40,7 +41,7 @@ extern "C" __global__ void forward(const T* x, const T* w, const T* b, T* y, lon
     const long long plane = rest;
     TAKE(o, outputs)
     const T* in = x + (rest * (outputs / MULTIPLE) + o / MULTIPLE) * (in_d * in_h * in_w);
-    const T* weight = w + (long long)o * TAPS;
+    const C* weight = w + (long long)o * TAPS;
     const int h0 = strip * STRIP * S_H - P_H, w0 = ow * S_W - P_W, d0 = od * S_D - P_D;
     A sum[STRIP] = {};
     #pragma unroll UNROLL
@@ -61,7 +62,7 @@ extern "C" __global__ void forward(const T* x, const T* w, const T* b, T* y, lon
           for (int r = 0; r < STRIP; r++) sum[r] += tap * value[r * S_H + k * L_H];
         }
       }
-    const A bias = use_bias ? b[o] : (T)0;
+    const A bias = use_bias ? b[o] : (C)0;
     T* result = y + ((plane * out_d + od) * out_h + strip * STRIP) * out_w + ow;
     #pragma unroll
     for (int r = 0; r < STRIP; r++)
@@ -70,7 +71,7 @@ extern "C" __global__ void forward(const T* x, const T* w, const T* b, T* y, lon
 }
 
 // one thread per column of BAND inputs, a multiple of S_H: so which taps meet which row is known to the compiler
-extern "C" __global__ void backward_data(const T* dy, const T* w, T* dx, long long n, DIVISOR(in_w), DIVISOR(bands),
+extern "C" __global__ void backward_data(const T* dy, const C* w, T* dx, long long n, DIVISOR(in_w), DIVISOR(bands),
                                          DIVISOR(in_d), DIVISOR(channels), long long in_h, long long out_d,
                                          long long out_h, long long out_w) {
   LOOP(i, n) {
@@ -82,7 +83,7 @@ extern "C" __global__ void backward_data(const T* dy, const T* w, T* dx, long lo
     A sum[BAND] = {};
     for (int m = 0; m < MULTIPLE; m++) {
       const T* out = dy + (plane * MULTIPLE + m) * (out_d * out_h * out_w);
-      const T* weight = w + ((long long)c * MULTIPLE + m) * TAPS;
+      const C* weight = w + ((long long)c * MULTIPLE + m) * TAPS;
       #pragma unroll UNROLL
       for (int a = 0; a < K_D; a++)
         #pragma unroll UNROLL
@@ -114,7 +115,7 @@ extern "C" __global__ void backward_data(const T* dy, const T* w, T* dx, long lo
 }
 
 // one block per part, output channel and group of columns of taps; 256 threads
-extern "C" __global__ void backward_filter(const T* x, const T* dy, T* parts, long long each, long long total,
+extern "C" __global__ void backward_filter(const T* x, const T* dy, C* parts, long long each, long long total,
                                            DIVISOR(out_w), DIVISOR(strips), DIVISOR(out_d), long long outputs,
                                            long long out_h, long long in_d, long long in_h, long long in_w) {
   __shared__ A warps[COLUMNS * K_H][8];
@@ -159,7 +160,7 @@ extern "C" __global__ void backward_filter(const T* x, const T* dy, T* parts, lo
     A whole = 0;
     for (int i = 0; i < 8; i++) whole += warps[t][i];
     const int column = GROUPS == 1 ? t / K_H : group, k = t % K_H;
-    parts[(part * outputs + o) * TAPS + (column / K_W * K_H + k) * K_W + column % K_W] = (T)whole;
+    parts[(part * outputs + o) * TAPS + (column / K_W * K_H + k) * K_W + column % K_W] = (C)whole;
   }
 }
 
@@ -245,7 +246,7 @@ def depthwise_backward_filter(plan, x, dy, dw, work, accumulate) -> None:
     cuda.launch(
         plan.source,
         "backward_filter",
-        dw.dtype,
+        x.dtype,
         0,
         x,
         dy,

@@ -7,10 +7,12 @@ loaded and stored element by element: the arithmetic, hence every bit of the res
 Arrays are named in comma-separated lists, "int mask" for one that is not of type T. The text that is done to one
 element sees the value of each array by its name, `i`, its index, `lane`, its place in the quad, and what `setup` (once
 per thread) and `each` (once per quad, whose first element is `first`) define; `after` is done once per quad at its end,
-past the array's end too.
+past the array's end too. Values of type T, in arrays of bfloat16, are float there: T in such a text means C.
 """
 
 from __future__ import annotations
+
+import re
 
 from ...backend.cuda import launch
 from .packs import aligned
@@ -58,8 +60,11 @@ def elementwise(
     `updates` are read and written. Parameters: the arrays of reads, updates and writes, then `params`.
     """
     read, updated, written = _arrays(reads), _arrays(updates), _arrays(writes)
-    values = [f"const {t} {a} = {a}_q[u].v[lane]; (void){a};" for t, a in read]
-    values += [f"{t}& {a} = {a}_q[u].v[lane];" for t, a in (*updated, *written)]
+    values = [f"const {_value(t)} {a} = {a}_q[u].v[lane]; (void){a};" for t, a in read]
+    values += [f"{_value(t)} {a} = {a}_q[u].v[lane];" for t, a in updated]
+    values += [f"{_value(t)} {a};" if t == "T" else f"{t}& {a} = {a}_q[u].v[lane];" for t, a in written]
+    results = " ".join(f"{a}_q[u].v[lane] = {a};" for t, a in (*updated, *written) if t == "T" or (t, a) in updated)
+    body, params, setup, each, after, helpers = map(of_values, (body, params, setup, each, after, helpers))
     stores = [f"put_quad({a}_p, first, whole, n, {a}_q[u]);" for _, a in (*updated, *written)]
     quads = [f"Quad<{t}> {a}_q[2];" for t, a in (*read, *updated, *written)]
     return f"""{QUADS}{helpers}
@@ -80,6 +85,7 @@ extern "C" __global__ void __launch_bounds__({THREADS}) {name}({_signature(read,
       (void)i;
       {" ".join(values)}
       {body}
+      {results}
     }}
     {" ".join(stores)}
     {after}
@@ -94,7 +100,8 @@ def totals(
     """The source of kernel `name`, in which `body` adds to `sum` and `count` (of type `kind`, per thread) for every
     element and `end` says what becomes of them; any number of blocks, each walking over every so many spans."""
     read = _arrays(reads)
-    values = " ".join(f"const {t} {a} = {a}_q[u].v[lane]; (void){a};" for t, a in read)
+    values = " ".join(f"const {_value(t)} {a} = {a}_q[u].v[lane]; (void){a};" for t, a in read)
+    body, end, params, setup, helpers = map(of_values, (body, end, params, setup, helpers))
     return f"""{QUADS}{helpers}
 extern "C" __global__ void __launch_bounds__({THREADS}) {name}({_signature(read, (), params)}
                                                                long long aligned, long long n) {{
@@ -130,6 +137,16 @@ def run(source: str, name: str, arrays, *scalars, dtype=None) -> None:
         grid = (n + SPAN - 1) // SPAN
         whole = aligned(*arrays)
         launch(source, name, dtype or arrays[0].dtype, 0, *arrays, *scalars, whole, n, block=THREADS, grid=grid)
+
+
+def _value(kind: str) -> str:
+    """The type of one value of an array."""
+    return "C" if kind == "T" else kind
+
+
+def of_values(text: str) -> str:
+    """What is done to values, with C for T."""
+    return re.sub(r"\bT\b", "C", text)
 
 
 def _arrays(names: str) -> list[tuple[str, str]]:

@@ -71,21 +71,22 @@ extern "C" __global__ void forward(const T* __restrict__ x, T* __restrict__ y, l
 extern "C" __global__ void backward(const T* __restrict__ x, const T* __restrict__ dy, T* __restrict__ dx, long long n,
                                     long long packs, long long magic, long long shift, double share, double beta,
                                     double k) {
-  __shared__ Values ratios[256];  // dy y / scale
+  __shared__ Pack<C, N> ratios[256];  // dy y / scale
   const int t = threadIdx.x;
   const long long i = (long long)blockIdx.x * (256 - 2 * REACH) + t - REACH;
   const int lane = i >= 0 && i < n ? (int)(i - quotient(i, packs, magic, shift) * packs) : 0;
-  Values value, slope, ratio;
+  Values value;
+  Pack<C, N> slope, ratio;
   #pragma unroll
   for (int j = 0; j < N; j++) ratio.v[j] = 0;
   if (i >= 0 && i < n) {
     A scale[N];
-    slope = ((const Values*)dy)[i];
+    const Values gradient = ((const Values*)dy)[i];
     scales(x, i, lane, (int)packs, (A)share, (A)k, value, scale);
     #pragma unroll
     for (int j = 0; j < N; j++) {
-      slope.v[j] *= power(scale[j], (A)beta);
-      ratio.v[j] = slope.v[j] * value.v[j] / scale[j];
+      slope.v[j] = (C)gradient.v[j] * power(scale[j], (A)beta);
+      ratio.v[j] = slope.v[j] * (C)value.v[j] / scale[j];
     }
   }
   ratios[t] = ratio;
@@ -95,7 +96,7 @@ extern "C" __global__ void backward(const T* __restrict__ x, const T* __restrict
   #pragma unroll
   for (int d = -REACH; d <= REACH; d++) {
     const bool inside = lane + d >= 0 && lane + d < (int)packs;
-    const Values values = ratios[t + d];
+    const Pack<C, N> values = ratios[t + d];
     #pragma unroll
     for (int j = 0; j < N; j++) around[(d + REACH) * N + j] = inside ? (A)values.v[j] : (A)0;
   }
@@ -105,7 +106,7 @@ extern "C" __global__ void backward(const T* __restrict__ x, const T* __restrict
     A sum = 0;
     #pragma unroll
     for (int s = -HALF; s <= HALF; s++) sum += around[REACH * N + j + s];
-    value.v[j] = (T)(slope.v[j] - factor * value.v[j] * sum);
+    value.v[j] = (T)(slope.v[j] - factor * (C)value.v[j] * sum);
   }
   ((Values*)dx)[i] = value;
 }

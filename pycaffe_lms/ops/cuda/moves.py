@@ -2,11 +2,15 @@
 
 A thread copies several units. A unit is one element or, where sizes are multiples of two or four and arrays start at
 multiples of 16 bytes, as many: the same index arithmetic then serves all of them. Units 256 apart belong to one thread,
-so that neighbouring threads touch neighbouring addresses; all of a thread's loads come before its stores.
+so that neighbouring threads touch neighbouring addresses; all of a thread's loads come before its stores. Of x and y
+one may be of bfloat16 and the other of float32.
 """
 
 from __future__ import annotations
 
+import functools
+
+from ...backend.bfloat16 import BFLOAT16
 from ...backend.cuda import launch
 from .elementwise import THREADS
 from .packs import aligned
@@ -24,21 +28,22 @@ def moving(name: str, places: str, *, params: str = "", helpers: str = "", missi
     declared = ", " + params if params else ""
     kernels = "".join(
         f"""
-extern "C" __global__ void __launch_bounds__({THREADS}) {name}_{unit}(const T* x, T* y, long long n{declared}) {{
-  move_units<Unit<{unit}>, {units}>((const Unit<{unit}>*)x, (Unit<{unit}>*)y, n{passed});
+extern "C" __global__ void __launch_bounds__({THREADS}) {name}_{unit}(const FROM* x, TO* y, long long n{declared}) {{
+  move_units<{unit}, {units}>((const Unit<FROM, {unit}>*)x, (Unit<TO, {unit}>*)y, n{passed});
 }}
 """
         for unit, units in _UNITS.items()
     )
     return f"""{helpers}
-template <int N> struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Unit {{ T v[N]; }};
-template <int N> __device__ inline void set_to(Unit<N>& unit, T value) {{
+template <typename E, int N> struct alignas(N * sizeof(E) < 16 ? N * sizeof(E) : 16) Unit {{ E v[N]; }};
+template <int N> __device__ inline void set_to(Unit<FROM, N>& unit, FROM value) {{
   #pragma unroll
   for (int k = 0; k < N; ++k) unit.v[k] = value;
 }}
-template <typename E, int UNITS> __device__ inline void move_units(const E* x, E* y, long long n{declared}) {{
+template <int N, int UNITS>
+__device__ inline void move_units(const Unit<FROM, N>* x, Unit<TO, N>* y, long long n{declared}) {{
   const long long first = (long long)blockIdx.x * ({THREADS} * UNITS) + threadIdx.x;
-  E values[UNITS];
+  Unit<FROM, N> values[UNITS];
   long long targets[UNITS];
   #pragma unroll
   for (int u = 0; u < UNITS; ++u) {{
@@ -48,13 +53,18 @@ template <typename E, int UNITS> __device__ inline void move_units(const E* x, E
       {places}
       if (to < 0) {{}}
       else if (from >= 0) values[u] = x[from];
-      else set_to(values[u], (T)({missing}));
+      else set_to(values[u], (FROM)({missing}));
     }} else to = -1;
     targets[u] = to;
   }}
   #pragma unroll
   for (int u = 0; u < UNITS; ++u)
-    if (targets[u] >= 0) y[targets[u]] = values[u];
+    if (targets[u] >= 0) {{
+      Unit<TO, N> value;
+      #pragma unroll
+      for (int k = 0; k < N; ++k) value.v[k] = values[u].v[k];
+      y[targets[u]] = value;
+    }}
 }}
 {kernels}"""
 
@@ -70,4 +80,14 @@ def move(source: str, name: str, x, y, unit: int, n: int, *args) -> None:
     """Queue a kernel of `moving` for n units of `unit` elements; `args` are its other parameters, in units."""
     if n:
         span = THREADS * _UNITS[unit]
-        launch(source, f"{name}_{unit}", y.dtype, 0, x, y, n, *args, block=THREADS, grid=(n + span - 1) // span)
+        source, dtype = between(source, x.dtype, y.dtype)
+        launch(source, f"{name}_{unit}", dtype, 0, x, y, n, *args, block=THREADS, grid=(n + span - 1) // span)
+
+
+@functools.cache
+def between(source: str, source_type, target_type):
+    """(A source whose arrays are of type FROM and TO, the type to compile it with.)"""
+    if source_type == target_type:
+        return f"#define FROM T\n#define TO T\n{source}", target_type
+    types = ("T", "C") if source_type == BFLOAT16 else ("C", "T")
+    return f"#define FROM {types[0]}\n#define TO {types[1]}\n{source}", BFLOAT16

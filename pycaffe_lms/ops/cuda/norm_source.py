@@ -14,22 +14,22 @@ _AFFINE = (
     + BITS
     + """
 struct Affine {
-  T mean[K], inv_std[K], gamma[K], beta[K];
-  __device__ Affine(long long channel, long long c, const T* means, const T* inv_stds, const T* gammas, const T* betas,
+  C mean[K], inv_std[K], gamma[K], beta[K];
+  __device__ Affine(long long channel, long long c, const C* means, const C* inv_stds, const C* gammas, const C* betas,
                     long long has) {
     CHANNELS(k) {
       const bool inside = channel < c;
-      mean[k] = inside ? means[channel + k] : (T)0;
-      inv_std[k] = inside ? inv_stds[channel + k] : (T)0;
-      gamma[k] = inside && (has & 1) ? gammas[channel + k] : (T)1;
-      beta[k] = inside && (has & 2) ? betas[channel + k] : (T)0;
+      mean[k] = inside ? means[channel + k] : (C)0;
+      inv_std[k] = inside ? inv_stds[channel + k] : (C)0;
+      gamma[k] = inside && (has & 1) ? gammas[channel + k] : (C)1;
+      beta[k] = inside && (has & 2) ? betas[channel + k] : (C)0;
     }
   }
-  __device__ T operator()(T x, int v) const {
+  __device__ C operator()(C x, int v) const {
     return fma((x - mean[v % K]) * inv_std[v % K], gamma[v % K], beta[v % K]);
   }
 };
-#define AFFINE const T* mean, const T* inv_std, const T* gamma, const T* beta, long long has
+#define AFFINE const C* mean, const C* inv_std, const C* gamma, const C* beta, long long has
 """
 )
 
@@ -37,13 +37,13 @@ struct Affine {
 FORWARD = (
     _AFFINE
     + """
-__device__ T active(T v) { return v > 0 ? v : (T)0 * v + (T)0; }  // NaN stays NaN, -inf becomes NaN: as the ReLU layer
+__device__ C active(C v) { return v > 0 ? v : (C)0 * v + (C)0; }  // NaN stays NaN, -inf becomes NaN: as the ReLU layer
 // the threads that make a word stand in one line, so all of them are here or none
 __device__ void keep_bits(unsigned* bits, long long at, const Pack& pack) {
   const unsigned threads = 32 / V, lane = threadIdx.x % threads;
   const unsigned here = (threads == 32 ? 0xffffffffu : (1u << threads) - 1) << (threadIdx.x % 32 - lane);
   unsigned word = 0;
-  LANES(v) word |= (unsigned)(pack.v[v] > 0) << v;
+  LANES(v) word |= (unsigned)((C)pack.v[v] > 0) << v;
   word <<= lane * V;
   for (unsigned step = 1; step < threads; step *= 2) word |= __shfl_xor_sync(here, word, step);
   if (lane == 0) bits[at >> 5] = word;
@@ -56,8 +56,8 @@ template <bool full> __device__ void visit(Walk& w, const Affine& value, const T
   if (RESIDUAL) EACH(u) more[u] = load(r, at[u]);
   EACH(u) {
     LANES(v) {
-      T result = value(pack[u].v[v], v);
-      if (RESIDUAL) result += more[u].v[v];
+      C result = value(pack[u].v[v], v);
+      if (RESIDUAL) result += (C)more[u].v[v];
       pack[u].v[v] = RELU ? active(result) : result;
     }
     store(y, at[u], pack[u]);
@@ -89,20 +89,22 @@ template <bool full> __device__ void visit(Walk& w, const Affine& value, A* sum,
   if (MASK == 3) EACH(u) word[u] = get_bits(bits, at[u]);
   EACH(u) {
     LANES(v) {
-      if (MASK == 1) g[u].v[v] *= ys[u].v[v] > 0 ? (T)1 : (T)0;
-      if (MASK == 2) g[u].v[v] *= value(xs[u].v[v], v) > 0 ? (T)1 : (T)0;
-      if (MASK == 3) g[u].v[v] *= word[u] >> v & 1 ? (T)1 : (T)0;
-      if (SUMS) sum[v % K] += g[u].v[v];
-      if (SUMS == 2) dot[v % K] += g[u].v[v] * (xs[u].v[v] - value.mean[v % K]);
+      C gradient = g[u].v[v];
+      if (MASK == 1) gradient *= (C)ys[u].v[v] > 0 ? (C)1 : (C)0;
+      if (MASK == 2) gradient *= value(xs[u].v[v], v) > 0 ? (C)1 : (C)0;
+      if (MASK == 3) gradient *= word[u] >> v & 1 ? (C)1 : (C)0;
+      if (SUMS) sum[v % K] += gradient;
+      if (SUMS == 2) dot[v % K] += gradient * ((C)xs[u].v[v] - value.mean[v % K]);
+      g[u].v[v] = gradient;
     }
     if (DR) store(dr, at[u], g[u]);
     if (DX) {
-      LANES(v) g[u].v[v] *= value.gamma[v % K] * value.inv_std[v % K];
+      LANES(v) g[u].v[v] = (C)g[u].v[v] * (value.gamma[v % K] * value.inv_std[v % K]);
       store(dx, at[u], g[u]);
     }
   }
 }
-WALKER gradients(const T* x, const T* y, const T* dy, T* dr, T* dx, const unsigned* bits, T* work, AFFINE, SIZES) {
+WALKER gradients(const T* x, const T* y, const T* dy, T* dr, T* dx, const unsigned* bits, C* work, AFFINE, SIZES) {
   Walk w(false, n, c, s, parts, share, across);
   const Affine value(w.channel, c, mean, inv_std, gamma, beta, has);
   A sum[K], dot[K];
@@ -157,7 +159,7 @@ extern "C" __global__ void __launch_bounds__(256) gradient_sums(T* work, const T
 APPLY = (
     _AFFINE
     + """
-template <bool full> __device__ void visit(Walk& w, const Affine& value, const T* shift, const T* slope, const T* x,
+template <bool full> __device__ void visit(Walk& w, const Affine& value, const C* shift, const C* slope, const T* x,
                                            const T* y, const unsigned* bits, const T* dy, T* dx) {
   PLACES(w, count)
   Pack g[DEPTH], xs[DEPTH], ys[DEPTH];
@@ -168,24 +170,25 @@ template <bool full> __device__ void visit(Walk& w, const Affine& value, const T
   if (MASK == 3) EACH(u) word[u] = get_bits(bits, at[u]);
   EACH(u) {
     LANES(v) {
-      const T gap = xs[u].v[v] - value.mean[v % K];
-      if (MASK == 1) g[u].v[v] *= ys[u].v[v] > 0 ? (T)1 : (T)0;
-      if (MASK == 2) g[u].v[v] *= value(xs[u].v[v], v) > 0 ? (T)1 : (T)0;
-      if (MASK == 3) g[u].v[v] *= word[u] >> v & 1 ? (T)1 : (T)0;
-      g[u].v[v] = (g[u].v[v] - shift[v % K] - gap * slope[v % K]) * (value.gamma[v % K] * value.inv_std[v % K]);
+      const C gap = (C)xs[u].v[v] - value.mean[v % K];
+      C gradient = g[u].v[v];
+      if (MASK == 1) gradient *= (C)ys[u].v[v] > 0 ? (C)1 : (C)0;
+      if (MASK == 2) gradient *= value(xs[u].v[v], v) > 0 ? (C)1 : (C)0;
+      if (MASK == 3) gradient *= word[u] >> v & 1 ? (C)1 : (C)0;
+      g[u].v[v] = (gradient - shift[v % K] - gap * slope[v % K]) * (value.gamma[v % K] * value.inv_std[v % K]);
     }
     store(dx, at[u], g[u]);
   }
 }
-WALKER apply(const T* x, const T* y, const T* dy, T* dx, const unsigned* bits, const T* work,
+WALKER apply(const T* x, const T* y, const T* dy, T* dx, const unsigned* bits, const C* work,
              AFFINE, SIZES) {
   Walk w(true, n, c, s, parts, share, across);
   const Affine value(w.channel, c, mean, inv_std, gamma, beta, has);
-  const T* means = work + 2 * c * parts;
-  T shift[K], slope[K];
+  const C* means = work + 2 * c * parts;
+  C shift[K], slope[K];
   CHANNELS(k) {
-    shift[k] = w.channel < c ? means[w.channel + k] : (T)0;
-    slope[k] = w.channel < c ? means[c + w.channel + k] * value.inv_std[k] : (T)0;
+    shift[k] = w.channel < c ? means[w.channel + k] : (C)0;
+    slope[k] = w.channel < c ? means[c + w.channel + k] * value.inv_std[k] : (C)0;
   }
   while (w.left >= DEPTH) visit<true>(w, value, shift, slope, x, y, bits, dy, dx);
   if (w.left > 0) visit<false>(w, value, shift, slope, x, y, bits, dy, dx);

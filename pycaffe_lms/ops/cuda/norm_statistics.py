@@ -31,15 +31,15 @@ template <bool full> __device__ void visit(Walk& w, Moments& all, const T* x) {
   const A size = (full ? DEPTH : count) * (V / K);
   A mean[K], squares[K];
   CHANNELS(k) mean[k] = squares[k] = 0;
-  EACH(u) LANES(v) mean[v % K] += pack[u].v[v];
+  EACH(u) LANES(v) mean[v % K] += (C)pack[u].v[v];
   CHANNELS(k) mean[k] /= size;
   EACH(u) LANES(v) {
-    const A d = pack[u].v[v] - mean[v % K];
+    const A d = (C)pack[u].v[v] - mean[v % K];
     squares[v % K] += d * d;
   }
   all.add(mean, squares, size);
 }
-WALKER part_moments(const T* x, T* work, SIZES) {
+WALKER part_moments(const T* x, C* work, SIZES) {
   __shared__ A means[256][K], squares[256][K], counts[256];
   Walk w(false, n, c, s, parts, share, across);
   Moments all;
@@ -130,7 +130,7 @@ def batch_statistics(x, inv_std, mean, running_mean, running_var, factor, moment
     walk.run(MOMENTS, "part_moments", (x,), work)
     moved = inv_std, mean, running_mean, running_var, factor, float(momentum), float(eps)
     sizes = n * s, c, walk.parts, walk.values
-    launch(STATISTICS, "statistics", x.dtype, 0, work, *moved, *sizes, block=256, grid=c)
+    launch(STATISTICS, "statistics", work.dtype, 0, work, *moved, *sizes, block=256, grid=c)
 
 
 def batch_moments(x, inv_std, work, scaled, eps, n, c, s):
@@ -140,7 +140,9 @@ def batch_moments(x, inv_std, work, scaled, eps, n, c, s):
     walk.run(MOMENTS, "part_moments", (x,), work)
     mean = work[2 * c * walk.parts :]
     sizes = n * s, c, walk.parts, walk.values
-    launch(STATISTICS, "moments", x.dtype, 0, work, mean, inv_std, int(scaled), float(eps), *sizes, block=256, grid=c)
+    launch(
+        STATISTICS, "moments", work.dtype, 0, work, mean, inv_std, int(scaled), float(eps), *sizes, block=256, grid=c
+    )
     return mean
 
 

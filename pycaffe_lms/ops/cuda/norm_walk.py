@@ -18,10 +18,27 @@ from ..norm_parts import norm_parts
 from .source import BLOCK_SUM
 
 _VECTOR_BYTES = 16  # the widest load of one thread
+_MOST = 4  # values in one; more of bfloat16 would take too many registers
 _ACROSS = 32  # threads side by side, where channels are neighbours
 
 WALK = """
-#if ALIGNED
+#if defined(BF16) && ALIGNED && V % 2 == 0
+struct Lanes {  // two in a register: as short integers each would take one
+  unsigned w[V / 2];
+  struct Lane {
+    unsigned& w;
+    const bool odd;
+    __device__ operator float() const { return __uint_as_float(odd ? w & 0xffff0000u : w << 16); }
+    __device__ void operator=(float v) {
+      const unsigned bits = bf16(v).bits;
+      w = odd ? (w & 0xffffu) | bits << 16 : (w & 0xffff0000u) | bits;
+    }
+  };
+  __device__ Lane operator[](int v) { return {w[v / 2], v % 2 == 1}; }
+  __device__ float operator[](int v) const { return __uint_as_float(v % 2 ? w[v / 2] & 0xffff0000u : w[v / 2] << 16); }
+};
+struct __align__(V * sizeof(T)) Pack { Lanes v; };
+#elif ALIGNED
 struct __align__(V * sizeof(T)) Pack { T v[V]; };
 #else
 struct Pack { T v[V]; };
@@ -76,7 +93,7 @@ struct Walk {
 };
 #endif
 // the next `count` places (at most DEPTH), and the walk moved past them
-#define DEPTH (BYTES / (V * (int)sizeof(T)))
+#define DEPTH (BYTES / (V * (int)sizeof(T) < 4 ? 4 : V * (int)sizeof(T)))
 #define PLACES(w, count)                                                                                             \\
   long long at[DEPTH];                                                                                               \\
   const int count = w.left < DEPTH ? (int)w.left : DEPTH;                                                            \\
@@ -118,7 +135,7 @@ class Walk:
             n, s = 1, n * s
         self.rows = s == 1 and c > 1
         self.c, self.parts, self.items = c, norm_parts(n, c, s), n * s
-        wide = _VECTOR_BYTES // itemsize
+        wide = min(_MOST, _VECTOR_BYTES // itemsize)
         self.vector = vector = 1 if (c if self.rows else s) % wide else wide
         across = min(_ACROSS, 1 << (c // vector - 1).bit_length()) if self.rows else 1
         share = -(-(n if self.rows else n * (s // vector)) // self.parts)

@@ -7,7 +7,7 @@ from math import prod
 
 from ...backend.cuda import MAX_BLOCKS, launch
 from .basic import copy
-from .moves import move, moving, unit_of
+from .moves import between, move, moving, unit_of
 from .source import DIVIDE, divider
 
 __all__ = ["transpose"]
@@ -17,7 +17,7 @@ _NARROW = 8  # below this many elements along either axis most of a tile would s
 
 
 def transpose(x, y, shape, order):
-    """y = x, seen as an array of `shape`, with axis order[i] of x as axis i of y."""
+    """y = x, seen as an array of `shape`, with axis order[i] of x as axis i of y; in two types as `copy`."""
     n, last = prod(shape), len(shape) - 1
     if order == tuple(range(len(shape))) or n == 0:
         copy(x, y)
@@ -50,8 +50,8 @@ def _tiled(x, y, shape, order):
     tiles = prod((shape[axis] + _TILE - 1) // _TILE for axis in (a, b)) * prod(shape[axis] for axis in others)
     plane = (shape[a], shape[b], strides_in[b], strides_out[a])
     rest = [v for axis in reversed(others) for v in (shape[axis], strides_in[axis], strides_out[axis])]
-    source = _tiled_source(len(others))
-    launch(source, "tiled", y.dtype, 0, x, y, tiles, *plane, *rest, block=256, grid=min(tiles, MAX_BLOCKS))
+    source, dtype = between(_tiled_source(len(others)), x.dtype, y.dtype)
+    launch(source, "tiled", dtype, 0, x, y, tiles, *plane, *rest, block=256, grid=min(tiles, MAX_BLOCKS))
 
 
 @functools.cache
@@ -71,9 +71,9 @@ def _tiled_source(others: int) -> str:
     names = "".join(f", long long n{i}, long long x{i}, long long y{i}" for i in range(others))
     steps = " ".join(f"from += left % n{i} * x{i}; to += left % n{i} * y{i}; left /= n{i};" for i in range(others))
     return f"""
-extern "C" __global__ void tiled(const T* x, T* y, long long tiles, long long na, long long nb, long long xb,
+extern "C" __global__ void tiled(const FROM* x, TO* y, long long tiles, long long na, long long nb, long long xb,
                                  long long ya{names}) {{
-  __shared__ T tile[32][33];
+  __shared__ FROM tile[32][33];
   int column = threadIdx.x % 32, row = threadIdx.x / 32;
   long long tiles_a = (na + 31) / 32, tiles_b = (nb + 31) / 32;
   for (long long t = blockIdx.x; t < tiles; t += gridDim.x) {{

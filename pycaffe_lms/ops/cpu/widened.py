@@ -1,0 +1,74 @@
+"""Operations on bfloat16 arrays: the float32 ones between a widening and a rounding, for all of them in one place."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+
+import numpy as np
+
+from ...backend.bfloat16 import BFLOAT16
+from .half import from_half, to_half
+
+
+def widened_copy(half: np.ndarray) -> np.ndarray:
+    """The values of a bfloat16 array as float32."""
+    values = np.empty(half.shape, np.float32)
+    from_half(half, values, "bf16")
+    return values
+
+
+def round_into(values: np.ndarray, half: np.ndarray) -> None:
+    """half = values in bfloat16: to nearest, ties to even."""
+    to_half(values, half, "bf16", 0)
+
+
+def widened(function: Callable) -> Callable:
+    """The operation, which then takes bfloat16 arrays too: it computes in float32, and what it wrote is rounded once.
+    Arrays in the same memory stay so. What was only read is written back as it was: rounding changes no such value."""
+    signature = inspect.signature(function)
+    exact = [i for i, name in enumerate(signature.parameters) if name == "mask"]
+
+    @functools.wraps(function)
+    def run(*args, **kwargs):
+        if kwargs:
+            args = signature.bind(*args, **kwargs).args
+        if not any(_holds(a) for i, a in enumerate(args) if i not in exact):
+            function(*args)
+            return
+        copies = _Copies()
+        function(*[a if i in exact else copies.wide(a) for i, a in enumerate(args)])
+        copies.round()
+
+    return run
+
+
+def _holds(argument) -> bool:
+    if isinstance(argument, (list, tuple)):
+        return any(map(_holds, argument))
+    return isinstance(argument, np.ndarray) and argument.dtype == BFLOAT16
+
+
+class _Copies:
+    """float32 copies of bfloat16 arrays, by where these are."""
+
+    def __init__(self) -> None:
+        self._of: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
+
+    def wide(self, argument):
+        """An argument with copies in place of bfloat16 arrays."""
+        if not _holds(argument):
+            return argument
+        if isinstance(argument, (list, tuple)):
+            return type(argument)(self.wide(a) for a in argument)
+        key = argument.ctypes.data, argument.size
+        if key not in self._of:
+            self._of[key] = argument, widened_copy(argument)
+        return self._of[key][1].reshape(argument.shape)
+
+    def round(self) -> None:
+        """What the copies hold now becomes the arrays' values."""
+        for half, values in self._of.values():
+            if half.flags.writeable:
+                round_into(values, half)

@@ -1,0 +1,240 @@
+"""bfloat16: how values are rounded, operations on such arrays, and the same on a GPU."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pycaffe_lms.backend import cuda, cuda_available
+from pycaffe_lms.backend.bfloat16 import BFLOAT16
+from pycaffe_lms.backend.cuda_types import prelude
+from pycaffe_lms.ops import load_ops
+from pycaffe_lms.ops.channel_order import memory_shape
+from pycaffe_lms.ops.cpu.widened import round_into, widened, widened_copy
+from pycaffe_lms.ops.geometry import PoolGeometry
+from pycaffe_lms.ops.norm_parts import fused_norm_work
+
+from .fake_cudnn import geometry
+
+
+def half(values) -> np.ndarray:
+    values = np.asarray(values, np.float32)
+    result = np.empty(values.shape, BFLOAT16)
+    round_into(values, result)
+    return result
+
+
+def exactly_rounded(value: float) -> int:
+    """The bfloat16 nearest to a float32, ties to the even one, by comparing distances."""
+    (bits,) = struct.unpack("<I", struct.pack("<f", value))
+    low = bits >> 16
+    below, above = (struct.unpack("<f", struct.pack("<I", n << 16))[0] for n in (low, low + 1))
+    if abs(value - below) == abs(above - value):
+        return low + low % 2
+    return low if abs(value - below) < abs(above - value) else low + 1
+
+
+@pytest.mark.parametrize(
+    "value, bits",
+    [(1.0, 0x3F80), (-2.0, 0xC000), (0.0, 0), (-0.0, 0x8000), (1.00390625, 0x3F80), (1.01171875, 0x3F82),
+     (3.141592653589793, 0x4049), (float("inf"), 0x7F80), (3.4028234663852886e38, 0x7F80), (1e-40, 0x0001)],
+)  # fmt: skip
+def test_known_values(value, bits):
+    assert half([value])[0] == bits
+
+
+def test_nearest_and_even():
+    rng = np.random.default_rng(3)
+    values = (rng.standard_normal(2000) * 10.0 ** rng.integers(-30, 30, 2000)).astype(np.float32)
+    ties = (rng.integers(0x0080, 0x7F00, 500, np.uint32) << 16 | 0x8000).view(np.float32)
+    for array in (values, ties):
+        assert half(array).tolist() == [exactly_rounded(float(v)) for v in array]
+
+
+def test_widening_is_exact_and_rounding_undoes_it():
+    every = np.arange(1 << 16, dtype=BFLOAT16)
+    wide = widened_copy(every)
+    numbers = ~np.isnan(wide)
+    assert np.array_equal(wide.view(np.uint32)[numbers] >> 16, every[numbers]) and numbers.sum() == 65536 - 2 * 127
+    again = half(wide)
+    assert np.array_equal(again[numbers], every[numbers]) and np.isnan(widened_copy(again)[~numbers]).all()
+
+
+def test_operations_compute_in_float32_and_round_once():
+    def add_twice(xs, y, mask):
+        assert mask.dtype == np.uint16 and all(a.dtype == np.float32 for a in (*xs, y))
+        y[...] = xs[0] + xs[1]
+        y[...] += np.float32(1 / 512)
+        mask += 1
+
+    x, y, mask = half([1.0, 3.0]), half([9.0, 9.0]), np.array([7, 8], np.uint16)
+    widened(add_twice)([x, half([1 / 512, 1.0])], y, mask)
+    assert widened_copy(y).tolist() == [1.0, 4.0]  # 1.00390625 lies between 1 and 1.0078125: to even
+    assert mask.tolist() == [8, 9] and widened_copy(x).tolist() == [1.0, 3.0]
+
+
+def test_arrays_in_the_same_memory_stay_so():
+    x = half([[1.0, -2.0]])
+    load_ops("cpu").relu_forward(x, x.reshape(2), 0.0)
+    assert widened_copy(x).tolist() == [[1.0, 0.0]]
+
+
+def test_float32_arrays_and_places_of_maxima_are_left_alone():
+    ops, g = load_ops("cpu"), PoolGeometry(1, (20, 20), (1, 1), (20, 20), (1, 1), (0, 0))
+    x, mask, y = np.zeros((1, 1, 20, 20), np.float32), np.empty((1, 1, 1, 1), np.uint16), np.empty((1, 1, 1, 1))
+    x[0, 0, 17, 3] = 1.00390625
+    ops.max_pool_forward(x, y, mask, None, g)
+    assert (mask.item(), y.item()) == (343, 1.00390625)
+
+
+def test_sources_of_other_types_have_no_bfloat16():
+    assert "struct bf16" not in prelude("float32") + prelude("float64") and "bf16 T;" in prelude("uint16")
+
+
+# --- on a GPU ---------------------------------------------------------------------------------------------------------
+RNG = np.random.default_rng(1)
+
+
+def h(*shape):
+    return half(RNG.standard_normal(shape))
+
+
+def f(*shape):
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def positive(*shape):
+    return (RNG.random(shape) + 0.5).astype(np.float32)
+
+
+def _norm_cases(n, c, s):
+    size, work = (n, c, s), np.zeros(max(1000, fused_norm_work(n, c, s)), np.float32)
+    bits = np.zeros(-(-n * c * s // 32), np.uint32)
+    yield "batch_norm_statistics", h(n, c, s), f(c), f(c), f(c), f(c), f(1), 0.9, 1e-5, work, *size
+    yield "batch_norm_apply", h(n, c, s), h(n, c, s), positive(c), f(c), *size
+    yield "batch_norm_backward", h(n, c, s), h(n, c, s), h(n, c, s), positive(c), work, *size
+    yield "scale_forward", h(n, c, s), f(c), f(c), h(n, c, s), *size
+    yield "scale_backward", h(n, c, s), f(c), h(n, c, s), h(n, c, s), f(c), f(c), False, True, work, *size
+    yield "conv_bias_relu_backward", h(n, c, s), h(n, c, s), h(n, c, s), f(c), True, work, *size
+    yield "conv_add_bias", h(n, c, s), f(c), *size
+    affine = (f(c), positive(c), f(c), f(c))
+    for r in (None, h(n, c, s)):
+        yield "fused_norm_forward", h(n, c, s), r, h(n, c, s), *affine, True, *size, bits
+        dr = None if r is None else h(n, c, s)
+        y = None if r is None else h(n, c, s)
+        arrays = (h(n, c, s), y, h(n, c, s), dr, h(n, c, s), *affine, f(c), f(c))
+        yield "fused_norm_backward", *arrays, False, True, True, False, work, *size
+        yield "fused_norm_backward", *arrays, False, True, False, True, work, *size
+
+
+def _cases():
+    for size in ((50, 64, 1), (3, 8, 49), (3, 64, 64), (40, 3, 1)):
+        yield from _norm_cases(*size)
+    shape = (2, 24, 9, 9)
+    for name in ("absval", "sigmoid", "tanh", "bnll"):
+        yield f"{name}_forward", h(*shape), h(*shape)
+        yield f"{name}_backward", h(*shape), h(*shape), h(*shape)
+    yield "relu_forward", h(*shape), h(*shape), 0.1
+    yield "relu_backward", h(*shape), h(*shape), h(*shape), 0.1
+    yield "dropout_forward", h(*shape), h(*shape), 0.4, np.array([3, 4, 0], np.uint64)
+    yield "eltwise_sum", [h(*shape), h(*shape)], [1.0, 0.1], h(*shape)
+    yield "eltwise_sum_backward", h(*shape), [h(*shape), h(*shape)], [1.0, 0.1]
+    yield "eltwise_max", [h(*shape), h(*shape)], h(*shape), np.zeros(shape, np.uint8)
+    yield "sum_arrays", [h(*shape), h(*shape), h(*shape)], h(*shape)
+    yield "fill", h(*shape), 0.1
+    for x, y in ((h(*shape), h(*shape)), (h(*shape), f(*shape)), (f(*shape), h(*shape))):
+        yield "copy", x, y
+        yield "transpose", x, y, (2, 24, 81), (0, 2, 1)
+        yield "transpose", x.reshape(2, 3, 8, 81), y, (6, 8, 81), (1, 0, 2)
+        yield "transpose", x, y, (48, 3, 27), (0, 2, 1)
+    for s in (1, 81):
+        work = np.zeros(4000, np.float32)
+        yield "prelu_forward", h(4, 24, s), f(24), h(4, 24, s), 4, 24, s
+        yield "prelu_backward", h(4, 24, s), f(24), h(4, 24, s), h(4, 24, s), f(24), True, work, 4, 24, s
+    yield "lrn_last_forward", h(81, 24), h(81, 24), 81, 24, 5, 0.5, 0.75, 1.0
+    yield "lrn_last_backward", h(81, 24), h(81, 24), h(81, 24), 81, 24, 5, 0.5, 0.75, 1.0
+    yield "copy_block_in", h(*shape), h(2, 30, 9, 9), 2, 24 * 81, 30 * 81, 81
+    yield "copy_block_out", h(2, 30, 9, 9), h(*shape), 2, 24 * 81, 30 * 81, 81
+    g = PoolGeometry(48, (9, 9), (4, 4), (3, 3), (2, 2), (0, 0))
+    for tail, more in (("", ()), ("_last", (24,))):
+        x, y, mask = h(*shape), h(2, 24, 4, 4), np.zeros((2, 24, 4, 4), np.uint8)
+        yield f"max_pool{tail}_forward", x, y, mask, None, *more, g
+        yield f"max_pool{tail}_backward", y, mask, x, *more, g
+        yield f"average_pool{tail}_forward", x, y, *more, g
+        yield f"average_pool{tail}_backward", y, x, *more, g
+
+
+CASES = list(_cases())
+
+
+@pytest.mark.parametrize("case", range(len(CASES)), ids=lambda i: f"{i}-{CASES[i][0]}")
+@pytest.mark.gpu
+@pytest.mark.skipif(not cuda_available(), reason="no GPU")
+def test_a_gpu_rounds_as_the_cpu(case):
+    """But for sums in another order, which may round to the neighbour."""
+    cupy, (name, *args) = cuda.require(), CASES[case]
+    found = []
+    for ops, put, get in ((load_ops("cpu"), np.array, np.array), (load_ops("cuda"), cupy.array, cupy.asnumpy)):
+        placed = [[put(a) for a in arg] if isinstance(arg, list) and isinstance(arg[0], np.ndarray)
+                  else put(arg) if isinstance(arg, np.ndarray) else arg for arg in args]  # fmt: skip
+        getattr(ops, name)(*placed)
+        arrays = [a for arg in placed for a in (arg if isinstance(arg, list) else [arg]) if hasattr(a, "shape")]
+        found.append([get(a) for a in arrays])
+    for ours, theirs in zip(*found, strict=True):
+        if ours.dtype == BFLOAT16:
+            ours, theirs = widened_copy(ours), widened_copy(theirs)
+            np.testing.assert_allclose(theirs, ours, rtol=2**-6, atol=2**-8)
+            assert (ours != theirs).mean() < 0.01
+        elif ours.dtype.kind == "f" and ours.ndim == 1 and ours.size < 1000:
+            np.testing.assert_allclose(theirs, ours, rtol=2e-3, atol=2e-3)
+        elif ours.dtype == np.uint8:
+            np.testing.assert_array_equal(theirs, ours)
+
+
+GEOMETRIES = {
+    "3x3": geometry(4, 16, 32, (9, 9), 3, pad=1),
+    "1x1": geometry(4, 64, 16, (8, 8), 1),
+    "1x1, stride 2": geometry(4, 32, 64, (8, 8), 1, stride=2),
+    "pictures": geometry(2, 3, 16, (31, 31), 7, stride=2, pad=3),
+    "groups": geometry(4, 16, 16, (9, 9), 3, pad=1, group=2),
+    "a channel each": geometry(4, 24, 24, (9, 9), 3, pad=1, group=24),
+}
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("name", GEOMETRIES)
+@pytest.mark.gpu
+@pytest.mark.skipif(not cuda_available(), reason="no GPU")
+def test_convolutions_on_a_gpu(name, last):
+    """Each direction as on the CPU, whose sums are those of float32 products of the same values."""
+    g = replace(GEOMETRIES[name], channels_last=last)
+    if g.depthwise and last:
+        return
+    kind = "depthwise" if g.depthwise else "conv"
+    shapes = [(g.batch, g.channels, *g.in_spatial), (g.out_channels, g.group_channels, *g.kernel),
+              (g.batch, g.out_channels, *g.out_spatial)]  # fmt: skip
+    rng = np.random.default_rng(2)
+    x, w, dy = (half(rng.standard_normal(memory_shape(s, last)) / 3) for s in shapes)
+    b, y, dx, dw = rng.standard_normal(g.out_channels).astype(np.float32), dy.copy(), x.copy(), np.ones(w.shape, "f4")
+    if g.depthwise:
+        w = widened_copy(w)
+    found = []
+    for device, put, get in (("cpu", np.array, np.array), ("cuda", cuda.require().array, cuda.require().asnumpy)):
+        ops = load_ops(device)
+        fused = {} if g.depthwise else {"bias": True, "relu": True, "half": True}
+        plan = getattr(ops, f"{kind}_plan")(g, "float32", 1 << 28, **fused)
+        work = put(np.zeros(max(plan.workspace_bytes, 1), np.uint8))
+        a = [put(v) for v in (x, w, b, y, dy, dx, dw)]
+        getattr(ops, f"{kind}_forward")(plan, a[0], a[1], a[2], a[3], work, *([True] if fused else []))
+        getattr(ops, f"{kind}_backward_data")(plan, a[4], a[1], a[5], work)
+        getattr(ops, f"{kind}_backward_filter")(plan, a[0], a[4], a[6], work, True)
+        adds = ops.conv_add_backward_data_plan(plan) if fused else None
+        if adds is not None:
+            ops.conv_add_backward_data(plan, a[4], a[1], a[5], put(np.zeros(max(adds, 1), np.uint8)))
+        found.append([get(v) for v in (a[3], a[5], a[6])])
+    for ours, theirs in zip(*found, strict=True):
+        ours, theirs = (widened_copy(v) if v.dtype == BFLOAT16 else v for v in (ours, theirs))
+        np.testing.assert_allclose(theirs, ours, rtol=2**-6, atol=2**-6 * np.abs(ours).max())
