@@ -40,14 +40,14 @@ def settings(mode: str, budget: int | None, **more) -> LMSConfig:
     return LMSConfig(0 if mode == "off" else int(mode), budget=budget, **more)
 
 
-def measure(model: str, batch: int, lms: LMSConfig, iterations: int, half: bool = False) -> dict:
+def measure(model: str, batch: int, lms: LMSConfig, iterations: int, half: bool = False, warmup: int = WARMUP) -> dict:
     """Median seconds of an iteration; bytes copied per iteration; memory; what the plan said."""
     start = time.perf_counter()
     solver = make_solver(model, batch, lms, half=half)
     built, times = time.perf_counter() - start, []
     runtime, stats = solver.runtime, solver.runtime.stats
-    for i in range(iterations + WARMUP):
-        if i == WARMUP:
+    for i in range(iterations + warmup):
+        if i == warmup:
             before = stats.bytes_in, stats.bytes_out
         begin = time.perf_counter()
         solver.step(1)
@@ -55,7 +55,7 @@ def measure(model: str, batch: int, lms: LMSConfig, iterations: int, half: bool 
         times.append(time.perf_counter() - begin)
     plan = solver.net.memory.plans().get("train")
     result = {
-        "seconds": sorted(times[WARMUP:])[iterations // 2],
+        "seconds": sorted(times[warmup:])[iterations // 2],
         "loss": solver.net.loss(),
         "bytes_in": (stats.bytes_in - before[0]) / iterations,
         "bytes_out": (stats.bytes_out - before[1]) / iterations,
@@ -88,13 +88,15 @@ def peer(who: str, model: str, batch: int, budget: int | None, iterations: int) 
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def one(who: str, model: str, batch: int, budget: int | None, iterations: int, host: int | None, half: bool) -> dict:
+def one(
+    who: str, model: str, batch: int, budget: int | None, iterations: int, host: int | None, half: bool, warmup: int
+) -> dict:
     """A result, or why there is none."""
     result = {"model": model, "batch": batch, "budget": budget, "who": who}
     if who.startswith("torch:"):
         return result | peer(who[6:], model, batch, budget, iterations)
     try:
-        return result | measure(model, batch, settings(who, budget, host_limit=host), iterations, half)
+        return result | measure(model, batch, settings(who, budget, host_limit=host), iterations, half, warmup)
     except CaffeError as error:
         return result | {"error": str(error).splitlines()[0]}
     finally:
@@ -111,6 +113,7 @@ def main() -> int:
     p.add_argument("--math", default="tf32", choices=("tf32", "bf16"), help="ours; keep bf16 in a JSON file of its own")
     p.add_argument("--host", default=None, help="most pinned host memory")
     p.add_argument("--iterations", type=int, default=5)
+    p.add_argument("--warmup", type=int, default=WARMUP, help="iterations before, of ours")
     p.add_argument("--json", type=Path, help="keep the results in this file, and show all that are in it")
     p.add_argument(
         "--plot", type=Path, help="draw those of --model: images/s and memory against batch, images/s against memory"
@@ -125,7 +128,7 @@ def main() -> int:
         budget = None if text == "none" else parse_size(text, "--budget")
         for batch in args.batch:
             for who in (*args.modes, *(f"torch:{name}" for name in args.peers)):
-                found = one(who, args.model, batch, budget, args.iterations, host, args.math == "bf16")
+                found = one(who, args.model, batch, budget, args.iterations, host, args.math == "bf16", args.warmup)
                 key = ("model", "batch", "budget", "who")
                 results = [r for r in results if any(r[k] != found[k] for k in key)] + [found]
                 print(markdown([found]).splitlines()[-1], flush=True)
