@@ -13,7 +13,8 @@ from ..net.net import Net
 _log = logging.getLogger(__name__)
 WARM = 3  # iterations before: kernels are compiled, convolutions chosen
 MEASURED = 2  # iterations: of a step's times the least counts, for one may be held up by something else
-HEAD_START_S = 0.1  # of the host, so that short steps are not taken for as long as it takes to issue them
+HEAD_START_S = 0.1  # of the host, at least, so that short steps are not taken for as long as it takes to issue them
+HEAD_START_EACH_S = 1e-4  # for an operation, which the host issues in half of that
 
 
 class Autotune:
@@ -40,7 +41,7 @@ class Autotune:
     def _measure(self, replan: Callable[[], list[str]]) -> Iterator[None]:
         recorder = Recorder(self._runtime)
         with recorder.iteration(f"iteration {self._iterations}"):
-            self._runtime.device.pause(HEAD_START_S)
+            self._runtime.device.pause(max(HEAD_START_S, HEAD_START_EACH_S * self._operations()))
             yield
         self._take_times(recorder)
         self._recorded += 1
@@ -51,6 +52,10 @@ class Autotune:
         for line in replan():
             _log.info("Large Model Support: %s", line)
         self._next = self._iterations + 2  # when new plans have run once
+
+    def _operations(self) -> int:
+        """That the host issues in an iteration."""
+        return sum(len(plan.ops) for plan in self._net.memory.plans().values() if plan is not None)
 
     @contextmanager
     def _watch(self) -> Iterator[None]:

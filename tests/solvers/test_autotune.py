@@ -36,17 +36,18 @@ def recorded(monkeypatch):
 
 
 def net(*, auto: bool, plans=()):
-    """Of a solver; `said` is what the statistics are told."""
-    said = []
+    """Of a solver; `said` is what the statistics are told; pauses: of the device."""
+    said, pauses = [], []
     stats = SimpleNamespace(measured=lambda runs: said.append([run.plan for run in runs]))
-    device, config = SimpleNamespace(pause=lambda seconds: None), SimpleNamespace(auto=auto)
+    device, config = SimpleNamespace(pause=pauses.append, pauses=pauses), SimpleNamespace(auto=auto)
     runtime = SimpleNamespace(active=True, config=config, recorder=None, measured={}, device=device, stats=stats)
     return SimpleNamespace(runtime=runtime, memory=SimpleNamespace(plans=lambda: dict(enumerate(plans)))), said
 
 
 def test_of_the_iterations_after_the_first_the_least_time_of_each_step_counts(recorded):
-    recorded += [{"forward:a": 30, "forward:b": 9000}, {"forward:a": 40, "forward:b": 20}, ["old", "new"]]
-    (one, said), planned = net(auto=True, plans=["new", None]), []
+    old, new = SimpleNamespace(ops=range(9)), SimpleNamespace(ops=range(5000))
+    recorded += [{"forward:a": 30, "forward:b": 9000}, {"forward:a": 40, "forward:b": 20}, [old, new]]
+    (one, said), planned = net(auto=True, plans=[new, None]), []
     tuning = autotune.Autotune(one)
     for i in range(10):
         assert tuning.done == (i >= autotune.WARM + 2)
@@ -55,8 +56,19 @@ def test_of_the_iterations_after_the_first_the_least_time_of_each_step_counts(re
         with tuning.around(lambda: planned.append(dict(one.runtime.measured)) or []):
             pass
     assert planned == [pytest.approx({"forward:a": 30e-6, "forward:b": 20e-6})]
-    assert said == [["new"]]
+    assert said == [[new]]
     assert recorded == []
+    assert one.runtime.device.pauses == [pytest.approx(0.5)] * 2  # for 5000 operations
+
+
+def test_the_host_gets_a_head_start_at_least(recorded):
+    recorded.append({})
+    one, _ = net(auto=True, plans=[SimpleNamespace(ops=range(3))])
+    tuning = autotune.Autotune(one)
+    for _ in range(autotune.WARM + 1):
+        with tuning.around(list):
+            pass
+    assert one.runtime.device.pauses == [autotune.HEAD_START_S]
 
 
 def test_an_iteration_that_somebody_else_records_is_left_to_him(recorded):

@@ -37,8 +37,8 @@ def read_markdown(text: str) -> list[dict]:
         if cells[:4] == ["net", "budget GiB", "batch", "who"]:
             inside = True
         elif inside and len(cells) > 5 and cells[0] != "---":
-            found = {"model": cells[0], "budget": round(float(cells[1]) * GIB), "batch": int(cells[2])}
-            found["who"] = cells[3].removesuffix(" (graph)")
+            budget = None if cells[1] == "-" else round(float(cells[1]) * GIB)
+            found = {"model": cells[0], "budget": budget, "batch": int(cells[2]), "who": cells[3]}
             if cells[5] == "-":
                 found["error"] = cells[4]
             else:
