@@ -18,6 +18,8 @@ from .rules import Rules
 from .timing import time_plan
 
 FIRST = 4  # of the rules that are given are tried before those near the best
+HARD = 2  # of them failed: now those that find a plan where any do, the last
+HOPELESS = 5  # of them failed: it is given up
 LADDERS = {
     "density": (0.0, 1.0, 2.0, 2.75, 3.5, 4.5, 6.0, 8.0, 12.0),
     "copies": (True, False),
@@ -46,8 +48,8 @@ class Search:
             for rules in self._near:
                 if rules not in self._tried:
                     return rules
-        while self._given:
-            rules = self._given.pop(0)
+        while self._given and not (self.best is None and len(self._tried) >= HOPELESS):
+            rules = self._given.pop(-1 if self.best is None and len(self._tried) == HARD else 0)
             if (rules.replays or self.best is None) and rules not in self._tried:
                 return rules  # copies alone are for where nothing else was found
         return self._moved() if self.best is not None and self._rules.replays else None

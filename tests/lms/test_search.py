@@ -175,3 +175,12 @@ def test_what_leaves_may_be_just_large_enough(excess, leaves):
     can, rules = Replayable(program, {}, frozenset()), Rules(replays=False, excess=excess)
     found = Follower(program, buffers, 10 << 20, costs, can, rules, Wishes()).run()
     assert {b for b, _ in found.left} == {leaves} and found.evicted == 1
+
+
+def test_where_nothing_fits_copies_alone_come_third_and_five_sets_of_rules_are_enough():
+    given = [Rules(chain=k / 10) for k in range(8)] + [Rules(replays=False)]
+    search, tried = Search(given, None, None), []
+    while (rules := search.next()) is not None:
+        tried.append(rules)
+        search.tell(rules, None)
+    assert tried == [given[0], given[1], given[8], given[2], given[3]]
