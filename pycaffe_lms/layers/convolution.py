@@ -128,11 +128,12 @@ class ConvolutionLayer(Layer):
     def declare(self, bottom_shapes, top_shapes, ops):
         geometry = self._laid_out(bottom_shapes, top_shapes)
         self.choose_operations(geometry, ops)
-        adds = ops.conv_add_backward_data_plan(self.plan) if self.names["forward"] == "conv_forward" else None
+        adds, beside = None, None
+        if self.by_products:
+            adds, beside = ops.conv_add_backward_data_plan(self.plan), ops.conv_beside_plan(self.plan)
         self.adds_to = frozenset(range(len(bottom_shapes)) if adds is not None else ())
         if adds:
             self.scratch("added", (adds,), dtype=np.uint8, lives=Lives.CALL, forward=False)
-        beside = ops.conv_beside_plan(self.plan) if self.names["forward"] == "conv_forward" else None
         self.filter_beside = beside is not None and len(bottom_shapes) == 1
         if self.filter_beside and beside:
             self.scratch("filter_work", (beside,), dtype=np.uint8, lives=Lives.CALL, forward=False)
@@ -144,7 +145,7 @@ class ConvolutionLayer(Layer):
         if self.bias:
             sums = self.planes[1] * reduction_parts(*self.planes)
             self.scratch("sums", (sums,), lives=Lives.CALL, forward=False)
-        if self.half and self.names["forward"] == "conv_forward":  # direct kernels take them as they are
+        if self.half and self.by_products:  # direct kernels take them as they are
             shape = memory_shape(self.params[0].shape, self.channels_last)
             self.scratch("weights", shape, dtype=BFLOAT16, lives=Lives.CALL)
 
@@ -165,6 +166,7 @@ class ConvolutionLayer(Layer):
     def choose_operations(self, geometry: ConvGeometry, ops) -> None:
         """Plan for direct kernels where an output sees one channel only, else for products of matrices."""
         kind = "depthwise" if geometry.depthwise else "conv"
+        self.by_products = kind == "conv"
         fused = {"bias": self.bias, "relu": self.rectifies, "half": self.half} if kind == "conv" else {}
         self.names = {what: f"{kind}_{what}" for what in ("forward", "backward_data", "backward_filter")}
         try:

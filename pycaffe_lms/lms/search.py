@@ -18,8 +18,8 @@ from .rules import Rules
 from .timing import time_plan
 
 FIRST = 4  # of the rules that are given are tried before those near the best
-HARD = 2  # of them failed: now those that find a plan where any do, the last
-HOPELESS = 5  # of them failed: it is given up
+HARD = 2  # of those failed: the last (copies alone) is next, which needs least memory
+HOPELESS = 5  # of those failed: no more are tried
 LADDERS = {
     "density": (0.0, 1.0, 2.0, 2.75, 3.5, 4.5, 6.0, 8.0, 12.0),
     "copies": (True, False),

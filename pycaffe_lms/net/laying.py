@@ -60,9 +60,9 @@ class _Laying:
         self.units = {b: ALIGN // size for b, size in itemsizes.items()}  # elements; of stretches and their whole alike
         self.places: dict[int, Place] = {}
         self.inside: dict[int, list[int]] = {}  # whose memory others lie in -> they
+        self.needs: tuple[int, int] | None = None  # of `_needs`, with these places; None: nobody asked yet
 
     def run(self) -> dict[int, Place]:
-        self.needs = None
         for s, step in enumerate(self.steps):
             copies, whole = self._wanted(step)
             if copies and not self._leave_out(copies, s, whole) and not whole:

@@ -45,31 +45,26 @@ class ConvPlan:
 def conv_channels_last_plan(geometry: ConvGeometry, dtype) -> bool:
     """Whether this device convolves channels-last: cuDNN does all three directions so, and has no rival in direct
     kernels."""
-    from . import cudnn
-
     g = replace(geometry, batch=max(1, geometry.batch), channels_last=True)
-    if replace(g, channels_last=False).depthwise:
-        return False
-    try:
-        cudnn.plan(g, dtype, WORKSPACE_LIMIT["cuda"])
-    except cudnn.Unsupported:
-        return False
-    return True
+    return not replace(g, channels_last=False).depthwise and _cudnn_convolves(g, dtype)
 
 
 def conv_half_plan(geometry: ConvGeometry, dtype) -> bool:
     """Whether this device convolves bfloat16 arrays: it knows the type, and cuDNN does all three directions so, where
     there are no direct kernels."""
-    from . import cudnn
-
     if np.dtype(dtype) != np.float32 or not cuda.knows_bfloat16() or cuda.math() != "tf32":
         return False
     if geometry.depthwise:
         return True
-    if not geometry.batch or not 1 <= geometry.axes <= 3:
-        return False
+    return bool(geometry.batch) and 1 <= geometry.axes <= 3 and _cudnn_convolves(geometry, BFLOAT16)
+
+
+def _cudnn_convolves(geometry: ConvGeometry, dtype) -> bool:
+    """Whether cuDNN does all three directions of it."""
+    from . import cudnn  # here, so that a machine without cuDNN's packages can still import the operations
+
     try:
-        cudnn.plan(geometry, BFLOAT16, WORKSPACE_LIMIT["cuda"])
+        cudnn.plan(geometry, dtype, WORKSPACE_LIMIT["cuda"])
     except cudnn.Unsupported:
         return False
     return True
