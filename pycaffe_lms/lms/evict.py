@@ -5,7 +5,8 @@ whose way back costs least for the memory and time that it sets free: seconds pe
 All next uses are known, so this is Belady's rule with prices. A copy costs what the link cannot hide: out, if the queue
 of copies behind its making is not through by now; in, if what is wanted back before it already fills the link. Making
 it again costs its step, and a share of the steps that must run before or after it for the same reason (a long chain of
-dropped values would have to be alive together again). A value that the running step may write another in the place of
+dropped values would have to be alive together again), and, for a large value, the copies that gradients would have to
+make way by where both do not fit (`crowding.py`). A value that the running step may write another in the place of
 competes too: dropped behind the step, to be made again, it hands its memory over.
 """
 
@@ -15,6 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate
 
 from ..errors import PlanError
+from .crowding import Crowding
 from .handover import Pair, possible
 from .links import NEVER, Links
 from .machine import Costs
@@ -32,8 +34,8 @@ class Follower:
 
     def __init__(self, program: Program, buffers: Mapping[int, Buffer], limit: int, costs: Costs, can: Replayable,
                  rules: Rules, wishes: Wishes, sizes: Mapping[int, int] | None = None,
-                 checkpoints: Collection[int] = ()):  # fmt: skip
-        self.wishes, self.checkpoints = wishes, checkpoints
+                 checkpoints: Collection[int] = (), crowding: Crowding | None = None):  # fmt: skip
+        self.wishes, self.checkpoints, self.crowding = wishes, checkpoints, crowding
         self.program, self.limit, self.costs, self.rules, self.can = program, limit, costs, rules, can
         self.size = sizes or {b: buffer.nbytes for b, buffer in buffers.items()}
         self.copied = {b: buffer.copied for b, buffer in buffers.items()}  # over the link
@@ -284,13 +286,28 @@ class Follower:
         r = self.maker.get(b)
         if not self._can_replay(b, wanted):
             return None
+        if self.crowding is not None and self.crowding.dwarfed(b, r, self.limit):
+            return None
         price = self.costs.again[r]
         price += self.rules.dear.get((b, True), 0.0) + (CHECKPOINT if b in self.checkpoints else 0.0)
         near = {self.maker[x] for x in self.can.reads[r] if self._gone(x) and x in self.maker}
         near.update(*(self.holders[m] for m in self.can.makes[r] if m in self.holders))
         if near:
             price += self.rules.chain * sum(self.weight.get(root, 0.0) for root in {self._root(h) for h in near})
+        if self.crowding is not None and wanted < self.n and self.crowding.large(b, self.limit):
+            price += self.crowding.price(b, self._chain(r), wanted, self.limit)
         return price
+
+    def _chain(self, r: int) -> list[int]:
+        """The steps that run again to repeat step r, as things are, in order."""
+        found, todo = set(), [r]
+        while todo:
+            q = todo.pop()
+            if q not in found:
+                found.add(q)
+                gone = (x for x in self.can.reads[q] if x in self.uses and self._gone(x) and x in self.maker)
+                todo += [self.maker[x] for x in gone if self.maker[x] != q]
+        return sorted(found)
 
     def _can_replay(self, b: int, wanted: int) -> bool:
         r = self.maker.get(b)

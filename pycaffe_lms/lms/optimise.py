@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from .arena import Lifetime, Stretch, pack, pack_within
 from .checkpoints import Narrows
+from .crowding import Crowding
 from .evict import Follower
 from .handover import chains, handovers, hoped
 from .machine import Costs
@@ -29,6 +30,8 @@ MARGIN = 1.1  # copies are laid as if they took this much longer than predicted
 TRIES = 6  # to pack below the limit
 ENOUGH = 9_000_000  # tries, times the number of steps squared: after that, no more rules are tried
 PRUNED = 0.5  # of a try, where it is given up before offsets are sought
+TIGHT = 1.3  # times the seconds of the steps alone: a plan that takes longer is worth more tries,
+FEW = 600  # twice as many in a program of so many steps, up to four times in shorter ones
 MOST = 40  # rules that are tried, also in a program that is soon planned
 EACH = 12  # steps for one of them; the rules that are given are tried in any case
 CLOSE = 1.01  # times the seconds of the steps alone: a plan that is as fast as this is good enough
@@ -60,14 +63,17 @@ def optimise(
     can = Replayable(program, replays, scratch, wishes.again)
     refuse_impossible(program, buffers, limit, hoped(program, buffers, can))
     narrows = Narrows(can, costs, {b: buffer.nbytes for b, buffer in buffers.items()})
+    crowding = Crowding(can, buffers, {b: taken_bytes(buffer.nbytes, page) for b, buffer in buffers.items()}, costs)
     search, work, ideal = Search(rules, can, costs), 0, CLOSE * sum(costs.steps)
     least = ENOUGH // min(MOST, max(len(rules), len(program.steps) // EACH))  # of one try, be it as short as it may
-    while search.best is None or (work < ENOUGH and search.best.seconds > ideal):
+    while search.best is None or (work < _enough(search.best, costs) and search.best.seconds > ideal):
         which = search.next()
         if which is None:
             break
         below = math.inf if search.best is None else search.best.seconds
-        plan, tries = _with_rules(program, buffers, limit, costs, can, which, wishes, ahead, page, narrows, below)
+        plan, tries = _with_rules(
+            program, buffers, limit, costs, can, which, wishes, ahead, page, narrows, crowding, below
+        )
         search.tell(which, plan)
         work += int(tries * len(program.steps) ** 2 * (PRUNED if plan is None else 1)) + least
         if plan is not None and plan.rules == STAYS:
@@ -80,16 +86,23 @@ def optimise(
     return best
 
 
+def _enough(best: Plan, costs: Costs) -> float:
+    """Work after which no more rules are tried."""
+    tight = best.seconds > TIGHT * sum(costs.steps)
+    return ENOUGH * min(4.0, 1 + (FEW / len(costs.steps)) ** 2) if tight else ENOUGH
+
+
 def _with_rules(program: Program, buffers, limit: int | None, costs: Costs, can: Replayable, rules: Rules,
-                wishes: Wishes, ahead: int | None, page: int | None, narrows: Narrows, below: float):  # fmt: skip
+                wishes: Wishes, ahead: int | None, page: int | None, narrows: Narrows, crowding: Crowding,
+                below: float):  # fmt: skip
     """(a plan made by these rules, or None where there is none that takes less than `below` seconds; how often it was
     tried)."""
-    sizes = {b: taken_bytes(buffer.nbytes, page) for b, buffer in buffers.items()}
+    sizes = crowding.sizes
     room = sum(sizes.values()) if limit is None else int(limit * rules.room)
     checkpoints = narrows.checkpoints(round(rules.density * len(can.valid_until) / 100))
     for tries in range(1, TRIES + 1):
         try:
-            found = Follower(program, buffers, room, costs, can, rules, wishes, sizes, checkpoints).run()
+            found = Follower(program, buffers, room, costs, can, rules, wishes, sizes, checkpoints, crowding).run()
         except DoesNotFit:
             return None, tries
         if sum(_seconds(found, costs)) + HOPE * found.stall >= below:

@@ -70,6 +70,10 @@ def _plan(seed, rules, share=0.3):
     )
 
 
+def _seconds_of(program, seed):
+    return _costs(program, _replays(program), SLOW, seed).steps
+
+
 def test_the_best_of_what_was_tried_counts_and_it_is_no_worse_than_the_given_rules(monkeypatch):
     better = 0
     for seed in range(40):
@@ -80,7 +84,9 @@ def test_the_best_of_what_was_tried_counts_and_it_is_no_worse_than_the_given_rul
         monkeypatch.setattr(optimiser, "EACH", 1)  # else these are too small
         monkeypatch.setattr(optimiser, "MOST", 20)
         plan = _plan(seed, GIVEN)
-        assert len(tried) <= 21
+        program, _ = net_program(seed)
+        tight = any(p.seconds > optimiser.TIGHT * sum(_seconds_of(program, seed)) for _, p in tried if p is not None)
+        assert len(tried) <= (81 if tight else 21)  # short programs get four times the tries where plans come out slow
         monkeypatch.undo()
         made = [p.seconds for _, p in tried if p is not None]
         assert not made or plan.seconds == min(made)
