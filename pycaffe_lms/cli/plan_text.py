@@ -11,6 +11,7 @@ from ..lms.config import LMSConfig
 from ..lms.machine import HALF_GAIN
 from ..lms.stats import plan_statistics
 from ..net.forecast import Least
+from ..net.separating import describe_separated, separated
 from ..net.splitting import describe
 from ..ops import WORKSPACE_LIMIT
 from .plan_nets import Nets, Outcome
@@ -60,7 +61,7 @@ def plan_lines(found: Outcome) -> list[str]:
         lines.append("nothing is managed: every buffer is at most -lms KB, or comes before -lms_frac")
     else:
         lines += report.summary(found.plan)
-        lines += part_lines(found)
+        lines += [*part_lines(found), *describe_separated(found.net.run_graph, found.plan.program)]
         lines.append(f"made by: {found.plan.rules}; {found.plan.replayed} steps run again")
     verdict = "fits" if found.refused is None else "fits, but not on the host"
     lines.append(f"device memory in all: {human_bytes(found.device)}, which {verdict}")
@@ -122,6 +123,7 @@ def numbers(found: Outcome) -> dict:
         result["parts"] = part_lines(found)
     if plan is not None:
         result["plan"] = plan_statistics(plan)
+        result["layers_in_two_steps"] = separated(found.net.run_graph, plan.program)
         result["steps"] = [
             {"name": step.name, "again": plan.order[s][1], "ms": 1e3 * found.steps[s],
              "stall_ms": 1e3 * found.times.stalls[s]}

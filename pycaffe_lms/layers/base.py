@@ -94,9 +94,18 @@ class ShapesChanged(Exception):
     node: int = -1
 
 
+class Makes(Enum):
+    """Which gradients a backward makes, of those that are wanted."""
+
+    ALL = "all"
+    PARAMS = "params"
+    BOTTOMS = "bottoms"
+
+
 @dataclass(frozen=True)
 class Scratch:
-    """A buffer of the layer's own. Sizes in elements of `dtype`; `forward`/`backward` say in which pass it is used."""
+    """A buffer of the layer's own. Sizes in elements of `dtype`; `forward`/`backward` say in which pass it is used,
+    `serves` for which gradients backward uses it."""
 
     name: str
     shape: Shape
@@ -105,10 +114,15 @@ class Scratch:
     forward: bool = True
     backward: bool = True
     kept: bool = False  # `replay` reads what forward wrote
+    serves: Makes = Makes.ALL
 
     @property
     def nbytes(self) -> int:
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+    def helps(self, makes: Makes) -> bool:
+        """Whether a backward that makes these gradients uses it."""
+        return self.backward and (makes is self.serves or Makes.ALL in (makes, self.serves))
 
 
 @dataclass(frozen=True)
@@ -147,6 +161,7 @@ class Layer:
     prefers_half: ClassVar[bool] = False
     half: bool = False  # set by the net before `declare`: see `takes_half`
     makes_gradients: ClassVar[bool] = False  # backward may give gradients where those of all tops are zero
+    separable: ClassVar[bool] = False  # backward may run twice, for parameters, then for bottoms, with the same results
     spoils_top_diffs: ClassVar[bool] = False  # backward overwrites top_diff, which nobody reads later
     adds_to: frozenset[int] = frozenset()  # bottoms to whose gradient backward can add; known after `declare`
     stretches: Sequence[int] = ()  # after `declare`: where, in the one top or bottom, the many lie that it only copies
@@ -303,16 +318,19 @@ class Layer:
         forward: bool = True,
         backward: bool = True,
         kept: bool = False,
+        serves: Makes = Makes.ALL,
     ) -> None:
         """Ask for a buffer; `io.scratch[name]` is the array. A SAVED one exists only if the layer runs backward:
-        use `io.scratch.get(name)` in forward. kept: `replay` reads it."""
+        use `io.scratch.get(name)` in forward. kept: `replay` reads it. serves: of a `separable` layer, for which
+        gradients backward uses it."""
         if lives is Lives.SAVED and not self.needs_backward:
             return
         if lives is Lives.CALL and not forward and not self.needs_backward:
             return
         dtype = self.dtype if dtype is None else np.dtype(dtype)
         shape = tuple(int(d) for d in shape)
-        self.scratches[name] = Scratch(name, shape, dtype, lives, forward, backward and self.needs_backward, kept)
+        backward = backward and self.needs_backward
+        self.scratches[name] = Scratch(name, shape, dtype, lives, forward, backward, kept, serves)
 
     def dial(self, name: str, values: int = 1) -> None:
         """Ask for integers (uint64) that change from forward to forward: `turn` says them, `io.scratch[name]` hands

@@ -11,7 +11,7 @@ from ..errors import CaffeError, ShapeError
 from ..ops.channel_order import memory_shape
 from ..ops.geometry import ConvGeometry, conv_output_size
 from ..ops.parts import reduction_parts
-from .base import Layer, Lives, Needs, at_least, count
+from .base import Layer, Lives, Makes, Needs, at_least, count
 from .registry import register_layer
 from .roles import Role
 from .spatial import kernel_fields
@@ -38,6 +38,7 @@ class ConvolutionLayer(Layer):
     same_count = True
     prefers_channels_last = prefers_half = True
     ordered_params = frozenset({0})
+    separable = True
     rectifies = False  # runs together with the ReLU behind it
 
     def setup(self, bottom_shapes):
@@ -133,10 +134,12 @@ class ConvolutionLayer(Layer):
             adds, beside = ops.conv_add_backward_data_plan(self.plan), ops.conv_beside_plan(self.plan)
         self.adds_to = frozenset(range(len(bottom_shapes)) if adds is not None else ())
         if adds:
-            self.scratch("added", (adds,), dtype=np.uint8, lives=Lives.CALL, forward=False)
+            more = {"forward": False, "serves": Makes.BOTTOMS}
+            self.scratch("added", (adds,), dtype=np.uint8, lives=Lives.CALL, **more)
         self.filter_beside = beside is not None and len(bottom_shapes) == 1
         if self.filter_beside and beside:
-            self.scratch("filter_work", (beside,), dtype=np.uint8, lives=Lives.CALL, forward=False)
+            more = {"forward": False, "serves": Makes.PARAMS}
+            self.scratch("filter_work", (beside,), dtype=np.uint8, lives=Lives.CALL, **more)
         self.planes = geometry.planes
         self._declare_workspace()
 
@@ -144,10 +147,10 @@ class ConvolutionLayer(Layer):
         """For the bias's gradient, and for weights in the type of the images. After `planes` is set."""
         if self.bias:
             sums = self.planes[1] * reduction_parts(*self.planes)
-            self.scratch("sums", (sums,), lives=Lives.CALL, forward=False)
+            self.scratch("sums", (sums,), lives=Lives.CALL, forward=False, serves=Makes.PARAMS)
         if self.half and self.by_products:  # direct kernels take them as they are
             shape = memory_shape(self.params[0].shape, self.channels_last)
-            self.scratch("weights", shape, dtype=BFLOAT16, lives=Lives.CALL)
+            self.scratch("weights", shape, dtype=BFLOAT16, lives=Lives.CALL, serves=Makes.BOTTOMS)
 
     def _geometry(self, bottom, top) -> ConvGeometry:
         return ConvGeometry(

@@ -18,6 +18,7 @@ class FusedConvolutionLayer(Masked, ConvolutionLayer):
     """
 
     spoils_top_diffs = True
+    separable = False  # for the second pass would find the gradient of y overwritten
 
     def __init__(self, param, convolution: ConvolutionLayer):
         super().__init__(param, phase=convolution.phase, dtype=convolution.dtype)

@@ -18,6 +18,7 @@ class InnerProductLayer(Layer):
     """
 
     bottoms = tops = exactly(1)
+    separable = True
 
     def setup(self, bottom_shapes):
         ip = self.param.inner_product_param

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .plan import Kind, Plan
-from .schedule import Mode
+from .schedule import Mode, layer_of
 from .timing import Timed
 
 KINDS = ("parameters", "activations", "gradients", "scratch")  # of managed buffers, from bottom to top
@@ -107,11 +107,6 @@ class LayerCost:
     stall: float = 0.0
     measured: float | None = None
     measured_stall: float | None = None
-
-
-def layer_of(step_name: str) -> str:
-    """ "forward:conv1" -> "conv1"."""
-    return step_name.partition(":")[2] or step_name
 
 
 def layer_costs(plan: Plan, times: Timed, measured: Timed | None = None) -> list[LayerCost]:

@@ -16,7 +16,7 @@ from .machine import Costs
 from .plan import Plan
 from .planfile import plan_text, program_message
 from .planfile_read import ANEW, FileProgram, parse_plan, plan_from
-from .schedule import Buffer, Program, Step
+from .schedule import Buffer, Program, Step, is_params_half
 from .timing import time_plan
 
 _log = logging.getLogger(__name__)
@@ -63,6 +63,11 @@ class PlanBook:
             raise written.wrong(None, 0, f"{what}, {human_bytes(max(0, limit))} are there", fix)
         timed = time_plan(plan, costs)
         return replace(plan, seconds=timed.seconds, stall=timed.stall, rules=f"written in {self.path}")
+
+    def separates(self, program: str) -> bool | None:
+        """Whether the file's plan of a program is of one that makes gradients in two steps; None: it holds no plan."""
+        written = self.programs.get(program) if self.programs is not None and self.open else None
+        return None if written is None else any(is_params_half(step.name) for step in written.message.step)
 
     def note(self, net: str, plans: Mapping[str, Plan | None], about: Collection[str]) -> None:
         """The training programs and their plans: check that the file holds just these, or write it. `plans` may be

@@ -18,7 +18,7 @@ from .emit import emit
 from .handover import Pair, chains, handovers, needed_bytes
 from .paging import in_one_piece, paged, taken_bytes
 from .plan import Plan
-from .schedule import Buffer, Mode, Program
+from .schedule import Buffer, Mode, Program, layer_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ def refuse_impossible(
         f"there for managed buffers (largest: {listing})",
         needed=needed,
         free=limit,
-        where=Where(layer=worst.name.split(":")[-1]),
+        where=Where(layer=layer_of(worst.name)),
         fix="raise -lms_budget, lower batch_size or -workspace, or lower -lms so that fewer buffers stay on the device "
         "for good; one layer's buffers must fit at once (where it can run in parts, those of one image: -lms_split; a "
         "fully connected layer's parameters in blocks of its outputs, unless transposed or shared: -lms_split_outputs)",

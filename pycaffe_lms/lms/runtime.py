@@ -28,7 +28,7 @@ from .policy import Managed, choose_managed
 from .recorder import Recorder
 from .remake import Remakes, check_uncopied
 from .run import Run, bring_home, first_uses
-from .schedule import Buffer, Program, Step
+from .schedule import Buffer, Program, Step, layer_of
 from .statistics import statistics
 from .tenants import Tenants, refuse_residents
 from .verify import verify
@@ -230,7 +230,7 @@ class Runtime:
                 needed=needed,
                 free=limit,
                 fix="train it with Large Model Support: -lms 1000; or lower batch_size, or raise -lms_budget",
-            ).at(layer=plan.largest_step.name.split(":")[-1])
+            ).at(layer=layer_of(plan.largest_step.name))
         return plan
 
     def prepare(self, plan: Plan, memories: Mapping[int, object]) -> None:

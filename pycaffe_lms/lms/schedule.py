@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+PARAMS_HALF = " [params]"  # ends the name of a backward that leaves the bottoms' gradients to the next step
+
 
 class Mode(Enum):
     """READ leaves the value; UPDATE reads and changes it; OVERWRITE writes every element, whatever was there."""
@@ -64,6 +66,17 @@ class Program:
     name: str
     steps: tuple[Step, ...]
     live_out: frozenset[int]
+
+
+def layer_of(step_name: str) -> str:
+    """ "forward:conv1" -> "conv1", and so is "backward:conv1 [params]"."""
+    pass_name, _, layer = step_name.partition(":")
+    return (layer.removesuffix(PARAMS_HALF) if pass_name == "backward" else layer) or step_name
+
+
+def is_params_half(step_name: str) -> bool:
+    """Whether a step makes the gradients of a layer's parameters alone, and another one those of its bottoms."""
+    return step_name.startswith("backward:") and step_name.endswith(PARAMS_HALF)
 
 
 def merge_accesses(accesses: Iterable[Access]) -> tuple[Access, ...]:

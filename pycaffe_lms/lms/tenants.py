@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from weakref import ReferenceType, WeakKeyDictionary, WeakSet, ref
 
 from ..errors import OutOfDeviceMemory, human_bytes
+from .schedule import layer_of
 
 if TYPE_CHECKING:
     from ..backend.device import Device
@@ -162,7 +163,7 @@ def prepare(runtime: Runtime, tenant: Tenant, plan: Plan) -> None:
             f"{called(tenant)} needs {human_bytes(plan.arena_bytes)} of device memory for what comes and goes, most of "
             f"it at this layer: {error.message}"
         )
-        raise tenant.place(error, plan.largest_step.name.split(":")[-1]) from None
+        raise tenant.place(error, layer_of(plan.largest_step.name)) from None
 
 
 def explain(runtime: Runtime, error: OutOfDeviceMemory) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from ..formats.types import SPLIT
-from ..layers.base import Lives, Runs
-from ..lms.schedule import Access, Mode, Step, merge_accesses
+from ..layers.base import Lives, Makes, Runs
+from ..lms.schedule import PARAMS_HALF, Access, Mode, Step, merge_accesses
 from .copies import differs
 from .graph import Graph, Node
 
@@ -21,7 +21,7 @@ class LayerStep:
     look: before the forward, show the layer the values that its shapes depend on. group: the group that runs in place
     of its layers; node is the last of them. again: a forward that is replayed. joins[i]: the value to whose gradient
     that of bottom i is added, in place of being written by itself; None: it is written. apart: the step as it would be
-    if no value lay within another one; None: it is that."""
+    if no value lay within another one; None: it is that. makes: of a backward, which of the gradients."""
 
     step: Step
     node: int
@@ -34,6 +34,7 @@ class LayerStep:
     again: bool = False
     joins: tuple[int | None, ...] = ()
     apart: Step | None = None
+    makes: Makes = Makes.ALL
 
 
 def node_of(graph: Graph, step: LayerStep) -> Node:
@@ -44,6 +45,12 @@ def node_of(graph: Graph, step: LayerStep) -> Node:
 def layer_of(graph: Graph, step: LayerStep) -> int:
     """Index of the user's layer that a step belongs to; of a group, the last one."""
     return graph.nodes[step.node].origin
+
+
+def wants(node: Node, makes: Makes) -> tuple[Sequence[bool], Sequence[bool]]:
+    """Of which bottoms, and of which parameters, a backward that makes such gradients makes them."""
+    bottoms = [makes is not Makes.PARAMS and wanted for wanted in node.propagate]
+    return bottoms, [makes is not Makes.BOTTOMS and wanted for wanted in node.param_propagate]
 
 
 def look_step(graph: Graph, node: Node) -> LayerStep | None:
@@ -100,22 +107,50 @@ def replay_step(graph: Graph, forward: LayerStep) -> LayerStep | None:
     return LayerStep(step, node.index, True, group=node.group, again=True)
 
 
+def backward_steps(
+    graph: Graph, node: Node, present: Collection[int], touched: Collection[int], accumulate: bool, join: bool = False,
+    separate: bool = False,
+) -> list[LayerStep]:  # fmt: skip
+    """The backward of one layer; none where there is none. separate: two steps, where the layer may: the gradients of
+    its parameters, then those of its bottoms, for which what the first read need not be there any more."""
+    given = graph, node, present, touched, accumulate, join
+    step = backward_step(*given)
+    if step is None:
+        return []
+    if not separate or step.zero or not _separable(graph, node):
+        return [step]
+    halves = (backward_step(*given, makes) for makes in (Makes.PARAMS, Makes.BOTTOMS))
+    return [half for half in halves if half is not None]
+
+
+def _separable(graph: Graph, node: Node) -> bool:
+    """Whether a layer by itself makes gradients of both kinds, and where it writes those of bottoms is not where it
+    reads those of its tops."""
+    layer, values = node.layer, graph.values
+    if not layer.separable or layer.spoils_top_diffs or node.group is not None or layer.runs_on is not Runs.DEVICE:
+        return False
+    apart = {values[b].diff for b in node.bottoms}.isdisjoint(values[t].diff for t in node.tops)
+    return apart and any(node.propagate) and any(node.param_propagate)
+
+
 def backward_step(
-    graph: Graph, node: Node, present: Collection[int], touched: Collection[int], accumulate: bool, join: bool = False
-) -> LayerStep | None:
+    graph: Graph, node: Node, present: Collection[int], touched: Collection[int], accumulate: bool, join: bool = False,
+    makes: Makes = Makes.ALL,
+) -> LayerStep | None:  # fmt: skip
     """The backward of one layer, or None where there is none.
 
     present: ids of diff buffers that hold a gradient by now. touched: parameter diff buffers written earlier in this
     program. accumulate: add to parameter gradients even at their first touch. join: readers of one value add up its
-    gradient among themselves where they can, so that its Split finds less to sum.
+    gradient among themselves where they can, so that its Split finds less to sum. makes: which of the gradients.
     """
     layer = node.layer
-    wanted = any(node.propagate) or any(node.param_propagate)
+    propagate, param_propagate = wants(node, makes)
+    wanted = any(propagate) or any(param_propagate)
     shared = layer.shares()
     if not node.need_backward or not wanted or (shared and len(shared) == len(node.tops)):
         return None
     blocked = layer.no_backward
-    for i, propagates in enumerate(node.propagate):
+    for i, propagates in enumerate(propagate):
         if propagates and (blocked is None or i in blocked):
             raise layer.error(
                 f"has no gradient for bottom {i}", blob=graph.values[node.bottoms[i]].name,
@@ -123,27 +158,28 @@ def backward_step(
             )  # fmt: skip
     top_diffs = tuple(graph.values[t].diff in present for t in node.tops)
     zero = bool(node.tops) and not any(top_diffs) and not layer.makes_gradients
-    parts = [] if zero else _backward_reads(graph, node, top_diffs)
+    parts = [] if zero else _backward_reads(graph, node, top_diffs, makes)
     joins = tuple(
         _joined(graph, node, i, present) if join and propagates and not zero else None
-        for i, propagates in enumerate(node.propagate)
+        for i, propagates in enumerate(propagate)
     )
-    for b, propagates, other in zip(node.bottoms, node.propagate, joins, strict=True):
+    for b, propagates, other in zip(node.bottoms, propagate, joins, strict=True):
         if other is not None:
             parts.append(Access(graph.values[other].diff, UPDATE))
         elif propagates:
             last = node.part[1] - 1 if node.part else 0
             parts.append(Access(graph.values[b].diff, _writes(graph, node, b, first=last)))
     adds = []
-    for p, wants in zip(node.params, node.param_propagate, strict=True):
+    for p, wanted in zip(node.params, param_propagate, strict=True):
         diff = graph.params[p].diff
         adds.append(accumulate or diff in touched)
-        if wants and not zero:
+        if wanted and not zero:
             parts.append(Access(diff, UPDATE if adds[-1] else OVERWRITE))
     host = layer.runs_on is Runs.HOST
-    reuses = () if host or zero else _reuses(graph, node, False)
-    step = Step(f"backward:{node.name}", merge_accesses(parts), host, reuses)
-    return LayerStep(step, node.index, False, top_diffs, tuple(adds), zero, group=node.group, joins=joins)
+    reuses = () if host or zero or makes is Makes.PARAMS else _reuses(graph, node, False)
+    name = f"backward:{node.name}{PARAMS_HALF if makes is Makes.PARAMS else ''}"
+    step = Step(name, merge_accesses(parts), host, reuses)
+    return LayerStep(step, node.index, False, top_diffs, tuple(adds), zero, group=node.group, joins=joins, makes=makes)
 
 
 def _joined(graph: Graph, node: Node, i: int, present: Collection[int]) -> int | None:
@@ -183,16 +219,16 @@ def _reuses(graph: Graph, node: Node, forward: bool) -> tuple[tuple[int, int], .
     return tuple(pairs)
 
 
-def _backward_reads(graph: Graph, node: Node, top_diffs: tuple[bool, ...]) -> list[Access]:
+def _backward_reads(graph: Graph, node: Node, top_diffs: tuple[bool, ...], makes: Makes) -> list[Access]:
     layer = node.layer
-    needs = layer.backward_needs(node.propagate, node.param_propagate)
+    needs = layer.backward_needs(*wants(node, makes))
     parts = [Access(graph.values[node.bottoms[i]].data, READ) for i in sorted(needs.bottoms)]
     parts += [Access(graph.values[node.tops[i]].data, READ) for i in sorted(needs.tops)]
     parts += [Access(graph.params[node.params[i]].data, READ) for i in sorted(needs.params)]
     mode = UPDATE if layer.spoils_top_diffs else READ
     parts += [Access(graph.values[t].diff, mode) for t, here in zip(node.tops, top_diffs, strict=True) if here]
     for scratch in layer.scratches.values():
-        if scratch.backward:
+        if scratch.helps(makes):
             mode = OVERWRITE if scratch.lives is Lives.CALL else READ
             parts.append(Access(node.scratch[scratch.name], mode))
     return parts
@@ -202,5 +238,5 @@ def written_diffs(graph: Graph, step: LayerStep) -> set[int]:
     """Diff buffers of values that a backward step writes."""
     node = node_of(graph, step)
     joins = step.joins or (None,) * len(node.bottoms)
-    wanted = zip(node.bottoms, node.propagate, joins, strict=True)
+    wanted = zip(node.bottoms, wants(node, step.makes)[0], joins, strict=True)
     return {graph.values[b].diff for b, propagates, other in wanted if propagates and other is None}

@@ -258,13 +258,13 @@ class BuiltNet(Uncopied):
                     lasting.add(node.scratch[scratch.name])
         return frozenset(lasting)
 
-    def all_steps(self, *, fused: bool) -> list[LayerStep]:
-        """Those of the widest program that this net runs, as a solver runs it or by hand."""
+    def all_steps(self, *, fused: bool, separate: bool = False) -> list[LayerStep]:
+        """Those of the widest program that this net runs, as a solver runs it or by hand; see `ProgramBuilder`."""
         n = len(self.graph.nodes) - 1
         steps = self.builder.forward(0, n, fused=fused)
         if not self._forward_only and any(node.need_backward for node in self.graph.nodes):
             diffs = self.builder.loss_diffs()
-            steps += self.builder.backward(n, 0, diffs, accumulate=True, fused=fused)
+            steps += self.builder.backward(n, 0, diffs, accumulate=True, fused=fused, separate=separate)
         return steps
 
     def _used_buffers(self, steps: Sequence[Step]) -> set[int]:

@@ -6,7 +6,7 @@ A layer's bottoms are brought into its order and type, and its results go back i
 from __future__ import annotations
 
 from ..backend.bfloat16 import BFLOAT16
-from ..layers.base import Lives, Runs, Shape, count
+from ..layers.base import Lives, Makes, Runs, Shape, count
 from ..ops.channel_order import memory_shape
 from .graph import Graph, Node
 from .orders import matters
@@ -33,7 +33,8 @@ def request_copies(graph: Graph, node: Node) -> None:
             if i in reads or back:
                 _ask(node, f"copy.bottom{i}", graph.values[v].shape, forward=i in reads, backward=back)
             if node.need_backward and node.propagate[i]:
-                _ask(node, f"copy.bottom_diff{i}", graph.values[v].shape, forward=False, backward=True)
+                more = {"backward": True, "serves": Makes.BOTTOMS}
+                _ask(node, f"copy.bottom_diff{i}", graph.values[v].shape, forward=False, **more)
     for j, v in enumerate(node.tops):
         if differs(graph, node, v):
             back = needs is not None and j in needs.tops
@@ -42,9 +43,9 @@ def request_copies(graph: Graph, node: Node) -> None:
                 _ask(node, f"copy.top_diff{j}", graph.values[v].shape, forward=False, backward=True)
 
 
-def _ask(node: Node, name: str, shape: Shape, *, forward: bool, backward: bool) -> None:
+def _ask(node: Node, name: str, shape: Shape, *, forward: bool, backward: bool, serves: Makes = Makes.ALL) -> None:
     shape, dtype = memory_shape(shape, node.channels_last), BFLOAT16 if node.half else None
-    node.layer.scratch(name, shape, dtype=dtype, lives=Lives.CALL, forward=forward, backward=backward)
+    node.layer.scratch(name, shape, dtype=dtype, lives=Lives.CALL, forward=forward, backward=backward, serves=serves)
 
 
 class Copies:

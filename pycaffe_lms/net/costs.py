@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ..layers.base import Makes
 from ..lms.machine import Costs, Machine
-from ..lms.schedule import Buffer
+from ..lms.schedule import PARAMS_HALF, Buffer
 from .access import LayerStep, replay_step
 from .flops import layer_bytes, step_bytes, step_effort, step_flops
 from .graph import Graph
@@ -45,9 +46,24 @@ def program_costs(
         return machine.step_seconds(nbytes, flops)
 
     raw = [predicted(s) for s in steps]
-    known = [measured.get(s.step.name, seconds) for s, seconds in zip(steps, raw, strict=True)]
+    known = [_known(s, seconds, measured) for s, seconds in zip(steps, raw, strict=True)]
     again = {
         s: measured.get(step.step.name, predicted(step) * known[s] / raw[s] if raw[s] else 0.0)
         for s, step in replays.items()
     }
     return Costs(known, again, machine)
+
+
+def _known(step: LayerStep | HostedStep, predicted: float, measured: Mapping[str, float]) -> float:
+    """Seconds of a step. Of a backward that was measured in two steps and runs as one, the sum; of one that was
+    measured whole and runs in two, half of it each."""
+    name = step.step.name
+    if not isinstance(step, LayerStep) or step.forward:
+        return measured.get(name, predicted)
+    bottoms = name.removesuffix(PARAMS_HALF)
+    params = bottoms + PARAMS_HALF
+    if step.makes is Makes.ALL and bottoms in measured:
+        return measured[bottoms] + measured.get(params, 0.0)
+    if step.makes is not Makes.ALL and bottoms in measured and params not in measured:
+        return measured[bottoms] / 2
+    return measured.get(name, predicted)

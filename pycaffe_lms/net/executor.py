@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from functools import partial
 
 from ..errors import CaffeError
-from ..layers.base import Layer, Pass, ShapesChanged, count
+from ..layers.base import Layer, Makes, Pass, ShapesChanged, count
 from ..lms.schedule import Mode
 from ..memory.states import Ask
 from ..memory.synced import SyncedMemory
 from ..ops import ops_of
 from ..ops.channel_order import memory_shape
-from .access import LayerStep, node_of
+from .access import LayerStep, node_of, wants
 from .copies import Copies
 from .graph import Graph, Node
 from .laid import in_place, place_of
@@ -101,14 +101,15 @@ class Executor:
                 self._param(node, i, "data", on_host) if i in needs.params or i in updates else None
                 for i in range(len(node.params))
             ],
-            scratch=self._scratch(node, "forward", on_host),
+            scratch=self._scratch(node, None, on_host),
         )
 
     def _backward_pass(self, node: Node, step: LayerStep, on_host: bool) -> Pass:
         layer, value = node.layer, partial(self._value, node, step, on_host)
         joins = step.apart is not None and len(node.bottoms) > 1
         settled = in_place(self.graph, node, False) if joins else frozenset()
-        needs = layer.backward_needs(node.propagate, node.param_propagate)
+        propagate, param_propagate = wants(node, step.makes)
+        needs = layer.backward_needs(propagate, param_propagate)
         return Pass(
             ops=ops_of(self.device),
             bottom=[value(b, "data") if i in needs.bottoms else None for i, b in enumerate(node.bottoms)],
@@ -116,16 +117,15 @@ class Executor:
             param=[
                 self._param(node, i, "data", on_host) if i in needs.params else None for i in range(len(node.params))
             ],
-            scratch=self._scratch(node, "backward", on_host),
+            scratch=self._scratch(node, step.makes, on_host),
             top_diff=[value(t, "diff") if here else None for t, here in zip(node.tops, step.top_diffs, strict=True)],
             bottom_diff=[
                 value(b if other is None else other, "diff") if wanted and i not in settled else None
-                for i, (b, other, wanted) in enumerate(zip(node.bottoms, step.joins, node.propagate, strict=True))
+                for i, (b, other, wanted) in enumerate(zip(node.bottoms, step.joins, propagate, strict=True))
             ],
             bottom_adds=[other is not None for other in step.joins],
             param_diff=[
-                self._param(node, i, "diff", on_host) if wanted else None
-                for i, wanted in enumerate(node.param_propagate)
+                self._param(node, i, "diff", on_host) if wanted else None for i, wanted in enumerate(param_propagate)
             ],
             accumulate=list(step.accumulate),
             beside=self._beside,
@@ -167,11 +167,12 @@ class Executor:
         param = self.graph.params[node.params[i]]
         return self.array(getattr(param, which), stored_shape(self.graph, node, i), self.dtype, on_host)
 
-    def _scratch(self, node: Node, direction: str, on_host: bool) -> dict:
+    def _scratch(self, node: Node, makes: Makes | None, on_host: bool) -> dict:
+        """makes: of a backward; None: for a forward."""
         return {
             name: self.array(node.scratch[name], scratch.shape, scratch.dtype, on_host)
             for name, scratch in node.layer.scratches.items()
-            if getattr(scratch, direction)
+            if (scratch.forward if makes is None else scratch.helps(makes))
         }
 
     def _clear(self, node: Node, step: LayerStep, on_host: bool) -> None:

@@ -105,7 +105,8 @@ def _widen(net: Net, error: OutOfDeviceMemory, by_hand: bool, updates: Updates |
         return False  # not said by the planner: somebody else uses the device; or all is given
     helped = False
     while True:
-        steps = [*net.all_steps(fused=not by_hand), *(updates() if updates is not None else ())]
+        passes = net.all_steps(fused=not by_hand, separate=not by_hand and net.tuning.separate is not False)
+        steps = [*passes, *(updates() if updates is not None else ())]
         managed, limit = net.memory.managed(), net.runtime.limit()
         need = needs(steps, managed)
         if helped and max(need) <= limit:

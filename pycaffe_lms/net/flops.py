@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from ..formats.types import SPLIT
 from ..lms.machine import HALF_GAIN
 from ..lms.schedule import Buffer, Mode, Step
-from .access import LayerStep, node_of
+from .access import LayerStep, node_of, wants
 from .graph import Graph
 
 
@@ -25,11 +25,12 @@ def step_flops(graph: Graph, step: LayerStep) -> int:
     forward = node.layer.flops(bottoms, tops)
     if step.forward:
         return forward
+    propagate, param_propagate = wants(node, step.makes)
     weights = any(
         wanted and len(graph.params[p].shape) > 1  # a bias is summed: no products
-        for p, wanted in zip(node.params, node.param_propagate, strict=True)
+        for p, wanted in zip(node.params, param_propagate, strict=True)
     )
-    return forward * (any(node.propagate) + weights)
+    return forward * (any(propagate) + weights)
 
 
 def step_effort(graph: Graph, step: LayerStep) -> tuple[float, float]:

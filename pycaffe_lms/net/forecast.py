@@ -17,11 +17,12 @@ from ..lms.plan import Plan
 from ..lms.planner import make_plan
 from ..lms.remake import CannotRemake, remade_order
 from ..lms.replays import Replayable
-from ..lms.schedule import Buffer, Program
+from ..lms.schedule import Buffer, Program, layer_of
 from .costs import program_costs
 from .fitting import fitted
 from .policies import cannot_remake, remakes_of
 from .programs import HostedStep
+from .separating import tightest
 
 if TYPE_CHECKING:
     from .net import Net
@@ -52,7 +53,7 @@ class Least:
     @property
     def layer(self) -> str:
         """Whose step it is."""
-        return self.step.split(":")[-1]
+        return layer_of(self.step)
 
 
 def in_core(net: Net, tail: Tail) -> InCore:
@@ -92,7 +93,7 @@ def _on_demand(net: Net, tail: Tail) -> int:
 def _managed(net: Net, tail: Tail) -> tuple[Program, dict[int, Buffer], frozenset[int]]:
     """What is to be planned, with what layers ask to be made again in it; the buffers that it touches and LMS manages;
     those that are never copied."""
-    sequenced, memory = net.program_of(tail), net.memory
+    sequenced, memory = tightest(net.program_of(tail)), net.memory
     program, replays = sequenced.program, memory.replays_of(sequenced)
     remakes = remakes_of(net.run_graph, sequenced, replays, memory.call_scratch)
     if remakes.steps:

@@ -34,6 +34,7 @@ from .masks import bits_of
 from .policies import asked_by_layers, cannot_remake, remakes_of, wanted_replays
 from .programs import HostedStep, Sequenced
 from .replay import Replay
+from .separating import alike, planned
 from .standing import hand_on, stand_for
 from .staying import stays_and_step
 
@@ -172,7 +173,7 @@ class NetMemory(FurtherBuffers):
             sequenced = build()
             if not sequenced.by_hand:
                 self.runtime.check_resident()
-            self._bind(key, sequenced, self.plan_of(sequenced))
+            self._bind(key, *planned(self, sequenced))
         elif bound.plan is not None:
             self.runtime.arena.prepare(bound.plan)  # where it was given back meanwhile
         return self._plans[key]
@@ -195,9 +196,8 @@ class NetMemory(FurtherBuffers):
         if plan is not None:
             prepare(self.runtime, self, plan)
             sequenced = self._as_planned(sequenced, plan)
-        replay = None
-        if self._graph_runs:
-            replay = Replay.of(self.graph, sequenced, plan, self.memories, self.runtime)
+        given = self.graph, sequenced, plan, self.memories, self.runtime
+        replay = Replay.of(*given) if self._graph_runs else None
         dials = Dials(self.graph, self.memories, [s for s in sequenced.steps if not getattr(s, "again", False)])
         touched = {a.buffer for s in sequenced.program.steps for a in s.accesses}
         layers = [s for s in sequenced.steps if isinstance(s, LayerStep)]
@@ -228,12 +228,12 @@ class NetMemory(FurtherBuffers):
         """Plan a program that was bound once more, with what is known now about the time of its steps. The new plan
         counts if it is predicted to be faster. Returns (seconds of the old one, of the one that counts), as predicted
         now; None where there is no plan."""
-        old, sequenced = self._plans.get(key), build()
+        old = self._plans.get(key)
         if old is None or old.plan is None or not self.runtime.active:
             return None
-        managed = self.halved(sequenced, {b: self.buffers[b] for b in old.plan.buffers})
+        sequenced = alike(build(), old.sequenced)
         before = time_plan(old.plan, self._costs(sequenced, self.replays_of(sequenced))).seconds
-        plan = self._optimised(sequenced, managed)
+        plan = self._optimised(sequenced, self.halved(sequenced, {b: self.buffers[b] for b in old.plan.buffers}))
         if plan.seconds >= WORTH * before:
             return before, before
         del self._plans[key]

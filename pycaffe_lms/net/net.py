@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -26,6 +27,7 @@ from .early import with_updates
 from .fitting import fitted, refuse_chosen_parts
 from .named import missing
 from .programs import HostedStep, Sequenced, sequence
+from .separating import planned, say_separated
 from .standing import hand_on
 
 
@@ -211,11 +213,16 @@ class Net(BuiltNet):
     def _iteration(self, first: bool, tail: Sequence[HostedStep], key: str, start: int = 0,
                    reduce: bool = False) -> Sequenced:  # fmt: skip
         n = len(self.graph.nodes) - 1
-        steps = self.builder.forward(start, n, fused=True)
-        back = self.builder.backward(n, 0, self.builder.loss_diffs(), accumulate=not first, fused=True)
         sums = reduce and self.reduction is not None  # on a stream of their own, perhaps: updates wait for all of them
-        back = self.reduction.woven(back) if sums else back
-        return sequence(key, with_updates(steps, back, tail, self.runtime.active and not sums), self._survivors())
+
+        def made(separate: bool) -> Sequenced:
+            steps, diffs = self.builder.forward(start, n, fused=True), self.builder.loss_diffs()
+            back = self.builder.backward(n, 0, diffs, accumulate=not first, fused=True, separate=separate)
+            back = self.reduction.woven(back) if sums else back
+            return sequence(key, with_updates(steps, back, tail, self.runtime.active and not sums), self._survivors())
+
+        chooses = self.tuning.separate is None and self.runtime.active
+        return replace(made(bool(self.tuning.separate)), separate=partial(made, True) if chooses else None)
 
     def prepare_iterations(self, kinds: Iterable[tuple[str, bool, Sequence[HostedStep]]]) -> None:
         """Plan a solver's iterations before the first one: (key, first, tail); the last of them is the one that
@@ -227,12 +234,14 @@ class Net(BuiltNet):
             for key, first, tail in kinds:
                 reduce = key == kinds[-1][0]
                 self.memory.bind(key, lambda f=first, t=tail, k=key, r=reduce: self._iteration(f, t, k, reduce=r))
-            self.runtime.note_plans(self.name, {key: self.memory.plans()[key] for key, _, _ in kinds})
+            plans = {key: self.memory.plans()[key] for key, _, _ in kinds}
+            say_separated(self.run_graph, plans)
+            self.runtime.note_plans(self.name, plans)
 
     def predicted_seconds(self, kinds: Sequence[tuple[str, bool, Sequence[HostedStep]]]) -> float:
         """Of the programs of `prepare_iterations`, together. Takes no memory. Raises OutOfDeviceMemory."""
         programs = (self._iteration(f, t, key, reduce=key == kinds[-1][0]) for key, f, t in kinds)
-        return sum(seconds_of(self.memory.plan_of(program)) for program in programs)
+        return sum(seconds_of(planned(self.memory, program)[1]) for program in programs)
 
     def replan(self, key: str, first: bool, tail: Sequence[HostedStep], reduce: bool) -> tuple[float, float] | None:
         """See `NetMemory.replan`, for a program of `prepare_iterations`."""
@@ -266,7 +275,7 @@ class Net(BuiltNet):
 
         def plan() -> Plan | None:
             self.runtime.check_resident()
-            return self.memory.plan_of(self.program_of(updates))
+            return planned(self.memory, self.program_of(updates))[1]
 
         return fitted(self, plan, seconds=lambda: seconds_of(plan()), updates=updates)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..layers.base import Lives, Pass, Runs, Shape, count
+from ..layers.base import Lives, Makes, Pass, Runs, Shape, count
 from ..ops.channel_order import memory_shape
 from .graph import Graph, Node
 from .orders import matters
@@ -74,7 +74,7 @@ def request_copies(graph: Graph, node: Node) -> None:
         if i in reads or back:
             layer.scratch(f"order.param{i}", shape, lives=Lives.CALL, forward=i in reads, backward=back)
         if node.need_backward and node.param_propagate[i]:
-            layer.scratch(f"order.param_diff{i}", shape, lives=Lives.CALL, forward=False)
+            layer.scratch(f"order.param_diff{i}", shape, lives=Lives.CALL, forward=False, serves=Makes.PARAMS)
 
 
 class ParamCopies:

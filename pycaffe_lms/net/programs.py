@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from ..lms.schedule import Mode, Program, Step
-from .access import LayerStep, backward_step, forward_step, look_step, written_diffs
+from .access import LayerStep, backward_steps, forward_step, look_step, wants, written_diffs
 from .graph import Graph, Node
 from .laid import laid_out
 
@@ -29,11 +29,13 @@ class HostedStep:
 
 @dataclass(frozen=True)
 class Sequenced:
-    """A program and what runs each of its steps."""
+    """A program and what runs each of its steps. separate: makes the same program with gradients of parameters and of
+    bottoms in two steps, where that may be planned in its place (see `separating.py`)."""
 
     program: Program
     steps: tuple[LayerStep | HostedStep, ...]
     by_hand: bool = False  # every value survives
+    separate: Callable[[], Sequenced] | None = None
 
 
 @dataclass
@@ -62,22 +64,20 @@ class ProgramBuilder:
         return laid_out(self.graph, found) if fused else found
 
     def backward(
-        self, start: int, end: int, present: Collection[int], *, accumulate: bool, fused: bool = False
-    ) -> list[LayerStep]:
-        """Backward of layers start..end, start >= end. present: diff buffers that hold a gradient already."""
+        self, start: int, end: int, present: Collection[int], *, accumulate: bool, fused: bool = False,
+        separate: bool = False,
+    ) -> list[LayerStep]:  # fmt: skip
+        """Backward of layers start..end, start >= end. present: diff buffers that hold a gradient already. separate:
+        gradients of parameters and of bottoms in two steps, where layers may."""
         here, touched, steps = set(present), set(), []
         for node in reversed(self._units(end, start, fused)):
-            step = backward_step(self.graph, node, here, touched, accumulate, fused and self.join)
-            if step is None:
-                continue
-            steps.append(step)
-            here |= written_diffs(self.graph, step)
-            if not step.zero:
-                touched |= {
-                    self.graph.params[p].diff
-                    for p, wants in zip(node.params, node.param_propagate, strict=True)
-                    if wants
-                }
+            join = fused and self.join
+            for step in backward_steps(self.graph, node, here, touched, accumulate, join, separate):
+                steps.append(step)
+                here |= written_diffs(self.graph, step)
+                if not step.zero:
+                    wanted = zip(node.params, wants(node, step.makes)[1], strict=True)
+                    touched |= {self.graph.params[p].diff for p, wants_it in wanted if wants_it}
         return laid_out(self.graph, steps) if fused else steps
 
     def loss_diffs(self) -> set[int]:

@@ -16,7 +16,9 @@ class Tuning:
     again (results are the same to the bit). masks: with Large Model Support, let ReLU and its kin keep bits where no
     other layer's backward reads their values (results are the same to the bit). half: store hidden activations and
     their gradients as bfloat16, where layers can; products of such take bfloat16 and add up in float32. Numbers change
-    to the rounding of bfloat16. Of nets of float64 nothing is stored so."""
+    to the rounding of bfloat16. Of nets of float64 nothing is stored so. separate: in a solver's iterations, let layers
+    that may make the gradients of their parameters and those of their bottoms in two steps; None: with Large Model
+    Support, where an iteration is predicted to be faster so, or does not fit else (results are the same to the bit)."""
 
     channels_last: bool | None = None
     fuse: bool = True
@@ -24,6 +26,7 @@ class Tuning:
     graph: bool = True
     masks: bool = True
     half: bool = False
+    separate: bool | None = None
 
     def wants_channels_last(self, device) -> bool:
         """Whether a net on this device keeps images channels-last."""
