@@ -19,6 +19,7 @@ _READERS = {
     "test_every_gradient",
     "test_needs",
     "test_every_replay",
+    "test_separate_gradients",
     "test_complete",
 }  # they read this file
 

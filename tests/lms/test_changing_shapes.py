@@ -13,7 +13,9 @@ from pycaffe_lms.backend.sim_streams import ORDERS
 from pycaffe_lms.errors import OutOfDeviceMemory
 from pycaffe_lms.formats.prototxt import parse_solver
 from pycaffe_lms.lms.config import LMSConfig
+from pycaffe_lms.lms.schedule import is_params_half
 from pycaffe_lms.net.net import Net
+from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.solvers import SGDSolver
 
 from .nets import conv, head
@@ -44,7 +46,7 @@ def _net():
     return text + head(bottom)
 
 
-def _solver(device, lms=None, *, tests=False, **options):
+def _solver(device, lms=None, *, tests=False, tuning=None, **options):
     """Inputs are fed; a test before every iteration but the first, where asked for."""
     fields = {"base_lr": 0.01, "momentum": 0.9, "lr_policy": '"fixed"', "max_iter": 99, "random_seed": 7,
               "snapshot_after_train": "false"} | options  # fmt: skip
@@ -52,7 +54,7 @@ def _solver(device, lms=None, *, tests=False, **options):
         fields |= {"test_iter": 1, "test_interval": 1, "test_initialization": "false"}
     text = "\n".join(f"{name}: {value}" for name, value in fields.items())
     parsed = parse_solver(f"{text}\nnet_param {{ {_net()} }}", "fed.prototxt")
-    solver = SGDSolver(parsed.message, lines=parsed.lines, device=device, lms=lms)
+    solver = SGDSolver(parsed.message, lines=parsed.lines, device=device, lms=lms, tuning=tuning)
     for net in solver.test_nets:
         _feed(net, TESTED, 99)
     return solver
@@ -156,16 +158,17 @@ def test_plans_of_another_net_are_made_anew(page, options):
     assert found[0] == found[1]
 
 
-def _tight(page, **settings):
-    """A solver in just what its large batch needs on demand beside a test net of many images: of few there would stay
-    more than is left."""
+def _tight(page, *, separate=False, **settings):
+    """A solver in just what its large batch needs on demand, a layer's gradients in one step, beside a test net of many
+    images: of few there would stay more than is left. separate: whether steps may be two then."""
     fixed = {**LMS["on demand"], "split": 0}
-    probe = _solver(SimDevice(64 << 20, page=page), LMSConfig(**fixed), tests=True)
+    whole = Tuning(separate=False)
+    probe = _solver(SimDevice(64 << 20, page=page), LMSConfig(**fixed), tests=True, tuning=whole)
     _train(probe, [LARGE, LARGE])
     runtime, plan = probe.runtime, probe.net.memory.plans()["train"]
     budget = runtime.resident_bytes + runtime.workspace_bytes + plan.arena_bytes + 4096
     lms = LMSConfig(**(fixed | settings), budget=budget)
-    solver = _solver(SimDevice(64 << 20, page=page), lms, tests=True)
+    solver = _solver(SimDevice(64 << 20, page=page), lms, tests=True, tuning=Tuning() if separate else whole)
     _train(solver, [LARGE, LARGE])
     return solver
 
@@ -201,6 +204,19 @@ def test_what_does_not_fit_whole_any_more_goes_on_in_parts(page):
     assert solver.net.unfolded.starts and solver.runtime.device.in_use() <= solver.runtime.config.budget
     for ours, theirs in zip(solver.net.learnable_params, reference.net.learnable_params, strict=True):
         np.testing.assert_allclose(ours.read_data(), theirs.read_data(), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=["one piece", "pages"])
+def test_what_does_not_fit_in_one_step_any_more_goes_on_in_two(page):
+    """Before layers run in parts, for so results stay the same to the bit."""
+    solver, reference = _tight(page, separate=True, split=None), _solver(SimDevice(64 << 20), tests=True)
+    _train(reference, [LARGE, LARGE])
+    for s in (solver, reference):
+        _feed(s.test_nets[0], 2, 8)
+        s.step(3)
+    assert any(is_params_half(s.step.name) for s in solver.net.memory.steps("train"))
+    assert not solver.net.unfolded.starts and solver.runtime.device.in_use() <= solver.runtime.config.budget
+    assert _params(solver) == _params(reference)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=["one piece", "pages"])
