@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 
 from ..errors import CaffeError
@@ -128,7 +128,7 @@ class Executor:
                 self._param(node, i, "diff", on_host) if wanted else None for i, wanted in enumerate(param_propagate)
             ],
             accumulate=list(step.accumulate),
-            beside=self._beside,
+            beside=self._beside if step.makes is Makes.ALL else nullcontext,
         )
 
     @contextmanager

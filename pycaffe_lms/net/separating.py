@@ -39,27 +39,27 @@ def planned(memory: NetMemory, sequenced: Sequenced) -> tuple[Sequenced, Plan | 
     if written is not None:
         chosen = other if written else whole
         return chosen, memory.plan_of(chosen)
-    try:
-        plan = memory.plan_of(whole)
-    except OutOfDeviceMemory:
+    plan, fits = _plan_if_it_fits(memory, whole)
+    if not fits:
         return other, memory.plan_of(other)
     if plan is None:
         return whole, None
     costs = memory.planned_with[name]
     if plan.seconds <= SLOW * sum(costs.steps):
         return whole, plan
-    found = _plan_if_it_fits(memory, other)
+    found, _ = _plan_if_it_fits(memory, other)  # its steps are smaller, but its values lie otherwise
     if found is not None and found.seconds < plan.seconds:
         return other, found
     memory.planned_with[name] = costs
     return whole, plan
 
 
-def _plan_if_it_fits(memory: NetMemory, sequenced: Sequenced) -> Plan | None:
+def _plan_if_it_fits(memory: NetMemory, sequenced: Sequenced) -> tuple[Plan | None, bool]:
+    """The plan of a program, None where nothing is managed; and whether there is one."""
     try:
-        return memory.plan_of(sequenced)
-    except OutOfDeviceMemory:  # its steps are smaller, but its values lie otherwise
-        return None
+        return memory.plan_of(sequenced), True
+    except OutOfDeviceMemory:
+        return None, False
 
 
 def tightest(sequenced: Sequenced) -> Sequenced:
