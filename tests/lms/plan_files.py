@@ -54,15 +54,17 @@ def planned(net: str, kind: str):
     original = Runtime.plan
 
     def noting(self, program, buffers, costs, replays, scratch, remakes):
-        asked[program.name] = (program, buffers, replays, scratch)
-        return original(self, program, buffers, costs, replays, scratch, remakes)
+        plan = original(self, program, buffers, costs, replays, scratch, remakes)
+        asked[id(plan)] = (program, buffers, replays, scratch), plan
+        return plan
 
     with pytest.MonkeyPatch.context() as patch:
         if kind == "slow link":
             patch.setattr(runtime, "machine_of", lambda name, memory: SLOW)
         patch.setattr(Runtime, "plan", noting)
         solver = make_solver(net, SimDevice(64 << 20), lms_of(net, kind))
-    return solver.net.memory.plans()["train"], asked["train"]
+    plan = solver.net.memory.plans()["train"]
+    return plan, asked[id(plan)][0]
 
 
 @functools.cache

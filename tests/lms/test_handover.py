@@ -18,6 +18,7 @@ from pycaffe_lms.lms.replays import ordered, verify_replays
 from pycaffe_lms.lms.rules import Rules, Wishes
 from pycaffe_lms.lms.schedule import Access, Buffer, Mode, Program, Step
 from pycaffe_lms.lms.verify import verify
+from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.solvers import solver_class
 
 from .nets import _DATA, head, train, unit
@@ -244,7 +245,7 @@ def _solver(device, lms=None):
     )
     parsed = parse_solver(text, "m.prototxt")
     more = {"file": parsed.filename, "lines": parsed.lines, "device": device, "lms": lms}
-    return solver_class(parsed.message)(parsed.message, **more)
+    return solver_class(parsed.message)(parsed.message, tuning=Tuning(separate=False), **more)
 
 
 def test_training_with_handovers_at_replays_is_the_same_to_the_bit():

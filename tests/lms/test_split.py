@@ -45,8 +45,10 @@ def spans(s):
 
 @functools.cache
 def least(net, **options):
-    """Bytes of the device that training needs without splitting, everything fetched on demand."""
-    s = solver(net, SimDevice(64 << 20), LMSConfig(threshold_kb=1, ahead=0, split=0), **options)
+    """Bytes of the device that training needs without splitting, everything fetched on demand, gradients in two
+    steps."""
+    lms, tuning = LMSConfig(threshold_kb=1, ahead=0, split=0), Tuning(separate=True)
+    s = solver(net, SimDevice(64 << 20), lms, tuning=tuning, **options)
     return s.runtime.resident_bytes + s.runtime.workspace_bytes + s.net.memory.plans()["train"].arena_bytes
 
 
