@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from pycaffe_lms.backend import get_device
+from pycaffe_lms.backend import cuda_available, get_device
 from pycaffe_lms.backend.sim import SimDevice
 from pycaffe_lms.errors import OutOfDeviceMemory
 from pycaffe_lms.formats.prototxt import parse_solver
@@ -219,6 +219,25 @@ def test_layers_in_parts(split):
     one = solver("chain", SimDevice(64 << 20), True, LMSConfig(threshold_kb=1, **split))
     assert any("[params]" in s.step.name for s in one.net.memory.steps("train"))
     assert train(one, 2) == expected
+
+
+GPU_NETS = ["residual", "groups", "strides, groups, a transposed one", "two bottoms", "convolutions"]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not cuda_available(), reason="no GPU")
+@pytest.mark.parametrize("tuning", [{}, {"half": True}, {"channels_last": False}], ids=str)
+@pytest.mark.parametrize("net", GPU_NETS)
+def test_bits_on_a_gpu(net, tuning):
+    """Step by step and from recordings, in which the halves of a whole backward may run beside each other."""
+    device = get_device("cuda")
+    expected = train(solver(net, device, False, tuning=tuning), 6)
+    for graph in (False, True):
+        for lms in (None, LMSConfig(threshold_kb=1), LMSConfig(threshold_kb=1, ahead=0)):
+            one = solver(net, device, True, lms, tuning=tuning | {"graph": graph})
+            assert train(one, 6) == expected
+            one.close()
+            one.runtime.close()
 
 
 def test_an_error_names_the_layer():
