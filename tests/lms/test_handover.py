@@ -10,6 +10,7 @@ import pytest
 from pycaffe_lms.backend.sim import SimDevice
 from pycaffe_lms.errors import OutOfDeviceMemory, PlanError
 from pycaffe_lms.formats.prototxt import parse_solver
+from pycaffe_lms.lms import choose
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.lms.machine import MACHINES, Costs
 from pycaffe_lms.lms.optimise import optimise
@@ -248,8 +249,9 @@ def _solver(device, lms=None):
     return solver_class(parsed.message)(parsed.message, tuning=Tuning(separate=False), **more)
 
 
-def test_training_with_handovers_at_replays_is_the_same_to_the_bit():
-    """Residual blocks in less and less memory, in random orders of the streams."""
+def test_training_with_handovers_at_replays_is_the_same_to_the_bit(monkeypatch):
+    """Residual blocks in less and less memory, in random orders of the streams; whatever can be is made again."""
+    monkeypatch.setattr(choose, "AUTO", (Rules(copies=False, chain=0.5, density=3.5),))
     expected, handed = train(_solver(SimDevice(64 << 20)), 3), 0
     roomy = _solver(SimDevice(64 << 20), LMSConfig(threshold_kb=1, ahead=0))
     least = roomy.net.memory.plans()["train"].arena_bytes + roomy.runtime.resident_bytes
@@ -260,4 +262,4 @@ def test_training_with_handovers_at_replays_is_the_same_to_the_bit():
         plan = solver.net.memory.plans()["train"]
         handed += any(op.handovers and plan.order[op.step][1] for op in plan.ops if op.kind is Kind.COMPUTE)
         assert train(solver, 3) == expected
-    assert handed > 0
+    assert handed > 3
