@@ -37,7 +37,7 @@ def stays(plan: Plan, times: Timed) -> list[Stay]:
     for op in plan.ops:
         start, stop = times.start[op.id], times.end[op.id]
         if op.kind is Kind.IN:
-            since[op.place.buffer] = start
+            since.setdefault(op.place.buffer, start)
         elif op.kind is Kind.OUT:
             saved[op.place.buffer] = stop
             if op.release:
@@ -124,12 +124,12 @@ def layer_costs(plan: Plan, times: Timed, measured: Timed | None = None) -> list
     for op in plan.ops:
         if op.kind is Kind.IN:
             row = rows[layer_of(steps[_first_from(touches[op.place.buffer], op.step)].name)]
-            row.copies_in += 1
-            row.bytes_in += sizes[op.place.buffer]
+            row.copies_in += op.begins
+            row.bytes_in += sizes[op.place.buffer] if op.part is None else op.part[1]
         elif op.kind is Kind.OUT:
             row = rows[layer_of(steps[_last_until(writes[op.place.buffer], op.step)].name)]
-            row.copies_out += 1
-            row.bytes_out += sizes[op.place.buffer]
+            row.copies_out += op.begins
+            row.bytes_out += sizes[op.place.buffer] if op.part is None else op.part[1]
         else:
             row = rows[layer_of(steps[op.step].name)]
             row.predicted += times.end[op.id] - times.start[op.id]

@@ -116,7 +116,7 @@ def _early(plan: Plan, front: int) -> list[Op]:
     event each: the host can make the next values as soon as these are copied, while the rest still runs."""
     made = {a.buffer for step in plan.program.steps[:front] for a in step.accesses if a.mode is not Mode.READ}
     start = takewhile(lambda op: op.kind in (Kind.HOST, Kind.IN), plan.ops)
-    return [op for op in start if op.kind is Kind.IN and op.place.buffer in made]
+    return [op for op in start if op.kind is Kind.IN and op.place.buffer in made and op.part is None]
 
 
 def _without(plan: Plan, early: set[int]) -> tuple[Op, ...]:

@@ -23,6 +23,8 @@ class Cells:
             for p in (*op.births, *(() if op.place is None else (op.place,))):
                 if 0 <= p.offset < linear:
                     marks |= {p.offset, p.offset + plan.buffers[p.buffer].nbytes}
+                    if op.part is not None:
+                        marks |= {p.offset + op.part[0], p.offset + sum(op.part)}
         self._marks = sorted(m for m in marks if m <= linear)
         self._linear = linear
         self.count = len(self._marks) - 1
@@ -32,14 +34,19 @@ class Cells:
             self._pages = {o: self.count + np.array(pages) for o, pages in self._paging.pages.items()}
             self.count += self._paging.count
 
-    def of(self, offset: int, nbytes: int) -> slice | np.ndarray | None:
-        """Indices of the cells of a place; None: it lies outside."""
+    def of(self, offset: int, nbytes: int, part: tuple[int, int] | None = None) -> slice | np.ndarray | None:
+        """Indices of the cells of a place, or of a part of it; None: it lies outside."""
+        if part is not None and 0 <= offset < self._linear:
+            return self.of(offset + part[0], part[1])
         if 0 <= offset < self._linear or nbytes == 0:
             if offset + nbytes > self._linear:
                 return None
             return slice(bisect_left(self._marks, offset), bisect_left(self._marks, offset + nbytes))
         pages = self._pages.get(offset)
-        return pages if pages is not None and nbytes <= len(pages) * self._paging.page else None
+        if pages is None or nbytes > len(pages) * self._paging.page:
+            return None
+        page = self._paging.page
+        return pages if part is None else pages[part[0] // page : -(-sum(part) // page)]
 
     def _check(self, plan: Plan) -> None:
         paging, end = self._paging, self._linear

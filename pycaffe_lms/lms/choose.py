@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from .config import LMSConfig
 from .machine import Costs
-from .optimise import optimise, timed
+from .optimise import optimise
+from .passing import with_passes
 from .plan import Plan
 from .planner import make_plan
 from .remake import Remakes, inner_program
@@ -44,13 +45,13 @@ def choose_plan(
     """The plan of a program under these settings, with its predicted times. Arguments as of `optimise`; replays: with
     those that `remakes` needs. Raises OutOfDeviceMemory when it cannot fit, CannotRemake (see there)."""
     if not remakes.steps:
-        return timed(_planned(program, buffers, config, limit, costs, replays, scratch, Wishes(), page), costs)
+        return with_passes(_planned(program, buffers, config, limit, costs, replays, scratch, Wishes(), page), costs)
     inner = inner_program(program, Replayable(program, replays, scratch), costs, remakes)
     wishes = Wishes(remakes.buffers, inner.again)
     plan = _planned(inner.result.program, buffers, config, limit, inner.costs, inner.replays, scratch, wishes, page)
     plan = replace(inner.outward(plan), rules=f"{plan.rules}, and what layers ask to be made again")
     verify_replays(program, Ordered(plan.program, plan.order), replays, scratch)
-    return timed(plan, costs)
+    return with_passes(plan, costs)
 
 
 def _planned(program, buffers, config: LMSConfig, limit: int, costs, replays, scratch, wishes: Wishes, page) -> Plan:

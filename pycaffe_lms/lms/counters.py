@@ -34,12 +34,13 @@ class Counters:
             mine, theirs = getattr(self, f.name), getattr(other, f.name)
             setattr(self, f.name, max(mine, theirs) if f.name == "held_peak" else mine + theirs)
 
-    def copied_in(self, nbytes: int) -> None:
-        self.copies_in += 1
+    def copied_in(self, nbytes: int, begins: bool = True) -> None:
+        """Count a copy, or a part of one: it counts as one with the first."""
+        self.copies_in += begins
         self.bytes_in += nbytes
 
-    def copied_out(self, nbytes: int) -> None:
-        self.copies_out += 1
+    def copied_out(self, nbytes: int, begins: bool = True) -> None:
+        self.copies_out += begins
         self.bytes_out += nbytes
 
     def finished(self, plan: Plan) -> None:

@@ -7,9 +7,10 @@ taking any of them away is a race, and the verifier says so.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .plan import COMPUTE, COPY_IN, COPY_OUT, HOST, Kind, Op, Placement
+from .plan import COMPUTE, COPY_IN, COPY_OUT, HOST, Kind, Op, Piece, Placement
 from .schedule import Buffer, Mode, Program
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class _Regions:
 class _Emitter:
     def __init__(self) -> None:
         self.ops: list[Op] = []
+        self.after: list[frozenset[int]] = []
         self.clocks: list[_Clock] = []  # after each op: the last op of every stream that is known to be done
         self._streams: list[_Clock] = [(-1, -1, -1)] * 3
         self.host: _Clock = (-1, -1, -1)
@@ -72,8 +74,19 @@ class _Emitter:
         else:
             clock = self._streams[stream] = _with(clock, stream, op)
         self.clocks.append(clock)
+        self.after.append(frozenset(after))
         self.ops.append(Op(op, kind, stream, step, tuple(sorted(waits)), **parts))
         return op
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """ops in issue order. held: most bytes on loan at any moment of it. after: of every op all those that it must come
+    after, whether stream order implies it or not."""
+
+    ops: tuple[Op, ...]
+    held: int
+    after: tuple[frozenset[int], ...]
 
 
 def emit(
@@ -83,34 +96,57 @@ def emit(
     offsets: Sequence[int],
     before: Mapping[int, int],
     paging: Paging | None = None,
-) -> tuple[list[Op], int]:
-    """Operations in issue order, and the most bytes on loan at any moment of it. before: residence -> the one in whose
-    place it is born."""
-    arriving: dict[int, list[int]] = {}
+) -> Emitted:
+    """The operations of these residences. before: residence -> the one in whose place it is born.
+
+    Copies in that are issued before the same step are in the order of their first uses. Copies out after a step: first
+    of what it made, then those that were put off until there."""
+    arriving: dict[int, list[tuple[int, _Part]]] = {}
     starting: dict[int, list[int]] = {}
     ending: dict[int, list[int]] = {}
-    writing: dict[int, list[int]] = {}
+    writing: dict[int, list[tuple[int, _Part]]] = {}
+    gone: dict[int, int] = {}  # residence -> the step after which its copy out is issued to the end
     for i, r in enumerate(stays):
-        arriving.setdefault(r.issue, []).append(i)
+        for step, part in _parts(r.arrivals, r.issue) if r.fetched else ():
+            arriving.setdefault(step, []).append((i, part))
         starting.setdefault(r.first, []).append(i)
         ending.setdefault(r.last, []).append(i)
-        if r.saved:
-            writing.setdefault(r.written, []).append(i)
+        for step, part in _parts(r.departures, r.written) if r.saved else ():
+            writing.setdefault(step, []).append((i, part))
+            gone[i] = step
     out, regions = _Emitter(), _Regions(paging)
     released: dict[int, set[int]] = {}  # residence -> the ops after which its memory is free
     arrived: dict[int, int] = {}
     copied_out: dict[int, int] = {}  # buffer -> its last copy out
     slot_users: dict[int, set[int]] = {}  # buffer -> copies that touched its host side since the last host step
+    made: list[int] = []  # by step
     held = peak = 0
+
+    def copy_out(s: int) -> int:
+        """Those that are issued after step `s`; returns what they give back."""
+        given_back = 0
+        for i, part in sorted(writing.get(s, ()), key=lambda w: (stays[w[0]].written != s, *_age(stays[w[0]]), w[0])):
+            b, release = stays[i].buffer, gone[i] == s >= stays[i].last
+            place = Placement(b, offsets[i])
+            copy = out.add(Kind.OUT, COPY_OUT, s, {made[stays[i].written]}, place=place, release=release, part=part)
+            slot_users.setdefault(b, set()).add(copy)
+            if gone[i] == s:
+                released.setdefault(i, set()).add(copy)
+                copied_out[b] = copy
+            given_back += buffers[b].nbytes if release else 0
+        return given_back
+
     for s, step in enumerate(program.steps):
-        for i in sorted((i for i in arriving.get(s, ()) if stays[i].fetched), key=lambda i: (stays[i].first, i)):
+        for i, part in sorted(arriving.get(s, ()), key=lambda a: (stays[a[0]].first, a[0])):
             b, size = stays[i].buffer, buffers[stays[i].buffer].nbytes
-            after = set().union(*(released[j] for j in regions.claim(offsets[i], offsets[i] + size, i)))
+            first, after = part is None or part[0] == 0, set()
+            if first:
+                after = after.union(*(released[j] for j in regions.claim(offsets[i], offsets[i] + size, i)))
             if b in copied_out:
                 after.add(copied_out[b])
-            arrived[i] = out.add(Kind.IN, COPY_IN, s, after, place=Placement(b, offsets[i]))
+            arrived[i] = out.add(Kind.IN, COPY_IN, s, after, place=Placement(b, offsets[i]), part=part)
             slot_users.setdefault(b, set()).add(arrived[i])
-            held += size
+            held += size if first else 0
             peak = max(peak, held)
         if step.host:
             after = set()
@@ -119,7 +155,8 @@ def emit(
                     after |= slot_users.pop(a.buffer, set())
                 elif a.buffer in copied_out:
                     after.add(copied_out[a.buffer])
-            out.add(Kind.HOST, HOST, s, after)
+            made.append(out.add(Kind.HOST, HOST, s, after))
+            held -= copy_out(s)
             continue
         births, after, given = [], set(), []
         for i in starting.get(s, ()):
@@ -136,22 +173,34 @@ def emit(
             held += size
         peak = max(peak, held)
         done = ending.get(s, [])
-        frees = tuple(stays[i].buffer for i in done if stays[i].live and stays[i].written != s)
+        frees = tuple(stays[i].buffer for i in done if stays[i].live and gone.get(i, -1) < s)
         drops = tuple(stays[i].buffer for i in done if not stays[i].live)
         parts = {"births": tuple(births), "frees": frees, "drops": drops, "handovers": tuple(given)}
-        here = out.add(Kind.COMPUTE, COMPUTE, s, after, **parts)
+        made.append(out.add(Kind.COMPUTE, COMPUTE, s, after, **parts))
         for i in done:
-            released.setdefault(i, set()).add(here)
-        for i in sorted(writing.get(s, ()), key=lambda i: (stays[i].last, i)):
-            b = stays[i].buffer
-            place = Placement(b, offsets[i])
-            copy = out.add(Kind.OUT, COPY_OUT, s, {here}, place=place, release=stays[i].last == s)
-            released.setdefault(i, set()).add(copy)
-            copied_out[b] = copy
-            slot_users.setdefault(b, set()).add(copy)
-        gone = {old for old, _ in given}
-        held -= sum(buffers[stays[i].buffer].nbytes for i in done if stays[i].buffer not in gone)
-    return out.ops, peak
+            released.setdefault(i, set()).add(made[s])
+        handed = {old for old, _ in given}
+        held -= sum(buffers[b].nbytes for b in (*frees, *drops) if b not in handed)
+        held -= copy_out(s)
+    return Emitted(tuple(out.ops), peak, tuple(out.after))
+
+
+_Part = tuple[int, int] | None
+
+
+def _parts(pieces: Sequence[Piece], whole: int) -> list[tuple[int, _Part]]:
+    """(step, part) of the pieces of a copy; without any, it is made whole at step `whole`."""
+    if len(pieces) < 2:
+        return [(pieces[0].step if pieces else whole, None)]
+    found, offset = [], 0
+    for piece in pieces:
+        found.append((piece.step, (offset, piece.nbytes)))
+        offset += piece.nbytes
+    return found
+
+
+def _age(stay: Residence) -> tuple[int, int]:
+    return stay.written, stay.last
 
 
 def _join(a: _Clock, b: _Clock) -> _Clock:

@@ -1,9 +1,9 @@
 """Homes on the host for values that live within a run: shared memory, used in turn. Pure.
 
-A value that is copied out needs a home from there to its last copy in. The home is held until the step that first uses
-that copy: the step waits for it, and who is copied out later was made by that step or one behind it, so the next value
-may have the home without waiting for anybody. `verify.py` proves it. What is there before a run, what survives it, what
-the host touches, and what is copied in 16 bits keep homes of their own.
+A value that is copied out needs a home from its making to its last copy in. The home is held until the step that
+first uses that copy: the step waits for it, and whose home begins later was made by that step or one behind it, so the
+next value may have the home without waiting for anybody. `verify.py` proves it. What is there before a run, what
+survives it, what the host touches, and what is copied in 16 bits keep homes of their own.
 
 The memory comes in segments, as a copy must not cross from one block of page-locked memory into the next.
 """
@@ -24,7 +24,8 @@ def with_homes(plan: Plan, segment: int) -> Plan:
     lives = _lives(plan, _within(plan))
     if not lives:
         return plan
-    stays = [Lifetime(life[0], _first_use(plan, life), plan.buffers[plan.ops[life[0]].place.buffer].nbytes)
+    begins = _begins(plan)
+    stays = [Lifetime(begins[life[0]], _first_use(plan, life), plan.buffers[plan.ops[life[0]].place.buffer].nbytes)
              for life in lives]  # fmt: skip
     places, sizes = pack_segments(stays, max(segment, max(stay.size for stay in stays)))
     ops = list(plan.ops)
@@ -60,6 +61,20 @@ def _lives(plan: Plan, within: set[int]) -> list[list[int]]:
                 lives.append(current[op.place.buffer])
             current[op.place.buffer].append(op.id)
     return lives
+
+
+def _begins(plan: Plan) -> dict[int, int]:
+    """Copy out -> from when on it may run, by ids: behind the step that made its value, also where it is issued later,
+    for it waits for no more."""
+    found: dict[int, int] = {}
+    wrote: dict[int, int] = {}
+    for op in plan.ops:
+        if op.kind is Kind.COMPUTE:
+            wrote.update((a.buffer, op.id) for a in plan.program.steps[op.step].accesses if a.mode is not Mode.READ)
+        elif op.kind is Kind.OUT:
+            maker = wrote[op.place.buffer]
+            found[op.id] = op.id if plan.ops[maker].step == op.step else maker + 1
+    return found
 
 
 def _first_use(plan: Plan, life: Sequence[int]) -> int:

@@ -77,7 +77,7 @@ def render(c: Contents) -> str:
 
 def _plan_facts(c: Contents) -> list[tuple[str, str]]:
     plan, times = c.plan, c.times
-    copies = [sum(op.stream == stream for op in plan.ops) for stream in (1, 2)]
+    copies = [sum(op.stream == stream and op.begins for op in plan.ops) for stream in (1, 2)]
     found = [
         ("budget", "no limit" if c.budget is None else human_bytes(c.budget)),
         ("rule chosen", plan.rules or "none"),

@@ -120,7 +120,9 @@ def _looks(plan: Plan, op: Op) -> tuple[int, str, str]:
     if op.kind in (Kind.IN, Kind.OUT):
         buffer = plan.buffers[op.place.buffer]
         out = op.kind is Kind.OUT
-        return 1 + out, "out" if out else "in", f"{op.kind.value} {buffer.name}, {human_bytes(buffer.nbytes)}"
+        size = human_bytes(buffer.nbytes)
+        size = size if op.part is None else f"{human_bytes(op.part[1])} of {size}"
+        return 1 + out, "out" if out else "in", f"{op.kind.value} {buffer.name}, {size}"
     name = plan.program.steps[op.step].name
     if op.kind is Kind.HOST:
         return 0, "host", f"{name} (on the host)"

@@ -39,6 +39,14 @@ class Home:
 
 
 @dataclass(frozen=True, slots=True)
+class Piece:
+    """Of a copy that is made in several: how much, and when it is issued: in, before a step; out, after one."""
+
+    step: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Op:
     """One operation. Operations are issued in order of `id`; `waits` are ids of operations on other streams.
 
@@ -46,7 +54,10 @@ class Op:
     given back after it. drops: buffers whose value dies with it. For IN and OUT, `place` is what is copied; an OUT
     with `release` also gives the memory back (no later step reads it there). handovers: pairs of a buffer among `drops`
     and one among `births` that is written in its place. home: where an IN or OUT finds or puts the value on the host;
-    None: in the buffer's own memory there.
+    None: in the buffer's own memory there. part: (offset, bytes) of the buffer as it is stored on the device, of an IN
+    or OUT that copies no more; None: all of it. Parts of a copy follow each other in the order of their offsets. The
+    first gets what a copy needs, memory and home; what ends with a copy ends with the last (`release`, `home.last`),
+    and that is the one that others wait for.
     """
 
     id: int
@@ -61,6 +72,12 @@ class Op:
     release: bool = False
     handovers: tuple[tuple[int, int], ...] = ()
     home: Home | None = None
+    part: tuple[int, int] | None = None
+
+    @property
+    def begins(self) -> bool:
+        """Whether a copy is whole, or its first part."""
+        return self.part is None or self.part[0] == 0
 
 
 @dataclass(frozen=True)
@@ -97,6 +114,15 @@ class Plan:
     def copies(self) -> bool:
         """Whether anything is copied between host and device."""
         return bool(self.bytes_in or self.bytes_out)
+
+    def copied(self, op: Op) -> int:
+        """Bytes that an IN or OUT moves over the link."""
+        return self.buffers[op.place.buffer].copied if op.part is None else op.part[1]
+
+    @property
+    def parts(self) -> int:
+        """Operations that copy a part of a buffer."""
+        return sum(op.part is not None for op in self.ops)
 
     @property
     def replayed(self) -> int:

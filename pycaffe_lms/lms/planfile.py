@@ -1,34 +1,22 @@
 """A plan as text that people can read and edit: the message LMSPlan. Pure.
 
-Written are the order of steps and who is on the device from when to when, and where; operations and waits follow from
-that. See also: `planfile_read.py` (from text to plans), `planbook.py` (files).
+Written are the order of steps, who is on the device from when to when, and where, and copies that are made in pieces;
+operations and waits follow from that. See also: `planfile_read.py` (from text to plans), `planbook.py` (files).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from google.protobuf import text_format
 
 from ..proto import caffe_pb2
-from .plan import Kind, Plan
+from .plan import Plan
 from .planpages import pages_message
 from .schedule import Buffer
+from .stays import residences_of
 
 VERSION = 1
-
-
-@dataclass(frozen=True)
-class Stay:
-    """A buffer on the device: used by steps `first` to `last`; fetched: by a copy queued before step `issue`."""
-
-    buffer: int
-    first: int
-    last: int
-    issue: int
-    offset: int
-    fetched: bool
 
 
 def unique_names(buffers: Mapping[int, Buffer]) -> dict[int, str]:
@@ -45,35 +33,6 @@ def unique_names(buffers: Mapping[int, Buffer]) -> dict[int, str]:
     return names
 
 
-def stays_of(plan: Plan) -> list[Stay]:
-    """Who is on the device when, from a plan's operations; in order of their first use."""
-    uses: dict[int, list[int]] = {b: [] for b in plan.buffers}
-    for s, step in enumerate(plan.program.steps):
-        if not step.host:
-            for a in step.accesses:
-                if a.buffer in uses:
-                    uses[a.buffer].append(s)
-    began: dict[int, tuple[int, int, bool]] = {}  # buffer -> (step, offset, fetched)
-    stays: list[Stay] = []
-
-    def end(b: int, last: int) -> None:
-        issue, offset, fetched = began.pop(b)
-        first = next(s for s in uses[b] if s >= issue)
-        stays.append(Stay(b, first, last, issue, offset, fetched))
-
-    for op in plan.ops:
-        if op.kind is Kind.IN:
-            began[op.place.buffer] = (op.step, op.place.offset, True)
-        elif op.kind is Kind.OUT and op.release:
-            end(op.place.buffer, op.step)
-        elif op.kind is Kind.COMPUTE:
-            for place in op.births:
-                began[place.buffer] = (op.step, place.offset, False)
-            for b in (*op.frees, *op.drops):
-                end(b, op.step)
-    return sorted(stays, key=lambda stay: (stay.first, stay.buffer))
-
-
 def program_message(plan: Plan) -> caffe_pb2.LMSProgramPlan:
     """One program's plan as a message."""
     message = caffe_pb2.LMSProgramPlan(name=plan.program.name, arena_bytes=plan.arena_bytes)
@@ -83,10 +42,13 @@ def program_message(plan: Plan) -> caffe_pb2.LMSProgramPlan:
     own = [step.name for step, (_, again) in zip(plan.program.steps, plan.order, strict=True) if not again]
     for s, again in plan.order:
         message.step.add(name=own[s], again=s if again else None)
-    for stay in stays_of(plan):
-        made = message.residence.add(buffer=names[stay.buffer], first=stay.first, last=stay.last, offset=stay.offset)
+    for stay, offset in residences_of(plan):
+        made = message.residence.add(buffer=names[stay.buffer], first=stay.first, last=stay.last, offset=offset)
         if stay.fetched:
             made.fetched, made.issue = True, stay.issue
+        for said, pieces in ((made.piece_in, stay.arrivals), (made.piece_out, stay.departures)):
+            for piece in pieces:
+                said.add(bytes=piece.nbytes, step=piece.step)
     if plan.paging is not None:
         message.pages.CopyFrom(pages_message(plan.paging))
     return message

@@ -7,7 +7,8 @@ again for the program that is to run, and `verify.py` proves the whole.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from google.protobuf import text_format
 
@@ -17,7 +18,7 @@ from ..formats.scanner import Entry, scan, tokenize
 from ..proto import caffe_pb2
 from .arena import Lifetime, Packing, max_live_bytes
 from .handover import chains, handovers
-from .plan import Plan
+from .plan import Piece, Plan
 from .planfile import VERSION, unique_names
 from .planner import Residence, finish
 from .planpages import paging_of
@@ -212,12 +213,42 @@ def _stays_of(entry: FileProgram, program: Program, b: int, name: str, uses, min
         following = uses[at] if at < len(uses) else None
         live = following[1] is not Mode.OVERWRITE if following else b in program.live_out
         written = max((s for s, mode, _ in run if mode is not Mode.READ), default=None)
-        yield Residence(b, r.first, r.last, fetched, written, live, earliest, issue, r.last), r.offset, i
+        stay = Residence(b, r.first, r.last, fetched, written, live, earliest, issue, r.last)
+        yield _with_pieces(entry, i, stay, len(program.steps)), r.offset, i
         earliest = r.last + 1
     left = next((use for use in uses[at:] if not use[2]), None)
     if left is not None:
         step = entry.message.step[left[0]].name
         raise entry.wrong(None, 0, f'step {left[0]}, "{step}", uses "{name}", and no residence says where')
+
+
+def _with_pieces(entry: FileProgram, i: int, stay: Residence, n_steps: int) -> Residence:
+    """The residence with the pieces of its copies. When a copy out may still be made is for `verify` to say."""
+    r = entry.message.residence[i]
+    arrivals = _pieces(entry, i, "piece_in", stay.fetched, stay.issue, stay.first)
+    departures = _pieces(entry, i, "piece_out", stay.saved, stay.written, n_steps - 1)
+    if arrivals and arrivals[0].step != stay.issue:
+        raise entry.wrong("residence", i, f'the first piece_in of "{r.buffer}" must be at step {stay.issue}, its issue')
+    return replace(stay, arrivals=arrivals, departures=departures)
+
+
+def _pieces(entry: FileProgram, i: int, kind: str, copied: bool, first: int | None, last: int) -> tuple[Piece, ...]:
+    """What is said of a copy's pieces: they are the whole buffer, one after the other, in steps `first` to `last`."""
+    r = entry.message.residence[i]
+    said = [Piece(piece.step, piece.bytes) for piece in getattr(r, kind)]
+    if not said:
+        return ()
+    whole = next(buffer.bytes for buffer in entry.message.buffer if buffer.name == r.buffer)
+    wrong = None
+    if not copied:
+        wrong = "there is no such copy"
+    elif sum(piece.nbytes for piece in said) != whole or any(p.nbytes % ALIGN or not p.nbytes for p in said):
+        wrong = f"their bytes must be multiples of {ALIGN} and make {whole} together"
+    elif not all(a.step < b.step for a, b in pairwise(said)) or said[0].step < first or said[-1].step > last:
+        wrong = f"their steps must rise, from {first} or later to {last} or earlier"
+    if wrong:
+        raise entry.wrong("residence", i, f'{kind} of "{r.buffer}": {wrong}')
+    return tuple(said)
 
 
 def _apart(entry: FileProgram, program: Program, buffers, stays, offsets, places) -> None:

@@ -14,10 +14,10 @@ from itertools import pairwise
 
 from ..errors import OutOfDeviceMemory, Where, human_bytes
 from .arena import Lifetime, Packing, pack
-from .emit import emit
+from .emit import Emitted, emit
 from .handover import Pair, chains, handovers, needed_bytes
-from .paging import in_one_piece, paged, taken_bytes
-from .plan import Plan
+from .paging import Paging, in_one_piece, paged, taken_bytes
+from .plan import Piece, Plan
 from .schedule import Buffer, Mode, Program, layer_of
 
 
@@ -27,7 +27,8 @@ class Residence:
 
     fetched: its old value is copied in (issued before step `issue`). written: the last step that changes it there, or
     None. live: read later, or must survive. So the value is copied out after `written` (live and changed), is at home
-    already (live and unchanged), or is dropped.
+    already (live and unchanged), or is dropped. arrivals, departures: where the copy in, the copy out, is made in
+    pieces, or not there; nothing: whole, at `issue`, and right after `written`.
     """
 
     buffer: int
@@ -39,6 +40,8 @@ class Residence:
     earliest: int  # no copy in may be issued before this step
     issue: int
     until: int
+    arrivals: tuple[Piece, ...] = ()
+    departures: tuple[Piece, ...] = ()
 
     @property
     def saved(self) -> bool:
@@ -114,21 +117,32 @@ def finish(
     order: Sequence[tuple[int, bool]] | None = None,
 ) -> Plan:
     """The plan of these residences at these offsets."""
-    pairs = handovers(program, buffers)
-    before = {j: i for group in chains(stays, pairs) for i, j in pairwise(group)}
-    ops, held = emit(program, buffers, stays, packing.offsets, before, packing.paging)
+    made = emitted(program, buffers, stays, packing.offsets, packing.paging)
     return Plan(
         program=program,
         buffers=dict(buffers),
-        ops=tuple(ops),
+        ops=made.ops,
         arena_bytes=packing.peak,
-        held_bytes=held,
+        held_bytes=made.held,
         live_bytes=packing.max_live,
         bytes_in=sum(buffers[r.buffer].copied for r in stays if r.fetched),
         bytes_out=sum(buffers[r.buffer].copied for r in stays if r.saved),
         order=tuple(order) if order is not None else tuple((s, False) for s in range(len(program.steps))),
         paging=packing.paging,
     )
+
+
+def emitted(
+    program: Program,
+    buffers: Mapping[int, Buffer],
+    stays: Sequence[Residence],
+    offsets: Sequence[int],
+    paging: Paging | None,
+) -> Emitted:
+    """The operations of these residences at these offsets."""
+    pairs = handovers(program, buffers)
+    before = {j: i for group in chains(stays, pairs) for i, j in pairwise(group)}
+    return emit(program, buffers, stays, offsets, before, paging)
 
 
 def residences(

@@ -22,8 +22,15 @@ def summary(plan: Plan) -> list[str]:
         f"device memory for them: {human_bytes(plan.arena_bytes)}, {human_bytes(used)} of it used (alive at once at "
         f"most {human_bytes(plan.live_bytes)}, packing loss {loss:.1%})",
         f"host memory for them: {human_bytes(plan.host_bytes)} ({own} if none of it were used in turn)",
-        f"copied per run: {human_bytes(plan.bytes_in)} in, {human_bytes(plan.bytes_out)} out{lossy}",
+        f"copied per run: {human_bytes(plan.bytes_in)} in, {human_bytes(plan.bytes_out)} out{lossy}"
+        + (f", of it in {plan.parts} parts, so that urgent copies pass" if plan.parts else ""),
     ]
+
+
+def _copy(plan: Plan, op: Op) -> str:
+    buffer = plan.buffers[op.place.buffer]
+    size = human_bytes(buffer.copied)
+    return f"{op.kind.value} {buffer.name} ({size if op.part is None else f'{human_bytes(op.part[1])} of {size}'})"
 
 
 def step_table(plan: Plan, times: Timed | None = None, seconds: Sequence[float] = ()) -> Iterable[str]:
@@ -42,10 +49,10 @@ def step_table(plan: Plan, times: Timed | None = None, seconds: Sequence[float] 
         gone = 0
         for op in by_step.get(s, []):
             if op.kind is Kind.IN:
-                parts.append(f"in {names[op.place.buffer]} ({human_bytes(plan.buffers[op.place.buffer].copied)})")
-                held += plan.buffers[op.place.buffer].nbytes
+                parts.append(_copy(plan, op))
+                held += plan.buffers[op.place.buffer].nbytes if op.begins else 0
             elif op.kind is Kind.OUT:
-                parts.append(f"out {names[op.place.buffer]} ({human_bytes(plan.buffers[op.place.buffer].copied)})")
+                parts.append(_copy(plan, op))
                 gone += plan.buffers[op.place.buffer].nbytes if op.release else 0
             elif op.kind is Kind.COMPUTE:
                 held += sum(plan.buffers[p.buffer].nbytes for p in op.births)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..backend.device import Device
 from ..errors import PlanError
 from ..memory.states import Ask, State
+from ..memory.synced import SyncedMemory
 from .counters import Counters
 from .plan import Kind, Op, Placement, Plan
 from .recorder import COPIES_IN, COPIES_OUT
@@ -78,11 +79,13 @@ class Run:
                 device.wait(stream, device.record(device.compute))
             memory, start = self.memories[op.place.buffer], recorder and recorder.begin(stream)
             with self._copying(op.place.buffer):
-                self._lend(op.place, Ask.READ_GPU, stream)
+                memory.ask(Ask.READ_GPU, span=self.span_of(op.place), stream=stream, part=op.part)
+            if op.begins:
+                self.held_more(self.plan.buffers[op.place.buffer].nbytes)
             if op.home is not None and op.home.last:
                 memory.end_home()
-            nbytes = self.plan.buffers[op.place.buffer].halved or memory.nbytes
-            self.counted.copied_in(nbytes)
+            nbytes = self._copied(op, memory)
+            self.counted.copied_in(nbytes, op.begins)
             if recorder:
                 recorder.end(COPIES_IN, memory.name, start, stream, nbytes)
         elif op.kind is Kind.OUT:
@@ -90,9 +93,9 @@ class Run:
             if op.home is not None:
                 memory.lend_home(self.runtime.slab.shared_slot(op.home.segment, op.home.offset, memory.nbytes))
             with self._copying(op.place.buffer):
-                memory.ask(Ask.SAVE, stream=stream)
-            nbytes = self.plan.buffers[op.place.buffer].halved or memory.nbytes
-            self.counted.copied_out(nbytes)
+                memory.ask(Ask.SAVE, stream=stream, part=op.part)
+            nbytes = self._copied(op, memory)
+            self.counted.copied_out(nbytes, op.begins)
             if recorder:
                 recorder.end(COPIES_OUT, memory.name, start, stream, nbytes)
             if op.release:
@@ -107,7 +110,7 @@ class Run:
                 self.runtime.stats.held -= self.plan.buffers[old].nbytes
             taken = set(given.values())
             for place in op.births:
-                self._lend(place, Ask.OVERWRITE_GPU, stream)
+                self._lend(place, stream)
                 if place.buffer not in taken:
                     device.spoil(self.memories[place.buffer].span, stream)
             execute(op.step)
@@ -131,8 +134,14 @@ class Run:
         finally:
             memory.through = None
 
-    def _lend(self, place, ask: Ask, stream) -> None:
-        self.memories[place.buffer].ask(ask, span=self.span_of(place), stream=stream)
+    def _copied(self, op: Op, memory: SyncedMemory) -> int:
+        """Bytes that an IN or OUT moves."""
+        if op.part is not None:
+            return min(op.part[1], memory.nbytes - op.part[0])
+        return self.plan.buffers[op.place.buffer].halved or memory.nbytes
+
+    def _lend(self, place: Placement, stream) -> None:
+        self.memories[place.buffer].ask(Ask.OVERWRITE_GPU, span=self.span_of(place), stream=stream)
         self.held_more(self.plan.buffers[place.buffer].nbytes)
 
     def held_more(self, nbytes: int) -> None:
@@ -165,6 +174,7 @@ class Run:
                     memory.ask(Ask.DISCARD)
                 elif memory.span is not None:
                     memory.ask(Ask.EVICT)
+                    memory.give_back()  # of a value that was on its way in
             self.runtime.stats.held = self._held_before
             self.device.synchronize()
         except Exception:

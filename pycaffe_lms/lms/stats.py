@@ -14,7 +14,8 @@ from .schedule import Mode
 def plan_statistics(plan: Plan) -> dict:
     """Of one run of a plan; sizes in bytes of device memory (multiples of its alignment), ready for JSON.
 
-    program; steps: those that run, replays included; steps_replayed; copies_in, copies_out, bytes_in, bytes_out.
+    program; steps: those that run, replays included; steps_replayed; copies_in, copies_out (one in parts counts once),
+    bytes_in, bytes_out; copies_in_parts: pieces of those that are made in several.
     seconds_predicted, stall_ms_predicted: of the run, and how much of it no step runs because of copies.
     rules: by which rules it was made. arena_bytes: device memory taken for managed buffers; used_bytes: up to where
     they lie in it; live_bytes: most that they need at once; packing_loss: used_bytes / live_bytes - 1; held_bytes: most
@@ -34,8 +35,9 @@ def plan_statistics(plan: Plan) -> dict:
         "program": plan.program.name,
         "steps": len(plan.program.steps),
         "steps_replayed": plan.replayed,
-        "copies_in": sum(op.kind is Kind.IN for op in ops),
-        "copies_out": sum(op.kind is Kind.OUT for op in ops),
+        "copies_in": sum(op.kind is Kind.IN and op.begins for op in ops),
+        "copies_out": sum(op.kind is Kind.OUT and op.begins for op in ops),
+        "copies_in_parts": plan.parts,
         "bytes_in": plan.bytes_in,
         "bytes_out": plan.bytes_out,
         "seconds_predicted": plan.seconds,

@@ -4,11 +4,13 @@ Three arguments. Order: vector clocks over the three streams and the issuing thr
 same bytes, one of them writing, must be ordered by stream order and events alone, on the device and in shared memory of
 the host. Place: no two buffers that are on the device together overlap, no two values at home in shared memory do, and
 nothing lies outside. Value: followed in issue order (which order makes sound), every
-read finds the newest value, nothing live is lost, and what must survive is at home in the end.
+read finds the newest value, nothing live is lost, and what must survive is at home in the end. A copy in parts has
+arrived with the last of them, and nobody uses, changes or ends the value on its way.
 """
 
 from __future__ import annotations
 
+from ..backend.device import ALIGN
 from ..errors import PlanError
 from .cells import Cells, LastOps, Tenants
 from .plan import COMPUTE, COPY_IN, COPY_OUT, HOST, Kind, Op, Plan
@@ -76,7 +78,7 @@ class _Order:
 
     def _check_accesses(self, op: Op, known: dict[int, int]) -> None:
         for b, offset, writes in self._places(op):
-            where = self.cells.of(offset, self.plan.buffers[b].nbytes)
+            where = self.cells.of(offset, self.plan.buffers[b].nbytes, op.part)
             if where is None:
                 raise _wrong(self.plan, op, f'"{self.plan.buffers[b].name}" at {offset} lies outside the arena')
             self._ordered(op, b, known, self.wrote.of(where), "is not ordered after the write of those bytes by")
@@ -95,8 +97,10 @@ class _Order:
 
     def _touch_home(self, op: Op, known: dict[int, int]) -> None:
         """The regions of shared memory after `op` read or wrote its home there."""
-        b, lo, writes = op.place.buffer, op.home.offset, op.kind is Kind.OUT
-        hi = lo + self.plan.buffers[b].nbytes
+        b, writes = op.place.buffer, op.kind is Kind.OUT
+        start, nbytes = op.part or (0, self.plan.buffers[b].nbytes)
+        lo = op.home.offset + start
+        hi = lo + nbytes
         kept: list[tuple[int, int, int | None, tuple[int, ...]]] = []
         read: list[tuple[int, int, int | None, tuple[int, ...]]] = []
         for region in self.shared.get(op.home.segment, ()):
@@ -157,31 +161,52 @@ class _Values:
         self.host = dict.fromkeys(plan.buffers, 0)
         self.device: dict[int, tuple[int, int]] = {}  # buffer -> (offset, version)
         self.lent: dict[int, tuple[int, int]] = {}  # buffer -> its home in shared memory of the host
+        self.under_way: dict[int, tuple[Kind, int]] = {}  # buffer -> which copy, how many bytes of it
         self.held = self.peak = 0
 
     def run(self, op: Op) -> None:
         if op.kind is Kind.IN:
-            b = op.place.buffer
+            b, ended = op.place.buffer, self._under_way(op)
             if self.host[b] != self.newest[b]:
                 raise _wrong(self.plan, op, "the host copy is not the newest value")
             if self.lent.get(b) != ((op.home.segment, op.home.offset) if op.home is not None else None):
                 raise _wrong(self.plan, op, "the value has another home")
-            self._place(op, b, op.place.offset, self.host[b])
+            if op.begins:
+                self._place(op, b, op.place.offset, self.host[b])
+            elif self.device[b][0] != op.place.offset:
+                raise _wrong(self.plan, op, "another part of the buffer is elsewhere")
             if op.home is not None and op.home.last:
+                if not ended:
+                    raise _wrong(self.plan, op, "the home is given up before the last part")
                 del self.lent[b]
                 self.host[b] = -2
         elif op.kind is Kind.OUT:
-            b = op.place.buffer
+            b, ended = op.place.buffer, self._under_way(op)
             if b not in self.device or self.device[b][0] != op.place.offset:
                 raise _wrong(self.plan, op, "the buffer is not at that offset")
             self._move_in(op, b)
-            self.host[b] = self.device[b][1]
+            self.host[b] = self.device[b][1] if ended else -2
             if op.release:
-                self._leave(b)
+                self._leave(op, b)
+        elif op.part is not None:
+            raise _wrong(self.plan, op, "a step has no parts")
         elif op.kind is Kind.COMPUTE:
             self._compute(op)
         else:
             self._on_host(op)
+
+    def _under_way(self, op: Op) -> bool:
+        """Whether a copy ends with this operation, which must be whole or the next part of it."""
+        b, nbytes = op.place.buffer, self.plan.buffers[op.place.buffer].nbytes
+        start, size = op.part or (0, nbytes)
+        before = self.under_way.pop(b, None)
+        if before != ((op.kind, start) if start else None):
+            raise _wrong(self.plan, op, "is not the next part of the copy that is under way")
+        if op.part is not None and (start % ALIGN or not 0 < size <= nbytes - start or self.plan.buffers[b].halved):
+            raise _wrong(self.plan, op, f"bytes {start}..{start + size} are no part of the buffer's {nbytes}")
+        if start + size < nbytes:
+            self.under_way[b] = op.kind, start + size
+        return start + size == nbytes
 
     def _move_in(self, op: Op, b: int) -> None:
         """The value gets its home; whoever else has some of that memory loses it."""
@@ -214,6 +239,8 @@ class _Values:
             if b not in self.device:
                 raise _wrong(self.plan, op, f'"{self.plan.buffers[b].name}" is not on the device')
             offset, version = self.device[b]
+            if self.under_way.get(b, (None,))[0] is Kind.IN or (b in self.under_way and mode is not Mode.READ):
+                raise _wrong(self.plan, op, f'only a part of "{self.plan.buffers[b].name}" is copied')
             if mode is not Mode.OVERWRITE and version != self.newest[b]:
                 raise _wrong(self.plan, op, f'"{self.plan.buffers[b].name}" on the device is not the newest value')
             if mode is not Mode.READ:
@@ -229,7 +256,7 @@ class _Values:
             if b in op.drops:
                 self._ends(op, b)
                 self.host[b] = -2  # nowhere: whoever reads it now is wrong
-            self._leave(b)
+            self._leave(op, b)
 
     def _ends(self, op: Op, b: int) -> None:
         if b in self.lent:
@@ -253,7 +280,7 @@ class _Values:
                 self.newest[old] += 1
             self._ends(op, old)
             self.host[old] = -2
-            self._leave(old)
+            self._leave(op, old)
             given.add(old)
         return given
 
@@ -286,7 +313,9 @@ class _Values:
         self.held += size
         self.peak = max(self.peak, self.held)
 
-    def _leave(self, b: int) -> None:
+    def _leave(self, op: Op, b: int) -> None:
+        if b in self.under_way:
+            raise _wrong(self.plan, op, f'only a part of "{self.plan.buffers[b].name}" is copied')
         offset, _ = self.device.pop(b)
         self.tenants.leave(self.cells.of(offset, self.plan.buffers[b].nbytes))
         self.held -= self.plan.buffers[b].nbytes

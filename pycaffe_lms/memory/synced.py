@@ -62,9 +62,11 @@ class SyncedMemory:
         else:
             self.table = RESIDENT
 
-    def ask(self, ask: Ask, *, span=None, stream=None) -> None:
+    def ask(self, ask: Ask, *, span=None, stream=None, part: tuple[int, int] | None = None) -> None:
         """Make `ask` possible. `span`: device memory to use if some is taken (a plan's); default: the pool's.
-        `stream`: where copies are queued; default: the compute stream.
+        `stream`: where copies are queued; default: the compute stream. `part`: (offset, bytes) of the copy that is
+        queued; default: all of it. Parts are asked for in order, and the state changes with the last: before that, a
+        value on its way has arrived nowhere, and is where it was.
 
         Raises DiscardedRead for a value that was dropped, InvalidTransition for any other pair without a row,
         OutOfDeviceMemory / OutOfHostMemory when memory cannot be taken.
@@ -76,7 +78,9 @@ class SyncedMemory:
         if actions:
             with self.device.lock:
                 for action in actions:
-                    getattr(self, _ACTIONS[action])(span, stream)
+                    getattr(self, _ACTIONS[action])(span, stream, part)
+        if part is not None and sum(part) < self.nbytes:
+            return
         if self.state is not state or actions:
             self.history.append((self.state, ask, state))
         self.state = state
@@ -86,7 +90,7 @@ class SyncedMemory:
 
     def give_back(self) -> None:
         """Return device memory of its own to the pool: nobody needs the copy there any more."""
-        self._give_gpu(None, None)
+        self._give_gpu(None, None, None)
 
     def host_array(self, shape, dtype, start: int = 0) -> np.ndarray:
         """The host copy, from element `start` on, as an array; only after a host ask."""
@@ -138,7 +142,7 @@ class SyncedMemory:
         self._come_back()
         if holds:
             self.host_event = None
-            self._take_cpu(None, None)
+            self._take_cpu(None, None, None)
             np.copyto(self.host[: self.nbytes], lent[: self.nbytes])
 
     def _come_back(self) -> None:
@@ -158,42 +162,51 @@ class SyncedMemory:
         self._own_span = False
 
     # -- actions ---------------------------------------------------------------------------------------------------
-    def _take_cpu(self, span, stream) -> None:
+    def _take_cpu(self, span, stream, part) -> None:
         if self.host is None and self.through is None:
             self.host, self.locked = self.device.host_take(self.nbytes, pinned=self.pinned), self.pinned
 
-    def _zero_cpu(self, span, stream) -> None:
+    def _zero_cpu(self, span, stream, part) -> None:
         if self.host_event is not None:
             self.device.wait_host(self.host_event)
         self.host[...] = 0
 
-    def _take_gpu(self, span, stream) -> None:
+    def _take_gpu(self, span, stream, part) -> None:
         if self.span is None:
             self._own_span = span is None
             self.span = self.device.take(self.nbytes) if span is None else span
 
-    def _zero_gpu(self, span, stream) -> None:
+    def _zero_gpu(self, span, stream, part) -> None:
         self.device.zero(self.span, stream)
 
-    def _copy_up(self, span, stream) -> None:
+    def _copy_up(self, span, stream, part) -> None:
         if self.through is not None:
             self.host_event = self.through.copy_up(self, stream)
         else:
-            self.host_event = self.device.copy_up(self.span, self.host, stream)
+            self.host_event = self.device.copy_up(*self._sides(part), stream)
 
-    def _copy_down(self, span, stream) -> None:
+    def _copy_down(self, span, stream, part) -> None:
         if self.touched_outside:
             self.device.synchronize()
         if self.through is not None:
             self.host_event = self.through.copy_down(self, stream)
         else:
-            self.host_event = self.device.copy_down(self.host, self.span, stream)
+            span, host = self._sides(part)
+            self.host_event = self.device.copy_down(host, span, stream)
 
-    def _spoil_gpu(self, span, stream) -> None:
+    def _sides(self, part):
+        """(device memory, host memory) of a part of the buffer. A plan's buffers end on a boundary, the last part may
+        reach behind the value."""
+        if part is None:
+            return self.span, self.host
+        start, end = part[0], min(sum(part), self.nbytes)
+        return self.span.at(start, end - start), self.host[start:end]
+
+    def _spoil_gpu(self, span, stream, part) -> None:
         if self.span is not None:
             self.device.spoil(self.span, stream)
 
-    def _give_gpu(self, span, stream) -> None:
+    def _give_gpu(self, span, stream, part) -> None:
         if self.span is not None:
             if self._own_span:
                 self.device.give(self.span, stream)

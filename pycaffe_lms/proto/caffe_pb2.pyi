@@ -1,4 +1,4 @@
-# sha256 of proto/caffe.proto: a24c497e7f90030daaff33751f2153ce13c237a7a3dccf9fa1eb712bf4db244b
+# sha256 of proto/caffe.proto: ba5af7308c5f5c860a03395ec97e0108cc69bfef69bed2d5e414e7b16f9beb39
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -1785,17 +1785,29 @@ class LMSPlanStep(_message.Message):
     def __init__(self, name: _Optional[str] = ..., again: _Optional[int] = ...) -> None: ...
 
 class LMSResidence(_message.Message):
-    __slots__ = ("buffer", "first", "last", "issue", "offset", "fetched")
+    __slots__ = ("buffer", "first", "last", "issue", "offset", "fetched", "piece_in", "piece_out")
     BUFFER_FIELD_NUMBER: _ClassVar[int]
     FIRST_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
     ISSUE_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     FETCHED_FIELD_NUMBER: _ClassVar[int]
+    PIECE_IN_FIELD_NUMBER: _ClassVar[int]
+    PIECE_OUT_FIELD_NUMBER: _ClassVar[int]
     buffer: str
     first: int
     last: int
     issue: int
     offset: int
     fetched: bool
-    def __init__(self, buffer: _Optional[str] = ..., first: _Optional[int] = ..., last: _Optional[int] = ..., issue: _Optional[int] = ..., offset: _Optional[int] = ..., fetched: bool = ...) -> None: ...
+    piece_in: _containers.RepeatedCompositeFieldContainer[LMSPlanPiece]
+    piece_out: _containers.RepeatedCompositeFieldContainer[LMSPlanPiece]
+    def __init__(self, buffer: _Optional[str] = ..., first: _Optional[int] = ..., last: _Optional[int] = ..., issue: _Optional[int] = ..., offset: _Optional[int] = ..., fetched: bool = ..., piece_in: _Optional[_Iterable[_Union[LMSPlanPiece, _Mapping]]] = ..., piece_out: _Optional[_Iterable[_Union[LMSPlanPiece, _Mapping]]] = ...) -> None: ...
+
+class LMSPlanPiece(_message.Message):
+    __slots__ = ("bytes", "step")
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    bytes: int
+    step: int
+    def __init__(self, bytes: _Optional[int] = ..., step: _Optional[int] = ...) -> None: ...

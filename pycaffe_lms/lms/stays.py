@@ -1,0 +1,59 @@
+"""From a plan's operations back to its residences: who is on the device from when to when, and where. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .plan import Kind, Op, Piece, Plan
+from .planner import Residence
+from .schedule import Mode
+
+
+def residences_of(plan: Plan) -> list[tuple[Residence, int]]:
+    """(residence, offset) of all, in order of their first use: what `emit` makes this plan's operations of."""
+    uses: dict[int, list[tuple[int, Mode]]] = {b: [] for b in plan.buffers}
+    for s, step in enumerate(plan.program.steps):
+        if not step.host:
+            for a in step.accesses:
+                if a.buffer in uses:
+                    uses[a.buffer].append((s, a.mode))
+    began: dict[int, tuple[int, int, bool]] = {}  # buffer -> (step, offset, fetched)
+    pieces: dict[tuple[Kind, int], list[Piece]] = {}
+    found: list[tuple[Residence, int]] = []
+
+    def end(b: int, at: int, live: bool) -> None:
+        issue, offset, fetched = began.pop(b)
+        run = [(s, mode) for s, mode in uses[b] if issue <= s <= at]
+        (first, _), (last, _) = run[0], run[-1]
+        written = max((s for s, mode in run if mode is not Mode.READ), default=None)
+        arrivals, departures = (tuple(pieces.pop((kind, b), ())) for kind in (Kind.IN, Kind.OUT))
+        arrivals, departures = _unless_plain(arrivals, issue), _unless_plain(departures, written)
+        stay = Residence(b, first, last, fetched, written, live, issue, issue, last, arrivals, departures)
+        found.append((stay, offset))
+
+    def copied(op: Op) -> None:
+        nbytes = plan.buffers[op.place.buffer].nbytes if op.part is None else op.part[1]
+        pieces.setdefault((op.kind, op.place.buffer), []).append(Piece(op.step, nbytes))
+
+    for op in plan.ops:
+        if op.kind is Kind.IN:
+            if op.begins:
+                began[op.place.buffer] = (op.step, op.place.offset, True)
+            copied(op)
+        elif op.kind is Kind.OUT:
+            copied(op)
+            if op.release:
+                end(op.place.buffer, op.step, live=True)
+        elif op.kind is Kind.COMPUTE:
+            for place in op.births:
+                began[place.buffer] = (op.step, place.offset, False)
+            for b in op.frees:
+                end(b, op.step, live=True)
+            for b in op.drops:
+                end(b, op.step, live=False)
+    return sorted(found, key=lambda f: (f[0].first, f[0].buffer))
+
+
+def _unless_plain(pieces: Sequence[Piece], step: int | None) -> tuple[Piece, ...]:
+    """Pieces as a residence has them: none where the copy is whole, and where it is without being asked."""
+    return () if len(pieces) == 1 and pieces[0].step == step else tuple(pieces)
