@@ -65,16 +65,16 @@ class _Times:
         return sorted(found, reverse=True) + ([(0.0, last)] if last >= self.queues.steps else [])
 
 
-def with_passes(plan: Plan, costs: Costs, *, least: int = LEAST, unit: int = UNIT, work: int = WORK) -> Plan:
+def with_passes(plan: Plan, costs: Costs) -> Plan:
     """The plan, of copies that are whole, with those put off and cut that let others pass to its gain; with its
-    predicted times. least: bytes of the smallest piece, unit: of what they are multiples of."""
+    predicted times."""
     times = time_plan(plan, costs)
     plan = replace(plan, seconds=times.seconds, stall=times.stall)
     if not plan.copies:
         return plan
     found = residences_of(plan)
     stays, offsets = [stay for stay, _ in found], tuple(offset for _, offset in found)
-    best = _Search(queues_of(plan, stays, offsets, costs), costs, max(unit, least), unit, work).run()
+    best = _Search(queues_of(plan, stays, offsets, costs), costs).run()
     if not best.changed:
         return plan
     packing = Packing(offsets, plan.arena_bytes, plan.live_bytes, plan.paging)
@@ -86,8 +86,8 @@ def with_passes(plan: Plan, costs: Costs, *, least: int = LEAST, unit: int = UNI
 class _Search:
     """Lets copies pass that are waited for, those that are waited for longest first, as long as that gains."""
 
-    def __init__(self, queues: Queues, costs: Costs, least: int, unit: int, work: int):
-        self._costs, self._least, self._unit, self._work = costs, least, unit, work
+    def __init__(self, queues: Queues, costs: Costs):
+        self._costs, self._work = costs, WORK
         self.times = _Times(queues)
         self.changed = False
 
@@ -111,10 +111,13 @@ class _Search:
                 continue
             times = _Times(queues, self.times)
             self._work -= times.worked
-            if times.seconds < self.times.seconds - EPSILON:
+            if self._gains(times):
                 self.times = times
                 return True
         return False
+
+    def _gains(self, times: _Times) -> bool:
+        return times.seconds < self.times.seconds - EPSILON
 
     def _lanes(self) -> tuple[dict[int, list[int]], dict[int, int], dict[int, float]]:
         """(the copies of each queue in order, where each stands there, when each could begin at the earliest)."""
@@ -167,5 +170,5 @@ class _Search:
         """After how many bytes a copy is cut that runs at a moment; 0: it is not."""
         copy, start = self.times.queues.copies[key], self.times.start[key]
         share = (moment - start) / (self.times.end[key] - start)
-        cut = max(-int(-share * copy.nbytes // self._unit) * self._unit, self._least)
-        return 0 if copy.whole or copy.nbytes - cut < self._least else cut
+        cut = max(-int(-share * copy.nbytes // UNIT) * UNIT, LEAST)
+        return 0 if copy.whole or copy.nbytes - cut < LEAST else cut

@@ -113,6 +113,6 @@ MANAGED: dict[tuple[State, Ask], _Row] = RESIDENT | {
 }
 
 # Host memory that a managed buffer holds outlives a state in which it is stale, so after a GIVE_GPU no device chunk
-# is ever held in a host state: in UNINITIALIZED, HEAD_AT_CPU and DISCARDED under MANAGED the chunk is back home. (While a
-# copy in is made in parts, the state is HEAD_AT_CPU, and the chunk is there from the first of them on.)
+# is ever held in a host state: in UNINITIALIZED, HEAD_AT_CPU and DISCARDED under MANAGED the chunk is back home. While
+# a copy in is made in parts, the state is HEAD_AT_CPU, and the chunk is there from the first of them on.
 HOST_STATES = frozenset({State.UNINITIALIZED, State.HEAD_AT_CPU, State.DISCARDED})
