@@ -69,18 +69,13 @@ class Queues:
                 groups[source] = self._sorted([*groups[source], first], copies, copy.out)
                 copy = replace(copy, nbytes=copy.nbytes - cut, offset=copy.offset + cut)
                 cut = 0
-            put(key, replace(copy, step=to))
-            group = list(groups[target])
-            other = next((k for k in group if copies[k].stay == copy.stay), None)  # a later piece: they become one
-            if other is not None:
-                later = copies.pop(other)
-                group.remove(other)
-                joined = replace(later, nbytes=copy.nbytes + later.nbytes, offset=copy.offset)
+            later = next((k for k in groups[target] if copies[k].stay == copy.stay), None)
+            if later is None:
+                put(key, replace(copy, step=to))
+                groups[target] = self._sorted([*groups[target], key], copies, copy.out)
+            else:  # two pieces at one step are one
                 del copies[key]
-                key = other
-                copies[key] = later
-                put(key, joined)
-            groups[target] = self._sorted([*group, key], copies, copy.out)
+                put(later, replace(copies[later], nbytes=copy.nbytes + copies[later].nbytes, offset=copy.offset))
         return Queues(self.stays, copies, tasks, groups, self.steps)
 
     def _sorted(self, keys: Sequence[int], copies: Mapping[int, Copy], out: bool) -> list[int]:
