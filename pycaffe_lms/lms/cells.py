@@ -6,8 +6,14 @@ from bisect import bisect_left
 
 import numpy as np
 
+from ..backend.device import ALIGN
 from ..errors import PlanError
 from .plan import Plan
+
+
+def on_boundary(offset: int) -> bool:
+    """Whether something may begin at that byte of a buffer: what follows the last boundary may be none of its value."""
+    return offset % ALIGN == 0
 
 
 class Cells:

@@ -10,9 +10,8 @@ arrived with the last of them, and nobody uses, changes or ends the value on its
 
 from __future__ import annotations
 
-from ..backend.device import ALIGN
 from ..errors import PlanError
-from .cells import Cells, LastOps, Tenants
+from .cells import Cells, LastOps, Tenants, on_boundary
 from .plan import COMPUTE, COPY_IN, COPY_OUT, HOST, Kind, Op, Plan
 from .schedule import Mode
 
@@ -202,7 +201,8 @@ class _Values:
         before = self.under_way.pop(b, None)
         if before != ((op.kind, start) if start else None):
             raise _wrong(self.plan, op, "is not the next part of the copy that is under way")
-        if op.part is not None and (start % ALIGN or not 0 < size <= nbytes - start or self.plan.buffers[b].halved):
+        possible = on_boundary(start) and 0 < size <= nbytes - start and not self.plan.buffers[b].halved
+        if op.part is not None and not possible:
             raise _wrong(self.plan, op, f"bytes {start}..{start + size} are no part of the buffer's {nbytes}")
         if start + size < nbytes:
             self.under_way[b] = op.kind, start + size

@@ -88,10 +88,10 @@ class PartedMemory(SyncedMemory):
             yield self.host[start:end], part
             start = end
 
-    def _take_gpu(self, span, stream, part) -> None:
+    def _take_gpu(self, span, stream, _part) -> None:
         pass
 
-    def _copy_down(self, span, stream, part) -> None:
+    def _copy_down(self, span, stream, _part) -> None:
         for mine, part in self._stretches():
             part.ask(Ask.READ_CPU)
             held = part.host[: part.nbytes]

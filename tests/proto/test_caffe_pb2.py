@@ -15,6 +15,7 @@ GENERATED = ROOT / "pycaffe_lms" / "proto" / "caffe_pb2.py"
 
 OURS = {"LMSParameter", "ResumeState", "SourceState", "CarriedState", "NetWeights", "LayerBlobs"}
 OURS |= {"LMSPlan", "LMSProgramPlan", "LMSPlanBuffer", "LMSPlanStep", "LMSResidence", "LMSPlanPages", "LMSPlanAddress"}
+OURS |= {"LMSPlanPiece"}
 OURS |= {"C3DWeights", "C3DLayerBlobs", "C3DBlob"}
 OUR_NUMBERS = range(7000, 7100)
 # What forks brought: messages, and numbers in Caffe's own messages.
