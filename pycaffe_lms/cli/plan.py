@@ -2,7 +2,7 @@
 predicted times. Nothing is trained.
 
 Images lie channels-last, layers run as one and gradients share memory, as on a GPU. How much workspace a GPU's
-convolutions will use is not known here: -workspace says what is assumed (with -gpu: 64MB). Without -lms it is planned
+convolutions will use is not known here: -workspace says what is assumed (with -gpu: 36MB). Without -lms it is planned
 for -lms auto; -lms 0 says whether the net fits without. All times are predictions.
 """
 
@@ -23,9 +23,9 @@ from ..solvers.rules import RULES
 from . import batches, flags, lms_files, plan_text, shapes
 from .plan_nets import Nets, Outcome
 
-# of a convolution on a named GPU. Of ResNets, batch 256, cuDNN's fastest engines on an H200 took 8 to 36 MiB, and 196
+# of a convolution on a named GPU. Of ResNets, batch 256, cuDNN's fastest engines on an H200 took 2 to 36 MiB, and 196
 # MiB for the first layer
-ASSUMED = "64MB"
+ASSUMED = "36MB"
 _GPU = (
     "NAME",
     f"which GPU is planned for: {', '.join(MACHINES)}, or a JSON file with its memory and rates (default: {DEFAULT}, "

@@ -16,6 +16,8 @@ from .replays import Replayable
 from .schedule import Buffer, Mode
 
 SHARE = 12  # a value is large if it takes more than one part in so many of the memory
+DWARF = 8  # and dwarfed if it takes less than one part in so many of the largest value that its replay touches
+KEPT = 20_000  # answers, before they are forgotten
 
 
 @dataclass(frozen=True)
@@ -35,13 +37,15 @@ class Crowding:
     def dwarfed(self, b: int, r: int, limit: int) -> bool:
         """Whether replay r needs a large value beside a small b."""
         most = max(self.sizes.get(a.buffer, 0) for a in self.can.replays[r].accesses)
-        return self.sizes[b] * 8 < most and most * SHARE > limit
+        return self.sizes[b] * DWARF < most and most * SHARE > limit
 
     def price(self, b: int, chain: Sequence[int], wanted: int, limit: int) -> float:
         """Seconds of copies that somebody waits for, if the steps of `chain`, in that order, make `b` again just before
         step `wanted` in a memory of `limit` bytes."""
         key = b, wanted, tuple(chain)
         if key not in self._needs:
+            if len(self._needs) >= KEPT:
+                self._needs.clear()
             self._needs[key] = self._need(b, chain, self._alive[wanted])
         short = self._needs[key] - limit
         if short <= 0:

@@ -211,7 +211,7 @@ def test_workspace_is_an_assumption(tmp_path, capsys):
     little = _json(tmp_path, *argv, "-workspace", "1MB")["in_core"]["bytes"]
     assert _json(tmp_path, *argv, "-workspace", "5MB")["in_core"]["bytes"] - little == 4 << 20
     assert "assumed workspace: every convolution uses 5MB" in capsys.readouterr().out
-    assert _json(tmp_path, *argv[:4], "-gpu", "v100")["workspace_assumed"] == "64MB"
+    assert _json(tmp_path, *argv[:4], "-gpu", "v100")["workspace_assumed"] == "36MB"
 
 
 @pytest.mark.parametrize("argv, said", [(["-gpu", "0"], "name the kind"), (["-gpu", "h300"], "h200"),

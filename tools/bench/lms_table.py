@@ -11,13 +11,19 @@ def _gib(nbytes) -> str:
     return "-" if nbytes is None else f"{nbytes / GIB:.1f}"
 
 
+def _budget(nbytes) -> str:
+    """With a second digit where it says something: 16.0, 2.56."""
+    text = "-" if nbytes is None else f"{nbytes / GIB:.2f}"
+    return text[:-1] if text.endswith("0") else text
+
+
 def markdown(results: list[dict]) -> str:
     """A row per result, in order of net, budget, batch."""
     head = ["net", "budget GiB", "batch", "who", "ms", "images/s", "in GiB", "out GiB", "again", "device GiB",
             "host GiB", "predicted ms"]  # fmt: skip
     lines = [head, ["---"] * len(head)]
     for r in sorted(results, key=lambda r: (r["model"], -(r["budget"] or 0), r["batch"])):
-        line = [r["model"], _gib(r["budget"]), str(r["batch"]), r["who"]]
+        line = [r["model"], _budget(r["budget"]), str(r["batch"]), r["who"]]
         if "error" in r:
             line += [r["error"]] + ["-"] * (len(head) - 5)
         else:
