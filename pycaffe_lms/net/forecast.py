@@ -6,7 +6,7 @@ See also: `lms/timing.py`, which says how long a plan takes; `Net.plan_only`, wh
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..backend.device import ALIGN
@@ -21,7 +21,7 @@ from ..lms.schedule import Buffer, Program, layer_of
 from .costs import program_costs
 from .fitting import fitted
 from .policies import cannot_remake, remakes_of
-from .programs import HostedStep
+from .programs import HostedStep, Sequenced
 from .separating import tightest
 
 if TYPE_CHECKING:
@@ -92,8 +92,14 @@ def _on_demand(net: Net, tail: Tail) -> int:
 
 def _managed(net: Net, tail: Tail) -> tuple[Program, dict[int, Buffer], frozenset[int]]:
     """What is to be planned, with what layers ask to be made again in it; the buffers that it touches and LMS manages;
-    those that are never copied."""
-    sequenced, memory = tightest(net.program_of(tail)), net.memory
+    those that are never copied. Of the programs that may be planned, the one whose largest step needs less."""
+    made = net.program_of(tail)
+    whole, other = _asked(net, replace(made, separate=None)), _asked(net, tightest(made))
+    return other if max(_needs(*other[:2]), default=0) < max(_needs(*whole[:2]), default=0) else whole
+
+
+def _asked(net: Net, sequenced: Sequenced) -> tuple[Program, dict[int, Buffer], frozenset[int]]:
+    memory = net.memory
     program, replays = sequenced.program, memory.replays_of(sequenced)
     remakes = remakes_of(net.run_graph, sequenced, replays, memory.call_scratch)
     if remakes.steps:

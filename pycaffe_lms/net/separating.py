@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from .memory import NetMemory
 
 _log = logging.getLogger(__name__)
-SLOW = 1.15  # times as long as its steps take: from there on a plan may be worth another program
+SLOW = 1.15  # times as long as its steps take, and
+WAITS = 0.1  # of its time spent waiting for copies: from there on a plan may be worth another program
 
 
 def planned(memory: NetMemory, sequenced: Sequenced) -> tuple[Sequenced, Plan | None]:
@@ -45,7 +46,7 @@ def planned(memory: NetMemory, sequenced: Sequenced) -> tuple[Sequenced, Plan | 
     if plan is None:
         return whole, None
     costs = memory.planned_with[name]
-    if plan.seconds <= SLOW * sum(costs.steps):
+    if plan.seconds <= SLOW * sum(costs.steps) or plan.stall <= WAITS * plan.seconds:
         return whole, plan
     found, _ = _plan_if_it_fits(memory, other)  # its steps are smaller, but its values lie otherwise
     if found is not None and found.seconds < plan.seconds:
