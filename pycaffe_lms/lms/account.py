@@ -125,11 +125,11 @@ def layer_costs(plan: Plan, times: Timed, measured: Timed | None = None) -> list
         if op.kind is Kind.IN:
             row = rows[layer_of(steps[_first_from(touches[op.place.buffer], op.step)].name)]
             row.copies_in += op.begins
-            row.bytes_in += sizes[op.place.buffer] if op.part is None else op.part[1]
+            row.bytes_in += plan.stored(op)
         elif op.kind is Kind.OUT:
             row = rows[layer_of(steps[_last_until(writes[op.place.buffer], op.step)].name)]
             row.copies_out += op.begins
-            row.bytes_out += sizes[op.place.buffer] if op.part is None else op.part[1]
+            row.bytes_out += plan.stored(op)
         else:
             row = rows[layer_of(steps[op.step].name)]
             row.predicted += times.end[op.id] - times.start[op.id]

@@ -36,7 +36,7 @@ class Crowding:
 
     def dwarfed(self, b: int, r: int, limit: int) -> bool:
         """Whether replay r needs a large value beside a small b."""
-        most = max(self.sizes.get(a.buffer, 0) for a in self.can.replays[r].accesses)
+        most = self._largest[r]
         return self.sizes[b] * DWARF < most and most * SHARE > limit
 
     def price(self, b: int, chain: Sequence[int], wanted: int, limit: int) -> float:
@@ -53,6 +53,12 @@ class Crowding:
         leaves = min((self.sizes[x] for x in self._alive[wanted] if self.sizes[x] >= short), default=short)
         machine = self.costs.machine
         return machine.copy_seconds(leaves, True) + machine.copy_seconds(leaves, False)
+
+    @cached_property
+    def _largest(self) -> dict[int, int]:
+        """Replay -> bytes of the largest managed buffer that it touches."""
+        replays = self.can.replays.items()
+        return {r: max((self.sizes.get(a.buffer, 0) for a in step.accesses), default=0) for r, step in replays}
 
     @cached_property
     def _alive(self) -> list[frozenset[int]]:

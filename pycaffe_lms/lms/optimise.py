@@ -30,8 +30,8 @@ MARGIN = 1.1  # copies are laid as if they took this much longer than predicted
 TRIES = 6  # to pack below the limit
 ENOUGH = 9_000_000  # tries, times the number of steps squared: after that, no more rules are tried
 PRUNED = 0.5  # of a try, where it is given up before offsets are sought
-TIGHT = 1.3  # times the seconds of the steps alone: a plan that takes longer is worth more tries,
-FEW = 600  # twice as many in a program of so many steps, up to four times in shorter ones
+TIGHT = 1.3  # times the seconds of the steps alone: a plan that takes longer is worth more tries
+FEW = 600  # steps of a program that gets twice the tries then; shorter ones get up to four times as many
 MOST = 40  # rules that are tried, also in a program that is soon planned
 EACH = 12  # steps for one of them; the rules that are given are tried in any case
 CLOSE = 1.01  # times the seconds of the steps alone: a plan that is as fast as this is good enough
@@ -64,9 +64,12 @@ def optimise(
     refuse_impossible(program, buffers, limit, hoped(program, buffers, can))
     narrows = Narrows(can, costs, {b: buffer.nbytes for b, buffer in buffers.items()})
     crowding = Crowding(can, buffers, {b: taken_bytes(buffer.nbytes, page) for b, buffer in buffers.items()}, costs)
-    search, work, ideal = Search(rules, can, costs), 0, CLOSE * sum(costs.steps)
+    search, work, alone = Search(rules, can, costs), 0, sum(costs.steps)
     least = ENOUGH // min(MOST, max(len(rules), len(program.steps) // EACH))  # of one try, be it as short as it may
-    while search.best is None or (work < _enough(search.best, costs) and search.best.seconds > ideal):
+    more = min(4.0, 1 + (FEW / max(1, len(program.steps))) ** 2)  # times the work, where plans come out slow
+    while search.best is None or (
+        search.best.seconds > CLOSE * alone and work < ENOUGH * (more if search.best.seconds > TIGHT * alone else 1)
+    ):
         which = search.next()
         if which is None:
             break
@@ -84,12 +87,6 @@ def optimise(
         last = make_plan(program, buffers, limit=limit, ahead=ahead, uncopied=wishes.uncopied, page=page)
         best = timed(last, costs)
     return best
-
-
-def _enough(best: Plan, costs: Costs) -> float:
-    """Work after which no more rules are tried."""
-    tight = best.seconds > TIGHT * sum(costs.steps)
-    return ENOUGH * min(4.0, 1 + (FEW / len(costs.steps)) ** 2) if tight else ENOUGH
 
 
 def _with_rules(program: Program, buffers, limit: int | None, costs: Costs, can: Replayable, rules: Rules,

@@ -115,6 +115,10 @@ class Plan:
         """Whether anything is copied between host and device."""
         return bool(self.bytes_in or self.bytes_out)
 
+    def stored(self, op: Op) -> int:
+        """Bytes that an IN or OUT reads or writes on the device."""
+        return self.buffers[op.place.buffer].nbytes if op.part is None else op.part[1]
+
     def copied(self, op: Op) -> int:
         """Bytes that an IN or OUT moves over the link."""
         return self.buffers[op.place.buffer].copied if op.part is None else op.part[1]

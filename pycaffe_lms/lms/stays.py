@@ -32,8 +32,7 @@ def residences_of(plan: Plan) -> list[tuple[Residence, int]]:
         found.append((stay, offset))
 
     def copied(op: Op) -> None:
-        nbytes = plan.buffers[op.place.buffer].nbytes if op.part is None else op.part[1]
-        pieces.setdefault((op.kind, op.place.buffer), []).append(Piece(op.step, nbytes))
+        pieces.setdefault((op.kind, op.place.buffer), []).append(Piece(op.step, plan.stored(op)))
 
     for op in plan.ops:
         if op.kind is Kind.IN:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from .memory import NetMemory
 
 _log = logging.getLogger(__name__)
-SLOW = 1.15  # times as long as its steps take, and
-WAITS = 0.1  # of its time spent waiting for copies: from there on a plan may be worth another program
+SLOW = 1.15  # times the seconds of its steps: a plan that takes longer may be worth another program,
+WAITS = 0.1  # if it waits for copies for more than this share of its time
 
 
 def planned(memory: NetMemory, sequenced: Sequenced) -> tuple[Sequenced, Plan | None]:

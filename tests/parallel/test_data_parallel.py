@@ -363,26 +363,6 @@ def test_ranks_whose_weights_lie_otherwise():
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("layer_wise", [True, False])
-def test_ranks_one_of_which_makes_gradients_in_two_steps(layer_wise):
-    """What is summed, and in which order, does not depend on it, so every rank may choose for itself."""
-
-    def work(rank, path, separate):
-        tuning = Tuning(channels_last=True, separate=separate[rank])
-        text = CONVNET if layer_wise else f"layer_wise_reduce: false {CONVNET}"
-        solver = rank_solver(text, rank, 2, tuning=tuning, **sim()(rank))
-        parallel = joined(solver, path)
-        solver.step(ITERATIONS)
-        assert any("[params]" in s.step.name for s in solver.net.memory.steps("train")) is separate[rank]
-        found = bits(solver)
-        parallel.close()
-        return found
-
-    whole = in_threads(2, lambda rank, path: work(rank, path, (False, False)))
-    mixed = in_threads(2, lambda rank, path: work(rank, path, (False, True)))
-    assert mixed[0] == mixed[1] == whole[0] == whole[1]
-
-
 def test_a_solver_of_another_rank():
     class Communicator:
         rank, size = 1, 2
