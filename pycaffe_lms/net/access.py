@@ -111,19 +111,19 @@ def backward_steps(
     graph: Graph, node: Node, present: Collection[int], touched: Collection[int], accumulate: bool, join: bool = False,
     separate: bool = False,
 ) -> list[LayerStep]:  # fmt: skip
-    """The backward of one layer; none where there is none. separate: two steps, where the layer may: the gradients of
-    its parameters, then those of its bottoms, for which what the first read need not be there any more."""
+    """The backward of one layer; none where there is none. separate: two steps, where the layer is `separable`: the
+    gradients of its parameters, then those of its bottoms, for which what the first read need not be there any more."""
     given = graph, node, present, touched, accumulate, join
     step = backward_step(*given)
     if step is None:
         return []
-    if not separate or step.zero or not _separable(graph, node):
+    if not separate or step.zero or not separable(graph, node):
         return [step]
     halves = (backward_step(*given, makes) for makes in (Makes.PARAMS, Makes.BOTTOMS))
     return [half for half in halves if half is not None]
 
 
-def _separable(graph: Graph, node: Node) -> bool:
+def separable(graph: Graph, node: Node) -> bool:
     """Whether a layer by itself makes gradients of both kinds, and where it writes those of bottoms is not where it
     reads those of its tops."""
     layer, values = node.layer, graph.values

@@ -43,7 +43,7 @@ from .masks import mask_layers
 from .memory import NetMemory
 from .named import Named
 from .policies import asked_by_layers
-from .programs import ProgramBuilder
+from .programs import Halves, ProgramBuilder
 from .reduction import Reduction
 from .source import load_source
 from .splitting import Splitting
@@ -258,7 +258,12 @@ class BuiltNet(Uncopied):
                     lasting.add(node.scratch[scratch.name])
         return frozenset(lasting)
 
-    def all_steps(self, *, fused: bool, separate: bool = False) -> list[LayerStep]:
+    @property
+    def halves(self) -> Halves:
+        """Of which layers the tightest of a solver's iterations makes gradients in two steps."""
+        return {None: Halves.LARGE, True: Halves.ALL, False: Halves.NONE}[self.tuning.separate]
+
+    def all_steps(self, *, fused: bool, separate: Halves = Halves.NONE) -> list[LayerStep]:
         """Those of the widest program that this net runs, as a solver runs it or by hand; see `ProgramBuilder`."""
         n = len(self.graph.nodes) - 1
         steps = self.builder.forward(0, n, fused=fused)

@@ -16,7 +16,7 @@ from ..lms.schedule import Program
 from ..memory.held import alive
 from ..memory.states import Ask, State
 from ..memory.synced import SyncedMemory
-from .programs import HostedStep
+from .programs import Halves, HostedStep
 from .splitting import describe, needs
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _widen(net: Net, error: OutOfDeviceMemory, by_hand: bool, updates: Updates |
         return False  # not said by the planner: somebody else uses the device; or all is given
     helped = False
     while True:
-        passes = net.all_steps(fused=not by_hand, separate=not by_hand and net.tuning.separate is not False)
+        passes = net.all_steps(fused=not by_hand, separate=Halves.NONE if by_hand else net.halves)
         steps = [*passes, *(updates() if updates is not None else ())]
         managed, limit = net.memory.managed(), net.runtime.limit()
         need = needs(steps, managed)

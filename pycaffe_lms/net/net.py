@@ -23,10 +23,11 @@ from . import weights
 from .account import net_statistics
 from .built import BuiltNet
 from .callbacks import backward_layers, forward_layers
+from .delaying import delayed
 from .early import with_updates
 from .fitting import fitted, refuse_chosen_parts
 from .named import missing
-from .programs import HostedStep, Sequenced, sequence
+from .programs import Halves, HostedStep, Sequenced, sequence
 from .separating import planned, say_separated
 from .standing import hand_on
 
@@ -215,14 +216,19 @@ class Net(BuiltNet):
         n = len(self.graph.nodes) - 1
         sums = reduce and self.reduction is not None  # on a stream of their own, perhaps: updates wait for all of them
 
-        def made(separate: bool) -> Sequenced:
+        def made(separate: Halves) -> Sequenced:
             steps, diffs = self.builder.forward(start, n, fused=True), self.builder.loss_diffs()
             back = self.builder.backward(n, 0, diffs, accumulate=not first, fused=True, separate=separate)
             back = self.reduction.woven(back) if sums else back
-            return sequence(key, with_updates(steps, back, tail, self.runtime.active and not sums), self._survivors())
+            steps = with_updates(steps, back, tail, self.runtime.active and not sums)
+            if separate is not Halves.NONE:
+                sizes = {b: buffer.nbytes for b, buffer in self.memory.buffers.items()}
+                steps = delayed(steps, sizes, self.memory.call_scratch)
+            return sequence(key, steps, self._survivors())
 
-        chooses = self.tuning.separate is None and self.runtime.active
-        return replace(made(bool(self.tuning.separate)), separate=partial(made, True) if chooses else None)
+        if self.tuning.separate is None and self.runtime.active:
+            return replace(made(Halves.NONE), separate=partial(made, self.halves))
+        return made(self.halves if self.tuning.separate else Halves.NONE)
 
     def prepare_iterations(self, kinds: Iterable[tuple[str, bool, Sequence[HostedStep]]]) -> None:
         """Plan a solver's iterations before the first one: (key, first, tail); the last of them is the one that

@@ -6,11 +6,13 @@ so every value survives it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 from ..lms.schedule import Mode, Program, Step
-from .access import LayerStep, backward_steps, forward_step, look_step, wants, written_diffs
+from .access import LayerStep, backward_steps, forward_step, look_step, separable, wants, written_diffs
 from .graph import Graph, Node
 from .laid import laid_out
 
@@ -36,6 +38,27 @@ class Sequenced:
     steps: tuple[LayerStep | HostedStep, ...]
     by_hand: bool = False  # every value survives
     separate: Callable[[], Sequenced] | None = None
+
+
+class Halves(Enum):
+    """Of which layers the gradients of parameters and those of bottoms are made in two steps: of those that may, and
+    then of all, or of those that are not small beside the largest."""
+
+    NONE = "none"
+    LARGE = "large"
+    ALL = "all"
+
+
+SMALL = 6  # a layer is small if it has less than one part in so many of the largest's elements
+
+
+def _elements(graph: Graph, node: Node) -> int:
+    """Of what its backward makes: gradients of bottoms, or of parameters, whichever are more."""
+    bottoms = (b for b, wanted in zip(node.bottoms, node.propagate, strict=True) if wanted)
+    params = (p for p, wanted in zip(node.params, node.param_propagate, strict=True) if wanted)
+    return max(
+        sum(math.prod(graph.values[b].shape) for b in bottoms), sum(math.prod(graph.params[p].shape) for p in params)
+    )
 
 
 @dataclass
@@ -65,20 +88,28 @@ class ProgramBuilder:
 
     def backward(
         self, start: int, end: int, present: Collection[int], *, accumulate: bool, fused: bool = False,
-        separate: bool = False,
+        separate: Halves = Halves.NONE,
     ) -> list[LayerStep]:  # fmt: skip
         """Backward of layers start..end, start >= end. present: diff buffers that hold a gradient already. separate:
-        gradients of parameters and of bottoms in two steps, where layers may."""
+        of which layers the gradients of parameters and of bottoms are made in two steps."""
         here, touched, steps = set(present), set(), []
-        for node in reversed(self._units(end, start, fused)):
-            join = fused and self.join
-            for step in backward_steps(self.graph, node, here, touched, accumulate, join, separate):
+        units = self._units(end, start, fused)
+        least, join = self._least(units, separate), fused and self.join
+        for node in reversed(units):
+            halves = _elements(self.graph, node) >= least
+            for step in backward_steps(self.graph, node, here, touched, accumulate, join, halves):
                 steps.append(step)
                 here |= written_diffs(self.graph, step)
                 if not step.zero:
                     wanted = zip(node.params, wants(node, step.makes)[1], strict=True)
                     touched |= {self.graph.params[p].diff for p, wants_it in wanted if wants_it}
         return laid_out(self.graph, steps) if fused else steps
+
+    def _least(self, units: Sequence[Node], separate: Halves) -> float:
+        """Elements that a layer must have for two steps."""
+        if separate is not Halves.LARGE:
+            return 0 if separate is Halves.ALL else math.inf
+        return max((_elements(self.graph, n) for n in units if separable(self.graph, n)), default=0) / SMALL
 
     def loss_diffs(self) -> set[int]:
         """Diff buffers that hold a loss weight."""

@@ -18,6 +18,7 @@ from pycaffe_lms.lms.schedule import Mode
 from pycaffe_lms.net import param_orders
 from pycaffe_lms.net.costs import program_costs
 from pycaffe_lms.net.flops import step_flops
+from pycaffe_lms.net.programs import Halves
 from pycaffe_lms.net.reduction import buckets
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.solvers import solver_class
@@ -55,7 +56,8 @@ def solver(net, device, separate=None, lms=None, *, tuning=None, dtype="float32"
 def steps_of(one, separate):
     """Backward steps of a solver's iteration, by name."""
     n, builder = len(one.net.graph.nodes) - 1, one.net.builder
-    steps = builder.backward(n, 0, builder.loss_diffs(), accumulate=False, fused=True, separate=separate)
+    halves = Halves.ALL if separate else Halves.NONE
+    steps = builder.backward(n, 0, builder.loss_diffs(), accumulate=False, fused=True, separate=halves)
     return {s.step.name: s for s in steps}
 
 

@@ -1,0 +1,66 @@
+"""Gradients of bottoms made as late as possible, where that keeps less memory: an order of a backward's steps. Pure.
+
+Where layers read one value and one of them is reached long before the others, its gradient of that value, often the
+largest thing in sight, would lie there until the others add theirs. What it is made from is often smaller: that waits
+instead, and meanwhile the others make their gradients of parameters, after which the value itself may go. Nobody reads
+anything else than before, so results are the same to the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TypeVar
+
+from ..layers.base import Makes
+from ..lms.schedule import Mode
+
+S = TypeVar("S")  # anything with a `step`
+
+
+def delayed(steps: Sequence[S], sizes: Mapping[int, int], scratch: Collection[int]) -> list[S]:
+    """The steps of a program, those that make just gradients of bottoms as late as it pays: right before the next that
+    adds to these, or uses them. sizes: bytes of buffers. scratch: those whose content never outlives a step."""
+    found = list(steps)
+    for first in reversed([one for one in steps if _waits(one)]):
+        _delay(found, next(i for i, one in enumerate(found) if one is first), sizes, scratch)
+    return found
+
+
+def _delay(steps: list[S], start: int, sizes: Mapping[int, int], scratch: Collection[int]) -> None:
+    """Move the step at `start`, with those that must come behind it, as far as it pays, in place."""
+    born = {b for b, mode in _touched(steps[start], scratch).items() if mode is Mode.OVERWRITE}
+    group, behind = [steps[start]], start + 1
+    while born:
+        end = next((i for i in range(behind, len(steps)) if born & _touched(steps[i], scratch).keys()), None)
+        if end is None:
+            return
+        goes_on = _waits(steps[end])
+        pulled, ahead = list(group), []
+        for one in steps[behind:end]:
+            (pulled if any(_ordered(other, one, scratch) for other in pulled) else ahead).append(one)
+        if sum(sizes.get(b, 0) for b in born) <= sum(sizes.get(b, 0) for b in _kept(pulled, scratch) - born):
+            return
+        start_of_group = behind - len(group)
+        steps[start_of_group:end] = [*ahead, *pulled]
+        if not goes_on:
+            return
+        group, behind = [*pulled, steps[end]], end + 1
+
+
+def _waits(one: S) -> bool:
+    """Whether it is a step that may be put off."""
+    return getattr(one, "makes", None) is Makes.BOTTOMS and not one.step.host
+
+
+def _touched(one: S, scratch: Collection[int]) -> dict[int, Mode]:
+    return {a.buffer: a.mode for a in one.step.accesses if a.buffer not in scratch}
+
+
+def _kept(group: Sequence[S], scratch: Collection[int]) -> set[int]:
+    return {b for one in group for b in _touched(one, scratch)}
+
+
+def _ordered(first: S, second: S, scratch: Collection[int]) -> bool:
+    """Whether the second must stay behind the first: both touch a buffer, and not just to read it."""
+    before = _touched(first, scratch)
+    return any(b in before and not (mode is Mode.READ is before[b]) for b, mode in _touched(second, scratch).items())
