@@ -6,7 +6,7 @@ further tries pack in order of time, of life and of both. The best result counts
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -141,8 +141,11 @@ TRIES = 5
 LARGE = 40  # pieces of a memory
 
 
-def pack_within(stretches: Sequence[Stretch], limit: int) -> tuple[list[Lifetime], Packing] | None:
-    """Lifetimes as near to the wished ones as fit below `limit`, and their offsets; None: not found.
+def pack_within(
+    stretches: Sequence[Stretch], limit: int, ties: Mapping[int, int] | None = None
+) -> tuple[list[Lifetime], Packing] | None:
+    """Lifetimes as near to the wished ones as fit below `limit`, and their offsets; None: not found. ties: of stretches
+    that must have one offset, each to the other.
 
     Two orders are tried: by bytes and time together; and the large ones by size first, for those that are alike then
     lie above each other without gaps. Those that found no place go first in the next try."""
@@ -150,15 +153,17 @@ def pack_within(stretches: Sequence[Stretch], limit: int) -> tuple[list[Lifetime
     large = [-s.must.size if s.must.size * LARGE >= limit else 0 for s in stretches]
     for first in ([0] * len(stretches), large):
         order = sorted(range(len(stretches)), key=lambda i, f=first: (f[i], area[i], stretches[i].must.start, i))
-        found = _tries(stretches, order, limit)
+        found = _tries(stretches, order, limit, ties or {})
         if found is not None:
             return found
     return None
 
 
-def _tries(stretches: Sequence[Stretch], order: list[int], limit: int) -> tuple[list[Lifetime], Packing] | None:
+def _tries(
+    stretches: Sequence[Stretch], order: list[int], limit: int, ties: Mapping[int, int]
+) -> tuple[list[Lifetime], Packing] | None:
     for _ in range(TRIES):
-        lives, offsets, homeless = _place_within(stretches, order, limit)
+        lives, offsets, homeless = _place_within(stretches, order, limit, ties)
         if not homeless:
             peak = max((o + life.size for o, life in zip(offsets, lives, strict=True)), default=0)
             return lives, Packing(tuple(offsets), peak, max_live_bytes(lives))
@@ -167,22 +172,38 @@ def _tries(stretches: Sequence[Stretch], order: list[int], limit: int) -> tuple[
     return None
 
 
-def _place_within(stretches: Sequence[Stretch], order: Sequence[int], limit: int):
+def _place_within(stretches: Sequence[Stretch], order: Sequence[int], limit: int, ties: Mapping[int, int]):
     """(lifetimes, offsets, indices that found no place)."""
     lives = [s.must for s in stretches]
     offsets = [0] * len(stretches)
     homeless: list[int] = []
     placed = Placed(len(stretches))
+    settled: set[int] = set()
     for i in order:
-        wish, must = stretches[i], stretches[i].must
-        before, behind = must.start - wish.start, wish.end - must.end
-        for share in SHARES if before or behind else (0.0,):
-            start, last = must.start - int(before * share), must.end + int(behind * share)
-            offset = placed.gap(start, last, must.size, limit)
+        if i in settled:
+            continue
+        must, other = stretches[i].must, ties.get(i)
+        for share in SHARES if any(_slack(stretches[k]) for k in (i, other) if k is not None) else (0.0,):
+            start, last = _part(stretches[i], share)
+            also = None if other is None else _part(stretches[other], share)
+            offset = placed.gap(start, last, must.size, limit, also)
             if offset is not None:
-                offsets[i], lives[i] = offset, Lifetime(start, last, must.size)
-                placed.add(offset, offset + must.size, start, last)
+                for k, span in ((i, (start, last)), (other, also)):
+                    if span is not None:
+                        offsets[k], lives[k] = offset, Lifetime(*span, must.size)
+                        placed.add(offset, offset + must.size, *span)
                 break
         else:
-            homeless.append(i)
+            homeless += [i] if other is None else [i, other]
+        settled.add(other)
     return lives, offsets, homeless
+
+
+def _slack(stretch: Stretch) -> int:
+    return stretch.must.start - stretch.start + stretch.end - stretch.must.end
+
+
+def _part(stretch: Stretch, share: float) -> tuple[int, int]:
+    """First and last step, with a share of what is wished for."""
+    must = stretch.must
+    return must.start - int((must.start - stretch.start) * share), must.end + int((stretch.end - must.end) * share)

@@ -6,7 +6,7 @@ around each launch. Does not cover: when to capture, and steps that run on the h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from itertools import takewhile
 from operator import attrgetter
@@ -14,6 +14,7 @@ from weakref import ref
 
 from ..memory.states import Ask, State
 from ..memory.synced import SyncedMemory
+from .counters import Counters
 from .plan import Kind, Op, Plan
 from .run import Run, bring_home, first_uses
 from .runtime import Runtime
@@ -74,7 +75,6 @@ class CapturedPlan:
         try:
             for place in self._early:
                 self._memories[place.buffer].become(State.SYNCED, span=run.span_of(place))
-                counted.copied_in(self._memories[place.buffer].nbytes)
                 run.held_more(self._work.buffers[place.buffer].nbytes)
             launch = self._device.capture(lambda: [run.issue(op, execute) for op in self._work.ops])
             counted.finished(self._plan)
@@ -88,9 +88,10 @@ class CapturedPlan:
         others = list(zip(self._others, after[len(copied) :], strict=True))
 
         def run_once() -> None:
-            self._fetch_early()
+            device, leftover, arena = self._device, self._runtime.leftover, self._runtime.arena.of(self._plan)
+            ran = replace(counted)
+            self._fetch_early(leftover.take(self._plan, arena, self._memories), ran)
             launch()
-            device = self._device
             done = device.record(device.compute)
             for stream in (device.copy_in, device.copy_out):
                 device.wait(stream, done)
@@ -98,23 +99,31 @@ class CapturedPlan:
                 memory.become(state, event=done)
             for memory, state in others:
                 memory.become(state, event=memory.host_event)
-            self._runtime.stats.ran(self._plan, counted)
+            self._runtime.stats.ran(self._plan, ran)
+            leftover.note(self._plan, arena, self._memories)
 
         return run_once
 
-    def _fetch_early(self) -> None:
+    def _fetch_early(self, there: Collection[int], counted: Counters) -> None:
+        """there: buffers that the run before left in their place."""
         device, arena = self._device, self._runtime.arena.of(self._plan)
         for place in self._early:
-            span = arena.at(place.offset, self._plan.buffers[place.buffer].nbytes)
-            self._memories[place.buffer].ask(Ask.READ_GPU, span=span, stream=device.copy_in)
+            memory, span = self._memories[place.buffer], arena.at(place.offset, self._plan.buffers[place.buffer].nbytes)
+            if place.buffer in there:
+                memory.be_found(span)
+                continue
+            memory.ask(Ask.READ_GPU, span=span, stream=device.copy_in)
+            counted.copied_in(memory.nbytes)
         if self._early:
             device.wait(device.compute, device.record(device.copy_in))
 
 
 def _early(plan: Plan, front: int) -> list[Op]:
-    """Copies of what the host made at the front, from before any device work. They stay outside of the capture, with an
-    event each: the host can make the next values as soon as these are copied, while the rest still runs."""
+    """Copies from before any device work that stay outside of the capture: of what the host made at the front, with an
+    event each, so that it can make the next values as soon as these are copied, while the rest still runs; and of what
+    the run before may have left in its place."""
     made = {a.buffer for step in plan.program.steps[:front] for a in step.accesses if a.mode is not Mode.READ}
+    made |= {op.place.buffer for op in plan.abiding}
     start = takewhile(lambda op: op.kind in (Kind.HOST, Kind.IN), plan.ops)
     return [op for op in start if op.kind is Kind.IN and op.place.buffer in made and op.part is None]
 

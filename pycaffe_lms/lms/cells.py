@@ -92,18 +92,23 @@ class LastOps:
 
 
 class Tenants:
-    """Who is where."""
+    """Who is where, and of every cell who was the first there, and who the last."""
 
     def __init__(self, cells: Cells):
-        self._who = np.full(cells.count, -1, np.int64)
+        self._who, self._first, self._last = (np.full(cells.count, -1, np.int64) for _ in range(3))
 
     def enter(self, where: Where, buffer: int) -> int | None:
         """None; or somebody who is there already, and then nothing changes."""
         other = int(self._who[where].max(initial=-1))
         if other >= 0:
             return other
-        self._who[where] = buffer
+        self._who[where] = self._last[where] = buffer
+        self._first[where] = np.where(self._first[where] < 0, buffer, self._first[where])
         return None
+
+    def framed(self, where: Where, buffer: int) -> bool:
+        """Whether it was the first and the last in each of these cells."""
+        return bool((self._first[where] == buffer).all() and (self._last[where] == buffer).all())
 
     def leave(self, where: Where) -> None:
         self._who[where] = -1

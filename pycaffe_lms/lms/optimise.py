@@ -21,6 +21,7 @@ from .paging import paged, paged_within, taken_bytes
 from .plan import Plan
 from .planner import Residence, finish, make_plan, refuse_impossible, residences, spread
 from .replays import Replayable, ordered, verify_replays
+from .returning import returning
 from .rules import DoesNotFit, Evictions, Rules, Wishes
 from .schedule import Buffer, Program, Step
 from .search import Search
@@ -137,11 +138,16 @@ def _lay_out(
     groups = chains(stays, handovers(result.program, buffers))
     wished = _wishes(stays, buffers, seconds, costs, ahead)
     wished = [_joined(wished[g[0]], wished[g[-1]]) for g in groups]
+    wished, ties = returning(result.program, buffers, stays, groups, wished, seconds, costs.machine)
     if limit is None:
         lives = [Lifetime(w.start, w.end, w.must.size) for w in wished]
         packing = pack(lives) if page is None else paged(lives, page)
     else:
-        within = pack_within(wished, limit) if page is None else paged_within(wished, limit, page, found.evicted > 0)
+        within = (
+            pack_within(wished, limit, ties)
+            if page is None
+            else paged_within(wished, limit, page, found.evicted > 0, ties)
+        )
         if within is None or isinstance(within, int):
             return within
         lives, packing = within

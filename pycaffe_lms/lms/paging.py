@@ -70,11 +70,13 @@ def stretched(stretches: Sequence[Stretch], offsets: Sequence[int]) -> list[Life
 
 
 def paged_within(
-    stretches: Sequence[Stretch], limit: int, page: int, full: bool
+    stretches: Sequence[Stretch], limit: int, page: int, full: bool, ties: Mapping[int, int] | None = None
 ) -> tuple[list[Lifetime], Packing] | int:
     """Lifetimes as near to the wished ones as fit into `limit` bytes, and their places; or how many bytes are
     missing. Those that take most bytes for longest get their wish first. full: all of it may be used, so that memory
-    comes to its next user later; else as little as is needed."""
+    comes to its next user later; else as little as is needed. ties: of stretches that have one place if that can be,
+    each to the other."""
+    ties = ties or {}
     lives = [s.must for s in stretches]
     small = [i for i, life in enumerate(lives) if not pages_of(life.size, page)]
     large = [(i, pages_of(life.size, page)) for i, life in enumerate(lives) if pages_of(life.size, page)]
@@ -83,7 +85,8 @@ def paged_within(
     room = limit // page - most
     if room < 0:
         return -room * page
-    within = pack_within([stretches[i] for i in small], room * page)
+    at = {i: k for k, i in enumerate(small)}
+    within = pack_within([stretches[i] for i in small], room * page, {at[i]: at[j] for i, j in ties.items() if i in at})
     if within is None:
         tight = pack([lives[i] for i in small])
         if tight.peak > room * page:
@@ -102,7 +105,11 @@ def paged_within(
         load[start : must.start] += n
         load[must.end + 1 : end + 1] += n
         lives[i] = Lifetime(start, end, must.size)
-    return lives, _joined(lives, small, within[1], large, page, capacity if full else 0)
+    apart = {i: j for i, j in ties.items() if i not in at}
+    joined = _joined(lives, small, within[1], large, page, capacity if full else 0, apart)
+    if apart and joined.paging.count > capacity:
+        joined = _joined(lives, small, within[1], large, page, capacity if full else 0)
+    return lives, joined
 
 
 def _load(lives: Sequence[Lifetime], large: Sequence[tuple[int, int]]) -> np.ndarray:
@@ -115,12 +122,14 @@ def _load(lives: Sequence[Lifetime], large: Sequence[tuple[int, int]]) -> np.nda
     return np.cumsum(change)
 
 
-def _joined(lives, small: Sequence[int], packing: Packing, large, page: int, spare: int) -> Packing:
+def _joined(
+    lives, small: Sequence[int], packing: Packing, large, page: int, spare: int, ties: Mapping[int, int] | None = None
+) -> Packing:
     offsets = [0] * len(lives)
     for i, offset in zip(small, packing.offsets, strict=True):
         offsets[i] = offset
     linear = -(-packing.peak // page) * page
-    found = _assign([(i, n, lives[i]) for i, n in large], linear, page, spare)
+    found = _assign([(i, n, lives[i]) for i, n in large], linear, page, spare, ties or {})
     offsets = [found.offsets.get(i, offset) for i, offset in enumerate(offsets)]
     paging = Paging(page, linear, found.count, found.end, found.pages)
     return Packing(tuple(offsets), linear + found.count * page, max_live_bytes(lives), paging)
@@ -134,9 +143,19 @@ def in_one_piece(packing: Packing, page: int) -> Packing:
 
 class _assign:
     """Pages for each residence, in order of time: where one of the same size ended, its addresses are used again with
-    its pages; else pages that nobody had, up to `spare`; else those that were free for longest."""
+    its pages; else pages that nobody had, up to `spare`; else those that were free for longest.
 
-    def __init__(self, large: Sequence[tuple[int, int, Lifetime]], first: int, page: int, spare: int):
+    ties: residences that want one place, one at the start and one at the end, each to the other. Time runs backwards
+    then, as there is most room at the start: who is there still when the first of them comes does without its pages."""
+
+    def __init__(
+        self, large: Sequence[tuple[int, int, Lifetime]], first: int, page: int, spare: int, ties: Mapping[int, int]
+    ):
+        if ties:
+            end = max(life.end for _, _, life in large)
+            large = [(i, n, Lifetime(end - life.end, end - life.start, life.size)) for i, n, life in large]
+        begins = {i: life.start for i, _, life in large}
+        kept: dict[int, int] = {}  # residence -> bits of the pages that it is to have
         self.offsets: dict[int, int] = {}
         self.pages: dict[int, tuple[int, ...]] = {}
         self.end = first
@@ -150,12 +169,19 @@ class _assign:
                 _, _, bits, offset = heapq.heappop(ends)
                 bits_free |= bits
                 free.update(dict.fromkeys(self.pages[offset]))
-            known = next(((bits, o) for bits, o in places.get(n, ()) if bits & bits_free == bits), None)
+            own, barred = kept.pop(i, None), 0
+            for other, bits in kept.items():
+                barred |= bits if begins[other] <= life.end else 0
+            may = bits_free & ~barred
+            known = next(((bits, o) for bits, o in places.get(n, ()) if bits & may == bits), None)
+            if own is not None and own & bits_free == own:
+                known = own, self.offsets[ties[i]]
             if known is not None:
                 bits, offset = known
             else:
-                new = max(min(n, spare - self.count), n - len(free), 0)
-                taken = (*range(self.count, self.count + new), *islice(free, n - new))
+                usable = [p for p in free if not barred >> p & 1] if barred else free
+                new = max(min(n, spare - self.count), n - len(usable), 0)
+                taken = (*range(self.count, self.count + new), *islice(usable, n - new))
                 self.count += new
                 bits, offset = sum(1 << p for p in taken), self.end
                 self.pages[offset] = taken
@@ -165,4 +191,6 @@ class _assign:
             for p in self.pages[offset]:
                 free.pop(p, None)
             self.offsets[i] = offset
+            if i in ties and ties[i] not in self.offsets:
+                kept[ties[i]] = bits
             heapq.heappush(ends, (life.end, i, bits, offset))

@@ -21,10 +21,15 @@ class Placed:
         rows[:, at] = lo, hi, start, last
         self._count += 1
 
-    def gap(self, start: int, last: int, size: int, limit: int = NEVER) -> int | None:
-        """The tightest gap below `limit` that is free from step `start` to `last`; None: there is none."""
+    def gap(
+        self, start: int, last: int, size: int, limit: int = NEVER, also: tuple[int, int] | None = None
+    ) -> int | None:
+        """The tightest gap below `limit` that is free from step `start` to `last`; None: there is none. also: first and
+        last step of another time that it must be free."""
         lo, hi, first, end = self._rows[:, : self._count]
         there = (end >= start) & (first <= last)
+        if also is not None:
+            there |= (end >= also[0]) & (first <= also[1])
         lo, hi = lo[there], hi[there]
         ends = np.maximum.accumulate(np.concatenate(([0], hi)))
         gaps = lo - ends[:-1]

@@ -6,9 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
+from itertools import takewhile
 
 from .paging import Paging
-from .schedule import Buffer, Program, Step
+from .schedule import Buffer, Program, Step, unchanged
 
 COMPUTE, COPY_IN, COPY_OUT = 0, 1, 2  # streams
 HOST = 3  # not a stream: the issuing thread itself
@@ -79,15 +81,20 @@ class Op:
         """Whether a copy is whole, or its first part."""
         return self.part is None or self.part[0] == 0
 
+    @property
+    def comers(self) -> tuple[Placement, ...]:
+        """What gets memory with this operation."""
+        return (self.place,) if self.kind is Kind.IN and self.begins else self.births
+
 
 @dataclass(frozen=True)
 class Plan:
     """ops in issue order. arena_bytes: device memory that holds all managed buffers. held_bytes: most bytes of managed
     buffers on loan at any moment of the issue order. live_bytes: most bytes needed at once (packing's lower bound).
-    bytes_in, bytes_out: copied by one run. order: which steps of the program that was planned run, by index, and which
-    of them are replays (True). seconds: predicted time of one run, stall: how much of it steps wait for copies. rules:
-    how it was made, in words. homes: bytes of the segments of host memory that values use in turn. paging: what stands
-    behind offsets that are no bytes of the arena; None: all are."""
+    bytes_in, bytes_out: copied by one run, but for what the run before left (`abiding`). order: which steps of the
+    program that was planned run, by index, and which of them are replays (True). seconds: predicted time of one run,
+    stall: how much of it steps wait for copies. rules: how it was made, in words. homes: bytes of the segments of host
+    memory that values use in turn. paging: what stands behind offsets that are no bytes of the arena; None: all are."""
 
     program: Program
     buffers: Mapping[int, Buffer]
@@ -122,6 +129,40 @@ class Plan:
     def copied(self, op: Op) -> int:
         """Bytes that an IN or OUT moves over the link."""
         return self.buffers[op.place.buffer].copied if op.part is None else op.part[1]
+
+    @cached_property
+    def abiding(self) -> tuple[Op, ...]:
+        """The copies in at the very front that need not be made if the run before was of this plan: of values that no
+        step changes, whose last place is their first, and nobody else comes there after their last use. (Before the
+        copy nobody does: who is copied in at the front stays beyond it.)"""
+        start = takewhile(lambda op: op.kind in (Kind.HOST, Kind.IN), self.ops)
+        front = [op for op in start if op.kind is Kind.IN and op.part is None and op.home is None]
+        if not front:
+            return ()
+        stay = unchanged(self.program, {op.place.buffer for op in front} - self.halved)
+        return tuple(op for op in front if op.place.buffer in stay and self._is_left(op.place))
+
+    def _is_left(self, place: Placement) -> bool:
+        last, end = place, 0
+        for op in self.ops:
+            for other in op.comers:
+                if other.buffer == place.buffer:
+                    last, end = other, len(self.ops)
+            if place.buffer in op.frees:
+                end = op.id
+            if place.buffer in op.drops:
+                return False
+        behind = (other for op in self.ops[end + 1 :] for other in op.comers)
+        return last == place and not any(self._overlap(place, other) for other in behind)
+
+    def _overlap(self, one: Placement, other: Placement) -> bool:
+        linear = self.arena_bytes if self.paging is None else self.paging.linear
+        if one.offset >= linear and other.offset >= linear:
+            return not set(self.paging.pages[one.offset]).isdisjoint(self.paging.pages[other.offset])
+        if one.offset >= linear or other.offset >= linear:
+            return False
+        ends = (p.offset + self.buffers[p.buffer].nbytes for p in (one, other))
+        return max(one.offset, other.offset) < min(ends)
 
     @property
     def parts(self) -> int:

@@ -118,7 +118,7 @@ def finish(
 ) -> Plan:
     """The plan of these residences at these offsets."""
     made = emitted(program, buffers, stays, packing.offsets, packing.paging)
-    return Plan(
+    plan = Plan(
         program=program,
         buffers=dict(buffers),
         ops=made.ops,
@@ -130,6 +130,8 @@ def finish(
         order=tuple(order) if order is not None else tuple((s, False) for s in range(len(program.steps))),
         paging=packing.paging,
     )
+    left = sum(plan.copied(op) for op in plan.abiding)
+    return replace(plan, bytes_in=plan.bytes_in - left) if left else plan
 
 
 def emitted(

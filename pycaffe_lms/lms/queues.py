@@ -110,6 +110,7 @@ def queues_of(plan: Plan, stays: Sequence[Residence], offsets: Sequence[int], co
     steps, seconds = len(plan.program.steps), step_seconds(plan, costs)
     needed = _needed(made.ops, made.after)
     hosted = {a.buffer for step in plan.program.steps if step.host for a in step.accesses}
+    left = {op.id for op in plan.abiding}
     key = {op.id: op.step if op.place is None else steps + op.id for op in made.ops}
     at = {(COPY_IN, r.buffer, r.issue): i for i, r in enumerate(stays) if r.fetched}
     at |= {(COPY_OUT, r.buffer, r.written): i for i, r in enumerate(stays) if r.saved}
@@ -123,10 +124,13 @@ def queues_of(plan: Plan, stays: Sequence[Residence], offsets: Sequence[int], co
             continue
         i, out, buffer = at[op.stream, op.place.buffer, op.step], op.kind is Kind.OUT, plan.buffers[op.place.buffer]
         fixed = not out and buffer.id in hosted  # who makes the next value there waits for it
+        fixed |= op.id in left
         copies[k] = Copy(
             i, out, op.step, op.step, needed.get(op.id, steps), buffer.nbytes, fixed=fixed, whole=bool(buffer.halved)
         )
         tasks[k] = copy_task(k, op.stream, buffer.copied, keys, costs.machine)
+        if op.id in left:
+            tasks[k] = tasks[k]._replace(alone=0.0, both=0.0)
         groups.setdefault((op.stream, op.step), []).append(k)
     return Queues(stays, copies, tasks, groups, steps)
 

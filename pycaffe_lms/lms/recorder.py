@@ -83,6 +83,11 @@ class Recorder:
         if self._run is not None:
             self._run.marks[self._run.op] = start, end
 
+    def idle(self, stream) -> None:
+        """The operation of a plan had nothing to do."""
+        mark = self.begin(stream)
+        self._run.marks[self._run.op] = mark, mark
+
     @contextmanager
     def run(self, plan: Plan) -> Iterator[None]:
         """Within: a run of a plan, whose operations are told apart by `operation`."""

@@ -57,6 +57,7 @@ class Run:
         self._events: dict[int, object] = {}
         self._waited, self._halved = plan.waited, plan.halved
         self._held_before = runtime.stats.held
+        self._there: frozenset[int] = frozenset()  # buffers that the run before left in their first place
         self.counted = Counters()
 
     def issue(self, op: Op, execute: Callable[[int], None]) -> None:
@@ -77,17 +78,7 @@ class Run:
         if op.kind is Kind.IN:
             if config.sync & 2:
                 device.wait(stream, device.record(device.compute))
-            memory, start = self.memories[op.place.buffer], recorder and recorder.begin(stream)
-            with self._copying(op.place.buffer):
-                memory.ask(Ask.READ_GPU, span=self.span_of(op.place), stream=stream, part=op.part)
-            if op.begins:
-                self.held_more(self.plan.buffers[op.place.buffer].nbytes)
-            if op.home is not None and op.home.last:
-                memory.end_home()
-            nbytes = self._copied(op, memory)
-            self.counted.copied_in(nbytes, op.begins)
-            if recorder:
-                recorder.end(COPIES_IN, memory.name, start, stream, nbytes)
+            self._copy_in(op, stream)
         elif op.kind is Kind.OUT:
             memory, start = self.memories[op.place.buffer], recorder and recorder.begin(stream)
             if op.home is not None:
@@ -123,6 +114,26 @@ class Run:
                     self._take_back(b, Ask.DISCARD)
         if op.id in self._waited:
             self._events[op.id] = device.record(stream)
+
+    def _copy_in(self, op: Op, stream) -> None:
+        memory, recorder = self.memories[op.place.buffer], self.runtime.recorder
+        if op.begins:
+            self.held_more(self.plan.buffers[op.place.buffer].nbytes)
+            if op.place.buffer in self._there:
+                self._there -= {op.place.buffer}
+                memory.be_found(self.span_of(op.place))
+                if recorder:
+                    recorder.idle(stream)
+                return
+        start = recorder and recorder.begin(stream)
+        with self._copying(op.place.buffer):
+            memory.ask(Ask.READ_GPU, span=self.span_of(op.place), stream=stream, part=op.part)
+        if op.home is not None and op.home.last:
+            memory.end_home()
+        nbytes = self._copied(op, memory)
+        self.counted.copied_in(nbytes, op.begins)
+        if recorder:
+            recorder.end(COPIES_IN, memory.name, start, stream, nbytes)
 
     @contextmanager
     def _copying(self, buffer: int) -> Iterator[None]:
@@ -182,7 +193,8 @@ class Run:
 
     def run(self, execute: Callable[[int], None]) -> Counters:
         """Issue everything; then every stream waits for the others, so that the next run starts from a clean state."""
-        stats, plan = self.runtime.stats, self.plan
+        stats, plan, leftover = self.runtime.stats, self.plan, self.runtime.leftover
+        self._there = leftover.take(plan, self.arena, self.memories)
         try:
             for op in plan.ops:
                 self.issue(op, execute)
@@ -201,4 +213,5 @@ class Run:
                     device.wait(stream, event)
         self.counted.finished(plan)
         stats.ran(plan, self.counted)
+        leftover.note(plan, self.arena, self.memories)
         return self.counted

@@ -20,6 +20,7 @@ from .config import LMSConfig
 from .counters import Counters, Stats
 from .halves import Halves
 from .homes import with_homes
+from .leftover import Leftover
 from .machine import Costs, Machine, machine_of
 from .plan import Plan
 from .planbook import PlanBook
@@ -67,7 +68,7 @@ class Runtime:
         self._arena = Arena(self.device)
         self.halves: Halves | None = None  # of `compress`
         self._workspace = None
-        self.tenants = Tenants(self)
+        self.tenants, self.leftover = Tenants(self), Leftover()
         file = self.config.plan_file
         self.plan_book = PlanBook(file) if file is not None else None
         if not self.device.is_host:

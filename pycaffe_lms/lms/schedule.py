@@ -68,6 +68,12 @@ class Program:
     live_out: frozenset[int]
 
 
+def unchanged(program: Program, buffers: Iterable[int]) -> list[int]:
+    """Of `buffers`, those that all steps only read, and on the device."""
+    changed = {a.buffer for s in program.steps for a in s.accesses if s.host or a.mode is not Mode.READ}
+    return [b for b in buffers if b not in changed]
+
+
 def layer_of(step_name: str) -> str:
     """ "forward:conv1" -> "conv1", and so is "backward:conv1 [params]"."""
     pass_name, _, layer = step_name.partition(":")

@@ -75,10 +75,11 @@ def follow(
 def time_plan(plan: Plan, costs: Costs) -> Timed:
     """Predict when every operation of a plan runs."""
     seconds, machine = step_seconds(plan, costs), costs.machine
+    there = {op.id for op in plan.abiding}  # from the run before
     tasks = [
         copy_task(op.id, op.stream, plan.copied(op), op.waits, machine)
-        if op.kind in (Kind.IN, Kind.OUT)
-        else Task(op.id, op.stream, seconds[op.step], 0.0, op.waits)
+        if op.kind in (Kind.IN, Kind.OUT) and op.id not in there
+        else Task(op.id, op.stream, 0.0 if op.place else seconds[op.step], 0.0, op.waits)
         for op in plan.ops
     ]
     start: list[float] = []

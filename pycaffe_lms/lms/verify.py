@@ -330,6 +330,12 @@ class _Values:
         if self.device:
             names = ", ".join(plan.buffers[b].name for b in self.device)
             raise PlanError(f"plan of {plan.program.name}: still on the device in the end: {names}")
+        for place in (op.place for op in plan.abiding):  # what a run leaves there is what the next one would copy in
+            size, same = plan.buffers[place.buffer].nbytes, self.newest[place.buffer] == 0 == self.host[place.buffer]
+            if not same or not self.tenants.framed(self.cells.of(place.offset, size), place.buffer):
+                raise PlanError(f"plan of {plan.program.name}: the value is not left where the next run begins").at(
+                    blob=plan.buffers[place.buffer].name
+                )
         if self.lent:
             names = ", ".join(plan.buffers[b].name for b in self.lent)
             raise PlanError(f"plan of {plan.program.name}: still in shared memory of the host in the end: {names}")

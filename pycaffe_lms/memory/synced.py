@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from itertools import count
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from .held import alive, lend_host
 from .states import MANAGED, RESIDENT, Ask, Do, State
 
 _HOST_ASKS = frozenset({Ask.READ_CPU, Ask.WRITE_CPU, Ask.OVERWRITE_CPU})
+_KEEP = frozenset({Ask.READ_CPU, Ask.READ_GPU, Ask.SAVE, Ask.EVICT})  # the value is what it was
+_WRITES = count(1)
 
 
 class SyncedMemory:
@@ -23,7 +26,7 @@ class SyncedMemory:
 
     __slots__ = ("_own_home", "_own_span", "device", "device_held", "half_home", "history", "host", "host_event",
                  "host_held", "locked", "name", "nbytes", "pinned", "span", "state", "table", "through",
-                 "touched_outside")  # fmt: skip
+                 "touched_outside", "written")  # fmt: skip
 
     def __init__(self, nbytes: int, name: str, device, *, pinned: bool = False):
         self.nbytes = int(nbytes)
@@ -42,6 +45,7 @@ class SyncedMemory:
         self.half_home: np.ndarray | None = None  # uint8: of the value in 16 bits, see `lms/halves.py`
         self.through = None  # what copies at present, by way of `half_home`; None: the device, as it is
         self.touched_outside = False  # somebody else may have queued work on the device copy since the last run
+        self.written = 0  # another number, that no other memory has, whenever somebody may have written the value
         self.history: deque = deque(maxlen=16)
 
     @property
@@ -75,6 +79,8 @@ class SyncedMemory:
         if row is None:
             raise self._refuse(ask)
         actions, state = row
+        if ask not in _KEEP:
+            self.written = next(_WRITES)
         if actions:
             with self.device.lock:
                 for action in actions:
@@ -159,7 +165,13 @@ class SyncedMemory:
         has made true, or will. event: ends the copies that use the host side."""
         self._come_back()
         self.state, self.span, self.host_event = state, span, event
-        self._own_span = False
+        self._own_span, self.written = False, next(_WRITES)
+
+    def be_found(self, span) -> None:
+        """The value, which is at home, also lies in this lent device memory still."""
+        if self.state is not State.HEAD_AT_CPU or self.span is not None:
+            raise self._refuse(Ask.READ_GPU)
+        self.state, self.span, self._own_span = State.SYNCED, span, False
 
     # -- actions ---------------------------------------------------------------------------------------------------
     def _take_cpu(self, span, stream, part) -> None:

@@ -38,7 +38,7 @@ from .separating import alike, planned
 from .standing import hand_on, stand_for
 from .staying import stays_and_step
 
-WORTH = 0.99  # of the time of a plan: what another must be predicted to take at most, to count
+WORTH = 0.995  # of the time of a plan: what another must be predicted to take at most, to count
 
 
 @dataclass(eq=False)
