@@ -41,24 +41,25 @@ def choose_plan(
     scratch: frozenset[int],
     remakes: Remakes,
     page: int | None = None,
+    first: Rules | None = None,
 ) -> Plan:
     """The plan of a program under these settings, with its predicted times. Arguments as of `optimise`; replays: with
-    those that `remakes` needs. Raises OutOfDeviceMemory when it cannot fit, CannotRemake (see there)."""
+    those that `remakes` needs; first: rules to try before others. Raises OutOfDeviceMemory when it cannot fit,
+    CannotRemake (see there)."""
+
+    def planned(program: Program, costs: Costs, replays: Mapping[int, Step], wishes: Wishes) -> Plan:
+        if config.ahead is not None and not config.recomputes:
+            return make_plan(program, buffers, limit=limit, ahead=config.ahead, uncopied=wishes.uncopied, page=page)
+        rules = AUTO if config.recomputes else SWAP
+        return optimise(
+            program, buffers, limit=limit, costs=costs, replays=replays, scratch=scratch,
+            rules=rules if first is None else (first, *rules), wishes=wishes, ahead=config.ahead, page=page,
+        )  # fmt: skip
+
     if not remakes.steps:
-        return with_passes(_planned(program, buffers, config, limit, costs, replays, scratch, Wishes(), page), costs)
+        return with_passes(planned(program, costs, replays, Wishes()), costs)
     inner = inner_program(program, Replayable(program, replays, scratch), costs, remakes)
-    wishes = Wishes(remakes.buffers, inner.again)
-    plan = _planned(inner.result.program, buffers, config, limit, inner.costs, inner.replays, scratch, wishes, page)
+    plan = planned(inner.result.program, inner.costs, inner.replays, Wishes(remakes.buffers, inner.again))
     plan = replace(inner.outward(plan), rules=f"{plan.rules}, and what layers ask to be made again")
     verify_replays(program, Ordered(plan.program, plan.order), replays, scratch)
     return with_passes(plan, costs)
-
-
-def _planned(program, buffers, config: LMSConfig, limit: int, costs, replays, scratch, wishes: Wishes, page) -> Plan:
-    if config.ahead is not None and not config.recomputes:
-        return make_plan(program, buffers, limit=limit, ahead=config.ahead, uncopied=wishes.uncopied, page=page)
-    rules = AUTO if config.recomputes else SWAP
-    return optimise(
-        program, buffers, limit=limit, costs=costs, replays=replays, scratch=scratch, rules=rules, wishes=wishes,
-        ahead=config.ahead, page=page,
-    )  # fmt: skip

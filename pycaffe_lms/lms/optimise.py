@@ -109,7 +109,7 @@ def _with_rules(program: Program, buffers, limit: int | None, costs: Costs, can:
         if isinstance(plan, Plan):
             if found.evicted and plan.paging is None:  # what is there is used: a larger limit, no smaller arena
                 plan = replace(plan, arena_bytes=limit)
-            plan = replace(plan, rules=str(rules) if found.evicted else STAYS)
+            plan = replace(plan, rules=str(rules) if found.evicted else STAYS, how=rules)
             return timed(plan, costs), tries
         room = int(room * LESS) if plan is None else room - plan
     return None, TRIES

@@ -80,7 +80,7 @@ def with_passes(plan: Plan, costs: Costs) -> Plan:
     packing = Packing(offsets, plan.arena_bytes, plan.live_bytes, plan.paging)
     made = finish(plan.program, plan.buffers, best.times.queues.residences(), packing, plan.order)
     times = time_plan(made, costs)
-    return replace(made, seconds=times.seconds, stall=times.stall, rules=plan.rules)
+    return replace(made, seconds=times.seconds, stall=times.stall, rules=plan.rules, how=plan.how)
 
 
 class _Search:

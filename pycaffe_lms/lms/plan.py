@@ -10,6 +10,7 @@ from functools import cached_property
 from itertools import takewhile
 
 from .paging import Paging
+from .rules import Rules
 from .schedule import Buffer, Program, Step, unchanged
 
 COMPUTE, COPY_IN, COPY_OUT = 0, 1, 2  # streams
@@ -94,7 +95,8 @@ class Plan:
     bytes_in, bytes_out: copied by one run, but for what the run before left (`abiding`). order: which steps of the
     program that was planned run, by index, and which of them are replays (True). seconds: predicted time of one run,
     stall: how much of it steps wait for copies. rules: how it was made, in words. homes: bytes of the segments of host
-    memory that values use in turn. paging: what stands behind offsets that are no bytes of the arena; None: all are."""
+    memory that values use in turn. paging: what stands behind offsets that are no bytes of the arena; None: all are.
+    how: the rules that it was made by, if it was."""
 
     program: Program
     buffers: Mapping[int, Buffer]
@@ -110,6 +112,7 @@ class Plan:
     rules: str = ""
     homes: tuple[int, ...] = ()
     paging: Paging | None = None
+    how: Rules | None = None
 
     @property
     def largest_step(self) -> Step:

@@ -28,6 +28,7 @@ from .planner import make_plan
 from .policy import Managed, choose_managed
 from .recorder import Recorder
 from .remake import Remakes, check_uncopied
+from .rules import Rules
 from .run import Run, bring_home, first_uses
 from .schedule import Buffer, Program, Step, layer_of
 from .statistics import statistics
@@ -181,6 +182,7 @@ class Runtime:
         replays: Mapping[int, Step],
         scratch: frozenset[int],
         remakes: Remakes | None = None,
+        first: Rules | None = None,
     ) -> Plan:
         """Plan a program and prove the plan, or take it from the file of -lms_plan and prove it. Raises
         OutOfDeviceMemory when it cannot fit, PlanError where the file's is another's or wrong; else as `choose_plan`,
@@ -190,7 +192,7 @@ class Runtime:
             plan = self.plan_book.replay(program, buffers, costs, replays, scratch, limit, self._page_here())
         if plan is None:
             page = self.page(buffers)
-            plan = choose_plan(program, buffers, self.config, limit, costs, replays, scratch, remakes, page)
+            plan = choose_plan(program, buffers, self.config, limit, costs, replays, scratch, remakes, page, first)
         plan = with_homes(plan, self.slab.segment)
         verify(plan)
         check_uncopied(plan, remakes)

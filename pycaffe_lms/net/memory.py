@@ -12,6 +12,7 @@ from ..lms.halves import halved_bytes
 from ..lms.machine import Costs
 from ..lms.plan import Plan
 from ..lms.remake import CannotRemake
+from ..lms.rules import Rules
 from ..lms.runtime import Runtime
 from ..lms.schedule import Buffer, Step
 from ..lms.tenants import prepare, refuse_crowded
@@ -217,8 +218,7 @@ class NetMemory(FurtherBuffers):
         if sequenced.by_hand and not self.runtime.active:
             return None
         ids = {a.buffer for s in sequenced.program.steps for a in s.accesses}
-        managed = {b: self.buffers[b] for b in sorted(ids) if self.memories[b].managed}
-        if not managed:
+        if not (managed := {b: self.buffers[b] for b in sorted(ids) if self.memories[b].managed}):
             return None
         if self.runtime.active:
             return self._optimised(sequenced, self.halved(sequenced, managed))
@@ -228,12 +228,12 @@ class NetMemory(FurtherBuffers):
         """Plan a program that was bound once more, with what is known now about the time of its steps. The new plan
         counts if it is predicted to be faster. Returns (seconds of the old one, of the one that counts), as predicted
         now; None where there is no plan."""
-        old = self._plans.get(key)
-        if old is None or old.plan is None or not self.runtime.active:
+        if (old := self._plans.get(key)) is None or old.plan is None or not self.runtime.active:
             return None
         sequenced = alike(build(), old.sequenced)
         before = time_plan(old.plan, self._costs(sequenced, self.replays_of(sequenced))).seconds
-        plan = self._optimised(sequenced, self.halved(sequenced, {b: self.buffers[b] for b in old.plan.buffers}))
+        managed = self.halved(sequenced, {b: self.buffers[b] for b in old.plan.buffers})
+        plan = self._optimised(sequenced, managed, old.plan.how)
         if plan.seconds >= WORTH * before:
             return before, before
         del self._plans[key]
@@ -263,14 +263,14 @@ class NetMemory(FurtherBuffers):
         machine, measured = self.runtime.machine, self.runtime.measured
         return program_costs(self.graph, sequenced.steps, replays, self.buffers, sizes, machine, measured)
 
-    def _optimised(self, sequenced: Sequenced, managed: dict[int, Buffer]) -> Plan:
+    def _optimised(self, sequenced: Sequenced, managed: dict[int, Buffer], first: Rules | None = None) -> Plan:
         replays = self.replays_of(sequenced)
         again = {s: step.step for s, step in replays.items()}
         scratch = self.call_scratch
         self.planned_with[sequenced.program.name] = costs = self._costs(sequenced, replays)
         remakes = remakes_of(self.graph, sequenced, replays, scratch)
         try:
-            return self.runtime.plan(sequenced.program, managed, costs, again, scratch, remakes)
+            return self.runtime.plan(sequenced.program, managed, costs, again, scratch, remakes, first)
         except CannotRemake as failure:
             raise cannot_remake(self.graph, sequenced.steps, failure) from None
 
