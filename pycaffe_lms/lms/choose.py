@@ -19,10 +19,12 @@ from .schedule import Buffer, Program, Step
 SWAP = (Rules(replays=False),)
 AUTO = (
     Rules(chain=0.5),
-    Rules(copies=False, chain=0.5, density=3.5, room=0.96),
-    Rules(copies=False, chain=0.5, density=2.0, room=0.96),
+    Rules(copies=False, chain=0.1, density=4.5),
+    Rules(copies=False, chain=0.3, density=4.5, excess=0.0),
     Rules(copies=False, chain=0.3, density=2.75, excess=0.3),
     Rules(copies=False, chain=0.5, density=2.75, excess=0.0),
+    Rules(copies=False, chain=0.5, density=3.5, room=0.96),
+    Rules(copies=False, chain=0.5, density=2.0, room=0.96),
     Rules(chain=0.7),
     Rules(chain=0.1),
     Rules(copies=False, chain=1.0),

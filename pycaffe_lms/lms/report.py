@@ -16,6 +16,7 @@ def summary(plan: Plan) -> list[str]:
     used = used_bytes(plan)
     loss = used / plan.live_bytes - 1 if plan.live_bytes else 0.0
     own = human_bytes(plan.unshared_host_bytes)
+    left = sum(map(plan.copied, plan.abiding))
     lossy = f" (lossy: {len(plan.halved)} buffers in 16 bits)" if plan.halved else ""
     return [
         f"managed buffers: {len(plan.buffers)}, {human_bytes(managed)} in all",
@@ -23,7 +24,8 @@ def summary(plan: Plan) -> list[str]:
         f"most {human_bytes(plan.live_bytes)}, packing loss {loss:.1%})",
         f"host memory for them: {human_bytes(plan.host_bytes)} ({own} if none of it were used in turn)",
         f"copied per run: {human_bytes(plan.bytes_in)} in, {human_bytes(plan.bytes_out)} out{lossy}"
-        + (f", of it in {plan.parts} parts, so that urgent copies pass" if plan.parts else ""),
+        + (f", of it in {plan.parts} parts, so that urgent copies pass" if plan.parts else "")
+        + (f"; {human_bytes(left)} stay from run to run" if left else ""),
     ]
 
 
