@@ -4,7 +4,7 @@ the verifier, obeyed by the runtime."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from itertools import takewhile
@@ -112,7 +112,7 @@ class Plan:
     rules: str = ""
     homes: tuple[int, ...] = ()
     paging: Paging | None = None
-    how: Rules | None = None
+    how: Rules | None = field(default=None, compare=False)
 
     @property
     def largest_step(self) -> Step:

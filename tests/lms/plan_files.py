@@ -53,8 +53,8 @@ def planned(net: str, kind: str):
     asked = {}
     original = Runtime.plan
 
-    def noting(self, program, buffers, costs, replays, scratch, remakes):
-        plan = original(self, program, buffers, costs, replays, scratch, remakes)
+    def noting(self, program, buffers, costs, replays, scratch, remakes, first):
+        plan = original(self, program, buffers, costs, replays, scratch, remakes, first)
         asked[id(plan)] = (program, buffers, replays, scratch), plan
         return plan
 
