@@ -44,8 +44,11 @@ def test_report_statistics_and_log_of_one_run(folder):
     assert train["measured"]["iteration"] == "iteration 4"
     lines = [m for m in map(LINE.fullmatch, done.log) if m]
     assert len(lines) == 3  # iterations 0, 2 and 4
+    others = train["last_run"]["bytes_in"]
+    images = 4 * 3 * 8 * 8 * 4  # they do not change: they come in at first, and when the recording is made
+    assert train["total"]["bytes_in"] == 6 * others + 2 * images
+    assert (lines[0][1], lines[-1][1]) == (human_bytes(others + images), human_bytes(others))
     for m in lines:
-        assert m[1] == human_bytes(train["last_run"]["bytes_in"])
         assert m[2] == human_bytes(train["last_run"]["bytes_out"])
         assert float(m[3]) == pytest.approx(train["plan"]["stall_ms_predicted"], rel=0.01)
         fixed = found["resident_bytes"] + found["workspace_bytes"]
