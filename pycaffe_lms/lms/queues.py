@@ -123,14 +123,12 @@ def queues_of(plan: Plan, stays: Sequence[Residence], offsets: Sequence[int], co
             tasks[k] = Task(k, HOST if op.kind is Kind.HOST else COMPUTE, seconds[op.step], 0.0, keys)
             continue
         i, out, buffer = at[op.stream, op.place.buffer, op.step], op.kind is Kind.OUT, plan.buffers[op.place.buffer]
-        fixed = not out and buffer.id in hosted  # who makes the next value there waits for it
-        fixed |= op.id in left
+        # who makes the next value there waits for it; or it would not be at the front, where it need not be made
+        fixed = (not out and buffer.id in hosted) or op.id in left
         copies[k] = Copy(
             i, out, op.step, op.step, needed.get(op.id, steps), buffer.nbytes, fixed=fixed, whole=bool(buffer.halved)
         )
-        tasks[k] = copy_task(k, op.stream, buffer.copied, keys, costs.machine)
-        if op.id in left:
-            tasks[k] = tasks[k]._replace(alone=0.0, both=0.0)
+        tasks[k] = copy_task(k, op.stream, 0 if op.id in left else buffer.copied, keys, costs.machine)
         groups.setdefault((op.stream, op.step), []).append(k)
     return Queues(stays, copies, tasks, groups, steps)
 

@@ -15,7 +15,8 @@ def plan_statistics(plan: Plan) -> dict:
     """Of one run of a plan; sizes in bytes of device memory (multiples of its alignment), ready for JSON.
 
     program; steps: those that run, replays included; steps_replayed; copies_in, copies_out (one in parts counts once),
-    bytes_in, bytes_out; copies_in_parts: pieces of those that are made in several.
+    bytes_in, bytes_out; copies_in_parts: pieces of those that are made in several. A copy of what the run before left
+    counts in copies_in, and not in bytes_in.
     seconds_predicted, stall_ms_predicted: of the run, and how much of it no step runs because of copies.
     rules: by which rules it was made. arena_bytes: device memory taken for managed buffers; used_bytes: up to where
     they lie in it; live_bytes: most that they need at once; packing_loss: used_bytes / live_bytes - 1; held_bytes: most

@@ -45,7 +45,9 @@ class Task(NamedTuple):
 
 
 def copy_task(key: int, stream: int, nbytes: int, after: Iterable[int], machine: Machine) -> Task:
-    """The task of a copy of so many bytes."""
+    """The task of a copy of so many bytes; of none, where there is nothing to do, it takes no time."""
+    if not nbytes:
+        return Task(key, stream, 0.0, 0.0, after)
     out = stream == COPY_OUT
     return Task(key, stream, machine.copy_seconds(nbytes, out), machine.copy_seconds(nbytes, out, True), after)
 
@@ -77,9 +79,9 @@ def time_plan(plan: Plan, costs: Costs) -> Timed:
     seconds, machine = step_seconds(plan, costs), costs.machine
     there = {op.id for op in plan.abiding}  # from the run before
     tasks = [
-        copy_task(op.id, op.stream, plan.copied(op), op.waits, machine)
-        if op.kind in (Kind.IN, Kind.OUT) and op.id not in there
-        else Task(op.id, op.stream, 0.0 if op.place else seconds[op.step], 0.0, op.waits)
+        copy_task(op.id, op.stream, 0 if op.id in there else plan.copied(op), op.waits, machine)
+        if op.kind in (Kind.IN, Kind.OUT)
+        else Task(op.id, op.stream, seconds[op.step], 0.0, op.waits)
         for op in plan.ops
     ]
     start: list[float] = []

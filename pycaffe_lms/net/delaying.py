@@ -34,15 +34,14 @@ def _delay(steps: list[S], start: int, sizes: Mapping[int, int], scratch: Collec
         end = next((i for i in range(behind, len(steps)) if born & _touched(steps[i], scratch).keys()), None)
         if end is None:
             return
-        goes_on = _waits(steps[end])
         pulled, ahead = list(group), []
         for one in steps[behind:end]:
             (pulled if any(_ordered(other, one, scratch) for other in pulled) else ahead).append(one)
-        if sum(sizes.get(b, 0) for b in born) <= sum(sizes.get(b, 0) for b in _kept(pulled, scratch) - born):
+        kept = {b for one in pulled for b in _touched(one, scratch)} - born
+        if sum(sizes.get(b, 0) for b in born) <= sum(sizes.get(b, 0) for b in kept):
             return
-        start_of_group = behind - len(group)
-        steps[start_of_group:end] = [*ahead, *pulled]
-        if not goes_on:
+        steps[behind - len(group) : end] = [*ahead, *pulled]
+        if not _waits(steps[end]):
             return
         group, behind = [*pulled, steps[end]], end + 1
 
@@ -54,10 +53,6 @@ def _waits(one: S) -> bool:
 
 def _touched(one: S, scratch: Collection[int]) -> dict[int, Mode]:
     return {a.buffer: a.mode for a in one.step.accesses if a.buffer not in scratch}
-
-
-def _kept(group: Sequence[S], scratch: Collection[int]) -> set[int]:
-    return {b for one in group for b in _touched(one, scratch)}
 
 
 def _ordered(first: S, second: S, scratch: Collection[int]) -> bool:

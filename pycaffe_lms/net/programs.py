@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from ..layers.base import count
 from ..lms.schedule import Mode, Program, Step
 from .access import LayerStep, backward_steps, forward_step, look_step, separable, wants, written_diffs
 from .graph import Graph, Node
@@ -56,9 +57,7 @@ def _elements(graph: Graph, node: Node) -> int:
     """Of what its backward makes: gradients of bottoms, or of parameters, whichever are more."""
     bottoms = (b for b, wanted in zip(node.bottoms, node.propagate, strict=True) if wanted)
     params = (p for p, wanted in zip(node.params, node.param_propagate, strict=True) if wanted)
-    return max(
-        sum(math.prod(graph.values[b].shape) for b in bottoms), sum(math.prod(graph.params[p].shape) for p in params)
-    )
+    return max(sum(count(graph.values[b].shape) for b in bottoms), sum(count(graph.params[p].shape) for p in params))
 
 
 @dataclass

@@ -2,7 +2,8 @@
 of its bottoms. In two, a bottom's value may go before its gradient is born, but what tops give is read twice.
 
 The program as it is is planned first. Where that plan leaves steps waiting, or does not fit, the other is planned, too,
-and what is predicted to take less time counts. A plan file says which one it is of. Results are the same to the bit.
+in which layers that are not small beside the largest have two (`programs.Halves`), and what is predicted to take less
+time counts. A plan file says which one it is of. Results are the same to the bit.
 See also: `access.py` (which layers, which steps).
 """
 

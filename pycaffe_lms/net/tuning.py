@@ -18,7 +18,8 @@ class Tuning:
     their gradients as bfloat16, where layers can; products of such take bfloat16 and add up in float32. Numbers change
     to the rounding of bfloat16. Of nets of float64 nothing is stored so. separate: in a solver's iterations, let layers
     that may make the gradients of their parameters and those of their bottoms in two steps; None: with Large Model
-    Support, where an iteration is predicted to be faster so, or does not fit else (results are the same to the bit)."""
+    Support, those that are not small beside the largest, where an iteration is predicted to be faster so, or does not
+    fit else (results are the same to the bit)."""
 
     channels_last: bool | None = None
     fuse: bool = True

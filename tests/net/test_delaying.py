@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from pycaffe_lms.backend.sim import SimDevice
-from pycaffe_lms.layers.base import Makes
+from pycaffe_lms.layers.base import Makes, count
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.lms.schedule import Access, Mode, Step
 from pycaffe_lms.net.delaying import delayed
@@ -175,17 +175,10 @@ def test_small_layers_make_theirs_in_one_step_unless_told():
     def elements(layer):
         node = next(node for node in one.net.run_graph.nodes if node.name == layer)
         values, params = one.net.run_graph.values, one.net.run_graph.params
-        size = [_count(values[b].shape) for b in node.bottoms], [_count(params[p].shape) for p in node.params]
+        size = [count(values[b].shape) for b in node.bottoms], [count(params[p].shape) for p in node.params]
         return max(map(sum, size))
 
     assert halves(Halves.NONE) == set()
     assert halves(Halves.ALL) == {"fc", "c", "b"}
     assert halves(Halves.LARGE) == {layer for layer in ("fc", "c", "b") if elements(layer) * 6 >= elements("b")}
     assert halves(Halves.LARGE) == {"b"}
-
-
-def _count(shape):
-    total = 1
-    for d in shape:
-        total *= d
-    return total
