@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 import tokenize
 import zlib
 from typing import Any
@@ -19,6 +20,9 @@ from pycaffe_lms.errors import DataError, MissingDependency, Where, human_bytes
 ENDINGS = (".npy", ".nii", ".nii.gz")
 MAX_VALUES = 2**31 - 1
 """A blob's count is an int32."""
+# NumPy reads an npy header by `ast.literal_eval`. Python counts its depth once for all threads, so that one of two may
+# end in a SystemError where a garbage collection in between lets the other run (python/cpython#106905).
+_HEADER = threading.Lock()
 _MOST_DEFLATE = 1100  # gzip shrinks nothing by more than about 1,032
 # A damaged header ends in any of these; nibabel's own errors are no family.
 _DAMAGE = (OSError, EOFError, zlib.error, ValueError, TypeError, ArithmeticError, LookupError, MemoryError)
@@ -65,7 +69,8 @@ def read_volume(path: str | os.PathLike, *, canonical: bool = False) -> tuple[np
 def _npy(path: str) -> np.ndarray:
     try:
         # NumPy's own reader of this very format, as a map: nothing is taken for what the header says, no pickle.
-        stored = np.lib.format.open_memmap(path, "r")
+        with _HEADER:
+            stored = np.lib.format.open_memmap(path, "r")
     except (ValueError, EOFError, SyntaxError, TypeError, OverflowError, tokenize.TokenError) as error:
         raise DataError(f"not an npy file of numbers: {error}", where=Where(file=path), fix=_FIX) from error
     _check(path, stored.shape, stored.dtype, axes=(3, 4))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import pickle
 import random
 import sys
+import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -30,6 +33,30 @@ def test_npy(tmp_path, dtype, order):
     assert orientation is None
     np.testing.assert_array_equal(found[0], values)
     np.testing.assert_array_equal(read_volume(tmp_path / "b.npy")[0], [values, values[::-1]])
+
+
+def test_several_threads_read_npy_while_garbage_is_collected(tmp_path):
+    """Python's reader of literals, which reads the headers, must not be entered twice: see `_HEADER`."""
+    for k in range(4):
+        np.save(tmp_path / f"{k}.npy", np.full((2, 3, 4), k))
+
+    def read(k):
+        return [read_volume(tmp_path / f"{k}.npy")[0] for _ in range(200)]
+
+    def let_others_run(phase, info):
+        time.sleep(1e-5)
+
+    threshold = gc.get_threshold()
+    gc.callbacks.append(let_others_run)
+    try:
+        gc.set_threshold(1)
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(read, range(4)))
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(let_others_run)
+    for k, volumes in enumerate(found):
+        np.testing.assert_array_equal(volumes, np.full((200, 1, 2, 3, 4), k))
 
 
 @pytest.mark.parametrize("name", ["v.nii", "v.nii.gz", "v.NII"])
