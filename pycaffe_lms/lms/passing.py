@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 
 from .arena import Packing
 from .machine import Costs
@@ -64,6 +65,19 @@ class _Times:
         last = max(self.queues.order, key=end.__getitem__, default=0)
         return sorted(found, reverse=True) + ([(0.0, last)] if last >= self.queues.steps else [])
 
+    @cached_property
+    def lanes(self) -> tuple[dict[int, list[int]], dict[int, int], dict[int, float]]:
+        """(the copies of each queue in order, where each stands there, when each could begin at the earliest)."""
+        queues, end, lanes, place, ready = self.queues, self.end, {}, {}, {}
+        for key, free in zip(queues.order, self.free, strict=True):
+            if key >= queues.steps:
+                task = queues.tasks[key]
+                lane = lanes.setdefault(task.stream, [])
+                place[key] = len(lane)
+                lane.append(key)
+                ready[key] = max(free[HOST], max(map(end.__getitem__, task.after), default=0.0))
+        return lanes, place, ready
+
 
 def with_passes(plan: Plan, costs: Costs) -> Plan:
     """The plan, of copies that are whole, with those put off and cut that let others pass to its gain; with its
@@ -102,7 +116,7 @@ class _Search:
 
     def _pass_one(self, blamed: int) -> bool:
         """Let the copy that is blamed, or one that it waits for, pass others. Whether that gained."""
-        lanes = self._lanes()
+        lanes = self.times.lanes
         for tried, passer in enumerate(self._waiting(blamed, *lanes)):
             if tried == TRIES or self._work <= 0:
                 break
@@ -118,20 +132,6 @@ class _Search:
 
     def _gains(self, times: _Times) -> bool:
         return times.seconds < self.times.seconds - EPSILON
-
-    def _lanes(self) -> tuple[dict[int, list[int]], dict[int, int], dict[int, float]]:
-        """(the copies of each queue in order, where each stands there, when each could begin at the earliest)."""
-        queues, lanes, place, ready = self.times.queues, {}, {}, {}
-        end = self.times.end
-        for key, free in zip(queues.order, self.times.free, strict=True):
-            if key >= queues.steps:
-                task = queues.tasks[key]
-                lane = lanes.setdefault(task.stream, [])
-                place[key] = len(lane)
-                lane.append(key)
-                ready[key] = max((end[a] for a in task.after), default=0.0)
-                ready[key] = max(ready[key], free[HOST])
-        return lanes, place, ready
 
     def _waiting(self, key: int, lanes, place, ready) -> Iterator[int]:
         """Copies that could have begun before they did, on the way back from one to what it waited for."""

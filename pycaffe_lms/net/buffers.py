@@ -44,7 +44,7 @@ def assign(graph: Graph, itemsize: int) -> BufferTable:
     table = BufferTable()
     for value in graph.values:
         value.data = value.diff = -1
-    keep = _needed_by_backward(graph)
+    tops = _Tops(graph, table, _needed_by_backward(graph), itemsize)
     groups = {group.index: group for group in graph.groups}
     for node in graph.nodes:
         for p in node.params:
@@ -55,7 +55,7 @@ def assign(graph: Graph, itemsize: int) -> BufferTable:
                 param.data = table.add(f"{_buffer_name(graph, param)}.data", count(param.shape) * itemsize)
             else:
                 param.data = graph.params[param.owner].data
-        _assign_tops(graph, node, table, keep, itemsize)
+        tops.assign(node)
         for owner in (node, groups[node.index]) if node.index in groups else (node,):
             for scratch in owner.layer.scratches.values():
                 owner.scratch[scratch.name] = table.add(
@@ -92,41 +92,51 @@ def _buffer_name(graph: Graph, param: Param) -> str:
     return f"{node.layer.param.name}.param{param.position}{block}"
 
 
-def _assign_tops(graph: Graph, node: Node, table: BufferTable, keep: set[int], itemsize: int) -> None:
-    shared = node.layer.shares_data()
-    for b in node.bottoms:
-        graph.values[b].data = graph.values[graph.stored(b)].data
-    for j, t in enumerate(node.tops):
-        value = graph.values[t]
-        if value.whole is not None:
-            whole = graph.values[value.whole]
-            if whole.data < 0:
-                whole.data = table.add(f"{whole.name}.data", value_bytes(whole, itemsize))
-            value.data = whole.data
-        elif j in shared:
-            value.data = graph.values[node.bottoms[shared[j]]].data
-        elif _in_place(graph, node, j) and _may_overwrite(graph, node, j, keep):
-            value.data = graph.values[node.bottoms[j]].data
-        else:
-            version = f"({node.name})" if _in_place(graph, node, j) else ""  # another value of the same blob
-            value.data = table.add(f"{value.name}{version}.data", value_bytes(value, itemsize))
+class _Tops:
+    """Gives tops the buffers of their data, layer by layer, in the order of the layers."""
+
+    def __init__(self, graph: Graph, table: BufferTable, keep: set[int], itemsize: int):
+        """keep: values that nothing may overwrite."""
+        self._graph, self._table, self._keep, self._itemsize = graph, table, keep, itemsize
+        self._last_read = {graph.stored(b): node.index for node in graph.nodes for b in node.bottoms}
+        self._lying: dict[int, set[int]] = {}  # by buffer: the values there
+
+    def assign(self, node: Node) -> None:
+        graph, shared = self._graph, node.layer.shares_data()
+        for b in node.bottoms:
+            self._put(b, graph.values[graph.stored(b)].data)
+        for j, t in enumerate(node.tops):
+            value = graph.values[t]
+            if value.whole is not None:
+                whole = graph.values[value.whole]
+                if whole.data < 0:
+                    self._put(whole.id, self._table.add(f"{whole.name}.data", value_bytes(whole, self._itemsize)))
+                self._put(t, whole.data)
+            elif j in shared:
+                self._put(t, graph.values[node.bottoms[shared[j]]].data)
+            elif _in_place(graph, node, j) and self._may_overwrite(node, j):
+                self._put(t, graph.values[node.bottoms[j]].data)
+            else:
+                version = f"({node.name})" if _in_place(graph, node, j) else ""  # another value of the same blob
+                self._put(t, self._table.add(f"{value.name}{version}.data", value_bytes(value, self._itemsize)))
+
+    def _put(self, v: int, buffer: int) -> None:
+        self._graph.values[v].data = buffer
+        self._lying.setdefault(buffer, set()).add(v)
+
+    def _may_overwrite(self, node: Node, j: int) -> bool:
+        graph, mode = self._graph, node.layer.in_place
+        old, new = graph.values[node.bottoms[j]], graph.values[node.tops[j]]
+        if mode is InPlace.MUST:
+            return True
+        if mode is not InPlace.ALLOWED or count(old.shape) != count(new.shape):
+            return False
+        living = [v for v in self._lying[old.data] if v < node.tops[0]]
+        return not any(v in self._keep or self._last_read.get(graph.stored(v), -1) > node.index for v in living)
 
 
 def _in_place(graph: Graph, node: Node, j: int) -> bool:
     return j < len(node.bottoms) and graph.values[node.bottoms[j]].name == graph.values[node.tops[j]].name
-
-
-def _may_overwrite(graph: Graph, node: Node, j: int, keep: set[int]) -> bool:
-    mode, old, new = node.layer.in_place, graph.values[node.bottoms[j]], graph.values[node.tops[j]]
-    if mode is InPlace.MUST:
-        return True
-    if mode is not InPlace.ALLOWED or count(old.shape) != count(new.shape):
-        return False
-    living = [v for v in graph.values[: node.tops[0]] if v.data == old.data]
-    if any(v.id in keep for v in living):
-        return False
-    readers = {graph.stored(v.id) for v in living}
-    return not any(graph.stored(b) in readers for later in graph.nodes[node.index + 1 :] for b in later.bottoms)
 
 
 def _needed_by_backward(graph: Graph) -> set[int]:

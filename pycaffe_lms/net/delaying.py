@@ -21,8 +21,8 @@ def delayed(steps: Sequence[S], sizes: Mapping[int, int], scratch: Collection[in
     """The steps of a program, those that make just gradients of bottoms as late as it pays: right before the next that
     adds to these, or uses them. sizes: bytes of buffers. scratch: those whose content never outlives a step."""
     found = list(steps)
-    for first in reversed([one for one in steps if _waits(one)]):
-        _delay(found, next(i for i, one in enumerate(found) if one is first), sizes, scratch)
+    for at in reversed([i for i, one in enumerate(steps) if _waits(one)]):
+        _delay(found, at, sizes, scratch)  # which moves nothing that is before it
     return found
 
 

@@ -7,27 +7,38 @@ shares it with another net, works on a copy in workspace. Users see (O, C, H, W)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ..layers.base import Lives, Makes, Pass, Runs, Shape, count
 from ..ops.channel_order import memory_shape
 from .graph import Graph, Node
 from .orders import matters
 
+Users = Sequence[tuple[Node, int]]
+"""Who takes a parameter: (layer, which of its parameters)."""
+
 
 def choose(graph: Graph) -> None:
     """Set `channels_last` of every parameter. After the layers' orders are chosen."""
-    for param in graph.learnable:
-        owner = graph.nodes[param.node]
-        last = takes_last(owner, param.position) and matters(param.shape)
-        set_order(graph, param.index, last and may_lie_last(graph, param.index))
+    for owner, users in users_of(graph).items():
+        param = graph.params[owner]
+        last = takes_last(graph.nodes[param.node], param.position) and matters(param.shape)
+        set_order(graph, users, last and may_lie_last(graph, users))
 
 
-def set_order(graph: Graph, owner: int, last: bool) -> None:
-    """Of a parameter, by its owner's index, and all that share it."""
-    for param in graph.params:
-        if param.owner == owner:
-            param.channels_last = last
+def users_of(graph: Graph) -> dict[int, Users]:
+    """By its owner's index, who takes a parameter: its owner, and all that share it."""
+    found: dict[int, list[tuple[Node, int]]] = {param.index: [] for param in graph.learnable}
+    for node in graph.nodes:
+        for i, p in enumerate(node.params):
+            found[graph.params[p].owner].append((node, i))
+    return found
+
+
+def set_order(graph: Graph, users: Users, last: bool) -> None:
+    """Of a parameter, for all who take it."""
+    for node, i in users:
+        graph.params[node.params[i]].channels_last = last
 
 
 def takes_last(node: Node, i: int) -> bool:
@@ -35,18 +46,13 @@ def takes_last(node: Node, i: int) -> bool:
     return node.channels_last and i in node.layer.ordered_params
 
 
-def may_lie_last(graph: Graph, owner: int) -> bool:
-    """Whether everybody who uses the parameter can work on a copy in the other order: no layer on the host, none that
+def may_lie_last(graph: Graph, users: Users) -> bool:
+    """Whether everybody who uses a parameter can work on a copy in the other order: no layer on the host, none that
     changes it in its forward, none that sees it in another shape."""
-    shape = graph.params[owner].shape
-    for node in graph.nodes:
-        for i, p in enumerate(node.params):
-            param, layer = graph.params[p], node.layer
-            if param.owner == owner and (
-                layer.runs_on is not Runs.DEVICE or i in layer.forward_updates() or param.shape != shape
-            ):
-                return False
-    return True
+    alike = len({graph.params[node.params[i]].shape for node, i in users}) == 1
+    return alike and all(
+        node.layer.runs_on is Runs.DEVICE and i not in node.layer.forward_updates() for node, i in users
+    )
 
 
 def differs(graph: Graph, node: Node, i: int) -> bool:

@@ -188,8 +188,9 @@ def _adopt_orders(net: Net, other: Net, pairs: Sequence[tuple[Node, Node]]) -> N
         for p, q in zip(node.params, source.params, strict=True):
             wanted[params[p].owner] = other.graph.params[q].channels_last
     changed = {owner: last for owner, last in wanted.items() if params[owner].channels_last != last}
+    users = param_orders.users_of(net.graph)
     for owner, last in changed.items():
-        if last and not param_orders.may_lie_last(net.graph, owner):
+        if last and not param_orders.may_lie_last(net.graph, users[owner]):
             node = net.graph.nodes[params[owner].node]
             raise UsageError(
                 "the other net's parameter is stored channels-last, which a layer that uses this one cannot take",
@@ -202,7 +203,7 @@ def _adopt_orders(net: Net, other: Net, pairs: Sequence[tuple[Node, Node]]) -> N
             gradients[owner] = net.param_blob(params[owner]).read_diff().copy()
         diff.give_back()
         memories[params[owner].diff] = SyncedMemory(diff.nbytes, diff.name, net.device)  # views keep the old one
-        param_orders.set_order(net.graph, owner, last)
+        param_orders.set_order(net.graph, users[owner], last)
     if changed:
         net.reshape()
     for owner, values in gradients.items():
