@@ -20,7 +20,7 @@ from ..lms.timing import Timed, step_seconds
 from ..log import only_warnings
 from ..net.account import predicted
 from ..net.filter import filter_net
-from ..net.forecast import InCore, Least, Tail, device_bytes, fits, in_core, least, needed
+from ..net.forecast import InCore, Least, Tail, device_bytes, fits, host_bytes, in_core, least, needed
 from ..net.graph import Param
 from ..net.net import Net
 from ..net.programs import HostedStep
@@ -201,9 +201,9 @@ class Nets:
         """Why a batch does not fit; None: it does."""
         try:
             net, tail = self.build(self._whole(), batch)
-            needed = fits(net, tail)
-            if self._host_refuses(needed):  # on demand copies most, so another plan may need less
-                plan = net.plan_only(tail)
+            plan = fits(net, tail)
+            if plan is not None and self.lms.host_limit is not None and self._host_refuses(host_bytes(net, plan)):
+                plan = net.plan_only(tail)  # on demand copies most, so another plan may need less
                 refused = self._host_refuses(plan.host_bytes) if plan is not None else None
                 return refused and str(refused)
         except CaffeError as error:

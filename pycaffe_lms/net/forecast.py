@@ -70,23 +70,26 @@ def device_bytes(net: Net, plan: Plan | None) -> int:
     return net.runtime.resident_bytes + net.runtime.workspace_bytes + (plan.arena_bytes if plan is not None else 0)
 
 
-def fits(net: Net, tail: Tail) -> int:
-    """Host bytes of a plan that fetches on demand, with layers in as few parts as fit. Raises OutOfDeviceMemory where
-    no plan fits; takes far less time than to find the best."""
+def fits(net: Net, tail: Tail) -> Plan | None:
+    """A plan that fetches on demand, with layers in as few parts as fit; None where there is nothing to plan. Raises
+    OutOfDeviceMemory where no plan fits; takes far less time than to find the best."""
     if not net.runtime.active:
         net.plan_only(tail)
-        return 0
+        return None
     return fitted(net, lambda: _on_demand(net, tail), updates=tail)
 
 
-def _on_demand(net: Net, tail: Tail) -> int:
+def _on_demand(net: Net, tail: Tail) -> Plan | None:
     net.runtime.check_resident()
     program, managed, uncopied = _managed(net, tail)
     if not managed:
-        return 0
-    plan = make_plan(
-        program, managed, limit=net.runtime.limit(), ahead=0, uncopied=uncopied, page=net.runtime.page(managed)
-    )
+        return None
+    page = net.runtime.page(managed)
+    return make_plan(program, managed, limit=net.runtime.limit(), ahead=0, uncopied=uncopied, page=page)
+
+
+def host_bytes(net: Net, plan: Plan) -> int:
+    """What a plan without homes takes of the host's memory."""
     return with_homes(plan, net.runtime.slab.segment).host_bytes
 
 
