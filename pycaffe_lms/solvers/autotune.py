@@ -1,4 +1,5 @@
-"""`-lms auto` plans twice: first with predicted times of the steps, then with those that iterations took."""
+"""`-lms auto` plans twice: first with predicted times of the steps, and rates of the link as the GPU's name tells them;
+then with what iterations took."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
+from ..lms.linkrates import described, link_shares, with_shares
 from ..lms.recorder import STEPS, Recorder
 from ..net.net import Net
 
@@ -29,6 +31,7 @@ class Autotune:
         self.done = not (self._runtime.active and self._runtime.config.auto)
         self._next = math.inf if self.done else WARM + 1  # the iteration to record
         self._seconds: dict[str, float] = {}
+        self._shares: dict[bool, float] = {}  # of the link's rates, see `link_shares`
 
     def around(self, replan: Callable[[], list[str]]) -> AbstractContextManager:
         """For `with`: one iteration."""
@@ -49,6 +52,10 @@ class Autotune:
             return
         self.done = True
         self._runtime.measured.update(self._seconds)
+        assumed = self._runtime.machine
+        self._runtime.machine = with_shares(assumed, self._shares)
+        if self._runtime.machine is not assumed:
+            _log.info("Large Model Support: %s", described(self._runtime.machine, assumed))
         for line in replan():
             _log.info("Large Model Support: %s", line)
         self._next = self._iterations + 2  # when new plans have run once
@@ -67,7 +74,10 @@ class Autotune:
         self._runtime.stats.measured(run for run in recorder.runs() if any(run.plan is plan for plan in plans))
 
     def _take_times(self, recorder: Recorder) -> None:
-        for timed in recorder.times()[0]:
+        found = recorder.times()[0]
+        for timed in found:
             if timed.row == STEPS:
                 took = 1e-6 * (timed.end_us - timed.start_us)
                 self._seconds[timed.name] = min(took, self._seconds.get(timed.name, took))
+        for out, share in link_shares(found, self._runtime.machine).items():
+            self._shares[out] = max(share, self._shares.get(out, share))

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from pycaffe_lms.lms.machine import MACHINES
 from pycaffe_lms.lms.recorder import COPIES_IN, STEPS, Timed
 from pycaffe_lms.solvers import autotune
 
@@ -40,7 +41,9 @@ def net(*, auto: bool, plans=()):
     said, pauses = [], []
     stats = SimpleNamespace(measured=lambda runs: said.append([run.plan for run in runs]))
     device, config = SimpleNamespace(pause=pauses.append, pauses=pauses), SimpleNamespace(auto=auto)
-    runtime = SimpleNamespace(active=True, config=config, recorder=None, measured={}, device=device, stats=stats)
+    runtime = SimpleNamespace(
+        active=True, config=config, recorder=None, measured={}, device=device, stats=stats, machine=MACHINES["h200"]
+    )
     return SimpleNamespace(runtime=runtime, memory=SimpleNamespace(plans=lambda: dict(enumerate(plans)))), said
 
 
