@@ -68,6 +68,8 @@ def measure(model: str, batch: int, lms: LMSConfig, iterations: int, half: bool 
         "stall_s": plan.stall if plan else None,
         "host": runtime.slab.nbytes,
         "device_peak": runtime.device.in_use(),
+        "link": [runtime.machine.link_in, runtime.machine.link_out, runtime.machine.link_both],
+        "recorded": stats.described()["programs"].get("train", {}).get("measured"),
         "build_s": built,
         "versions": versions(),
     }
