@@ -150,7 +150,7 @@ def pack_within(
     Two orders are tried: by bytes and time together; and the large ones by size first, for those that are alike then
     lie above each other without gaps. Those that found no place go first in the next try."""
     if max_live_bytes([s.must for s in stretches]) > limit:
-        return None
+        return None  # in any order
     area = [-s.must.size * (s.end - s.start + 1) for s in stretches]
     large = [-s.must.size if s.must.size * LARGE >= limit else 0 for s in stretches]
     for first in ([0] * len(stretches), large):

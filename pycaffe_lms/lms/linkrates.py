@@ -17,7 +17,7 @@ from .recorder import COPIES_IN, COPIES_OUT, Timed
 
 LEAST = 1 << 20  # bytes of a copy that counts: smaller ones hardly show a rate
 ENOUGH = 16 << 20  # bytes of one direction that tell its rate
-CLOSE = 0.15  # a rate that differs by less is as assumed
+CLOSE = 0.15  # where no rate differs by more, all are as assumed
 
 
 def link_shares(timed: Iterable[Timed], machine: Machine) -> dict[bool, float]:
@@ -34,7 +34,7 @@ def link_shares(timed: Iterable[Timed], machine: Machine) -> dict[bool, float]:
 
 
 def with_shares(machine: Machine, shares: Mapping[bool, float]) -> Machine:
-    """The machine with the rates that were found, where they are not close to what was assumed; else itself. Of a
+    """The machine with the rates that were found, if one of them is not close to what was assumed; else itself. Of a
     direction that is not known the other one's share counts."""
     if all(abs(share - 1) <= CLOSE for share in shares.values()):
         return machine
@@ -84,9 +84,5 @@ def _share(start: float, end: float, nbytes: int, out: bool, busy: _Busy, machin
 def _middle(shares: Iterable[tuple[float, int]]) -> float:
     """The median, by bytes."""
     ordered = sorted(shares, reverse=True)
-    half, seen = sum(nbytes for _, nbytes in ordered) / 2, 0
-    for share, nbytes in ordered:
-        seen += nbytes
-        if seen >= half:
-            return share
-    raise ValueError("no copies")
+    seen = list(accumulate(nbytes for _, nbytes in ordered))
+    return next(share for (share, _), upto in zip(ordered, seen, strict=True) if 2 * upto >= seen[-1])

@@ -19,15 +19,15 @@ H200 = MACHINES["h200"]
 MiB = 1 << 20
 
 
-def slower(share: float, machine=H200):
-    """The machine with such a link."""
-    rates = {name: share * getattr(machine, name) for name in ("link_in", "link_out", "link_both")}
-    return replace(machine, **rates)
+def slower(share: float):
+    """An H200 with such a link."""
+    rates = {name: share * getattr(H200, name) for name in ("link_in", "link_out", "link_both")}
+    return replace(H200, **rates)
 
 
-def copies(machine, sizes, *, out=False, both=False, start=0.0):
+def copies(machine, sizes, *, out=False, both=False):
     """Copies behind each other, as they run on a machine."""
-    found = []
+    found, start = [], 0.0
     for nbytes in sizes:
         end = start + machine.copy_seconds(nbytes, out, both)
         found.append(Timed(COPIES_OUT if out else COPIES_IN, "b", 1e6 * start, 1e6 * end, nbytes))
