@@ -121,10 +121,9 @@ class Replay:
         return False
 
     def _timed(self):
-        recorded, trial = self._launch is not None, self._trial
-        if trial is None or self._warm < WARM_RUNS or not trial.wants(recorded):
+        if self._trial is None or self._warm < WARM_RUNS:
             return nullcontext()
-        return trial.run(recorded)
+        return self._trial.run(recorded=self._launch is not None)
 
     def _lies_as_before(self) -> bool:
         """Whether addresses and settings are those of the last run."""
