@@ -61,7 +61,7 @@ class NetMemory(FurtherBuffers):
     """graph: wired, with buffers assigned in `table`. `used`: ids of buffers that the net's full program touches (the
     others never get memory). packed: those that need memory only for a while in a solver's program, where LMS is off:
     they share an arena then. old: what this replaces after a reshape; values, parameters and kept scratch of the same
-    size, and further buffers, carry over. graph_runs: repeat a solver's programs from a recording where possible.
+    size, and further buffers, carry over. graph_runs: repeat programs from a recording where possible.
     lasting: what the automatic mode leaves on the device, because it outlives an iteration or the host touches it;
     steps: those of an iteration, from which it sees whether that is possible. parted: values in several buffers."""
 

@@ -1,4 +1,4 @@
-"""Runs a solver's program from a recording of what it queues, where the device can record (a CUDA graph).
+"""Runs an iteration, or a pass by hand, from a recording of what it queues, where the device can record (a CUDA graph).
 
 A run has four parts: steps at the front that run on the host (data layers); what the state machine must do before the
 other steps may touch their buffers (copies up, or home); the device's work, with the copies that a plan makes on the
@@ -28,13 +28,15 @@ from .trial import Trial
 
 _log = logging.getLogger(__name__)
 WARM_RUNS = 2  # step by step: kernels are compiled, memory is taken
+FEW = 4  # steps of a pass by hand: one with fewer gains little, and there may be one for every layer
 
 
 def host_front(graph: Graph, sequenced: Sequenced) -> int | None:
-    """How many steps at the front run on the host, before work that a recording can repeat; None: not repeatable."""
+    """How many steps at the front run on the host, before work that a recording can repeat; None: not repeatable, or
+    not worth it."""
     steps = sequenced.steps
     front = next((s for s, step in enumerate(steps) if not step.step.host), len(steps))
-    if sequenced.by_hand or front == len(steps) or any(step.step.host for step in steps[front:]):
+    if len(steps) - front < (FEW if sequenced.by_hand else 1) or any(step.step.host for step in steps[front:]):
         return None
     for step in steps:
         if isinstance(step, HostedStep):

@@ -11,9 +11,9 @@ class Tuning:
     iterations run chains of layers (BatchNorm, Scale, a sum, ReLU) as one. pack: without Large Model Support, let what
     an iteration needs only for a while (gradients of blobs) use the same device memory in turn; afterwards such a value
     is gone, unless it is kept. With both, and with fuse under Large Model Support, bottoms of a Concat may lie in its
-    top and tops of a Slice in its bottom (results are the same to the bit). graph: on a device that can, record what a
-    solver's program queues, with the copies of Large Model Support, and repeat it without running Python for each layer
-    again (results are the same to the bit). masks: with Large Model Support, let ReLU and its kin keep bits where no
+    top and tops of a Slice in its bottom (results are the same to the bit). graph: on a device that can, record what an
+    iteration or a pass queues, with the copies of Large Model Support, and repeat it without Python for each layer
+    (results are the same to the bit). masks: with Large Model Support, let ReLU and its kin keep bits where no
     other layer's backward reads their values (results are the same to the bit). half: store hidden activations and
     their gradients as bfloat16, where layers can; products of such take bfloat16 and add up in float32. Numbers change
     to the rounding of bfloat16. Of nets of float64 nothing is stored so. separate: in a solver's iterations, let layers

@@ -47,13 +47,13 @@ def bits(solver) -> list[bytes]:
 
 
 def recorded(solver) -> set[str]:
-    """Programs that have a recording now."""
+    """Programs of the solver's that have a recording now."""
     nets = [("", solver.net), *((f"test net {i}: ", n) for i, n in enumerate(solver.test_nets))]
     return {
         name + key
         for name, net in nets
         for key, bound in net.memory._plans.items()
-        if bound.replay is not None and bound.replay.ready
+        if bound.replay is not None and bound.replay.ready and not bound.sequenced.by_hand
     }
 
 
