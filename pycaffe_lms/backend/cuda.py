@@ -298,8 +298,11 @@ class CudaDevice:
             return host_bytes(nbytes)
         return pinned_bytes(nbytes, cupy.cuda.runtime)
 
+    def place(self, span: Span) -> int:
+        return span.base.ptr + span.offset
+
     def array(self, span: Span, shape, dtype):
-        return cupy.ndarray(shape, dtype, memptr=span.base + span.offset)
+        return cupy.ndarray(shape, dtype, memptr=self._pointer(self.place(span), span.nbytes))
 
     def lend(self, span: Span, shape, dtype, owner):
         """A CuPy array that keeps `owner` alive, as does whatever is made of it (a view, a DLPack capsule)."""

@@ -94,8 +94,11 @@ class Device(Protocol):
     def host_take(self, nbytes: int, *, pinned: bool = False) -> np.ndarray:
         """Host memory as uint8. Raises OutOfHostMemory."""
 
+    def place(self, span: Span) -> int:
+        """The address where it begins."""
+
     def array(self, span: Span, shape, dtype):
-        """An array over device memory."""
+        """An array over device memory, which it does not keep on a GPU: to be used while the span is held."""
 
     def lend(self, span: Span, shape, dtype, owner):
         """An array over device memory for a user, of the library that the device's users know; work queued so far is

@@ -171,6 +171,9 @@ class SimDevice:
         raw.fill(POISON)
         return raw
 
+    def place(self, span: Span) -> int:
+        return span.base.__array_interface__["data"][0] + span.offset
+
     def array(self, span: Span, shape, dtype) -> np.ndarray:
         dtype = np.dtype(dtype)
         count = 1

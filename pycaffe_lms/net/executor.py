@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Collection, Mapping
+from contextlib import nullcontext
 from functools import partial
 
 from ..errors import CaffeError
@@ -14,6 +14,7 @@ from ..memory.synced import SyncedMemory
 from ..ops import ops_of
 from ..ops.channel_order import memory_shape
 from .access import LayerStep, node_of, wants
+from .branch import Branch
 from .copies import Copies
 from .graph import Graph, Node
 from .laid import in_place, place_of
@@ -31,7 +32,8 @@ class Executor:
     def __init__(self, graph: Graph, memories: Mapping[int, SyncedMemory], device, dtype):
         self.graph, self.memories, self.device, self.dtype = graph, memories, device, dtype
         self._arrays: dict = {}
-        self._branched = False  # whether the branch stream has work that the compute stream did not wait for
+        self._passes: dict[int, tuple[LayerStep, list[int], Pass]] = {}  # by id of the step: it, where its memories lay
+        self._branch = Branch(device)
         self._copies = {id(node): copies for node in graph.everyone() if (copies := Copies(graph, node))}
         self._param_copies = {id(node): copies for node in graph.everyone() if (copies := ParamCopies(graph, node))}
 
@@ -45,13 +47,13 @@ class Executor:
                 looked = [node.bottoms[i] for i in sorted(node.layer.looks_at)]
                 node.layer.look([self._value(node, step, True, b, "data") for b in looked])
             elif step.forward:
-                io, copies = self._forward_pass(node, step, on_host), self._copies.get(id(node))
+                io, copies = self._pass(node, step, on_host), self._copies.get(id(node))
                 work = self._with_params(node, node.layer.replay if step.again else node.layer.forward, "forward")
                 copies.forward(io, work) if copies else work(io)
             elif step.zero:
                 self._clear(node, step, on_host)
             else:
-                io, copies = self._backward_pass(node, step, on_host), self._copies.get(id(node))
+                io, copies = self._pass(node, step, on_host), self._copies.get(id(node))
                 work = self._with_params(node, partial(self._backward, node.layer), "backward")
                 copies.backward(io, work) if copies else work(io)
         except CaffeError as error:
@@ -77,11 +79,29 @@ class Executor:
         memory = self.memories[buffer]
         if on_host:
             return memory.host_array(shape, dtype, start)
-        key = (buffer, shape, memory.span.offset, start)
+        key = (buffer, shape, self.device.place(memory.span), start)
         found = self._arrays.get(key)
-        if found is None or found[0] is not memory.span.base:
-            found = self._arrays[key] = (memory.span.base, memory.device_array(shape, dtype, start))
-        return found[1]
+        if found is None:
+            found = self._arrays[key] = memory.device_array(shape, dtype, start)
+        return found
+
+    def _pass(self, node: Node, step: LayerStep, on_host: bool) -> Pass:
+        """What the layer is handed; on the device, what it was handed the last time, as long as everything lies where
+        it lay. Copies put other arrays in."""
+        make = self._forward_pass if step.forward else self._backward_pass
+        if on_host or id(node) in self._copies or id(node) in self._param_copies:
+            return make(node, step, on_host)
+        place = self.device.place
+        places = [place(self.memories[access.buffer].span) for access in step.step.accesses]
+        known = self._passes.get(id(step))
+        if known is None or known[1] != places:
+            known = self._passes[id(step)] = step, places, make(node, step, on_host)
+        return known[2]
+
+    def forget_passes(self) -> None:
+        """There are other programs from now on: of those that are gone nothing is kept."""
+        self._passes.clear()
+        self._arrays.clear()
 
     def _forward_pass(self, node: Node, step: LayerStep, on_host: bool) -> Pass:
         layer, graph, value = node.layer, self.graph, partial(self._value, node, step, on_host)
@@ -128,31 +148,14 @@ class Executor:
                 self._param(node, i, "diff", on_host) if wanted else None for i, wanted in enumerate(param_propagate)
             ],
             accumulate=list(step.accumulate),
-            beside=self._beside if step.makes is Makes.ALL else nullcontext,
+            beside=self._branch.beside if step.makes is Makes.ALL else nullcontext,
         )
-
-    @contextmanager
-    def _beside(self) -> Iterator[None]:
-        """Only where it costs the host nothing: in what is recorded."""
-        device = self.device
-        if not device.capturing:
-            yield
-            return
-        device.wait(device.branch, device.record(device.compute))
-        self._branched = True
-        with device.on(device.branch):
-            yield
 
     def _backward(self, layer: Layer, io: Pass) -> None:
         try:
             layer.backward(io)
         finally:
-            self._join_branch()
-
-    def _join_branch(self) -> None:
-        if self._branched:
-            self._branched = False
-            self.device.wait(self.device.compute, self.device.record(self.device.branch))
+            self._branch.join()
 
     def _value(self, node: Node, step: LayerStep, on_host: bool, v: int, which: str):
         """A value as it is stored; where both orders are the same memory, in the shape that the layer expects."""

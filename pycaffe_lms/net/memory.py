@@ -197,8 +197,7 @@ class NetMemory(FurtherBuffers):
         if plan is not None:
             prepare(self.runtime, self, plan)
             sequenced = self._as_planned(sequenced, plan)
-        given = self.graph, sequenced, plan, self.memories, self.runtime
-        replay = Replay.of(*given) if self._graph_runs else None
+        replay = Replay.of(self.graph, sequenced, plan, self.memories, self.runtime) if self._graph_runs else None
         dials = Dials(self.graph, self.memories, [s for s in sequenced.steps if not getattr(s, "again", False)])
         touched = {a.buffer for s in sequenced.program.steps for a in s.accesses}
         layers = [s for s in sequenced.steps if isinstance(s, LayerStep)]
@@ -209,6 +208,7 @@ class NetMemory(FurtherBuffers):
         parted = tuple(m for m in self.parted if any(id(part) in changing for part in m.parts))
         ids = lasting, plan.buffers if plan is not None else (), unmade
         lasting, moved, unmade = (tuple(self.memories[b] for b in some) for some in ids)
+        self.executor.forget_passes()
         self._plans[key] = Bound(sequenced, plan, dials, replay, lasting, moved, parted, unmade)
 
     def plan_of(self, sequenced: Sequenced) -> Plan | None:
