@@ -106,7 +106,7 @@ def before_run(memories: Iterable, moved: Iterable) -> None:
             if memory.state is State.SYNCED:
                 memory.ask(Ask.WRITE_GPU)
             memory.touched_outside = device_side_held(memory)
-        elif memory.host_held is not None and memory.state is State.SYNCED and alive(memory.host_held):
+        elif (view := memory.host_held) is not None and memory.state is State.SYNCED and view() is not None:
             memory.ask(Ask.WRITE_CPU)
     if wait is not None:
         wait.synchronize()  # the holder's work is on streams of its own
@@ -116,7 +116,7 @@ def after_run(memories: Iterable) -> None:
     """Copies that are held show the newest values."""
     wait = None
     for memory in memories:
-        if memory.host_held is not None and alive(memory.host_held):
+        if (view := memory.host_held) is not None and view() is not None:
             if memory.state is State.DISCARDED:
                 _spoil(memory)
             elif memory.state is not State.UNINITIALIZED:

@@ -91,8 +91,9 @@ class Replay:
         for s in range(self._front):
             execute(s)
         if self._wants_recording():
-            for memory, ask in self._asks:
-                if memory.state is not State.HEAD_AT_GPU:  # where nothing that a device asks has an effect
+            for memory, ask in self._asks:  # but for those without an effect
+                state = memory.state
+                if state is not State.HEAD_AT_GPU and not (state is State.SYNCED and ask is Ask.READ_GPU):
                     memory.ask(ask)
             if self._planned is not None:
                 self._planned.bring_home()
