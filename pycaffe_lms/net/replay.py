@@ -33,14 +33,14 @@ FEW = 4  # steps of a pass by hand: one with fewer gains little, and there may b
 
 def host_front(graph: Graph, sequenced: Sequenced) -> int | None:
     """How many steps at the front run on the host, before work that a recording can repeat; None: not repeatable, or
-    not worth it."""
+    not worth it. By hand only passes are: updates and sums over ranks that run apart from them are few operations."""
     steps = sequenced.steps
     front = next((s for s, step in enumerate(steps) if not step.step.host), len(steps))
     if len(steps) - front < (FEW if sequenced.by_hand else 1) or any(step.step.host for step in steps[front:]):
         return None
     for step in steps:
         if isinstance(step, HostedStep):
-            if not step.repeatable:
+            if sequenced.by_hand or not step.repeatable:
                 return None
         elif step.look or not node_of(graph, step).layer.repeatable:
             return None

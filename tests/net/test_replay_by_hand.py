@@ -12,6 +12,7 @@ from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.net.replay import FEW, WARM_RUNS
 from pycaffe_lms.net.tuning import Tuning
 
+from . import replays
 from .by_hand import ACTS, TEXT, pictures
 from .nets import TRAIN, make_net
 
@@ -72,3 +73,13 @@ def test_few_layers_are_queued_as_they_are():
     net.after_forward(lambda i: None)
     pictures(net)
     assert device.launches == 0
+
+
+def test_updates_that_run_apart_are_not_recorded():
+    """With a function of the user's around every layer they are a program of their own, a step for each parameter."""
+    device = SimDevice(64 << 20)
+    solver = replays.make("groups", device, True, lms=LMSConfig(threshold_kb=1))
+    for around in (solver.net.callbacks.after_forward, solver.net.callbacks.after_backward):
+        around.append(lambda i: None)
+    solver.step(5)
+    assert len(solver._kinds()[0][2]) >= FEW and device.launches == 0
