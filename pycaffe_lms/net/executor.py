@@ -98,7 +98,7 @@ class Executor:
             known = self._passes[id(step)] = step, places, make(node, step, on_host)
         return known[2]
 
-    def forget_passes(self) -> None:
+    def forget(self) -> None:
         """There are other programs from now on: of those that are gone nothing is kept."""
         self._passes.clear()
         self._arrays.clear()

@@ -208,7 +208,7 @@ class NetMemory(FurtherBuffers):
         parted = tuple(m for m in self.parted if any(id(part) in changing for part in m.parts))
         ids = lasting, plan.buffers if plan is not None else (), unmade
         lasting, moved, unmade = (tuple(self.memories[b] for b in some) for some in ids)
-        self.executor.forget_passes()
+        self.executor.forget()
         self._plans[key] = Bound(sequenced, plan, dials, replay, lasting, moved, parted, unmade)
 
     def plan_of(self, sequenced: Sequenced) -> Plan | None:

@@ -158,8 +158,11 @@ class Net(BuiltNet):
             if self.memory.memories[v.diff].state not in (State.UNINITIALIZED, State.DISCARDED)
         }
         present = frozenset(written | self.builder.loss_diffs())
-        steps = self.builder.backward(start, end, present, accumulate=True)
         key = f"backward {start}..{end} {hash(present)}"
+        if key in self.memory.plans():
+            steps = self.memory.steps(key)
+        else:
+            steps = self.builder.backward(start, end, present, accumulate=True)
         self.backward_by_hand(start, end, steps, key)
         if self.reduction is not None and self.reduction.layer_wise:
             self.reduce_by_hand(steps, key)

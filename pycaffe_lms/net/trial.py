@@ -36,7 +36,8 @@ class Trial:
     @contextmanager
     def run(self, recorded: bool) -> Iterator[None]:
         """Within, one run is queued."""
-        if not self.wants(recorded) and (recorded or self._pays is not False):
+        step_by_step_for_good = self._pays is False and not recorded
+        if not (self.wants(recorded) or step_by_step_for_good):
             yield
             return
         start = self._device.timed_event()

@@ -13,7 +13,7 @@ from pycaffe_lms.net.replay import FEW, WARM_RUNS
 from pycaffe_lms.net.tuning import Tuning
 
 from . import replays
-from .by_hand import ACTS, TEXT, pictures
+from .by_hand import ACTS, TEXT, pictures, training
 from .nets import TRAIN, make_net
 
 LMS = [None, LMSConfig(threshold_kb=1), LMSConfig(threshold_kb=1, ahead=2), LMSConfig(threshold_kb=1, auto=True)]
@@ -61,6 +61,14 @@ def test_from_the_third_run_on_a_pass_is_one_launch():
     device = SimDevice(64 << 20)
     pictures(net_on(device))
     assert device.launches == 7 - WARM_RUNS
+
+
+def test_steps_of_a_backward_are_made_once(monkeypatch):
+    net, made = net_on(SimDevice(64 << 20)), []
+    inner = type(net.builder).backward
+    monkeypatch.setattr(type(net.builder), "backward", lambda self, *a, **k: made.append(a) or inner(self, *a, **k))
+    training(net)
+    assert len(made) == len({presence for *_, presence in made}) == 2  # without gradients, and with those of before
 
 
 def test_few_layers_are_queued_as_they_are():

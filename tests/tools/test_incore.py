@@ -5,28 +5,22 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-BENCH = Path(__file__).resolve().parents[2] / "tools" / "bench"
+from .conftest import BENCH
+
 RAN = {"ms": 100.0, "issue_ms": 12.3, "memory": 3 << 30, "versions": "GPU"}
 
 
 @pytest.fixture
-def table(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCH))
-    import incore_table
-
-    return incore_table
+def table(script):
+    return script("incore_table")
 
 
 @pytest.fixture
-def incore(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCH))
-    import incore
-
-    return incore
+def incore(script):
+    return script("incore")
 
 
 def _result(who, net="resnet-50", batch=256, **more):

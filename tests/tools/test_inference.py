@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
-BENCH = Path(__file__).resolve().parents[2] / "tools" / "bench"
-
 
 @pytest.fixture
-def inference(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCH))
-    import inference
-
-    return inference
+def inference(script):
+    return script("inference")
 
 
 def test_the_shape_is_the_models_with_another_batch(inference):
@@ -35,6 +29,12 @@ def test_a_small_run(inference, backend, tmp_path, capsys):
     table = capsys.readouterr().out.splitlines()
     assert table[0] == "| net | batch | ours ms | steps ms |"
     assert table[2] == f"| lenet | 1 | {found[0]['ms']:.2f} | {found[1]['ms']:.2f} |"
+
+
+def test_a_net_without_a_twin_is_refused(inference, capsys):
+    with pytest.raises(SystemExit):
+        inference.main(["--backend", "cpu", "--nets", "lenet", "vgg-16"])
+    assert "twin of lenet is not known" in capsys.readouterr().err
 
 
 def test_one_number_is_missing(inference):

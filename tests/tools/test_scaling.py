@@ -5,19 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-BENCH = Path(__file__).resolve().parents[2] / "tools" / "bench"
+from .conftest import BENCH
 
 
 @pytest.fixture
-def scaling(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCH))
-    import scaling
-
-    return scaling
+def scaling(script):
+    return script("scaling")
 
 
 def test_the_table_compares_with_one_gpu_of_the_same_mode(scaling):

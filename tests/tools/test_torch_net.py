@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -12,7 +10,6 @@ from pycaffe_lms.net.net import Net
 
 torch = pytest.importorskip("torch")
 
-BENCH = Path(__file__).resolve().parents[2] / "tools" / "bench"
 XAVIER = 'weight_filler { type: "xavier" } bias_filler { type: "uniform" min: -1 max: 1 }'
 NET = f"""
 layer {{ name: "data" type: "Input" top: "data" input_param {{ shape {{ dim: 3 dim: 4 dim: 13 dim: 11 }} }} }}
@@ -38,11 +35,8 @@ layer {{ name: "loss2" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top:
 
 
 @pytest.fixture
-def torch_net(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCH))
-    import torch_net
-
-    return torch_net
+def torch_net(script):
+    return script("torch_net")
 
 
 def _ours():

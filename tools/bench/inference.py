@@ -120,6 +120,8 @@ def main(argv=None) -> int:
     p.add_argument("--calls", type=int, default=30)
     p.add_argument("--json", type=Path, help="write the results to this file")
     args = p.parse_args(argv)
+    if args.peers and (others := [model for model in args.nets if model not in NETS]):
+        p.error(f"torchvision's twin of {', '.join(others)} is not known: give --peers alone, or of {', '.join(NETS)}")
     results, columns = [], ["ours", "steps", *args.peers]
     for model in args.nets:
         for batch in args.batch:
