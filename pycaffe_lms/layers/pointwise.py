@@ -222,10 +222,10 @@ class PowerLayer(_Pointwise):
 
 @register_layer("Sigmoid")
 class SigmoidLayer(_Pointwise):
-    """y = 1 / (1 + e^-x), computed as 0.5 * tanh(0.5 * x) + 0.5.
+    """y = 1 / (1 + e^-x), in float32 within a few units in the last place, however small.
 
     Bottom 0: x, any shape. Top 0: y, the shape of x; may be in place.
-    Backward reads the top: dx = dy * y * (1 - y).
+    Backward reads the top: dx = dy * y * (1 - y), which for large x is as exact as y, a number near 1.
     Source: BVLC/caffe, src/caffe/layers/sigmoid_layer.cpp.
     """
 
@@ -243,7 +243,7 @@ class SwishLayer(_Pointwise):
     """y = x * s with s = sigmoid(beta * x) (swish_param.beta, default 1).
 
     Bottom 0: x, any shape. Top 0: y, the shape of x; may be in place.
-    Backward reads the bottom: dx = dy * (beta * y + s * (1 - beta * y)); y and s are computed again.
+    Backward reads the bottom: dx = dy * s * (1 + beta * x * (1 - s)); s is computed again.
     Source: BVLC/caffe, src/caffe/layers/swish_layer.cpp.
     """
 

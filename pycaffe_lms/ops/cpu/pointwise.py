@@ -6,6 +6,8 @@ import functools
 
 import numpy as np
 
+from .logistic import sigmoid
+
 __all__ = [
     "absval_forward",
     "absval_backward",
@@ -48,10 +50,6 @@ def _in_pieces(function):
     return run
 
 
-def _sigmoid(x):
-    return 0.5 * np.tanh(0.5 * x) + 0.5
-
-
 @_in_pieces
 def absval_forward(x, y):
     """y = |x|."""
@@ -73,8 +71,7 @@ def bnll_forward(x, y):
 @_in_pieces
 def bnll_backward(x, dy, dx):
     """dx = dy * e / (e + 1), e = exp(min(x, 50))."""
-    e = np.exp(np.minimum(x, 50))
-    dx[...] = dy * (e / (e + 1))
+    dx[...] = dy * sigmoid(x)
 
 
 @_in_pieces
@@ -150,8 +147,8 @@ def power_backward(x, dy, dx, power, scale, shift):
 
 @_in_pieces
 def sigmoid_forward(x, y):
-    """y = 0.5 * tanh(0.5 * x) + 0.5."""
-    y[...] = _sigmoid(x)
+    """y = 1 / (1 + e^-x)."""
+    sigmoid(x, out=y)
 
 
 @_in_pieces
@@ -163,15 +160,16 @@ def sigmoid_backward(y, dy, dx):
 @_in_pieces
 def swish_forward(x, y, beta):
     """y = x * sigmoid(beta * x)."""
-    y[...] = x * _sigmoid(beta * x)
+    y[...] = x * sigmoid(beta * x)
 
 
 @_in_pieces
 def swish_backward(x, dy, dx, beta):
-    """dx = dy * (beta * y + s * (1 - beta * y)), s = sigmoid(beta * x), y = x * s."""
-    s = _sigmoid(beta * x)
-    by = beta * x * s
-    dx[...] = dy * (by + s * (1 - by))
+    """dx = dy * s * (1 + beta * x * (1 - s)), s = sigmoid(beta * x)."""
+    u = np.minimum(beta * x, 50)
+    e = np.exp(u)
+    rest = 1 / (e + 1)  # 1 - s, without the difference
+    dx[...] = dy * (e * rest * (1 + u * rest))
 
 
 @_in_pieces

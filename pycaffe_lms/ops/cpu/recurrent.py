@@ -10,6 +10,8 @@ import functools
 
 import numpy as np
 
+from .logistic import sigmoid
+
 __all__ = [
     "bias_tanh",
     "lstm_backward",
@@ -45,11 +47,9 @@ def _column(cont, rows):
 
 def _activate(x, dim):
     """Sigmoids of three quarters of the columns, tanh of the last; in place."""
-    sigmoids = x[:, : 3 * dim]
-    sigmoids *= 0.5
-    np.tanh(x, out=x)
-    sigmoids *= 0.5
-    sigmoids += 0.5
+    sigmoids, candidates = x[:, : 3 * dim], x[:, 3 * dim :]
+    sigmoid(sigmoids, out=sigmoids)
+    np.tanh(candidates, out=candidates)
 
 
 def _gates(x, dim):

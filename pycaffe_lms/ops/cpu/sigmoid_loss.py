@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from .logistic import sigmoid
+
 __all__ = ["sigmoid_loss_forward", "sigmoid_loss_backward"]
 
 _CHUNK = 1 << 18
@@ -37,9 +39,7 @@ def sigmoid_loss_forward(x, t, loss, norm, work, has_ignore, ignore_label, norma
 def sigmoid_loss_backward(x, t, dloss, norm, dx, has_ignore, ignore_label):
     """dx = (sigmoid(x) - t) * dloss / norm; 0 at ignored targets."""
     x, t, dx = x.reshape(-1), t.reshape(-1), dx.reshape(-1)
-    np.tanh(0.5 * x, out=dx)
-    dx *= 0.5
-    dx += 0.5
+    sigmoid(x, out=dx)
     dx -= t
     dx *= dx.dtype.type(dloss.reshape(-1)[0] / norm[0])
     ignored = _ignored(t, has_ignore, ignore_label)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 from .elementwise import elementwise, run
+from .logistic import SIGMOID
 
 __all__ = [
     "absval_forward",
@@ -31,22 +32,21 @@ __all__ = [
     "threshold_forward",
 ]
 
-_HELPERS = """
-__device__ T sigmoid(T x) { return (T)0.5 * tanh((T)0.5 * x) + (T)0.5; }
-__device__ T bnll_slope(T x) {
-  T e = exp(x > 50 ? (T)50 : x);
-  return e / (e + 1);
-}
+_HELPERS = (
+    SIGMOID
+    + """
 __device__ T clip(T x, T low, T high) {
   T below = high < x ? high : x;
   return low < below ? below : low;
 }
 __device__ T swish_slope(T x, T beta) {
-  T s = sigmoid(beta * x), by = beta * x * s;
-  return by + s * (1 - by);
+  const T u = beta * x > 50 ? (T)50 : beta * x;
+  const T e = exp(u), rest = 1 / (e + 1);  // 1 - s, without the difference
+  return e * rest * (1 + u * rest);
 }
 __device__ T power_of(T u, T power) { return power == 1 ? u : power == 2 ? u * u : pow(u, power); }
 """
+)
 
 # a, b, c: the constants of the Python function in its order
 _FORWARD = {  # y from x
@@ -65,7 +65,7 @@ _FORWARD = {  # y from x
 }
 _SLOPE = {  # from v, the bottom's or the top's value, whichever the function takes
     "absval_backward": "(T)((v > 0) - (v < 0))",
-    "bnll_backward": "bnll_slope(v)",
+    "bnll_backward": "sigmoid(v)",
     "clip_backward": "(T)(v >= a && v <= b)",
     "elu_backward_top": "v > 0 ? (T)1 : a + v",
     "elu_backward_bottom": "v > 0 ? (T)1 : a * exp(v)",
@@ -181,7 +181,7 @@ def power_backward(x, dy, dx, power, scale, shift):
 
 
 def sigmoid_forward(x, y):
-    """y = 0.5 * tanh(0.5 * x) + 0.5."""
+    """y = 1 / (1 + e^-x)."""
     _forward("sigmoid_forward", x, y)
 
 
@@ -196,7 +196,7 @@ def swish_forward(x, y, beta):
 
 
 def swish_backward(x, dy, dx, beta):
-    """dx = dy * (beta * y + s * (1 - beta * y)), s = sigmoid(beta * x), y = x * s."""
+    """dx = dy * s * (1 + beta * x * (1 - s)), s = sigmoid(beta * x)."""
     _backward("swish_backward", x, dy, dx, beta)
 
 

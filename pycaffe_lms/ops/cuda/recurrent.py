@@ -8,6 +8,7 @@ Every time step is two launches: a product, and one kernel for all that is done 
 from __future__ import annotations
 
 from ...backend import cuda
+from .logistic import SIGMOID
 
 __all__ = [
     "bias_tanh",
@@ -19,9 +20,9 @@ __all__ = [
     "rnn_forward",
 ]
 
-_CELL = """
-__device__ A sigmoid(A x) { return (A)0.5 * tanh((A)0.5 * x) + (A)0.5; }
-
+_CELL = (
+    SIGMOID
+    + """
 struct Cell { A i, f, o, g; };  // gates after activation
 
 __device__ Cell activate(A i, A f, A o, A g) { return {sigmoid(i), sigmoid(f), sigmoid(o), tanh(g)}; }
@@ -37,6 +38,7 @@ __device__ Cell cell_gradient(const Cell& x, A c_prev, A cont, A dh, A dc, A* dc
           dc * x.i * (1 - x.g * x.g)};
 }
 """
+)
 
 _START = """
 // hidden = cont * h0; c = c0 unless there is none

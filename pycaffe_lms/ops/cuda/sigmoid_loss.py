@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .elementwise import elementwise, run, totals
+from .logistic import SIGMOID
 from .loss_sum import LOSS_PARTS, WRITE_PARTS, divided_loss
 from .packs import aligned
 
@@ -25,12 +26,13 @@ _BACKWARD = elementwise(
     "backward",
     """
       const bool ignored = has_ignore && trunc(t) == (T)ignore;
-      dx = ignored ? (T)0 : ((T)0.5 * tanh((T)0.5 * x) + (T)0.5 - t) * scale;
+      dx = ignored ? (T)0 : (sigmoid(x) - t) * scale;
     """,
     reads="x, t",
     writes="dx",
     params="const T* dloss, const double* norm, long long has_ignore, long long ignore",
     setup="const T scale = (T)(dloss[0] / norm[0]);",
+    helpers=SIGMOID,
 )
 
 

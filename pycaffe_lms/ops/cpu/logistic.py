@@ -1,0 +1,15 @@
+"""The logistic function, which Sigmoid, Swish, BNLL's gradient, LSTMs and a loss share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def sigmoid(x, out=None):
+    """Return 1 / (1 + e^-x) within 4 units in the last place, below x = -87 too; `out` may be x.
+
+    It is e^x / (e^x + 1): the small numbers are not differences of large ones. From x = 50 on it is 1 in any type.
+    """
+    e = np.minimum(x, 50, out=out)
+    np.exp(e, out=e)
+    return np.divide(e, e + 1, out=e)
