@@ -63,8 +63,7 @@ def _per_axis(layer: Layer, pool, field: str, axes: int, default: int | None) ->
             f"{' and '.join(pair)} need a bottom with 2 spatial axes, but it has {axes}",
             fix=f"use {square} for all axes, or {shape} with a value for each",
         )
-    if default is None and len(pair) < 2:
+    if len(pair) < 2:
         missing = f"{field}_w" if pair[0].endswith("_h") else f"{field}_h"
         raise layer.error(f"has {pair[0]} but no {missing}", fix=f"add {missing}, or use {square} for both")
-    # a missing partner counts as not given (Caffe would take a stride of 0, and divide by it)
-    return tuple(getattr(pool, name) if name in pair else default for name in (f"{field}_h", f"{field}_w"))
+    return tuple(getattr(pool, name) for name in pair)

@@ -45,7 +45,7 @@ def _per_axis(layer: Layer, conv, axes: int, field: str, pair: tuple[str, ...], 
         if default is None and len(given) < 2:
             missing = next(name for name in pair if name not in given)
             raise layer.error(f"has {given[0]} but no {missing}", fix=f"add {missing}, or use {field} for both")
-        # a missing partner counts as not given (Caffe would take a stride of 0, and divide by it)
+        # Caffe takes 0 for a missing partner: a pad of 0, or a stride by which it divides
         return tuple(getattr(conv, name) if name in given else default for name in pair)
     if not values and default is not None:
         return (default,) * axes

@@ -26,7 +26,7 @@ CASES: list[Case] = [
         ("kernel_size: 3 stride: 2 round_mode: FLOOR", (2, 3, 6, 5)),
         ("kernel_size: 3 stride: 2 pad: 1", (2, 2, 6, 6)),
         ("kernel_size: 3 stride: 3 pad: 2", (2, 2, 4, 5)),
-        ("kernel_h: 3 kernel_w: 2 stride_h: 2 pad_w: 1", (1, 2, 5, 4)),
+        ("kernel_h: 3 kernel_w: 2 stride_h: 2 stride_w: 1 pad_h: 0 pad_w: 1", (1, 2, 5, 4)),
         ("kernel_size: 2 stride: 4", (1, 2, 4, 5)),  # the last rows' windows lie outside
         ("kernel_size: 5 stride: 2", (1, 2, 4, 4)),  # larger than the input: rounding up leaves one window
         ("global_pooling: true", (2, 3, 4, 3)),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pycaffe_lms.errors import LayerParamError
+
 from .case_run import Run
 from .cases import Case
 
@@ -50,12 +52,23 @@ def test_both_spellings_give_the_same_numbers(kind, one, other):
     "kind, message, more",
     [
         ("Convolution", "convolution_param", "num_output: 4 kernel_size: 3"),
+        ("Deconvolution", "convolution_param", "num_output: 4 kernel_size: 3"),
         ("Im2col", "convolution_param", "kernel_size: 3"),
-        ("Pooling", "pooling_param", "kernel_size: 3"),
     ],
 )
 @pytest.mark.parametrize("one, both", [("stride_h: 2", "stride_h: 2 stride_w: 1"), ("pad_w: 1", "pad_h: 0 pad_w: 1")])
 def test_a_missing_partner_counts_as_not_given(kind, message, more, one, both):
-    """Caffe takes a stride of 0 there, and divides by it."""
+    """As in Caffe for a pad, whose default is 0. For a stride Caffe takes 0, too, and divides by it."""
     a, b = (Run(Case(kind, f"{message} {{ {more} {text} }}", _SHAPE)).forward()[0] for text in (one, both))
     np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("kind", ["Pooling", "NdPooling"])
+@pytest.mark.parametrize("given, missing", [("h", "w"), ("w", "h")])
+@pytest.mark.parametrize("field, kernel", [("kernel", ""), ("stride", "kernel_size: 3"), ("pad", "kernel_size: 3")])
+def test_pooling_refuses_one_without_its_partner(kind, field, kernel, given, missing):
+    """The checks of Caffe's pooling_layer.cpp: both or neither."""
+    text = f"pooling_param {{ {kernel} {field}_{given}: 2 }}"
+    with pytest.raises(LayerParamError, match=rf"has {field}_{given} but no {field}_{missing}") as caught:
+        Run(Case(kind, text, _SHAPE))
+    assert caught.value.fix == f"add {field}_{missing}, or use {'kernel_size' if field == 'kernel' else field} for both"

@@ -142,7 +142,7 @@ def test_a_second_top_and_padding_are_refused():
     with pytest.raises(LayerParamError, match="second top"):
         LayerBench("Pooling", text, ((1, 1, 4, 4),), n_top=2)
     with pytest.raises(LayerParamError, match="takes no pad"):
-        LayerBench("Pooling", text.replace("2 }", "2 pad_w: 1 }"), ((1, 1, 4, 4),))
+        LayerBench("Pooling", text.replace("2 }", "2 pad: 1 }"), ((1, 1, 4, 4),))
 
 
 NET = (
