@@ -90,7 +90,9 @@ class PycaffeNet(core.Net):
             for name, values in kwargs.items():
                 self._fill(name, values, "data", "Input is not batch sized")
         self.forward_range(first, last)
-        return {name: self.blobs[name].data for name in names}
+        found = {name: self.blobs[name].data for name in names}
+        self.findings.say()
+        return found
 
     def backward(
         self, diffs: Iterable[str] | None = None, start: str | None = None, end: str | None = None, **kwargs: ArrayLike

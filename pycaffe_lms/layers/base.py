@@ -160,6 +160,7 @@ class Layer:
     ordered_params: ClassVar[frozenset[int]] = frozenset()  # which lie as the images do; others are channels-first
     prefers_half: ClassVar[bool] = False
     half: bool = False  # set by the net before `declare`: see `takes_half`
+    finds: ClassVar[bool] = False  # work that it queues may find a value wrong: see `finding`
     makes_gradients: ClassVar[bool] = False  # backward may give gradients where those of all tops are zero
     separable: ClassVar[bool] = False  # backward may run twice, for parameters, then for bottoms, with the same results
     spoils_top_diffs: ClassVar[bool] = False  # backward overwrites top_diff, which nobody reads later
@@ -281,6 +282,11 @@ class Layer:
         backward. `io` is a forward's; scratch that is `kept` holds what forward wrote, other scratch is written again.
         Default: forward itself."""
         self.forward(io)
+
+    def finding(self) -> CaffeError | None:
+        """What queued work found wrong since the last call, to be said; asked on the host after runs of a net. Only of
+        layers with `finds`."""
+        return None
 
     # -- state that a resumed run needs --------------------------------------------------------------------------
     def state(self) -> dict[str, int]:

@@ -34,6 +34,7 @@ from .buffers import BufferTable, assign
 from .callbacks import Callbacks
 from .copies import request_copies
 from .describe import log_net
+from .findings import Findings
 from .fitting import say_parts
 from .folding import fold, widened
 from .fusion import find_groups
@@ -86,6 +87,7 @@ class BuiltNet(Uncopied):
         self.sharers: WeakSet[BuiltNet] = WeakSet()  # nets whose parameters are ours
         with self._users_names():
             self.graph = wire(self.message, loaded.lines, file=self.file, dtype=self.dtype, prepare=self._prepare_layer)
+        self.findings = Findings(self.graph, self.file, self._names_of_splits())
         with self.device.active():
             if self.tuning.wants_channels_last(self.device):
                 orders.choose(self.graph, ops_of(self.device))
@@ -108,21 +110,28 @@ class BuiltNet(Uncopied):
         layer.solver_count = self.solver_count if layer.phase == 0 else 1
         layer.solver_rank = self.solver_rank if layer.phase == 0 else 0
 
+    def _names_of_splits(self) -> dict[str, str]:
+        """The user's name of each blob that a Split layer made."""
+        splits = [layer for layer in self.message.layer if layer.type == SPLIT]
+        return {top: layer.bottom[0] for layer in splits for top in layer.top}
+
     @contextmanager
     def _users_names(self) -> Iterator[None]:
         """Errors raised inside name the user's blobs, not those of the Split layers."""
         try:
             yield
         except CaffeError as error:
-            splits = [layer for layer in self.message.layer if layer.type == SPLIT]
-            error.rename({top: layer.bottom[0] for layer in splits for top in layer.top})
+            error.rename(self._names_of_splits())
             raise
 
     @contextmanager
     def placed(self) -> Iterator[None]:
-        """Errors raised inside that name a layer get its file, line and type; those of a full device, who has it."""
+        """Errors raised inside that name a layer get its file, line and type, and the user's names of blobs; those of a
+        full device, who has it."""
         try:
-            yield
+            with self._users_names():
+                yield
+            self.findings.say()
         except CaffeError as error:
             self.run_graph.place(error, self.file)
             if isinstance(error, OutOfDeviceMemory):

@@ -318,6 +318,7 @@ class Net(BuiltNet):
                     memory = self.memory.memories[value.data]
                     memory.ask(Ask.READ_CPU)
                     total += value.loss_weight * float(memory.host_array(value.shape, self.dtype).sum(dtype=np.float64))
+        self.findings.say()
         return total
 
     def statistics(self) -> dict:
@@ -387,5 +388,6 @@ class Net(BuiltNet):
 
     def close(self) -> None:
         """Release files and threads of data layers."""
+        self.findings.say()
         for node in self.graph.nodes:
             node.layer.close()

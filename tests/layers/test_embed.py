@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
+from google.protobuf import text_format
 
-from pycaffe_lms.errors import BlobCountError, LayerParamError, ShapeError
+from pycaffe_lms import Net
+from pycaffe_lms.backend import cuda_available, get_device
+from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.errors import BlobCountError, DataError, LayerParamError, ShapeError
 from pycaffe_lms.layers.base import Needs
+from pycaffe_lms.proto import caffe_pb2
 
 from .cases import Case
-from .harness import LayerBench, check_gradient
+from .harness import CudaArrays, HostArrays, LayerBench, check_gradient
 
 
 def _text(n, k, more=""):
@@ -89,19 +96,101 @@ def test_gradient(case):
     check_gradient(case.bench(), case.make_bottoms(np.random.default_rng(2)))
 
 
-def test_indices_are_cut_and_one_out_of_range_gives_nan_and_teaches_nothing():
-    index = [-0.5, 1.9, -1, 3, np.nan, np.inf, -np.inf, 2]
-    bench = LayerBench("Embed", _text(2, 3), ((8,),))
-    (y,) = bench.forward([index])
-    known = [0, 1, 7]
-    assert np.array_equal(y[known], bench.params[0] + bench.params[1])
-    assert np.isnan(np.delete(y, known, axis=0)).all()
-    _, (dw, db) = bench.backward([np.arange(16.0).reshape(8, 2)])
-    assert dw.tolist() == [[0, 1], [2, 3], [14, 15]] and db.tolist() == [56, 64]
-    bench = LayerBench("BatchReindex", "", ((2, 1), (3,)))
-    (y,) = bench.forward([[[5], [6]], [1, 2, 1]])
-    assert y[[0, 2]].tolist() == [[6], [6]] and np.isnan(y[1]).all()
-    assert bench.backward([[[1], [2], [4]]])[0][0].tolist() == [[0], [5]]
+OUTSIDE = [-0.5, 1.9, -1, 3, np.nan, np.inf, -np.inf, 2]
+OPS = [
+    "cpu",
+    pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not cuda_available(), reason="no GPU")]),
+]
+
+
+@pytest.fixture(params=OPS)
+def arrays(request):
+    return HostArrays() if request.param == "cpu" else CudaArrays()
+
+
+def test_indices_are_cut_and_one_out_of_range_gives_nan_and_teaches_nothing(arrays):
+    """On every device, of the operations themselves."""
+    put, get, ops = arrays.put, arrays.get, arrays.ops
+    index, w, b = (put(np.array(a, float)) for a in (OUTSIDE, [[1, 2], [3, 4], [5, 6]], [10, 20]))
+    y, dw = put(np.zeros((8, 2))), put(np.zeros((3, 2)))
+    for bias in (b, None):
+        ops.embed_forward(index, w, bias, y, 8, 2, 3)
+        nan, add = [np.nan] * 2, [0, 0] if bias is None else [10, 20]
+        rows = {0: [1, 2], 1: [3, 4], 7: [5, 6]}
+        expected = [np.add(rows[i], add) if i in rows else nan for i in range(8)]
+        np.testing.assert_array_equal(get(y), expected)
+    ops.embed_backward(index, put(np.arange(16.0).reshape(8, 2)), dw, False, 8, 2, 3)
+    assert get(dw).tolist() == [[0, 1], [2, 3], [14, 15]]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("bad", [v for v in OUTSIDE if not -1 < v < 3], ids=str)
+def test_an_index_out_of_range_is_found(arrays, bad, dtype):
+    index = np.full(1000, 2.9, dtype)
+    found = arrays.ops.outside_plan()
+    arrays.ops.find_outside(arrays.put(index), found, 1000, 3)
+    arrays.get(arrays.put(index))  # what was queued is done
+    assert found.tolist() == [0, 0, 0]
+    index[777] = bad
+    arrays.ops.find_outside(arrays.put(index), found, 1000, 3)
+    arrays.get(arrays.put(index))
+    np.testing.assert_array_equal(found, [1, 777, bad])
+
+
+@pytest.mark.parametrize(
+    "kind, text, bottoms, message",
+    [
+        ("Embed", _text(2, 3), [[[0, 1], [2, 3]]], 'blob "b0": index 3 at position 3 is not in 0..2'),
+        ("Embed", _text(2, 3), [[[0, -1], [2, 2]]], 'blob "b0": index -1 at position 1 is not in 0..2'),
+        ("Embed", _text(2, 3), [[[0, np.nan], [2, 2]]], 'blob "b0": index nan at position 1 is not in 0..2'),
+        ("BatchReindex", "", [[[5], [6]], [1, 2, 1]], 'blob "b1": index 2 at position 1 is not in 0..1'),
+        ("BatchReindex", "", [np.zeros((0, 2)), [0]], "index 0 at position 0 is not there, for there are no rows"),
+    ],
+)
+def test_on_the_cpu_an_index_out_of_range_is_an_error(kind, text, bottoms, message):
+    """Caffe's checks in batch_reindex_layer.cpp; Embed's are in its debug build alone."""
+    bench = LayerBench(kind, text, tuple(np.shape(b) for b in bottoms))
+    with pytest.raises(DataError) as caught:
+        bench.forward(bottoms)
+    assert message in str(caught.value) and f'layer "l" ({kind})' in str(caught.value) and caught.value.fix
+    right = [np.zeros(np.shape(b)) for b in bottoms]
+    if np.size(right[0]):
+        bench.forward(right)  # nothing of it stays
+
+
+NET = """layer { name: "in" type: "Input" top: "x" top: "i" input_param { shape { dim: 3 dim: 2 } shape { dim: 4 } } }
+layer { name: "words" type: "Embed" bottom: "i" top: "e" embed_param { num_output: 2 input_dim: 5 } }
+layer { name: "some" type: "BatchReindex" bottom: "x" bottom: "i" top: "y" }
+layer { name: "more" type: "BatchReindex" bottom: "x" bottom: "i" top: "z" }"""
+DEVICES = [
+    pytest.param(lambda: SimDevice(order="latest"), id="sim"),
+    pytest.param(lambda: get_device("cuda"), id="cuda", marks=OPS[1].marks),
+]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_on_a_device_one_warning_names_each_layer(device, caplog):
+    net = Net(text_format.Parse(NET, caffe_pb2.NetParameter()), phase=0, device=device())
+    net.blobs["x"].data[...] = np.arange(6).reshape(3, 2)
+    said = []
+    for _ in range(4):  # from the third on recorded, where the device records
+        net.blobs["i"].data[...] = [0, 4, 3, 2]
+        out = net.forward()
+        np.testing.assert_array_equal(out["y"], [[0, 1], [np.nan] * 2, [np.nan] * 2, [4, 5]])
+        assert np.isfinite(out["e"]).all()
+        said.append([r.getMessage() for r in caplog.records if r.levelname == "WARNING"])
+    assert said[0] == said[-1]
+    assert sorted(m.split(" (BatchReindex)")[0] for m in said[0]) == ['layer "more"', 'layer "some"']
+    for message in said[0]:
+        assert re.search(r'blob "i": index [34] at position [12] is not in 0..2: what it should name is NaN', message)
+        assert "fix: correct the data" in message
+
+
+def test_on_the_cpu_the_error_names_the_users_blob():
+    net = Net(text_format.Parse(NET, caffe_pb2.NetParameter()), phase=0)
+    net.blobs["i"].data[...] = [0, 1, 2, 5]
+    with pytest.raises(DataError, match=r'layer "words" \(Embed\), blob "i": index 5 at position 3 is not in 0..4'):
+        net.forward()
 
 
 def test_large_indices_are_exact_in_float32():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["embed_forward", "embed_backward"]
+__all__ = ["embed_forward", "embed_backward", "find_outside", "outside_plan"]
 
 
 def _known(index, m, k):
@@ -12,6 +12,19 @@ def _known(index, m, k):
     index = np.trunc(index.reshape(m).astype(np.float64))  # a float32 cannot be compared with every k
     at = np.flatnonzero((index >= 0) & (index < k))
     return at, index[at].astype(np.int64)
+
+
+def outside_plan():
+    """Return where `find_outside` writes: three doubles of the host, zeros, which its work may write to at any time."""
+    return np.zeros(3)
+
+
+def find_outside(index, found, m, k):
+    """found = (1, i, index[i]) for one i of those whose index is out of range; nothing is written without any."""
+    at, _ = _known(index, m, k)
+    if at.size < m:
+        first = int(np.setdiff1d(np.arange(m), at, assume_unique=True)[0])
+        found[:] = 1, first, index.reshape(m)[first]
 
 
 def embed_forward(index, w, b, y, m, n, k):

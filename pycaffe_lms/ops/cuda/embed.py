@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from ...backend.cuda import launch
+import numpy as np
+
+from ...backend.cuda import launch, require
+from ...backend.pinned import pinned_bytes
 from .elementwise import elementwise, run
 from .moves import move, moving, unit_of
 from .source import DIVIDE, divider
 
-__all__ = ["embed_forward", "embed_backward"]
+__all__ = ["embed_forward", "embed_backward", "find_outside", "outside_plan"]
 
 _ROW = """
       const long long place = quotient(i, width, magic, shift), column = i - place * width;
@@ -83,7 +86,33 @@ extern "C" __global__ void gather(const T* index, const T* dy, T* dw, long long 
   }
 }
 """
+_OUTSIDE = """
+// found lies on the host, where the kernel writes only if something is wrong
+extern "C" __global__ void outside(const T* index, long long found, long long m, long long k) {
+  LOOP(i, m) {
+    const T v = index[i];
+    if (v > -1 && v < (T)9e18 && (long long)v < k) continue;
+    volatile double* out = (volatile double*)found;
+    out[1] = (double)i;
+    out[2] = (double)v;
+    __threadfence_system();
+    out[0] = 1;
+  }
+}
+"""
 _EACH = 8  # columns per thread where there are enough
+
+
+def outside_plan():
+    """Return where `find_outside` writes: three doubles of the host, zeros, which its work may write to at any time."""
+    found = pinned_bytes(24, require().cuda.runtime).view(np.float64)
+    found.fill(0)
+    return found
+
+
+def find_outside(index, found, m, k):
+    """found = (1, i, index[i]) for one i of those whose index is out of range; nothing is written without any."""
+    launch(_OUTSIDE, "outside", index.dtype, m, index, found.ctypes.data, m, k)
 
 
 def embed_forward(index, w, b, y, m, n, k):
