@@ -11,7 +11,7 @@ Source of the behaviour: BVLC/caffe, python/caffe/coord_map.py.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -119,25 +119,36 @@ def inverse(coord_map: Map) -> Map:
 def coord_map_from_to(top_from: Top, top_to: Top) -> Map:
     """The map between two tops that share an ancestor, reached through layers that have maps.
 
-    Different ways to an ancestor are taken to agree, as they do in a net whose sums and concatenations fit.
+    Different ways to an ancestor are taken to agree, as they do in a net whose sums and concatenations fit; one on
+    which some layer gives the axis (a residual block's convolutions) is preferred to one without (its shortcut).
     Raises: GraphError (a RuntimeError) where there is no common ancestor; AxisMismatchException.
     """
     for top in (top_from, top_to):
         if not isinstance(top, Top):
             raise TypeError(f"{top!r} is no Top (type is {type(top)}): give what L.Convolution and its like return")
-    from_maps = dict(_ancestors(top_from))
-    for top, to_map in _ancestors(top_to):
-        if top in from_maps:
-            return compose(to_map, inverse(from_maps[top]))
-    raise GraphError("Could not compute map between tops; are they connected by spatial layers?")
+    from_maps = _ancestors(top_from)
+    to_maps = _ancestors(top_to, until=from_maps)
+    found = None
+    for top in (t for t in to_maps if t in from_maps):
+        joined = compose(to_maps[top], inverse(from_maps[top]))
+        if joined[0] is not None:
+            return joined
+        found = found or joined
+    if found is None:
+        raise GraphError("Could not compute map between tops; are they connected by spatial layers?")
+    return found
 
 
-def _ancestors(top: Top):
-    """(top, map) for `top` and all it is made of, nearest first, as far as layers have maps."""
-    seen, waiting = {top}, deque([(top, IDENTITY)])
+def _ancestors(top: Top, until: Collection[Top] = ()) -> dict[Top, Map]:
+    """The maps of `top` and all it is made of, nearest first, as far as layers have maps, and not beyond `until`.
+
+    Of several ways to one top the shortest counts, but one with an axis before those without.
+    """
+    maps, waiting = {top: IDENTITY}, deque([top])
     while waiting:
-        top, so_far = waiting.popleft()
-        yield top, so_far
+        top = waiting.popleft()
+        if top in until:
+            continue
         # What a Crop is cropped to only lends its size: its pixels are not what comes out.
         bottoms = top.fn.inputs[:1] if top.fn.type_name == "Crop" else top.fn.inputs
         if not bottoms:
@@ -147,9 +158,12 @@ def _ancestors(top: Top):
         except UndefinedMapException:
             continue
         for bottom in bottoms:
-            if bottom not in seen:
-                seen.add(bottom)
-                waiting.append((bottom, compose(so_far, step)))
+            if bottom not in maps or maps[bottom][0] is None:
+                found = compose(maps[top], step)
+                if bottom not in maps or found[0] is not None:
+                    maps[bottom] = found
+                    waiting.append(bottom)
+    return maps
 
 
 def crop(top_from: Top, top_to: Top) -> Top:

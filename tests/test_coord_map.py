@@ -160,3 +160,34 @@ def test_axes_must_agree():
     planes = L.Convolution(L.Convolution(data, kernel_size=3, axis=2), kernel_size=3, axis=1)
     with pytest.raises(cm.AxisMismatchException, match="axis 1 does not join one over axis 2"):
         cm.coord_map_from_to(planes, data)
+
+
+def _residual(blocks=1):
+    """data -> conv -> relu -> conv, plus data: `blocks` times."""
+    top = data = source()
+    for _ in range(blocks):
+        inner = L.ReLU(L.Convolution(top, num_output=1, kernel_size=3, pad=1))
+        top = L.Eltwise(top, L.Convolution(inner, num_output=1, kernel_size=3, pad=1))
+    return data, top
+
+
+def test_a_residual_block_has_its_convolutions_axis():
+    """BVLC's coord_map gives (1, 1.0, 0.0) from the sum to the data, whichever bottom of the sum comes first."""
+    data, top = _residual()
+    swapped = L.Eltwise(*reversed(top.fn.inputs))
+    for start, total in ((data, top), (data, swapped), (data, L.ReLU(top)), _residual(3)):
+        assert cm.coord_map_from_to(total, start) == (1, 1, 0) == cm.coord_map_from_to(start, total)
+    assert cm.coord_map_from_to(L.ReLU(data), L.Sigmoid(data)) == (None, 1, 0)  # no way has an axis
+
+
+def test_maps_behind_the_common_ancestor_are_not_needed():
+    """The axes of a Crop above it and of a convolution below it differ, which matters to nobody."""
+    crop = L.Crop(source(), source(), crop_param={"axis": 3, "offset": 1})
+    conv = L.Convolution(crop, num_output=1, kernel_size=1)
+    assert cm.coord_map_from_to(crop, conv) == (1, 1, 0)
+
+
+def test_many_residual_blocks_take_steps_not_ways():
+    """2^200 ways lead through 200 blocks."""
+    data, top = _residual(200)
+    assert cm.coord_map_from_to(top, data) == (1, 1, 0)
