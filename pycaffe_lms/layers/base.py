@@ -162,6 +162,7 @@ class Layer:
     half: bool = False  # set by the net before `declare`: see `takes_half`
     finds: ClassVar[bool] = False  # work that it queues may find a value wrong: see `finding`
     makes_gradients: ClassVar[bool] = False  # backward may give gradients where those of all tops are zero
+    learns_whole: ClassVar[bool] = False  # its backward makes the gradients of all parameters, of frozen ones too
     separable: ClassVar[bool] = False  # backward may run twice, for parameters, then for bottoms, with the same results
     spoils_top_diffs: ClassVar[bool] = False  # backward overwrites top_diff, which nobody reads later
     adds_to: frozenset[int] = frozenset()  # bottoms to whose gradient backward can add; known after `declare`

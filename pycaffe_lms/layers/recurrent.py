@@ -26,6 +26,7 @@ class RecurrentLayer(Layer):
     states: tuple[str, ...] = ("h",)
     gates = 1  # D rows of the weights for each
     no_backward = not_forced = frozenset({1})
+    learns_whole = True  # as does Caffe's net within the layer, which knows no lr_mult: clip_gradients counts them
 
     def check_counts(self, n_bottom, n_top):
         exposed = len(self.states) if self.param.recurrent_param.expose_hidden else 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from ..errors import CaffeError
 from ..formats.types import SPLIT
 from ..layers.base import Lives, Makes, Runs
 from ..lms.schedule import PARAMS_HALF, Access, Mode, Step, merge_accesses
@@ -21,7 +22,8 @@ class LayerStep:
     look: before the forward, show the layer the values that its shapes depend on. group: the group that runs in place
     of its layers; node is the last of them. again: a forward that is replayed. joins[i]: the value to whose gradient
     that of bottom i is added, in place of being written by itself; None: it is written. apart: the step as it would be
-    if no value lay within another one; None: it is that. makes: of a backward, which of the gradients."""
+    if no value lay within another one; None: it is that. makes: of a backward, which of the gradients. refused: why no
+    program may run it; a net is laid out as if it could."""
 
     step: Step
     node: int
@@ -35,6 +37,7 @@ class LayerStep:
     joins: tuple[int | None, ...] = ()
     apart: Step | None = None
     makes: Makes = Makes.ALL
+    refused: CaffeError | None = None
 
 
 def node_of(graph: Graph, step: LayerStep) -> Node:
@@ -149,13 +152,6 @@ def backward_step(
     shared = layer.shares()
     if not node.need_backward or not wanted or (shared and len(shared) == len(node.tops)):
         return None
-    blocked = layer.no_backward
-    for i, propagates in enumerate(propagate):
-        if propagates and (blocked is None or i in blocked):
-            raise layer.error(
-                f"has no gradient for bottom {i}", blob=graph.values[node.bottoms[i]].name,
-                fix="set propagate_down: false for it, or do not force_backward through this layer",
-            )  # fmt: skip
     top_diffs = tuple(graph.values[t].diff in present for t in node.tops)
     zero = bool(node.tops) and not any(top_diffs) and not layer.makes_gradients
     parts = [] if zero else _backward_reads(graph, node, top_diffs, makes)
@@ -179,7 +175,20 @@ def backward_step(
     reuses = () if host or zero or makes is Makes.PARAMS else _reuses(graph, node, False)
     name = f"backward:{node.name}{PARAMS_HALF if makes is Makes.PARAMS else ''}"
     step = Step(name, merge_accesses(parts), host, reuses)
-    return LayerStep(step, node.index, False, top_diffs, tuple(adds), zero, group=node.group, joins=joins, makes=makes)
+    return LayerStep(step, node.index, False, top_diffs, tuple(adds), zero, group=node.group, joins=joins, makes=makes,
+                     refused=_refused(graph, node, propagate))  # fmt: skip
+
+
+def _refused(graph: Graph, node: Node, propagate: Sequence[bool]) -> CaffeError | None:
+    """What is wrong where a gradient is wanted for a bottom that can have none."""
+    blocked = node.layer.no_backward
+    for i, propagates in enumerate(propagate):
+        if propagates and (blocked is None or i in blocked):
+            return node.layer.error(
+                f"has no gradient for bottom {i}", blob=graph.values[node.bottoms[i]].name,
+                fix="set propagate_down: false for it; under force_backward, end the backward before this layer",
+            )  # fmt: skip
+    return None
 
 
 def _joined(graph: Graph, node: Node, i: int, present: Collection[int]) -> int | None:

@@ -18,6 +18,8 @@ def plan_gradients(graph: Graph, *, force: bool) -> None:
             node.propagate = [p or b not in node.layer.not_forced for b, p in enumerate(node.propagate)]
             node.param_propagate = [True] * len(node.params)
     for node in graph.nodes:
+        if node.need_backward and node.layer.learns_whole:
+            node.param_propagate = [True] * len(node.params)
         node.layer.needs_backward = node.need_backward
 
 
@@ -27,7 +29,7 @@ def _from_inputs(graph: Graph) -> None:
         explicit = list(node.layer.param.propagate_down)
         inherited = [needs[b] for b in node.bottoms]
         node.propagate = explicit or inherited
-        node.param_propagate = [graph.params[graph.params[p].owner].lr_mult != 0 for p in node.params]
+        node.param_propagate = [graph.params[p].lr_mult_here != 0 for p in node.params]
         node.need_backward = any(inherited) or any(node.param_propagate)
         for t in node.tops:
             needs[t] = node.need_backward

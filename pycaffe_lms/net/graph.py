@@ -46,6 +46,8 @@ class Param:
     """One parameter of one layer. `owner`: the index (in Graph.params) of the one whose memory it uses.
 
     explicit: which multipliers the prototxt gives, here or, for an owner, at one of its sharers.
+    lr_mult_here: that of this layer's own ParamSpec; where it is not 0, its backward makes the gradient, though another
+    sharer's may keep the parameter from moving.
     channels_last: its data, diff and histories are stored as (O, H, W, C), see `param_orders.py`; as the owner's.
     """
 
@@ -58,6 +60,7 @@ class Param:
     owner: int
     lr_mult: float
     decay_mult: float
+    lr_mult_here: float
     explicit: set[str] = field(default_factory=set)
     values: Any = None  # an array of first values, in place of the filler's
     channels_last: bool = False

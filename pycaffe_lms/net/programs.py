@@ -122,8 +122,12 @@ def sequence(
 ) -> Sequenced:
     """A program of these steps. survive: buffers whose values are needed after it; None: all of them.
 
-    What a repeated program reads before it writes must survive too, whatever `survive` says.
+    What a repeated program reads before it writes must survive too, whatever `survive` says. Raises the error of a step
+    that is refused.
     """
+    for s in steps:
+        if isinstance(s, LayerStep) and s.refused is not None:
+            raise s.refused
     first: dict[int, Mode] = {}
     touched: set[int] = set()
     for s in steps:

@@ -129,7 +129,7 @@ def _make_params(graph: Graph, node: Node, named: dict[str, int]) -> None:
         spec = specs[position] if position < len(specs) else None
         index = len(graph.params)
         name = spec.name if spec is not None else ""
-        lr = spec.lr_mult if spec is not None else request.lr_mult
+        here = lr = spec.lr_mult if spec is not None else request.lr_mult
         decay = spec.decay_mult if spec is not None else 1.0
         owner = index
         if name and name in named:
@@ -150,6 +150,7 @@ def _make_params(graph: Graph, node: Node, named: dict[str, int]) -> None:
                 owner,
                 lr,
                 decay,
+                here,
                 explicit,
                 values=request.values,
             )  # fmt: skip

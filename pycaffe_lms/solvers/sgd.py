@@ -34,8 +34,9 @@ _PARTIALS = 1024  # doubles of workspace that a sum of squares needs on a device
 class SGDSolver(Solver):
     """h = momentum * h + rate * lr_mult * (g + decay); W -= h, with g clipped and divided by iter_size first.
 
-    The decay is weight_decay * decay_mult times W (L2) or sign(W) (L1). Parameters with lr_mult 0 do not move; only
-    force_backward makes gradients for them, which count in the norm.
+    The decay is weight_decay * decay_mult times W (L2) or sign(W) (L1). Parameters with lr_mult 0 do not move. Where
+    their gradients are made all the same, they count in the norm: under force_backward, in RNN and LSTM, and where a
+    layer shares the parameter whose own lr_mult is not 0.
     """
 
     rule = RULES["SGD"]

@@ -13,7 +13,9 @@ from pycaffe_lms.backend import cuda_available, get_device
 from pycaffe_lms.backend.sim import SimDevice
 from pycaffe_lms.errors import BlobCountError, DataError, LayerParamError, ShapeError
 from pycaffe_lms.layers.base import Needs
+from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.proto import caffe_pb2
+from pycaffe_lms.solvers import SGDSolver
 
 from .cases import Case
 from .harness import CudaArrays, HostArrays, LayerBench, check_gradient
@@ -230,3 +232,32 @@ def test_parameters_that_do_not_learn(wants):
 def test_refused(type_, text, shapes, error, message):
     with pytest.raises(error, match=f'layer "l".*{message}'):
         LayerBench(type_, text, shapes)
+
+
+FORCED = """force_backward: true
+layer { name: "in" type: "Input" top: "i" input_param { shape { dim: 3 } } }
+layer { name: "words" type: "Embed" bottom: "i" top: "e" embed_param { num_output: 2 input_dim: 5 } }
+layer { name: "out" type: "Power" bottom: "e" top: "y" power_param { scale: 3 } }"""
+
+
+@pytest.mark.parametrize("lms", [False, True], ids=["", "lms"])
+def test_under_force_backward_only_a_backward_that_reaches_the_indices_is_an_error(lms):
+    """In Caffe AllowForceBackward holds for Embed's bottom, and its Backward checks that nobody asks."""
+    more = {"device": SimDevice(1 << 20), "lms": LMSConfig(threshold_kb=0)} if lms else {}
+    net = Net(text_format.Parse(FORCED, caffe_pb2.NetParameter()), phase=0, **more)
+    net.forward()
+    net.blobs["y"].diff[...] = np.arange(6).reshape(3, 2)
+    got = net.backward(end="out")
+    np.testing.assert_array_equal(got["e"], 3 * np.arange(6).reshape(3, 2))
+    for _ in range(2):
+        with pytest.raises(LayerParamError, match=r'layer "words" \(Embed\), blob "i": has no gradient for bottom 0'):
+            net.backward()
+    assert np.isfinite(net.forward()["y"]).all()
+
+
+def test_a_solver_refuses_it_before_the_first_iteration():
+    head = FORCED.replace('name: "out" type: "Power"', 'name: "out" type: "Reduction" loss_weight: 1')
+    text = head.replace("power_param { scale: 3 }", "").replace("force_backward", "net_param { force_backward") + "}"
+    solver = text_format.Parse("base_lr: 0.1 lr_policy: 'fixed' " + text, caffe_pb2.SolverParameter())
+    with pytest.raises(LayerParamError, match=r'layer "words" \(Embed\), blob "i": has no gradient for bottom 0'):
+        SGDSolver(solver).step(1)

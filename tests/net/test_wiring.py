@@ -217,8 +217,23 @@ def test_fewer_specs_than_parameters_use_the_defaults():
 
 
 def test_one_explicit_zero_freezes_every_sharer():
+    """The parameter does not move; as in Caffe, layers whose own lr_mult is not 0 make its gradient all the same."""
     text = _pair(W % "", W % "") + ip("c", "data", 3, W % "lr_mult: 0") + layer("s", "Eltwise", "a b c") + loss("s")
-    assert [n.param_propagate for n in graph(text).nodes if n.params] == [[False, True]] * 3
+    assert _params(text)[0] == ("w", 0, 0.0, 1.0)
+    assert [n.param_propagate for n in graph(text).nodes if n.params] == [[True, True], [True, True], [False, True]]
+
+
+@pytest.mark.parametrize("kind", ["RNN", "LSTM"])
+def test_a_frozen_recurrent_layer_makes_gradients_of_its_parameters_if_it_runs_backward(kind):
+    """The net within Caffe's layer knows no lr_mult."""
+    head = inputs(x=(4, 3, 2), cont=(4, 3), label=(12,))
+    frozen = "param { lr_mult: 0 } " * (3 if kind == "LSTM" else 5) + "recurrent_param { num_output: 2 }"
+    behind = layer("r", kind, "%s cont", text=frozen) + layer("f", "Reshape", "r", text=(
+        "reshape_param { shape { dim: 12 dim: 2 } }")) + loss("f")  # fmt: skip
+    learned = layer("i", "InnerProduct", "x", text="inner_product_param { num_output: 2 axis: 2 }")
+    for text, wanted in ((head + learned + behind % "i", True), (head + behind % "x", False)):
+        (r,) = [n for n in graph(text).nodes if n.name == "r"]
+        assert r.need_backward == wanted and r.param_propagate == [wanted] * len(r.params)
 
 
 # -- gradients -------------------------------------------------------------------------------------------------------
