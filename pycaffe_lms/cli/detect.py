@@ -14,7 +14,7 @@ import numpy as np
 from ..detector import Detector
 from ..errors import DataError, UsageError, Where
 from ..formats.atomic import atomic_write
-from ..formats.hdf5_file import load_h5py
+from ..formats.hdf5_file import load_h5py, write_hdf5
 from ..formats.rawfile import read_bytes
 from ..log import only_warnings
 from . import flags, scoring
@@ -73,7 +73,7 @@ def run(argv: list[str]) -> int:
     if ending == ".csv":
         atomic_write(args.output_file, _csv(found), error=DataError)
     else:
-        atomic_write(args.output_file, lambda path: _hdf5(path, found), error=DataError)
+        write_hdf5(args.output_file, lambda file: _fill(file, found), DataError)
     return 0
 
 
@@ -125,9 +125,7 @@ def _csv(found: list[dict]) -> bytes:
     return text.getvalue().encode()
 
 
-def _hdf5(path: Path, found: list[dict]) -> None:
-    h5py = load_h5py()
-    with h5py.File(path, "w") as file:
-        file["filename"] = np.array([one["filename"].encode() for one in found])
-        file["window"] = np.array([one["window"] for one in found], np.int32)
-        file["prediction"] = np.stack([np.asarray(one["prediction"]).reshape(-1) for one in found])
+def _fill(file, found: list[dict]) -> None:
+    file["filename"] = np.array([one["filename"].encode() for one in found])
+    file["window"] = np.array([one["window"] for one in found], np.int32)
+    file["prediction"] = np.stack([np.asarray(one["prediction"]).reshape(-1) for one in found])

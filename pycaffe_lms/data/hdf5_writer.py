@@ -1,12 +1,12 @@
 """Rows of arrays into one HDF5 file, batch after batch; the file gets its name when it is complete.
 
-Covers: datasets that grow, a temporary file beside the final one, ending by `close`, by garbage collection or at exit.
+Covers: datasets that grow, a temporary file beside the final one, ending by `close`, by garbage collection or at exit,
+disks that fill up meanwhile.
 """
 
 from __future__ import annotations
 
 import os
-import secrets
 import weakref
 from collections.abc import Mapping
 from contextlib import suppress
@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from pycaffe_lms.errors import DataError, Where
-from pycaffe_lms.formats.hdf5_file import load_h5py
+from pycaffe_lms.formats.atomic import Part, unwritable
+from pycaffe_lms.formats.hdf5_file import Sheltered, load_h5py
 
 
 class HDF5Writer:
@@ -31,14 +32,15 @@ class HDF5Writer:
             raise self._error("the folder does not exist or is not writable")
         if self._target.is_dir():
             raise self._error("this is a folder")
-        self._file = None
+        self._file = self._sheltered = None
         self._finish = lambda: None
         self._closed = False
 
     def append(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Add rows to the datasets of these names; all but the first axis stays as it was at the first call.
 
-        Raises: DataError where a shape changed, after `close`, or where the system refuses.
+        Raises: DataError where a shape changed, after `close`, or where the system refuses; then the temporary file is
+        removed, and nothing more can be written.
         """
         if self._closed:
             raise DataError("the file is complete", where=Where(file=self.path), fix="make the net again to write more")
@@ -57,8 +59,12 @@ class HDF5Writer:
                 dataset.resize(rows + len(values), axis=0)
                 dataset[rows:] = values
             self._file.flush()
+            self._sheltered.check()
         except OSError as error:
-            raise self._error(f"cannot be written: {error}") from error
+            self._closed = True
+            with suppress(OSError):
+                self._finish()  # it says the same again
+            raise unwritable(self.path, error, DataError) from error
 
     def close(self) -> None:
         """Complete the file and give it its name; without an `append` there is none. A second call does nothing."""
@@ -66,12 +72,13 @@ class HDF5Writer:
         try:
             self._finish()
         except OSError as error:
-            raise self._error(f"cannot be written: {error}") from error
+            raise unwritable(self.path, error, DataError) from error
 
     def _create(self, arrays: Mapping[str, np.ndarray]) -> None:
-        part = self._target.with_name(f".{self._target.name[:100]}.{secrets.token_hex(6)}.part")
-        self._file = load_h5py().File(part, "x")
-        self._finish = weakref.finalize(self, _complete, self._file, part, self._target)
+        h5py, part = load_h5py(), Part(self._target)
+        self._sheltered = Sheltered(part.file)
+        self._file = h5py.File(self._sheltered, "w")
+        self._finish = weakref.finalize(self, _complete, self._file, self._sheltered, part)
         for name, values in arrays.items():
             shape = values.shape[1:]
             most = (None, *(n or None for n in shape))  # HDF5 refuses chunks of an axis that stays 0
@@ -83,13 +90,11 @@ class HDF5Writer:
         )
 
 
-def _complete(file, part: Path, target: Path) -> None:
+def _complete(file, sheltered: Sheltered, part: Part) -> None:
     try:
         file.close()
-        with open(part, "rb+") as handle:
-            os.fsync(handle)
-        os.replace(part, target)
+        sheltered.check()
     except BaseException:
-        with suppress(FileNotFoundError):
-            os.unlink(part)
+        part.discard()
         raise
+    part.finish()

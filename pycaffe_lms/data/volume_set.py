@@ -20,7 +20,7 @@ from pycaffe_lms.data.volume import is_volume, read_volume
 from pycaffe_lms.data.workers import in_order
 from pycaffe_lms.errors import DataError, Where
 from pycaffe_lms.formats.atomic import atomic_write
-from pycaffe_lms.formats.hdf5_file import load_h5py
+from pycaffe_lms.formats.hdf5_file import load_h5py, write_hdf5
 
 
 class Pair(NamedTuple):
@@ -154,18 +154,17 @@ def _read(root: str, pair: Pair, source: str, canonical: bool) -> _Row:
 def _write_file(
     path: Path, rows: Iterator[_Row], count: int, begin: int, total: int, progress: Progress | None
 ) -> None:
-    def fill(part: Path) -> None:
-        with load_h5py().File(part, "w") as file:
-            for k, row in enumerate(rows):
-                for key in ("data", "label"):
-                    values = getattr(row, key)
-                    if k == 0:
-                        file.create_dataset(key, (count, *values.shape), np.float32)
-                    file[key][k] = values
-                if progress:
-                    progress(begin + k + 1, total)
+    def fill(file) -> None:
+        for k, row in enumerate(rows):
+            for key in ("data", "label"):
+                values = getattr(row, key)
+                if k == 0:
+                    file.create_dataset(key, (count, *values.shape), np.float32)
+                file[key][k] = values
+            if progress:
+                progress(begin + k + 1, total)
 
-    atomic_write(path, fill, error=DataError)
+    write_hdf5(path, fill, DataError)
 
 
 def _pair(source: str, number: int, line: str) -> Pair:

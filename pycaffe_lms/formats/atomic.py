@@ -1,48 +1,94 @@
-"""Files that are there whole or not at all."""
+"""Files that are there whole or not at all. Every system call that such a file takes is in `Part`."""
 
 from __future__ import annotations
 
+import io
 import os
 import secrets
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pycaffe_lms.errors import CaffeError, Where
+
+_NAMED = 30  # characters of the file's name in the temporary one: at most 120 bytes, of 143 or more that systems allow
+
+
+class Part:
+    """A temporary file in the folder of `path`, open for writing and reading; `finish` gives it that name.
+
+    path: of the temporary file. target: what `path` is in the end, links followed. file: unbuffered, binary.
+    Until `finish` has renamed it, an old file at `target` stays as it was. Raises: OSError.
+    """
+
+    def __init__(self, path: str | os.PathLike):
+        self.target = Path(os.path.realpath(path))
+        self.path = self.target.with_name(f".{self.target.name[:_NAMED]}.{secrets.token_hex(6)}.part")
+        self.file = io.FileIO(self.path, "x+")
+
+    def write(self, content: bytes | memoryview) -> None:
+        """Write all of `content` where the file stands."""
+        left = memoryview(content).cast("B")
+        while left:
+            left = left[self.file.write(left) :]
+
+    def finish(self) -> None:
+        """Flush to the disk, close, rename, flush the folder. What fails before the rename discards the file."""
+        try:
+            os.fsync(self.file.fileno())
+            self.file.close()
+            os.replace(self.path, self.target)
+        except BaseException:
+            self.discard()
+            raise
+        _sync_folder(self.target.parent)
+
+    def discard(self) -> None:
+        """Close and remove the temporary file."""
+        with suppress(OSError):
+            self.file.close()
+        with suppress(FileNotFoundError):
+            os.unlink(self.path)
+
+
+@contextmanager
+def atomic_file(path: str | os.PathLike, *, error: type[CaffeError] = CaffeError) -> Iterator[Part]:
+    """Within: a temporary file beside `path`, which becomes it at the end. Whatever is raised inside, an old file at
+    `path` stays as it was and the temporary file is removed.
+
+    Raises: `error` with the system's reason in place of OSError; everything else goes through unchanged.
+    """
+    try:
+        part = Part(path)
+        try:
+            yield part
+        except BaseException:
+            part.discard()
+            raise
+        part.finish()
+    except OSError as failure:
+        raise unwritable(path, failure, error) from failure
 
 
 def atomic_write(
     path: str | os.PathLike, content: bytes | Callable[[Path], None], *, error: type[CaffeError] = CaffeError
 ) -> None:
-    """Write `path` through a temporary file in the same folder: flush, fsync, rename.
+    """Write `path` as `atomic_file` does. content: the bytes, or a function that writes to the (new) temporary path it
+    is given."""
+    with atomic_file(path, error=error) as part:
+        if callable(content):
+            content(part.path)
+        else:
+            part.write(content)
 
-    content: the bytes, or a function that writes to the (new) temporary path it is given.
-    Whatever goes wrong, an old file at `path` stays as it was and the temporary file is removed.
-    Raises: `error` with the system's reason; what a function raises goes through unchanged, except OSError.
-    """
-    target = Path(os.path.realpath(path))
-    part = target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}.part")
-    try:
-        try:
-            with open(part, "xb") as file:
-                if not callable(content):
-                    file.write(content)
-            if callable(content):
-                content(part)
-            with open(part, "rb+") as file:
-                os.fsync(file.fileno())
-            os.replace(part, target)
-        except BaseException:
-            with suppress(FileNotFoundError):
-                os.unlink(part)
-            raise
-        _sync_folder(target.parent)
-    except OSError as failure:
-        raise error(
-            f"cannot be written: {failure.strerror or failure}",
-            where=Where(file=str(path)),
-            fix="check that the folder exists, is writable and has room",
-        ) from failure
+
+def unwritable(path: str | os.PathLike, failure: OSError, error: type[CaffeError]) -> CaffeError:
+    """The error for a file that the system does not let be written."""
+    return error(
+        f"cannot be written: {failure.strerror or failure}",
+        where=Where(file=os.fspath(path)),
+        fix="check that the folder exists, is writable and has room",
+    )
 
 
 def _sync_folder(folder: Path) -> None:

@@ -1,17 +1,21 @@
-"""HDF5 files of strangers, read with care: only plain data of the file itself, no more than the file holds.
+"""HDF5 files of strangers, read with care: only plain data of the file itself, no more than the file holds; and HDF5
+files of ours, written whole or not at all.
 
-Covers: opening with an error for a missing h5py, walking hard links, reading arrays, integers and strings.
+Covers: opening with an error for a missing h5py, walking hard links, reading arrays, integers and strings, writing
+where the disk may be full.
 """
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
 
 from pycaffe_lms.errors import CaffeError, MissingDependency, Where, human_bytes
+from pycaffe_lms.formats.atomic import atomic_file
 from pycaffe_lms.formats.rawfile import DAMAGED, could_not_open
 
 # Deflate packs at most 1032:1. More than that is a size nobody stored.
@@ -49,6 +53,100 @@ def open_hdf5(path: str | os.PathLike, error: type[CaffeError]) -> Iterator:
             where=Where(file=os.fspath(path)),
             fix=DAMAGED,
         ) from failure
+
+
+class Sheltered(io.RawIOBase):
+    """A file as libhdf5 may write it: no write fails, for libhdf5 crashes when it closes a file after one that did.
+
+    The first failure of `file` is kept for `check`. From then on what is written stays in memory, where libhdf5 finds
+    it until it has closed.
+    """
+
+    def __init__(self, file: io.FileIO):
+        self._file = file
+        self._failure: BaseException | None = None
+        self._position = 0
+        self._kept: list[tuple[int, bytes]] = []  # (position, content), in the order of writing
+
+    def check(self) -> None:
+        """Raise the first failure, if there was one: the file is worth nothing then."""
+        if self._failure is not None:
+            raise self._failure
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._end()}[whence]
+        self._position = start + offset
+        return self._position
+
+    def _end(self) -> int:
+        """Bytes of the file, with what is kept."""
+        return max([os.fstat(self._file.fileno()).st_size, *(start + len(kept) for start, kept in self._kept)])
+
+    def write(self, content) -> int:
+        content = memoryview(content).cast("B")
+        try:
+            if self._failure is None:
+                self._file.seek(self._position)
+                left = content
+                while left:
+                    left = left[self._file.write(left) :]
+        except BaseException as failure:  # an interrupt too: `check` raises it
+            self._failure = failure
+        if self._failure is not None:
+            self._kept.append((self._position, bytes(content)))
+        self._position += len(content)
+        return len(content)
+
+    def readinto(self, buffer) -> int:
+        buffer = memoryview(buffer).cast("B")
+        buffer[:] = bytes(len(buffer))
+        begin, found = self._position, 0
+        try:
+            self._file.seek(begin)
+            while found < len(buffer) and (count := self._file.readinto(buffer[found:])):
+                found += count
+        except BaseException as failure:
+            self._failure = self._failure or failure
+        for start, kept in self._kept:
+            low, high = max(start, begin), min(start + len(kept), begin + len(buffer))
+            if low < high:
+                buffer[low - begin : high - begin] = kept[low - start : high - start]
+        self._position += len(buffer)
+        return len(buffer)
+
+    def truncate(self, size: int | None = None) -> int:
+        size = self._position if size is None else size
+        try:
+            if self._failure is None:
+                self._file.truncate(size)
+        except BaseException as failure:
+            self._failure = failure
+        return size
+
+
+def write_hdf5(path: str | os.PathLike, fill: Callable, error: type[CaffeError]) -> None:
+    """Write an HDF5 file, whole or not at all; `fill` is given the h5py.File, open for writing.
+
+    Raises: `error` where the file cannot be written, a full disk included; MissingDependency without h5py.
+    """
+    h5py = load_h5py()
+    with atomic_file(path, error=error) as part:
+        sheltered = Sheltered(part.file)
+        with h5py.File(sheltered, "w") as file:
+            fill(file)
+        sheltered.check()
 
 
 def members(group, error: type[CaffeError]) -> list[tuple[str, object]]:

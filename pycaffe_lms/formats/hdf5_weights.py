@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import numpy as np
 
 from pycaffe_lms.errors import WeightsError
-from pycaffe_lms.formats.atomic import atomic_write
 from pycaffe_lms.formats.blobproto import LayerWeights, StoredBlob
-from pycaffe_lms.formats.hdf5_file import load_h5py, members, open_hdf5, read_array
+from pycaffe_lms.formats.hdf5_file import load_h5py, members, open_hdf5, read_array, write_hdf5
 
 Arrays = Iterable[tuple[str, Sequence["np.ndarray | None"]]]
 
@@ -49,16 +47,14 @@ def write_hdf5_weights(path: str | os.PathLike, data: Arrays, diff: Arrays | Non
     diff: the same for the diffs, every sharer's included.
     Raises: WeightsError for layer names that HDF5 cannot hold or tell apart; MissingDependency without h5py.
     """
-    h5py = load_h5py()
 
-    def write(part: Path) -> None:
-        with h5py.File(part, "w") as file:
-            _write_layers(file.create_group("data"), data)
-            if diff is not None:
-                _write_layers(file.create_group("diff"), diff)
+    def fill(file) -> None:
+        _write_layers(file.create_group("data"), data)
+        if diff is not None:
+            _write_layers(file.create_group("diff"), diff)
 
     try:
-        atomic_write(path, write, error=WeightsError)
+        write_hdf5(path, fill, WeightsError)
     except WeightsError as error:
         error.at(file=os.fspath(path))
         raise

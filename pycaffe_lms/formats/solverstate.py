@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from urllib.parse import quote, unquote
 
 import numpy as np
@@ -24,6 +23,7 @@ from pycaffe_lms.formats.hdf5_file import (
     read_array,
     read_int,
     read_string,
+    write_hdf5,
     write_int,
     write_string,
 )
@@ -82,8 +82,7 @@ def write_solverstate(path: str | os.PathLike, snapshot: SolverSnapshot) -> None
         if value not in allowed:
             raise SnapshotError(f"{name} is {value}, more than the file can hold", where=Where(file=os.fspath(path)))
     if os.fspath(path).endswith(".h5"):
-        load_h5py()
-        atomic_write(path, lambda part: _write_hdf5(part, snapshot), error=SnapshotError)
+        write_hdf5(path, lambda file: _fill_hdf5(file, snapshot), SnapshotError)
     else:
         atomic_write(path, serialize(_to_proto(snapshot), path, SnapshotError), error=SnapshotError)
 
@@ -157,25 +156,24 @@ def _read_hdf5(path: str | os.PathLike) -> SolverSnapshot:
         )
 
 
-def _write_hdf5(path: Path, snapshot: SolverSnapshot) -> None:
-    with load_h5py().File(path, "w") as file:
-        write_int(file, "iter", snapshot.iter)
-        write_string(file, "learned_net", snapshot.learned_net)
-        write_int(file, "current_step", snapshot.current_step)
-        if snapshot.type:
-            write_string(file, _TYPE, snapshot.type)
-        history = file.create_group("history")
-        for index, values in enumerate(snapshot.history):
-            dtype = np.float64 if values.dtype == np.float64 else np.float32
-            history.create_dataset(str(index), data=values.astype(dtype))
-        if snapshot.resume:
-            group = file.create_group(_RESUME)
-            for key, value in sorted(snapshot.resume.items()):
-                write_int(group, _join(key), value)
-        if snapshot.carried:
-            group = file.create_group(_CARRIED)
-            for key, values in sorted(snapshot.carried.items(), key=lambda item: item[0]):
-                group.create_dataset(_join(key), data=values)
+def _fill_hdf5(file, snapshot: SolverSnapshot) -> None:
+    write_int(file, "iter", snapshot.iter)
+    write_string(file, "learned_net", snapshot.learned_net)
+    write_int(file, "current_step", snapshot.current_step)
+    if snapshot.type:
+        write_string(file, _TYPE, snapshot.type)
+    history = file.create_group("history")
+    for index, values in enumerate(snapshot.history):
+        dtype = np.float64 if values.dtype == np.float64 else np.float32
+        history.create_dataset(str(index), data=values.astype(dtype))
+    if snapshot.resume:
+        group = file.create_group(_RESUME)
+        for key, value in sorted(snapshot.resume.items()):
+            write_int(group, _join(key), value)
+    if snapshot.carried:
+        group = file.create_group(_CARRIED)
+        for key, values in sorted(snapshot.carried.items(), key=lambda item: item[0]):
+            group.create_dataset(_join(key), data=values)
 
 
 def _join(key: tuple[str, str, str]) -> str:
