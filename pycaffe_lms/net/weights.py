@@ -63,15 +63,20 @@ def _warn_of_missing(net: Net, loaded: set[int], file: str) -> None:
 def _load_layer(net: Net, node: Node, source: LayerWeights, *, file: str) -> set[int]:
     """Returns the parameters that got a value, those that share with others under their owner's index."""
     loaded: set[int] = set()
-    mine = node.layer.blobs
-    if len(source.blobs) != len(mine):
-        if not source.blobs:
-            return loaded
+    mine, found = node.layer.blobs, source.blobs
+    if not found:
+        return loaded
+    absent = [i for i in range(len(mine)) if i >= len(found) or found[i] is None]
+    # HDF5 files hold the values of shared parameters at their owner alone.
+    lacking = [i for i in absent if net.graph.params[node.params[i]].owner == node.params[i]]
+    if len(found) > len(mine) or lacking:
+        held = len(found) - (0 if len(found) > len(mine) else found.count(None))
         raise WeightsError(
-            f"the file holds {len(source.blobs)} parameter blobs for this layer, the net has {len(mine)}",
+            f"the file holds {held} parameter blobs for this layer, the net has {len(mine)}"
+            + (f"; blob {lacking[0]} is missing" if lacking and lacking[0] < len(found) else ""),
             fix="rename the layer to keep its own values, or make it what the file was trained with",
         ).at(file=file, layer=node.name, type=node.layer.param.type)
-    for i, (blob, stored) in enumerate(zip(mine, source.blobs, strict=True)):
+    for i, (blob, stored) in enumerate(zip(mine, found, strict=False)):
         if stored is None:
             continue
         if not stored.fits(blob.shape):
