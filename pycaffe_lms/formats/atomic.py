@@ -82,6 +82,22 @@ def atomic_write(
             part.write(content)
 
 
+def try_write(path: str | os.PathLike) -> None:
+    """Find out whether `path` could be written: make the folders that are missing, and beside `path` write, flush,
+    rename and remove a file whose name begins as its does and is as long. Raises: OSError."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    end = secrets.token_hex(6)
+    part = Part(path.with_name(path.name[: -len(end)] + end))
+    try:
+        part.write(bytes(4096))
+        part.finish()
+        os.unlink(part.target)
+    except BaseException:
+        part.discard()
+        raise
+
+
 def unwritable(path: str | os.PathLike, failure: OSError, error: type[CaffeError]) -> CaffeError:
     """The error for a file that the system does not let be written."""
     return error(

@@ -106,7 +106,7 @@ class Solver(Uncopied):
         p, rule = self.param, self.rule
         try:
             settings.check(p, rule)
-            if p.snapshot:
+            if p.snapshot and self.is_root:
                 snapshot.check(self)
         except (SolverError, SnapshotError) as error:
             field = getattr(error, "field", "snapshot_prefix" if p.snapshot_prefix else "snapshot")

@@ -17,6 +17,7 @@ import numpy as np
 
 from ..blob import Blob
 from ..errors import SnapshotError
+from ..formats.atomic import try_write
 from ..formats.hdf5_file import load_h5py
 from ..formats.hdf5_weights import write_hdf5_weights
 from ..formats.solverstate import SolverSnapshot, read_solverstate, write_solverstate
@@ -48,30 +49,40 @@ def prefix(solver: Solver) -> str:
 
 
 def check(solver: Solver) -> None:
-    """Find out before training that a snapshot could not be written. Raises SnapshotError, MissingDependency."""
-    base = Path(prefix(solver))
+    """Find out before training that a snapshot could not be written: a file whose name is as long as the longest is
+    written, renamed and removed there; folders that are missing are made. Raises SnapshotError, MissingDependency."""
+    base = prefix(solver)
     if solver.param.snapshot_format == HDF5:
         load_h5py()
-    folder = next(p for p in Path(os.path.abspath(base)).parents if p.exists())  # the rest will be made
-    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+    longest = Path(names(solver, max(solver.iter, solver.param.max_iter))[1])
+    try:
+        try_write(longest)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in it
+        above = next(p for p in Path(os.path.abspath(longest)).parents if os.path.lexists(p))
+        reason = getattr(error, "strerror", None) or error
+        found = f"{above} is no folder" if not above.is_dir() else f"{reason} ({longest.name} in {above})"
         raise SnapshotError(
-            f'cannot write to snapshot prefix "{base}": {folder} is no folder that can be written to',
-            fix="check that the folder exists and is writable, or change snapshot_prefix",
-        )
+            f'cannot write to snapshot prefix "{base}": {found}',
+            fix="check that the folder exists, is writable and has room, or change snapshot_prefix",
+        ) from error
+
+
+def names(solver: Solver, iteration: int) -> tuple[str, str]:
+    """The files of a snapshot: the model and the state."""
+    base, ending = f"{prefix(solver)}_iter_{iteration}", ".h5" if solver.param.snapshot_format == HDF5 else ""
+    return f"{base}.caffemodel{ending}", f"{base}.solverstate{ending}"
 
 
 def write(solver: Solver) -> tuple[str, str]:
     """Write <prefix>_iter_<N>.caffemodel and .solverstate (or their .h5 forms); returns both paths."""
-    base = f"{prefix(solver)}_iter_{solver.iter}"
     hdf5 = solver.param.snapshot_format == HDF5
+    model, state = names(solver, solver.iter)
     try:
-        Path(base).parent.mkdir(parents=True, exist_ok=True)
+        Path(model).parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SnapshotError(
             f"the folder cannot be made: {error.strerror}", fix="check that snapshot_prefix names a place to write to"
-        ).at(file=str(Path(base).parent)) from error
-    model = base + (".caffemodel.h5" if hdf5 else ".caffemodel")
-    state = base + (".solverstate.h5" if hdf5 else ".solverstate")
+        ).at(file=str(Path(model).parent)) from error
     kind = "HDF5" if hdf5 else "binary proto"
     _log.info("Snapshotting to %s file %s", kind, model)
     diff = solver.param.snapshot_diff

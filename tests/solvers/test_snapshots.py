@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.errors import SnapshotError
+from pycaffe_lms.formats.atomic import Part
 from pycaffe_lms.formats.caffemodel import read_weights
 from pycaffe_lms.formats.solverstate import read_solverstate
 
@@ -143,6 +145,50 @@ def test_a_folder_that_is_read_only_is_refused_before_training(tmp_path):
     tmp_path.chmod(0o500)
     with pytest.raises(SnapshotError, match="cannot write to snapshot prefix"):
         make(NET, snapshot=1, snapshot_prefix=f'"{tmp_path}/a"')
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="a folder that nobody can write to")
+def test_a_file_system_that_takes_no_files_is_refused_before_training():
+    """Its permissions would let root write."""
+    with pytest.raises(SnapshotError, match=r'prefix "/proc/self/a": .* \(a_iter_0.solverstate in /proc/self\)'):
+        make(NET, snapshot=1, snapshot_prefix='"/proc/self/a"')
+
+
+@pytest.mark.parametrize("letter", ["a", "\u2603"], ids=["one byte", "three bytes"])
+@pytest.mark.parametrize("form", FORMATS)
+def test_the_longest_name_decides(form, letter, tmp_path):
+    """File systems hold names of 255 bytes: the last snapshot's must fit, and so must the temporary ones."""
+    if form == "HDF5":
+        pytest.importorskip("h5py")
+    ending = f"_iter_10.solverstate{FORMATS[form]}"
+    size = len(letter.encode())
+    fits = letter * ((255 - len(ending)) // size) + "b" * ((255 - len(ending)) % size)
+    options = {"snapshot": 5, "max_iter": 10, "snapshot_format": form}
+    solver = make(NET, snapshot_prefix=f'"{tmp_path}/{fits}"', **options)
+    assert _files(tmp_path) == []
+    solver.solve()
+    assert _files(tmp_path) == sorted(n for k in (5, 10) for n in _names(fits, k, FORMATS[form]))
+    with pytest.raises(SnapshotError, match="cannot write to snapshot prefix .*: File name too long") as caught:
+        make(NET, snapshot_prefix=f'"{tmp_path}/{fits}b"', **options)
+    assert caught.value.fix
+    assert len(_files(tmp_path)) == 4
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace", "write"])
+@pytest.mark.parametrize("code", [errno.EROFS, errno.EDQUOT, errno.ENOSPC, errno.EACCES])
+def test_what_the_system_refuses_is_refused_before_training(call, code, tmp_path, monkeypatch):
+    """A trial goes all the way, and leaves nothing behind."""
+
+    def refuse(*_):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(*((Part, "write") if call == "write" else (os, call)), refuse)
+    with pytest.raises(SnapshotError, match=f"cannot write to snapshot prefix .*{os.strerror(code)}"):
+        make(NET, snapshot=1, snapshot_prefix=f'"{tmp_path}/new/a"')
+    solver = make(NET, max_iter=2, snapshot_after_train=None, snapshot_prefix=f'"{tmp_path}/new/a"')
+    with pytest.raises(SnapshotError, match=f"cannot write to snapshot prefix .*{os.strerror(code)}"):
+        solver.solve()
+    assert solver.iter == 0 and _files(tmp_path) == []
 
 
 # -- a write that fails half way ------------------------------------------------------------------------------------
