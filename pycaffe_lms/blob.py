@@ -25,6 +25,12 @@ def host_view(memory: SyncedMemory, shape: Sequence[int], dtype: DTypeLike, chan
     return _logical(memory.host_view, shape, dtype, channels_last)
 
 
+def stored_view(raw: np.ndarray, shape: Sequence[int], dtype: DTypeLike, channels_last: bool) -> np.ndarray:
+    """Bytes that were copied from a blob's memory as an array of axes (N, C, ...)."""
+    values = raw[: math.prod(shape) * np.dtype(dtype).itemsize].view(dtype)
+    return _logical(lambda stored, _: values.reshape(stored), shape, dtype, channels_last)
+
+
 def _logical(array_of: Callable, shape, dtype, channels_last: bool):
     """array_of(shape as stored, dtype), with the axes (N, C, ...)."""
     if not channels_last or len(shape) < 4:

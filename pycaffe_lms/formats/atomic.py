@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import secrets
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -31,6 +33,11 @@ class Part:
         left = memoryview(content).cast("B")
         while left:
             left = left[self.file.write(left) :]
+
+    def sha256(self) -> bytes:
+        """The digest of what was written; the file stands at its end afterwards."""
+        self.file.seek(0)
+        return _sha256(self.file)
 
     def finish(self) -> None:
         """Flush to the disk, close, rename, flush the folder. What fails before the rename discards the file."""
@@ -98,6 +105,18 @@ def try_write(path: str | os.PathLike) -> None:
         raise
 
 
+def file_sha256(path: str | os.PathLike, nbytes: int | None = None) -> bytes:
+    """The digest of a file, or of its first `nbytes`. Raises: OSError."""
+    with open(path, "rb", buffering=0) as file:
+        return _sha256(file, nbytes)
+
+
+def remove(path: str | os.PathLike) -> None:
+    """Remove a file, if it is there. Raises: OSError."""
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+
+
 def unwritable(path: str | os.PathLike, failure: OSError, error: type[CaffeError]) -> CaffeError:
     """The error for a file that the system does not let be written."""
     return error(
@@ -105,6 +124,16 @@ def unwritable(path: str | os.PathLike, failure: OSError, error: type[CaffeError
         where=Where(file=os.fspath(path)),
         fix="check that the folder exists, is writable and has room",
     )
+
+
+def _sha256(file: io.FileIO, nbytes: int | None = None) -> bytes:
+    """The digest of the rest of a file, or of so many bytes of it. Other threads run meanwhile."""
+    digest, buffer = hashlib.sha256(), memoryview(bytearray(1 << 20))
+    left = sys.maxsize if nbytes is None else max(nbytes, 0)
+    while left and (count := file.readinto(buffer[: min(left, len(buffer))])):
+        digest.update(buffer[:count])
+        left -= count
+    return digest.digest()
 
 
 def _sync_folder(folder: Path) -> None:

@@ -14,6 +14,7 @@ from math import prod
 import numpy as np
 
 from pycaffe_lms.errors import WeightsError
+from pycaffe_lms.formats.pieces import as_bytes, packed
 from pycaffe_lms.formats.rawfile import DAMAGED
 from pycaffe_lms.proto.caffe_pb2 import BlobProto, C3DBlob
 
@@ -119,11 +120,11 @@ def array_to_blobproto(arr: np.ndarray, diff: np.ndarray | None = None, *, into:
     if arr.ndim:
         proto.shape.dim.extend(arr.shape)
     double = arr.dtype == np.float64
-    _store(proto, "double_data" if double else "data", arr, double)
+    _store(proto, "double_data" if double else "data", arr)
     if diff is not None:
         if np.shape(diff) != arr.shape:
             raise ValueError(f"diff of shape {np.shape(diff)} for data of shape {arr.shape}")
-        _store(proto, "double_diff" if double else "diff", np.asarray(diff), double)
+        _store(proto, "double_diff" if double else "diff", diff)
     return proto
 
 
@@ -174,17 +175,7 @@ def _wrong_count(shape: tuple[int, ...], found: float, field: str) -> WeightsErr
     return WeightsError(f"{needs}, the file has {found:.12g} in `{field}`", fix=DAMAGED)
 
 
-def _store(proto: BlobProto, field: str, arr: np.ndarray, double: bool) -> None:
-    """Fill a packed field through its wire format: a tag, the length, and the numbers as they lie in memory."""
-    payload = np.ascontiguousarray(arr, dtype="<f8" if double else "<f4").reshape(-1).view(np.uint8)
-    if payload.size:
-        tag = BlobProto.DESCRIPTOR.fields_by_name[field].number << 3 | 2
-        proto.MergeFromString(b"".join((bytes([tag]), _varint(payload.size), payload)))
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])
+def _store(proto: BlobProto, field: str, arr: np.ndarray) -> None:
+    """Fill a packed field through its wire format."""
+    if pieces := packed(field, arr):
+        proto.MergeFromString(b"".join(map(as_bytes, pieces)))

@@ -8,19 +8,26 @@ See also: hdf5_weights.py; blobproto.py for the shape rules.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
+
+import numpy as np
+from google.protobuf.message import Message
 
 from pycaffe_lms.errors import PrototxtError, WeightsError
 from pycaffe_lms.formats.atomic import atomic_write
 from pycaffe_lms.formats.blobproto import LayerWeights, StoredBlob, load_blob, load_c3d_blob
 from pycaffe_lms.formats.hdf5_weights import read_hdf5_weights
+from pycaffe_lms.formats.pieces import Piece, blob_pieces, framed, write_pieces
 from pycaffe_lms.formats.rawfile import is_hdf5, not_a, parse_message, read_bytes, serialize
 from pycaffe_lms.formats.upgrade import upgrade_net
 from pycaffe_lms.formats.upgraded import as_text
-from pycaffe_lms.proto.caffe_pb2 import C3DWeights, NetParameter, NetWeights
+from pycaffe_lms.proto.caffe_pb2 import C3DWeights, LayerParameter, NetParameter, NetWeights
 
 _WHAT = "a caffemodel"
+_LAYER = NetParameter.DESCRIPTOR.fields_by_name["layer"].number
+_BLOBS = LayerParameter.DESCRIPTOR.fields_by_name["blobs"].number
+Blob = tuple[np.ndarray, np.ndarray | None]
 
 
 def read_weights(path: str | os.PathLike) -> list[LayerWeights]:
@@ -60,6 +67,34 @@ def read_weights(path: str | os.PathLike) -> list[LayerWeights]:
 def write_caffemodel(path: str | os.PathLike, net: NetParameter) -> None:
     """Write a net with its weights as a binary file, whole or not at all. Raises: WeightsError."""
     atomic_write(path, serialize(net, path, WeightsError), error=WeightsError)
+
+
+def write_weights(path: str | os.PathLike, net: NetParameter, blobs: Iterable[Sequence[Blob]]) -> bytes:
+    """Write a binary file as `write_caffemodel` does, of a net without blobs and, for each of its layers, theirs:
+    (data, diff or None). Values are not copied together first. Returns the file's SHA-256. Raises: WeightsError."""
+    bare = NetParameter()
+    bare.CopyFrom(net)
+    del bare.layer[:]
+    pieces: list[Piece] = [bare.SerializeToString()]
+    for layer, stored in zip(net.layer, blobs, strict=True):
+        before, after = _around(layer, "blobs")
+        inside = [piece for data, diff in stored for piece in framed(_BLOBS, blob_pieces(data, diff))]
+        pieces += framed(_LAYER, [before, *inside, after])
+    return write_pieces(path, pieces, WeightsError)
+
+
+def _around(message: Message, field: str) -> tuple[bytes, bytes]:
+    """The fields of a message whose numbers are below and above that of `field`, as bytes."""
+    number = message.DESCRIPTOR.fields_by_name[field].number
+    parts = []
+    for side in (int.__lt__, int.__gt__):
+        part = type(message)()
+        part.CopyFrom(message)
+        for other, _ in message.ListFields():
+            if not side(other.number, number):
+                part.ClearField(other.name)
+        parts.append(part.SerializeToString())
+    return parts[0], parts[1]
 
 
 def _c3d(path: str | os.PathLike, file: str) -> list[LayerWeights] | None:

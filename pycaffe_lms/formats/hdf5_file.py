@@ -136,8 +136,10 @@ class Sheltered(io.RawIOBase):
         return size
 
 
-def write_hdf5(path: str | os.PathLike, fill: Callable, error: type[CaffeError]) -> None:
-    """Write an HDF5 file, whole or not at all; `fill` is given the h5py.File, open for writing.
+def write_hdf5(path: str | os.PathLike, fill: Callable, error: type[CaffeError], *, trailer: bytes = b"") -> bytes:
+    """Write an HDF5 file, whole or not at all; `fill` is given the h5py.File, open for writing. Returns its SHA-256.
+
+    trailer: where it is given, this and the digest follow what HDF5 wrote; HDF5 reads no further than its own end.
 
     Raises: `error` where the file cannot be written, a full disk included; MissingDependency without h5py.
     """
@@ -147,6 +149,10 @@ def write_hdf5(path: str | os.PathLike, fill: Callable, error: type[CaffeError])
         with h5py.File(sheltered, "w") as file:
             fill(file)
         sheltered.check()
+        digest = part.sha256()
+        if trailer:
+            part.write(trailer + digest)
+    return digest
 
 
 def members(group, error: type[CaffeError]) -> list[tuple[str, object]]:

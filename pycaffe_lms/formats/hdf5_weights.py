@@ -40,8 +40,8 @@ def read_hdf5_weights(path: str | os.PathLike) -> list[LayerWeights]:
         return [LayerWeights(name, "", _pair(name, arrays, diff.get(name, {}))) for name, arrays in data.items()]
 
 
-def write_hdf5_weights(path: str | os.PathLike, data: Arrays, diff: Arrays | None = None) -> None:
-    """Write an HDF5 weights file, whole or not at all.
+def write_hdf5_weights(path: str | os.PathLike, data: Arrays, diff: Arrays | None = None) -> bytes:
+    """Write an HDF5 weights file, whole or not at all; returns its SHA-256.
 
     data: (layer, arrays) for every layer, those without weights too; None for a blob that another layer owns.
     diff: the same for the diffs, every sharer's included.
@@ -54,7 +54,7 @@ def write_hdf5_weights(path: str | os.PathLike, data: Arrays, diff: Arrays | Non
             _write_layers(file.create_group("diff"), diff)
 
     try:
-        write_hdf5(path, fill, WeightsError)
+        return write_hdf5(path, fill, WeightsError)
     except WeightsError as error:
         error.at(file=os.fspath(path))
         raise

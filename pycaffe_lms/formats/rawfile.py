@@ -74,13 +74,18 @@ def serialize(message: Message, path: str | os.PathLike, error: type[CaffeError]
         content = message.SerializeToString()
     except (EncodeError, ValueError) as failure:
         raise error(f"cannot be written: {failure}", where=Where(file=os.fspath(path))) from None
-    if len(content) > MAX_BYTES:
+    check_size(len(content), path, error)
+    return content
+
+
+def check_size(nbytes: int, path: str | os.PathLike, error: type[CaffeError]) -> None:
+    """Raises: `error` where so many bytes are more than protobuf's 2 GiB - 1."""
+    if nbytes > MAX_BYTES:
         raise error(
-            f"{human_bytes(len(content))} cannot be written: protobuf files hold at most 2 GiB - 1",
+            f"{human_bytes(nbytes)} cannot be written: protobuf files hold at most 2 GiB - 1",
             where=Where(file=os.fspath(path)),
             fix="write HDF5 (snapshot_format: HDF5, or a path that ends in .h5)",
         )
-    return content
 
 
 def is_hdf5(path: str | os.PathLike) -> bool:

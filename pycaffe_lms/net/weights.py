@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..errors import UsageError, WeightsError
 from ..formats.blobproto import LayerWeights, array_to_blobproto, load_blob
-from ..formats.caffemodel import read_weights, write_caffemodel
+from ..formats.caffemodel import read_weights, write_weights
 from ..memory.states import State
 from ..memory.synced import SyncedMemory
 from ..proto import caffe_pb2
@@ -22,11 +22,14 @@ from . import param_orders
 from .fitting import follow
 
 if TYPE_CHECKING:
+    from ..blob import Blob
     from .graph import Node, Param
     from .net import Net
 
 _log = logging.getLogger(__name__)
 _NAMED = 10  # layers in a warning
+Arrays = list[tuple[np.ndarray, "np.ndarray | None"]]
+Read = Callable[["Blob", str], np.ndarray]
 
 
 def copy_from(net: Net, path: str | os.PathLike) -> None:
@@ -100,8 +103,13 @@ def load_presets(net: Net, node: Node) -> None:
     _load_layer(net, node, stored, file=net.file or "prototxt")
 
 
-def to_proto(net: Net, *, write_diff: bool = False) -> caffe_pb2.NetParameter:
-    """The net with its parameters as Caffe writes it: name and layers (Split layers and phases included)."""
+def read_now(blob: Blob, which: str) -> np.ndarray:
+    """The values ("data") or gradients ("diff") of a blob, once the device has made them."""
+    return blob.read_data() if which == "data" else blob.read_diff()
+
+
+def bare_proto(net: Net) -> caffe_pb2.NetParameter:
+    """The net as Caffe writes it, without parameters: name and layers (Split layers and phases included)."""
     message = caffe_pb2.NetParameter(name=net.name)
     for node in net.graph.nodes:
         layer = message.layer.add()
@@ -113,28 +121,39 @@ def to_proto(net: Net, *, write_diff: bool = False) -> caffe_pb2.NetParameter:
         if any(r.lr_mult == 0 for r in requests):
             while len(layer.param) < len(requests):
                 layer.param.add(lr_mult=requests[len(layer.param)].lr_mult)
-        for blob in node.layer.blobs:
-            diff = blob.read_diff() if write_diff else None
-            array_to_blobproto(blob.read_data(), diff, into=layer.blobs.add())
+    return message
+
+
+def layer_arrays(net: Net, *, write_diff: bool = False, read: Read = read_now) -> list[Arrays]:
+    """(data, diff or None) of every parameter of every layer, those that share with others included."""
+    return [
+        [(read(blob, "data"), read(blob, "diff") if write_diff else None) for blob in node.layer.blobs]
+        for node in net.graph.nodes
+    ]
+
+
+def to_proto(net: Net, *, write_diff: bool = False) -> caffe_pb2.NetParameter:
+    """The net with its parameters as Caffe writes it."""
+    message = bare_proto(net)
+    for layer, arrays in zip(message.layer, layer_arrays(net, write_diff=write_diff), strict=True):
+        for data, diff in arrays:
+            array_to_blobproto(data, diff, into=layer.blobs.add())
     return message
 
 
 def save(net: Net, path: str | os.PathLike, *, write_diff: bool = False) -> None:
     """Write a .caffemodel, whole or not at all."""
-    write_caffemodel(path, to_proto(net, write_diff=write_diff))
+    write_weights(path, bare_proto(net), layer_arrays(net, write_diff=write_diff))
 
 
-def hdf5_arrays(net: Net, which: str = "data") -> list[tuple[str, list[np.ndarray | None]]]:
+def hdf5_arrays(net: Net, which: str = "data", read: Read = read_now) -> list[tuple[str, list[np.ndarray | None]]]:
     """(layer, arrays) as the HDF5 form has them: every layer; a shared parameter's data only at its owner."""
     layers = []
     for node in net.graph.nodes:
         arrays: list[np.ndarray | None] = []
-        for i, p in enumerate(node.params):
-            blob = node.layer.blobs[i]
-            if which == "diff":
-                arrays.append(blob.read_diff())
-            else:
-                arrays.append(blob.read_data() if net.graph.params[p].owner == p else None)
+        for blob, p in zip(node.layer.blobs, node.params, strict=True):
+            held = which == "diff" or net.graph.params[p].owner == p
+            arrays.append(read(blob, which) if held else None)
         layers.append((node.name, arrays))
     return layers
 

@@ -1,4 +1,4 @@
-# sha256 of proto/caffe.proto: ba5af7308c5f5c860a03395ec97e0108cc69bfef69bed2d5e414e7b16f9beb39
+# sha256 of proto/caffe.proto: 6c1b6ba3f8aafcdd2a2576c5339b8c218b05282c63bb7b244e88845947b4c3cc
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -253,28 +253,44 @@ class SolverParameter(_message.Message):
     def __init__(self, train_net: _Optional[str] = ..., test_net: _Optional[_Iterable[str]] = ..., test_iter: _Optional[_Iterable[int]] = ..., test_interval: _Optional[int] = ..., base_lr: _Optional[float] = ..., display: _Optional[int] = ..., max_iter: _Optional[int] = ..., lr_policy: _Optional[str] = ..., gamma: _Optional[float] = ..., power: _Optional[float] = ..., momentum: _Optional[float] = ..., weight_decay: _Optional[float] = ..., stepsize: _Optional[int] = ..., snapshot: _Optional[int] = ..., snapshot_prefix: _Optional[str] = ..., snapshot_diff: bool = ..., solver_mode: _Optional[_Union[SolverParameter.SolverMode, str]] = ..., device_id: _Optional[int] = ..., test_compute_loss: bool = ..., random_seed: _Optional[int] = ..., train_net_param: _Optional[_Union[NetParameter, _Mapping]] = ..., test_net_param: _Optional[_Iterable[_Union[NetParameter, _Mapping]]] = ..., debug_info: bool = ..., net: _Optional[str] = ..., net_param: _Optional[_Union[NetParameter, _Mapping]] = ..., train_state: _Optional[_Union[NetState, _Mapping]] = ..., test_state: _Optional[_Iterable[_Union[NetState, _Mapping]]] = ..., snapshot_after_train: bool = ..., regularization_type: _Optional[str] = ..., solver_type: _Optional[_Union[SolverParameter.SolverType, str]] = ..., delta: _Optional[float] = ..., test_initialization: bool = ..., average_loss: _Optional[int] = ..., stepvalue: _Optional[_Iterable[int]] = ..., clip_gradients: _Optional[float] = ..., iter_size: _Optional[int] = ..., snapshot_format: _Optional[_Union[SolverParameter.SnapshotFormat, str]] = ..., rms_decay: _Optional[float] = ..., momentum2: _Optional[float] = ..., type: _Optional[str] = ..., layer_wise_reduce: bool = ..., weights: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SolverState(_message.Message):
-    __slots__ = ("iter", "learned_net", "history", "current_step", "resume")
+    __slots__ = ("iter", "learned_net", "history", "current_step", "resume", "sha256")
     ITER_FIELD_NUMBER: _ClassVar[int]
     LEARNED_NET_FIELD_NUMBER: _ClassVar[int]
     HISTORY_FIELD_NUMBER: _ClassVar[int]
     CURRENT_STEP_FIELD_NUMBER: _ClassVar[int]
     RESUME_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
     iter: int
     learned_net: str
     history: _containers.RepeatedCompositeFieldContainer[BlobProto]
     current_step: int
     resume: ResumeState
-    def __init__(self, iter: _Optional[int] = ..., learned_net: _Optional[str] = ..., history: _Optional[_Iterable[_Union[BlobProto, _Mapping]]] = ..., current_step: _Optional[int] = ..., resume: _Optional[_Union[ResumeState, _Mapping]] = ...) -> None: ...
+    sha256: bytes
+    def __init__(self, iter: _Optional[int] = ..., learned_net: _Optional[str] = ..., history: _Optional[_Iterable[_Union[BlobProto, _Mapping]]] = ..., current_step: _Optional[int] = ..., resume: _Optional[_Union[ResumeState, _Mapping]] = ..., sha256: _Optional[bytes] = ...) -> None: ...
 
 class ResumeState(_message.Message):
-    __slots__ = ("source", "carried", "type")
+    __slots__ = ("source", "carried", "type", "model_sha256", "best")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     CARRIED_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
+    MODEL_SHA256_FIELD_NUMBER: _ClassVar[int]
+    BEST_FIELD_NUMBER: _ClassVar[int]
     source: _containers.RepeatedCompositeFieldContainer[SourceState]
     carried: _containers.RepeatedCompositeFieldContainer[CarriedState]
     type: str
-    def __init__(self, source: _Optional[_Iterable[_Union[SourceState, _Mapping]]] = ..., carried: _Optional[_Iterable[_Union[CarriedState, _Mapping]]] = ..., type: _Optional[str] = ...) -> None: ...
+    model_sha256: bytes
+    best: BestScore
+    def __init__(self, source: _Optional[_Iterable[_Union[SourceState, _Mapping]]] = ..., carried: _Optional[_Iterable[_Union[CarriedState, _Mapping]]] = ..., type: _Optional[str] = ..., model_sha256: _Optional[bytes] = ..., best: _Optional[_Union[BestScore, _Mapping]] = ...) -> None: ...
+
+class BestScore(_message.Message):
+    __slots__ = ("output", "value", "iteration")
+    OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    ITERATION_FIELD_NUMBER: _ClassVar[int]
+    output: str
+    value: float
+    iteration: int
+    def __init__(self, output: _Optional[str] = ..., value: _Optional[float] = ..., iteration: _Optional[int] = ...) -> None: ...
 
 class SourceState(_message.Message):
     __slots__ = ("net", "layer", "key", "value")

@@ -11,7 +11,7 @@ import operator
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 from numpy.typing import DTypeLike
@@ -29,14 +29,16 @@ from ..net.tuning import Tuning
 from ..proto.caffe_pb2 import SolverParameter
 from ..random import CaffeRandom
 from ..uncopied import Uncopied
-from . import debug, settings, snapshot
+from . import debug, settings, snapshot, snapshot_files
 from .autotune import Autotune
-from .events import Display, Done, Evaluation, Observer, Output, Snapshot, Start
+from .events import Display, Done, Evaluation, Observer, Output, Start
 from .lms_log import IterationLog
 from .lr_policy import learning_rate
 from .nets import test_requests, train_request
+from .outputs import number, output_elements, with_loss
 from .ranks import Ranks
 from .rules import Rule
+from .snapshots import Snapshots
 
 _log = logging.getLogger(__name__)
 
@@ -68,6 +70,7 @@ class Solver(Uncopied):
         self.current_step = 0
         self.callbacks: list[tuple[Callable[[], None], Callable[[], None]]] = []
         self.observers: list[Observer] = []
+        self.snapshots = Snapshots()
         # Entered for every iteration, tests aside. Unlike a callback it changes nothing of what runs.
         self.around_iteration: Callable[[], AbstractContextManager] = nullcontext
         self._action = action or (lambda: NONE)
@@ -107,7 +110,7 @@ class Solver(Uncopied):
         try:
             settings.check(p, rule)
             if p.snapshot and self.is_root:
-                snapshot.check(self)
+                snapshot_files.check(self)
         except (SolverError, SnapshotError) as error:
             field = getattr(error, "field", "snapshot_prefix" if p.snapshot_prefix else "snapshot")
             error.at(file=self.file, line=lines.field(field) if field else None)
@@ -143,7 +146,7 @@ class Solver(Uncopied):
         p = self.param
         _log.info("Learning Rate Policy: %s", p.lr_policy)
         if p.snapshot_after_train and self.is_root:
-            snapshot.check(self)
+            snapshot_files.check(self)
         if resume is not None:
             self.restore(resume)
         for observer in self.observers:
@@ -191,6 +194,12 @@ class Solver(Uncopied):
         self._smooth.clear()
         self._clock = time.monotonic()
         self._displayed = self.iter
+        self.snapshots.prepare(self, end)
+        with self.snapshots.behind(self):
+            self._loop(end)
+
+    def _loop(self, end: int) -> None:
+        p = self.param
         while self.iter < end:
             due = self.is_root and p.test_interval and self.iter % p.test_interval == 0
             if due and (self.iter > 0 or p.test_initialization):
@@ -208,8 +217,9 @@ class Solver(Uncopied):
                     observer.on_display(display)
             self.iter += 1
             action = self._action()
+            self.snapshots.poll(self)
             if (p.snapshot and self.iter % p.snapshot == 0 and self.is_root) or action == SNAPSHOT:
-                self.snapshot()
+                self.snapshots.write(self)
             if self._agreed(action == STOP):
                 self._stop = self._wants_stop = True
                 return
@@ -292,7 +302,7 @@ class Solver(Uncopied):
         self._shown = (outputs, self.iter - self._displayed, seconds)
         self._clock, self._displayed = now, self.iter
         for k, (name, value, weight) in enumerate(outputs):
-            _log.info("    Train net output #%d: %s", k, _with_loss(name, value, weight))
+            _log.info("    Train net output #%d: %s", k, with_loss(name, value, weight))
 
     def _log_rate(self, rate: float) -> None:
         if not self._displays:
@@ -333,7 +343,7 @@ class Solver(Uncopied):
         for _ in range(batches):
             action = self._action()
             if action == SNAPSHOT:
-                self.snapshot()
+                self.snapshots.write(self)
             elif action == STOP:
                 self._stop, self._wants_stop = self.ranks is None, True
                 _log.info("Test interrupted.")
@@ -351,46 +361,32 @@ class Solver(Uncopied):
             _log.info("Test loss: %s", number(loss / batches if batches > 0 else math.nan))
         means = tuple(Output(name, total / batches, weight) for name, total, weight in totals)
         for k, (name, mean, weight) in enumerate(means):
-            _log.info("    Test net output #%d: %s", k, _with_loss(name, mean, weight))
+            _log.info("    Test net output #%d: %s", k, with_loss(name, mean, weight))
         mean_loss = loss / batches if self.param.test_compute_loss and batches > 0 else None
         for observer in self.observers:
             observer.on_test(Evaluation(self.iter, i, means, mean_loss, batches))
+        self.snapshots.tested(self, i, means)
         return [(name, mean) for name, mean, _ in means]
 
     # -- snapshots ------------------------------------------------------------------------------------------
-    def snapshot(self) -> None:
-        """Write model and solver state, each whole or not at all."""
-        model, state = snapshot.write(self)
-        for observer in self.observers:
-            observer.on_snapshot(Snapshot(self.iter, model, state))
+    def snapshot(self, wait: bool = True) -> None:
+        """Write model and solver state, each whole or not at all. wait=False: behind the caller; what goes wrong is
+        raised by the next iteration or snapshot, by `snapshots.finish` or `close`."""
+        self.snapshots.write(self, wait=wait)
 
     def restore(self, path: str | os.PathLike) -> None:
         """Continue from a .solverstate (.h5): iteration, weights, history, and where data and random numbers stood."""
         snapshot.restore(self, os.fspath(path))
+
+    def restore_latest(self) -> str | None:
+        """Continue from the newest snapshot of the prefix that is whole; returns its state file, None for none."""
+        return snapshot.restore_latest(self)
 
     def history_blobs(self) -> list:
         """Solver history in file order: slot by slot, parameters in learnable order."""
         raise AssertionError("a solver type says how it updates")
 
     def close(self) -> None:
+        self.snapshots.close(self)
         for net in (self.net, *self.test_nets):
             net.close()
-
-
-def output_elements(net: Net) -> Iterator[Output]:
-    """Every element of every output blob."""
-    for name in net.outputs:
-        blob = net.blobs[name]
-        weight = net.graph.values[net.graph.last[name]].loss_weight
-        for value in blob.read_data().reshape(-1).tolist():
-            yield Output(name, value, weight)
-
-
-def number(value: float) -> str:
-    """As C++ streams print it: six significant digits."""
-    return f"{value:.6g}"
-
-
-def _with_loss(name: str, value: float, weight: float) -> str:
-    text = f"{name} = {number(value)}"
-    return text + (f" (* {number(weight)} = {number(weight * value)} loss)" if weight else "")

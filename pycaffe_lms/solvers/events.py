@@ -66,7 +66,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Model and solver state were written to these files."""
+    """Model and solver state, as they were at `iteration`, were written to these files."""
 
     iteration: int
     model: str
@@ -96,7 +96,7 @@ class Observer:
         """After all batches of a test net; not when the test was interrupted."""
 
     def on_snapshot(self, snapshot: Snapshot) -> None:
-        """After both files are complete."""
+        """After both files are complete; the training may be some iterations further by then."""
 
     def on_done(self, done: Done) -> None:
         """At the end of `solve`, also where a signal ended it; not after an error."""

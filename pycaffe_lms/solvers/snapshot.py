@@ -1,4 +1,4 @@
-"""Snapshots of a solver: file names, model and state out, state in.
+"""Snapshots of a solver: model and state out, state in.
 
 Beyond Caffe's fields, the state keeps where data layers and random layers stood and what recurrent layers carry, so
 that a resumed run equals an uninterrupted one. Where several ranks train together the root writes and all read: every
@@ -9,21 +9,26 @@ Source of the rest: BVLC/caffe, solver.cpp and sgd_solver.cpp.
 from __future__ import annotations
 
 import logging
-import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..blob import Blob
-from ..errors import SnapshotError
-from ..formats.atomic import try_write
-from ..formats.hdf5_file import load_h5py
+from ..errors import SnapshotError, WeightsError
+from ..formats.atomic import file_sha256
+from ..formats.caffemodel import write_weights
 from ..formats.hdf5_weights import write_hdf5_weights
-from ..formats.solverstate import SolverSnapshot, read_solverstate, write_solverstate
+from ..formats.solverstate import Best, SolverSnapshot, read_solverstate, write_solverstate
+from ..memory.synced import SyncedMemory
 from ..net import carried, weights
+from ..proto.caffe_pb2 import NetParameter
 from .history import check_history
 from .slots import hand_on
+from .snapshot_files import HDF5, Files, existing, prefix
+from .staging import Staging
 
 if TYPE_CHECKING:
     from ..layers.base import Layer
@@ -31,78 +36,87 @@ if TYPE_CHECKING:
     from .base import Solver
 
 _log = logging.getLogger(__name__)
-HDF5 = 0
 
 
-def prefix(solver: Solver) -> str:
-    """snapshot_prefix, or one derived from the solver file: its path without extension; in a folder: its stem there.
+@dataclass(frozen=True, eq=False)
+class Copied:
+    """What the two files of a snapshot hold. Arrays are true once `staging.wait` has returned."""
 
-    Raises SnapshotError if there is neither."""
-    given, file = solver.param.snapshot_prefix, solver.file
-    if not given:
-        if file is None:
-            raise SnapshotError("snapshot_prefix is not set", fix="set snapshot_prefix in the solver")
-        return os.path.splitext(file)[0]
-    if file is not None and Path(given).is_dir():
-        return str(Path(given) / Path(file).stem)
-    return given
-
-
-def check(solver: Solver) -> None:
-    """Find out before training that a snapshot could not be written: a file whose name is as long as the longest is
-    written, renamed and removed there; folders that are missing are made. Raises SnapshotError, MissingDependency."""
-    base = prefix(solver)
-    if solver.param.snapshot_format == HDF5:
-        load_h5py()
-    longest = Path(names(solver, max(solver.iter, solver.param.max_iter))[1])
-    try:
-        try_write(longest)
-    except (OSError, ValueError) as error:  # ValueError: a NUL in it
-        above = next(p for p in Path(os.path.abspath(longest)).parents if os.path.lexists(p))
-        reason = getattr(error, "strerror", None) or error
-        found = f"{above} is no folder" if not above.is_dir() else f"{reason} ({longest.name} in {above})"
-        raise SnapshotError(
-            f'cannot write to snapshot prefix "{base}": {found}',
-            fix="check that the folder exists, is writable and has room, or change snapshot_prefix",
-        ) from error
+    files: Files
+    hdf5: bool
+    net: NetParameter  # without parameters
+    binary: list[weights.Arrays]  # of a binary file
+    data: list[tuple[str, list]]  # of an HDF5 file
+    diff: list[tuple[str, list]] | None
+    solver: SolverSnapshot  # without the model's digest
+    staging: Staging
 
 
-def names(solver: Solver, iteration: int) -> tuple[str, str]:
-    """The files of a snapshot: the model and the state."""
-    base, ending = f"{prefix(solver)}_iter_{iteration}", ".h5" if solver.param.snapshot_format == HDF5 else ""
-    return f"{base}.caffemodel{ending}", f"{base}.solverstate{ending}"
+def memories(solver: Solver) -> Iterator[SyncedMemory]:
+    """All buffers whose values a snapshot holds."""
+    for node in solver.net.graph.nodes:
+        for blob in node.layer.blobs:
+            yield blob.data_memory
+            if solver.param.snapshot_diff and blob.diff_memory is not None:
+                yield blob.diff_memory
+    yield from (blob.data_memory for blob in solver.history_blobs() if isinstance(blob, Blob))
+    for _, net in _nets(solver):
+        yield from carried.memories(net)
 
 
-def write(solver: Solver) -> tuple[str, str]:
-    """Write <prefix>_iter_<N>.caffemodel and .solverstate (or their .h5 forms); returns both paths."""
-    hdf5 = solver.param.snapshot_format == HDF5
-    model, state = names(solver, solver.iter)
-    try:
-        Path(model).parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SnapshotError(
-            f"the folder cannot be made: {error.strerror}", fix="check that snapshot_prefix names a place to write to"
-        ).at(file=str(Path(model).parent)) from error
-    kind = "HDF5" if hdf5 else "binary proto"
-    _log.info("Snapshotting to %s file %s", kind, model)
-    diff = solver.param.snapshot_diff
-    if hdf5:
-        net = solver.net
-        write_hdf5_weights(model, weights.hdf5_arrays(net), weights.hdf5_arrays(net, "diff") if diff else None)
-    else:
-        weights.save(solver.net, model, write_diff=diff)
-    _log.info("Snapshotting solver state to %s file %s", kind, state)
-    history = [b.read_data() if isinstance(b, Blob) else np.zeros(b, solver.net.dtype) for b in solver.history_blobs()]
+def copy(solver: Solver, files: Files, staging: Staging, best: Best | None = None) -> Copied:
+    """Copy a solver as it is between two iterations. On a GPU the host does not wait for the copies."""
+    net, hdf5, diff = solver.net, solver.param.snapshot_format == HDF5, solver.param.snapshot_diff
+    staging.begin()
+    binary = [] if hdf5 else weights.layer_arrays(net, write_diff=diff, read=staging.blob)
+    data = weights.hdf5_arrays(net, read=staging.blob) if hdf5 else []
+    diffs = weights.hdf5_arrays(net, "diff", read=staging.blob) if hdf5 and diff else None
+    history = [staging.blob(b) if isinstance(b, Blob) else np.zeros(b, net.dtype) for b in solver.history_blobs()]
     resume: dict[tuple[str, str, str], int] = {}
     kept: dict[tuple[str, str, str], np.ndarray] = {}
-    for name, net in _nets(solver):
-        for node in net.graph.nodes:
+    for name, each in _nets(solver):
+        for node in each.graph.nodes:
             for key, value in node.layer.state().items():
                 resume[name, node.name, key] = value
-        kept |= {(name, *key): values for key, values in carried.read(net).items()}
-    saved = SolverSnapshot(solver.iter, model, solver.current_step, history, resume, kept, solver.rule.type)
-    write_solverstate(state, saved)
-    return model, state
+        kept |= {(name, *key): values for key, values in carried.read(each, staging.memory).items()}
+    staging.end()
+    saved = SolverSnapshot(
+        solver.iter, files.model, solver.current_step, history, resume, kept, solver.rule.type, best=best
+    )
+    return Copied(files, hdf5, weights.bare_proto(net), binary, data, diffs, saved, staging)
+
+
+def write(copied: Copied) -> None:
+    """Write the model, then the state that names it, each whole or not at all; on any thread."""
+    copied.staging.wait()
+    if copied.hdf5:
+        digest = write_hdf5_weights(copied.files.model, copied.data, copied.diff)
+    else:
+        digest = write_weights(copied.files.model, copied.net, copied.binary)
+    write_solverstate(copied.files.state, replace(copied.solver, model_sha256=digest))
+
+
+def restore_latest(solver: Solver) -> str | None:
+    """Take a solver back to its newest snapshot that is whole; returns its state file, None where there is none at all.
+
+    One that is damaged, or lacks its model, is passed over with a warning. Raises SnapshotError where all are."""
+    found = [path for _, path in existing(prefix(solver))]
+    first = None
+    for path in found:
+        try:
+            restore(solver, path)
+            return path
+        except (SnapshotError, WeightsError) as error:
+            first = first or error
+            _log.warning("%s cannot be resumed from, the snapshot before it is tried: %s", path, error)
+    if first is not None:
+        raise SnapshotError(
+            f"none of the {len(found)} snapshots of {prefix(solver)} can be resumed from; the newest: {first.message}",
+            where=first.where,
+            fix="begin anew: without -resume, or under another snapshot_prefix",
+        )
+    _log.info("There is no snapshot of %s: training begins anew", prefix(solver))
+    return None
 
 
 def restore(solver: Solver, path: str) -> None:
@@ -113,8 +127,8 @@ def restore(solver: Solver, path: str) -> None:
     check_history(solver, saved, [b.shape if isinstance(b, Blob) else b for b in blobs], path)
     positions = _positions(solver, saved, path)
     if saved.learned_net:
-        weights.copy_from(solver.net, _find_model(saved.learned_net, path))
-    solver.iter, solver.current_step = saved.iter, saved.current_step
+        weights.copy_from(solver.net, _find_model(saved, path))
+    solver.iter, solver.current_step, solver.snapshots.best = saved.iter, saved.current_step, saved.best
     _log.info("%s: restoring history", type(solver).__name__)
     for blob, values in zip(blobs, saved.history, strict=True):
         if isinstance(blob, Blob):
@@ -168,9 +182,17 @@ def _nets(solver: Solver):
         yield f"test{i}", net
 
 
-def _find_model(name: str, state_path: str) -> str:
-    """The model as named (relative to the working directory), or beside the state file."""
-    beside = Path(state_path).parent / Path(name).name
-    if not Path(name).exists() and beside.exists():
-        return str(beside)
-    return name
+def _find_model(saved: SolverSnapshot, state_path: str) -> str:
+    """The model as named (relative to the working directory), or beside the state file; that which was written with it,
+    where the state says which. Raises SnapshotError where neither is."""
+    name = saved.learned_net
+    found = [str(p) for p in (Path(name), Path(state_path).parent / Path(name).name) if p.exists()]
+    if not found or not saved.model_sha256:
+        return found[0] if found else name
+    for path in found:
+        if file_sha256(path) == saved.model_sha256:
+            return path
+    raise SnapshotError(
+        f"the model {found[0]} is not the one that was written with this state: its SHA-256 differs",
+        fix="resume from an older snapshot (-resume latest finds it), or train on from changed weights with -weights",
+    ).at(file=state_path)

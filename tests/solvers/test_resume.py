@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -287,6 +288,9 @@ def test_a_model_of_another_net(saved, tmp_path):
     other = make(INPUT + inner(outputs=4) + loss())
     save(other.net, tmp_path / "r_iter_2.caffemodel")
     before = solver.iter, [b.read_data().tobytes() for b in solver.history_blobs()]
+    with pytest.raises(SnapshotError, match=r"r_iter_2.caffemodel is not the one .* SHA-256 differs"):
+        solver.restore(path)
+    write_solverstate(path, replace(read_solverstate(path), model_sha256=b""))  # as Caffe's, which say nothing of it
     with pytest.raises(CaffeError, match=r"r_iter_2.caffemodel: layer \"ip\".*shape \(4, 3\) in the file and \(5, 3\)"):
         solver.restore(path)
     assert (solver.iter, [b.read_data().tobytes() for b in solver.history_blobs()]) == before

@@ -59,6 +59,13 @@ class Training:
     def finish(self) -> int:
         return self.process.wait(SECONDS)
 
+    def wait_for_snapshots(self, n: int) -> None:
+        """Until so many are whole: they are written beside the training."""
+        self.wait_for(
+            lambda: len(list(self.folder.glob("*.solverstate"))) >= n and not list(self.folder.glob(".*")),
+            f"snapshot {n}",
+        )
+
     def snapshots(self) -> list[int]:
         """Iterations whose model and state are both there, and nothing else."""
         states = [int(p.stem.rsplit("_", 1)[1]) for p in self.folder.glob("*.solverstate")]
@@ -111,11 +118,12 @@ def test_sigint_stops_with_a_snapshot_that_resumes(tmp_path):
 def test_sighup_makes_a_snapshot_and_goes_on(tmp_path):
     with training(tmp_path) as run:
         run.send(signal.SIGHUP)
-        run.wait_for(lambda: "Snapshotting solver state" in run.log(), "snapshot")
+        run.wait_for_snapshots(1)
         run.goes_on()
         (k,) = run.snapshots()
         run.process.send_signal(signal.SIGHUP)
-        run.wait_for(lambda: run.log().count("Snapshotting solver state") == 2, "second snapshot")
+        run.wait_for_snapshots(2)
+        assert run.log().count("Snapshotting solver state") == 2
         run.goes_on()
         run.process.send_signal(signal.SIGINT)
         assert run.finish() == 130
@@ -126,7 +134,7 @@ def test_sighup_makes_a_snapshot_and_goes_on(tmp_path):
 def test_sigint_as_snapshot_and_sighup_as_stop(tmp_path):
     with training(tmp_path, "-sigint_effect", "snapshot", "-sighup_effect", "stop") as run:
         run.send(signal.SIGINT)
-        run.wait_for(lambda: "Snapshotting solver state" in run.log(), "snapshot")
+        run.wait_for_snapshots(1)
         run.goes_on()
         run.process.send_signal(signal.SIGHUP)
         assert run.finish() == 130

@@ -1,0 +1,83 @@
+"""Binary protos that are written in pieces: large arrays go to the file from where they are.
+
+A message that is built and serialized holds its values three times, and holds up every other thread meanwhile; writing
+and hashing large pieces does neither.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+from pycaffe_lms.errors import CaffeError
+from pycaffe_lms.formats.atomic import atomic_file
+from pycaffe_lms.formats.rawfile import check_size
+from pycaffe_lms.proto.caffe_pb2 import BlobProto
+
+Piece = bytes | np.ndarray  # of a file: bytes, or numbers of which it has the bytes in C order
+
+
+def blob_pieces(arr: np.ndarray, diff: np.ndarray | None = None) -> list[Piece]:
+    """The bytes of `array_to_blobproto(arr, diff)`; values are not copied, whatever their strides.
+
+    Raises: ValueError where diff has another shape."""
+    arr = np.asarray(arr)
+    double = arr.dtype == np.float64
+    if diff is not None and np.shape(diff) != arr.shape:
+        raise ValueError(f"diff of shape {np.shape(diff)} for data of shape {arr.shape}")
+    shape = BlobProto()
+    if arr.ndim:
+        shape.shape.dim.extend(arr.shape)
+    names = ("double_data", "double_diff") if double else ("data", "diff")
+    values = [piece for name, a in zip(names, (arr, diff), strict=True) if a is not None for piece in packed(name, a)]
+    about = [shape.SerializeToString()]
+    return about + values if double else values + about  # in the order of the fields' numbers
+
+
+def packed(field: str, values: np.ndarray) -> list[Piece]:
+    """A repeated field of a BlobProto as in its wire format: a tag, the length, and the numbers as they lie in memory;
+    nothing for none."""
+    payload = np.asarray(values, dtype="<f8" if field.startswith("double") else "<f4")
+    return framed(BlobProto.DESCRIPTOR.fields_by_name[field].number, [payload]) if payload.size else []
+
+
+def framed(number: int, pieces: list[Piece]) -> list[Piece]:
+    """The field `number` of a message, of a length that is said before these pieces."""
+    return [_varint(number << 3 | 2) + _varint(sum(map(_size, pieces))), *pieces]
+
+
+def as_bytes(piece: Piece) -> bytes | np.ndarray:
+    """A piece as bytes, or as an array of them: of numbers that are not in C order, a copy."""
+    return np.ascontiguousarray(piece).reshape(-1).view(np.uint8) if isinstance(piece, np.ndarray) else piece
+
+
+def write_pieces(
+    path: str | os.PathLike, pieces: Sequence[Piece], error: type[CaffeError], *, digest_as: int | None = None
+) -> bytes:
+    """Write a binary proto, whole or not at all; returns the SHA-256 of the pieces. digest_as: the number of the field
+    of the message that says it, at the end of the file.
+
+    Raises: `error` where the file cannot be written, or is over protobuf's 2 GiB - 1."""
+    check_size(sum(map(_size, pieces)), path, error)
+    with atomic_file(path, error=error) as part:
+        for piece in pieces:
+            part.write(as_bytes(piece))
+        digest = part.sha256()
+        if digest_as is not None:
+            part.write(b"".join(framed(digest_as, [digest])))
+    return digest
+
+
+def _size(piece: Piece) -> int:
+    """How many bytes of a file it is."""
+    return piece.nbytes if isinstance(piece, np.ndarray) else len(piece)
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])

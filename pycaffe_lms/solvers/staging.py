@@ -1,0 +1,120 @@
+"""Host memory that the values of a snapshot are copied to, on a GPU without that anybody waits for it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from ..backend.device import Device, align
+from ..blob import Blob, stored_view
+from ..errors import OutOfHostMemory, human_bytes
+from ..memory.states import Ask, State
+from ..memory.synced import SyncedMemory
+
+_log = logging.getLogger(__name__)
+_SEGMENT = 64 << 20  # bytes that are taken at least
+
+
+class Staging:
+    """Page-locked memory of one snapshot: `begin`, `blob` and `memory` for each value, `end`; then `wait`, from any
+    thread.
+
+    What is on the device is copied behind all that is queued, on the stream of copies out; what will be queued on the
+    device waits for these copies, the host does not. States of buffers stay as they are, and so do plans. What is on
+    the host is copied at once. pinned_limit: most bytes of page-locked memory; more than that is pageable.
+    """
+
+    def __init__(self, device: Device, pinned_limit: int | None = None):
+        self._device, self._limit = device, pinned_limit
+        self._segments: list[np.ndarray] = []
+        self._pinned = 0
+        self._free: list[np.ndarray] = []  # what is left of each segment
+        self._taken: dict[int, np.ndarray] = {}  # by id of the memory: layers may share one
+        self._ready = None  # the event after the last copy
+
+    @property
+    def nbytes(self) -> int:
+        """Of all memory that it has."""
+        return sum(segment.nbytes for segment in self._segments)
+
+    def reserve(self, sizes: Iterable[int]) -> None:
+        """Take memory for values of so many bytes now, so that none is taken later."""
+        missing = sum(map(align, sizes)) - self.nbytes
+        if missing > 0:
+            self._take(missing)
+
+    def begin(self) -> None:
+        """The last snapshot is written: its memory is used anew."""
+        self._taken.clear()
+        self._free = list(self._segments)
+        self._ready = None
+        if not self._device.is_host:
+            with self._device.lock, self._device.active():
+                self._device.wait(self._device.copy_out, self._device.record(self._device.compute))
+
+    def blob(self, blob: Blob, which: str = "data") -> np.ndarray:
+        """The values ("data") or gradients ("diff") of a blob, true once `wait` has returned."""
+        memory, last = getattr(blob, f"{which}_memory"), getattr(blob, f"{which}_last")
+        raw = self._copy(memory, getattr(blob, f"read_{which}"))
+        return stored_view(raw, blob.shape, blob.dtype, last)
+
+    def memory(self, memory: SyncedMemory) -> np.ndarray:
+        """The bytes of a buffer, true once `wait` has returned."""
+        return self._copy(memory, lambda: memory.ask(Ask.READ_CPU))
+
+    def end(self) -> None:
+        """All values are asked for: what is queued on the device from now on comes after the copies."""
+        device = self._device
+        if not device.is_host:
+            with device.lock, device.active():
+                self._ready = device.record(device.copy_out)
+                device.wait(device.compute, self._ready)
+                device.wait(device.copy_in, self._ready)
+
+    def wait(self) -> None:
+        """Block the calling thread until the values are there."""
+        if self._ready is not None:
+            self._device.wait_host(self._ready)
+
+    def _copy(self, memory: SyncedMemory, read: Callable[[], object]) -> np.ndarray:
+        """read: makes the host copy current, where the value is neither plainly on the device nor at home."""
+        raw = self._taken.get(id(memory))
+        if raw is not None:
+            return raw
+        raw = self._taken[id(memory)] = self._slot(memory.nbytes)
+        plain = type(memory) is SyncedMemory and not memory.touched_outside
+        if plain and memory.state is State.HEAD_AT_GPU:
+            with self._device.lock, self._device.active():
+                self._device.copy_down(raw, memory.span, self._device.copy_out)
+            return raw
+        if not plain or memory.state not in (State.HEAD_AT_CPU, State.SYNCED):
+            read()
+        elif memory.host_event is not None:
+            self._device.wait_host(memory.host_event)
+        np.copyto(raw, memory.host[: memory.nbytes])
+        return raw
+
+    def _slot(self, nbytes: int) -> np.ndarray:
+        room = next((k for k, free in enumerate(self._free) if free.nbytes >= nbytes), len(self._free))
+        if room == len(self._free):
+            self._free.append(self._take(nbytes))
+        free = self._free[room]
+        self._free[room] = free[align(nbytes) :]
+        return free[:nbytes]
+
+    def _take(self, nbytes: int) -> np.ndarray:
+        size = max(nbytes, min(_SEGMENT, nbytes * 4))
+        raw = None
+        if self._limit is None or self._pinned + size <= self._limit:
+            try:
+                raw = self._device.host_take(size, pinned=True)
+                self._pinned += size
+            except OutOfHostMemory as error:
+                _log.warning("Snapshots are copied to pageable memory, which takes longer: %s", error.message)
+        if raw is None:
+            raw = self._device.host_take(size)
+        self._segments.append(raw)
+        _log.debug("Snapshots: %s of host memory", human_bytes(self.nbytes))
+        return raw

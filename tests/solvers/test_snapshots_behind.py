@@ -1,0 +1,248 @@
+"""Snapshots that are written beside the training: the same files, one at a time, errors between iterations."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import numpy as np
+import pytest
+
+from pycaffe_lms.errors import SnapshotError, WeightsError
+from pycaffe_lms.formats.caffemodel import read_weights, write_weights
+from pycaffe_lms.formats.solverstate import read_solverstate, write_solverstate
+from pycaffe_lms.net import weights
+from pycaffe_lms.proto.caffe_pb2 import NetParameter
+from pycaffe_lms.solvers import snapshot
+from pycaffe_lms.solvers.events import Observer
+
+from .helpers import GAUSSIAN, PLACES, bits, inner, loss, make, messages
+
+SECONDS = 60
+CONV = """
+layer { name: "map" type: "Reshape" bottom: "x" top: "map" reshape_param { shape { dim: 4 dim: 3 dim: 1 dim: 1 } } }
+layer { name: "conv" type: "Convolution" bottom: "map" top: "conv"
+  convolution_param { num_output: 4 kernel_size: 1 weight_filler { type: "gaussian" std: 0.5 } } }
+layer { name: "bn" type: "BatchNorm" bottom: "conv" top: "bn" }
+"""
+NET = GAUSSIAN + CONV + inner(bottom="bn") + loss()
+FORMATS = {"BINARYPROTO": "", "HDF5": ".h5"}
+
+
+class Slow:
+    """The writer of models, held up until `go`. started: set when it begins; calls: (thread, how many at a time)."""
+
+    def __init__(self, monkeypatch):
+        self.started, self.go, self.calls, self.now = threading.Event(), threading.Event(), [], 0
+        self.real = snapshot.write_weights
+        monkeypatch.setattr(snapshot, "write_weights", self)
+
+    def __call__(self, *args):
+        self.now += 1
+        self.calls.append((threading.current_thread(), self.now))
+        self.started.set()
+        assert self.go.wait(SECONDS)
+        self.now -= 1
+        return self.real(*args)
+
+
+def _options(tmp_path, form="BINARYPROTO", **more):
+    return {"snapshot_prefix": f'"{tmp_path}/s"', "snapshot_format": form, "momentum": 0.9} | more
+
+
+@pytest.mark.parametrize("diff", ["false", "true"])
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("place", PLACES)
+def test_the_files_are_of_their_iteration(place, form, diff, tmp_path):
+    """Byte for byte what a run holds that stops there, although the training goes on while they are written."""
+    if form == "HDF5":
+        pytest.importorskip("h5py")
+    for folder in ("behind", "stopped"):
+        (tmp_path / folder).mkdir()
+    behind = make(NET, place, **_options(tmp_path / "behind", form, snapshot=2, snapshot_diff=diff))
+    behind.step(7)
+    for k in (2, 4, 6):
+        stopped = make(NET, place, **_options(tmp_path / "stopped", form, snapshot_diff=diff))
+        stopped.step(k)
+        expected = [(blob.name, blob.read_data().copy()) for blobs in stopped.net.params.values() for blob in blobs]
+        histories = [
+            np.zeros(b, np.float32) if isinstance(b, tuple) else b.read_data().copy() for b in stopped.history_blobs()
+        ]
+        stopped.snapshot()
+        model, state = (f"s_iter_{k}.{kind}{FORMATS[form]}" for kind in ("caffemodel", "solverstate"))
+        assert (tmp_path / "behind" / model).read_bytes() == (tmp_path / "stopped" / model).read_bytes()
+        stored = [b for layer in read_weights(tmp_path / "behind" / model) for b in layer.blobs]
+        if form == "BINARYPROTO":
+            assert [b.data.tobytes() for b in stored] == [v.tobytes() for _, v in expected]
+        ours, theirs = (read_solverstate(tmp_path / f / state) for f in ("behind", "stopped"))
+        assert [h.tobytes() for h in ours.history] == [h.tobytes() for h in histories]
+        assert (ours.iter, ours.resume, ours.model_sha256) == (k, theirs.resume, theirs.model_sha256)
+    alone = make(NET, place, **_options(tmp_path))
+    alone.step(7)
+    assert bits(behind) == bits(alone), "a snapshot changes nothing of the training"
+
+
+@pytest.mark.parametrize("diff", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_file_in_pieces_is_the_serialized_message(dtype, diff, tmp_path):
+    solver = make(NET, dtype=dtype)
+    solver.step(1)
+    weights.save(solver.net, tmp_path / "a", write_diff=diff)
+    whole = weights.to_proto(solver.net, write_diff=diff)
+    assert NetParameter.FromString((tmp_path / "a").read_bytes()) == whole
+    assert (tmp_path / "a").read_bytes() == whole.SerializeToString(deterministic=True)
+
+
+def test_training_goes_on_and_the_next_snapshot_waits(tmp_path, monkeypatch, caplog):
+    caplog.set_level(logging.INFO, "pycaffe_lms")
+    slow, told = Slow(monkeypatch), []
+    solver = make(NET, **_options(tmp_path))
+    solver.step(1)
+
+    class Notes(Observer):
+        def on_snapshot(self, done):
+            told.append((done.iteration, solver.iter, threading.current_thread()))
+
+    solver.observers.append(Notes())
+    with solver.snapshots.behind(solver):
+        solver.snapshot(wait=False)
+        assert slow.started.wait(SECONDS)
+        for _ in range(3):
+            solver._iterate()
+            solver.iter += 1
+            solver.snapshots.poll(solver)
+        assert solver.iter == 4 and told == [] and not list(tmp_path.glob("*model"))
+        threading.Timer(0.2, slow.go.set).start()
+        solver.snapshot(wait=False)
+    assert [(iteration, now) for iteration, now, _ in told] == [(1, 4), (4, 4)]
+    assert all(thread is threading.main_thread() for _, _, thread in told)
+    assert [at_once for _, at_once in slow.calls] == [1, 1]
+    assert not any(thread is threading.main_thread() for thread, _ in slow.calls)
+    assert any("for the snapshot before" in m for m in messages(caplog))
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(
+        f"s_iter_{k}.{kind}" for k in (1, 4) for kind in ("caffemodel", "solverstate")
+    )
+
+
+def test_the_model_is_whole_before_the_state_that_names_it(tmp_path, monkeypatch):
+    seen = []
+
+    def write(path, saved):
+        seen.append(read_weights(saved.learned_net))
+        write_solverstate(path, saved)
+
+    monkeypatch.setattr(snapshot, "write_solverstate", write)
+    solver = make(NET, **_options(tmp_path))
+    solver.snapshot()
+    assert len(seen) == 1
+
+
+def test_a_snapshot_that_is_asked_for_is_there(tmp_path):
+    solver = make(NET, **_options(tmp_path, snapshot=3))
+    solver.snapshot()
+    assert read_solverstate(tmp_path / "s_iter_0.solverstate").iter == 0
+    solver.step(3)  # and so are those of the steps before
+    assert read_solverstate(tmp_path / "s_iter_3.solverstate").iter == 3
+
+
+def test_an_error_is_raised_between_iterations(tmp_path, monkeypatch):
+    def full(path, *_):
+        raise WeightsError("cannot be written: No space left on device").at(file=path)
+
+    solver = make(NET, **_options(tmp_path, snapshot=2))
+    with monkeypatch.context() as patch:
+        patch.setattr(snapshot, "write_weights", full)
+        with pytest.raises(WeightsError, match="s_iter_2.caffemodel: cannot be written: No space left"):
+            solver.step(10**6)
+        assert 2 <= solver.iter < 10**6
+        iteration = solver.iter
+        solver.snapshot(wait=False)
+        with pytest.raises(WeightsError, match=f"s_iter_{iteration}.caffemodel"):
+            solver.close()
+    solver.snapshot()  # once there is room again
+    assert read_solverstate(tmp_path / f"s_iter_{iteration}.solverstate").iter == iteration
+
+
+def test_what_fails_besides_waits_for_the_writer(tmp_path, monkeypatch, caplog):
+    """As Ctrl-C in a notebook does: what was on its way is whole afterwards."""
+    slow = Slow(monkeypatch)
+    threading.Timer(0.3, slow.go.set).start()
+    solver = make(NET, **_options(tmp_path, snapshot=2))
+
+    def interrupt():
+        if solver.iter == 3:
+            raise KeyboardInterrupt
+
+    solver.callbacks.append((interrupt, lambda: None))
+    with pytest.raises(KeyboardInterrupt):
+        solver.step(5)
+    assert read_solverstate(tmp_path / "s_iter_2.solverstate").iter == 2
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_memory_is_taken_once(place, tmp_path):
+    solver = make(NET, place, **_options(tmp_path, snapshot=1, type='"Adam"'))
+    solver.step(1)
+    staging = solver.snapshots._staging
+    before, values = staging.nbytes, sum(m.nbytes for m in {id(m): m for m in snapshot.memories(solver)}.values())
+    assert values <= before
+    solver.step(5)
+    assert staging.nbytes == before and solver.snapshots._staging is staging
+
+
+def test_copying_moves_nothing_on_the_device(tmp_path):
+    """States, device memory and plans are as before; every copy goes by the stream of copies out, none by the host."""
+    solver = make(NET, "sim with LMS", **_options(tmp_path))
+    solver.step(4)
+    memories = list(snapshot.memories(solver))
+    before = [(m.state, m.span, m.written) for m in memories]
+    solver.snapshot()
+    assert [(m.state, m.span, m.written) for m in memories] == before
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_any_order_of_the_streams(seed, tmp_path):
+    from pycaffe_lms.backend.sim import SimDevice
+    from pycaffe_lms.formats.prototxt import parse_solver
+    from pycaffe_lms.solvers import SGDSolver
+
+    from .helpers import solver_text
+
+    parsed = parse_solver(solver_text(NET, **_options(tmp_path, snapshot=1)))
+    solver = SGDSolver(parsed.message, lines=parsed.lines, device=SimDevice(64 << 20, order="random", seed=seed))
+    solver.step(4)
+    for k in range(1, 5):
+        alone = make(NET)
+        alone.param.momentum = 0.9
+        alone.step(k)
+        stored = [b.data for layer in read_weights(tmp_path / f"s_iter_{k}.caffemodel") for b in layer.blobs]
+        expected = [b.read_data() for blobs in alone.net.params.values() for b in blobs]
+        for ours, theirs in zip(stored, expected, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_state_that_changed_by_a_bit_is_refused(tmp_path):
+    for form, ending in FORMATS.items():
+        if form == "HDF5":
+            pytest.importorskip("h5py")
+        solver = make(NET, **_options(tmp_path, form))
+        solver.step(1)
+        solver.snapshot()
+        path = tmp_path / f"s_iter_1.solverstate{ending}"
+        content = bytearray(path.read_bytes())
+        where = content.index(solver.history_blobs()[0].read_data().tobytes())  # of a number in the midst
+        content[where] ^= 1
+        path.write_bytes(content)
+        with pytest.raises(SnapshotError, match="SHA-256 at its end differs"):
+            solver.restore(path)
+
+
+def test_the_digest_is_that_of_the_file(tmp_path):
+    import hashlib
+
+    solver = make(NET, **_options(tmp_path))
+    solver.snapshot()
+    model = (tmp_path / "s_iter_0.caffemodel").read_bytes()
+    assert read_solverstate(tmp_path / "s_iter_0.solverstate").model_sha256 == hashlib.sha256(model).digest()
+    digest = write_weights(tmp_path / "again", weights.bare_proto(solver.net), weights.layer_arrays(solver.net))
+    assert digest == hashlib.sha256(model).digest()
