@@ -89,6 +89,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
                    help="comma list of .caffemodel (.h5) files to start from, layer by layer by name")  # fmt: skip
     p.add_argument("--snapshot", default="", metavar="FILE",
                    help=".solverstate (.h5) file of a snapshot to resume from; it names its weights")  # fmt: skip
+    _add_snapshots(p)
     p.add_argument("--sigint_effect", choices=_EFFECTS, default=STOP,
                    help="what SIGINT (Ctrl-C) does at the next iteration; stop also snapshots if the solver does so "
                         "after training")  # fmt: skip
@@ -107,8 +108,42 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     args = flags.parse(p, argv)
     if args.weights and args.snapshot:
         raise UsageError("-weights and -snapshot exclude each other", fix="resume with -snapshot alone")
+    if args.resume and args.snapshot:
+        raise UsageError("-resume and -snapshot exclude each other", fix="resume with one of them")
     flags.lms_config(args)
     return args
+
+
+def _add_snapshots(p: argparse.ArgumentParser) -> None:
+    """-resume, -snapshot_keep, -snapshot_best: which snapshots a training begins with and leaves."""
+    p.add_argument(
+        "--resume",
+        choices=("latest",),
+        default=None,
+        help="latest: go on from the newest snapshot of the solver's prefix that is whole; a damaged one is passed "
+        "over, and where there is none at all training begins anew (from -weights, if given)",
+    )
+    p.add_argument(
+        "--snapshot_keep",
+        type=_count,
+        default=None,
+        metavar="N",
+        help="keep the newest N snapshots of the prefix and remove older ones once a new one is whole; with 2 or more, "
+        "-resume latest can fall back (default: all stay)",
+    )
+    p.add_argument(
+        "--snapshot_best",
+        default="",
+        metavar="OUTPUT",
+        help="keep the snapshot of the best test, too, as PREFIX_best_iter_N; the score is this output of a test net, "
+        "the smallest of a loss, the largest of others (accuracy); OUTPUT:min and OUTPUT:max say which",
+    )
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not int(text[:10]) > 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of snapshots")
+    return int(text)
 
 
 def _train(args: argparse.Namespace, rank: Rank | None) -> int:
@@ -137,10 +172,15 @@ def _train(args: argparse.Namespace, rank: Rank | None) -> int:
         record = profile.Profile(trace, solver.runtime, title, first=2, last=4)  # the first builds kernels
         files.follow(solver)
         solver.around_iteration = lambda: _both(record, files)
+        solver.snapshots.keep = args.snapshot_keep
+        if args.snapshot_best:
+            solver.snapshots.keep_best(solver, args.snapshot_best)
         _log_memory(solver)
         _log.info("Starting Optimization")
         with ranks.joined(solver, rank):
             with watched(solver, watchers):
+                if args.resume:
+                    solver.restore_latest()
                 solver.solve(args.snapshot or None)
             record.write()
             files.write()
