@@ -133,6 +133,18 @@ class SolverError(CaffeError):
         self.field = field
 
 
+class NonFiniteLoss(CaffeError):
+    """A loss, or another result of a layer that reads labels, is NaN or infinite.
+
+    loss: its value. iteration: the solver's; None in a test. label, classes: a label that names none of so many
+    classes, where that is the reason; else None."""
+
+    loss: float
+    iteration: int | None = None
+    label: float | None = None
+    classes: int | None = None
+
+
 class DataError(CaffeError):
     """A database, image, list or mean file that is absent, damaged or of the wrong shape."""
 

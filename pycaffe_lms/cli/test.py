@@ -8,6 +8,7 @@ from ..errors import UsageError
 from ..net import weights
 from ..net.net import Net
 from ..solvers.base import number, output_elements
+from ..solvers.loss_watch import LossWatch, say_of_batch
 from . import devices, flags
 
 _log = logging.getLogger(__name__)
@@ -40,11 +41,13 @@ def run(argv: list[str]) -> int:
     net.prepare_test()
     _log.info("Running for %d iterations.", args.iterations)
     totals: list[list] = []
-    loss = 0.0
+    loss, losses = 0.0, LossWatch(net)
     for i in range(args.iterations):
         net.test_forward()
         loss += net.loss()
-        for k, (name, value, weight) in enumerate(output_elements(net)):
+        outputs = list(output_elements(net))
+        say_of_batch(losses, outputs, f"batch {i}")
+        for k, (name, value, weight) in enumerate(outputs):
             if k == len(totals):
                 totals.append([name, 0.0, weight])
             totals[k][1] += value

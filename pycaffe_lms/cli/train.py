@@ -12,6 +12,7 @@ from ..formats.prototxt import read_solver
 from ..parallel.launch import Rank
 from ..solvers import solver_class
 from ..solvers.base import NONE, SNAPSHOT, STOP
+from ..solvers.loss_watch import POLICIES
 from . import devices, flags, lms_files, profile, ranks, watch
 from .watcher import watched
 
@@ -95,6 +96,9 @@ def _parse(argv: list[str]) -> argparse.Namespace:
                         "after training")  # fmt: skip
     p.add_argument("--sighup_effect", choices=_EFFECTS, default=SNAPSHOT,
                    help="what SIGHUP does at the next iteration")  # fmt: skip
+    p.add_argument("--nan", choices=POLICIES, default=POLICIES[0],
+                   help="what a loss that is NaN or infinite does: stop ends the run with exit code 1 and a snapshot "
+                        "named PREFIX_nan_iter_N, warn says it once and goes on, ignore looks for none")  # fmt: skip
     flags.add_profile(p, "the run's iterations 2 to 4")
     p.add_argument("--lms_report", default="", metavar="FILE.html",
                    help="write a page about the plan of Large Model Support, with times of an iteration")  # fmt: skip
@@ -171,6 +175,7 @@ def _train(args: argparse.Namespace, rank: Rank | None) -> int:
         trace = args.profile if root else ""
         record = profile.Profile(trace, solver.runtime, title, first=2, last=4)  # the first builds kernels
         files.follow(solver)
+        solver.nan = args.nan
         solver.around_iteration = lambda: _both(record, files)
         solver.snapshots.keep = args.snapshot_keep
         if args.snapshot_best:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .base import Layer, Lives, Needs, between, exactly
-from .labels import class_sizes
+from .labels import Labels, class_sizes
 from .registry import register_layer
 
 
@@ -32,6 +32,7 @@ class AccuracyLayer(Layer):
     def infer_shapes(self, bottom_shapes):
         self.size = class_sizes(self, bottom_shapes, self.param.accuracy_param.axis)
         classes = self.size[1]
+        self.labels = Labels(1, classes, self.ignore if self.has_ignore else None)
         if self.top_k > classes:
             raise self.error(
                 f"top_k is {self.top_k}, but there are {classes} classes", fix="lower accuracy_param.top_k"

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, Flag, auto
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from .counts import at_least as at_least
 from .counts import between as between
 from .passes import Pass
 from .roles import Role
+
+if TYPE_CHECKING:
+    from .labels import Labels
 
 Shape = tuple[int, ...]
 TRAIN, TEST = 0, 1
@@ -150,6 +153,7 @@ class Layer:
     not_forced: ClassVar[frozenset[int]] = frozenset()  # bottoms that force_backward leaves alone (labels)
     exact: ClassVar[frozenset[int]] = frozenset()  # bottoms that hold indices: never copied with fewer digits
     is_net_input: ClassVar[bool] = False
+    labels: Labels | None = None  # of a layer whose labels must name classes; after `infer_shapes`
     looks_at: frozenset[int] = frozenset()  # bottoms whose values `look` is handed before every forward
     repeatable: ClassVar[bool] = True  # see `dial`
     splits_over_batch: bool = False  # image i of the tops is a function of image i of the bottoms; after `infer_shapes`

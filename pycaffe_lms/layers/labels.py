@@ -1,8 +1,31 @@
-"""What layers with scores and labels share: the axis of the classes, and the check that each position has a label."""
+"""What layers with scores and labels share: the axis of the classes, the check that each position has a label, and
+which labels name no class."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import numpy as np
+
 from .base import count
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Bottom `bottom` holds labels, which are cut to integers: 0 to classes - 1 name a class, `ignore` may stand for
+    none. Any other makes what the layer computes NaN."""
+
+    bottom: int
+    classes: int
+    ignore: int | None = None
+
+    def outside(self, labels: np.ndarray) -> np.ndarray:
+        """Positions, in the flattened array, of labels that name no class and are not ignored; NaN is one."""
+        whole = np.trunc(labels.reshape(-1))
+        fine = (whole >= 0) & (whole < self.classes)
+        if self.ignore is not None:
+            fine |= whole == self.ignore
+        return np.flatnonzero(~fine)
 
 
 def class_sizes(layer, bottom_shapes, axis):

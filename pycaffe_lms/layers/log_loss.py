@@ -9,7 +9,7 @@ from ..errors import CaffeError, DataError
 from ..formats.blobproto import blobproto_to_array
 from ..proto import caffe_pb2
 from .base import Lives, Needs, between, count
-from .labels import class_sizes
+from .labels import Labels, class_sizes
 from .loss import VALID, LossLayer
 from .registry import register_layer
 
@@ -30,6 +30,7 @@ class MultinomialLogisticLossLayer(LossLayer):
         if count(labels, 1) != 1:
             raise self.shape_error(f"has shape {labels}, but an item has one label", bottom=1, fix="give N labels")
         self.items, self.size = max(1, items), (items, count(bottom_shapes[0], 1))
+        self.labels = Labels(1, self.size[1])
         return [()]
 
     def declare(self, bottom_shapes, top_shapes, ops):
@@ -92,6 +93,7 @@ class InfogainLossLayer(LossLayer):
         self.check_batch(bottom_shapes)
         self.size = class_sizes(self, bottom_shapes, self.param.infogain_loss_param.axis)
         classes = self.size[1]
+        self.labels = Labels(1, classes, self.ignore if self.has_ignore else None)
         given = count(bottom_shapes[2]) if self.matrix is None else self.matrix.size
         if given != classes * classes:
             raise self.shape_error(

@@ -6,6 +6,7 @@ import numpy as np
 
 from ..proto import caffe_pb2
 from .base import Needs, count, exactly
+from .labels import Labels
 from .loss import LossLayer
 from .registry import register_layer
 
@@ -32,6 +33,7 @@ class HingeLossLayer(LossLayer):
         if count(labels, 1) != 1:
             raise self.shape_error(f"has shape {labels}, but an item has one label", bottom=1, fix="give N labels")
         self.items, self.size = max(1, items), (items, count(bottom_shapes[0], 1))
+        self.labels = Labels(1, self.size[1])
         return [()]
 
     def declare(self, bottom_shapes, top_shapes, ops):

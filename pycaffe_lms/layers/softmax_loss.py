@@ -6,7 +6,7 @@ import numpy as np
 
 from ..proto import caffe_pb2
 from .base import Layer, Lives, Needs, between, exactly
-from .labels import class_sizes
+from .labels import Labels, class_sizes
 from .registry import register_layer
 
 _FULL, _VALID, _BATCH_SIZE = (
@@ -48,6 +48,7 @@ class SoftmaxWithLossLayer(Layer):
                 fix="give scores and labels of the same batch",
             )
         self.size = class_sizes(self, bottom_shapes, self.param.softmax_param.axis)
+        self.labels = Labels(1, self.size[1], self.ignore if self.has_ignore else None)
         return [(), scores][: max(1, len(self.param.top))]
 
     def declare(self, bottom_shapes, top_shapes, ops):

@@ -114,6 +114,12 @@ class SyncedMemory:
         return self.device.array(self.span.at(start * itemsize, math.prod(shape) * itemsize), shape, dtype)
 
     @property
+    def last_on_host(self) -> np.ndarray | None:
+        """The host copy, as uint8, in whatever state: what was written or copied there last. None where there is none
+        of its own."""
+        return self.host if self._own_home is None else None
+
+    @property
     def wants_lock(self) -> bool:
         """Whether copies would gain from another host copy: this one is not page-locked, and nobody holds a view."""
         return not self.locked and not alive(self.host_held)

@@ -87,7 +87,7 @@ class BuiltNet(Uncopied):
         self.sharers: WeakSet[BuiltNet] = WeakSet()  # nets whose parameters are ours
         with self._users_names():
             self.graph = wire(self.message, loaded.lines, file=self.file, dtype=self.dtype, prepare=self._prepare_layer)
-        self.findings = Findings(self.graph, self.file, self._names_of_splits())
+        self.findings = Findings(self.graph, self.file, self.split_names())
         with self.device.active():
             if self.tuning.wants_channels_last(self.device):
                 orders.choose(self.graph, ops_of(self.device))
@@ -110,19 +110,19 @@ class BuiltNet(Uncopied):
         layer.solver_count = self.solver_count if layer.phase == 0 else 1
         layer.solver_rank = self.solver_rank if layer.phase == 0 else 0
 
-    def _names_of_splits(self) -> dict[str, str]:
-        """The user's name of each blob that a Split layer made."""
-        splits = [layer for layer in self.message.layer if layer.type == SPLIT]
-        return {top: layer.bottom[0] for layer in splits for top in layer.top}
-
     @contextmanager
     def _users_names(self) -> Iterator[None]:
         """Errors raised inside name the user's blobs, not those of the Split layers."""
         try:
             yield
         except CaffeError as error:
-            error.rename(self._names_of_splits())
+            error.rename(self.split_names())
             raise
+
+    def split_names(self) -> dict[str, str]:
+        """Tops of the Split layers that were put in, and the user's blobs that they are."""
+        splits = [layer for layer in self.message.layer if layer.type == SPLIT]
+        return {top: layer.bottom[0] for layer in splits for top in layer.top}
 
     @contextmanager
     def placed(self) -> Iterator[None]:

@@ -18,7 +18,7 @@ from numpy.typing import DTypeLike
 
 from ..backend import get_device
 from ..backend.device import Device
-from ..errors import SnapshotError, SolverError, UsageError, Where
+from ..errors import NonFiniteLoss, SnapshotError, SolverError, UsageError, Where
 from ..formats.prototxt import Lines
 from ..lms.config import LMSConfig
 from ..lms.runtime import Runtime
@@ -33,6 +33,7 @@ from . import debug, settings, snapshot, snapshot_files
 from .autotune import Autotune
 from .events import Display, Done, Evaluation, Observer, Output, Start
 from .lms_log import IterationLog
+from .loss_watch import IGNORE, LossWatch, Policy, check_policy, heed, keep_aside, say_of_batch
 from .lr_policy import learning_rate
 from .nets import test_requests, train_request
 from .outputs import number, output_elements, with_loss
@@ -51,8 +52,9 @@ class Solver(Uncopied):
     device, lms: where and how the nets run; all of them share one Runtime. action: polled once per iteration and test
     batch, returns NONE, STOP or SNAPSHOT (signal handlers). solver_count, solver_rank: of how many that train together
     this is which; only rank 0 displays, tests and writes snapshots by itself. `observers` are told what happens: see
-    `events.py`. Raises errors of the CaffeError family; what cannot fit the device is refused here, before the first
-    iteration.
+    `events.py`. nan: what happens where a loss is NaN or infinite: "stop" raises NonFiniteLoss, "warn" logs it once,
+    "ignore" looks for none, a function is called with the NonFiniteLoss. Raises errors of the CaffeError family; what
+    cannot fit the device is refused here, before the first iteration.
     """
 
     instead_of_copying = "call snapshot(), and restore() what it wrote with another solver of the prototxt"
@@ -100,6 +102,8 @@ class Solver(Uncopied):
                 self.load_weights(name)
         self._autotune = Autotune(self.net)
         self._lms = IterationLog(self.runtime)
+        self.nan: Policy = "stop"
+        self._losses, *self._test_losses = map(LossWatch, (self.net, *self.test_nets))
         self._set_up()
         self._prepare()
         _log.info("Solver scaffolding done.")
@@ -151,7 +155,11 @@ class Solver(Uncopied):
             self.restore(resume)
         for observer in self.observers:
             observer.on_start(Start(self.iter, p.max_iter))
-        self.step(p.max_iter - self.iter)
+        try:
+            self.step(p.max_iter - self.iter)
+        except NonFiniteLoss:
+            keep_aside(self)
+            raise
         if not self.is_root:
             self._tell_done(None)
             return
@@ -167,6 +175,8 @@ class Solver(Uncopied):
             self._smooth.append(self.net.loss())
             loss = self.mean_loss
             _log.info("Iteration %d, loss = %s", self.iter, number(loss))
+            self._note_pass()
+            heed(self, self._losses.look(wait=True))
         if p.test_interval and self.iter % p.test_interval == 0:
             self.test_all()
         self._tell_done(loss)
@@ -187,6 +197,7 @@ class Solver(Uncopied):
         except TypeError:
             raise UsageError(f"step: {n!r} is no number of iterations", fix="give an integer") from None
         settings.check(p, self.rule)
+        check_policy(self.nan)
         if self.runtime.open_plan_file():  # ranks that somebody else joins
             self.net.memory.forget_plans()
             self._prepare_programs()
@@ -203,6 +214,7 @@ class Solver(Uncopied):
         while self.iter < end:
             due = self.is_root and p.test_interval and self.iter % p.test_interval == 0
             if due and (self.iter > 0 or p.test_initialization):
+                heed(self, self._losses.look(wait=True))
                 self.test_all()
                 if self._stop:
                     return
@@ -215,9 +227,10 @@ class Solver(Uncopied):
                 display, self._display = self._display, None
                 for observer in self.observers:
                     observer.on_display(display)
+            wait, action = self._loss_counts, self._action()
             self.iter += 1
-            action = self._action()
             self.snapshots.poll(self)
+            heed(self, self._losses.look(wait or action != NONE))
             if (p.snapshot and self.iter % p.snapshot == 0 and self.is_root) or action == SNAPSHOT:
                 self.snapshots.write(self)
             if self._agreed(action == STOP):
@@ -340,7 +353,7 @@ class Solver(Uncopied):
         net.share_with(self.net)
         totals: list[list] = []
         loss = 0.0
-        for _ in range(batches):
+        for batch in range(batches):
             action = self._action()
             if action == SNAPSHOT:
                 self.snapshots.write(self)
@@ -353,7 +366,10 @@ class Solver(Uncopied):
             else:
                 net.test_forward()
             loss += net.loss() if self.param.test_compute_loss else 0.0
-            for k, (name, value, weight) in enumerate(output_elements(net)):
+            found = list(output_elements(net))
+            if self.nan != IGNORE:
+                say_of_batch(self._test_losses[i], found, f"iteration {self.iter}, batch {batch} of test net #{i}")
+            for k, (name, value, weight) in enumerate(found):
                 if k == len(totals):
                     totals.append([name, 0.0, weight])
                 totals[k][1] += value
@@ -368,10 +384,16 @@ class Solver(Uncopied):
         self.snapshots.tested(self, i, means)
         return [(name, mean) for name, mean, _ in means]
 
+    def _note_pass(self) -> None:
+        """The losses of the forward that was queued last are to be looked at."""
+        if self.nan != IGNORE:
+            self._losses.note(self.iter)
+
     # -- snapshots ------------------------------------------------------------------------------------------
     def snapshot(self, wait: bool = True) -> None:
         """Write model and solver state, each whole or not at all. wait=False: behind the caller; what goes wrong is
         raised by the next iteration or snapshot, by `snapshots.finish` or `close`."""
+        heed(self, self._losses.look(wait=True))
         self.snapshots.write(self, wait=wait)
 
     def restore(self, path: str | os.PathLike) -> None:

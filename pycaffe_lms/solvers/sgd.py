@@ -180,6 +180,7 @@ class SGDSolver(Solver):
             if tail and not done:  # shapes changed in the middle, so the update's steps must be made anew
                 self._follow_net()
                 self.net.memory.run("update after a reshape", lambda: sequence("update", self._tail, None))
+            self._note_pass()
             if self._loss_counts:
                 loss += self.net.loss()
         if self._loss_counts:

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 HDF5 = 0
-BEST = "_best"  # between the prefix and the iteration: of the best snapshot
+# between the prefix and the iteration
+BEST = "_best"  # of the snapshot with the best score
+NAN = "_nan"  # of the state after a loss that is NaN or infinite
 _ENDINGS = (".caffemodel", ".solverstate")
 
 
@@ -42,7 +44,7 @@ def prefix(solver: Solver) -> str:
 
 
 def names(solver: Solver, iteration: int, kind: str = "") -> Files:
-    """<prefix>_iter_<N>.caffemodel and .solverstate, or their .h5 forms. kind: "" or BEST."""
+    """<prefix>_iter_<N>.caffemodel and .solverstate, or their .h5 forms. kind: "", BEST or NAN."""
     ending = ".h5" if solver.param.snapshot_format == HDF5 else ""
     return Files(*(f"{prefix(solver)}{kind}_iter_{iteration}{e}{ending}" for e in _ENDINGS))
 

@@ -58,10 +58,12 @@ def solver_text(net: str, **options) -> str:
 
 
 def make(net: str, place="cpu", *, file=None, action=None, dtype="float32", **options) -> SGDSolver:
-    """A solver on `net` at one of PLACES, SGD unless `type` says more; `file`: what it believes to be read from."""
+    """A solver on `net` at one of PLACES, SGD unless `type` says more; `file`: what it believes to be read from.
+
+    place: one of PLACES, or a function as they are."""
     parsed = parse_solver(solver_text(net, **options), file)
     more = {"file": file, "lines": parsed.lines, "action": action, "dtype": dtype}
-    return solver_class(parsed.message)(parsed.message, **more, **PLACES[place]())
+    return solver_class(parsed.message)(parsed.message, **more, **(place() if callable(place) else PLACES[place]()))
 
 
 def messages(caplog) -> list[str]:

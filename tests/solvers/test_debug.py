@@ -129,6 +129,7 @@ def test_the_first_layer_of_a_nan_loss(caplog, place, display):
     weight = solver.net.params["two"][1].read_data().copy()
     weight[2] = np.nan
     solver.net.params["two"][1].data = weight
+    solver.nan = "ignore"
     solver.step(3)
     assert [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING] == [
         'The loss is nan: the first is in top blob "two" of layer "two", whose parameter 1 already holds one'
@@ -145,6 +146,7 @@ def test_the_first_layer_where_infinities_meet(caplog, place):
         "eltwise_param { coeff: 1 coeff: -1 } }\n"
     )
     solver = make(net + inner(bottom="d") + loss(), place, debug_info="true")
+    solver.nan = "ignore"
     solver.net.blobs["x"].data = np.inf
     with np.errstate(invalid="ignore"):
         solver.step(1)
@@ -157,6 +159,7 @@ def test_a_value_overwritten_in_place_names_all_who_wrote_it(caplog):
     net = INPUT + inner() + 'layer { name: "drop" type: "Dropout" bottom: "ip" top: "ip" }\n' + loss()
     solver = make(net, debug_info="true")
     solver.net.blobs["x"].data = 1
+    solver.nan = "ignore"
     solver.net.params["ip"][0].data = [[np.inf, -np.inf, 0]] * 5
     with np.errstate(all="ignore"):
         solver.step(1)

@@ -1,0 +1,248 @@
+"""Whether losses are numbers: found without waiting for the device, and said once, with the labels that name no class.
+
+Behind every pass its losses are copied to the host, and are looked at when they have arrived, while later iterations
+are queued. With them stay the number of their iteration and the labels that a layer on the host made for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import CaffeError, NonFiniteLoss, UsageError
+from ..layers.base import Runs, count
+from ..memory.states import Ask, State
+from ..net.graph import Node, Value
+from ..net.net import Net
+from .events import Output
+from .snapshot_files import NAN
+
+if TYPE_CHECKING:
+    from .base import Solver
+
+_log = logging.getLogger(__name__)
+
+STOP, WARN, IGNORE = POLICIES = "stop", "warn", "ignore"
+Policy = str | Callable[[NonFiniteLoss], object]  # one of POLICIES, or a function that is told
+_SLOTS = 8  # passes whose losses are on their way; before another, the oldest is waited for
+_MOST_LABELS = 1 << 20  # bytes of labels that are kept for each of them
+_ON_DEVICE = (State.HEAD_AT_GPU, State.SYNCED)
+
+
+@dataclass
+class _Pass:
+    """One forward. losses: those of `LossWatch._tops`, once `event` is done. labels: copies, by buffer."""
+
+    iteration: int
+    losses: list[np.ndarray]
+    event: Any = None
+    labels: dict[int, np.ndarray] = field(default_factory=dict)
+
+
+class LossWatch:
+    """Of one net. A loss that is not finite is told once; a finite one makes the next that is not news again."""
+
+    def __init__(self, net: Net):
+        self._net = net
+        self._memory: Callable[[], object] = lambda: None  # for which what follows was made
+        self._tops: list[tuple[Node, Value]] = []  # losses, and the layers that make them
+        self._labels: list[Value] = []  # made on the host
+        self._slots = np.empty((_SLOTS, 0), np.uint8)
+        self._taken = 0
+        self._passes: deque[_Pass] = deque()
+        self._bad = False
+        self._found: NonFiniteLoss | None = None
+
+    # -- a solver's passes ------------------------------------------------------------------------------------------
+    def note(self, iteration: int) -> None:
+        """A forward of this iteration is queued, and nothing behind it that writes losses or labels."""
+        self._follow()
+        if not self._tops:
+            return
+        if self._net.device.is_host:
+            self._judge(_Pass(iteration, [self._read(value) for _, value in self._tops]), newest=True)
+            return
+        if len(self._passes) == _SLOTS:
+            self._arrived(newest=False)
+        slot, self._taken = self._slots[self._taken], (self._taken + 1) % _SLOTS
+        noted, device, start = _Pass(iteration, []), self._net.device, 0
+        with device.lock, device.active():
+            for _, value in self._tops:
+                memory = self._net.memory.memories[value.data]
+                raw = slot[start : start + self._nbytes(value)]
+                start += raw.size
+                if memory.state in _ON_DEVICE:
+                    noted.event = device.copy_down(raw, memory.span)
+                else:  # a layer on the host made it
+                    memory.ask(Ask.READ_CPU)
+                    raw[...] = memory.host[: raw.size]
+                noted.losses.append(raw.view(self._net.dtype))
+        for value in self._labels:
+            made = self._net.memory.memories[value.data].last_on_host
+            if made is not None:
+                noted.labels[value.data] = made[: self._nbytes(value)].view(self._net.dtype).copy()
+        self._passes.append(noted)
+
+    def look(self, wait: bool) -> NonFiniteLoss | None:
+        """What there is to say of the passes whose losses have arrived; wait: of all that were noted."""
+        while self._passes and (wait or self._passes[0].event is None or self._passes[0].event.done):
+            self._arrived(newest=len(self._passes) == 1)
+        found, self._found = self._found, None
+        return found
+
+    # -- a test's batches -------------------------------------------------------------------------------------------
+    def inspect(self, when: str) -> NonFiniteLoss | None:
+        """What there is to say, once, of the forward that ran last: of its losses, and of the outputs of layers that
+        read labels (Accuracy). when: what the message calls it, such as "batch 3"."""
+        if self._bad:
+            return None
+        net, values = self._net, self._net.graph.values
+        for node in net.graph.nodes:
+            for value in (values[t] for t in node.tops):
+                if value.loss_weight or (node.layer.labels and value.name in net.outputs):
+                    seen = self._read(value)
+                    if not np.isfinite(seen).all():
+                        self._bad = True
+                        return self._error(node, value, seen, when, {}, newest=True)
+        return None
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+    def _follow(self) -> None:
+        """Shapes may have changed, and memory with them."""
+        net = self._net
+        if self._memory() is net.memory:
+            return
+        while self._passes:
+            self._arrived(newest=False)
+        self._memory = weakref.ref(net.memory)
+        nodes, values = net.graph.nodes, net.graph.values
+        self._tops = [(node, values[t]) for node in nodes for t in node.tops if values[t].loss_weight]
+        made = {values[t].data for node in nodes if node.layer.runs_on is Runs.HOST for t in node.tops}
+        read = {v.data: v for node, _ in self._tops if (v := self._labels_of(node)) is not None}
+        self._labels = [v for b, v in read.items() if b in made and self._nbytes(v) <= _MOST_LABELS]
+        if not net.device.is_host:
+            size = sum(self._nbytes(value) for _, value in self._tops)
+            self._slots = net.device.host_take(max(1, _SLOTS * size), pinned=True)[: _SLOTS * size].reshape(_SLOTS, -1)
+
+    def _nbytes(self, value: Value) -> int:
+        return count(value.shape) * self._net.dtype.itemsize
+
+    def _labels_of(self, node: Node) -> Value | None:
+        labels = node.layer.labels
+        return None if labels is None else self._net.graph.values[node.bottoms[labels.bottom]]
+
+    def _read(self, value: Value) -> np.ndarray:
+        memory = self._net.memory.memories[value.data]
+        memory.ask(Ask.READ_CPU)
+        return memory.host_array(value.shape, self._net.dtype)
+
+    def _arrived(self, newest: bool) -> None:
+        noted = self._passes.popleft()
+        if noted.event is not None:
+            self._net.device.wait_host(noted.event)
+        self._judge(noted, newest)
+
+    def _judge(self, noted: _Pass, newest: bool) -> None:
+        bad = next((i for i, loss in enumerate(noted.losses) if not np.isfinite(loss).all()), None)
+        if bad is not None and not self._bad:
+            when = f"iteration {noted.iteration}"
+            error = self._error(*self._tops[bad], noted.losses[bad], when, noted.labels, newest)
+            error.iteration = noted.iteration
+            self._found = self._found or error
+        self._bad = bad is not None
+
+    def _error(self, node: Node, value: Value, seen: np.ndarray, when: str, labels: dict[int, np.ndarray],
+               newest: bool) -> NonFiniteLoss:  # fmt: skip
+        """About what a layer made. labels: copies, by buffer. newest: no forward ran since, so others are there."""
+        number = float(seen[~np.isfinite(seen)].flat[0])
+        text = f"{when}: {'the loss' if value.loss_weight else value.name} is {number:g}"
+        others = [n for n, _ in self._tops if n is not node]
+        for reader in (node, *others):
+            outside, given = self._outside(reader, labels, newest)
+            if not outside.size:
+                continue
+            label, classes = float(given[outside[0]]), reader.layer.labels.classes
+            whose = "" if reader is node else f' of layer "{reader.name}"'
+            more = f" (and {outside.size - 1} more)" if outside.size > 1 else ""
+            text += f": label {label:g}{whose}, at position {outside[0]} of {given.size}{more}, "
+            text += f"is none of the {classes} classes 0 to {classes - 1}"
+            fix = "correct the labels, give the layer scores of as many classes as there are, or set ignore_label"
+            read = reader.layer.param.bottom[reader.layer.labels.bottom]
+            blob = self._net.split_names().get(read, read)
+            break
+        else:
+            label, classes, blob = None, None, None
+            fix = "lower base_lr or set clip_gradients; debug_info: true names the layer that makes the first nan"
+        error = node.layer.error(text, kind=NonFiniteLoss, blob=blob, fix=fix)
+        error.loss, error.label, error.classes = number, label, classes
+        return self._net.graph.place(error, self._net.file)
+
+    def _outside(self, node: Node, copies: dict[int, np.ndarray], newest: bool) -> tuple[np.ndarray, np.ndarray]:
+        """(positions of labels that name no class, the labels), flattened; none where they are gone."""
+        value, nothing = self._labels_of(node), np.empty(0)
+        if value is None:
+            return nothing, nothing
+        given = copies.get(value.data)
+        if given is None and newest:
+            given = self._still_there(value)
+        return (nothing, nothing) if given is None else (node.layer.labels.outside(given), given.reshape(-1))
+
+    def _still_there(self, value: Value) -> np.ndarray | None:
+        memory = self._net.memory.memories[value.data]
+        if memory.state is not State.DISCARDED:
+            return self._read(value)
+        if memory.last_on_host is None:
+            return None
+        made = {t.data for n in self._net.graph.nodes if n.layer.runs_on is Runs.HOST
+                for t in (self._net.graph.values[i] for i in n.tops)}  # fmt: skip
+        return memory.host_array(value.shape, self._net.dtype) if value.data in made else None
+
+
+# -- what a solver does about it --------------------------------------------------------------------------------------
+def check_policy(policy: Policy) -> None:
+    """Raise UsageError for what is no policy."""
+    if not callable(policy) and policy not in POLICIES:
+        raise UsageError(f"nan: {policy!r} is no policy", fix=f"use one of {', '.join(POLICIES)}, or a function")
+
+
+def heed(solver: Solver, error: NonFiniteLoss | None) -> None:
+    """Do what `solver.nan` says about a loss. Of several ranks the first one stops; the others say what they saw."""
+    if error is None:
+        return
+    if callable(solver.nan):
+        solver.nan(error)
+    elif solver.nan == STOP and solver.is_root:
+        raise error
+    else:
+        say(error)
+
+
+def say_of_batch(watch: LossWatch, outputs: Iterable[Output], when: str) -> None:
+    """Log what is wrong with a test's batch, of which these are the outputs."""
+    if all(math.isfinite(output.value) for output in outputs):
+        return
+    error = watch.inspect(when)
+    if error is not None:
+        say(error)
+
+
+def say(error: NonFiniteLoss) -> None:
+    """As one line of the log."""
+    _log.warning("%s: %s (%s)", error.where, error.message, error.fix)
+
+
+def keep_aside(solver: Solver) -> None:
+    """Write a snapshot whose name no resuming run looks for: PREFIX_nan_iter_N. The root does."""
+    if not solver.is_root:
+        return
+    try:
+        solver.snapshots.write(solver, wait=True, kind=NAN)
+    except CaffeError as error:
+        _log.warning("no snapshot of this state: %s", error)
