@@ -52,9 +52,8 @@ class Solver(Uncopied):
     device, lms: where and how the nets run; all of them share one Runtime. action: polled once per iteration and test
     batch, returns NONE, STOP or SNAPSHOT (signal handlers). solver_count, solver_rank: of how many that train together
     this is which; only rank 0 displays, tests and writes snapshots by itself. `observers` are told what happens: see
-    `events.py`. nan: what happens where a loss is NaN or infinite: "stop" raises NonFiniteLoss, "warn" logs it once,
-    "ignore" looks for none, a function is called with the NonFiniteLoss. Raises errors of the CaffeError family; what
-    cannot fit the device is refused here, before the first iteration.
+    `events.py`. nan: where a loss is NaN or infinite, "stop" raises NonFiniteLoss, "warn" logs it, "ignore" does not
+    look, a function gets it. Raises CaffeErrors; what cannot fit the device is refused before the first iteration.
     """
 
     instead_of_copying = "call snapshot(), and restore() what it wrote with another solver of the prototxt"
@@ -227,8 +226,9 @@ class Solver(Uncopied):
                 display, self._display = self._display, None
                 for observer in self.observers:
                     observer.on_display(display)
-            wait, action = self._loss_counts, self._action()
+            wait = self._loss_counts
             self.iter += 1
+            action = self._action()
             self.snapshots.poll(self)
             heed(self, self._losses.look(wait or action != NONE))
             if (p.snapshot and self.iter % p.snapshot == 0 and self.is_root) or action == SNAPSHOT:
