@@ -7,16 +7,20 @@ others; a number of its own, /K, for every element of an output that has several
 from __future__ import annotations
 
 import importlib
+import os
+import socket
+import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..errors import CaffeError, MissingDependency, UsageError, Where
+from ..errors import MissingDependency, UsageError
 from ..solvers import Solver
-from ..solvers.events import Display, Done, Evaluation, Start
+from ..solvers.events import Display, Evaluation, Start
 from .gauges import Gauges, Reading
 from .metrics import by_name
-from .watcher import Watcher
+from .watcher import Watcher, append
 
 
 def display_scalars(display: Display, reading: Reading) -> Iterator[tuple[str, float]]:
@@ -54,34 +58,48 @@ def _outputs(folder: str, outputs) -> Iterator[tuple[str, float]]:
 
 
 class EventFiles(Watcher):
-    """Writes to `folder`, which is made. A run resumed at N takes back what an earlier one wrote from N on.
+    """Writes a new file in `folder`, which is made. A run resumed at N takes back what an earlier one wrote from N on.
 
-    Raises MissingDependency without tensorboardX, UsageError where the folder cannot be made."""
+    Messages and checksums are tensorboardX's. Its SummaryWriter is not used: where its thread cannot write, it ends,
+    and whoever adds a number then waits for it for ever.
+    Raises MissingDependency without tensorboardX, UsageError where the folder or the file cannot be made."""
 
     def __init__(self, folder: str):
         try:
-            self._package = importlib.import_module("tensorboardX")
+            self._event = importlib.import_module("tensorboardX.proto.event_pb2")
+            self._checksum = importlib.import_module("tensorboardX.record_writer").masked_crc32c
+            self._scalar = importlib.import_module("tensorboardX.summary").scalar
         except ImportError:
             raise MissingDependency("tensorboardX", "-tensorboard", "'pycaffe-lms[tensorboard]'") from None
         try:
             Path(folder).mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UsageError(f"-tensorboard {folder}: {error.strerror}", fix="give a folder to write to") from error
-        self._folder, self._writer = folder, None
+            raise self._refused(folder, error) from error
+        self._folder, self._path, self._file = folder, "", -1
+
+    def _refused(self, folder: str, error: OSError) -> UsageError:
+        return UsageError(f"-tensorboard {folder}: {error.strerror}", fix="give a folder to write to")
 
     def start(self, solver: Solver) -> None:
         self._gauges = Gauges(solver)
+        name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{os.getpid()}"
+        self._path = str(Path(self._folder) / name)
+        try:
+            self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
+        except OSError as error:
+            raise self._refused(self._folder, error) from error
 
     def stop(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
 
     def on_start(self, start: Start) -> None:
-        try:
-            self._writer: Any = self._package.SummaryWriter(self._folder, purge_step=start.iteration or None)
-        except OSError as error:
-            raise CaffeError(f"no event file can be made: {error.strerror}", where=Where(file=self._folder)) from error
+        events = [self._event.Event(file_version="brain.Event:2")]
+        if start.iteration:
+            begins = self._event.SessionLog(status=self._event.SessionLog.START)
+            events.append(self._event.Event(step=start.iteration, session_log=begins))
+        self._append(events)
 
     def on_display(self, display: Display) -> None:
         self._write(display.iteration, display_scalars(display, self._gauges.read(display)))
@@ -89,9 +107,16 @@ class EventFiles(Watcher):
     def on_test(self, test: Evaluation) -> None:
         self._write(test.iteration, test_scalars(test))
 
-    def on_done(self, done: Done) -> None:
-        self._writer.flush()
-
     def _write(self, iteration: int, scalars: Iterator[tuple[str, float]]) -> None:
-        for tag, value in scalars:
-            self._writer.add_scalar(tag, value, iteration)
+        self._append([self._event.Event(step=iteration, summary=self._scalar(*scalar)) for scalar in scalars])
+
+    def _append(self, events: list[Any]) -> None:
+        """As TensorFlow's records: the length, the message, and a checksum behind each."""
+        records = []
+        for event in events:
+            event.wall_time = time.time()
+            message = event.SerializeToString()
+            length = struct.pack("<Q", len(message))
+            records += [length, struct.pack("<I", self._checksum(length)), message]
+            records.append(struct.pack("<I", self._checksum(message)))
+        append(self._file, self._path, b"".join(records))

@@ -19,11 +19,11 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from ..errors import CaffeError, DataError, UsageError, Where
+from ..errors import DataError, UsageError, Where
 from ..solvers import Solver
 from ..solvers.events import Display, Evaluation, Output
 from .gauges import Gauges, Reading
-from .watcher import Watcher, check_place
+from .watcher import Watcher, append, check_place
 
 _log = logging.getLogger(__name__)
 _KINDS = {"train", "test"}
@@ -136,7 +136,7 @@ class Metrics(Watcher):
         size = os.fstat(self._file).st_size
         begin = max(0, size - _TAIL)
         os.lseek(self._file, begin, os.SEEK_SET)
-        *whole, rest = os.read(self._file, _TAIL).split(b"\n")
+        *whole, rest = os.read(self._file, size - begin).split(b"\n")
         if whole:
             _parse(whole[-1], Where(file=self._path))
         elif rest and not rest.startswith(b'{"kind": "'[: len(rest)]):
@@ -157,12 +157,4 @@ class Metrics(Watcher):
         self._append(test_record(test, time.time()))
 
     def _append(self, record: Record) -> None:
-        line = json.dumps(record, allow_nan=False).encode() + b"\n"
-        size, reason = os.fstat(self._file).st_size, "the disk is full"
-        try:
-            if os.write(self._file, line) == len(line):
-                return
-        except OSError as error:
-            reason = error.strerror or str(error)
-        os.ftruncate(self._file, size)
-        raise CaffeError(f"cannot be written: {reason}", where=Where(file=self._path), fix="make room on that disk")
+        append(self._file, self._path, json.dumps(record, allow_nan=False).encode() + b"\n")

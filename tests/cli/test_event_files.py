@@ -12,6 +12,17 @@ from pycaffe_lms.solvers.events import Evaluation, Output
 from .watching import DISPLAYS, six
 
 
+def _checksum(data: bytes) -> int:
+    """CRC-32C (Castagnoli's polynomial) bit by bit, turned and shifted as TFRecord files have it."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
 def _scalars(folder):
     """Of all event files in a folder, in order: (tag, step, value), read by the format of TFRecord files: a length
     of 8 bytes, 4 bytes of checksum, the message, 4 bytes of checksum."""
@@ -22,7 +33,10 @@ def _scalars(folder):
         data, at = path.read_bytes(), 0
         while at < len(data):
             (size,) = struct.unpack_from("<Q", data, at)
-            event = Event.FromString(data[at + 12 : at + 12 + size])
+            message = data[at + 12 : at + 12 + size]
+            assert struct.unpack_from("<I", data, at + 8)[0] == _checksum(data[at : at + 8])
+            assert struct.unpack_from("<I", data, at + 12 + size)[0] == _checksum(message)
+            event = Event.FromString(message)
             at += 16 + size
             found += [(v.tag, event.step, v.simple_value) for v in event.summary.value]
             purged += [event.step] if event.session_log.status == 1 else []  # START

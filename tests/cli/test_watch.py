@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import re
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -62,3 +66,74 @@ def test_watchers_are_stopped_whatever_happens():
     with pytest.raises(CaffeError, match="b cannot"), watcher.watched(solver, [One("a"), One("b"), One("c")]):
         pass
     assert told == ["start a", "start b", "stop b", "stop a"] and not solver.observers
+
+
+def _no_room(monkeypatch, words: str, after: int = 0) -> list[int]:
+    """From now on files whose name has these words take `after` more writes; returns what was refused."""
+    real, left, refused = os.write, [after], []
+
+    def write(file, data):
+        if words in os.readlink(f"/proc/self/fd/{file}"):
+            left[0] -= 1
+            if left[0] < 0:
+                refused.append(len(data))
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(file, data)
+
+    monkeypatch.setattr(os, "write", write)
+    return refused
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="files by their number")
+@pytest.mark.parametrize(
+    ("package", "flag", "place", "words"),
+    [(None, "-metrics", "m.jsonl", "m.jsonl"), ("tensorboardX", "-tensorboard", "tb", "tfevents")],
+)
+@pytest.mark.parametrize("after", [0, 2])
+def test_a_full_disk_ends_the_log_and_not_the_training(
+    package, flag, place, words, after, train, monkeypatch, tmp_path
+):
+    """One warning, and nothing is tried again; the snapshot of a later iteration is there."""
+    if package:
+        pytest.importorskip(package)
+    refused = _no_room(monkeypatch, words, after)
+    code, log = train(flag, place, snapshot_after_train="true")
+    assert code == 0 and "Optimization Done." in log and len(refused) == 1
+    warnings = re.findall(
+        rf"^W.*{words}.*: cannot be written: No space left on device;.*training goes on.*$", log, re.M
+    )
+    assert len(warnings) == 1
+    assert (tmp_path / "s_iter_6.solverstate").exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device without room")
+def test_a_device_without_room(train, tmp_path):
+    code, log = train("-metrics", "/dev/full", snapshot_after_train="true")
+    assert code == 0 and log.count("/dev/full: cannot be written: No space left on device") == 1
+    assert (tmp_path / "s_iter_6.solverstate").exists()
+
+
+def test_a_picture_that_cannot_be_written(train, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    (tmp_path / "pictures").mkdir()
+    real = os.replace
+
+    def replace(part, target):
+        if str(target).endswith(".png"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(part, target)
+
+    monkeypatch.setattr(os, "replace", replace)
+    code, log = train("-plot", "pictures/p.png")
+    assert code == 0 and "p.png: cannot be written: No space left on device" in log
+    assert not list((tmp_path / "pictures").iterdir())
+
+
+def test_other_mistakes_of_a_watcher_are_not_hidden():
+    class Wrong(watcher.Watcher):
+        def on_display(self, display):
+            raise ZeroDivisionError
+
+    solver = make(NET, display=1)
+    with pytest.raises(ZeroDivisionError), watcher.watched(solver, [Wrong()]):
+        solver.step(1)
