@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import http.client
 import os
@@ -11,6 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -25,6 +27,7 @@ _BLOCK = 1 << 20
 _BREAKS = 5  # in a row without a new byte
 _TIMEOUT_S = 30.0
 _PAUSE_S = 1.0  # times the breaks so far
+_ABANDONED_S = 3600.0  # without a byte: a run gives up long before
 _ALGORITHMS = {40: "sha1", 64: "sha256"}  # by the number of digits
 
 
@@ -67,11 +70,13 @@ def _copied(source: Path, part: Path) -> None:
 def download(url: str, target: Path, checksum: Checksum, *, progress: Progress = lambda done, total: None) -> None:
     """Bring `url` to `target`, whose folder must exist. What came of an earlier, broken call is used.
 
+    Parts that came of other addresses go, once nobody writes to them any more.
     Raises UsageError for a url that is not http or https; DataError where the server cannot be reached or stops in the
     middle (the part that came is kept, and used by the next call) or serves other bytes (nothing is kept)."""
     if not re.match(r"https?://[^/]", url):
         raise UsageError(f"{url} is no address to download from", fix="give one that begins with http:// or https://")
     part = target.with_name(f".{target.name}.{hashlib.sha256(url.encode()).hexdigest()[:12]}.part")
+    _remove_others(part, target)
     breaks = 0
     while True:
         before = part.stat().st_size if part.exists() else 0
@@ -101,6 +106,14 @@ def download(url: str, target: Path, checksum: Checksum, *, progress: Progress =
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+def _remove_others(part: Path, target: Path) -> None:
+    """Remove what is there of the same file from other addresses, by runs that gave up."""
+    for other in target.parent.glob(f".{glob.escape(target.name)}.*.part"):
+        with suppress(FileNotFoundError):  # another run does the same
+            if other != part and time.time() - other.stat().st_mtime > _ABANDONED_S:
+                other.unlink()
 
 
 def _check(path: Path, checksum: Checksum, name: str, fix: str) -> None:

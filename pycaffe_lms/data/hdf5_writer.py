@@ -20,7 +20,7 @@ from pycaffe_lms.formats.hdf5_file import Sheltered, load_h5py
 
 
 class HDF5Writer:
-    """Writes `path` through a file `.NAME.XXXX.part` beside it, made by the first `append`.
+    """Writes `path` through a file `.NAME. .. .part` beside it, made by the first `append`.
 
     A killed run leaves what was at `path` before. Raises: DataError where the folder is absent or not writable.
     """

@@ -10,13 +10,13 @@ from __future__ import annotations
 import glob
 import logging
 import os
-import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from pycaffe_lms.errors import DataError, Where
+from pycaffe_lms.formats.leftovers import remove_leftovers, temporary
 
 _log = logging.getLogger(__name__)
 
@@ -35,16 +35,17 @@ class Kind:
 def write_folder(path: str | os.PathLike, kind: Kind, fill: Callable[[Path], int], *, overwrite: bool) -> int:
     """Let `fill(folder)` write a database, then give the folder the name `path`; returns what `fill` returns.
 
-    The work happens in a folder `.NAME.XXXX.partial` beside `path`: a killed run leaves at most that folder, never a
-    database that looks whole. Errors remove it, those of others that come through `fill` included.
+    The work happens in a folder `.NAME. .. .partial` beside `path`: a killed run leaves at most that folder, never a
+    database that looks whole; the next run removes it. Errors do, those of others that come through `fill` included.
     overwrite: replace a database of this kind (anything else that is there stays and is an error).
     Raises: DataError where `path` exists or cannot be written.
     """
     target = Path(os.path.abspath(path))
+    remove_leftovers(target.parent)
     _check_target(target, kind, overwrite)
     for left in sorted(target.parent.glob(f".{glob.escape(target.name)}.*.partial")):
-        _log.warning("%s belongs to a run that goes on, or that was killed; in the second case remove it.", left)
-    partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
+        _log.warning("%s belongs to a run that goes on, or was killed elsewhere; in the second case remove it.", left)
+    partial = temporary(target, "partial")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         partial.mkdir()

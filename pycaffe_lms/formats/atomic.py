@@ -12,8 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pycaffe_lms.errors import CaffeError, Where
-
-_NAMED = 30  # characters of the file's name in the temporary one: at most 120 bytes, of 143 or more that systems allow
+from pycaffe_lms.formats.leftovers import temporary
 
 
 class Part:
@@ -25,7 +24,7 @@ class Part:
 
     def __init__(self, path: str | os.PathLike):
         self.target = Path(os.path.realpath(path))
-        self.path = self.target.with_name(f".{self.target.name[:_NAMED]}.{secrets.token_hex(6)}.part")
+        self.path = temporary(self.target, "part")
         self.file = io.FileIO(self.path, "x+")
 
     def write(self, content: bytes | memoryview) -> None:
@@ -61,7 +60,8 @@ class Part:
 @contextmanager
 def atomic_file(path: str | os.PathLike, *, error: type[CaffeError] = CaffeError) -> Iterator[Part]:
     """Within: a temporary file beside `path`, which becomes it at the end. Whatever is raised inside, an old file at
-    `path` stays as it was and the temporary file is removed.
+    `path` stays as it was and the temporary file is removed; where the process is killed, by the next that writes to
+    the folder.
 
     Raises: `error` with the system's reason in place of OSError; everything else goes through unchanged.
     """

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
@@ -226,3 +228,15 @@ def test_copy(tmp_path, target):
     source.write_bytes(CONTENT)
     copy(source, target, SHA256)
     assert target.read_bytes() == CONTENT and len(list(tmp_path.iterdir())) == 2
+
+
+def test_what_came_from_an_address_that_was_given_up_goes(server, target):
+    """With the next call; not while somebody may still write to it, nor what belongs to another file."""
+    given_up, going_on, another = (target.with_name(f".{name}.part") for name in (
+        f"{target.name}.0123456789ab", f"{target.name}.0123456789ac", "else.0123456789ab"))  # fmt: skip
+    for path in (given_up, going_on, another):
+        path.write_bytes(b"half")
+    for path in (given_up, another):
+        os.utime(path, (0, time.time() - 2 * 3600))
+    download(server.url, target, SHA256)
+    assert [path.exists() for path in (given_up, going_on, another)] == [False, True, True]

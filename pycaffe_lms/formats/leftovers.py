@@ -1,0 +1,119 @@
+"""Names of temporary files and folders that say whose they are, and the removal of those whose writer is gone.
+
+    .NAME.MACHINE-PID-BEGUN.XXXXXXXX.part        a file, or with .partial a folder, that is being written
+    .NAME.MACHINE-PID-BEGUN.XXXXXXXX.old         what lies at NAME until the new one does
+
+MACHINE stands for this boot of this machine and its table of processes, BEGUN for when the process began, so that a
+number that was given again is not taken for the writer. Of a writer elsewhere nothing can be known: what it left counts
+as left when nothing was written to it for a week.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+import secrets
+import shutil
+import time
+from functools import cache
+from pathlib import Path
+
+_log = logging.getLogger(__name__)
+_NAME = re.compile(
+    r"\.(?P<name>.+)\.(?P<machine>[0-9a-f]{8})-(?P<pid>\d+)-(?P<begun>\d+)\.[0-9a-f]{8}\.(part|partial|old)", re.DOTALL
+)
+_MOST_NAME = 100  # characters of NAME, and
+_MOST_BYTES = 150  # bytes: file systems take 255 in all
+_WEEK_S = 7 * 86400.0
+_seen: set[str] = set()  # folders in which this process has removed what was left
+
+
+def temporary(target: Path, kind: str) -> Path:
+    """A name for a temporary file ("part") or folder ("partial") beside `target`. Before a process's first in a folder,
+    what writers that are gone left there is removed."""
+    folder = os.path.realpath(target.parent)
+    if folder not in _seen:
+        _seen.add(folder)
+        remove_leftovers(target.parent)
+    pid = os.getpid()
+    owner = f"{_machine()}-{pid}-{_begun(pid) or 0}"
+    return target.with_name(f".{_short(target.name)}.{owner}.{secrets.token_hex(4)}.{kind}")
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what writers that are gone left in a folder; what one had moved away to `.old`, and did not replace, gets
+    its name back."""
+    try:
+        names = os.listdir(folder)
+    except OSError:  # there is no such folder, or nobody may look: whoever writes to it will say so
+        return
+    for name in sorted(names):
+        found = _NAME.fullmatch(name)
+        path = folder / name
+        try:
+            if found is None or not _is_left(path, found):
+                continue
+            _put_away(path, found["name"])
+        except FileNotFoundError:  # another run does the same
+            continue
+        except OSError as error:
+            _log.warning("%s was left by a run that is gone, and cannot be removed: %s", path, error.strerror)
+
+
+def _put_away(path: Path, name: str) -> None:
+    target = path.with_name(name)
+    if path.suffix == ".old" and not os.path.lexists(target):
+        if len(name) == _MOST_NAME or len(os.fsencode(name)) > _MOST_BYTES - 4:  # it may go on
+            _log.warning("%s is what a run that is gone was about to replace; rename or remove it", path)
+            return
+        os.rename(path, target)
+        _log.warning("%s has its name again: a run that is gone was about to replace it", target)
+        return
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        os.unlink(path)
+    _log.info("Removed %s, which a run that is gone left.", path)
+
+
+def _short(name: str) -> str:
+    name = name[:_MOST_NAME]
+    while len(os.fsencode(name)) > _MOST_BYTES:
+        name = name[:-1]
+    return name
+
+
+def _is_left(path: Path, found: re.Match[str]) -> bool:
+    """Whether its writer is gone. Raises OSError."""
+    if found["machine"] != _machine() or found["begun"] == "0":
+        newest = max(p.lstat().st_mtime for p in (path, *(path.iterdir() if path.is_dir() else ())))
+        return time.time() - newest > _WEEK_S
+    pid = int(found["pid"])
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return True
+    except PermissionError:  # somebody else's process, of which it may be that nothing more is shown
+        return False
+    return _begun(pid) != int(found["begun"])
+
+
+@cache
+def _machine() -> str:
+    """Eight digits for this boot of the machine and this table of processes; zeros where the system does not tell."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text()
+        return hashlib.sha256((boot + os.readlink("/proc/self/ns/pid")).encode()).hexdigest()[:8]
+    except OSError:
+        return "0" * 8
+
+
+def _begun(pid: int) -> int | None:
+    """When a process began, in the system's ticks since boot; None where it has ended or the system does not tell."""
+    try:
+        state, *fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return None if state in b"ZX" else int(fields[18])
