@@ -1,6 +1,7 @@
 """`pycaffe-lms <action> [flags]`: finds the action, turns errors into one message and an exit code.
 
-Exit codes: 0 done, 1 the user's model or data, 2 usage, 130 interrupted (after a snapshot, if one was due).
+Exit codes: 0 done, 1 the user's model or data, 2 usage, 130 interrupted (after a snapshot, if one was due), 143
+ended by SIGTERM (after a snapshot).
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import signal
+from collections.abc import Callable
 from contextlib import contextmanager
 
 from ..errors import UsageError, human_bytes
@@ -17,17 +18,22 @@ from . import devices, flags, lms_files, profile, ranks, watch
 from .watcher import watched
 
 _log = logging.getLogger(__name__)
-_EFFECTS = (STOP, SNAPSHOT, NONE)
+SNAPSHOT_AND_STOP = "snapshot_and_stop"
+_EFFECTS = (STOP, SNAPSHOT, SNAPSHOT_AND_STOP, NONE)
 
 
 class Signals:
-    """Flags set by SIGINT and SIGHUP, polled by the solver: SIGHUP first, each cleared when read."""
+    """Flags set by SIGHUP, SIGTERM and SIGINT, polled by the solver, in this order, each cleared when read.
 
-    def __init__(self, sigint: str, sighup: str):
+    keep: called where the solver is to stop, and to write a snapshot then whatever its file says.
+    """
+
+    def __init__(self, sigint: str, sighup: str, sigterm: str = NONE, keep: Callable[[], None] = lambda: None):
         self._effects = {}
         self._seen: set[int] = set()
-        self.interrupted = False
-        for name, effect in (("SIGHUP", sighup), ("SIGINT", sigint)):
+        self._keep = keep
+        self.exit_code = 0  # of what stopped the solver: 128 and the signal's number
+        for name, effect in (("SIGHUP", sighup), ("SIGTERM", sigterm), ("SIGINT", sigint)):
             if hasattr(signal, name):
                 self._effects[getattr(signal, name)] = effect
         self._old = {s: signal.signal(s, self._note) for s in self._effects}
@@ -42,7 +48,11 @@ class Signals:
             return NONE
         self._seen.discard(number)
         effect = self._effects[number]
-        self.interrupted |= effect == STOP
+        if effect == SNAPSHOT_AND_STOP:
+            self._keep()
+            effect = STOP
+        if effect == STOP and not self.exit_code:
+            self.exit_code = 128 + (signal.SIGTERM if number == signal.SIGTERM else signal.SIGINT)
         return effect
 
     def restore(self) -> None:
@@ -53,7 +63,7 @@ class Signals:
 class NoSignals:
     """Of a rank that is not the root: what to do is agreed with the root."""
 
-    interrupted = False
+    exit_code = 0
 
     def poll(self) -> str:
         return NONE
@@ -93,9 +103,11 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     _add_snapshots(p)
     p.add_argument("--sigint_effect", choices=_EFFECTS, default=STOP,
                    help="what SIGINT (Ctrl-C) does at the next iteration; stop also snapshots if the solver does so "
-                        "after training")  # fmt: skip
+                        "after training, snapshot_and_stop in any case")  # fmt: skip
     p.add_argument("--sighup_effect", choices=_EFFECTS, default=SNAPSHOT,
                    help="what SIGHUP does at the next iteration")  # fmt: skip
+    p.add_argument("--sigterm_effect", choices=_EFFECTS, default=SNAPSHOT_AND_STOP,
+                   help="what SIGTERM, which clusters send before they kill, does at the next iteration")  # fmt: skip
     p.add_argument("--nan", choices=POLICIES, default=POLICIES[0],
                    help="what a loss that is NaN or infinite does: stop ends the run with exit code 1 and a snapshot "
                         "named PREFIX_nan_iter_N, warn says it once and goes on, ignore looks for none")  # fmt: skip
@@ -165,7 +177,8 @@ def _train(args: argparse.Namespace, rank: Rank | None) -> int:
         del param.weights[:]
     if args.weights:
         param.weights.append(args.weights)
-    signals = Signals(args.sigint_effect, args.sighup_effect) if root else NoSignals()
+    effects = args.sigint_effect, args.sighup_effect, args.sigterm_effect
+    signals = Signals(*effects, keep=lambda: _set_last_snapshot(param)) if root else NoSignals()
     try:
         solver = solver_class(param, parsed.filename, parsed.lines)(
             param, file=parsed.filename, lines=parsed.lines, device=device, lms=lms, action=signals.poll,
@@ -195,7 +208,11 @@ def _train(args: argparse.Namespace, rank: Rank | None) -> int:
         signals.restore()
     if rank is None:
         _log.info("Optimization Done.")
-    return 130 if signals.interrupted else 0
+    return signals.exit_code
+
+
+def _set_last_snapshot(param) -> None:
+    param.snapshot_after_train = True
 
 
 @contextmanager

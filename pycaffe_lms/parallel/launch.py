@@ -23,6 +23,7 @@ from ..errors import CaffeError, LostRank
 
 _GRACE_S = 5.0  # for the rank that is to blame to say so, and for the others to end by themselves
 _INTERRUPTED = 130
+_ASKING = ("SIGINT", "SIGHUP", "SIGTERM")
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,8 @@ class _Started:
 def run_ranks(work: Callable[..., int], args: Sequence, place: bytes | str, names: Sequence[str]) -> int:
     """Run work(*args, rank) in a process per name ("GPU 0", for messages), until all are done; returns rank 0's code.
 
-    `work` is a function of a module. SIGINT and SIGHUP are for rank 0, which gets those that reach this process too.
+    `work` is a function of a module. SIGINT, SIGHUP and SIGTERM are for rank 0, which gets those that reach this
+    process too.
     Raises RankError, once no process is left, where one of them failed.
     """
     context = multiprocessing.get_context("spawn")
@@ -114,7 +116,7 @@ def _end(started: Sequence[_Started]) -> None:
     for s in started:
         s.process.join(_GRACE_S if s.report is not None and "error" not in s.report else 0)
         if s.process.is_alive():
-            s.process.terminate()
+            s.process.kill()  # SIGTERM only asks a rank to stop
     for s in started:
         s.process.join(_GRACE_S)
         if s.process.is_alive():
@@ -137,7 +139,7 @@ def _forwarded(root: multiprocessing.process.BaseProcess) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    numbers = [getattr(signal, name) for name in ("SIGINT", "SIGHUP") if hasattr(signal, name)]
+    numbers = [getattr(signal, name) for name in _ASKING if hasattr(signal, name)]
     before = {number: signal.signal(number, forward) for number in numbers}
     try:
         yield
@@ -156,7 +158,7 @@ def _ending(code: int | None) -> str:
 def _run(work: Callable[..., int], args: tuple, rank: Rank, pipe: Connection) -> None:
     threading.Thread(target=_end_with_parent, args=(pipe,), name="caffe-parent", daemon=True).start()
     if rank.index:
-        for name in ("SIGINT", "SIGHUP"):
+        for name in _ASKING:
             if hasattr(signal, name):
                 signal.signal(getattr(signal, name), signal.SIG_IGN)
     try:

@@ -87,26 +87,35 @@ def test_a_damaged_database_is_told_once_with_all_that_is_known(folder):
     assert "nowhere" in done.stderr and "Traceback" not in done.stderr
 
 
-def test_an_interrupt_stops_all_of_them_after_a_snapshot(folder):
+@pytest.mark.parametrize(("number", "everybody"), [(signal.SIGINT, False), (signal.SIGTERM, False),
+                                                   (signal.SIGTERM, True)])  # fmt: skip
+def test_a_signal_stops_all_of_them_after_a_snapshot(number, everybody, folder):
+    """Whether the parent alone gets it, or every process, as of a cluster's job."""
     folder, source = folder
-    name = solver(folder, source, 8, "long", "").replace("max_iter: 12", "max_iter: 1000000")
+    prefix = f"long{number}{everybody}"
+    more = "snapshot_after_train: false" if number == signal.SIGTERM else ""
+    name = solver(folder, source, 8, prefix, more)
     path = folder / name
     path.write_text(path.read_text().replace("max_iter: 12", "max_iter: 1000000"))
     process = subprocess.Popen(
         [sys.executable, "-m", "pycaffe_lms", "train", "-solver", name, "-backend", "sim", "-gpu", "0,1"],
         cwd=folder, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        start_new_session=True,
     )  # fmt: skip
     until = time.monotonic() + 100
     for line in process.stderr:
         assert time.monotonic() < until
         if "Iteration 8 " in line:
-            process.send_signal(signal.SIGINT)
+            if everybody:
+                os.killpg(process.pid, number)
+            else:
+                process.send_signal(number)
             break
     rest = process.stderr.read()
     process.stderr.close()
-    assert process.wait(60) == 130, rest
+    assert process.wait(60) == 128 + number, rest
     assert "Optimization stopped early." in rest
-    assert len(list(folder.glob("long_iter_*.solverstate"))) == 1
+    assert len(list(folder.glob(f"{prefix}_iter_*.solverstate"))) == 1
 
 
 def test_lists_of_gpus():

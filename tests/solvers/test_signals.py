@@ -1,4 +1,4 @@
-"""SIGINT and SIGHUP as a user sends them: to `python -m pycaffe_lms train` in a process of its own."""
+"""SIGINT, SIGHUP and SIGTERM as a user sends them: to `python -m pycaffe_lms train` in a process of its own."""
 
 from __future__ import annotations
 
@@ -157,6 +157,49 @@ def test_stop_without_a_final_snapshot(tmp_path):
     assert run.snapshots() == [] and "Optimization stopped early." in run.log()
 
 
+@pytest.mark.parametrize("after_train", ["true", "false"])
+def test_sigterm_stops_with_a_snapshot_whatever_the_solver_says(tmp_path, after_train):
+    """Clusters send it before they kill; the state resumes."""
+    with training(tmp_path, snapshot_after_train=after_train) as run:
+        run.send(signal.SIGTERM)
+        assert run.finish() == 128 + 15
+    (k,) = run.snapshots()
+    assert "Optimization stopped early." in run.log() and "Traceback" not in run.log()
+    more = k + 10
+    with training(tmp_path, "-snapshot", f"s_iter_{k}.solverstate", max_iter=more) as resumed:
+        assert resumed.finish() == 0
+    whole = make(NET, momentum=0.9, snapshot_prefix=f'"{tmp_path}/whole"')
+    whole.step(more)
+    whole.snapshot()
+    ours, theirs = (read_solverstate(tmp_path / f"{n}_iter_{more}.solverstate") for n in ("s", "whole"))
+    assert [h.tobytes() for h in ours.history] == [h.tobytes() for h in theirs.history]
+
+
+@pytest.mark.parametrize(
+    ("effect", "code", "snapshots"), [("stop", 143, 0), ("snapshot", 130, 1), ("none", 130, 0)], ids=str
+)
+def test_other_effects_of_sigterm(tmp_path, effect, code, snapshots):
+    """What does not stop the run leaves that to a SIGINT."""
+    with training(tmp_path, "-sigterm_effect", effect, snapshot_after_train="false") as run:
+        run.send(signal.SIGTERM)
+        if effect != "stop":
+            run.goes_on()
+            run.goes_on()
+            run.process.send_signal(signal.SIGINT)
+        assert run.finish() == code
+    assert len(run.snapshots()) == snapshots
+
+
+def test_snapshot_and_stop_for_the_other_signals(tmp_path):
+    argv = ("-sigint_effect", "snapshot_and_stop", "-sighup_effect", "none")
+    with training(tmp_path, *argv, snapshot_after_train="false") as run:
+        run.send(signal.SIGHUP)
+        run.goes_on()
+        run.process.send_signal(signal.SIGINT)
+        assert run.finish() == 130
+    assert len(run.snapshots()) == 1
+
+
 def test_stop_within_a_long_test(tmp_path):
     """A test polls as well: it need not end first."""
     with training(tmp_path, test_iter=10**9, test_interval=20, test_initialization="false", display=1) as run:
@@ -175,14 +218,14 @@ def test_a_bad_effect_is_a_usage_error(tmp_path):
 
 def test_each_flag_is_read_once_and_sighup_first():
     """Many signals between two polls are one; both kinds are told one after the other; handlers go back."""
-    before = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGHUP)]
+    before = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)]
     signals = Signals("stop", "snapshot")
     try:
-        assert signals.poll() == "none" and not signals.interrupted
+        assert signals.poll() == "none" and signals.exit_code == 0
         for number in (signal.SIGINT, signal.SIGINT, signal.SIGHUP, signal.SIGHUP):
             signal.raise_signal(number)
         assert [signals.poll() for _ in range(4)] == ["snapshot", "stop", "none", "none"]
-        assert signals.interrupted
+        assert signals.exit_code == 130
     finally:
         signals.restore()
-    assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGHUP)] == before
+    assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)] == before
