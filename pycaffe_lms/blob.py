@@ -68,8 +68,8 @@ class Blob(Uncopied):
     forward, backward or step ends (on a GPU that costs a copy each time), and what was written to it counts when the
     next one begins. If Large Model Support, or a chain of layers that runs as one, did not keep the value, the view is
     filled with NaN and the log names `net.keep`; taking a new view raises DiscardedRead. A view belongs to the shape
-    that the blob had: after a reshape (and after a partial forward that ends between layers that work in place on the
-    blob) take a new one; the old one keeps the values that it had.
+    that the blob had: after a reshape (and after a partial forward or backward that ends between layers that work in
+    place on the blob) take a new one; the old one keeps the values that it had.
 
     **Device.** `gpu_data` and `gpu_diff` are CuPy arrays of the net's own device memory, without a copy; other
     libraries take them through `__dlpack__` or `__cuda_array_interface__`. Work queued before is done when one is

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .base import Layer, Needs, count, exactly
+from .base import InPlace, Layer, Needs, count, exactly
 from .registry import register_layer
 
 
@@ -10,12 +10,13 @@ from .registry import register_layer
 class SoftmaxLayer(Layer):
     """y = exp(x - max(x)) / sum(exp(x - max(x))) along softmax_param.axis (default 1).
 
-    Bottom 0: x. Top 0: y, the shape of x. Backward reads the top: dx = y * (dy - sum(dy * y)).
+    Bottom 0: x. Top 0: y, the shape of x; may be in place. Backward reads the top: dx = y * (dy - sum(dy * y)).
     Raises: LayerParamError for an axis out of range.
     Source: BVLC/caffe, src/caffe/layers/softmax_layer.cpp.
     """
 
     bottoms = tops = exactly(1)
+    in_place = InPlace.ALLOWED
 
     def infer_shapes(self, bottom_shapes):
         shape = tuple(bottom_shapes[0])

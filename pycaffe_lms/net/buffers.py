@@ -3,7 +3,7 @@
 Flatten, Reshape and Split share their bottom's data. A value made in place shares data with the one it replaces only if
 nobody reads the replaced value later: no backward, and no other layer's forward. So a net never keeps copies for
 in-place layers, and a chain such as convolution, BatchNorm, Scale, ReLU in place keeps just the values that gradients
-need. Diffs of one name always share memory, as in Caffe.
+need. Diffs of one name share memory, as in Caffe, where the layer in place can do so (see `versions.py`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from ..backend.device import align
 from ..formats.types import SPLIT
 from ..layers.base import InPlace, Lives, count
 from ..lms.schedule import Buffer
+from .gradients import in_one_memory, lowest_gradients
 from .graph import Graph, Node, Param
 from .precision import value_bytes
 
@@ -157,10 +158,13 @@ def _assign_diffs(graph: Graph, table: BufferTable, itemsize: int) -> None:
             v = parent[v]
         return v
 
+    unmade = _unmade_gradients(graph)
     for node in graph.nodes:
         for t, b in node.layer.shares().items():
             parent[root(node.tops[t])] = root(node.bottoms[b])
         for j, t in enumerate(node.tops):
+            if j < len(node.bottoms) and node.bottoms[j] in unmade and t not in unmade:
+                continue
             if _in_place(graph, node, j) and node.layer.in_place in (InPlace.ALLOWED, InPlace.MUST):
                 parent[root(t)] = root(node.bottoms[j])
     made: dict[int, int] = {}
@@ -173,6 +177,21 @@ def _assign_diffs(graph: Graph, table: BufferTable, itemsize: int) -> None:
         value.diff = made[r]
     for value in graph.values:
         value.diff = graph.values[graph.stored(value.id)].diff
+
+
+def _unmade_gradients(graph: Graph) -> set[int]:
+    """Values within chains that run as one, of blobs that would show the gradient of one of them. They share none with
+    the chain's top, so that the blob does not show that one's."""
+    inside = {
+        t
+        for group in graph.groups
+        if not group.layer.spoils_top_diffs  # which makes that gradient, in its top's
+        for member in group.members
+        for t in graph.nodes[member].tops
+        if t not in group.tops
+    }
+    alike, lowest = in_one_memory(graph), lowest_gradients(graph)
+    return {v for v in inside if lowest.get(alike[v]) in inside}
 
 
 def makers(graph: Graph) -> dict[int, str]:

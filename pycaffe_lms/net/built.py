@@ -38,6 +38,7 @@ from .findings import Findings
 from .fitting import say_parts
 from .folding import fold, widened
 from .fusion import find_groups
+from .gradients import shown_gradients
 from .graph import Graph, Node, Param
 from .laying import lay
 from .masks import mask_layers
@@ -165,7 +166,8 @@ class BuiltNet(Uncopied):
             node.layer.blobs = NetBlobVec(self._lasting_blob(self.graph.params[p]) for p in node.params)
             if node.params:
                 self.params[node.name] = node.layer.blobs
-        self.versions = Versions(self.graph, self.blobs, self.memory.shown, self.dtype)
+        before = self.versions if old else None
+        self.versions = Versions(self.graph, self.blobs, self.memory.shown, self.dtype, before)
         for value in self.graph.values:
             if value.loss_weight:
                 Blob(
@@ -174,7 +176,7 @@ class BuiltNet(Uncopied):
 
     def _lay_out(self, graph: Graph) -> BufferTable:
         """What runs as one, what every layer wants beside its blobs, and the buffers of all."""
-        graph.groups = find_groups(graph, self._kept_values()) if self.tuning.fuse else []
+        graph.groups = find_groups(graph, self._kept_values(), self._kept_gradients()) if self.tuning.fuse else []
         self._declare(graph, graph.everyone())
         table = assign(graph, self.dtype.itemsize)
         if self.tuning.masks and not self._forward_only:
@@ -214,6 +216,11 @@ class BuiltNet(Uncopied):
     def _kept_values(self) -> set[str]:
         """Values of the graph that runs which belong to kept blobs, by name."""
         return self.unfolded.names(self._kept)
+
+    def _kept_gradients(self) -> set[int]:
+        """Values of the graph that runs whose gradients kept blobs show."""
+        shown = shown_gradients(self.graph) if self._kept else {}
+        return {v for name in self._kept for v in self.unfolded.values[shown[name]]}
 
     def pieces(self, param: Param) -> list[Param]:
         """What a parameter of `graph` is in the graph that runs: one, or one for each block of outputs, in order."""

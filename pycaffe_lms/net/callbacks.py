@@ -67,6 +67,8 @@ def backward_layers(net: Net, start: int, end: int, steps: Sequence[LayerStep], 
         for callback in net.callbacks.before_backward:
             callback(i)
         if i in of_layer:
+            net.versions.bring_diffs(i, i)
             net.run_steps(f"{name}, layer {i}", of_layer[i])
+            net.versions.show_diffs(i, i)
         for callback in net.callbacks.after_backward:
             callback(i)

@@ -23,8 +23,9 @@ _FOLLOWING = {
 }
 
 
-def find_groups(graph: Graph, kept: Collection[str]) -> list[Node]:
-    """Groups in order of their last layers. kept: names of blobs whose values a user wants to read."""
+def find_groups(graph: Graph, kept: Collection[str], gradients: Collection[int]) -> list[Node]:
+    """Groups in order of their last layers. kept: names of blobs whose values a user wants to read; gradients: the
+    values whose gradients these blobs show."""
     if any(node.layer.looks_at or (node.layer.runs_on is Runs.HOST and node.bottoms) for node in graph.nodes):
         return []  # shapes may change in the middle, where a group's first layers have not run yet
     readers: dict[int, list[int]] = {}
@@ -36,7 +37,7 @@ def find_groups(graph: Graph, kept: Collection[str]) -> list[Node]:
     # later chains first: of two that meet in a sum, the later one takes it
     for node in reversed(graph.nodes):
         if node.layer.role in _FOLLOWING and node.index not in taken:
-            chain = _chain(graph, node, readers, taken, kept)
+            chain = _chain(graph, node, readers, taken, kept, gradients)
             if len(chain) > 1 and not _spoils(graph, chain, kept):
                 taken.update(n.index for n in chain)
                 groups.append(chain)
@@ -44,13 +45,15 @@ def find_groups(graph: Graph, kept: Collection[str]) -> list[Node]:
     return [_make(graph, chain, k) for k, chain in enumerate(groups)]
 
 
-def _chain(graph: Graph, first: Node, readers, taken: set[int], kept: Collection[str]) -> list[Node]:
+def _chain(
+    graph: Graph, first: Node, readers, taken: set[int], kept: Collection[str], gradients: Collection[int]
+) -> list[Node]:
     chain, wanted = [first], _FOLLOWING[first.layer.role]
     while wanted:
         value = graph.values[chain[-1].tops[0]]
         following = readers.get(value.id, [])
-        shown = graph.last.get(value.name) == value.id
-        if len(chain[-1].tops) > 1 or len(following) != 1 or value.loss_weight or (shown and value.name in kept):
+        shown = value.id in gradients or (graph.last.get(value.name) == value.id and value.name in kept)
+        if len(chain[-1].tops) > 1 or len(following) != 1 or value.loss_weight or shown:
             break
         node = graph.nodes[following[0]]
         role = node.layer.role

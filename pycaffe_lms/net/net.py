@@ -151,6 +151,7 @@ class Net(BuiltNet):
     def backward_range(self, start: int | None = None, end: int = 0) -> None:
         """Backward of layers start..end (both included, start >= end). Parameter gradients accumulate."""
         start = len(self.graph.nodes) - 1 if start is None else start
+        self.versions.bring_diffs(start, end)
         hand_on(self.memory.parted)
         written = {
             v.diff
@@ -173,6 +174,7 @@ class Net(BuiltNet):
             backward_layers(self, start, end, steps, key)
         else:
             self.run_steps(key, steps)
+        self.versions.show_diffs(start, end)
 
     def reduce_by_hand(self, steps: Sequence, key: str) -> None:
         """After these backward steps of the program `key`: the means of the gradients over all ranks, if any."""
@@ -197,7 +199,8 @@ class Net(BuiltNet):
             return self._iteration(first, own, name, start, reduce)
 
         done = self._run(key, 0, build)
-        self.versions.show(0, len(self.graph.nodes) - 1)
+        self.versions.show(0, n := len(self.graph.nodes) - 1)
+        self.versions.show_diffs(n, 0)
         if self.memory is not memory:
             self.memory.forget_plans()  # this program has no `tail`
             return False
@@ -299,7 +302,8 @@ class Net(BuiltNet):
         filled = [v.name for v in whole if not graph.nodes[v.producer].layer.rewrites(v.top)]
         for name in {*graph.outputs, *graph.inputs, *filled, *kept & graph.last.keys()}:
             value = graph.values[graph.last[name]]
-            ids |= {value.data} | ({value.diff} if name in kept else set())
+            ids.add(value.data)
+        ids |= {graph.values[graph.stored(v)].diff for v in self._kept_gradients()}
         for value in graph.values:
             if value.loss_weight:
                 ids.add(value.data)
@@ -328,8 +332,7 @@ class Net(BuiltNet):
     # -- shapes -------------------------------------------------------------------------------------------------------
     def _on_reshape(self, blob: Blob, shape: tuple[int, ...]) -> None:
         versions = [v for v in self.graph.values if v.name == blob.name]
-        first, shown = versions[0], self.graph.values[self.versions.shown[blob.name]]
-        if first.shape == shape:
+        if versions[0].shape == shape:
             return
         nbytes = math.prod(shape) * self.dtype.itemsize
         for b in {b for v in versions for b in (v.data, v.diff)}:
@@ -337,7 +340,7 @@ class Net(BuiltNet):
             if memory.nbytes != nbytes:
                 memory.give_back()
                 self.memory.memories[b] = SyncedMemory(nbytes, memory.name, self.device, pinned=memory.pinned)
-        blob.data_memory, blob.diff_memory = (self.memory.memories[b] for b in (shown.data, shown.diff))
+        self.versions.reshaped(blob, self.memory.memories)
         for value in versions:
             value.shape = shape
         self._dirty = True

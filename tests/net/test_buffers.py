@@ -157,7 +157,8 @@ def test_diffs_of_flatten_and_reshape_share_those_of_split_do_not():
 
 
 def test_a_layer_that_cannot_run_in_place_gets_memory_of_its_own():
-    g, table = built(DATA + ip("y", "data", 3) + layer("s", "Softmax", "y", "y") + ip("z", "y", 3) + loss("z"))
+    tile = layer("s", "Tile", "y", "y", "tile_param { tiles: 1 }")
+    g, table = built(DATA + ip("y", "data", 3) + tile + ip("z", "y", 3) + loss("z"))
     assert pattern(datas(g, "y")) == "ab"
     assert len({v.diff for v in g.values if v.name == "y"}) == 2
 

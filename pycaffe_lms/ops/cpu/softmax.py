@@ -10,7 +10,7 @@ FLT_MIN = float(np.finfo(np.float32).tiny)
 
 
 def softmax_forward(x, y, outer, c, inner):
-    """y = exp(x - max(x)) / sum(exp(x - max(x))) along c."""
+    """y = exp(x - max(x)) / sum(exp(x - max(x))) along c; y may be x."""
     if x.size == 0:
         return
     x, y = x.reshape(outer, c, inner), y.reshape(outer, c, inner)
