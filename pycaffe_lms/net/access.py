@@ -152,7 +152,7 @@ def backward_step(
     shared = layer.shares()
     if not node.need_backward or not wanted or (shared and len(shared) == len(node.tops)):
         return None
-    top_diffs = tuple(graph.values[t].diff in present for t in node.tops)
+    top_diffs = tuple(v.takes_gradient and v.diff in present for v in (graph.values[t] for t in node.tops))
     zero = bool(node.tops) and not any(top_diffs) and not layer.makes_gradients
     parts = [] if zero else _backward_reads(graph, node, top_diffs, makes)
     joins = tuple(
@@ -202,7 +202,7 @@ def _joined(graph: Graph, node: Node, i: int, present: Collection[int]) -> int |
     for t in split.tops:
         other = graph.values[t]
         alike = (other.channels_last, other.half) == (own.channels_last, own.half)
-        alike = alike and other.whole is None and not other.loss_weight
+        alike = alike and other.whole is None and other.takes_gradient and not other.loss_weight
         if alike and other.diff != own.diff and other.diff in present:
             return t
     return None

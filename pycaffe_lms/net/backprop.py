@@ -5,11 +5,12 @@ Source: BVLC/caffe, src/caffe/net.cpp, Net::Init, the two passes over need_backw
 
 from __future__ import annotations
 
+from .gradients import gets_gradient, in_one_memory
 from .graph import Graph
 
 
 def plan_gradients(graph: Graph, *, force: bool) -> None:
-    """Set need_backward, propagate and param_propagate of every node."""
+    """Set need_backward, propagate and param_propagate of every node, and takes_gradient of every value."""
     _from_inputs(graph)
     _from_losses(graph)
     if force:
@@ -17,6 +18,8 @@ def plan_gradients(graph: Graph, *, force: bool) -> None:
             node.need_backward = True
             node.propagate = [p or b not in node.layer.not_forced for b, p in enumerate(node.propagate)]
             node.param_propagate = [True] * len(node.params)
+    else:
+        _ignore_under_no_loss(graph)
     for node in graph.nodes:
         if node.need_backward and node.layer.learns_whole:
             node.param_propagate = [True] * len(node.params)
@@ -56,3 +59,18 @@ def _from_losses(graph: Graph) -> None:
                 under_loss.add(name)
             if not propagates:
                 skipped.add(name)
+
+
+def _ignore_under_no_loss(graph: Graph) -> None:
+    """A diff that a user writes to a top under no loss is ignored, for the layer's backward does not run. So it must be
+    where no backward is needed to reach other layers, because the top shares memory (Flatten), or where that backward
+    runs for the sake of other tops that share it (Split)."""
+    given = {b for node in graph.nodes if node.need_backward for b in gets_gradient(node)}
+    alike = in_one_memory(graph)
+    sharing = {alike[node.tops[j]] for node in graph.nodes for j in node.layer.shares()}
+    for node in graph.nodes:
+        shared = node.layer.shares_data()
+        for j, t in enumerate(node.tops):
+            value = graph.values[t]
+            if j in shared or alike[t] in sharing:
+                value.takes_gradient = t in given or bool(value.loss_weight)

@@ -17,7 +17,8 @@ _E = TypeVar("_E", bound=CaffeError)
 
 @dataclass
 class Value:
-    """One version of a blob. `data` and `diff` are buffer ids, set by `buffers.assign`.
+    """One version of a blob. `data` and `diff` are buffer ids, set by `buffers.assign`. takes_gradient: whether what is
+    in `diff` counts; it does not where no layer gives a gradient, but memory is shared with a value that has one.
 
     Where layers run in parts (`unfold.py`): blob: the name that users know. rows, whole: these are the images from
     rows[0] on, before rows[1], of the value `whole`, in its memory.
@@ -31,6 +32,7 @@ class Value:
     data: int = -1
     diff: int = -1
     loss_weight: float = 0.0
+    takes_gradient: bool = True
     channels_last: bool = False  # stored as (N, H, W, C), see `orders.py`
     half: bool = False  # stored as bfloat16, see `precision.py`
     blob: str = ""
