@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pycaffe_lms.backend import get_device
+from pycaffe_lms.backend import cuda_available, get_device
 from pycaffe_lms.backend.sim import SimDevice
 from pycaffe_lms.errors import DiscardedRead
 from pycaffe_lms.lms.config import LMSConfig
@@ -254,6 +254,42 @@ def test_any_chain_any_passes(way, seed):
         same(net, caffe, rounding)
 
 
+def recorded_passes(device, lms):
+    """Passes that repeat, so that they are recorded: the whole one, and one from the middle of a written gradient."""
+    how = {"device": device, "lms": lms, "tuning": Tuning(**BY_HAND)}
+    net, caffe = pair(Place("recorded"), ["Convolution", "LRN", "Scale", "Convolution", "TanH"], **how)
+    middle, n = net.layer_index("Scale2"), len(net.graph.nodes) - 1
+    for turn in range(7):
+        net.forward()
+        net.backward()
+        caffe.backward(n, 0)
+        d = np.random.default_rng(turn).normal(size=net.blobs["x"].shape).astype(np.float32)
+        net.blobs["x"].diff[...] = d
+        caffe.diffs["x"] = d.ravel()
+        net._backward(middle, 0)
+        caffe.backward(middle, 0)
+        yield net, caffe
+    backwards = [key for key, bound in net.memory._plans.items() if bound.replay is not None and bound.replay.ready]
+    assert len({key.rsplit(" ", 1)[0] for key in backwards if key.startswith("backward")}) == 2
+
+
+@pytest.mark.parametrize("lms", [None, LMSConfig(threshold_kb=0)], ids=str)
+def test_recorded_passes_bring_and_show_the_same(lms):
+    for net, caffe in recorded_passes(SimDevice(64 << 20, order="latest"), lms):
+        same(net, caffe)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not cuda_available(), reason="no GPU")
+@pytest.mark.parametrize("lms", [None, LMSConfig(threshold_kb=0)], ids=str)
+def test_recorded_passes_bring_and_show_the_same_on_a_gpu(lms):
+    device = get_device("cuda")
+    device.set_budget(None)
+    for net, caffe in recorded_passes(device, lms):
+        same(net, caffe, 1e-4)
+    net.runtime.close()
+
+
 # -- a solver's iterations, callbacks, reshapes ------------------------------------------------------------------------
 NORM = layer("bn", "BatchNorm", "c", "x") + layer("scale", "Scale", "x", "x", LAYERS["Scale"]) + relu("relu", "x")
 SOLVED = {  # what is inside a chain that runs as one: nothing that x shows, or the gradient that it shows
@@ -322,6 +358,30 @@ def test_functions_between_layers_see_and_write_the_versions(place):
     same(net, caffe)
 
 
+def test_functions_between_a_solvers_layers_see_the_lowest_version(place):
+    """The layers run one by one then, so nothing is left out."""
+    text = inputs(data=(4, 4, 8, 8), label=(4,)) + SOLVED["bn"] + ip("y", "x", 3) + loss("y")
+    solver, by_hand, seen = make_solver(text, place), make_net(text), {}
+    solver.net.after_backward(lambda i: seen.update({i: solver.net.blobs["x"].diff.copy()}))
+    for _ in range(3):
+        alike(solver.net, by_hand)
+        by_hand.backward()
+        solver.step(1)
+        assert len(seen) == len(by_hand.graph.nodes)
+        np.testing.assert_array_equal(seen[by_hand.layer_index("scale")], by_hand.blobs["x"].diff)
+        np.testing.assert_array_equal(solver.net.blobs["x"].diff, by_hand.blobs["x"].diff)
+
+
+def test_a_view_that_is_held_shows_the_lowest_version_of_every_pass(place):
+    net, caffe = pair(place, ["LRN", "Normalize"])
+    held = net.blobs["x"].diff
+    for _ in range(3):
+        net.forward()
+        net.backward()
+        caffe.backward(len(net.graph.nodes) - 1, 0)
+        np.testing.assert_array_equal(held.ravel(), caffe.diffs["x"])
+
+
 def test_a_reshape_that_keeps_the_shape_keeps_what_is_shown(place):
     net, caffe = pair(place, ["Softmax", "LRN"])
     n = len(net.graph.nodes) - 1
@@ -359,6 +419,7 @@ def test_versions_of_two_shapes(place):
     net, apart = (make_net(text.replace("%s", name), place) for name in ("x", "z"))
     alike(net, apart)
     for one in (net, apart):
+        one.forward(start="t")  # reads what the convolution made
         one.backward()
     np.testing.assert_array_equal(net.blobs["x"].diff, apart.blobs["z"].diff)
     for a, b in zip(net.learnable_params, apart.learnable_params, strict=True):
