@@ -310,14 +310,20 @@ class Follower:
         return sorted(found)
 
     def _can_replay(self, b: int, wanted: int) -> bool:
-        r = self.maker.get(b)
-        if r is None or self.can.valid_until.get(r, -1) < wanted or b not in self.can.makes[r]:
-            return False
-        for x in self.can.reads[r]:
-            if x not in self.uses or not self._gone(x) or self.maker.get(x) == r:
-                continue
-            if self.dropped.get(self.maker.get(x), -1) < wanted and not self._can_replay(x, wanted):
+        """Whether b can be made again, with all that this takes: each value is looked at once, by however many ways it
+        is reached."""
+        seen, todo = {b}, [b]
+        while todo:
+            value = todo.pop()
+            r = self.maker.get(value)
+            if r is None or self.can.valid_until.get(r, -1) < wanted or value not in self.can.makes[r]:
                 return False
+            for x in self.can.reads[r]:
+                if x in seen or x not in self.uses or not self._gone(x) or self.maker.get(x) == r:
+                    continue
+                if self.dropped.get(self.maker.get(x), -1) < wanted:
+                    seen.add(x)
+                    todo.append(x)
         return True
 
     def _evict(self, b: int, way: int, price: float, wanted: int, heir: int | None, s: int, now: float) -> None:

@@ -3,6 +3,9 @@
 `evict.py` follows the program with several sets of rules (`search.py` says which); for each result copies in are laid
 as late as the link allows and as early as memory allows, memory of values on their way out is kept until they are
 through, offsets are packed, and `timing.py` says how long the plan takes. The fastest plan counts.
+
+How long is searched is counted in steps that are followed, never in seconds, so that a plan is the same in every run:
+no more than are worth the time that a run could still lose. A net whose runs take a millisecond is planned at once.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ TIGHT = 1.3  # times the seconds of the steps alone: a plan that takes longer is
 FEW = 600  # steps of a program that gets twice the tries then; shorter ones get up to four times as many
 MOST = 40  # rules that are tried, also in a program that is soon planned
 EACH = 12  # steps for one of them; the rules that are given are tried in any case
+WORTH = 3_000_000  # steps that are followed, in all tries, for each second of a run that a better plan could save
 CLOSE = 1.01  # times the seconds of the steps alone: a plan that is as fast as this is good enough
 HOPE = 0.25  # of the waiting that is predicted while rules are followed: so much there will be
 STAYS = "nothing has to leave"
@@ -65,11 +69,13 @@ def optimise(
     refuse_impossible(program, buffers, limit, hoped(program, buffers, can))
     narrows = Narrows(can, costs, {b: buffer.nbytes for b, buffer in buffers.items()})
     crowding = Crowding(can, buffers, {b: taken_bytes(buffer.nbytes, page) for b, buffer in buffers.items()}, costs)
-    search, work, alone = Search(rules, can, costs), 0, sum(costs.steps)
+    search, work, followed, alone = Search(rules, can, costs), 0, 0, sum(costs.steps)
     least = ENOUGH // min(MOST, max(len(rules), len(program.steps) // EACH))  # of one try, be it as short as it may
     more = min(4.0, 1 + (FEW / max(1, len(program.steps))) ** 2)  # times the work, where plans come out slow
     while search.best is None or (
-        search.best.seconds > CLOSE * alone and work < ENOUGH * (more if search.best.seconds > TIGHT * alone else 1)
+        search.best.seconds > CLOSE * alone
+        and work < ENOUGH * (more if search.best.seconds > TIGHT * alone else 1)
+        and followed < WORTH * (search.best.seconds - alone)
     ):
         which = search.next()
         if which is None:
@@ -79,6 +85,7 @@ def optimise(
             program, buffers, limit, costs, can, which, wishes, ahead, page, narrows, crowding, below
         )
         search.tell(which, plan)
+        followed += tries * len(program.steps)
         work += int(tries * len(program.steps) ** 2 * (PRUNED if plan is None else 1)) + least
         if plan is not None and plan.rules == STAYS:
             break
