@@ -1,22 +1,26 @@
 """Sums over several GPUs through NCCL, as CuPy binds it. One communicator per process and GPU.
 
 Who never comes back would let the others wait for ever, for a GPU waits without a limit: a thread watches how long
-`maximum`, which every iteration ends with, takes, and breaks the communicator off.
+`maximum`, which every iteration ends with, takes, says so after a while, and breaks the communicator off in the end.
+NCCL does not know for whom it waits. The ranks do where they share their counts of such numbers: who has the least.
 """
 
 from __future__ import annotations
 
+import logging
+import socket
 import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, MutableSequence, Sequence
 
 import numpy as np
 
 from ..errors import DeviceError, LostRank, UsageError
 from .cuda import nccl, require
 
+_log = logging.getLogger(__name__)
 UID_BYTES = 128
 _SLOTS = 8  # numbers under way at once
 _PATIENCE_S = 5.0  # at the program's end
@@ -28,13 +32,16 @@ def unique_id() -> bytes:
 
 
 class NcclCommunicator:
-    """See `parallel/communicator.py`. device: a CudaDevice. uid: of `unique_id`. timeout: seconds to wait for others.
+    """See `parallel/communicator.py`. device: a CudaDevice. uid: of `unique_id`. timeout: seconds to wait for others,
+    warn: before it is said for whom, again each time the wait has doubled. beats: one number for every rank, 0 at
+    first, in memory that all of them share: with it messages name the rank that does not answer.
 
     Raises MissingDependency without NCCL, UsageError for another device or a uid that is none, LostRank where not all
     ranks come in time, DeviceError where NCCL fails.
     """
 
-    def __init__(self, device, uid: bytes, size: int, rank: int, *, timeout: float, capture: bool = False):
+    def __init__(self, device, uid: bytes, size: int, rank: int, *, timeout: float, capture: bool = False,
+                 warn: float = 30.0, beats: MutableSequence[int] | None = None):  # fmt: skip
         self._nccl = nccl()
         if device.name != "cuda":
             raise UsageError(
@@ -46,6 +53,7 @@ class NcclCommunicator:
         if not 0 <= rank < size:
             raise UsageError(f"rank {rank} of {size} is out of range", fix=f"ranks are 0 to {size - 1}")
         self._device, self.size, self.rank, self._timeout = device, size, rank, timeout
+        self._warn, self._beats = warn, beats
         self.can_capture = capture
         self._types = {"float32": self._nccl.NCCL_FLOAT32, "float64": self._nccl.NCCL_FLOAT64}
         self._comm = self._meet(uid)
@@ -56,7 +64,7 @@ class NcclCommunicator:
                 cupy.cuda.Memory(8 * _SLOTS), 0))  # fmt: skip
         self._host = device.host_take(16 * _SLOTS, pinned=True).view(np.int64).reshape(2, _SLOTS)
         self._next = 0
-        self._watch = _Watch(self._comm, timeout)
+        self._watch = _Watch(self._comm, timeout, warn, self._say, self._missing)
         self._at_exit = weakref.finalize(self, _part, self._comm, device)
 
     def _meet(self, uid: bytes):
@@ -71,11 +79,18 @@ class NcclCommunicator:
                 found.append(error)
 
         thread = threading.Thread(target=work, name="caffe-nccl-join", daemon=True)
+        self._beat()
         thread.start()
-        thread.join(self._timeout)
+        waited, warn = 0.0, self._warn
+        while thread.is_alive() and waited < self._timeout:
+            if waited:
+                self._say(waited)
+            thread.join(min(warn, self._timeout) - waited)
+            waited, warn = min(warn, self._timeout), 2 * warn
         if not found:
             raise LostRank(
-                f"rank {self.rank} of {self.size}: not all ranks came within {self._timeout:g} s",
+                f"rank {self.rank} of {self.size}: not all ranks came within {self._timeout:g} s; missing: "
+                f"{self._missing()}",
                 fix="start as many processes as set_solver_count says, each with its own rank and GPU",
             )
         if isinstance(found[0], Exception):
@@ -84,6 +99,20 @@ class NcclCommunicator:
                 fix="give every rank a GPU of its own; NCCL_DEBUG=INFO says more",
             ) from found[0]
         return found[0]
+
+    def _beat(self) -> None:
+        if self._beats is not None:
+            self._beats[self.rank] += 1
+
+    def _missing(self) -> str:
+        """The ranks that have done less than this one, where that is known."""
+        behind = [] if self._beats is None else [r for r, n in enumerate(self._beats) if n < self._beats[self.rank]]
+        names = f"rank {', '.join(map(str, behind))}" if behind else "another rank"
+        return f"{names} of {self.size} on {socket.gethostname()}"
+
+    def _say(self, waited: float) -> None:
+        _log.warning("Rank %d of %d has waited %.0f s for %s; rank 0 may be testing or writing a snapshot. It waits up "
+                     "to %g s.", self.rank, self.size, waited, self._missing(), self._timeout)  # fmt: skip
 
     def _join(self, uid: bytes):
         if isinstance(self._nccl.get_unique_id(), bytes):  # CuPy 14; before, a tuple of C's chars
@@ -123,6 +152,7 @@ class NcclCommunicator:
         comm.allReduce(number, number, 1, self._nccl.NCCL_INT64, self._nccl.NCCL_MAX, stream)
         runtime.memcpyAsync(back.ctypes.data, number, 8, runtime.memcpyDeviceToHost, stream)
         event = device.record(device.compute)
+        self._beat()
         self._watch.expect(event)
         return _NcclTicket(self, event, back)
 
@@ -134,8 +164,9 @@ class NcclCommunicator:
         """Raises LostRank where the communicator was broken off or has failed."""
         if self._watch.gave_up:
             raise LostRank(
-                f"rank {self.rank} of {self.size}: another rank did not answer within {self._timeout:g} s",
-                fix="see what the other ranks said, and begin again",
+                f"rank {self.rank} of {self.size}: {self._watch.missing} did not answer within {self._timeout:g} s",
+                fix="see whether it is stopped, swapped out or waits for a file system, and resume from the last "
+                "snapshot; -timeout says how long ranks wait (longer than a test or a snapshot of rank 0 takes)",
             )
         try:
             self._comm.check_async_error()
@@ -168,13 +199,16 @@ class _NcclTicket:
 
 
 class _Watch:
-    """Breaks a communicator off where an event takes longer than `timeout` seconds: who waits for it then goes on."""
+    """Breaks a communicator off where an event takes longer than `timeout` seconds: who waits for it then goes on.
 
-    def __init__(self, comm, timeout: float):
-        self._comm, self._timeout = comm, timeout
+    say: told the seconds of a wait, after `warn` and each time it has doubled. missing: tells who is waited for."""
+
+    def __init__(self, comm, timeout: float, warn: float, say: Callable[[float], None], missing: Callable[[], str]):
+        self._comm, self._timeout, self._warn, self._say, self._missing = comm, timeout, warn, say, missing
         self._events: deque = deque()
         self._stopped = threading.Event()
         self.gave_up = False
+        self.missing = ""  # for whom it waited when it gave up
         threading.Thread(target=self._run, name="caffe-nccl-watch", daemon=True).start()
 
     def expect(self, event) -> None:
@@ -184,13 +218,20 @@ class _Watch:
         self._stopped.set()
 
     def _run(self) -> None:
-        while not self._stopped.wait(min(1.0, self._timeout / 4)):
+        warn = self._warn
+        while not self._stopped.wait(min(1.0, self._timeout / 4, self._warn / 4)):
             while self._events and self._events[0][0].done:
                 self._events.popleft()
-            if self._events and time.monotonic() - self._events[0][1] > self._timeout:
+                warn = self._warn
+            waited = time.monotonic() - self._events[0][1] if self._events else 0.0
+            if waited > self._timeout:
+                self.missing = self._missing()
                 self.gave_up = True
                 self._comm.abort()
                 return
+            if waited > warn:
+                warn *= 2
+                self._say(waited)
 
 
 def _current_stream() -> int:

@@ -15,21 +15,24 @@ from ..solvers import solver_class
 from ..solvers.base import NONE, SNAPSHOT, STOP
 from ..solvers.loss_watch import POLICIES
 from . import devices, flags, lms_files, profile, ranks, watch
+from .ranks import SNAPSHOT_AND_STOP
 from .watcher import watched
 
 _log = logging.getLogger(__name__)
-SNAPSHOT_AND_STOP = "snapshot_and_stop"
 _EFFECTS = (STOP, SNAPSHOT, SNAPSHOT_AND_STOP, NONE)
 
 
 class Signals:
     """Flags set by SIGHUP, SIGTERM and SIGINT, polled by the solver, in this order, each cleared when read.
 
-    keep: called where the solver is to stop, and to write a snapshot then whatever its file says.
+    keep: called where the solver is to stop, and to write a snapshot then whatever its file says. insist: where SIGINT
+    means stop, the second is a KeyboardInterrupt at once, and the third ends the process.
     """
 
-    def __init__(self, sigint: str, sighup: str, sigterm: str = NONE, keep: Callable[[], None] = lambda: None):
+    def __init__(self, sigint: str, sighup: str, sigterm: str = NONE, keep: Callable[[], None] = lambda: None, *,
+                 insist: bool = False):  # fmt: skip
         self._effects = {}
+        self._insist, self._asked = insist and sigint in (STOP, SNAPSHOT_AND_STOP), False
         self._seen: set[int] = set()
         self._keep = keep
         self.exit_code = 0  # of what stopped the solver: 128 and the signal's number
@@ -39,6 +42,11 @@ class Signals:
         self._old = {s: signal.signal(s, self._note) for s in self._effects}
 
     def _note(self, number, frame) -> None:
+        if self._insist and number == signal.SIGINT:
+            if self._asked:
+                signal.signal(number, signal.SIG_DFL)
+                raise KeyboardInterrupt
+            self._asked = True
         self._seen.add(number)
 
     def poll(self) -> str:
@@ -103,7 +111,8 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     _add_snapshots(p)
     p.add_argument("--sigint_effect", choices=_EFFECTS, default=STOP,
                    help="what SIGINT (Ctrl-C) does at the next iteration; stop also snapshots if the solver does so "
-                        "after training, snapshot_and_stop in any case")  # fmt: skip
+                        "after training, snapshot_and_stop in any case; a second Ctrl-C ends at once, without a "
+                        "snapshot")  # fmt: skip
     p.add_argument("--sighup_effect", choices=_EFFECTS, default=SNAPSHOT,
                    help="what SIGHUP does at the next iteration")  # fmt: skip
     p.add_argument("--sigterm_effect", choices=_EFFECTS, default=SNAPSHOT_AND_STOP,
@@ -116,6 +125,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
                    help="write a page about the plan of Large Model Support, with times of an iteration")  # fmt: skip
     p.add_argument("--lms_stats", default="", metavar="FILE.json",
                    help="write the statistics of Large Model Support at the end")  # fmt: skip
+    ranks.add_timeout(p)
     watch.add_watch(p)
     flags.add_state(p)
     flags.add_tuning(p)
@@ -178,7 +188,8 @@ def _train(args: argparse.Namespace, rank: Rank | None) -> int:
     if args.weights:
         param.weights.append(args.weights)
     effects = args.sigint_effect, args.sighup_effect, args.sigterm_effect
-    signals = Signals(*effects, keep=lambda: _set_last_snapshot(param)) if root else NoSignals()
+    # with several ranks the process that started them insists
+    signals = Signals(*effects, keep=lambda: _set_last_snapshot(param), insist=rank is None) if root else NoSignals()
     try:
         solver = solver_class(param, parsed.filename, parsed.lines)(
             param, file=parsed.filename, lines=parsed.lines, device=device, lms=lms, action=signals.poll,
@@ -195,7 +206,7 @@ def _train(args: argparse.Namespace, rank: Rank | None) -> int:
             solver.snapshots.keep_best(solver, args.snapshot_best)
         _log_memory(solver)
         _log.info("Starting Optimization")
-        with ranks.joined(solver, rank):
+        with ranks.joined(solver, rank, args.timeout):
             with watched(solver, watchers):
                 if args.resume:
                     solver.restore_latest()

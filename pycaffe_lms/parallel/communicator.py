@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 TIMEOUT_S = 3600.0  # how long a rank waits for another: the root also tests and writes snapshots meanwhile
+WARN_S = 30.0  # how long a rank waits before it says for whom; again each time the wait has doubled
 
 
 class Ticket(Protocol):

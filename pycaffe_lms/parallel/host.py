@@ -2,43 +2,36 @@
 the ranks, and answers; so sums are the same to the bit on every rank and in every run.
 
 Messages carry numbers and raw arrays only, with a header that both sides check, so that ranks which do not do the same
-are found out at once. The meeting place is a path in a folder that only the user can enter.
+are found out at once. The meeting place is a path in a folder that only the user can enter (meeting.py).
+
+A rank that waits for another says so after a while, with the other's process. While rank 0 waits for one rank it tells
+the others that it is there, so that none of them takes rank 0 for the one that does not answer.
 """
 
 from __future__ import annotations
 
 import contextlib
-import shutil
+import logging
+import os
 import socket
 import struct
-import tempfile
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 
 from ..errors import LostRank, UsageError
+from . import communicator
 from .communicator import TIMEOUT_S
+from .meeting import leave
 
+_log = logging.getLogger(__name__)
 _HEADER = struct.Struct("<4sBIQQ")  # magic, operation, rank, number of the operation, bytes that follow
-_MAGIC = b"cfr1"
-_HELLO, _SUM, _BROADCAST, _MAXIMUM = range(4)
-_NAMES = ("hello", "a sum", "a broadcast", "a maximum")
-
-
-class Meeting:
-    """A meeting place for the ranks of one training on this machine; `path` is what every rank is given."""
-
-    def __init__(self) -> None:
-        self._folder = tempfile.mkdtemp(prefix="caffe-ranks-")
-        self.path = str(Path(self._folder) / "meeting")
-
-    def __enter__(self) -> Meeting:
-        return self
-
-    def __exit__(self, *exc) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
+_PROCESS = struct.Struct("<Q")  # what a hello carries: the process's number
+_MAGIC = b"cfr2"
+_HELLO, _SUM, _BROADCAST, _MAXIMUM, _WAITING = range(5)
+_NAMES = ("hello", "a sum", "a broadcast", "a maximum", "a sign of life")
+_SLICE_S = 1.0  # a wait looks around so often
 
 
 class HostCommunicator:
@@ -52,72 +45,87 @@ class HostCommunicator:
         if not 0 <= rank < size:
             raise UsageError(f"rank {rank} of {size} is out of range", fix=f"ranks are 0 to {size - 1}")
         self._device, self.size, self.rank, self._timeout = device, size, rank, timeout
+        self._warn = communicator.WARN_S
+        self._slice = min(_SLICE_S, timeout / 4, self._warn / 4)
+        self._processes: dict[int, int] = {}  # numbers of the other ranks' processes
         self._count = 0
         self._lost: LostRank | None = None
         self._peers: dict[int, socket.socket] = {}
-        deadline = time.monotonic() + timeout
         if rank == 0:
-            self._listen(path, deadline)
+            self._listen(path)
+            leave(path)
         else:
-            self._peers[0] = self._connect(path, deadline)
-            self._send(0, _HELLO, b"")
+            self._peers[0] = self._connect(path)
+            self._send(0, _HELLO, _PROCESS.pack(os.getpid()))
+            self._greet(0)
 
     # -- meeting ------------------------------------------------------------------------------------------------------
-    def _listen(self, path: str, deadline: float) -> None:
+    def _listen(self, path: str) -> None:
         with socket.socket(socket.AF_UNIX) as door:
             door.bind(path)
             door.listen(self.size)
+            door.settimeout(self._slice)
+            patience = _Patience(self)
             while len(self._peers) < self.size - 1:
-                door.settimeout(max(0.01, deadline - time.monotonic()))
+                missing = min(set(range(1, self.size)) - set(self._peers))
                 try:
                     peer, _ = door.accept()
                 except TimeoutError:
-                    missing = sorted(set(range(1, self.size)) - set(self._peers))
-                    raise self._fail(f"rank {missing[0]} did not come within {self._timeout:g} s") from None
-                peer.settimeout(self._timeout)
+                    patience.look(missing, "come")
+                    continue
+                peer.settimeout(self._slice)
                 self._peers[-1] = peer
-                rank = self._receive(-1, _HELLO, memoryview(b""))
+                rank = self._greet(-1)
                 if rank in self._peers or not 0 < rank < self.size:
                     raise self._fail(f"rank {rank} came twice, or is none of {self.size}")
                 self._peers[rank] = self._peers.pop(-1)
+                self._send(rank, _HELLO, _PROCESS.pack(os.getpid()))
 
-    def _connect(self, path: str, deadline: float) -> socket.socket:
+    def _greet(self, peer: int) -> int:
+        """Receive a hello; returns the rank that the sender says it is."""
+        process = bytearray(_PROCESS.size)
+        rank = self._receive(peer, _HELLO, memoryview(process))
+        (self._processes[rank],) = _PROCESS.unpack(process)
+        return rank
+
+    def _connect(self, path: str) -> socket.socket:
+        patience = _Patience(self)
         while True:
             peer = socket.socket(socket.AF_UNIX)
-            peer.settimeout(self._timeout)
+            peer.settimeout(self._slice)
             try:
                 peer.connect(path)
                 return peer
             except (FileNotFoundError, ConnectionRefusedError):
                 peer.close()
-                if time.monotonic() > deadline:
-                    raise self._fail(f"rank 0 did not come within {self._timeout:g} s") from None
+                patience.look(0, "come")
                 time.sleep(0.01)
 
     # -- messages -----------------------------------------------------------------------------------------------------
-    def _fail(self, what: str) -> LostRank:
+    def _fail(self, what: str, fix: str = "see what that rank said, and begin again") -> LostRank:
         """Remember it, part from everybody (so that they know), and return it to be raised."""
-        self._lost = LostRank(
-            f"rank {self.rank} of {self.size}: {what}", fix="see what that rank said, and begin again"
-        )
+        self._lost = LostRank(f"rank {self.rank} of {self.size}: {what}", fix=fix)
         self.abort()
         return self._lost
 
+    def _place(self, rank: int) -> str:
+        """Where a rank runs, as far as that is known."""
+        host = f"on {socket.gethostname()}"
+        return f"process {self._processes[rank]} {host}" if rank in self._processes else host
+
     def _send(self, to: int, operation: int, data) -> None:
-        try:
-            header = _HEADER.pack(_MAGIC, operation, self.rank, self._count, len(data))
-            self._peers[to].sendall(header)
-            self._peers[to].sendall(data)
-        except OSError as error:
-            raise self._fail(f"rank {to} is gone ({error})") from None
+        self._write(to, _HEADER.pack(_MAGIC, operation, self.rank, self._count, len(data)))
+        self._write(to, data)
 
     def _receive(self, sender: int, operation: int, into: memoryview) -> int:
         """Fill `into`; returns the rank that the sender says it is."""
         header = bytearray(_HEADER.size)
-        self._read(sender, memoryview(header))
-        magic, theirs, rank, count, nbytes = _HEADER.unpack(header)
-        if magic != _MAGIC or theirs > _MAXIMUM:
-            raise self._fail(f"what comes from rank {sender} is no message")
+        theirs = _WAITING
+        while theirs == _WAITING:
+            self._read(sender, memoryview(header))
+            magic, theirs, rank, count, nbytes = _HEADER.unpack(header)
+            if magic != _MAGIC or theirs > _WAITING:
+                raise self._fail(f"what comes from rank {sender} is no message")
         if (theirs, count, nbytes) != (operation, self._count, len(into)):
             raise self._fail(
                 f"rank {rank} does {_NAMES[theirs]} of {nbytes} bytes (its operation {count}) where this one does "
@@ -126,18 +134,38 @@ class HostCommunicator:
         self._read(sender, into)
         return rank
 
+    def _write(self, to: int, data) -> None:
+        peer, left = self._peers[to], memoryview(data)
+        while left:
+            left = left[self._ready(to, lambda left=left: peer.send(left)) :]
+
     def _read(self, sender: int, into: memoryview) -> None:
-        peer, done = self._peers[sender], 0
-        while done < len(into):
-            try:
-                n = peer.recv_into(into[done:])
-            except TimeoutError:
-                raise self._fail(f"rank {sender} did not answer within {self._timeout:g} s") from None
-            except OSError as error:
-                raise self._fail(f"rank {sender} is gone ({error})") from None
+        peer = self._peers[sender]
+        while into:
+            n = self._ready(sender, lambda into=into: peer.recv_into(into))
             if n == 0:
                 raise self._fail(f"rank {sender} is gone (its process ended, or it gave up)")
-            done += n
+            into = into[n:]
+
+    def _ready(self, rank: int, step: Callable[[], int]) -> int:
+        """Return what `step` returns, tried again for as long as the other rank lets it wait."""
+        patience = None
+        while True:
+            try:
+                return step()
+            except TimeoutError:
+                patience = patience or _Patience(self)
+                patience.look(rank, "answer")
+            except OSError as error:
+                raise self._fail(f"rank {rank} is gone ({error})") from None
+
+    def _reassure(self, but: int) -> None:
+        """As rank 0: tell the other ranks that it waits for one, and is there."""
+        message = _HEADER.pack(_MAGIC, _WAITING, self.rank, 0, 0)
+        for rank, peer in self._peers.items():
+            if rank > 0 and rank != but and self.rank == 0:
+                with contextlib.suppress(OSError):  # a rank that does not read is the next to be waited for
+                    peer.send(message, socket.MSG_DONTWAIT)
 
     def _exchange(self, operation: int, mine: np.ndarray, combine: Callable[[np.ndarray, np.ndarray], None]) -> None:
         """combine(mine, theirs) on rank 0, rank after rank; then `mine` is the result everywhere."""
@@ -195,6 +223,33 @@ class HostCommunicator:
         for peer in self._peers.values():
             with contextlib.suppress(OSError):
                 peer.close()
+
+
+class _Patience:
+    """One wait for another rank: says that it goes on, lets rank 0 reassure the others, and ends it in time."""
+
+    def __init__(self, waiting: HostCommunicator):
+        self._waiting, self._since = waiting, time.monotonic()
+        self._warn = waiting._warn
+        self._reassure = 0.0
+
+    def look(self, rank: int, what: str) -> None:
+        """Called every now and then. what: "come" or "answer". Raises LostRank when the time is over."""
+        w, waited = self._waiting, time.monotonic() - self._since
+        if waited > w._timeout:
+            raise w._fail(
+                f"rank {rank} did not {what} within {w._timeout:g} s ({w._place(rank)})",
+                fix="see whether it is stopped, swapped out or waits for a file system, and resume from the last "
+                "snapshot; -timeout says how long ranks wait (longer than a test or a snapshot of rank 0 takes)",
+            )
+        if waited > self._warn:
+            self._warn *= 2
+            doing = " It may be testing or writing a snapshot." if rank == 0 and what == "answer" else ""
+            _log.warning("Rank %d of %d has waited %.0f s for rank %d to %s (%s).%s It waits up to %g s.",
+                         w.rank, w.size, waited, rank, what, w._place(rank), doing, w._timeout)  # fmt: skip
+        if waited > self._reassure:
+            self._reassure = waited + min(w._timeout, w._warn) / 4
+            w._reassure(but=rank)
 
 
 class _HostTicket:

@@ -18,21 +18,26 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
+from typing import Any
 
 from ..errors import CaffeError, LostRank
 
 _GRACE_S = 5.0  # for the rank that is to blame to say so, and for the others to end by themselves
 _INTERRUPTED = 130
 _ASKING = ("SIGINT", "SIGHUP", "SIGTERM")
+_AGAIN = b"interrupted: all ranks stop after this iteration; a second Ctrl-C ends them at once\n"
 
 
 @dataclass(frozen=True)
 class Rank:
-    """Which of how many a process is, and where they meet: NCCL's uid, or the path of a `host.Meeting`."""
+    """Which of how many a process is, and where they meet: NCCL's uid, or the path of a `meeting.Meeting`.
+
+    beats: of every rank, a number that grows with what it has done: by them the others find one that stopped."""
 
     index: int
     count: int
     place: bytes | str
+    beats: Any = None
 
 
 class RankError(CaffeError):
@@ -61,27 +66,30 @@ class _Started:
             self.report = {"code": 1, "error": f"its process {how} without a word", "lost": False}
 
 
-def run_ranks(work: Callable[..., int], args: Sequence, place: bytes | str, names: Sequence[str]) -> int:
+def run_ranks(
+    work: Callable[..., int], args: Sequence, place: bytes | str, names: Sequence[str], *, insist: bool = True
+) -> int:
     """Run work(*args, rank) in a process per name ("GPU 0", for messages), until all are done; returns rank 0's code.
 
     `work` is a function of a module. SIGINT, SIGHUP and SIGTERM are for rank 0, which gets those that reach this
-    process too.
+    process too. insist: a second SIGINT ends all processes at once, as KeyboardInterrupt.
     Raises RankError, once no process is left, where one of them failed.
     """
     context = multiprocessing.get_context("spawn")
+    beats = context.RawArray("q", len(names))
     started: list[_Started] = []
-    try:
-        for i, name in enumerate(names):
-            ours, theirs = context.Pipe()
-            rank = Rank(i, len(names), place)
-            process = context.Process(target=_run, args=(work, tuple(args), rank, theirs), name=f"rank {i}")
-            process.start()
-            theirs.close()
-            started.append(_Started(name, process, ours))
-        with _forwarded(started[0].process):
+    with _forwarded(started, insist):
+        try:
+            for i, name in enumerate(names):
+                ours, theirs = context.Pipe()
+                rank = Rank(i, len(names), place, beats)
+                process = context.Process(target=_run, args=(work, tuple(args), rank, theirs), name=f"rank {i}")
+                process.start()
+                theirs.close()
+                started.append(_Started(name, process, ours))
             _watch(started)
-    finally:
-        _end(started)
+        finally:
+            _end(started)
     failed = [s for s in started if "error" in s.report]
     if failed:
         first = min(failed, key=lambda s: (s.report["lost"], s.since))
@@ -129,12 +137,24 @@ def _end(started: Sequence[_Started]) -> None:
 
 
 @contextmanager
-def _forwarded(root: multiprocessing.process.BaseProcess) -> Iterator[None]:
-    """Within: signals that ask to stop or to snapshot go to the root, which decides with the others."""
+def _forwarded(started: Sequence[_Started], insist: bool) -> Iterator[None]:
+    """Within: signals that ask to stop or to snapshot go to the root, which decides with the others.
+
+    insist: the second SIGINT kills all processes, also those that are stopped and those that wait for others."""
+    asked = False
 
     def forward(number, frame) -> None:
-        if root.is_alive():
+        nonlocal asked
+        if number == signal.SIGINT and insist and (asked or not started):
+            for s in started:
+                s.process.kill()
+            raise KeyboardInterrupt
+        asked |= number == signal.SIGINT
+        root = started[0].process if started else None
+        if root is not None and root.is_alive():
             os.kill(root.pid, number)
+        if number == signal.SIGINT and insist:
+            os.write(2, _AGAIN)  # a handler may have come into the middle of a print
 
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -14,9 +14,11 @@ def rank(uid, rank, count):                      # in a process of its own, star
 
 from __future__ import annotations
 
+from collections.abc import MutableSequence
 from typing import TYPE_CHECKING
 
 from ..backend.nccl import NcclCommunicator, unique_id
+from . import communicator
 from .communicator import TIMEOUT_S
 from .data_parallel import DataParallel
 
@@ -28,12 +30,14 @@ class NCCL(DataParallel):
     """NCCL(solver, uid): the solver, which must be on a GPU of its own, as rank solver_rank() of solver_count().
 
     Waits until all ranks have come. uid: of `new_uid()`, the same for all. timeout: seconds to wait for another rank.
-    capture: let iterations be recorded as CUDA graphs with the sums in them.
+    capture: let iterations be recorded as CUDA graphs with the sums in them. beats: of `launch.Rank`; with them the
+    messages about a rank that does not answer name it.
     Raises MissingDependency without NCCL, UsageError for a solver that is on no GPU or a uid that is none, LostRank.
     """
 
-    def __init__(self, solver: Solver, uid: bytes, *, timeout: float = TIMEOUT_S, capture: bool = False):
-        super().__init__(solver, _communicator(solver, uid, timeout, capture))
+    def __init__(self, solver: Solver, uid: bytes, *, timeout: float = TIMEOUT_S, capture: bool = False,
+                 beats: MutableSequence[int] | None = None):  # fmt: skip
+        super().__init__(solver, _communicator(solver, uid, timeout, capture, beats))
 
     @staticmethod
     def new_uid() -> bytes:
@@ -41,7 +45,9 @@ class NCCL(DataParallel):
         return unique_id()
 
 
-def _communicator(solver: Solver, uid: bytes, timeout: float, capture: bool) -> NcclCommunicator:
+def _communicator(solver: Solver, uid: bytes, timeout: float, capture: bool,
+                  beats: MutableSequence[int] | None) -> NcclCommunicator:  # fmt: skip
     return NcclCommunicator(
-        solver.net.device, uid, solver.solver_count, solver.solver_rank, timeout=timeout, capture=capture
-    )
+        solver.net.device, uid, solver.solver_count, solver.solver_rank, timeout=timeout, capture=capture,
+        warn=communicator.WARN_S, beats=beats,
+    )  # fmt: skip

@@ -3,6 +3,8 @@ tests/parallel/test_gpu.py for the real one."""
 
 from __future__ import annotations
 
+import re
+import socket
 import threading
 from types import SimpleNamespace
 
@@ -49,8 +51,9 @@ class Gpu:
         return threading.Lock()
 
 
-def meet(uid, size=4, rank=1, timeout=30.0):
+def meet(uid, size=4, rank=1, timeout=30.0, warn=30.0, beats=None):
     made = nccl.NcclCommunicator.__new__(nccl.NcclCommunicator)
+    made._warn, made._beats = warn, beats
     made._nccl, made._device, made.size, made.rank, made._timeout = nccl.nccl(), Gpu(), size, rank, timeout
     return made._meet(uid)
 
@@ -71,6 +74,42 @@ def test_who_never_comes(library):
             meet(bytes(128), timeout=0.1)
     finally:
         library.wait.set()
+
+
+def test_who_never_comes_is_named_where_ranks_share_their_counts(library, caplog):
+    """After a while, again each time the wait has doubled, and in the error."""
+    library.wait = threading.Event()
+    beats = [1, 0, 0, 1]
+    try:
+        with pytest.raises(LostRank, match=f"within 0.5 s; missing: rank 2 of 4 on {re.escape(socket.gethostname())}"):
+            meet(bytes(128), timeout=0.5, warn=0.1, beats=beats)
+    finally:
+        library.wait.set()
+    assert beats == [1, 1, 0, 1]
+    said = [r.getMessage() for r in caplog.records]
+    assert len(said) == 3 and all(re.match(r"Rank 1 of 4 has waited 0 s for rank 2 of 4 on ", s) for s in said)
+
+
+class Broken:
+    """A communicator whose events never come to an end until it is broken off."""
+
+    def __init__(self):
+        self.done, self.aborted = False, threading.Event()
+
+    def abort(self):
+        self.aborted.set()
+
+
+def test_a_rank_that_stops_is_named_before_and_when_the_others_give_up():
+    made = nccl.NcclCommunicator.__new__(nccl.NcclCommunicator)
+    made.rank, made.size, made._beats = 0, 3, [7, 7, 5]
+    comm, waits = Broken(), []
+    watch = nccl._Watch(comm, 0.8, 0.1, waits.append, made._missing)
+    watch.expect(comm)
+    assert comm.aborted.wait(30) and watch.gave_up and watch.missing.startswith("rank 2 of 3 on ")
+    assert [w > low for w, low in zip(waits, (0.1, 0.2, 0.4), strict=True)] == [True] * 3
+    made._beats = [7, 7, 7]
+    assert made._missing().startswith("another rank of 3 on ")
 
 
 def test_what_nccl_refuses(library):

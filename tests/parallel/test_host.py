@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import threading
 import time
@@ -13,7 +14,9 @@ import pytest
 from pycaffe_lms.backend import get_device
 from pycaffe_lms.backend.sim import SimDevice
 from pycaffe_lms.errors import LostRank, UsageError
-from pycaffe_lms.parallel.host import HostCommunicator, Meeting
+from pycaffe_lms.parallel import communicator
+from pycaffe_lms.parallel.host import HostCommunicator
+from pycaffe_lms.parallel.meeting import Meeting
 
 from .ranks import TIMEOUT_S, in_threads
 
@@ -124,6 +127,52 @@ def test_a_rank_that_does_not_answer():
         finally:
             done.set()
         return
+
+    in_threads(2, work)
+
+
+def test_the_rank_that_does_not_answer_is_named_by_the_rank_that_waits_for_it(monkeypatch, caplog):
+    """Rank 0 waits for rank 2 and says so; rank 1, which waits for rank 0, is told that rank 0 is there."""
+    monkeypatch.setattr(communicator, "WARN_S", 0.1)
+    done = threading.Event()
+    here = f"process {os.getpid()} on {socket.gethostname()}"
+
+    def work(rank, path):
+        ranks = meet(rank, path, 3, timeout=1.5)
+        ranks.sum([np.zeros(2)])
+        if rank == 2:
+            done.wait(TIMEOUT_S)
+            ranks.abort()
+            return
+        try:
+            with pytest.raises(LostRank) as caught:
+                ranks.sum([np.zeros(2)])
+        finally:
+            done.set() if rank == 0 else None
+        blamed = f"rank 2 did not answer within 1.5 s ({here})" if rank == 0 else "rank 0 is gone"
+        assert blamed in caught.value.message
+
+    in_threads(3, work)
+    said = [r.getMessage() for r in caplog.records if "has waited" in r.getMessage()]
+    assert len(said) >= 3 and all(s.startswith("Rank 0 of 3 has waited ") for s in said)
+    assert all(s.endswith(f"s for rank 2 to answer ({here}). It waits up to 1.5 s.") for s in said)
+
+
+def test_a_large_message_to_a_rank_that_does_not_read():
+    """More than the system buffers: the sender waits as long as for an answer, and names the rank."""
+    done = threading.Event()
+
+    def work(rank, path):
+        ranks = meet(rank, path, 2, timeout=0.5)
+        if rank == 0:
+            done.wait(TIMEOUT_S)
+            ranks.abort()
+            return
+        try:
+            with pytest.raises(LostRank, match=r"rank 0 did not answer within 0.5 s \(process \d+ on "):
+                ranks.sum([np.zeros(4 << 20)])
+        finally:
+            done.set()
 
     in_threads(2, work)
 

@@ -229,3 +229,26 @@ def test_each_flag_is_read_once_and_sighup_first():
     finally:
         signals.restore()
     assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)] == before
+
+
+def test_the_second_interrupt_ends_at_once_where_the_first_means_stop():
+    """As KeyboardInterrupt; a third ends the process, whatever it is in."""
+    before = signal.getsignal(signal.SIGINT)
+    signals = Signals("stop", "snapshot", insist=True)
+    try:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGHUP)
+        signal.raise_signal(signal.SIGHUP)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+    finally:
+        signals.restore()
+    assert signal.getsignal(signal.SIGINT) is before
+    signals = Signals("snapshot", "stop", insist=True)
+    try:
+        for _ in range(3):
+            signal.raise_signal(signal.SIGINT)
+        assert signals.poll() == "snapshot"
+    finally:
+        signals.restore()
