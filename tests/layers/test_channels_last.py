@@ -34,7 +34,7 @@ EXTRA = [
             ("kernel_size: 3 stride: 1 pad: 1", (2, 12, 5, 7)),
             ("kernel_size: 3 stride: 2 pad: 1", (1, 6, 7, 7)),
             ("kernel_size: 2 stride: 3", (2, 4, 6, 7)),
-            ("kernel_h: 1 kernel_w: 9 stride_w: 2 pad_w: 3", (1, 4, 3, 14)),
+            ("kernel_h: 1 kernel_w: 9 stride_h: 1 stride_w: 2 pad_h: 0 pad_w: 3", (1, 4, 3, 14)),
             ("kernel_size: 9 stride: 2 pad: 4", (1, 4, 12, 11)),
             ("global_pooling: true", (3, 20, 7, 7)),
             ("global_pooling: true", (1, 4, 16, 17)),  # more places than a byte counts

@@ -82,7 +82,9 @@ def make(net, device=None, lms=None, *, masks=True, fuse=True, keep=()):
     )
     parsed = parse_solver(text, "m.prototxt")
     more = {"file": parsed.filename, "lines": parsed.lines, "device": device or SimDevice(64 << 20), "lms": lms}
-    return solver_class(parsed.message)(parsed.message, tuning=Tuning(masks=masks, fuse=fuse), **more)
+    solver = solver_class(parsed.message)(parsed.message, tuning=Tuning(masks=masks, fuse=fuse), **more)
+    solver.nan = "ignore"  # one net diverges on a GPU, and must do so alike
+    return solver
 
 
 def masked(solver):
