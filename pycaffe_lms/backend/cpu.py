@@ -14,7 +14,7 @@ class CpuDevice:
 
     name = "cpu"
     operations = "cpu"  # which folder of ops/ runs here
-    is_host = True
+    is_host, simulated = True, False
     can_capture = capturing = host_may_be_late = False  # everything runs at once
     compute = copy_in = copy_out = side = branch = None
     page = None

@@ -176,7 +176,7 @@ class CudaDevice:
 
     name = "cuda"
     operations = "cuda"
-    is_host = False
+    is_host = simulated = False
     host_may_be_late = can_capture = True
 
     def __init__(self, index: int = 0):

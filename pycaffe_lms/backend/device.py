@@ -43,6 +43,7 @@ class Device(Protocol):
     name: str
     operations: str  # which folder of ops/ runs here
     is_host: bool
+    simulated: bool  # times of its streams are those of a model, not of this machine
     ops: Any  # set by ops.ops_of
     lock: AbstractContextManager  # held while work is queued: threads take turns, a program each
 
@@ -112,7 +113,8 @@ class Device(Protocol):
 
     def zero(self, span: Span, stream=None) -> None: ...
 
-    def record(self, stream): ...
+    def record(self, stream):
+        """An event behind what is queued on the stream so far; its `done` says whether all of that has run."""
 
     def timed_event(self, stream=None):
         """An event (default: of the compute stream) for `elapsed_ms`; only where there are streams."""

@@ -67,7 +67,7 @@ class SimDevice:
     name = "sim"
     operations = "cpu"
     is_host = host_may_be_late = False
-    can_capture = True
+    can_capture = simulated = True
     link_bytes_per_s = 55e9
     memory_bytes_per_s = 4.3e12
     launch_s = 5e-6

@@ -17,10 +17,11 @@ class Reading:
     """None where there is no such thing: no speed at the first display, no device memory on the CPU, no LMS.
 
     images_per_second: batch_size * iter_size * iterations per second. device_bytes: taken from the device's pool, the
-    arena of LMS included. lms_in, lms_out: bytes copied to and from the device per iteration since the last display (of
-    tests too; the first display: since the start).
+    arena of LMS included. lms_in, lms_out: bytes that training copied to and from the device, per iteration since the
+    last display (the first display: since the start); what tests copy is not in them.
     lms_stall: seconds per iteration in which layers wait for copies, as the plans predict. lms_waited: the same, of the
-    last iteration of these plans that was recorded, step by step; None where none was."""
+    last iteration of these plans that was recorded, step by step; None where none was. simulated: it is of a simulated
+    device, by its model clock."""
 
     images_per_second: float | None = None
     device_bytes: int | None = None
@@ -28,6 +29,7 @@ class Reading:
     lms_out: float | None = None
     lms_stall: float | None = None
     lms_waited: float | None = None
+    simulated: bool = False
 
 
 class Gauges:
@@ -48,6 +50,7 @@ class Gauges:
             lms_out=moved[1] if self._solver.runtime.active else None,
             lms_stall=predicted_stall(self._solver) if self._solver.runtime.active else None,
             lms_waited=measured_stall(self._solver) if self._solver.runtime.active else None,
+            simulated=self._solver.runtime.device.simulated,
         )
 
     def device_bytes(self) -> int | None:
@@ -56,8 +59,8 @@ class Gauges:
         return None if device.is_host else device.in_use()
 
     def _totals(self) -> tuple[int, int]:
-        stats = self._solver.runtime.stats
-        return stats.bytes_in, stats.bytes_out
+        trained = self._solver.lms_log.trained
+        return trained.bytes_in, trained.bytes_out
 
 
 def predicted_stall(solver: Solver) -> float | None:

@@ -71,7 +71,8 @@ class Status:
         if r.lms_in is not None:
             waits = ""
             if r.lms_waited is not None:
-                waits = f", {1e3 * r.lms_waited:.3g} ms of waiting measured"
+                how = "simulated" if r.simulated else "measured"
+                waits = f", {1e3 * r.lms_waited:.3g} ms of waiting {how}"
             elif r.lms_stall is not None:
                 waits = f", {1e3 * r.lms_stall:.3g} ms of waiting predicted"
             lms = [f"LMS per iteration: {human_bytes(r.lms_in)} in, {human_bytes(r.lms_out)} out{waits}"]

@@ -96,6 +96,8 @@ class LmsFiles:
         remark = f"Program {plan.program.name} of net {net.name}. "
         if self._run is None:
             remark += "Nothing was recorded, so all times are predictions."
+        elif self._run.simulated:
+            remark += f"Simulated: {self._run.iteration} of the run, by the model clock of the simulated device."
         else:
             remark += f"Measured: {self._run.iteration} of the run, step by step and with the marks of the recording."
         title = f"Large Model Support: {net.name}"

@@ -5,8 +5,9 @@
     {"kind": "test", "iteration": 100, "time": 1790000001.5, "net": 0, "loss": null, "outputs": {"accuracy": 0.9}}
 
 time: seconds since 1970. An output of several elements is a list. What is not finite is null, as JSON has no other
-name for it. lms_bytes_in, lms_bytes_out and lms_stall_seconds (predicted), each per iteration, are there under
-LMS only, lms_stall_seconds_measured once an iteration of the plans in use was recorded.
+name for it. lms_bytes_in, lms_bytes_out and lms_stall_seconds (predicted), each per iteration of training, are there
+under LMS only, lms_stall_seconds_measured (on the simulated device by its model clock) once an iteration of the plans
+in use was recorded.
 """
 
 from __future__ import annotations

@@ -55,11 +55,14 @@ def by_type(rows: Sequence[Row]) -> list[Row]:
 
 
 _HEAD = ("layer", "type", "pass", "ms", "share", "MB", "GB/s", "GFLOP", "TFLOP/s", "of limit")
+_TIMED = ("ms", "GB/s", "TFLOP/s")
 
 
-def text(rows: Sequence[Row], total_ms: float) -> str:
-    """Rows as columns of text. share: of `total_ms`; of limit: the least possible time as a share of what it took."""
-    cells = [_HEAD, *(_cells(r, total_ms) for r in rows)]
+def text(rows: Sequence[Row], total_ms: float, *, simulated: bool = False) -> str:
+    """Rows as columns of text. share: of `total_ms`; of limit: the least possible time as a share of what it took.
+    simulated: the times, and rates made from them, are a model's, and the column says so."""
+    head = [f"model {name}" if simulated and name in _TIMED else name for name in _HEAD]
+    cells = [head, *(_cells(r, total_ms) for r in rows)]
     forms = [f"{'<' if i < 3 else '>'}{max(len(line[i]) for line in cells)}" for i in range(len(_HEAD))]
     return "\n".join("  ".join(map(format, line, forms)).rstrip() for line in cells)
 

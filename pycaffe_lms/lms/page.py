@@ -62,12 +62,12 @@ def render(c: Contents) -> str:
         "to see all.</p>", "<h3>predicted</h3>", _lanes(c.plan, c.times, seconds, "predicted timeline"),
     ]  # fmt: skip
     if c.measured is not None and measured is not None:
-        parts += [f"<h3>measured: {plain(c.measured.iteration)}</h3>",
-                  _lanes(c.measured.plan, measured, seconds, "measured timeline")]  # fmt: skip
+        parts += [f"<h3>{c.measured.how}: {plain(c.measured.iteration)}</h3>",
+                  _lanes(c.measured.plan, measured, seconds, f"{c.measured.how} timeline")]  # fmt: skip
     parts += [
         _axis(seconds), "<h2>Layers</h2>", '<p class="dim">Copies in count for the layer that waits for them, copies '
         "out for the one that made the value. Click a column to sort.</p>",
-        _table(layer_costs(c.plan, c.times, measured)), "<h2>Totals</h2>",
+        _table(layer_costs(c.plan, c.times, measured), c.measured.how if c.measured else ""), "<h2>Totals</h2>",
         "<pre>" + "\n".join(plain(line) for line in (*report.summary(c.plan), *c.totals)) + "</pre>",
         '<div id="tip"></div>', f'<script type="application/json" id="data">{_data(c, held, seconds)}</script>',
         f"<script>{SCRIPT}</script></body></html>",
@@ -91,7 +91,9 @@ def _plan_facts(c: Contents) -> list[tuple[str, str]]:
     ]
     if c.measured is not None:
         m = c.measured.times
-        found.insert(3, ("measured", f"{milliseconds(m.seconds)}, of it {milliseconds(m.stall)} waiting for copies"))
+        found.insert(
+            3, (c.measured.how, f"{milliseconds(m.seconds)}, of it {milliseconds(m.stall)} waiting for copies")
+        )
     return found
 
 
@@ -123,10 +125,10 @@ def _lanes(plan: Plan, times: Timed, seconds: float, label: str) -> str:
     return f'<div class="rowed"><div class="lane-names">{names}</div>{chart}</div>'
 
 
-def _table(rows: Sequence[LayerCost]) -> str:
+def _table(rows: Sequence[LayerCost], how: str) -> str:
     with_times = any(row.measured is not None for row in rows)
     names = ["layer", "needs at once", "copied in", "copies in", "copied out", "copies out", "made again"]
-    names += ["stall", "time, predicted"] + (["stall, measured", "time, measured"] if with_times else [])
+    names += ["stall", "time, predicted"] + ([f"stall, {how}", f"time, {how}"] if with_times else [])
     body = []
     for row in rows:
         cells = [_bytes_cell(row.needs_bytes), _bytes_cell(row.bytes_in), _count_cell(row.copies_in)]

@@ -119,7 +119,9 @@ class Recorder:
             self.end(STEPS, name, start, stream)
         if self._queued:
             self._issued.append((name, issued, time.perf_counter()))
-            if not on_row and self._run is not None:
+            if not on_row and self._run is not None and self.device.simulated:
+                self.idle(stream)  # the model clock knows no host
+            elif not on_row and self._run is not None:
                 self._run.hosted[self._run.op] = self._issued[-1][1:]
 
     # -- what came of it -----------------------------------------------------------------------------------------
@@ -155,7 +157,7 @@ class Recorder:
             for step, mark, copies in run.waits:
                 late = max(spans[w][1] for w in copies) - seconds(mark)
                 stalls[step] = stalls.get(step, 0.0) + max(0.0, late)
-            found.append(measured_run(run.plan, name, spans, stalls))
+            found.append(measured_run(run.plan, name, spans, stalls, self.device.simulated))
         return found
 
     def _between_us(self, start, end) -> float:

@@ -100,7 +100,7 @@ class Solver(Uncopied):
             for name in filter(None, (n.strip() for n in names.split(","))):
                 self.load_weights(name)
         self._autotune = Autotune(self.net)
-        self._lms = IterationLog(self.runtime)
+        self.lms_log = IterationLog(self.runtime)
         self.nan: Policy = "stop"
         self._losses, *self._test_losses = map(LossWatch, (self.net, *self.test_nets))
         self._set_up()
@@ -219,9 +219,9 @@ class Solver(Uncopied):
                     return
             for on_start, _ in self.callbacks:
                 on_start()
-            with self.around_iteration(), self._autotune.around(self._replan):
+            with self.around_iteration(), self._autotune.around(self._replan), self.lms_log.iteration():
                 self._iterate()
-            self._lms.iterated(self._displays)
+            self.lms_log.iterated(self._displays)
             if self._display is not None:
                 display, self._display = self._display, None
                 for observer in self.observers:
@@ -285,11 +285,11 @@ class Solver(Uncopied):
     def statistics(self) -> dict:
         """What Large Model Support did: `Net.statistics` of the train net (the test nets' programs are in it), and
         "iterations" since the start or `reset_statistics`, tests aside."""
-        return {"iterations": self._lms.iterations} | self.net.statistics()
+        return {"iterations": self.lms_log.iterations} | self.net.statistics()
 
     def reset_statistics(self) -> None:
         """Let `statistics` count from zero; peaks start from what is on the device now."""
-        self._lms.reset()
+        self.lms_log.reset()
 
     def _replan(self) -> list[str]:
         """Plan the train net's programs anew, now that times are known; says what came of it."""

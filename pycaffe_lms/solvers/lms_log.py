@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields, replace
 
 from ..errors import human_bytes
 from ..lms.counters import Counters
 from ..lms.runtime import Runtime
 
 _log = logging.getLogger(__name__)
-_OTHERS = ("test", "forward ", "backward ")  # programs of tests, and of passes that a user starts by hand
 
 
 class IterationLog:
-    """Of one solver. Counts iterations, and what they copied since the last line; tests are left out."""
+    """Of one solver. Counts iterations, and what they copied since the last line; tests are left out.
+
+    trained: what all iterations did, since the start or `reset`; its held_peak is 0."""
 
     def __init__(self, runtime: Runtime):
         self._runtime = runtime
         self.iterations = self._since = 0
-        self._before = self._trained()
+        self.trained, self._before = Counters(), Counters()
 
-    def _trained(self) -> Counters:
-        total = Counters()
-        for name, program in self._runtime.stats.programs.items():
-            if not name.startswith(_OTHERS):
-                total.add(program.total)
-        return total
+    @contextmanager
+    def iteration(self) -> Iterator[None]:
+        """Within: one iteration of training."""
+        if not self._runtime.active:
+            yield
+            return
+        before = {f.name: getattr(self._runtime.stats, f.name) for f in fields(Counters) if f.name != "held_peak"}
+        yield
+        for name, value in before.items():
+            setattr(self.trained, name, getattr(self.trained, name) + getattr(self._runtime.stats, name) - value)
 
     def iterated(self, displays: bool) -> None:
         """An iteration is over. displays: it is time for a line; there is none where LMS is off."""
@@ -34,17 +41,14 @@ class IterationLog:
         self._since += 1
         if not displays or not self._runtime.active:
             return
-        now = self._trained()
-        if now.runs < self._before.runs:  # counted from zero meanwhile
-            self._before = Counters()
-        _log.info(line(self._runtime, now, self._before, self._since))
-        self._since, self._before = 0, replace(now)
+        _log.info(line(self._runtime, self.trained, self._before, self._since))
+        self._since, self._before = 0, replace(self.trained)
 
     def reset(self) -> None:
         """Count from zero, here and in the runtime."""
         self._runtime.stats.reset()
         self.iterations = self._since = 0
-        self._before = Counters()
+        self.trained, self._before = Counters(), Counters()
 
 
 def line(runtime: Runtime, now: Counters, before: Counters, iterations: int) -> str:

@@ -13,12 +13,13 @@ import pytest
 from pycaffe_lms.backend.sim import SimDevice
 from pycaffe_lms.cli import event_files, live, metrics, watcher
 from pycaffe_lms.cli.gauges import Gauges, Reading, images_per_iteration
+from pycaffe_lms.errors import human_bytes
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.lms.recorder import Recorder
 from pycaffe_lms.net import memory
 from pycaffe_lms.solvers.events import Display, Evaluation, Output
 
-from ..solvers.helpers import GAUSSIAN, PLACES, inner, loss, make
+from ..solvers.helpers import GAUSSIAN, PLACES, inner, loss, make, messages
 from .watching import NET, OPTIONS, RATES
 
 
@@ -44,6 +45,44 @@ def test_readings(place):
         else:
             assert reading.lms_in is reading.lms_out is reading.lms_stall is None
         assert k == 0 or reading.images_per_second == pytest.approx(12 * 4 / display.seconds)
+
+
+@pytest.mark.parametrize("info", ["false", "true"], ids=["as one", "layer by layer"])
+def test_copies_of_tests_are_not_trainings(info, monkeypatch, caplog):
+    """Beside the programs that training ran, counted run by run; the log's line says the same."""
+    caplog.set_level("INFO", "pycaffe_lms")
+    net = GAUSSIAN + inner("a", outputs=600) + inner("ip", "a") + loss()
+    options = {"max_iter": 9, "display": 2, "test_iter": 5, "test_interval": 1, "debug_info": info}
+    solver = make(net, "sim with LMS", **options)
+    gauges, readings, training, test, copied = Gauges(solver), [], [[0, 0]], [0], [0]
+    ran, testing = solver.runtime.stats.ran, solver.test
+
+    def counted(plan, counters):
+        if test[0]:
+            copied[0] += counters.bytes_in
+        else:
+            training[-1] = [training[-1][0] + counters.bytes_in, training[-1][1] + counters.bytes_out]
+        ran(plan, counters)
+
+    def tested(i=0):
+        test[0] += 1
+        testing(i)
+        test[0] -= 1
+
+    class Watch(watcher.Watcher):
+        def on_display(self, display):
+            readings.append((gauges.read(display), max(1, display.iterations)))
+            training.append([0, 0])
+
+    solver.test = tested
+    monkeypatch.setattr(solver.runtime.stats, "ran", counted)
+    solver.observers.append(Watch())
+    solver.step(9)
+    assert len(readings) == 5 and copied[0] > 0
+    for (reading, iterations), (came, went) in zip(readings, training, strict=False):
+        assert (reading.lms_in, reading.lms_out) == (came / iterations, went / iterations)
+        line = f"LMS: {human_bytes(came / iterations)} in, {human_bytes(went / iterations)} out"
+        assert any(m.startswith(line) for m in messages(caplog))
 
 
 def test_waits_are_measured_where_an_iteration_of_these_plans_was_recorded():

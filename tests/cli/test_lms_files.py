@@ -41,7 +41,7 @@ def test_report_statistics_and_log_of_one_run(folder):
     found = json.loads((folder / "s.json").read_text())
     train = found["programs"]["train"]
     assert found["iterations"] == train["total"]["runs"] == 6
-    assert train["measured"]["iteration"] == "iteration 4"
+    assert train["measured"]["iteration"] == "iteration 4" and train["measured"]["simulated"]
     lines = [m for m in map(LINE.fullmatch, done.log) if m]
     assert len(lines) == 3  # iterations 0, 2 and 4
     others = train["last_run"]["bytes_in"]
@@ -55,7 +55,8 @@ def test_report_statistics_and_log_of_one_run(folder):
         assert m[5] == human_bytes(fixed + train["plan"]["held_bytes"])
         assert not any(re.search(pattern, m[0]) for pattern in PARSED)
     page = Page((folder / "r.html").read_text())
-    assert "time, measured" in page.texts["th"] and "measured: iteration 4" in page.texts["h3"]
+    assert "measured" not in (folder / "r.html").read_text().lower(), "a model clock measures nothing"
+    assert "time, simulated" in page.texts["th"] and "simulated: iteration 4" in page.texts["h3"]
     operations = train["plan"]["steps"] + train["plan"]["copies_in"] + train["plan"]["copies_out"]
     assert sum(a["class"] != "stall" for a in page.all("rect")) == 2 * operations
     assert {"conv+relu", "pool", "ip", "loss"} <= set(page.texts["td"])
@@ -77,13 +78,13 @@ def test_a_trace_of_the_same_iterations_does_not_come_between(folder):
     trace = json.loads((folder / "t.json").read_text())
     assert [e["name"] for e in trace["traceEvents"] if e["ph"] == "i"] == [f"iteration {i}" for i in (2, 3, 4)]
     page = Page((folder / "r.html").read_text())
-    assert "measured: iteration 4" in page.texts["h3"]
+    assert "simulated: iteration 4" in page.texts["h3"]
 
 
 def test_a_short_run_records_its_last_iteration(folder):
     done = _train(folder, "-backend", "sim", "-lms", "1", "-lms_report", "r.html", iterations=2)
     assert done.code == 0, done.stderr
-    assert "measured: iteration 2" in Page((folder / "r.html").read_text()).texts["h3"]
+    assert "simulated: iteration 2" in Page((folder / "r.html").read_text()).texts["h3"]
 
 
 def test_without_lms_there_is_no_line_and_nothing_to_report(folder):

@@ -66,6 +66,19 @@ def test_the_simulated_device_is_timed_by_its_model_clock(tmp_path):
     assert float(relu[3]) == pytest.approx(1e3 * (SimDevice.launch_s + nbytes / SimDevice.memory_bytes_per_s), rel=0.02)
     sums = [sum(float(c[3]) for c in layers[1:] if c[2] == d) for d in ("forward", "backward")]
     assert [float(c[3]) for c in types[-2:]] == pytest.approx(sums, abs=1e-3)
+    names = ["layer", "type", "pass", "model ms", "share", "MB", "model GB/s", "GFLOP", "model TFLOP/s", "of limit"]
+    assert layers[0] == types[0] == names
+    # Caffe's lines are by the same clock: the passes make up the iteration; the wall's is apart
+    timed = (re.fullmatch(r"(.*?)(?::| that took) ([\d.e+-]+) ms.*", line) for line in done.log)
+    found = {m[1]: float(m[2]) for m in timed if m}
+    passes = found["Average Forward pass"] + found["Average Backward pass"]
+    assert passes == pytest.approx(sum(sums), rel=0.01)
+    assert found["Average Forward-Backward"] == pytest.approx(passes, rel=0.01)
+    assert found["Total Time"] == pytest.approx(3 * found["Average Forward-Backward"], rel=1e-4)
+    each = [float(m[1]) for line in done.log if (m := re.fullmatch(r"Iteration: .* time: (.*) ms\.", line))]
+    assert sum(each) == pytest.approx(found["Total Time"], rel=1e-4)
+    assert found["Simulating"] > found["Total Time"], "what a host takes to simulate some microseconds"
+    assert any("model clock" in line and "none is measured" in line for line in done.log)
 
 
 def test_layers_that_run_as_one_are_one_row_under_all_their_names(tmp_path):
