@@ -78,9 +78,9 @@ class LossWatch:
                 memory = self._net.memory.memories[value.data]
                 raw = slot[start : start + self._nbytes(value)]
                 start += raw.size
-                if memory.state in _ON_DEVICE:
+                if memory.state in _ON_DEVICE and not memory.managed:
                     noted.event = device.copy_down(raw, memory.span)
-                else:  # a layer on the host made it
+                else:  # a layer on the host made it, or it is so large that plans move it, which is waited for
                     memory.ask(Ask.READ_CPU)
                     raw[...] = memory.host[: raw.size]
                 noted.losses.append(raw.view(self._net.dtype))
@@ -124,12 +124,19 @@ class LossWatch:
         self._memory = weakref.ref(net.memory)
         nodes, values = net.graph.nodes, net.graph.values
         self._tops = [(node, values[t]) for node in nodes for t in node.tops if values[t].loss_weight]
-        made = {values[t].data for node in nodes if node.layer.runs_on is Runs.HOST for t in node.tops}
+        made = self._made_on_host()
         read = {v.data: v for node, _ in self._tops if (v := self._labels_of(node)) is not None}
         self._labels = [v for b, v in read.items() if b in made and self._nbytes(v) <= _MOST_LABELS]
         if not net.device.is_host:
             size = sum(self._nbytes(value) for _, value in self._tops)
             self._slots = net.device.host_take(max(1, _SLOTS * size), pinned=True)[: _SLOTS * size].reshape(_SLOTS, -1)
+
+    def _made_on_host(self) -> set[int]:
+        """Buffers that layers on the host write, and none on the device."""
+        found: dict[Runs, set[int]] = {runs: set() for runs in Runs}
+        for node in self._net.graph.nodes:
+            found[node.layer.runs_on] |= {self._net.graph.values[t].data for t in node.tops}
+        return found[Runs.HOST] - found[Runs.DEVICE]
 
     def _nbytes(self, value: Value) -> int:
         return count(value.shape) * self._net.dtype.itemsize
@@ -198,11 +205,9 @@ class LossWatch:
         memory = self._net.memory.memories[value.data]
         if memory.state is not State.DISCARDED:
             return self._read(value)
-        if memory.last_on_host is None:
+        if memory.last_on_host is None or value.data not in self._made_on_host():
             return None
-        made = {t.data for n in self._net.graph.nodes if n.layer.runs_on is Runs.HOST
-                for t in (self._net.graph.values[i] for i in n.tops)}  # fmt: skip
-        return memory.host_array(value.shape, self._net.dtype) if value.data in made else None
+        return memory.host_array(value.shape, self._net.dtype)
 
 
 # -- what a solver does about it --------------------------------------------------------------------------------------

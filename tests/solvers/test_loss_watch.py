@@ -115,6 +115,32 @@ def test_an_infinite_loss_without_labels(place):
 
 
 @pytest.mark.parametrize("place", PLACES)
+def test_labels_that_a_layer_changes_in_place(place):
+    """Theirs are the labels that count: what the host made is not blamed, even where what counts is gone."""
+    shifted = 'layer { name: "less" type: "Power" bottom: "label" top: "label" power_param { shift: -1 } }\n'
+    solver = make(MEMORY + shifted + inner() + loss(), place)
+    feed(solver, {(k, i): 5 for k in range(BATCHES) for i in range(4)} | {(3, 2): 0})
+    with pytest.raises(NonFiniteLoss) as caught:
+        solver.step(20)
+    assert caught.value.iteration == 3 and caught.value.label in ((-1,) if place == "cpu" else (-1, None))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("place", PLACES)
+def test_a_large_loss_that_a_plan_may_move(place, seed):
+    """4 x 600 numbers with a loss weight, of a layer whose weights are NaN from iteration 3 on."""
+    net = MEMORY + inner(outputs=600, params="loss_weight: 1 param { lr_mult: 0 } param { lr_mult: 0 }")
+    managed = {"device": SimDevice(64 << 20, order="random", seed=seed), "lms": LMSConfig(threshold_kb=1, ahead=1)}
+    solver = make(net, (lambda: managed) if place == "sim with LMS" else place)
+    feed(solver, {})
+    solver.step(3)
+    solver.net.params["ip"][0].data = np.nan
+    with pytest.raises(NonFiniteLoss) as caught:
+        solver.step(5)
+    assert caught.value.iteration == 3 and caught.value.where.layer == "ip"
+
+
+@pytest.mark.parametrize("place", PLACES)
 def test_warn_says_it_once_and_goes_on(place, caplog):
     solver = make(NET, place)
     feed(solver, {(5, 2): 12})
