@@ -1,5 +1,5 @@
 """Our own kernels run on the CPU in all tests but those that ask for oneDNN: many compare the CPU with the simulated
-device to the bit, which has no library."""
+device to the bit, which has no library. A random test that fails prints the seed that replays it (seeds.py)."""
 
 import os
 
@@ -8,10 +8,31 @@ import pytest
 
 from pycaffe_lms.ops.cpu import onednn_library
 
+from . import seeds
+
 os.environ[onednn_library.VARIABLE] = "off"  # for the processes that tests start, too
 
 hypothesis.settings.register_profile("any machine", deadline=None)  # a busy one is slow, not wrong
 hypothesis.settings.load_profile("any machine")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config):
+    if not config.getoption("hypothesis_seed", None):  # before Hypothesis reads it
+        config.option.hypothesis_seed = str(seeds.EXAMPLES)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    seeds.forget()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = (yield).get_result()
+    line = seeds.replay(item.nodeid, getattr(getattr(item, "obj", None), "is_hypothesis_test", False))
+    if report.when == "call" and report.failed and line:
+        report.sections.append(("replay", line))
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.pure
 ORDER = (
     "version",
     "errors",
+    "faults",
     "uncopied",
     *("proto", "formats", "backend", "ops", "memory", "blob", "vectors", "random", "filler", "data"),
     *(

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..errors import DeviceError, human_bytes
+from ..errors import DeviceError, OutOfHostMemory, human_bytes
+from ..faults import Faults
 from .cpu import host_bytes
 from .device import Span, align, cannot_give
 from .sim_pages import SimPages
@@ -60,6 +61,7 @@ class _QueuedOps:
 class SimDevice:
     """capacity: bytes of device memory. order: "latest", "earliest" or "random" (with `seed`), see Scheduler.
     page: bytes of the pages it can give, a multiple of the host's; 0: as fits the capacity; None: it has none.
+    faults: which operations fail, for tests.
 
     The model clock's rates are of one H200: 55 GB/s a copy direction, 4.3 TB/s of device memory, 5 us a launch.
     """
@@ -72,7 +74,9 @@ class SimDevice:
     memory_bytes_per_s = 4.3e12
     launch_s = 5e-6
 
-    def __init__(self, capacity: int = 16 << 30, *, order: str = "latest", seed: int = 0, page: int | None = 0):
+    def __init__(self, capacity: int = 16 << 30, *, order: str = "latest", seed: int = 0, page: int | None = 0,
+                 faults: Faults | None = None):  # fmt: skip
+        self.faults = faults
         self._capacity = capacity
         self.page = _page_of(capacity) if page == 0 else page
         self._budget: int | None = None
@@ -137,7 +141,7 @@ class SimDevice:
     def take(self, nbytes: int) -> Span:
         self._not_in_capture("memory is taken")
         size = max(align(nbytes), align(1))
-        if size > self.capacity() - self.in_use():
+        if size > self.capacity() - self.in_use() or self._strikes("allocation"):
             raise cannot_give(self, "the simulated device", size)
         self._used += size
         raw = np.full(size, POISON, np.uint8)
@@ -162,11 +166,14 @@ class SimDevice:
     @_locked
     def _count_pages(self, nbytes: int) -> None:
         self._not_in_capture("memory is taken")
-        if nbytes > self.capacity() - self.in_use():
+        if nbytes > self.capacity() - self.in_use() or (nbytes > 0 and self._strikes("allocation")):
             raise cannot_give(self, "the simulated device", nbytes, " in pages")
         self._used += nbytes
 
     def host_take(self, nbytes: int, *, pinned: bool = False) -> np.ndarray:
+        if self._strikes("host allocation"):
+            raise OutOfHostMemory(f"the host cannot give {human_bytes(nbytes)}", needed=nbytes, free=0,
+                                  fix="lower batch_size, or manage fewer buffers (larger -lms)")  # fmt: skip
         raw = host_bytes(nbytes)
         raw.fill(POISON)
         return raw
@@ -202,6 +209,7 @@ class SimDevice:
 
     @_locked
     def _copy(self, to: np.ndarray, source: np.ndarray, stream: SimStream, counter: str) -> SimEvent:
+        self._may_fail("copy")
         setattr(self, counter, getattr(self, counter) + source.nbytes)
         self._work(stream, functools.partial(np.copyto, to, source), source.nbytes / self.link_bytes_per_s)
         return self.record(stream)
@@ -211,10 +219,25 @@ class SimDevice:
 
     @_locked
     def _work(self, stream: SimStream, task, seconds: float) -> None:
+        if self.faults is not None:
+            task = functools.partial(self._run, task)
         (self._recording or self._scheduler).work(stream, task, seconds)
+
+    def _run(self, task) -> None:
+        self._may_fail("operation")
+        task()
+
+    def _strikes(self, kind: str) -> bool:
+        return self.faults is not None and self.faults.strikes(kind)
+
+    def _may_fail(self, kind: str) -> None:
+        if self._strikes(kind):
+            raise DeviceError(f"the simulated device failed: {kind} {self.faults.counts[kind]}",
+                              fix="resume from the last snapshot")  # fmt: skip
 
     @_locked
     def record(self, stream: SimStream) -> SimEvent:
+        self._may_fail("event")
         return (self._recording or self._scheduler).record(stream)
 
     @_locked

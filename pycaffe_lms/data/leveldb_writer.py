@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pycaffe_lms.data.leveldb_source import load_plyvel
 from pycaffe_lms.data.whole_folder import Kind, Record, blocks, twice, write_folder
+from pycaffe_lms.faults import of_files
 
 _BATCH_BYTES = 64 << 20
 # Caffe's own settings
@@ -40,6 +41,7 @@ def _fill(folder: Path, path: str | os.PathLike, records: Iterable[Record], comm
     try:
         for block in blocks(records, commit_every, _BATCH_BYTES):
             here = set()
+            of_files("write")
             with database.write_batch() as batch:
                 for key, value in block:
                     # Keys mostly rise, and then none needs to be looked for.
@@ -49,6 +51,7 @@ def _fill(folder: Path, path: str | os.PathLike, records: Iterable[Record], comm
                     here.add(key)
                     batch.put(key, value)
             count += len(block)
+        of_files("fsync")
         with database.write_batch(sync=True):  # nothing more, but now all of it is on the disk
             pass
     finally:

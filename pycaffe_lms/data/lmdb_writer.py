@@ -14,6 +14,7 @@ import lmdb
 
 from pycaffe_lms.data.whole_folder import Kind, Record, blocks, twice, write_folder
 from pycaffe_lms.errors import DataError, Where
+from pycaffe_lms.faults import of_files
 
 _FIRST_MAP_BYTES = 64 << 20
 _COMMIT_BYTES = 64 << 20
@@ -42,8 +43,10 @@ def _fill(folder: Path, path: str | os.PathLike, records: Iterable[Record], comm
     environment = lmdb.open(str(folder), map_size=_FIRST_MAP_BYTES, sync=False, metasync=False, readahead=False)
     try:
         for block in blocks(records, commit_every, _COMMIT_BYTES):
+            of_files("write")
             _commit(environment, block, path)
             count += len(block)
+        of_files("fsync")
         environment.sync(True)
     finally:
         environment.close()

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pycaffe_lms.errors import DataError, Where
+from pycaffe_lms.faults import of_files
+from pycaffe_lms.formats.atomic import sync_folder
 from pycaffe_lms.formats.leftovers import remove_leftovers, temporary
 
 _log = logging.getLogger(__name__)
@@ -94,21 +96,31 @@ def _check_target(target: Path, kind: Kind, overwrite: bool) -> None:
         raise DataError(f"is not {kind.name} folder, so it is not overwritten", where=where, fix="choose another name")
 
 
+def _put_back(old: Path, target: Path, error: OSError) -> None:
+    """Give the old database its name again. Raises DataError where that fails too."""
+    try:
+        of_files("rename")
+        os.rename(old, target)
+    except OSError:
+        raise DataError(
+            f"the new database cannot be put in its place, nor the old one back: {error}",
+            where=Where(file=str(target)),
+            fix=f"the old database is whole: rename {old} to {target}",
+        ) from error
+
+
 def _put_in_place(partial: Path, target: Path, kind: Kind, overwrite: bool) -> None:
     _check_target(target, kind, overwrite)  # it may be there by now, and a rename onto an empty folder succeeds
     old = partial.with_suffix(".old")
     if target.exists():
+        of_files("rename")
         os.rename(target, old)
     try:
+        of_files("rename")
         os.rename(partial, target)
-    except OSError:
+    except OSError as error:
         if old.exists():
-            os.rename(old, target)
+            _put_back(old, target, error)
         raise
     shutil.rmtree(old, ignore_errors=True)
-    if os.name == "posix":  # makes the new name itself durable
-        handle = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+    sync_folder(target.parent)

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pycaffe_lms.errors import CaffeError, Where
+from pycaffe_lms.faults import of_files
 from pycaffe_lms.formats.leftovers import temporary
 
 
@@ -29,6 +30,7 @@ class Part:
 
     def write(self, content: bytes | memoryview) -> None:
         """Write all of `content` where the file stands."""
+        of_files("write")
         left = memoryview(content).cast("B")
         while left:
             left = left[self.file.write(left) :]
@@ -41,13 +43,15 @@ class Part:
     def finish(self) -> None:
         """Flush to the disk, close, rename, flush the folder. What fails before the rename discards the file."""
         try:
+            of_files("fsync")
             os.fsync(self.file.fileno())
             self.file.close()
+            of_files("rename")
             os.replace(self.path, self.target)
         except BaseException:
             self.discard()
             raise
-        _sync_folder(self.target.parent)
+        sync_folder(self.target.parent)
 
     def discard(self) -> None:
         """Close and remove the temporary file."""
@@ -136,12 +140,13 @@ def _sha256(file: io.FileIO, nbytes: int | None = None) -> bytes:
     return digest.digest()
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make the rename itself durable, where the system lets a folder be opened."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)
     try:
+        of_files("fsync")
         os.fsync(handle)
     finally:
         os.close(handle)

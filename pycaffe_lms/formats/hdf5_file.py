@@ -15,6 +15,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from pycaffe_lms.errors import CaffeError, MissingDependency, Where, human_bytes
+from pycaffe_lms.faults import of_files
 from pycaffe_lms.formats.atomic import atomic_file
 from pycaffe_lms.formats.rawfile import DAMAGED, could_not_open
 
@@ -98,6 +99,7 @@ class Sheltered(io.RawIOBase):
         content = memoryview(content).cast("B")
         try:
             if self._failure is None:
+                of_files("write")
                 self._file.seek(self._position)
                 left = content
                 while left:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ..backend.device import Device
-from ..errors import PlanError
+from ..errors import CaffeError, PlanError
 from ..memory.states import Ask, State
 from ..memory.synced import SyncedMemory
 from .counters import Counters
@@ -188,6 +188,8 @@ class Run:
                     memory.give_back()  # of a value that was on its way in
             self.runtime.stats.held = self._held_before
             self.device.synchronize()
+        except CaffeError as error:  # the device is lost, and the failure that led here is about to be raised
+            _log.warning("Large Model Support could not bring the net's values home after a failure: %s", error.message)
         except Exception:
             _log.exception("Large Model Support could not bring the net's values home after a failure")
 

@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ..errors import LostRank, UsageError
+from ..faults import Faults
 from . import communicator
 from .communicator import TIMEOUT_S
 from .meeting import leave
@@ -36,16 +37,18 @@ _SLICE_S = 1.0  # a wait looks around so often
 
 class HostCommunicator:
     """See `communicator.Communicator`. path: of a `Meeting`. timeout: seconds to wait for another rank.
+    faults: which exchanges fail, for tests.
 
     Raises LostRank where not all ranks come in time."""
 
     can_capture = True  # of a simulated device: what is queued is queued again
 
-    def __init__(self, device, path: str, size: int, rank: int, *, timeout: float = TIMEOUT_S):
+    def __init__(self, device, path: str, size: int, rank: int, *, timeout: float = TIMEOUT_S,
+                 faults: Faults | None = None):  # fmt: skip
         if not 0 <= rank < size:
             raise UsageError(f"rank {rank} of {size} is out of range", fix=f"ranks are 0 to {size - 1}")
         self._device, self.size, self.rank, self._timeout = device, size, rank, timeout
-        self._warn = communicator.WARN_S
+        self._warn, self._faults = communicator.WARN_S, faults
         self._slice = min(_SLICE_S, timeout / 4, self._warn / 4)
         self._processes: dict[int, int] = {}  # numbers of the other ranks' processes
         self._count = 0
@@ -171,6 +174,8 @@ class HostCommunicator:
         """combine(mine, theirs) on rank 0, rank after rank; then `mine` is the result everywhere."""
         if self._lost is not None:
             raise self._lost
+        if self._faults is not None and self._faults.strikes("rank"):
+            raise self._fail("it failed on purpose")
         self._count += 1
         data = memoryview(mine).cast("B")
         if self.rank:

@@ -1,0 +1,31 @@
+"""Whatever fails, a training ends in one clear error or goes on, and what is on the disk leads to the same bits."""
+
+from __future__ import annotations
+
+import pytest
+
+from pycaffe_lms.faults import DEVICE, FILES
+
+from .sweeps import Training, sweep
+
+EVERY = {"operation": 6, "event": 3, "copy": 2}
+"""Of the kinds with most operations only some, others for another PYCAFFE_LMS_SEED."""
+
+
+@pytest.mark.parametrize("lasting", [False, True], ids=["once", "from then on"])
+@pytest.mark.parametrize("kind", DEVICE)
+def test_the_device_fails(tmp_path, monkeypatch, capsys, kind, lasting):
+    training = Training(tmp_path, monkeypatch, lambda: capsys.readouterr().err, "BINARYPROTO", "random")
+    found = sweep(training.counts[kind], lambda n: training.survive(kind, n, lasting), every=EVERY.get(kind, 1))
+    print(kind, dict(found))
+
+
+@pytest.mark.parametrize("lasting", [False, True], ids=["once", "from then on"])
+@pytest.mark.parametrize("form", ["BINARYPROTO", "HDF5"])
+@pytest.mark.parametrize("kind", FILES)
+def test_the_disk_fails(tmp_path, monkeypatch, capsys, kind, form, lasting):
+    if form == "HDF5":
+        pytest.importorskip("h5py")
+    training = Training(tmp_path, monkeypatch, lambda: capsys.readouterr().err, form, "latest")
+    found = sweep(training.counts[kind], lambda n: training.survive(kind, n, lasting))
+    print(kind, form, dict(found))
