@@ -88,6 +88,7 @@ def atomic_write(
     is given."""
     with atomic_file(path, error=error) as part:
         if callable(content):
+            of_files("write")
             content(part.path)
         else:
             part.write(content)
@@ -103,10 +104,9 @@ def try_write(path: str | os.PathLike) -> None:
     try:
         part.write(bytes(4096))
         part.finish()
-        os.unlink(part.target)
-    except BaseException:
+    finally:
         part.discard()
-        raise
+        remove(part.target)
 
 
 def file_sha256(path: str | os.PathLike, nbytes: int | None = None) -> bytes:
