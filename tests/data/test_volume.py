@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import gzip
 import pickle
-import random
 import sys
 import time
 import warnings
@@ -17,6 +16,8 @@ import pytest
 from pycaffe_lms.data.volume import read_volume
 from pycaffe_lms.errors import DataError, MissingDependency
 from tests.data.nifti import nifti_bytes
+
+from ..seeds import seeded
 
 x, y, z = np.meshgrid(np.arange(4), np.arange(3), np.arange(2), indexing="ij")
 VOXELS = (x + 10 * y + 100 * z).astype(np.int16)  # value at (x, y, z)
@@ -172,7 +173,7 @@ def test_any_damage_ends_in_an_error_or_in_a_volume(tmp_path):
     pytest.importorskip("nibabel")
     np.save(tmp_path / "a.npy", VOXELS)
     kinds = {"x.npy": (tmp_path / "a.npy").read_bytes(), "x.nii": nifti_bytes(VOXELS)}
-    draw, refused = random.Random(3), 0
+    draw, refused = seeded(3), 0
     for name, whole in kinds.items():
         for _ in range(300):
             content = bytearray(whole)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pycaffe_lms.formats.message_diff import Change, Differences, LayerChange, compare
 from pycaffe_lms.formats.prototxt import parse_net, parse_solver
+
+from ..seeds import seeded
 
 
 def net(text):
@@ -102,7 +102,7 @@ def test_the_layers_named_make_one_net_of_the_other(a, b):
 
 def test_few_moves_are_found():
     names = list(range(60))
-    moved = random.Random(5).sample(names, 3)
+    moved = seeded(5).sample(names, 3)
     rest = [n for n in names if n not in moved]
     found = compare(chain(*names), chain(*rest, *moved)).layers
     assert {int(x.name) for x in found} <= set(moved)

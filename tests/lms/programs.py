@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import random
-
 from pycaffe_lms.lms.schedule import Access, Buffer, Mode, Program, Step, merge_accesses
+
+from ..seeds import seeded
 
 
 def random_program(seed: int) -> tuple[Program, dict[int, Buffer]]:
     """A legal program (nobody reads a value that nobody made, except live-in ones) over 2 to 12 buffers."""
-    rng = random.Random(seed)
+    rng = seeded(seed)
     n = rng.randint(2, 12)
     buffers = {i: Buffer(i, f"b{i}.data", 512 * rng.randint(1, 8)) for i in range(n)}
     live_in = {b for b in buffers if rng.random() < 0.4}
@@ -28,7 +28,7 @@ def random_program(seed: int) -> tuple[Program, dict[int, Buffer]]:
 
 def net_program(seed: int) -> tuple[Program, dict[int, Buffer]]:
     """Forward and backward of a random residual chain with weights, gradients and updates."""
-    rng = random.Random(seed)
+    rng = seeded(seed)
     depth = rng.randint(2, 9)
     buffers: dict[int, Buffer] = {}
 

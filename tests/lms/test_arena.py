@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from pycaffe_lms.lms.arena import Lifetime, max_live_bytes, pack
+
+from ..seeds import seeded
 
 pytestmark = pytest.mark.pure
 
 
 def _random_lifetimes(seed):
-    rng = random.Random(seed)
+    rng = seeded(seed)
     steps = rng.randint(1, 40)
     lives = []
     for _ in range(rng.randint(1, 60)):
@@ -23,7 +23,7 @@ def _random_lifetimes(seed):
 
 def _nested_lifetimes(seed):
     """As forward and backward keep data: whoever comes first leaves last."""
-    rng = random.Random(seed)
+    rng = seeded(seed)
     n = rng.randint(1, 30)
     return [Lifetime(i, 2 * n - i, 512 * rng.randint(1, 20)) for i in range(n)]
 
@@ -89,7 +89,7 @@ def test_little_is_wasted_over_many_random_programs():
 
 
 def test_a_thousand_steps_with_a_thousand_residences_are_packed():
-    rng = random.Random(5)
+    rng = seeded(5)
     lives = []
     for _ in range(1000):
         start = rng.randrange(1000)

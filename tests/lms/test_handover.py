@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import random
 
 import pytest
 
@@ -22,6 +21,7 @@ from pycaffe_lms.lms.verify import verify
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.solvers import solver_class
 
+from ..seeds import seeded
 from .nets import _DATA, head, train, unit
 
 READ, UPDATE, OVERWRITE = Mode.READ, Mode.UPDATE, Mode.OVERWRITE
@@ -169,7 +169,7 @@ def test_a_wrong_value_in_the_place_of_another_is_found():
 
 def _residual_program(seed):
     """Chains whose sums may lie where the shortcut lay, forward and backward; sizes are mostly alike."""
-    rng = random.Random(seed)
+    rng = seeded(seed)
     buffers, steps = {}, []
 
     def new(name, units):
@@ -210,7 +210,7 @@ def test_random_residual_chains_are_proved(page):
             for s, step in enumerate(program.steps)
             if step.name.startswith("forward")
         }
-        rng = random.Random(seed)
+        rng = seeded(seed)
         seconds = [rng.choice((1e-6, 1e-5)) for _ in program.steps]
         costs = Costs(seconds, {s: seconds[s] for s in replays}, SLOW)
         for units in (12, 14, 17):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import random
 
 import pytest
 
@@ -21,6 +20,7 @@ from pycaffe_lms.lms.verify import verify
 from pycaffe_lms.memory import host
 from pycaffe_lms.memory.states import Ask, State
 
+from ..seeds import seeded
 from .nets import NETS, make_solver, train
 from .programs import net_program, random_program
 
@@ -32,7 +32,7 @@ TIGHT = LMSConfig(threshold_kb=1, ahead=0)
 # -- packing ---------------------------------------------------------------------------------------------------------
 def test_segments_hold_what_lies_in_them_and_no_two_at_once():
     for seed in range(200):
-        rng = random.Random(seed)
+        rng = seeded(seed)
         lives = []
         for _ in range(rng.randint(1, 30)):
             start = rng.randint(0, 40)
@@ -101,7 +101,7 @@ def test_wrong_homes_are_found():
         homes = [op for op in plan.ops if op.home is not None]
         if not homes:
             continue
-        rng = random.Random(len(plan.ops))
+        rng = seeded(len(plan.ops))
         op = rng.choice(homes)
         ends = [o for o in homes if o.home.last]
         wrong = [

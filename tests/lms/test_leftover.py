@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import random
 from itertools import pairwise
 
 import numpy as np
@@ -27,6 +26,7 @@ from pycaffe_lms.lms.verify import verify
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.solvers import SGDSolver
 
+from ..seeds import seeded
 from .nets import _DATA, _pool, conv, head
 from .test_paging import PAGE, check, lifetimes
 
@@ -254,7 +254,7 @@ def test_no_more_than_is_left_counts():
 # -- packing -----------------------------------------------------------------------------------------------------------
 def tied(seed, size, steps=40):
     """Lifetimes, the last two of which are one value at the start and at the end; and wishes for a little more."""
-    rng = random.Random(seed)
+    rng = seeded(seed)
     lives = lifetimes(seed, steps=steps)
     start, end = rng.randrange(1, 6), rng.randrange(steps - 6, steps - 1)
     lives += [type(lives[0])(0, start, size), type(lives[0])(end, steps - 1, size)]

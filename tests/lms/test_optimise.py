@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import random
 
 import pytest
 
@@ -17,6 +16,7 @@ from pycaffe_lms.lms.schedule import Access, Buffer, Mode, Program, Step
 from pycaffe_lms.lms.timing import time_plan
 from pycaffe_lms.lms.verify import verify
 
+from ..seeds import seeded
 from .programs import net_program, random_program
 
 pytestmark = pytest.mark.pure
@@ -35,7 +35,7 @@ def _replays(program: Program) -> dict[int, Step]:
 
 
 def _costs(program, replays, machine=SLOW, seed=0) -> Costs:
-    rng = random.Random(seed)
+    rng = seeded(seed)
     seconds = [rng.choice((1e-6, 1e-5, 1e-4)) for _ in program.steps]
     return Costs(seconds, {s: seconds[s] for s in replays}, machine)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import random
 
 import pytest
 
@@ -13,6 +12,7 @@ from pycaffe_lms.lms.paging import paged, paged_within, pages_of, taken_bytes
 from pycaffe_lms.lms.planner import make_plan
 from pycaffe_lms.lms.verify import verify
 
+from ..seeds import seeded
 from .programs import net_program
 
 pytestmark = pytest.mark.pure
@@ -20,7 +20,7 @@ PAGE = 1000
 
 
 def lifetimes(seed, n=60, steps=40):
-    rng = random.Random(seed)
+    rng = seeded(seed)
     found = []
     for _ in range(n):
         start = rng.randrange(steps)
@@ -80,7 +80,7 @@ def test_who_lies_in_pages():
 @pytest.mark.parametrize("full", [False, True])
 @pytest.mark.parametrize("seed", range(20))
 def test_wishes_within_a_limit(seed, full):
-    lives, rng = lifetimes(seed), random.Random(seed)
+    lives, rng = lifetimes(seed), seeded(seed)
     wishes = [Stretch(x, max(0, x.start - rng.randrange(4)), min(39, x.end + rng.randrange(4))) for x in lives]
     least = paged(lives, PAGE).peak
     for extra in (0, 7, 50):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import random
 import re
 from itertools import pairwise
 from pathlib import Path
@@ -24,6 +23,7 @@ from pycaffe_lms.lms.stays import residences_of
 from pycaffe_lms.memory.states import State
 
 from ..net import replays
+from ..seeds import seeded
 from .nets import NETS, make_solver, train
 
 RESNET = Path(__file__).parents[2] / "models" / "cifar10_resnet-20" / "train_val.prototxt"
@@ -44,7 +44,7 @@ def _cut_at_random(monkeypatch):
 
 def cut_at_random(plan, costs):
     """The plan with copies in up to three pieces, in any steps that may be: whoever is issued between them passes."""
-    rng = random.Random(plan.program.name + plan.rules)
+    rng = seeded(plan.program.name + plan.rules)
     stays, offsets = zip(*residences_of(plan), strict=True)
     found = list(stays)
     for copy in queues_of(plan, stays, offsets, costs).copies.values():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import random
 
 import pytest
 
@@ -13,6 +12,7 @@ from pycaffe_lms.lms.planner import make_plan
 from pycaffe_lms.lms.schedule import Access, Buffer, Mode, Program, Step
 from pycaffe_lms.lms.verify import verify
 
+from ..seeds import seeded
 from .programs import net_program, random_program
 
 pytestmark = pytest.mark.pure
@@ -132,7 +132,7 @@ def _renumber(op: Op, by: int) -> Op:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_mutated_plans_are_caught(page):
-    rng, caught = random.Random(3), 0
+    rng, caught = seeded(3), 0
     for seed in range(60):
         program, buffers = net_program(seed)
         plan = make_plan(program, buffers, limit=None, ahead=1, page=page)

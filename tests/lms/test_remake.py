@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import random
 
 import pytest
 
@@ -17,6 +16,7 @@ from pycaffe_lms.lms.replays import Replayable, ordered, verify_replays
 from pycaffe_lms.lms.schedule import Access, Mode, Program, Step
 from pycaffe_lms.lms.verify import verify
 
+from ..seeds import seeded
 from .programs import net_program
 
 pytestmark = pytest.mark.pure
@@ -36,7 +36,7 @@ def _forward_steps(program: Program) -> list[int]:
 
 def _case(seed: int, share: float):
     program, buffers = net_program(seed)
-    rng = random.Random(1000 + seed)
+    rng = seeded(1000 + seed)
     forward = _forward_steps(program)
     forced = frozenset(s for s in forward if rng.random() < share)
     replays = {s: Step(f"again:{s}", program.steps[s].accesses) for s in forward}

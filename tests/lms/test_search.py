@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from pycaffe_lms.lms import optimise as optimiser
@@ -18,6 +16,7 @@ from pycaffe_lms.lms.rules import Rules, Wishes
 from pycaffe_lms.lms.schedule import Access, Buffer, Mode, Program, Step
 from pycaffe_lms.lms.search import Search
 
+from ..seeds import seeded
 from .programs import net_program
 from .test_optimise import RULES, SLOW, _costs, _replays
 
@@ -117,7 +116,7 @@ def test_copies_alone_are_tried_where_nothing_else_was_found():
 
 
 def test_lifetimes_are_stretched_into_free_memory_only():
-    rng, longer = random.Random(5), 0
+    rng, longer = seeded(5), 0
     for _ in range(60):
         stretches = []
         for _ in range(rng.randint(1, 25)):
@@ -143,7 +142,7 @@ def _nobody_overlaps(lives, offsets):
 
 
 def test_packing_within_a_limit_never_overlaps():
-    rng, found = random.Random(6), 0
+    rng, found = seeded(6), 0
     for _ in range(60):
         stretches = []
         for _ in range(rng.randint(1, 25)):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import numpy as np
 import pytest
 
@@ -14,6 +12,8 @@ from pycaffe_lms.memory.parted import PartedMemory
 from pycaffe_lms.memory.states import Ask, State
 from pycaffe_lms.memory.synced import SyncedMemory
 from pycaffe_lms.ops import ops_of
+
+from ..seeds import seeded
 
 SIZES = (4, 1, 7)  # floats
 TOTAL = sum(SIZES)
@@ -54,7 +54,7 @@ def read_parts(memory):
 def test_random_walk(place, seed):
     device = get_device("cpu") if place == "cpu" else SimDevice(1 << 20, order="random", seed=seed)
     ops_of(device)
-    memory, value, rng = make(device), np.zeros(TOTAL, np.float32), random.Random(seed)
+    memory, value, rng = make(device), np.zeros(TOTAL, np.float32), seeded(seed)
     with device.active():
         for step in range(60):
             what = rng.choice(["read", "write", "overwrite", "run", "see"])

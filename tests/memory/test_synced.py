@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from contextlib import contextmanager
 
 import numpy as np
@@ -12,6 +11,8 @@ from pycaffe_lms.backend.sim import SimDevice
 from pycaffe_lms.errors import DiscardedRead, InvalidTransition, OutOfDeviceMemory
 from pycaffe_lms.memory.states import HOST_STATES, MANAGED, RESIDENT, Ask, State
 from pycaffe_lms.memory.synced import SyncedMemory
+
+from ..seeds import seeded
 
 SHAPE, NBYTES = (5, 20), 400
 READS = {Ask.READ_CPU, Ask.READ_GPU}
@@ -33,7 +34,7 @@ class Walk:
     """Random asks on one buffer. `value`: what it holds; device reads are queued into sinks and compared at the end."""
 
     def __init__(self, table, order, seed):
-        self.rng = random.Random(seed)
+        self.rng = seeded(seed)
         self.device = SimDevice(1 << 20, order=order, seed=seed)
         self.memory = SyncedMemory(NBYTES, "conv1.data", self.device)
         if table is not MANAGED and seed % 2:  # it was managed before, and dropped

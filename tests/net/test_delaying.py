@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from itertools import accumulate
 from types import SimpleNamespace
 
@@ -16,6 +15,7 @@ from pycaffe_lms.net.delaying import delayed
 from pycaffe_lms.net.programs import Halves
 from tests.lms.nets import _DATA, _eltwise, _pool, conv, head, train
 
+from ..seeds import seeded
 from .test_separating import TEXTS, solver
 
 READ, UPDATE, OVERWRITE = Mode
@@ -116,7 +116,7 @@ def _run(steps, memory):
 
 @pytest.mark.parametrize("seed", range(200))
 def test_every_step_finds_what_it_would(seed):
-    rng, buffers = random.Random(seed), range(12)
+    rng, buffers = seeded(seed), range(12)
     steps = []
     for s in range(30):
         chosen = rng.sample(buffers, rng.randint(1, 4))

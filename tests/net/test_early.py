@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +11,8 @@ from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.lms.schedule import Access, Mode, Step
 from pycaffe_lms.net.early import placed_early, with_updates
 from tests.lms.nets import NETS, make_solver, train
+
+from ..seeds import seeded
 
 READ, UPDATE, OVERWRITE = Mode
 
@@ -72,7 +73,7 @@ def values(steps):
 
 @pytest.mark.parametrize("seed", range(100))
 def test_every_step_finds_what_it_finds_in_a_row(seed):
-    rng = random.Random(seed)
+    rng = seeded(seed)
 
     def some(kind, count):
         return [

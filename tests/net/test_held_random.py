@@ -5,8 +5,6 @@ The oracle is the same net on the CPU, where a view is the memory itself; its bl
 
 from __future__ import annotations
 
-import random
-
 import numpy as np
 import pytest
 
@@ -14,6 +12,7 @@ from pycaffe_lms.backend import get_device
 from pycaffe_lms.errors import DiscardedRead
 from pycaffe_lms.lms.config import LMSConfig
 
+from ..seeds import seeded
 from .nets import conv, inputs, ip, layer, loss, make_solver, relu
 from .open_sim import OpenSim
 from .test_held_views import On
@@ -28,7 +27,7 @@ class User:
     """Does the same to two nets: `ours` on a device, with held arrays, and `theirs` on the CPU, without."""
 
     def __init__(self, seed: int, lms: LMSConfig | None):
-        self.rng = random.Random(seed)
+        self.rng = seeded(seed)
         self.numbers = np.random.default_rng(seed)
         self.device = OpenSim(256 << 20, order="random", seed=seed)
         self.ours, self.theirs = make_solver(TEXT, On(self.device, lms)), make_solver(TEXT, On(get_device("cpu")))
