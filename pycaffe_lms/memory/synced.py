@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from contextlib import suppress
 from itertools import count
 
 import numpy as np
@@ -198,19 +199,33 @@ class SyncedMemory:
         self.device.zero(self.span, stream)
 
     def _copy_up(self, span, stream, part) -> None:
-        if self.through is not None:
-            self.host_event = self.through.copy_up(self, stream)
-        else:
-            self.host_event = self.device.copy_up(*self._sides(part), stream)
+        try:
+            if self.through is not None:
+                self.host_event = self.through.copy_up(self, stream)
+            else:
+                self.host_event = self.device.copy_up(*self._sides(part), stream)
+        except Exception:
+            self._wait_for_strays()
+            raise
 
     def _copy_down(self, span, stream, part) -> None:
         if self.touched_outside:
             self.device.synchronize()
-        if self.through is not None:
-            self.host_event = self.through.copy_down(self, stream)
-        else:
-            span, host = self._sides(part)
-            self.host_event = self.device.copy_down(host, span, stream)
+        try:
+            if self.through is not None:
+                self.host_event = self.through.copy_down(self, stream)
+            else:
+                span, host = self._sides(part)
+                self.host_event = self.device.copy_down(host, span, stream)
+        except Exception:
+            self._wait_for_strays()
+            raise
+
+    def _wait_for_strays(self) -> None:
+        """After a copy that failed: it may be queued without an event that tells its end, and would overwrite what is
+        put there after the error."""
+        with suppress(Exception):  # of a device that is lost, whose work does not run
+            self.device.synchronize()
 
     def _sides(self, part):
         """(device memory, host memory) of a part of the buffer. A plan's buffers end on a boundary, the last part may

@@ -398,6 +398,7 @@ class Solver(Uncopied):
 
     def restore(self, path: str | os.PathLike) -> None:
         """Continue from a .solverstate (.h5): iteration, weights, history, and where data and random numbers stood."""
+        self.runtime.device.synchronize()  # work of an iteration that failed would write over what is restored
         snapshot.restore(self, os.fspath(path))
 
     def restore_latest(self) -> str | None:
