@@ -5,6 +5,9 @@ Names and behaviour are pycaffe's; `install_as_caffe()` lets `import caffe` mean
 blob is good: see `blob`.
 """
 
+from . import search_path as search_path  # before anything else is imported
+
+# isort: split
 from . import _caffe, io, proto
 from .classifier import Classifier
 from .detector import Detector

@@ -182,7 +182,12 @@ def test_sharing_with_what_is_no_net(files, net):
 
 
 def test_a_class_that_is_no_layer(tmp_path, monkeypatch):
-    (tmp_path / "slips_layers.py").write_text("class Plain:\n    def setup(self, bottom, top): pass\n")
+    """Nothing of it is called: a prototxt may name any class, subprocess.Popen too."""
+    (tmp_path / "slips_layers.py").write_text(
+        "class Plain:\n"
+        "    def __new__(cls, *args): raise AssertionError('called')\n"
+        "    def setup(self, bottom, top): pass\n"
+    )
     monkeypatch.syspath_prepend(str(tmp_path))
     try:
         message = 'python_param { module: "slips_layers" layer: "Plain" }'

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.pure
 
 # Imports point left.
 ORDER = (
+    "search_path",
     "version",
     "errors",
     "faults",

@@ -66,6 +66,7 @@ def run(argv: list[str]) -> int:
         args.workspace = ASSUMED
     nets = Nets(
         read_net(args.model), args.shape, level=args.level, stages=flags.stages(args), lms=lms,
+        python=args.python == "on",
         rule=RULES[args.solver_type] if args.phase == "TRAIN" else None, machine=_machine(args.gpu, lms.budget),
         half=flags.half(args), workspace=None if args.workspace is None else parse_size(args.workspace, "-workspace"),
     )  # fmt: skip

@@ -66,16 +66,18 @@ class Outcome:
 class Nets:
     """parsed, shape: the net and the user's -shape. rule: of the solver whose histories count; None: phase TEST.
     machine: with the memory that is to be planned for. workspace: bytes that every convolution is assumed to use; None:
-    what the simulated device's do, within a GPU's limit. half: hidden activations are stored as bfloat16."""
+    what the simulated device's do, within a GPU's limit. half: hidden activations are stored as bfloat16. python: the
+    code of Python layers may run."""
 
     def __init__(self, parsed: Parsed[NetParameter], shape: Sequence[str], *, level: int, stages: Sequence[str],
                  rule: Rule | None, machine: Machine, lms: LMSConfig, workspace: int | None,
-                 half: bool = False):  # fmt: skip
+                 half: bool = False, python: bool = False):  # fmt: skip
         self.parsed, self.rule, self.machine, self.lms, self._workspace = parsed, rule, machine, lms, workspace
         self.phase = 1 if rule is None else 0
         self.half, self._tuning = half, replace(_TUNING, half=half)
         self._options = {"level": level, "stages": stages, "lines": parsed.lines, "file": parsed.filename}
-        self.message = shapes.with_shapes(parsed.message, shape)
+        self.message = shapes.with_shapes(parsed.message, shape, python)
+        self._shape, self._python = shape, python
         state = NetParameter()
         state.CopyFrom(self.message)
         state.state.phase, state.state.level = self.phase, level
@@ -91,15 +93,15 @@ class Nets:
 
     def build(self, lms: LMSConfig, batch: int | None = None, memory: int | None = None) -> tuple[Net, Tail]:
         """The net, and the updates of its solver. memory: of the device; None: the machine's."""
-        message = self.message
+        message, sizes = self.message, None
         if batch is not None and batch != self.batch:
-            message = batches.with_batch(message, self._layers, batch)
+            message, sizes = batches.with_batch(message, self._layers, batch), (self.batch, batch)
         device = get_device("sim", capacity=memory or self.machine.memory)
         device.page = PAGE
         _assume_workspace(ops_of(device), self._workspace)
         runtime = Runtime(device, lms, machine=self.machine)
         try:
-            with only_warnings():
+            with only_warnings(), shapes.of_python_layers(message, self._shape, self._python, sizes):
                 net = Net(message, self.phase, runtime=runtime, fill=False, forward_only=self.phase == 1,
                           tuning=self._tuning, **self._options)  # fmt: skip
         except DataError as error:

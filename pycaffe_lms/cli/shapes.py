@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from ..errors import DataError, UsageError
+from ..layers.python import stand_ins
 from ..proto.caffe_pb2 import LayerParameter, NetParameter
 
 
@@ -16,8 +18,13 @@ def add_shape(p: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="BLOB=N,C,H,W",
-        help="shape of a data layer's top, so that no database is needed; once per top",
+        help="shape of a data layer's top, so that no database is needed, or of a Python layer's; once per top",
     )
+    p.add_argument(
+        "--python", choices=("on", "off"), default="off",
+        help="on: the modules of Python layers are imported, and their code says the shapes of their tops; off: no "
+        "code of theirs runs, -shape gives them",
+    )  # fmt: skip
 
 
 def or_a_shape(error: DataError) -> DataError:
@@ -26,14 +33,28 @@ def or_a_shape(error: DataError) -> DataError:
     return error
 
 
-def with_shapes(message: NetParameter, given: Sequence[str]) -> NetParameter:
+def of_python_layers(
+    message: NetParameter, given: Sequence[str], python: bool, batches: tuple[int, int] | None = None
+) -> AbstractContextManager:
+    """Within, a net is built without the code of its Python layers, whose tops have the given shapes; where they begin
+    with the first of `batches`, with the second in its place. python: with that code."""
+    if python:
+        return nullcontext()
+    first, other = batches or (None, None)
+    shapes = {name: (other, *s[1:]) if s[:1] == [first] else tuple(s) for name, s in map(_parse, given)}
+    return stand_ins({t: shapes[t] for layer in message.layer for t in layer.top if t in shapes})
+
+
+def with_shapes(message: NetParameter, given: Sequence[str], python: bool = False) -> NetParameter:
     """The net with layers that make the given tops replaced by DummyData of those shapes; layers keep their indices.
 
-    Raises: UsageError for a shape that is none, or of a blob that no layer without bottoms makes.
+    python: the code of Python layers says their shapes. Raises: UsageError for a shape that is none, or of a blob that
+    no layer without bottoms and no Python layer that is not run makes.
     """
     shapes = dict(_parse(text) for text in given)
     made = {top for layer in message.layer if not layer.bottom for top in layer.top}
-    for name in shapes.keys() - made:
+    known = made | {top for layer in message.layer if layer.type == "Python" and not python for top in layer.top}
+    for name in shapes.keys() - known:
         raise UsageError(
             f"-shape {name}=...: no data layer makes {name}", fix=f"data layers make {', '.join(sorted(made))}"
         )

@@ -72,9 +72,10 @@ def run(argv: list[str]) -> int:
 
 def _build(parsed: Parsed[NetParameter], args) -> Net:
     """The net on the simulated device, without memory."""
-    phase, message = Phase.Value(args.phase), shapes.with_shapes(parsed.message, args.shape)
+    phase, python = Phase.Value(args.phase), args.python == "on"
+    message = shapes.with_shapes(parsed.message, args.shape, python)
     try:
-        with only_warnings():
+        with only_warnings(), shapes.of_python_layers(message, args.shape, python):
             return Net(
                 message, phase, level=args.level, stages=flags.stages(args), lines=parsed.lines, file=parsed.filename,
                 device=get_device("sim", capacity=_UNLIMITED), fill=False, forward_only=phase == 1,

@@ -6,8 +6,9 @@ Source: BVLC/caffe, include/caffe/layers/python_layer.hpp, layer_factory.cpp (be
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 import numpy as np
 
@@ -17,6 +18,30 @@ from ..vectors import BoolVec, RawBlobVec
 from .base import InPlace, Layer, Runs, ShapesChanged, at_least
 from .registry import register_layer
 from .user_layer import BlobVec, HostBlob, UserLayer
+
+_stand_ins: ContextVar[Mapping[str, tuple[int, ...]] | None] = ContextVar("stand_ins", default=None)
+
+
+@contextmanager
+def stand_ins(shapes: Mapping[str, tuple[int, ...]]) -> Iterator[None]:
+    """Within: nets are built without the code of layers written in Python; their tops get these shapes, by name."""
+    token = _stand_ins.set(shapes)
+    try:
+        yield
+    finally:
+        _stand_ins.reset(token)
+
+
+class StandIn(UserLayer):
+    """In place of a user's layer where nothing runs: it makes tops of given shapes."""
+
+    shapes: Mapping[str, tuple[int, ...]]
+
+    def reshape(self, bottom, top):
+        for blob in top:
+            if blob.name in self.shapes:  # else it is in place: its bottom
+                blob.reshape(*self.shapes[blob.name])
+
 
 _ZERO = caffe_pb2.FillerParameter(type="constant", value=0)
 
@@ -59,6 +84,22 @@ class PythonLayer(Layer):
             self.add_param(blob.shape, _ZERO, values=np.array(blob.data))
 
     def _make(self):
+        shapes = _stand_ins.get()
+        return self._load() if shapes is None else self._stand_in(shapes)
+
+    def _stand_in(self, shapes: Mapping[str, tuple[int, ...]]) -> StandIn:
+        unknown = [t for t in self.param.top if t not in shapes and t not in self.param.bottom]
+        if unknown:
+            raise self.error(
+                f'is written in Python (module "{self.param.python_param.module}"), and its code is not run here, so '
+                f'the shape of its top "{unknown[0]}" is not known',
+                fix=f"give it, such as -shape {unknown[0]}=32,10, or let the module's code run: -python on",
+            )
+        made = StandIn(self.param)
+        made.shapes = shapes
+        return made
+
+    def _load(self):
         p = self.param.python_param
         if not p.module or not p.layer:
             missing = "module" if not p.module else "layer"
@@ -77,15 +118,12 @@ class PythonLayer(Layer):
                 f'module "{p.module}" ({getattr(module, "__file__", "built in")}) has no class "{p.layer}"',
                 fix="name a class of the module in python_param.layer",
             )
-        try:
-            return cls(self.param)
-        except TypeError as failure:
-            if issubclass(cls, UserLayer):
-                raise
+        if not issubclass(cls, UserLayer):  # any class of any module can be named, subprocess.Popen too
             raise self.error(
-                f'class "{p.layer}" of module "{p.module}" is no caffe.Layer ({failure})',
+                f'class "{p.layer}" of module "{p.module}" is no caffe.Layer',
                 fix=f"write class {p.layer}(caffe.Layer):",
-            ) from failure
+            )
+        return cls(self.param)
 
     def _show_bottoms(self, shapes) -> None:
         for blob, shape in zip(self._bottom, shapes, strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -306,3 +307,57 @@ def test_activations_in_16_bits(capsys):
         size, unit, ms = re.search(r"in core: ([\d.]+) (\w+) of .* ([\d.]+) ms per iteration", out).groups()
         found.append((float(size) * {"MiB": 1, "GiB": 1024}[unit], float(ms)))
     assert found[1][0] < 0.65 * found[0][0] and found[1][1] < 0.75 * found[0][1]
+
+
+PYTHON_NET = """layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 8 dim: 500 } } }
+layer { name: "ip" type: "InnerProduct" bottom: "x" top: "ip" inner_product_param { num_output: 500 } }
+layer { name: "mine" type: "Python" bottom: "ip" top: "y" python_param { module: "a_users_layers" layer: "Half" } }
+layer { name: "same" type: "Python" bottom: "y" top: "y" python_param { module: "a_users_layers" layer: "Same" } }
+layer { name: "loss" type: "Reduction" bottom: "y" top: "loss" loss_weight: 1 }
+"""
+HALF = """
+import pycaffe_lms as caffe
+class Half(caffe.Layer):
+    def reshape(self, bottom, top): top[0].reshape(bottom[0].shape[0], bottom[0].shape[1] // 2)
+class Same(caffe.Layer):
+    def reshape(self, bottom, top): pass
+"""
+
+
+@pytest.fixture
+def python_net(tmp_path, monkeypatch):
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / "a_users_layers.py").write_text(HALF)
+    monkeypatch.syspath_prepend(str(tmp_path / "modules"))
+    yield str(write(tmp_path, PYTHON_NET))
+    sys.modules.pop("a_users_layers", None)
+
+
+@pytest.mark.parametrize("action", ["plan", "summarize"])
+def test_python_layers_run_only_if_they_are_asked_to(action, python_net, capsys):
+    """What is given by -shape in place of their code makes the same plan, and the same table."""
+    lms = ("-lms", "4", "-lms_budget", "10MB") if action == "plan" else ()
+    assert main([action, "-model", python_net, *lms]) == 1
+    said = capsys.readouterr().err
+    assert 'layer "mine" (Python)' in said and 'its top "y" is not known' in said
+    assert "-shape y=" in said and "-python on" in said
+    assert main([action, "-model", python_net, "-shape", "y=8,250", *lms]) == 0
+    stand_in = capsys.readouterr().out
+    assert "a_users_layers" not in sys.modules
+    assert main([action, "-model", python_net, "-python", "on", *lms]) == 0
+    assert capsys.readouterr().out == stand_in and "a_users_layers" in sys.modules
+
+
+def test_shapes_of_python_layers_follow_the_batch(python_net, capsys):
+    argv = ["-model", python_net, "-sweep", "batch=8,16", "-lms_budget", "20MB"]
+    found = []
+    for more in (["-shape", "y=8,250"], ["-python", "on"]):
+        code, out = _plan(capsys, *argv, *more)
+        assert code == 0
+        found.append(out)
+    assert found[0] == found[1]
+
+
+def test_a_shape_for_a_python_layer_that_runs_is_refused(python_net, capsys):
+    assert main(["plan", "-model", python_net, "-python", "on", "-shape", "y=8,250"]) == 2
+    assert "no data layer makes y" in capsys.readouterr().err
