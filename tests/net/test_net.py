@@ -289,3 +289,19 @@ def test_solver_iterations_equal_hand_made_ones(place):
         expected = [p.data - 0.1 * g for p, g in zip(net.learnable_params, reference(net, x, labels)[1], strict=True)]
         solver.step(1)
         close([p.data for p in net.learnable_params], expected)
+
+
+@pytest.mark.parametrize("weight, counts", [("", 0), ("loss_weight: 1", 1), ("loss_weight: 2", 2)])
+def test_of_an_implicit_loss_that_is_read_the_loss_is_right_and_the_gradient_the_readers(weight, counts):
+    """e = sum of x^2 / 4, and half of e^2 is a loss, too. Caffe writes the reader's gradient, e, over the weight 1 that
+    nobody wrote: of w e + e^2 / 2 it gives e times the slope of e, in place of w + e times."""
+    text = inputs(x=(2, 3), zero=(2, 3)) + layer("loss", "EuclideanLoss", "x zero", "e", text=weight)
+    text += layer("half", "Power", "e", "p", text="power_param { power: 2 } loss_weight: 0.5")
+    net = make_net("force_backward: true\n" + text)
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    net.blobs["x"].data[...] = x
+    e = (x**2).sum() / 4
+    for _ in range(3):
+        assert net.forward_range() == pytest.approx((counts or 1) * e + e * e / 2)
+        net.backward_range()
+        np.testing.assert_allclose(net.blobs["x"].diff, (counts + e) * x / 2, rtol=1e-6)
