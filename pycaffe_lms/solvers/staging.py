@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from ..backend.device import Device, align
+from ..backend.device import Device, Span, align
 from ..blob import Blob, stored_view
 from ..errors import OutOfHostMemory, human_bytes
 from ..memory.states import Ask, State
@@ -32,6 +32,7 @@ class Staging:
         self._pinned = 0
         self._free: list[np.ndarray] = []  # what is left of each segment
         self._taken: dict[int, np.ndarray] = {}  # by id of the memory: layers may share one
+        self._pairs: list[tuple[np.ndarray, Span]] = []  # copies to be queued: to, from
         self._ready = None  # the event after the last copy
 
     @property
@@ -50,9 +51,6 @@ class Staging:
         self._taken.clear()
         self._free = list(self._segments)
         self._ready = None
-        if not self._device.is_host:
-            with self._device.lock, self._device.active():
-                self._device.wait(self._device.copy_out, self._device.record(self._device.compute))
 
     def blob(self, blob: Blob, which: str = "data") -> np.ndarray:
         """The values ("data") or gradients ("diff") of a blob, true once `wait` has returned."""
@@ -67,9 +65,12 @@ class Staging:
     def end(self) -> None:
         """All values are asked for: what is queued on the device from now on comes after the copies."""
         device = self._device
-        if not device.is_host:
+        if self._pairs:
             with device.lock, device.active():
-                self._ready = device.record(device.copy_out)
+                device.wait(device.copy_out, device.record(device.compute))
+                for raw, span in self._pairs:
+                    self._ready = device.copy_down(raw, span, device.copy_out)
+                self._pairs.clear()
                 device.wait(device.compute, self._ready)
                 device.wait(device.copy_in, self._ready)
 
@@ -86,8 +87,7 @@ class Staging:
         raw = self._taken[id(memory)] = self._slot(memory.nbytes)
         plain = type(memory) is SyncedMemory and not memory.touched_outside
         if plain and memory.state is State.HEAD_AT_GPU:
-            with self._device.lock, self._device.active():
-                self._device.copy_down(raw, memory.span, self._device.copy_out)
+            self._pairs.append((raw, memory.span))
             return raw
         if not plain or memory.state not in (State.HEAD_AT_CPU, State.SYNCED):
             read()
