@@ -232,7 +232,7 @@ class Solver(Uncopied):
             self.snapshots.poll(self)
             heed(self, self._losses.look(wait or action != NONE))
             if (p.snapshot and self.iter % p.snapshot == 0 and self.is_root) or action == SNAPSHOT:
-                self.snapshots.write(self)
+                self.snapshots.due(self)
             if self._agreed(action == STOP):
                 self._stop = self._wants_stop = True
                 return
@@ -356,7 +356,7 @@ class Solver(Uncopied):
         for batch in range(batches):
             action = self._action()
             if action == SNAPSHOT:
-                self.snapshots.write(self)
+                self.snapshots.due(self)
             elif action == STOP:
                 self._stop, self._wants_stop = self.ranks is None, True
                 _log.info("Test interrupted.")

@@ -64,6 +64,7 @@ class Snapshots:
         self._staging: Staging | None = None
         self._writing: _Writing | None = None
         self._behind = False  # within `behind`
+        self._due = False  # within `due`
 
     def keep_best(self, solver: Solver, wanted: str) -> None:
         """Keep the snapshot of the best test so far, too, as <prefix>_best_iter_<N>. wanted: an output of one element
@@ -98,7 +99,7 @@ class Snapshots:
             return
         self.best = Best(name, value, solver.iter)
         _log.info("Iteration %d, %s = %.6g is the best so far", solver.iter, name, value)
-        self.write(solver, kind=BEST)
+        self.write(solver, wait=not self._behind, kind=BEST)
 
     def prepare(self, solver: Solver, end: int) -> None:
         """Take the memory of a snapshot, where one is due before iteration `end`."""
@@ -106,12 +107,20 @@ class Snapshots:
         if solver.is_root and (every and solver.iter // every < end // every or self._best_of is not None):
             self._memory(solver).reserve({id(m): m.nbytes for m in snapshot.memories(solver)}.values())
 
-    def write(self, solver: Solver, *, wait: bool | None = None, kind: str = "") -> None:
-        """Write a snapshot as the solver is now. wait: until both files are whole; None: not within `behind`.
+    def due(self, solver: Solver) -> None:
+        """Call `solver.snapshot`, which users may replace, for the training; within `behind` nobody waits for it."""
+        self._due = self._behind
+        try:
+            solver.snapshot()
+        finally:
+            self._due = False
+
+    def write(self, solver: Solver, *, wait: bool, kind: str = "") -> None:
+        """Write a snapshot as the solver is now. wait: until both files are whole, unless it is `due`.
 
         Raises SnapshotError, WeightsError, of the one before it too."""
         start = time.perf_counter()
-        wait = not self._behind if wait is None else wait
+        wait = wait and not self._due
         self.finish(solver)
         waited = time.perf_counter() - start
         if waited > _SLOW_S:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -15,6 +17,8 @@ from ..memory.synced import SyncedMemory
 
 _log = logging.getLogger(__name__)
 _SEGMENT = 64 << 20  # bytes that are taken at least
+_PIECE = 8 << 20  # bytes that one thread copies at a time
+_THREADS = min(8, os.cpu_count() or 1)
 
 
 class Staging:
@@ -33,6 +37,7 @@ class Staging:
         self._free: list[np.ndarray] = []  # what is left of each segment
         self._taken: dict[int, np.ndarray] = {}  # by id of the memory: layers may share one
         self._pairs: list[tuple[np.ndarray, Span]] = []  # copies to be queued: to, from
+        self._at_home: list[tuple[np.ndarray, np.ndarray]] = []  # the same, of values on the host
         self._ready = None  # the event after the last copy
 
     @property
@@ -73,6 +78,13 @@ class Staging:
                 self._pairs.clear()
                 device.wait(device.compute, self._ready)
                 device.wait(device.copy_in, self._ready)
+        if sum(raw.nbytes for raw, _ in self._at_home) > _PIECE:
+            with ThreadPoolExecutor(_THREADS) as threads:
+                list(threads.map(lambda pair: np.copyto(*pair), self._at_home))
+        else:
+            for raw, home in self._at_home:
+                np.copyto(raw, home)
+        self._at_home.clear()
 
     def wait(self) -> None:
         """Block the calling thread until the values are there."""
@@ -93,7 +105,8 @@ class Staging:
             read()
         elif memory.host_event is not None:
             self._device.wait_host(memory.host_event)
-        np.copyto(raw, memory.host[: memory.nbytes])
+        home = memory.host[: memory.nbytes]
+        self._at_home += [(raw[i : i + _PIECE], home[i : i + _PIECE]) for i in range(0, memory.nbytes, _PIECE)]
         return raw
 
     def _slot(self, nbytes: int) -> np.ndarray:

@@ -13,7 +13,7 @@ from pycaffe_lms.formats.caffemodel import read_weights, write_weights
 from pycaffe_lms.formats.solverstate import read_solverstate, write_solverstate
 from pycaffe_lms.net import weights
 from pycaffe_lms.proto.caffe_pb2 import NetParameter
-from pycaffe_lms.solvers import snapshot
+from pycaffe_lms.solvers import snapshot, staging
 from pycaffe_lms.solvers.events import Observer
 
 from .helpers import GAUSSIAN, PLACES, bits, inner, loss, make, messages
@@ -145,6 +145,34 @@ def test_a_snapshot_that_is_asked_for_is_there(tmp_path):
     assert read_solverstate(tmp_path / "s_iter_3.solverstate").iter == 3
 
 
+def test_one_that_a_callback_asks_for_is_there_too(tmp_path, monkeypatch):
+    """Although the training is under way, and one of its own is being written."""
+    slow, found = Slow(monkeypatch), []
+    threading.Timer(0.2, slow.go.set).start()
+    solver = make(NET, **_options(tmp_path, snapshot=2))
+
+    def ask():
+        if solver.iter == 3:
+            solver.snapshot()
+            found.extend(sorted(p.name for p in tmp_path.iterdir()))
+
+    solver.callbacks.append((ask, lambda: None))
+    solver.step(4)
+    assert found == sorted(f"s_iter_{k}.{kind}" for k in (2, 3) for kind in ("caffemodel", "solverstate"))
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_values_of_many_pieces(place, tmp_path, monkeypatch):
+    """Large values on the host are copied by several threads."""
+    monkeypatch.setattr(staging, "_PIECE", 24)
+    solver = make(NET, place, **_options(tmp_path))
+    solver.step(2)
+    solver.snapshot()
+    stored = [b.data for layer in read_weights(tmp_path / "s_iter_2.caffemodel") for b in layer.blobs]
+    expected = [blob.read_data() for blobs in solver.net.params.values() for blob in blobs]
+    assert [v.tobytes() for v in stored] == [v.tobytes() for v in expected]
+
+
 def test_an_error_is_raised_between_iterations(tmp_path, monkeypatch):
     def full(path, *_):
         raise WeightsError("cannot be written: No space left on device").at(file=path)
@@ -183,11 +211,11 @@ def test_what_fails_besides_waits_for_the_writer(tmp_path, monkeypatch, caplog):
 def test_memory_is_taken_once(place, tmp_path):
     solver = make(NET, place, **_options(tmp_path, snapshot=1, type='"Adam"'))
     solver.step(1)
-    staging = solver.snapshots._staging
-    before, values = staging.nbytes, sum(m.nbytes for m in {id(m): m for m in snapshot.memories(solver)}.values())
+    memory = solver.snapshots._staging
+    before, values = memory.nbytes, sum(m.nbytes for m in {id(m): m for m in snapshot.memories(solver)}.values())
     assert values <= before
     solver.step(5)
-    assert staging.nbytes == before and solver.snapshots._staging is staging
+    assert memory.nbytes == before and solver.snapshots._staging is memory
 
 
 def test_copying_moves_nothing_on_the_device(tmp_path):
