@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 
+from pycaffe_lms.backend import cuda_available, get_device
 from pycaffe_lms.backend.sim import SimDevice
 from pycaffe_lms.errors import NonFiniteLoss, UsageError
 from pycaffe_lms.formats.solverstate import read_solverstate
@@ -296,3 +297,17 @@ def test_which_labels_are_outside():
     assert Labels(1, 5).outside(labels).tolist() == [3, 4, 5, 6, 7]
     assert Labels(1, 5, ignore=255).outside(labels).tolist() == [3, 4, 6, 7]
     assert Labels(1, 5, ignore=-1).outside(labels).tolist() == [3, 5, 6, 7]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not cuda_available(), reason="no GPU")
+@pytest.mark.parametrize("lms", [LMSConfig(), LMSConfig(threshold_kb=1, ahead=1), LMSConfig(auto=True)], ids=str)
+@pytest.mark.parametrize("options", [{}, {"iter_size": 3}, {"display": 1}], ids=str)
+def test_on_a_gpu(lms, options):
+    """In iterations that are replayed from a recording, too."""
+    solver = make(NET, lambda: {"device": get_device("cuda"), "lms": lms}, **options)
+    passes = options.get("iter_size", 1)
+    feed(solver, {(10 * passes, 2): 12})
+    with pytest.raises(NonFiniteLoss) as caught:
+        solver.step(BATCHES // passes)
+    assert (caught.value.iteration, caught.value.label, caught.value.where.layer) == (10, 12, "loss")
