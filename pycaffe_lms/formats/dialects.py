@@ -137,7 +137,9 @@ def _same(value: str, neutral: str) -> bool:
 
 def _windows(written: Sequence[Field], message: str, edits: _Edits) -> None:
     """Windows with a value per axis: forks' spellings become kernel_shape, stride_shape and pad_shape."""
-    given = {name: [one for one in written if one.name == name] for name in {one.name for one in written}}
+    given: dict[str, list[Field]] = {}
+    for one in written:
+        given.setdefault(one.name, []).append(one)
     if any(name in given for name, *_ in C3D_WINDOW):
         for depth, size, default, ours in C3D_WINDOW:
             parts = [*given.get(depth, ()), *given.get(size, ())]
@@ -163,10 +165,17 @@ def _shape(name: str, numbers: Sequence[str]) -> str:
 
 
 def _rewrite(text: str, words: dict[Token, str]) -> str:
-    """`text` with tokens replaced. Later places first, so that earlier columns stay right."""
+    """`text` with tokens replaced. A word that is shorter than its token is filled up with spaces, so that columns stay
+    right."""
     lines = text.split("\n")
-    for token in sorted(words, key=lambda t: (t.line, t.column), reverse=True):
-        line, start = lines[token.line - 1], token.column - 1
-        new = words[token].ljust(len(token.text))
-        lines[token.line - 1] = line[:start] + new + line[start + len(token.text) :]
+    by_line: dict[int, list[Token]] = {}
+    for token in sorted(words, key=lambda t: (t.line, t.column)):
+        by_line.setdefault(token.line, []).append(token)
+    for number, tokens in by_line.items():
+        line, pieces, done = lines[number - 1], [], 0
+        for token in tokens:
+            start = token.column - 1
+            pieces += (line[done:start], words[token].ljust(len(token.text)))
+            done = start + len(token.text)
+        lines[number - 1] = "".join((*pieces, line[done:]))
     return "\n".join(lines)

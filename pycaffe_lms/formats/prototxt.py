@@ -158,10 +158,10 @@ def _merge(text: str, tokens: Sequence[Token], message: _M, filename: str | None
 
 
 def _file_lines(entries: Sequence[Entry]) -> Lines:
-    fields: dict[str, tuple[int, ...]] = {}
+    fields: dict[str, list[int]] = {}
     for entry in entries:
-        fields[entry.name] = (*fields.get(entry.name, ()), entry.line)
-    return Lines(fields=fields)
+        fields.setdefault(entry.name, []).append(entry.line)
+    return Lines(fields={name: tuple(lines) for name, lines in fields.items()})
 
 
 def _upgrade(

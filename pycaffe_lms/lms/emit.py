@@ -6,6 +6,7 @@ taking any of them away is a race, and the verifier says so.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ class _Regions:
     """Who held which bytes last. `claim` returns the residences whose memory is taken over."""
 
     def __init__(self, paging: Paging | None) -> None:
+        self._starts: list[int] = []  # of `_regions`, in order
         self._regions: list[tuple[int, int, int]] = []
         self._paging = paging
         self._pages: dict[int, int] = {}
@@ -34,19 +36,16 @@ class _Regions:
             found = {self._pages.get(p, owner) for p in pages} - {owner}
             self._pages.update(dict.fromkeys(pages, owner))
             return found
-        kept, old = [], set()
-        for start, end, who in self._regions:
-            if end <= lo or start >= hi:
-                kept.append((start, end, who))
-                continue
-            old.add(who)
-            if start < lo:
-                kept.append((start, lo, who))
-            if end > hi:
-                kept.append((hi, end, who))
-        kept.append((lo, hi, owner))
-        self._regions = kept
-        return old
+        first, last = bisect_right(self._starts, lo), bisect_left(self._starts, hi)
+        first -= first > 0 and self._regions[first - 1][1] > lo
+        taken, now = self._regions[first:last], [(lo, hi, owner)]
+        if taken and taken[0][0] < lo:
+            now.insert(0, (taken[0][0], lo, taken[0][2]))
+        if taken and taken[-1][1] > hi:
+            now.append((hi, taken[-1][1], taken[-1][2]))
+        self._regions[first:last] = now
+        self._starts[first:last] = [start for start, _, _ in now]
+        return {who for _, _, who in taken}
 
 
 class _Emitter:

@@ -1,10 +1,26 @@
-"""Places in the order of their offsets, and gaps between them, counted with arrays: planners ask for many. Pure."""
+"""Bytes held by step, places in the order of their offsets, and gaps between them, counted with arrays: planners ask
+for many. Pure."""
 
 from __future__ import annotations
 
 import numpy as np
 
 NEVER = 1 << 62
+
+
+class Load:
+    """Bytes that are held, by step."""
+
+    def __init__(self, steps: int):
+        self._held = np.zeros(steps, np.int64)
+
+    def add(self, nbytes: int, first: int, last: int) -> None:
+        """Hold so much from step `first` to step `last`, both included."""
+        self._held[first : last + 1] += nbytes
+
+    def most(self, first: int, last: int) -> int:
+        """The most that is held at any of these steps, 0 where there are none."""
+        return int(self._held[first : last + 1].max(initial=0))
 
 
 class Placed:

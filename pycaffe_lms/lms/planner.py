@@ -17,6 +17,7 @@ from .arena import Lifetime, Packing, pack
 from .emit import Emitted, emit
 from .handover import Pair, chains, handovers, needed_bytes
 from .paging import Paging, in_one_piece, paged, taken_bytes
+from .placing import Load
 from .plan import Piece, Plan
 from .schedule import Buffer, Mode, Program, layer_of
 
@@ -218,17 +219,13 @@ def refuse_impossible(
 
 def _look_ahead(demand: list[Residence], sizes, n_steps: int, limit: int | None, ahead: int) -> list[Residence]:
     """Fill idle memory: bridge short gaps, then fetch early, then let copies out drain while later steps run."""
-    load = [0] * (n_steps + 1)
+    load = Load(n_steps + 1)
     for r in demand:
-        for s in range(r.issue, r.until + 1):
-            load[s] += sizes[r.buffer]
+        load.add(sizes[r.buffer], r.issue, r.until)
+    book = load.add
 
     def fits(size: int, start: int, end: int) -> bool:
-        return limit is None or all(load[s] + size <= limit for s in range(start, end + 1))
-
-    def book(size: int, start: int, end: int) -> None:
-        for s in range(start, end + 1):
-            load[s] += size
+        return limit is None or load.most(start, end) + size <= limit
 
     stays: list[Residence] = []
     last_of: dict[int, int] = {}

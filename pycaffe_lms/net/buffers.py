@@ -8,8 +8,6 @@ need. Diffs of one name share memory, as in Caffe, where the layer in place can 
 
 from __future__ import annotations
 
-from itertools import count as count_from
-
 from ..backend.device import align
 from ..formats.types import SPLIT
 from ..layers.base import InPlace, Lives, count
@@ -26,13 +24,13 @@ class BufferTable:
         self.buffers: list[Buffer] = []
         self.used_bytes: list[int] = []
         self._names: set[str] = set()
+        self._numbers: dict[str, int] = {}  # the last one of a name that several want
 
     def add(self, name: str, nbytes: int, *, call_scratch: bool = False) -> int:
-        stem, dot, kind = name.rpartition(".")
-        for k in count_from(2):
-            if name not in self._names:
-                break
-            name = f"{stem}({k}){dot}{kind}"  # layers of one name, unnamed tops
+        wanted, (stem, dot, kind) = name, name.rpartition(".")
+        while name in self._names:  # layers of one name, unnamed tops
+            self._numbers[wanted] = k = self._numbers.get(wanted, 1) + 1
+            name = f"{stem}({k}){dot}{kind}"
         self._names.add(name)
         self.buffers.append(Buffer(len(self.buffers), name, max(align(nbytes), align(1)), call_scratch))
         self.used_bytes.append(nbytes)
@@ -100,7 +98,7 @@ class _Tops:
         """keep: values that nothing may overwrite."""
         self._graph, self._table, self._keep, self._itemsize = graph, table, keep, itemsize
         self._last_read = {graph.stored(b): node.index for node in graph.nodes for b in node.bottoms}
-        self._lying: dict[int, set[int]] = {}  # by buffer: the values there
+        self._lying: dict[int, list[int]] = {}  # by buffer: the values there, but for some that nothing reads later
 
     def assign(self, node: Node) -> None:
         graph, shared = self._graph, node.layer.shares_data()
@@ -123,7 +121,7 @@ class _Tops:
 
     def _put(self, v: int, buffer: int) -> None:
         self._graph.values[v].data = buffer
-        self._lying.setdefault(buffer, set()).add(v)
+        self._lying.setdefault(buffer, []).append(v)
 
     def _may_overwrite(self, node: Node, j: int) -> bool:
         graph, mode = self._graph, node.layer.in_place
@@ -132,8 +130,14 @@ class _Tops:
             return True
         if mode is not InPlace.ALLOWED or count(old.shape) != count(new.shape):
             return False
-        living = [v for v in self._lying[old.data] if v < node.tops[0]]
-        return not any(v in self._keep or self._last_read.get(graph.stored(v), -1) > node.index for v in living)
+        lying = self._lying[old.data]
+        while lying and not self._matters_after(node, lying[-1]):
+            lying.pop()  # so that a long chain of layers in place takes no longer than one of others
+        return not any(v < node.tops[0] and self._matters_after(node, v) for v in reversed(lying))
+
+    def _matters_after(self, node: Node, v: int) -> bool:
+        """Whether a value must stay when the node has run."""
+        return v in self._keep or self._last_read.get(self._graph.stored(v), -1) > node.index
 
 
 def _in_place(graph: Graph, node: Node, j: int) -> bool:

@@ -264,9 +264,10 @@ class BuiltNet(Uncopied):
                 }
         if not values_too:
             return frozenset(lasting)
+        outside = {*graph.outputs, *graph.inputs}
         for v in graph.values:
             layer = graph.nodes[v.producer].layer
-            if v.name in graph.outputs or v.name in graph.inputs or not layer.rewrites(v.top) or layer.is_net_input:
+            if v.name in outside or not layer.rewrites(v.top) or layer.is_net_input:
                 lasting.add(v.data)
         for node in graph.everyone():
             for scratch in node.layer.scratches.values():

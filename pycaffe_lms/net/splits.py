@@ -11,6 +11,8 @@ from collections.abc import Callable
 from ..errors import GraphError
 from ..formats.types import SPLIT
 
+_TOLD = 100  # blobs that an error names, at most
+
 
 def split_layer_name(blob: str, layer: str, index: int) -> str:
     return f"{blob}_{layer}_{index}_split"
@@ -34,7 +36,8 @@ def insert_splits(
     for i, layer in enumerate(net.layer):
         for j, blob in enumerate(layer.bottom):
             if blob not in producer:
-                known = ", ".join(dict.fromkeys(producer)) or "none yet"
+                known = ", ".join([*producer][-_TOLD:]) or "none yet"
+                known += f" and {len(producer) - _TOLD} before" if len(producer) > _TOLD else ""
                 raise GraphError(
                     f"Unknown bottom blob '{blob}' (layer '{layer.name}', bottom index {j}): no earlier layer makes it",
                     fix=f"name a top of an earlier layer (known so far: {known})",
@@ -43,8 +46,9 @@ def insert_splits(
             uses[producer[blob]] = uses.get(producer[blob], 0) + 1
         for j, blob in enumerate(layer.top):
             producer[blob] = (i, j)
+        made = {producer[blob] for blob in layer.top}
         for j, weight in enumerate(layer.loss_weight[: len(layer.top)]):
-            if weight and (i, j) in {producer[b] for b in layer.top}:
+            if weight and (i, j) in made:
                 uses[i, j] = uses.get((i, j), 0) + 1
     result = type(net)()
     result.CopyFrom(net)
