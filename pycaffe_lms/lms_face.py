@@ -58,8 +58,8 @@ class LMS(LMSConfig):
         pages: bool = True,
         compress: str | None = None,
         plan_file: str | None = None,
-        split: int | None = None,
-        split_outputs: int | None = None,
+        split: int | str | None = None,
+        split_outputs: int | str | None = None,
     ):
         if threshold_kb == "auto":
             threshold_kb, auto = None, True
@@ -78,8 +78,8 @@ class LMS(LMSConfig):
             ("recompute", recompute, (bool, type(None))),
             ("pages", pages, (bool,)),
             ("plan_file", plan_file, (str, type(None))),
-            ("split", split, (int, type(None))),
-            ("split_outputs", split_outputs, (int, type(None))),
+            ("split", split, (int, str, type(None))),
+            ("split_outputs", split_outputs, (int, str, type(None))),
         ):
             if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
                 raise UsageError(f"{name} cannot be {value!r}", fix="see help(caffe.LMS)")
@@ -130,7 +130,7 @@ class NetLMS:
     @property
     def config(self) -> LMSConfig:
         """The settings that the net was built with."""
-        return self._net.runtime.config
+        return self._net.runtime.asked
 
     @property
     def enabled(self) -> bool:

@@ -1,4 +1,4 @@
-"""docs/layers.md is what tools/gen_layer_docs.py writes; docs/differences.md names tests that exist."""
+"""docs/layers.md is what tools/gen_layer_docs.py writes; docs/differences.md and docs/bits.md name tests that exist."""
 
 import re
 from pathlib import Path
@@ -37,8 +37,12 @@ def test_check_writes_nothing(gen_layer_docs, monkeypatch, tmp_path, capsys):
     assert gen_layer_docs.main([]) == 0 and gen_layer_docs.main(["--check"]) == 0
 
 
-def test_every_test_that_differences_names_exists():
-    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs" / "differences.md").read_text())
+@pytest.mark.parametrize("page", ["differences.md", "bits.md"])
+def test_every_test_that_differences_names_exists(page):
+    text = (ROOT / "docs" / page).read_text()
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text)
     assert len(named) >= 15
+    for row in re.findall(r"^\|(?! what |---).*$", text, re.M):
+        assert "`tests/" in row, row
     for path, function in named:
         assert f"def {function}(" in (ROOT / path).read_text(), f"{path}::{function}"

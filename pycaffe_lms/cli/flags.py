@@ -295,17 +295,19 @@ def add_device(p: argparse.ArgumentParser, gpu: tuple[str, str] = _GPU, budget: 
     )
     g.add_argument(
         "--lms_split",
-        default="auto",
+        default="off",
         metavar="N",
-        help="auto: where a layer is larger than the memory, run it in parts of the batch, as few as fit; off; or a "
-        "number: run all layers that can in so many parts",
+        help="auto: where a layer is larger than the memory, run it in parts of the batch, as few as fit; or a number: "
+        "run all layers that can in so many parts; results then equal those of whole layers to rounding, not to the "
+        "bit (default: off, what does not fit whole is refused)",
     )
     g.add_argument(
         "--lms_split_outputs",
-        default="auto",
+        default=None,
         metavar="N",
         help="auto: where an InnerProduct's parameter, its gradient and history are larger than the memory, run it in "
-        "blocks of its outputs, as few as fit (none with -lms_split off); off; or a number: run each in so many blocks",
+        "blocks of its outputs, as few as fit; or a number: run each in so many blocks; results then equal those of "
+        "whole layers to rounding, not to the bit (default: auto with -lms_split auto, else off)",
     )
     g.add_argument(
         "--lms_host",
@@ -362,9 +364,9 @@ def lms_config(args: argparse.Namespace) -> LMSConfig:
     )
 
 
-def _split(text: str, flag: str, what: str) -> int | None:
-    if text in ("auto", "off"):
-        return None if text == "auto" else 0
+def _split(text: str | None, flag: str, what: str) -> int | str | None:
+    if text in ("auto", "off", None):
+        return 0 if text == "off" else text
     if not re.fullmatch(r"[1-9][0-9]{0,8}", text):
         raise UsageError(f"{flag} {text!r} is no number of {what}", fix="use auto, off, or a number such as 4")
     return int(text)

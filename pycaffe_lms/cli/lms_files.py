@@ -45,7 +45,7 @@ class LmsFiles:
     def follow(self, solver) -> None:
         """Once the solver is built."""
         self._solver = solver
-        if not self._done and not solver.runtime.active:
+        if not self._done and not (solver.runtime.active or solver.runtime.rests):
             flag = "-lms_report" if self._report else "-lms_stats"
             raise UsageError(
                 f"{flag}: Large Model Support is off, or there is no device memory for it to save",
@@ -89,7 +89,7 @@ class LmsFiles:
     def _write_report(self) -> None:
         net = self._solver.net
         plans = [plan for plan in net.memory.plans().values() if plan is not None]
-        if self._run is None and not plans:
+        if not self._solver.runtime.active or (self._run is None and not plans):
             _log.warning("-lms_report %s: not written, for nothing is managed", self._report)
             return
         plan = self._run.plan if self._run else max(plans, key=lambda plan: len(plan.ops))

@@ -141,7 +141,8 @@ class Nets:
 
     def least(self) -> Least:
         """The least -lms_budget with which the net runs, layers whole unless -lms_split and -lms_split_outputs give
-        numbers. Built anew only to see who is managed with that budget."""
+        numbers; never more than it takes without Large Model Support. Built anew only to see who is managed with that
+        budget."""
         lms = replace(self._whole(), exclude=None)
         found = least(*self.build(lms, memory=self.capacity))
         for _ in range(8):
@@ -149,7 +150,8 @@ class Nets:
             if 0.99 * found.nbytes <= again.nbytes <= found.nbytes:
                 break
             found = again
-        return found
+        core = self.in_core().nbytes
+        return found if found.nbytes < core else Least(core, core, "", ())
 
     def largest(self, start: int) -> tuple[int, str]:
         """(the largest batch that fits, 0 if none does; why a larger one does not), beginning the search at `start`;
@@ -197,7 +199,7 @@ class Nets:
 
     def _whole(self) -> LMSConfig:
         """The settings, with nothing that is chosen by memory."""
-        return replace(self.lms, split=self.lms.split or 0, split_outputs=self.lms.split_outputs or 0)
+        return replace(self.lms, split=self.lms.parts or 0, split_outputs=self.lms.blocks or 0)
 
     def _refuses(self, batch: int) -> str | None:
         """Why a batch does not fit; None: it does."""

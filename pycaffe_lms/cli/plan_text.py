@@ -10,6 +10,7 @@ from ..lms import report
 from ..lms.config import LMSConfig
 from ..lms.machine import HALF_GAIN
 from ..lms.stats import plan_statistics
+from ..net.fitting import ROUNDED
 from ..net.forecast import Least
 from ..net.separating import describe_separated, separated
 from ..net.splitting import describe
@@ -57,11 +58,14 @@ def plan_lines(found: Outcome) -> list[str]:
     runtime = found.net.runtime
     lines = [f"resident on the device: {human_bytes(runtime.resident_bytes)}, and "
              f"{human_bytes(runtime.workspace_bytes)} of workspace"]  # fmt: skip
-    if found.plan is None:
+    if runtime.rests:
+        lines.append("nothing is managed: everything fits as without Large Model Support")
+    elif found.plan is None:
         lines.append("nothing is managed: every buffer is at most -lms KB, or comes before -lms_frac")
     else:
         lines += report.summary(found.plan)
-        lines += [*part_lines(found), *describe_separated(found.net.run_graph, found.plan.program)]
+        parts = part_lines(found)
+        lines += [*parts, *([ROUNDED] if parts else ()), *describe_separated(found.net.run_graph, found.plan.program)]
         lines.append(f"made by: {found.plan.rules}; {found.plan.replayed} steps run again")
     verdict = "fits" if found.refused is None else "fits, but not on the host"
     lines.append(f"device memory in all: {human_bytes(found.device)}, which {verdict}")
@@ -86,7 +90,7 @@ def _speed(found: Outcome, core: bool) -> str:
 
 def least_lines(least: Least, lms: LMSConfig) -> list[str]:
     """The least budget and what sets it. With less, layers may run in parts, where that is left to be chosen."""
-    whole = " with layers whole" if lms.split is None and not lms.split_outputs else ""
+    whole = " with layers whole" if None in (lms.parts, lms.blocks) else ""
     lines = [f"least -lms_budget{whole}: {human_bytes(least.nbytes)} ({least.nbytes} bytes), of which "
              f"{human_bytes(least.fixed)} stay"]  # fmt: skip
     if least.step:
@@ -153,7 +157,7 @@ def sweep_row(found: Outcome) -> str:
 def largest_lines(largest: int, why: str, lms: LMSConfig) -> list[str]:
     """The largest batch, and what ends it."""
     host = "no limit of host memory is assumed" if lms.host_limit is None else "within -lms_host"
-    whole = " with layers whole" if lms.enabled and lms.split is None and not lms.split_outputs else ""
+    whole = " with layers whole" if lms.enabled and None in (lms.parts, lms.blocks) else ""
     said = f"largest batch that fits{whole}: {largest}" if largest else f"no batch fits{whole}"
     lines = [f"{said} ({host})"]
     if why:

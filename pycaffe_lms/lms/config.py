@@ -39,10 +39,10 @@ class LMSConfig:
     loses digits; None: copies are exact.
     plan_file: the plans of a solver's training programs are replayed from this file where it is there, and written to
     it where it is not, by rank 0 where several train together.
-    split: layers that can work on a part of the batch do so, in so many parts (0 or 1: never); None: where a net does
-    not fit otherwise, in as few as possible.
+    split: layers that can work on a part of the batch do so, in so many parts (0 or 1: never); "auto": where a net does
+    not fit otherwise, in as few as possible; None: never. Sums are rounded otherwise than whole layers round them.
     split_outputs: likewise, layers that can be cut into blocks of their outputs, each with its rows of the parameters,
-    in so many blocks; None: as few as possible, and none with a `split` of 0.
+    in so many blocks; "auto": as few as possible; None: as `split` has it, but none where that is a number.
     """
 
     threshold_kb: int = 0
@@ -57,8 +57,8 @@ class LMSConfig:
     pages: bool = True
     compress: str | None = None
     plan_file: str | None = None
-    split: int | None = None
-    split_outputs: int | None = None
+    split: int | str | None = None
+    split_outputs: int | str | None = None
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.frac <= 1.0:
@@ -69,12 +69,11 @@ class LMSConfig:
             raise UsageError(f"-lms_sync {self.sync} is not a mode", fix="use 0 (none), 1 (out), 2 (in) or 3 (both)")
         if self.exclude is not None and self.exclude < 0:
             raise UsageError("-lms_exclude is negative", fix="give the MB to leave free, for example -lms_exclude 1024")
-        if self.split is not None and self.split < 0:
-            raise UsageError(f"-lms_split {self.split} is negative", fix="give a number of parts, auto, or off")
-        if self.split_outputs is not None and self.split_outputs < 0:
-            raise UsageError(
-                f"-lms_split_outputs {self.split_outputs} is negative", fix="give a number of blocks, auto, or off"
-            )
+        for flag, value, what in (("", self.split, "parts"), ("_outputs", self.split_outputs, "blocks")):
+            if isinstance(value, int) and value < 0:
+                raise UsageError(f"-lms_split{flag} {value} is negative", fix=f"give a number of {what}, auto, or off")
+            if isinstance(value, str) and value != "auto":
+                raise UsageError(f"-lms_split{flag} {value!r} is no number of {what}", fix='give a number, or "auto"')
         if self.recompute and not self.enabled:
             raise UsageError("-lms_recompute on has no effect without -lms", fix="add -lms auto, or -lms 1000")
         if self.plan_file is not None and not self.enabled:
@@ -97,9 +96,15 @@ class LMSConfig:
         return self.auto if self.recompute is None else self.recompute
 
     @property
+    def parts(self) -> int | None:
+        """Parts of the batch of every layer that can run in parts, 0 or 1: none; None: as few as fit."""
+        return None if self.split == "auto" else int(self.split or 0)
+
+    @property
     def blocks(self) -> int | None:
-        """Blocks of outputs of every layer that can be cut, 0 or 1: none; None: as few as fit."""
-        return 0 if self.split == 0 and self.split_outputs is None else self.split_outputs
+        """Likewise, blocks of outputs of every layer that can be cut."""
+        chosen = self.split_outputs == "auto" or (self.split_outputs is None and self.split == "auto")
+        return None if chosen else int(self.split_outputs or 0)
 
     @property
     def min_bytes(self) -> int:

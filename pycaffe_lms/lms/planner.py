@@ -21,6 +21,11 @@ from .placing import Load
 from .plan import Piece, Plan
 from .schedule import Buffer, Mode, Program, layer_of
 
+IN_PARTS = (  # why it is not done unasked
+    "-lms_split auto, to run layers in parts of the batch, or -lms_split_outputs auto, fully connected ones in blocks "
+    "of their outputs: that rounds sums otherwise, so results equal those of whole layers to rounding, not to the bit"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Residence:
@@ -85,7 +90,7 @@ def make_plan(
             f"({human_bytes(packing.max_live)} are alive at once), {human_bytes(max(limit, 0))} are there",
             needed=packing.peak,
             free=limit,
-            fix="raise -lms_budget a little, or lower batch_size",
+            fix=f"raise -lms_budget a little, or lower batch_size; or {IN_PARTS}",
         )
     return replace(
         finish(program, buffers, stays, packing), rules=f"look-ahead of {ahead} steps" if ahead else "on demand"
@@ -212,8 +217,7 @@ def refuse_impossible(
         free=limit,
         where=Where(layer=layer_of(worst.name)),
         fix="raise -lms_budget, lower batch_size or -workspace, or lower -lms so that fewer buffers stay on the device "
-        "for good; one layer's buffers must fit at once (where it can run in parts, those of one image: -lms_split; a "
-        "fully connected layer's parameters in blocks of its outputs, unless transposed or shared: -lms_split_outputs)",
+        f"for good, for one layer's buffers must fit at once; or {IN_PARTS}",
     )
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from weakref import ReferenceType
 
 from ..backend.device import Device
 from ..errors import OutOfDeviceMemory, PlanError, human_bytes
@@ -50,6 +51,8 @@ class Runtime:
 
     resident_bytes: unmanaged buffers of all nets. workspace_bytes: of the call scratch that layers use in turn.
     demanded: bytes of all buffers so far, in creation order, which `-lms_frac` is compared with.
+    asked: the settings that were given; config: those in force. rests: everything fits as without LMS, so it runs so.
+    fitting, whole: whether nets are being planned, and with layers whole.
     recorder: set while an iteration is recorded (see `recorder.py`). machine: what the device can do, for predictions;
     None: found by its name. measured: seconds of steps by name, where they are known better than `machine` does.
     """
@@ -65,9 +68,12 @@ class Runtime:
     measured: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.asked, self.rests, self.fitting, self.whole = self.config, False, False, False  # see `net/fitting.py`
+        self.nets: list[ReferenceType] = []  # in the order of their creation
         self._keeps_params: bool | None = None
         self._arena = Arena(self.device)
         self.halves: Halves | None = None  # of `compress`
+        self._idle_halves: Halves | None = None  # while LMS rests
         self._workspace = None
         self.tenants, self.leftover = Tenants(self), Leftover()
         file = self.config.plan_file
@@ -88,8 +94,22 @@ class Runtime:
 
     @property
     def active(self) -> bool:
-        """Whether anything is managed here: LMS is on and there is device memory."""
+        """Whether anything is managed here: LMS is on, does not rest, and there is device memory."""
         return self.config.enabled and not self.device.is_host
+
+    def rest(self, on: bool) -> None:
+        """Manage nothing, as without LMS, or again what the settings say. Then all nets must be laid out anew."""
+        if on == self.rests:
+            return
+        off = {"threshold_kb": 0, "auto": False, "recompute": None, "plan_file": None, "compress": None}
+        self.rests, self.config = on, replace(self.asked, **off) if on else self.asked
+        self.halves, self._idle_halves = self._idle_halves, self.halves
+        self.resident_bytes += sum(h.nbytes * sign for h, sign in ((self.halves, 1), (self._idle_halves, -1)) if h)
+        self.workspace_bytes = 0
+        if self._workspace is not None:
+            self.device.synchronize()
+            self.device.give(self._workspace)
+            self._workspace = None
 
     def keeps_params(self) -> bool:
         """Whether parameters, their gradients and history stay on the device although LMS is on."""
@@ -212,7 +232,9 @@ class Runtime:
 
     def note_plans(self, net: str, plans: Mapping[str, Plan | None]) -> None:
         """The plans of a solver's training programs, for the file of -lms_plan."""
-        if self.plan_book is not None:
+        if self.plan_book is not None and self.rests:
+            _log.warning("-lms_plan %s: not written, for nothing is managed", self.plan_book.path)
+        elif self.plan_book is not None:
             self.plan_book.note(net, plans, [f"Made on {self.device.describe()}."])
 
     def pack(self, program: Program, buffers: Mapping[int, Buffer]) -> Plan:

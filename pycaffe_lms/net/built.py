@@ -9,7 +9,7 @@ import math
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
 import numpy as np
 
@@ -73,10 +73,11 @@ class BuiltNet(Uncopied):
         self.phase = self.message.state.phase
         self.dtype = np.dtype(dtype)
         self.runtime = runtime or Runtime(device or get_device("cpu"), lms or LMSConfig())
+        self.runtime.nets = [*(known for known in self.runtime.nets if known() is not None), ref(self)]
         self.device = self.runtime.device
         self._random = random or CaffeRandom(seed)
         self.solver_count, self.solver_rank = solver_count, solver_rank
-        self._forward_only, self._will_run = forward_only, fill
+        self.forward_only, self._will_run = forward_only, fill
         self.tuning = tuning or self.tuning_by_hand
         self.callbacks = Callbacks()
         self.reduction: Reduction | None = None  # set where several ranks train together
@@ -84,7 +85,7 @@ class BuiltNet(Uncopied):
         self._param_blobs: dict[int, Blob] = {}
         self._dirty = False
         self.ran = False  # a forward, with the shapes of now
-        self.splitting = Splitting(self.runtime.config.split, self.runtime.config.blocks)
+        self.splitting = Splitting(self.runtime.config.parts, self.runtime.config.blocks)
         self.sharers: WeakSet[BuiltNet] = WeakSet()  # nets whose parameters are ours
         with self._users_names():
             self.graph = wire(self.message, loaded.lines, file=self.file, dtype=self.dtype, prepare=self._prepare_layer)
@@ -179,7 +180,7 @@ class BuiltNet(Uncopied):
         graph.groups = find_groups(graph, self._kept_values(), self._kept_gradients()) if self.tuning.fuse else []
         self._declare(graph, graph.everyone())
         table = assign(graph, self.dtype.itemsize)
-        if self.tuning.masks and not self._forward_only:
+        if self.tuning.masks and not self.forward_only:
             with self.placed():
                 stays = {b for b, managed in asked_by_layers(graph, self.runtime.config).items() if not managed}
             stays |= self._lasting(values_too=True)
@@ -245,7 +246,7 @@ class BuiltNet(Uncopied):
         layers keep for it."""
         graph = self.run_graph
         found = {v.data for v in graph.values}
-        if not self._forward_only:
+        if not self.forward_only:
             found |= {v.diff for v in graph.values}
             for node in graph.everyone():
                 found |= {node.scratch[s.name] for s in node.layer.scratches.values() if s.lives is Lives.SAVED}
@@ -284,14 +285,14 @@ class BuiltNet(Uncopied):
         """Those of the widest program that this net runs, as a solver runs it or by hand; see `ProgramBuilder`."""
         n = len(self.graph.nodes) - 1
         steps = self.builder.forward(0, n, fused=fused)
-        if not self._forward_only and any(node.need_backward for node in self.graph.nodes):
+        if not self.forward_only and any(node.need_backward for node in self.graph.nodes):
             diffs = self.builder.loss_diffs()
             steps += self.builder.backward(n, 0, diffs, accumulate=True, fused=fused, separate=separate)
         return steps
 
     def _used_buffers(self, steps: Sequence[Step]) -> set[int]:
         used = {a.buffer for step in steps for a in step.accesses}
-        if not self._forward_only:  # an update writes the gradient of every parameter that moves, if only for its decay
+        if not self.forward_only:  # an update writes the gradient of every parameter that moves, if only for its decay
             used |= {p.diff for p in self.run_graph.learnable if p.lr_mult != 0}
         graph = self.run_graph
         inside = {t for g in graph.groups for m in g.members for t in graph.nodes[m].tops if t not in g.tops}

@@ -1,4 +1,8 @@
-"""Makes a net fit its device: where a program cannot be planned whole, layers run in parts of the batch or of outputs.
+"""Makes nets fit their device: under Large Model Support; where that refuses them, as without it; where that does not
+do either, and only where it was asked for, with layers in parts of the batch or of outputs.
+
+Without Large Model Support everything that lives for a while shares memory, and nothing is copied. So what fits without
+it fits with any of its settings, to the same bits.
 
 See also: `splitting.py` (which layers, how many parts), `unfold.py` (the graph that runs then).
 """
@@ -12,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import OutOfDeviceMemory, PlanError, Where
 from ..lms.planner import refuse_impossible
+from ..lms.runtime import Runtime
 from ..lms.schedule import Program
 from ..memory.held import alive
 from ..memory.states import Ask, State
@@ -27,21 +32,73 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
+ROUNDED = "sums are rounded otherwise so: results equal those of whole layers to rounding, not to the bit"
 MORE = (1.5, 2.0)  # times the fewest parts that fit: with smaller steps there is more room for what is to stay
 
 
 Updates = Callable[[], Sequence[HostedStep]]
 
 
+def fit(runtime: Runtime, attempt: Callable[[], T]) -> T:
+    """What `attempt()` makes, which plans nets of this runtime: whole, under Large Model Support or without it; else in
+    parts, where some net is asked to choose them. All buffers of the nets are others then.
+
+    Raises OutOfDeviceMemory where nothing helps: what Large Model Support says of it. Within another `fit`, and where
+    Large Model Support is off, it just attempts."""
+    file = runtime.plan_book is not None and runtime.plan_book.programs is not None
+    if runtime.fitting or file or runtime.device.is_host or not runtime.asked.enabled:
+        return attempt()
+    nets = [net for known in runtime.nets if (net := known()) is not None]
+    runtime.fitting, rested = True, runtime.rests
+    try:
+        return _whole_or_in_parts(runtime, nets, attempt)
+    finally:
+        runtime.fitting = runtime.whole = False
+        if runtime.rests and not rested:
+            _log.info("LMS: nothing is managed: everything fits the device as without Large Model Support")
+
+
+def _whole_or_in_parts(runtime: Runtime, nets: Sequence[BuiltNet], attempt: Callable[[], T]) -> T:
+    refused, runtime.whole = None, True
+    for rests in (runtime.rests, not runtime.rests):
+        try:
+            _let_rest(runtime, nets, rests)
+            return attempt()
+        except OutOfDeviceMemory as error:
+            refused = error if refused is None or not rests else refused
+        if any(net.ran and not net.forward_only for net in nets):
+            break  # what a forward left for its backward would be lost
+    else:
+        _let_rest(runtime, nets, False)
+    runtime.whole = False
+    if runtime.active and any(net.splitting.chooses for net in nets):
+        return attempt()
+    raise refused
+
+
+def _let_rest(runtime: Runtime, nets: Sequence[BuiltNet], rests: bool) -> None:
+    """Lay all nets out as without Large Model Support, or with it again."""
+    if rests is not runtime.rests:
+        runtime.rest(rests)
+        for net in nets:
+            follow(net)
+            net.ran = False
+
+
 def fitted(net: Net, plan: Callable[[], T], *, seconds: Callable[[], float] | None = None, by_hand: bool = False,
            updates: Updates | None = None) -> T:  # fmt: skip
-    """What `plan()` makes. Where that does not fit, layers run in (more) parts and it is asked again, as long as that
-    can help; all buffers of the net are others then.
+    """What `plan()` makes, as `fit` makes it fit. Where parts may be chosen, they become more and it is asked again, as
+    long as that can help.
 
     seconds(): of what is to be planned, as predicted, without taking memory; then up to twice as many parts count where
     they are faster. updates(): of the parameters, where they are to fit, too. by_hand: every pass that a user may start
     must fit. Once something ran nothing is split any more: what a forward left for its backward would be lost. Raises
     OutOfDeviceMemory where nothing helps."""
+    return fit(net.runtime, lambda: _fitted(net, plan, seconds, by_hand, updates))
+
+
+def _fitted(net: Net, plan: Callable[[], T], seconds: Callable[[], float] | None, by_hand: bool,
+            updates: Updates | None) -> T:  # fmt: skip
     said = describe(net.graph, net.unfolded)
     while True:
         try:
@@ -51,7 +108,7 @@ def fitted(net: Net, plan: Callable[[], T], *, seconds: Callable[[], float] | No
                 made = plan()
             break
         except OutOfDeviceMemory as error:
-            if net.ran or not net.runtime.active or not _widen(net, error, by_hand, updates):
+            if net.ran or net.runtime.whole or not net.runtime.active or not _widen(net, error, by_hand, updates):
                 with net.placed():
                     net.runtime.check_resident()  # says more, where nothing is left beside what stays for good
                 raise
@@ -63,9 +120,11 @@ def fitted(net: Net, plan: Callable[[], T], *, seconds: Callable[[], float] | No
 
 def say_parts(net: BuiltNet, said: Collection[str] = ()) -> None:
     """Log which layers run in parts, but for what was said before."""
-    for line in describe(net.graph, net.unfolded):
-        if line not in said:
-            _log.info("%s", line)
+    lines = [line for line in describe(net.graph, net.unfolded) if line not in said]
+    for line in lines:
+        _log.info("%s", line)
+    if lines:
+        _log.info("%s", ROUNDED)
     if (net.splitting.asked or 0) > 1 and not net.unfolded.starts:
         _log.warning(
             "-lms_split %d: no layers of net %s can run in parts of its batch", net.splitting.asked, net.graph.name

@@ -80,6 +80,8 @@ def fits(net: Net, tail: Tail) -> Plan | None:
 
 
 def _on_demand(net: Net, tail: Tail) -> Plan | None:
+    if net.runtime.rests:
+        return net.plan_only(tail)
     net.runtime.check_resident()
     program, managed, uncopied = _managed(net, tail)
     if not managed:

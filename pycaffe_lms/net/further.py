@@ -81,8 +81,8 @@ class FurtherBuffers:
         if self.runtime.keeps_params():
             manage = False
         managed = self.runtime.register([buffer], None if manage is None else {buffer.id: manage})
-        if managed.ids and not memory.managed:
-            memory.manage(True)
+        if bool(managed.ids) is not memory.managed:
+            memory.manage(bool(managed.ids))
         self._managed = Managed(
             self._managed.ids | managed.ids,
             self._managed.resident_bytes + managed.resident_bytes,

@@ -14,7 +14,7 @@ from ..lms.plan import Plan
 from ..lms.remake import CannotRemake
 from ..lms.rules import Rules
 from ..lms.runtime import Runtime
-from ..lms.schedule import Buffer, Step
+from ..lms.schedule import Buffer, Program, Step
 from ..lms.tenants import prepare, refuse_crowded
 from ..lms.timing import time_plan
 from ..memory import held
@@ -183,15 +183,14 @@ class NetMemory(FurtherBuffers):
         """Whether the program `key`, if it was bound, need not be planned anew: its plan still fits."""
         return key not in self._plans or self.runtime.keeps(self._plans[key].plan)
 
-    def _house(self, bound: Bound) -> None:
-        """Before its first run, refuse a program for which others leave too little of the device."""
-        offsets, program = self._workspace_offsets, bound.sequenced.program
-        missing, back = lacking(program, bound.plan, self.buffers, self.memories, offsets)
+    def refuse_crowded(self, program: Program, plan: Plan | None) -> None:
+        """Raises OutOfDeviceMemory before the first run of a program for which others leave too little memory."""
+        offsets = self._workspace_offsets
+        missing, back = lacking(program, plan, self.buffers, self.memories, offsets)
         layers = makers(self.graph)
         wanted = [("", lacks)] if offsets and (lacks := self.runtime.workspace_lacks) else []
         wanted += [(layers.get(b.id, b.name.split(".")[0]), b.nbytes) for b in missing]
         refuse_crowded(self.runtime, self, wanted, back)
-        bound.housed = True
 
     def _bind(self, key: str, sequenced: Sequenced, plan: Plan | None) -> None:
         if plan is not None:
@@ -346,7 +345,8 @@ class NetMemory(FurtherBuffers):
         with self.device.lock, self.device.active():
             bound = self.bind(key, build)
             if not bound.housed and not self.device.is_host:
-                self._house(bound)
+                self.refuse_crowded(bound.sequenced.program, bound.plan)
+                bound.housed = True
             self._last = key
             self._place_workspace()
             if not self.device.is_host:

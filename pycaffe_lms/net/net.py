@@ -128,7 +128,7 @@ class Net(BuiltNet):
                 with self.placed():
                     self.ran &= first > 0 or self.memory.keeps(key)  # else in parts, where it does not fit whole now
                     if not self.ran:
-                        fitted(self, lambda k=key, make=make: self.memory.bind(k, make), by_hand=by_hand)
+                        fitted(self, partial(self._bind, key, make, by_hand), by_hand=by_hand)
                         self.ran = True
                     self.memory.run(key, make)
                 return not reshaped
@@ -143,6 +143,14 @@ class Net(BuiltNet):
                 first, reshaped = change.node, True
             with self._users_names():
                 self.reshape()
+
+    def _bind(self, key: str, make: Callable[[], Sequenced], by_hand: bool) -> None:
+        bound = self.memory.bind(key, make)
+        if by_hand and self.runtime.rests:  # there is no plan that could be refused
+            program = bound.sequenced.program
+            if self.splitting.chooses:  # else every pass that may follow fits
+                program = sequence(key, self.all_steps(fused=False), None).program
+            self.memory.refuse_crowded(program, None)
 
     def _before(self, start: int, end: int) -> None:
         self.refresh_shapes()

@@ -23,6 +23,7 @@ from ..formats.prototxt import Lines
 from ..lms.config import LMSConfig
 from ..lms.runtime import Runtime
 from ..net import weights
+from ..net.fitting import fit
 from ..net.net import Net
 from ..net.reduction import Reduction
 from ..net.tuning import Tuning
@@ -99,12 +100,12 @@ class Solver(Uncopied):
         for names in param.weights:
             for name in filter(None, (n.strip() for n in names.split(","))):
                 self.load_weights(name)
-        self._autotune = Autotune(self.net)
         self.lms_log = IterationLog(self.runtime)
         self.nan: Policy = "stop"
         self._losses, *self._test_losses = map(LossWatch, (self.net, *self.test_nets))
         self._set_up()
-        self._prepare()
+        fit(self.runtime, self._prepare)
+        self._autotune = Autotune(self.net)
         _log.info("Solver scaffolding done.")
 
     # -- set up -----------------------------------------------------------------------------------------

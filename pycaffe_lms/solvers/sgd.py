@@ -57,8 +57,11 @@ class SGDSolver(Solver):
         self._reached = self._gradients_that_backward_writes()
         anew = self._histories.follow(self._moving)
         self._pieces = list(self._histories.pieces(self._moving))
-        if anew and UpdateAll.possible(self.net):
+        possible = UpdateAll.possible(self.net)
+        if anew or possible is not bool(self._together):
             memory.drop(update.table for update in self._together.values())
+            self._together = {}
+        if possible and not self._together:
             more = (self._numbers, [count(p.shape) for p, _ in self._pieces])
             self._together = {apart: UpdateAll(self.net, self.rule, *more, apart) for apart in (False, True)}
         self._tail, self._apart = self._update_steps(False), self._update_steps(True)

@@ -42,10 +42,19 @@ def test_every_lms_flag_arrives():
     assert (config.threshold_kb, config.frac, config.ahead, config.sync) == (7, 0.4, 3, 2)
     assert (config.budget, config.host_limit) == (16 << 30, 64 << 30)
     assert config.split == 4 and _lms("-lms_split", "off").split == 0
-    assert _lms("-lms_split", "auto").split is _lms().split is None
-    assert _lms().blocks is None and _lms("-lms_split_outputs", "8").blocks == 8
+    assert _lms("-lms_split_outputs", "8").blocks == 8
     assert _lms("-lms_split_outputs", "off").blocks == 0 == _lms("-lms_split", "off").blocks
     assert _lms("-lms_split", "off", "-lms_split_outputs", "2").blocks == 2
+
+
+def test_parts_are_chosen_only_where_that_is_asked_for():
+    """For sums are rounded otherwise then. None: as few as fit."""
+    assert (_lms().parts, _lms().blocks) == (0, 0) == (_lms("-lms", "auto").parts, _lms("-lms", "auto").blocks)
+    assert (_lms("-lms_split", "auto").parts, _lms("-lms_split", "auto").blocks) == (None, None)
+    assert (_lms("-lms_split", "4").parts, _lms("-lms_split", "4").blocks) == (4, 0)
+    more = _lms("-lms_split", "auto", "-lms_split_outputs", "off")
+    assert (more.parts, more.blocks) == (None, 0)
+    assert (_lms("-lms_split_outputs", "auto").parts, _lms("-lms_split_outputs", "auto").blocks) == (0, None)
 
 
 @pytest.mark.parametrize(

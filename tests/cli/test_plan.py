@@ -258,7 +258,7 @@ def test_layers_that_do_not_fit_whole_are_planned_in_parts(tmp_path, capsys):
     """
     path = tmp_path / "net.prototxt"
     path.write_text(text)
-    code, out = _plan(capsys, "-model", str(path), "-lms", "1", "-lms_budget", "2MB")
+    code, out = _plan(capsys, "-model", str(path), "-lms", "1", "-lms_budget", "2MB", "-lms_split", "auto")
     found = re.search(r'^layers "c1" \.\. "fc" run in (\d+) parts of ', out, re.M)
     assert code == 0 and found
     for i in range(int(found[1])):
@@ -281,7 +281,7 @@ def test_parameters_that_do_not_fit_are_planned_in_blocks(tmp_path, capsys):
     """
     path = tmp_path / "net.prototxt"
     path.write_text(text)
-    code, out = _plan(capsys, "-model", str(path), "-lms", "1", "-lms_budget", "2MB")
+    code, out = _plan(capsys, "-model", str(path), "-lms", "1", "-lms_budget", "2MB", "-lms_split", "auto")
     found = re.search(r'^layer "ip" runs in (\d) blocks of ', out, re.M)
     assert code == 0 and found and 2 <= int(found[1]) <= 4
     for i in range(int(found[1])):

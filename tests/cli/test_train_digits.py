@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from pycaffe_lms.proto import caffe_pb2
 
 from .command import caffe
 
-MODELS = Path(__file__).resolve().parents[2] / "models"
+README = Path(__file__).resolve().parents[2] / "README.md"
+MODELS = README.parent / "models"
 # As Caffe's tools/extra/parse_log.py reads a log.
 ITERATION = re.compile(r"Iteration (\d+)")
 TRAIN_OUTPUT = re.compile(r"Train net output #(\d+): (\S+) = ([\.\deE+-]+)")
@@ -153,3 +158,27 @@ def test_with_too_little_memory_lms_copies_and_changes_no_digit(order, ahead, on
     assert int(managed) > 1 and "0 B" not in (into, out)
     runs, into, out = re.search(r"LMS: (\d+) runs, (\S+ \S+) copied in, (\S+ \S+) copied out", done.log[-2]).groups()
     assert int(runs) >= 60 and "0 B" not in (into, out)
+
+
+def test_the_command_of_the_readme_copies_and_ends_with_the_same_weights(folder):
+    """To the bit; without Large Model Support there is too little memory."""
+    [line] = [
+        line for line in README.read_text().splitlines() if line.startswith("    pycaffe-lms train ") and "sim" in line
+    ]
+    command = shlex.split(line.strip())[2:]
+    assert "-lms_budget" in command and "-lms" in command
+
+    def weights(*argv):
+        done = caffe("train", "--solver=models/digits/solver.prototxt", *argv, cwd=folder)
+        assert done.code == 0, done.stderr
+        net = caffe_pb2.NetParameter.FromString((folder / "models/digits/digits_iter_60.caffemodel").read_bytes())
+        return [np.array(blob.data, "f4").tobytes() for layer in net.layer for blob in layer.blobs], done
+
+    expected, _ = weights("-backend", "sim")
+    found, done = weights(*command[1:])
+    assert command[0] == "--solver=models/digits/solver.prototxt" and len(expected) > 2
+    assert found == expected
+    into, out = re.search(r"LMS: \d+ runs, (\S+ \S+) copied in, (\S+ \S+) copied out", done.log[-2]).groups()
+    assert "0 B" not in (into, out)
+    budget = command[command.index("-lms_budget") : command.index("-lms_budget") + 2]
+    assert caffe("train", command[0], "-backend", "sim", *budget, cwd=folder).code == 1

@@ -91,7 +91,7 @@ def test_a_weight_that_does_not_fit_with_its_gradient_and_history_trains(caplog)
         solver("fat", sim(), LMSConfig(threshold_kb=1, budget=budget, split_outputs=0))
     assert "-lms_split_outputs" in str(caught.value)
     with caplog.at_level(logging.INFO, "pycaffe_lms.net.fitting"):
-        s = solver("fat", sim(), LMSConfig(threshold_kb=1, budget=budget), "float32")
+        s = solver("fat", sim(), LMSConfig(threshold_kb=1, budget=budget, split="auto"), "float32")
     n = blocks(s)["ip1"]
     assert 2 <= n <= 8 and spans(s) == {}
     assert f'layer "ip1" runs in {n} blocks of' in caplog.text
@@ -135,7 +135,7 @@ def test_accumulation_clipping_debugging_and_the_other_decay(options):
 
 def test_clipping_where_blocks_are_chosen_while_it_is_prepared():
     options = {"clip_gradients": 0.1}
-    s = solver("fat", sim(), LMSConfig(threshold_kb=1, budget=least() // 2), "float32", **options)
+    s = solver("fat", sim(), LMSConfig(threshold_kb=1, budget=least() // 2, split="auto"), "float32", **options)
     assert blocks(s)
     assert_close(train(s, ITERATIONS), whole("fat", "float32", **options), "float32")
 
@@ -186,7 +186,7 @@ def test_a_batch_that_grows_while_training(monkeypatch):
         return seen, [b.read_data().tobytes() for b in s.net.learnable_params]
 
     budget = 700 << 10  # an update of the first weight takes 540 KiB; the images of the large batch 400 KiB
-    s = solver("fed", sim(), LMSConfig(threshold_kb=1, budget=budget, split=1), "float64")
+    s = solver("fed", sim(), LMSConfig(threshold_kb=1, budget=budget, split=1, split_outputs="auto"), "float64")
     assert blocks(s) == {}
     weight = s.net.params["ip1"][0]
     ours = run(s)
@@ -196,7 +196,7 @@ def test_a_batch_that_grows_while_training(monkeypatch):
 
 def test_a_test_net_shares_the_blocks():
     tested = {"test_iter": 2, "test_interval": 1, "test_initialization": "true"}
-    s = solver("fat", sim(), LMSConfig(threshold_kb=1, budget=least() // 2), **tested)
+    s = solver("fat", sim(), LMSConfig(threshold_kb=1, budget=least() // 2, split="auto"), **tested)
     train(s, ITERATIONS)
     [test_net] = s.test_nets
     assert test_net.unfolded.cuts.keys() == s.net.unfolded.cuts.keys()
@@ -234,7 +234,7 @@ def test_what_cannot_be_cut_stays_whole(change, monkeypatch):
     assert set(blocks(s)) == {"ip2", "fc"}
     assert_close(train(s, ITERATIONS), train(solver("stiff", get_device("cpu"), dtype="float64"), ITERATIONS))
     with pytest.raises(OutOfDeviceMemory, match="update:ip1|for good"):
-        solver("stiff", sim(), LMSConfig(threshold_kb=1, budget=least() // 2))
+        solver("stiff", sim(), LMSConfig(threshold_kb=1, budget=least() // 2, split="auto"))
 
 
 @pytest.mark.parametrize("place", ["ip1", "ip2"])

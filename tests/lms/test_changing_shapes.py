@@ -195,7 +195,7 @@ def test_what_cannot_fit_any_more_is_refused_and_fits_again_later(page):
 @pytest.mark.parametrize("page", PAGES, ids=["one piece", "pages"])
 def test_what_does_not_fit_whole_any_more_goes_on_in_parts(page):
     """With its histories, and the values that it had."""
-    solver, reference = _tight(page, split=None), _solver(SimDevice(64 << 20), tests=True)
+    solver, reference = _tight(page, split="auto"), _solver(SimDevice(64 << 20), tests=True)
     _train(reference, [LARGE, LARGE])
     assert not solver.net.unfolded.starts and _params(solver) == _params(reference)
     for s in (solver, reference):
@@ -209,7 +209,7 @@ def test_what_does_not_fit_whole_any_more_goes_on_in_parts(page):
 @pytest.mark.parametrize("page", PAGES, ids=["one piece", "pages"])
 def test_what_does_not_fit_in_one_step_any_more_goes_on_in_two(page):
     """Before layers run in parts, for so results stay the same to the bit."""
-    solver, reference = _tight(page, separate=True, split=None), _solver(SimDevice(64 << 20), tests=True)
+    solver, reference = _tight(page, separate=True, split="auto"), _solver(SimDevice(64 << 20), tests=True)
     _train(reference, [LARGE, LARGE])
     for s in (solver, reference):
         _feed(s.test_nets[0], 2, 8)

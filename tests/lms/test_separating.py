@@ -79,7 +79,7 @@ def test_what_fits_only_so_trains_to_the_same_bits(net, auto):
     budget = (least(net, True) + least(net, False)) // 2
     with pytest.raises(OutOfDeviceMemory):
         make(net, budget, False, auto=False)
-    one = make(net, budget, auto=auto, split=None)
+    one = make(net, budget, auto=auto, split="auto")
     assert halves(one) and not one.net.unfolded.starts  # parts of the batch would change the bits
     assert takes(one) <= budget
     assert train(one, 3) == train(solver(net, SimDevice(64 << 20), False), 3)

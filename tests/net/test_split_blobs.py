@@ -173,7 +173,7 @@ def test_a_net_without_a_solver_fits_a_budget_too(caplog):
     with pytest.raises(OutOfDeviceMemory):
         net_of(place="lms", split=0, budget=budget).forward()
         net_of(place="lms", split=0, budget=budget).backward()
-    ours, theirs = net_of(place="lms", budget=budget), net_of(split=0)
+    ours, theirs = net_of(place="lms", budget=budget, split="auto"), net_of(split=0)
     value = np.random.default_rng(3).normal(size=theirs.blobs["c2"].shape)
     with caplog.at_level(logging.INFO):
         for net in (ours, theirs):
@@ -193,7 +193,7 @@ def test_what_was_filled_in_before_anything_ran_survives_the_splitting():
     whole.backward()
     most = max(p.arena_bytes for p in whole.memory.plans().values() if p is not None)
     budget = whole.runtime.resident_bytes + whole.runtime.workspace_bytes + int(0.7 * most)
-    ours, theirs = net_of(place="lms", budget=budget), net_of(split=0)
+    ours, theirs = net_of(place="lms", budget=budget, split="auto"), net_of(split=0)
     value = np.random.default_rng(3).normal(size=theirs.blobs["c2"].shape)
     for net in (ours, theirs):
         net.blobs["c2"].data = value
