@@ -61,6 +61,7 @@ FAMILIES = (
     "bn",
     "update",
     "update_all",
+    "copy_all",
 )
 
 # Bytes of workspace that one operation may ask for where it can do with less. A constant of the device, because sums

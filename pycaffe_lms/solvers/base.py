@@ -404,6 +404,7 @@ class Solver(Uncopied):
 
     def restore_latest(self) -> str | None:
         """Continue from the newest snapshot of the prefix that is whole; returns its state file, None for none."""
+        self.runtime.device.synchronize()
         return snapshot.restore_latest(self)
 
     def history_blobs(self) -> list:

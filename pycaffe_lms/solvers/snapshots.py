@@ -183,5 +183,5 @@ class Snapshots:
         if self._staging is None:
             limit, runtime = solver.runtime.config.host_limit, solver.runtime
             left = None if limit is None or runtime.device.is_host else max(0, limit - runtime.slab.nbytes)
-            self._staging = Staging(runtime.device, left)
+            self._staging = Staging(runtime.device, left, spare=not runtime.device.is_host and not runtime.active)
         return self._staging

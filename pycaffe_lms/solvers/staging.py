@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import weakref
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 
@@ -14,6 +16,7 @@ from ..blob import Blob, stored_view
 from ..errors import OutOfHostMemory, human_bytes
 from ..memory.states import Ask, State
 from ..memory.synced import SyncedMemory
+from .gathered import Gathered, gather
 
 _log = logging.getLogger(__name__)
 _SEGMENT = 64 << 20  # bytes that are taken at least
@@ -25,13 +28,15 @@ class Staging:
     """Page-locked memory of one snapshot: `begin`, `blob` and `memory` for each value, `end`; then `wait`, from any
     thread.
 
-    What is on the device is copied behind all that is queued, on the stream of copies out; what will be queued on the
-    device waits for these copies, the host does not. States of buffers stay as they are, and so do plans. What is on
-    the host is copied at once. pinned_limit: most bytes of page-locked memory; more than that is pageable.
+    What is on the device is copied behind all that is queued, on the stream of copies out; the host does not wait for
+    it. What will be queued on the device does, unless it is `spare` and has the room: then one operation gathers the
+    values in memory of their own, which they leave beside later work. States of buffers stay as they are, and so do
+    plans. What is on the host is copied at once. pinned_limit: most bytes of page-locked memory; more than that is
+    pageable. spare: device memory may be taken until the copies are done.
     """
 
-    def __init__(self, device: Device, pinned_limit: int | None = None):
-        self._device, self._limit = device, pinned_limit
+    def __init__(self, device: Device, pinned_limit: int | None = None, *, spare: bool = False):
+        self._device, self._limit, self._spare = device, pinned_limit, spare
         self._segments: list[np.ndarray] = []
         self._pinned = 0
         self._free: list[np.ndarray] = []  # what is left of each segment
@@ -39,6 +44,8 @@ class Staging:
         self._pairs: list[tuple[np.ndarray, Span]] = []  # copies to be queued: to, from
         self._at_home: list[tuple[np.ndarray, np.ndarray]] = []  # the same, of values on the host
         self._ready = None  # the event after the last copy
+        self._gathered: Gathered | None = None
+        self._offered = False
 
     @property
     def nbytes(self) -> int:
@@ -72,12 +79,16 @@ class Staging:
         device = self._device
         if self._pairs:
             with device.lock, device.active():
+                self._gathered = gather(device, self._pairs) if self._spare else None
                 device.wait(device.copy_out, device.record(device.compute))
-                for raw, span in self._pairs:
+                for raw, span in self._gathered.runs if self._gathered else self._pairs:
                     self._ready = device.copy_down(raw, span, device.copy_out)
                 self._pairs.clear()
-                device.wait(device.compute, self._ready)
-                device.wait(device.copy_in, self._ready)
+                if self._gathered is None:
+                    device.wait(device.compute, self._ready)
+                    device.wait(device.copy_in, self._ready)
+                else:
+                    self._offer()
         if sum(raw.nbytes for raw, _ in self._at_home) > _PIECE:
             with ThreadPoolExecutor(_THREADS) as threads:
                 list(threads.map(lambda pair: np.copyto(*pair), self._at_home))
@@ -86,10 +97,22 @@ class Staging:
                 np.copyto(raw, home)
         self._at_home.clear()
 
+    def _offer(self) -> None:
+        """Let the device ask for the memory of `gather` before it says that there is none."""
+        if not self._offered:
+            self._offered = True
+            self._device.let_go(partial(_call, weakref.WeakMethod(self._asked)))
+
+    def _asked(self) -> None:
+        self._offered = False
+        self.wait()
+
     def wait(self) -> None:
         """Block the calling thread until the values are there."""
         if self._ready is not None:
             self._device.wait_host(self._ready)
+        if self._gathered is not None:
+            self._gathered.give()
 
     def _copy(self, memory: SyncedMemory, read: Callable[[], object]) -> np.ndarray:
         """read: makes the host copy current, where the value is neither plainly on the device nor at home."""
@@ -131,3 +154,10 @@ class Staging:
         self._segments.append(raw)
         _log.debug("Snapshots: %s of host memory", human_bytes(self.nbytes))
         return raw
+
+
+def _call(method: weakref.WeakMethod) -> None:
+    """What is left of it, if anything."""
+    bound = method()
+    if bound is not None:
+        bound()

@@ -8,6 +8,7 @@ import threading
 import numpy as np
 import pytest
 
+from pycaffe_lms.backend.sim import SimDevice
 from pycaffe_lms.errors import SnapshotError, WeightsError
 from pycaffe_lms.formats.caffemodel import read_weights, write_weights
 from pycaffe_lms.formats.solverstate import read_solverstate, write_solverstate
@@ -274,3 +275,54 @@ def test_the_digest_is_that_of_the_file(tmp_path):
     assert read_solverstate(tmp_path / "s_iter_0.solverstate").model_sha256 == hashlib.sha256(model).digest()
     digest = write_weights(tmp_path / "again", weights.bare_proto(solver.net), weights.layer_arrays(solver.net))
     assert digest == hashlib.sha256(model).digest()
+
+
+def _on_sim(tmp_path, capacity, **options):
+    device = SimDevice(capacity)
+    return device, make(NET, lambda: {"device": device}, **_options(tmp_path, **options))
+
+
+class Gathers:
+    """found: whether there was room, of each snapshot."""
+
+    def __init__(self, monkeypatch):
+        self.found, self._real = [], staging.gather
+        monkeypatch.setattr(staging, "gather", self)
+
+    def __call__(self, *args):
+        gathered = self._real(*args)
+        self.found.append(gathered is not None)
+        return gathered
+
+
+def test_values_leave_from_memory_of_their_own_where_there_is_room(tmp_path, monkeypatch):
+    """Then nothing that is queued later waits for the copies; without room they are waited for. The files are equal."""
+    found = {}
+    for name, spare in (("room", 1 << 20), ("none", 0)):
+        (tmp_path / name).mkdir()
+        device, solver = _on_sim(tmp_path / name, 64 << 20, snapshot=2)
+        solver.step(1)
+        device.set_budget(device.in_use() + spare)
+        before, gathered = device.in_use(), Gathers(monkeypatch)
+        solver.step(3)
+        monkeypatch.undo()
+        assert gathered.found == [name == "room"] * 2
+        assert device.in_use() == before, "the memory is given back"
+        found[name] = [p.read_bytes() for p in sorted((tmp_path / name).glob("*.caffemodel"))]
+    assert found["room"] == found["none"] and len(found["room"]) == 2
+
+
+def test_who_needs_memory_gets_that_of_a_snapshot(tmp_path, monkeypatch):
+    """A thread that writes slowly still has its memory; the device asks for it before it says that there is none."""
+    device, solver = _on_sim(tmp_path, 64 << 20)
+    solver.step(1)
+    monkeypatch.setattr(snapshot, "write", lambda copied: None)  # it does not even wait for the copies
+    before = device.in_use()
+    solver.snapshot(wait=False)
+    taken = solver.snapshots._staging._gathered
+    assert taken is not None and device._used > before
+    device.set_budget(before + (1 << 16))
+    span = device.take(1 << 16)
+    assert device.in_use() == before + span.nbytes
+    assert np.isfinite(solver.snapshots._staging._segments[0].view(np.float32)).any(), "the copies are done"
+    device.give(span)

@@ -1,0 +1,31 @@
+"""Copies of many buffers in one operation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..copy_table import make_table
+
+__all__ = ["copy_all", "copy_all_plan"]
+
+
+@dataclass(frozen=True)
+class CopyPlan:
+    """`table` (int64) goes to where the device's kernel reads it; here the arrays are used."""
+
+    table: np.ndarray
+    pairs: tuple[tuple[np.ndarray, np.ndarray], ...]
+
+
+def copy_all_plan(sources, targets):
+    """Return a plan of copying each source to its target: arrays of bytes of the device, pairwise of one size."""
+    addresses = ([a.ctypes.data for a in arrays] for arrays in (sources, targets))
+    return CopyPlan(make_table(*addresses, [a.size for a in sources]), tuple(zip(sources, targets, strict=True)))
+
+
+def copy_all(plan, table):
+    """Copy all that the plan says. `table` (the plan's) is an array of the device."""
+    for source, target in plan.pairs:
+        np.copyto(target, source)

@@ -1,0 +1,90 @@
+"""Values of many buffers side by side in device memory of their own, from where they leave beside other work."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..backend.device import Device, Span, align
+from ..errors import OutOfDeviceMemory
+from ..ops import ops_of
+from ..ops.copy_table import table_words
+
+Pair = tuple[np.ndarray, Span]
+
+
+class Gathered:
+    """runs: (host memory, its values on the device) for each stretch of host memory."""
+
+    def __init__(self, device: Device, span: Span, table: np.ndarray, runs: Sequence[Pair]):
+        self.runs = runs
+        self._device, self._span = device, span
+        self._table = table  # it is copied to the device meanwhile
+        self._lock = threading.Lock()
+
+    def give(self) -> None:
+        """Give the device memory back, once; after the copies of all runs, on any thread."""
+        with self._lock:
+            span, self._span = self._span, None
+        if span is not None:
+            self._device.give(span)
+
+
+def gather(device: Device, pairs: Sequence[Pair]) -> Gathered | None:
+    """Queue the copy of all buffers to device memory of their own; None where the device has no room for that.
+
+    pairs: (host memory that a value goes to, where it is on the device)."""
+    stretches = _stretches(sorted(pairs, key=lambda pair: _address(pair[0])))
+    sizes = [_address(some[-1][0]) + some[-1][0].nbytes - _address(some[0][0]) for some in stretches]
+    words = table_words([raw.nbytes for raw, _ in pairs])
+    total = sum(map(align, sizes)) + 8 * words
+    if total > device.capacity() - device.in_use():
+        return None
+    try:
+        span = device.take(total)
+    except OutOfDeviceMemory:
+        return None
+    sources, targets, runs, offset = [], [], [], 0
+    for some, nbytes in zip(stretches, sizes, strict=True):
+        begin = _address(some[0][0])
+        for raw, value in some:
+            sources.append(device.array(value, (raw.nbytes,), np.uint8))
+            target = span.at(offset + _address(raw) - begin, raw.nbytes)
+            targets.append(device.array(target, (raw.nbytes,), np.uint8))
+        runs.append((_from(some[0][0], nbytes), span.at(offset, nbytes)))
+        offset += align(nbytes)
+    ops = ops_of(device)
+    plan = ops.copy_all_plan(sources, targets)
+    place = span.at(offset, 8 * words)
+    table = device.host_take(8 * words)
+    table[:] = plan.table.view(np.uint8)
+    device.copy_up(place, table)
+    ops.copy_all(plan, device.array(place, (words,), np.int64))
+    return Gathered(device, span, table, runs)
+
+
+def _stretches(pairs: Sequence[Pair]) -> list[list[Pair]]:
+    """Pairs in the order of their host memory, cut where more than the padding of an allocation lies between two."""
+    found: list[list[Pair]] = []
+    for pair in pairs:
+        last = found[-1][-1][0] if found else None
+        if last is not None and _address(pair[0]) == _address(last) + align(last.nbytes):
+            found[-1].append(pair)
+        else:
+            found.append([pair])
+    return found
+
+
+def _address(raw: np.ndarray) -> int:
+    return raw.__array_interface__["data"][0]
+
+
+def _from(first: np.ndarray, nbytes: int) -> np.ndarray:
+    """So many bytes of host memory from the beginning of `first` on."""
+    base = first
+    while isinstance(base.base, np.ndarray):
+        base = base.base
+    start = _address(first) - _address(base)
+    return base.reshape(-1).view(np.uint8)[start : start + nbytes]
