@@ -124,3 +124,16 @@ def test_plan_writes_a_page_of_predictions(folder, capsys):
     path.unlink()
     assert main(["plan", "-model", str(folder / "net.prototxt"), "-lms", "9999", "-report", str(path)]) == 0
     assert "is not written" in capsys.readouterr().out and not path.exists()
+
+
+def test_what_fits_without_has_statistics_but_no_plan_to_show(folder):
+    """Nothing is copied, nothing lossy, and no file of plans written that a run with copies would replay."""
+    argv = ["-backend", "sim", "-lms", "100000", "-lms_budget", "82KB", "-lms_compress", "fp16"]  # 79.5 without LMS
+    files = ["-lms_report", "r.html", "-lms_stats", "s.json", "-lms_plan", "p.txt"]
+    done = _train(folder, *argv, *files)
+    assert done.code == 0, done.stderr
+    found = json.loads((folder / "s.json").read_text())
+    assert (found["enabled"], found["lossy"], found["total"]["bytes_in"]) == (False, "", 0)
+    assert not (folder / "r.html").exists() and not (folder / "p.txt").exists()
+    for file in ("-lms_report r.html", "-lms_plan p.txt"):
+        assert any(line.startswith(f"{file}: not written, for nothing is managed") for line in done.log)

@@ -130,5 +130,5 @@ def test_a_test_net_is_named_where_memory_ends_in_it():
 def test_a_program_by_hand_that_cannot_fit_for_good_says_so():
     """Not that a step that needs nothing has no memory."""
     with pytest.raises(OutOfDeviceMemory, match="for good .*memory ends at this layer's 800.0 KiB") as caught:
-        _net("a", SimDevice(64 << 20), LMSConfig(threshold_kb=10000, budget=2 << 20)).forward()
+        _net("a", SimDevice(64 << 20), LMSConfig(threshold_kb=10000, budget=1 << 20)).forward()
     assert caught.value.where.layer == "ip"
