@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from weakref import ReferenceType, WeakKeyDictionary, WeakSet, ref
 
 from ..errors import OutOfDeviceMemory, human_bytes
+from .planner import IN_PARTS
 from .schedule import layer_of
 
 if TYPE_CHECKING:
@@ -179,8 +180,8 @@ def _shares(runtime: Runtime) -> str:
 
 def _fix(runtime: Runtime) -> str:
     ways = [_LET_GO] if runtime.tenants.others() else []
-    ways += [] if runtime.config.enabled else ["use Large Model Support: -lms 1000"]
-    return "; or ".join([*ways, _RAISE])
+    ways += [] if runtime.asked.enabled else ["use Large Model Support: -lms 1000"]
+    return "; or ".join([*ways, _RAISE, *([IN_PARTS] if runtime.rests else [])])
 
 
 def _where_it_ends(sizes: Iterable[int], room: int) -> int | None:

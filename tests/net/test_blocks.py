@@ -23,7 +23,7 @@ from .nets import graph
 
 def net_of(n, name="fat", device=None, threshold=1, text=None):
     parsed = parse_net(f"force_backward: true {text or NETS[name]}", "net.prototxt")
-    lms = LMSConfig(threshold_kb=threshold, split=1 if n is None else 0, split_outputs=n)
+    lms = LMSConfig(threshold_kb=threshold, split=1 if n is None else 0, split_outputs="auto" if n is None else n)
     device = device or SimDevice(64 << 20, order="random", seed=4)
     return PycaffeNet(parsed.message, 0, lines=parsed.lines, file="net.prototxt", seed=3, dtype="float64",
                       device=device, lms=lms)  # fmt: skip
