@@ -90,15 +90,13 @@ def peer(who: str, model: str, batch: int, budget: int | None, iterations: int) 
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def one(
-    who: str, model: str, batch: int, budget: int | None, iterations: int, host: int | None, half: bool, warmup: int
-) -> dict:
+def one(who: str, model: str, batch: int, budget: int | None, iterations: int, half: bool, warmup: int, **more) -> dict:
     """A result, or why there is none."""
     result = {"model": model, "batch": batch, "budget": budget, "who": who}
     if who.startswith("torch:"):
         return result | peer(who[6:], model, batch, budget, iterations)
     try:
-        return result | measure(model, batch, settings(who, budget, host_limit=host), iterations, half, warmup)
+        return result | measure(model, batch, settings(who, budget, **more), iterations, half, warmup)
     except CaffeError as error:
         return result | {"error": str(error).splitlines()[0]}
     finally:
@@ -114,6 +112,7 @@ def main() -> int:
     p.add_argument("--peers", nargs="*", default=[], choices=PEERS)
     p.add_argument("--math", default="tf32", choices=("tf32", "bf16"), help="ours; keep bf16 in a JSON file of its own")
     p.add_argument("--host", default=None, help="most pinned host memory")
+    p.add_argument("--split", default=None, choices=("auto",), help="layers in parts where they do not fit whole")
     p.add_argument("--iterations", type=int, default=5)
     p.add_argument("--warmup", type=int, default=WARMUP, help="iterations before, of ours")
     p.add_argument("--json", type=Path, help="keep the results in this file, and show all that are in it")
@@ -130,7 +129,8 @@ def main() -> int:
         budget = None if text == "none" else parse_size(text, "--budget")
         for batch in args.batch:
             for who in (*args.modes, *(f"torch:{name}" for name in args.peers)):
-                found = one(who, args.model, batch, budget, args.iterations, host, args.math == "bf16", args.warmup)
+                found = one(who, args.model, batch, budget, args.iterations, args.math == "bf16", args.warmup,
+                            host_limit=host, split=args.split)  # fmt: skip
                 key = ("model", "batch", "budget", "who")
                 results = [r for r in results if any(r[k] != found[k] for k in key)] + [found]
                 print(markdown([found]).splitlines()[-1], flush=True)
