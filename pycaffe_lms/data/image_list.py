@@ -21,7 +21,7 @@ from pycaffe_lms.errors import DataError, LayerParamError, Where
 _SHUFFLE_STREAM = 1 << 32
 _SKIP_STREAM = 1 << 33
 
-_LABEL = re.compile(r"\s*[+-]?[0-9]+\s*")
+_LABEL = re.compile(r"[ \t\v\f]*([+-]?[0-9]{1,20})[ \t\v\f]*")
 
 
 class ImageList:
@@ -65,13 +65,15 @@ class ImageList:
 
     def _split(self, line: str, number: int) -> tuple[str, int]:
         path, space, label = line.rpartition(" ")
-        if not space or not path or not _LABEL.fullmatch(label) or not -(2**31) <= int(label) < 2**31:
+        number_there = _LABEL.fullmatch(label)
+        value = int(number_there[1]) if number_there else 2**31
+        if not space or not path or not -(2**31) <= value < 2**31:
             raise DataError(
                 f"{line!r} is not a path, one space and a whole number",
                 where=Where(file=self.source, line=number),
                 fix="write `path label`; the label is what follows the last space",
             )
-        return path, int(label)
+        return path, value
 
 
 class ImageBatches:

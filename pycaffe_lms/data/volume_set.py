@@ -7,6 +7,7 @@ See also: volume.py, which reads one; hdf5_batches.py, which reads what is writt
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from itertools import chain, islice
@@ -173,7 +174,7 @@ def _pair(source: str, number: int, line: str) -> Pair:
         if is_volume(label):
             return Pair(number, path, label)
         # float32, what HDF5Data hands on, holds whole numbers up to here
-        if label.lstrip("+-").isdecimal() and label.isascii() and abs(int(label)) <= 2**24:
+        if re.fullmatch(r"[+-]?[0-9]{1,20}", label) and abs(int(label)) <= 2**24:
             return Pair(number, path, int(label))
     raise DataError(
         f"{line!r} is not a path, one space and a class or the path of a volume of labels",

@@ -83,7 +83,7 @@ class WindowList:
             raise self._broken(f"{' '.join(head)!r} are not a number, a path and four numbers") from None
         if channels != 3:
             raise self._broken(f"a picture of {channels} channels; pictures are read in colour, with 3")
-        if count < 0:
+        if not 0 <= count < 1 << 31:
             raise self._broken(f"{count} windows")
         values = list(islice(tokens, 6 * count))
         try:

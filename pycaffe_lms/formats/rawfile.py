@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 
 from google.protobuf.message import DecodeError, EncodeError, Message
 
@@ -24,7 +25,8 @@ def could_not_open(path: str | os.PathLike, failure: OSError, error: type[CaffeE
 def read_bytes(path: str | os.PathLike, error: type[CaffeError]) -> bytes:
     """A file's content. Raises: `error` for one that is missing, unreadable, empty or over protobuf's 2 GiB - 1."""
     try:
-        size = os.stat(path).st_size
+        found = os.stat(path)
+        size = found.st_size
         if size > MAX_BYTES:
             raise error(
                 f"{human_bytes(size)}; protobuf files hold at most 2 GiB - 1",
@@ -32,7 +34,8 @@ def read_bytes(path: str | os.PathLike, error: type[CaffeError]) -> bytes:
                 fix="keep nets of this size as HDF5 (snapshot_format: HDF5)",
             )
         with open(path, "rb") as file:
-            content = file.read(MAX_BYTES + 1)
+            # with a number, so much memory is taken before anything is read
+            content = file.read() if stat.S_ISREG(found.st_mode) else file.read(MAX_BYTES + 1)
     except OSError as failure:
         raise could_not_open(path, failure, error) from None
     if not content:

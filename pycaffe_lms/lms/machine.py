@@ -68,7 +68,7 @@ def find_machine(name: str) -> Machine:
         raise UsageError(f'-gpu "{name}" is not known', fix=f"use {', '.join(sorted(MACHINES))}, or a JSON file")
     try:
         given = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"-gpu {name} cannot be read: {error}", fix=f"write it like this: {_example()}") from None
     return _from_fields(given, name)
 
@@ -89,8 +89,8 @@ def _from_fields(given, file: str) -> Machine:
     for name, value in given.items():
         if name not in kinds:
             raise UsageError(f'-gpu {file}: "{name}" is not a field', fix=f"fields are {', '.join(kinds)}")
-        if name != "name" and not (isinstance(value, (int, float)) and value > 0):
-            raise UsageError(f"-gpu {file}: {name} is {value!r}", fix="give a number greater than zero")
+        if name != "name" and not (isinstance(value, (int, float)) and 0 < value < 1 << 63):
+            raise UsageError(f"-gpu {file}: {name} is {value!r}", fix="give a number greater than zero, below 2^63")
     missing = [f for f in list(kinds)[1:7] if f not in given]
     if missing:
         raise UsageError(f"-gpu {file} lacks {', '.join(missing)}", fix=f"write it like this: {_example()}")

@@ -44,7 +44,9 @@ def test_lines_are_split_at_the_last_space_and_the_root_is_put_before(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "line", ["a.jpg", "a.jpg\t3", "a.jpg cat", "a.jpg 1.5", "a.jpg 3 ", " 3", "a 99999999999", "a 1_0"]
+    "line",
+    ["a.jpg", "a.jpg\t3", "a.jpg cat", "a.jpg 1.5", "a.jpg 3 ", " 3", "a 99999999999", "a 1_0"]
+    + [f"a {'9' * 5000}", "a 3\x1e"],
 )
 def test_a_line_without_a_label_is_named(tmp_path, line):
     (tmp_path / "l").write_text(f"ok.jpg 1\n{line}\n")

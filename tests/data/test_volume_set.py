@@ -95,6 +95,7 @@ def test_a_net_reads_them(scans):
 @pytest.mark.parametrize("line, words", [
     ("0.npy", "not a path, one space"), ("0.npy 1.5", "not a path, one space"), ("0.npy tumour", "not a path, one"),
     (" 3", "not a path, one space"), ("0.npy 99999999", "not a path, one space"),
+    ("0.npy " + "9" * 5000, "not a path, one space"), ("0.npy +-3", "not a path, one space"),
     ("0.npy m0.npy", "a class here and a volume of labels|another line"),
 ])  # fmt: skip
 def test_wrong_lines_are_named(scans, line, words):

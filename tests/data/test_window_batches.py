@@ -63,6 +63,7 @@ def test_the_split_by_overlap(tmp_path):
         ("# 0 a.png 3 5 high 0", 1, "a number, a path and four numbers"),
         ("# 0 a.png 1 5 5 0", 1, "1 channels"),
         ("# 0 a.png 3 5 5 -1", 1, "-1 windows"),
+        ("# 0 a.png 3 5 5 99999999999999999999", 1, "99999999999999999999 windows"),
         ("# 0\na.png\n3\n5\n5\n2\n1 1 0 0 1 1\n", 7, "not 2 windows of six"),
         ("# 0 a.png 3 5 5 1\n1 1 0 0 1 one", 2, "not 1 windows of six"),
         ("# 0 a.png 3 5 5 1\n1 1 0 0 1 1.5", 2, "not 1 windows of six"),

@@ -1,5 +1,7 @@
 """Binary weights of every generation, and files that are none."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -120,6 +122,19 @@ def test_sizes_over_the_limit_are_refused_before_reading(tmp_path, monkeypatch):
     with pytest.raises(WeightsError, match="snapshot_format: HDF5"):
         write_caffemodel(tmp_path / "m", small_net())
     assert not (tmp_path / "m").exists()
+
+
+def test_no_more_memory_is_taken_than_the_file_has(tmp_path):
+    net = NetParameter(name="x")
+    net.layer.add(name="ip", type="InnerProduct").blobs.add(num=1, channels=1, height=1, width=1, data=[1])
+    write_caffemodel(tmp_path / "x.caffemodel", net)
+    tracemalloc.start()
+    try:
+        read_weights(tmp_path / "x.caffemodel")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 1 << 20  # where memory is limited, 2 GiB are not there for a small file
 
 
 def test_required_fields_are_asked_for_when_writing(tmp_path):

@@ -35,7 +35,7 @@ I0210 13:40:24.250000 25210 solver.cpp:315] Optimization Done.
 
 
 def parse(text, year=2016):
-    return parse_training_log(text.splitlines(), year)
+    return parse_training_log(text if isinstance(text, list) else text.splitlines(), year)
 
 
 def test_a_log_of_caffe():
@@ -115,6 +115,20 @@ def test_the_last_of_february(tmp_path, monkeypatch, year):
 
     monkeypatch.setattr("pycaffe_lms.formats.training_log.os.stat", lambda p: Stat)
     assert [p.seconds for p in read_training_log(path).losses] == [2.0, 2.0 + 86400]
+
+
+def test_lines_of_two_writers_that_run_together():
+    """What is no number is passed over, and so are numbers that nobody counts to."""
+    start, at = "I0210 13:39:22.000000 1 s.cpp:1] Solving x", "I0210 13:39:23.000000 1 s.cpp:1]"
+    log = parse([
+        start, f"{at} Iteration 1, loss = 0.20.25", f"{at} Iteration 2, loss = .", f"{at} Iteration 3, lr = 0.0.01",
+        f"{at}     Train net output #0: loss = 1.5I0210", f"{at} Iteration {'9' * 400}, loss = 7",
+        f"{at} Iteration {'9' * 5000}, loss = 7", f"I0210 {'9' * 12}:39:23.000000 1 s.cpp:1] Iteration 4, loss = 7",
+        f"{at} Iteration 5, loss = 1e-05", f"{at} Iteration 6, lr = .5", f"{at} Iteration 7, loss = -nan",
+    ])  # fmt: skip
+    assert [(p.iteration, p.value) for p in log.losses[:1]] == [(5, 1e-05)] and len(log.losses) == 2
+    assert math.isnan(log.losses[1].value) and log.losses[1].iteration == 7
+    assert [(p.iteration, p.value) for p in log.rates] == [(6, 0.5)] and not log.train
 
 
 def test_what_is_no_log(tmp_path):

@@ -236,7 +236,7 @@ def test_store_keeps_what_others_wrote(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{", "[]", "3", '{"format": 9, "engines": {"x": "1"}}', '{"format": 1}', "\xff"]
+    "content", ["", "{", "[]", "3", '{"format": 9, "engines": {"x": "1"}}', '{"format": 1}', "\xff", "[" * 100_000]
 )
 def test_damaged_stores_are_made_anew(tmp_path, content):
     path = tmp_path / "file.json"

@@ -49,7 +49,7 @@ def _read(path: Path) -> dict[str, str]:
         content = json.loads(path.read_text("utf-8"))
         if content["format"] == _FORMAT:
             return {str(key): str(choice) for key, choice in content["engines"].items()}
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         pass  # absent, or not written by us
     return {}
 
