@@ -33,6 +33,16 @@ class Paging:
     size: int
     pages: Mapping[int, tuple[int, ...]]
 
+    def holds(self, offset: int, nbytes: int) -> bool:
+        """Whether there is memory behind so many bytes from an offset on."""
+        if offset < self.linear:
+            return offset + nbytes <= self.linear
+        return nbytes <= len(self.pages.get(offset, ())) * self.page
+
+    def share(self, one: int, other: int) -> bool:
+        """Whether some pages stand behind the addresses at both offsets."""
+        return not set(self.pages.get(one, ())).isdisjoint(self.pages.get(other, ()))
+
 
 def pages_of(nbytes: int, page: int) -> int:
     """How many pages a residence takes; 0: it is small, or would waste too much."""

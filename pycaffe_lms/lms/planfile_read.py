@@ -18,6 +18,7 @@ from ..formats.scanner import Entry, scan, tokenize
 from ..proto import caffe_pb2
 from .arena import Lifetime, Packing, max_live_bytes
 from .handover import chains, handovers
+from .paging import Paging
 from .plan import Piece, Plan
 from .planfile import VERSION, unique_names
 from .planner import Residence, finish
@@ -101,7 +102,10 @@ def plan_from(
         paging = paging_of(said.pages, said.arena_bytes, page, entry.wrong)
     end = said.arena_bytes if paging is None else max(paging.linear, paging.size)
     stays, offsets, places = _stays(entry, result.program, buffers, ids, end)
-    _apart(entry, result.program, buffers, stays, offsets, places)
+    for stay, offset, place in zip(stays, offsets, places, strict=True):
+        if paging is not None and not paging.holds(offset, buffers[stay.buffer].nbytes):
+            raise entry.wrong("residence", place, f"offset {offset} is no address that has pages for the whole buffer")
+    _apart(entry, result.program, buffers, stays, offsets, places, paging)
     lives = [Lifetime(r.issue, r.until, buffers[r.buffer].nbytes) for r in stays]
     packing = Packing(tuple(offsets), said.arena_bytes, max_live_bytes(lives), paging)
     try:
@@ -251,7 +255,7 @@ def _pieces(entry: FileProgram, i: int, kind: str, copied: bool, first: int | No
     return tuple(said)
 
 
-def _apart(entry: FileProgram, program: Program, buffers, stays, offsets, places) -> None:
+def _apart(entry: FileProgram, program: Program, buffers, stays, offsets, places, paging: Paging | None) -> None:
     """Raise PlanError where two stays overlap, but for a value that is born where another ends."""
     follows = {}
     for group in chains(stays, handovers(program, buffers)):
@@ -268,7 +272,8 @@ def _apart(entry: FileProgram, program: Program, buffers, stays, offsets, places
         there = [j for j in there if stays[j].last >= stays[i].issue]
         end = offsets[i] + buffers[stays[i].buffer].nbytes
         for j in there:
-            if offsets[j] < end and offsets[i] < offsets[j] + buffers[stays[j].buffer].nbytes:
+            overlap = offsets[j] < end and offsets[i] < offsets[j] + buffers[stays[j].buffer].nbytes
+            if overlap or (paging is not None and paging.share(offsets[i], offsets[j])):
                 if follows.get(i) == j or follows.get(j) == i:
                     continue
                 names = [buffers[stays[k].buffer].name for k in (i, j)]

@@ -68,6 +68,8 @@ class _Order:
         for w in op.waits:
             if not 0 <= w < op.id:
                 raise _wrong(self.plan, op, f"waits for operation {w}, which is not issued before it")
+            if self.plan.ops[w].kind is Kind.HOST:
+                raise _wrong(self.plan, op, f"waits for operation {w}, which is over when it is issued: the host's")
             for stream, last in self.after[w].items():
                 known[stream] = max(known.get(stream, -1), last)
         self._check_accesses(op, known)
@@ -135,9 +137,13 @@ class _Order:
         elif op.kind is Kind.COMPUTE:
             for p in op.births:
                 self.place[p.buffer] = p.offset
-            for a in self.plan.program.steps[op.step].accesses:
+            accessed = self.plan.program.steps[op.step].accesses
+            for a in accessed:
                 if a.buffer in sizes and a.buffer in self.place:
                     yield a.buffer, self.place[a.buffer], a.mode is not Mode.READ
+            for b in {*op.frees, *op.drops} - {a.buffer for a in accessed}:  # the next one there comes after that
+                if b in self.place:
+                    yield b, self.place[b], False
 
     def _host_sides(self, op: Op):
         if op.kind is Kind.IN:
@@ -215,6 +221,8 @@ class _Values:
                 raise _wrong(self.plan, op, "the value has another home")
             return
         home, size = (op.home.segment, op.home.offset), self.plan.buffers[b].nbytes
+        if not op.begins and b not in self.lent:
+            raise _wrong(self.plan, op, "the part before it went to the buffer's own memory on the host")
         there = self.plan.homes[home[0]] if 0 <= home[0] < len(self.plan.homes) else 0
         if home[1] < 0 or home[1] + size > there:
             raise _wrong(self.plan, op, f"bytes {home[1]}..{home[1] + size} lie outside segment {home[0]} of the host")

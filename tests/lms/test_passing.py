@@ -226,6 +226,7 @@ def _wrong_parts(plan):
         if op.home is not None:
             if op.kind is Kind.IN:
                 yield "home given up too early", changed(op.id, home=dataclasses.replace(op.home, last=True))
+            yield "in memory of its own", changed(op.id, home=None)
             yield "home elsewhere", changed(op.id, home=Home(op.home.segment, op.home.offset + 512))
         for user in ops if op.kind is Kind.IN else ():
             if following.id in user.waits:
@@ -241,7 +242,7 @@ def test_wrong_parts_are_found():
                 verify(dataclasses.replace(with_homes(plan, 4096), ops=tuple(ops)))
                 pytest.fail(f"{plan.program.name}: {what} was not noticed")
             caught[what] = caught.get(what, 0) + 1
-    assert len(caught) == 12 and min(caught.values()) >= 2, caught
+    assert len(caught) == 13 and min(caught.values()) >= 2, caught
 
 
 def test_nobody_may_touch_a_value_whose_copy_is_under_way():

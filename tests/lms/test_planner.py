@@ -144,6 +144,40 @@ def test_mutated_plans_are_caught(page):
     assert caught > 500
 
 
+def test_nobody_waits_for_the_host_which_is_over_when_it_is_issued():
+    """No event is recorded for it."""
+    program, buffers = net_program(5)
+    plan = make_plan(program, buffers, limit=None, ahead=1)
+    host = next(op.id for op in plan.ops if op.kind is Kind.HOST)
+    last = dataclasses.replace(plan.ops[-1], waits=(*plan.ops[-1].waits, host))
+    with pytest.raises(PlanError, match=f"waits for operation {host}, which is over when it is issued"):
+        verify(dataclasses.replace(plan, ops=(*plan.ops[:-1], last)))
+
+
+def test_who_comes_next_waits_for_the_step_that_gives_the_memory_back():
+    """A value that another step drops than the last to use it: its memory is spoiled then, not before."""
+    tried = 0
+    for seed in range(60):
+        program, buffers = net_program(seed)
+        plan = make_plan(program, buffers, limit=None, ahead=2)
+        for op in plan.ops:
+            later = next((o for o in plan.ops[op.id + 1 :] if o.kind is Kind.COMPUTE), None)
+            for b in op.drops if later else ():
+                at = next(p.offset for o in reversed(plan.ops[: op.id + 1]) for p in o.comers if p.buffer == b)
+                following = next((o for o in plan.ops[later.id + 1 :] for p in o.comers if p.offset == at), None)
+                if following is None or following.kind is not Kind.IN or op.id not in following.waits:
+                    continue
+                ops = list(plan.ops)
+                ops[op.id] = dataclasses.replace(op, drops=tuple(x for x in op.drops if x != b))
+                ops[later.id] = dataclasses.replace(later, drops=(*later.drops, b))
+                with pytest.raises(
+                    PlanError, match=f"is not ordered after the read of those bytes by.* {later.id}|most"
+                ):
+                    verify(dataclasses.replace(plan, ops=tuple(ops)))
+                tried += 1
+    assert tried > 5
+
+
 def test_an_arena_too_small_by_a_byte_is_caught():
     program, buffers = net_program(5)
     plan = make_plan(program, buffers, limit=None, ahead=1)

@@ -78,6 +78,8 @@ def test_mistakes_in_pages_have_their_line():
         changed = "\n".join([*lines[:at], instead, *lines[at + 1 :]])
         with pytest.raises(PlanError, match=f"my.plan:{place + 1}: .*({said})"):
             read(changed, net, "pages")
+    with pytest.raises(PlanError, match=r"my.plan:\d+: offset \d+ is no address that has pages for the whole buffer"):
+        read("\n".join([*lines[:at], *lines[at + 1 :]]), net, "pages")
     more = re.sub(r" count: \d+", " count: 99999999999", text)
     with pytest.raises(PlanError, match="are more than the arena's"):
         read(more, net, "pages")
@@ -97,3 +99,16 @@ def test_two_at_one_time_in_one_page_are_refused():
             except PlanError:
                 refused += 1
     assert refused
+    lines = text.splitlines()
+    places = {
+        i: int(found[1]) for i, line in enumerate(lines) if (found := re.search(r"residence .*offset: (\d+)", line))
+    }
+    apart = 0
+    for i, old in places.items():  # one stay at the address of another
+        for new in {int(o) for o, _ in addresses} - {old}:
+            moved = [*lines[:i], lines[i].replace(f"offset: {old}", f"offset: {new}"), *lines[i + 1 :]]
+            try:
+                read("\n".join(moved), net, "pages")
+            except PlanError as error:
+                apart += " overlap from step " in str(error)
+    assert apart
