@@ -138,3 +138,31 @@ def test_what_is_no_log(tmp_path):
     path.write_bytes(bytes(range(256)) * 10)
     with pytest.raises(DataError, match=r"x\.log: no line with the words"):
         read_training_log(path)
+
+
+STAMP = "I0210 13:39:2{}.381027 25210 solver.cpp:204] "
+TWO_WRITERS = {
+    "another line in a number": (f"loss = 1.2{STAMP.format(5)}.5", []),
+    "two numbers in one": ("loss = 0.51.5", []),
+    "a number with two points": ("loss = 0.5.", []),
+    "a number of 5,000 digits": (f"loss = {'9' * 5000}", [float("inf")]),
+    "another line behind a space": (f"loss = 0.5 {STAMP.format(5)}", [0.5]),
+    "a number with a comma behind": ("loss = 0.5, lr = 0.1", [0.5]),
+}
+
+
+@pytest.mark.parametrize("end, values", TWO_WRITERS.values(), ids=TWO_WRITERS)
+def test_lines_of_two_writers_count_as_far_as_they_are_whole(end, values):
+    lines = [f"{STAMP.format(2)}Solving net", f"{STAMP.format(3)}Iteration 7, {end}", f"{STAMP.format(4)}end"]
+    log = parse_training_log(lines, 2020)
+    assert [(p.iteration, p.value) for p in log.losses] == [(7, value) for value in values]
+
+
+@pytest.mark.parametrize("text", [f"Iteration {'9' * 5000}, loss = 1", "Iteration 12I0210, loss = 1"])
+def test_an_iteration_that_is_none(text):
+    assert not parse_training_log([f"{STAMP.format(2)}Solving net", STAMP.format(3) + text], 2020).losses
+
+
+def test_a_time_of_too_many_digits():
+    line = f"I0210 {'9' * 5000}:39:22.381027 1 solver.cpp:1] Iteration 1, loss = 1"
+    assert not parse_training_log([f"{STAMP.format(2)}Solving net", line], 2020).losses
