@@ -29,7 +29,7 @@ _STAMP = re.compile(r"\s*[IWEF](\d{4})?(\d\d)(\d\d) +(\d{1,2}):(\d{1,2}):(\d{1,2
 _AT = re.compile(r"Iteration (\d{1,18})\b")
 _TESTING = re.compile(r"Testing net \(#(\d{1,9})\)")
 _OUTPUT = re.compile(rf"(Train|Test) net output #(\d+): (\S+) = {_NUMBER}( \(\*)?", re.IGNORECASE)
-_LOSS = re.compile(rf"Iteration \d+(?: \(.*?\))?, loss = {_NUMBER}", re.IGNORECASE)
+_LOSS = re.compile(rf"Iteration \d{{1,18}}(?: \(.*?\))?, loss = {_NUMBER}", re.IGNORECASE)
 _LR = re.compile(rf"\blr = {_NUMBER}", re.IGNORECASE)
 _BEGIN = "Solving"
 
@@ -112,7 +112,7 @@ class _Clock:
             year = self.year + (int(month) < self.month)
         try:
             now = datetime(int(year), int(month), *map(int, rest), micros, tzinfo=timezone.utc)
-        except ValueError:  # no date after all
+        except (ValueError, OverflowError):  # no date after all
             return None
         self.year, self.month = now.year, now.month
         return now
