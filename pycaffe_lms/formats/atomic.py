@@ -6,7 +6,9 @@ import hashlib
 import io
 import os
 import secrets
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,12 +22,15 @@ class Part:
     """A temporary file in the folder of `path`, open for writing and reading; `finish` gives it that name.
 
     path: of the temporary file. target: what `path` is in the end, links followed. file: unbuffered, binary.
-    Until `finish` has renamed it, an old file at `target` stays as it was. Raises: OSError.
+    Until `finish` has renamed it, an old file at `target` stays as it was. What is no file, such as /dev/stdout or a
+    pipe, is written to at `finish` and never replaced. Raises: OSError.
     """
 
     def __init__(self, path: str | os.PathLike):
         self.target = Path(os.path.realpath(path))
-        self.path = temporary(self.target, "part")
+        self._through = self.target.exists() and not self.target.is_file() and not self.target.is_dir()
+        beside = Path(tempfile.gettempdir(), self.target.name) if self._through else self.target
+        self.path = temporary(beside, "part")
         self.file = io.FileIO(self.path, "x+")
 
     def write(self, content: bytes | memoryview) -> None:
@@ -42,6 +47,9 @@ class Part:
 
     def finish(self) -> None:
         """Flush to the disk, close, rename, flush the folder. What fails before the rename discards the file."""
+        if self._through:
+            self._write_through()
+            return
         try:
             of_files("fsync")
             os.fsync(self.file.fileno())
@@ -52,6 +60,14 @@ class Part:
             self.discard()
             raise
         sync_folder(self.target.parent)
+
+    def _write_through(self) -> None:
+        try:
+            self.file.seek(0)
+            with open(self.target, "wb") as device:
+                shutil.copyfileobj(self.file, device)
+        finally:
+            self.discard()
 
     def discard(self) -> None:
         """Close and remove the temporary file."""

@@ -1,6 +1,8 @@
 """Files are written whole or not at all."""
 
 import os
+import stat
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -61,3 +63,15 @@ def test_a_link_stays_a_link_and_permissions_are_the_usual(tmp_path):
 def test_a_long_name(tmp_path):
     atomic_write(tmp_path / ("n" * 250), b"x")
     assert os.listdir(tmp_path) == ["n" * 250]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names here")
+@pytest.mark.parametrize("content", [b"all", lambda part: part.write_bytes(b"all")], ids=["bytes", "writer"])
+def test_what_is_no_file_is_written_to_and_stays(tmp_path, content):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit(path.read_bytes)
+        atomic_write(path, content)
+        assert read.result(60) == b"all"
+    assert stat.S_ISFIFO(os.stat(path).st_mode) and os.listdir(tmp_path) == ["pipe"]
