@@ -9,6 +9,7 @@ from typing import Any
 from ..errors import UsageError
 from ..proto.caffe_pb2 import LayerParameter, NetParameter
 
+MOST = 1 << 24  # items per iteration that are tried
 _EXAMPLE = "for example -sweep batch=8..512 (each twice the one before), or -sweep batch=8,16,32"
 
 
@@ -16,7 +17,7 @@ def parse_sweep(text: str) -> list[int]:
     """Batch sizes of "batch=8..512", doubling up to the last, or "batch=8,16,32". Raises UsageError."""
     span = re.fullmatch(r"batch=(\d{1,12})\.\.(\d{1,12})", text)
     if span:
-        first, last = int(span[1]), int(span[2])
+        first, last = int(span[1]), _size(span[2], text)
         if not 0 < first <= last:
             raise UsageError(f"-sweep {text!r} is not a range of batch sizes", fix=_EXAMPLE)
         found = [first]
@@ -25,10 +26,16 @@ def parse_sweep(text: str) -> list[int]:
         return found
     if not re.fullmatch(r"batch=\d{1,12}(,\d{1,12})*", text):
         raise UsageError(f"-sweep {text!r} is not understood", fix=_EXAMPLE)
-    sizes = [int(n) for n in text.removeprefix("batch=").split(",")]
+    sizes = [_size(n, text) for n in text.removeprefix("batch=").split(",")]
     if min(sizes) < 1:
         raise UsageError(f"-sweep {text!r}: a batch has at least one item", fix=_EXAMPLE)
     return sizes
+
+
+def _size(digits: str, text: str) -> int:
+    if int(digits) > MOST:
+        raise UsageError(f"-sweep {text!r}: batches of more than {MOST} items are not tried", fix=_EXAMPLE)
+    return int(digits)
 
 
 def batch_of(message: NetParameter, layers: Sequence[int]) -> int | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
+import sys
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 
@@ -18,6 +19,7 @@ from ..net.tuning import Tuning
 from .examples import EXAMPLES
 
 PROG = "pycaffe-lms"
+_MOST = 2**31 - 1  # of a whole number, as in Caffe
 BARE_LMS_KB = 1000  # PowerAI's -lms without a number
 _LAYOUTS = {"auto": None, "nchw": False, "nhwc": True}
 
@@ -27,6 +29,10 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str):
         raise UsageError(message, fix=f"see {self.prog} --help")
+
+    def _print_message(self, message: str, file=None) -> None:
+        """Write the help. Unlike argparse's own, raises OSError where the output takes no more."""
+        (file or sys.stderr).write(message)
 
 
 def gflags_style(argv: list[str]) -> list[str]:
@@ -86,6 +92,8 @@ def parse(p: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespace:
     required = [a for a in p._actions if a.required and a.option_strings]
     for action in required:
         action.required = False
+    if any("\0" in arg for arg in argv):
+        raise UsageError("a word of the command line holds a NUL byte", fix=f"no name has one; see {p.prog} --help")
     # "intermixed": words may stand on both sides of a flag, as gflags allows, optional ones too
     known, unknown = p.parse_known_intermixed_args(_booleans(p, gflags_style(argv)))
     if unknown:
@@ -95,6 +103,11 @@ def parse(p: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespace:
         hint = f"; did you mean -{near[0]}?" if near else ""
         what = "unknown flag" if typed.startswith("-") else "unexpected word"
         raise UsageError(f"{what} {typed!r}{hint}", fix=f"see {p.prog} --help")
+    for action in p._actions:
+        value = getattr(known, action.dest, None)
+        if isinstance(value, int) and not -_MOST <= value <= _MOST:
+            name = action.option_strings[-1].lstrip("-") if action.option_strings else action.dest
+            raise UsageError(f"-{name} {str(value)[:40]} is too large", fix=f"give a number from {-_MOST} to {_MOST}")
     for action in required:
         if not getattr(known, action.dest):
             name = action.option_strings[0].lstrip("-")

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import io
 import os
 import sys
+from contextlib import suppress
 
 from ..errors import CaffeError, UsageError
 from ..log import log_to_stderr
 
+_ROOM = "check that files and folders exist, may be read and written, and that the disk has room"
+_SMALLER = "lower batch_size, or make the blobs smaller"
 ACTIONS = {
     "train": "train or fine-tune a model",
     "test": "score a model",
@@ -47,23 +51,47 @@ def main(argv: list[str] | None = None) -> int:
     """Run an action; returns the exit code."""
     argv = list(sys.argv[1:] if argv is None else argv)
     try:
-        action, rest = _find_action(argv)
-        if action is None:
-            print(_usage())
-            return 0
-        with log_to_stderr():
-            code = importlib.import_module(f"pycaffe_lms.cli.{action}").run(rest) or 0
-        sys.stdout.flush()
-        return code
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")  # names of blobs and files may be any bytes
+        try:
+            return _run(argv)
+        finally:
+            sys.stdout.flush()  # not at the interpreter's exit, where a failure could not be told
     except CaffeError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    except BrokenPipeError:  # whoever reads the output (`head`, a pager) has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _fail(str(error), error.exit_code)
+    except BrokenPipeError:  # what reads the output (`head`, a pager) has enough
+        _drop_output()
         return 1
+    except OSError as failure:
+        _drop_output()
+        place = f"{failure.filename}: " if failure.filename is not None else ""
+        return _fail(f"{place}{failure.strerror or failure}\n  fix: {_ROOM}", 1)
+    except MemoryError:
+        return _fail(f"the host has no memory left\n  fix: {_SMALLER}", 1)
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+        return _fail("interrupted", 130, head="")
+
+
+def _run(argv: list[str]) -> int:
+    action, rest = _find_action(argv)
+    if action is None:
+        print(_usage())
+        return 0
+    with log_to_stderr():
+        return importlib.import_module(f"pycaffe_lms.cli.{action}").run(rest) or 0
+
+
+def _fail(text: str, code: int, head: str = "error: ") -> int:
+    with suppress(OSError):  # stderr may be closed, or on a full disk: the exit code remains
+        print(f"{head}{text}", file=sys.stderr, flush=True)
+    return code
+
+
+def _drop_output() -> None:
+    """Let what is left of the output go nowhere, so that the interpreter's exit does not fail on it."""
+    with suppress(OSError):  # a stream of a test, or of another program, may be no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _find_action(argv: list[str]) -> tuple[str | None, list[str]]:

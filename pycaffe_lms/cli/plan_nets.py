@@ -33,7 +33,6 @@ from . import batches, shapes
 
 _UNLIMITED = 1 << 46
 PAGE = 2 << 20  # of a GPU's memory
-_MOST = 1 << 24  # items per iteration that are tried
 _GUESSES = 3  # of the largest batch, before any is planned
 _TUNING = Tuning(channels_last=True, fuse=True, pack=True)  # as on a GPU
 
@@ -162,14 +161,14 @@ class Nets:
             refused = self._refuses(tried)
             if refused is None:
                 good = tried
-                if good >= _MOST:
+                if good >= batches.MOST:
                     return good, "larger ones were not tried"
             else:
                 bad, why = tried, refused
             if bad is not None and good:
                 tried = (good + bad) // 2
             else:  # the guess is close, most often
-                tried = min(good + step, _MOST) if bad is None else max(bad // 2, bad - step)
+                tried = min(good + step, batches.MOST) if bad is None else max(bad // 2, bad - step)
                 step *= 4
         return good, why
 
@@ -184,7 +183,7 @@ class Nets:
                 (a, one), (b, two) = seen[-2:]
                 if (two - one) * (b - a) <= 0:
                     break
-                guess = min(max(1, b + (self._room - two) * (b - a) // (two - one)), _MOST)
+                guess = min(max(1, b + (self._room - two) * (b - a) // (two - one)), batches.MOST)
                 if guess == b:
                     break
                 seen.append((guess, needed(*self.build(self._whole(), guess))))

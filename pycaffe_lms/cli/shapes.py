@@ -6,8 +6,10 @@ import argparse
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from ..errors import DataError, UsageError
+from ..data.transformer import refuse_contradictions
+from ..errors import DataError, LayerParamError, UsageError
 from ..layers.python import stand_ins
+from ..layers.sizes import MOST_AXIS
 from ..proto.caffe_pb2 import LayerParameter, NetParameter
 
 
@@ -48,8 +50,9 @@ def of_python_layers(
 def with_shapes(message: NetParameter, given: Sequence[str], python: bool = False) -> NetParameter:
     """The net with layers that make the given tops replaced by DummyData of those shapes; layers keep their indices.
 
-    python: the code of Python layers says their shapes. Raises: UsageError for a shape that is none, or of a blob that
-    no layer without bottoms and no Python layer that is not run makes.
+    python: the code of Python layers says their shapes. Raises: LayerParamError for settings of a replaced layer that
+    contradict each other; UsageError for a shape that is none, or of a blob that no layer without bottoms and no Python
+    layer that is not run makes.
     """
     shapes = dict(_parse(text) for text in given)
     made = {top for layer in message.layer if not layer.bottom for top in layer.top}
@@ -63,6 +66,7 @@ def with_shapes(message: NetParameter, given: Sequence[str], python: bool = Fals
     for layer in result.layer:
         if layer.bottom or not any(t in shapes for t in layer.top):
             continue
+        _refuse_contradictions(layer)
         missing = [t for t in layer.top if t not in shapes]
         if missing and not (len(layer.top) == 2 and layer.top[1] in missing):
             raise UsageError(f'layer "{layer.name}" also makes {", ".join(missing)}',
@@ -78,6 +82,16 @@ def with_shapes(message: NetParameter, given: Sequence[str], python: bool = Fals
     return result
 
 
+def _refuse_contradictions(layer: LayerParameter) -> None:
+    """Raise LayerParamError for a transform_param that the layer would refuse, whatever its data."""
+    fields = (getattr(layer, f"{kind}_param") for kind in ("data", "image_data", "window_data"))
+    source = next((field.source for field in fields if field.source), "")
+    try:
+        refuse_contradictions(layer.transform_param, source=source)
+    except LayerParamError as error:
+        raise error.at(layer=layer.name, type=layer.type) from None
+
+
 def _parse(text: str) -> tuple[str, list[int]]:
     name, _, dims = text.partition("=")
     try:
@@ -85,5 +99,7 @@ def _parse(text: str) -> tuple[str, list[int]]:
     except ValueError:
         shape = []
     if not name or not shape or min(shape) < 0:
-        raise UsageError(f"-shape {text!r} is not BLOB=N,C,H,W", fix="for example -shape data=32,3,224,224")
+        raise UsageError(f"-shape {text[:200]!r} is not BLOB=N,C,H,W", fix="for example -shape data=32,3,224,224")
+    if max(shape) > MOST_AXIS:
+        raise UsageError(f"-shape {text[:200]!r}: an axis has at most {MOST_AXIS} elements", fix="make it smaller")
     return name, shape

@@ -49,7 +49,7 @@ def run(argv: list[str]) -> int:
         raise UsageError(f"-max_width {args.most} leaves no room", fix="4 or more")
     if args.wiring and args.json:
         raise UsageError("-wiring has no JSON form", fix="leave one of -wiring and -json out")
-    parsed = read_net(args.model or args.model_flag)
+    parsed = read_net(args.model_flag if args.model is None else args.model)
     if args.wiring:
         head, lines, facts = summary_text.WIRING_HEAD, _wiring(parsed, args), []
     else:

@@ -30,6 +30,14 @@ def batch_rng(seed: int, batch: int, stream: int = 0) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=key, counter=counter))
 
 
+def refuse_contradictions(transform_param: TransformationParameter, *, source: str) -> None:
+    """Raise LayerParamError for fields that contradict each other. source: as `DataTransformer` has it."""
+    for one, other in (("force_color", "force_gray"), ("mean_file", "mean_value")):
+        if getattr(transform_param, one) and getattr(transform_param, other):
+            what = f"transform_param: {one} and {other} are both set"
+            raise LayerParamError(what, where=Where(file=source), fix="keep one of them")
+
+
 class DataTransformer:
     """Transforms arrays (C, H, W) of values into (value - mean) * scale, cropped and mirrored.
 
@@ -47,10 +55,7 @@ class DataTransformer:
         self.scale: float = transform_param.scale
         self.force_color: bool = transform_param.force_color
         self.force_gray: bool = transform_param.force_gray
-        if self.force_color and self.force_gray:
-            raise self._contradiction("force_color and force_gray are both set", "keep one of them")
-        if transform_param.mean_file and transform_param.mean_value:
-            raise self._contradiction("mean_file and mean_value are both set", "keep one of them")
+        refuse_contradictions(transform_param, source=source)
         self.mean_file: str = transform_param.mean_file
         self._file_mean = load_mean(self.mean_file) if self.mean_file else None
         self._mean_values = np.array(transform_param.mean_value, np.float32)
@@ -146,9 +151,6 @@ class DataTransformer:
                 fix=f"set crop_size to {min(height, width)} or less, or resize the pictures when converting them",
             )
         return (channels, self.crop_size or height, self.crop_size or width)
-
-    def _contradiction(self, found: str, fix: str) -> LayerParamError:
-        return LayerParamError(f"transform_param: {found}", where=Where(file=self.source), fix=fix)
 
 
 def _times(shape: tuple[int, ...]) -> str:

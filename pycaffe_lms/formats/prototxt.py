@@ -17,7 +17,7 @@ from google.protobuf import text_format
 
 from pycaffe_lms.errors import CaffeError, PrototxtError, Where
 from pycaffe_lms.formats.dialects import translate
-from pycaffe_lms.formats.prototxt_errors import layer_words, missing_fields, syntax_error
+from pycaffe_lms.formats.prototxt_errors import layer_words, missing_fields, nul_byte, syntax_error
 from pycaffe_lms.formats.rawfile import parse_message, read_bytes
 from pycaffe_lms.formats.scanner import Entry, Token, scan
 from pycaffe_lms.formats.upgrade import upgrade_net, upgrade_solver
@@ -151,9 +151,9 @@ def _merge(text: str, tokens: Sequence[Token], message: _M, filename: str | None
         text_format.Parse(text, message)
     except text_format.ParseError as failure:
         raise syntax_error(text, failure, filename) from None
-    missing = missing_fields(message, tokens, filename)
-    if missing is not None:
-        raise missing
+    wrong = missing_fields(message, tokens, filename) or nul_byte(tokens, filename)
+    if wrong is not None:
+        raise wrong
     return message
 
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 
+from google.protobuf import text_encoding
 from google.protobuf.message import Message
 from google.protobuf.text_format import ParseError
 
@@ -19,6 +20,7 @@ from pycaffe_lms.proto import caffe_pb2
 from pycaffe_lms.proto.caffe_pb2 import LayerParameter, NetParameter, SolverParameter
 
 _LAYERS = ("layer", "layers")
+_BYTES = ("raw_data", "raw_diff")  # fields that are no text
 _NESTED_NETS = ("net_param", "train_net_param", "test_net_param")
 Explain = Callable[[re.Match, "Entry | None"], "tuple[str, str | None]"]
 
@@ -60,6 +62,22 @@ def missing_fields(message: Message, tokens: Sequence[Token], filename: str | No
         where=_where(filename, line, found),
         fix=f"write `{name}: ...` inside {parent} {{ }}",
     )
+
+
+def nul_byte(tokens: Sequence[Token], filename: str | None) -> PrototxtError | None:
+    """The error for a string that holds a NUL byte, which no name of a file or a blob may, or None."""
+    name = ""
+    for token in tokens:
+        if token.text[0].isalpha():
+            name = token.text
+        if name in _BYTES:
+            continue
+        bare = text_encoding.CUnescape(token.text).decode("latin-1") if "\\" in token.text else token.text
+        if "\0" in bare:
+            where = _where(filename, token.line, enclosing_layer(tokens, (token.line, token.column)))
+            what = f"the string {token.text[:60]!r} holds a NUL byte"
+            return PrototxtError(what, where=where, fix="write it without \\0, which would end it in Caffe")
+    return None
 
 
 def enclosing_layer(tokens: Sequence[Token], place: tuple[int, int]) -> Entry | None:
@@ -192,6 +210,7 @@ def _no_integer(match: re.Match, layer: Entry | None) -> tuple[str, str | None]:
 _FIELDS = "fields are `name: value` or `name { ... }`: look for a quote or a brace that is missing or left over"
 _FIXES = (  # where nothing more is known than what was expected
     (re.compile(r"Expected string"), 'write the value in quotes: "..."'),
+    (re.compile(r"Couldn't parse string"), "write the string in UTF-8, a backslash as \\\\"),
     (re.compile(r'Expected "\{"'), "write `name { ... }`: the value is a message"),
     (re.compile(r"Couldn't parse float"), "write a number, such as 0.01"),
     (re.compile(r'Expected "true"'), "write true or false"),

@@ -121,7 +121,7 @@ class Scratch:
 
     @property
     def nbytes(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+        return count(self.shape) * self.dtype.itemsize
 
     def helps(self, makes: Makes) -> bool:
         """Whether a backward that makes these gradients uses it."""

@@ -16,9 +16,10 @@ import numpy as np
 from ..backend import get_device
 from ..blob import Blob
 from ..errors import CaffeError, OutOfDeviceMemory, OutOfHostMemory, human_bytes
-from ..filler import fill
+from ..filler import check, fill
 from ..formats.types import SPLIT
 from ..layers.base import Lives, Runs
+from ..layers.sizes import check_scratch
 from ..lms.config import LMSConfig
 from ..lms.runtime import Runtime
 from ..lms.schedule import Step
@@ -90,6 +91,7 @@ class BuiltNet(Uncopied):
         with self._users_names():
             self.graph = wire(self.message, loaded.lines, file=self.file, dtype=self.dtype, prepare=self._prepare_layer)
         self.findings = Findings(self.graph, self.file, self.split_names())
+        self._check_first_values()
         with self.device.active():
             if self.tuning.wants_channels_last(self.device):
                 orders.choose(self.graph, ops_of(self.device))
@@ -208,6 +210,7 @@ class BuiltNet(Uncopied):
             try:
                 with self.device.active():
                     node.layer.declare(shapes, [graph.values[t].shape for t in node.tops], ops)
+                check_scratch(node.layer)
                 request_copies(graph, node)
                 param_orders.request_copies(graph, node)
             except CaffeError as error:
@@ -299,6 +302,20 @@ class BuiltNet(Uncopied):
         shown = {graph.values[v].data for v in graph.last.values() if v not in inside}
         return used | {p.data for p in graph.params} | shown - graph.laid.keys()
 
+    def _check_first_values(self) -> None:
+        """Raise what `_fill_params` would raise before a value is made, so that a net that is only planned is refused
+        for the same reasons as one that runs."""
+        for param in self.graph.params:
+            node = self.graph.nodes[param.node]
+            try:
+                if param.values is None:
+                    check(param.filler, param.shape)
+            except CaffeError as error:
+                error.at(file=self.file, line=node.line, layer=node.name, type=node.layer.param.type)
+                raise
+        for node in self.graph.nodes:
+            weights.check_presets(self, node)
+
     def _fill_constants(self) -> None:
         for node in self.graph.nodes:
             for j, t in enumerate(node.tops):
@@ -321,10 +338,6 @@ class BuiltNet(Uncopied):
                     f"parameter {param.position} of shape {param.shape} needs {human_bytes(nbytes)}",
                     needed=nbytes, free=0, fix="make the layer smaller",
                 ).at(file=self.file, line=node.line, layer=node.name, type=node.layer.param.type) from None  # fmt: skip
-            except CaffeError as error:
-                place = {"file": self.file, "line": node.line, "layer": node.name, "type": node.layer.param.type}
-                error.at(**place)
-                raise
             if param.owner == param.index:  # a sharer draws too, as in Caffe, but keeps the owner's values
                 node.layer.blobs[param.position].data = values
         for node in self.graph.nodes:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from ..errors import CaffeError
 from ..layers.base import Layer, Shape
+from ..layers.sizes import check_tops
 
 _E = TypeVar("_E", bound=CaffeError)
 
@@ -158,6 +159,7 @@ class Graph:
                 continue  # an input's shape is the user's to set
             try:
                 inferred = node.layer.infer_shapes(shapes)
+                check_tops(node.layer, inferred)
             except CaffeError as error:
                 error.at(line=node.line, layer=node.name, type=node.layer.param.type)
                 raise

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import UsageError, WeightsError
+from ..errors import CaffeError, UsageError, WeightsError
 from ..formats.blobproto import LayerWeights, array_to_blobproto, load_blob
 from ..formats.caffemodel import read_weights, write_weights
 from ..memory.states import State
@@ -65,28 +65,11 @@ def _warn_of_missing(net: Net, loaded: set[int], file: str) -> None:
 
 def _load_layer(net: Net, node: Node, source: LayerWeights, *, file: str) -> set[int]:
     """Returns the parameters that got a value, those that share with others under their owner's index."""
+    _refuse_misfits(net, node, source, file=file)
     loaded: set[int] = set()
-    mine, found = node.layer.blobs, source.blobs
-    if not found:
-        return loaded
-    absent = [i for i in range(len(mine)) if i >= len(found) or found[i] is None]
-    # HDF5 files hold the values of shared parameters at their owner alone.
-    lacking = [i for i in absent if net.graph.params[node.params[i]].owner == node.params[i]]
-    if len(found) > len(mine) or lacking:
-        held = len(found) - (0 if len(found) > len(mine) else found.count(None))
-        raise WeightsError(
-            f"the file holds {held} parameter blobs for this layer, the net has {len(mine)}"
-            + (f"; blob {lacking[0]} is missing" if lacking and lacking[0] < len(found) else ""),
-            fix="rename the layer to keep its own values, or make it what the file was trained with",
-        ).at(file=file, layer=node.name, type=node.layer.param.type)
-    for i, (blob, stored) in enumerate(zip(mine, found, strict=False)):
+    for i, (blob, stored) in enumerate(zip(node.layer.blobs, source.blobs, strict=False)):
         if stored is None:
             continue
-        if not stored.fits(blob.shape):
-            raise WeightsError(
-                f"parameter {i} has shape {tuple(stored.shape)} in the file and {blob.shape} in the net",
-                fix="rename the layer to train it from scratch, or change its parameters to match the file",
-            ).at(file=file, layer=node.name, type=node.layer.param.type)
         blob.data = np.asarray(stored.data).reshape(blob.shape)
         if stored.diff is not None:
             blob.diff = np.asarray(stored.diff).reshape(blob.shape)
@@ -94,13 +77,46 @@ def _load_layer(net: Net, node: Node, source: LayerWeights, *, file: str) -> set
     return loaded
 
 
+def _refuse_misfits(net: Net, node: Node, source: LayerWeights, *, file: str) -> None:
+    """Raises WeightsError where a layer's parameters are not those of a file; it may have none."""
+    found, shapes = source.blobs, [net.graph.params[p].shape for p in node.params]
+    if not found:
+        return
+    absent = [i for i in range(len(shapes)) if i >= len(found) or found[i] is None]
+    # HDF5 files hold the values of shared parameters at their owner alone.
+    lacking = [i for i in absent if net.graph.params[node.params[i]].owner == node.params[i]]
+    if len(found) > len(shapes) or lacking:
+        held = len(found) - (0 if len(found) > len(shapes) else found.count(None))
+        raise WeightsError(
+            f"the file holds {held} parameter blobs for this layer, the net has {len(shapes)}"
+            + (f"; blob {lacking[0]} is missing" if lacking and lacking[0] < len(found) else ""),
+            fix="rename the layer to keep its own values, or make it what the file was trained with",
+        ).at(file=file, layer=node.name, type=node.layer.param.type)
+    for i, (shape, stored) in enumerate(zip(shapes, found, strict=False)):
+        if stored is not None and not stored.fits(shape):
+            raise WeightsError(
+                f"parameter {i} has shape {tuple(stored.shape)} in the file and {shape} in the net",
+                fix="rename the layer to train it from scratch, or change its parameters to match the file",
+            ).at(file=file, layer=node.name, type=node.layer.param.type)
+
+
 def load_presets(net: Net, node: Node) -> None:
     """Parameter blobs that the prototxt itself carries (`blobs { }`)."""
-    presets = node.layer.param.blobs
-    if not presets:
-        return
-    stored = LayerWeights(node.name, node.layer.param.type, tuple(load_blob(b) for b in presets))
-    _load_layer(net, node, stored, file=net.file or "prototxt")
+    if node.layer.param.blobs:
+        _load_layer(net, node, _presets(net, node), file=net.file or "prototxt")
+
+
+def check_presets(net: Net, node: Node) -> None:
+    """Raises WeightsError where `load_presets` would, before there is memory."""
+    if node.layer.param.blobs:
+        _refuse_misfits(net, node, _presets(net, node), file=net.file or "prototxt")
+
+
+def _presets(net: Net, node: Node) -> LayerWeights:
+    try:
+        return LayerWeights(node.name, node.layer.param.type, tuple(load_blob(b) for b in node.layer.param.blobs))
+    except CaffeError as error:
+        raise error.at(file=net.file, line=node.line, layer=node.name, type=node.layer.param.type) from None
 
 
 def read_now(blob: Blob, which: str) -> np.ndarray:

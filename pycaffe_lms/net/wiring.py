@@ -10,6 +10,7 @@ from collections.abc import Callable
 from ..errors import CaffeError, GraphError
 from ..layers.base import count
 from ..layers.registry import layer_class
+from ..layers.sizes import check_params, check_tops
 from .backprop import plan_gradients
 from .graph import Graph, Node, Param, Value
 
@@ -34,6 +35,7 @@ def wire(net, lines: list[int | None], *, file: str | None, dtype, prepare: Call
                 prepare(node.layer, i)
             _connect_bottoms(graph, node, newest, consumed)
             node.layer.setup([graph.values[b].shape for b in node.bottoms])
+            check_params(node.layer)
             _make_tops(graph, node, newest, consumed)
             _make_params(graph, node, named_params)
         except CaffeError as error:
@@ -85,6 +87,7 @@ def _make_tops(graph: Graph, node: Node, newest: dict[str, int], consumed: set[s
     shapes = layer.infer_shapes([graph.values[b].shape for b in node.bottoms])
     if len(shapes) != len(param.top):
         raise AssertionError(f"{param.type}: {len(shapes)} shapes for {len(param.top)} tops")
+    check_tops(layer, shapes)
     weights = _loss_weights(node)
     for j, (blob, shape) in enumerate(zip(param.top, shapes, strict=True)):
         in_place = j < len(param.bottom) and param.bottom[j] == blob
