@@ -70,7 +70,8 @@ def _stretches(pairs: Sequence[Pair]) -> list[list[Pair]]:
     found: list[list[Pair]] = []
     for pair in pairs:
         last = found[-1][-1][0] if found else None
-        if last is not None and _address(pair[0]) == _address(last) + align(last.nbytes):
+        behind = last is not None and _address(pair[0]) == _address(last) + align(last.nbytes)
+        if behind and _base(pair[0]) is _base(last):  # two allocations may touch
             found[-1].append(pair)
         else:
             found.append([pair])
@@ -81,10 +82,15 @@ def _address(raw: np.ndarray) -> int:
     return raw.__array_interface__["data"][0]
 
 
+def _base(raw: np.ndarray) -> np.ndarray:
+    """The whole allocation."""
+    while isinstance(raw.base, np.ndarray):
+        raw = raw.base
+    return raw
+
+
 def _from(first: np.ndarray, nbytes: int) -> np.ndarray:
     """So many bytes of host memory from the beginning of `first` on."""
-    base = first
-    while isinstance(base.base, np.ndarray):
-        base = base.base
+    base = _base(first)
     start = _address(first) - _address(base)
     return base.reshape(-1).view(np.uint8)[start : start + nbytes]

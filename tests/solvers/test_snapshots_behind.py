@@ -16,6 +16,7 @@ from pycaffe_lms.net import weights
 from pycaffe_lms.proto.caffe_pb2 import NetParameter
 from pycaffe_lms.solvers import snapshot, staging
 from pycaffe_lms.solvers.events import Observer
+from pycaffe_lms.solvers.gathered import gather
 
 from .helpers import GAUSSIAN, PLACES, bits, inner, loss, make, messages
 
@@ -326,3 +327,24 @@ def test_who_needs_memory_gets_that_of_a_snapshot(tmp_path, monkeypatch):
     assert device.in_use() == before + span.nbytes
     assert np.isfinite(solver.snapshots._staging._segments[0].view(np.float32)).any(), "the copies are done"
     device.give(span)
+
+
+def test_allocations_that_touch_are_copied_apart():
+    """One array over two would end with the first."""
+    device = SimDevice(1 << 20)
+    whole = np.zeros(2048, np.uint8)
+    homes = [np.frombuffer(memoryview(whole)[start : start + 1024], np.uint8)[:512] for start in (0, 1024)]
+    homes.insert(1, np.frombuffer(memoryview(whole)[512:1024], np.uint8))
+    values = [np.arange(k, k + 512).astype(np.uint8) for k in range(3)]
+    spans = [device.take(512) for _ in values]
+    for span, value in zip(spans, values, strict=True):
+        device.copy_up(span, value)
+    with device.active():
+        gathered = gather(device, list(zip(homes, spans, strict=True)))
+        for raw, span in gathered.runs:
+            device.copy_down(raw, span)
+    device.synchronize()
+    assert len(gathered.runs) == 3 and all(raw.nbytes == 512 for raw, _ in gathered.runs)
+    for home, value in zip(homes, values, strict=True):
+        np.testing.assert_array_equal(home, value)
+    gathered.give()
