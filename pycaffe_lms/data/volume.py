@@ -67,6 +67,13 @@ def read_volume(path: str | os.PathLike, *, canonical: bool = False) -> tuple[np
 
 
 def _npy(path: str) -> np.ndarray:
+    with open(path, "rb") as file:
+        head = file.read(12)
+    # NumPy takes memory for a header of the length that is said, up to 4 GiB
+    if head[6:7] > b"\1" and int.from_bytes(head[8:12], "little") > os.path.getsize(path):
+        raise DataError(
+            "not an npy file of numbers: its header goes on after its end", where=Where(file=path), fix=_FIX
+        )
     try:
         # NumPy's own reader of this very format, as a map: nothing is taken for what the header says, no pickle.
         with _HEADER:

@@ -19,6 +19,7 @@ from pycaffe_lms.formats.rawfile import DAMAGED
 from pycaffe_lms.proto.caffe_pb2 import BlobProto, C3DBlob
 
 MAX_AXES = 32
+MOST_VALUES = 1 << 48  # of a blob: what a file holds is far below
 _LEGACY = ("num", "channels", "height", "width")
 # What is stored, and what becomes of it.
 _RAW = {
@@ -63,12 +64,14 @@ def is_legacy(proto: BlobProto) -> bool:
 
 
 def blobproto_shape(proto: BlobProto) -> tuple[int, ...]:
-    """The shape a BlobProto states. Raises: WeightsError for a negative size or more than 32 axes."""
+    """The shape a BlobProto states. Raises: WeightsError for a negative size, absurd ones or more than 32 axes."""
     shape = tuple(getattr(proto, n) for n in _LEGACY) if is_legacy(proto) else tuple(proto.shape.dim)
     if len(shape) > MAX_AXES:
         raise WeightsError(f"a blob of {len(shape)} axes; {MAX_AXES} is the most", fix=DAMAGED)
     if any(size < 0 for size in shape):
         raise WeightsError(f"a blob of shape {shape}: a size cannot be negative", fix=DAMAGED)
+    if 0 in shape and prod(max(size, 1) for size in shape) > MOST_VALUES:  # no array has it, though it holds nothing
+        raise WeightsError(f"a blob of shape {shape} is larger than any memory", fix=DAMAGED)
     return shape
 
 

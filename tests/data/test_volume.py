@@ -7,6 +7,7 @@ import gzip
 import pickle
 import sys
 import time
+import tracemalloc
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
@@ -34,6 +35,19 @@ def test_npy(tmp_path, dtype, order):
     assert orientation is None
     np.testing.assert_array_equal(found[0], values)
     np.testing.assert_array_equal(read_volume(tmp_path / "b.npy")[0], [values, values[::-1]])
+
+
+def test_an_npy_header_longer_than_the_file(tmp_path):
+    """In version 2 its length has four bytes; no memory is taken for what is not there."""
+    path = tmp_path / "x.npy"
+    path.write_bytes(b"\x93NUMPY\2\0" + (2**32 - 1).to_bytes(4, "little") + b"{'descr': '<f4'}")
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match="its header goes on after its end"):
+            read_volume(path)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_several_threads_read_npy_while_garbage_is_collected(tmp_path):

@@ -102,6 +102,8 @@ def test_new_shapes_must_be_the_same():
         (BlobProto(shape={"dim": [1]}, data=[1], diff=[1, 2]), "2 in `diff`"),
         (BlobProto(shape={"dim": [1]}, data=[1], double_diff=[1, 2]), "2 in `double_diff`"),
         (BlobProto(shape={"dim": [-1]}, data=[1]), "cannot be negative"),
+        (BlobProto(shape={"dim": [0, 2**62, 4]}), "is larger than any memory"),
+        (BlobProto(num=0, channels=2**31 - 1, height=2**31 - 1, width=1), "is larger than any memory"),
         (BlobProto(num=-2, channels=-1, height=1, width=1, data=[1, 2]), "cannot be negative"),
         (BlobProto(shape={"dim": [1] * 33}, data=[1]), "33 axes; 32 is the most"),
     ],
