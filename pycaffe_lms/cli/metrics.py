@@ -27,7 +27,7 @@ from .gauges import Gauges, Reading
 from .watcher import Watcher, append, check_place
 
 _log = logging.getLogger(__name__)
-_KINDS = {"train", "test"}
+_KINDS = ("train", "test")
 _OPEN = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
 _TAIL = 1 << 20  # bytes at a file's end in which its last line must begin
 

@@ -89,8 +89,9 @@ def test_what_is_no_file_is_refused(train):
     assert code == UsageError("").exit_code and "-metrics pipe: " in log and "Solving" not in log
 
 
-def test_a_damaged_line_is_named(tmp_path):
-    (tmp_path / "m.jsonl").write_text('{"kind": "test", "iteration": 0, "outputs": {}}\n{"kind": 3}\n')
+@pytest.mark.parametrize("line", ['{"kind": 3}', '{"kind": {}, "iteration": 0, "outputs": {}}', "[" * 5000, "\xff"])
+def test_a_damaged_line_is_named(tmp_path, line):
+    (tmp_path / "m.jsonl").write_text(f'{{"kind": "test", "iteration": 0, "outputs": {{}}}}\n{line}\n')
     with pytest.raises(DataError, match=r"m.jsonl:2: this line is no record"):
         metrics.read(str(tmp_path / "m.jsonl"))
 
