@@ -102,7 +102,7 @@ class Solver(Uncopied):
                 self.load_weights(name)
         self.lms_log = IterationLog(self.runtime)
         self.nan: Policy = "stop"
-        self._losses, *self._test_losses = map(LossWatch, (self.net, *self.test_nets))
+        self.losses, *self._test_losses = map(LossWatch, (self.net, *self.test_nets))
         self._set_up()
         fit(self.runtime, self._prepare)
         self._autotune = Autotune(self.net)
@@ -176,7 +176,7 @@ class Solver(Uncopied):
             loss = self.mean_loss
             _log.info("Iteration %d, loss = %s", self.iter, number(loss))
             self._note_pass()
-            heed(self, self._losses.look(wait=True))
+            self.heed_losses()
         if p.test_interval and self.iter % p.test_interval == 0:
             self.test_all()
         self._tell_done(loss)
@@ -214,7 +214,7 @@ class Solver(Uncopied):
         while self.iter < end:
             due = self.is_root and p.test_interval and self.iter % p.test_interval == 0
             if due and (self.iter > 0 or p.test_initialization):
-                heed(self, self._losses.look(wait=True))
+                self.heed_losses()
                 self.test_all()
                 if self._stop:
                     return
@@ -230,8 +230,8 @@ class Solver(Uncopied):
             wait = self._loss_counts
             self.iter += 1
             action = self._action()
+            self.heed_losses(wait or action != NONE)
             self.snapshots.poll(self)
-            heed(self, self._losses.look(wait or action != NONE))
             if (p.snapshot and self.iter % p.snapshot == 0 and self.is_root) or action == SNAPSHOT:
                 self.snapshots.due(self)
             if self._agreed(action == STOP):
@@ -388,13 +388,16 @@ class Solver(Uncopied):
     def _note_pass(self) -> None:
         """The losses of the forward that was queued last are to be looked at."""
         if self.nan != IGNORE:
-            self._losses.note(self.iter)
+            self.losses.note(self.iter)
+
+    def heed_losses(self, wait: bool = True) -> None:
+        """Do what `nan` says of the losses that have arrived. wait: of all passes so far."""
+        heed(self, self.losses.look(wait))
 
     # -- snapshots ------------------------------------------------------------------------------------------
     def snapshot(self, wait: bool = True) -> None:
         """Write model and solver state, each whole or not at all. wait=False: behind the caller; what goes wrong is
         raised by the next iteration or snapshot, by `snapshots.finish` or `close`."""
-        heed(self, self._losses.look(wait=True))
         self.snapshots.write(self, wait=wait)
 
     def restore(self, path: str | os.PathLike) -> None:

@@ -97,6 +97,10 @@ class LossWatch:
         found, self._found = self._found, None
         return found
 
+    def known(self, iteration: int) -> bool:
+        """Whether the losses of all passes before this iteration were looked at."""
+        return not self._passes or self._passes[0].iteration >= iteration
+
     # -- a test's batches -------------------------------------------------------------------------------------------
     def inspect(self, when: str) -> NonFiniteLoss | None:
         """What there is to say, once, of the forward that ran last: of its losses, and of the outputs of layers that

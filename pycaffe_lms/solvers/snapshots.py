@@ -1,8 +1,8 @@
 """When a solver's snapshots are written, by whom, and which stay.
 
-The training loop only has values copied to host memory; a thread of its own hashes, writes, flushes and renames. One
-snapshot is on its way at most: the next waits for it. What goes wrong there is raised between two iterations, or where
-the training ends, which waits for the thread.
+The training loop only has values copied to host memory; a thread of its own hashes, writes, flushes and renames, once
+the losses before are known to be numbers. One snapshot is on its way at most: the next waits for it. What goes wrong
+there is raised between two iterations, or where the training ends, which waits for the thread.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ..errors import CaffeError, UsageError
+from ..errors import CaffeError, NonFiniteLoss, UsageError
 from ..formats.solverstate import Best
 from . import snapshot, snapshot_files
 from .events import Output, Snapshot
@@ -134,22 +134,37 @@ class Snapshots:
         base = snapshot_files.prefix(solver) + kind
         keep, upto = (1, None) if kind == BEST else (self.keep, solver.iter)
         self._writing = _Writing(copied, base, keep, upto)
-        self._writing.start()
         if wait:
             self.finish(solver)
         else:
+            self.poll(solver)
             self.seconds_waited += time.perf_counter() - start
 
     def poll(self, solver: Solver) -> None:
-        """Tell the observers of a snapshot that is whole by now. Raises what went wrong with it."""
-        if self._writing is not None and not self._writing.is_alive():
-            self.finish(solver)
-
-    def finish(self, solver: Solver) -> None:
-        """Wait until no snapshot is on its way. Raises what went wrong with it."""
+        """Begin to write where the losses before are known by now; tell the observers of a snapshot that is whole by
+        now. Raises what went wrong with it."""
         writing = self._writing
         if writing is None:
             return
+        if writing.ident is None:
+            if solver.losses.known(writing.done.iteration):
+                writing.start()
+        elif not writing.is_alive():
+            self.finish(solver)
+
+    def finish(self, solver: Solver) -> None:
+        """Wait until no snapshot is on its way. Raises what went wrong with it, and NonFiniteLoss where it is not
+        written because a loss before it is no number."""
+        writing = self._writing
+        if writing is None:
+            return
+        if writing.ident is None:
+            try:
+                solver.heed_losses()
+            except NonFiniteLoss as error:
+                self._forget(error)
+                raise
+            writing.start()
         writing.join()
         self._writing = None
         if writing.failure is not None:
@@ -164,15 +179,24 @@ class Snapshots:
         before, self._behind = self._behind, True
         try:
             yield
-        except BaseException:
+        except BaseException as error:
             self._behind = before
+            self._forget(error)
             try:
                 self.finish(solver)
-            except CaffeError as error:
-                _log.error("%s", error)
+            except CaffeError as other:
+                _log.error("%s", other)
             raise
         self._behind = before
         self.finish(solver)
+
+    def _forget(self, error: BaseException) -> None:
+        """A snapshot that is not begun is not written where a loss before it is no number."""
+        writing = self._writing
+        if writing is None or writing.ident is not None or not isinstance(error, NonFiniteLoss):
+            return
+        if error.iteration is not None and error.iteration < writing.done.iteration:
+            self._writing = None
 
     def close(self, solver: Solver) -> None:
         """Wait for the thread; give the memory back. Raises what went wrong with the last snapshot."""

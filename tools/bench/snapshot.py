@@ -3,10 +3,10 @@
 python tools/bench/snapshot.py --model resnet-50 --batch 256 --every 25 --iterations 100 --json out.json
 
 "iteration": mean milliseconds from one iteration's begin to the next on the device's clock, without snapshots and with.
-"hit": how much longer the two iterations around a snapshot took than others, median. "call": how long the training
-thread was in the call that writes a snapshot, median; of it, "copies" are the issue of the copies of all values, which
-the device runs later. "loop waits": call - copies, and as a share of an iteration. "written in": from the call to whole
-files. The first snapshot is not counted: it takes the memory.
+"lost": how much longer the two iterations around a snapshot took than others, median, and as a share of an iteration.
+"call": how long the training thread was in the call that writes a snapshot, median; of it, "copies" are the issue of
+the copies of all values, which the device runs later: where iterations are queued ahead, none of that is lost. "written
+in": from the call to whole files. The first snapshot is not counted: it takes the memory.
 """
 
 from __future__ import annotations
@@ -87,18 +87,17 @@ def measure(args: argparse.Namespace, folder: str) -> dict:
     within = clock.take()[args.every :]  # the first snapshot takes memory
     times = dict(enumerate(within, first + args.every))  # of iteration k; a snapshot of k + 1 is taken at its end
     plain = statistics.median(ms for k, ms in times.items() if k % args.every < args.every - 1)
-    hit = [ms + times[k + 1] - 2 * plain for k, ms in times.items() if (k + 1) % args.every == 0 and k + 1 in times]
+    lost = [ms + times[k + 1] - 2 * plain for k, ms in times.items() if (k + 1) % args.every == 0 and k + 1 in times]
     device = solver.net.device
     found = {
         "model": args.model, "batch": args.batch, "lms": args.lms, "every": args.every, "snapshots": len(calls),
         "bytes": sum(m.nbytes for m in {id(m): m for m in snapshot.memories(solver)}.values()),
         "iteration_ms": statistics.mean(without), "with_ms": statistics.mean(within),
-        "hit_ms": statistics.median(hit),
+        "lost_ms": statistics.median(lost),
         "call_ms": statistics.median(calls[1:]), "copies_ms": statistics.median(copies[1:]),
         "written_ms": statistics.median(written[1:]), "device": device.describe(),
     }  # fmt: skip
-    found["waits_ms"] = found["call_ms"] - found["copies_ms"]
-    found["waits_share"] = found["waits_ms"] / found["iteration_ms"]
+    found["lost_share"] = found["lost_ms"] / found["iteration_ms"]
     solver.close()
     return found
 
@@ -129,11 +128,10 @@ def main() -> None:
         found["versions"] = versions()
     print(f"{args.model}, batch {args.batch}, a snapshot of {found['bytes'] / 2**20:.0f} MiB every {args.every} of "
           f"{args.iterations} iterations")  # fmt: skip
-    for label, key in (("iteration without", "iteration_ms"), ("iteration with", "with_ms"), ("hit", "hit_ms"),
-                       ("call", "call_ms"), ("of it copies", "copies_ms"), ("loop waits", "waits_ms"),
-                       ("written in", "written_ms")):  # fmt: skip
+    for label, key in (("iteration without", "iteration_ms"), ("iteration with", "with_ms"), ("lost", "lost_ms"),
+                       ("call", "call_ms"), ("of it copies", "copies_ms"), ("written in", "written_ms")):  # fmt: skip
         print(f"{label:>18} {found[key]:10.3f} ms")
-    print(f"{'loop waits':>18} {100 * found['waits_share']:10.3f} % of an iteration")
+    print(f"{'lost':>18} {100 * found['lost_share']:10.3f} % of an iteration")
     if args.json is not None:
         args.json.write_text(json.dumps(found, indent=1))
 
