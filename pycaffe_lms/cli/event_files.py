@@ -66,6 +66,7 @@ class EventFiles(Watcher):
 
     def __init__(self, folder: str):
         try:
+            importlib.import_module("tensorboardX")
             self._event = importlib.import_module("tensorboardX.proto.event_pb2")
             self._checksum = importlib.import_module("tensorboardX.record_writer").masked_crc32c
             self._scalar = importlib.import_module("tensorboardX.summary").scalar

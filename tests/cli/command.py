@@ -26,9 +26,10 @@ class Finished:
     stderr: str
 
 
-def caffe(*argv: str, cwd: Path) -> Finished:
-    """`python -m pycaffe_lms argv...` in the folder `cwd`."""
-    path = os.pathsep.join(filter(None, [str(Path(pycaffe_lms.__file__).parents[1]), os.environ.get("PYTHONPATH")]))
+def caffe(*argv: str, cwd: Path, path: Path | None = None) -> Finished:
+    """`python -m pycaffe_lms argv...` in the folder `cwd`; path: where Python layers are found, too."""
+    ours = str(Path(pycaffe_lms.__file__).parents[1])
+    path = os.pathsep.join(filter(None, [ours, os.environ.get("PYTHONPATH"), path and str(path)]))
     done = subprocess.run(
         [sys.executable, "-m", "pycaffe_lms", *argv], cwd=cwd, env={**os.environ, "PYTHONPATH": path},
         capture_output=True, text=True, timeout=120,

@@ -112,7 +112,7 @@ def test_waits_of_the_automatic_mode_are_measured_by_and_by(anew, monkeypatch):
     seen, record = [], Recorder.iteration
     monkeypatch.setattr(Recorder, "iteration", lambda self, name: seen.append(name) or record(self, name))
     monkeypatch.setattr(memory, "WORTH", 1e9 if anew else 0.0)
-    lms = LMSConfig(auto=True, threshold_kb=1, budget=1000 << 10)
+    lms = LMSConfig(auto=True, threshold_kb=1, budget=1250 << 10)
     monkeypatch.setitem(PLACES, "auto", lambda: {"device": SimDevice(64 << 20), "lms": lms})
     solver = make(GAUSSIAN + inner("a", outputs=20000) + inner("ip", "a") + loss(), "auto")
     gauges, known = Gauges(solver), []

@@ -21,7 +21,7 @@ def _tables(out: str) -> list[list[list[str]]]:
 
 
 def _time(folder, *argv):
-    done = caffe("time", "-model", "net.prototxt", *argv, cwd=folder)
+    done = caffe("time", "-model", "net.prototxt", *argv, cwd=folder, path=folder)
     assert done.code == 0, done.stderr
     return done
 
@@ -138,7 +138,7 @@ def test_an_iteration_whose_shapes_changed_is_timed_again(tmp_path):
 
 def test_shapes_that_change_every_time_are_refused(tmp_path):
     _growing(tmp_path, 10**6)
-    done = caffe("time", "-model", "net.prototxt", "-backend", "cpu", cwd=tmp_path)
+    done = caffe("time", "-model", "net.prototxt", "-backend", "cpu", cwd=tmp_path, path=tmp_path)
     message, fix = complaint(done, 2)
     assert "shapes change in the middle of every iteration" in message and "same shapes" in fix
 
