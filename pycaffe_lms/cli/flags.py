@@ -372,7 +372,7 @@ def lms_config(args: argparse.Namespace) -> LMSConfig:
         plan_file=getattr(args, "lms_plan", None),
         pages=args.lms_pages == "on",
         compress=None if args.lms_compress == "off" else args.lms_compress,
-        split=_split(args.lms_split, "-lms_split", "parts"),
+        split=_split(args.lms_split, "-lms_split", "parts") or None,
         split_outputs=_split(args.lms_split_outputs, "-lms_split_outputs", "blocks"),
     )
 

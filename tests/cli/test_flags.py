@@ -41,7 +41,7 @@ def test_every_lms_flag_arrives():
                   "-lms_host", "64GB", "-lms_split", "4")  # fmt: skip
     assert (config.threshold_kb, config.frac, config.ahead, config.sync) == (7, 0.4, 3, 2)
     assert (config.budget, config.host_limit) == (16 << 30, 64 << 30)
-    assert config.split == 4 and _lms("-lms_split", "off").split == 0
+    assert config.split == 4 and _lms("-lms_split", "off").parts == 0
     assert _lms("-lms_split_outputs", "8").blocks == 8
     assert _lms("-lms_split_outputs", "off").blocks == 0 == _lms("-lms_split", "off").blocks
     assert _lms("-lms_split", "off", "-lms_split_outputs", "2").blocks == 2
