@@ -30,6 +30,7 @@ from pycaffe_lms.formats.scanner import Entry, Field, Token, fields, tokenize
 
 _log = logging.getLogger(__name__)
 _PLAIN = re.compile(r"""-?[\d.][\w.+-]* | true | false | [A-Z][A-Z0-9_]* | (["']).*""", re.VERBOSE)
+_WORD = re.compile(r"[A-Za-z_]\w*")
 _LAYERS = ("LayerParameter", "V1LayerParameter")
 _WINDOW = {"kernel_size": "kernel_shape", "stride": "stride_shape", "pad": "pad_shape"}
 _INTEL_3D = {"kernel_size_3d": "kernel_shape", "stride_3d": "stride_shape", "pad_3d": "pad_shape"}
@@ -58,7 +59,8 @@ def translate(text: str, root, filename: str | None = None) -> tuple[str, list[T
     root: the descriptor of the message that the text is. Each field that is ignored is logged as one warning.
     """
     tokens, edits = tokenize(text), _Edits()
-    _walk(tokens, root, edits)
+    if not _words_of_forks().isdisjoint(_WORD.findall(text)):
+        _walk(tokens, root, edits)
     for (name, why), lines in edits.ignored.items():
         more = f", {len(lines)} times" if len(lines) > 1 else ""
         note = f"; {why.note}" if why.note else ""
@@ -68,6 +70,14 @@ def translate(text: str, root, filename: str | None = None) -> tuple[str, list[T
         return text, tokens
     text = _rewrite(text, edits.words)
     return text, tokenize(text)
+
+
+@cache
+def _words_of_forks() -> frozenset[str]:
+    """Every word without which `_walk` finds nothing to do."""
+    names = (name for table in (IGNORED, REFUSED) for message in table.values() for name in message)
+    c3d = (word for depth, size, *_ in C3D_WINDOW for word in (depth, size))
+    return frozenset([*names, *c3d, *C3D_MESSAGES, *C3D_TYPES, *_WINDOW, *_INTEL_3D, "engine"])
 
 
 def _walk(tokens: Sequence[Token], message, edits: _Edits) -> None:
