@@ -27,7 +27,7 @@ LOOKS = 3_000_000  # at values, of one fit
 
 def _net(text: str, budget: int | None) -> Net:
     parsed = parse_net(text, "net.prototxt")
-    lms = LMSConfig(threshold_kb=1, auto=True, budget=budget)
+    lms = LMSConfig(threshold_kb=1, auto=True, budget=budget, split="auto")
     runtime = Runtime(SimDevice(1 << 40), lms, machine=MACHINES["h200"])
     tuning = Tuning(channels_last=True, fuse=True, pack=True)
     return Net(parsed.message, 0, runtime=runtime, fill=False, tuning=tuning, lines=parsed.lines, file=parsed.filename)
