@@ -26,7 +26,7 @@ def test_plan_at_full_size(name, capsys):
     out = capsys.readouterr().out
     assert "managed buffers: " in out and "device memory in all: " in out
     in_core, least = (re.search(rf"^{said}: ([^ ]+ \w+) ", out, re.M).group(1)
-                      for said in ("in core", "least -lms_budget with layers whole"))  # fmt: skip
+                      for said in ("in core", "least -lms_budget"))  # fmt: skip
     batch = str(model.batch) if model.file == "train_val" else f"{model.file}, {model.batch}"
     assert f"| {batch} | {in_core} | {least} | " in (MODELS / model.folder / "README.md").read_text()
 
