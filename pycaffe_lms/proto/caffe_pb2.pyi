@@ -1,4 +1,4 @@
-# sha256 of proto/caffe.proto: 6c1b6ba3f8aafcdd2a2576c5339b8c218b05282c63bb7b244e88845947b4c3cc
+# sha256 of proto/caffe.proto: 326bfc63a83f1cd85b75698621d217e16e82aead14df1570257b227cd20ce963
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor

@@ -24,8 +24,9 @@ import pycaffe_lms as caffe
 from pycaffe_lms.errors import CaffeError
 from pycaffe_lms.lms.config import LMSConfig, parse_size
 from pycaffe_lms.parallel.data_parallel import DataParallel
-from pycaffe_lms.parallel.host import HostCommunicator, Meeting
+from pycaffe_lms.parallel.host import HostCommunicator
 from pycaffe_lms.parallel.launch import Rank, run_ranks
+from pycaffe_lms.parallel.meeting import Meeting
 
 WARMUP = 6  # convolutions are chosen, -lms auto has measured and planned again, a graph is recorded
 
