@@ -33,7 +33,7 @@ class Gathered:
 
 
 def gather(device: Device, pairs: Sequence[Pair]) -> Gathered | None:
-    """Queue the copy of all buffers to device memory of their own; None where the device has no room for that.
+    """Queue the copy of all buffers to device memory of their own; return None where the device has no room for that.
 
     pairs: (host memory that a value goes to, where it is on the device)."""
     stretches = _stretches(sorted(pairs, key=lambda pair: _address(pair[0])))
@@ -66,12 +66,13 @@ def gather(device: Device, pairs: Sequence[Pair]) -> Gathered | None:
 
 
 def _stretches(pairs: Sequence[Pair]) -> list[list[Pair]]:
-    """Pairs in the order of their host memory, cut where more than the padding of an allocation lies between two."""
+    """Cut pairs, in the order of their host memory, where more than padding lies between two, or another allocation
+    begins."""
     found: list[list[Pair]] = []
     for pair in pairs:
         last = found[-1][-1][0] if found else None
         behind = last is not None and _address(pair[0]) == _address(last) + align(last.nbytes)
-        if behind and _base(pair[0]) is _base(last):  # two allocations may touch
+        if behind and _base(pair[0]) is _base(last):  # allocations may touch
             found[-1].append(pair)
         else:
             found.append([pair])
@@ -83,14 +84,14 @@ def _address(raw: np.ndarray) -> int:
 
 
 def _base(raw: np.ndarray) -> np.ndarray:
-    """The whole allocation."""
+    """Return the array of the whole allocation."""
     while isinstance(raw.base, np.ndarray):
         raw = raw.base
     return raw
 
 
 def _from(first: np.ndarray, nbytes: int) -> np.ndarray:
-    """So many bytes of host memory from the beginning of `first` on."""
+    """Return so many bytes of host memory from the beginning of `first` on."""
     base = _base(first)
     start = _address(first) - _address(base)
     return base.reshape(-1).view(np.uint8)[start : start + nbytes]

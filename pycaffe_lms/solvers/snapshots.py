@@ -52,14 +52,12 @@ class _Writing(threading.Thread):
 class Snapshots:
     """Of one solver, which is given to each method.
 
-    keep: how many of the newest snapshots stay; None: all. seconds_waited: how long `write` took in all on the training
-    thread, copies issued and earlier snapshots waited for, those aside that somebody waits for to the end.
+    keep: how many of the newest snapshots stay; None: all.
     """
 
     def __init__(self) -> None:
         self.keep: int | None = None
         self.best: Best | None = None  # so far
-        self.seconds_waited = 0.0
         self._best_of: tuple[int, str, bool] | None = None  # test net, output, whether larger is better
         self._staging: Staging | None = None
         self._writing: _Writing | None = None
@@ -138,7 +136,6 @@ class Snapshots:
             self.finish(solver)
         else:
             self.poll(solver)
-            self.seconds_waited += time.perf_counter() - start
 
     def poll(self, solver: Solver) -> None:
         """Begin to write where the losses before are known by now; tell the observers of a snapshot that is whole by
