@@ -16,7 +16,7 @@ from .schedule import Buffer, Mode, Program
 
 if TYPE_CHECKING:
     from .paging import Paging
-    from .planner import Residence
+    from .stays import Residence
 
 _Clock = tuple[int, int, int]
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from .schedule import Buffer, Mode, Program, Step
 
 if TYPE_CHECKING:
-    from .planner import Residence
     from .replays import Replayable
+    from .stays import Residence
 
 Pair = tuple[int, int]  # the buffer whose value ends, the buffer that is born in its place
 

@@ -22,12 +22,13 @@ from .handover import chains, handovers, hoped
 from .machine import Costs
 from .paging import paged, paged_within, taken_bytes
 from .plan import Plan
-from .planner import Residence, finish, make_plan, refuse_impossible, residences, spread
+from .planner import finish, make_plan, refuse_impossible, residences, spread
 from .replays import Replayable, ordered, verify_replays
 from .returning import returning
 from .rules import DoesNotFit, Evictions, Rules, Wishes
 from .schedule import Buffer, Program, Step
 from .search import Search
+from .stays import Residence
 from .timing import time_plan
 
 MARGIN = 1.1  # copies are laid as if they took this much longer than predicted

@@ -21,10 +21,11 @@ from .handover import chains, handovers
 from .paging import Paging
 from .plan import Piece, Plan
 from .planfile import VERSION, unique_names
-from .planner import Residence, finish
+from .planner import finish
 from .planpages import paging_of
 from .replays import Ordered, ordered, verify_replays
 from .schedule import Buffer, Mode, Program, Step
+from .stays import Residence
 from .verify import verify
 
 ANEW = "plans belong to one net, batch size and set of flags; delete the file, and the next run writes it anew"

@@ -9,7 +9,7 @@ Does not cover: who is managed (`policy.py`); whether the plan is right (`verify
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 from ..errors import OutOfDeviceMemory, Where, human_bytes
@@ -18,41 +18,14 @@ from .emit import Emitted, emit
 from .handover import Pair, chains, handovers, needed_bytes
 from .paging import Paging, in_one_piece, paged, taken_bytes
 from .placing import Load
-from .plan import Piece, Plan
+from .plan import Plan
 from .schedule import Buffer, Mode, Program, layer_of
+from .stays import Residence
 
 IN_PARTS = (  # why it is not done unasked
     "-lms_split auto, to run layers in parts of the batch, or -lms_split_outputs auto, fully connected ones in blocks "
     "of their outputs: that rounds sums otherwise, so results equal those of whole layers to rounding, not to the bit"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Residence:
-    """A buffer's stay on the device. Used by steps `first`..`last`; memory is held from `issue` to `until`.
-
-    fetched: its old value is copied in (issued before step `issue`). written: the last step that changes it there, or
-    None. live: read later, or must survive. So the value is copied out after `written` (live and changed), is at home
-    already (live and unchanged), or is dropped. arrivals, departures: where the copy in, the copy out, is made in
-    pieces, or not there; nothing: whole, at `issue`, and right after `written`.
-    """
-
-    buffer: int
-    first: int
-    last: int
-    fetched: bool
-    written: int | None
-    live: bool
-    earliest: int  # no copy in may be issued before this step
-    issue: int
-    until: int
-    arrivals: tuple[Piece, ...] = ()
-    departures: tuple[Piece, ...] = ()
-
-    @property
-    def saved(self) -> bool:
-        """Whether it is copied out."""
-        return self.live and self.written is not None
 
 
 def make_plan(

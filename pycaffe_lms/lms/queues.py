@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 from .machine import Costs
 from .plan import COMPUTE, COPY_IN, COPY_OUT, HOST, Kind, Op, Piece, Plan
-from .planner import Residence, emitted
+from .planner import emitted
+from .stays import Residence
 from .timing import Task, copy_task, step_seconds
 
 

@@ -16,7 +16,7 @@ from .schedule import Buffer, Program, unchanged
 
 if TYPE_CHECKING:
     from .machine import Machine
-    from .planner import Residence
+    from .stays import Residence
 
 LONG = 2.0  # times the seconds of its copy: a value is kept for no longer, before its first use and after its last
 

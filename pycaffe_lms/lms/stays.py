@@ -1,12 +1,40 @@
-"""From a plan's operations back to its residences: who is on the device from when to when, and where. Pure."""
+"""Residences: when a buffer is on the device, and why; and a plan's residences, from its operations. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from .plan import Kind, Op, Piece, Plan
-from .planner import Residence
 from .schedule import Mode
+
+
+@dataclass(frozen=True, slots=True)
+class Residence:
+    """A buffer's stay on the device. Used by steps `first`..`last`; memory is held from `issue` to `until`.
+
+    fetched: its old value is copied in (issued before step `issue`). written: the last step that changes it there, or
+    None. live: read later, or must survive. So the value is copied out after `written` (live and changed), is at home
+    already (live and unchanged), or is dropped. arrivals, departures: where the copy in, the copy out, is made in
+    pieces, or not there; nothing: whole, at `issue`, and right after `written`.
+    """
+
+    buffer: int
+    first: int
+    last: int
+    fetched: bool
+    written: int | None
+    live: bool
+    earliest: int  # no copy in may be issued before this step
+    issue: int
+    until: int
+    arrivals: tuple[Piece, ...] = ()
+    departures: tuple[Piece, ...] = ()
+
+    @property
+    def saved(self) -> bool:
+        """Whether it is copied out."""
+        return self.live and self.written is not None
 
 
 def residences_of(plan: Plan) -> list[tuple[Residence, int]]:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from . import lrn
+from .lrn import lrn_across_backward, lrn_across_forward
 
 __all__ = ["lrn_last_backward", "lrn_last_forward"]
 
 
 def lrn_last_forward(x, y, rows, channels, size, alpha, beta, k) -> None:
     """y = x * (k + alpha / size * sum of x^2 over `size` channels) ^ -beta; arrays are (rows, channels)."""
-    _run(lrn.lrn_across_forward, (x,), y, rows, channels, size, alpha, beta, k)
+    _run(lrn_across_forward, (x,), y, rows, channels, size, alpha, beta, k)
 
 
 def lrn_last_backward(x, dy, dx, rows, channels, size, alpha, beta, k) -> None:
     """dx from x and dy; the scale is computed again from x."""
-    _run(lrn.lrn_across_backward, (x, dy), dx, rows, channels, size, alpha, beta, k)
+    _run(lrn_across_backward, (x, dy), dx, rows, channels, size, alpha, beta, k)
 
 
 def _run(function, inputs, output, rows, channels, *numbers) -> None:
