@@ -15,6 +15,8 @@ from .states import MANAGED, RESIDENT, Ask, Do, State
 
 _HOST_ASKS = frozenset({Ask.READ_CPU, Ask.WRITE_CPU, Ask.OVERWRITE_CPU})
 _KEEP = frozenset({Ask.READ_CPU, Ask.READ_GPU, Ask.SAVE, Ask.EVICT})  # the value is what it was
+_WRITE_GPU = frozenset({Ask.WRITE_GPU, Ask.OVERWRITE_GPU})
+_CHANGE_GPU = frozenset({Do.ZERO_GPU, Do.COPY_UP, Do.SPOIL_GPU, Do.GIVE_GPU})  # what lies on the device
 _WRITES = count(1)
 
 
@@ -26,7 +28,7 @@ class SyncedMemory:
     """
 
     __slots__ = ("_own_home", "_own_span", "device", "device_held", "half_home", "history", "host", "host_event",
-                 "host_held", "locked", "name", "nbytes", "pinned", "span", "state", "table", "through",
+                 "host_held", "leaving", "locked", "name", "nbytes", "pinned", "span", "state", "table", "through",
                  "touched_outside", "written")  # fmt: skip
 
     def __init__(self, nbytes: int, name: str, device, *, pinned: bool = False):
@@ -44,6 +46,7 @@ class SyncedMemory:
         self._own_home = None  # host copy, whether it is locked, its event: while another home is lent
         self.host_held = self.device_held = None  # references to arrays that were handed out, see `held.py`
         self.half_home: np.ndarray | None = None  # uint8: of the value in 16 bits, see `lms/halves.py`
+        self.leaving = None  # the event of a copy of the device side to elsewhere, which the next write there waits for
         self.through = None  # what copies at present, by way of `half_home`; None: the device, as it is
         self.touched_outside = False  # somebody else may have queued work on the device copy since the last run
         self.written = 0  # another number, that no other memory has, whenever somebody may have written the value
@@ -82,6 +85,8 @@ class SyncedMemory:
         actions, state = row
         if ask not in _KEEP:
             self.written = next(_WRITES)
+        if self.leaving is not None and (ask in _WRITE_GPU or not _CHANGE_GPU.isdisjoint(actions)):
+            self._let_leave(stream)
         if actions:
             with self.device.lock:
                 for action in actions:
@@ -97,6 +102,8 @@ class SyncedMemory:
 
     def give_back(self) -> None:
         """Return device memory of its own to the pool: nobody needs the copy there any more."""
+        if self.leaving is not None:
+            self._let_leave(None)
         self._give_gpu(None, None, None)
 
     def host_array(self, shape, dtype, start: int = 0) -> np.ndarray:
@@ -179,6 +186,10 @@ class SyncedMemory:
         if self.state is not State.HEAD_AT_CPU or self.span is not None:
             raise self._refuse(Ask.READ_GPU)
         self.state, self.span, self._own_span = State.SYNCED, span, False
+
+    def _let_leave(self, stream) -> None:
+        self.device.wait(self.device.compute if stream is None else stream, self.leaving)
+        self.leaving = None
 
     # -- actions ---------------------------------------------------------------------------------------------------
     def _take_cpu(self, span, stream, part) -> None:

@@ -5,6 +5,8 @@ other steps may touch their buffers (copies up, or home); the device's work, wit
 way; the states that follow. Only the third is recorded, at the third run, and queued as one from then on, as long as
 every buffer lies where it lay, on the device and, where a plan copies it, on the host; so whoever writes a blob between
 two runs, on either side, is heard. Numbers that change from run to run are read from buffers: see `dials.py`.
+A recording waits for nothing in its middle. So while values that it writes are still copied to elsewhere
+(`SyncedMemory.leaving`, of a snapshot), a run goes step by step: only the first step that writes one waits for it.
 """
 
 from __future__ import annotations
@@ -90,7 +92,8 @@ class Replay:
         """One run; `execute(s)` does step s, asks included."""
         for s in range(self._front):
             execute(s)
-        if self._wants_recording():
+        recorded = self._wants_recording() and not self._some_leave()
+        if recorded:
             for memory, ask in self._asks:  # but for those without an effect
                 state = memory.state
                 if state is not State.HEAD_AT_GPU and not (state is State.SYNCED and ask is Ask.READ_GPU):
@@ -101,10 +104,13 @@ class Replay:
                 self._launch, self._warm = None, 0
             elif self._launch is None:
                 self._capture(execute)
-        if self._launch is None:
-            with self._timed():
+        if not recorded or self._launch is None:
+            with self._timed() if self._launch is None else nullcontext():
                 self._step_by_step(execute)
-            self._warm = min(self._warm + 1, WARM_RUNS) if self._lies_as_before() else 1
+            if self._lies_as_before():
+                self._warm = min(self._warm + 1, WARM_RUNS)
+            else:
+                self._launch, self._warm = None, 1
             return
         with self._timed():
             self._launch()
@@ -121,6 +127,15 @@ class Replay:
         if self._trial.wants(recorded=True) or self._trial.recording_pays(self._name):
             return True
         self._launch = None
+        return False
+
+    def _some_leave(self) -> bool:
+        """Whether a value that is written here is still being copied to elsewhere."""
+        for memory in self._written:
+            if memory.leaving is not None:
+                if not memory.leaving.done:
+                    return True
+                memory.leaving = None
         return False
 
     def _timed(self):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -18,10 +18,9 @@ Pair = tuple[np.ndarray, Span]
 class Gathered:
     """runs: (host memory, its values on the device) for each stretch of host memory."""
 
-    def __init__(self, device: Device, span: Span, table: np.ndarray, runs: Sequence[Pair]):
+    def __init__(self, device: Device, span: Span, runs: Sequence[Pair]):
         self.runs = runs
         self._device, self._span = device, span
-        self._table = table  # it is copied to the device meanwhile
         self._lock = threading.Lock()
 
     def give(self) -> None:
@@ -32,14 +31,20 @@ class Gathered:
             self._device.give(span)
 
 
-def gather(device: Device, pairs: Sequence[Pair]) -> Gathered | None:
+def table_bytes(sizes: Iterable[int]) -> int:
+    """Return how much host memory `gather` takes for values of so many bytes."""
+    return 8 * table_words(list(sizes))
+
+
+def gather(device: Device, pairs: Sequence[Pair], take: Callable[[int], np.ndarray]) -> Gathered | None:
     """Queue the copy of all buffers to device memory of their own; return None where the device has no room for that.
 
-    pairs: (host memory that a value goes to, where it is on the device)."""
+    pairs: (host memory that a value goes to, where it is on the device). take: gives `table_bytes` of host memory,
+    page-locked so that the host does not wait, which stay as they are until the copy is done."""
     stretches = _stretches(sorted(pairs, key=lambda pair: _address(pair[0])))
     sizes = [_address(some[-1][0]) + some[-1][0].nbytes - _address(some[0][0]) for some in stretches]
-    words = table_words([raw.nbytes for raw, _ in pairs])
-    total = sum(map(align, sizes)) + 8 * words
+    table_size = table_bytes(raw.nbytes for raw, _ in pairs)
+    total = sum(map(align, sizes)) + table_size
     if total > device.capacity() - device.in_use():
         return None
     try:
@@ -57,12 +62,12 @@ def gather(device: Device, pairs: Sequence[Pair]) -> Gathered | None:
         offset += align(nbytes)
     ops = ops_of(device)
     plan = ops.copy_all_plan(sources, targets)
-    place = span.at(offset, 8 * words)
-    table = device.host_take(8 * words)
+    place = span.at(offset, table_size)
+    table = take(table_size)
     table[:] = plan.table.view(np.uint8)
     device.copy_up(place, table)
-    ops.copy_all(plan, device.array(place, (words,), np.int64))
-    return Gathered(device, span, table, runs)
+    ops.copy_all(plan, device.array(place, (table_size // 8,), np.int64))
+    return Gathered(device, span, runs)
 
 
 def _stretches(pairs: Sequence[Pair]) -> list[list[Pair]]:

@@ -16,7 +16,7 @@ from ..blob import Blob, stored_view
 from ..errors import OutOfHostMemory, human_bytes
 from ..memory.states import Ask, State
 from ..memory.synced import SyncedMemory
-from .gathered import Gathered, gather
+from .gathered import Gathered, gather, table_bytes
 
 _log = logging.getLogger(__name__)
 _SEGMENT = 64 << 20  # bytes that are taken at least
@@ -28,11 +28,12 @@ class Staging:
     """Page-locked memory of one snapshot: `begin`, `blob` and `memory` for each value, `end`; then `wait`, from any
     thread.
 
-    What is on the device is copied behind all that is queued, on the stream of copies out; the host does not wait for
-    it. What will be queued on the device does, unless it is `spare` and has the room: then one operation gathers the
-    values in memory of their own, which they leave beside later work. States of buffers stay as they are, and so do
-    plans. What is on the host is copied at once. pinned_limit: most bytes of page-locked memory; more than that is
-    pageable. spare: device memory may be taken until the copies are done.
+    What is on the device is copied behind all that is queued, on the stream of copies out, beside later work; the host
+    does not wait for it. Where the device has room and it is `spare`, one operation gathers the values first in memory
+    of their own, from where they leave. Else they leave from where they are, and who writes there next waits until its
+    value has left (`SyncedMemory.leaving`). States of buffers stay as they are, and so do plans. What is on the host is
+    copied at once. pinned_limit: most bytes of page-locked memory; more than that is pageable. spare: device memory may
+    be taken until the copies are done.
     """
 
     def __init__(self, device: Device, pinned_limit: int | None = None, *, spare: bool = False):
@@ -41,7 +42,8 @@ class Staging:
         self._pinned = 0
         self._free: list[np.ndarray] = []  # what is left of each segment
         self._taken: dict[int, np.ndarray] = {}  # by id of the memory: layers may share one
-        self._pairs: list[tuple[np.ndarray, Span]] = []  # copies to be queued: to, from
+        self._there: list[tuple[np.ndarray, SyncedMemory]] = []  # copies to be queued: to, from
+        self._held: list[Span] = []  # what the queued copies read: not for others until they are done
         self._at_home: list[tuple[np.ndarray, np.ndarray]] = []  # the same, of values on the host
         self._ready = None  # the event after the last copy
         self._gathered: Gathered | None = None
@@ -54,7 +56,8 @@ class Staging:
 
     def reserve(self, sizes: Iterable[int]) -> None:
         """Take memory for values of so many bytes now, so that none is taken later."""
-        missing = sum(map(align, sizes)) - self.nbytes
+        sizes = list(sizes)
+        missing = sum(map(align, [*sizes, table_bytes(sizes) if self._spare else 0])) - self.nbytes
         if missing > 0:
             self._take(missing)
 
@@ -75,20 +78,22 @@ class Staging:
         return self._copy(memory, lambda: memory.ask(Ask.READ_CPU))
 
     def end(self) -> None:
-        """All values are asked for: what is queued on the device from now on comes after the copies."""
+        """All values are asked for: what is queued on the device from now on does not change what is copied."""
         device = self._device
-        if self._pairs:
+        if self._there:
             with device.lock, device.active():
-                self._gathered = gather(device, self._pairs) if self._spare else None
+                pairs = [(raw, memory.span) for raw, memory in self._there]
+                self._gathered = gather(device, pairs, self._slot) if self._spare else None
                 device.wait(device.copy_out, device.record(device.compute))
-                for raw, span in self._gathered.runs if self._gathered else self._pairs:
-                    self._ready = device.copy_down(raw, span, device.copy_out)
-                self._pairs.clear()
-                if self._gathered is None:
-                    device.wait(device.compute, self._ready)
-                    device.wait(device.copy_in, self._ready)
+                if self._gathered is not None:
+                    for raw, span in self._gathered.runs:
+                        self._ready = device.copy_down(raw, span, device.copy_out)
                 else:
-                    self._offer()
+                    for raw, memory in self._there:
+                        memory.leaving = self._ready = device.copy_down(raw, memory.span, device.copy_out)
+                    self._held = [span for _, span in pairs]
+                self._there.clear()
+                self._offer()
         if sum(raw.nbytes for raw, _ in self._at_home) > _PIECE:
             with ThreadPoolExecutor(_THREADS) as threads:
                 list(threads.map(lambda pair: np.copyto(*pair), self._at_home))
@@ -98,7 +103,7 @@ class Staging:
         self._at_home.clear()
 
     def _offer(self) -> None:
-        """Let the device ask for the memory of `gather` before it says that there is none."""
+        """Let the device ask for memory that is held for the copies before it says that there is none."""
         if not self._offered:
             self._offered = True
             self._device.let_go(partial(_call, weakref.WeakMethod(self._asked)))
@@ -113,6 +118,7 @@ class Staging:
             self._device.wait_host(self._ready)
         if self._gathered is not None:
             self._gathered.give()
+        self._held = []
 
     def _copy(self, memory: SyncedMemory, read: Callable[[], object]) -> np.ndarray:
         """read: makes the host copy current, where the value is neither plainly on the device nor at home."""
@@ -121,8 +127,8 @@ class Staging:
             return raw
         raw = self._taken[id(memory)] = self._slot(memory.nbytes)
         plain = type(memory) is SyncedMemory and not memory.touched_outside
-        if plain and memory.state is State.HEAD_AT_GPU:
-            self._pairs.append((raw, memory.span))
+        if plain and memory.state is State.HEAD_AT_GPU and memory.own_bytes:
+            self._there.append((raw, memory))
             return raw
         if not plain or memory.state not in (State.HEAD_AT_CPU, State.SYNCED):
             read()

@@ -45,6 +45,15 @@ class Walk:
         self.sinks: list[tuple[np.ndarray, int]] = []
         self.rows: set = set()
 
+    def leave(self):
+        """The value is copied to elsewhere, beside what follows."""
+        memory, device = self.memory, self.device
+        if memory.state in (State.HEAD_AT_GPU, State.SYNCED):
+            raw = np.full(NBYTES, 0xFF, np.uint8)
+            self.sinks.append((raw.view(np.int32).reshape(SHAPE), self.value))
+            device.wait(device.copy_out, device.record(device.compute))
+            memory.leaving = device.copy_down(raw, memory.span, device.copy_out)
+
     def step(self):
         ask, before, memory = self.rng.choice(list(Ask)), self.memory.state, self.memory
         if (before, ask) not in self.table:
@@ -95,14 +104,17 @@ class Walk:
             assert (sink == value).all()
 
 
+@pytest.mark.parametrize("leaves", [False, True])
 @pytest.mark.parametrize("table", [RESIDENT, MANAGED], ids=["resident", "managed"])
-def test_every_read_sees_the_last_write(table):
+def test_every_read_sees_the_last_write(table, leaves):
     rows = set()
     for order, seed in ORDERS:
         for walk_seed in range(60):
             walk = Walk(table, order, 100 * seed + walk_seed)
             for _ in range(60):
                 walk.step()
+                if leaves and walk.rng.random() < 0.3:
+                    walk.leave()
             walk.check()
             rows |= walk.rows
     assert rows == set(table)  # every row was walked

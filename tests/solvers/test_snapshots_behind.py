@@ -220,6 +220,24 @@ def test_memory_is_taken_once(place, tmp_path):
     assert memory.nbytes == before and solver.snapshots._staging is memory
 
 
+def test_all_host_memory_is_page_locked_and_taken_before(tmp_path, monkeypatch):
+    """The table by which values are gathered, too: the host would wait for a copy of other memory."""
+    device, solver = _on_sim(tmp_path, 64 << 20, snapshot=2)
+    taken, take, gathers = [], device.host_take, Gathers(monkeypatch)
+
+    def host_take(nbytes, *, pinned=False):
+        taken.append((solver.iter, pinned))
+        return take(nbytes, pinned=pinned)
+
+    solver.step(1)
+    monkeypatch.setattr(device, "host_take", host_take)
+    with monkeypatch.context() as patch:
+        patch.setattr(staging, "_SEGMENT", 1)  # no more than is asked for
+        solver.step(5)
+    assert gathers.found == [True] * 3
+    assert taken == [(1, True)]
+
+
 def test_copying_moves_nothing_on_the_device(tmp_path):
     """States, device memory and plans are as before; every copy goes by the stream of copies out, none by the host."""
     solver = make(NET, "sim with LMS", **_options(tmp_path))
@@ -297,7 +315,7 @@ class Gathers:
 
 
 def test_values_leave_from_memory_of_their_own_where_there_is_room(tmp_path, monkeypatch):
-    """Then nothing that is queued later waits for the copies; without room they are waited for. The files are equal."""
+    """Without room they leave from where they are. The files are equal."""
     found = {}
     for name, spare in (("room", 1 << 20), ("none", 0)):
         (tmp_path / name).mkdir()
@@ -340,7 +358,7 @@ def test_allocations_that_touch_are_copied_apart():
     for span, value in zip(spans, values, strict=True):
         device.copy_up(span, value)
     with device.active():
-        gathered = gather(device, list(zip(homes, spans, strict=True)))
+        gathered = gather(device, list(zip(homes, spans, strict=True)), device.host_take)
         for raw, span in gathered.runs:
             device.copy_down(raw, span)
     device.synchronize()
