@@ -30,7 +30,6 @@ from pycaffe_lms.formats.scanner import Entry, Field, Token, fields, tokenize
 
 _log = logging.getLogger(__name__)
 _PLAIN = re.compile(r"""-?[\d.][\w.+-]* | true | false | [A-Z][A-Z0-9_]* | (["']).*""", re.VERBOSE)
-_WORD = re.compile(r"[A-Za-z_]\w*")
 _LAYERS = ("LayerParameter", "V1LayerParameter")
 _WINDOW = {"kernel_size": "kernel_shape", "stride": "stride_shape", "pad": "pad_shape"}
 _INTEL_3D = {"kernel_size_3d": "kernel_shape", "stride_3d": "stride_shape", "pad_3d": "pad_shape"}
@@ -53,31 +52,24 @@ class _Edits:
         self.words[written[0].tokens[0]] = words
 
 
-def translate(text: str, root, filename: str | None = None) -> tuple[str, list[Token]]:
-    """A text in BVLC's terms and its tokens; a text without forks' fields is returned itself. Lines stay.
+def may_name_c3d(text: str) -> bool:
+    """Whether C3D's names of types may be there, strings to protobuf. It refuses all else that `translate` changes."""
+    return any(name in text for name in C3D_TYPES)
+
+
+def translate(text: str, root, filename: str | None = None) -> str:
+    """A text in BVLC's terms; a text without forks' fields is returned itself. Lines stay.
 
     root: the descriptor of the message that the text is. Each field that is ignored is logged as one warning.
     """
-    tokens, edits = tokenize(text), _Edits()
-    if not _words_of_forks().isdisjoint(_WORD.findall(text)):
-        _walk(tokens, root, edits)
+    edits = _Edits()
+    _walk(tokenize(text), root, edits)
     for (name, why), lines in edits.ignored.items():
         more = f", {len(lines)} times" if len(lines) > 1 else ""
         note = f"; {why.note}" if why.note else ""
         place = Where(file=filename, line=lines[0])
         _log.warning("%s: %s (%s) has no effect here and is ignored%s%s", place, name, why.fork, more, note)
-    if not edits.words:
-        return text, tokens
-    text = _rewrite(text, edits.words)
-    return text, tokenize(text)
-
-
-@cache
-def _words_of_forks() -> frozenset[str]:
-    """Every word without which `_walk` finds nothing to do."""
-    names = (name for table in (IGNORED, REFUSED) for message in table.values() for name in message)
-    c3d = (word for depth, size, *_ in C3D_WINDOW for word in (depth, size))
-    return frozenset([*names, *c3d, *C3D_MESSAGES, *C3D_TYPES, *_WINDOW, *_INTEL_3D, "engine"])
+    return _rewrite(text, edits.words) if edits.words else text
 
 
 def _walk(tokens: Sequence[Token], message, edits: _Edits) -> None:

@@ -9,41 +9,59 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Generic, TypeVar
 
 from google.protobuf import text_format
 
 from pycaffe_lms.errors import CaffeError, PrototxtError, Where
-from pycaffe_lms.formats.dialects import translate
+from pycaffe_lms.formats.dialects import may_name_c3d, translate
 from pycaffe_lms.formats.prototxt_errors import layer_words, missing_fields, nul_byte, syntax_error
 from pycaffe_lms.formats.rawfile import parse_message, read_bytes
-from pycaffe_lms.formats.scanner import Entry, Token, scan
+from pycaffe_lms.formats.scanner import Entry, scan, tokenize
 from pycaffe_lms.formats.upgrade import upgrade_net, upgrade_solver
-from pycaffe_lms.formats.upgraded import Upgraded, UpgradeError
+from pycaffe_lms.formats.upgraded import UpgradeError
 from pycaffe_lms.proto.caffe_pb2 import NetParameter, SolverParameter
 
 _log = logging.getLogger(__name__)
 _INLINE = ("train_net_param", "test_net_param", "net_param")
 _M = TypeVar("_M", NetParameter, SolverParameter)
+_LinesOfFields = Mapping[str, tuple[int, ...]]  # one line per value, by name of a field as the file has it
 
 
 @dataclass(frozen=True)
 class Lines:
     """Lines, from 1, of what a message was read from; None where there is no text.
 
-    `layers`: by layer of the message. `fields`: by name of a top-level field as the file has it, one line per value.
-    `nets`: by field name, the lines of a solver's inline nets.
+    find: returns the lines of the top-level fields, for which it scans the text when it is first called. origins: by
+    layer of the message, which of the file's it is, None for an Input layer that was added. old: the file's field for
+    layers. nets: by field name, the lines of a solver's inline nets.
     """
 
-    layers: tuple[int | None, ...] = ()
-    fields: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    find: Callable[[], _LinesOfFields] = dict
+    origins: tuple[int | None, ...] = ()
+    old: str = "layer"
     nets: Mapping[str, tuple[Lines, ...]] = field(default_factory=dict)
+
+    @property
+    def fields(self) -> _LinesOfFields:
+        """By name of a top-level field as the file has it, one line per value."""
+        return self.find()
+
+    @property
+    def layers(self) -> tuple[int | None, ...]:
+        """By layer of the message."""
+        return tuple(map(self.layer, range(len(self.origins))))
 
     def layer(self, k: int) -> int | None:
         """The line of layer k; an added Input layer has that of the `input` field."""
-        return self.layers[k] if k < len(self.layers) else None
+        if k >= len(self.origins):
+            return None
+        origin = self.origins[k]
+        return self.field("input") if origin is None else self.field(self.old, origin)
 
     def field(self, name: str, index: int = 0) -> int | None:
         """The line of a top-level field's value number `index`."""
@@ -84,7 +102,7 @@ def read_net_binary(path: str | os.PathLike) -> Parsed[NetParameter]:
     """A net from a binary proto file, upgraded; there are no lines. Raises: PrototxtError."""
     net = parse_message(NetParameter(), path, "a binary net", PrototxtError)
     filename = os.fspath(path)
-    upgraded, lines = _upgrade(net, Lines(), [], filename)
+    upgraded, lines = _upgrade(net, dict, tuple, filename)
     return Parsed(upgraded, lines, filename)
 
 
@@ -95,34 +113,35 @@ def parse_net(text: str, filename: str | None = None) -> Parsed[NetParameter]:
     upgrade has to drop.
     Raises: PrototxtError with file, line, layer, what was found and a fix.
     """
-    text, tokens = translate(text, NetParameter.DESCRIPTOR, filename)
-    net = _merge(text, tokens, NetParameter(), filename)
-    entries = list(scan(tokens))
-    upgraded, lines = _upgrade(net, _file_lines(entries), entries, filename)
+    text, net = _parse(text, NetParameter, filename)
+
+    def entries() -> Iterable[Entry]:
+        return scan(tokenize(text))
+
+    upgraded, lines = _upgrade(net, cache(lambda: _file_lines(entries())), entries, filename)
     return Parsed(upgraded, lines, filename)
 
 
 def parse_solver(text: str, filename: str | None = None) -> Parsed[SolverParameter]:
     """A solver from text. Raises: PrototxtError as parse_net; SolverError for solver_type beside type."""
-    text, tokens = translate(text, SolverParameter.DESCRIPTOR, filename)
-    message = _merge(text, tokens, SolverParameter(), filename)
-    entries = list(scan(tokens))
+    text, message = _parse(text, SolverParameter, filename)
+    entries = list(scan(tokenize(text)))
     lines = _file_lines(entries)
     try:
         solver = SolverParameter()
         solver.CopyFrom(upgrade_solver(message))
     except CaffeError as error:
-        error.at(file=filename, line=lines.field("solver_type"))
+        error.at(file=filename, line=Lines(lambda: lines).field("solver_type"))
         raise
     nets: dict[str, tuple[Lines, ...]] = {}
     for name in _INLINE:
         inner = [list(scan(entry.body)) for entry in entries if entry.name == name]
         messages = getattr(solver, name) if name == "test_net_param" else [getattr(solver, name)] * bool(inner)
-        done = [_upgrade(net, _file_lines(part), part, filename) for net, part in zip(messages, inner, strict=True)]
+        done = [_upgrade_inline(net, part, filename) for net, part in zip(messages, inner, strict=True)]
         for net, (upgraded, _) in zip(messages, done, strict=True):
             net.CopyFrom(upgraded)
         nets[name] = tuple(inside for _, inside in done)
-    return Parsed(solver, Lines(fields=lines.fields, nets=nets), filename)
+    return Parsed(solver, Lines(lambda: lines, nets=nets), filename)
 
 
 def _read_text(path: str | os.PathLike) -> str:
@@ -140,48 +159,63 @@ def _read_text(path: str | os.PathLike) -> str:
         return content.decode("latin-1")
 
 
-def _merge(text: str, tokens: Sequence[Token], message: _M, filename: str | None) -> _M:
-    if not tokens:
+def _parse(text: str, kind: type[_M], filename: str | None) -> tuple[str, _M]:
+    """The text in BVLC's terms, and its message."""
+    text, message = _merge(text, kind, filename)
+    if not message.ListFields() and not tokenize(text):
         raise PrototxtError(
             "nothing in it but white space and comments",
             where=Where(file=filename),
             fix="give the file that was meant; this one may have been cut off",
         )
-    try:
-        text_format.Parse(text, message)
-    except text_format.ParseError as failure:
-        raise syntax_error(text, failure, filename) from None
-    wrong = missing_fields(message, tokens, filename) or nul_byte(tokens, filename)
+    wrong = missing_fields(message, text, filename) or nul_byte(text, filename)
     if wrong is not None:
         raise wrong
-    return message
+    return text, message
 
 
-def _file_lines(entries: Sequence[Entry]) -> Lines:
+def _merge(text: str, kind: type[_M], filename: str | None) -> tuple[str, _M]:
+    if not may_name_c3d(text):
+        with suppress(text_format.ParseError):  # it may be a fork's, which takes longer to find out
+            return text, text_format.Parse(text, kind())
+    text = translate(text, kind.DESCRIPTOR, filename)
+    try:
+        return text, text_format.Parse(text, kind())
+    except text_format.ParseError as failure:
+        raise syntax_error(text, failure, filename) from None
+
+
+def _file_lines(entries: Iterable[Entry]) -> _LinesOfFields:
     fields: dict[str, list[int]] = {}
     for entry in entries:
         fields.setdefault(entry.name, []).append(entry.line)
-    return Lines(fields={name: tuple(lines) for name, lines in fields.items()})
+    return {name: tuple(lines) for name, lines in fields.items()}
+
+
+def _upgrade_inline(net: NetParameter, entries: Iterable[Entry], filename: str | None) -> tuple[NetParameter, Lines]:
+    lines = _file_lines(entries)
+    return _upgrade(net, lambda: lines, lambda: entries, filename)  # lines alone are kept
 
 
 def _upgrade(
-    net: NetParameter, lines: Lines, entries: Sequence[Entry], filename: str | None
+    net: NetParameter, find: Callable[[], _LinesOfFields], entries: Callable[[], Iterable[Entry]], filename: str | None
 ) -> tuple[NetParameter, Lines]:
     """The net of today and its lines, from the net of the file, the lines of its fields and its entries."""
     old = "layers" if net.layers else "layer"
-    layers = [entry for entry in entries if entry.name == old]
     try:
         result = upgrade_net(net)
     except UpgradeError as error:
-        index = error.source
+        index, lines = error.source, Lines(find)
+        layers = [entry for entry in entries() if entry.name == old]
         known = layer_words(layers[index]) if index is not None and layers else {}
         line = _line(index, error.field, old, lines)
         error.at(file=filename, line=line, layer=known.get("name"), type=known.get("type"))
         raise
+    lines = Lines(find, result.origins, old)
     for note in result.notes:
         line = _line(note.source, note.field, old, lines)
         _log.warning("%s: %s", Where(file=filename, line=line), note.text)
-    return result.message, Lines(_layer_lines(result, old, lines), lines.fields)
+    return result.message, lines
 
 
 def _line(source: int | None, name: str | None, old: str, lines: Lines) -> int | None:
@@ -189,7 +223,3 @@ def _line(source: int | None, name: str | None, old: str, lines: Lines) -> int |
     if source is not None:
         return lines.field(old, source)
     return lines.field(name) if name else None
-
-
-def _layer_lines(result: Upgraded, old: str, lines: Lines) -> tuple[int | None, ...]:
-    return tuple(lines.field("input" if origin is None else old, origin or 0) for origin in result.origins)

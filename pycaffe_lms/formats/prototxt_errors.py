@@ -41,12 +41,12 @@ def syntax_error(text: str, failure: ParseError, filename: str | None) -> Protot
     return PrototxtError(message, where=_where(filename, line, layer), fix=fix)
 
 
-def missing_fields(message: Message, tokens: Sequence[Token], filename: str | None) -> PrototxtError | None:
+def missing_fields(message: Message, text: str, filename: str | None) -> PrototxtError | None:
     """The error for required fields that are not there (ClipParameter's), or None."""
     missing = message.FindInitializationErrors()
     if not missing:
         return None
-    entries, found, line = list(scan(tokens)), None, None
+    entries, found, line = list(scan(tokenize(text))), None, None
     *path, name = missing[0].split(".")
     for step in path:
         field, _, index = step.rstrip("]").partition("[")
@@ -64,9 +64,11 @@ def missing_fields(message: Message, tokens: Sequence[Token], filename: str | No
     )
 
 
-def nul_byte(tokens: Sequence[Token], filename: str | None) -> PrototxtError | None:
+def nul_byte(text: str, filename: str | None) -> PrototxtError | None:
     """The error for a string that holds a NUL byte, which no name of a file or a blob may, or None."""
-    name = ""
+    if "\\" not in text and "\0" not in text:
+        return None
+    tokens, name = tokenize(text), ""
     for token in tokens:
         if token.text[0].isalpha():
             name = token.text

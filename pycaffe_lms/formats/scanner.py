@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+# a line's end, with the comment before it, is the only group; white space matches nothing
 _TOKEN = re.compile(
     r"""
-    (?P<skip> [^\S\n]+ | \#[^\n]* )
-  | (?P<newline> \n )
-  | (?P<token> "(?:[^"\\\n]|\\.)*"? | '(?:[^'\\\n]|\\.)*'? | [{}<>\[\]:;,] | [^\s{}<>\[\]:;,"'\#]+ )
+    ( \n | \#[^\n]*\n? )
+  | "(?:[^"\\\n]|\\.)*"? | '(?:[^'\\\n]|\\.)*'? | [{}<>\[\]:;,] | [^\s{}<>\[\]:;,"'\#]+
     """,
     re.VERBOSE,
 )
@@ -67,9 +67,9 @@ def tokenize(text: str) -> list[Token]:
     """Every token of `text`, without white space and comments."""
     tokens, line, line_start = [], 1, 0
     for match in _TOKEN.finditer(text):
-        if match.lastgroup == "newline":
+        if match.lastindex:
             line, line_start = line + 1, match.end()
-        elif match.lastgroup == "token":
+        else:
             tokens.append(Token(match.group(), line, match.start() - line_start + 1))
     return tokens
 

@@ -13,8 +13,9 @@ from pycaffe_lms.errors import CaffeError, PrototxtError, WeightsError
 from pycaffe_lms.formats.blobproto import blobproto_to_array, load_blob
 from pycaffe_lms.formats.caffemodel import read_weights
 from pycaffe_lms.formats.dialect_fields import IGNORED, REFUSED
-from pycaffe_lms.formats.dialects import translate
+from pycaffe_lms.formats.dialects import may_name_c3d, translate
 from pycaffe_lms.formats.prototxt import parse_net, parse_solver
+from pycaffe_lms.formats.scanner import tokenize
 from pycaffe_lms.net_spec import layers as L
 from pycaffe_lms.net_spec import params as P
 from pycaffe_lms.proto import caffe_pb2
@@ -95,7 +96,7 @@ def test_older_layers_and_inline_nets_too(caplog):
 
 def test_a_text_without_forks_fields_is_not_touched(caplog):
     text = 'name: "x" # eltwise_mem_sharing: true\nlayer { name: "engine: MKL" relu_param { engine: CUDNN } }'
-    assert translate(text, ROOT)[0] is text
+    assert translate(text, ROOT) is text
     assert not caplog.records
 
 
@@ -241,9 +242,12 @@ ATOMS = ["layer", "{", "}", "<", ">", ":", "[", "]", ",", ";", '"a"', "\n", "elt
 
 @given(st.lists(st.sampled_from(ATOMS), max_size=25).map(" ".join))
 def test_any_text_keeps_its_lines(text):
-    new, tokens = translate(text, ROOT)
+    new = translate(text, ROOT)
     assert new.count("\n") == text.count("\n")
-    assert {token.line for token in tokens} <= set(range(1, text.count("\n") + 2))
+    assert {token.line for token in tokenize(new)} <= set(range(1, text.count("\n") + 2))
+    if new != text and not may_name_c3d(text):
+        with pytest.raises(text_format.ParseError):
+            text_format.Parse(text, NetParameter())
     try:
         parse_net(text)
     except CaffeError as error:
