@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from ..errors import CaffeError, UsageError
@@ -22,6 +23,7 @@ from ..net.account import page_contents
 from ..solvers.rules import RULES
 from . import batches, flags, lms_files, plan_text, shapes
 from .plan_nets import Nets, Outcome
+from .plan_solver import nets_of
 
 # of a convolution on a named GPU. Of ResNets, batch 256, cuDNN's fastest engines on an H200 took 2 to 36 MiB, and 196
 # MiB for the first layer
@@ -36,12 +38,16 @@ _GPU = (
 def run(argv: list[str]) -> int:
     """Build the net without memory, plan one training iteration (or a forward, in phase TEST), print it."""
     p = flags.parser("plan", __doc__)
-    p.add_argument("--model", required=True, metavar="FILE.prototxt", help="prototxt of the net to be planned")
+    p.add_argument("--model", default="", metavar="FILE.prototxt", help="prototxt of the net to be planned")
+    p.add_argument("--solver", default="", metavar="FILE.prototxt",
+                   help="in place of -model: prototxt of a solver. Its train net is planned, its settings and test "
+                        "nets are checked as train does before its first iteration")  # fmt: skip
     p.add_argument("--phase", choices=("TRAIN", "TEST"), default="TRAIN",
                    help="TRAIN: an iteration with its update; TEST: a forward pass of the TEST phase")  # fmt: skip
     shapes.add_shape(p)
-    p.add_argument("--solver_type", choices=list(RULES), default="SGD",
-                   help="whose histories are planned for: Adam and AdaDelta keep two per parameter")  # fmt: skip
+    p.add_argument("--solver_type", choices=list(RULES), default=None,
+                   help="whose histories are planned for: Adam and AdaDelta keep two per parameter (default: SGD, "
+                        "with -solver its own)")  # fmt: skip
     p.add_argument(
         "--sweep",
         default="",
@@ -58,18 +64,24 @@ def run(argv: list[str]) -> int:
     flags.add_state(p)
     flags.add_device(p, _GPU, ("--budget",))
     args = flags.parse(p, argv)
+    _refuse_contradictions(args)
     args.lms = "auto" if args.lms is None else args.lms
     lms = flags.lms_config(args)
     for path, flag in ((args.report, "-report"), (args.json, "-json")):
         lms_files.check_path(path, flag)
     if args.workspace is None and args.gpu:
         args.workspace = ASSUMED
-    nets = Nets(
-        read_net(args.model), args.shape, level=args.level, stages=flags.stages(args), lms=lms,
-        python=args.python == "on",
-        rule=RULES[args.solver_type] if args.phase == "TRAIN" else None, machine=_machine(args.gpu, lms.budget),
-        half=flags.half(args), workspace=None if args.workspace is None else parse_size(args.workspace, "-workspace"),
+    make = partial(
+        Nets, lms=lms, python=args.python == "on", machine=_machine(args.gpu, lms.budget), half=flags.half(args),
+        workspace=None if args.workspace is None else parse_size(args.workspace, "-workspace"),
     )  # fmt: skip
+    stages = flags.stages(args)
+    if args.solver:
+        nets = nets_of(args.solver, args.shape, args.level, stages, partial(make, stages=()))
+    else:
+        rule = RULES[args.solver_type or "SGD"] if args.phase == "TRAIN" else None
+        nets = make(read_net(args.model), args.shape, level=args.level, stages=stages, rule=rule)
+    args.model = args.model or args.solver
     title = f"{Path(args.model).name}, phase {args.phase}"
     if args.sweep:
         return _sweep(nets, title, args)
@@ -94,6 +106,15 @@ def run(argv: list[str]) -> int:
     if found.refused is not None:
         raise found.refused
     return 0
+
+
+def _refuse_contradictions(args) -> None:
+    if bool(args.model) == bool(args.solver):
+        raise UsageError("-model and -solver exclude each other" if args.model else "-model or -solver is missing",
+                         fix="plan a net with -model, or the train net of a solver with -solver")  # fmt: skip
+    if args.solver and (args.solver_type or args.phase == "TEST"):
+        flag = "-solver_type" if args.solver_type else "-phase TEST"
+        raise UsageError(f"{flag} and -solver exclude each other", fix=f"plan with -model, or without {flag}")
 
 
 def _machine(name: str, budget: int | None) -> Machine:

@@ -18,7 +18,7 @@ from numpy.typing import DTypeLike
 
 from ..backend import get_device
 from ..backend.device import Device
-from ..errors import NonFiniteLoss, SnapshotError, SolverError, UsageError, Where
+from ..errors import NonFiniteLoss, SnapshotError, UsageError
 from ..formats.prototxt import Lines
 from ..lms.config import LMSConfig
 from ..lms.runtime import Runtime
@@ -110,18 +110,14 @@ class Solver(Uncopied):
 
     # -- set up -----------------------------------------------------------------------------------------
     def _check(self, lines: Lines) -> None:
-        p, rule = self.param, self.rule
+        p = self.param
+        settings.check_file(p, self.rule, self.file, lines)
         try:
-            settings.check(p, rule)
             if p.snapshot and self.is_root:
                 snapshot_files.check(self)
-        except (SolverError, SnapshotError) as error:
-            field = getattr(error, "field", "snapshot_prefix" if p.snapshot_prefix else "snapshot")
-            error.at(file=self.file, line=lines.field(field) if field else None)
+        except SnapshotError as error:
+            error.at(file=self.file, line=lines.field("snapshot_prefix" if p.snapshot_prefix else "snapshot"))
             raise
-        for field, who in settings.unread(p, rule):
-            _log.warning("%s: %s has no effect: %s does not read it",
-                         Where(file=self.file or "solver", line=lines.field(field)), field, who)  # fmt: skip
 
     def _set_up(self) -> None:
         """Make the update's buffers and steps."""

@@ -6,15 +6,30 @@ See also: `nets.py` (which nets), `snapshot.py` (where snapshots go).
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator
 
-from ..errors import SolverError
+from ..errors import SolverError, Where
+from ..formats.prototxt import Lines
 from .lr_policy import USES, check_policy
 from .rules import OF_TYPES, Rule
 
+_log = logging.getLogger(__name__)
 _REAL = ("base_lr", "gamma", "power", "momentum", "weight_decay", "delta", "rms_decay", "momentum2")
 _COUNTS = ("display", "max_iter", "snapshot", "test_interval", "device_id")
+
+
+def check_file(param, rule: Rule, file: str | None, lines: Lines) -> None:
+    """`check`, with file and line in the error; then a warning for every setting that has no effect."""
+    try:
+        check(param, rule)
+    except SolverError as error:
+        error.at(file=file, line=lines.field(error.field) if error.field else None)
+        raise
+    for field, who in unread(param, rule):
+        _log.warning("%s: %s has no effect: %s does not read it",
+                     Where(file=file or "solver", line=lines.field(field)), field, who)  # fmt: skip
 
 
 def check(param, rule: Rule) -> None:
