@@ -9,6 +9,8 @@ import random
 from collections import deque
 from collections.abc import Callable
 
+from ..errors import CaffeError, DeviceError, LostRank
+
 ORDERS = ("latest", "earliest", "random")
 
 
@@ -48,7 +50,10 @@ class SimStream:
 
 
 class Scheduler:
-    """Runs the tasks of some streams in one legal order: "latest", "earliest" or "random" with a seed."""
+    """Runs the tasks of some streams in one legal order: "latest", "earliest" or "random" with a seed.
+
+    After a task that ends with DeviceError or LostRank none runs, as on a GPU: whoever waits for an event that is not
+    done by then gets this error, so that nobody takes for true what was to be computed."""
 
     def __init__(self, streams: list[SimStream], order: str = "latest", seed: int = 0):
         if order not in ORDERS:
@@ -56,7 +61,7 @@ class Scheduler:
         self.streams = streams
         self.order = order
         self._random = random.Random(seed)
-        self._busy = False
+        self._failed: CaffeError | None = None
 
     def work(self, stream: SimStream, task: Callable[[], None], seconds: float) -> None:
         stream.time += seconds
@@ -87,20 +92,29 @@ class Scheduler:
         while any(s.tasks for s in self.streams):
             if self.order == "latest":
                 stream = next(s for s in reversed(self.streams) if s.ready())
-                stream.run_one()
+                self._run_one(stream)
             else:
                 self._run_random()
 
     def _poll(self) -> None:
         if self.order == "earliest":
             while ready := [s for s in self.streams if s.ready()]:
-                ready[0].run_one()
+                self._run_one(ready[0])
         elif self.order == "random":
             while self._random.random() < 0.5 and any(s.ready() for s in self.streams):
                 self._run_random()
 
     def _run_random(self) -> None:
-        self._random.choice([s for s in self.streams if s.ready()]).run_one()
+        self._run_one(self._random.choice([s for s in self.streams if s.ready()]))
+
+    def _run_one(self, stream: SimStream) -> None:
+        if self._failed is not None:
+            raise self._failed
+        try:
+            stream.run_one()
+        except (DeviceError, LostRank) as error:
+            self._failed = error
+            raise
 
     def _run_needed(self, event: SimEvent) -> None:
         chain = [event]
@@ -109,7 +123,7 @@ class Scheduler:
             if last.done:
                 chain.pop()
             elif last.stream.ready():
-                last.stream.run_one()
+                self._run_one(last.stream)
             else:
                 chain.append(last.stream.tasks[0][1])
 

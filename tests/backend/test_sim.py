@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.backend.sim import SimDevice
-from pycaffe_lms.errors import OutOfDeviceMemory
+from pycaffe_lms.errors import DeviceError, LostRank, OutOfDeviceMemory
 from pycaffe_lms.ops import ops_of
 
 ORDERS = [("latest", 0), ("earliest", 0)] + [("random", seed) for seed in range(12)]
@@ -242,3 +242,28 @@ def test_on_the_model_clock_streams_overlap_and_events_hold_them_back():
     device.copy_up(span, home[:55_000], device.copy_in)
     assert device.copy_in.time == device.model_seconds() == pytest.approx(3e-6)
     assert (device.bytes_in, device.bytes_out) == (110_000, 110_000)
+
+
+@pytest.mark.parametrize("error", [DeviceError, LostRank])
+@pytest.mark.parametrize(("order", "seed"), ORDERS)
+def test_after_work_that_failed_no_event_comes_true(order, seed, error):
+    """As on a GPU, whoever waits: what lay behind the failed work in the queue would be taken for computed."""
+
+    def fail(_) -> None:
+        raise error("it failed", fix="begin anew")
+
+    device = SimDevice(1 << 20, order=order, seed=seed)
+    span, host = device.take(64), device.host_take(64)
+    device.zero(span)
+    before = device.copy_down(host, span)
+    device.wait_host(before)
+    assert not host.any()
+    with pytest.raises(error, match="it failed"):
+        device.queue(fail, host)
+        device.wait_host(device.copy_down(host, span))
+    host[...] = 7
+    for _ in range(2):
+        with pytest.raises(error, match="it failed"):
+            device.wait_host(device.copy_down(host, span))
+    device.wait_host(before)
+    assert (host == 7).all()
