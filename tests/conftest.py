@@ -30,7 +30,8 @@ def pytest_runtest_setup(item):
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
     report = (yield).get_result()
-    line = seeds.replay(item.nodeid, getattr(getattr(item, "obj", None), "is_hypothesis_test", False))
+    hypothesis = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+    line = seeds.replay(item.nodeid, hypothesis, item.get_closest_marker("thorough") is not None)
     if report.when == "call" and report.failed and line:
         report.sections.append(("replay", line))
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
 
 from pycaffe_lms.backend.sim import SimDevice
 from pycaffe_lms.cli import devices, main
@@ -96,15 +99,23 @@ class Training:
         assert self.files() == self.expected
 
 
-def sweep(count: int, survive: Callable[[int], str], *, every: int = 1) -> Counter[str]:
-    """Let each of `count` operations fail in a training of its own; returns how many trainings ended and went on.
+SHARES = pytest.mark.parametrize(
+    "whole", [pytest.param(False, id="some"), pytest.param(True, id="whole", marks=pytest.mark.thorough)]
+)
+"""Of a test that tries some of the operations of a kind, which PYCAFFE_LMS_SEED chooses: one with all, if asked for."""
 
-    every: only so many of them, begun with one that PYCAFFE_LMS_SEED chooses."""
+
+def sweep(count: int, survive: Callable[[int], str], *, every: int = 1, **what) -> Counter[str]:
+    """Let each of `count` operations fail in a training of its own; returns how many trainings ended and went on, and
+    prints it as a line of JSON.
+
+    every: only so many of them, begun with one that PYCAFFE_LMS_SEED chooses. what: says in the line what was swept."""
     assert count > 0
     found: Counter[str] = Counter()
-    for n in range(1 + seeds.BASE % every, count + 1, every):
+    for n in seeds.swept(count, every):
         try:
             found[survive(n)] += 1
         except BaseException as error:
             raise AssertionError(f"fault {n} of {count}: {error}") from error
+    print("\nfaults", json.dumps({**what, "operations": count, "survived": found.total(), **found}))
     return found

@@ -6,18 +6,19 @@ import pytest
 
 from pycaffe_lms.faults import DEVICE, FILES
 
-from .sweeps import Training, sweep
+from .sweeps import SHARES, Training, sweep
 
 EVERY = {"operation": 6, "event": 3, "copy": 2}
 """Of the kinds with most operations only some, others for another PYCAFFE_LMS_SEED."""
 
 
+@SHARES
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "from then on"])
 @pytest.mark.parametrize("kind", DEVICE)
-def test_the_device_fails(tmp_path, monkeypatch, capsys, kind, lasting):
+def test_the_device_fails(tmp_path, monkeypatch, capsys, kind, lasting, whole):
     training = Training(tmp_path, monkeypatch, lambda: capsys.readouterr().err, "BINARYPROTO", "random")
-    found = sweep(training.counts[kind], lambda n: training.survive(kind, n, lasting), every=EVERY.get(kind, 1))
-    print(kind, dict(found))
+    every = 1 if whole else EVERY.get(kind, 1)
+    sweep(training.counts[kind], lambda n: training.survive(kind, n, lasting), every=every, kind=kind, lasting=lasting)
 
 
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "from then on"])
@@ -27,5 +28,5 @@ def test_the_disk_fails(tmp_path, monkeypatch, capsys, kind, form, lasting):
     if form == "HDF5":
         pytest.importorskip("h5py")
     training = Training(tmp_path, monkeypatch, lambda: capsys.readouterr().err, form, "latest")
-    found = sweep(training.counts[kind], lambda n: training.survive(kind, n, lasting))
-    print(kind, form, dict(found))
+    tried = lambda n: training.survive(kind, n, lasting)  # noqa: E731
+    sweep(training.counts[kind], tried, kind=kind, form=form, lasting=lasting)

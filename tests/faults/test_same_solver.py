@@ -17,7 +17,7 @@ from pycaffe_lms.memory.synced import SyncedMemory
 from pycaffe_lms.solvers import SGDSolver
 
 from ..solvers.helpers import bits, solver_text
-from .sweeps import ITERATIONS, NET, sweep
+from .sweeps import ITERATIONS, NET, SHARES, sweep
 
 LMS = LMSConfig(threshold_kb=1, ahead=1)
 
@@ -62,14 +62,15 @@ class Recovery:
         return outcome
 
 
+@SHARES
 @pytest.mark.parametrize("order", ["latest", "random"])
 @pytest.mark.parametrize(("kind", "every"), [("allocation", 1), ("host allocation", 1), ("copy", 4), ("event", 3)])
-def test_it_goes_on_from_a_snapshot(tmp_path, order, kind, every):
+def test_it_goes_on_from_a_snapshot(tmp_path, order, kind, every, whole):
     """Not after queued work that failed: a GPU of which an operation has failed runs no other in this process."""
     recovery = Recovery(tmp_path, order)
     made = recovery.made[kind]
-    found = sweep(recovery.counts[kind] - made, lambda n: recovery.survive(kind, made + n), every=every)
-    print(kind, dict(found))
+    tried = lambda n: recovery.survive(kind, made + n)  # noqa: E731
+    found = sweep(recovery.counts[kind] - made, tried, every=1 if whole else every, kind=kind, order=order)
     assert found["ended"] > 0
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from pycaffe_lms.backend.sim import SimDevice
 from pycaffe_lms.errors import CaffeError, LostRank
-from pycaffe_lms.faults import DEVICE, FILES, Faults, in_files
+from pycaffe_lms.faults import DEVICE, FILES, RANKS, Faults, in_files
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.parallel.data_parallel import DataParallel
 from pycaffe_lms.parallel.host import HostCommunicator
@@ -29,15 +29,16 @@ class Pair:
     """Trains two ranks, each in a thread, in `folder`, with a snapshot after every second iteration."""
 
     def __init__(self, folder: Path, form: str = "BINARYPROTO"):
-        self.folder = folder
+        self.folder, self.form = folder, form
         self.text = solver_text(NET, momentum=0.9, max_iter=ITERATIONS, snapshot=2, snapshot_format=form,
                                 snapshot_prefix=f'"{folder}/s"')  # fmt: skip
-        self.begun: list[Counter[str]] = [Counter(), Counter()]  # operations before the ranks met
         self.counted = [Faults(), Faults()]
         errors = self.train(self.counted, self.counted[0])
         assert errors == [None, None]
         self.expected = self.files()
-        assert len(self.expected) == 6
+        ending = ".h5" * (form == "HDF5")
+        kinds = [f"{kind}{ending}" for kind in ("caffemodel", "solverstate")]
+        assert set(self.expected) == {f"s_iter_{k}.{kind}" for k in (2, 4, 6) for kind in kinds}
         self._resumed: set[frozenset[str]] = set()
 
     def files(self) -> dict[str, bytes]:
@@ -53,7 +54,6 @@ class Pair:
                 device = SimDevice(64 << 20, order="random", seed=index, faults=faults[index])
                 solver = rank_solver(self.text, index, 2, device=device, lms=LMS)
                 ready.wait(TIMEOUT_S)
-                self.begun[index] = Counter(faults[index].counts)
                 ranks = HostCommunicator(device, path, 2, index, timeout=TIMEOUT_S, faults=faults[index])
                 parallel = DataParallel(solver, ranks)
                 try:
@@ -107,43 +107,68 @@ class Pair:
         return "ended"
 
     def _check(self, errors: list[BaseException | None], rank: int) -> None:
-        """The rank that met the fault says what it was; the other that it lost it, unless it had all that it needs."""
+        """The rank that met the fault says what failed; the other that it lost it, unless it had all that it needs."""
         for error in errors:
             if error is not None and not isinstance(error, CaffeError | threading.BrokenBarrierError):
                 raise error
         assert isinstance(errors[rank], CaffeError) and errors[rank].exit_code == 1 and errors[rank].fix
+        assert re.search(r"the simulated device failed|cannot give|on purpose", errors[rank].message)
         assert errors[1 - rank] is None or isinstance(errors[1 - rank], LostRank | threading.BrokenBarrierError)
 
 
-# Of each kind so many operations after the ranks have met; which ones PYCAFFE_LMS_SEED chooses.
 TRIED = 8
+"""Of each kind about so many operations, where not all are tried; which ones PYCAFFE_LMS_SEED chooses."""
 
 
-@pytest.mark.parametrize("lasting", [False, True], ids=["once", "from then on"])
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory):
+    """Two ranks by the form of their snapshots; each set of files that tests leave is resumed from once."""
+    made: dict[str, Pair] = {}
+
+    def pair(form: str) -> Pair:
+        if form == "HDF5":
+            pytest.importorskip("h5py")
+        if form not in made:
+            made[form] = Pair(tmp_path_factory.mktemp(form), form)
+        return made[form]
+
+    return pair
+
+
+def survive(pair: Pair, kinds, rank: int, lasting: bool, whole: bool, caplog) -> None:
+    """Let operations of these kinds fail on this rank."""
+    for kind in kinds:
+        count = pair.counted[rank].counts[kind]
+        tried = lambda n, kind=kind: pair.survive(kind, n, rank, lasting)  # noqa: E731
+        every = 1 if whole else max(1, count // TRIED)
+        sweep(count, tried, every=every, kind=kind, ranks=2, rank=rank, form=pair.form, lasting=lasting)
+    assert "Traceback" not in caplog.text
+
+
+def sweeps(*by_default: tuple[str, bool, bool]):
+    """Parametrize form, lasting and whole: with these, and with whole sweeps of all others if asked for."""
+    thorough = [(form, lasting, True) for form in ("BINARYPROTO", "HDF5") for lasting in (False, True)]
+    cases = [pytest.param(*case, id=_id(*case)) for case in by_default]
+    cases += [pytest.param(*c, id=_id(*c), marks=pytest.mark.thorough) for c in thorough if c not in by_default]
+    return pytest.mark.parametrize(("form", "lasting", "whole"), cases)
+
+
+def _id(form: str, lasting: bool, whole: bool) -> str:
+    return f"{'whole' if whole else 'some'}, {'from then on' if lasting else 'once'}, {form}"
+
+
 @pytest.mark.parametrize("rank", [0, 1])
-def test_the_device_of_a_rank_fails(tmp_path, caplog, rank, lasting):
-    pair, found = Pair(tmp_path), Counter()
-    for kind in DEVICE:
-        begun = pair.begun[rank][kind]
-        count = pair.counted[rank].counts[kind] - begun
-        if count:
-            tried = lambda n, kind=kind, begun=begun: pair.survive(kind, begun + n, rank, lasting)  # noqa: E731
-            found += sweep(count, tried, every=max(1, count // TRIED))
-    assert "Traceback" not in caplog.text
-    print(rank, dict(found))
+@sweeps(("BINARYPROTO", False, False), ("HDF5", True, False))
+def test_the_device_of_a_rank_fails(pairs, caplog, rank, form, lasting, whole):
+    survive(pairs(form), DEVICE, rank, lasting, whole, caplog)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_goes(tmp_path, caplog, rank):
-    pair = Pair(tmp_path)
-    print(dict(sweep(pair.counted[rank].counts["rank"], lambda n: pair.survive("rank", n, rank, False))))
-    assert "Traceback" not in caplog.text
+@sweeps(("BINARYPROTO", False, True))
+def test_a_rank_goes(pairs, caplog, rank, form, lasting, whole):
+    survive(pairs(form), RANKS, rank, lasting, whole, caplog)
 
 
-def test_the_disk_of_rank_0_fails(tmp_path, caplog):
-    pair, found = Pair(tmp_path), Counter()
-    for kind in FILES:
-        count = pair.counted[0].counts[kind]
-        found += sweep(count, lambda n, kind=kind: pair.survive(kind, n, 0, False), every=max(1, count // TRIED))
-    assert "Traceback" not in caplog.text
-    print(dict(found))
+@sweeps(("BINARYPROTO", False, False))
+def test_the_disk_of_rank_0_fails(pairs, caplog, form, lasting, whole):
+    survive(pairs(form), FILES, 0, lasting, whole, caplog)
