@@ -221,8 +221,10 @@ class HostCommunicator:
             start += a.size
 
     def close(self) -> None:
-        self._device.synchronize()
-        self.abort()
+        try:
+            self._device.synchronize()
+        finally:  # where that fails the others must not wait for this rank
+            self.abort()
 
     def abort(self) -> None:
         for peer in self._peers.values():
