@@ -13,8 +13,24 @@ from .classifier import Classifier
 from .detector import Detector
 from .install import install_as_caffe
 from .layers.user_layer import UserLayer as Layer
-from .lms_face import LMS
-from .mode import (
+from .net_spec import NetSpec, layers, params, to_proto
+from .onnx_export import export_onnx
+from .parallel.nccl import NCCL
+from .pycaffe.classes import (
+    TEST,
+    TRAIN,
+    AdaDeltaSolver,
+    AdaGradSolver,
+    AdamSolver,
+    NesterovSolver,
+    Net,
+    RMSPropSolver,
+    SGDSolver,
+    get_solver,
+    layer_type_list,
+)
+from .pycaffe.lms import LMS
+from .pycaffe.mode import (
     has_nccl,
     init_log,
     log,
@@ -30,23 +46,7 @@ from .mode import (
     solver_count,
     solver_rank,
 )
-from .net_spec import NetSpec, layers, params, to_proto
-from .onnx_export import export_onnx
-from .parallel.nccl import NCCL
-from .pycaffe import (
-    TEST,
-    TRAIN,
-    AdaDeltaSolver,
-    AdaGradSolver,
-    AdamSolver,
-    NesterovSolver,
-    Net,
-    RMSPropSolver,
-    SGDSolver,
-    get_solver,
-    layer_type_list,
-)
-from .timer import Timer
+from .pycaffe.timer import Timer
 from .version import __version__
 
 __all__ = [

@@ -2,7 +2,20 @@
 
 from .blob import Blob
 from .layers.user_layer import UserLayer as Layer
-from .mode import (
+from .parallel.nccl import NCCL
+from .proto.caffe_pb2 import LayerParameter, SolverParameter
+from .pycaffe.classes import (
+    AdaDeltaSolver,
+    AdaGradSolver,
+    AdamSolver,
+    NesterovSolver,
+    Net,
+    RMSPropSolver,
+    SGDSolver,
+    get_solver,
+    layer_type_list,
+)
+from .pycaffe.mode import (
     has_nccl,
     init_log,
     log,
@@ -16,21 +29,8 @@ from .mode import (
     solver_count,
     solver_rank,
 )
-from .parallel.nccl import NCCL
-from .proto.caffe_pb2 import LayerParameter, SolverParameter
-from .pycaffe import (
-    AdaDeltaSolver,
-    AdaGradSolver,
-    AdamSolver,
-    NesterovSolver,
-    Net,
-    RMSPropSolver,
-    SGDSolver,
-    get_solver,
-    layer_type_list,
-)
+from .pycaffe.timer import Timer
 from .solvers.base import Solver
-from .timer import Timer
 from .vectors import BlobVec, BoolVec, DtypeVec, IntVec, LayerVec, NetVec, RawBlobVec, StringVec
 
 __all__ = [

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from .errors import ArrayError, ShapeError, UsageError
-from .memory.held import check_side, lend_device
+from .memory.exported_views import check_side, lend_device
 from .memory.states import Ask, State
 from .memory.synced import SyncedMemory
-from .ops.channel_order import memory_shape
+from .ops.axes import memory_shape
 from .uncopied import Uncopied
 
 MAX_AXES = 32

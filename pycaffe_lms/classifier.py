@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from .data.preprocess import Transformer
+from .data.transform.preprocess import Transformer
 from .errors import ArrayError, UsageError
 from .io import oversample as ten_crops
 from .io import resize_image
-from .pycaffe import TEST, Net
+from .pycaffe.classes import TEST, Net
 
 
 def input_transformer(

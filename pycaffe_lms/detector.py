@@ -11,7 +11,7 @@ import numpy as np
 from .classifier import input_transformer
 from .errors import ArrayError, UsageError
 from .io import load_image, resize_image
-from .pycaffe import TEST, Net
+from .pycaffe.classes import TEST, Net
 
 Window = Sequence[int]
 """ymin, xmin, ymax, xmax in pixels."""

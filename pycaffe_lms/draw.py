@@ -18,7 +18,7 @@ from typing import Any
 
 from .errors import DataError, GraphError, LayerParamError, MissingDependency, UsageError, Where
 from .formats.atomic import atomic_write
-from .formats.upgrade import upgrade_net
+from .formats.prototxt.upgrade import upgrade_net
 from .proto import caffe_pb2
 
 LAYER_STYLE_DEFAULT = {"shape": "record", "fillcolor": "#6495ED", "style": "filled"}

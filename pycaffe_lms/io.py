@@ -7,7 +7,8 @@ A mean for `Transformer.set_mean` comes from a .npy file (`np.load`), or from a 
 
 `data.mean.load_mean("mean.binaryproto")` does the same with errors that name the file. `mean.mean(1).mean(1)` is the
 mean per channel, which fits every crop.
-See also: data/resize.py and data/preprocess.py, whose `resize_image` and `Transformer` are at home here for users.
+See also: data/transform/resize.py and data/transform/preprocess.py, whose `resize_image` and `Transformer` users find
+here.
 Source of the behaviour: BVLC/caffe, python/caffe/io.py.
 """
 
@@ -19,13 +20,13 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from .data.datum import datum_array
-from .data.picture import decode_picture
-from .data.preprocess import Transformer
-from .data.resize import resize_image
+from .data.database.datum import datum_array
+from .data.transform.picture import decode_picture
+from .data.transform.preprocess import Transformer
+from .data.transform.resize import resize_image
 from .errors import ArrayError, DataError, UsageError, WeightsError, Where
-from .formats import blobproto
 from .formats.rawfile import read_bytes
+from .formats.weights import blobproto
 from .proto import caffe_pb2
 
 __all__ = [

@@ -6,11 +6,11 @@ import os
 import hypothesis
 import pytest
 
-from pycaffe_lms.ops.cpu import onednn_library
+from pycaffe_lms.ops.cpu.onednn import library
 
 from . import seeds
 
-os.environ[onednn_library.VARIABLE] = "off"  # for the processes that tests start, too
+os.environ[library.VARIABLE] = "off"  # for the processes that tests start, too
 
 hypothesis.settings.register_profile("any machine", deadline=None)  # a busy one is slow, not wrong
 hypothesis.settings.load_profile("any machine")
@@ -39,9 +39,9 @@ def pytest_runtest_makereport(item, call):
 @pytest.fixture
 def onednn(monkeypatch):
     """oneDNN where it is installed, as users have it; else the test is skipped."""
-    monkeypatch.delenv(onednn_library.VARIABLE)
-    onednn_library.load.cache_clear()
-    if onednn_library.load() is None:
+    monkeypatch.delenv(library.VARIABLE)
+    library.load.cache_clear()
+    if library.load() is None:
         pytest.skip("oneDNN is not installed")
     yield
-    onednn_library.load.cache_clear()
+    library.load.cache_clear()

@@ -19,7 +19,7 @@ def sources(*parts: str) -> list[Path]:
 
 
 def module_name(path: Path) -> str:
-    """pycaffe_lms/lms/plan.py -> "lms.plan"; a package is its folder, the top one is "__init__"."""
+    """pycaffe_lms/lms/plan/plan.py -> "lms.plan"; a package is its folder, the top one is "__init__"."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     if parts[-1] == "__init__" and len(parts) > 1:
         parts = parts[:-1]
@@ -33,7 +33,7 @@ def tree(path: Path) -> ast.Module:
 
 def imports(path: Path, *, annotations: bool = True) -> set[str]:
     """Absolute names that a file imports anywhere in it, also through importlib with a literal: "numpy",
-    "pycaffe_lms.lms.plan". A name imported from a package of ours is its submodule where there is one.
+    "pycaffe_lms.lms.plan.plan". A name imported from a package of ours is its submodule where there is one.
     annotations: also what is imported for type checkers only."""
     package = [NAME, *path.relative_to(ROOT).parent.parts]
     found: set[str] = set()
@@ -100,3 +100,43 @@ def strings(path: Path) -> set[str]:
         for node in ast.walk(tree(path))
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documentation
     }
+
+
+def parents(module: str) -> list[str]:
+    """ "lms.plan.verify" -> ["lms", "lms.plan"]."""
+    parts = module.split(".")
+    return [".".join(parts[:i]) for i in range(1, len(parts))]
+
+
+def child(folder: str, module: str) -> str | None:
+    """What of a folder a module is, or lies in: ("lms", "lms.plan.verify") -> "plan"; None where it is elsewhere."""
+    inside = module.removeprefix(f"{folder}.") if folder else module
+    return inside.split(".")[0] if not folder or inside != module else None
+
+
+def cycles(arrows: dict[str, set[str]]) -> list[list[str]]:
+    """The strongly connected components of more than one node (Tarjan 1972), each sorted."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(node: str) -> None:
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for other in sorted(arrows.get(node, ())):
+            if other not in index:
+                visit(other)
+                low[node] = min(low[node], low[other])
+            elif other in stack:
+                low[node] = min(low[node], index[other])
+        if low[node] == index[node]:
+            component = stack[stack.index(node) :]
+            del stack[stack.index(node) :]
+            if len(component) > 1:
+                found.append(sorted(component))
+
+    for node in sorted(arrows):
+        if node not in index:
+            visit(node)
+    return found

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pycaffe_lms.cli.commands import commands
+from pycaffe_lms.cli.catalogue import commands
 from pycaffe_lms.cli.main import ACTIONS
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -10,7 +10,7 @@ from google.protobuf import text_format
 
 from pycaffe_lms import draw
 from pycaffe_lms.errors import GraphError, LayerParamError, MissingDependency, UsageError
-from pycaffe_lms.formats.prototxt import parse_net
+from pycaffe_lms.formats.prototxt.parser import parse_net
 from pycaffe_lms.proto import caffe_pb2
 
 pytestmark = pytest.mark.pure

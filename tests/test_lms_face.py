@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import pycaffe_lms as caffe
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import UsageError
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.lms.plan import Kind
+from pycaffe_lms.lms.plan.plan import Kind
 
 from .net.nets import inputs, ip, loss
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import pycaffe_lms as caffe
-from pycaffe_lms import mode
 from pycaffe_lms.backend import cuda
 from pycaffe_lms.errors import UsageError
 from pycaffe_lms.net.tuning import Tuning
+from pycaffe_lms.pycaffe import mode
 
 
 @pytest.fixture(autouse=True)

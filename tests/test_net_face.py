@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import pycaffe_lms as caffe
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import ArrayError, GraphError, ShapeError, UsageError
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.net_batches import Collected, batches
+from pycaffe_lms.pycaffe.batches import Collected, batches
 from pycaffe_lms.vectors import BlobVec, IntVec, LayerVec, StringVec
 
 from .net.nets import inputs, ip, layer, loss, make_net, relu

@@ -14,7 +14,7 @@ import pycaffe_lms as caffe
 from pycaffe_lms.backend import cuda_available
 from pycaffe_lms.errors import ArrayError, GraphError, LayerParamError, MissingDependency, MissingName, UsageError
 from pycaffe_lms.memory.states import State
-from pycaffe_lms.net.named import missing
+from pycaffe_lms.net.inspect.named import missing
 
 from .net.nets import inputs, ip, layer, loss, relu
 

@@ -10,7 +10,20 @@ import pytest
 from pycaffe_lms.layers.registry import LAYERS
 from pycaffe_lms.ops import load_ops
 
-from .structure import NAME, ROOT, everything_imported, file_of, imports, module_name, sources, strings, tree
+from .structure import (
+    NAME,
+    ROOT,
+    child,
+    cycles,
+    everything_imported,
+    file_of,
+    imports,
+    module_name,
+    parents,
+    sources,
+    strings,
+    tree,
+)
 
 pytestmark = pytest.mark.pure
 
@@ -32,52 +45,45 @@ ORDER = (
         "onnx_export",
         "net_spec",
         "progress",
-        "net_batches",
         "log",
-        "mode",
-        "lms_face",
-        "net_face",
     ),
-    *("coord_map", "draw", "io", "pycaffe", "timer", "classifier", "detector", "_caffe", "install", "__init__", "cli"),
+    *("coord_map", "draw", "io", "pycaffe", "classifier", "detector", "_caffe", "install", "__init__", "cli"),
     "__main__",
 )
 RANK = {name: rank for rank, name in enumerate(ORDER)}
 ARRAYS = {"numpy", "cupy"}
 # They add up pages and steps with NumPy, and see no values.
-COUNTING = [f"{NAME}.lms.{n}" for n in ("paging", "cells", "placing")]
+COUNTING = [f"{NAME}.lms.{n}" for n in ("layout.packing", "layout.paging", "plan.occupancy")]
 # Neither they nor anything else they import knows an array.
 PURE = [
-    *(
-        f"lms.{n}"
-        for n in (
-            "arena",
-            "choose",
-            "config",
-            "emit",
-            "homes",
-            "plan",
-            "planner",
-            "policy",
-            "remake",
-            "schedule",
-            "verify",
-        )
-    ),
-    *(f"lms.{n}" for n in ("account", "counters", "measured", "page", "page_charts", "stats")),
-    *(f"lms.{n}" for n in ("planfile", "timing", "machine")),
-    *("memory.states", "net.filter", "net.splits", "solvers.lr_policy", "backend.sim_streams", "errors"),
-    *("solvers.ranks", "solvers.rules", "solvers.settings", "ops.update_rules"),
+    *("errors", "memory.states", "ops.update_rules", "backend.sim.streams"),
+    *(f"lms.{n}" for n in ("config", "managed", "program")),
+    *(f"lms.cost.{n}" for n in ("machine", "measured", "timing")),
+    "lms.layout.inplace_reuse",
+    *(f"lms.plan.{n}" for n in ("live_ranges", "plan", "rules", "statistics", "verify")),
+    *(f"lms.planfile.{n}" for n in ("pages", "write")),
+    *(f"lms.planner.{n}" for n in ("choose", "copy_reordering", "evict", "host_slots", "lookahead", "lowering")),
+    *(f"lms.planner.{n}" for n in ("carry_over", "optimise", "search")),
+    *(f"lms.remat.{n}" for n in ("candidates", "checkpoints", "cost", "requested")),
+    *(f"lms.report.{n}" for n in ("layer_costs", "page", "page_charts", "text")),
+    *("lms.runtime.counters", "net.build.filter", "net.build.splits"),
+    *(f"solvers.{n}" for n in ("lr_policy", "ranks", "rules", "settings")),
 ]
 # They know layers, which know arrays, but hold none themselves.
 NO_ARRAYS = [
-    *(f"net.{n}" for n in ("access", "backprop", "buffers", "flops", "folding", "forecast", "graph", "halve", "masks")),
-    *(f"net.{n}" for n in ("policies", "programs", "reduction", "regions", "source", "splitting", "staying", "table")),
-    *(f"net.{n}" for n in ("unfold", "wiring")),
+    *(f"net.build.{n}" for n in ("backprop", "gradients", "graph", "source", "wiring")),
+    *(f"net.passes.{n}" for n in ("compression", "masks", "micro_batch", "regions")),
+    *(f"net.program.{n}" for n in ("costs", "lms_requests", "programs", "reduction", "steps")),
+    *(f"net.memory.{n}" for n in ("buffers", "forecast", "micro_batch_choice", "residency")),
+    "net.inspect.table",
 ]
+# A folder that shows more than this is cut into folders; commands are one module each, as layers of a family are.
+MODULES = {"cli.commands": 30, "__init__": 22}
+USUALLY = 16
 
 
 def _top(name: str) -> str:
-    """ "pycaffe_lms.lms.plan" -> "lms"; the package itself is "__init__"."""
+    """ "pycaffe_lms.lms.plan.plan" -> "lms"; the package itself is "__init__"."""
     parts = name.split(".")
     return parts[1] if len(parts) > 1 else "__init__"
 
@@ -109,9 +115,46 @@ def test_no_two_modules_import_each_other():
     assert not wrong
 
 
+def test_arrows_between_folders_run_one_way():
+    """In every folder: what lies side by side in it, modules and folders, imports each other without a cycle."""
+    graph = _module_graph()
+    folders = {parent for m in graph for parent in parents(m)}
+    wrong = {}
+    for folder in sorted(folders | {""}):
+        arrows: dict[str, set[str]] = {}
+        for module, targets in graph.items():
+            for target in targets:
+                ends = child(folder, module), child(folder, target)
+                if None not in ends and ends[0] != ends[1]:
+                    arrows.setdefault(ends[0], set()).add(ends[1])
+        if found := cycles(arrows):
+            wrong[folder] = found
+    assert not wrong
+
+
+def test_no_folder_shows_more_than_about_a_dozen_modules():
+    shown: dict[str, int] = {}
+    for path in sources():
+        if path.name != "__init__.py":
+            folder = ".".join(module_name(path).split(".")[:-1]) or "__init__"
+            shown[folder] = shown.get(folder, 0) + 1
+    assert not {folder: n for folder, n in shown.items() if n > MODULES.get(folder, USUALLY)}
+
+
+def _module_graph() -> dict[str, set[str]]:
+    """Module -> the modules that it imports, late ones too; `__init__.py` and annotations aside."""
+    files = [p for p in sources() if p.name != "__init__.py"]
+    named = {p: module_name(p) for p in files}
+    return {
+        named[p]: {named[f] for n in imports(p, annotations=False) if n.split(".")[0] == NAME
+                   and (f := file_of(n)) in named} - {named[p]}
+        for p in files
+    }  # fmt: skip
+
+
 def test_only_the_backend_imports_cupy():
     users = {module_name(p) for p in sources() if any(n.split(".")[0] == "cupy" for n in imports(p))}
-    assert users == {"backend.cuda", "backend.cublas"}
+    assert users == {"backend.cuda", "backend.cuda.cublas"}
 
 
 @pytest.mark.parametrize("module", PURE)
@@ -144,9 +187,9 @@ def test_every_file_says_what_it_is():
 def test_the_table_of_contents_of_layers_is_complete():
     """Every file that registers a layer type is imported by layers/__init__.py, and listed there."""
     contents = imports(ROOT / "layers" / "__init__.py")
-    families = {p.stem for p in sources("layers") if "@register_layer(" in p.read_text()}
-    assert {n.split(".")[-1] for n in contents if n.startswith(f"{NAME}.layers.")} == families
-    assert set(importlib.import_module(f"{NAME}.layers").__all__) == families
+    registering = {module_name(p) for p in sources("layers") if "@register_layer(" in p.read_text()}
+    assert {n.removeprefix(f"{NAME}.") for n in contents if n.startswith(f"{NAME}.layers.")} == registering
+    assert set(importlib.import_module(f"{NAME}.layers").__all__) == {m.split(".")[-1] for m in registering}
 
 
 def test_cpu_and_cuda_operations_are_the_same_but_for_what_is_inside():
@@ -157,5 +200,6 @@ def test_cpu_and_cuda_operations_are_the_same_but_for_what_is_inside():
 def test_every_family_of_operations_is_loaded():
     """A file that exports operations is a family, on both devices; the others are the families' own parts."""
     for device in ("cpu", "cuda"):
-        exporting = {p.stem for p in sources("ops", device) if "__all__" in p.read_text()}
+        files = [p for p in sources("ops", device) if "__all__" in p.read_text()]
+        exporting = {module_name(p).removeprefix(f"ops.{device}.") for p in files}
         assert exporting == set(importlib.import_module(f"{NAME}.ops").FAMILIES), device

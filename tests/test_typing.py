@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 import pycaffe_lms as caffe
-from pycaffe_lms.net_face import PycaffeNet
 from pycaffe_lms.proto import caffe_pb2
+from pycaffe_lms.pycaffe.net import PycaffeNet
 
 ROOT = Path(caffe.__file__).parent
 STUB = ROOT / "proto" / "caffe_pb2.pyi"
-MODULES = ("blob", "classifier", "coord_map", "detector", "draw", "io", "lms_face", "mode", "net_spec", "pycaffe",
-           "timer", "vectors")  # fmt: skip
+MODULES = ("blob", "classifier", "coord_map", "detector", "draw", "io", "net_spec", "vectors",
+           "pycaffe.classes", "pycaffe.lms", "pycaffe.mode", "pycaffe.timer")  # fmt: skip
 DYNAMIC = {"NetSpec", "Layers", "Parameters"}  # their attributes are looked up by name
 
 
@@ -56,7 +56,8 @@ FUNCTIONS = public_functions()
 
 def test_the_walk_finds_what_users_call():
     assert FUNCTIONS.keys() >= {
-        "pycaffe_lms.pycaffe.Net.forward", "pycaffe_lms.pycaffe.AdamSolver.step", "pycaffe_lms.blob.Blob.data",
+        "pycaffe_lms.pycaffe.classes.Net.forward", "pycaffe_lms.pycaffe.classes.AdamSolver.step",
+        "pycaffe_lms.blob.Blob.data",
         "pycaffe_lms.io.load_image", "pycaffe_lms.net_spec.NetSpec.__getattr__",
     }  # fmt: skip
 
@@ -77,7 +78,7 @@ def test_the_net_of_a_solver_is_the_net_that_users_know():
     def hint(name):
         text = next(vars(c)["__annotations__"][name] for c in caffe.SGDSolver.__mro__
                     if name in vars(c).get("__annotations__", {}))  # fmt: skip
-        return eval(text, vars(importlib.import_module("pycaffe_lms.pycaffe")))
+        return eval(text, vars(importlib.import_module("pycaffe_lms.pycaffe.classes")))
 
     assert hint("net") is PycaffeNet and hint("test_nets") == caffe._caffe.NetVec[PycaffeNet]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from pycaffe_lms.cli.commands import Command, Flag, commands  # noqa: E402
+from pycaffe_lms.cli.catalogue import Command, Flag, commands  # noqa: E402
 from pycaffe_lms.cli.main import ACTIONS  # noqa: E402
 
 FILE = ROOT / "docs" / "cli.md"

@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from pycaffe_lms.formats.upgrade import V1_TYPES  # noqa: E402
+from pycaffe_lms.formats.prototxt.upgrade import V1_TYPES  # noqa: E402
 from pycaffe_lms.layers.base import InPlace, Lives, Runs  # noqa: E402
 from pycaffe_lms.layers.registry import LAYERS, layer_class  # noqa: E402
 from pycaffe_lms.proto.caffe_pb2 import V1LayerParameter  # noqa: E402

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 import pycaffe_lms as caffe
-from pycaffe_lms.data.hdf5_writer import HDF5Writer
+from pycaffe_lms.data.feed.hdf5_writer import HDF5Writer
 
 HERE = Path(__file__).resolve().parent
 STREAMS = 50

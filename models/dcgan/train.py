@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 import pycaffe_lms as caffe
-from pycaffe_lms.data.database import open_database
-from pycaffe_lms.data.datum import decode_datum
+from pycaffe_lms.data.database.datum import decode_datum
+from pycaffe_lms.data.database.open import open_database
 
 HERE = Path(__file__).resolve().parent
 SIZE = 64

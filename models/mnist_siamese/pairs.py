@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from pycaffe_lms.data.database import open_database
-from pycaffe_lms.data.datum import decode_datum, encode_datum
-from pycaffe_lms.data.lmdb_writer import write_lmdb
+from pycaffe_lms.data.database.datum import decode_datum, encode_datum
+from pycaffe_lms.data.database.lmdb_writer import write_lmdb
+from pycaffe_lms.data.database.open import open_database
 
 
 def digits(path: str) -> list[tuple[np.ndarray, int]]:

@@ -33,7 +33,7 @@ def get_device(name: str, *, index: int = 0, **options):
 
         return CpuDevice()
     if name == "sim":
-        from .sim import SimDevice
+        from .sim.device import SimDevice
 
         return SimDevice(**options)
     if name == "cuda":

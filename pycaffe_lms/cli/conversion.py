@@ -6,7 +6,7 @@ import argparse
 import logging
 import secrets
 
-from ..data.conversion import WRITERS
+from ..data.sets.conversion import WRITERS
 from . import flags
 from .progress import add_progress
 

@@ -12,7 +12,7 @@ from ..backend import cuda, cuda_available, get_device
 from ..errors import UsageError
 from ..lms.config import LMSConfig, parse_size
 from ..ops import ops_of
-from ..ops.cpu import onednn_library
+from ..ops.cpu.onednn import library as onednn_library
 
 _log = logging.getLogger(__name__)
 CPU_MODE, GPU_MODE = 0, 1

@@ -79,7 +79,7 @@ def _run(argv: list[str]) -> int:
         print(_usage())
         return 0
     with log_to_stderr():
-        return importlib.import_module(f"pycaffe_lms.cli.{action}").run(rest) or 0
+        return importlib.import_module(f"pycaffe_lms.cli.commands.{action}").run(rest) or 0
 
 
 def _fail(text: str, code: int, head: str = "error: ") -> int:

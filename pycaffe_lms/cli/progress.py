@@ -1,6 +1,6 @@
 """How far a conversion is: a bar with its rate in a terminal, Caffe's log lines everywhere else.
 
-See also: data/conversion.py, whose `Progress` this is; live.py, the same for a training.
+See also: data/sets/conversion.py, whose `Progress` this is; live.py, the same for a training.
 """
 
 from __future__ import annotations

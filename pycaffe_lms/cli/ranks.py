@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from ..backend.nccl import unique_id
+from ..backend.cuda.communicator import unique_id
 from ..log import log_to_stderr
 from ..parallel.communicator import TIMEOUT_S
 from ..parallel.data_parallel import DataParallel

@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..data.mean import load_mean
-from ..data.preprocess import Transformer
+from ..data.transform.mean import load_mean
+from ..data.transform.preprocess import Transformer
 from ..errors import DataError, UsageError, Where
 from ..formats.rawfile import could_not_open
-from ..pycaffe import Net
+from ..pycaffe.classes import Net
 from . import devices, flags
 
 _log = logging.getLogger(__name__)

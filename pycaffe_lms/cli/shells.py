@@ -10,7 +10,7 @@ import shlex
 import textwrap
 from collections.abc import Callable, Sequence
 
-from .commands import Command, Flag
+from .catalogue import Command, Flag
 
 _FUNCTION = "_pycaffe_lms"
 

@@ -2,7 +2,7 @@
 
 Covers: blob counts, pure shape inference, parameters and scratch requests, backward needs, sharing, errors.
 Does not cover: memory, devices, schedules. A layer declares; the net and the LMS planner decide.
-See also: `registry.py` (types), `lms/schedule.py` (turns declarations into an access list).
+See also: `registry.py` (types), `lms/program.py` (turns declarations into an access list).
 
 A layer's arithmetic is calls of `io.ops`: one signature per operation, one implementation per device. On the CPU an
 operation runs at once; on a GPU (real or simulated) it is queued on the compute stream. So forward and backward are
@@ -19,14 +19,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ..errors import BlobCountError, CaffeError, LayerParamError, ShapeError, Where
-from .counts import Count, exactly
-from .counts import at_least as at_least
-from .counts import between as between
-from .passes import Pass
-from .roles import Role
+from .declarations import Count, Pass, Role, exactly
+from .declarations import at_least as at_least
+from .declarations import between as between
 
 if TYPE_CHECKING:
-    from .labels import Labels
+    from .loss.base import Labels
 
 Shape = tuple[int, ...]
 TRAIN, TEST = 0, 1

@@ -10,7 +10,7 @@ from itertools import count
 import numpy as np
 
 from ..errors import DiscardedRead, InvalidTransition
-from .held import alive, lend_host
+from .exported_views import alive, lend_host
 from .states import MANAGED, RESIDENT, Ask, Do, State
 
 _HOST_ASKS = frozenset({Ask.READ_CPU, Ask.WRITE_CPU, Ask.OVERWRITE_CPU})
@@ -45,7 +45,7 @@ class SyncedMemory:
         self._own_span = False  # taken from the pool by ourselves, not lent by a plan
         self._own_home = None  # host copy, whether it is locked, its event: while another home is lent
         self.host_held = self.device_held = None  # references to arrays that were handed out, see `held.py`
-        self.half_home: np.ndarray | None = None  # uint8: of the value in 16 bits, see `lms/halves.py`
+        self.half_home: np.ndarray | None = None  # uint8: of the value in 16 bits, see `lms/runtime/compression.py`
         self.leaving = None  # the event of a copy of the device side to elsewhere, which the next write there waits for
         self.through = None  # what copies at present, by way of `half_home`; None: the device, as it is
         self.touched_outside = False  # somebody else may have queued work on the device copy since the last run

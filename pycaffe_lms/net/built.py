@@ -21,39 +21,39 @@ from ..formats.types import SPLIT
 from ..layers.base import Lives, Runs
 from ..layers.sizes import check_scratch
 from ..lms.config import LMSConfig
-from ..lms.runtime import Runtime
-from ..lms.schedule import Step
-from ..lms.tenants import explain
+from ..lms.program import Step
+from ..lms.runtime.memory_owners import explain
+from ..lms.runtime.runtime import Runtime
 from ..memory.states import Ask, State
 from ..ops import ops_of
 from ..random import CaffeRandom
 from ..uncopied import Uncopied
 from ..vectors import NetBlobVec
-from . import orders, param_orders, precision, weights
-from .access import LayerStep
-from .buffers import BufferTable, assign
-from .callbacks import Callbacks
-from .copies import request_copies
-from .describe import log_net
-from .findings import Findings
-from .fitting import say_parts
-from .folding import fold, widened
-from .fusion import find_groups
-from .gradients import shown_gradients
-from .graph import Graph, Node, Param
-from .laying import lay
-from .masks import mask_layers
-from .memory import NetMemory
-from .named import Named
-from .policies import asked_by_layers
-from .programs import Halves, ProgramBuilder
-from .reduction import Reduction
-from .source import load_source
-from .splitting import Splitting
+from . import weights
+from .build.gradients import shown_gradients
+from .build.graph import Graph, Node, Param
+from .build.source import load_source
+from .build.wiring import wire
+from .inspect.build_log import log_net
+from .inspect.named import Named
+from .memory.buffers import BufferTable, assign
+from .memory.fit import say_parts
+from .memory.micro_batch_choice import Splitting
+from .memory.net_memory import NetMemory
+from .memory.versions import Versions
+from .passes import memory_order, param_order, precision
+from .passes.fusion import find_groups
+from .passes.masks import mask_layers
+from .passes.micro_batch import fold, unfold, widened
+from .passes.order_copies import request_copies
+from .program.buffer_views import lay
+from .program.lms_requests import asked_by_layers
+from .program.programs import Halves, ProgramBuilder
+from .program.reduction import Reduction
+from .program.steps import LayerStep
+from .run.callbacks import Callbacks
+from .run.findings import Findings
 from .tuning import Tuning
-from .unfold import unfold
-from .versions import Versions
-from .wiring import wire
 
 
 class BuiltNet(Uncopied):
@@ -94,10 +94,10 @@ class BuiltNet(Uncopied):
         self._check_first_values()
         with self.device.active():
             if self.tuning.wants_channels_last(self.device):
-                orders.choose(self.graph, ops_of(self.device))
+                memory_order.choose(self.graph, ops_of(self.device))
             if self.tuning.half and self.dtype == np.float32:
                 precision.choose(self.graph, ops_of(self.device))
-            param_orders.choose(self.graph)
+            param_order.choose(self.graph)
         self._set_up_memory()
         if fill:
             self._fill_constants()
@@ -212,7 +212,7 @@ class BuiltNet(Uncopied):
                     node.layer.declare(shapes, [graph.values[t].shape for t in node.tops], ops)
                 check_scratch(node.layer)
                 request_copies(graph, node)
-                param_orders.request_copies(graph, node)
+                param_order.request_copies(graph, node)
             except CaffeError as error:
                 error.at(file=self.file, line=node.line, layer=node.name)
                 raise

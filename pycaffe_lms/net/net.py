@@ -16,20 +16,19 @@ import numpy as np
 from ..blob import Blob
 from ..errors import CaffeError, ShapeError
 from ..layers.base import ShapesChanged
-from ..lms.plan import Plan, seconds_of
+from ..lms.plan.plan import Plan, seconds_of
 from ..memory.states import Ask, State
 from ..memory.synced import SyncedMemory
 from . import weights
-from .account import net_statistics
 from .built import BuiltNet
-from .callbacks import backward_layers, forward_layers
-from .delaying import delayed
-from .early import with_updates
-from .fitting import fitted, refuse_chosen_parts
-from .named import missing
-from .programs import Halves, HostedStep, Sequenced, sequence
-from .separating import planned, say_separated
-from .standing import hand_on
+from .inspect.account import net_statistics
+from .inspect.named import missing
+from .memory.fit import fitted, refuse_chosen_parts
+from .memory.split_memory import hand_on
+from .program.programs import Halves, HostedStep, Sequenced, sequence
+from .program.split_backward import planned, say_separated
+from .program.step_order import delayed, with_updates
+from .run.callbacks import backward_layers, forward_layers
 
 
 class Net(BuiltNet):

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import CaffeError, UsageError, WeightsError
-from ..formats.blobproto import LayerWeights, array_to_blobproto, load_blob
-from ..formats.caffemodel import read_weights, write_weights
+from ..formats.weights.blobproto import LayerWeights, array_to_blobproto, load_blob
+from ..formats.weights.caffemodel import read_weights, write_weights
 from ..memory.states import State
 from ..memory.synced import SyncedMemory
 from ..proto import caffe_pb2
-from . import param_orders
-from .fitting import follow
+from .memory.fit import follow
+from .passes import param_order
 
 if TYPE_CHECKING:
     from ..blob import Blob
-    from .graph import Node, Param
+    from .build.graph import Node, Param
     from .net import Net
 
 _log = logging.getLogger(__name__)
@@ -228,9 +228,9 @@ def _adopt_orders(net: Net, other: Net, pairs: Sequence[tuple[Node, Node]]) -> N
         for p, q in zip(node.params, source.params, strict=True):
             wanted[params[p].owner] = other.graph.params[q].channels_last
     changed = {owner: last for owner, last in wanted.items() if params[owner].channels_last != last}
-    users = param_orders.users_of(net.graph)
+    users = param_order.users_of(net.graph)
     for owner, last in changed.items():
-        if last and not param_orders.may_lie_last(net.graph, users[owner]):
+        if last and not param_order.may_lie_last(net.graph, users[owner]):
             node = net.graph.nodes[params[owner].node]
             raise UsageError(
                 "the other net's parameter is stored channels-last, which a layer that uses this one cannot take",
@@ -243,7 +243,7 @@ def _adopt_orders(net: Net, other: Net, pairs: Sequence[tuple[Node, Node]]) -> N
             gradients[owner] = net.param_blob(params[owner]).read_diff().copy()
         diff.give_back()
         memories[params[owner].diff] = SyncedMemory(diff.nbytes, diff.name, net.device)  # views keep the old one
-        param_orders.set_order(net.graph, users[owner], last)
+        param_order.set_order(net.graph, users[owner], last)
     if changed:
         net.reshape()
     for owner, values in gradients.items():

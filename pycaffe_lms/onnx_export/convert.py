@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import ExportError, Where
-from ..net.graph import Graph, Node
-from ..net.splits import split_layer_name
+from ..net.build.graph import Graph, Node
+from ..net.build.splits import split_layer_name
 from . import families  # noqa: F401  (fills the table)
 from .site import Refused, Site
 from .sketch import BATCH, Dim, Names, Sketch, Tensor

@@ -6,8 +6,8 @@ import os
 from typing import TYPE_CHECKING
 
 from ..errors import CaffeError, ExportError, UsageError, Where
-from ..net.graph import Graph
-from ..net.wiring import wire
+from ..net.build.graph import Graph
+from ..net.build.wiring import wire
 from . import model
 from .convert import convert
 from .sketch import DEFAULT_OPSET, OPSETS

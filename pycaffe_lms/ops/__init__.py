@@ -1,9 +1,9 @@
 """Heavy arithmetic, one signature per operation, one implementation per device.
 
-`ops/cpu/<family>.py` and `ops/cuda/<family>.py` stand beside each other and export the same functions with the same
-parameters (a test compares them). An operation writes its results into arrays it is given and returns nothing, so that
-it can be queued; a function whose name ends in `_plan` is host code, returns a plan object (or an answer) at once, and
-such an object's `workspace_bytes` says how much device workspace the operation will be handed.
+`ops/cpu/<family>/<name>.py` and `ops/cuda/<family>/<name>.py` stand beside each other and export the same functions
+with the same parameters (a test compares them). An operation writes its results into arrays it is given and returns
+nothing, so that it can be queued; a function whose name ends in `_plan` is host code, returns a plan object (or an
+answer) at once, and such an object's `workspace_bytes` says how much device workspace the operation will be handed.
 """
 
 from __future__ import annotations
@@ -13,55 +13,17 @@ import inspect
 
 FAMILIES = (
     "basic",
-    "neuron",
-    "pointwise",
-    "bits",
     "half",
-    "prelu",
-    "dropout",
-    "conv",
-    "depthwise",
-    "pooling",
-    "pooling_nd",
-    "pooling_last",
-    "stochastic_pool",
-    "inner_product",
-    "lrn",
-    "lrn_last",
-    "batch_norm",
-    "batch_norm_scaled",
-    "fused_norm",
-    "scale",
-    "eltwise",
-    "concat",
-    "softmax",
-    "euclidean",
-    "sigmoid_loss",
-    "margin",
-    "log_loss",
-    "reduction",
-    "tile",
-    "mvn",
-    "embed",
-    "argmax",
-    "crop",
-    "filter",
-    "columns",
-    "accuracy",
-    "recurrent",
-    "relu6",
-    "transpose",
-    "interp",
-    "upsample",
-    "roi",
-    "psroi",
-    "normalize",
-    "axpy",
-    "smooth_l1",
-    "bn",
-    "update",
-    "update_all",
     "copy_all",
+    "update",
+    "recurrent",
+    *(f"activation.{n}" for n in ("bits", "dropout", "pointwise", "prelu", "relu")),
+    *(f"conv.{n}" for n in ("columns", "conv", "depthwise", "embed", "inner_product")),
+    *(f"loss.{n}" for n in ("accuracy", "euclidean", "log_loss", "margin", "sigmoid_loss", "smooth_l1", "softmax")),
+    *(f"norm.{n}" for n in ("batch_norm", "bn", "fused_norm", "lrn", "mvn", "normalize", "scale")),
+    *(f"pooling.{n}" for n in ("pooling", "pooling_last", "pooling_nd", "roi", "stochastic_pool", "upsample")),
+    *(f"shape.{n}" for n in ("argmax", "axpy", "concat", "crop", "eltwise", "filter", "interp", "reduction", "tile")),
+    "shape.transpose",
 )
 
 # Bytes of workspace that one operation may ask for where it can do with less. A constant of the device, because sums
@@ -87,7 +49,7 @@ class Ops:
 
     def use_libraries(self) -> Ops:
         """From now on convolutions of the CPU are planned for oneDNN, where it is installed. Returns the operations."""
-        conv = importlib.import_module(f"pycaffe_lms.ops.{self.device}.conv")
+        conv = importlib.import_module(f"pycaffe_lms.ops.{self.device}.conv.conv")
         self.conv_plan = conv.library_conv_plan
         return self
 

@@ -28,3 +28,33 @@ def merge_axes(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[tuple[in
 def inverse(order: tuple[int, ...]) -> tuple[int, ...]:
     """The order that takes a transposition back."""
     return tuple(order.index(axis) for axis in range(len(order)))
+
+
+Shape = tuple[int, ...]
+
+
+def memory_shape(shape: Shape, channels_last: bool) -> Shape:
+    """The shape as it lies in memory."""
+    shape = tuple(shape)
+    return (shape[0], *shape[2:], shape[1]) if channels_last and len(shape) >= 4 else shape
+
+
+def memory_axis(axis: int, axes: int, channels_last: bool) -> int:
+    """Where axis `axis` of `axes` lies in memory."""
+    if not channels_last or axes < 4 or axis == 0:
+        return axis
+    return axes - 1 if axis == 1 else axis - 1
+
+
+def around_axis(shape: Shape, axis: int, channels_last: bool) -> tuple[int, int, int]:
+    """(outer, dim, inner): the numbers of elements in memory before, along and behind an axis."""
+    at, shape = memory_axis(axis, len(shape), channels_last), memory_shape(shape, channels_last)
+    return prod(shape[:at]), shape[at], prod(shape[at + 1 :])
+
+
+WIDEST_IN_REGISTERS = 63  # the widest window that kernels for channels behind the other axes take
+
+
+def effective_width(size: int, channels: int) -> int:
+    """An odd window that sees what one of `size` sees: it never needs to reach past the other end of the channels."""
+    return min(size, 2 * channels - 1) if channels else 1

@@ -1,13 +1,15 @@
 """Shapes of convolutions and poolings, as plain numbers that plans and operations of every device share.
 
 Covers: the frozen descriptions of one convolution or pooling, and the arithmetic of sizes.
-Does not cover: arrays, and where the numbers come from (`layers/convolution.py`, `layers/pooling.py`).
+Does not cover: arrays, and where the numbers come from (`layers/conv/convolution.py`, `layers/pooling/pooling.py`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import prod
+
+import numpy as np
 
 Ints = tuple[int, ...]
 
@@ -164,3 +166,22 @@ def tap_range(size: int, outputs: int, stride: int, offset: int) -> tuple[int, i
     first = max(0, -(offset // stride))  # the least o with o * stride + offset >= 0
     last = min(outputs, (size - 1 - offset) // stride + 1)
     return first, max(first, last)
+
+
+C_TYPES = {np.dtype(np.uint8): "unsigned char", np.dtype(np.uint16): "unsigned short", np.dtype(np.int32): "int"}
+
+
+def place_dtype(geometry: PoolGeometry) -> np.dtype:
+    """The smallest type that holds every place of a window, and no place."""
+    return integer_dtype(prod(geometry.kernel))
+
+
+def integer_dtype(values: int) -> np.dtype:
+    """The smallest of uint8, uint16 and int32 for the numbers 0 .. values - 1 and one more that stands for none."""
+    return np.dtype(np.uint8 if values < 1 << 8 else np.uint16 if values < 1 << 16 else np.int32)
+
+
+def nowhere(dtype) -> int:
+    """What stands for no place in an array of this type: what -1 becomes when it is stored."""
+    info = np.iinfo(dtype)
+    return int(info.max) if info.min == 0 else -1

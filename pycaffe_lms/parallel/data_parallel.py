@@ -10,12 +10,12 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from ..errors import GraphError, UsageError
-from ..lms.schedule import Access, Mode, Step
-from ..net.programs import HostedStep
-from ..net.reduction import Reduction, digest
+from ..lms.program import Access, Mode, Step
+from ..net.program.programs import HostedStep
+from ..net.program.reduction import Reduction, digest
 
 if TYPE_CHECKING:
-    from ..net.graph import Param
+    from ..net.build.graph import Param
     from ..net.net import Net
     from ..solvers.base import Solver
     from .communicator import Communicator, Ticket
@@ -79,7 +79,7 @@ class DataParallel:
             return self._communicator.maximum(value)
 
     def join(self, *, layer_wise: bool) -> None:
-        """From now on the solver's gradients are means over all ranks. layer_wise: see `net/reduction.py`."""
+        """From now on the solver's gradients are means over all ranks. layer_wise: see `net/program/reduction.py`."""
         net, before = self._solver.net, self._solver.net.reduction
         layer_wise = layer_wise or (before is not None and before.layer_wise)
         self._solver.train_with(self, Reduction(net, self._communicator, layer_wise))

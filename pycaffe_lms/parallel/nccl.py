@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import MutableSequence
 from typing import TYPE_CHECKING
 
-from ..backend.nccl import NcclCommunicator, unique_id
+from ..backend.cuda.communicator import NcclCommunicator, unique_id
 from . import communicator
 from .communicator import TIMEOUT_S
 from .data_parallel import DataParallel

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 
 from ..errors import SolverError
-from ..formats.prototxt import Lines
+from ..formats.prototxt.parser import Lines
 from .adaptive import AdaDeltaSolver, AdaGradSolver, AdamSolver, NesterovSolver, RMSPropSolver
 from .base import Solver
 from .events import Observer

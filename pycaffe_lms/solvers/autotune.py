@@ -8,8 +8,8 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from ..lms.linkrates import described, link_shares, with_shares
-from ..lms.recorder import STEPS, Recorder
+from ..lms.runtime.link_rates import described, link_shares, with_shares
+from ..lms.runtime.recorder import STEPS, Recorder
 from ..net.net import Net
 
 _log = logging.getLogger(__name__)

@@ -19,28 +19,29 @@ from numpy.typing import DTypeLike
 from ..backend import get_device
 from ..backend.device import Device
 from ..errors import NonFiniteLoss, SnapshotError, UsageError
-from ..formats.prototxt import Lines
+from ..formats.prototxt.parser import Lines
 from ..lms.config import LMSConfig
-from ..lms.runtime import Runtime
+from ..lms.runtime.runtime import Runtime
 from ..net import weights
-from ..net.fitting import fit
+from ..net.memory.fit import fit
 from ..net.net import Net
-from ..net.reduction import Reduction
+from ..net.program.reduction import Reduction
 from ..net.tuning import Tuning
 from ..proto.caffe_pb2 import SolverParameter
 from ..random import CaffeRandom
 from ..uncopied import Uncopied
-from . import debug, settings, snapshot, snapshot_files
+from . import debug, settings
 from .autotune import Autotune
 from .events import Display, Done, Evaluation, Observer, Output, Start
 from .lms_log import IterationLog
 from .loss_watch import IGNORE, LossWatch, Policy, check_policy, heed, keep_aside, say_of_batch
 from .lr_policy import learning_rate
 from .nets import test_requests, train_request
-from .outputs import number, output_elements, with_loss
 from .ranks import Ranks
 from .rules import Rule
-from .snapshots import Snapshots
+from .snapshots import files, snapshot
+from .snapshots.outputs import number, output_elements, with_loss
+from .snapshots.schedule import Snapshots
 
 _log = logging.getLogger(__name__)
 
@@ -114,7 +115,7 @@ class Solver(Uncopied):
         settings.check_file(p, self.rule, self.file, lines)
         try:
             if p.snapshot and self.is_root:
-                snapshot_files.check(self)
+                files.check(self)
         except SnapshotError as error:
             error.at(file=self.file, line=lines.field("snapshot_prefix" if p.snapshot_prefix else "snapshot"))
             raise
@@ -146,7 +147,7 @@ class Solver(Uncopied):
         p = self.param
         _log.info("Learning Rate Policy: %s", p.lr_policy)
         if p.snapshot_after_train and self.is_root:
-            snapshot_files.check(self)
+            files.check(self)
         if resume is not None:
             self.restore(resume)
         for observer in self.observers:

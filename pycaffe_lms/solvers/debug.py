@@ -14,10 +14,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..blob import Blob
-from ..net.access import layer_of
-from ..net.graph import Node, Value
+from ..net.build.graph import Node, Value
 from ..net.net import Net
-from ..net.programs import HostedStep, sequence
+from ..net.program.programs import HostedStep, sequence
+from ..net.program.steps import layer_of
 
 _log = logging.getLogger(__name__)
 

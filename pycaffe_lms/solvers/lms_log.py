@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import fields, replace
 
 from ..errors import human_bytes
-from ..lms.counters import Counters
-from ..lms.runtime import Runtime
+from ..lms.runtime.counters import Counters
+from ..lms.runtime.runtime import Runtime
 
 _log = logging.getLogger(__name__)
 

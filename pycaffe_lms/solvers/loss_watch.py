@@ -19,10 +19,10 @@ import numpy as np
 from ..errors import CaffeError, NonFiniteLoss, UsageError
 from ..layers.base import Runs, count
 from ..memory.states import Ask, State
-from ..net.graph import Node, Value
+from ..net.build.graph import Node, Value
 from ..net.net import Net
 from .events import Output
-from .snapshot_files import NAN
+from .snapshots.files import NAN
 
 if TYPE_CHECKING:
     from .base import Solver

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import SolverError
-from ..formats.prototxt import Lines, read_net
+from ..formats.prototxt.parser import Lines, read_net
 from ..proto import caffe_pb2
 
 TRAIN, TEST = 0, 1

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 
 from ..errors import SolverError, Where
-from ..formats.prototxt import Lines
+from ..formats.prototxt.parser import Lines
 from .lr_policy import USES, check_policy
 from .rules import OF_TYPES, Rule
 

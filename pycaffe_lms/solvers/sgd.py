@@ -12,11 +12,11 @@ import numpy as np
 
 from ..blob import Blob
 from ..layers.base import count
-from ..lms.schedule import Access, Mode, Step
+from ..lms.program import Access, Mode, Step
 from ..memory.states import Ask
-from ..net.fitting import fitted
-from ..net.graph import Param
-from ..net.programs import HostedStep, sequence
+from ..net.build.graph import Param
+from ..net.memory.fit import fitted
+from ..net.program.programs import HostedStep, sequence
 from ..ops import ops_of
 from ..ops.update_rules import UpdateNumbers
 from . import debug

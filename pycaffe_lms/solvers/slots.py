@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ..blob import Blob
 from ..layers.base import count
-from ..memory.parted import PartedMemory
+from ..memory.split_memory import PartedMemory
 from ..memory.synced import SyncedMemory
-from ..net.fitting import move_value
-from ..net.graph import Param
+from ..net.build.graph import Param
+from ..net.memory.fit import move_value
 from ..net.net import Net
 
 Slots = tuple[int, ...]  # buffers of one piece of a parameter, one for each history

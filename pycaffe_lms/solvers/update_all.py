@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..lms.schedule import Access, Mode, Step
+from ..lms.program import Access, Mode, Step
 from ..memory.states import Ask
-from ..net.graph import Param
+from ..net.build.graph import Param
 from ..net.net import Net
-from ..net.programs import HostedStep
+from ..net.program.programs import HostedStep
 from ..ops import ops_of
 from ..ops.update_rules import UpdateNumbers
 from ..ops.update_table import table_words

@@ -11,7 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 import pycaffe_lms as caffe
-from pycaffe_lms.backend import cuda, get_device, nccl
+from pycaffe_lms.backend import cuda, get_device
+from pycaffe_lms.backend.cuda import communicator
 from pycaffe_lms.errors import DeviceError, LostRank, MissingDependency, UsageError
 
 from ..net.nets import inputs, ip, loss
@@ -40,7 +41,7 @@ def library(monkeypatch):
         NcclCommunicator=NcclCommunicator, NcclError=NcclError, NCCL_FLOAT32=7, NCCL_FLOAT64=8, made=made, lowest=-128,
         wait=None, get_unique_id=lambda: tuple(range(-128, 0)),
     )  # fmt: skip
-    monkeypatch.setattr(nccl, "nccl", lambda: found)
+    monkeypatch.setattr(communicator, "nccl", lambda: found)
     return found
 
 
@@ -52,15 +53,15 @@ class Gpu:
 
 
 def meet(uid, size=4, rank=1, timeout=30.0, warn=30.0, beats=None):
-    made = nccl.NcclCommunicator.__new__(nccl.NcclCommunicator)
+    made = communicator.NcclCommunicator.__new__(communicator.NcclCommunicator)
     made._warn, made._beats = warn, beats
-    made._nccl, made._device, made.size, made.rank, made._timeout = nccl.nccl(), Gpu(), size, rank, timeout
+    made._nccl, made._device, made.size, made.rank, made._timeout = communicator.nccl(), Gpu(), size, rank, timeout
     return made._meet(uid)
 
 
 @pytest.mark.parametrize("lowest", [-128, 0])
 def test_names_survive_as_bytes_whether_char_has_a_sign_or_not(library, lowest):
-    uid = nccl.unique_id()
+    uid = communicator.unique_id()
     assert uid == bytes(range(128, 256)) and caffe.NCCL.new_uid() == uid
     library.lowest = lowest
     meet(uid)
@@ -101,10 +102,10 @@ class Broken:
 
 
 def test_a_rank_that_stops_is_named_before_and_when_the_others_give_up():
-    made = nccl.NcclCommunicator.__new__(nccl.NcclCommunicator)
+    made = communicator.NcclCommunicator.__new__(communicator.NcclCommunicator)
     made.rank, made.size, made._beats = 0, 3, [7, 7, 5]
     comm, waits = Broken(), []
-    watch = nccl._Watch(comm, 0.8, 0.1, waits.append, made._missing)
+    watch = communicator._Watch(comm, 0.8, 0.1, waits.append, made._missing)
     watch.expect(comm)
     assert comm.aborted.wait(30) and watch.gave_up and watch.missing.startswith("rank 2 of 3 on ")
     assert [w > low for w, low in zip(waits, (0.1, 0.2, 0.4), strict=True)] == [True] * 3
@@ -121,13 +122,13 @@ def test_what_nccl_refuses(library):
 def test_what_is_no_group(library):
     for uid in (b"", bytes(127), "a" * 128, None, tuple(range(128))):
         with pytest.raises(UsageError, match="uid") as caught:
-            nccl.NcclCommunicator(Gpu(), uid, 2, 0, timeout=1)
+            communicator.NcclCommunicator(Gpu(), uid, 2, 0, timeout=1)
         assert "NCCL.new_uid()" in str(caught.value)
     for rank in (-1, 2):
         with pytest.raises(UsageError, match=f"rank {rank} of 2"):
-            nccl.NcclCommunicator(Gpu(), bytes(128), 2, rank, timeout=1)
+            communicator.NcclCommunicator(Gpu(), bytes(128), 2, rank, timeout=1)
     with pytest.raises(UsageError, match="solver is on the CPU") as caught:
-        nccl.NcclCommunicator(get_device("cpu"), bytes(128), 2, 0, timeout=1)
+        communicator.NcclCommunicator(get_device("cpu"), bytes(128), 2, 0, timeout=1)
     assert "set_mode_gpu" in str(caught.value)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from pycaffe_lms.backend import cuda_available, get_device
 from pycaffe_lms.backend.pages import runs
-from pycaffe_lms.backend.sim import POISON, SimDevice
+from pycaffe_lms.backend.sim.device import POISON, SimDevice
 from pycaffe_lms.errors import OutOfDeviceMemory
 
 gpu = [pytest.mark.gpu, pytest.mark.skipif(not cuda_available(), reason="no GPU")]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.backend.cpu import CpuDevice
-from pycaffe_lms.backend.pinned import nothing_unlocked, pinned_bytes
+from pycaffe_lms.backend.cuda.pinned import nothing_unlocked, pinned_bytes
 from pycaffe_lms.errors import OutOfHostMemory
 from pycaffe_lms.memory.host import HostSlab
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import DeviceError
 
 ORDERS = [("latest", 0), ("earliest", 0)] + [("random", seed) for seed in range(12)]

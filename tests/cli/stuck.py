@@ -6,7 +6,8 @@ import os
 import sys
 from pathlib import Path
 
-from pycaffe_lms.cli import main, train
+from pycaffe_lms.cli import main
+from pycaffe_lms.cli.commands import train
 from pycaffe_lms.parallel import communicator
 from pycaffe_lms.parallel.launch import Rank
 

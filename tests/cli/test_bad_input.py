@@ -7,8 +7,8 @@ import re
 import numpy as np
 import pytest
 
-from pycaffe_lms.data.datum import encode_datum
-from pycaffe_lms.data.lmdb_writer import write_lmdb
+from pycaffe_lms.data.database.datum import encode_datum
+from pycaffe_lms.data.database.lmdb_writer import write_lmdb
 from pycaffe_lms.net.net import Net
 from pycaffe_lms.net.weights import save
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pycaffe_lms.cli.batches import batch_of, parse_sweep, with_batch
+from pycaffe_lms.cli.views.batches import batch_of, parse_sweep, with_batch
 from pycaffe_lms.errors import UsageError
-from pycaffe_lms.formats.prototxt import parse_net
+from pycaffe_lms.formats.prototxt.parser import parse_net
 
 
 def test_sweeps():

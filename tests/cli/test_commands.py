@@ -11,7 +11,7 @@ import subprocess
 import pytest
 
 from pycaffe_lms.cli import flags, shells
-from pycaffe_lms.cli.commands import Command, Flag, commands
+from pycaffe_lms.cli.catalogue import Command, Flag, commands
 from pycaffe_lms.cli.examples import EXAMPLES
 from pycaffe_lms.cli.main import ACTIONS, main
 
@@ -21,7 +21,7 @@ NAMES = [c.words for c in COMMANDS]
 
 def _parser(words: str) -> argparse.ArgumentParser:
     action, *sub = words.split()
-    return flags.parser_of(importlib.import_module(f"pycaffe_lms.cli.{action}").run, sub)
+    return flags.parser_of(importlib.import_module(f"pycaffe_lms.cli.commands.{action}").run, sub)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=NAMES)
@@ -68,7 +68,7 @@ def test_what_a_flag_is():
             flags.parse(p, argv)
             raise AssertionError("got further than parse")
 
-    from pycaffe_lms.cli.commands import _command
+    from pycaffe_lms.cli.catalogue import _command
 
     made = _command(Module, "train", (), "trains")
     assert made.usage == "pycaffe-lms train [LISTFILE] -kind a|b [flags]"

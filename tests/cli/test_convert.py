@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.cli.main import main
-from pycaffe_lms.data.database import open_database
-from pycaffe_lms.data.datum import decode_datum, encode_datum
-from pycaffe_lms.data.lmdb_writer import write_lmdb
-from pycaffe_lms.data.mean import load_mean
+from pycaffe_lms.data.database.datum import decode_datum, encode_datum
+from pycaffe_lms.data.database.lmdb_writer import write_lmdb
+from pycaffe_lms.data.database.open import open_database
+from pycaffe_lms.data.transform.mean import load_mean
 from tests.data.helpers import shared_db
 from tests.data.test_raw_files import idx_bytes
 from tests.shared_data import SHARED, needs_shared

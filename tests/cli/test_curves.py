@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from pycaffe_lms.cli import curves
+from pycaffe_lms.cli.live import curves
 
 
 def test_panels():

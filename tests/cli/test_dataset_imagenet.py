@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.cli.main import main
-from pycaffe_lms.data.datum import decode_datum
-from pycaffe_lms.data.lmdb_source import LMDBSource
-from pycaffe_lms.data.mean import load_mean
-from pycaffe_lms.formats.prototxt import read_net
+from pycaffe_lms.data.database.datum import decode_datum
+from pycaffe_lms.data.database.lmdb_source import LMDBSource
+from pycaffe_lms.data.transform.mean import load_mean
+from pycaffe_lms.formats.prototxt.parser import read_net
 
 cv2 = pytest.importorskip("cv2")
 

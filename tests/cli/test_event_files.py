@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from pycaffe_lms.cli import event_files, metrics
+from pycaffe_lms.cli.live import event_files, metrics
 from pycaffe_lms.solvers.events import Evaluation, Output
 
 from .watching import DISPLAYS, six

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.cli.main import main
-from pycaffe_lms.data.database import open_database
-from pycaffe_lms.data.datum import decode_datum, encode_datum
-from pycaffe_lms.data.lmdb_writer import write_lmdb
+from pycaffe_lms.data.database.datum import decode_datum, encode_datum
+from pycaffe_lms.data.database.lmdb_writer import write_lmdb
+from pycaffe_lms.data.database.open import open_database
 from pycaffe_lms.net.net import Net
 from pycaffe_lms.net.weights import save
 

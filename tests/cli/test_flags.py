@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pycaffe_lms.cli import dataset, flags
+from pycaffe_lms.cli import flags
+from pycaffe_lms.cli.commands import dataset
 from pycaffe_lms.cli.main import ACTIONS, main
-from pycaffe_lms.data.datasets import DATASETS
+from pycaffe_lms.data.sets.datasets import DATASETS
 from pycaffe_lms.errors import UsageError
 
 

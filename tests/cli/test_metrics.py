@@ -8,8 +8,8 @@ import os
 
 import pytest
 
-from pycaffe_lms.cli import metrics
-from pycaffe_lms.cli.gauges import Reading
+from pycaffe_lms.cli.live import metrics
+from pycaffe_lms.cli.live.gauges import Reading
 from pycaffe_lms.errors import CaffeError, DataError, UsageError
 from pycaffe_lms.solvers.events import Display, Evaluation, Output
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.cli.main import main
-from pycaffe_lms.data.batches import DatumBatches
+from pycaffe_lms.data.feed.batches import DatumBatches
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.proto import caffe_pb2

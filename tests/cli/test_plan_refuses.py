@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.cli.main import main
-from pycaffe_lms.data.datum import encode_datum
-from pycaffe_lms.data.lmdb_writer import write_lmdb
+from pycaffe_lms.data.database.datum import encode_datum
+from pycaffe_lms.data.database.lmdb_writer import write_lmdb
 
 from .nets import DATA_NET, NET, SOLVER, write
 

@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from pycaffe_lms.backend.sim import SimDevice
-from pycaffe_lms.cli import roofline
-from pycaffe_lms.cli.time_table import by_type, row, text, together
+from pycaffe_lms.backend.sim.device import SimDevice
+from pycaffe_lms.cli.views import roofline
+from pycaffe_lms.cli.views.time_table import by_type, row, text, together
 
 from .command import caffe, complaint
 from .nets import NET, write

@@ -8,10 +8,10 @@ from itertools import pairwise
 import pytest
 
 from pycaffe_lms.backend.device import align
-from pycaffe_lms.backend.sim import SimDevice
-from pycaffe_lms.cli import profile, trace
+from pycaffe_lms.backend.sim.device import SimDevice
+from pycaffe_lms.cli.views import profile, trace
 from pycaffe_lms.errors import UsageError, human_bytes
-from pycaffe_lms.lms.recorder import COPIES_IN, COPIES_OUT, HOST, STEPS, Timed
+from pycaffe_lms.lms.runtime.recorder import COPIES_IN, COPIES_OUT, HOST, STEPS, Timed
 
 from .command import caffe, complaint
 from .nets import NET, SOLVER, write

@@ -16,7 +16,7 @@ import pytest
 
 from pycaffe_lms.cli import devices
 from pycaffe_lms.errors import UsageError
-from pycaffe_lms.formats.caffemodel import read_weights
+from pycaffe_lms.formats.weights.caffemodel import read_weights
 
 from .command import caffe
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pycaffe_lms.cli.main import main
-from pycaffe_lms.formats.solverstate import read_solverstate
+from pycaffe_lms.formats.weights.solverstate import read_solverstate
 
 from ..solvers.helpers import GAUSSIAN, inner, loss, solver_text
 

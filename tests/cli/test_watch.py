@@ -11,7 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pycaffe_lms.cli import terminal, watcher
+from pycaffe_lms.cli import terminal
+from pycaffe_lms.cli.live import watcher
 from pycaffe_lms.errors import CaffeError, MissingDependency, UsageError
 
 from ..solvers.helpers import make

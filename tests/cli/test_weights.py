@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pycaffe_lms.cli import weights as command
+from pycaffe_lms.cli.commands import weights as command
 from pycaffe_lms.cli.main import main
-from pycaffe_lms.data.download import Checksum
-from pycaffe_lms.data.known_weights import WEIGHTS, Weights, cache_folder
+from pycaffe_lms.data.sets.download import Checksum
+from pycaffe_lms.data.sets.known_weights import WEIGHTS, Weights, cache_folder
 
 from ..data.test_download import CONTENT, SHA256, server  # noqa: F401  a fixture
 from ..shared_data import SHARED, needs_shared

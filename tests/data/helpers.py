@@ -5,9 +5,9 @@ import shutil
 import numpy as np
 from google.protobuf import text_format
 
-from pycaffe_lms.data.datum import encode_datum
-from pycaffe_lms.data.lmdb_writer import write_lmdb
-from pycaffe_lms.data.transformer import DataTransformer
+from pycaffe_lms.data.database.datum import encode_datum
+from pycaffe_lms.data.database.lmdb_writer import write_lmdb
+from pycaffe_lms.data.transform.transformer import DataTransformer
 from pycaffe_lms.proto.caffe_pb2 import TransformationParameter
 from tests.shared_data import SHARED
 

@@ -6,11 +6,11 @@ import cv2
 import numpy as np
 import pytest
 
-from pycaffe_lms.data.batches import DatumBatches
-from pycaffe_lms.data.datum import decode_datum, encode_datum, encode_picture_datum
-from pycaffe_lms.data.lmdb_source import LMDBSource
-from pycaffe_lms.data.lmdb_writer import write_lmdb
-from pycaffe_lms.data.prefetch import Prefetcher
+from pycaffe_lms.data.database.datum import decode_datum, encode_datum, encode_picture_datum
+from pycaffe_lms.data.database.lmdb_source import LMDBSource
+from pycaffe_lms.data.database.lmdb_writer import write_lmdb
+from pycaffe_lms.data.feed.batches import DatumBatches
+from pycaffe_lms.data.feed.prefetch import Prefetcher
 from pycaffe_lms.errors import DataError, LayerParamError
 from tests.data.helpers import numbered_lmdb, shared_db, transformer
 from tests.shared_data import needs_shared

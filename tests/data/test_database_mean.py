@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from pycaffe_lms.data.conversion import write_database
-from pycaffe_lms.data.database_mean import channel_means, database_mean
-from pycaffe_lms.data.datum import encode_datum, encode_picture_datum
-from pycaffe_lms.data.mean import load_mean
+from pycaffe_lms.data.database.datum import encode_datum, encode_picture_datum
+from pycaffe_lms.data.sets.conversion import write_database
+from pycaffe_lms.data.sets.database_mean import channel_means, database_mean
+from pycaffe_lms.data.transform.mean import load_mean
 from pycaffe_lms.errors import DataError, LayerParamError
 from tests.data.helpers import shared_db
 from tests.shared_data import SHARED, needs_shared

@@ -5,12 +5,19 @@ import gzip
 import numpy as np
 import pytest
 
-import pycaffe_lms.data.datasets as datasets
-from pycaffe_lms.data.database import open_database
-from pycaffe_lms.data.datasets import DATASETS, digits_test_rows, load_digits, make_cifar10, make_digits, make_mnist
-from pycaffe_lms.data.datum import decode_datum
-from pycaffe_lms.data.lmdb_source import LMDBSource
-from pycaffe_lms.data.mean import load_mean
+import pycaffe_lms.data.sets.datasets as datasets
+from pycaffe_lms.data.database.datum import decode_datum
+from pycaffe_lms.data.database.lmdb_source import LMDBSource
+from pycaffe_lms.data.database.open import open_database
+from pycaffe_lms.data.sets.datasets import (
+    DATASETS,
+    digits_test_rows,
+    load_digits,
+    make_cifar10,
+    make_digits,
+    make_mnist,
+)
+from pycaffe_lms.data.transform.mean import load_mean
 from pycaffe_lms.errors import DataError
 from tests.data.test_raw_files import idx_bytes
 from tests.shared_data import SHARED, needs_shared

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycaffe_lms.data.datum import decode_datum, encode_datum, encode_picture_datum
-from pycaffe_lms.data.lmdb_source import LMDBSource
-from pycaffe_lms.data.picture import MAX_PICTURE_VALUES, header_size
+from pycaffe_lms.data.database.datum import decode_datum, encode_datum, encode_picture_datum
+from pycaffe_lms.data.database.lmdb_source import LMDBSource
+from pycaffe_lms.data.transform.picture import MAX_PICTURE_VALUES, header_size
 from pycaffe_lms.errors import DataError, MissingDependency
 from pycaffe_lms.proto.caffe_pb2 import Datum
 from tests.data.helpers import shared_db

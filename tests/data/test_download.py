@@ -12,8 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
-from pycaffe_lms.data import download as module
-from pycaffe_lms.data.download import Checksum, copy, download, is_whole
+from pycaffe_lms.data.sets import download as module
+from pycaffe_lms.data.sets.download import Checksum, copy, download, is_whole
 from pycaffe_lms.errors import DataError, UsageError
 
 CONTENT = np.random.default_rng(7).bytes(300_000)

@@ -7,8 +7,8 @@ import os
 import numpy as np
 import pytest
 
-from pycaffe_lms.data.database import open_database
-from pycaffe_lms.data.features import FeatureWriter, feature_shape
+from pycaffe_lms.data.database.open import open_database
+from pycaffe_lms.data.sets.features import FeatureWriter, feature_shape
 from pycaffe_lms.errors import DataError, ShapeError
 from pycaffe_lms.proto.caffe_pb2 import Datum
 

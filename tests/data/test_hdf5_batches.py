@@ -8,9 +8,9 @@ import os
 import numpy as np
 import pytest
 
-from pycaffe_lms.data.hdf5_batches import HDF5Batches
-from pycaffe_lms.data.hdf5_writer import HDF5Writer
-from pycaffe_lms.data.prefetch import Prefetcher
+from pycaffe_lms.data.feed.hdf5_batches import HDF5Batches
+from pycaffe_lms.data.feed.hdf5_writer import HDF5Writer
+from pycaffe_lms.data.feed.prefetch import Prefetcher
 from pycaffe_lms.errors import DataError
 from tests.shared_data import SHARED, needs_shared
 

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from pycaffe_lms.data.image_list import ImageBatches, ImageList
+from pycaffe_lms.data.feed.image_list import ImageBatches, ImageList
 from pycaffe_lms.errors import DataError, LayerParamError, MissingDependency
 
 from .helpers import transformer

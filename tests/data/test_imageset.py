@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pycaffe_lms.data.conversion import shuffled
-from pycaffe_lms.data.database import open_database
-from pycaffe_lms.data.image_list import ImageList
-from pycaffe_lms.data.imageset import Converted, PictureForm, convert_imageset
+from pycaffe_lms.data.database.open import open_database
+from pycaffe_lms.data.feed.image_list import ImageList
+from pycaffe_lms.data.sets.conversion import shuffled
+from pycaffe_lms.data.sets.imageset import Converted, PictureForm, convert_imageset
 from pycaffe_lms.errors import DataError, MissingDependency
 from pycaffe_lms.proto.caffe_pb2 import Datum
 from tests.data.helpers import shared_db
@@ -178,7 +178,7 @@ def test_a_shuffled_order_depends_on_the_seed_alone(tmp_path, monkeypatch):
 def test_an_existing_database_is_refused_before_any_work(tmp_path, monkeypatch):
     images, _ = listed(tmp_path, ["a.png"])
     convert_imageset(f"{tmp_path}/", images, tmp_path / "db")
-    monkeypatch.setattr("pycaffe_lms.data.imageset.decode_picture", lambda *a, **k: pytest.fail("decoded"))
+    monkeypatch.setattr("pycaffe_lms.data.sets.imageset.decode_picture", lambda *a, **k: pytest.fail("decoded"))
     with pytest.raises(DataError, match="exists already"):
         convert_imageset(f"{tmp_path}/", images, tmp_path / "db")
 

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import pycaffe_lms.data.leveldb_source as leveldb_source
-from pycaffe_lms.data.batches import DatumBatches
-from pycaffe_lms.data.database import open_database
-from pycaffe_lms.data.datum import decode_datum, encode_datum
-from pycaffe_lms.data.leveldb_source import LevelDBSource
-from pycaffe_lms.data.leveldb_writer import write_leveldb
-from pycaffe_lms.data.lmdb_writer import write_lmdb
+import pycaffe_lms.data.database.leveldb_source as leveldb_source
+from pycaffe_lms.data.database.datum import decode_datum, encode_datum
+from pycaffe_lms.data.database.leveldb_source import LevelDBSource
+from pycaffe_lms.data.database.leveldb_writer import write_leveldb
+from pycaffe_lms.data.database.lmdb_writer import write_lmdb
+from pycaffe_lms.data.database.open import open_database
+from pycaffe_lms.data.feed.batches import DatumBatches
 from pycaffe_lms.errors import DataError, MissingDependency
 from tests.data.helpers import numbered_lmdb, shared_db, transformer
 from tests.shared_data import SHARED, needs_shared

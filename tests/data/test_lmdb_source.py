@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import pycaffe_lms.data.lmdb_source as lmdb_source
-from pycaffe_lms.data.database import open_database
-from pycaffe_lms.data.datum import decode_datum
-from pycaffe_lms.data.lmdb_source import LMDBSource
-from pycaffe_lms.data.lmdb_writer import write_lmdb
+import pycaffe_lms.data.database.lmdb_source as lmdb_source
+from pycaffe_lms.data.database.datum import decode_datum
+from pycaffe_lms.data.database.lmdb_source import LMDBSource
+from pycaffe_lms.data.database.lmdb_writer import write_lmdb
+from pycaffe_lms.data.database.open import open_database
 from pycaffe_lms.errors import DataError, LayerParamError
 from tests.data.helpers import numbered_lmdb, shared_db
 from tests.shared_data import SHARED, needs_shared

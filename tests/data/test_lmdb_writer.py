@@ -10,9 +10,9 @@ from pathlib import Path
 import lmdb
 import pytest
 
-import pycaffe_lms.data.lmdb_writer as lmdb_writer
-from pycaffe_lms.data.lmdb_source import LMDBSource
-from pycaffe_lms.data.lmdb_writer import write_lmdb
+import pycaffe_lms.data.database.lmdb_writer as lmdb_writer
+from pycaffe_lms.data.database.lmdb_source import LMDBSource
+from pycaffe_lms.data.database.lmdb_writer import write_lmdb
 from pycaffe_lms.errors import DataError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,7 +92,7 @@ def test_a_place_that_cannot_be_written(tmp_path):
 def test_a_killed_run_leaves_no_database(tmp_path):
     program = (
         "import itertools, sys\n"
-        "from pycaffe_lms.data.lmdb_writer import write_lmdb\n"
+        "from pycaffe_lms.data.database.lmdb_writer import write_lmdb\n"
         "write_lmdb(sys.argv[1], ((b'%08d' % k, bytes(100)) for k in itertools.count()), commit_every=10)\n"
     )
     process = subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "db")], cwd=ROOT)

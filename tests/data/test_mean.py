@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from pycaffe_lms.data.datum import decode_datum
-from pycaffe_lms.data.lmdb_source import LMDBSource
-from pycaffe_lms.data.mean import MeanSum, load_mean, save_mean
+from pycaffe_lms.data.database.datum import decode_datum
+from pycaffe_lms.data.database.lmdb_source import LMDBSource
+from pycaffe_lms.data.transform.mean import MeanSum, load_mean, save_mean
 from pycaffe_lms.errors import DataError
 from pycaffe_lms.proto.caffe_pb2 import BlobProto
 from tests.data.helpers import shared_db

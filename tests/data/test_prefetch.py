@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pycaffe_lms.data.prefetch import Prefetcher
+from pycaffe_lms.data.feed.prefetch import Prefetcher
 from pycaffe_lms.errors import DataError, LayerParamError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -171,7 +171,7 @@ def test_depth_zero():
 def test_interpreter_exit_with_an_open_prefetcher(wait):
     program = (
         "import time\n"
-        "from pycaffe_lms.data.prefetch import Prefetcher\n"
+        "from pycaffe_lms.data.feed.prefetch import Prefetcher\n"
         f"p = Prefetcher({wait})\n"
         "p.next()\n"
         "print('end')\n"

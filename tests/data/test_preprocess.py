@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pycaffe_lms.data.preprocess import Transformer
-from pycaffe_lms.data.resize import resize_image
+from pycaffe_lms.data.transform.preprocess import Transformer
+from pycaffe_lms.data.transform.resize import resize_image
 from pycaffe_lms.errors import ArrayError, UsageError
 
 RNG = np.random.default_rng(2)

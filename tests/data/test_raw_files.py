@@ -6,7 +6,7 @@ import struct
 import numpy as np
 import pytest
 
-from pycaffe_lms.data.raw_files import IdxFile, find_raw_file, read_cifar
+from pycaffe_lms.data.sets.raw_files import IdxFile, find_raw_file, read_cifar
 from pycaffe_lms.errors import DataError
 
 

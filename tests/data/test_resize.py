@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from pycaffe_lms.data.resize import resize_image
+from pycaffe_lms.data.transform.resize import resize_image
 from pycaffe_lms.errors import ArrayError, MissingDependency
 from tests.shared_data import SHARED, needs_shared
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from pycaffe_lms.data.database import open_database
-from pycaffe_lms.data.datum import decode_datum
-from pycaffe_lms.data.siamese import convert_mnist_siamese
+from pycaffe_lms.data.database.datum import decode_datum
+from pycaffe_lms.data.database.open import open_database
+from pycaffe_lms.data.sets.siamese import convert_mnist_siamese
 from pycaffe_lms.errors import DataError
 from tests.data.test_raw_files import idx_bytes, store
 

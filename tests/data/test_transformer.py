@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycaffe_lms.data.mean import save_mean
-from pycaffe_lms.data.transformer import batch_rng
+from pycaffe_lms.data.transform.mean import save_mean
+from pycaffe_lms.data.transform.transformer import batch_rng
 from pycaffe_lms.errors import DataError, LayerParamError
 from tests.data.helpers import transformer
 

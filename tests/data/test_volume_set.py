@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.cli.main import main
-from pycaffe_lms.data.hdf5_batches import HDF5Batches, read_file_list
-from pycaffe_lms.data.volume_set import Pair, read_volume_list, write_volumes
+from pycaffe_lms.data.feed.hdf5_batches import HDF5Batches, read_file_list
+from pycaffe_lms.data.sets.volume_set import Pair, read_volume_list, write_volumes
 from pycaffe_lms.errors import DataError, MissingDependency
 from tests.data.nifti import nifti_bytes
 

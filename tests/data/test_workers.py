@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from pycaffe_lms.data import workers
+from pycaffe_lms.data.transform import workers
 
 
 def test_every_item_once():

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.cli import devices, main
 from pycaffe_lms.faults import FILES, Faults, in_files
 

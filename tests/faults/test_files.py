@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pycaffe_lms.data.leveldb_source import LevelDBSource
-from pycaffe_lms.data.leveldb_writer import write_leveldb
-from pycaffe_lms.data.lmdb_source import LMDBSource
-from pycaffe_lms.data.lmdb_writer import write_lmdb
+from pycaffe_lms.data.database.leveldb_source import LevelDBSource
+from pycaffe_lms.data.database.leveldb_writer import write_leveldb
+from pycaffe_lms.data.database.lmdb_source import LMDBSource
+from pycaffe_lms.data.database.lmdb_writer import write_lmdb
 from pycaffe_lms.errors import CaffeError, DataError
 from pycaffe_lms.faults import Faults, in_files
 from pycaffe_lms.formats.atomic import atomic_write

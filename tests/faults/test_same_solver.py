@@ -7,10 +7,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import CaffeError, DeviceError
 from pycaffe_lms.faults import Faults
-from pycaffe_lms.formats.prototxt import parse_solver
+from pycaffe_lms.formats.prototxt.parser import parse_solver
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.memory.states import Ask
 from pycaffe_lms.memory.synced import SyncedMemory

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import CaffeError, LostRank
 from pycaffe_lms.faults import DEVICE, FILES, RANKS, Faults, in_files
 from pycaffe_lms.lms.config import LMSConfig

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from pycaffe_lms.errors import WeightsError
-from pycaffe_lms.formats.blobproto import (
+from pycaffe_lms.formats.weights.blobproto import (
     array_to_blobproto,
     blobproto_shape,
     blobproto_to_array,

@@ -9,7 +9,7 @@ import pytest
 
 import pycaffe_lms as caffe
 from pycaffe_lms.errors import WeightsError
-from pycaffe_lms.formats.caffemodel import read_weights
+from pycaffe_lms.formats.weights.caffemodel import read_weights
 
 CONVOLUTION3D, INNER_PRODUCT = 30, 14
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from pycaffe_lms.errors import CaffeError, WeightsError
 from pycaffe_lms.formats import rawfile
-from pycaffe_lms.formats.blobproto import array_to_blobproto
-from pycaffe_lms.formats.caffemodel import read_weights, write_caffemodel
-from pycaffe_lms.formats.hdf5_weights import write_hdf5_weights
+from pycaffe_lms.formats.weights.blobproto import array_to_blobproto
+from pycaffe_lms.formats.weights.caffemodel import read_weights, write_caffemodel
+from pycaffe_lms.formats.weights.hdf5_weights import write_hdf5_weights
 from pycaffe_lms.proto.caffe_pb2 import NetParameter, V1LayerParameter
 
 

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycaffe_lms.errors import CaffeError, PrototxtError, WeightsError
-from pycaffe_lms.formats.blobproto import blobproto_to_array, load_blob
-from pycaffe_lms.formats.caffemodel import read_weights
-from pycaffe_lms.formats.dialect_fields import IGNORED, REFUSED
-from pycaffe_lms.formats.dialects import may_name_c3d, translate
-from pycaffe_lms.formats.prototxt import parse_net, parse_solver
-from pycaffe_lms.formats.scanner import tokenize
+from pycaffe_lms.formats.prototxt.dialect_fields import IGNORED, REFUSED
+from pycaffe_lms.formats.prototxt.dialects import may_name_c3d, translate
+from pycaffe_lms.formats.prototxt.parser import parse_net, parse_solver
+from pycaffe_lms.formats.prototxt.scanner import tokenize
+from pycaffe_lms.formats.weights.blobproto import blobproto_to_array, load_blob
+from pycaffe_lms.formats.weights.caffemodel import read_weights
 from pycaffe_lms.net_spec import layers as L
 from pycaffe_lms.net_spec import params as P
 from pycaffe_lms.proto import caffe_pb2

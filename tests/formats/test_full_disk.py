@@ -19,12 +19,12 @@ resource = pytest.importorskip("resource")
 WRITERS = """
     import errno, io, os, sys
     import numpy as np
-    from pycaffe_lms.data.hdf5_writer import HDF5Writer
-    from pycaffe_lms.data.volume_set import _Row, _write_file, Pair
+    from pycaffe_lms.data.feed.hdf5_writer import HDF5Writer
+    from pycaffe_lms.data.sets.volume_set import _Row, _write_file, Pair
     from pycaffe_lms.errors import CaffeError
     from pycaffe_lms.formats import atomic
-    from pycaffe_lms.formats.hdf5_weights import write_hdf5_weights
-    from pycaffe_lms.formats.solverstate import SolverSnapshot, write_solverstate
+    from pycaffe_lms.formats.weights.hdf5_weights import write_hdf5_weights
+    from pycaffe_lms.formats.weights.solverstate import SolverSnapshot, write_solverstate
 
     values = np.arange(4096, dtype=np.float32).reshape(64, 64)
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.errors import MissingDependency, WeightsError
-from pycaffe_lms.formats.caffemodel import read_weights
-from pycaffe_lms.formats.hdf5_weights import read_hdf5_weights, write_hdf5_weights
+from pycaffe_lms.formats.weights.caffemodel import read_weights
+from pycaffe_lms.formats.weights.hdf5_weights import read_hdf5_weights, write_hdf5_weights
 
 h5py = pytest.importorskip("h5py")
 

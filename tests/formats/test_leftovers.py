@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import pycaffe_lms
-from pycaffe_lms.data.lmdb_writer import write_lmdb
+from pycaffe_lms.data.database.lmdb_writer import write_lmdb
 from pycaffe_lms.errors import DataError
 from pycaffe_lms.formats import leftovers
 from pycaffe_lms.formats.atomic import atomic_write
@@ -34,7 +34,7 @@ atomic_write(Path(sys.argv[1]), fill)
 """
 DATABASE = """
 import sys, time
-from pycaffe_lms.data.lmdb_writer import write_lmdb
+from pycaffe_lms.data.database.lmdb_writer import write_lmdb
 def records():
     for k in range(1000):
         yield b"%08d" % k, bytes(10)
@@ -46,7 +46,7 @@ write_lmdb(sys.argv[1], records(), commit_every=10)
 
 REPLACEMENT = """
 import os, sys, time
-from pycaffe_lms.data.lmdb_writer import write_lmdb
+from pycaffe_lms.data.database.lmdb_writer import write_lmdb
 real = os.rename
 def rename(old, new):
     real(old, new)

@@ -8,9 +8,9 @@ import pytest
 from google.protobuf import text_format
 
 from pycaffe_lms.errors import PrototxtError
-from pycaffe_lms.formats.dialects import translate
-from pycaffe_lms.formats.prototxt import _file_lines, parse_net
-from pycaffe_lms.formats.scanner import scan, tokenize
+from pycaffe_lms.formats.prototxt.dialects import translate
+from pycaffe_lms.formats.prototxt.parser import _file_lines, parse_net
+from pycaffe_lms.formats.prototxt.scanner import scan, tokenize
 from pycaffe_lms.proto.caffe_pb2 import NetParameter
 
 from ..growth import lines_run, seconds_run

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycaffe_lms.formats.message_diff import Change, Differences, LayerChange, compare
-from pycaffe_lms.formats.prototxt import parse_net, parse_solver
+from pycaffe_lms.formats.prototxt.message_diff import Change, Differences, LayerChange, compare
+from pycaffe_lms.formats.prototxt.parser import parse_net, parse_solver
 
 from ..seeds import seeded
 

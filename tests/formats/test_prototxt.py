@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from pycaffe_lms.errors import PrototxtError, Where
-from pycaffe_lms.formats.prototxt import parse_net, parse_solver, read_net, read_net_binary, read_solver
+from pycaffe_lms.formats.prototxt.parser import parse_net, parse_solver, read_net, read_net_binary, read_solver
 from pycaffe_lms.proto.caffe_pb2 import ConvolutionParameter, NetParameter, PoolingParameter, SolverParameter
 
 V0 = """\

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycaffe_lms.errors import CaffeError, PrototxtError, SolverError
-from pycaffe_lms.formats.prototxt import parse_net, parse_solver
+from pycaffe_lms.formats.prototxt.parser import parse_net, parse_solver
 
 HEAD = 'name: "n"\nlayer {\n  name: "c1"\n  type: "Pooling"\n'
 PLACE = 'f.prototxt:{}: layer "c1" (Pooling): '

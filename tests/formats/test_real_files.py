@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.errors import PrototxtError, SnapshotError, WeightsError
-from pycaffe_lms.formats.blobproto import blobproto_to_array
-from pycaffe_lms.formats.caffemodel import read_weights, write_caffemodel
-from pycaffe_lms.formats.prototxt import read_net, read_solver
-from pycaffe_lms.formats.solverstate import read_solverstate, write_solverstate
+from pycaffe_lms.formats.prototxt.parser import read_net, read_solver
+from pycaffe_lms.formats.weights.blobproto import blobproto_to_array
+from pycaffe_lms.formats.weights.caffemodel import read_weights, write_caffemodel
+from pycaffe_lms.formats.weights.solverstate import read_solverstate, write_solverstate
 from pycaffe_lms.proto.caffe_pb2 import BlobProto, NetParameter, SolverParameter
 from tests.shared_data import SHARED, needs_shared
 

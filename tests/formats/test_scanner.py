@@ -4,8 +4,8 @@ from google.protobuf import text_format
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycaffe_lms.formats.prototxt import parse_net
-from pycaffe_lms.formats.scanner import scan, tokenize, unclosed
+from pycaffe_lms.formats.prototxt.parser import parse_net
+from pycaffe_lms.formats.prototxt.scanner import scan, tokenize, unclosed
 from pycaffe_lms.proto.caffe_pb2 import NetParameter
 
 NAMES = st.text(alphabet="ab{}<>#:;,[]'\"\\ \u00e9\u0085\u2028", min_size=0, max_size=8)

@@ -6,8 +6,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pycaffe_lms.errors import CaffeError, SnapshotError
-from pycaffe_lms.formats.hdf5_weights import write_hdf5_weights
-from pycaffe_lms.formats.solverstate import SolverSnapshot, read_solverstate, write_solverstate
+from pycaffe_lms.formats.weights.hdf5_weights import write_hdf5_weights
+from pycaffe_lms.formats.weights.solverstate import SolverSnapshot, read_solverstate, write_solverstate
 from pycaffe_lms.proto.caffe_pb2 import SolverState
 
 h5py = pytest.importorskip("h5py")

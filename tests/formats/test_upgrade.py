@@ -4,7 +4,7 @@ import pytest
 from google.protobuf import text_format
 
 from pycaffe_lms.errors import PrototxtError, SolverError
-from pycaffe_lms.formats.upgrade import V1_TYPES, upgrade_net, upgrade_solver
+from pycaffe_lms.formats.prototxt.upgrade import V1_TYPES, upgrade_net, upgrade_solver
 from pycaffe_lms.proto.caffe_pb2 import NetParameter, SolverParameter, V1LayerParameter
 
 

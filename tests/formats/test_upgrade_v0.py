@@ -4,9 +4,9 @@ import pytest
 from google.protobuf import text_format
 from google.protobuf.internal import api_implementation
 
-from pycaffe_lms.formats.upgrade import upgrade_net
-from pycaffe_lms.formats.upgrade_v0 import upgrade_v0
-from pycaffe_lms.formats.upgraded import UpgradeError
+from pycaffe_lms.formats.prototxt.upgrade import upgrade_net
+from pycaffe_lms.formats.prototxt.upgrade_v0 import upgrade_v0
+from pycaffe_lms.formats.prototxt.upgraded import UpgradeError
 from pycaffe_lms.proto.caffe_pb2 import NetParameter
 
 

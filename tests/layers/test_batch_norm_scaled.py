@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.errors import LayerParamError, WeightsError
-from pycaffe_lms.formats.prototxt import parse_net, read_net
+from pycaffe_lms.formats.prototxt.parser import parse_net, read_net
 from pycaffe_lms.layers.base import TEST, TRAIN, Needs
-from pycaffe_lms.net.source import load_source
+from pycaffe_lms.net.build.source import load_source
+from pycaffe_lms.net.build.wiring import wire
 from pycaffe_lms.net.weights import to_proto
-from pycaffe_lms.net.wiring import wire
-from pycaffe_lms.pycaffe import PycaffeNet
+from pycaffe_lms.pycaffe.classes import PycaffeNet
 from tests.shared_data import SHARED, needs_shared
 
 from .cases import Case

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.backend import cuda, cuda_available
-from pycaffe_lms.ops.channel_order import around_axis, memory_axis, memory_shape
+from pycaffe_lms.ops.axes import around_axis, memory_axis, memory_shape
 
 from .all_cases import as_params, device_cases
 from .cases import Case

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.errors import BlobCountError, LayerParamError, ShapeError
-from pycaffe_lms.ops.cpu import conv
+from pycaffe_lms.ops.cpu.conv import conv
 from pycaffe_lms.ops.geometry import ConvGeometry, conv_output_size
 
 from .cases import Case

@@ -7,9 +7,9 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from pycaffe_lms.data.datum import encode_datum
-from pycaffe_lms.data.leveldb_writer import write_leveldb
-from pycaffe_lms.data.lmdb_writer import write_lmdb
+from pycaffe_lms.data.database.datum import encode_datum
+from pycaffe_lms.data.database.leveldb_writer import write_leveldb
+from pycaffe_lms.data.database.lmdb_writer import write_lmdb
 from pycaffe_lms.errors import BlobCountError, DataError, LayerParamError
 from tests.solvers.helpers import PLACES, bits, inner, make
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.backend import cuda_available
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import LayerParamError
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.ops.cpu import conv, depthwise
-from pycaffe_lms.ops.cuda import depthwise as cuda_depthwise
+from pycaffe_lms.ops.cpu.conv import conv, depthwise
+from pycaffe_lms.ops.cuda.conv import depthwise as cuda_depthwise
 from pycaffe_lms.ops.geometry import ConvGeometry, conv_output_size
 from tests.lms import nets
 

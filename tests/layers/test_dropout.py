@@ -7,7 +7,7 @@ import pytest
 
 from pycaffe_lms.errors import LayerParamError
 from pycaffe_lms.layers.base import TEST, TRAIN, Lives, Needs
-from pycaffe_lms.ops.cpu.dropout import philox, threshold
+from pycaffe_lms.ops.cpu.activation.dropout import philox, threshold
 
 from .cases import Case
 from .harness import LayerBench, check_gradient

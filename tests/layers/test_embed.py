@@ -10,7 +10,7 @@ from google.protobuf import text_format
 
 from pycaffe_lms import Net
 from pycaffe_lms.backend import cuda_available, get_device
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import BlobCountError, DataError, LayerParamError, ShapeError
 from pycaffe_lms.layers.base import Needs
 from pycaffe_lms.lms.config import LMSConfig

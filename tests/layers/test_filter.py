@@ -7,10 +7,10 @@ import pytest
 from google.protobuf import text_format
 
 import pycaffe_lms as caffe
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import BlobCountError, ShapeError
 from pycaffe_lms.layers.base import ShapesChanged
-from pycaffe_lms.layers.filter import FilterLayer
+from pycaffe_lms.layers.shape.filter import FilterLayer
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.net.net import Net
 from pycaffe_lms.proto.caffe_pb2 import NetParameter

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.errors import CaffeError, DataError, LayerParamError, MissingDependency, ShapeError
-from pycaffe_lms.formats.prototxt import parse_net
+from pycaffe_lms.formats.prototxt.parser import parse_net
 from pycaffe_lms.net.net import Net
 from tests.data.test_hdf5_batches import write_files
 from tests.shared_data import SHARED, needs_shared

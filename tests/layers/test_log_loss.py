@@ -9,7 +9,7 @@ import pytest
 
 from pycaffe_lms.backend import cuda_available
 from pycaffe_lms.errors import BlobCountError, DataError, LayerParamError, ShapeError, WeightsError
-from pycaffe_lms.formats.blobproto import array_to_blobproto
+from pycaffe_lms.formats.weights.blobproto import array_to_blobproto
 from pycaffe_lms.layers.base import Needs
 
 from .cases import Case

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pycaffe_lms.data.datum import encode_datum, parse_datum
+from pycaffe_lms.data.database.datum import encode_datum, parse_datum
 from pycaffe_lms.errors import BlobCountError, CaffeError, DataError, LayerParamError, UsageError
-from pycaffe_lms.formats.prototxt import parse_net
-from pycaffe_lms.pycaffe import PycaffeNet
+from pycaffe_lms.formats.prototxt.parser import parse_net
+from pycaffe_lms.pycaffe.classes import PycaffeNet
 from tests.solvers.helpers import PLACES, bits, inner, make
 
 from .cases import Case

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.backend.cpu import CpuDevice
-from pycaffe_lms.formats.prototxt import parse_net
+from pycaffe_lms.formats.prototxt.parser import parse_net
 from pycaffe_lms.net.net import Net
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.ops import load_ops
-from pycaffe_lms.ops.cpu import onednn_conv
+from pycaffe_lms.ops.cpu.onednn import conv
 
 from .all_cases import as_params, runnable_cases
 from .harness import HostArrays
@@ -77,10 +77,10 @@ def gradients(tuning: Tuning) -> tuple[float, dict, list]:
 @pytest.mark.parametrize("fuse", [False, True], ids=["layer by layer", "fused"])
 def test_a_net_s_gradients_are_those_of_our_own_kernels(fuse, onednn, monkeypatch):
     loss, found, plans = gradients(Tuning(fuse=fuse))
-    assert all(isinstance(plan, onednn_conv.OneDnnPlan) for plan in plans) and len(plans) == 2
-    monkeypatch.setattr(onednn_conv, "load", lambda: None)
+    assert all(isinstance(plan, conv.OneDnnPlan) for plan in plans) and len(plans) == 2
+    monkeypatch.setattr(conv, "load", lambda: None)
     same, expected, plans = gradients(Tuning(fuse=fuse))
-    assert not any(isinstance(plan, onednn_conv.OneDnnPlan) for plan in plans)
+    assert not any(isinstance(plan, conv.OneDnnPlan) for plan in plans)
     assert loss == pytest.approx(same, rel=1e-5)
     for name, values in expected.items():
         for got, want in zip(found[name], values, strict=True):

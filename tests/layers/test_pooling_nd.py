@@ -7,10 +7,10 @@ import itertools
 import numpy as np
 import pytest
 
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import LayerParamError, ShapeError
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.ops.cpu import pooling, pooling_nd
+from pycaffe_lms.ops.cpu.pooling import pooling, pooling_nd
 from pycaffe_lms.ops.geometry import PoolGeometry
 from tests.lms import nets
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.backend import get_device
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import LayerParamError, ShapeError
-from pycaffe_lms.formats.prototxt import parse_solver
+from pycaffe_lms.formats.prototxt.parser import parse_solver
 from pycaffe_lms.layers.base import Needs, Runs
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.solvers import SGDSolver

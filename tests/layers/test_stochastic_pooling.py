@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import LayerParamError
 from pycaffe_lms.layers.base import TEST, TRAIN
 from pycaffe_lms.lms.config import LMSConfig

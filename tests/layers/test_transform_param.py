@@ -9,10 +9,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from pycaffe_lms.data.datum import encode_datum, encode_picture_datum, parse_datum
-from pycaffe_lms.data.leveldb_writer import write_leveldb
-from pycaffe_lms.data.lmdb_writer import write_lmdb
-from pycaffe_lms.data.mean import save_mean
+from pycaffe_lms.data.database.datum import encode_datum, encode_picture_datum, parse_datum
+from pycaffe_lms.data.database.leveldb_writer import write_leveldb
+from pycaffe_lms.data.database.lmdb_writer import write_lmdb
+from pycaffe_lms.data.transform.mean import save_mean
 from pycaffe_lms.errors import LayerParamError
 from tests.data.test_transformer import candidates
 from tests.data.test_window_batches import write_windows

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from pycaffe_lms.data.mean import save_mean
+from pycaffe_lms.data.transform.mean import save_mean
 from pycaffe_lms.errors import BlobCountError, DataError, LayerParamError, MissingDependency
 from tests.data.test_window_batches import write_windows
 from tests.solvers.helpers import PLACES, bits, inner, make

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pycaffe_lms.formats.prototxt import parse_solver
+from pycaffe_lms.formats.prototxt.parser import parse_solver
 from pycaffe_lms.layers.base import TEST
 from pycaffe_lms.layers.registry import LAYERS
 from pycaffe_lms.solvers import SGDSolver

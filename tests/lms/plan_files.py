@@ -7,13 +7,13 @@ import functools
 
 import pytest
 
-from pycaffe_lms.backend.sim import SimDevice
-from pycaffe_lms.lms import runtime
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.lms.machine import MACHINES
-from pycaffe_lms.lms.planfile import plan_text, program_message
-from pycaffe_lms.lms.planfile_read import parse_plan, plan_from
-from pycaffe_lms.lms.runtime import Runtime
+from pycaffe_lms.lms.cost.machine import MACHINES
+from pycaffe_lms.lms.planfile.read import parse_plan, plan_from
+from pycaffe_lms.lms.planfile.write import plan_text, program_message
+from pycaffe_lms.lms.runtime import runtime
+from pycaffe_lms.lms.runtime.runtime import Runtime
 
 from .nets import make_solver, train
 

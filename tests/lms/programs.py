@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pycaffe_lms.lms.schedule import Access, Buffer, Mode, Program, Step, merge_accesses
+from pycaffe_lms.lms.program import Access, Buffer, Mode, Program, Step, merge_accesses
 
 from ..seeds import seeded
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pycaffe_lms.formats.prototxt import parse_solver
+from pycaffe_lms.formats.prototxt.parser import parse_solver
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.solvers import SGDSolver, solver_class

@@ -6,12 +6,12 @@ import dataclasses
 
 import pytest
 
-from pycaffe_lms.lms.account import KINDS, layer_costs, layer_of, occupancy, stays
-from pycaffe_lms.lms.machine import MACHINES, Costs
-from pycaffe_lms.lms.plan import Kind
-from pycaffe_lms.lms.planner import make_plan
-from pycaffe_lms.lms.timing import time_plan
-from pycaffe_lms.net.account import predicted
+from pycaffe_lms.lms.cost.machine import MACHINES, Costs
+from pycaffe_lms.lms.cost.timing import time_plan
+from pycaffe_lms.lms.plan.plan import Kind
+from pycaffe_lms.lms.planner.lookahead import make_plan
+from pycaffe_lms.lms.report.layer_costs import KINDS, layer_costs, layer_of, occupancy, stays
+from pycaffe_lms.net.inspect.account import predicted
 
 from .programs import net_program
 from .test_stats import auto_plan

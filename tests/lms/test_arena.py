@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pycaffe_lms.lms.arena import Lifetime, max_live_bytes, pack
+from pycaffe_lms.lms.layout.packing import Lifetime, max_live_bytes, pack
 
 from ..seeds import seeded
 

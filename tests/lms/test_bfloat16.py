@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.backend import cuda_available, get_device
-from pycaffe_lms.backend.sim import SimDevice
-from pycaffe_lms.formats.prototxt import parse_solver
+from pycaffe_lms.backend.sim.device import SimDevice
+from pycaffe_lms.formats.prototxt.parser import parse_solver
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.lms.machine import MACHINES
-from pycaffe_lms.net.costs import program_costs
-from pycaffe_lms.net.halve import inexact
+from pycaffe_lms.lms.cost.machine import MACHINES
+from pycaffe_lms.net.passes.compression import inexact
+from pycaffe_lms.net.program.costs import program_costs
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.solvers import solver_class
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.backend import get_device
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import OutOfDeviceMemory, UsageError
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.net.tuning import Tuning
@@ -90,7 +90,7 @@ def test_a_weight_that_does_not_fit_with_its_gradient_and_history_trains(caplog)
     with pytest.raises(OutOfDeviceMemory, match='layer "ip1".*update:ip1') as caught:
         solver("fat", sim(), LMSConfig(threshold_kb=1, budget=budget, split_outputs=0))
     assert "-lms_split_outputs" in str(caught.value)
-    with caplog.at_level(logging.INFO, "pycaffe_lms.net.fitting"):
+    with caplog.at_level(logging.INFO, "pycaffe_lms.net.memory.fit"):
         s = solver("fat", sim(), LMSConfig(threshold_kb=1, budget=budget, split="auto"), "float32")
     n = blocks(s)["ip1"]
     assert 2 <= n <= 8 and spans(s) == {}

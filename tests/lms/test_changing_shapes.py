@@ -8,12 +8,12 @@ import functools
 import numpy as np
 import pytest
 
-from pycaffe_lms.backend.sim import SimDevice
-from pycaffe_lms.backend.sim_streams import ORDERS
+from pycaffe_lms.backend.sim.device import SimDevice
+from pycaffe_lms.backend.sim.streams import ORDERS
 from pycaffe_lms.errors import OutOfDeviceMemory
-from pycaffe_lms.formats.prototxt import parse_solver
+from pycaffe_lms.formats.prototxt.parser import parse_solver
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.lms.schedule import is_params_half
+from pycaffe_lms.lms.program import is_params_half
 from pycaffe_lms.net.net import Net
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.solvers import SGDSolver

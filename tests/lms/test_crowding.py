@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from pycaffe_lms.lms import optimise as optimising
-from pycaffe_lms.lms.crowding import SHARE, Crowding
-from pycaffe_lms.lms.machine import MACHINES, Costs
-from pycaffe_lms.lms.optimise import optimise
-from pycaffe_lms.lms.replays import Replayable
-from pycaffe_lms.lms.rules import Rules
-from pycaffe_lms.lms.schedule import Access, Buffer, Mode, Program, Step
-from pycaffe_lms.lms.verify import verify
+from pycaffe_lms.lms.cost.machine import MACHINES, Costs
+from pycaffe_lms.lms.plan.rules import Rules
+from pycaffe_lms.lms.plan.verify import verify
+from pycaffe_lms.lms.planner import optimise as optimising
+from pycaffe_lms.lms.planner.optimise import optimise
+from pycaffe_lms.lms.program import Access, Buffer, Mode, Program, Step
+from pycaffe_lms.lms.remat.candidates import Replayable
+from pycaffe_lms.lms.remat.cost import SHARE, Crowding
 
 pytestmark = pytest.mark.pure
 R, U, O = Mode.READ, Mode.UPDATE, Mode.OVERWRITE  # noqa: E741

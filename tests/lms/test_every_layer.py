@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.backend import get_device
-from pycaffe_lms.backend.sim import SimDevice
-from pycaffe_lms.lms import runtime
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.lms.machine import MACHINES
+from pycaffe_lms.lms.cost.machine import MACHINES
+from pycaffe_lms.lms.runtime import runtime
 from tests.layers.all_cases import as_params, runnable_cases
 
 from .layer_nets import around, train

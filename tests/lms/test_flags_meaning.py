@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.cli import flags
 from pycaffe_lms.errors import OutOfDeviceMemory, OutOfHostMemory, UsageError
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.lms.machine import MACHINES
-from pycaffe_lms.lms.plan import COPY_IN, COPY_OUT, Kind
-from pycaffe_lms.lms.runtime import RESERVE, Runtime
-from pycaffe_lms.lms.schedule import Buffer
+from pycaffe_lms.lms.cost.machine import MACHINES
+from pycaffe_lms.lms.plan.plan import COPY_IN, COPY_OUT, Kind
+from pycaffe_lms.lms.program import Buffer
+from pycaffe_lms.lms.runtime.runtime import RESERVE, Runtime
 
 from .nets import make_solver, train
 
@@ -241,7 +241,7 @@ def test_recompute_is_on_with_auto_and_off_else():
 
 def test_recompute_makes_again_in_place_of_copies_where_the_link_is_slow(monkeypatch):
     slow = replace(MACHINES["h200"], link_in=1e6, link_out=1e6, link_both=2e6)
-    monkeypatch.setattr("pycaffe_lms.lms.runtime.machine_of", lambda name, memory: slow)
+    monkeypatch.setattr("pycaffe_lms.lms.runtime.runtime.machine_of", lambda name, memory: slow)
     off, on = (_plan("-lms_budget", "200KB", "-lms_pages", "off", "-lms_recompute", how) for how in ("off", "on"))
     assert off.replayed == 0 < on.replayed
     assert on.bytes_in < off.bytes_in and on.bytes_out < off.bytes_out and on.seconds < off.seconds

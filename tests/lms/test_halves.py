@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.backend import cuda_available, get_device
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.cli import flags
 from pycaffe_lms.errors import DiscardedRead, PlanError, UsageError
-from pycaffe_lms.formats.prototxt import parse_solver
+from pycaffe_lms.formats.prototxt.parser import parse_solver
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.lms.verify import verify
-from pycaffe_lms.lms_face import NetLMS
+from pycaffe_lms.lms.plan.verify import verify
 from pycaffe_lms.memory.states import Ask
-from pycaffe_lms.net.halve import inexact
+from pycaffe_lms.net.passes.compression import inexact
 from pycaffe_lms.net.tuning import Tuning
+from pycaffe_lms.pycaffe.lms import NetLMS
 from pycaffe_lms.solvers import solver_class
 
 from .nets import NETS, make_solver, train

@@ -6,18 +6,18 @@ import dataclasses
 
 import pytest
 
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import OutOfDeviceMemory, PlanError
-from pycaffe_lms.formats.prototxt import parse_solver
-from pycaffe_lms.lms import choose
+from pycaffe_lms.formats.prototxt.parser import parse_solver
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.lms.machine import MACHINES, Costs
-from pycaffe_lms.lms.optimise import optimise
-from pycaffe_lms.lms.plan import Kind
-from pycaffe_lms.lms.replays import ordered, verify_replays
-from pycaffe_lms.lms.rules import Rules, Wishes
-from pycaffe_lms.lms.schedule import Access, Buffer, Mode, Program, Step
-from pycaffe_lms.lms.verify import verify
+from pycaffe_lms.lms.cost.machine import MACHINES, Costs
+from pycaffe_lms.lms.plan.plan import Kind
+from pycaffe_lms.lms.plan.rules import Rules, Wishes
+from pycaffe_lms.lms.plan.verify import verify
+from pycaffe_lms.lms.planner import choose
+from pycaffe_lms.lms.planner.optimise import optimise
+from pycaffe_lms.lms.program import Access, Buffer, Mode, Program, Step
+from pycaffe_lms.lms.remat.candidates import ordered, verify_replays
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.solvers import solver_class
 

@@ -8,15 +8,15 @@ import itertools
 
 import pytest
 
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import OutOfHostMemory, PlanError
-from pycaffe_lms.lms.arena import Lifetime, max_live_bytes, pack, pack_segments
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.lms.homes import with_homes
-from pycaffe_lms.lms.plan import Kind
-from pycaffe_lms.lms.planner import finish, make_plan, residences
-from pycaffe_lms.lms.schedule import Access, Buffer, Mode, Program, Step
-from pycaffe_lms.lms.verify import verify
+from pycaffe_lms.lms.layout.packing import Lifetime, max_live_bytes, pack, pack_segments
+from pycaffe_lms.lms.plan.plan import Kind
+from pycaffe_lms.lms.plan.verify import verify
+from pycaffe_lms.lms.planner.host_slots import with_homes
+from pycaffe_lms.lms.planner.lookahead import finish, make_plan, residences
+from pycaffe_lms.lms.program import Access, Buffer, Mode, Program, Step
 from pycaffe_lms.memory import host
 from pycaffe_lms.memory.states import Ask, State
 

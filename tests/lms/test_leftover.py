@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.backend import cuda_available, get_device
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import PlanError
-from pycaffe_lms.formats.prototxt import parse_solver
-from pycaffe_lms.lms import runtime
-from pycaffe_lms.lms.arena import Stretch, pack_within
+from pycaffe_lms.formats.prototxt.parser import parse_solver
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.lms.machine import MACHINES
-from pycaffe_lms.lms.paging import paged_within, pages_of
-from pycaffe_lms.lms.plan import Kind, Placement, Plan
-from pycaffe_lms.lms.schedule import Access, Mode, unchanged
-from pycaffe_lms.lms.timing import time_plan
-from pycaffe_lms.lms.verify import verify
+from pycaffe_lms.lms.cost.machine import MACHINES
+from pycaffe_lms.lms.cost.timing import time_plan
+from pycaffe_lms.lms.layout.packing import Stretch, pack_within
+from pycaffe_lms.lms.layout.paging import paged_within, pages_of
+from pycaffe_lms.lms.plan.plan import Kind, Placement, Plan
+from pycaffe_lms.lms.plan.verify import verify
+from pycaffe_lms.lms.program import Access, Mode, unchanged
+from pycaffe_lms.lms.runtime import runtime
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.solvers import SGDSolver
 

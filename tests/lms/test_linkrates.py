@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from pycaffe_lms.backend.sim import SimDevice
-from pycaffe_lms.formats.prototxt import parse_solver
+from pycaffe_lms.backend.sim.device import SimDevice
+from pycaffe_lms.formats.prototxt.parser import parse_solver
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.lms.linkrates import CLOSE, ENOUGH, LEAST, described, link_shares, with_shares
-from pycaffe_lms.lms.machine import MACHINES
-from pycaffe_lms.lms.recorder import COPIES_IN, COPIES_OUT, STEPS, Timed
+from pycaffe_lms.lms.cost.machine import MACHINES
+from pycaffe_lms.lms.runtime.link_rates import CLOSE, ENOUGH, LEAST, described, link_shares, with_shares
+from pycaffe_lms.lms.runtime.recorder import COPIES_IN, COPIES_OUT, STEPS, Timed
 from pycaffe_lms.solvers import SGDSolver
 
 H200 = MACHINES["h200"]

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import DiscardedRead, LayerParamError
-from pycaffe_lms.formats.prototxt import parse_solver
+from pycaffe_lms.formats.prototxt.parser import parse_solver
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.lms.machine import MACHINES
-from pycaffe_lms.lms.plan import Kind
-from pycaffe_lms.lms.schedule import Mode
+from pycaffe_lms.lms.cost.machine import MACHINES
+from pycaffe_lms.lms.plan.plan import Kind
+from pycaffe_lms.lms.program import Mode
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.solvers import SGDSolver
 
@@ -158,7 +158,7 @@ def test_what_was_made_again_may_be_looked_at():
 def test_swap_is_never_made_again(monkeypatch):
     """With auto, little memory and a slow link others are; these are copied."""
     slow = replace(MACHINES["h200"], link_in=1e6, link_out=1e6, link_both=2e6)
-    monkeypatch.setattr("pycaffe_lms.lms.runtime.machine_of", lambda name, memory: slow)
+    monkeypatch.setattr("pycaffe_lms.lms.runtime.runtime.machine_of", lambda name, memory: slow)
     layers = ["c2", "c4", "bn_c2", "scale_c2", "relu_c2"]
     mine, free = {"c2.data", "c4.data", "c2(scale_c2).data"}, set()
     for budget in (140, 160, 180, 200, 220):

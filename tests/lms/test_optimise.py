@@ -7,14 +7,14 @@ import dataclasses
 import pytest
 
 from pycaffe_lms.errors import PlanError
-from pycaffe_lms.lms.machine import MACHINES, Costs
-from pycaffe_lms.lms.optimise import optimise
-from pycaffe_lms.lms.planner import make_plan
-from pycaffe_lms.lms.replays import ordered, verify_replays
-from pycaffe_lms.lms.rules import Rules
-from pycaffe_lms.lms.schedule import Access, Buffer, Mode, Program, Step
-from pycaffe_lms.lms.timing import time_plan
-from pycaffe_lms.lms.verify import verify
+from pycaffe_lms.lms.cost.machine import MACHINES, Costs
+from pycaffe_lms.lms.cost.timing import time_plan
+from pycaffe_lms.lms.plan.rules import Rules
+from pycaffe_lms.lms.plan.verify import verify
+from pycaffe_lms.lms.planner.lookahead import make_plan
+from pycaffe_lms.lms.planner.optimise import optimise
+from pycaffe_lms.lms.program import Access, Buffer, Mode, Program, Step
+from pycaffe_lms.lms.remat.candidates import ordered, verify_replays
 
 from ..seeds import seeded
 from .programs import net_program, random_program

@@ -10,14 +10,14 @@ from html.parser import HTMLParser
 import pytest
 
 from pycaffe_lms.errors import human_bytes
-from pycaffe_lms.lms import page_charts
-from pycaffe_lms.lms.account import KINDS
-from pycaffe_lms.lms.machine import MACHINES, Costs
-from pycaffe_lms.lms.measured import MeasuredRun
-from pycaffe_lms.lms.page import Contents, render
-from pycaffe_lms.lms.planner import make_plan
-from pycaffe_lms.lms.schedule import Access, Buffer, Mode, Program, Step
-from pycaffe_lms.lms.timing import time_plan
+from pycaffe_lms.lms.cost.machine import MACHINES, Costs
+from pycaffe_lms.lms.cost.measured import MeasuredRun
+from pycaffe_lms.lms.cost.timing import time_plan
+from pycaffe_lms.lms.planner.lookahead import make_plan
+from pycaffe_lms.lms.program import Access, Buffer, Mode, Program, Step
+from pycaffe_lms.lms.report import page_charts
+from pycaffe_lms.lms.report.layer_costs import KINDS
+from pycaffe_lms.lms.report.page import Contents, render
 
 from .test_account import timed_plan
 

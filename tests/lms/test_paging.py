@@ -7,10 +7,10 @@ import dataclasses
 import pytest
 
 from pycaffe_lms.errors import PlanError
-from pycaffe_lms.lms.arena import Lifetime, Stretch, pack
-from pycaffe_lms.lms.paging import paged, paged_within, pages_of, taken_bytes
-from pycaffe_lms.lms.planner import make_plan
-from pycaffe_lms.lms.verify import verify
+from pycaffe_lms.lms.layout.packing import Lifetime, Stretch, pack
+from pycaffe_lms.lms.layout.paging import paged, paged_within, pages_of, taken_bytes
+from pycaffe_lms.lms.plan.verify import verify
+from pycaffe_lms.lms.planner.lookahead import make_plan
 
 from ..seeds import seeded
 from .programs import net_program

@@ -7,10 +7,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import PlanError
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.lms.runtime import FEW_PAGES
+from pycaffe_lms.lms.runtime.runtime import FEW_PAGES
 from pycaffe_lms.net.tuning import Tuning
 from tests.parallel.ranks import in_threads, joined, rank_solver
 

@@ -7,20 +7,20 @@ import dataclasses
 import pytest
 
 from pycaffe_lms.errors import PlanError
-from pycaffe_lms.lms import passing
-from pycaffe_lms.lms.arena import Packing
-from pycaffe_lms.lms.homes import with_homes
-from pycaffe_lms.lms.machine import MACHINES, Costs
-from pycaffe_lms.lms.optimise import optimise
-from pycaffe_lms.lms.passing import with_passes
-from pycaffe_lms.lms.plan import HOST, Home, Kind
-from pycaffe_lms.lms.planfile import plan_text, program_message
-from pycaffe_lms.lms.planfile_read import parse_plan, plan_from
-from pycaffe_lms.lms.planner import finish, make_plan, residences
-from pycaffe_lms.lms.rules import Rules
-from pycaffe_lms.lms.schedule import Access, Buffer, Mode, Program, Step
-from pycaffe_lms.lms.timing import time_plan
-from pycaffe_lms.lms.verify import verify
+from pycaffe_lms.lms.cost.machine import MACHINES, Costs
+from pycaffe_lms.lms.cost.timing import time_plan
+from pycaffe_lms.lms.layout.packing import Packing
+from pycaffe_lms.lms.plan.plan import HOST, Home, Kind
+from pycaffe_lms.lms.plan.rules import Rules
+from pycaffe_lms.lms.plan.verify import verify
+from pycaffe_lms.lms.planfile.read import parse_plan, plan_from
+from pycaffe_lms.lms.planfile.write import plan_text, program_message
+from pycaffe_lms.lms.planner import copy_reordering
+from pycaffe_lms.lms.planner.copy_reordering import with_passes
+from pycaffe_lms.lms.planner.host_slots import with_homes
+from pycaffe_lms.lms.planner.lookahead import finish, make_plan, residences
+from pycaffe_lms.lms.planner.optimise import optimise
+from pycaffe_lms.lms.program import Access, Buffer, Mode, Program, Step
 
 from ..seeds import seeded
 from .programs import net_program, random_program
@@ -35,8 +35,8 @@ LINK = dataclasses.replace(
 
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch):
-    monkeypatch.setattr(passing, "LEAST", 512)
-    monkeypatch.setattr(passing, "UNIT", 512)
+    monkeypatch.setattr(copy_reordering, "LEAST", 512)
+    monkeypatch.setattr(copy_reordering, "UNIT", 512)
 
 
 # -- by hand: every step takes a second, a copy as many as its size says -----------------------------------------------
@@ -101,10 +101,10 @@ def test_small_pieces_are_not_made(monkeypatch):
     uses = [[(Z, WRITE)], [(Z, READ)], [], [(Y, READ)], [], [], [(X, READ)]]
     plan, costs = by_hand(uses, (5, 1, 1), {X: 0, Y: 2}, (0, 5, 5))
     for least, pieces in ((2, [(X, (0, 2)), (Y, None), (X, (2, 3))]), (3, [(X, None), (Y, None)])):
-        monkeypatch.setattr(passing, "LEAST", least * SECOND)
+        monkeypatch.setattr(copy_reordering, "LEAST", least * SECOND)
         assert copies(with_passes(plan, costs), Kind.IN) == pieces
-    monkeypatch.setattr(passing, "LEAST", 512)
-    monkeypatch.setattr(passing, "UNIT", 5 * SECOND // 2)  # so it is cut at 2.5
+    monkeypatch.setattr(copy_reordering, "LEAST", 512)
+    monkeypatch.setattr(copy_reordering, "UNIT", 5 * SECOND // 2)  # so it is cut at 2.5
     after = with_passes(plan, costs)
     assert copies(after, Kind.IN) == [(X, (0, 2.5)), (Y, None), (X, (2.5, 2.5))]
     assert after.seconds == pytest.approx(7.5)

@@ -11,15 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pycaffe_lms.backend.sim import SimDevice
-from pycaffe_lms.lms import choose, passing, runtime
-from pycaffe_lms.lms.arena import Packing
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.lms.machine import MACHINES
-from pycaffe_lms.lms.plan import Kind, Piece
-from pycaffe_lms.lms.planner import finish
-from pycaffe_lms.lms.queues import queues_of
-from pycaffe_lms.lms.stays import residences_of
+from pycaffe_lms.lms.cost.machine import MACHINES
+from pycaffe_lms.lms.layout.packing import Packing
+from pycaffe_lms.lms.plan.live_ranges import residences_of
+from pycaffe_lms.lms.plan.plan import Kind, Piece
+from pycaffe_lms.lms.planner import choose, copy_reordering
+from pycaffe_lms.lms.planner.copy_reordering import queues_of
+from pycaffe_lms.lms.planner.lookahead import finish
+from pycaffe_lms.lms.runtime import runtime
 from pycaffe_lms.memory.states import State
 
 from ..net import replays
@@ -219,8 +220,8 @@ def resnet_text() -> str:
 def test_a_net_of_the_model_zoo(monkeypatch):
     """As it is planned in earnest, but with small pieces: some pass, to their gain, and the bits are the same."""
     monkeypatch.undo()
-    monkeypatch.setattr(passing, "LEAST", 4096)
-    monkeypatch.setattr(passing, "UNIT", 4096)
+    monkeypatch.setattr(copy_reordering, "LEAST", 4096)
+    monkeypatch.setattr(copy_reordering, "UNIT", 4096)
     monkeypatch.setattr(runtime, "machine_of", lambda name, memory: ZOO_LINK)
     expected = replays.steps(replays.make(resnet_text(), SimDevice(256 << 20), False), 2)
     for order, seed in ORDERS[:3]:

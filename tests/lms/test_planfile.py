@@ -8,14 +8,14 @@ import re
 import pytest
 
 from pycaffe_lms.backend import get_device
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import PlanError, UsageError
-from pycaffe_lms.lms import runtime
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.lms.homes import with_homes
-from pycaffe_lms.lms.machine import MACHINES
-from pycaffe_lms.lms.planfile import program_message
-from pycaffe_lms.lms.planfile_read import parse_plan, plan_from
+from pycaffe_lms.lms.cost.machine import MACHINES
+from pycaffe_lms.lms.planfile.read import parse_plan, plan_from
+from pycaffe_lms.lms.planfile.write import program_message
+from pycaffe_lms.lms.planner.host_slots import with_homes
+from pycaffe_lms.lms.runtime import runtime
 from pycaffe_lms.memory.host import SEGMENT
 
 from ..seeds import seeded
@@ -53,7 +53,7 @@ def test_a_run_writes_it_and_the_next_replays_it(net, tmp_path, monkeypatch):
     plan = first.net.memory.plans()["train"]
     assert train(first, ITERATIONS) == without(net)
     text = file.read_text()
-    monkeypatch.setattr("pycaffe_lms.lms.choose.optimise", None)  # nobody plans
+    monkeypatch.setattr("pycaffe_lms.lms.planner.choose.optimise", None)  # nobody plans
     second = make_solver(net, SimDevice(64 << 20, order="random", seed=3), lms)
     assert second.net.memory.plans()["train"] == dataclasses.replace(plan, rules=f"written in {file}")
     assert train(second, ITERATIONS) == without(net)

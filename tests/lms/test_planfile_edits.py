@@ -8,7 +8,7 @@ import re
 import pytest
 
 from pycaffe_lms.errors import PlanError
-from pycaffe_lms.lms.planfile_read import parse_plan, plan_from
+from pycaffe_lms.lms.planfile.read import parse_plan, plan_from
 
 from .nets import NETS
 from .plan_files import PAGE, planned, text_of

@@ -7,10 +7,10 @@ import dataclasses
 import pytest
 
 from pycaffe_lms.errors import OutOfDeviceMemory, PlanError
-from pycaffe_lms.lms.plan import Kind, Op, Placement
-from pycaffe_lms.lms.planner import make_plan
-from pycaffe_lms.lms.schedule import Access, Buffer, Mode, Program, Step
-from pycaffe_lms.lms.verify import verify
+from pycaffe_lms.lms.plan.plan import Kind, Op, Placement
+from pycaffe_lms.lms.plan.verify import verify
+from pycaffe_lms.lms.planner.lookahead import make_plan
+from pycaffe_lms.lms.program import Access, Buffer, Mode, Program, Step
 
 from ..seeds import seeded
 from .programs import net_program, random_program

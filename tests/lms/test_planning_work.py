@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from pycaffe_lms.backend.sim import SimDevice
-from pycaffe_lms.cli.plan_nets import updates
+from pycaffe_lms.backend.sim.device import SimDevice
+from pycaffe_lms.cli.views.plan_nets import updates
 from pycaffe_lms.errors import OutOfDeviceMemory
-from pycaffe_lms.formats.prototxt import parse_net
-from pycaffe_lms.lms import choose, optimise
+from pycaffe_lms.formats.prototxt.parser import parse_net
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.lms.evict import Follower
-from pycaffe_lms.lms.machine import MACHINES
-from pycaffe_lms.lms.runtime import Runtime
-from pycaffe_lms.lms.search import HOPELESS
+from pycaffe_lms.lms.cost.machine import MACHINES
+from pycaffe_lms.lms.planner import choose, optimise
+from pycaffe_lms.lms.planner.evict import Follower
+from pycaffe_lms.lms.planner.search import HOPELESS
+from pycaffe_lms.lms.runtime.runtime import Runtime
 from pycaffe_lms.net.net import Net
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.solvers.rules import RULES

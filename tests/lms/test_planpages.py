@@ -8,11 +8,11 @@ import re
 
 import pytest
 
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import PlanError
-from pycaffe_lms.lms.paging import Paging
-from pycaffe_lms.lms.planfile_read import parse_plan, plan_from
-from pycaffe_lms.lms.planpages import pages_message, paging_of
+from pycaffe_lms.lms.layout.paging import Paging
+from pycaffe_lms.lms.planfile.pages import pages_message, paging_of
+from pycaffe_lms.lms.planfile.read import parse_plan, plan_from
 
 from .nets import NETS, make_solver, train
 from .plan_files import ITERATIONS, PAGE, lms_of, planned, read, text_of, without
@@ -36,7 +36,7 @@ def test_pages_are_written_and_replayed(tmp_path, monkeypatch):
     plan = first.net.memory.plans()["train"]
     assert plan.paging == _paged(net)
     assert train(first, ITERATIONS) == without(net)
-    monkeypatch.setattr("pycaffe_lms.lms.choose.optimise", None)  # nobody plans
+    monkeypatch.setattr("pycaffe_lms.lms.planner.choose.optimise", None)  # nobody plans
     second = make_solver(net, SimDevice(64 << 20, order="random", seed=5), lms)
     assert second.net.memory.plans()["train"] == dataclasses.replace(plan, rules=f"written in {file}")
     assert train(second, ITERATIONS) == without(net)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.lms.policy import choose_managed
-from pycaffe_lms.lms.runtime import Runtime
-from pycaffe_lms.lms.schedule import Buffer
+from pycaffe_lms.lms.managed import choose_managed
+from pycaffe_lms.lms.program import Buffer
+from pycaffe_lms.lms.runtime.runtime import Runtime
 
 pytestmark = pytest.mark.pure
 KB = 1024

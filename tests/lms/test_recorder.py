@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.backend.cpu import CpuDevice
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.lms.recorder import COPIES_IN, COPIES_OUT, HOST, STEPS, Recorder
+from pycaffe_lms.lms.runtime.recorder import COPIES_IN, COPIES_OUT, HOST, STEPS, Recorder
 
 from .nets import make_solver
 

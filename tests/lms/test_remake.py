@@ -7,14 +7,14 @@ import dataclasses
 import pytest
 
 from pycaffe_lms.errors import OutOfDeviceMemory, PlanError
-from pycaffe_lms.lms.choose import choose_plan
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.lms.machine import MACHINES, Costs
-from pycaffe_lms.lms.plan import Kind
-from pycaffe_lms.lms.remake import CannotRemake, Remakes, check_uncopied, remade_order
-from pycaffe_lms.lms.replays import Replayable, ordered, verify_replays
-from pycaffe_lms.lms.schedule import Access, Mode, Program, Step
-from pycaffe_lms.lms.verify import verify
+from pycaffe_lms.lms.cost.machine import MACHINES, Costs
+from pycaffe_lms.lms.plan.plan import Kind
+from pycaffe_lms.lms.plan.verify import verify
+from pycaffe_lms.lms.planner.choose import choose_plan
+from pycaffe_lms.lms.program import Access, Mode, Program, Step
+from pycaffe_lms.lms.remat.candidates import Replayable, ordered, verify_replays
+from pycaffe_lms.lms.remat.requested import CannotRemake, Remakes, check_uncopied, remade_order
 
 from ..seeds import seeded
 from .programs import net_program

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from pycaffe_lms.lms.plan import Kind
-from pycaffe_lms.lms.planner import make_plan
-from pycaffe_lms.lms.report import step_table, summary
+from pycaffe_lms.lms.plan.plan import Kind
+from pycaffe_lms.lms.planner.lookahead import make_plan
+from pycaffe_lms.lms.report.text import step_table, summary
 
 from .programs import net_program
 

@@ -10,11 +10,11 @@ import re
 import numpy as np
 import pytest
 
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import OutOfDeviceMemory
-from pycaffe_lms.formats.prototxt import parse_net, parse_solver
+from pycaffe_lms.formats.prototxt.parser import parse_net, parse_solver
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.net.fitting import _let_rest
+from pycaffe_lms.net.memory.fit import _let_rest
 from pycaffe_lms.net.net import Net
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.solvers import SGDSolver
@@ -142,7 +142,7 @@ def test_where_everything_fits_nothing_changes(lms, half, caplog):
     shared memory with nothing."""
     tuning = Tuning(half=half, pack=True)
     plain = digits(None, tuning)
-    with caplog.at_level(logging.INFO, "pycaffe_lms.net.fitting"):
+    with caplog.at_level(logging.INFO, "pycaffe_lms.net.memory.fit"):
         solver = digits(LMSConfig(budget=need(plain), **lms), tuning)
     assert train(solver, 3) == train(plain, 3)
     assert "parts" not in caplog.text
@@ -165,7 +165,7 @@ def test_the_refusal_names_the_flag_and_what_it_costs(caplog):
     with pytest.raises(OutOfDeviceMemory) as caught:
         digits(LMSConfig(threshold_kb=100, budget=budget))
     assert "-lms_split auto" in caught.value.fix and "not to the bit" in caught.value.fix
-    with caplog.at_level(logging.INFO, "pycaffe_lms.net.fitting"):
+    with caplog.at_level(logging.INFO, "pycaffe_lms.net.memory.fit"):
         digits(LMSConfig(threshold_kb=100, budget=budget, split="auto"))
     assert re.search(r'layers "conv1" .. "fc" run in \d parts', caplog.text) and "not to the bit" in caplog.text
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from pycaffe_lms.lms import optimise as optimiser
-from pycaffe_lms.lms.arena import Lifetime, Stretch, pack, pack_within
-from pycaffe_lms.lms.checkpoints import Narrows
-from pycaffe_lms.lms.evict import Follower
-from pycaffe_lms.lms.machine import MACHINES, Costs
-from pycaffe_lms.lms.paging import stretched
-from pycaffe_lms.lms.planner import make_plan
-from pycaffe_lms.lms.replays import Replayable
-from pycaffe_lms.lms.rules import Rules, Wishes
-from pycaffe_lms.lms.schedule import Access, Buffer, Mode, Program, Step
-from pycaffe_lms.lms.search import Search
+from pycaffe_lms.lms.cost.machine import MACHINES, Costs
+from pycaffe_lms.lms.layout.packing import Lifetime, Stretch, pack, pack_within
+from pycaffe_lms.lms.layout.paging import stretched
+from pycaffe_lms.lms.plan.rules import Rules, Wishes
+from pycaffe_lms.lms.planner import optimise as optimiser
+from pycaffe_lms.lms.planner.evict import Follower
+from pycaffe_lms.lms.planner.lookahead import make_plan
+from pycaffe_lms.lms.planner.search import Search
+from pycaffe_lms.lms.program import Access, Buffer, Mode, Program, Step
+from pycaffe_lms.lms.remat.candidates import Replayable
+from pycaffe_lms.lms.remat.checkpoints import Narrows
 
 from ..seeds import seeded
 from .programs import net_program

@@ -10,16 +10,16 @@ from dataclasses import replace
 
 import pytest
 
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.cli.main import main
 from pycaffe_lms.errors import OutOfDeviceMemory, PlanError
-from pycaffe_lms.lms import runtime
-from pycaffe_lms.lms.account import layer_costs
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.lms.machine import MACHINES
-from pycaffe_lms.lms.schedule import is_params_half, layer_of
-from pycaffe_lms.lms.stats import plan_statistics
-from pycaffe_lms.net.account import predicted
+from pycaffe_lms.lms.cost.machine import MACHINES
+from pycaffe_lms.lms.plan.statistics import plan_statistics
+from pycaffe_lms.lms.program import is_params_half, layer_of
+from pycaffe_lms.lms.report.layer_costs import layer_costs
+from pycaffe_lms.lms.runtime import runtime
+from pycaffe_lms.net.inspect.account import predicted
 from tests.net.test_separating import TEXTS, solver
 
 from .nets import train
@@ -130,7 +130,7 @@ def test_a_file_says_which_program_it_is_of(tmp_path, monkeypatch):
         one = make(net, budget, separate, plan_file=str(file))
         assert bool(halves(one)) is (separate is None)
         written[file] = plan_of(one)
-    monkeypatch.setattr("pycaffe_lms.lms.choose.optimise", None)  # nobody plans
+    monkeypatch.setattr("pycaffe_lms.lms.planner.choose.optimise", None)  # nobody plans
     for file, plan in written.items():
         again = make(net, budget, plan_file=str(file))
         assert plan_of(again).program == plan.program and plan_of(again).ops == plan.ops

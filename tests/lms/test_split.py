@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.backend import get_device
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import OutOfDeviceMemory, UsageError
-from pycaffe_lms.formats.prototxt import parse_net, parse_solver
+from pycaffe_lms.formats.prototxt.parser import parse_net, parse_solver
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.net.net import Net
 from pycaffe_lms.net.tuning import Tuning
@@ -188,7 +188,7 @@ def test_the_number_of_parts_is_the_smallest_or_a_faster_one():
 
 
 def test_it_is_said_in_the_log(caplog):
-    with caplog.at_level(logging.INFO, "pycaffe_lms.net.fitting"):
+    with caplog.at_level(logging.INFO, "pycaffe_lms.net.memory.fit"):
         lms = LMSConfig(threshold_kb=1, budget=int(0.75 * least("sums")), split="auto")
         s = solver("sums", SimDevice(64 << 20), lms)
         [k] = spans(s).values()

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.backend import get_device
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.layers.draws import RandomLayer
 from pycaffe_lms.layers.registry import LAYERS
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.net import regions
+from pycaffe_lms.net.passes import regions
 from tests.layers.all_cases import as_params, device_cases
 
 from .layer_nets import around, train

@@ -8,15 +8,15 @@ import json
 import pytest
 
 from pycaffe_lms.backend.cpu import CpuDevice
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import human_bytes
-from pycaffe_lms.lms import runtime
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.lms.machine import MACHINES
-from pycaffe_lms.lms.plan import Kind
-from pycaffe_lms.lms.planner import make_plan
-from pycaffe_lms.lms.recorder import Recorder
-from pycaffe_lms.lms.stats import plan_statistics
+from pycaffe_lms.lms.cost.machine import MACHINES
+from pycaffe_lms.lms.plan.plan import Kind
+from pycaffe_lms.lms.plan.statistics import plan_statistics
+from pycaffe_lms.lms.planner.lookahead import make_plan
+from pycaffe_lms.lms.runtime import runtime
+from pycaffe_lms.lms.runtime.recorder import Recorder
 
 from .nets import make_solver
 from .programs import net_program

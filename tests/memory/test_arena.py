@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pycaffe_lms.backend.sim import POISON, SimDevice
-from pycaffe_lms.lms.paging import Paging
+from pycaffe_lms.backend.sim.device import POISON, SimDevice
+from pycaffe_lms.lms.layout.paging import Paging
 from pycaffe_lms.memory.arena import Arena
 
 PAGE = 4096

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.backend.device import ALIGN
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import OutOfHostMemory
 from pycaffe_lms.memory import host
 from pycaffe_lms.memory.host import HostSlab

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.backend import get_device
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import DiscardedRead, UsageError
-from pycaffe_lms.memory.parted import PartedMemory
+from pycaffe_lms.memory.split_memory import PartedMemory
 from pycaffe_lms.memory.states import Ask, State
 from pycaffe_lms.memory.synced import SyncedMemory
 from pycaffe_lms.ops import ops_of

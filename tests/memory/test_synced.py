@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import DiscardedRead, InvalidTransition, OutOfDeviceMemory
 from pycaffe_lms.memory.states import HOST_STATES, MANAGED, RESIDENT, Ask, State
 from pycaffe_lms.memory.synced import SyncedMemory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pycaffe_lms.formats.prototxt import read_net
+from pycaffe_lms.formats.prototxt.parser import read_net
 from pycaffe_lms.net.net import Net
 from tests.shared_data import SHARED, needs_shared
 

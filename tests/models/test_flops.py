@@ -6,7 +6,7 @@ from math import prod
 
 import pytest
 
-from pycaffe_lms.net.flops import step_flops
+from pycaffe_lms.net.program.costs import step_flops
 
 from .nets import ALL, full_size
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.cli.main import main
 from pycaffe_lms.errors import OutOfDeviceMemory
 from pycaffe_lms.lms.config import LMSConfig

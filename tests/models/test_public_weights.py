@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pycaffe_lms.formats.caffemodel import read_weights
+from pycaffe_lms.formats.weights.caffemodel import read_weights
 from tests.real.files import CIFAR, DATA, LENET, WEIGHTS, cifar, cifar_mean, count_right, deploy, mnist_test
 from tests.shared_data import needs_shared
 

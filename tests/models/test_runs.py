@@ -7,7 +7,7 @@ from math import log
 import numpy as np
 import pytest
 
-from pycaffe_lms.formats.prototxt import read_solver
+from pycaffe_lms.formats.prototxt.parser import read_solver
 from pycaffe_lms.net.net import Net
 
 from .nets import ALL, MODELS, TEST, TRAIN, full_size, shape_of, tiny

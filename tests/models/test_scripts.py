@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import pycaffe_lms as caffe
-from pycaffe_lms.data.datum import encode_datum
-from pycaffe_lms.data.lmdb_writer import write_lmdb
-from pycaffe_lms.formats.prototxt import read_solver
+from pycaffe_lms.data.database.datum import encode_datum
+from pycaffe_lms.data.database.lmdb_writer import write_lmdb
+from pycaffe_lms.formats.prototxt.parser import read_solver
 
 from .nets import MODELS
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pycaffe_lms.backend import get_device
-from pycaffe_lms.backend.sim import SimDevice
-from pycaffe_lms.formats.prototxt import parse_solver
+from pycaffe_lms.backend.sim.device import SimDevice
+from pycaffe_lms.formats.prototxt.parser import parse_solver
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.net import built
 from pycaffe_lms.net.tuning import Tuning

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pycaffe_lms.backend import get_device
-from pycaffe_lms.backend.sim import SimDevice
-from pycaffe_lms.formats.prototxt import parse_net, parse_solver
+from pycaffe_lms.backend.sim.device import SimDevice
+from pycaffe_lms.formats.prototxt.parser import parse_net, parse_solver
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.net.source import load_source
-from pycaffe_lms.net.wiring import wire
-from pycaffe_lms.pycaffe import PycaffeNet
+from pycaffe_lms.net.build.source import load_source
+from pycaffe_lms.net.build.wiring import wire
+from pycaffe_lms.pycaffe.classes import PycaffeNet
 from pycaffe_lms.solvers import SGDSolver
 
 TRAIN, TEST = 0, 1

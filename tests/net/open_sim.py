@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 
 
 class _Lent:

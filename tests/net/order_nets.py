@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pycaffe_lms.backend.sim import SimDevice
-from pycaffe_lms.formats.prototxt import parse_solver
-from pycaffe_lms.net import param_orders
-from pycaffe_lms.net.orders import matters
+from pycaffe_lms.backend.sim.device import SimDevice
+from pycaffe_lms.formats.prototxt.parser import parse_solver
+from pycaffe_lms.net.passes import param_order
+from pycaffe_lms.net.passes.memory_order import matters
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.solvers import solver_class
 from tests.lms import nets
@@ -63,12 +63,12 @@ def make(net: str, last: bool = True, device=None, lms=None, dtype="float32", **
 def make_transposing(net: str, **options):
     """The solver of `make`, whose layers transpose channels-first weights in workspace."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(param_orders, "may_lie_last", lambda graph, users: False)
+        patch.setattr(param_order, "may_lie_last", lambda graph, users: False)
         solver = make(net, **options)
     graph = solver.net.run_graph
     assert not any(p.channels_last for p in graph.params)
     taken = ((n, i) for n in graph.nodes for i, p in enumerate(n.params) if matters(graph.params[p].shape))
-    assert {f"{n.name}.order.param{i}" for n, i in taken if param_orders.takes_last(n, i)} <= copies(solver.net)
+    assert {f"{n.name}.order.param{i}" for n, i in taken if param_order.takes_last(n, i)} <= copies(solver.net)
     return solver
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pycaffe_lms.formats.prototxt import parse_solver
+from pycaffe_lms.formats.prototxt.parser import parse_solver
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.solvers import SGDSolver, solver_class
 

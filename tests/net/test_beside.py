@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import DeviceError
-from pycaffe_lms.ops.cpu import conv
+from pycaffe_lms.ops.cpu.conv import conv
 from pycaffe_lms.ops.geometry import ConvGeometry
 
 from . import order_nets, replays
@@ -44,7 +44,7 @@ def test_gradients_in_another_order_than_their_parameters(order, seed, beside):
 def test_a_branch_that_is_not_joined_shows(beside, monkeypatch):
     """What the test above would see: parameters are updated before their gradients are there."""
     plain, _ = trained("residual", False)
-    monkeypatch.setattr("pycaffe_lms.net.branch.Branch.join", lambda self: None)
+    monkeypatch.setattr("pycaffe_lms.net.run.branch.Branch.join", lambda self: None)
     with pytest.raises((DeviceError, AssertionError)):
         late, _ = trained("residual", True)
         assert late == plain
@@ -68,7 +68,7 @@ def test_work_is_queued_beside_only_where_it_is_recorded(beside, monkeypatch):
 @pytest.mark.parametrize(("batch", "pays"), [(16, True), (64, False)])
 def test_on_a_gpu_small_gradients_run_beside(batch, pays):
     """784 positions an image: 16 images leave multiprocessors idle, 64 do not."""
-    plans = pytest.importorskip("pycaffe_lms.ops.cuda.conv")
+    plans = pytest.importorskip("pycaffe_lms.ops.cuda.conv.conv")
 
     class Engines:
         workspace_by_direction = {"forward": 1, "backward_data": 2, "backward_filter": 3}

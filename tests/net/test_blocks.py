@@ -6,16 +6,15 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.backend import get_device
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import UsageError
-from pycaffe_lms.formats.prototxt import parse_net
+from pycaffe_lms.formats.prototxt.parser import parse_net
 from pycaffe_lms.layers.base import count
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.net.blocks import cuttable, output_cuts
-from pycaffe_lms.net.buffers import assign
-from pycaffe_lms.net.folding import PARTED, fold
-from pycaffe_lms.net.unfold import unfold
-from pycaffe_lms.pycaffe import PycaffeNet
+from pycaffe_lms.net.memory.buffers import assign
+from pycaffe_lms.net.passes.blocks import cuttable, output_cuts
+from pycaffe_lms.net.passes.micro_batch import PARTED, fold, unfold
+from pycaffe_lms.pycaffe.classes import PycaffeNet
 from tests.lms.block_nets import NETS
 
 from .nets import graph

@@ -11,11 +11,11 @@ import pytest
 
 import pycaffe_lms as caffe
 from pycaffe_lms.backend import cuda_available, get_device
-from pycaffe_lms.backend.sim import SimDevice
-from pycaffe_lms.formats.prototxt import parse_solver
+from pycaffe_lms.backend.sim.device import SimDevice
+from pycaffe_lms.formats.prototxt.parser import parse_solver
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.net.tuning import Tuning
-from pycaffe_lms.pycaffe import PycaffeNet
+from pycaffe_lms.pycaffe.classes import PycaffeNet
 from pycaffe_lms.solvers import SGDSolver
 
 from .nets import conv, inputs, ip, layer, loss, relu

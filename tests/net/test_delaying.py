@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.layers.base import Makes, count
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.lms.schedule import Access, Mode, Step
-from pycaffe_lms.net.delaying import delayed
-from pycaffe_lms.net.programs import Halves
+from pycaffe_lms.lms.program import Access, Mode, Step
+from pycaffe_lms.net.program.programs import Halves
+from pycaffe_lms.net.program.step_order import delayed
 from tests.lms.nets import _DATA, _eltwise, _pool, conv, head, train
 
 from ..seeds import seeded

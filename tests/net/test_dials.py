@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.backend import get_device
-from pycaffe_lms.backend.sim import SimDevice
-from pycaffe_lms.formats.prototxt import parse_net
+from pycaffe_lms.backend.sim.device import SimDevice
+from pycaffe_lms.formats.prototxt.parser import parse_net
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.net.net import Net
 

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.lms.schedule import Access, Mode, Step
-from pycaffe_lms.net.early import placed_early, with_updates
+from pycaffe_lms.lms.program import Access, Mode, Step
+from pycaffe_lms.net.program.step_order import placed_early, with_updates
 from tests.lms.nets import NETS, make_solver, train
 
 from ..seeds import seeded

@@ -6,7 +6,7 @@ import pytest
 from google.protobuf import text_format
 
 from pycaffe_lms.errors import GraphError
-from pycaffe_lms.net.filter import filter_net, meets_rule
+from pycaffe_lms.net.build.filter import filter_net, meets_rule
 from pycaffe_lms.proto import caffe_pb2
 
 from .nets import message

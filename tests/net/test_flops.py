@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from pycaffe_lms.formats.prototxt import parse_net
-from pycaffe_lms.net.flops import step_bytes, step_flops
+from pycaffe_lms.formats.prototxt.parser import parse_net
 from pycaffe_lms.net.net import Net
+from pycaffe_lms.net.program.costs import step_bytes, step_flops
 from pycaffe_lms.net.tuning import Tuning
 
 DATA = 'layer { name: "data" type: "Input" top: "data" input_param { shape { %s } } }\n'

@@ -11,7 +11,7 @@ import pytest
 
 import pycaffe_lms as caffe
 from pycaffe_lms.backend import cuda_available, get_device
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import DeviceError, DiscardedRead, UsageError
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.net.tuning import Tuning

@@ -9,10 +9,10 @@ import pytest
 
 from pycaffe_lms.backend import cuda_available
 from pycaffe_lms.errors import OutOfDeviceMemory
-from pycaffe_lms.layers.concat import ConcatLayer
-from pycaffe_lms.layers.slice import SliceLayer
+from pycaffe_lms.layers.shape.concat import ConcatLayer
+from pycaffe_lms.layers.shape.slice import SliceLayer
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.net import laying
+from pycaffe_lms.net.program import buffer_views
 from pycaffe_lms.solvers import SGDSolver
 
 from ..lms.nets import conv, head, train
@@ -102,7 +102,7 @@ def random_net(rng: np.random.Generator) -> str:
 @pytest.mark.parametrize("seed", range(20))
 def test_random_nets(seed, memory_counts, monkeypatch):
     if not memory_counts:
-        monkeypatch.setattr(laying._Laying, "_needs", lambda self: (0, 0))
+        monkeypatch.setattr(buffer_views._Laying, "_needs", lambda self: (0, 0))
     text = random_net(np.random.default_rng(seed))
     apart = copying(monkeypatch, text)
     expected = train(apart, 3)

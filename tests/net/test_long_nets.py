@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pycaffe_lms.backend import get_device
-from pycaffe_lms.formats.prototxt import parse_net
+from pycaffe_lms.formats.prototxt.parser import parse_net
 from pycaffe_lms.net.net import Net
 from pycaffe_lms.net.tuning import Tuning
 

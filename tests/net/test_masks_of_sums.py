@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from pycaffe_lms.backend import cuda_available, get_device
-from pycaffe_lms.backend.sim import SimDevice
-from pycaffe_lms.formats.prototxt import parse_solver
+from pycaffe_lms.backend.sim.device import SimDevice
+from pycaffe_lms.formats.prototxt.parser import parse_solver
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.lms.schedule import Mode
+from pycaffe_lms.lms.program import Mode
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.solvers import solver_class
 from tests.lms.nets import _DATA, _eltwise, _pool, conv, head, train, unit

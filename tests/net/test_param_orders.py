@@ -7,13 +7,13 @@ import pytest
 
 from pycaffe_lms.backend import cuda_available, get_device
 from pycaffe_lms.backend.cpu import CpuDevice
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import ShapeError
 from pycaffe_lms.layers.base import Runs
-from pycaffe_lms.layers.parameter import ParameterLayer
+from pycaffe_lms.layers.shape.parameter import ParameterLayer
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.net import param_orders
-from pycaffe_lms.net.reduction import digest
+from pycaffe_lms.net.passes import param_order
+from pycaffe_lms.net.program.reduction import digest
 from pycaffe_lms.net.tuning import Tuning
 from tests.lms import nets
 
@@ -78,7 +78,7 @@ def test_whom_a_sharer_keeps_from_it(why, value, monkeypatch):
     wired = graph(NETS["looked at"])
     for node in wired.nodes:
         node.channels_last = node.layer.prefers_channels_last
-    param_orders.choose(wired)
+    param_order.choose(wired)
     assert stored_last(wired) == (set() if why else {"c[0]", "w[0]"})
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.backend import cuda_available, get_device
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.net.executor import Executor
+from pycaffe_lms.net.run.executor import Executor
 from pycaffe_lms.net.tuning import Tuning
 
 from .by_hand import SHAPE, TEXT, training

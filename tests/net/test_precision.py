@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pycaffe_lms.net import orders, precision
-from pycaffe_lms.net.buffers import assign
-from pycaffe_lms.net.copies import differs
+from pycaffe_lms.net.memory.buffers import assign
 from pycaffe_lms.net.net import Net
+from pycaffe_lms.net.passes import memory_order, precision
+from pycaffe_lms.net.passes.order_copies import differs
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.ops import load_ops
 
@@ -21,7 +21,7 @@ POOL = "pooling_param { kernel_size: 2 stride: 2 }"
 def chosen(text: str, phase: int = 0, last: bool = False):
     g, ops = graph(text, phase), load_ops("cpu")
     if last:
-        orders.choose(g, ops)
+        memory_order.choose(g, ops)
     precision.choose(g, ops)
     return g
 

@@ -9,11 +9,11 @@ import pytest
 
 from pycaffe_lms.backend import cuda_available, get_device
 from pycaffe_lms.backend.cpu import CpuDevice
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import GraphError
-from pycaffe_lms.formats.prototxt import parse_solver
+from pycaffe_lms.formats.prototxt.parser import parse_solver
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.net.orders import matters
+from pycaffe_lms.net.passes.memory_order import matters
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.solvers import SGDSolver
 from tests.lms import nets

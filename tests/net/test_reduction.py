@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pycaffe_lms.net import reduction
-from pycaffe_lms.net.reduction import Reduction, buckets, digest
+from pycaffe_lms.net.program import reduction
+from pycaffe_lms.net.program.reduction import Reduction, buckets, digest
 
 from .nets import CPU, Place, conv, inputs, ip, layer, loss, make_net, relu
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pycaffe_lms.formats.prototxt import parse_net
+from pycaffe_lms.formats.prototxt.parser import parse_net
 from pycaffe_lms.net.net import Net
-from pycaffe_lms.net.regions import boundaries, find_regions
+from pycaffe_lms.net.passes.regions import boundaries, find_regions
 
 CONV = 'convolution_param { num_output: 4 kernel_size: 3 pad: 1 weight_filler { type: "xavier" } }'
 

@@ -7,9 +7,9 @@ import logging
 
 import pytest
 
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import DeviceError
-from pycaffe_lms.net.replay import host_front
+from pycaffe_lms.net.run.recording import host_front
 
 from ..lms.nets import NETS, TYPES, type_name
 from . import replays

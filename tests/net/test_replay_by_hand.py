@@ -7,9 +7,9 @@ import functools
 import pytest
 
 from pycaffe_lms.backend import cuda_available, get_device
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.net.replay import FEW, WARM_RUNS
+from pycaffe_lms.net.run.recording import FEW, WARM_RUNS
 from pycaffe_lms.net.tuning import Tuning
 
 from . import replays

@@ -8,12 +8,12 @@ import functools
 
 import pytest
 
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import OutOfDeviceMemory
-from pycaffe_lms.lms import runtime
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.lms.machine import MACHINES
-from pycaffe_lms.lms.plan import Kind
+from pycaffe_lms.lms.cost.machine import MACHINES
+from pycaffe_lms.lms.plan.plan import Kind
+from pycaffe_lms.lms.runtime import runtime
 
 from ..lms.nets import NETS, TYPES, type_name
 from . import replays

@@ -9,9 +9,9 @@ import logging
 
 import pytest
 
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import DeviceError
-from pycaffe_lms.lms.recorder import Recorder
+from pycaffe_lms.lms.runtime.recorder import Recorder
 from pycaffe_lms.memory.states import Ask, State
 from pycaffe_lms.ops import ops_of
 

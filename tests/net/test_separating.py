@@ -6,20 +6,19 @@ from __future__ import annotations
 import pytest
 
 from pycaffe_lms.backend import cuda_available, get_device
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import OutOfDeviceMemory
-from pycaffe_lms.formats.prototxt import parse_solver
+from pycaffe_lms.formats.prototxt.parser import parse_solver
 from pycaffe_lms.layers.base import Lives, Makes
-from pycaffe_lms.layers.convolution import ConvolutionLayer
-from pycaffe_lms.lms.account import layer_of
+from pycaffe_lms.layers.conv.convolution import ConvolutionLayer
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.lms.machine import MACHINES, Costs
-from pycaffe_lms.lms.schedule import Mode
-from pycaffe_lms.net import param_orders
-from pycaffe_lms.net.costs import program_costs
-from pycaffe_lms.net.flops import step_flops
-from pycaffe_lms.net.programs import Halves
-from pycaffe_lms.net.reduction import buckets
+from pycaffe_lms.lms.cost.machine import MACHINES, Costs
+from pycaffe_lms.lms.program import Mode
+from pycaffe_lms.lms.report.layer_costs import layer_of
+from pycaffe_lms.net.passes import param_order
+from pycaffe_lms.net.program.costs import program_costs, step_flops
+from pycaffe_lms.net.program.programs import Halves
+from pycaffe_lms.net.program.reduction import buckets
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.solvers import solver_class
 from tests.lms.nets import _DATA, NETS, _eltwise, _pool, conv, head, train
@@ -196,7 +195,7 @@ def test_bits_of_other_settings(net, tuning):
 @pytest.mark.parametrize("lms", [None, LMSConfig(threshold_kb=1, ahead=0)], ids=["resident", "managed"])
 def test_weights_that_layers_take_in_another_order(lms, monkeypatch):
     """Then both halves work on copies in workspace: one on the weights', one on the gradient's."""
-    monkeypatch.setattr(param_orders, "may_lie_last", lambda graph, users: False)
+    monkeypatch.setattr(param_order, "may_lie_last", lambda graph, users: False)
     found = [train(one := solver("residual", SimDevice(64 << 20), s, lms), 2) for s in (False, True)]
     assert found[0] == found[1]
     steps, node = steps_of(one, True), next(n for n in one.net.run_graph.nodes if n.name == "c3")

@@ -6,7 +6,7 @@ import pytest
 
 from pycaffe_lms.backend import get_device
 from pycaffe_lms.errors import ShapeError
-from pycaffe_lms.formats.prototxt import parse_net
+from pycaffe_lms.formats.prototxt.parser import parse_net
 from pycaffe_lms.net.net import Net
 
 INPUT = 'layer {{ name: "d" type: "Input" top: "d" input_param {{ shape {{ {} }} }} }}\n'

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.backend import get_device
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import DiscardedRead, OutOfDeviceMemory, UsageError
-from pycaffe_lms.formats.prototxt import parse_net
+from pycaffe_lms.formats.prototxt.parser import parse_net
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.pycaffe import PycaffeNet
+from pycaffe_lms.pycaffe.classes import PycaffeNet
 from tests.lms.split_nets import NETS, solver
 
 PLACES = {

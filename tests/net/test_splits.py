@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pycaffe_lms.errors import GraphError
-from pycaffe_lms.net.splits import insert_splits
+from pycaffe_lms.net.build.splits import insert_splits
 
 from .nets import conv, inputs, ip, layer, loss, message, relu
 

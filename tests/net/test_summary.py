@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from google.protobuf import text_format
 
-from pycaffe_lms.net.summary import settings, summarize, totals
+from pycaffe_lms.net.inspect.summary import settings, summarize, totals
 from pycaffe_lms.proto.caffe_pb2 import LayerParameter
 
 from .nets import conv, inputs, ip, layer, loss, make_net, relu

@@ -6,7 +6,7 @@ import re
 from html.parser import HTMLParser
 
 import pycaffe_lms as caffe
-from pycaffe_lms.net.table import rows
+from pycaffe_lms.net.inspect.table import rows
 
 from .nets import conv, inputs, ip, layer, loss, make_net, relu
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pycaffe_lms.layers.base import count
-from pycaffe_lms.net.buffers import assign
-from pycaffe_lms.net.folding import PARTED, fold
-from pycaffe_lms.net.regions import find_regions
-from pycaffe_lms.net.unfold import unfold
+from pycaffe_lms.net.memory.buffers import assign
+from pycaffe_lms.net.passes.micro_batch import PARTED, fold, unfold
+from pycaffe_lms.net.passes.regions import find_regions
 from tests.lms.split_nets import NETS
 
 from .nets import graph

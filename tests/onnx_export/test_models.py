@@ -9,7 +9,7 @@ pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
 from pycaffe_lms.errors import ExportError
-from pycaffe_lms.formats.prototxt import read_net
+from pycaffe_lms.formats.prototxt.parser import read_net
 from pycaffe_lms.net.net import Net
 from pycaffe_lms.onnx_export import export_onnx
 from tests.models.nets import ALL, MODELS, NARROW, tiny

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from pycaffe_lms.backend import cuda
-from pycaffe_lms.ops.cuda import cudnn, cudnn_build, cudnn_library
+from pycaffe_lms.ops.cuda.cudnn import build, convolution, library
 
 from .fake_cudnn import Frontend
 
@@ -18,11 +18,11 @@ def frontend(monkeypatch, tmp_path):
         runtime=SimpleNamespace(getDevice=lambda: here.device, getDeviceProperties=lambda device: {"name": b"GPU 9/x"}),
         get_current_stream=lambda: SimpleNamespace(ptr=here.stream),
     )
-    monkeypatch.setattr(cudnn_library, "load", lambda: (fake, ""))
+    monkeypatch.setattr(library, "load", lambda: (fake, ""))
     monkeypatch.setattr(cuda, "require", lambda: SimpleNamespace(cuda=cupy))
     monkeypatch.setattr(cuda, "_math", "tf32")
     for name in ("_graphs", "_handles", "_stores"):
-        monkeypatch.setattr(cudnn_build, name, {})
+        monkeypatch.setattr(build, name, {})
     monkeypatch.delenv("PYCAFFE_LMS_CUDNN", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     fake.here = here
@@ -40,5 +40,5 @@ def math_mode():
 def gpu():
     if not cuda.available():
         pytest.skip("no GPU")
-    if not cudnn.available():
-        pytest.skip(f"no cuDNN: {cudnn.why_not()}")
+    if not convolution.available():
+        pytest.skip(f"no cuDNN: {convolution.why_not()}")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pycaffe_lms.ops.cpu import basic
 from pycaffe_lms.ops.cuda.source import divider
-from pycaffe_lms.ops.parts import reduction_parts
+from pycaffe_lms.ops.sum_parts import reduction_parts
 
 WORK = np.empty(1024)
 DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["f32", "f64"])

@@ -10,12 +10,12 @@ import pytest
 
 from pycaffe_lms.backend import cuda, cuda_available
 from pycaffe_lms.backend.bfloat16 import BFLOAT16
-from pycaffe_lms.backend.cuda_types import prelude
+from pycaffe_lms.backend.cuda.types import prelude
 from pycaffe_lms.ops import load_ops
-from pycaffe_lms.ops.channel_order import memory_shape
+from pycaffe_lms.ops.axes import memory_shape
 from pycaffe_lms.ops.cpu.widened import round_into, widened, widened_copy
 from pycaffe_lms.ops.geometry import PoolGeometry
-from pycaffe_lms.ops.norm_parts import fused_norm_work
+from pycaffe_lms.ops.sum_parts import fused_norm_work
 
 from .fake_cudnn import geometry
 

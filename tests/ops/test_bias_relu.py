@@ -7,7 +7,7 @@ import pytest
 
 from pycaffe_lms.backend import cuda, cuda_available
 from pycaffe_lms.ops import load_ops
-from pycaffe_lms.ops.parts import reduction_parts
+from pycaffe_lms.ops.sum_parts import reduction_parts
 
 SHAPES = [
     *((2, 3, 5), (3, 4, 8), (5, 3, 196), (3, 2, 3136), (40, 5, 49), (1, 1, 1), (0, 4, 3)),

@@ -8,7 +8,7 @@ import pytest
 from pycaffe_lms.backend import cuda, cuda_available
 from pycaffe_lms.ops import load_ops
 from pycaffe_lms.ops.bit_masks import bit_words
-from pycaffe_lms.ops.parts import reduction_parts
+from pycaffe_lms.ops.sum_parts import reduction_parts
 
 SIZES = [1, 31, 32, 33, 127, 2048, 2049, 100_003]
 DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["f32", "f64"])
@@ -116,7 +116,7 @@ def test_a_fused_convolution_finds_the_same_gradient(place, shape, dtype):
 @pytest.mark.parametrize("use_global", [False, True], ids=["batch", "global"])
 @pytest.mark.parametrize("shape", [(3, 5, 49), (2, 4, 196), (300, 64, 1), (17, 33, 1)], ids=str)
 def test_a_fused_normalisation_finds_the_same_gradients(place, shape, use_global, dtype):
-    from pycaffe_lms.ops.norm_parts import fused_norm_work
+    from pycaffe_lms.ops.sum_parts import fused_norm_work
 
     ops, put, get = place
     rng, c = np.random.default_rng(3), shape[1]

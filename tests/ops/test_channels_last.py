@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.backend import cuda
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.ops import load_ops, ops_of
-from pycaffe_lms.ops.cuda import cudnn, im2col
+from pycaffe_lms.ops.cuda.conv import im2col
+from pycaffe_lms.ops.cuda.cudnn import convolution
 
 from .fake_cudnn import geometry
 
@@ -106,7 +107,7 @@ class Columns:
         return getattr(self.ops, name)
 
     def conv_plan(self, g, dtype, limit, **ending):
-        from pycaffe_lms.ops.cuda.conv import ConvPlan
+        from pycaffe_lms.ops.cuda.conv.conv import ConvPlan
 
         columns = im2col.plan(g, dtype.itemsize, limit)
         return ConvPlan(g, columns.workspace_bytes, columns=columns)
@@ -143,7 +144,7 @@ def test_cudnn_convolves_channels_last(name, math_mode, monkeypatch, tmp_path):
     math_mode("tf32")
     ops, g = load_ops("cuda"), replace(CASES[name], channels_last=True)
     assert ops.conv_channels_last_plan(g, np.float32)
-    assert set(cudnn.DIRECTIONS) <= set(ops.conv_plan(g, np.float32, 1 << 26).cudnn.engines)
+    assert set(convolution.DIRECTIONS) <= set(ops.conv_plan(g, np.float32, 1 << 26).cudnn.engines)
     assert not ops.conv_channels_last_plan(g, np.float64)
 
 
@@ -151,7 +152,7 @@ def test_cudnn_convolves_channels_last(name, math_mode, monkeypatch, tmp_path):
 @pytest.mark.usefixtures("gpu")
 def test_measured_engines_are_found_again(math_mode, monkeypatch, tmp_path):
     """Another process reads the choice; a file of nobody's measures anew and need not agree."""
-    from pycaffe_lms.ops.cuda import cudnn_build, cudnn_choice
+    from pycaffe_lms.ops.cuda.cudnn import build, choice
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("PYCAFFE_LMS_CUDNN", raising=False)
@@ -159,10 +160,10 @@ def test_measured_engines_are_found_again(math_mode, monkeypatch, tmp_path):
     g, found = replace(CASES["large"], channels_last=True), []
     free = cuda.require().cuda.runtime.memGetInfo()[0]
     for _ in range(2):
-        monkeypatch.setattr(cudnn_build, "_graphs", {})
-        monkeypatch.setattr(cudnn_build, "_stores", {})
-        found.append(cudnn.plan(g, "float32", 1 << 28, fused=cudnn.Fused(True, True)).engines)
-        monkeypatch.setattr(cudnn_choice, "measure", None)  # a second call would fail
+        monkeypatch.setattr(build, "_graphs", {})
+        monkeypatch.setattr(build, "_stores", {})
+        found.append(convolution.plan(g, "float32", 1 << 28, fused=convolution.Fused(True, True)).engines)
+        monkeypatch.setattr(choice, "measure", None)  # a second call would fail
     assert found[0] == found[1]
     assert free - cuda.require().cuda.runtime.memGetInfo()[0] < 1 << 28, "scratch memory went back"
 

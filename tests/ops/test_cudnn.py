@@ -8,7 +8,8 @@ import pytest
 
 from pycaffe_lms.backend import cuda
 from pycaffe_lms.errors import DeviceError
-from pycaffe_lms.ops.cuda import conv, cudnn, cudnn_library
+from pycaffe_lms.ops.cuda.conv import conv
+from pycaffe_lms.ops.cuda.cudnn import convolution, library
 from pycaffe_lms.ops.geometry import ConvGeometry
 
 from .fake_cudnn import NotSupported, array, geometry
@@ -20,7 +21,7 @@ GROUPED = geometry(4, 6, 8, (9, 7), 3, stride=2, pad=1, group=2)  # dw: 8 * 3 * 
 
 
 def test_graphs_state_every_size(frontend):
-    cudnn.plan(GROUPED, "float32", None)
+    convolution.plan(GROUPED, "float32", None)
     forward, data, weights = frontend.graphs
     assert [g.kind for g in frontend.graphs] == ["fprop", "dgrad", "wgrad"]
     x, w, y = [4, 6, 9, 7], [8, 3, 3, 3], [4, 8, 5, 4]
@@ -34,7 +35,7 @@ def test_graphs_state_every_size(frontend):
 
 
 def test_one_axis_becomes_two(frontend):
-    cudnn.plan(geometry(2, 3, 4, (10,), 3), "float32", None, directions=["forward"])
+    convolution.plan(geometry(2, 3, 4, (10,), 3), "float32", None, directions=["forward"])
     assert [t.known["dim"] for t in frontend.graphs[0].inputs] == [[2, 3, 1, 10], [4, 3, 1, 3]]
 
 
@@ -46,8 +47,8 @@ def test_what_cudnn_refuses_keeps_nobody_alive(frontend):
 
     def ask():
         net = Net()
-        with pytest.raises(cudnn.Unsupported):
-            cudnn.plan(GROUPED, "float32", None)
+        with pytest.raises(convolution.Unsupported):
+            convolution.plan(GROUPED, "float32", None)
         return weakref.ref(net)
 
     frontend.failure = NotSupported("no engine")
@@ -58,30 +59,30 @@ def test_what_cudnn_refuses_keeps_nobody_alive(frontend):
 
 
 def test_workspace_holds_the_largest_direction_and_room_to_accumulate(frontend):
-    plan = cudnn.plan(GROUPED, "float32", None)
+    plan = convolution.plan(GROUPED, "float32", None)
     assert plan.workspace_by_direction == {"forward": 1000, "backward_data": 1000, "backward_filter": 1024 + 864}
     assert plan.workspace_bytes == 1888
 
 
 @pytest.mark.parametrize("limit", [0, 500, 900, 1887, 1888, 5000])
 def test_limit_counts_the_room_to_accumulate(frontend, limit):
-    plan = cudnn.plan(GROUPED, "float32", limit)
+    plan = convolution.plan(GROUPED, "float32", limit)
     assert plan.workspace_bytes <= max(limit, 864)
 
 
 def test_same_shapes_share_graphs(frontend):
-    first = cudnn.plan(GROUPED, "float32", 4096)
-    again = cudnn.plan(GROUPED, np.float32, 4096)
-    only = cudnn.plan(GROUPED, "float32", 4096, directions=("forward",))
+    first = convolution.plan(GROUPED, "float32", 4096)
+    again = convolution.plan(GROUPED, np.float32, 4096)
+    only = convolution.plan(GROUPED, "float32", 4096, directions=("forward",))
     assert len(frontend.graphs) == 3 and frontend.handles == 1
     assert again.graphs == first.graphs and only.graphs["forward"] is first.graphs["forward"]
     frontend.here.device = 1
-    cudnn.plan(GROUPED, "float32", 4096, directions=("forward",))
+    convolution.plan(GROUPED, "float32", 4096, directions=("forward",))
     assert len(frontend.graphs) == 4 and frontend.handles == 2
 
 
 def test_engines_that_are_left_out(frontend):
-    cudnn.plan(GROUPED, "float32", None, directions=["forward"])
+    convolution.plan(GROUPED, "float32", None, directions=["forward"])
     left_out = frontend.graphs[0].left_out
     assert {"NONDETERMINISTIC", "DOWN_CONVERT_INPUTS"} <= set(left_out) and "TENSOR_CORE" not in left_out
     assert frontend.graphs[0].settings["compute_data_type"] == "float"
@@ -90,21 +91,21 @@ def test_engines_that_are_left_out(frontend):
 @pytest.mark.parametrize("failure", [NotSupported("no engine\nat all"), RuntimeError("bad parameter"), ValueError("x")])
 def test_no_engine_is_unsupported(frontend, failure):
     frontend.failure = failure
-    with pytest.raises(cudnn.Unsupported, match="forward of ConvGeometry"):
-        cudnn.plan(GROUPED, "float32", None)
+    with pytest.raises(convolution.Unsupported, match="forward of ConvGeometry"):
+        convolution.plan(GROUPED, "float32", None)
 
 
 def test_what_cudnn_is_not_asked(frontend):
     for bad in (geometry(0, 3, 4, (9, 9), 3), geometry(2, 3, 4, (5, 5, 5, 5), 3)):
-        with pytest.raises(cudnn.Unsupported):
-            cudnn.plan(bad, "float32", None)
-    with pytest.raises(cudnn.Unsupported, match="float16"):
-        cudnn.plan(GROUPED, "float16", None)
-    with pytest.raises(cudnn.Unsupported, match="float64"):
-        cudnn.plan(GROUPED, "float64", None)
+        with pytest.raises(convolution.Unsupported):
+            convolution.plan(bad, "float32", None)
+    with pytest.raises(convolution.Unsupported, match="float16"):
+        convolution.plan(GROUPED, "float16", None)
+    with pytest.raises(convolution.Unsupported, match="float64"):
+        convolution.plan(GROUPED, "float64", None)
     cuda.set_math("fp32")
-    with pytest.raises(cudnn.Unsupported, match="fp32 mode"):
-        cudnn.plan(GROUPED, "float32", None)
+    with pytest.raises(convolution.Unsupported, match="fp32 mode"):
+        convolution.plan(GROUPED, "float32", None)
     assert not frontend.graphs
 
 
@@ -125,7 +126,7 @@ def test_the_operations_pass_pointers_by_role(frontend):
 def test_accumulating_goes_through_the_end_of_the_workspace(frontend, monkeypatch):
     launched = []
     monkeypatch.setattr(cuda, "launch", lambda *args: launched.append(args[1:]))
-    plan = cudnn.plan(GROUPED, "float32", None)
+    plan = convolution.plan(GROUPED, "float32", None)
     dw, work = array(0x2000, 864), array(0x4000, plan.workspace_bytes)
     plan.backward_filter(array(0x1000), array(0x3000), dw, work, True)
     assert frontend.graphs[2].runs == [({1: 0x1000, 2: 0x3000, 3: 0x4400}, 0x4000, 0)]
@@ -135,7 +136,7 @@ def test_accumulating_goes_through_the_end_of_the_workspace(frontend, monkeypatc
 
 
 def test_the_handle_follows_the_current_stream(frontend):
-    plan = cudnn.plan(GROUPED, "float32", 0, directions=["forward"])
+    plan = convolution.plan(GROUPED, "float32", 0, directions=["forward"])
     for stream in (0, 5, 5, 0):
         frontend.here.stream = stream
         plan.forward(array(16), array(32), None, array(48), None)
@@ -143,21 +144,21 @@ def test_the_handle_follows_the_current_stream(frontend):
 
 
 def test_a_failure_names_direction_and_shapes(frontend):
-    plan = cudnn.plan(GROUPED, "float32", 0)
+    plan = convolution.plan(GROUPED, "float32", 0)
     frontend.failure = RuntimeError("CUDNN_STATUS_EXECUTION_FAILED\nmore")
     with pytest.raises(DeviceError, match=r"backward_data of ConvGeometry\(batch=4.*EXECUTION_FAILED$"):
         plan.backward_data(array(16), array(32), array(48), None)
 
 
 def test_absence_has_a_reason(monkeypatch):
-    cudnn_library.load.cache_clear()
-    monkeypatch.setattr(cudnn_library, "_load", lambda: (_ for _ in ()).throw(OSError("damaged")))
+    library.load.cache_clear()
+    monkeypatch.setattr(library, "_load", lambda: (_ for _ in ()).throw(OSError("damaged")))
     try:
-        assert not cudnn.available() and "damaged" in cudnn.why_not()
-        with pytest.raises(cudnn.Unsupported, match="damaged"):
-            cudnn.plan(GROUPED, "float32", None)
+        assert not convolution.available() and "damaged" in convolution.why_not()
+        with pytest.raises(convolution.Unsupported, match="damaged"):
+            convolution.plan(GROUPED, "float32", None)
     finally:
-        cudnn_library.load.cache_clear()
+        library.load.cache_clear()
 
 
 # --- on a GPU --------------------------------------------------------------------------------------------------------
@@ -205,7 +206,7 @@ def run_on_gpu(g: ConvGeometry, dtype, mode, set_math, limit=1 << 28):
     x = rng.standard_normal((g.batch, g.channels, *g.in_spatial)).astype(dtype)
     w = rng.standard_normal((g.out_channels, g.group_channels, *g.kernel)).astype(dtype)
     dy = rng.standard_normal((g.batch, g.out_channels, *g.out_spatial)).astype(dtype)
-    plan = cudnn.plan(g, dtype, limit)
+    plan = convolution.plan(g, dtype, limit)
     work = cupy.full(max(1, plan.workspace_bytes), 255, np.uint8)
     dev_x, dev_w, dev_dy = cupy.asarray(x), cupy.asarray(w), cupy.asarray(dy)
     y, dx, dw = (cupy.full_like(a, np.nan) for a in (dev_dy, dev_x, dev_w))

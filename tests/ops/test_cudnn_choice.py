@@ -12,9 +12,11 @@ import pytest
 from pycaffe_lms.backend import cuda
 from pycaffe_lms.backend.bfloat16 import BFLOAT16
 from pycaffe_lms.errors import CaffeError, DeviceError
-from pycaffe_lms.ops.cuda import bias_relu, conv, cudnn, cudnn_build, cudnn_choice
-from pycaffe_lms.ops.cuda.cudnn_graph import Fused, strides
-from pycaffe_lms.ops.cuda.cudnn_store import Store, store_path
+from pycaffe_lms.ops.cuda import bias_relu
+from pycaffe_lms.ops.cuda.conv import conv
+from pycaffe_lms.ops.cuda.cudnn import build, choice, convolution
+from pycaffe_lms.ops.cuda.cudnn.graph import Fused, strides
+from pycaffe_lms.ops.cuda.cudnn.store import Store, store_path
 
 from .fake_cudnn import array, geometry
 
@@ -32,18 +34,18 @@ def measured(monkeypatch):
         here.calls.append((runs, inputs, result, work_bytes))
         return None if here.times is None else here.times[: len(runs)]
 
-    monkeypatch.setattr(cudnn_choice, "measure", measure)
+    monkeypatch.setattr(choice, "measure", measure)
     return here
 
 
 def engine(*args, **kwargs):
-    return cudnn.plan(LARGE, "float32", *args, directions=["forward"], **kwargs).engines["forward"]
+    return convolution.plan(LARGE, "float32", *args, directions=["forward"], **kwargs).engines["forward"]
 
 
 def forget(monkeypatch):
     """What a new process does not know."""
-    monkeypatch.setattr(cudnn_build, "_graphs", {})
-    monkeypatch.setattr(cudnn_build, "_stores", {})
+    monkeypatch.setattr(build, "_graphs", {})
+    monkeypatch.setattr(build, "_stores", {})
 
 
 @pytest.mark.parametrize(
@@ -51,7 +53,7 @@ def forget(monkeypatch):
     [([3.0, 2.0, 1.0], 2), ([1.0, 0.98], 0), ([1.0, 0.96], 1), ([None, 2.0], 1), ([2.0, None, 1.99], 0), ([None], 0)],
 )
 def test_a_later_candidate_must_be_clearly_faster(times, best):
-    assert cudnn_choice.fastest(times) == best
+    assert choice.fastest(times) == best
 
 
 def test_candidates_keep_cudnns_order_and_limits(frontend, monkeypatch):
@@ -62,26 +64,26 @@ def test_candidates_keep_cudnns_order_and_limits(frontend, monkeypatch):
     frontend.broken = {"a", "b"}
     assert engine(1001) == "d"
     frontend.broken = set("abcd")
-    with pytest.raises(cudnn.Unsupported, match="no engine within 1002 bytes"):
+    with pytest.raises(convolution.Unsupported, match="no engine within 1002 bytes"):
         engine(1002)
     frontend.broken = set()
-    with pytest.raises(cudnn.Unsupported, match="no engine within 1002 bytes"):
+    with pytest.raises(convolution.Unsupported, match="no engine within 1002 bytes"):
         engine(1002)
 
 
 def test_the_fastest_runs_and_is_measured_once(frontend, measured, monkeypatch):
     frontend.engines = {"slow": 64, "fast": 128, "other": 32}
     measured.times = [3.0, 1.0, 2.0]
-    plan = cudnn.plan(LARGE, "float32", None)
+    plan = convolution.plan(LARGE, "float32", None)
     assert set(plan.engines.values()) == {"fast"} and len(measured.calls) == 3
     assert measured.calls[0][1:] == ([(16 * 64 * 784, FLOAT), (64 * 64 * 9, FLOAT)], (16 * 64 * 784, FLOAT), 128)
     plan.forward(array(16), array(32), None, array(48), array(64, 1 << 20))
     assert frontend.graphs[0].runs == [({1: 16, 2: 32, 3: 48}, 64, 1)]
-    cudnn.plan(LARGE, "float32", None)
+    convolution.plan(LARGE, "float32", None)
     assert len(measured.calls) == 3
     forget(monkeypatch)
     frontend.engines = {"other": 32, "slow": 64, "fast": 128}  # found by name, wherever it is
-    assert cudnn.plan(LARGE, "float32", None).engines == plan.engines and len(measured.calls) == 3
+    assert convolution.plan(LARGE, "float32", None).engines == plan.engines and len(measured.calls) == 3
     assert frontend.graphs[-1].built == [2], "no other engine is built"
 
 
@@ -89,7 +91,7 @@ def test_what_is_measured_is_at_most_so_many(frontend, measured):
     frontend.engines = {f"eng{i}": 0 for i in range(20)}
     measured.times = [1.0] * 20
     assert engine(None) == "eng0"
-    assert len(measured.calls[0][0]) == cudnn_choice.CANDIDATES
+    assert len(measured.calls[0][0]) == choice.CANDIDATES
 
 
 def test_a_choice_that_is_gone_is_made_again(frontend, measured, monkeypatch):
@@ -108,7 +110,7 @@ def test_choices_differ_by_all_they_depend_on(frontend, measured):
     frontend.engines = {"a": 0, "b": 0}
     measured.times = [2.0, 1.0]
     for g, limit in itertools.product((LARGE, last(LARGE)), (None, 1 << 20, 1 << 21)):
-        cudnn.plan(g, "float32", limit)
+        convolution.plan(g, "float32", limit)
     file = store_path("GPU 9/x", 91900)
     assert len(measured.calls) == len(json.loads(file.read_text())["engines"]) == 18
 
@@ -124,7 +126,7 @@ def test_no_memory_to_measure_in(frontend, measured, monkeypatch):
 
 def test_not_measured(frontend, measured, monkeypatch):
     measured.times = [2.0, 1.0]
-    assert set(cudnn.plan(SMALL, "float32", None).engines.values()) == {"eng1"}
+    assert set(convolution.plan(SMALL, "float32", None).engines.values()) == {"eng1"}
     monkeypatch.setenv("PYCAFFE_LMS_CUDNN", "heuristic")
     assert engine(None) == "eng1" and not measured.calls
     monkeypatch.setenv("PYCAFFE_LMS_CUDNN", "Measure")
@@ -148,8 +150,8 @@ def test_strides_of_both_orders():
 
 def test_channels_last_is_a_matter_of_strides(frontend):
     g = geometry(4, 6, 8, (9, 7), 3, stride=2, pad=1, group=2)
-    cudnn.plan(g, "float32", None)
-    cudnn.plan(last(g), "float32", None)
+    convolution.plan(g, "float32", None)
+    convolution.plan(last(g), "float32", None)
     for first, other in zip(frontend.graphs[:3], frontend.graphs[3:], strict=True):
         for a, b in zip([*first.inputs, first.output], [*other.inputs, other.output], strict=True):
             assert a.known["dim"] == b.known["dim"]
@@ -162,11 +164,11 @@ def test_channels_last_never_falls_back(frontend):
     assert not conv.conv_channels_last_plan(SMALL, "float64")
     assert not conv.conv_channels_last_plan(geometry(2, 6, 6, (9, 9), 3, group=6), "float32"), "has direct kernels"
     assert conv.conv_plan(last(SMALL), "float32", 0).cudnn is not None
-    with pytest.raises(cudnn.Unsupported) as caught:
+    with pytest.raises(convolution.Unsupported) as caught:
         conv.conv_plan(last(SMALL), "float64", 0)
     assert isinstance(caught.value, CaffeError)
     frontend.broken = set(frontend.engines)
-    with pytest.raises(cudnn.Unsupported):
+    with pytest.raises(convolution.Unsupported):
         conv.conv_plan(last(SMALL), "float32", 1)
     assert conv.conv_plan(SMALL, "float32", 1).columns is not None
     assert conv.conv_plan(last(geometry(0, 6, 8, (9, 7), 3)), "float32", 1).cudnn is None, "nothing to do"
@@ -217,8 +219,8 @@ def test_a_fused_graph_must_beat_the_kernel(frontend, measured, monkeypatch):
 
 
 def engine_of_fused(times):
-    plan = cudnn.plan(LARGE, "float32", len(times) * 1000, directions=["forward"], fused=Fused(True, True))
-    return plan.engines.get(cudnn.FUSED)
+    plan = convolution.plan(LARGE, "float32", len(times) * 1000, directions=["forward"], fused=Fused(True, True))
+    return plan.engines.get(convolution.FUSED)
 
 
 # --- the file ---------------------------------------------------------------------------------------------------------
@@ -339,7 +341,7 @@ def clock(monkeypatch):
     ids=["faster", "wrong", "hopeless", "first does not run", "first is no number", "nothing runs"],
 )
 def test_times(clock, runs, expected):
-    times = cudnn_choice.measure(
+    times = choice.measure(
         [clock.run(*run) for run in runs], [(10, FLOAT), (20, FLOAT)], (30, FLOAT), 64, (ValueError,)
     )
     assert times == [t if t is None else pytest.approx(t) for t in expected] and clock.freed == 1
@@ -347,7 +349,7 @@ def test_times(clock, runs, expected):
 
 def test_times_without_room(clock):
     clock.room = 1 << 12
-    assert cudnn_choice.measure([clock.run(1.0)], [(1000, FLOAT), (20, FLOAT)], (30, FLOAT), 64, (ValueError,)) is None
+    assert choice.measure([clock.run(1.0)], [(1000, FLOAT), (20, FLOAT)], (30, FLOAT), 64, (ValueError,)) is None
 
 
 def test_scratch_arrays_do_not_overlap(clock):
@@ -356,7 +358,7 @@ def test_scratch_arrays_do_not_overlap(clock):
     def run(inputs, result, work):
         seen.append((*inputs, result, work))
 
-    cudnn_choice.measure([run, run], [(1000, FLOAT), (3, BFLOAT16)], (300, FLOAT), 64, (ValueError,))
+    choice.measure([run, run], [(1000, FLOAT), (3, BFLOAT16)], (300, FLOAT), 64, (ValueError,))
     sizes = (4000, 6, 1200, 64)
     for addresses in set(seen):
         spans = sorted(zip(addresses, sizes, strict=True))

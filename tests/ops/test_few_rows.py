@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pycaffe_lms.ops.cpu import few_rows, inner_product
+from pycaffe_lms.ops.cpu.conv import few_rows, inner_product
 
 SIZES = [(10, 129, 1500), (2, 64, 700), (7, 33, 1025), (12, 1030, 41), (5, 3, 20_000)]
 TOLERANCE = {np.float32: 2e-6, np.float64: 1e-14}

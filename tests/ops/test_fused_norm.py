@@ -9,7 +9,7 @@ import pytest
 
 from pycaffe_lms.backend import cuda_available
 from pycaffe_lms.ops import load_ops
-from pycaffe_lms.ops.norm_parts import fused_norm_work, norm_parts
+from pycaffe_lms.ops.sum_parts import fused_norm_work, norm_parts
 
 from ..layers import harness
 

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.backend.cpu import CpuDevice
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import DeviceError
 from pycaffe_lms.ops import ops_of
-from pycaffe_lms.ops.cpu import conv, onednn_conv, onednn_library, onednn_outer
+from pycaffe_lms.ops.cpu.conv import conv
+from pycaffe_lms.ops.cpu.onednn import conv as onednn_conv
+from pycaffe_lms.ops.cpu.onednn import library, outer
 from pycaffe_lms.ops.geometry import ConvGeometry, conv_output_size
 
 needs_library = pytest.mark.usefixtures("onednn")
@@ -125,62 +127,62 @@ def test_the_gradient_of_fully_connected_weights():
     rng = np.random.default_rng(1)
     a, b = rng.standard_normal((7, 33)).astype(np.float32), rng.standard_normal((7, 50)).astype(np.float32)
     out = np.full((33, 50), np.nan, np.float32)
-    assert onednn_outer.outer(a, b, out)
+    assert outer.outer(a, b, out)
     np.testing.assert_allclose(out, np.einsum("mn,mk->nk", a.astype(float), b.astype(float)), atol=2e-6)
-    assert not onednn_outer.outer(a.astype(float), b.astype(float), out.astype(float))
+    assert not outer.outer(a.astype(float), b.astype(float), out.astype(float))
 
 
 @pytest.fixture
 def fresh(monkeypatch):
     """The search for the library, as if it had not been made."""
-    monkeypatch.setattr(onednn_library, "load", onednn_library.load.__wrapped__)
-    monkeypatch.delenv(onednn_library.VARIABLE, raising=False)
+    monkeypatch.setattr(library, "load", library.load.__wrapped__)
+    monkeypatch.delenv(library.VARIABLE, raising=False)
     return monkeypatch
 
 
 def test_switched_off(fresh):
-    fresh.setenv(onednn_library.VARIABLE, "off")
-    assert onednn_library.load() is None
-    assert onednn_library.describe() == ""
+    fresh.setenv(library.VARIABLE, "off")
+    assert library.load() is None
+    assert library.describe() == ""
 
 
 def test_a_file_that_is_no_such_library_is_named(fresh, tmp_path):
     file = tmp_path / "libdnnl.so.3"
     file.write_bytes(b"no library")
-    fresh.setenv(onednn_library.VARIABLE, str(file))
-    with pytest.raises(DeviceError, match=f"{onednn_library.VARIABLE}={file}.*oneDNN 3") as caught:
-        onednn_library.load()
+    fresh.setenv(library.VARIABLE, str(file))
+    with pytest.raises(DeviceError, match=f"{library.VARIABLE}={file}.*oneDNN 3") as caught:
+        library.load()
     assert "unset" in str(caught.value)
 
 
 def test_another_library_is_not_taken_for_it(fresh):
-    fresh.setenv(onednn_library.VARIABLE, ctypes.util.find_library("c") or "libc.so.6")
+    fresh.setenv(library.VARIABLE, ctypes.util.find_library("c") or "libc.so.6")
     with pytest.raises(DeviceError, match="dnnl_version"):
-        onednn_library.load()
+        library.load()
 
 
 def test_an_installed_package_that_does_not_load_is_warned_of(fresh, caplog, tmp_path):
     file = tmp_path / "libdnnl.so.3"
     file.write_bytes(b"no library")
-    fresh.setattr(onednn_library, "_packaged", lambda: str(file))
-    fresh.setattr(onednn_library, "_SONAME", "libdnnl_of_nobody.so.3")
+    fresh.setattr(library, "_packaged", lambda: str(file))
+    fresh.setattr(library, "_SONAME", "libdnnl_of_nobody.so.3")
     with caplog.at_level(logging.WARNING):
-        assert onednn_library.load() is None
+        assert library.load() is None
     assert "onednn-cpu-gomp is installed but does not load" in caplog.text
 
 
 def test_nothing_is_said_where_none_is_installed(fresh, caplog):
-    fresh.setattr(onednn_library, "_packaged", lambda: None)
-    fresh.setattr(onednn_library, "_SONAME", "libdnnl_of_nobody.so.3")
-    assert onednn_library.load() is None
+    fresh.setattr(library, "_packaged", lambda: None)
+    fresh.setattr(library, "_SONAME", "libdnnl_of_nobody.so.3")
+    assert library.load() is None
     assert not caplog.records
 
 
 @pytest.mark.parametrize("major, runtime, said", [(2, 2, "version 2.7"), (3, 8, "runtime 8"), (3, 512, "runtime 512")])
 def test_libraries_with_other_calls_are_refused(major, runtime, said):
     with pytest.raises(OSError, match=said):
-        onednn_library._check(onednn_library._Version(major, 7, 1, b"", runtime))
+        library._check(library._Version(major, 7, 1, b"", runtime))
 
 
 def test_the_name_says_the_version(onednn):
-    assert onednn_library.describe().startswith("oneDNN 3.")
+    assert library.describe().startswith("oneDNN 3.")

@@ -7,7 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from pycaffe_lms.ops.cpu import batch_norm, blas, conv, threads
+from pycaffe_lms.ops.cpu import threads
+from pycaffe_lms.ops.cpu.conv import blas, conv
+from pycaffe_lms.ops.cpu.norm import batch_norm
 from pycaffe_lms.ops.geometry import ConvGeometry
 
 

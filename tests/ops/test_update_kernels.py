@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.ops import load_ops
-from pycaffe_lms.ops.cuda import elementwise, update, update_all
+from pycaffe_lms.ops.cuda import elementwise, update
 from pycaffe_lms.ops.update_rules import HISTORIES, UpdateNumbers
 from pycaffe_lms.ops.update_table import CHUNK, ROW, make_table
 
@@ -26,7 +26,7 @@ NUMBERS = {
 @pytest.fixture(scope="module", params=[np.float32, np.float64], ids=["f32", "f64"])
 def kernels(request, tmp_path_factory):
     sources = {f"{rule}_update": s for rule, s in update.SOURCES.items()}
-    sources |= {f"{rule}_update_all": s for rule, s in update_all.SOURCES.items()}
+    sources |= {f"{rule}_update_all": s for rule, s in update.ALL_SOURCES.items()}
     return request.param, Kernels(tmp_path_factory.mktemp("kernels"), request.param, sources)
 
 
@@ -62,7 +62,7 @@ def test_one_and_all(rule, numbers, at, kernels, monkeypatch):
     addresses = [[a.ctypes.data for a in kind] for kind in all_]
     table = make_table(addresses, [a.size for a in all_[0]], LR_MULTS, DECAY_MULTS, REACHED)
     blocks = table.size - ROW * len(SIZES)
-    host.run(f"{rule}_update_all", blocks, update_all.THREADS, table, np.array(n), len(SIZES))
+    host.run(f"{rule}_update_all", blocks, update.THREADS, table, np.array(n), len(SIZES))
     tolerance = 2e-6 if dtype is np.float32 else 1e-14
     for ours, theirs, expected, before in zip(*(sum(map(list, x), []) for x in (one, all_, cpu, start)), strict=True):
         assert ours.tobytes() == theirs.tobytes()

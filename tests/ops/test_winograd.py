@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.ops.column_plan import ColumnPlan
-from pycaffe_lms.ops.cpu import conv, winograd_tiles
+from pycaffe_lms.ops.cpu.conv import conv, winograd_tiles
 from pycaffe_lms.ops.geometry import ConvGeometry
 from pycaffe_lms.ops.winograd_plan import WinogradPlan, winograd_plan
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from pycaffe_lms.backend.sim import SimDevice
-from pycaffe_lms.formats.prototxt import parse_solver
+from pycaffe_lms.backend.sim.device import SimDevice
+from pycaffe_lms.formats.prototxt.parser import parse_solver
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.parallel.data_parallel import DataParallel
 from pycaffe_lms.parallel.host import HostCommunicator
 from pycaffe_lms.parallel.meeting import Meeting
-from pycaffe_lms.pycaffe import PycaffeNet
+from pycaffe_lms.pycaffe.classes import PycaffeNet
 from pycaffe_lms.solvers import SOLVERS
 
 TIMEOUT_S = 120.0

@@ -9,13 +9,13 @@ import pytest
 
 import pycaffe_lms as caffe
 from pycaffe_lms.backend import cuda, cuda_available, get_device, nccl_available
-from pycaffe_lms.backend.nccl import unique_id
+from pycaffe_lms.backend.cuda.communicator import unique_id
 from pycaffe_lms.errors import SolverError
-from pycaffe_lms.formats.prototxt import parse_solver
+from pycaffe_lms.formats.prototxt.parser import parse_solver
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.ops import ops_of
 from pycaffe_lms.parallel.launch import Rank, RankError, run_ranks
-from pycaffe_lms.pycaffe import PycaffeNet
+from pycaffe_lms.pycaffe.classes import PycaffeNet
 from pycaffe_lms.solvers import SGDSolver
 
 from ..cli.command import caffe as command

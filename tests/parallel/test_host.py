@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.backend import get_device
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import LostRank, UsageError
 from pycaffe_lms.parallel import communicator
 from pycaffe_lms.parallel.host import HostCommunicator

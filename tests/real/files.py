@@ -6,9 +6,9 @@ import gzip
 
 import numpy as np
 
-from pycaffe_lms.formats.prototxt import read_net
+from pycaffe_lms.formats.prototxt.parser import read_net
 from pycaffe_lms.proto.caffe_pb2 import BlobProto
-from pycaffe_lms.pycaffe import TEST, PycaffeNet
+from pycaffe_lms.pycaffe.classes import TEST, PycaffeNet
 from tests.shared_data import SHARED
 
 DATA, MATERIAL = SHARED / "data", SHARED / "material"

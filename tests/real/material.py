@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from pycaffe_lms.data.database import open_database
-from pycaffe_lms.data.datum import encode_datum
-from pycaffe_lms.data.leveldb_writer import write_leveldb
-from pycaffe_lms.data.lmdb_writer import write_lmdb
-from pycaffe_lms.data.mean import save_mean
-from pycaffe_lms.formats.prototxt import read_net
+from pycaffe_lms.data.database.datum import encode_datum
+from pycaffe_lms.data.database.leveldb_writer import write_leveldb
+from pycaffe_lms.data.database.lmdb_writer import write_lmdb
+from pycaffe_lms.data.database.open import open_database
+from pycaffe_lms.data.transform.mean import save_mean
+from pycaffe_lms.formats.prototxt.parser import read_net
 from pycaffe_lms.proto.caffe_pb2 import DataParameter, NetParameter
 
 from .files import MATERIAL

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import pycaffe_lms
-from pycaffe_lms.formats.caffemodel import read_weights
-from pycaffe_lms.net.source import load_source
-from pycaffe_lms.net.wiring import wire
-from pycaffe_lms.pycaffe import PycaffeNet
+from pycaffe_lms.formats.weights.caffemodel import read_weights
+from pycaffe_lms.net.build.source import load_source
+from pycaffe_lms.net.build.wiring import wire
+from pycaffe_lms.pycaffe.classes import PycaffeNet
 from tests.shared_data import needs_shared
 
 from .material import FILES, MATERIAL, ONE_PHASE, TEST, TRAIN, fill_parameters, full_size, is_deploy, path_of, with_data

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.backend import get_device
-from pycaffe_lms.data.datum import encode_datum
-from pycaffe_lms.data.lmdb_writer import write_lmdb
-from pycaffe_lms.formats.prototxt import parse_solver, read_net
+from pycaffe_lms.data.database.datum import encode_datum
+from pycaffe_lms.data.database.lmdb_writer import write_lmdb
+from pycaffe_lms.formats.prototxt.parser import parse_solver, read_net
 from pycaffe_lms.proto.caffe_pb2 import SolverState
-from pycaffe_lms.pycaffe import TRAIN, PycaffeNet, layer_type_list
+from pycaffe_lms.pycaffe.classes import TRAIN, PycaffeNet, layer_type_list
 from pycaffe_lms.solvers import SGDSolver
 from tests.shared_data import needs_shared
 

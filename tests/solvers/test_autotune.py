@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pycaffe_lms.lms.machine import MACHINES
-from pycaffe_lms.lms.recorder import COPIES_IN, STEPS, Timed
+from pycaffe_lms.lms.cost.machine import MACHINES
+from pycaffe_lms.lms.runtime.recorder import COPIES_IN, STEPS, Timed
 from pycaffe_lms.solvers import autotune
 
 

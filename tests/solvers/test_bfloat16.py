@@ -10,8 +10,8 @@ import pytest
 
 import pycaffe_lms
 from pycaffe_lms.backend import cuda_available, get_device
-from pycaffe_lms.backend.sim import SimDevice
-from pycaffe_lms.formats.prototxt import parse_solver
+from pycaffe_lms.backend.sim.device import SimDevice
+from pycaffe_lms.formats.prototxt.parser import parse_solver
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.solvers import SGDSolver
 from tests.cli.command import caffe
@@ -64,7 +64,7 @@ DIGITS = (
 
 def learn(*, half: bool, device=None, iterations=200) -> tuple[float, list[float]]:
     """(accuracy on 250 digits that were not seen, losses) of a small residual net."""
-    with np.load(Path(pycaffe_lms.__file__).parent / "data/digits.npz") as found:
+    with np.load(Path(pycaffe_lms.__file__).parent / "data/sets/digits.npz") as found:
         images, labels = found["images"].astype(np.float32)[:, None] / 16 - 0.5, found["labels"]
     head = "base_lr: 0.02 momentum: 0.9 lr_policy: 'fixed' random_seed: 2 weight_decay: 0.0005"
     parsed = parse_solver(f"{head} net_param {{ name: 'digits' {DIGITS} }}", "digits")

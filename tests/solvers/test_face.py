@@ -9,7 +9,7 @@ import pytest
 
 import pycaffe_lms as caffe
 from pycaffe_lms.backend import get_device
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import SolverError, UsageError, WeightsError
 from pycaffe_lms.lms.config import LMSConfig
 

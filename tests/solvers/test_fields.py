@@ -7,9 +7,9 @@ import logging
 import numpy as np
 import pytest
 
-from pycaffe_lms.cli import train as train_command
+from pycaffe_lms.cli.commands import train as train_command
 from pycaffe_lms.errors import SolverError
-from pycaffe_lms.formats.prototxt import read_solver
+from pycaffe_lms.formats.prototxt.parser import read_solver
 from pycaffe_lms.net.weights import save
 from pycaffe_lms.proto.caffe_pb2 import SolverParameter
 from pycaffe_lms.solvers import solver_class

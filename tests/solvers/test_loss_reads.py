@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from tests.lms.nets import make_solver
 
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.backend import cuda_available, get_device
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import NonFiniteLoss, UsageError
-from pycaffe_lms.formats.solverstate import read_solverstate
-from pycaffe_lms.layers.labels import Labels
+from pycaffe_lms.formats.weights.solverstate import read_solverstate
+from pycaffe_lms.layers.loss.base import Labels
 from pycaffe_lms.lms.config import LMSConfig
 
 from . import helpers

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from pycaffe_lms.errors import SolverError
-from pycaffe_lms.formats.prototxt import parse_solver
+from pycaffe_lms.formats.prototxt.parser import parse_solver
 from pycaffe_lms.net.weights import save
 from pycaffe_lms.solvers.nets import test_requests as requests_for_tests
 from pycaffe_lms.solvers.nets import train_request

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pycaffe_lms.backend.sim import SimDevice
-from pycaffe_lms.formats.caffemodel import read_weights
+from pycaffe_lms.backend.sim.device import SimDevice
+from pycaffe_lms.formats.weights.caffemodel import read_weights
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.net import weights
 from pycaffe_lms.net.tuning import Tuning

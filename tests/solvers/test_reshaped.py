@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pycaffe_lms.data.datum import encode_datum
-from pycaffe_lms.data.lmdb_writer import write_lmdb
+from pycaffe_lms.data.database.datum import encode_datum
+from pycaffe_lms.data.database.lmdb_writer import write_lmdb
 
 from .helpers import INPUT, PLACES, inner, loss, make, values
 from .test_sgd import RATE, Reference

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pycaffe_lms.data.datum import encode_datum
-from pycaffe_lms.data.lmdb_writer import write_lmdb
+from pycaffe_lms.data.database.datum import encode_datum
+from pycaffe_lms.data.database.lmdb_writer import write_lmdb
 from pycaffe_lms.errors import CaffeError, SnapshotError
-from pycaffe_lms.formats.solverstate import SolverSnapshot, read_solverstate, write_solverstate
+from pycaffe_lms.formats.weights.solverstate import SolverSnapshot, read_solverstate, write_solverstate
 from pycaffe_lms.net.weights import save
 
 from .helpers import CONSTANT, GAUSSIAN, INPUT, PLACES, bits, inner, loss, make, messages

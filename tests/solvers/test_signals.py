@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import pycaffe_lms
-from pycaffe_lms.cli.train import Signals
-from pycaffe_lms.formats.solverstate import read_solverstate
+from pycaffe_lms.cli.commands.train import Signals
+from pycaffe_lms.formats.weights.solverstate import read_solverstate
 
 from .helpers import GAUSSIAN, inner, loss, make, solver_text
 

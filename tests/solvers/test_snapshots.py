@@ -11,8 +11,8 @@ import pytest
 
 from pycaffe_lms.errors import SnapshotError
 from pycaffe_lms.formats.atomic import Part
-from pycaffe_lms.formats.caffemodel import read_weights
-from pycaffe_lms.formats.solverstate import read_solverstate
+from pycaffe_lms.formats.weights.caffemodel import read_weights
+from pycaffe_lms.formats.weights.solverstate import read_solverstate
 
 from .helpers import GAUSSIAN, bits, inner, loss, make, messages, values
 

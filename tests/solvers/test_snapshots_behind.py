@@ -8,15 +8,15 @@ import threading
 import numpy as np
 import pytest
 
-from pycaffe_lms.backend.sim import SimDevice
+from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import SnapshotError, WeightsError
-from pycaffe_lms.formats.caffemodel import read_weights, write_weights
-from pycaffe_lms.formats.solverstate import read_solverstate, write_solverstate
+from pycaffe_lms.formats.weights.caffemodel import read_weights, write_weights
+from pycaffe_lms.formats.weights.solverstate import read_solverstate, write_solverstate
 from pycaffe_lms.net import weights
 from pycaffe_lms.proto.caffe_pb2 import NetParameter
-from pycaffe_lms.solvers import snapshot, staging
 from pycaffe_lms.solvers.events import Observer
-from pycaffe_lms.solvers.gathered import gather
+from pycaffe_lms.solvers.snapshots import snapshot, staging
+from pycaffe_lms.solvers.snapshots.gathered import gather
 
 from .helpers import GAUSSIAN, PLACES, bits, inner, loss, make, messages
 
@@ -250,8 +250,8 @@ def test_copying_moves_nothing_on_the_device(tmp_path):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_any_order_of_the_streams(seed, tmp_path):
-    from pycaffe_lms.backend.sim import SimDevice
-    from pycaffe_lms.formats.prototxt import parse_solver
+    from pycaffe_lms.backend.sim.device import SimDevice
+    from pycaffe_lms.formats.prototxt.parser import parse_solver
     from pycaffe_lms.solvers import SGDSolver
 
     from .helpers import solver_text

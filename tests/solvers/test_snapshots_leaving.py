@@ -6,12 +6,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pycaffe_lms.backend.sim import SimDevice
-from pycaffe_lms.formats.caffemodel import read_weights
-from pycaffe_lms.formats.solverstate import read_solverstate
+from pycaffe_lms.backend.sim.device import SimDevice
+from pycaffe_lms.formats.weights.caffemodel import read_weights
+from pycaffe_lms.formats.weights.solverstate import read_solverstate
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.memory.synced import SyncedMemory
-from pycaffe_lms.solvers import snapshot, staging
+from pycaffe_lms.solvers.snapshots import snapshot, staging
 
 from .helpers import GAUSSIAN, bits, inner, loss, make
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from pycaffe_lms.backend import cuda_available, get_device
-from pycaffe_lms.formats.caffemodel import read_weights
-from pycaffe_lms.formats.solverstate import read_solverstate
+from pycaffe_lms.formats.weights.caffemodel import read_weights
+from pycaffe_lms.formats.weights.solverstate import read_solverstate
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.solvers import staging
+from pycaffe_lms.solvers.snapshots import staging
 
 from .helpers import GAUSSIAN, bits, inner, loss, make
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.errors import SnapshotError
-from pycaffe_lms.formats.solverstate import read_solverstate
+from pycaffe_lms.formats.weights.solverstate import read_solverstate
 from pycaffe_lms.net.weights import save
 from pycaffe_lms.proto.caffe_pb2 import SolverState
 from tests.shared_data import needs_shared

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.errors import SolverError
-from pycaffe_lms.formats.prototxt import parse_solver
+from pycaffe_lms.formats.prototxt.parser import parse_solver
 from pycaffe_lms.solvers import SOLVERS, solver_class
 
 from ..ops import updates

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pycaffe_lms.errors import DataError
-from pycaffe_lms.lms.verify import verify
+from pycaffe_lms.lms.plan.verify import verify
 
 for _needed in ("h5py", "cv2", "lmdb", "plyvel", "nibabel"):
     pytest.importorskip(_needed)

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import pycaffe_lms as caffe
-from pycaffe_lms import mode
 from pycaffe_lms.parallel.data_parallel import DataParallel
 from pycaffe_lms.parallel.host import HostCommunicator
 from pycaffe_lms.parallel.launch import Rank
 from pycaffe_lms.parallel.meeting import Meeting
+from pycaffe_lms.pycaffe import mode
 
 from ..parallel.ranks import rank_solver
 from ..solvers.helpers import GAUSSIAN, bits, inner, loss, messages, solver_text

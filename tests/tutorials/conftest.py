@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pycaffe_lms.data.datum import encode_datum
-from pycaffe_lms.data.lmdb_writer import write_lmdb
+from pycaffe_lms.data.database.datum import encode_datum
+from pycaffe_lms.data.database.lmdb_writer import write_lmdb
 from tests.real.files import mnist
 from tests.shared_data import SHARED
 

@@ -11,7 +11,7 @@ import sys
 from common import LMSConfig, SGDSolver, get_device, versions
 
 from pycaffe_lms.backend import cuda
-from pycaffe_lms.formats.prototxt import read_solver
+from pycaffe_lms.formats.prototxt.parser import read_solver
 
 
 def losses(path: str, iterations: int, device) -> list[float]:

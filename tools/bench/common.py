@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from pycaffe_lms.backend import get_device  # noqa: E402
-from pycaffe_lms.formats.prototxt import read_net  # noqa: E402
+from pycaffe_lms.formats.prototxt.parser import read_net  # noqa: E402
 from pycaffe_lms.lms.config import LMSConfig  # noqa: E402
 from pycaffe_lms.net.tuning import Tuning  # noqa: E402
 from pycaffe_lms.proto import caffe_pb2  # noqa: E402
@@ -68,9 +68,9 @@ def versions() -> str:
     """Hardware and versions, for a report."""
     import cupy
 
-    from pycaffe_lms.ops.cuda import cudnn_library
+    from pycaffe_lms.ops.cuda.cudnn import library
 
-    frontend = cudnn_library.load()[0]
+    frontend = library.load()[0]
     name = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
     cudnn = f"cuDNN {frontend.backend_version()}, frontend {frontend.__version__}" if frontend else "no cuDNN"
     return f"{name}, CUDA {cupy.cuda.runtime.runtimeGetVersion()}, CuPy {cupy.__version__}, {cudnn}, " \

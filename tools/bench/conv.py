@@ -21,9 +21,9 @@ from common import ROOT, versions
 
 import pycaffe_lms.layers  # noqa: F401  (registers the layer types)
 from pycaffe_lms.backend import cuda
-from pycaffe_lms.formats.prototxt import read_net
-from pycaffe_lms.net.source import load_source
-from pycaffe_lms.net.wiring import wire
+from pycaffe_lms.formats.prototxt.parser import read_net
+from pycaffe_lms.net.build.source import load_source
+from pycaffe_lms.net.build.wiring import wire
 from pycaffe_lms.ops import load_ops
 from pycaffe_lms.ops.geometry import ConvGeometry
 

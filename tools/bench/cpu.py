@@ -43,7 +43,7 @@ import numpy as np  # noqa: E402
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from pycaffe_lms.formats.prototxt import read_net  # noqa: E402
+from pycaffe_lms.formats.prototxt.parser import read_net  # noqa: E402
 from pycaffe_lms.net.net import Net  # noqa: E402
 from pycaffe_lms.net.tuning import Tuning  # noqa: E402
 from pycaffe_lms.proto import caffe_pb2  # noqa: E402
@@ -179,14 +179,14 @@ def cpu_name() -> str:
 def versions() -> dict:
     import numba
 
-    from pycaffe_lms.ops.cpu import onednn_library
+    from pycaffe_lms.ops.cpu.onednn import library
 
     found = {
         "cpu": cpu_name(),
         "python": platform.python_version(),
         "numpy": np.__version__,
         "numba": numba.__version__,
-        "convolutions": onednn_library.describe() or "our own kernels (pip install '.[cpu]' brings oneDNN)",
+        "convolutions": library.describe() or "our own kernels (pip install '.[cpu]' brings oneDNN)",
     }
     if not ARGS.no_torch:
         import torch

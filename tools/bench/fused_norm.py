@@ -19,7 +19,7 @@ from common import versions
 
 from pycaffe_lms.backend import cuda
 from pycaffe_lms.ops import load_ops
-from pycaffe_lms.ops.norm_parts import fused_norm_work
+from pycaffe_lms.ops.sum_parts import fused_norm_work
 
 SHAPES = [  # channels, height and width, whether a residual is added
     *((64, 112, False), (64, 56, False), (256, 56, False), (256, 56, True)),

@@ -26,7 +26,7 @@ from common import ROOT, versions
 
 import pycaffe_lms as caffe
 from pycaffe_lms.backend import get_device
-from pycaffe_lms.formats.prototxt import parse_net
+from pycaffe_lms.formats.prototxt.parser import parse_net
 
 PEERS = ("eager", "graph")
 NETS = {"resnet-50": "resnet50", "resnet-152": "resnet152", "vgg-16": "vgg16", "googlenet": "googlenet",

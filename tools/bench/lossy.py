@@ -17,9 +17,9 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from pycaffe_lms.backend.sim import SimDevice  # noqa: E402
+from pycaffe_lms.backend.sim.device import SimDevice  # noqa: E402
 from pycaffe_lms.cli.main import main as command  # noqa: E402
-from pycaffe_lms.formats.prototxt import parse_solver  # noqa: E402
+from pycaffe_lms.formats.prototxt.parser import parse_solver  # noqa: E402
 from pycaffe_lms.lms.config import LMSConfig  # noqa: E402
 from pycaffe_lms.net.tuning import Tuning  # noqa: E402
 from pycaffe_lms.solvers import solver_class  # noqa: E402

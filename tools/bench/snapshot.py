@@ -23,7 +23,7 @@ from unittest.mock import patch
 from common import make_solver, versions
 
 from pycaffe_lms.lms.config import LMSConfig, parse_size
-from pycaffe_lms.solvers import snapshot
+from pycaffe_lms.solvers.snapshots import snapshot
 
 WARMUP = 8  # convolutions are chosen, a graph is recorded
 

@@ -2,7 +2,7 @@
 
     python tools/fuzz/plan_mutants.py [--count N] [--seed S] [--orders K]
 
-Plans of small nets under several settings are changed in one place: in their operations (`lms/plan.py`), or in the
+Plans of small nets under several settings are changed in one place: in their operations (`lms/plan/plan.py`), or in the
 text of their files. What the verifier, or the reader of files, does not refuse is trained with on the simulated device
 under several orders of its streams, and must give the bits of training without Large Model Support. A mutant is
 replayed by its number: it is made from (seed, number) alone. Exit code 1: a survivor changed bits or failed, or a
@@ -26,13 +26,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import pytest  # noqa: E402
 
-from pycaffe_lms.backend.sim import SimDevice  # noqa: E402
+from pycaffe_lms.backend.sim.device import SimDevice  # noqa: E402
 from pycaffe_lms.errors import OutOfDeviceMemory, PlanError  # noqa: E402
-from pycaffe_lms.lms import choose  # noqa: E402
-from pycaffe_lms.lms.homes import with_homes  # noqa: E402
-from pycaffe_lms.lms.plan import Kind, Op, Plan  # noqa: E402
-from pycaffe_lms.lms.runtime import Runtime  # noqa: E402
-from pycaffe_lms.lms.verify import verify  # noqa: E402
+from pycaffe_lms.lms.plan.plan import Kind, Op, Plan  # noqa: E402
+from pycaffe_lms.lms.plan.verify import verify  # noqa: E402
+from pycaffe_lms.lms.planner import choose  # noqa: E402
+from pycaffe_lms.lms.planner.host_slots import with_homes  # noqa: E402
+from pycaffe_lms.lms.runtime.runtime import Runtime  # noqa: E402
 from pycaffe_lms.memory.host import SEGMENT  # noqa: E402
 from tests.lms import plan_files  # noqa: E402
 from tests.lms.nets import NETS, make_solver, train  # noqa: E402

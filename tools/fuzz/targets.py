@@ -18,30 +18,30 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from inputs import Change, change_bytes, change_hdf5, change_message, change_text  # noqa: E402
 
-from pycaffe_lms.cli import metrics  # noqa: E402
-from pycaffe_lms.data.class_folders import read_synsets  # noqa: E402
-from pycaffe_lms.data.datum import decode_datum, encode_datum, encode_picture_datum  # noqa: E402
-from pycaffe_lms.data.hdf5_batches import HDF5Batches  # noqa: E402
-from pycaffe_lms.data.image_list import ImageList  # noqa: E402
-from pycaffe_lms.data.leveldb_source import LevelDBSource  # noqa: E402
-from pycaffe_lms.data.leveldb_writer import write_leveldb  # noqa: E402
-from pycaffe_lms.data.lmdb_source import LMDBSource  # noqa: E402
-from pycaffe_lms.data.lmdb_writer import write_lmdb  # noqa: E402
-from pycaffe_lms.data.mean import load_mean, save_mean  # noqa: E402
-from pycaffe_lms.data.picture import decode_picture  # noqa: E402
-from pycaffe_lms.data.raw_files import open_labelled, read_cifar  # noqa: E402
-from pycaffe_lms.data.volume import read_volume  # noqa: E402
-from pycaffe_lms.data.volume_set import read_volume_list  # noqa: E402
-from pycaffe_lms.data.window_list import WindowList  # noqa: E402
+from pycaffe_lms.cli.live import metrics  # noqa: E402
+from pycaffe_lms.data.database.datum import decode_datum, encode_datum, encode_picture_datum  # noqa: E402
+from pycaffe_lms.data.database.leveldb_source import LevelDBSource  # noqa: E402
+from pycaffe_lms.data.database.leveldb_writer import write_leveldb  # noqa: E402
+from pycaffe_lms.data.database.lmdb_source import LMDBSource  # noqa: E402
+from pycaffe_lms.data.database.lmdb_writer import write_lmdb  # noqa: E402
+from pycaffe_lms.data.feed.hdf5_batches import HDF5Batches  # noqa: E402
+from pycaffe_lms.data.feed.image_list import ImageList  # noqa: E402
+from pycaffe_lms.data.feed.window_list import WindowList  # noqa: E402
+from pycaffe_lms.data.sets.class_folders import read_synsets  # noqa: E402
+from pycaffe_lms.data.sets.raw_files import open_labelled, read_cifar  # noqa: E402
+from pycaffe_lms.data.sets.volume_set import read_volume_list  # noqa: E402
+from pycaffe_lms.data.transform.mean import load_mean, save_mean  # noqa: E402
+from pycaffe_lms.data.transform.picture import decode_picture  # noqa: E402
+from pycaffe_lms.data.transform.volume import read_volume  # noqa: E402
 from pycaffe_lms.errors import Where  # noqa: E402
-from pycaffe_lms.formats.blobproto import array_to_blobproto  # noqa: E402
-from pycaffe_lms.formats.caffemodel import read_weights  # noqa: E402
-from pycaffe_lms.formats.hdf5_weights import write_hdf5_weights  # noqa: E402
-from pycaffe_lms.formats.prototxt import parse_net, read_net, read_net_binary, read_solver  # noqa: E402
-from pycaffe_lms.formats.solverstate import SolverSnapshot, read_solverstate, write_solverstate  # noqa: E402
+from pycaffe_lms.formats.prototxt.parser import parse_net, read_net, read_net_binary, read_solver  # noqa: E402
 from pycaffe_lms.formats.training_log import read_training_log  # noqa: E402
-from pycaffe_lms.lms.machine import find_machine  # noqa: E402
-from pycaffe_lms.ops.cuda.cudnn_store import Store  # noqa: E402
+from pycaffe_lms.formats.weights.blobproto import array_to_blobproto  # noqa: E402
+from pycaffe_lms.formats.weights.caffemodel import read_weights  # noqa: E402
+from pycaffe_lms.formats.weights.hdf5_weights import write_hdf5_weights  # noqa: E402
+from pycaffe_lms.formats.weights.solverstate import SolverSnapshot, read_solverstate, write_solverstate  # noqa: E402
+from pycaffe_lms.lms.cost.machine import find_machine  # noqa: E402
+from pycaffe_lms.ops.cuda.cudnn.store import Store  # noqa: E402
 from pycaffe_lms.proto.caffe_pb2 import BlobProto, Datum, NetParameter, SolverParameter, SolverState  # noqa: E402
 from tests.data.nifti import nifti_bytes  # noqa: E402
 

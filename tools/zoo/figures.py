@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from pycaffe_lms.cli.plan_nets import Nets
-from pycaffe_lms.formats.prototxt import parse_net
+from pycaffe_lms.cli.views.plan_nets import Nets
+from pycaffe_lms.formats.prototxt.parser import parse_net
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.lms.machine import DEFAULT, find_machine
-from pycaffe_lms.net.flops import step_flops
+from pycaffe_lms.lms.cost.machine import DEFAULT, find_machine
 from pycaffe_lms.net.net import Net
+from pycaffe_lms.net.program.costs import step_flops
 from pycaffe_lms.solvers.rules import RULES
 
 from .catalogue import Model, Shapes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pycaffe_lms.formats.prototxt import parse_net
+from pycaffe_lms.formats.prototxt.parser import parse_net
 from pycaffe_lms.proto import caffe_pb2
 
 from .catalogue import Shapes

@@ -9,8 +9,8 @@ four values) where the sizes allow. The order of a sum depends on sizes alone: o
 from __future__ import annotations
 
 from ...backend import cuda
-from ..parts import reduction_parts
-from .bits import BITS
+from ..sum_parts import reduction_parts
+from .activation.bits import BITS
 from .channels import WALK, stage_two
 from .source import BLOCK_SUM, DIVIDE, divider
 

@@ -1,16 +1,156 @@
-"""Kernels that visit every element of arrays seen as (n, c, s) channel by channel, generated from what is done to one
-element, and that may add up sums per channel on the way: one pass over memory for both.
+"""How a block walks an array seen as (n, c, s) channel by channel: CUDA C++, and the sizes that go with it.
 
-Arrays are named as in `elementwise.py`; those of a value per channel lie in registers. The text that is done to one
-element sees all of them by name, and adds to `sum0` and `sum1`. The sums of the parts are left in `work`, (sums, c,
-parts); `add_up` finishes them. The order of a sum depends on sizes alone. (`norm_walk.py` says how an array is walked.)
+A thread owns K channels for its whole walk and keeps their constants in registers. With ROWS (channels are neighbours
+in memory) `across` threads stand side by side, each with V neighbouring channels, K = V, and walk down the rows.
+Without, a block owns one channel, K = 1, and its threads walk through that channel's planes, V neighbouring values at
+a time. Every kernel is written once for both.
+Loads come before the arithmetic, DEPTH packs (BYTES bytes) at a time. A pass that follows a sum over the same array
+walks backwards: what was read last is still in the cache.
+Defined in front of these sources: ROWS, V, ALIGNED (to V values) and each kernel's own switches.
 """
 
 from __future__ import annotations
 
+import functools
+
+from ...backend.cuda import launch
+from ..sum_parts import norm_parts
 from .channels import stage_two
 from .elementwise import of_values
-from .norm_walk import WALK, Walk
+from .source import BLOCK_SUM
+
+_VECTOR_BYTES = 16  # the widest load of one thread
+_MOST = 4  # values in one; more of bfloat16 would take too many registers
+_ACROSS = 32  # threads side by side, where channels are neighbours
+
+WALK = """
+#if defined(BF16) && ALIGNED && V % 2 == 0
+struct Lanes {  // two in a register: as short integers each would take one
+  unsigned w[V / 2];
+  struct Lane {
+    unsigned& w;
+    const bool odd;
+    __device__ operator float() const { return __uint_as_float(odd ? w & 0xffff0000u : w << 16); }
+    __device__ void operator=(float v) {
+      const unsigned bits = bf16(v).bits;
+      w = odd ? (w & 0xffffu) | bits << 16 : (w & 0xffff0000u) | bits;
+    }
+  };
+  __device__ Lane operator[](int v) { return {w[v / 2], v % 2 == 1}; }
+  __device__ float operator[](int v) const { return __uint_as_float(v % 2 ? w[v / 2] & 0xffff0000u : w[v / 2] << 16); }
+};
+struct __align__(V * sizeof(T)) Pack { Lanes v; };
+#elif ALIGNED
+struct __align__(V * sizeof(T)) Pack { T v[V]; };
+#else
+struct Pack { T v[V]; };
+#endif
+__device__ Pack load(const T* from, long long at) { return *(const Pack*)(from + at); }
+__device__ void store(T* to, long long at, const Pack& pack) { *(Pack*)(to + at) = pack; }
+
+// registers for four blocks of float on a multiprocessor: what norm_parts counts with
+#define WALKER extern "C" __global__ void __launch_bounds__(256, sizeof(T) == 4 ? 4 : 3)
+#define SIZES long long n, long long c, long long s, long long parts, long long share, long long across
+#if ROWS
+#define K V
+struct Walk {
+  long long channel, part, left, at, step;  // left: packs still to visit; at: the next one's first element
+  __device__ Walk(bool back, SIZES) {
+    const long long groups = (c / V + across - 1) / across, lines = 256 / across;
+    part = blockIdx.x / groups;
+    channel = (blockIdx.x % groups * across + threadIdx.x % across) * V;
+    long long line = part * share + threadIdx.x / across;
+    const long long end = part * share + share < n ? part * share + share : n;
+    left = channel < c && line < end ? (end - line + lines - 1) / lines : 0;
+    if (back) line += (left - 1) * lines;
+    step = back ? -lines * c : lines * c;
+    at = line * c + channel;
+  }
+  __device__ void next() { at += step; }
+};
+#else
+#define K 1
+struct Walk {
+  long long channel, part, left, at, step, jump, pos, places, inner;  // pos: packs from the plane's begin
+  __device__ Walk(bool back, SIZES) : inner(s / V) {
+    channel = blockIdx.x % c;
+    part = blockIdx.x / c;
+    long long item = part * share + threadIdx.x;
+    const long long items = n * inner, end = part * share + share < items ? part * share + share : items;
+    left = item < end ? (end - item + 255) / 256 : 0;
+    if (back) item += (left - 1) * 256;
+    const long long image = item / inner, sign = back ? -1 : 1;
+    pos = item - image * inner;
+    places = sign * (256 % inner);
+    jump = sign * (c - 1) * s;  // from the end of a plane to the next of this channel
+    step = sign * (256 / inner * c * s) + places * V;
+    at = (image * c + channel) * s + pos * V;
+  }
+  __device__ void next() {
+    at += step;
+    pos += places;
+    if (pos >= inner) { pos -= inner; at += jump; }
+    if (pos < 0) { pos += inner; at += jump; }
+  }
+};
+#endif
+// the next `count` places (at most DEPTH), and the walk moved past them
+#define DEPTH (BYTES / (V * (int)sizeof(T) < 4 ? 4 : V * (int)sizeof(T)))
+#define PLACES(w, count)                                                                                             \\
+  long long at[DEPTH];                                                                                               \\
+  const int count = w.left < DEPTH ? (int)w.left : DEPTH;                                                            \\
+  _Pragma("unroll") for (int u = 0; u < DEPTH; ++u) { at[u] = w.at; w.next(); }                                      \\
+  w.left -= count;
+#define EACH(u) _Pragma("unroll") for (int u = 0; u < DEPTH; ++u) if (full || u < count)
+#define LANES(v) _Pragma("unroll") for (int v = 0; v < V; ++v)
+#define CHANNELS(k) _Pragma("unroll") for (int k = 0; k < K; ++k)
+"""
+
+# one block sums up what the parts of one channel left
+TOTALS = (
+    BLOCK_SUM
+    + """
+__device__ double block_total(double value) {  // of 256 threads; every thread gets the same
+  __shared__ double warps[8];
+  value = warp_sum(value);
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = value;
+  __syncthreads();
+  double total = 0;
+  for (int i = 0; i < 8; ++i) total += warps[i];
+  return total;
+}
+"""
+)
+
+
+@functools.cache
+def _source(kernel: str, **switches: int) -> str:
+    return "".join(f"#define {name} {value}\n" for name, value in switches.items()) + kernel
+
+
+class Walk:
+    """How blocks walk (n, c, s): by sizes alone, so that sums are the same wherever the arrays lie."""
+
+    def __init__(self, n, c, s, itemsize):
+        if c == 1:
+            n, s = 1, n * s
+        self.rows = s == 1 and c > 1
+        self.c, self.parts, self.items = c, norm_parts(n, c, s), n * s
+        wide = min(_MOST, _VECTOR_BYTES // itemsize)
+        self.vector = vector = 1 if (c if self.rows else s) % wide else wide
+        across = min(_ACROSS, 1 << (c // vector - 1).bit_length()) if self.rows else 1
+        share = -(-(n if self.rows else n * (s // vector)) // self.parts)
+        self.values = share if self.rows else share * vector  # of a channel in a part
+        self.grid = (-(-c // (vector * across)) if self.rows else c) * self.parts
+        self.sizes = n, c, s, self.parts, share, across
+
+    def run(self, kernel, name, arrays, *args, **switches):
+        """Queue a kernel that walks; `arrays` are those it may load and store as vectors."""
+        aligned = all(a.data.ptr % _VECTOR_BYTES == 0 for a in arrays)
+        source = _source(kernel, ROWS=int(self.rows), V=self.vector, ALIGNED=int(aligned), **switches)
+        launch(source, name, arrays[0].dtype, 0, *arrays, *args, *self.sizes, block=256, grid=self.grid)
+
 
 _SUMS = """
   __shared__ A shared[SUMS][256][K];

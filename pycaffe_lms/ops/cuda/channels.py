@@ -1,15 +1,15 @@
 """Sums per channel of arrays seen as (outer, dim, inner), in two stages of fixed order.
 
-Stage 1 cuts every channel into parts (`ops/parts.py`): one block adds up a part of one channel, or, where inner is 1,
-of many neighbouring channels (`column_sums.py`), so that a warp always reads neighbouring addresses. Stage 2: one warp
-adds up the parts.
+Stage 1 cuts every channel into parts (`ops/sum_parts.py`): one block adds up a part of one channel, or, where inner
+is 1, of many neighbouring channels (`column_sums.py`), so that a warp always reads neighbouring addresses. Stage 2: one
+warp adds up the parts.
 `work` holds (sums, dim, parts) elements.
 """
 
 from __future__ import annotations
 
 from ...backend.cuda import launch
-from ..parts import reduction_parts
+from ..sum_parts import reduction_parts
 from .column_sums import WALK_DOWN, launch_columns
 from .source import BLOCK_SUM
 

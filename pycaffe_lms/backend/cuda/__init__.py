@@ -1,0 +1,400 @@
+"""CUDA through CuPy: the only file of the package that imports cupy.
+
+Covers: kernels (compiled once, launched on the current stream), matrix products through cuBLAS, and the CUDA `Device`.
+Does not cover: convolutions through cuDNN (`ops/cuda/cudnn/convolution.py`, which gets plain pointers).
+Importing this file never fails; using it without CuPy or without a GPU is an error that says what to install.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import contextmanager, suppress
+
+import numpy as np
+
+from ...errors import DeviceError, MissingDependency
+from ..bfloat16 import BFLOAT16
+from ..cpu import host_bytes
+from ..device import ON_THE_CPU, Span, align, cannot_give
+from . import cublas
+from .pages import CudaPages, page_bytes
+from .pinned import nothing_unlocked, pinned_bytes
+from .types import prelude
+
+try:
+    import cupy
+except ImportError as error:
+    cupy = None
+    _missing: ImportError | None = error
+
+BLOCK = 256
+MAX_BLOCKS = 1 << 20  # kernels loop over the rest (grid stride)
+
+_dtype_name = functools.cache(lambda dtype: str(np.dtype(dtype)))  # NumPy takes longer than a launch
+
+
+def require():
+    """The cupy module. Raises MissingDependency without CuPy, DeviceError without a usable GPU."""
+    if cupy is None:
+        pip, otherwise = "'pycaffe-lms[cuda13]' (or [cuda12])", ON_THE_CPU
+        raise MissingDependency("cupy", "the CUDA backend", pip, otherwise) from _missing
+    return cupy
+
+
+def available() -> bool:
+    """Whether CuPy is installed and sees a GPU."""
+    if cupy is None:
+        return False
+    try:
+        return cupy.cuda.runtime.getDeviceCount() > 0
+    except cupy.cuda.runtime.CUDARuntimeError:
+        return False
+
+
+def nccl_available() -> bool:
+    """Whether CuPy is installed with NCCL."""
+    if cupy is None:
+        return False
+    from cupy.cuda import nccl  # CuPy loads it only when asked
+
+    return bool(nccl.available)
+
+
+def nccl():
+    """CuPy's module for NCCL. Raises MissingDependency without CuPy or without NCCL."""
+    cp = require()
+    if not nccl_available():
+        family = cp.cuda.runtime.runtimeGetVersion() // 1000
+        raise MissingDependency(f"nvidia-nccl-cu{family}", "training on several GPUs",
+                                f"nvidia-nccl-cu{family}", "train on one GPU")  # fmt: skip
+    return cp.cuda.nccl
+
+
+def device_count() -> int:
+    """How many GPUs there are."""
+    return require().cuda.runtime.getDeviceCount()
+
+
+@functools.cache
+def kernel(source: str, name: str, dtype: str = "float32"):
+    """The function `name` of a CUDA C++ source, compiled with `T` (data), `A` (sums) and `C` (values) as `dtype` says.
+
+    Integer parameters must be `long long`, real ones `double`, because that is what Python's int and float become.
+    """
+    require()
+    return cupy.RawKernel(prelude(str(dtype)) + source, name, options=("--std=c++14",))
+
+
+def launch(
+    source: str, name: str, dtype, threads: int, *args, block: int = BLOCK, grid: int | None = None, shared: int = 0
+) -> None:
+    """Queue a kernel on the current stream: a grid of at least `threads` threads (grid-stride above a limit), or
+    exactly `grid` blocks where given. Zero threads launch nothing."""
+    if threads <= 0 and not grid:
+        return
+    blocks = grid if grid is not None else min((threads + block - 1) // block, MAX_BLOCKS)
+    kernel(source, name, _dtype_name(dtype))((blocks,), (block,), args, shared_mem=shared)
+
+
+_PAUSE = """
+__device__ long long now() { long long ns; asm volatile("mov.u64 %0, %globaltimer;" : "=l"(ns)); return ns; }
+extern "C" __global__ void pause(long long ns) { for (const long long start = now(); now() - start < ns;); }
+"""
+_CUDA_TYPES = {"float32": 0, "float64": 1, "uint16": 14}  # cudaDataType: CUDA_R_32F, CUDA_R_64F, CUDA_R_16BF
+_FLOAT_COMPUTE = {"tf32": cublas.COMPUTE_32F_FAST_TF32, "fp32": cublas.COMPUTE_32F}
+_math = "tf32"
+
+
+def set_math(mode: str) -> None:
+    """ "tf32": matrix products and convolutions of float32 may round their inputs to TF32 (tensor cores);
+    "fp32": they do not. Products of float64 are never reduced."""
+    global _math
+    if mode not in ("tf32", "fp32"):
+        raise DeviceError(f'unknown math mode "{mode}"', fix="use tf32 or fp32")
+    _math = mode
+
+
+def math() -> str:
+    """The current math mode, "tf32" or "fp32"."""
+    return _math
+
+
+def knows_bfloat16() -> bool:
+    """Whether the current GPU has instructions for bfloat16."""
+    return int(require().cuda.Device().compute_capability) >= 80
+
+
+def gemm(trans_a: bool, trans_b: bool, m: int, n: int, k: int, alpha: float, a, b, beta: float, c) -> None:
+    """Row-major C[m, n] = alpha * op(A)[m, k] op(B)[k, n] + beta * C, queued through cuBLAS.
+
+    `a`, `b`, `c` are C-contiguous CuPy arrays of one type (bfloat16 adds up in float32); only their pointers are used,
+    so any array whose elements from its start are the matrix will do (a slice of a larger contiguous array, say).
+    """
+    gemm_batched(trans_a, trans_b, m, n, k, alpha, a, 0, b, 0, beta, c, 0, 1)
+
+
+def gemm_batched(
+    trans_a: bool,
+    trans_b: bool,
+    m: int,
+    n: int,
+    k: int,
+    alpha: float,
+    a,
+    stride_a: int,
+    b,
+    stride_b: int,
+    beta: float,
+    c,
+    stride_c: int,
+    batch: int,
+) -> None:
+    """`gemm` for `batch` matrices that lie `stride_*` elements apart (0: the same one for all)."""
+    if m == 0 or n == 0 or batch == 0:
+        return
+    dtype = c.dtype
+    half = dtype == BFLOAT16
+    compute = cublas.COMPUTE_64F if dtype == np.float64 else cublas.COMPUTE_32F if half else _FLOAT_COMPUTE[_math]
+    op_a, op_b = (cublas.TRANSPOSE if t else cublas.NO_TRANSPOSE for t in (trans_a, trans_b))
+    lda, ldb = (m if trans_a else k), (k if trans_b else n)
+    # cuBLAS is column-major: C' = op(B)' op(A)', so the operands change places
+    cublas.products(
+        op_b, op_a, n, m, k, np.array([alpha, beta], np.float32 if half else dtype),
+        (b.data.ptr, max(1, ldb), stride_b), (a.data.ptr, max(1, lda), stride_a), (c.data.ptr, max(1, n), stride_c),
+        _CUDA_TYPES[str(dtype)], compute, batch,
+    )  # fmt: skip
+
+
+class CudaDevice:
+    """One GPU: a shared CuPy memory pool with a hard limit, three streams, pinned host memory.
+
+    Raises DeviceError when the GPU is absent. Only one per GPU and process: see `backend.get_device`.
+    """
+
+    name = "cuda"
+    operations = "cuda"
+    is_host = simulated = False
+    host_may_be_late = can_capture = True
+
+    def __init__(self, index: int = 0):
+        cp = require()
+        self.index = index
+        try:
+            self._device = cp.cuda.Device(index)
+            self._device.use()
+            self._properties = cp.cuda.runtime.getDeviceProperties(index)
+        except cp.cuda.runtime.CUDARuntimeError as error:
+            raise DeviceError(f"GPU {index} cannot be used: {error}", fix="run with -backend cpu") from error
+        self._budget: int | None = None
+        self.page = page_bytes(index)
+        self._paged = 0  # bytes of pages, which are not the pool's
+        self._gone: deque[Callable[[], None]] = deque()  # of pages that nobody has any more
+        self.pool = cp.cuda.MemoryPool()
+        self.compute = cp.cuda.Stream(non_blocking=True)
+        self.copy_in, self.copy_out, self.side, self.branch = (cp.cuda.Stream(non_blocking=True) for _ in range(4))
+        self.capturing = False
+        self.ops = None  # see ops.ops_of
+        self.lock = threading.RLock()
+        self.bytes_in = self.bytes_out = 0
+
+    def describe(self) -> str:
+        return self._properties["name"].decode()
+
+    @contextmanager
+    def active(self):
+        """Within: operations of the calling thread are queued on this GPU's compute stream."""
+        with self._device, self.compute:
+            yield
+
+    def properties(self) -> dict:
+        """CUDA's device properties, by their C names."""
+        return self._properties
+
+    def on(self, stream):
+        """A stream is its own context: it is the current one within."""
+        return stream
+
+    def adopt(self, ops):
+        """The operations as this device runs them: they queue by themselves."""
+        return ops
+
+    # -- memory ----------------------------------------------------------------------------------------------------
+    def capacity(self) -> int:
+        if self._budget is not None:
+            return self._budget
+        free, _ = self._device.mem_info
+        return free + self.pool.total_bytes() + self._paged
+
+    def in_use(self) -> int:
+        return self.pool.used_bytes() + self._paged
+
+    def let_go(self, give: Callable[[], None]) -> None:
+        self._gone.append(give)
+
+    def reclaim(self) -> None:
+        if not self._gone:
+            return
+        with self.lock, self.active():
+            self.synchronize()
+            while self._gone:
+                self._gone.popleft()()
+
+    def memory_info(self) -> tuple[int, int]:
+        """(free, total) bytes of the GPU."""
+        return self._device.mem_info
+
+    def set_budget(self, nbytes: int | None) -> None:
+        self._budget = nbytes
+        self.pool.free_all_blocks()
+        self._limit_pool()
+
+    def _limit_pool(self) -> None:
+        self.pool.set_limit(size=0 if self._budget is None else max(1, self._budget - self._paged))  # 0: no limit
+
+    def take(self, nbytes: int) -> Span:
+        size = max(align(nbytes), align(1))
+        with self.lock, self.active():  # the pool keeps free blocks by stream
+            try:
+                return Span(self.pool.malloc(size), 0, size)
+            except cupy.cuda.memory.OutOfMemoryError:
+                self.synchronize()
+                self.reclaim()
+                self.pool.free_all_blocks()
+            try:
+                return Span(self.pool.malloc(size), 0, size)
+            except cupy.cuda.memory.OutOfMemoryError as error:
+                raise cannot_give(self, f"GPU {self.index}", size) from error
+
+    def give(self, span: Span, stream=None) -> None:
+        if stream is not None and stream is not self.compute:
+            self.wait(self.compute, self.record(stream))  # the pool hands it out in the compute stream's order
+        del span  # the last reference returns the block to the pool
+
+    def spoil(self, span: Span, stream=None) -> None: ...
+
+    def pages(self) -> CudaPages:
+        return CudaPages(self.index, self.page, self._count_pages, self._pointer)
+
+    def _count_pages(self, nbytes: int) -> None:
+        with self.lock, self.active():
+            if nbytes > 0:
+                self.synchronize()
+                self.reclaim()
+                self.pool.free_all_blocks()
+                if nbytes > self.capacity() - self.in_use():
+                    raise cannot_give(self, f"GPU {self.index}", nbytes, " in pages")
+            self._paged += nbytes
+            self._limit_pool()
+
+    def _pointer(self, address: int, nbytes: int):
+        memory = cupy.cuda.UnownedMemory(address, nbytes, self, self.index)
+        return cupy.cuda.MemoryPointer(memory, 0)
+
+    def host_take(self, nbytes: int, *, pinned: bool = False) -> np.ndarray:
+        if not pinned:
+            return host_bytes(nbytes)
+        return pinned_bytes(nbytes, cupy.cuda.runtime)
+
+    def place(self, span: Span) -> int:
+        return span.base.ptr + span.offset
+
+    def array(self, span: Span, shape, dtype):
+        return cupy.ndarray(shape, dtype, memptr=self._pointer(self.place(span), span.nbytes))
+
+    def lend(self, span: Span, shape, dtype, owner):
+        """A CuPy array that keeps `owner` alive, as does whatever is made of it (a view, a DLPack capsule)."""
+        self.synchronize()
+        pointer = span.base.ptr + span.offset
+        memory = cupy.cuda.UnownedMemory(pointer, span.nbytes, owner, self.index)
+        return cupy.ndarray(shape, dtype, memptr=cupy.cuda.MemoryPointer(memory, 0))
+
+    # -- queued work -------------------------------------------------------------------------------------------------
+    def copy_up(self, span: Span, host: np.ndarray, stream=None):
+        stream = stream or self.compute
+        self.bytes_in += host.nbytes
+        cupy.cuda.runtime.memcpyAsync(span.base.ptr + span.offset, host.ctypes.data, host.nbytes, 1, stream.ptr)
+        return self.record(stream)
+
+    def copy_down(self, host: np.ndarray, span: Span, stream=None):
+        stream = stream or self.compute
+        self.bytes_out += host.nbytes
+        cupy.cuda.runtime.memcpyAsync(host.ctypes.data, span.base.ptr + span.offset, host.nbytes, 2, stream.ptr)
+        return self.record(stream)
+
+    def zero(self, span: Span, stream=None) -> None:
+        cupy.cuda.runtime.memsetAsync(span.base.ptr + span.offset, 0, span.nbytes, (stream or self.compute).ptr)
+
+    def record(self, stream):
+        event = cupy.cuda.Event(disable_timing=True)
+        event.record(stream)
+        return event
+
+    def timed_event(self, stream=None):
+        """An event on a stream (default: the compute stream) that `elapsed_ms` can use."""
+        event = cupy.cuda.Event()
+        event.record(stream or self.compute)
+        return event
+
+    def pause(self, seconds: float) -> None:
+        with self.active():
+            launch(_PAUSE, "pause", "float32", 0, int(1e9 * seconds), block=1, grid=1)
+
+    def elapsed_ms(self, start, end) -> float:
+        """Milliseconds between two timed events, once the later one has run."""
+        end.synchronize()
+        return cupy.cuda.get_elapsed_time(start, end)
+
+    def wait(self, stream, event) -> None:
+        stream.wait_event(event)
+
+    def wait_host(self, event) -> None:
+        event.synchronize()
+
+    def synchronize(self) -> None:
+        with self.lock:  # not while another thread records
+            self._device.synchronize()
+
+    # -- graphs ------------------------------------------------------------------------------------------------------
+    def settings(self):
+        return math()
+
+    def capture(self, work):
+        """A CUDA graph. Other threads (of data layers) may take pinned memory meanwhile: the relaxed mode."""
+        before = self.bytes_in, self.bytes_out
+        with self.active(), nothing_unlocked():
+            self.compute.begin_capture(cupy.cuda.runtime.streamCaptureModeRelaxed)
+            self.capturing = True
+            try:
+                start = self.record(self.compute)
+                for stream in (self.copy_in, self.copy_out):
+                    stream.wait_event(start)
+                work()
+                self._join_copies()
+                graph = self.compute.end_capture()
+            except BaseException:
+                refused = suppress(cupy.cuda.runtime.CUDARuntimeError, RuntimeError)
+                with refused:
+                    self._join_copies()
+                with refused:
+                    self.compute.end_capture()  # else the streams stay in capture
+                raise
+            finally:
+                self.capturing = False
+                copied = self.bytes_in - before[0], self.bytes_out - before[1]
+                self.bytes_in, self.bytes_out = before  # nothing was copied yet
+
+        def launch() -> None:
+            self.bytes_in, self.bytes_out = self.bytes_in + copied[0], self.bytes_out + copied[1]
+            graph.launch(self.compute)
+
+        return launch
+
+    def _join_copies(self) -> None:
+        for stream in (self.copy_in, self.copy_out):
+            self.compute.wait_event(self.record(stream))
+
+    def close(self) -> None:
+        self.synchronize()

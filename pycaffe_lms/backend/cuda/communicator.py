@@ -1,0 +1,248 @@
+"""Sums over several GPUs through NCCL, as CuPy binds it. One communicator per process and GPU.
+
+Who never comes back would let the others wait for ever, for a GPU waits without a limit: a thread watches how long
+`maximum`, which every iteration ends with, takes, says so after a while, and breaks the communicator off in the end.
+NCCL does not know for whom it waits. The ranks do where they share their counts of such numbers: who has the least.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, MutableSequence, Sequence
+
+import numpy as np
+
+from ...errors import DeviceError, LostRank, UsageError
+from . import nccl, require
+
+_log = logging.getLogger(__name__)
+UID_BYTES = 128
+_SLOTS = 8  # numbers under way at once
+_PATIENCE_S = 5.0  # at the program's end
+
+
+def unique_id() -> bytes:
+    """A new group's name, 128 bytes. Raises MissingDependency without NCCL."""
+    return bytes(number & 0xFF for number in nccl().get_unique_id())
+
+
+class NcclCommunicator:
+    """See `parallel/communicator.py`. device: a CudaDevice. uid: of `unique_id`. timeout: seconds to wait for others,
+    warn: before it is said for whom, again each time the wait has doubled. beats: one number for every rank, 0 at
+    first, in memory that all of them share: with it messages name the rank that does not answer.
+
+    Raises MissingDependency without NCCL, UsageError for another device or a uid that is none, LostRank where not all
+    ranks come in time, DeviceError where NCCL fails.
+    """
+
+    def __init__(self, device, uid: bytes, size: int, rank: int, *, timeout: float, capture: bool = False,
+                 warn: float = 30.0, beats: MutableSequence[int] | None = None):  # fmt: skip
+        self._nccl = nccl()
+        if device.name != "cuda":
+            raise UsageError(
+                f"NCCL needs a GPU, the solver is on the {device.describe()}",
+                fix="call caffe.set_mode_gpu() and caffe.set_device(...) before the solver is made",
+            )
+        if not isinstance(uid, bytes) or len(uid) != UID_BYTES:
+            raise UsageError("the uid is none", fix="give every rank the bytes of one call of NCCL.new_uid()")
+        if not 0 <= rank < size:
+            raise UsageError(f"rank {rank} of {size} is out of range", fix=f"ranks are 0 to {size - 1}")
+        self._device, self.size, self.rank, self._timeout = device, size, rank, timeout
+        self._warn, self._beats = warn, beats
+        self.can_capture = capture
+        self._types = {"float32": self._nccl.NCCL_FLOAT32, "float64": self._nccl.NCCL_FLOAT64}
+        self._comm = self._meet(uid)
+        cupy = require()
+        with device.active():
+            # not from the pool: a budget may leave nothing there
+            self._numbers = cupy.ndarray((_SLOTS,), np.int64, memptr=cupy.cuda.MemoryPointer(
+                cupy.cuda.Memory(8 * _SLOTS), 0))  # fmt: skip
+        self._host = device.host_take(16 * _SLOTS, pinned=True).view(np.int64).reshape(2, _SLOTS)
+        self._next = 0
+        self._watch = _Watch(self._comm, timeout, warn, self._say, self._missing)
+        self._at_exit = weakref.finalize(self, _part, self._comm, device)
+
+    def _meet(self, uid: bytes):
+        """The communicator, once every rank has come. NCCL itself would wait for ever, so a thread does."""
+        found: list = []
+
+        def work() -> None:
+            try:
+                with self._device.active():
+                    found.append(self._join(uid))
+            except Exception as error:  # to be raised by the caller
+                found.append(error)
+
+        thread = threading.Thread(target=work, name="caffe-nccl-join", daemon=True)
+        self._beat()
+        thread.start()
+        waited, warn = 0.0, self._warn
+        while thread.is_alive() and waited < self._timeout:
+            if waited:
+                self._say(waited)
+            thread.join(min(warn, self._timeout) - waited)
+            waited, warn = min(warn, self._timeout), 2 * warn
+        if not found:
+            raise LostRank(
+                f"rank {self.rank} of {self.size}: not all ranks came within {self._timeout:g} s; missing: "
+                f"{self._missing()}",
+                fix="start as many processes as set_solver_count says, each with its own rank and GPU",
+            )
+        if isinstance(found[0], Exception):
+            raise DeviceError(
+                f"NCCL cannot join rank {self.rank} of {self.size}: {found[0]}",
+                fix="give every rank a GPU of its own; NCCL_DEBUG=INFO says more",
+            ) from found[0]
+        return found[0]
+
+    def _beat(self) -> None:
+        if self._beats is not None:
+            self._beats[self.rank] += 1
+
+    def _missing(self) -> str:
+        """The ranks that have done less than this one, where that is known."""
+        behind = [] if self._beats is None else [r for r, n in enumerate(self._beats) if n < self._beats[self.rank]]
+        names = f"rank {', '.join(map(str, behind))}" if behind else "another rank"
+        return f"{names} of {self.size} on {socket.gethostname()}"
+
+    def _say(self, waited: float) -> None:
+        _log.warning("Rank %d of %d has waited %.0f s for %s; rank 0 may be testing or writing a snapshot. It waits up "
+                     "to %g s.", self.rank, self.size, waited, self._missing(), self._timeout)  # fmt: skip
+
+    def _join(self, uid: bytes):
+        if isinstance(self._nccl.get_unique_id(), bytes):  # CuPy 14; before, a tuple of C's chars
+            return self._nccl.NcclCommunicator(self.size, uid, self.rank)
+        signed = tuple(b - 256 if b > 127 else b for b in uid)
+        try:
+            return self._nccl.NcclCommunicator(self.size, signed, self.rank)
+        except OverflowError:  # C's char has no sign on this machine
+            return self._nccl.NcclCommunicator(self.size, tuple(uid), self.rank)
+
+    # -- operations ---------------------------------------------------------------------------------------------------
+    def sum(self, arrays: Sequence) -> None:
+        """Queue arrays = their sums over all ranks, on the current stream, as one call."""
+        comm, stream, add = self._open(), _current_stream(), self._nccl.NCCL_SUM
+        self._nccl.groupStart()
+        try:
+            for a in arrays:
+                comm.allReduce(a.data.ptr, a.data.ptr, a.size, self._types[str(a.dtype)], add, stream)
+        finally:
+            self._nccl.groupEnd()
+
+    def broadcast(self, arrays: Sequence) -> None:
+        """Queue arrays = those of rank 0."""
+        comm, stream = self._open(), _current_stream()
+        for a in arrays:
+            comm.broadcast(a.data.ptr, a.data.ptr, a.size, self._types[str(a.dtype)], 0, stream)
+
+    def maximum(self, value: int) -> _NcclTicket:
+        """Queue the exchange of a number on the compute stream; read no more than 7 calls later."""
+        comm, device = self._open(), self._device
+        slot, self._next = self._next, (self._next + 1) % _SLOTS
+        runtime, stream = require().cuda.runtime, device.compute.ptr
+        number = self._numbers.data.ptr + 8 * slot
+        self._host[0, slot] = value
+        sent, back = (self._host[row, slot : slot + 1] for row in (0, 1))
+        runtime.memcpyAsync(number, sent.ctypes.data, 8, runtime.memcpyHostToDevice, stream)
+        comm.allReduce(number, number, 1, self._nccl.NCCL_INT64, self._nccl.NCCL_MAX, stream)
+        runtime.memcpyAsync(back.ctypes.data, number, 8, runtime.memcpyDeviceToHost, stream)
+        event = device.record(device.compute)
+        self._beat()
+        self._watch.expect(event)
+        return _NcclTicket(self, event, back)
+
+    def _open(self):
+        self.check()
+        return self._comm
+
+    def check(self) -> None:
+        """Raises LostRank where the communicator was broken off or has failed."""
+        if self._watch.gave_up:
+            raise LostRank(
+                f"rank {self.rank} of {self.size}: {self._watch.missing} did not answer within {self._timeout:g} s",
+                fix="see whether it is stopped, swapped out or waits for a file system, and resume from the last "
+                "snapshot; -timeout says how long ranks wait (longer than a test or a snapshot of rank 0 takes)",
+            )
+        try:
+            self._comm.check_async_error()
+        except self._nccl.NcclError as error:
+            raise LostRank(f"rank {self.rank} of {self.size}: NCCL has failed: {error}",
+                           fix="see what the other ranks said; NCCL_DEBUG=INFO says more") from error  # fmt: skip
+
+    def close(self) -> None:
+        """Wait for what is queued and part from the others."""
+        self._device.synchronize()
+        self._watch.stop()
+        self._at_exit.detach()
+        self._comm.destroy()
+
+    def abort(self) -> None:
+        """Part from the others at once."""
+        self._watch.stop()
+        self._at_exit.detach()
+        self._comm.abort()
+
+
+class _NcclTicket:
+    def __init__(self, communicator: NcclCommunicator, event, back: np.ndarray):
+        self._communicator, self._event, self._back = communicator, event, back
+
+    def read(self) -> int:
+        self._event.synchronize()
+        self._communicator.check()
+        return int(self._back[0])
+
+
+class _Watch:
+    """Breaks a communicator off where an event takes longer than `timeout` seconds: who waits for it then goes on.
+
+    say: told the seconds of a wait, after `warn` and each time it has doubled. missing: tells who is waited for."""
+
+    def __init__(self, comm, timeout: float, warn: float, say: Callable[[float], None], missing: Callable[[], str]):
+        self._comm, self._timeout, self._warn, self._say, self._missing = comm, timeout, warn, say, missing
+        self._events: deque = deque()
+        self._stopped = threading.Event()
+        self.gave_up = False
+        self.missing = ""  # for whom it waited when it gave up
+        threading.Thread(target=self._run, name="caffe-nccl-watch", daemon=True).start()
+
+    def expect(self, event) -> None:
+        self._events.append((event, time.monotonic()))
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def _run(self) -> None:
+        warn = self._warn
+        while not self._stopped.wait(min(1.0, self._timeout / 4, self._warn / 4)):
+            while self._events and self._events[0][0].done:
+                self._events.popleft()
+                warn = self._warn
+            waited = time.monotonic() - self._events[0][1] if self._events else 0.0
+            if waited > self._timeout:
+                self.missing = self._missing()
+                self.gave_up = True
+                self._comm.abort()
+                return
+            if waited > warn:
+                warn *= 2
+                self._say(waited)
+
+
+def _current_stream() -> int:
+    return require().cuda.get_current_stream().ptr
+
+
+def _part(comm, device) -> None:
+    """At the end of a program that did not close: others may be gone, so wait only a while, and do not say goodbye."""
+    until = time.monotonic() + _PATIENCE_S
+    with device.active():
+        done = device.record(device.compute)
+    while not done.done and time.monotonic() < until:
+        time.sleep(0.01)
+    comm.abort()

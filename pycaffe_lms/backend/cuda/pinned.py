@@ -1,0 +1,95 @@
+"""Page-locked host memory. One plain call costs 0.6 s a GiB, most of it one thread touching pages; so large blocks are
+mapped, touched by several threads, and then registered with the driver."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import mmap
+import os
+import threading
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import numpy as np
+
+from ...errors import OutOfHostMemory, human_bytes
+
+_PARALLEL_FROM = 64 << 20
+_PIECE = 256 << 20
+
+
+def pinned_bytes(nbytes: int, runtime) -> np.ndarray:
+    """`nbytes` of page-locked memory as uint8, unlocked and given back when the last array over it is gone.
+
+    `runtime`: CuPy's. Raises OutOfHostMemory when the host cannot give or lock it.
+    """
+    if nbytes == 0:
+        return np.empty(0, np.uint8)
+    try:
+        mapping = mmap.mmap(-1, nbytes)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            mapping.madvise(mmap.MADV_HUGEPAGE)
+        whole = np.frombuffer(mapping, np.uint8)
+        _touch(whole.ctypes.data, nbytes)
+        runtime.hostRegister(whole.ctypes.data, nbytes, 0)
+    except (OSError, MemoryError, runtime.CUDARuntimeError) as error:
+        raise OutOfHostMemory(
+            f"the host cannot give {human_bytes(nbytes)} of page-locked memory: {error}",
+            needed=nbytes,
+            free=0,
+            fix="lower batch_size, raise the memlock limit (ulimit -l), or manage fewer buffers (larger -lms)",
+        ) from error
+    weakref.finalize(whole, _give_back, runtime, whole.ctypes.data, mapping).atexit = False
+    return whole[:nbytes]  # a view: `whole` lives as long as any of them
+
+
+_gate = threading.RLock()  # a finalizer may run wherever its thread is, here too
+_closed = 0
+_later: list[tuple] = []
+
+
+@contextmanager
+def nothing_unlocked():
+    """Within: memory that nobody uses any more stays locked until the end. Unlocking waits for the device, which breaks
+    a capture of any thread; so nothing is collected meanwhile either, whatever else that would set off."""
+    global _closed
+    collects = gc.isenabled()
+    gc.disable()
+    with _gate:
+        _closed += 1
+    try:
+        yield
+    finally:
+        with _gate:
+            _closed -= 1
+            while _later and not _closed:
+                _unlock(*_later.pop())
+        if collects:
+            gc.enable()
+
+
+def _give_back(runtime, address: int, mapping: mmap.mmap) -> None:
+    with _gate:
+        if _closed:
+            _later.append((runtime, address, mapping))
+        else:
+            _unlock(runtime, address, mapping)
+
+
+def _unlock(runtime, address: int, mapping: mmap.mmap) -> None:
+    """mapping: kept until here, for its addresses must not be given to others while they are registered."""
+    runtime.deviceSynchronize()  # a copy may still be in flight
+    runtime.hostUnregister(address)
+
+
+def _touch(address: int, nbytes: int) -> None:
+    """Make the kernel back every page, with all cores when there is much of it."""
+    pieces = [(address + i, min(_PIECE, nbytes - i)) for i in range(0, nbytes, _PIECE)]
+    if nbytes < _PARALLEL_FROM:
+        for where, size in pieces:
+            ctypes.memset(where, 0, size)
+        return
+    with ThreadPoolExecutor(max_workers=min(16, os.cpu_count() or 1)) as threads:  # memset runs without the GIL
+        list(threads.map(lambda piece: ctypes.memset(piece[0], 0, piece[1]), pieces))

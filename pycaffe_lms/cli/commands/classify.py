@@ -1,0 +1,113 @@
+"""`pycaffe-lms classify INPUT OUTPUT`: class scores of pictures."""
+
+from __future__ import annotations
+
+import glob
+import io
+import logging
+import os
+import time
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ...classifier import Classifier
+from ...errors import DataError, UsageError, Where
+from ...formats.atomic import atomic_write
+from ...formats.rawfile import read_bytes
+from ...io import load_image
+from ...log import only_warnings
+from .. import flags, scoring
+
+_log = logging.getLogger(__name__)
+_AT_ONCE = 64
+_ABOUT = """Score pictures with a net, as Caffe's classify.py does, and save (pictures, classes) as .npy.
+
+INPUT is a picture, a folder (its pictures in the order of their names) or a .npy file of pictures (number, height,
+width, channels) with values from 0 to 1. Each is resized to -images_dim; the scores are the mean over ten crops, the
+corners and the centre and their mirrors."""
+
+
+def run(argv: list[str]) -> int:
+    """Save the scores; with -labels_file, print the best classes."""
+    p = flags.parser("classify", _ABOUT)
+    p.add_argument("input_file", metavar="INPUT", help="picture, folder or .npy")
+    p.add_argument("output_file", metavar="OUTPUT", help=".npy to write; the ending is added where it is missing")
+    scoring.add_net(p)
+    p.add_argument("--center_only", action="store_true", help="score the centre crop alone")
+    p.add_argument("--images_dim", default="256,256", metavar="HEIGHT,WIDTH",
+                   help="size that pictures are resized to before they are cropped (default: %(default)s)")  # fmt: skip
+    p.add_argument(
+        "--ext", default="jpg", metavar="ENDING", help="ending of the pictures of a folder (default: %(default)s)"
+    )
+    p.add_argument("--labels_file", metavar="FILE", help="names of the classes, a line each: print the best ones")
+    p.add_argument("--top", type=int, default=5, metavar="N", help="how many to print (default: %(default)s)")
+    args = scoring.parse(p, argv)
+    dims = scoring.numbers(args.images_dim, "-images_dim")
+    if len(dims) != 2 or min(dims) < 1:
+        raise UsageError(f"-images_dim {args.images_dim} is not a height and a width", fix="for example 256,256")
+    if args.top < 1:
+        raise UsageError(f"-top {args.top}", fix="1 or more")
+    labels = _labels(args.labels_file)
+    names, pictures = _inputs(args)
+    where = scoring.options(args)
+    with only_warnings():
+        net = Classifier(args.model_def, args.pretrained_model, image_dims=dims, **where)
+    color = scoring.set_input(net, net.transformer, args) != 1
+    _log.info("Classifying %d inputs.", len(names))
+    start = time.perf_counter()
+    scores = np.concatenate([
+        net.predict(some, not args.center_only).reshape(len(some), -1) for some in _some(names, pictures, color)
+    ])  # fmt: skip
+    _log.info("Done in %.2f s.", time.perf_counter() - start)
+    net.close()
+    if labels is not None:
+        if len(labels) != scores.shape[1]:
+            raise DataError(f"{len(labels)} names for {scores.shape[1]} classes", where=Where(file=args.labels_file),
+                            fix="give a line for each class")  # fmt: skip
+        _print_best(names, scores, labels, args.top)
+    path = args.output_file if args.output_file.endswith(".npy") else args.output_file + ".npy"
+    _log.info("Saving results into %s", path)
+    content = io.BytesIO()
+    np.save(content, scores)
+    atomic_write(path, content.getvalue(), error=DataError)
+    return 0
+
+
+def _inputs(args) -> tuple[list[str], np.ndarray | None]:
+    """What to call the pictures (their paths), and the pictures where INPUT holds them itself."""
+    path = os.path.expanduser(args.input_file)
+    if path.endswith(".npy"):
+        pictures = scoring.load_npy(path)
+        if pictures.ndim != 4 or not pictures.size:
+            raise DataError(f"pictures of shape {pictures.shape}", where=Where(file=path),
+                            fix="give (number, height, width, channels)")  # fmt: skip
+        return [f"{path}[{i}]" for i in range(len(pictures))], pictures
+    if not os.path.isdir(path):
+        return [path], None
+    found = sorted(glob.glob(os.path.join(glob.escape(path), f"*.{glob.escape(args.ext)}")))
+    if not found:
+        raise DataError(f"no *.{args.ext} in this folder", where=Where(file=path), fix="say which ending with -ext")
+    return found, None
+
+
+def _some(names: list[str], pictures: np.ndarray | None, color: bool) -> Iterator[Sequence[np.ndarray]]:
+    """Pictures, so many at a time that memory holds them."""
+    for i in range(0, len(names), _AT_ONCE):
+        if pictures is not None:
+            yield pictures[i : i + _AT_ONCE]
+        else:
+            yield [load_image(name, color) for name in names[i : i + _AT_ONCE]]
+
+
+def _labels(path: str | None) -> list[str] | None:
+    if path is None:
+        return None
+    return read_bytes(path, DataError).decode("utf-8", "replace").rstrip("\n").split("\n")
+
+
+def _print_best(names: Sequence[str], scores: np.ndarray, labels: Sequence[str], top: int) -> None:
+    for name, row in zip(names, scores, strict=True):
+        print(name)
+        for k in np.argsort(-row, kind="stable")[:top]:
+            print(f"  {row[k]:.5f}  {labels[k].strip()}")

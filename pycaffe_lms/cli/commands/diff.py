@@ -1,0 +1,71 @@
+"""`pycaffe-lms diff OLD NEW`: what differs between two nets or two solvers."""
+
+from __future__ import annotations
+
+from ...errors import CaffeError, PrototxtError
+from ...formats.prototxt.message_diff import Change, Differences, compare
+from ...formats.prototxt.parser import Parsed, read_net, read_solver
+from ...formats.prototxt.scanner import scan, tokenize
+from ...formats.rawfile import read_bytes
+from ...proto.caffe_pb2 import NetParameter, SolverParameter
+from .. import flags
+
+_MARKS = {"added": "+", "removed": "-", "moved": ">", "changed": "~"}
+_ABOUT = """Print what differs between two prototxts of nets, or of solvers: layers added (+), removed (-), moved (>)
+and changed (~), each changed field with its old and its new value.
+
+Compared is what they mean: files of older generations are upgraded first, and a field that is written with its default
+equals one that is not. Layers are matched by name.
+Exit code: 0 no difference, 1 differences, 2 a file cannot be read or the words are wrong."""
+
+
+def run(argv: list[str]) -> int:
+    """Print the differences; 1 where there are some."""
+    p = flags.parser("diff", _ABOUT)
+    p.add_argument("old", metavar="OLD", help="prototxt of a net or a solver")
+    p.add_argument("new", metavar="NEW", help="prototxt of the same kind, compared with it")
+    p.add_argument("--kind", choices=("auto", "net", "solver"), default="auto",
+                   help="what the files are; auto: as their fields say (default)")  # fmt: skip
+    args = flags.parse(p, argv)
+    try:
+        kind = _kind(args.old, args.new) if args.kind == "auto" else args.kind
+        read = read_solver if kind == "solver" else read_net
+        old, new = read(args.old), read(args.new)
+    except CaffeError as error:
+        error.exit_code = 2  # as other programs that compare have it: 1 says that they differ
+        raise
+    differences = compare(old.message, new.message)
+    for line in _lines(differences, old, new):
+        print(line)
+    return 1 if differences else 0
+
+
+def _kind(*paths: str) -> str:
+    """What the first file with a field that only one of the two has is; "net" where nothing says it."""
+    nets, solvers = (set(m.DESCRIPTOR.fields_by_name) for m in (NetParameter, SolverParameter))
+    for path in paths:
+        text = read_bytes(path, PrototxtError).decode("latin-1")  # names of fields are ASCII
+        names = {entry.name for entry in scan(tokenize(text))}
+        if names & (solvers - nets):
+            return "solver"
+        if names & (nets - solvers):
+            return "net"
+    return "net"
+
+
+def _lines(found: Differences, old: Parsed, new: Parsed):
+    if not found:
+        return
+    yield f"--- {old.filename}"
+    yield f"+++ {new.filename}"
+    yield from (f"~ {_change(c)}" for c in found.fields)
+    for layer in found.layers:
+        yield f'{_MARKS[layer.what]} layer "{layer.name}" ({layer.type})' + (" moved" if layer.what == "moved" else "")
+        yield from (f"    {_change(c)}" for c in layer.fields)
+    if isinstance(new.message, NetParameter):
+        counts = ", ".join(f"{sum(x.what == what for x in found.layers)} {what}" for what in _MARKS)
+        yield f"layers: {counts}"
+
+
+def _change(c: Change) -> str:
+    return f"{c.path}: {c.old} -> {c.new}"

@@ -1,0 +1,165 @@
+"""`pycaffe-lms plan`: what a model needs and takes on a GPU, without one: does it fit, the Large Model Support plan,
+predicted times. Nothing is trained.
+
+Images lie channels-last, layers run as one and gradients share memory, as on a GPU. How much workspace a GPU's
+convolutions will use is not known here: -workspace says what is assumed (with -gpu: 36MB). Without -lms it is planned
+for -lms auto; -lms 0 says whether the net fits without. All times are predictions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from ...errors import CaffeError, UsageError
+from ...formats.atomic import atomic_write
+from ...formats.prototxt.parser import read_net
+from ...lms.config import parse_size
+from ...lms.cost.machine import DEFAULT, MACHINES, Machine, find_machine
+from ...net.inspect.account import page_contents
+from ...solvers.rules import RULES
+from .. import flags
+from ..views import batches, lms_files, plan_text, shapes
+from ..views.plan_nets import Nets, Outcome
+from ..views.plan_solver import nets_of
+
+# of a convolution on a named GPU. Of ResNets, batch 256, cuDNN's fastest engines on an H200 took 2 to 36 MiB, and 196
+# MiB for the first layer
+ASSUMED = "36MB"
+_GPU = (
+    "NAME",
+    f"which GPU is planned for: {', '.join(MACHINES)}, or a JSON file with its memory and rates (default: {DEFAULT}, "
+    "with the memory of -lms_budget)",
+)
+
+
+def run(argv: list[str]) -> int:
+    """Build the net without memory, plan one training iteration (or a forward, in phase TEST), print it."""
+    p = flags.parser("plan", __doc__)
+    p.add_argument("--model", default="", metavar="FILE.prototxt", help="prototxt of the net to be planned")
+    p.add_argument("--solver", default="", metavar="FILE.prototxt",
+                   help="in place of -model: prototxt of a solver. Its train net is planned, its settings and test "
+                        "nets are checked as train does before its first iteration")  # fmt: skip
+    p.add_argument("--phase", choices=("TRAIN", "TEST"), default="TRAIN",
+                   help="TRAIN: an iteration with its update; TEST: a forward pass of the TEST phase")  # fmt: skip
+    shapes.add_shape(p)
+    p.add_argument("--solver_type", choices=list(RULES), default=None,
+                   help="whose histories are planned for: Adam and AdaDelta keep two per parameter (default: SGD, "
+                        "with -solver its own)")  # fmt: skip
+    p.add_argument(
+        "--sweep",
+        default="",
+        metavar="batch=A..B",  # fmt: skip
+        help="a table over batch sizes, A doubled up to B, or batch=8,16,32; and the largest that fits",
+    )
+    p.add_argument(
+        "--summary",
+        action="store_true",
+        help="totals only: no table of steps, no search for the largest batch unless -json asks",
+    )
+    p.add_argument("--report", default="", metavar="FILE.html", help="write the plan as a page, with predicted times")
+    p.add_argument("--json", default="", metavar="FILE.json", help="write all numbers")
+    flags.add_state(p)
+    flags.add_device(p, _GPU, ("--budget",))
+    args = flags.parse(p, argv)
+    _refuse_contradictions(args)
+    args.lms = "auto" if args.lms is None else args.lms
+    lms = flags.lms_config(args)
+    for path, flag in ((args.report, "-report"), (args.json, "-json")):
+        lms_files.check_path(path, flag)
+    if args.workspace is None and args.gpu:
+        args.workspace = ASSUMED
+    make = partial(
+        Nets, lms=lms, python=args.python == "on", machine=_machine(args.gpu, lms.budget), half=flags.half(args),
+        workspace=None if args.workspace is None else parse_size(args.workspace, "-workspace"),
+    )  # fmt: skip
+    stages = flags.stages(args)
+    if args.solver:
+        nets = nets_of(args.solver, args.shape, args.level, stages, partial(make, stages=()))
+    else:
+        rule = RULES[args.solver_type or "SGD"] if args.phase == "TRAIN" else None
+        nets = make(read_net(args.model), args.shape, level=args.level, stages=stages, rule=rule)
+    args.model = args.model or args.solver
+    title = f"{Path(args.model).name}, phase {args.phase}"
+    if args.sweep:
+        return _sweep(nets, title, args)
+    found = nets.outcome()
+    numbers = {"model": args.model, "phase": args.phase} | plan_text.machine_numbers(nets, args.workspace)
+    _print([f"{title}: {len(found.net.graph.nodes)} layers", *plan_text.machine_lines(nets, args.workspace)])
+    numbers |= plan_text.numbers(found)
+    _print(plan_text.core_lines(found, lms.enabled))
+    if lms.enabled:
+        least = nets.least()
+        _print([*plan_text.plan_lines(found), *plan_text.least_lines(least, lms)])
+        numbers["least"] = plan_text.least_numbers(least)
+    if nets.batch and (args.json or not args.summary):
+        largest, why = nets.largest(nets.batch)
+        _print(plan_text.largest_lines(largest, why, lms))
+        numbers["largest_batch"] = largest
+    if found.plan is not None and not args.summary:
+        _print(["", *plan_text.steps(found)])
+    _write(args, numbers)
+    if args.report:
+        _write_report(found, title, args.report, nets.capacity)
+    if found.refused is not None:
+        raise found.refused
+    return 0
+
+
+def _refuse_contradictions(args) -> None:
+    if bool(args.model) == bool(args.solver):
+        raise UsageError("-model and -solver exclude each other" if args.model else "-model or -solver is missing",
+                         fix="plan a net with -model, or the train net of a solver with -solver")  # fmt: skip
+    if args.solver and (args.solver_type or args.phase == "TEST"):
+        flag = "-solver_type" if args.solver_type else "-phase TEST"
+        raise UsageError(f"{flag} and -solver exclude each other", fix=f"plan with -model, or without {flag}")
+
+
+def _machine(name: str, budget: int | None) -> Machine:
+    """The machine that -gpu names; where it is not given, the budget alone says how much memory there is."""
+    if name.lstrip("-").isdigit():
+        raise UsageError(f"-gpu {name}: plan needs no GPU, so there is none to be numbered",
+                         fix=f"name the kind that is planned for: {', '.join(MACHINES)}, or a JSON file")  # fmt: skip
+    machine = find_machine(name or DEFAULT)
+    return machine if name or budget is None else replace(machine, memory=budget)
+
+
+def _sweep(nets: Nets, title: str, args) -> int:
+    sizes = batches.parse_sweep(args.sweep)
+    if args.report:
+        raise UsageError("-report shows one plan, -sweep makes many", fix="leave one of them out")
+    _print([title, *plan_text.machine_lines(nets, args.workspace), *plan_text.sweep_head()])
+    rows = []
+    for batch in sizes:
+        found = nets.outcome(batch)
+        rows.append(plan_text.numbers(found))
+        print(plan_text.sweep_row(found), flush=True)
+    largest, why = nets.largest(sizes[-1])
+    _print(plan_text.largest_lines(largest, why, nets.lms))
+    numbers = {"model": args.model, "phase": args.phase} | plan_text.machine_numbers(nets, args.workspace)
+    _write(args, numbers | {"sweep": rows, "largest_batch": largest})
+    return 0
+
+
+def _print(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line)
+
+
+def _write(args, numbers: dict) -> None:
+    if args.json:
+        atomic_write(args.json, json.dumps(numbers, indent=1).encode(), error=CaffeError)
+        print(f"wrote {args.json}")
+
+
+def _write_report(found: Outcome, title: str, path: str, capacity: int) -> None:
+    if found.plan is None:
+        print(f"{path} is not written: there is no plan")
+        return
+    remark = "All times are predictions; nothing ran."
+    contents = page_contents(found.net, f"Large Model Support: {title}", found.plan, remark=remark, budget=capacity)
+    lms_files.write_page(path, contents)
+    print(f"wrote {path}")

@@ -1,0 +1,47 @@
+"""`pycaffe-lms plot_training_log CHART PICTURE LOG ..`: curves of training logs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...errors import DataError, UsageError
+from ...formats.atomic import atomic_write
+from ...formats.training_log import read_training_log
+from ...viz.training_curves import CHARTS, FORMATS, curves, draw
+from .. import flags
+
+_ABOUT = (
+    "Draw a curve of each training log, of this package or of Caffe, into one chart.\n\nCHART is one of\n"
+    + "\n".join(f"  {number}: {y} vs. {x}" for number, (y, x) in enumerate(CHARTS))
+)
+
+
+def run(argv: list[str]) -> int:
+    """Write the picture."""
+    p = flags.parser("plot_training_log", _ABOUT)
+    p.add_argument("chart", metavar="CHART", type=int, help=f"0 to {len(CHARTS) - 1}, see above")
+    p.add_argument("picture", metavar="PICTURE", help="file to write, which ends in ." + ", .".join(FORMATS))
+    p.add_argument("logs", metavar="LOG", nargs="+", help="what `train` wrote to stderr")
+    p.add_argument(
+        "--output",
+        default="",
+        metavar="NAME[,NAME]",
+        help="test outputs to draw in charts 0 to 3 (default: the first that looks like an accuracy, or a loss)",
+    )
+    args = flags.parse(p, argv)
+    if not 0 <= args.chart < len(CHARTS):
+        raise UsageError(f"there is no chart {args.chart}", fix=f"0 to {len(CHARTS) - 1}; --help says what they show")
+    form = Path(args.picture).suffix.lstrip(".").lower()
+    if form not in FORMATS:
+        raise UsageError(f"{args.picture!r} is not the name of a picture", fix="end it in ." + ", .".join(FORMATS))
+    outputs = [o for o in args.output.split(",") if o]
+    if outputs and CHARTS[args.chart][0].startswith("Train"):
+        raise UsageError("-output names test outputs", fix="charts 0 to 3 draw them")
+    lines = []
+    for path in args.logs:
+        try:
+            lines += curves(read_training_log(path), Path(path).stem, args.chart, outputs)
+        except DataError as error:
+            raise error.at(file=path) from None
+    atomic_write(args.picture, draw(lines, args.chart, form), error=DataError)
+    return 0

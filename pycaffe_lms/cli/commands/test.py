@@ -1,0 +1,61 @@
+"""`pycaffe-lms test`: score a model on its TEST net."""
+
+from __future__ import annotations
+
+import logging
+
+from ...errors import UsageError
+from ...net import weights
+from ...net.net import Net
+from ...solvers.base import number, output_elements
+from ...solvers.loss_watch import LossWatch, say_of_batch
+from .. import devices, flags
+
+_log = logging.getLogger(__name__)
+
+
+def run(argv: list[str]) -> int:
+    """Print every batch's outputs, then their means."""
+    p = flags.parser("test", __doc__)
+    p.add_argument(
+        "--model", required=True, metavar="FILE.prototxt", help="prototxt of the net, whose TEST phase is scored"
+    )
+    p.add_argument(
+        "--weights", required=True, metavar="FILES", help="comma list of .caffemodel (.h5) files with its weights"
+    )
+    p.add_argument("--iterations", type=int, default=50, metavar="N", help="how many batches are averaged")
+    flags.add_state(p)
+    flags.add_tuning(p)
+    flags.add_device(p)
+    args = flags.parse(p, argv)
+    if not args.weights.strip(", "):
+        raise UsageError("-weights names no file", fix="give the .caffemodel to score")
+    if args.iterations < 1:
+        raise UsageError(f"-iterations {args.iterations} is not positive", fix="give 1 or more")
+    lms = flags.lms_config(args)
+    device = devices.choose(args, lms)
+    net = Net(args.model, 1, level=args.level, stages=flags.stages(args), device=device, lms=lms,
+              forward_only=True, tuning=flags.tuning(args))  # fmt: skip
+    for path in filter(None, args.weights.split(",")):
+        weights.copy_from(net, path.strip())
+    net.prepare_test()
+    _log.info("Running for %d iterations.", args.iterations)
+    totals: list[list] = []
+    loss, losses = 0.0, LossWatch(net)
+    for i in range(args.iterations):
+        net.test_forward()
+        loss += net.loss()
+        outputs = list(output_elements(net))
+        say_of_batch(losses, outputs, f"batch {i}")
+        for k, (name, value, weight) in enumerate(outputs):
+            if k == len(totals):
+                totals.append([name, 0.0, weight])
+            totals[k][1] += value
+            _log.info("Batch %d, %s = %s", i, name, number(value))
+    _log.info("Loss: %s", number(loss / args.iterations))
+    for name, total, weight in totals:
+        mean = total / args.iterations
+        text = f" (* {number(weight)} = {number(weight * mean)} loss)" if weight else ""
+        _log.info("%s = %s%s", name, number(mean), text)
+    net.close()
+    return 0

@@ -1,0 +1,202 @@
+"""`pycaffe-lms time`: benchmark a model, layer by layer; under -lms what is timed is LMS."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+
+from ...backend import cuda
+from ...errors import UsageError, human_bytes
+from ...net.net import Net
+from ...net.program.costs import layer_bytes, step_flops
+from ...net.program.steps import LayerStep, node_of
+from .. import devices, flags
+from ..views import profile, roofline, time_table
+
+_log = logging.getLogger(__name__)
+_TRIES = 3  # iterations in a row whose shapes may change
+
+
+class _Clock:
+    """Milliseconds of queued work: device events on a GPU, the model clock on a simulated one, the wall clock on the
+    CPU."""
+
+    def __init__(self, device):
+        self.device = device
+        self.marks: list = []
+
+    def seconds(self) -> float:
+        """Of whole iterations, of which the device has done all: on the simulated one the model clock's."""
+        return self.device.model_seconds() if self.device.simulated else time.perf_counter()
+
+    def mark(self) -> None:
+        self.marks.append(time.perf_counter() if self.device.is_host else self.device.timed_event())
+
+    def take(self) -> list[float]:
+        """Milliseconds between neighbouring marks; forgets them."""
+        marks, self.marks = self.marks, []
+        pairs = zip(marks, marks[1:], strict=False)
+        if self.device.is_host:
+            return [(b - a) * 1e3 for a, b in pairs]
+        return [self.device.elapsed_ms(a, b) for a, b in pairs]
+
+
+def run(argv: list[str]) -> int:
+    """Print the average forward and backward time of every layer, as Caffe does; then what each moves and computes."""
+    p = flags.parser("time", __doc__)
+    p.add_argument("--model", required=True, metavar="FILE.prototxt", help="prototxt of the net to be timed")
+    p.add_argument(
+        "--weights", default="", metavar="FILES", help="accepted for compatibility; timing does not depend on values"
+    )
+    p.add_argument(
+        "--iterations",
+        type=int,
+        default=50,
+        metavar="N",
+        help="how many iterations are timed, after one that builds kernels",
+    )
+    p.add_argument("--phase", choices=("TRAIN", "TEST"), default="TRAIN",
+                   help="TRAIN: forward and backward of the net's TRAIN phase; TEST: of its TEST phase")  # fmt: skip
+    flags.add_tuning(p, fuse="off", pack="off", graph=False)
+    flags.add_profile(p, "the timed iterations")
+    flags.add_state(p)
+    flags.add_device(p)
+    args = flags.parse(p, argv)
+    if args.iterations < 1:
+        raise UsageError(f"-iterations {args.iterations} is not positive", fix="give 1 or more")
+    lms = flags.lms_config(args)
+    device = devices.choose(args, lms)
+    limits = _limits(device)
+    phase = 0 if args.phase == "TRAIN" else 1
+    net = Net(args.model, phase, level=args.level, stages=flags.stages(args), device=device, lms=lms,
+              tuning=flags.tuning(args))  # fmt: skip
+    record = profile.Profile(args.profile, net.runtime, f"pycaffe-lms time: {net.name}, {device.describe()}")
+    backward = any(node.need_backward for node in net.run_graph.nodes)
+    if backward:
+        net.prepare_iterations([("time", True, ())])
+    else:
+        net.prepare_test()
+    if device.simulated:
+        _log.info("All times are those of the simulated device's model clock, as an H200 would take; none is measured.")
+    _log.info("Performing Forward%s", " and Backward" if backward else "")
+    groups = sum(len(group.members) > 1 for group in net.run_graph.groups)
+    if groups:
+        _log.info("Groups of layers that run as one, their time logged for the last one: %d.", groups)
+    totals = _benchmark(net, args.iterations, backward, record)
+    record.write()
+    _print_table(net, totals, args.iterations, limits)
+    net.close()
+    return 0
+
+
+def _limits(device) -> roofline.Roofline | None:
+    """What the GPU can do, said in the log."""
+    if device.operations != "cuda":
+        _log.info("No limits to compare with: only a GPU's are measured, and this is the %s.", device.describe())
+        return None
+    limits = roofline.measure(device)
+    if limits is None:
+        _log.info("No limits to compare with: there is too little free device memory to measure them.")
+    else:
+        _log.info(
+            "Limits of this GPU, measured now: %.0f GB/s of memory (a copy, read and written), %.1f TFLOP/s (a product "
+            "of matrices, math %s).",
+            limits.bytes_per_s / 1e9, limits.flops_per_s / 1e12, cuda.math(),
+        )  # fmt: skip
+    return limits
+
+
+def _benchmark(net: Net, iterations: int, backward: bool, record: profile.Profile) -> dict:
+    """Milliseconds of all iterations by (layer, direction)."""
+    clock, totals = _Clock(net.device), {}
+    _once(net, clock, backward)  # builds kernels and plans
+    before = (net.runtime.stats.bytes_in, net.runtime.stats.bytes_out)
+    _log.info("*** Benchmark begins ***")
+    _log.info("Testing for %d iterations.", iterations)
+    start, wall = clock.seconds(), time.perf_counter()
+    for i in range(iterations):
+        begun = clock.seconds()
+        with record.iteration():
+            steps = _once(net, clock, backward)
+        for step, ms in zip(steps, clock.take(), strict=True):
+            totals[_label(step)] = totals.get(_label(step), 0.0) + ms
+        _log.info("Iteration: %d forward-backward time: %.6g ms.", i + 1, (clock.seconds() - begun) * 1e3)
+    _report(net, totals, (clock.seconds() - start) * 1e3, iterations, before)
+    if net.device.simulated:
+        _log.info("Simulating that took %.6g ms here, by the wall clock.", (time.perf_counter() - wall) * 1e3)
+    return totals
+
+
+def _once(net: Net, clock: _Clock, backward: bool) -> Sequence[LayerStep]:
+    """One iteration with a mark after every step; the steps that ran. A layer may find in the middle that its tops need
+    other shapes; what ran then is no whole iteration, so another one is timed."""
+    for _ in range(_TRIES):
+        clock.marks.clear()
+        net.memory.timer = clock.mark
+        try:
+            done = net.iteration(True, key="time") if backward else net.test_forward()
+        finally:
+            net.memory.timer = None
+        net.device.synchronize()
+        if done:
+            return net.memory.steps("time" if backward else "test")
+    raise UsageError(
+        f"shapes change in the middle of every iteration ({_TRIES} in a row), because a layer's tops depend on values",
+        fix="time the net on inputs that give the same shapes every time",
+    )
+
+
+def _label(step: LayerStep) -> tuple[int, str]:
+    """(layer, of a group the last one; direction). What a layer looks at before its forward belongs to that."""
+    return step.node, "forward" if step.forward else "backward"
+
+
+def _report(net: Net, totals: dict, total: float, iterations: int, before: tuple[int, int]) -> None:
+    _log.info("Average time per layer: ")
+    sums = {"forward": 0.0, "backward": 0.0}
+    for node in net.run_graph.nodes:
+        for direction in sums:
+            ms = totals.get((node.index, direction), 0.0) / iterations
+            sums[direction] += ms
+            _log.info("%10s\t%s: %.6g ms.", node.name, direction, ms)
+    _log.info("Average Forward pass: %.6g ms.", sums["forward"])
+    _log.info("Average Backward pass: %.6g ms.", sums["backward"])
+    _log.info("Average Forward-Backward: %.6g ms.", total / iterations)
+    _log.info("Total Time: %.6g ms.", total)
+    if net.runtime.active:
+        stats = net.runtime.stats
+        _log.info(
+            "LMS: %s in, %s out per iteration; at most %s of managed buffers on the device.",
+            human_bytes((stats.bytes_in - before[0]) / iterations),
+            human_bytes((stats.bytes_out - before[1]) / iterations),
+            human_bytes(stats.held_peak),
+        )
+    _log.info("*** Benchmark ends ***")
+
+
+def _print_table(net: Net, totals: dict, iterations: int, limits: roofline.Roofline | None) -> None:
+    """To stdout: every pass of every layer (of a group of layers, under all their names), then totals by type."""
+    memory, key = net.memory, "time" if any(d == "backward" for _, d in totals) else "test"
+    sizes = {b: m.nbytes for b, m in memory.memories.items()}
+    work: dict[tuple[int, str], list[int]] = {}
+    on_device, runs = set(), {}
+    for step in memory.steps(key):
+        runs[_label(step)] = node_of(net.run_graph, step)
+        done = work.setdefault(_label(step), [0, 0])
+        if not step.step.host:
+            on_device.add(_label(step))
+            done[0] += layer_bytes(net.run_graph, step, memory.buffers, sizes)
+            done[1] += step_flops(net.run_graph, step)
+    rows = [
+        time_table.row(
+            runs[label].name, runs[label].layer.param.type, direction, totals[label] / iterations, *work[label],
+            limits if label in on_device else None,
+        )
+        for node in net.run_graph.nodes
+        for direction in ("forward", "backward")
+        if (label := (node.index, direction)) in totals
+    ]  # fmt: skip
+    total = sum(r.ms for r in rows)
+    tables = (time_table.text(some, total, simulated=net.device.simulated) for some in (rows, time_table.by_type(rows)))
+    print(*tables, sep="\n\n")

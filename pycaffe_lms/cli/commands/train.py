@@ -1,0 +1,267 @@
+"""`pycaffe-lms train`: train or fine-tune a model."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+from collections.abc import Callable
+from contextlib import contextmanager
+
+from ...errors import UsageError, human_bytes
+from ...formats.prototxt.parser import read_solver
+from ...parallel.launch import Rank
+from ...solvers import solver_class
+from ...solvers.base import NONE, SNAPSHOT, STOP
+from ...solvers.loss_watch import POLICIES
+from .. import devices, flags, ranks
+from ..live import watch
+from ..live.watcher import watched
+from ..ranks import SNAPSHOT_AND_STOP
+from ..views import lms_files, profile
+
+_log = logging.getLogger(__name__)
+_EFFECTS = (STOP, SNAPSHOT, SNAPSHOT_AND_STOP, NONE)
+
+
+class Signals:
+    """Flags set by SIGHUP, SIGTERM and SIGINT, polled by the solver, in this order, each cleared when read.
+
+    keep: called where the solver is to stop, and to write a snapshot then whatever its file says. insist: where SIGINT
+    means stop, the second is a KeyboardInterrupt at once, and the third ends the process.
+    """
+
+    def __init__(self, sigint: str, sighup: str, sigterm: str = NONE, keep: Callable[[], None] = lambda: None, *,
+                 insist: bool = False):  # fmt: skip
+        self._effects = {}
+        self._insist, self._asked = insist and sigint in (STOP, SNAPSHOT_AND_STOP), False
+        self._seen: set[int] = set()
+        self._keep = keep
+        self.exit_code = 0  # of what stopped the solver: 128 and the signal's number
+        for name, effect in (("SIGHUP", sighup), ("SIGTERM", sigterm), ("SIGINT", sigint)):
+            if hasattr(signal, name):
+                self._effects[getattr(signal, name)] = effect
+        self._old = {s: signal.signal(s, self._note) for s in self._effects}
+
+    def _note(self, number, frame) -> None:
+        if self._insist and number == signal.SIGINT:
+            if self._asked:
+                signal.signal(number, signal.SIG_DFL)
+                raise KeyboardInterrupt
+            self._asked = True
+        self._seen.add(number)
+
+    def poll(self) -> str:
+        """The effect of a signal that came since the last poll."""
+        number = next((n for n in self._effects if n in self._seen), None)
+        if number is None:
+            return NONE
+        self._seen.discard(number)
+        effect = self._effects[number]
+        if effect == SNAPSHOT_AND_STOP:
+            self._keep()
+            effect = STOP
+        if effect == STOP and not self.exit_code:
+            self.exit_code = 128 + (signal.SIGTERM if number == signal.SIGTERM else signal.SIGINT)
+        return effect
+
+    def restore(self) -> None:
+        for number, old in self._old.items():
+            signal.signal(number, old)
+
+
+class NoSignals:
+    """Of a rank that is not the root: what to do is agreed with the root."""
+
+    exit_code = 0
+
+    def poll(self) -> str:
+        return NONE
+
+    def restore(self) -> None: ...
+
+
+def run(argv: list[str]) -> int:
+    """Parse flags; then train, or start a process for each of several GPUs that does."""
+    args = _parse(argv)
+    numbers = devices.gpu_numbers(args)
+    if len(numbers) > 1:
+        code = ranks.launch(run_rank, argv, args, numbers)
+        _log.info("Optimization Done.")
+        return code
+    return _train(args, None)
+
+
+def run_rank(argv: list[str], rank: Rank) -> int:
+    """In a process of its own: train as one of several ranks."""
+    with ranks.logging_as(rank):
+        return _train(_parse(argv), rank)
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    p = flags.parser("train", __doc__)
+    p.add_argument(
+        "--solver",
+        required=True,
+        metavar="FILE.prototxt",
+        help="prototxt of the solver, which names net, rates, tests and snapshots",
+    )
+    p.add_argument("--weights", default="", metavar="FILES",
+                   help="comma list of .caffemodel (.h5) files to start from, layer by layer by name")  # fmt: skip
+    p.add_argument("--snapshot", default="", metavar="FILE",
+                   help=".solverstate (.h5) file of a snapshot to resume from; it names its weights")  # fmt: skip
+    _add_snapshots(p)
+    p.add_argument("--sigint_effect", choices=_EFFECTS, default=STOP,
+                   help="what SIGINT (Ctrl-C) does at the next iteration; stop also snapshots if the solver does so "
+                        "after training, snapshot_and_stop in any case; a second Ctrl-C ends at once, without a "
+                        "snapshot")  # fmt: skip
+    p.add_argument("--sighup_effect", choices=_EFFECTS, default=SNAPSHOT,
+                   help="what SIGHUP does at the next iteration")  # fmt: skip
+    p.add_argument("--sigterm_effect", choices=_EFFECTS, default=SNAPSHOT_AND_STOP,
+                   help="what SIGTERM, which clusters send before they kill, does at the next iteration")  # fmt: skip
+    p.add_argument("--nan", choices=POLICIES, default=POLICIES[0],
+                   help="what a loss that is NaN or infinite does: stop ends the run with exit code 1 and a snapshot "
+                        "named PREFIX_nan_iter_N, warn says it once and goes on, ignore looks for none")  # fmt: skip
+    flags.add_profile(p, "the run's iterations 2 to 4")
+    p.add_argument("--lms_report", default="", metavar="FILE.html",
+                   help="write a page about the plan of Large Model Support, with times of an iteration")  # fmt: skip
+    p.add_argument("--lms_stats", default="", metavar="FILE.json",
+                   help="write the statistics of Large Model Support at the end")  # fmt: skip
+    ranks.add_timeout(p)
+    watch.add_watch(p)
+    flags.add_state(p)
+    flags.add_tuning(p)
+    flags.add_device(p)
+    flags.add_plan(p)
+    args = flags.parse(p, argv)
+    if args.weights and args.snapshot:
+        raise UsageError("-weights and -snapshot exclude each other", fix="resume with -snapshot alone")
+    if args.resume and args.snapshot:
+        raise UsageError("-resume and -snapshot exclude each other", fix="resume with one of them")
+    flags.lms_config(args)
+    return args
+
+
+def _add_snapshots(p: argparse.ArgumentParser) -> None:
+    """-resume, -snapshot_keep, -snapshot_best: which snapshots a training begins with and leaves."""
+    p.add_argument(
+        "--resume",
+        choices=("latest",),
+        default=None,
+        help="latest: go on from the newest snapshot of the solver's prefix that is whole; a damaged one is passed "
+        "over, and where there is none at all training begins anew (from -weights, if given)",
+    )
+    p.add_argument(
+        "--snapshot_keep",
+        type=_count,
+        default=None,
+        metavar="N",
+        help="keep the newest N snapshots of the prefix and remove older ones once a new one is whole; with 2 or more, "
+        "-resume latest can fall back (default: all stay)",
+    )
+    p.add_argument(
+        "--snapshot_best",
+        default="",
+        metavar="OUTPUT",
+        help="keep the snapshot of the best test, too, as PREFIX_best_iter_N; the score is this output of a test net, "
+        "the smallest of a loss, the largest of others (accuracy); OUTPUT:min and OUTPUT:max say which",
+    )
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not int(text[:10]) > 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of snapshots")
+    return int(text)
+
+
+def _train(args: argparse.Namespace, rank: Rank | None) -> int:
+    root = rank is None or rank.index == 0
+    lms, watchers = flags.lms_config(args), watch.watchers(args, args.solver) if root else []
+    files = lms_files.LmsFiles(*(args.lms_report, args.lms_stats) if root else ("", ""))
+    parsed = read_solver(args.solver)
+    param = parsed.message
+    mode = param.solver_mode if param.HasField("solver_mode") else None
+    index, count = (rank.index, rank.count) if rank is not None else (0, 1)
+    device = devices.choose(args, lms, solver_mode=mode, device_id=param.device_id, rank=index)
+    param.train_state.level = args.level
+    param.train_state.stage.extend(flags.stages(args))
+    if args.snapshot or args.weights:
+        del param.weights[:]
+    if args.weights:
+        param.weights.append(args.weights)
+    effects = args.sigint_effect, args.sighup_effect, args.sigterm_effect
+    # with several ranks the process that started them insists
+    signals = Signals(*effects, keep=lambda: _set_last_snapshot(param), insist=rank is None) if root else NoSignals()
+    try:
+        solver = solver_class(param, parsed.filename, parsed.lines)(
+            param, file=parsed.filename, lines=parsed.lines, device=device, lms=lms, action=signals.poll,
+            tuning=flags.tuning(args), solver_count=count, solver_rank=index,
+        )  # fmt: skip
+        title = f"pycaffe-lms train: {solver.net.name}, {device.describe()}"
+        trace = args.profile if root else ""
+        record = profile.Profile(trace, solver.runtime, title, first=2, last=4)  # the first builds kernels
+        files.follow(solver)
+        solver.nan = args.nan
+        solver.around_iteration = lambda: _both(record, files)
+        solver.snapshots.keep = args.snapshot_keep
+        if args.snapshot_best:
+            solver.snapshots.keep_best(solver, args.snapshot_best)
+        _log_memory(solver)
+        _log.info("Starting Optimization")
+        with ranks.joined(solver, rank, args.timeout):
+            with watched(solver, watchers):
+                if args.resume:
+                    solver.restore_latest()
+                solver.solve(args.snapshot or None)
+            record.write()
+            files.write()
+            _log_totals(solver)
+        solver.close()
+    finally:
+        signals.restore()
+    if rank is None:
+        _log.info("Optimization Done.")
+    return signals.exit_code
+
+
+def _set_last_snapshot(param) -> None:
+    param.snapshot_after_train = True
+
+
+@contextmanager
+def _both(record: profile.Profile, files: lms_files.LmsFiles):
+    with record.iteration(), files.iteration():
+        yield
+
+
+def _log_memory(solver) -> None:
+    runtime = solver.runtime
+    if runtime.device.is_host:
+        return
+    _log.info(
+        "Device memory: %s resident, %s of workspace, budget %s.",
+        human_bytes(runtime.resident_bytes), human_bytes(runtime.workspace_bytes),
+        human_bytes(runtime.device.capacity()),
+    )  # fmt: skip
+    if not runtime.active:
+        return
+    for net in (solver.net, *solver.test_nets):
+        for name, plan in net.memory.plans().items():
+            if plan is None:
+                _log.info("LMS: nothing is managed in program %s.", name)
+                continue
+            _log.info(
+                "LMS plan of %s: %d buffers managed, %s of device memory for them, %s in and %s out per run, "
+                "%s of host memory.", name, len(plan.buffers), human_bytes(plan.arena_bytes),
+                human_bytes(plan.bytes_in), human_bytes(plan.bytes_out), human_bytes(runtime.slab.nbytes),
+            )  # fmt: skip
+
+
+def _log_totals(solver) -> None:
+    runtime = solver.runtime
+    if runtime.active:
+        stats = runtime.stats
+        _log.info(
+            "LMS: %d runs, %s copied in, %s copied out, at most %s of managed buffers on the device.",
+            stats.runs, human_bytes(stats.bytes_in), human_bytes(stats.bytes_out), human_bytes(stats.held_peak),
+        )  # fmt: skip

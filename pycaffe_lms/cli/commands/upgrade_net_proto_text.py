@@ -1,0 +1,18 @@
+"""`pycaffe-lms upgrade_net_proto_text INPUT OUTPUT`: an old net prototxt in the current form."""
+
+from __future__ import annotations
+
+from ...formats.prototxt.parser import read_net
+from ...proto.caffe_pb2 import NetParameter
+from ..upgrade import text_as_it_is, upgrade
+
+_ABOUT = """Write a net prototxt in the current form: one of the first generation (layers { layer { .. } }), of the
+second (layers { type: CONVOLUTION }), or with `input` fields. Comments are not kept."""
+
+
+def run(argv: list[str]) -> int:
+    """Read any generation, write the current one."""
+    return upgrade(
+        "upgrade_net_proto_text", _ABOUT, argv,
+        lambda path: read_net(path).message, lambda path: text_as_it_is(path, NetParameter()),
+    )  # fmt: skip

@@ -1,0 +1,87 @@
+"""`pycaffe-lms weights get NAME`: public weights, by name, in a folder that all projects share."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from ...data.sets.download import copy, download, is_whole
+from ...data.sets.known_weights import WEIGHTS, Weights, cache_folder
+from ...errors import DataError, UsageError, Where, human_bytes
+from .. import flags
+
+_log = logging.getLogger(__name__)
+
+_ABOUT = """Get public weights by name; the path of the file goes to stdout, for example for -weights.
+
+They are kept in PYCAFFE_LMS_CACHE or ~/.cache/pycaffe_lms, checked by their checksum each time. A download that broke
+off goes on where it was when the command is run again. The network is used for nothing else.
+
+weights:
+"""
+
+
+def run(argv: list[str]) -> int:
+    """Have them in the cache; print where."""
+    listing = "\n".join(f"  {name:<30}{w.what}{'' if w.url else '; needs -from or -mirror'}"
+                        for name, w in WEIGHTS.items())  # fmt: skip
+    p = flags.parser("weights", _ABOUT + listing)
+    p.add_argument("action", choices=("get",), help="get: have the file in the cache and print its path")
+    p.add_argument("name", choices=tuple(WEIGHTS), help="which weights, of the list above")
+    p.add_argument("--from", dest="source", default="", metavar="FILE", help="copy this file instead of downloading it")
+    p.add_argument("--mirror", default="", metavar="URL",
+                   help="download from here: the address of the file, or of the folder it is in")  # fmt: skip
+    args = flags.parse(p, argv)
+    if args.source and args.mirror:
+        raise UsageError("-from and -mirror exclude each other", fix="give one of them")
+    weights = WEIGHTS[args.name]
+    url = _address(args.mirror, weights.file) or weights.url
+    target = cache_folder() / weights.file
+    if is_whole(target, weights.checksum):
+        _log.info("%s is there already.", weights.file)
+    elif not (args.source or url):
+        raise UsageError(
+            f"no address of {args.name} is known", fix=f"get {weights.file} and give it as -from, or give a -mirror"
+        )
+    else:
+        _get(weights, target, args.source, url)
+    print(target)
+    return 0
+
+
+def _address(mirror: str, file: str) -> str:
+    """The file's own address: `mirror`, or in the folder `mirror`; "" without one."""
+    return mirror if not mirror or mirror.endswith("/" + file) else f"{mirror.rstrip('/')}/{file}"
+
+
+def _get(weights: Weights, target: Path, source: str, url: str) -> None:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(
+            f"the folder cannot be made: {error.strerror}", where=Where(file=str(target.parent)),
+            fix="set PYCAFFE_LMS_CACHE to a folder that can be written",
+        ) from error  # fmt: skip
+    if source:
+        copy(Path(source), target, weights.checksum)
+        return
+    _log.info("Downloading %s", url)
+    download(url, target, weights.checksum, progress=_Lines())
+    _log.info("Its %s is right.", weights.checksum.algorithm)
+
+
+class _Lines:
+    """A line of log per tenth of a file, or per 64 MiB where its size is not known, with the rate since the last."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._last, self._clock, self._time = 0, clock, clock()
+
+    def __call__(self, done: int, total: int | None) -> None:
+        if done < self._last or done - self._last >= (total or 10 * (64 << 20)) / 10 or done == total:
+            now = self._clock()
+            new, seconds = done - self._last, now - self._time
+            rate = f", {human_bytes(new / seconds)}/s" if new > 0 and seconds > 0 else ""
+            self._last, self._time = done, now
+            _log.info("%s%s%s", human_bytes(done), f" of {human_bytes(total)}" if total else "", rate)

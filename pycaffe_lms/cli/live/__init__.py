@@ -1,0 +1,1 @@
+"""What `train` shows while it runs: progress, metrics, event files, curves."""

@@ -1,0 +1,96 @@
+"""What is read beside a display: images per second, device memory, bytes that LMS copied.
+
+All of it is the host's bookkeeping: the device is not waited for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...lms.plan.plan import Plan
+from ...solvers import Solver
+from ...solvers.events import Display
+
+
+@dataclass(frozen=True)
+class Reading:
+    """None where there is no such thing: no speed at the first display, no device memory on the CPU, no LMS.
+
+    images_per_second: batch_size * iter_size * iterations per second. device_bytes: taken from the device's pool, the
+    arena of LMS included. lms_in, lms_out: bytes that training copied to and from the device, per iteration since the
+    last display (the first display: since the start); what tests copy is not in them.
+    lms_stall: seconds per iteration in which layers wait for copies, as the plans predict. lms_waited: the same, of the
+    last iteration of these plans that was recorded, step by step; None where none was. simulated: it is of a simulated
+    device, by its model clock."""
+
+    images_per_second: float | None = None
+    device_bytes: int | None = None
+    lms_in: float | None = None
+    lms_out: float | None = None
+    lms_stall: float | None = None
+    lms_waited: float | None = None
+    simulated: bool = False
+
+
+class Gauges:
+    """Reads them for the displays of one solver, which come in order."""
+
+    def __init__(self, solver: Solver):
+        self._solver, self._images = solver, images_per_iteration(solver)
+        self._copied = self._totals()
+
+    def read(self, display: Display) -> Reading:
+        speed, copied = display.speed, self._totals()
+        moved = [(now - before) / max(1, display.iterations) for now, before in zip(copied, self._copied, strict=True)]
+        self._copied = copied
+        return Reading(
+            images_per_second=None if speed is None or self._images is None else speed * self._images,
+            device_bytes=self.device_bytes(),
+            lms_in=moved[0] if self._solver.runtime.active else None,
+            lms_out=moved[1] if self._solver.runtime.active else None,
+            lms_stall=predicted_stall(self._solver) if self._solver.runtime.active else None,
+            lms_waited=measured_stall(self._solver) if self._solver.runtime.active else None,
+            simulated=self._solver.runtime.device.simulated,
+        )
+
+    def device_bytes(self) -> int | None:
+        """Bytes taken from the device's pool; None on the CPU."""
+        device = self._solver.runtime.device
+        return None if device.is_host else device.in_use()
+
+    def _totals(self) -> tuple[int, int]:
+        trained = self._solver.lms_log.trained
+        return trained.bytes_in, trained.bytes_out
+
+
+def predicted_stall(solver: Solver) -> float | None:
+    """Seconds per iteration in which layers wait for copies, by the plans in use; None where no plan says."""
+    known = [(times, plan) for times, _, plan in _train_plans(solver) if plan.seconds > 0]
+    return sum(times * plan.stall for times, plan in known) if known else None
+
+
+def measured_stall(solver: Solver) -> float | None:
+    """The same, as it was when these plans were recorded last; None where one of them was not."""
+    programs, total = solver.runtime.stats.programs, 0.0
+    plans = _train_plans(solver)
+    for times, key, plan in plans:
+        run = programs[key].measured if key in programs else None
+        if run is None or run.plan is not plan:
+            return None
+        total += times * run.times.stall
+    return total if plans else None
+
+
+def _train_plans(solver: Solver) -> list[tuple[int, str, Plan]]:
+    """(how often an iteration runs it, its program, a plan in use)."""
+    middle = solver.param.iter_size - 2  # how often "train more" runs
+    plans = [(key, plan) for key, plan in solver.net.memory.plans().items() if key.startswith("train")]
+    return [(middle if key.startswith("train more") else 1, key, plan) for key, plan in plans if plan is not None]
+
+
+def images_per_iteration(solver: Solver) -> int | None:
+    """The first axis of what the train net's data layers make, the largest one, times iter_size; None without any."""
+    net = solver.net
+    makers = [node for node in net.graph.nodes if not node.layer.param.bottom and not node.layer.params]
+    batches = [net.blobs[top].shape[0] for node in makers for top in node.layer.param.top if net.blobs[top].shape]
+    return max(batches) * solver.param.iter_size if batches else None

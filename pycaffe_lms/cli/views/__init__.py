@@ -1,0 +1,1 @@
+"""Tables and files that commands print: plans, summaries, times, profiles."""

@@ -1,0 +1,106 @@
+"""`-lms_report FILE.html` and `-lms_stats FILE.json`: what Large Model Support did in a run, as a page, as numbers."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ...errors import CaffeError, UsageError
+from ...formats.atomic import atomic_write
+from ...lms.cost.measured import MeasuredRun
+from ...lms.report.page import Contents, render
+from ...lms.runtime.recorder import Recorder
+from ...net.inspect.account import page_contents
+
+_log = logging.getLogger(__name__)
+WARM = 3  # iterations before one is recorded: kernels are built, convolutions chosen
+
+
+def check_path(path: str, flag: str) -> None:
+    """Raises UsageError at once where the file's folder is not there, not after hours of training."""
+    if path and (not Path(path).absolute().parent.is_dir() or Path(path).is_dir()):
+        raise UsageError(f"{flag} {path}: no file can be written there", fix="give a file in a folder that exists")
+
+
+def write_page(path: str, contents: Contents) -> None:
+    """Write a plan's page, whole or not at all."""
+    atomic_write(path, render(contents).encode(), error=CaffeError)
+
+
+class LmsFiles:
+    """Of one `train`. report, stats: paths, "" for none. Raises UsageError where no file can be written, or where
+    nothing is managed that could be written about."""
+
+    def __init__(self, report: str, stats: str):
+        check_path(report, "-lms_report")
+        check_path(stats, "-lms_stats")
+        self._report, self._stats = report, stats
+        self._count = self._settled = 0
+        self._run: MeasuredRun | None = None
+        self._done = not (report or stats)
+
+    def follow(self, solver) -> None:
+        """Once the solver is built."""
+        self._solver = solver
+        if not self._done and not (solver.runtime.active or solver.runtime.rests):
+            flag = "-lms_report" if self._report else "-lms_stats"
+            raise UsageError(
+                f"{flag}: Large Model Support is off, or there is no device memory for it to save",
+                fix="add -lms auto, or -lms 1000, and train on a GPU or with -backend sim",
+            )
+
+    @contextmanager
+    def iteration(self) -> Iterator[None]:
+        """To be entered for every iteration. Records one, once the plan will not change any more; where the run is too
+        short for that, its last."""
+        runtime, solver = self._solver.runtime, self._solver
+        self._count += 1
+        self._settled += solver.settled
+        last = solver.iter + 1 >= solver.param.max_iter
+        ready = self._count > WARM and self._settled > 1
+        if self._done or not (ready or last):
+            yield
+            return
+        recorder = runtime.recorder  # somebody else's, perhaps
+        if recorder is None:
+            recorder = Recorder(runtime)
+            with recorder.iteration(f"iteration {self._count}"):
+                yield
+        else:
+            yield
+        self._done = True
+        runs = recorder.runs()
+        runs = [run for run in runs if run.iteration == runs[-1].iteration]
+        runtime.stats.measured(runs)
+        self._run = max(runs, key=lambda run: len(run.plan.ops), default=None)
+
+    def write(self) -> None:
+        """Write what was asked for, once the run is over."""
+        if self._report:
+            self._write_report()
+        if self._stats:
+            content = json.dumps(self._solver.statistics(), indent=1).encode()
+            atomic_write(self._stats, content, error=CaffeError)
+            _log.info("Wrote the statistics of Large Model Support to %s", self._stats)
+
+    def _write_report(self) -> None:
+        net = self._solver.net
+        plans = [plan for plan in net.memory.plans().values() if plan is not None]
+        if not self._solver.runtime.active or (self._run is None and not plans):
+            _log.warning("-lms_report %s: not written, for nothing is managed", self._report)
+            return
+        plan = self._run.plan if self._run else max(plans, key=lambda plan: len(plan.ops))
+        remark = f"Program {plan.program.name} of net {net.name}. "
+        if self._run is None:
+            remark += "Nothing was recorded, so all times are predictions."
+        elif self._run.simulated:
+            remark += f"Simulated: {self._run.iteration} of the run, by the model clock of the simulated device."
+        else:
+            remark += f"Measured: {self._run.iteration} of the run, step by step and with the marks of the recording."
+        title = f"Large Model Support: {net.name}"
+        budget = self._solver.runtime.device.capacity()
+        write_page(self._report, page_contents(net, title, plan, remark=remark, measured=self._run, budget=budget))
+        _log.info("Wrote the report of Large Model Support to %s", self._report)

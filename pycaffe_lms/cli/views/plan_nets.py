@@ -1,0 +1,255 @@
+"""A net built for planning, again with other settings: nothing gets memory, nothing runs.
+
+The device is the simulated one with the memory of a GPU that the user names; see `lms/cost/machine.py` for its speed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from ...backend import get_device
+from ...errors import CaffeError, DataError, OutOfDeviceMemory, OutOfHostMemory, human_bytes
+from ...formats.prototxt.parser import Parsed
+from ...lms.config import LMSConfig
+from ...lms.cost.machine import Machine
+from ...lms.cost.timing import Timed, step_seconds
+from ...lms.plan.plan import Plan
+from ...lms.program import Access, Mode, Step, merge_accesses
+from ...lms.runtime.runtime import RESERVE, Runtime
+from ...log import only_warnings
+from ...net.build.filter import filter_net
+from ...net.build.graph import Param
+from ...net.inspect.account import predicted
+from ...net.memory.forecast import InCore, Least, Tail, device_bytes, fits, host_bytes, in_core, least, needed
+from ...net.net import Net
+from ...net.program.programs import HostedStep
+from ...net.tuning import Tuning
+from ...ops import WORKSPACE_LIMIT, ops_of
+from ...proto.caffe_pb2 import NetParameter
+from ...solvers.rules import Rule
+from ...solvers.slots import Histories
+from . import batches, shapes
+
+_UNLIMITED = 1 << 46
+PAGE = 2 << 20  # of a GPU's memory
+_GUESSES = 3  # of the largest batch, before any is planned
+_TUNING = Tuning(channels_last=True, fuse=True, pack=True)  # as on a GPU
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One net under one setting. core: without LMS. device, host: bytes; seconds, stall: predicted, of one run. times,
+    steps: of the plan's operations and steps. refused: why it does not fit; then plan and what follows from it are
+    None or zero. A plan is None, too, where nothing is managed."""
+
+    batch: int | None
+    core: InCore
+    core_fits: bool
+    net: Net
+    plan: Plan | None = None
+    device: int = 0
+    host: int = 0
+    seconds: float = 0.0
+    stall: float = 0.0
+    times: Timed | None = None
+    steps: Sequence[float] = ()
+    refused: CaffeError | None = None
+
+    @property
+    def rate(self) -> float | None:
+        """Items per second; None where the net has no batch, or no time is predicted."""
+        return self.batch / self.seconds if self.batch and self.seconds else None
+
+
+class Nets:
+    """parsed, shape: the net and the user's -shape. rule: of the solver whose histories count; None: phase TEST.
+    machine: with the memory that is to be planned for. workspace: bytes that every convolution is assumed to use; None:
+    what the simulated device's do, within a GPU's limit. half: hidden activations are stored as bfloat16. python: the
+    code of Python layers may run."""
+
+    def __init__(self, parsed: Parsed[NetParameter], shape: Sequence[str], *, level: int, stages: Sequence[str],
+                 rule: Rule | None, machine: Machine, lms: LMSConfig, workspace: int | None,
+                 half: bool = False, python: bool = False):  # fmt: skip
+        self.parsed, self.rule, self.machine, self.lms, self._workspace = parsed, rule, machine, lms, workspace
+        self.phase = 1 if rule is None else 0
+        self.half, self._tuning = half, replace(_TUNING, half=half)
+        self._options = {"level": level, "stages": stages, "lines": parsed.lines, "file": parsed.filename}
+        self.message = shapes.with_shapes(parsed.message, shape, python)
+        self._shape, self._python = shape, python
+        state = NetParameter()
+        state.CopyFrom(self.message)
+        state.state.phase, state.state.level = self.phase, level
+        state.state.stage.extend(stages)
+        self._layers = filter_net(state)[1]
+        self.batch = batches.batch_of(self.message, self._layers)
+
+    @property
+    def capacity(self) -> int:
+        """Bytes of device memory that may be used."""
+        budget = self.lms.budget_of(self.machine.memory)
+        return self.machine.memory if budget is None else min(budget, self.machine.memory)
+
+    def build(self, lms: LMSConfig, batch: int | None = None, memory: int | None = None) -> tuple[Net, Tail]:
+        """The net, and the updates of its solver. memory: of the device; None: the machine's."""
+        message, sizes = self.message, None
+        if batch is not None and batch != self.batch:
+            message, sizes = batches.with_batch(message, self._layers, batch), (self.batch, batch)
+        device = get_device("sim", capacity=memory or self.machine.memory)
+        device.page = PAGE
+        _assume_workspace(ops_of(device), self._workspace)
+        runtime = Runtime(device, lms, machine=self.machine)
+        try:
+            with only_warnings(), shapes.of_python_layers(message, self._shape, self._python, sizes):
+                net = Net(message, self.phase, runtime=runtime, fill=False, forward_only=self.phase == 1,
+                          tuning=self._tuning, **self._options)  # fmt: skip
+        except DataError as error:
+            raise shapes.or_a_shape(error) from None
+        return net, None if self.rule is None else updates(net, self.rule)
+
+    def in_core(self, batch: int | None = None) -> InCore:
+        """Without Large Model Support, whatever the machine's memory."""
+        parts = {"split": self.lms.split, "split_outputs": self.lms.split_outputs}
+        return in_core(*self.build(LMSConfig(pages=self.lms.pages, **parts), batch, _UNLIMITED))
+
+    def outcome(self, batch: int | None = None) -> Outcome:
+        """Of the settings and a batch size (None: the net's own)."""
+        core = self.in_core(batch)
+        known = {"batch": batch or self.batch, "core": core, "core_fits": core.nbytes <= self._room}
+        net, tail = self.build(self.lms, batch)
+        try:
+            plan = net.plan_only(tail)
+        except OutOfDeviceMemory as error:
+            return Outcome(net=net, refused=error, **known)
+        known |= {"net": net, "device": device_bytes(net, plan)}
+        if plan is None or not net.runtime.active:
+            return Outcome(seconds=core.seconds, **known)
+        times, steps = predicted(net, plan), step_seconds(plan, net.memory.planned_with[plan.program.name])
+        refused = self._host_refuses(plan.host_bytes)
+        return Outcome(plan=plan, host=plan.host_bytes, seconds=times.seconds, stall=times.stall, times=times,
+                       steps=steps, refused=refused, **known)  # fmt: skip
+
+    def _host_refuses(self, nbytes: int) -> OutOfHostMemory | None:
+        limit = self.lms.host_limit
+        if limit is None or nbytes <= limit:
+            return None
+        return OutOfHostMemory(
+            f"the plan needs {human_bytes(nbytes)} of page-locked host memory, -lms_host allows {human_bytes(limit)}",
+            needed=nbytes, free=limit, fix="raise -lms_host, or lower batch_size",
+        )  # fmt: skip
+
+    def least(self) -> Least:
+        """The least -lms_budget with which the net runs, layers whole unless -lms_split and -lms_split_outputs give
+        numbers; never more than it takes without Large Model Support. Built anew only to see who is managed with that
+        budget."""
+        lms = replace(self._whole(), exclude=None)
+        found = least(*self.build(lms, memory=self.capacity))
+        for _ in range(8):
+            again = least(*self.build(replace(lms, budget=found.nbytes), memory=_UNLIMITED))
+            if 0.99 * found.nbytes <= again.nbytes <= found.nbytes:
+                break
+            found = again
+        core = self.in_core().nbytes
+        return found if found.nbytes < core else Least(core, core, "", ())
+
+    def largest(self, start: int) -> tuple[int, str]:
+        """(the largest batch that fits, 0 if none does; why a larger one does not), beginning the search at `start`;
+        layers whole unless -lms_split and -lms_split_outputs give numbers."""
+        good, bad, why = 0, None, ""
+        tried, step = self._guess(start), 1
+        while bad is None or bad - good > 1:
+            refused = self._refuses(tried)
+            if refused is None:
+                good = tried
+                if good >= batches.MOST:
+                    return good, "larger ones were not tried"
+            else:
+                bad, why = tried, refused
+            if bad is not None and good:
+                tried = (good + bad) // 2
+            else:  # the guess is close, most often
+                tried = min(good + step, batches.MOST) if bad is None else max(bad // 2, bad - step)
+                step *= 4
+        return good, why
+
+    def _guess(self, start: int) -> int:
+        """The largest batch that might fit: that for which the largest step would just do, if what is needed grows as
+        between the last two that were looked at."""
+        seen, guess = [], start
+        try:
+            for batch in (start, 2 * start):
+                seen.append((batch, needed(*self.build(self._whole(), batch))))
+            for _ in range(_GUESSES):
+                (a, one), (b, two) = seen[-2:]
+                if (two - one) * (b - a) <= 0:
+                    break
+                guess = min(max(1, b + (self._room - two) * (b - a) // (two - one)), batches.MOST)
+                if guess == b:
+                    break
+                seen.append((guess, needed(*self.build(self._whole(), guess))))
+        except CaffeError:  # too large for anything but being refused
+            return guess
+        return guess
+
+    @property
+    def _room(self) -> int:
+        """Bytes of `capacity` that are planned for."""
+        return self.capacity - (int(self.capacity * RESERVE) if self.lms.budget is None else 0)
+
+    def _whole(self) -> LMSConfig:
+        """The settings, with nothing that is chosen by memory."""
+        return replace(self.lms, split=self.lms.parts or 0, split_outputs=self.lms.blocks or 0)
+
+    def _refuses(self, batch: int) -> str | None:
+        """Why a batch does not fit; None: it does."""
+        try:
+            net, tail = self.build(self._whole(), batch)
+            plan = fits(net, tail)
+            if plan is not None and self.lms.host_limit is not None and self._host_refuses(host_bytes(net, plan)):
+                plan = net.plan_only(tail)  # on demand copies most, so another plan may need less
+                refused = self._host_refuses(plan.host_bytes) if plan is not None else None
+                return refused and str(refused)
+        except CaffeError as error:
+            return str(error)
+        return None
+
+
+class _Assumed:
+    """The plan of a convolution, with another workspace."""
+
+    def __init__(self, plan, nbytes: int):
+        self._plan, self.workspace_bytes = plan, nbytes
+
+    def __getattr__(self, name: str):
+        return getattr(self._plan, name)
+
+
+def _assume_workspace(ops, nbytes: int | None) -> None:
+    """Of every convolution planned from now on; None: what the device's operations ask for, within a GPU's limit."""
+    plan_one = ops.conv_plan
+
+    def conv_plan(*args, **kwargs) -> _Assumed:
+        plan = plan_one(*args, **kwargs)
+        return _Assumed(plan, min(plan.workspace_bytes, WORKSPACE_LIMIT["cuda"]) if nbytes is None else nbytes)
+
+    ops.conv_plan = conv_plan
+
+
+def updates(net: Net, rule: Rule) -> Callable[[], list[HostedStep]]:
+    """Makes the update steps of a solver, for planning: nobody runs them. Its histories are added at once."""
+    histories = Histories(net, rule.slots)
+    moving = [p for p in net.graph.learnable if p.lr_mult != 0]
+    histories.follow(moving)
+    return lambda: _update_steps(net, histories, moving)
+
+
+def _update_steps(net: Net, histories: Histories, moving: Sequence[Param]) -> list[HostedStep]:
+    histories.follow(moving)
+    steps: list[HostedStep] = []
+    for p, slots in histories.pieces(moving):
+        accesses = tuple(Access(b, Mode.UPDATE) for b in (p.data, p.diff, *slots))
+        steps.append(HostedStep(Step(f"update:{net.run_graph.param_name(p)}", accesses), lambda: None))
+    if steps and (net.runtime.keeps_params() or not net.runtime.active):  # then it is one step
+        together = tuple(a for step in steps for a in step.step.accesses)
+        return [HostedStep(Step("update:all", merge_accesses(together)), lambda: None)]
+    return steps

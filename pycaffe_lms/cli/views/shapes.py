@@ -1,0 +1,105 @@
+"""-shape BLOB=N,C,H,W: what data layers make, said by the user, so that a net is built without its data."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+from ...data.transform.transformer import refuse_contradictions
+from ...errors import DataError, LayerParamError, UsageError
+from ...layers.python import stand_ins
+from ...layers.sizes import MOST_AXIS
+from ...proto.caffe_pb2 import LayerParameter, NetParameter
+
+
+def add_shape(p: argparse.ArgumentParser) -> None:
+    """-shape."""
+    p.add_argument(
+        "--shape",
+        action="append",
+        default=[],
+        metavar="BLOB=N,C,H,W",
+        help="shape of a data layer's top, so that no database is needed, or of a Python layer's; once per top",
+    )
+    p.add_argument(
+        "--python", choices=("on", "off"), default="off",
+        help="on: the modules of Python layers are imported, and their code says the shapes of their tops; off: no "
+        "code of theirs runs, -shape gives them",
+    )  # fmt: skip
+
+
+def or_a_shape(error: DataError) -> DataError:
+    """The error of data that is not there, with -shape among its fixes."""
+    error.fix = f"{error.fix}; or give the shape instead of the data, such as -shape data=32,3,224,224"
+    return error
+
+
+def of_python_layers(
+    message: NetParameter, given: Sequence[str], python: bool, batches: tuple[int, int] | None = None
+) -> AbstractContextManager:
+    """Within, a net is built without the code of its Python layers, whose tops have the given shapes; where they begin
+    with the first of `batches`, with the second in its place. python: with that code."""
+    if python:
+        return nullcontext()
+    first, other = batches or (None, None)
+    shapes = {name: (other, *s[1:]) if s[:1] == [first] else tuple(s) for name, s in map(_parse, given)}
+    return stand_ins({t: shapes[t] for layer in message.layer for t in layer.top if t in shapes})
+
+
+def with_shapes(message: NetParameter, given: Sequence[str], python: bool = False) -> NetParameter:
+    """The net with layers that make the given tops replaced by DummyData of those shapes; layers keep their indices.
+
+    python: the code of Python layers says their shapes. Raises: LayerParamError for settings of a replaced layer that
+    contradict each other; UsageError for a shape that is none, or of a blob that no layer without bottoms and no Python
+    layer that is not run makes.
+    """
+    shapes = dict(_parse(text) for text in given)
+    made = {top for layer in message.layer if not layer.bottom for top in layer.top}
+    known = made | {top for layer in message.layer if layer.type == "Python" and not python for top in layer.top}
+    for name in shapes.keys() - known:
+        raise UsageError(
+            f"-shape {name}=...: no data layer makes {name}", fix=f"data layers make {', '.join(sorted(made))}"
+        )
+    result = NetParameter()
+    result.CopyFrom(message)
+    for layer in result.layer:
+        if layer.bottom or not any(t in shapes for t in layer.top):
+            continue
+        _refuse_contradictions(layer)
+        missing = [t for t in layer.top if t not in shapes]
+        if missing and not (len(layer.top) == 2 and layer.top[1] in missing):
+            raise UsageError(f'layer "{layer.name}" also makes {", ".join(missing)}',
+                             fix=f"give -shape {missing[0]}=... too")  # fmt: skip
+        replacement = LayerParameter(name=layer.name, type="DummyData", top=layer.top)
+        replacement.include.extend(layer.include)
+        replacement.exclude.extend(layer.exclude)
+        for top in layer.top:
+            dims = shapes.get(top) or [shapes[layer.top[0]][0]]
+            replacement.dummy_data_param.shape.add(dim=dims)
+            replacement.dummy_data_param.data_filler.add(type="uniform")
+        layer.CopyFrom(replacement)
+    return result
+
+
+def _refuse_contradictions(layer: LayerParameter) -> None:
+    """Raise LayerParamError for a transform_param that the layer would refuse, whatever its data."""
+    fields = (getattr(layer, f"{kind}_param") for kind in ("data", "image_data", "window_data"))
+    source = next((field.source for field in fields if field.source), "")
+    try:
+        refuse_contradictions(layer.transform_param, source=source)
+    except LayerParamError as error:
+        raise error.at(layer=layer.name, type=layer.type) from None
+
+
+def _parse(text: str) -> tuple[str, list[int]]:
+    name, _, dims = text.partition("=")
+    try:
+        shape = [int(d) for d in dims.split(",")]
+    except ValueError:
+        shape = []
+    if not name or not shape or min(shape) < 0:
+        raise UsageError(f"-shape {text[:200]!r} is not BLOB=N,C,H,W", fix="for example -shape data=32,3,224,224")
+    if max(shape) > MOST_AXIS:
+        raise UsageError(f"-shape {text[:200]!r}: an axis has at most {MOST_AXIS} elements", fix="make it smaller")
+    return name, shape

@@ -1,0 +1,53 @@
+"""A recording as a trace that Perfetto (ui.perfetto.dev) and chrome://tracing open. Pure: numbers to JSON's values.
+
+Format: Chrome's trace events; "X" is something with a duration, "i" an instant, "M" a name. Times are microseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from ...lms.runtime.recorder import COPIES_IN, COPIES_OUT, HOST, STEPS, Timed
+
+ROWS = (STEPS, COPIES_IN, COPIES_OUT, HOST)  # from top to bottom
+_PROCESS = 1
+_DIGITS = 3  # of a microsecond
+
+
+def build(timed: Iterable[Timed], iterations: Sequence[tuple[str, float]], title: str) -> dict:
+    """The trace: a row each for steps, copies and the host (rows without events are left out), and where iterations
+    begin. Events are in order of time, the first at 0 or later; those of a row follow each other without overlap."""
+    rows: dict[str, list[Timed]] = {row: [] for row in ROWS}
+    for one in timed:
+        rows[one.row].append(one)
+    # A copy may begin just before the steps' row says that the first iteration does.
+    origin = min([0.0, *(one.start_us for row in rows.values() for one in row)])
+    names = [_named("process_name", 0, name=title)]
+    events = [
+        {"ph": "i", "name": name, "ts": round(us - origin, _DIGITS), "pid": _PROCESS, "tid": 0, "s": "p"}
+        for name, us in iterations
+    ]  # "p": a line through all rows of the process
+    for tid, (row, found) in enumerate(rows.items()):
+        if found:
+            names += [_named("thread_name", tid, name=row), _named("thread_sort_index", tid, sort_index=tid)]
+            events += _events(tid, found, origin)
+    events.sort(key=lambda e: e["ts"])
+    return {"traceEvents": names + events, "displayTimeUnit": "ms"}
+
+
+def _named(kind: str, tid: int, **args) -> dict:
+    return {"ph": "M", "name": kind, "pid": _PROCESS, "tid": tid, "args": args}
+
+
+def _events(tid: int, row: list[Timed], origin: float) -> Iterator[dict]:
+    """The events of one row. A device's clock has steps of half a microsecond, so an end may seem to lie behind the
+    next start; viewers would take that for nesting."""
+    last = 0.0
+    for one in sorted(row, key=lambda t: (t.start_us, t.end_us)):
+        start = max(round(one.start_us - origin, _DIGITS), last)
+        last = max(round(one.end_us - origin, _DIGITS), start)
+        took = round(last - start, _DIGITS)
+        event = {"ph": "X", "name": one.name, "ts": start, "dur": took, "pid": _PROCESS, "tid": tid}
+        if one.nbytes:
+            event["args"] = {"bytes": one.nbytes} | ({"GB/s": round(one.nbytes / took / 1e3, 3)} if took else {})
+        yield event

@@ -1,0 +1,1 @@
+"""LMDB and LevelDB: records, sources, writers."""

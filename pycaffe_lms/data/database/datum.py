@@ -1,0 +1,130 @@
+"""Datum records: one picture (or any C x H x W array) with its label, as databases store it.
+
+Covers: raw bytes, float values and encoded pictures (JPEG, PNG, ...) to an array and back; damaged records as errors.
+Does not cover: where records come from (database.py), cropping, mean and scale (transformer.py).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from pycaffe_lms.data.transform.picture import decode_picture
+from pycaffe_lms.errors import DataError, Where
+from pycaffe_lms.proto.caffe_pb2 import Datum
+
+_RECREATE = "write the database again from its pictures, or copy it again from where it came"
+
+
+def record_place(source: str, key: bytes | str | None) -> Where:
+    """The place of one record in an error: the database and the key, odd bytes escaped, at most 80 characters."""
+    if key is None:
+        return Where(file=source)
+    text = key.decode("utf-8", "backslashreplace") if isinstance(key, bytes) else key
+    return Where(file=f'{source} (record "{text if len(text) <= 80 else text[:77] + "..."}")')
+
+
+def parse_datum(record: bytes, *, source: str, key: bytes | str | None = None) -> Datum:
+    """The Datum message in `record`. Raises DataError, naming `source` and `key`, where the bytes are no Datum."""
+    datum = Datum()
+    try:
+        datum.ParseFromString(record)
+    except DecodeError:
+        raise DataError(
+            f"these {len(record)} bytes are not a Datum", where=record_place(source, key), fix=_RECREATE
+        ) from None
+    return datum
+
+
+def datum_array(
+    datum: Datum,
+    *,
+    source: str,
+    key: bytes | str | None = None,
+    force_color: bool = False,
+    force_gray: bool = False,
+) -> np.ndarray:
+    """The values of `datum`: (channels, height, width), uint8 for bytes and pictures, float32 for `float_data`.
+
+    Raw bytes are not copied, so the array may be read-only. Encoded pictures come as OpenCV reads them, colour in the
+    order blue, green, red; `force_color` and `force_gray` act on those alone; not both (DataTransformer checks).
+    Raises: DataError, naming `source` and `key`, for a damaged record; MissingDependency for a picture without OpenCV.
+    """
+    where = record_place(source, key)
+    if datum.encoded:
+        return decode_picture(datum.data, where=where, force_color=force_color, force_gray=force_gray)
+    shape = (datum.channels, datum.height, datum.width)
+    if min(shape) <= 0:
+        raise DataError(
+            f"a raw Datum of channels x height x width = {_times(shape)} holds no value", where=where, fix=_RECREATE
+        )
+    # Caffe: bytes win where a record has both, data_transformer.cpp
+    found, kind = (len(datum.data), "bytes") if datum.data else (len(datum.float_data), "float values")
+    # Python integers do not overflow, and nothing has been allocated from the claimed shape yet.
+    if found != shape[0] * shape[1] * shape[2]:
+        raise DataError(f"a Datum of shape {_times(shape)} holds {found} {kind}", where=where, fix=_RECREATE)
+    if datum.data:
+        return np.frombuffer(datum.data, np.uint8).reshape(shape)
+    # Newer protobuf hands its numbers over as an array; iterating is the fastest way for the others.
+    values = datum.float_data
+    flat = np.array(values, np.float32) if hasattr(values, "__array__") else np.fromiter(values, np.float32, found)
+    return flat.reshape(shape)
+
+
+def decode_datum(
+    record: bytes,
+    *,
+    source: str,
+    key: bytes | str | None = None,
+    force_color: bool = False,
+    force_gray: bool = False,
+) -> tuple[np.ndarray, int]:
+    """Serialized Datum -> (array, label): `parse_datum` and `datum_array` in one step; an absent label reads 0.
+
+    Raises: DataError, naming `source` (the database) and `key`; MissingDependency for a picture without OpenCV.
+    """
+    datum = parse_datum(record, source=source, key=key)
+    array = datum_array(datum, source=source, key=key, force_color=force_color, force_gray=force_gray)
+    return array, datum.label
+
+
+def encode_datum(array: np.ndarray, label: int | None = 0, *, say_raw: bool = False) -> bytes:
+    """Serialize one array of shape (channels, height, width): uint8 as bytes, float32 and float64 as `float_data`.
+
+    float64 is rounded to float32, the only float a Datum has; `label` is an int32, None: none is written.
+    say_raw: write the field `encoded: false` too, as Caffe's convert_imageset does and its other tools do not.
+    Raises: DataError for another shape or type of values, or a label outside int32.
+    """
+    array = np.asarray(array)
+    if array.ndim != 3 or array.size == 0:
+        raise DataError(
+            f"a Datum holds channels x height x width values, not an array of shape {array.shape}",
+            fix="give an array of three axes, for a gray picture of shape (1, height, width)",
+        )
+    datum = Datum(channels=array.shape[0], height=array.shape[1], width=array.shape[2])
+    if label is not None:
+        datum.label = _int32(label)
+    if array.dtype == np.uint8:
+        datum.data = array.tobytes()
+    elif array.dtype in (np.float32, np.float64):
+        datum.float_data.extend(array.astype(np.float32).ravel().tolist())
+    else:
+        raise DataError(f"a Datum holds uint8 or float32 values, not {array.dtype}", fix="convert with array.astype")
+    if say_raw:
+        datum.encoded = False
+    return datum.SerializeToString()
+
+
+def encode_picture_datum(file_bytes: bytes, label: int = 0) -> bytes:
+    """Serialize the bytes of a picture file (JPEG, PNG, ...) unchanged, as `encoded`; the shape stays unset."""
+    return Datum(data=file_bytes, label=_int32(label), encoded=True).SerializeToString()
+
+
+def _int32(label: int) -> int:
+    if not -(2**31) <= label < 2**31:
+        raise DataError(f"label {label} does not fit in 32 bits", fix="number the classes from 0")
+    return int(label)
+
+
+def _times(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape))

@@ -1,0 +1,59 @@
+"""Writing LevelDB databases that appear whole or not at all.
+
+Covers: any stream of (key, value), a folder that gets its name at the very end.
+Does not cover: adding to a database that is already there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from pycaffe_lms.data.database.leveldb_source import load_plyvel
+from pycaffe_lms.data.database.whole_folder import Kind, Record, blocks, twice, write_folder
+from pycaffe_lms.faults import of_files
+
+_BATCH_BYTES = 64 << 20
+# Caffe's own settings
+_SETTINGS = {"block_size": 64 << 10, "write_buffer_size": 256 << 20, "max_open_files": 100}
+
+
+def write_leveldb(
+    path: str | os.PathLike,
+    records: Iterable[Record],
+    *,
+    commit_every: int = 1000,
+    overwrite: bool = False,
+) -> int:
+    """Write `records`, pairs of key (each once) and value, as a LevelDB folder; return their number.
+
+    Whole or not at all, and `overwrite`: as `write_folder`.
+    Raises: DataError where `path` exists, cannot be written, or a key comes twice; MissingDependency without plyvel.
+    """
+    kind = Kind("a LevelDB", "CURRENT", (load_plyvel("writing").Error,))
+    return write_folder(path, kind, lambda folder: _fill(folder, path, records, commit_every), overwrite=overwrite)
+
+
+def _fill(folder: Path, path: str | os.PathLike, records: Iterable[Record], commit_every: int) -> int:
+    count, largest = 0, None
+    database = load_plyvel("writing").DB(str(folder), create_if_missing=True, error_if_exists=True, **_SETTINGS)
+    try:
+        for block in blocks(records, commit_every, _BATCH_BYTES):
+            here = set()
+            of_files("write")
+            with database.write_batch() as batch:
+                for key, value in block:
+                    # Keys mostly rise, and then none needs to be looked for.
+                    if largest is not None and key <= largest and (key in here or database.get(key) is not None):
+                        raise twice(key, path)
+                    largest = key if largest is None else max(largest, key)
+                    here.add(key)
+                    batch.put(key, value)
+            count += len(block)
+        of_files("fsync")
+        with database.write_batch(sync=True):  # nothing more, but now all of it is on the disk
+            pass
+    finally:
+        database.close()
+    return count

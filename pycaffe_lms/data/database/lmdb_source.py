@@ -1,0 +1,217 @@
+"""Reading LMDB databases, the ones BVLC Caffe and its tools write included.
+
+Covers: records in the byte order of their keys, round and round; several readers of one database in one process.
+Does not cover: writing (lmdb_writer.py), what records mean (datum.py).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import weakref
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import lmdb
+
+from pycaffe_lms.data.database.lmdb_check import can_check, check_tree, read_metas
+from pycaffe_lms.data.database.shared_handles import SharedHandles
+from pycaffe_lms.errors import DataError, Where
+
+_log = logging.getLogger(__name__)
+_READERS_IN_SHARED_LOCK = 126  # LMDB's own default, so that a database first opened here serves Caffe as well
+
+
+class LMDBSource:
+    """A cursor over the records of one LMDB folder, as they are at the time of opening; it wraps at the end.
+
+    Opens for reading only; nothing but LMDB's `lock.mdb` is written, and not even that where the folder is read-only.
+    The same folder may be opened many times in a process. One source serves one thread at a time; `len` any.
+    path: the folder (with `data.mdb` in it).
+    Raises: DataError where the folder is absent, no LMDB, damaged, or being written to.
+    """
+
+    backend = "LMDB"
+
+    def __init__(self, path: str | os.PathLike):
+        self.path = os.fspath(path)
+        real = _check_folder(self.path)
+        environment = _ENVIRONMENTS.open(real, self.path)
+        try:
+            self._transaction = environment.begin()
+        except lmdb.Error as error:
+            _ENVIRONMENTS.close(real)
+            raise _unreadable(self.path, error) from error
+        self._finalizer = weakref.finalize(self, _release, self._transaction, real, os.getpid())
+        # At exit a prefetch thread may still be inside LMDB; the system frees everything anyway.
+        self._finalizer.atexit = False
+        try:
+            if can_check():
+                check_tree(Path(real, "data.mdb"), self._transaction.id())
+            self._length = self._transaction.stat()["entries"]
+            self._cursor = self._transaction.cursor()
+            self._cursor.first()
+        except BaseException as error:
+            self.close()
+            if isinstance(error, lmdb.Error):
+                raise _unreadable(self.path, error) from error
+            raise
+        self._position = 0
+
+    def __len__(self) -> int:
+        """Number of records."""
+        return self._length
+
+    @property
+    def position(self) -> int:
+        """Index, in key order from 0, of the record that `next` returns."""
+        return self._position
+
+    def seek(self, record_index: int) -> None:
+        """Move to a record; an index past the end counts on from the first record again.
+
+        Forward moves cost about a microsecond per ten keys passed over, no value is read; a move back starts over.
+        Raises: DataError where the database is empty or closed.
+        """
+        self._check_usable()
+        target = record_index % self._length
+        try:
+            if target < self._position:
+                self._cursor.first()
+                self._position = 0
+            # The first key that the iterator yields is the one it stands on.
+            steps = target - self._position
+            if steps:
+                next(islice(self._cursor.iternext(values=False), steps, None))
+            self._position = target
+        except lmdb.Error as error:
+            raise _unreadable(self.path, error) from error
+
+    def next(self) -> tuple[bytes, bytes]:
+        """(key, value) of the record at `position`; moves on, from the last record to the first.
+
+        Raises: DataError where the database is empty, closed or unreadable.
+        """
+        self._check_usable()
+        try:
+            record = self._cursor.item()
+            if self._position + 1 == self._length:
+                _log.info("Restarting data prefetching from start.")
+                self._cursor.first()
+                self._position = 0
+            else:
+                self._cursor.next()
+                self._position += 1
+        except lmdb.Error as error:
+            raise _unreadable(self.path, error) from error
+        return record
+
+    def records(self) -> Iterator[tuple[bytes, bytes]]:
+        """Every (key, value) once, in key order, wherever `position` is; to be used up before `close`.
+
+        Raises: DataError where the database is empty, closed or unreadable.
+        """
+        self._check_usable()
+        try:
+            yield from self._transaction.cursor()
+        except lmdb.Error as error:
+            raise _unreadable(self.path, error) from error
+
+    def close(self) -> None:
+        """Let go of the database; a second call does nothing."""
+        self._finalizer()
+
+    def _check_usable(self) -> None:
+        if not self._finalizer.alive:
+            raise DataError("the database has been closed", where=Where(file=self.path), fix="open it again")
+        if not self._length:
+            raise DataError(
+                "the database holds no records",
+                where=Where(file=self.path),
+                fix="convert the pictures again and check the messages of that run",
+            )
+
+    def __enter__(self) -> LMDBSource:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+def _release(transaction: lmdb.Transaction, real: str, process: int) -> None:
+    if process == os.getpid():  # after a fork both belong to the parent
+        transaction.abort()
+        _ENVIRONMENTS.close(real)
+
+
+def _open_environment(real: str, shown: str) -> lmdb.Environment:
+    try:
+        environment = _open_lmdb(real, lock=True)
+    except lmdb.Error as error:
+        if _may_write_lock(real):
+            raise _unreadable(shown, error) from error
+    else:
+        environment.reader_check()  # free the places of killed readers
+        return environment
+    try:  # nobody who could write here shares the lock file, so nothing is lost without it
+        return _open_lmdb(real, lock=False)
+    except lmdb.Error as error:
+        raise _unreadable(shown, error) from error
+
+
+_ENVIRONMENTS = SharedHandles("LMDB", _open_environment)
+
+
+def _open_lmdb(real: str, lock: bool) -> lmdb.Environment:
+    # Read-ahead stays on: records are read in key order, which is the order they were written in.
+    # The size 0 leaves the map as large as the file needs.
+    return lmdb.open(
+        real, lock=lock, map_size=0, readonly=True, create=False, readahead=True, max_readers=_READERS_IN_SHARED_LOCK
+    )
+
+
+def _may_write_lock(real: str) -> bool:
+    lock_file = os.path.join(real, "lock.mdb")
+    return os.access(lock_file if os.path.exists(lock_file) else real, os.W_OK)
+
+
+def _check_folder(path: str) -> str:
+    """The real path of an LMDB folder, after everything that can be seen from outside."""
+    where = Where(file=path)
+    convert = "make it with `pycaffe-lms dataset` or convert_imageset"
+    if not os.path.exists(path):
+        raise DataError(
+            "there is no database here",
+            where=where,
+            fix=f"correct the path (a relative one begins at {os.getcwd()}), or {convert}",
+        )
+    if os.path.isfile(path):
+        raise DataError("a file, where an LMDB is a folder", where=where, fix="name the folder that holds data.mdb")
+    if os.path.exists(os.path.join(path, "CURRENT")):
+        raise DataError(
+            "this is a LevelDB, but the backend is LMDB",
+            where=where,
+            fix=f"set data_param {{ backend: LEVELDB }}, or {convert}",
+        )
+    data_file = Path(path, "data.mdb")
+    try:
+        if not data_file.is_file():
+            raise DataError(
+                "not an LMDB: no data.mdb in this folder", where=where, fix=f"correct the path, or {convert}"
+            )
+        if can_check():
+            read_metas(data_file)
+    except OSError as error:
+        raise DataError(
+            f"cannot be read: {error.strerror or error}", where=where, fix="check the permissions"
+        ) from error
+    return os.path.realpath(path)
+
+
+def _unreadable(path: str, error: lmdb.Error) -> DataError:
+    return DataError(
+        f"LMDB cannot read this database: {error}",
+        where=Where(file=path),
+        fix="check that no other program is writing it and that it was copied whole",
+    )

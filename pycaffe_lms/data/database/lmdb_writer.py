@@ -1,0 +1,78 @@
+"""Writing LMDB databases that appear whole or not at all.
+
+Covers: any stream of (key, value), a map that grows on demand, a folder that gets its name at the very end.
+Does not cover: adding to a database that is already there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import lmdb
+
+from pycaffe_lms.data.database.whole_folder import Kind, Record, blocks, twice, write_folder
+from pycaffe_lms.errors import DataError, Where
+from pycaffe_lms.faults import of_files
+
+_FIRST_MAP_BYTES = 64 << 20
+_COMMIT_BYTES = 64 << 20
+"""A transaction ends here even before `commit_every` records: what it holds is kept until it is written."""
+_LMDB = Kind("an LMDB", "data.mdb", (lmdb.Error,))
+
+
+def write_lmdb(
+    path: str | os.PathLike,
+    records: Iterable[Record],
+    *,
+    commit_every: int = 1000,
+    overwrite: bool = False,
+) -> int:
+    """Write `records`, pairs of key (1 to 511 bytes, each once) and value, as an LMDB folder; return their number.
+
+    Whole or not at all, and `overwrite`: as `write_folder`.
+    Raises: DataError where `path` exists, cannot be written, or a key comes twice or is too long.
+    """
+    return write_folder(path, _LMDB, lambda folder: _fill(folder, path, records, commit_every), overwrite=overwrite)
+
+
+def _fill(folder: Path, path: str | os.PathLike, records: Iterable[Record], commit_every: int) -> int:
+    count = 0
+    # Nobody reads the folder before it is complete, so one sync at the end is enough.
+    environment = lmdb.open(str(folder), map_size=_FIRST_MAP_BYTES, sync=False, metasync=False, readahead=False)
+    try:
+        for block in blocks(records, commit_every, _COMMIT_BYTES):
+            of_files("write")
+            _commit(environment, block, path)
+            count += len(block)
+        of_files("fsync")
+        environment.sync(True)
+    finally:
+        environment.close()
+    return count
+
+
+def _commit(environment: lmdb.Environment, block: list[Record], path: str | os.PathLike) -> None:
+    """Write a block in one transaction, as often as it takes for the map to be large enough."""
+    while True:
+        try:
+            with environment.begin(write=True) as transaction:
+                for key, value in block:
+                    _put(transaction, key, value, path)
+            return
+        except lmdb.MapFullError:
+            environment.set_mapsize(2 * environment.info()["map_size"])
+
+
+def _put(transaction: lmdb.Transaction, key: bytes, value: bytes, path: str | os.PathLike) -> None:
+    try:
+        new = transaction.put(key, value, overwrite=False)
+    except lmdb.BadValsizeError:
+        raise DataError(
+            f"a key of {len(key)} bytes, LMDB takes 1 to 511: {key[:60]!r}",
+            where=Where(file=os.fspath(path)),
+            fix="use shorter paths or keys",
+        ) from None
+    if not new:
+        raise twice(key, path)

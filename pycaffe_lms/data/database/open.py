@@ -1,0 +1,50 @@
+"""Databases by the name of their backend.
+
+Covers: opening by `data_param.backend` or by the tools' `-backend`. A further kind is one line in `DATABASES`.
+See also: lmdb_source.py, leveldb_source.py.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from pycaffe_lms.data.database.leveldb_source import LevelDBSource
+from pycaffe_lms.data.database.lmdb_source import LMDBSource
+from pycaffe_lms.errors import LayerParamError, Where
+from pycaffe_lms.proto.caffe_pb2 import DataParameter
+
+
+class Database(Protocol):
+    """A cursor over records (key, value) in the byte order of keys that wraps at the end; one thread at a time."""
+
+    path: str
+
+    def __len__(self) -> int: ...
+    @property
+    def position(self) -> int: ...
+    def seek(self, record_index: int) -> None: ...
+    def next(self) -> tuple[bytes, bytes]: ...
+    def records(self) -> Iterator[tuple[bytes, bytes]]: ...
+    def close(self) -> None: ...
+
+
+DATABASES: dict[str, Callable[[str | os.PathLike], Database]] = {"LMDB": LMDBSource, "LEVELDB": LevelDBSource}
+"""Name of a backend -> what opens a path for reading."""
+
+
+def open_database(path: str | os.PathLike, backend: str | int) -> Database:
+    """Open `path` for reading. `backend`: "lmdb" or "leveldb" in any case, or the number of a DataParameter.DB.
+
+    Raises: LayerParamError for another backend; DataError where the database cannot be opened.
+    """
+    if isinstance(backend, int):
+        names = {value: name for name, value in DataParameter.DB.items()}
+        backend = names.get(backend, str(backend))
+    opener = DATABASES.get(backend.upper())
+    if opener is None:
+        raise LayerParamError(
+            f'no database backend "{backend}"', where=Where(file=os.fspath(path)), fix="use " + " or ".join(DATABASES)
+        )
+    return opener(path)

@@ -1,0 +1,147 @@
+"""Batches of transformed pictures from a database of Datum records: what the Data layer prefetches.
+
+Covers: which records make batch b, on which rank; decoding, transforming, naming the record that is at fault.
+Does not cover: the thread (prefetch.py).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+from pycaffe_lms.data.database.datum import datum_array, parse_datum, record_place
+from pycaffe_lms.data.database.open import open_database
+from pycaffe_lms.data.transform.transformer import DataTransformer, batch_rng
+from pycaffe_lms.data.transform.workers import each
+from pycaffe_lms.errors import DataError, LayerParamError, Where
+from pycaffe_lms.proto.caffe_pb2 import Datum
+
+_log = logging.getLogger(__name__)
+
+
+class DatumBatches:
+    """Batch b of a database, any b: (data, labels).
+
+    Records count in key order, round and round. Without ranks, batch b is records b*B to b*B + B - 1. In TRAIN with
+    `ranks` processes, record k goes to rank k % ranks; in TEST every rank reads everything.
+    source, backend: as `open_database`. dtype: float32 or float64, of data and labels.
+    seed: with rank, batch and item it settles crops and mirroring.
+    buffers: arrays of `shape` and `dtype` to fill in turn instead of new ones; there must be at least the prefetch
+    depth + 2 of them, for the batch being made, those queued and the one in use.
+    Raises: DataError where the database or its first record cannot be read; LayerParamError for a batch_size of 0.
+    """
+
+    def __init__(
+        self,
+        source: str | os.PathLike,
+        backend: str | int,
+        batch_size: int,
+        transformer: DataTransformer,
+        *,
+        dtype: np.dtype | type = np.float32,
+        rank: int = 0,
+        ranks: int = 1,
+        seed: int = 0,
+        buffers: Sequence[np.ndarray] | None = None,
+    ):
+        self.source = os.fspath(source)
+        if batch_size < 1:
+            raise LayerParamError(
+                f"batch_size is {batch_size}",
+                where=Where(file=self.source),
+                fix="set data_param.batch_size to 1 or more",
+            )
+        assert 0 <= rank < ranks, (rank, ranks)
+        self._batch_size = batch_size
+        self._transformer = transformer
+        self._dtype = np.dtype(dtype)
+        self._seed = seed
+        self._rank, self._ranks = (rank, ranks) if transformer.train else (0, 1)
+        self._stream = rank
+        self._buffers = buffers
+        self._database = open_database(source, backend)
+        try:
+            self._item_shape = self._first_shape()
+        except BaseException:
+            self._database.close()
+            raise
+        assert all(b.shape == self.shape and b.dtype == self._dtype for b in buffers or ())
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """(B, C, h, w) of the data, from the first record. With a batch_size of 1 later batches may differ in h, w."""
+        return (self._batch_size, *self._item_shape)
+
+    def __len__(self) -> int:
+        """Number of records in the database."""
+        return len(self._database)
+
+    def produce(self, batch: int) -> tuple[np.ndarray, np.ndarray]:
+        """(data (B, C, h, w), labels (B,)) of batch number `batch`; reading in order is fast, any order is right.
+
+        Raises: DataError or LayerParamError, naming the database and the record's key.
+        """
+        labels, shape = np.empty(self._batch_size, self._dtype), self._item_shape
+        records = [self._record(batch * self._batch_size + item) for item in range(self._batch_size)]
+        decoded: list = [None] * self._batch_size
+
+        def decode(item: int) -> None:
+            datum, array, where = self._decode(*records[item])
+            decoded[item] = array, where
+            labels[item] = datum.label
+
+        each(decode, self._batch_size)
+        arrays = []
+        for array, where in decoded:
+            found = self._transformer.output_shape(array.shape, where=where)
+            if self._batch_size == 1:
+                shape = found
+            elif found != shape:
+                raise DataError(
+                    f"channels x height x width are {found}, where the batch has {shape}",
+                    where=where,
+                    fix="set crop_size, convert the pictures to one size (convert_imageset -resize_height "
+                    "-resize_width, -check_size), or set batch_size: 1",
+                )
+            arrays.append(array)
+        data = self._buffer(batch, shape)
+        rng = batch_rng(self._seed, batch, self._stream) if self._transformer.needs_random else None
+        self._transformer.transform(arrays, data, rng)
+        return data, labels
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._database.close()
+
+    def __enter__(self) -> DatumBatches:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def _record(self, index: int) -> tuple[bytes, bytes]:
+        """Key and record of this rank's item number `index` since the start."""
+        self._database.seek(index * self._ranks + self._rank)
+        return self._database.next()
+
+    def _decode(self, key: bytes, record: bytes) -> tuple[Datum, np.ndarray, Where]:
+        datum = parse_datum(record, source=self.source, key=key)
+        colour, gray = self._transformer.force_color, self._transformer.force_gray
+        array = datum_array(datum, source=self.source, key=key, force_color=colour, force_gray=gray)
+        return datum, array, record_place(self.source, key)
+
+    def _buffer(self, batch: int, shape: tuple[int, int, int]) -> np.ndarray:
+        if self._buffers and shape == self._item_shape:
+            return self._buffers[batch % len(self._buffers)]
+        return np.empty((self._batch_size, *shape), self._dtype)
+
+    def _first_shape(self) -> tuple[int, int, int]:
+        self._database.seek(0)
+        datum, array, where = self._decode(*self._database.next())
+        self._database.seek(0)
+        if (self._transformer.force_color or self._transformer.force_gray) and not datum.encoded:
+            _log.warning("%s: force_color and force_gray act on encoded pictures only; these are raw", self.source)
+        return self._transformer.output_shape(array.shape, where=where)

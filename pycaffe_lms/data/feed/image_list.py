@@ -1,0 +1,199 @@
+"""Batches of transformed pictures from a text list of files: what the ImageData layer prefetches.
+
+Covers: reading the list, which pictures make batch b (order, shuffling, skipping), decoding, resizing, naming the line
+and the picture that are at fault.
+Does not cover: the thread (prefetch.py).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+import numpy as np
+
+from pycaffe_lms.data.transform.picture import decode_picture, resize_picture
+from pycaffe_lms.data.transform.transformer import DataTransformer, batch_rng
+from pycaffe_lms.data.transform.workers import each
+from pycaffe_lms.errors import DataError, LayerParamError, Where
+
+# Streams of random numbers beside those of the batches (whose stream is the rank, a small number).
+_SHUFFLE_STREAM = 1 << 32
+_SKIP_STREAM = 1 << 33
+
+_LABEL = re.compile(r"[ \t\v\f]*([+-]?[0-9]{1,20})[ \t\v\f]*")
+
+
+class ImageList:
+    """The lines `path label` of a text file, split at the last space; blank lines do not count.
+
+    root_folder: put before every path as it stands (it has to end in a slash to be a folder).
+    Raises: DataError for a file that cannot be read or lists nothing, or a line without a label, naming it.
+    """
+
+    def __init__(self, source: str | os.PathLike, root_folder: str = ""):
+        self.source = os.fspath(source)
+        self.paths: list[str] = []
+        labels, lines = [], []
+        try:
+            with open(self.source, encoding="utf-8", errors="surrogateescape") as file:
+                for number, line in enumerate(file, 1):
+                    if line.strip():
+                        path, label = self._split(line.rstrip("\r\n"), number)
+                        self.paths.append(root_folder + path)
+                        labels.append(label)
+                        lines.append(number)
+        except OSError as error:
+            raise DataError(
+                f"cannot read the list of pictures: {error.strerror}",
+                where=Where(file=self.source),
+                fix="check the list's path; a relative one starts at the working directory",
+            ) from error
+        if not lines:
+            raise DataError(
+                "the list of pictures is empty", where=Where(file=self.source), fix="give one line `path label` each"
+            )
+        self.labels = np.array(labels, np.int32)
+        self._lines = np.array(lines, np.int64)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def place(self, index: int) -> Where:
+        """List, line and picture number `index`, for errors."""
+        return Where(file=f"{self.source}:{self._lines[index]}: {self.paths[index]}")
+
+    def _split(self, line: str, number: int) -> tuple[str, int]:
+        path, space, label = line.rpartition(" ")
+        number_there = _LABEL.fullmatch(label)
+        value = int(number_there[1]) if number_there else 2**31
+        if not space or not path or not -(2**31) <= value < 2**31:
+            raise DataError(
+                f"{line!r} is not a path, one space and a whole number",
+                where=Where(file=self.source, line=number),
+                fix="write `path label`; the label is what follows the last space",
+            )
+        return path, value
+
+
+class ImageBatches:
+    """Batch b of an ImageList, any b: (data, labels).
+
+    Pictures count in the list's order, round and round; with `shuffle`, in an order of each epoch's own.
+    transformer: applied after decoding and resizing. is_color: 3 channels (blue, green, red), else 1.
+    size: (height, width) to resize to, bilinearly; None leaves pictures as they are.
+    rand_skip: above 0, start at a random picture among the first `rand_skip`.
+    seed: with rank, epoch, batch and item it settles order, start, crops and mirroring.
+    Raises: DataError where the first picture cannot be read; LayerParamError for a batch_size of 0, or a rand_skip
+    beyond the list.
+    """
+
+    def __init__(
+        self,
+        images: ImageList,
+        batch_size: int,
+        transformer: DataTransformer,
+        *,
+        is_color: bool = True,
+        size: tuple[int, int] | None = None,
+        shuffle: bool = False,
+        rand_skip: int = 0,
+        dtype: np.dtype | type = np.float32,
+        rank: int = 0,
+        seed: int = 0,
+    ):
+        where = Where(file=images.source)
+        if batch_size < 1:
+            raise LayerParamError(
+                f"batch_size is {batch_size}", where=where, fix="set image_data_param.batch_size to 1 or more"
+            )
+        if rand_skip > len(images):
+            raise LayerParamError(
+                f"rand_skip {rand_skip} can skip more than the {len(images)} pictures listed",
+                where=where,
+                fix=f"set image_data_param.rand_skip to {len(images)} or less",
+            )
+        self._images = images
+        self._batch_size = batch_size
+        self._transformer = transformer
+        self._is_color = is_color
+        self._size = size
+        self._shuffle = shuffle
+        self._dtype = np.dtype(dtype)
+        self._stream = rank
+        self._seed = seed
+        self._order: tuple[int, np.ndarray] | None = None  # (epoch, indices) used last
+        self._skip = int(batch_rng(seed, 0, _SKIP_STREAM + rank).integers(2**32)) % rand_skip if rand_skip else 0
+        array, _, where = self._read(self.index(0))
+        self._item_shape = transformer.output_shape(array.shape, where=where)
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """(B, C, h, w) of the first batch. With a batch_size of 1 later batches may differ in h, w."""
+        return (self._batch_size, *self._item_shape)
+
+    def produce(self, batch: int) -> tuple[np.ndarray, np.ndarray]:
+        """(data (B, C, h, w), labels (B,)) of batch number `batch`, in any order.
+
+        Raises: DataError or LayerParamError, naming the list, the line and the picture.
+        """
+        labels, shape = np.empty(self._batch_size, self._dtype), self._item_shape
+        indices = [self.index(batch * self._batch_size + item) for item in range(self._batch_size)]
+        read: list = [None] * self._batch_size
+
+        def decode(item: int) -> None:
+            array, labels[item], where = self._read(indices[item])
+            read[item] = array, where
+
+        each(decode, self._batch_size)
+        arrays = []
+        for array, where in read:
+            found = self._transformer.output_shape(array.shape, where=where)
+            if self._batch_size == 1:
+                shape = found
+            elif found != shape:
+                raise DataError(
+                    f"channels x height x width are {found}, where the batch has {shape}",
+                    where=where,
+                    fix="set new_height and new_width, or transform_param.crop_size, or batch_size: 1",
+                )
+            arrays.append(array)
+        data = np.empty((self._batch_size, *shape), self._dtype)
+        rng = batch_rng(self._seed, batch, self._stream) if self._transformer.needs_random else None
+        self._transformer.transform(arrays, data, rng)
+        return data, labels
+
+    def index(self, position: int) -> int:
+        """Which picture of the list is number `position` since the start."""
+        epoch, place = divmod(position + self._skip, len(self._images))
+        if not self._shuffle:
+            return place
+        if self._order is None or self._order[0] != epoch:
+            # Each epoch's order comes from its number alone, so that a resumed run need not replay those before.
+            rng = batch_rng(self._seed, epoch, _SHUFFLE_STREAM + self._stream)
+            self._order = (epoch, rng.permutation(len(self._images)))  # a Fisher-Yates shuffle
+        return int(self._order[1][place])
+
+    def close(self) -> None:
+        """Nothing stays open between pictures."""
+
+    def _read(self, index: int) -> tuple[np.ndarray, int, Where]:
+        """Picture number `index` of the list: (array (C, H, W), label, place for errors)."""
+        where = self._images.place(index)
+        try:
+            with open(self._images.paths[index], "rb") as file:
+                data = file.read()
+        except (OSError, ValueError) as error:  # ValueError: a path with a zero byte
+            raise DataError(
+                f"cannot read the picture: {getattr(error, 'strerror', None) or error}",
+                where=where,
+                fix="correct the line, or root_folder, which is put before the path as it stands",
+            ) from error
+        try:
+            array = decode_picture(data, where=where, force_color=self._is_color, force_gray=not self._is_color)
+        except DataError as error:
+            error.fix = "replace the picture, or remove its line from the list"
+            raise
+        if self._size is not None and array.shape[1:] != self._size:
+            array = resize_picture(array, self._size)
+        return array, int(self._images.labels[index]), where

@@ -1,0 +1,190 @@
+"""Batches of warped windows of pictures, background first, then foreground: what the WindowData layer prefetches.
+
+Covers: drawing windows, context and squares around them, warping, mirroring, mean and scale.
+Does not cover: the window file (window_list.py), the thread (prefetch.py).
+Source: BVLC/caffe, src/caffe/layers/window_data_layer.cpp (behaviour).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from pycaffe_lms.data.feed.window_list import LABEL, PICTURE, X1, Y2, WindowList
+from pycaffe_lms.data.transform.picture import decode_picture
+from pycaffe_lms.data.transform.transformer import batch_rng
+from pycaffe_lms.data.transform.workers import each
+from pycaffe_lms.errors import DataError, Where
+
+
+@dataclass(frozen=True)
+class Crop:
+    """How a window becomes (3, size, size). square: take the square around it instead of stretching it.
+
+    context: this many pixels of the result, on each side, show what lies around the window. mean: (3, 1, 1), or
+    (3, size, size) at the result's places, or 0.
+    """
+
+    size: int
+    context: int = 0
+    square: bool = False
+    mirror: bool = False
+    mean: np.ndarray | float = 0.0
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The pixels [y1, y2] x [x1, x2] of a picture are warped to height x width, and put at (top, left)."""
+
+    x1: int
+    y1: int
+    x2: int
+    y2: int
+    height: int
+    width: int
+    top: int = 0
+    left: int = 0
+
+
+class WindowBatches:
+    """Batch b, any b: (data (batch_size, 3, size, size), labels (batch_size)).
+
+    fg_count of the items, the last ones, are windows of the foreground. seed: with rank, batch and item it settles
+    which windows come, and which are mirrored. cache: keep the files of pictures in memory, as they are on disk.
+    Raises: DataError where there is no window to draw from.
+    """
+
+    def __init__(
+        self,
+        windows: WindowList,
+        batch_size: int,
+        fg_count: int,
+        crop: Crop,
+        *,
+        cache: bool = False,
+        dtype: np.dtype | type = np.float32,
+        rank: int = 0,
+        seed: int = 0,
+    ):
+        self._windows, self._crop = windows, crop
+        self._batch_size = batch_size
+        self._parts = ((windows.background, batch_size - fg_count), (windows.foreground, fg_count))
+        for (found, wanted), name in zip(self._parts, ("background", "foreground"), strict=True):
+            if wanted and not len(found):
+                raise DataError(
+                    f"{wanted} of the {batch_size} windows in a batch are {name}, but the file has none",
+                    where=Where(file=windows.source),
+                    fix="change fg_threshold, bg_threshold or fg_fraction, or add windows",
+                )
+        self._dtype = np.dtype(dtype)
+        self._rank, self._seed = rank, seed
+        self._files: dict[int, bytes] = {}
+        if cache:
+            self._files = {k: self._read(k) for k in range(len(windows.paths))}
+        self._picture(next(found[0] for found, wanted in self._parts if wanted))  # a wrong folder shows at once
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        return (self._batch_size, 3, self._crop.size, self._crop.size)
+
+    def produce(self, batch: int) -> tuple[np.ndarray, np.ndarray]:
+        """(data, labels) of batch number `batch`, in any order. Raises: DataError, naming picture and window."""
+        data, labels = np.zeros(self.shape, self._dtype), np.empty(self._batch_size, self._dtype)
+        draws = batch_rng(self._seed, batch, self._rank).integers(0, 2**32, size=(self._batch_size, 2), dtype=np.uint32)
+        parts = [windows for windows, count in self._parts for _ in range(count)]
+
+        def fill(item: int) -> None:
+            choice, flip = draws[item].tolist()
+            window = parts[item][choice % len(parts[item])]
+            self._fill(data[item], window, self._crop.mirror and bool(flip % 2))
+            labels[item] = window[LABEL]
+
+        each(fill, len(parts))
+        return data, labels
+
+    def close(self) -> None:
+        """Nothing stays open between pictures."""
+
+    def _fill(self, out: np.ndarray, window: np.ndarray, flip: bool) -> None:
+        """Write a window into zeros; what lies outside the picture stays zero."""
+        picture = self._picture(window)
+        at = placement(window, picture.shape[1:], self._crop, flip, self._dtype.type)
+        if at is None:
+            raise DataError(
+                f"the window leaves the picture, which has {picture.shape[1]} x {picture.shape[2]} pixels (height x "
+                "width)",
+                where=self._windows.place(window),
+                fix="correct the window: x1 y1 x2 y2 are pixels from 0, all included",
+            )
+        if not at.height or not at.width:
+            return
+        warped = _warp(picture[:, at.y1 : at.y2 + 1, at.x1 : at.x2 + 1], (at.height, at.width))
+        inside = np.s_[:, at.top : at.top + at.height, at.left : at.left + at.width]
+        mean = self._crop.mean
+        if np.ndim(mean) and mean.shape[1] > 1:
+            mean = mean[inside]
+        target = out[inside]
+        np.subtract(warped[:, :, ::-1] if flip else warped, mean, out=target, dtype=self._dtype, casting="same_kind")
+        target *= self._dtype.type(self._crop.scale)
+
+    def _picture(self, window: np.ndarray) -> np.ndarray:
+        index = int(window[PICTURE])
+        data = self._files.get(index) or self._read(index)
+        return decode_picture(data, where=self._windows.place(window), force_color=True)
+
+    def _read(self, picture: int) -> bytes:
+        path = self._windows.paths[picture]
+        try:
+            with open(path, "rb") as file:
+                return file.read()
+        except (OSError, ValueError) as error:
+            raise DataError(
+                f"cannot read the picture: {getattr(error, 'strerror', None) or error}",
+                where=Where(file=f"{self._windows.source}: {path}"),
+                fix="correct the path, or window_data_param.root_folder, which is put before it as it stands",
+            ) from error
+
+
+def placement(window: np.ndarray, size: tuple[int, int], crop: Crop, flip: bool, real=np.float32) -> Placement | None:
+    """Where a window of a picture of `size` (height, width) goes; None where it lies outside. real: the type in which
+    Caffe computes, that of the data."""
+    x1, y1, x2, y2 = window[X1 : Y2 + 1].tolist()
+    if not crop.context and not crop.square:
+        inside = 0 <= x1 <= x2 < size[1] and 0 <= y1 <= y2 < size[0]
+        return Placement(x1, y1, x2, y2, crop.size, crop.size) if inside else None
+    stretch = real(crop.size) / real(crop.size - 2 * crop.context)
+    half_h, half_w = real(y2 - y1 + 1) / real(2), real(x2 - x1 + 1) / real(2)
+    middle_x, middle_y = real(x1) + half_w, real(y1) + half_h
+    if crop.square:
+        half_h = half_w = max(half_h, half_w)
+    x1, x2 = _round(middle_x - half_w * stretch), _round(middle_x + half_w * stretch)
+    y1, y2 = _round(middle_y - half_h * stretch), _round(middle_y + half_h * stretch)
+    if x2 < x1 or y2 < y1:
+        return None
+    scale_x, scale_y = real(crop.size) / real(x2 - x1 + 1), real(crop.size) / real(y2 - y1 + 1)
+    before_x, before_y = max(0, -x1), max(0, -y1)
+    beyond_x, beyond_y = max(0, x2 - size[1] + 1), max(0, y2 - size[0] + 1)
+    x1, x2, y1, y2 = x1 + before_x, x2 - beyond_x, y1 + before_y, y2 - beyond_y
+    if x2 < x1 or y2 < y1:
+        return None
+    top, left = _round(real(before_y) * scale_y), _round(real(beyond_x if flip else before_x) * scale_x)
+    # Rounding may make the two together larger than the result.
+    height = min(_round(real(y2 - y1 + 1) * scale_y), crop.size - top)
+    width = min(_round(real(x2 - x1 + 1) * scale_x), crop.size - left)
+    return Placement(x1, y1, x2, y2, height, width, top, left)
+
+
+def _round(value) -> int:
+    """To the nearest integer, halves away from zero, as C's round."""
+    value = float(value)
+    return int(math.copysign(math.floor(abs(value) + 0.5), value))
+
+
+def _warp(pixels: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    import cv2  # decode_picture has said so where it is missing
+
+    planes = np.ascontiguousarray(pixels.transpose(1, 2, 0))
+    return cv2.resize(planes, size[::-1], interpolation=cv2.INTER_LINEAR).transpose(2, 0, 1)

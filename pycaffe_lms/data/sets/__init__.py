@@ -1,0 +1,1 @@
+"""Data sets: finding, downloading, converting them."""

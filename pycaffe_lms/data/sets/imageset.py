@@ -1,0 +1,165 @@
+"""Pictures that a list names, into a database: what Caffe's convert_imageset does.
+
+Covers: keys and Datums as Caffe writes them, raw or encoded; decoding by several threads, records in order; pictures
+that cannot be read are reported and left out.
+Does not cover: the list itself (image_list.py), folders of pictures (class_folders.py).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pycaffe_lms.data.database.datum import encode_datum, encode_picture_datum
+from pycaffe_lms.data.database.whole_folder import Record
+from pycaffe_lms.data.feed.image_list import ImageList
+from pycaffe_lms.data.sets.conversion import Progress, write_database
+from pycaffe_lms.data.transform.picture import decode_picture, encode_picture, resize_picture, shorter_side_size
+from pycaffe_lms.data.transform.workers import in_order
+from pycaffe_lms.errors import DataError, Where
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PictureForm:
+    """How pictures are stored.
+
+    gray: one channel, else three (blue, green, red). size: (height, width) to resize to; or shorter_side: pixels of the
+    shorter side after resizing, which keeps the proportions; None for both keeps each picture as it is.
+    encoded: as the bytes of a picture file, of kind `encode_type` (jpg, png, ..) or, where that is "", of the kind that
+    its name ends in; the file's own bytes where nothing has to change. check_size: all must have one shape.
+    """
+
+    gray: bool = False
+    size: tuple[int, int] | None = None
+    shorter_side: int | None = None
+    encoded: bool = False
+    encode_type: str = ""
+    check_size: bool = False
+
+
+@dataclass(frozen=True)
+class Converted:
+    """Numbers of pictures."""
+
+    written: int
+    skipped: int
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A record with the picture's shape (C, H, W), or why there is none."""
+
+    line: int
+    record: Record | None
+    shape: tuple[int, ...] = ()
+    reason: str = ""
+
+
+def convert_imageset(
+    root: str,
+    images: ImageList,
+    path: str | os.PathLike,
+    form: PictureForm | None = None,
+    *,
+    order: Sequence[int] | np.ndarray | None = None,
+    backend: str = "lmdb",
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Converted:
+    """Write the pictures of `images` as the database `path`; `root` is put before each name as it stands.
+
+    order: the lines in the order they are stored in; None takes them as they are. The key of the picture in place n of
+    that order is n in eight digits, "_" and the name as listed. A picture that cannot be read is logged and left out,
+    its number stays unused.
+    Raises: DataError where not one picture can be read, pictures differ in size (with `check_size`) or cannot be
+    encoded, and as `write_database`; MissingDependency without OpenCV.
+    """
+    counts = {"written": 0, "skipped": 0}
+    records = _records(root, images, form or PictureForm(), range(len(images)) if order is None else order, counts)
+
+    def told() -> Iterator[Record]:
+        for record in records:
+            if record is not None:
+                yield record
+            if progress:
+                progress(counts["written"], len(images) - counts["skipped"])
+        if not counts["written"]:
+            raise DataError(
+                f"not one of the {len(images)} pictures could be read",
+                where=Where(file=images.source),
+                fix=f"check the root folder, {root!r}: it is put before each name as it stands, so end it with a slash",
+            )
+
+    write_database(path, told(), backend=backend, overwrite=overwrite)
+    return Converted(**counts)
+
+
+def _records(
+    root: str, images: ImageList, form: PictureForm, order: Sequence[int] | np.ndarray, counts: dict[str, int]
+) -> Iterator[Record | None]:
+    """The records in order, None for each picture that is left out."""
+    first: tuple[int, ...] | None = None
+    for made in in_order(lambda place: _make(root, images, form, place, int(order[place])), range(len(order))):
+        if made.record is None:
+            counts["skipped"] += 1
+            _log.error("Could not open or find file %s (left out): %s", root + images.paths[made.line], made.reason)
+            yield None
+            continue
+        first = first or made.shape
+        if form.check_size and made.shape != first:
+            raise DataError(
+                f"channels x height x width are {made.shape}, of the first picture {first}",
+                where=images.place(made.line),
+                fix="resize all with -resize_height and -resize_width, or leave out -check_size",
+            )
+        counts["written"] += 1
+        yield made.record
+
+
+def _make(root: str, images: ImageList, form: PictureForm, place: int, line: int) -> _Made:
+    """Read, decode, resize and encode one picture. Runs in any thread."""
+    name, where = images.paths[line], images.place(line)
+    try:
+        with open(root + name, "rb") as file:
+            data = file.read()
+        array = decode_picture(data, where=where, force_color=not form.gray, force_gray=form.gray)
+        size = form.size if form.shorter_side is None else shorter_side_size(array.shape, form.shorter_side)
+    except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
+        return _Made(line, None, reason=getattr(error, "strerror", None) or str(error))
+    except DataError as error:
+        return _Made(line, None, reason=error.message)
+    label = int(images.labels[line])
+    if size is not None:
+        array = resize_picture(array, size)
+    if form.encoded:
+        kind = form.encode_type or _ending(name, where)
+        # Caffe: the file's own bytes where its kind is right, even of a gray picture in a set of colour; io.cpp
+        if size is not None or not _is_kind(name, kind):
+            data = encode_picture(array, kind, where=where)
+        value = encode_picture_datum(data, label)
+    else:
+        value = encode_datum(array, label, say_raw=True)
+    return _Made(line, (os.fsencode(f"{place:08d}_{name}"), value), array.shape)
+
+
+def _ending(name: str, where: Where) -> str:
+    _, dot, ending = name.rpartition(".")
+    if not dot or "/" in ending:
+        raise DataError(
+            "the name does not tell what kind of picture this is",
+            where=where,
+            fix="name the kind to store with -encode_type, for example jpg",
+        )
+    return ending.lower()
+
+
+def _is_kind(name: str, kind: str) -> bool:
+    """Whether a file of this name holds pictures of `kind`. Caffe: a .jpeg is a jpg, a .jpg is no jpeg; io.cpp."""
+    ending, kind = name.rpartition(".")[2].lower(), kind.lower()
+    return ending == kind or (ending == "jpeg" and kind == "jpg")

@@ -1,0 +1,1 @@
+"""Pictures and volumes: decoding, resizing, cropping, means, and the threads that do it."""

@@ -1,0 +1,84 @@
+"""Mean files (`mean.binaryproto`): reading, and computing them as Caffe's compute_image_mean does.
+
+Covers: BlobProto file -> float32 (C, H, W); a running sum over pictures -> BlobProto file.
+Does not cover: subtracting the mean (transformer.py).
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from pycaffe_lms.errors import DataError, WeightsError, Where
+from pycaffe_lms.formats.atomic import atomic_write
+from pycaffe_lms.formats.rawfile import parse_message
+from pycaffe_lms.formats.weights.blobproto import blobproto_to_array
+from pycaffe_lms.proto.caffe_pb2 import BlobProto
+
+_FIX = "write it again with compute_image_mean, or use transform_param.mean_value"
+
+
+def load_mean(path: str | os.PathLike) -> np.ndarray:
+    """Read a mean file: float32 (C, H, W).
+
+    Raises: DataError, naming the file, where it is absent, damaged, too large or not the mean of one picture.
+    """
+    where = Where(file=os.fspath(path))
+    proto = parse_message(BlobProto(), path, "a mean file (BlobProto)", DataError)
+    try:
+        mean = blobproto_to_array(proto)
+    except WeightsError as error:
+        raise DataError(f"a damaged mean file: {error.message}", where=where, fix=_FIX) from None
+    if mean.ndim == 4 and mean.shape[0] == 1:
+        mean = mean[0]
+    if mean.ndim != 3 or mean.size == 0:
+        raise DataError(f"a blob of shape {mean.shape} is not the mean of one picture", where=where, fix=_FIX)
+    return mean
+
+
+class MeanSum:
+    """The sum of pictures of one shape, exact for integers; `mean()` divides.
+
+    Caffe adds in float32; the two agree bit for bit while sums stay below 2^24, that is for 65,793 pictures of bytes.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._sum: np.ndarray | None = None
+
+    def add(self, pictures: np.ndarray) -> None:
+        """Add `pictures` of shape (N, C, H, W), any real type; all calls must agree in (C, H, W).
+
+        Raises: DataError where the shape changes.
+        """
+        kind, shape = np.int64 if pictures.dtype.kind in "ui" else np.float64, pictures.shape[1:]
+        if self._sum is None:
+            self._sum = np.zeros(shape, kind)
+        elif self._sum.shape != shape:
+            raise DataError(
+                f"a mean needs pictures of one size: found {shape} after {self._sum.shape}",
+                fix="convert the pictures with one size (convert_imageset -resize_height -resize_width)",
+            )
+        elif kind is np.float64:
+            self._sum = self._sum.astype(kind, copy=False)
+        for picture in pictures:
+            np.add(self._sum, picture, out=self._sum)
+        self.count += len(pictures)
+
+    def mean(self) -> np.ndarray:
+        """float32 (C, H, W). Raises DataError where nothing was added."""
+        if self._sum is None:
+            raise DataError("no picture to take the mean of", fix="give a source that is not empty")
+        return self._sum.astype(np.float32) / np.float32(self.count)
+
+
+def save_mean(path: str | os.PathLike, mean: np.ndarray) -> None:
+    """Write `mean` (C, H, W) as float32 with the old dimensions 1, C, H, W; the file appears whole or not at all.
+
+    Raises: DataError where the file cannot be written.
+    """
+    channels, height, width = mean.shape
+    proto = BlobProto(num=1, channels=channels, height=height, width=width)
+    proto.data.extend(mean.astype(np.float32).ravel().tolist())
+    atomic_write(path, proto.SerializeToString(), error=DataError)

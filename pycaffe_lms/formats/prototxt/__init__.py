@@ -1,0 +1,1 @@
+"""Prototxt files: parsing with lines in errors, dialects of forks, upgrades of old files."""

@@ -1,0 +1,183 @@
+"""prototxts of forks to BVLC's text, before protobuf reads them.
+
+Covers: fields of forks that change no result here (dropped, one warning per field with its place), `engine` values of
+forks, the 3-D spellings of windows, C3D's type names. Lines stay where they are: tokens are blanked or replaced in
+place. Does not cover: fields that change results; protobuf refuses them, and prototxt_errors.py says whose they are.
+See also: dialect_fields.py, the tables.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+
+from pycaffe_lms.errors import Where
+from pycaffe_lms.formats.prototxt.dialect_fields import (
+    C3D_MESSAGES,
+    C3D_TYPES,
+    C3D_WINDOW,
+    ENGINES,
+    FORK_ENGINES,
+    IGNORED,
+    INTEL,
+    REFUSED,
+    Ignored,
+)
+from pycaffe_lms.formats.prototxt.scanner import Entry, Field, Token, fields, tokenize
+
+_log = logging.getLogger(__name__)
+_PLAIN = re.compile(r"""-?[\d.][\w.+-]* | true | false | [A-Z][A-Z0-9_]* | (["']).*""", re.VERBOSE)
+_LAYERS = ("LayerParameter", "V1LayerParameter")
+_WINDOW = {"kernel_size": "kernel_shape", "stride": "stride_shape", "pad": "pad_shape"}
+_INTEL_3D = {"kernel_size_3d": "kernel_shape", "stride_3d": "stride_shape", "pad_3d": "pad_shape"}
+
+
+@dataclass
+class _Edits:
+    """What to write in place of tokens, by token, and where fields were ignored."""
+
+    words: dict[Token, str] = field(default_factory=dict)
+    ignored: dict[tuple[str, Ignored], list[int]] = field(default_factory=dict)
+
+    def drop(self, written: Field, why: Ignored) -> None:
+        self.words.update(dict.fromkeys(written.tokens, ""))
+        self.ignored.setdefault((written.name, why), []).append(written.tokens[0].line)
+
+    def replace(self, written: Sequence[Field], words: str) -> None:
+        for one in written:
+            self.words.update(dict.fromkeys(one.tokens, ""))
+        self.words[written[0].tokens[0]] = words
+
+
+def may_name_c3d(text: str) -> bool:
+    """Whether C3D's names of types may be there, strings to protobuf. It refuses all else that `translate` changes."""
+    return any(name in text for name in C3D_TYPES)
+
+
+def translate(text: str, root, filename: str | None = None) -> str:
+    """A text in BVLC's terms; a text without forks' fields is returned itself. Lines stay.
+
+    root: the descriptor of the message that the text is. Each field that is ignored is logged as one warning.
+    """
+    edits = _Edits()
+    _walk(tokenize(text), root, edits)
+    for (name, why), lines in edits.ignored.items():
+        more = f", {len(lines)} times" if len(lines) > 1 else ""
+        note = f"; {why.note}" if why.note else ""
+        place = Where(file=filename, line=lines[0])
+        _log.warning("%s: %s (%s) has no effect here and is ignored%s%s", place, name, why.fork, more, note)
+    return _rewrite(text, edits.words) if edits.words else text
+
+
+def _walk(tokens: Sequence[Token], message, edits: _Edits) -> None:
+    written = list(fields(tokens))
+    for one in written:
+        why = _no_effect(one, message)
+        name = C3D_MESSAGES.get(one.name, one.name) if message.name in _LAYERS else one.name
+        known = _known(message).get(name)
+        if why is not None:
+            edits.drop(one, why)
+        elif known is not None and known.message_type is not None:
+            if name != one.name:
+                edits.words[one.tokens[0]] = name
+            for entry in one.values:
+                if entry.closed:
+                    _walk(entry.body, known.message_type, edits)
+        elif one.name == "type" and message.name in _LAYERS:
+            for entry in one.values:
+                if entry.text() in C3D_TYPES:
+                    word = entry.value[0]
+                    edits.words[word] = word.text.replace(entry.text(), C3D_TYPES[entry.text()])
+    if message.name in ("PoolingParameter", "ConvolutionParameter"):
+        _windows(written, message.name, edits)
+
+
+@cache
+def _known(message) -> Mapping[str, object]:
+    """The fields of a message by name. (protobuf's own map cannot be asked for every string that a file may hold.)"""
+    return {known.name: known for known in message.fields}
+
+
+def _no_effect(one: Field, message) -> Ignored | None:
+    """Why a field may be dropped, or None for one that stays."""
+    if not one.values or not all(_whole(entry) for entry in one.values):
+        return None
+    values = [entry.text() for entry in one.values]
+    known = _known(message).get(one.name)
+    if one.name == "engine" and message.name.endswith("Parameter"):
+        if known is not None and known.enum_type is not None and values[0].startswith(FORK_ENGINES):
+            return Ignored(INTEL)
+        if known is None and values[0].startswith(ENGINES):
+            return IGNORED.get(message.name, {}).get("engine") or Ignored("a fork of Caffe")
+    if known is not None:
+        return None
+    ignored = IGNORED.get(message.name, {}).get(one.name)
+    if ignored is not None:
+        return ignored
+    refused = REFUSED.get(message.name, {}).get(one.name)
+    if refused is not None and refused.neutral is not None and all(_same(v, refused.neutral) for v in values):
+        return Ignored(refused.fork, f"at {refused.neutral} it changes nothing")
+    return None
+
+
+def _whole(entry: Entry) -> bool:
+    """Whether a value is there in full: wrong texts are left for protobuf to refuse at their place."""
+    if not entry.value:
+        return bool(entry.closed and (entry.body or entry.end != entry.begin))
+    return bool(_PLAIN.fullmatch(entry.value[-1].text))
+
+
+def _same(value: str, neutral: str) -> bool:
+    try:
+        return float(value) == float(neutral)
+    except ValueError:
+        return value == neutral
+
+
+def _windows(written: Sequence[Field], message: str, edits: _Edits) -> None:
+    """Windows with a value per axis: forks' spellings become kernel_shape, stride_shape and pad_shape."""
+    given: dict[str, list[Field]] = {}
+    for one in written:
+        given.setdefault(one.name, []).append(one)
+    if any(name in given for name, *_ in C3D_WINDOW):
+        for depth, size, default, ours in C3D_WINDOW:
+            parts = [*given.get(depth, ()), *given.get(size, ())]
+            first, second = (_numbers(given.get(name, ())) or [default] for name in (depth, size))
+            if parts and len(first) == len(second) == 1 and None not in (*first, *second):
+                edits.replace(parts, _shape(ours, [*first, *second, *second]))
+    elif message == "PoolingParameter":
+        for spelling, needed in ((_WINDOW, 2), (_INTEL_3D, 1)):
+            for name, ours in spelling.items():
+                numbers = _numbers(given.get(name, ()))
+                if len(numbers) >= needed:
+                    edits.replace(given[name], _shape(ours, numbers))
+
+
+def _numbers(written: Sequence[Field]) -> list[str]:
+    """The values of all fields of one name; none where one of them is no whole number."""
+    values = [entry.text() for one in written for entry in one.values]
+    return values if all(value.isdecimal() for value in values) else []
+
+
+def _shape(name: str, numbers: Sequence[str]) -> str:
+    return f"{name} {{ " + " ".join(f"dim: {n}" for n in numbers) + " }"
+
+
+def _rewrite(text: str, words: dict[Token, str]) -> str:
+    """`text` with tokens replaced. A word that is shorter than its token is filled up with spaces, so that columns stay
+    right."""
+    lines = text.split("\n")
+    by_line: dict[int, list[Token]] = {}
+    for token in sorted(words, key=lambda t: (t.line, t.column)):
+        by_line.setdefault(token.line, []).append(token)
+    for number, tokens in by_line.items():
+        line, pieces, done = lines[number - 1], [], 0
+        for token in tokens:
+            start = token.column - 1
+            pieces += (line[done:start], words[token].ljust(len(token.text)))
+            done = start + len(token.text)
+        lines[number - 1] = "".join((*pieces, line[done:]))
+    return "\n".join(lines)

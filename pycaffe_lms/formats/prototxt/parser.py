@@ -1,0 +1,225 @@
+"""prototxt files to messages of the current generation, with the line of every layer.
+
+Covers: nets and solvers as text, nets as binary proto. Inline nets of a solver are upgraded too.
+See also: dialects.py for forks' texts, upgrade.py for the generations, scanner.py for the lines, prototxt_errors.py for
+the errors.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Generic, TypeVar
+
+from google.protobuf import text_format
+
+from pycaffe_lms.errors import CaffeError, PrototxtError, Where
+from pycaffe_lms.formats.prototxt.dialects import may_name_c3d, translate
+from pycaffe_lms.formats.prototxt.errors import layer_words, missing_fields, nul_byte, syntax_error
+from pycaffe_lms.formats.prototxt.scanner import Entry, scan, tokenize
+from pycaffe_lms.formats.prototxt.upgrade import upgrade_net, upgrade_solver
+from pycaffe_lms.formats.prototxt.upgraded import UpgradeError
+from pycaffe_lms.formats.rawfile import parse_message, read_bytes
+from pycaffe_lms.proto.caffe_pb2 import NetParameter, SolverParameter
+
+_log = logging.getLogger(__name__)
+_INLINE = ("train_net_param", "test_net_param", "net_param")
+_M = TypeVar("_M", NetParameter, SolverParameter)
+_LinesOfFields = Mapping[str, tuple[int, ...]]  # one line per value, by name of a field as the file has it
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Lines, from 1, of what a message was read from; None where there is no text.
+
+    find: returns the lines of the top-level fields, for which it scans the text when it is first called. origins: by
+    layer of the message, which of the file's it is, None for an Input layer that was added. old: the file's field for
+    layers. nets: by field name, the lines of a solver's inline nets.
+    """
+
+    find: Callable[[], _LinesOfFields] = dict
+    origins: tuple[int | None, ...] = ()
+    old: str = "layer"
+    nets: Mapping[str, tuple[Lines, ...]] = field(default_factory=dict)
+
+    @property
+    def fields(self) -> _LinesOfFields:
+        """By name of a top-level field as the file has it, one line per value."""
+        return self.find()
+
+    @property
+    def layers(self) -> tuple[int | None, ...]:
+        """By layer of the message."""
+        return tuple(map(self.layer, range(len(self.origins))))
+
+    def layer(self, k: int) -> int | None:
+        """The line of layer k; an added Input layer has that of the `input` field."""
+        if k >= len(self.origins):
+            return None
+        origin = self.origins[k]
+        return self.field("input") if origin is None else self.field(self.old, origin)
+
+    def field(self, name: str, index: int = 0) -> int | None:
+        """The line of a top-level field's value number `index`."""
+        lines = self.fields.get(name, ())
+        return lines[index] if index < len(lines) else None
+
+    def net(self, name: str, index: int = 0) -> Lines:
+        """The lines inside an inline net, such as "net_param"."""
+        nets = self.nets.get(name, ())
+        return nets[index] if index < len(nets) else Lines()
+
+
+@dataclass(frozen=True)
+class Parsed(Generic[_M]):
+    """A message, the lines it was read from and the file's name as it was given."""
+
+    message: _M
+    lines: Lines
+    filename: str | None = None
+
+    def where(self, k: int) -> Where:
+        """The place of layer k of a net."""
+        layer = self.message.layer[k]
+        return Where(file=self.filename, line=self.lines.layer(k), layer=layer.name or None, type=layer.type or None)
+
+
+def read_net(path: str | os.PathLike) -> Parsed[NetParameter]:
+    """A net from a text file, upgraded. Raises: PrototxtError, also for a file that is missing, binary or empty."""
+    return parse_net(_read_text(path), os.fspath(path))
+
+
+def read_solver(path: str | os.PathLike) -> Parsed[SolverParameter]:
+    """A solver from a text file, upgraded. Raises: as read_net; SolverError for solver_type beside type."""
+    return parse_solver(_read_text(path), os.fspath(path))
+
+
+def read_net_binary(path: str | os.PathLike) -> Parsed[NetParameter]:
+    """A net from a binary proto file, upgraded; there are no lines. Raises: PrototxtError."""
+    net = parse_message(NetParameter(), path, "a binary net", PrototxtError)
+    filename = os.fspath(path)
+    upgraded, lines = _upgrade(net, dict, tuple, filename)
+    return Parsed(upgraded, lines, filename)
+
+
+def parse_net(text: str, filename: str | None = None) -> Parsed[NetParameter]:
+    """A net from text. Unknown fields, bad values and a mixture of `layer` and `layers` are errors, as in Caffe.
+
+    Fields of forks that change no result are logged as warnings with their lines (see dialects.py), and so is what an
+    upgrade has to drop.
+    Raises: PrototxtError with file, line, layer, what was found and a fix.
+    """
+    text, net = _parse(text, NetParameter, filename)
+
+    def entries() -> Iterable[Entry]:
+        return scan(tokenize(text))
+
+    upgraded, lines = _upgrade(net, cache(lambda: _file_lines(entries())), entries, filename)
+    return Parsed(upgraded, lines, filename)
+
+
+def parse_solver(text: str, filename: str | None = None) -> Parsed[SolverParameter]:
+    """A solver from text. Raises: PrototxtError as parse_net; SolverError for solver_type beside type."""
+    text, message = _parse(text, SolverParameter, filename)
+    entries = list(scan(tokenize(text)))
+    lines = _file_lines(entries)
+    try:
+        solver = SolverParameter()
+        solver.CopyFrom(upgrade_solver(message))
+    except CaffeError as error:
+        error.at(file=filename, line=Lines(lambda: lines).field("solver_type"))
+        raise
+    nets: dict[str, tuple[Lines, ...]] = {}
+    for name in _INLINE:
+        inner = [list(scan(entry.body)) for entry in entries if entry.name == name]
+        messages = getattr(solver, name) if name == "test_net_param" else [getattr(solver, name)] * bool(inner)
+        done = [_upgrade_inline(net, part, filename) for net, part in zip(messages, inner, strict=True)]
+        for net, (upgraded, _) in zip(messages, done, strict=True):
+            net.CopyFrom(upgraded)
+        nets[name] = tuple(inside for _, inside in done)
+    return Parsed(solver, Lines(lambda: lines, nets=nets), filename)
+
+
+def _read_text(path: str | os.PathLike) -> str:
+    content = read_bytes(path, PrototxtError)
+    if b"\0" in content[:4096]:
+        raise PrototxtError(
+            "not a text file",
+            where=Where(file=os.fspath(path)),
+            fix="give the .prototxt here; weights (.caffemodel) have an argument of their own",
+        )
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        # Comments in other encodings are common and mean nothing to the parser, whatever letters they become.
+        return content.decode("latin-1")
+
+
+def _parse(text: str, kind: type[_M], filename: str | None) -> tuple[str, _M]:
+    """The text in BVLC's terms, and its message."""
+    text, message = _merge(text, kind, filename)
+    if not message.ListFields() and not tokenize(text):
+        raise PrototxtError(
+            "nothing in it but white space and comments",
+            where=Where(file=filename),
+            fix="give the file that was meant; this one may have been cut off",
+        )
+    wrong = missing_fields(message, text, filename) or nul_byte(text, filename)
+    if wrong is not None:
+        raise wrong
+    return text, message
+
+
+def _merge(text: str, kind: type[_M], filename: str | None) -> tuple[str, _M]:
+    if not may_name_c3d(text):
+        with suppress(text_format.ParseError):  # it may be a fork's, which takes longer to find out
+            return text, text_format.Parse(text, kind())
+    text = translate(text, kind.DESCRIPTOR, filename)
+    try:
+        return text, text_format.Parse(text, kind())
+    except text_format.ParseError as failure:
+        raise syntax_error(text, failure, filename) from None
+
+
+def _file_lines(entries: Iterable[Entry]) -> _LinesOfFields:
+    fields: dict[str, list[int]] = {}
+    for entry in entries:
+        fields.setdefault(entry.name, []).append(entry.line)
+    return {name: tuple(lines) for name, lines in fields.items()}
+
+
+def _upgrade_inline(net: NetParameter, entries: Iterable[Entry], filename: str | None) -> tuple[NetParameter, Lines]:
+    lines = _file_lines(entries)
+    return _upgrade(net, lambda: lines, lambda: entries, filename)  # lines alone are kept
+
+
+def _upgrade(
+    net: NetParameter, find: Callable[[], _LinesOfFields], entries: Callable[[], Iterable[Entry]], filename: str | None
+) -> tuple[NetParameter, Lines]:
+    """The net of today and its lines, from the net of the file, the lines of its fields and its entries."""
+    old = "layers" if net.layers else "layer"
+    try:
+        result = upgrade_net(net)
+    except UpgradeError as error:
+        index, lines = error.source, Lines(find)
+        layers = [entry for entry in entries() if entry.name == old]
+        known = layer_words(layers[index]) if index is not None and layers else {}
+        line = _line(index, error.field, old, lines)
+        error.at(file=filename, line=line, layer=known.get("name"), type=known.get("type"))
+        raise
+    lines = Lines(find, result.origins, old)
+    for note in result.notes:
+        line = _line(note.source, note.field, old, lines)
+        _log.warning("%s: %s", Where(file=filename, line=line), note.text)
+    return result.message, lines
+
+
+def _line(source: int | None, name: str | None, old: str, lines: Lines) -> int | None:
+    """The line of a layer of the file or, where the net itself is meant, of one of its fields."""
+    if source is not None:
+        return lines.field(old, source)
+    return lines.field(name) if name else None

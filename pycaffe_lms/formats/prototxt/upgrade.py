@@ -1,0 +1,206 @@
+"""Nets and solvers of every generation to the current one; pure functions, message to message.
+
+Covers: V0 and V1 layers, data settings that moved to transform_param, `input` fields, BatchNorm's ParamSpecs,
+`solver_type`. Nothing given is changed; a message that needs nothing is returned itself.
+Source: BVLC/caffe 9b89154, src/caffe/util/upgrade_proto.cpp (behaviour and order of the steps).
+See also: upgrade_v0.py; upgraded.py, which traces layers back to the lines of the file.
+"""
+
+from __future__ import annotations
+
+from pycaffe_lms.errors import SolverError
+from pycaffe_lms.formats.prototxt.upgrade_v0 import upgrade_v0
+from pycaffe_lms.formats.prototxt.upgraded import Note, Upgraded, UpgradeError, as_text, assign, unchanged
+from pycaffe_lms.proto.caffe_pb2 import LayerParameter, NetParameter, SolverParameter, V1LayerParameter
+
+_V1 = V1LayerParameter
+V1_TYPES = {
+    _V1.NONE: "",
+    _V1.ABSVAL: "AbsVal",
+    _V1.ACCURACY: "Accuracy",
+    _V1.ARGMAX: "ArgMax",
+    _V1.BNLL: "BNLL",
+    _V1.CONCAT: "Concat",
+    _V1.CONTRASTIVE_LOSS: "ContrastiveLoss",
+    _V1.CONVOLUTION: "Convolution",
+    _V1.DATA: "Data",
+    _V1.DECONVOLUTION: "Deconvolution",
+    _V1.DROPOUT: "Dropout",
+    _V1.DUMMY_DATA: "DummyData",
+    _V1.EUCLIDEAN_LOSS: "EuclideanLoss",
+    _V1.ELTWISE: "Eltwise",
+    _V1.EXP: "Exp",
+    _V1.FLATTEN: "Flatten",
+    _V1.HDF5_DATA: "HDF5Data",
+    _V1.HDF5_OUTPUT: "HDF5Output",
+    _V1.HINGE_LOSS: "HingeLoss",
+    _V1.IM2COL: "Im2col",
+    _V1.IMAGE_DATA: "ImageData",
+    _V1.INFOGAIN_LOSS: "InfogainLoss",
+    _V1.INNER_PRODUCT: "InnerProduct",
+    _V1.LRN: "LRN",
+    _V1.MEMORY_DATA: "MemoryData",
+    _V1.MULTINOMIAL_LOGISTIC_LOSS: "MultinomialLogisticLoss",
+    _V1.MVN: "MVN",
+    _V1.POOLING: "Pooling",
+    _V1.POWER: "Power",
+    _V1.RELU: "ReLU",
+    _V1.SIGMOID: "Sigmoid",
+    _V1.SIGMOID_CROSS_ENTROPY_LOSS: "SigmoidCrossEntropyLoss",
+    _V1.SILENCE: "Silence",
+    _V1.SOFTMAX: "Softmax",
+    _V1.SOFTMAX_LOSS: "SoftmaxWithLoss",
+    _V1.SPLIT: "Split",
+    _V1.SLICE: "Slice",
+    _V1.TANH: "TanH",
+    _V1.WINDOW_DATA: "WindowData",
+    _V1.THRESHOLD: "Threshold",
+}
+_SOLVER_TYPES = {
+    SolverParameter.SGD: "SGD",
+    SolverParameter.NESTEROV: "Nesterov",
+    SolverParameter.ADAGRAD: "AdaGrad",
+    SolverParameter.RMSPROP: "RMSProp",
+    SolverParameter.ADADELTA: "AdaDelta",
+    SolverParameter.ADAM: "Adam",
+}
+_DATA_PARAM = {_V1.DATA: "data_param", _V1.IMAGE_DATA: "image_data_param", _V1.WINDOW_DATA: "window_data_param"}
+_MOVED = ("scale", "mean_file", "crop_size", "mirror")
+# ParamSpec field -> the V1 list it came from
+_PARAM_SPEC = {"name": "param", "share_mode": "blob_share_mode", "lr_mult": "blobs_lr", "decay_mult": "weight_decay"}
+
+
+def upgrade_net(net: NetParameter) -> Upgraded:
+    """All steps in Caffe's order. Origins index the file's `layers`, or its `layer` where it has no `layers`.
+
+    Raises: UpgradeError for a net with both `layer` and `layers`, or one that a step cannot translate.
+    """
+    if net.layers and net.layer:
+        raise UpgradeError(
+            f"both `layer` ({len(net.layer)}) and `layers` ({len(net.layers)}) in one net",
+            field="layers",
+            fix='write every layer in the current form, `layer { type: "Convolution" ... }`',
+        )
+    result = unchanged(net)
+    for step in (upgrade_v0, move_data_transform, upgrade_v1, upgrade_input, freeze_batch_norm):
+        result = result.then(step)
+    return result
+
+
+def move_data_transform(net: NetParameter) -> Upgraded:
+    """V1 data layers: scale, mean_file, crop_size and mirror go to transform_param. V2 layers are left alone."""
+
+    def moves(entry):
+        param = getattr(entry, _DATA_PARAM[entry.type]) if entry.type in _DATA_PARAM else None
+        return [name for name in _MOVED if param is not None and param.HasField(name)]
+
+    if not any(map(moves, net.layers)):
+        return unchanged(net)
+    new = _copy(net)
+    for entry in new.layers:
+        for name in moves(entry):
+            param = getattr(entry, _DATA_PARAM[entry.type])
+            setattr(entry.transform_param, name, as_text(getattr(param, name)))
+            param.ClearField(name)
+    return Upgraded(new, tuple(range(len(new.layers))))
+
+
+def upgrade_v1(net: NetParameter) -> Upgraded:
+    """`layers` become `layer`: type names, and ParamSpecs from the four lists; everything else keeps its name."""
+    if not net.layers:
+        return unchanged(net)
+    new = NetParameter()
+    for field, value in net.ListFields():
+        if field.name != "layers":
+            assign(new, field.name, value)
+    for old in net.layers:
+        _upgrade_v1_layer(old, new.layer.add())
+    return Upgraded(new, tuple(range(len(new.layer))))
+
+
+def _upgrade_v1_layer(old: V1LayerParameter, new: LayerParameter) -> None:
+    special = {"type", *_PARAM_SPEC.values()}
+    for field, value in old.ListFields():
+        if field.name not in special:
+            assign(new, field.name, value)
+    if old.HasField("type"):
+        new.type = V1_TYPES[old.type]
+    for attribute, source in _PARAM_SPEC.items():
+        for index, value in enumerate(getattr(old, source)):
+            while len(new.param) <= index:
+                new.param.add()
+            setattr(new.param[index], attribute, as_text(value))
+
+
+def upgrade_input(net: NetParameter) -> Upgraded:
+    """`input` with input_shape or input_dim becomes one Input layer, first in the net; the old fields go.
+
+    Raises: UpgradeError where there are fewer shapes than inputs.
+    """
+    if not net.input:
+        return unchanged(net)
+    new = NetParameter()
+    for field, value in net.ListFields():
+        if field.name not in ("input", "input_shape", "input_dim", "layer"):
+            assign(new, field.name, value)
+    notes: tuple[Note, ...] = ()
+    origins: tuple[int | None, ...] = tuple(range(len(net.layer)))
+    count = len(net.input)
+    if net.input_shape or net.input_dim:
+        given, unit = (len(net.input_shape), "input_shape") if net.input_shape else (len(net.input_dim), "input_dim")
+        wanted = count if net.input_shape else 4 * count
+        if given < wanted:
+            raise UpgradeError(
+                f"{count} `input` need {wanted} `{unit}`, there are {given}",
+                field="input",
+                fix="write " + ("one input_shape { dim: ... }" if net.input_shape else "four input_dim") + " per input",
+            )
+        if given > wanted:
+            notes = (Note(f"{given} `{unit}` for {count} `input`: only the first {wanted} count", field=unit),)
+        layer = new.layer.add(name="input", type="Input")
+        layer.top.extend(map(as_text, net.input))
+        for index in range(count):
+            if net.input_shape:
+                layer.input_param.shape.add().CopyFrom(net.input_shape[index])
+            else:
+                layer.input_param.shape.add(dim=net.input_dim[4 * index : 4 * index + 4])
+        origins = (None, *origins)
+    else:
+        notes = (Note("`input` without input_shape or input_dim is ignored", field="input"),)
+    new.layer.MergeFrom(net.layer)
+    return Upgraded(new, origins, notes)
+
+
+def freeze_batch_norm(net: NetParameter) -> Upgraded:
+    """BatchNorm layers with exactly three ParamSpecs: rates and decays become 0, the statistics are not learned."""
+    if not any(layer.type == "BatchNorm" and len(layer.param) == 3 for layer in net.layer):
+        return unchanged(net)
+    new = _copy(net)
+    for layer in new.layer:
+        if layer.type == "BatchNorm" and len(layer.param) == 3:
+            for spec in layer.param:
+                spec.lr_mult = spec.decay_mult = 0
+    return Upgraded(new, tuple(range(len(new.layer))))
+
+
+def upgrade_solver(solver: SolverParameter) -> SolverParameter:
+    """`solver_type: ADAM` becomes `type: "Adam"`. Raises: SolverError where both are set."""
+    if not solver.HasField("solver_type"):
+        return solver
+    name = _SOLVER_TYPES[solver.solver_type]
+    if solver.HasField("type"):
+        raise SolverError(
+            f'both `solver_type: {SolverParameter.SolverType.Name(solver.solver_type)}` and `type: "{solver.type}"`',
+            fix=f'keep `type: "{name}"` and delete solver_type',
+        )
+    new = SolverParameter()
+    new.CopyFrom(solver)
+    new.ClearField("solver_type")
+    new.type = name
+    return new
+
+
+def _copy(net: NetParameter) -> NetParameter:
+    new = NetParameter()
+    new.CopyFrom(net)
+    return new

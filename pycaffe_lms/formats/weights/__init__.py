@@ -1,0 +1,1 @@
+"""Weights and solver states: caffemodel, binaryproto, HDF5."""

@@ -1,0 +1,120 @@
+"""Weights files: binary NetParameters of every generation, and HDF5 recognised by content.
+
+Source: BVLC/caffe 9b89154, src/caffe/net.cpp (CopyTrainedLayersFrom), src/caffe/util/io.cpp (behaviour).
+Fields of forks whose numbers mean something else to us do not keep weights from being read.
+See also: hdf5_weights.py; blobproto.py for the shape rules.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from google.protobuf.message import Message
+
+from pycaffe_lms.errors import PrototxtError, WeightsError
+from pycaffe_lms.formats.atomic import atomic_write
+from pycaffe_lms.formats.prototxt.upgrade import upgrade_net
+from pycaffe_lms.formats.prototxt.upgraded import as_text
+from pycaffe_lms.formats.rawfile import is_hdf5, not_a, parse_message, read_bytes, serialize
+from pycaffe_lms.formats.weights.blobproto import LayerWeights, StoredBlob, load_blob, load_c3d_blob
+from pycaffe_lms.formats.weights.hdf5_weights import read_hdf5_weights
+from pycaffe_lms.formats.weights.pieces import Piece, blob_pieces, framed, write_pieces
+from pycaffe_lms.proto.caffe_pb2 import C3DWeights, LayerParameter, NetParameter, NetWeights
+
+_WHAT = "a caffemodel"
+_LAYER = NetParameter.DESCRIPTOR.fields_by_name["layer"].number
+_BLOBS = LayerParameter.DESCRIPTOR.fields_by_name["blobs"].number
+Blob = tuple[np.ndarray, np.ndarray | None]
+
+
+def read_weights(path: str | os.PathLike) -> list[LayerWeights]:
+    """The weights of every layer of a file, in the file's order; layers without weights have no blobs.
+
+    Names may repeat (Caffe loads the first). Old generations are upgraded.
+    Raises: WeightsError for a file that is missing, damaged, of another kind or over 2 GiB - 1 (binary), and for
+    blobs whose values do not fill their shape; MissingDependency for HDF5 without h5py.
+    """
+    if is_hdf5(path):
+        return read_hdf5_weights(path)
+    file = os.fspath(path)
+    try:
+        net = parse_message(NetParameter(), path, _WHAT, WeightsError)
+    except WeightsError:
+        # A fork's field under a number that means something else to us: names and blobs have the same numbers in all.
+        weights = parse_message(NetWeights(), path, _WHAT, WeightsError)
+        if not weights.layer:
+            found = _c3d(path, file)
+            if found is None:
+                raise
+            return found
+        return [_layer_weights(layer, file) for layer in weights.layer]
+    if not net.layer and not net.layers:
+        raise not_a(_WHAT, path, read_bytes(path, WeightsError), WeightsError)
+    if any(len(blob.diff) and not len(blob.data) for layer in net.layers for blob in layer.blobs):
+        found = _c3d(path, file)  # of another numbering: its values look like gradients
+        if found is not None:
+            return found
+    try:
+        net = upgrade_net(net).message
+    except PrototxtError as error:
+        raise WeightsError(error.message, where=error.where, fix=error.fix).at(file=file) from None
+    return [_layer_weights(layer, file) for layer in net.layer]
+
+
+def write_caffemodel(path: str | os.PathLike, net: NetParameter) -> None:
+    """Write a net with its weights as a binary file, whole or not at all. Raises: WeightsError."""
+    atomic_write(path, serialize(net, path, WeightsError), error=WeightsError)
+
+
+def write_weights(path: str | os.PathLike, net: NetParameter, blobs: Iterable[Sequence[Blob]]) -> bytes:
+    """Write a binary file as `write_caffemodel` does, of a net without blobs and, for each of its layers, theirs:
+    (data, diff or None). Values are not copied together first. Returns the file's SHA-256. Raises: WeightsError."""
+    bare = NetParameter()
+    bare.CopyFrom(net)
+    del bare.layer[:]
+    pieces: list[Piece] = [bare.SerializeToString()]
+    for layer, stored in zip(net.layer, blobs, strict=True):
+        before, after = _around(layer, "blobs")
+        inside = [piece for data, diff in stored for piece in framed(_BLOBS, blob_pieces(data, diff))]
+        pieces += framed(_LAYER, [before, *inside, after])
+    return write_pieces(path, pieces, WeightsError)
+
+
+def _around(message: Message, field: str) -> tuple[bytes, bytes]:
+    """The fields of a message whose numbers are below and above that of `field`, as bytes."""
+    number = message.DESCRIPTOR.fields_by_name[field].number
+    parts = []
+    for side in (int.__lt__, int.__gt__):
+        part = type(message)()
+        part.CopyFrom(message)
+        for other, _ in message.ListFields():
+            if not side(other.number, number):
+                part.ClearField(other.name)
+        parts.append(part.SerializeToString())
+    return parts[0], parts[1]
+
+
+def _c3d(path: str | os.PathLike, file: str) -> list[LayerWeights] | None:
+    """The weights of a file of C3D 1.0; None where it is none. Types are those of C3D, and are left out."""
+    try:
+        weights = parse_message(C3DWeights(), path, _WHAT, WeightsError)
+    except WeightsError:
+        return None
+    blobs = [blob for layer in weights.layers for blob in layer.blobs]
+    if not blobs or not all(blob.HasField("width") and len(blob.data) for blob in blobs):
+        return None
+    return [_layer_weights(layer, file, load_c3d_blob) for layer in weights.layers]
+
+
+def _layer_weights(layer, file: str, load: Callable[[Any], StoredBlob] = load_blob) -> LayerWeights:
+    name, kind = as_text(layer.name), as_text(getattr(layer, "type", ""))
+    blobs = []
+    for index, proto in enumerate(layer.blobs):
+        try:
+            blobs.append(load(proto))
+        except WeightsError as error:
+            raise error.at(file=file, layer=name, type=kind or None, blob=str(index)) from None
+    return LayerWeights(name, kind, tuple(blobs))

@@ -1,0 +1,293 @@
+"""Layers that apply one function to every element (ReLU, PReLU and Dropout have files of their own)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..base import InPlace, Layer, Needs, Reads, exactly
+from ..masked import Masked
+from ..registry import register_layer
+
+
+class _Pointwise(Layer):
+    """One bottom, one top of its shape. A type sets `backward_reads`; `forward` and `gradient` queue its operations.
+
+    In place works for all: the net keeps the old value apart where a backward reads the bottom.
+    """
+
+    bottoms = tops = exactly(1)
+    in_place = InPlace.ALLOWED
+    splits_over_batch = True
+    order_free = True
+    backward_reads = Reads.BOTTOM_DATA
+
+    def infer_shapes(self, bottom_shapes):
+        return [tuple(bottom_shapes[0])]
+
+    def backward_needs(self, propagate_down, param_propagate):
+        return super().backward_needs(propagate_down, param_propagate) if propagate_down[0] else Needs()
+
+    def backward(self, io):
+        if io.bottom_diff[0] is not None:
+            self.gradient(io, io.top_diff[0], io.bottom_diff[0])
+
+    def gradient(self, io, dy, dx):
+        """Queue dx from dy, which may be the same memory."""
+        raise AssertionError(f"{type(self).__name__} has no gradient")
+
+    def log_of_base(self, base: float) -> float:
+        """ln(base), where -1 stands for e, as in the messages of Exp and Log."""
+        if base == -1:
+            return 1.0
+        if not 0 < base < math.inf:
+            raise self.error(f"base {base:g} has no logarithm", fix="use a base above 0, or -1 for e")
+        return math.log(base)
+
+
+@register_layer("AbsVal")
+class AbsValLayer(_Pointwise):
+    """y = |x|.
+
+    Bottom 0: x, any shape. Top 0: y, the shape of x; not in place, as in Caffe.
+    Backward reads the bottom: dx = dy * sign(x), where sign(0) is 0.
+    Source: BVLC/caffe, src/caffe/layers/absval_layer.cpp.
+    """
+
+    in_place = InPlace.REFUSED
+
+    def forward(self, io):
+        io.ops.absval_forward(io.bottom[0], io.top[0])
+
+    def gradient(self, io, dy, dx):
+        io.ops.absval_backward(io.bottom[0], dy, dx)
+
+
+@register_layer("BNLL")
+class BNLLLayer(_Pointwise):
+    """y = log(1 + e^x) (binomial normal log likelihood), written so that no e^x overflows.
+
+    Bottom 0: x, any shape. Top 0: y, the shape of x; may be in place.
+    Backward reads the bottom: dx = dy * e / (e + 1) with e = exp(min(x, 50)).
+    Source: BVLC/caffe, src/caffe/layers/bnll_layer.cpp.
+    """
+
+    def forward(self, io):
+        io.ops.bnll_forward(io.bottom[0], io.top[0])
+
+    def gradient(self, io, dy, dx):
+        io.ops.bnll_backward(io.bottom[0], dy, dx)
+
+
+@register_layer("Clip")
+class ClipLayer(Masked, _Pointwise):
+    """y = max(min, min(x, max)) (clip_param.min, clip_param.max; without a clip_param both are 0, as in Caffe).
+
+    Bottom 0: x, any shape; NaN becomes `min`, as in Caffe. Top 0: y, the shape of x; may be in place.
+    Backward reads the bottom: dx = dy where min <= x <= max, both ends included, else 0; or saved bits, where the net
+    finds that no other layer's backward reads it.
+    Source: BVLC/caffe, src/caffe/layers/clip_layer.cpp.
+    """
+
+    def setup(self, bottom_shapes):
+        self.ends = self.param.clip_param.min, self.param.clip_param.max
+
+    def declare(self, bottom_shapes, top_shapes, ops):
+        self.declare_bits(top_shapes[0])
+
+    def backward_needs(self, propagate_down, param_propagate):
+        return Needs() if self.masked else super().backward_needs(propagate_down, param_propagate)
+
+    def forward(self, io):
+        if "bits" in io.scratch:
+            io.ops.clip_bits_forward(io.bottom[0], io.top[0], io.scratch["bits"], *self.ends)
+        else:
+            io.ops.clip_forward(io.bottom[0], io.top[0], *self.ends)
+
+    def gradient(self, io, dy, dx):
+        if self.masked:
+            io.ops.bits_backward(io.scratch["bits"], dy, dx, 0.0)
+        else:
+            io.ops.clip_backward(io.bottom[0], dy, dx, *self.ends)
+
+
+@register_layer("ELU")
+class ELULayer(_Pointwise):
+    """y = max(x, 0) + alpha * (e^min(x, 0) - 1) (elu_param.alpha, default 1).
+
+    Bottom 0: x, any shape. Top 0: y, the shape of x; may be in place.
+    Backward reads the top while alpha >= 0 (y > 0 exactly where x > 0), else the bottom:
+    dx = dy * (1 where x > 0, else alpha + y, which is alpha * e^x).
+    Source: BVLC/caffe, src/caffe/layers/elu_layer.cpp.
+    """
+
+    def setup(self, bottom_shapes):
+        self.alpha = self.param.elu_param.alpha
+        self.backward_reads = Reads.TOP_DATA if self.alpha >= 0 else Reads.BOTTOM_DATA
+
+    def forward(self, io):
+        io.ops.elu_forward(io.bottom[0], io.top[0], self.alpha)
+
+    def gradient(self, io, dy, dx):
+        if self.alpha >= 0:
+            io.ops.elu_backward_top(io.top[0], dy, dx, self.alpha)
+        else:
+            io.ops.elu_backward_bottom(io.bottom[0], dy, dx, self.alpha)
+
+
+@register_layer("Exp")
+class ExpLayer(_Pointwise):
+    """y = base^(shift + scale * x) (exp_param: base -1, which means e; scale 1; shift 0).
+
+    Bottom 0: x, any shape. Top 0: y, the shape of x; may be in place.
+    Backward reads the top: dx = dy * y * ln(base) * scale.
+    Raises: LayerParamError for a base that is neither above 0 nor -1.
+    Source: BVLC/caffe, src/caffe/layers/exp_layer.cpp.
+    """
+
+    backward_reads = Reads.TOP_DATA
+
+    def setup(self, bottom_shapes):
+        options = self.param.exp_param
+        log_base = self.log_of_base(options.base)
+        self.scale, self.shift = log_base * options.scale, log_base * options.shift  # y = e^(scale * x + shift)
+
+    def forward(self, io):
+        io.ops.exp_forward(io.bottom[0], io.top[0], self.scale, self.shift)
+
+    def gradient(self, io, dy, dx):
+        io.ops.exp_backward(io.top[0], dy, dx, self.scale)
+
+
+@register_layer("Log")
+class LogLayer(_Pointwise):
+    """y = log_base(shift + scale * x) (log_param: base -1, which means e; scale 1; shift 0).
+
+    Bottom 0: x, any shape. Top 0: y, the shape of x: -inf or NaN where there is no logarithm; may be in place.
+    Backward reads the bottom: dx = dy * scale / (ln(base) * (shift + scale * x)).
+    Raises: LayerParamError for a base that is 1, or neither above 0 nor -1.
+    Source: BVLC/caffe, src/caffe/layers/log_layer.cpp.
+    """
+
+    def setup(self, bottom_shapes):
+        options = self.param.log_param
+        log_base = self.log_of_base(options.base)
+        if log_base == 0:
+            raise self.error("there are no logarithms to the base 1", fix="use another base above 0, or -1 for e")
+        self.constants = options.scale, options.shift, 1 / log_base
+
+    def forward(self, io):
+        io.ops.log_forward(io.bottom[0], io.top[0], *self.constants)
+
+    def gradient(self, io, dy, dx):
+        io.ops.log_backward(io.bottom[0], dy, dx, *self.constants)
+
+
+@register_layer("Power")
+class PowerLayer(_Pointwise):
+    """y = (shift + scale * x)^power (power_param: power 1, scale 1, shift 0).
+
+    Bottom 0: x, any shape. Top 0: y, the shape of x: NaN or infinite where there is no such power; may be in place.
+    With power or scale 0, y is a constant (1 for power 0, else shift^power), whatever x is.
+    Backward reads the bottom: dx = dy * scale * power * (shift + scale * x)^(power - 1); nothing where y is a constant
+    (dx = 0) or power is 1. Caffe divides y by shift + scale * x instead, which is NaN where that is 0.
+    Source: BVLC/caffe, src/caffe/layers/power_layer.cpp.
+    """
+
+    def setup(self, bottom_shapes):
+        options = self.param.power_param
+        self.constants = options.power, options.scale, options.shift
+        self.is_constant = options.power == 0 or options.scale == 0
+        if self.is_constant or options.power == 1:
+            self.backward_reads = Reads.NONE
+        with np.errstate(all="ignore"):  # 0 to a negative power is infinite, as for x
+            self.value = float(np.power(self.dtype.type(options.shift), self.dtype.type(options.power)))
+
+    def forward_needs(self):
+        return Needs() if self.is_constant else super().forward_needs()
+
+    def forward(self, io):
+        if self.is_constant:
+            io.ops.fill(io.top[0], self.value)
+        else:
+            io.ops.power_forward(io.bottom[0], io.top[0], *self.constants)
+
+    def gradient(self, io, dy, dx):
+        if self.is_constant:
+            io.ops.fill(dx, 0)
+        else:
+            io.ops.power_backward(io.bottom[0], dy, dx, *self.constants)
+
+
+@register_layer("Sigmoid")
+class SigmoidLayer(_Pointwise):
+    """y = 1 / (1 + e^-x), in float32 within a few units in the last place, however small.
+
+    Bottom 0: x, any shape. Top 0: y, the shape of x; may be in place.
+    Backward reads the top: dx = dy * y * (1 - y), which for large x is as exact as y, a number near 1.
+    Source: BVLC/caffe, src/caffe/layers/sigmoid_layer.cpp.
+    """
+
+    backward_reads = Reads.TOP_DATA
+
+    def forward(self, io):
+        io.ops.sigmoid_forward(io.bottom[0], io.top[0])
+
+    def gradient(self, io, dy, dx):
+        io.ops.sigmoid_backward(io.top[0], dy, dx)
+
+
+@register_layer("Swish")
+class SwishLayer(_Pointwise):
+    """y = x * s with s = sigmoid(beta * x) (swish_param.beta, default 1).
+
+    Bottom 0: x, any shape. Top 0: y, the shape of x; may be in place.
+    Backward reads the bottom: dx = dy * s * (1 + beta * x * (1 - s)); s is computed again.
+    Source: BVLC/caffe, src/caffe/layers/swish_layer.cpp.
+    """
+
+    def setup(self, bottom_shapes):
+        self.beta = self.param.swish_param.beta
+
+    def forward(self, io):
+        io.ops.swish_forward(io.bottom[0], io.top[0], self.beta)
+
+    def gradient(self, io, dy, dx):
+        io.ops.swish_backward(io.bottom[0], dy, dx, self.beta)
+
+
+@register_layer("TanH")
+class TanHLayer(_Pointwise):
+    """y = tanh(x).
+
+    Bottom 0: x, any shape. Top 0: y, the shape of x; may be in place.
+    Backward reads the top: dx = dy * (1 - y^2).
+    Source: BVLC/caffe, src/caffe/layers/tanh_layer.cpp.
+    """
+
+    backward_reads = Reads.TOP_DATA
+
+    def forward(self, io):
+        io.ops.tanh_forward(io.bottom[0], io.top[0])
+
+    def gradient(self, io, dy, dx):
+        io.ops.tanh_backward(io.top[0], dy, dx)
+
+
+@register_layer("Threshold")
+class ThresholdLayer(_Pointwise):
+    """y = 1 where x > threshold, else 0 (threshold_param.threshold, default 0).
+
+    Bottom 0: x, any shape. Top 0: y, the shape of x; may be in place. No backward.
+    Source: BVLC/caffe, src/caffe/layers/threshold_layer.cpp.
+    """
+
+    no_backward = None
+    backward_reads = Reads.NONE
+
+    def setup(self, bottom_shapes):
+        self.threshold = self.param.threshold_param.threshold
+
+    def forward(self, io):
+        io.ops.threshold_forward(io.bottom[0], io.top[0], self.threshold)

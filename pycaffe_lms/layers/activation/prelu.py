@@ -1,0 +1,77 @@
+"""PReLU: ReLU with learned slopes."""
+
+from __future__ import annotations
+
+from ...ops.axes import around_axis
+from ...ops.sum_parts import reduction_parts
+from ...proto import caffe_pb2
+from ..base import InPlace, Layer, Lives, Needs, count, exactly
+from ..registry import register_layer
+
+
+@register_layer("PReLU")
+class PReLULayer(Layer):
+    """y = max(x, 0) + a_c * min(x, 0), with a learned slope a_c for each channel c, or one for all (channel_shared).
+
+    Bottom 0: x, two axes or more, channels in axis 1. Top 0: y, the shape of x; may be in place.
+    Parameter 0: a, of shape (C), or without axes if shared; first 0.25 unless prelu_param.filler says otherwise.
+    Backward reads x, and for the gradient of x also a: da_c (+)= sum of dy * x where x <= 0; dx = dy * (1 where x > 0,
+    a_c where x <= 0).
+    Raises: ShapeError for fewer than two axes, or for other channels than the layer was set up with.
+    Source: BVLC/caffe, src/caffe/layers/prelu_layer.cpp.
+    """
+
+    bottoms = tops = exactly(1)
+    in_place = InPlace.ALLOWED
+    splits_over_batch = True
+
+    def setup(self, bottom_shapes):
+        options, shape = self.param.prelu_param, tuple(bottom_shapes[0])
+        self.shared = options.channel_shared
+        self._check_axes(shape)
+        constant = caffe_pb2.FillerParameter(type="constant", value=0.25)
+        self.add_param(() if self.shared else shape[1:2], options.filler if options.HasField("filler") else constant)
+
+    def _check_axes(self, shape):
+        if len(shape) < 2:
+            raise self.shape_error(
+                f"has shape {shape}, but channels are counted along axis 1",
+                bottom=0,
+                fix="give a bottom of at least two axes (Reshape can add one)",
+            )
+
+    def infer_shapes(self, bottom_shapes):
+        shape = tuple(bottom_shapes[0])
+        self._check_axes(shape)
+        if not self.shared and shape[1:2] != self.params[0].shape:
+            raise self.shape_error(
+                f"has {shape[1]} channels, but the layer has {self.params[0].shape[0]} slopes",
+                bottom=0,
+                fix="keep the number of channels, set prelu_param.channel_shared, or build the net anew",
+            )
+        return [shape]
+
+    def takes_channels_last(self, bottom_shapes, top_shapes, ops):
+        return len(bottom_shapes[0]) >= 4
+
+    def takes_half(self, bottom_shapes, top_shapes, ops):
+        return True
+
+    def declare(self, bottom_shapes, top_shapes, ops):
+        shape = tuple(bottom_shapes[0])
+        self.size = (shape[0], 1, count(shape, 1)) if self.shared else around_axis(shape, 1, self.channels_last)
+        dim = self.size[1]
+        self.scratch("work", (dim * reduction_parts(*self.size),), lives=Lives.CALL, forward=False)
+
+    def backward_needs(self, propagate_down, param_propagate):
+        bottoms = frozenset({0}) if propagate_down[0] or param_propagate[0] else frozenset()
+        return Needs(bottoms=bottoms, params=frozenset({0}) if propagate_down[0] else frozenset())
+
+    def forward(self, io):
+        io.ops.prelu_forward(io.bottom[0], io.param[0], io.top[0], *self.size)
+
+    def backward(self, io):
+        dx, da = io.bottom_diff[0], io.param_diff[0]
+        if dx is not None or da is not None:
+            sums = da, io.accumulate[0], io.scratch["work"]
+            io.ops.prelu_backward(io.bottom[0], io.param[0], io.top_diff[0], dx, *sums, *self.size)

@@ -1,0 +1,114 @@
+"""ReLU, plain and leaky."""
+
+from __future__ import annotations
+
+from ..base import InPlace, Layer, Needs, exactly
+from ..declarations import Role
+from ..masked import Masked
+from ..registry import register_layer
+
+
+@register_layer("ReLU")
+class ReLULayer(Masked, Layer):
+    """y = max(x, 0) + negative_slope * min(x, 0) (relu_param.negative_slope, default 0).
+
+    Bottom 0: x, any shape. Top 0: y, the shape of x; may be in place.
+    Backward reads the top while negative_slope >= 0 (y > 0 exactly where x > 0), else the bottom; or saved bits, where
+    the net finds that no other layer's backward reads that value.
+    Source: BVLC/caffe, src/caffe/layers/relu_layer.cpp.
+    """
+
+    bottoms = tops = exactly(1)
+    in_place = InPlace.ALLOWED
+    order_free = True
+    splits_over_batch = True
+
+    def setup(self, bottom_shapes):
+        self.slope = self.param.relu_param.negative_slope
+        self.mask_planes = 2 if self.slope else 1
+
+    @property
+    def role(self):
+        return Role.RECTIFY if self.slope == 0 else None
+
+    def infer_shapes(self, bottom_shapes):
+        return [tuple(bottom_shapes[0])]
+
+    def declare(self, bottom_shapes, top_shapes, ops):
+        self.declare_bits(top_shapes[0])
+
+    def backward_needs(self, propagate_down, param_propagate):
+        if not propagate_down[0] or self.masked:
+            return Needs()
+        return Needs(tops=frozenset({0})) if self.slope >= 0 else Needs(bottoms=frozenset({0}))
+
+    def forward(self, io):
+        bits = io.scratch.get("bits")
+        if bits is None:
+            io.ops.relu_forward(io.bottom[0], io.top[0], self.slope)
+        else:
+            io.ops.relu_bits_forward(io.bottom[0], io.top[0], bits, self.slope)
+
+    def backward(self, io):
+        if io.bottom_diff[0] is None:
+            return
+        if self.masked:
+            io.ops.bits_backward(io.scratch["bits"], io.top_diff[0], io.bottom_diff[0], self.slope)
+        else:
+            value = io.top[0] if self.slope >= 0 else io.bottom[0]
+            io.ops.relu_backward(value, io.top_diff[0], io.bottom_diff[0], self.slope)
+
+
+@register_layer("ReLU6")
+class ReLU6Layer(Masked, Layer):
+    """y = min(max(x, 0), 6) + negative_slope * min(x, 0) (relu6_param or relu_param; default 0).
+
+    Bottom 0: x, any shape. Top 0: y, the shape of x; may be in place.
+    Backward reads the top while negative_slope >= 0 (0 < y < 6 exactly where 0 < x < 6), else the bottom; or saved
+    bits, where the net finds that no other layer's backward reads that value.
+    Raises: LayerParamError where the two messages give different slopes.
+    Source: the ReLU6 layer of MobileNetV2 forks, src/caffe/layers/relu6_layer.cpp; relu6_param as in chinakook's.
+    """
+
+    bottoms = tops = exactly(1)
+    in_place = InPlace.ALLOWED
+    order_free = True
+    splits_over_batch = True
+
+    def setup(self, bottom_shapes):
+        given = [getattr(self.param, name) for name in ("relu6_param", "relu_param") if self.param.HasField(name)]
+        slopes = [message.negative_slope for message in given if message.HasField("negative_slope")]
+        if len(set(slopes)) > 1:
+            raise self.error(
+                f"relu6_param has negative_slope {slopes[0]:g}, but relu_param has {slopes[1]:g}",
+                fix="keep one of the two",
+            )
+        self.slope = slopes[0] if slopes else 0.0
+        self.mask_planes = 2 if self.slope else 1
+
+    def infer_shapes(self, bottom_shapes):
+        return [tuple(bottom_shapes[0])]
+
+    def declare(self, bottom_shapes, top_shapes, ops):
+        self.declare_bits(top_shapes[0])
+
+    def backward_needs(self, propagate_down, param_propagate):
+        if not propagate_down[0] or self.masked:
+            return Needs()
+        return Needs(tops=frozenset({0})) if self.slope >= 0 else Needs(bottoms=frozenset({0}))
+
+    def forward(self, io):
+        bits = io.scratch.get("bits")
+        if bits is None:
+            io.ops.relu6_forward(io.bottom[0], io.top[0], self.slope)
+        else:
+            io.ops.relu6_bits_forward(io.bottom[0], io.top[0], bits, self.slope)
+
+    def backward(self, io):
+        if io.bottom_diff[0] is None:
+            return
+        if self.masked:
+            io.ops.bits_backward(io.scratch["bits"], io.top_diff[0], io.bottom_diff[0], self.slope)
+        else:
+            value = io.top[0] if self.slope >= 0 else io.bottom[0]
+            io.ops.relu6_backward(value, io.top_diff[0], io.bottom_diff[0], self.slope)

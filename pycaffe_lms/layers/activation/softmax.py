@@ -1,0 +1,39 @@
+"""Softmax."""
+
+from __future__ import annotations
+
+from ..base import InPlace, Layer, Needs, count, exactly
+from ..registry import register_layer
+
+
+@register_layer("Softmax")
+class SoftmaxLayer(Layer):
+    """y = exp(x - max(x)) / sum(exp(x - max(x))) along softmax_param.axis (default 1).
+
+    Bottom 0: x. Top 0: y, the shape of x; may be in place. Backward reads the top: dx = y * (dy - sum(dy * y)).
+    Raises: LayerParamError for an axis out of range.
+    Source: BVLC/caffe, src/caffe/layers/softmax_layer.cpp.
+    """
+
+    bottoms = tops = exactly(1)
+    in_place = InPlace.ALLOWED
+
+    def infer_shapes(self, bottom_shapes):
+        shape = tuple(bottom_shapes[0])
+        self.axis = axis = self.canonical_axis(self.param.softmax_param.axis, len(shape))
+        self.size = count(shape, 0, axis), count(shape, axis, axis + 1), count(shape, axis + 1)
+        return [shape]
+
+    @property
+    def splits_over_batch(self):
+        return self.axis >= 1
+
+    def backward_needs(self, propagate_down, param_propagate):
+        return Needs(tops=frozenset({0}) if propagate_down[0] else frozenset())
+
+    def forward(self, io):
+        io.ops.softmax_forward(io.bottom[0], io.top[0], *self.size)
+
+    def backward(self, io):
+        if io.bottom_diff[0] is not None:
+            io.ops.softmax_backward(io.top[0], io.top_diff[0], io.bottom_diff[0], *self.size)

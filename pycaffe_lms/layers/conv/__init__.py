@@ -1,0 +1,1 @@
+"""Convolutions and fully connected layers: layers with weights that are multiplied."""

@@ -1,0 +1,264 @@
+"""Convolution: a layer that turns convolution_param into a ConvGeometry and leaves the work to `io.ops.conv_*`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ...backend.bfloat16 import BFLOAT16
+from ...errors import CaffeError, ShapeError
+from ...ops.axes import memory_shape
+from ...ops.geometry import ConvGeometry, conv_output_size
+from ...ops.sum_parts import reduction_parts
+from ..base import Layer, Lives, Makes, Needs, at_least, count
+from ..declarations import Role
+from ..registry import register_layer
+from ..spatial import kernel_fields
+
+
+@register_layer("Convolution")
+@register_layer("NdConvolution")
+class ConvolutionLayer(Layer):
+    """y[o] = b[o] + sum over c, taps t of w[o, c, t] * x[c, position * stride - pad + t * dilation].
+
+    Bottoms: (items..., C, spatial...), all of one shape; `axis` is C's. Tops, one per bottom:
+    (items..., num_output, out...) with out = (in + 2 pad - (dilation (kernel - 1) + 1)) / stride + 1, rounded down.
+    Any number of spatial axes. With `group` g, the i-th g-th of the outputs sees only the i-th g-th of the channels.
+    Parameters: weights (num_output, C / group, kernel...), bias (num_output) unless bias_term is false.
+    Backward reads: bottoms for the weights' gradient, weights for the bottoms' gradients, never the bias or tops.
+    kernel_shape, stride_shape, pad_shape: a value per spatial axis, in place of kernel_size, stride and pad.
+    `engine` and `force_nd_im2col` are accepted and change nothing.
+    Raises: LayerParamError for kernels, strides, groups or outputs that make no sense; ShapeError for bottoms that
+    differ, that are smaller than the kernel, or whose channels change after set-up.
+    Source: BVLC/caffe, src/caffe/layers/{base_conv,conv}_layer.cpp. NdConvolution: chuckcho/video-caffe.
+    """
+
+    bottoms = tops = at_least(1)
+    same_count = True
+    prefers_channels_last = prefers_half = True
+    ordered_params = frozenset({0})
+    separable = True
+    rectifies = False  # runs together with the ReLU behind it
+
+    def setup(self, bottom_shapes):
+        conv, shape = self.param.convolution_param, bottom_shapes[0]
+        self.axis = self.canonical_axis(conv.axis, len(shape))
+        self.ndim, self.channels = len(shape), shape[self.axis]
+        self.kernel, self.stride, self.pad, self.dilation = kernel_fields(self, conv, len(shape) - self.axis - 1)
+        self.num_output, self.group = conv.num_output, self.groups()
+        if self.num_output < 1:
+            raise self.error("num_output is 0", fix="add convolution_param { num_output: ... } of at least 1")
+        if self.group < 1:
+            raise self.error("group is 0", fix="use group: 1, or leave it out")
+        for what, n in (("channels of the bottom", self.channels), ("num_output", self.num_output)):
+            if n % self.group or n < 1:
+                raise self.error(
+                    f"{what}, {n}, cannot be split into {self.group} equal group(s)",
+                    fix="choose a group that divides the bottom's channels and num_output",
+                )
+        self.bias = conv.bias_term
+        self.add_param((self.num_output, self.channels // self.group, *self.kernel), conv.weight_filler)
+        if self.bias:
+            self.add_param((self.num_output,), conv.bias_filler)
+
+    def groups(self) -> int:
+        """Into how many groups channels and outputs are split."""
+        return self.param.convolution_param.group
+
+    def infer_shapes(self, bottom_shapes):
+        shape = tuple(bottom_shapes[0])
+        for i, other in enumerate(bottom_shapes):
+            if tuple(other) != shape:
+                raise self.shape_error(
+                    f"has shape {tuple(other)}, but the first bottom has {shape}",
+                    bottom=i,
+                    fix="give this layer bottoms of one shape, or use a layer for each",
+                )
+        if len(shape) != self.ndim or shape[self.axis] != self.channels:
+            raise self.shape_error(
+                f"has shape {shape}, but the layer was set up for {self.ndim} axes and {self.channels} channels",
+                bottom=0,
+                fix="only items and spatial sizes may change after set-up",
+            )
+        return [(*shape[: self.axis], self.num_output, *self._out_spatial(shape))] * len(bottom_shapes)
+
+    def _out_spatial(self, shape):
+        spatial = shape[self.axis + 1 :]
+        fields = zip(spatial, self.kernel, self.stride, self.pad, self.dilation, strict=True)
+        out = tuple(conv_output_size(*one) for one in fields)
+        if any(n < 1 for n in out):
+            raise self.error(
+                f"has spatial size {spatial}, too small for kernel {self.kernel}, pad {self.pad} and dilation "
+                f"{self.dilation}",
+                kind=ShapeError,
+                blob=self.param.bottom[0],
+                fix="use a smaller kernel or dilation, more pad, or a larger input",
+            )
+        return out
+
+    @property
+    def splits_over_batch(self):
+        return self.axis >= 1
+
+    @property
+    def role(self):
+        alone = len(self.param.bottom) == 1 and not self._geometry_of_one().depthwise
+        return Role.CONVOLVE if alone and self.axis == 1 else None
+
+    def _geometry_of_one(self) -> ConvGeometry:
+        """What decides by shapes of channels alone."""
+        ones = (1,) * len(self.kernel)
+        return ConvGeometry(
+            1, self.channels, self.num_output, self.group, ones, ones, self.kernel, self.stride, self.pad, self.dilation
+        )
+
+    def takes_channels_last(self, bottom_shapes, top_shapes, ops):
+        if self.axis != 1 or len(bottom_shapes[0]) < 4:
+            return False
+        return ops.conv_channels_last_plan(self._geometry(bottom_shapes[0], top_shapes[0]), self.dtype)
+
+    def takes_half(self, bottom_shapes, top_shapes, ops):
+        geometry = self._laid_out(bottom_shapes, top_shapes)
+        return ops.conv_half_plan(geometry, self.dtype)
+
+    def _laid_out(self, bottom_shapes, top_shapes) -> ConvGeometry:
+        geometry = self._geometry(bottom_shapes[0], top_shapes[0])
+        return replace(geometry, channels_last=True) if self.channels_last else geometry
+
+    def declare(self, bottom_shapes, top_shapes, ops):
+        geometry = self._laid_out(bottom_shapes, top_shapes)
+        self.choose_operations(geometry, ops)
+        adds, beside = None, None
+        if self.by_products:
+            adds, beside = ops.conv_add_backward_data_plan(self.plan), ops.conv_beside_plan(self.plan)
+        self.adds_to = frozenset(range(len(bottom_shapes)) if adds is not None else ())
+        if adds:
+            more = {"forward": False, "serves": Makes.BOTTOMS}
+            self.scratch("added", (adds,), dtype=np.uint8, lives=Lives.CALL, **more)
+        self.filter_beside = beside is not None and len(bottom_shapes) == 1
+        if self.filter_beside and beside:
+            more = {"forward": False, "serves": Makes.PARAMS}
+            self.scratch("filter_work", (beside,), dtype=np.uint8, lives=Lives.CALL, **more)
+        self.planes = geometry.planes
+        self._declare_workspace()
+
+    def _declare_workspace(self) -> None:
+        """For the bias's gradient, and for weights in the type of the images. After `planes` is set."""
+        if self.bias:
+            sums = self.planes[1] * reduction_parts(*self.planes)
+            self.scratch("sums", (sums,), lives=Lives.CALL, forward=False, serves=Makes.PARAMS)
+        if self.half and self.by_products:  # direct kernels take them as they are
+            shape = memory_shape(self.params[0].shape, self.channels_last)
+            self.scratch("weights", shape, dtype=BFLOAT16, lives=Lives.CALL, serves=Makes.BOTTOMS)
+
+    def _geometry(self, bottom, top) -> ConvGeometry:
+        return ConvGeometry(
+            batch=count(bottom, 0, self.axis),
+            channels=self.channels,
+            out_channels=self.num_output,
+            group=self.group,
+            in_spatial=tuple(bottom[self.axis + 1 :]),
+            out_spatial=tuple(top[self.axis + 1 :]),
+            kernel=self.kernel,
+            stride=self.stride,
+            pad=self.pad,
+            dilation=self.dilation,
+        )
+
+    def choose_operations(self, geometry: ConvGeometry, ops) -> None:
+        """Plan for direct kernels where an output sees one channel only, else for products of matrices."""
+        kind = "depthwise" if geometry.depthwise else "conv"
+        self.by_products = kind == "conv"
+        fused = {"bias": self.bias, "relu": self.rectifies, "half": self.half} if kind == "conv" else {}
+        self.names = {what: f"{kind}_{what}" for what in ("forward", "backward_data", "backward_filter")}
+        try:
+            self.plan = getattr(ops, f"{kind}_plan")(geometry, self.dtype, ops.workspace_limit, **fused)
+        except CaffeError as error:
+            error.at(layer=self.name, type=self.param.type)
+            raise
+        if self.plan.workspace_bytes:
+            self.scratch("work", (self.plan.workspace_bytes,), dtype=np.uint8, lives=Lives.CALL)
+
+    def convolve(self, io, what: str, *args) -> None:
+        """Queue "forward", "backward_data" or "backward_filter"."""
+        getattr(io.ops, self.names[what])(self.plan, *args)
+
+    def backward_needs(self, propagate_down, param_propagate):
+        weights = bool(param_propagate) and param_propagate[0]
+        return Needs(
+            bottoms=frozenset(range(len(self.param.bottom))) if weights else frozenset(),
+            params=frozenset({0}) if any(propagate_down) else frozenset(),
+        )
+
+    def flops(self, bottom_shapes, top_shapes):
+        return sum(2 * count(top) * count(self.params[0].shape, 1) for top in top_shapes)
+
+    def effort(self, forward, again):
+        channels = self.params[0].shape[1]  # tensor cores take them in blocks
+        return 1.0, -(-channels // 32) * 32 / max(1, channels) * (1.5 if len(self.kernel) > 2 else 1.0)
+
+    def forward(self, io):
+        bias, weights = io.param[1] if self.bias else None, self._weights(io)
+        for x, y in zip(io.bottom, io.top, strict=True):
+            more = (True,) if self.rectifies else ()
+            self.convolve(io, "forward", x, weights, bias, y, io.scratch.get("work"), *more)
+
+    def backward(self, io):
+        work, accumulate = io.scratch.get("work"), list(io.accumulate)
+        weights = self._weights(io) if any(dx is not None for dx in io.bottom_diff) else None
+        for i, (x, y, dy, dx) in enumerate(zip(io.bottom, io.top, io.top_diff, io.bottom_diff, strict=True)):
+            adds = bool(io.bottom_adds) and io.bottom_adds[i]
+            if dy is None:  # this top reaches no loss
+                if dx is not None and not adds:
+                    io.ops.fill(dx, 0.0)
+                continue
+            db, add = (io.param_diff[1], accumulate[1]) if self.bias else (None, False)
+            dy = self.gradient(io, dy, y, db, add)
+            if io.param_diff[0] is not None and self.filter_beside:
+                with io.beside():
+                    self._backward_filter(io, x, dy, io.scratch.get("filter_work"), accumulate[0])
+            if adds:
+                io.ops.conv_add_backward_data(self.plan, dy, weights, dx, io.scratch.get("added"))
+            elif dx is not None:
+                self.convolve(io, "backward_data", dy, weights, dx, work)
+            if io.param_diff[0] is not None and not self.filter_beside:
+                self._backward_filter(io, x, dy, work, accumulate[0])
+            accumulate = [True] * len(accumulate)  # the gradients of further bottoms are added
+
+    def gradient(self, io, dy, y, db, accumulate: bool):
+        """The gradient of the convolution itself; db (+)= its sums, unless db is None."""
+        if db is not None:
+            io.ops.conv_bias_relu_backward(None, dy, None, db, accumulate, io.scratch["sums"], *self.planes)
+        return dy
+
+    def _weights(self, io):
+        """The weights as the plan takes them: in the order and type of the images."""
+        if "weights" not in io.scratch:
+            return io.param[0]
+        io.ops.copy(io.param[0], io.scratch["weights"])
+        return io.scratch["weights"]
+
+    def _backward_filter(self, io, x, dy, work, accumulate: bool) -> None:
+        self.convolve(io, "backward_filter", x, dy, io.param_diff[0], work, accumulate)
+
+
+@register_layer("DepthwiseConvolution")
+@register_layer("ConvolutionDepthwise")
+class DepthwiseConvolutionLayer(ConvolutionLayer):
+    """Convolution with a group per channel: an output sees one channel, output o channel o * C / num_output.
+
+    Bottoms, tops, parameters (weights (num_output, 1, kernel...), bias), fields and needs are Convolution's; `group` is
+    C, written or not. Convolution with such a group is the same layer, and as fast.
+    Raises: as Convolution; LayerParamError for a group other than C.
+    Source: yonghenglh6/DepthwiseConvolution (which writes group) and farmingyard/caffe-mobilenet (which does not).
+    """
+
+    def groups(self) -> int:
+        conv = self.param.convolution_param
+        if conv.HasField("group") and conv.group != self.channels:
+            raise self.error(
+                f"has group {conv.group}, but a depthwise convolution has one for each of the {self.channels} channels",
+                fix=f'remove group, or use type: "Convolution" with group: {conv.group}',
+            )
+        return self.channels

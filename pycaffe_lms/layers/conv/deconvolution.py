@@ -1,0 +1,106 @@
+"""Deconvolution: the convolution operations with forward and backward-data exchanged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...errors import ShapeError
+from ...ops.geometry import ConvGeometry
+from ..base import ParamRequest, count
+from ..registry import register_layer
+from .convolution import ConvolutionLayer
+
+
+@register_layer("Deconvolution")
+class DeconvolutionLayer(ConvolutionLayer):
+    """y = b + the transpose of the convolution with these weights: x[c, i] * w[c, o, t] is added to
+    y[o, i * stride - pad + t * dilation].
+
+    Bottoms: (items..., C, spatial...), all of one shape; `axis` is C's. Tops, one per bottom:
+    (items..., num_output, out...) with out = stride (in - 1) + dilation (kernel - 1) + 1 - 2 pad.
+    Any number of spatial axes. With `group` g, the i-th g-th of the outputs sees only the i-th g-th of the channels.
+    Parameters: weights (C, num_output / group, kernel...), bias (num_output) unless bias_term is false.
+    Backward reads: bottoms for the weights' gradient, weights for the bottoms' gradients, never the bias or tops.
+    `engine` and `force_nd_im2col` are accepted and change nothing.
+    Raises: as Convolution; ShapeError also where pad leaves no output.
+    Source: BVLC/caffe, src/caffe/layers/{base_conv,deconv}_layer.cpp.
+    """
+
+    def setup(self, bottom_shapes):
+        super().setup(bottom_shapes)
+        filler = self.param.convolution_param.weight_filler
+        self.params[0] = ParamRequest((self.channels, self.num_output // self.group, *self.kernel), filler)
+
+    def _out_spatial(self, shape):
+        spatial = shape[self.axis + 1 :]
+        fields = zip(spatial, self.kernel, self.stride, self.pad, self.dilation, strict=True)
+        out = tuple(s * (size - 1) + d * (k - 1) + 1 - 2 * p for size, k, s, p, d in fields)
+        if any(n < 1 for n in (*spatial, *out)):
+            raise self.error(
+                f"has spatial size {spatial}, which kernel {self.kernel}, stride {self.stride}, pad {self.pad} and "
+                f"dilation {self.dilation} turn into {out}",
+                kind=ShapeError,
+                blob=self.param.bottom[0],
+                fix="use less pad, or a larger kernel, stride or input",
+            )
+        return out
+
+    role = None
+
+    def takes_channels_last(self, bottom_shapes, top_shapes, ops):
+        if self.axis != 1 or len(bottom_shapes[0]) < 4:
+            return False
+        transposed = self._transposed(bottom_shapes[0], top_shapes[0])
+        return not transposed.depthwise and ops.conv_channels_last_plan(transposed, self.dtype)
+
+    def _transposed(self, bottom, top) -> ConvGeometry:
+        """The convolution from top to bottom."""
+        return ConvGeometry(
+            batch=count(bottom, 0, self.axis),
+            channels=self.num_output,
+            out_channels=self.channels,
+            group=self.group,
+            in_spatial=tuple(top[self.axis + 1 :]),
+            out_spatial=tuple(bottom[self.axis + 1 :]),
+            kernel=self.kernel,
+            stride=self.stride,
+            pad=self.pad,
+            dilation=self.dilation,
+        )
+
+    def _laid_out(self, bottom_shapes, top_shapes) -> ConvGeometry:
+        transposed = self._transposed(bottom_shapes[0], top_shapes[0])
+        return replace(transposed, channels_last=True) if self.channels_last else transposed
+
+    def declare(self, bottom_shapes, top_shapes, ops):
+        transposed = self._laid_out(bottom_shapes, top_shapes)
+        items, channels, size = transposed.batch, self.num_output, transposed.in_size
+        self.choose_operations(transposed, ops)
+        self.planes = (items * size, channels, 1) if self.channels_last else (items, channels, size)
+        self._declare_workspace()
+
+    def flops(self, bottom_shapes, top_shapes):
+        return sum(2 * count(bottom) * count(self.params[0].shape, 1) for bottom in bottom_shapes)
+
+    def forward(self, io):
+        weights = self._weights(io)
+        for x, y in zip(io.bottom, io.top, strict=True):
+            self.convolve(io, "backward_data", x, weights, y, io.scratch.get("work"))
+            if self.bias:
+                io.ops.conv_add_bias(y, io.param[1], *self.planes)
+
+    def backward(self, io):
+        work, accumulate = io.scratch.get("work"), list(io.accumulate)
+        weights = self._weights(io) if any(dx is not None for dx in io.bottom_diff) else None
+        for x, dy, dx in zip(io.bottom, io.top_diff, io.bottom_diff, strict=True):
+            if dy is None:  # this top reaches no loss
+                if dx is not None:
+                    io.ops.fill(dx, 0.0)
+                continue
+            if dx is not None:
+                self.convolve(io, "forward", dy, weights, None, dx, work)
+            if self.bias and io.param_diff[1] is not None:
+                self.gradient(io, dy, None, io.param_diff[1], accumulate[1])
+            if io.param_diff[0] is not None:
+                self._backward_filter(io, dy, x, work, accumulate[0])
+            accumulate = [True] * len(accumulate)  # the gradients of further bottoms are added

@@ -1,0 +1,125 @@
+"""Embed and BatchReindex: rows of a table, chosen by a blob of indices."""
+
+from __future__ import annotations
+
+from ...errors import CaffeError, DataError
+from ..base import Layer, Needs, count, exactly
+from ..registry import register_layer
+
+
+class _Lookup(Layer):
+    """Rows by index. An index out of range is an error on the CPU; a device's values are not waited for, so there its
+    row is NaN, it teaches nothing, and the net warns once."""
+
+    finds = True
+    found = None  # of the host: (whether an index was out of range, its position, its value)
+    rows = 0
+
+    def look_up(self, io, index: int, table, bias, rows: int, columns: int, indices: int) -> None:
+        """Write the top: for every index of that bottom a row of `table`, plus bias (None: none)."""
+        if self.found is None:
+            self.found = io.ops.outside_plan()
+        self.rows, self._bottom = rows, self.param.bottom[index]
+        io.ops.find_outside(io.bottom[index], self.found, indices, rows)
+        if io.ops.device == "cpu" and (error := self.finding()) is not None:
+            raise error
+        io.ops.embed_forward(io.bottom[index], table, bias, io.top[0], indices, columns, rows)
+
+    def finding(self) -> CaffeError | None:
+        if self.found is None or not self.found[0]:
+            return None
+        self.found[0] = 0
+        _, position, value = self.found.tolist()
+        there = f"in 0..{self.rows - 1}" if self.rows else "there, for there are no rows"
+        return self.error(
+            f"index {value:.9g} at position {position:.0f} is not {there}",
+            kind=DataError,
+            blob=self._bottom,
+            fix=self.fix_of_index,
+        )
+
+
+@register_layer("Embed")
+class EmbedLayer(_Lookup):
+    """y[..., :] = W[int(x)] + b: each index becomes a row of W.
+
+    Bottom 0: indices 0..input_dim-1, any shape, no gradient. Top 0: y, x's axes, then num_output.
+    Parameters: W (input_dim, num_output); b (num_output) unless bias_term is false.
+    Indices are cut to integers. One that is out of range is an error on the CPU; elsewhere its row is NaN, no row of W
+    learns from it, and one warning names the layer.
+    Backward reads the indices for W's gradient, nothing for b's.
+    Raises: LayerParamError for num_output or input_dim 0.
+    Source: BVLC/caffe, src/caffe/layers/embed_layer.cpp.
+    """
+
+    fix_of_index = "correct the data, or give input_dim the number of different indices"
+    bottoms = tops = exactly(1)
+    no_backward = None
+
+    def setup(self, bottom_shapes):
+        embed = self.param.embed_param
+        self.n, self.k, self.bias = embed.num_output, embed.input_dim, embed.bias_term
+        for name, value in (("num_output", self.n), ("input_dim", self.k)):
+            if value < 1:
+                raise self.error(f"{name} is 0", fix=f"add embed_param {{ {name}: ... }} of at least 1")
+        self.add_param((self.k, self.n), embed.weight_filler)
+        if self.bias:
+            self.add_param((self.n,), embed.bias_filler)
+
+    def infer_shapes(self, bottom_shapes):
+        return [(*bottom_shapes[0], self.n)]
+
+    def declare(self, bottom_shapes, top_shapes, ops):
+        self.m = count(bottom_shapes[0])
+
+    def backward_needs(self, propagate_down, param_propagate):
+        return Needs(bottoms=frozenset({0}) if param_propagate[0] else frozenset())
+
+    def forward(self, io):
+        bias = io.param[1] if self.bias else None
+        self.look_up(io, 0, io.param[0], bias, self.k, self.n, self.m)
+
+    def backward(self, io):
+        dy = io.top_diff[0]
+        if io.param_diff[0] is not None:
+            args = (io.bottom[0], dy, io.param_diff[0], io.accumulate[0])
+            io.ops.embed_backward(*args, self.m, self.n, self.k)
+        if self.bias and io.param_diff[1] is not None:
+            io.ops.inner_product_backward_bias(dy, io.param_diff[1], self.m, self.n, io.accumulate[1])
+
+
+@register_layer("BatchReindex")
+class BatchReindexLayer(_Lookup):
+    """y[i] = x[int(index[i])]: items of a batch chosen, repeated or left out.
+
+    Bottom 0: x, one axis or more. Bottom 1: indices 0..N-1, one axis, no gradient. Top 0: y, as long as the indices,
+    then x's other axes. An index out of range is an error on the CPU; elsewhere its item is NaN and passes no gradient
+    on, and one warning names the layer.
+    Backward reads the indices; the gradients of an item that was taken more than once add up.
+    Raises: ShapeError where x has no axes, or the indices have not just one.
+    Source: BVLC/caffe, src/caffe/layers/batch_reindex_layer.cpp (there an index out of range ends the program).
+    """
+
+    fix_of_index = "correct the data"
+    bottoms, tops = exactly(2), exactly(1)
+    no_backward = not_forced = frozenset({1})
+
+    def infer_shapes(self, bottom_shapes):
+        x, index = (tuple(s) for s in bottom_shapes)
+        if not x:
+            raise self.shape_error("has no axes", bottom=0, fix="give a bottom of shape (N, ...)")
+        if len(index) != 1:
+            raise self.shape_error(f"has shape {index}: indices have one axis", bottom=1, fix="flatten the indices")
+        self.size = index[0], count(x, 1), x[0]
+        return [(*index, *x[1:])]
+
+    def backward_needs(self, propagate_down, param_propagate):
+        return Needs(bottoms=frozenset({1}) if propagate_down[0] else frozenset())
+
+    def forward(self, io):
+        indices, columns, items = self.size
+        self.look_up(io, 1, io.bottom[0], None, items, columns, indices)
+
+    def backward(self, io):
+        if io.bottom_diff[0] is not None:
+            io.ops.embed_backward(io.bottom[1], io.top_diff[0], io.bottom_diff[0], False, *self.size)

@@ -1,0 +1,66 @@
+"""Im2col."""
+
+from __future__ import annotations
+
+import math
+
+from ...ops.geometry import conv_output_size
+from ..base import Layer, Needs, count, exactly
+from ..registry import register_layer
+from ..spatial import kernel_fields
+
+
+@register_layer("Im2col")
+class Im2colLayer(Layer):
+    """The windows that a convolution would see, as columns: y[c, tap, o] = x[c, o * stride + tap * dilation - pad].
+
+    Bottom 0: x, (items..., C, spatial...), where convolution_param.axis (default 1) is C's. Top 0: y, (items..., C *
+    taps, out...), channels outside, taps inside, the last axis's taps innermost; out as in Convolution; 0 outside of x.
+    Backward (each element's sum over the windows it is in) reads nothing. Other fields of convolution_param count for
+    nothing.
+    Raises: LayerParamError for kernels or strides that make no sense; ShapeError without spatial axes, when
+    their number changes after set-up, or where the kernel does not fit.
+    Source: BVLC/caffe, src/caffe/layers/im2col_layer.cpp.
+    """
+
+    bottoms = tops = exactly(1)
+
+    def setup(self, bottom_shapes):
+        conv, shape = self.param.convolution_param, tuple(bottom_shapes[0])
+        self.axis, self.ndim = self.canonical_axis(conv.axis, len(shape)), len(shape)
+        axes = self.ndim - self.axis - 1
+        if axes < 1:
+            raise self.shape_error(
+                f"has shape {shape}: no spatial axes behind axis {self.axis}", bottom=0, fix="give (N, C, H, W), say"
+            )
+        self.kernel, self.stride, self.pad, self.dilation = kernel_fields(self, conv, axes)
+
+    def infer_shapes(self, bottom_shapes):
+        shape = tuple(bottom_shapes[0])
+        if len(shape) != self.ndim:
+            raise self.shape_error(
+                f"has shape {shape}, but the layer was set up for {self.ndim} axes", bottom=0, fix="keep their number"
+            )
+        spatial = shape[self.axis + 1 :]
+        fields = zip(spatial, self.kernel, self.stride, self.pad, self.dilation, strict=True)
+        out = tuple(conv_output_size(*one) for one in fields)
+        if any(n < 1 for n in out):
+            raise self.shape_error(
+                f"has spatial size {spatial}, too small for kernel {self.kernel}, pad {self.pad} and dilation "
+                f"{self.dilation}",
+                bottom=0,
+                fix="use a smaller kernel or dilation, more pad, or a larger input",
+            )
+        windows = (self.kernel, self.stride, self.pad, self.dilation)
+        self.size = count(shape, 0, self.axis + 1), spatial, *windows, out
+        return [(*shape[: self.axis], shape[self.axis] * math.prod(self.kernel), *out)]
+
+    def backward_needs(self, propagate_down, param_propagate):
+        return Needs()
+
+    def forward(self, io):
+        io.ops.im2col_forward(io.bottom[0], io.top[0], *self.size)
+
+    def backward(self, io):
+        if io.bottom_diff[0] is not None:
+            io.ops.im2col_backward(io.top_diff[0], io.bottom_diff[0], *self.size)

@@ -1,0 +1,86 @@
+"""InnerProduct: a fully connected layer."""
+
+from __future__ import annotations
+
+from ..base import Layer, Needs, count, exactly
+from ..registry import register_layer
+
+
+@register_layer("InnerProduct")
+class InnerProductLayer(Layer):
+    """y = x W' + b, or x W + b when `transpose`.
+
+    Bottom 0: x, whose axes from `axis` on are flattened into K values. Top 0: x's axes before `axis`, then num_output.
+    Parameters: W (num_output, K), or (K, num_output) when `transpose`; b (num_output) unless bias_term is false.
+    Backward reads: bottom 0 for W's gradient, W for the bottom's gradient, nothing for b's.
+    Raises: LayerParamError for num_output 0 or a bad axis; ShapeError when K changes after set-up.
+    Source: BVLC/caffe, src/caffe/layers/inner_product_layer.cpp.
+    """
+
+    bottoms = tops = exactly(1)
+    separable = True
+
+    def setup(self, bottom_shapes):
+        ip = self.param.inner_product_param
+        self.n, self.transpose, self.bias = ip.num_output, ip.transpose, ip.bias_term
+        if self.n < 1:
+            raise self.error("num_output is 0", fix="add inner_product_param { num_output: ... } of at least 1")
+        self.axis = self.canonical_axis(ip.axis, len(bottom_shapes[0]))
+        self.k = count(bottom_shapes[0], self.axis)
+        if self.k < 1:
+            raise self.shape_error(
+                f"has shape {tuple(bottom_shapes[0])}: no values from axis {self.axis} on",
+                bottom=0,
+                fix="give a bottom with at least one value per item",
+            )
+        self.add_param((self.k, self.n) if self.transpose else (self.n, self.k), ip.weight_filler)
+        if self.bias:
+            self.add_param((self.n,), ip.bias_filler)
+
+    def infer_shapes(self, bottom_shapes):
+        shape = tuple(bottom_shapes[0])
+        axis = self.canonical_axis(self.param.inner_product_param.axis, len(shape))
+        if count(shape, axis) != self.k:
+            raise self.shape_error(
+                f"has shape {shape}: {count(shape, axis)} values from axis {axis} on, but the layer was set up for "
+                f"{self.k}",
+                bottom=0,
+                fix="keep the input size, or build the net anew for the other size",
+            )
+        return [(*shape[:axis], self.n)]
+
+    @property
+    def splits_over_batch(self):
+        return self.axis >= 1
+
+    @property
+    def splits_over_outputs(self):
+        return 0 if self.transpose else self.n  # transposed, a block of outputs would be columns of W
+
+    def take_outputs(self, n):
+        self.n = n
+
+    def declare(self, bottom_shapes, top_shapes, ops):
+        self.m = count(top_shapes[0][:-1])
+
+    def backward_needs(self, propagate_down, param_propagate):
+        return Needs(
+            bottoms=frozenset({0}) if param_propagate[0] else frozenset(),
+            params=frozenset({0}) if propagate_down[0] else frozenset(),
+        )
+
+    def flops(self, bottom_shapes, top_shapes):
+        return 2 * count(top_shapes[0]) * self.k
+
+    def forward(self, io):
+        bias = io.param[1] if self.bias else None
+        io.ops.inner_product_forward(io.bottom[0], io.param[0], bias, io.top[0], self.m, self.n, self.k, self.transpose)
+
+    def backward(self, io):
+        dy, size = io.top_diff[0], (self.m, self.n, self.k, self.transpose)
+        if io.param_diff[0] is not None:
+            io.ops.inner_product_backward_weight(io.bottom[0], dy, io.param_diff[0], *size, io.accumulate[0])
+        if self.bias and io.param_diff[1] is not None:
+            io.ops.inner_product_backward_bias(dy, io.param_diff[1], self.m, self.n, io.accumulate[1])
+        if io.bottom_diff[0] is not None:
+            io.ops.inner_product_backward_data(dy, io.param[0], io.bottom_diff[0], *size)

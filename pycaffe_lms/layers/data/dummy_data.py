@@ -1,0 +1,90 @@
+"""DummyData: tops filled by fillers."""
+
+from __future__ import annotations
+
+from ...errors import LayerParamError
+from ...filler import check, fill
+from ...proto import caffe_pb2
+from ...random import CaffeRandom
+from ..base import Layer, Needs, Runs, at_least, count, exactly
+from ..registry import register_layer
+
+
+@register_layer("DummyData")
+class DummyDataLayer(Layer):
+    """Tops filled by dummy_data_param.data_filler: constant ones once, all others anew in every forward.
+
+    Tops: one or more, of shape (one for all, or one for each), or of num, channels, height and width, each once or
+    once per top. data_filler: none (constant 0), one for all, or one for each.
+    Draw k of top i depends on (`seed`, i, k) alone; `seed` is set by the net.
+    Raises: LayerParamError for another number of shapes or fillers, or a filler that cannot fill its top.
+    Source: BVLC/caffe, src/caffe/layers/dummy_data_layer.cpp.
+    """
+
+    bottoms, tops = exactly(0), at_least(1)
+    runs_on = Runs.HOST
+    no_backward = None
+    seed = 0
+    draws = 0  # forwards so far
+
+    def setup(self, bottom_shapes):
+        n = len(self.param.top)
+        self.shapes = self._shapes(n)
+        fillers = list(self.param.dummy_data_param.data_filler) or [caffe_pb2.FillerParameter()]
+        self.fillers = self._spread("data_filler", fillers, n)
+        for i, (filler, shape) in enumerate(zip(self.fillers, self.shapes, strict=True)):
+            if count(shape):
+                try:
+                    check(filler, shape)
+                except LayerParamError as error:
+                    raise error.at(layer=self.name, type=self.param.type, blob=self.param.top[i]) from None
+
+    def _spread(self, what, values, n):
+        if len(values) not in (1, n):
+            raise self.error(f"{len(values)} {what} for {n} tops", fix=f"write one {what} for all tops, or {n}")
+        return values * n if len(values) == 1 else values
+
+    def _shapes(self, n):
+        dummy = self.param.dummy_data_param
+        legacy = {name: list(getattr(dummy, name)) for name in ("num", "channels", "height", "width")}
+        if dummy.shape:
+            if any(legacy.values()):
+                raise self.error("shape and num/channels/height/width are both set", fix="keep shape alone")
+            shapes = [tuple(shape.dim) for shape in dummy.shape]
+            if any(d < 0 for shape in shapes for d in shape):
+                raise self.error("shape has a negative dim", fix="use sizes of 0 or more")
+            return self._spread("shape", shapes, n)
+        return list(zip(*(self._spread(name, values, n) for name, values in legacy.items()), strict=True))
+
+    def infer_shapes(self, bottom_shapes):
+        return list(self.shapes)
+
+    def rewrites(self, top):
+        return self.fillers[top].type != "constant"
+
+    def fill_once(self, top, array):
+        if array.size:
+            self._fill(top, array)
+
+    def forward_needs(self):
+        return Needs()
+
+    def backward_needs(self, propagate_down, param_propagate):
+        return Needs()
+
+    def forward(self, io):
+        for i, top in enumerate(io.top):
+            if self.rewrites(i) and top.size:
+                self._fill(i, top)
+        self.draws += 1
+
+    def _fill(self, index, array):
+        array[...] = fill(
+            self.fillers[index], array.shape, array.dtype, CaffeRandom.keyed(self.seed, self.draws, index)
+        )
+
+    def state(self):
+        return {"seed": self.seed, "draws": self.draws}
+
+    def set_state(self, state):
+        self.seed, self.draws = state["seed"], state["draws"]

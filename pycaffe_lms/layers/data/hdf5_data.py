@@ -1,0 +1,106 @@
+"""HDF5Data: batches of rows from listed HDF5 files, read ahead by a thread. HDF5Output: two blobs to an HDF5 file.
+
+Source: BVLC/caffe, src/caffe/layers/hdf5_data_layer.cpp, hdf5_output_layer.cpp (behaviour).
+"""
+
+from __future__ import annotations
+
+from ...data.feed.hdf5_batches import HDF5Batches
+from ...data.feed.hdf5_writer import HDF5Writer
+from ...formats.hdf5_file import load_h5py
+from ..base import TRAIN, Layer, Needs, Pass, Runs, at_least, exactly
+from ..registry import register_layer
+from .data import DataLayer
+
+
+@register_layer("HDF5Data")
+class HDF5DataLayer(DataLayer):
+    """Rows of the HDF5 files that the text file hdf5_data_param.source lists, over and over.
+
+    Tops: one per dataset, named as the dataset, (batch_size, *shape of a row); integers become floats. Relative paths
+    in the list start at the working directory. Batches run across the ends of files. shuffle: another order of files,
+    and of rows within each, in every epoch; it depends only on the layer's seed and the epoch's number. Row k of a
+    TRAIN net goes to rank k % solver_count. data_param.prefetch batches (default 4) wait; one file is in memory.
+    Raises: LayerParamError without source or batch_size, or with a transform_param, which this layer has no use for;
+    DataError for a list or file that cannot be used; MissingDependency without h5py.
+    """
+
+    tops = at_least(1)
+
+    def setup(self, bottom_shapes) -> None:
+        p = self.param.hdf5_data_param
+        if self.param.HasField("transform_param"):
+            raise self.error(
+                "does not transform data, but has a transform_param",
+                fix="remove transform_param and store the values as the net takes them",
+            )
+        if not p.source:
+            raise self.error("hdf5_data_param.source is not set", fix="name the text file that lists the HDF5 files")
+        if p.batch_size == 0:
+            raise self.error("hdf5_data_param.batch_size is not set", fix="set batch_size to 1 or more")
+        self._start()
+
+    def _open(self) -> None:
+        p = self.param.hdf5_data_param
+        train = self.phase == TRAIN
+        self._batches = HDF5Batches(
+            p.source,
+            self.param.top,
+            p.batch_size,
+            shuffle=p.shuffle,
+            dtype=self.dtype,
+            rank=self.solver_rank if train else 0,
+            ranks=self.solver_count if train else 1,
+            seed=self._seed,
+        )
+        self._prefetch()
+
+    def infer_shapes(self, bottom_shapes):
+        return self._batches.shapes
+
+
+@register_layer("HDF5Output")
+class HDF5OutputLayer(Layer):
+    """Writes its bottoms to the HDF5 file hdf5_output_param.file_name, as datasets "data" and "label".
+
+    Bottoms 0 and 1: any shapes with the same first dimension; fewer than four axes are filled up with ones, as in
+    Caffe. No tops, no gradient. Every forward adds its rows (Caffe's second forward fails). The file has its name once
+    the net is closed, dropped or the program ends; until then, what was there before stays.
+    Raises: LayerParamError without file_name; ShapeError for bottoms of different first dimensions; DataError for a
+    file that cannot be written; MissingDependency without h5py.
+    """
+
+    bottoms, tops = exactly(2), exactly(0)
+    runs_on = Runs.HOST
+    no_backward = None
+    not_forced = frozenset({0, 1})
+
+    def setup(self, bottom_shapes) -> None:
+        path = self.param.hdf5_output_param.file_name
+        if not path:
+            raise self.error("hdf5_output_param.file_name is not set", fix="name the file to write")
+        load_h5py()  # its absence is better known now than after the first forward
+        self._writer = HDF5Writer(path)
+
+    def infer_shapes(self, bottom_shapes):
+        data, label = (_four_axes(s) for s in bottom_shapes)
+        if data[0] != label[0]:
+            raise self.shape_error(
+                f"{data[0]} items of data but {label[0]} labels", bottom=1, fix="give both the same first dimension"
+            )
+        return []
+
+    def forward(self, io: Pass) -> None:
+        self._writer.append(
+            {name: b.reshape(_four_axes(b.shape)) for name, b in zip(("data", "label"), io.bottom, strict=True)}
+        )
+
+    def backward_needs(self, propagate_down, param_propagate) -> Needs:
+        return Needs()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def _four_axes(shape):
+    return (*shape, *(1,) * (4 - len(shape)))

@@ -1,0 +1,39 @@
+"""Input: tops that are filled from outside."""
+
+from __future__ import annotations
+
+from ..base import Layer, Needs, Runs, at_least, exactly
+from ..registry import register_layer
+
+
+@register_layer("Input")
+class InputLayer(Layer):
+    """Tops become the net's inputs, in order.
+
+    Tops: one or more, of input_param.shape: one for all, or one for each; none leaves them empty, shape (0), until
+    they are reshaped.
+    Raises: LayerParamError for another number of shapes, or a negative dim.
+    Source: BVLC/caffe, src/caffe/layers/input_layer.cpp.
+    """
+
+    bottoms, tops = exactly(0), at_least(1)
+    runs_on = Runs.NOWHERE
+    is_net_input = True
+    no_backward = None
+
+    def setup(self, bottom_shapes):
+        shapes, n = [tuple(s.dim) for s in self.param.input_param.shape], len(self.param.top)
+        if len(shapes) not in (0, 1, n):
+            raise self.error(f"{len(shapes)} shapes for {n} tops", fix=f"write one shape for all tops, or {n}")
+        if any(d < 0 for shape in shapes for d in shape):
+            raise self.error("input_param.shape has a negative dim", fix="use sizes of 0 or more")
+        self.shapes = shapes if len(shapes) == n else (shapes or [(0,)]) * n
+
+    def infer_shapes(self, bottom_shapes):
+        return list(self.shapes)
+
+    def forward_needs(self):
+        return Needs()
+
+    def backward_needs(self, propagate_down, param_propagate):
+        return Needs()

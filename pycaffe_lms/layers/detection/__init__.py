@@ -1,0 +1,1 @@
+"""Layers of object detection: boxes and regions of interest."""

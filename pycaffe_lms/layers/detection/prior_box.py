@@ -1,0 +1,108 @@
+"""PriorBox."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..base import Layer, Needs, Runs, exactly
+from ..registry import register_layer
+
+
+@register_layer("PriorBox")
+class PriorBoxLayer(Layer):
+    """Boxes around every place of a feature map, as fractions of the picture: constants, made once.
+
+    Place (h, w) has its centre at ((w + offset) * step_w, (h + offset) * step_h) pixels. Its boxes, for each min_size:
+    a square of min_size, a square of sqrt(min_size * max_size) where max_size is given, then for every aspect ratio r
+    other than 1 (and 1 / r, with flip) width min_size * sqrt(r), height min_size / sqrt(r). Sizes are cut to whole
+    pixels first, as in the fork (SSD512 writes 35.84 and was trained with 35).
+    Bottom 0: the feature map, (N, C, H, W). Bottom 1: the picture, 4 axes; only sizes count, so both gradients are 0.
+    Top 0: (1, 2, H * W * boxes * 4): xmin, ymin, xmax, ymax of every box (within 0..1 with clip), then their variances.
+    Raises: LayerParamError for sizes, ratios, variances or steps that are missing, contradict or are not above 0;
+    ShapeError for bottoms without 4 axes, or of no pixels.
+    Source: weiliu89/caffe (SSD), src/caffe/layers/prior_box_layer.cpp.
+    """
+
+    bottoms, tops = exactly(2), exactly(1)
+    runs_on = Runs.NOWHERE
+
+    def setup(self, bottom_shapes):
+        box = self.param.prior_box_param
+        for name in ("min_size", "max_size", "aspect_ratio", "variance"):
+            if any(not value > 0 for value in getattr(box, name)):
+                raise self.error(f"{name} has a value that is not above 0", fix="use values above 0")
+        if not box.min_size:
+            raise self.error("min_size is not given", fix="add prior_box_param { min_size: ... }, in pixels")
+        if box.max_size and len(box.max_size) != len(box.min_size):
+            raise self.error(
+                f"{len(box.max_size)} max_size for {len(box.min_size)} min_size", fix="give each min_size one max_size"
+            )
+        if any(high <= low for low, high in zip(box.min_size, box.max_size, strict=False)):
+            raise self.error("a max_size is not above its min_size", fix="give pairs in the same order")
+        if len(box.variance) not in (0, 1, 4):
+            raise self.error(f"{len(box.variance)} variance values", fix="give 1, or 4")
+        self.image = self._pair("img_size", "img_w", "img_h")
+        self.steps = self._pair("step", "step_w", "step_h")
+        self.sides = self._sides(box)
+
+    def _pair(self, one, x, y):
+        """(x, y) from the field for both or the fields for each; None where neither is given."""
+        box = self.param.prior_box_param
+        each = [name for name in (x, y) if box.HasField(name)]
+        if box.HasField(one) and each:
+            raise self.error(f"{one} and {each[0]} are both given", fix=f"keep {one}, or {x} with {y}")
+        if len(each) == 1:
+            raise self.error(f"{each[0]} is given alone", fix=f"give {x} and {y}")
+        names = each or ([one] * 2 if box.HasField(one) else [])
+        values = [getattr(box, name) for name in names]
+        if any(not value > 0 for value in values):
+            raise self.error(f"{names[0]} is not above 0", fix="use values above 0")
+        return tuple(values) or None
+
+    def _sides(self, box) -> np.ndarray:
+        """(boxes, 2): width and height of the boxes of one place, in pixels."""
+        ratios = [1.0]
+        for ratio in box.aspect_ratio:
+            if all(abs(ratio - known) >= 1e-6 for known in ratios):
+                ratios += [ratio, 1 / ratio] if box.flip else [ratio]
+        sides = []
+        for i, size in enumerate(map(int, box.min_size)):
+            sides.append((size, size))
+            if box.max_size:
+                sides.append((np.sqrt(size * int(box.max_size[i])),) * 2)
+            sides += [(size * np.sqrt(r), size / np.sqrt(r)) for r in ratios if abs(r - 1) >= 1e-6]
+        return np.array(sides, np.float64)
+
+    def infer_shapes(self, bottom_shapes):
+        for i, shape in enumerate(map(tuple, bottom_shapes)):
+            if len(shape) != 4 or 0 in shape[2:]:
+                raise self.shape_error(f"has shape {shape}", bottom=i, fix="give bottoms (N, C, H, W) with pixels")
+        self.places = bottom_shapes[0][3], bottom_shapes[0][2]
+        self.picture = self.image or (bottom_shapes[1][3], bottom_shapes[1][2])
+        return [(1, 2, self.places[0] * self.places[1] * self.sides.size * 2)]
+
+    def rewrites(self, top):
+        return False
+
+    def fill_once(self, top, array):
+        box, picture = self.param.prior_box_param, np.array(self.picture, np.float64)
+        steps = np.array(self.steps or picture / self.places)
+        h, w = np.indices(self.places[::-1]).reshape(2, -1)
+        centres = (np.stack([w, h], axis=1) + box.offset) * steps  # (places, 2)
+        boxes, variances = array[0].reshape(2, len(centres), len(self.sides), 4)
+        boxes[..., :2] = (centres[:, None] - self.sides / 2) / picture
+        boxes[..., 2:] = (centres[:, None] + self.sides / 2) / picture
+        if box.clip:
+            np.clip(boxes, 0, 1, out=boxes)
+        variances[...] = list(box.variance) or 0.1
+
+    def forward_needs(self):
+        return Needs()
+
+    def backward_needs(self, propagate_down, param_propagate):
+        return Needs()
+
+    def backward(self, io):
+        for diff in io.bottom_diff:
+            if diff is not None:
+                io.ops.fill(diff, 0)

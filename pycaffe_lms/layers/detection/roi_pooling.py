@@ -1,0 +1,126 @@
+"""ROIPooling and PSROIPooling: a fixed number of cells of each region."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..base import Layer, Lives, Needs, count, exactly
+from ..registry import register_layer
+
+
+class _Regions(Layer):
+    """What both share: a map (N, C, H, W), regions (R, 5), the scale between their coordinates."""
+
+    bottoms, tops = exactly(2), exactly(1)
+    exact = frozenset({1})
+    not_forced = frozenset({1})
+
+    def check_scale(self, scale: float) -> float:
+        if not 0 < scale < 1 << 20:
+            raise self.error(f"spatial_scale is {scale:g}", fix="give 1 / the stride of the feature map")
+        return scale
+
+    def check_shapes(self, bottom_shapes):
+        """(shape of the map, number of regions)."""
+        x, rois = (tuple(s) for s in bottom_shapes)
+        if len(x) != 4:
+            raise self.shape_error(
+                f"has shape {x}, but a feature map has 4 axes (items, channels, height, width)",
+                bottom=0,
+                fix="reshape the bottom to 4 axes",
+            )
+        if not rois or count(rois, 1) != 5:
+            raise self.shape_error(
+                f"has shape {rois}, but a region has 5 numbers (image, x1, y1, x2, y2)",
+                bottom=1,
+                fix="give a bottom of shape (regions, 5)",
+            )
+        return x, rois[0]
+
+    def backward_needs(self, propagate_down, param_propagate):
+        return Needs(bottoms=frozenset({1}) if propagate_down[0] else frozenset())
+
+    def backward(self, io):
+        if io.bottom_diff[0] is not None:
+            self.backward_map(io)
+        if io.bottom_diff[1] is not None:
+            io.ops.fill(io.bottom_diff[1], 0)
+
+
+@register_layer("ROIPooling")
+class ROIPoolingLayer(_Regions):
+    """y = for each region, the maxima of its pooled_h x pooled_w cells; 0 for a cell that holds nothing.
+
+    Bottom 0: a feature map (N, C, H, W). Bottom 1: regions (R, 5) or (R, 5, 1, 1): the number of the image, x1, y1,
+    x2, y2 in the picture's coordinates; times roi_pooling_param.spatial_scale and rounded they are the corner pixels,
+    both inclusive. Top 0: (R, C, pooled_h, pooled_w); R may be 0.
+    A region is at least 1 x 1 pixels. Its cells go from the floor of their start to the ceiling of their end, so
+    neighbours may share pixels, and are cut to the map. A region whose image is not in the batch, or whose numbers are
+    not finite, is empty.
+    Backward reads the regions and the saved index of each maximum; the regions get a gradient of zeros.
+    Raises: LayerParamError for a missing size or a scale that is not positive; ShapeError for other shapes.
+    Source: rbgirshick/caffe-fast-rcnn, src/caffe/layers/roi_pooling_layer.cpp (there an image out of range ends the
+    program on the CPU, and reads beyond the map on a GPU).
+    """
+
+    def setup(self, bottom_shapes):
+        p = self.param.roi_pooling_param
+        self.pooled, self.scale = (p.pooled_h, p.pooled_w), self.check_scale(p.spatial_scale)
+        if 0 in self.pooled:
+            raise self.error("has no pooled_h or pooled_w", fix="add roi_pooling_param { pooled_h: ... pooled_w: ... }")
+
+    def infer_shapes(self, bottom_shapes):
+        x, regions = self.check_shapes(bottom_shapes)
+        return [(regions, x[1], *self.pooled)]
+
+    def declare(self, bottom_shapes, top_shapes, ops):
+        self.scratch("argmax", top_shapes[0], dtype=np.int32, lives=Lives.SAVED)
+
+    def forward(self, io):
+        io.ops.roi_pool_forward(io.bottom[0], io.bottom[1], io.top[0], io.scratch.get("argmax"), self.scale)
+
+    def backward_map(self, io):
+        args = (io.top_diff[0], io.bottom[1], io.scratch["argmax"], io.bottom_diff[0], self.scale)
+        io.ops.roi_pool_backward(*args)
+
+
+@register_layer("PSROIPooling")
+class PSROIPoolingLayer(_Regions):
+    """y = for each region, the averages of its g x g cells, each over channels of its own; 0 for a cell of nothing.
+
+    Bottom 0: a feature map (N, D * g * g, H, W); channel (d * g + p) * g + q is looked at in cell (p, q) alone.
+    Bottom 1: regions (R, 5) or (R, 5, 1, 1): the number of the image, x1, y1, x2, y2 in the picture's coordinates.
+    Top 0: (R, D, g, g), D = psroi_pooling_param.output_dim, g = group_size; R may be 0.
+    A region goes from round(x1) * spatial_scale to (round(x2) + 1) * spatial_scale, and is at least 0.1 pixels long.
+    Its cells go from the floor of their start to the ceiling of their end, and are cut to the map. A region whose
+    image is not in the batch, or whose numbers are not finite, is empty.
+    Backward reads the regions, which get a gradient of zeros.
+    Raises: LayerParamError for a missing size or a scale that is not positive; ShapeError for other shapes.
+    Source: daijifeng001/caffe-rfcn, src/caffe/layers/psroi_pooling_layer.cu (there an image out of range reads beyond
+    the map).
+    """
+
+    def setup(self, bottom_shapes):
+        p = self.param.psroi_pooling_param
+        self.outputs, self.cells, self.scale = p.output_dim, p.group_size, self.check_scale(p.spatial_scale)
+        if min(self.outputs, self.cells) < 1:
+            raise self.error(
+                "has no output_dim or group_size", fix="add psroi_pooling_param { output_dim: ... group_size: ... }"
+            )
+
+    def infer_shapes(self, bottom_shapes):
+        x, regions = self.check_shapes(bottom_shapes)
+        wanted = self.outputs * self.cells**2
+        if x[1] != wanted:
+            raise self.shape_error(
+                f"has {x[1]} channels, but output_dim {self.outputs} and group_size {self.cells} take {wanted}",
+                bottom=0,
+                fix=f"give a bottom of {wanted} channels",
+            )
+        return [(regions, self.outputs, self.cells, self.cells)]
+
+    def forward(self, io):
+        io.ops.psroi_pool_forward(io.bottom[0], io.bottom[1], io.top[0], self.scale)
+
+    def backward_map(self, io):
+        io.ops.psroi_pool_backward(io.top_diff[0], io.bottom[1], io.bottom_diff[0], self.scale)

@@ -1,0 +1,103 @@
+"""Losses with a margin: HingeLoss and ContrastiveLoss."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...proto import caffe_pb2
+from ..base import Needs, count, exactly
+from ..registry import register_layer
+from .base import Labels, LossLayer
+
+_L2 = caffe_pb2.HingeLossParameter.L2
+
+
+@register_layer("HingeLoss")
+class HingeLossLayer(LossLayer):
+    """loss = sum of m / N (norm L1, default) or m^2 / N (L2), m = max(0, 1 - s x), s = 1 for the label, else -1.
+
+    Labels are cut to integers; one outside 0..C-1 makes the loss NaN, and its item's gradient too.
+    Bottom 0: scores, (N, C) or more axes, which count as one. Bottom 1: N labels, no gradient. Top 0: the loss.
+    Backward reads both bottoms, from which it takes the margins again: unlike in Caffe, the bottom's diff may be
+    overwritten in between. dx = -s * loss weight / N * (L1: sign(m); L2: 2 m).
+    Raises: ShapeError when the labels do not fit the scores.
+    Source: BVLC/caffe, src/caffe/layers/hinge_loss_layer.cpp.
+    """
+
+    def setup(self, bottom_shapes):
+        self.squared = self.param.hinge_loss_param.norm == _L2
+
+    def infer_shapes(self, bottom_shapes):
+        items, labels = self.check_batch(bottom_shapes), tuple(bottom_shapes[1])
+        if count(labels, 1) != 1:
+            raise self.shape_error(f"has shape {labels}, but an item has one label", bottom=1, fix="give N labels")
+        self.items, self.size = max(1, items), (items, count(bottom_shapes[0], 1))
+        self.labels = Labels(1, self.size[1])
+        return [()]
+
+    def declare(self, bottom_shapes, top_shapes, ops):
+        self.loss_scratch()
+
+    def backward_needs(self, propagate_down, param_propagate):
+        return Needs(bottoms=frozenset({0, 1}) if propagate_down[0] else frozenset())
+
+    def forward(self, io):
+        scratch = io.scratch["work"]
+        io.ops.hinge_loss_forward(*io.bottom, io.top[0], scratch, self.squared, 1 / self.items, *self.size)
+
+    def backward(self, io):
+        if io.bottom_diff[0] is not None:
+            arrays = (*io.bottom, io.top_diff[0], io.bottom_diff[0])
+            io.ops.hinge_loss_backward(*arrays, self.squared, 1 / self.items, *self.size)
+
+
+@register_layer("ContrastiveLoss")
+class ContrastiveLossLayer(LossLayer):
+    """loss = sum of (y d^2 + (1 - y) max(margin - d, 0)^2) / (2 N), d = |a - b|, y = 1 for a similar pair.
+
+    contrastive_loss_param.margin: default 1. With legacy_version a dissimilar pair gives max(margin - d^2, 0).
+    Bottoms 0 and 1: a and b, (N, C) or (N, C, 1, 1). Bottom 2: N labels, similar where the integer part is not 0.
+    Top 0: the loss, no axes. N may change after set-up.
+    Backward reads all bottoms: da = (a - b) * loss weight / N * (similar: 1; d < margin: -(margin - d) / (d + 1e-4);
+    legacy, d^2 < margin: -1; else 0), db = -da.
+    Raises: ShapeError for bottoms that do not fit each other.
+    Source: BVLC/caffe, src/caffe/layers/contrastive_loss_layer.cpp (its CPU half on every device).
+    """
+
+    bottoms = exactly(3)
+    no_backward = not_forced = frozenset({2})
+
+    def setup(self, bottom_shapes):
+        contrastive = self.param.contrastive_loss_param
+        self.margin, self.legacy = contrastive.margin, contrastive.legacy_version
+
+    def infer_shapes(self, bottom_shapes):
+        items = self.check_batch(bottom_shapes)
+        a = tuple(bottom_shapes[0])
+        for i, shape in enumerate(bottom_shapes):
+            features = count(a, 1) if i < 2 else 1
+            if count(shape, 1) != features or count(shape, 2) != 1:
+                raise self.shape_error(
+                    f"has shape {tuple(shape)}, which is not {items} items of {features} channels and no further size",
+                    bottom=i,
+                    fix="give two bottoms of one shape (N, C) and a bottom of N labels",
+                )
+        self.items, self.size = max(1, items), (items, count(a, 1))
+        return [()]
+
+    def declare(self, bottom_shapes, top_shapes, ops):
+        self.loss_scratch()
+        self.scratch("distance", (self.size[0],), dtype=np.float64, lives=self.saved())
+
+    def backward_needs(self, propagate_down, param_propagate):
+        return Needs(bottoms=frozenset({0, 1, 2}) if any(propagate_down[:2]) else frozenset())
+
+    def forward(self, io):
+        arrays = (*io.bottom, io.top[0], io.scratch["distance"], io.scratch["work"])
+        io.ops.contrastive_loss_forward(*arrays, self.margin, self.legacy, 0.5 / self.items, *self.size)
+
+    def backward(self, io):
+        for dx, sign in zip(io.bottom_diff[:2], (1.0, -1.0), strict=True):
+            if dx is not None:
+                arrays = (*io.bottom, io.top_diff[0], io.scratch["distance"], dx)
+                io.ops.contrastive_loss_backward(*arrays, self.margin, self.legacy, sign / self.items, *self.size)

@@ -1,0 +1,61 @@
+"""SmoothL1Loss."""
+
+from __future__ import annotations
+
+from ..base import Needs, between, count
+from ..registry import register_layer
+from .base import LossLayer
+
+
+@register_layer("SmoothL1Loss")
+class SmoothL1LossLayer(LossLayer):
+    """loss = sum of outside * f(inside * (a - b)) / N, N = items of the batch.
+
+    f(d) = (sigma d)^2 / 2 where |d| < 1 / sigma^2, else |d| - 1 / (2 sigma^2) (smooth_l1_loss_param.sigma, default 1).
+    Bottoms 0 and 1: a and b, N items of equally many elements each. Bottoms 2 and 3, if given: the weights `inside`
+    and `outside`, as large as a; without them 1. Top 0: the loss, no axes.
+    Backward reads all bottoms; force_backward may ask for the gradients of a and b, the weights have none.
+    Raises: ShapeError for batches or items of different sizes; LayerParamError for a sigma that is not above 0.
+    Source: rbgirshick/caffe-fast-rcnn, src/caffe/layers/smooth_L1_loss_layer.cu (2 or 4 bottoms, sigma);
+    weiliu89/caffe (SSD), src/caffe/layers/smooth_L1_loss_layer.cu (2 or 3 bottoms, sigma 1).
+    """
+
+    bottoms = between(2, 4)
+    no_backward = not_forced = frozenset({2, 3})
+
+    def setup(self, bottom_shapes):
+        sigma = self.param.smooth_l1_loss_param.sigma
+        if not sigma > 0:
+            raise self.error(f"sigma is {sigma:g}", fix="set smooth_l1_loss_param.sigma above 0")
+        self.sigma2 = sigma * sigma
+
+    def infer_shapes(self, bottom_shapes):
+        self.items = max(1, self.check_batch(bottom_shapes))
+        a = tuple(bottom_shapes[0])
+        for i, shape in enumerate(map(tuple, bottom_shapes)):
+            if shape[:1] != a[:1] or count(shape, 1) != count(a, 1):
+                raise self.shape_error(
+                    f'has shape {shape}, but "{self.param.bottom[0]}" has {a}',
+                    bottom=i,
+                    fix="give all bottoms the same batch and items of the same size",
+                )
+        return [()]
+
+    def declare(self, bottom_shapes, top_shapes, ops):
+        self.loss_scratch()
+
+    def backward_needs(self, propagate_down, param_propagate):
+        return Needs(bottoms=frozenset(range(len(propagate_down))) if any(propagate_down) else frozenset())
+
+    def _arrays(self, io):
+        return (*io.bottom, None, None)[:4]
+
+    def forward(self, io):
+        args = io.top[0], io.scratch["work"], self.sigma2, 1 / self.items
+        io.ops.smooth_l1_loss_forward(*self._arrays(io), *args)
+
+    def backward(self, io):
+        wanted = io.bottom_diff[:2]
+        if any(dx is not None for dx in wanted):
+            args = io.top_diff[0], *wanted, self.sigma2, 1 / self.items
+            io.ops.smooth_l1_loss_backward(*self._arrays(io), *args)

@@ -1,0 +1,1 @@
+"""Normalisation layers: over the batch, over channels, per image."""

@@ -1,0 +1,110 @@
+"""BatchNorm, Scale, a sum and ReLU as one: what a solver's iterations run in place of these layers.
+
+Not a type of its own: `net/passes/fusion.py` makes it from layers of a net, which stay there under their names.
+"""
+
+from __future__ import annotations
+
+from ...ops.axes import around_axis
+from ...ops.sum_parts import bits_come_free, fused_norm_work
+from ..base import Layer, Lives, Needs
+from ..masked import Masked
+
+
+class FusedNormLayer(Masked, Layer):
+    """y = act(xhat * scale + bias + r), xhat = (x - mean) / sqrt(var + eps) as in BatchNorm, act: max(., 0), or none.
+
+    Bottoms: x, then r where there is a sum. Top: y. Parameters: those of the BatchNorm, then those of the Scale.
+    Backward reads x, the scale, and, to find where ReLU let pass, y (with r) or the bias, or saved bits.
+    """
+
+    def __init__(self, param, parts, *, phase, dtype):
+        super().__init__(param, phase=phase, dtype=dtype)
+        self.norm, self.affine, self.adds, self.relu = parts
+        self.params = [*self.norm.params, *(self.affine.params if self.affine is not None else [])]
+        self.has_bias = self.affine is not None and len(self.affine.params) > 1
+
+    def infer_shapes(self, bottom_shapes):
+        return [tuple(bottom_shapes[0])]
+
+    def takes_channels_last(self, bottom_shapes, top_shapes, ops):
+        return self.norm.takes_channels_last(bottom_shapes[:1], top_shapes, ops)
+
+    def declare(self, bottom_shapes, top_shapes, ops):
+        shape = tuple(bottom_shapes[0])
+        self.size = around_axis(shape, 1, self.channels_last) if len(shape) > 1 else (*shape[:1], 1, 1)
+        c = self.norm.channels
+        kept = Lives.SAVED if self.needs_backward else Lives.CALL
+        self.scratch("inv_std", (c,), lives=kept, kept=True)
+        self.scratch("mean", (c,), lives=kept, kept=True)
+        if self.relu:
+            self.declare_bits(top_shapes[0])
+        self.scratch("work", (fused_norm_work(*self.size),), lives=Lives.CALL)
+
+    @property
+    def quicker_with_bits(self):
+        return self.relu and self.adds and bits_come_free(*self.size[1:])
+
+    def forward_needs(self):
+        statistics = {0, 1, 2} if self.norm.use_global else set()
+        bottoms = range(2 if self.adds else 1)
+        return Needs(bottoms=frozenset(bottoms), params=frozenset(statistics | set(range(3, len(self.params)))))
+
+    def forward_updates(self):
+        return self.norm.forward_updates()
+
+    def replay_needs(self):
+        return Needs(bottoms=frozenset(range(2 if self.adds else 1)), params=frozenset(range(3, len(self.params))))
+
+    def backward_needs(self, propagate_down, param_propagate):
+        wants_x = propagate_down[0]
+        wants_scale = self.affine is not None and param_propagate[3]
+        finds_mask = self.relu and not self.adds and not self.masked
+        reads_x = wants_scale or (wants_x and not self.norm.use_global) or finds_mask
+        params = {3} if self.affine is not None and (wants_x or finds_mask) else set()
+        if finds_mask and self.has_bias:
+            params.add(4)
+        return Needs(
+            bottoms=frozenset({0} if reads_x else ()),
+            tops=frozenset({0} if self.relu and self.adds and not self.masked else ()),
+            params=frozenset(params),
+        )
+
+    def _affine(self, params):
+        gamma = params[3] if self.affine is not None else None
+        return gamma, params[4] if self.has_bias else None
+
+    def forward(self, io):
+        ops, norm, p = io.ops, self.norm, io.param
+        mean, inv_std = io.scratch["mean"], io.scratch["inv_std"]
+        if norm.use_global:
+            ops.batch_norm_running(inv_std, mean, *p[:3], norm.eps, self.size[1])
+        else:
+            work = io.scratch["work"]
+            ops.batch_norm_statistics(io.bottom[0], inv_std, mean, *p[:3], norm.fraction, norm.eps, work, *self.size)
+        self.replay(io)
+
+    def reuses(self, forward):
+        if forward:
+            return (("bottom", 1, 0), ("bottom", 0, 0)) if self.adds else (("bottom", 0, 0),)
+        return (("top_diff", 0, 1), ("bottom", 0, 0)) if self.adds else (("top_diff", 0, 0),)
+
+    def effort(self, forward, again):
+        if again or self.norm.use_global:
+            return 1.0, 1.0
+        return (1.4 if forward else 1.6), 1.0  # statistics first, then the values
+
+    def replay(self, io):
+        r, statistics = io.bottom[1] if self.adds else None, (io.scratch["mean"], io.scratch["inv_std"])
+        values = (io.bottom[0], r, io.top[0], *statistics, *self._affine(io.param))
+        io.ops.fused_norm_forward(*values, self.relu, *self.size, io.scratch.get("bits"))
+
+    def backward(self, io):
+        dgamma, dbeta = self._affine(io.param_diff)
+        add_gamma, add_beta = self._affine(io.accumulate)
+        dr = io.bottom_diff[1] if self.adds else None
+        io.ops.fused_norm_backward(
+            io.bottom[0], io.top[0], io.top_diff[0], dr, io.bottom_diff[0], io.scratch["mean"], io.scratch["inv_std"],
+            *self._affine(io.param), dgamma, dbeta, bool(add_gamma), bool(add_beta), self.relu, self.norm.use_global,
+            io.scratch["work"], *self.size, io.scratch.get("bits"),
+        )  # fmt: skip

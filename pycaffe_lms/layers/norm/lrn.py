@@ -1,0 +1,80 @@
+"""LRN: local response normalisation, across channels or within each channel."""
+
+from __future__ import annotations
+
+from ...ops.axes import WIDEST_IN_REGISTERS, effective_width
+from ...proto import caffe_pb2
+from ..base import Layer, Lives, Needs, exactly
+from ..registry import register_layer
+
+
+@register_layer("LRN")
+class LRNLayer(Layer):
+    """ACROSS_CHANNELS: y = x * (k + alpha / n * sum of x^2 over the n channels around)^-beta.
+    WITHIN_CHANNEL: y = x * (1 + alpha / n^2 * sum of x^2 over the n x n pixels around)^-beta; `k` is ignored.
+
+    n is local_size, odd. Nothing lies outside the blob: what a window misses counts as 0.
+    Bottom 0 and top 0: (N, C, H, W). Backward reads bottom 0's data; the scale is computed again from it.
+    `engine` is accepted and changes nothing.
+    Raises: LayerParamError for an even local_size; ShapeError for other than 4 axes.
+    Source: BVLC/caffe, src/caffe/layers/lrn_layer.cpp.
+    """
+
+    bottoms = tops = exactly(1)
+    splits_over_batch = True
+
+    def setup(self, bottom_shapes):
+        lrn = self.param.lrn_param
+        self.size, self.alpha, self.beta, self.k = lrn.local_size, lrn.alpha, lrn.beta, lrn.k
+        self.across = lrn.norm_region == caffe_pb2.LRNParameter.ACROSS_CHANNELS
+        if self.size % 2 == 0:
+            raise self.error(
+                f"local_size is {self.size}, but a window around a value has an odd size",
+                fix=f"use local_size: {self.size + 1}",
+            )
+
+    def infer_shapes(self, bottom_shapes):
+        if len(bottom_shapes[0]) != 4:
+            raise self.shape_error(
+                f"has shape {tuple(bottom_shapes[0])}, but LRN works on 4 axes (items, channels, height, width)",
+                bottom=0,
+                fix="reshape the bottom to 4 axes",
+            )
+        return [tuple(bottom_shapes[0])]
+
+    def takes_channels_last(self, bottom_shapes, top_shapes, ops):
+        return self.across and effective_width(self.size, bottom_shapes[0][1]) <= WIDEST_IN_REGISTERS
+
+    def takes_half(self, bottom_shapes, top_shapes, ops):
+        return self.channels_last
+
+    def declare(self, bottom_shapes, top_shapes, ops):
+        items, channels, height, width = bottom_shapes[0]
+        if self.channels_last:
+            self.arguments = (items * height * width, channels, self.size, self.alpha, self.beta, self.k)
+        elif self.across:
+            self.arguments = (items, channels, height * width, self.size, self.alpha, self.beta, self.k)
+        else:
+            self.arguments = (items * channels, height, width, self.size, self.alpha, self.beta)
+            self.scratch("ratio", bottom_shapes[0], lives=Lives.CALL, forward=False)
+
+    def backward_needs(self, propagate_down, param_propagate):
+        return Needs(bottoms=frozenset({0}) if propagate_down[0] else frozenset())
+
+    def forward(self, io):
+        if self.channels_last:
+            run = io.ops.lrn_last_forward
+        else:
+            run = io.ops.lrn_across_forward if self.across else io.ops.lrn_within_forward
+        run(io.bottom[0], io.top[0], *self.arguments)
+
+    def backward(self, io):
+        x, dy, dx = io.bottom[0], io.top_diff[0], io.bottom_diff[0]
+        if dx is None:
+            return
+        if self.channels_last:
+            io.ops.lrn_last_backward(x, dy, dx, *self.arguments)
+        elif self.across:
+            io.ops.lrn_across_backward(x, dy, dx, *self.arguments)
+        else:
+            io.ops.lrn_within_backward(x, dy, dx, io.scratch["ratio"], *self.arguments)

@@ -1,0 +1,79 @@
+"""Normalize."""
+
+from __future__ import annotations
+
+from ...ops.sum_parts import reduction_parts
+from ...proto import caffe_pb2
+from ..base import Layer, Lives, Needs, count, exactly
+from ..registry import register_layer
+
+
+@register_layer("Normalize")
+class NormalizeLayer(Layer):
+    """y = scale * x / sqrt(sum of x^2 + eps), the sum over the channels at each place; over all of an item with
+    norm_param.across_spatial (the default).
+
+    Bottom 0: x, (N, C, ...). Top 0: y, the shape of x.
+    Parameters: scale, one number () with channel_shared (the default), else (C); first scale_filler, or 1.
+    Backward reads x, and the scale for the gradient of x.
+    Raises: ShapeError for fewer than 2 axes, or another number of channels than before.
+    Source: weiliu89/caffe (SSD), src/caffe/layers/normalize_layer.cpp. There the gradient of x takes the channels'
+    scales as if they were one; here it is the derivative.
+    """
+
+    bottoms = tops = exactly(1)
+    splits_over_batch = True
+
+    def setup(self, bottom_shapes):
+        norm = self.param.norm_param
+        self.across, self.shared, self.eps = norm.across_spatial, norm.channel_shared, norm.eps
+        self.channels = self._channels(bottom_shapes[0])
+        one = caffe_pb2.FillerParameter(type="constant", value=1)
+        self.add_param(
+            () if self.shared else (self.channels,), norm.scale_filler if norm.HasField("scale_filler") else one
+        )
+
+    def _channels(self, shape):
+        if len(shape) < 2:
+            raise self.shape_error(f"has shape {tuple(shape)}", bottom=0, fix="give a bottom of shape (N, C, ...)")
+        return shape[1]
+
+    def infer_shapes(self, bottom_shapes):
+        shape = tuple(bottom_shapes[0])
+        if self._channels(shape) != self.channels and not self.shared:
+            raise self.shape_error(
+                f"has {shape[1]} channels, but the layer was set up for {self.channels}",
+                bottom=0,
+                fix="keep the number of channels, or build the net anew",
+            )
+        return [shape]
+
+    def declare(self, bottom_shapes, top_shapes, ops):
+        n, c, *places = bottom_shapes[0]
+        s = count(places)
+        self.size = n, c, s, self.across
+        norms = n if self.across else n * s
+        rows = n * reduction_parts(1, n, c * s)
+        columns = reduction_parts(n, 1, c * s) if self.shared else c * reduction_parts(n, c, s)
+        self.scratch("squares", (norms,), lives=Lives.SAVED if self.needs_backward else Lives.CALL)
+        self.scratch("dots", (norms,), lives=Lives.CALL, forward=False)
+        self.scratch("work", (max(rows, columns),), lives=Lives.CALL)
+
+    def backward_needs(self, propagate_down, param_propagate):
+        return Needs(
+            bottoms=frozenset({0}) if propagate_down[0] or param_propagate[0] else frozenset(),
+            params=frozenset({0}) if propagate_down[0] else frozenset(),
+        )
+
+    def forward(self, io):
+        arrays = io.bottom[0], io.param[0], io.top[0], io.scratch["squares"], io.scratch["work"]
+        io.ops.normalize_forward(*arrays, self.eps, *self.size)
+
+    def backward(self, io):
+        x, dy, squares, work = io.bottom[0], io.top_diff[0], io.scratch["squares"], io.scratch["work"]
+        if io.param_diff[0] is not None:
+            args = x, dy, io.param_diff[0], io.accumulate[0], squares, work, self.eps, *self.size
+            io.ops.normalize_backward_scale(*args)
+        if io.bottom_diff[0] is not None:
+            args = x, io.param[0], dy, io.bottom_diff[0], squares, io.scratch["dots"], work, self.eps, *self.size
+            io.ops.normalize_backward_data(*args)

@@ -1,0 +1,199 @@
+"""Reads `pooling_param`: kernel, stride and pad per spatial axis, and how the last partial window counts.
+
+Covers: one value for all axes, `_h`/`_w` pairs, the forks' `_shape` fields and `ceil_mode`, and their checks.
+Does not cover: sizes of outputs (`pooling.py`).
+"""
+
+from __future__ import annotations
+
+from ...ops.geometry import PoolGeometry, place_dtype, pool_output_size
+from ...proto import caffe_pb2
+from ..base import TRAIN, Layer, Lives, Needs, between, exactly
+from ..draws import RandomLayer
+from ..registry import register_layer
+from ..spatial import Ints, shape_field
+
+
+def pool_windows(layer: Layer, pool, axes: int) -> tuple[Ints | None, Ints, Ints]:
+    """(kernel, stride, pad) of `axes` values each; kernel None: the whole input. Raises LayerParamError."""
+    stride, pad = _per_axis(layer, pool, "stride", axes, 1), _per_axis(layer, pool, "pad", axes, 0)
+    if pool.global_pooling:
+        given = [f for f in ("kernel_size", "kernel_h", "kernel_w", "kernel_shape") if pool.HasField(f)]
+        if given:
+            raise layer.error(f"has global_pooling and {' and '.join(given)}", fix=f"remove {' and '.join(given)}")
+        if any(pad) or any(s != 1 for s in stride):
+            raise layer.error("global_pooling takes no pad, and stride 1 only", fix="remove pad and stride")
+        return None, stride, pad
+    kernel = _per_axis(layer, pool, "kernel", axes, None)
+    for field, values in (("kernel", kernel), ("stride", stride)):
+        if 0 in values:
+            raise layer.error(f"a pooling {field} is 0", fix=f"give a {field} of at least 1")
+    if any(p >= k for p, k in zip(pad, kernel, strict=True)):
+        raise layer.error(f"pad {pad} is not smaller than kernel {kernel}", fix="use a smaller pad or a larger kernel")
+    return kernel, stride, pad
+
+
+def rounds_up(layer: Layer, pool) -> bool:
+    """Whether a last partial window counts: `round_mode`, or the forks' `ceil_mode`. Raises LayerParamError."""
+    up = pool.round_mode == pool.CEIL
+    if not pool.HasField("ceil_mode"):
+        return up
+    if pool.HasField("round_mode") and pool.ceil_mode != up:
+        raise layer.error(
+            f"has round_mode {'CEIL' if up else 'FLOOR'} and ceil_mode {str(pool.ceil_mode).lower()}",
+            fix="keep either round_mode or ceil_mode",
+        )
+    return pool.ceil_mode
+
+
+def _per_axis(layer: Layer, pool, field: str, axes: int, default: int | None) -> Ints:
+    """The values of one field. `default` None: the field must be given."""
+    square, shape = "kernel_size" if field == "kernel" else field, f"{field}_shape"
+    pair = [name for name in (f"{field}_h", f"{field}_w") if pool.HasField(name)]
+    spellings = [[name] for name in (square, shape) if pool.HasField(name)] + [pair] * bool(pair)
+    if len(spellings) > 1:
+        one, two = (" and ".join(names) for names in spellings[:2])
+        raise layer.error(f"has both {one} and {two}", fix=f"keep either {one} or {two}")
+    if not spellings:
+        if default is None:
+            raise layer.error(
+                "has no kernel size", fix="add pooling_param { kernel_size: ... } or global_pooling: true"
+            )
+        return (default,) * axes
+    if not pair:
+        return shape_field(layer, pool, shape, axes) if pool.HasField(shape) else (getattr(pool, square),) * axes
+    if axes != 2:
+        raise layer.error(
+            f"{' and '.join(pair)} need a bottom with 2 spatial axes, but it has {axes}",
+            fix=f"use {square} for all axes, or {shape} with a value for each",
+        )
+    if len(pair) < 2:
+        missing = f"{field}_w" if pair[0].endswith("_h") else f"{field}_h"
+        raise layer.error(f"has {pair[0]} but no {missing}", fix=f"add {missing}, or use {square} for both")
+    return tuple(getattr(pool, name) for name in pair)
+
+
+@register_layer("Pooling")
+@register_layer("NdPooling")
+class PoolingLayer(RandomLayer):
+    """MAX: y = the window's maximum (the first in row-major order; never a NaN, nor padding; -FLT_MAX of nothing).
+    AVE: y = the window's sum / its size, where near padding counts in full and far padding up to the pad border.
+    STOCHASTIC, for values of at least 0 and without padding. TRAIN: y = one of the window's elements, x with
+    probability x / sum (the first whose running sum reaches a random share of the sum); TEST: y = sum of x^2 / sum of
+    x, 0 where the sum is not positive.
+
+    Bottom 0: (N, C, spatial...), 1 or more spatial axes. Top 0: (N, C, out...) with out = ceil((in + 2 pad - kernel) /
+    stride) + 1 (round_mode FLOOR or ceil_mode false: floor), less a last window that would start beyond in + pad.
+    Top 1 (MAX only, no gradient): the row-major index of each maximum inside its plane (h * W + w), -1 of nothing.
+    global_pooling: the kernel is the whole plane. kernel_shape, stride_shape, pad_shape: a value per spatial axis.
+    Backward reads only the saved place of each chosen element; STOCHASTIC in TEST bottom 0, top 0 and saved sums.
+    What TRAIN chooses is a function of `seed` (set by the net) and of the number of forwards before.
+    `engine` is accepted and changes nothing.
+    Raises: LayerParamError for contradicting or impossible fields; ShapeError for fewer than 3 axes, for another number
+    of axes after set-up, or for an input that no window fits.
+    Source: BVLC/caffe, src/caffe/layers/pooling_layer.{cpp,cu}; the generator is Dropout's. NdPooling: chuckcho/
+    video-caffe, which has the _shape fields.
+    """
+
+    bottoms = exactly(1)
+    tops = between(1, 2)
+    random = False
+    splits_over_batch = True
+
+    def setup(self, bottom_shapes):
+        pool, self.ndim = self.param.pooling_param, len(bottom_shapes[0])
+        if self.ndim < 3:
+            raise self.shape_error(
+                f"has shape {tuple(bottom_shapes[0])}, but pooling works on 3 or more axes (items, channels, spatial "
+                "axes)",
+                bottom=0,
+                fix="reshape the bottom to 3 or more axes",
+            )
+        self.max = pool.pool == caffe_pb2.PoolingParameter.MAX
+        self.random = pool.pool == caffe_pb2.PoolingParameter.STOCHASTIC
+        if len(self.param.top) > 1 and not self.max:
+            raise self.error("only MAX pooling has a second top", fix="remove the second top, or use pool: MAX")
+        self.ceil = rounds_up(self, pool)
+        self.kernel, self.stride, self.pad = pool_windows(self, pool, self.ndim - 2)
+        if self.random and any(self.pad):
+            raise self.error("stochastic pooling takes no pad", fix="remove pad, or use pool: MAX or pool: AVE")
+
+    def infer_shapes(self, bottom_shapes):
+        shape = tuple(bottom_shapes[0])
+        if len(shape) != self.ndim:
+            raise self.shape_error(
+                f"has shape {shape}, but the layer was set up for {self.ndim} axes", bottom=0, fix="keep their number"
+            )
+        window, out = self.kernel or shape[2:], []
+        for size, kernel, stride, pad in zip(shape[2:], window, self.stride, self.pad, strict=True):
+            n = pool_output_size(size, kernel, stride, pad, self.ceil)
+            if any(self.pad) and (n - 1) * stride >= size + pad:
+                n -= 1  # as in Caffe, only where there is padding: a last window wholly inside it is cut off
+            out.append(n)
+        if min(out) < 1 or min(shape[2:]) < 1:
+            raise self.shape_error(
+                f"has spatial size {shape[2:]}, which no window of {window} with pad {self.pad} fits",
+                bottom=0,
+                fix="use a smaller kernel, more pad, or a larger input",
+            )
+        return [(*shape[:2], *out)] * len(self.param.top)
+
+    def takes_channels_last(self, bottom_shapes, top_shapes, ops):
+        return self.ndim == 4 and not self.random
+
+    def takes_half(self, bottom_shapes, top_shapes, ops):
+        return not self.random and len(top_shapes) == 1  # places in a plane take more digits
+
+    def declare(self, bottom_shapes, top_shapes, ops):
+        bottom, top = tuple(bottom_shapes[0]), tuple(top_shapes[0])
+        window = self.kernel or bottom[2:]
+        geometry = PoolGeometry(bottom[0] * bottom[1], bottom[2:], top[2:], window, self.stride, self.pad)
+        if self.ndim != 4:
+            geometry = geometry.simpler(keep_planes=len(top_shapes) > 1)
+        self.geometry = geometry
+        self.suffix = "" if len(geometry.kernel) == 2 else "_nd"  # the operations for 2 axes, or for any number
+        self.numbers = (geometry,)
+        if self.channels_last:
+            self.suffix, self.numbers = "_last", (bottom[1], geometry)
+        if self.max or (self.random and self.phase == TRAIN):
+            self.scratch("mask", top, dtype=place_dtype(geometry), lives=Lives.SAVED)
+            if self.random:
+                self.dial("key", 3)
+        elif self.random:
+            self.scratch("sum", top, lives=Lives.SAVED)
+
+    def turn(self):
+        return self.draw() if self.random and self.phase == TRAIN else {}
+
+    def backward_needs(self, propagate_down, param_propagate):
+        if self.random and self.phase != TRAIN:
+            return Needs(bottoms=frozenset({0}), tops=frozenset({0}))
+        return Needs()
+
+    def forward(self, io):
+        x, y, g = io.bottom[0], io.top[0], self.geometry
+        if self.max:
+            top_mask = io.top[1] if len(io.top) > 1 else None
+            self._operation(io, "max_pool{}_forward")(x, y, io.scratch.get("mask"), top_mask, *self.numbers)
+        elif not self.random:
+            self._operation(io, "average_pool{}_forward")(x, y, *self.numbers)
+        elif self.phase == TRAIN:
+            io.ops.stochastic_pool_forward(x, y, io.scratch.get("mask"), io.scratch["key"], g)
+        else:
+            io.ops.stochastic_pool_mean_forward(x, y, io.scratch.get("sum"), g)
+
+    def backward(self, io):
+        dy, dx, g = io.top_diff[0], io.bottom_diff[0], self.geometry
+        if dx is None:
+            return
+        if dy is None:  # only the second top has a gradient, which counts for nothing
+            io.ops.fill(dx, 0.0)
+        elif "mask" in io.scratch:
+            self._operation(io, "max_pool{}_backward")(dy, io.scratch["mask"], dx, *self.numbers)
+        elif self.random:
+            io.ops.stochastic_pool_mean_backward(dy, io.bottom[0], io.top[0], io.scratch["sum"], dx, g)
+        else:
+            self._operation(io, "average_pool{}_backward")(dy, dx, *self.numbers)
+
+    def _operation(self, io, name: str):
+        return getattr(io.ops, name.format(self.suffix))

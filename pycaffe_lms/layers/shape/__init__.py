@@ -1,0 +1,1 @@
+"""Layers that join, cut, move, combine or reduce arrays."""

@@ -1,0 +1,50 @@
+"""ArgMax."""
+
+from __future__ import annotations
+
+from ..base import Layer, Needs, count, exactly
+from ..registry import register_layer
+
+
+@register_layer("ArgMax")
+class ArgMaxLayer(Layer):
+    """The top_k (default 1) largest values of each item, largest first; of equal values the one with the larger index.
+
+    Without argmax_param.axis an item is everything behind the first axis, and the top has shape (N, 1, top_k), with 1s
+    behind it up to the bottom's number of axes: indices; with out_max_val (N, 2, top_k): indices, then values.
+    With axis the top has the bottom's shape but for top_k along that axis: indices, or values with out_max_val.
+    Bottom 0: one axis or more. A NaN counts as larger than any number. No backward.
+    Raises: LayerParamError for an axis out of range, or top_k below 1 or above the number of values; ShapeError for a
+    bottom without axes.
+    Source: BVLC/caffe, src/caffe/layers/argmax_layer.cpp.
+    """
+
+    bottoms = tops = exactly(1)
+    no_backward = None
+
+    def infer_shapes(self, bottom_shapes):
+        shape, options = tuple(bottom_shapes[0]), self.param.argmax_param
+        if not shape:
+            raise self.shape_error("has no axes", bottom=0, fix="give a bottom of one axis or more")
+        self.k, values = options.top_k, options.out_max_val
+        if options.HasField("axis"):
+            axis = self.canonical_axis(options.axis, len(shape))
+            self.size = count(shape, 0, axis), shape[axis], count(shape, axis + 1)
+            self.outputs = (not values, values)
+            top = (*shape[:axis], self.k, *shape[axis + 1 :])
+        else:
+            self.size = shape[0], count(shape, 1), 1
+            self.outputs = (True, values)
+            top = (shape[0], 1 + values, self.k, *(1,) * (len(shape) - 3))
+        if not 1 <= self.k <= self.size[1]:
+            raise self.error(
+                f"top_k is {self.k}, but there are {self.size[1]} values to choose from",
+                fix=f"set argmax_param.top_k to 1..{self.size[1]}" if self.size[1] else "give a bottom with values",
+            )
+        return [top]
+
+    def backward_needs(self, propagate_down, param_propagate):
+        return Needs()
+
+    def forward(self, io):
+        io.ops.argmax_forward(io.bottom[0], io.top[0], *self.outputs, self.k, *self.size)

@@ -1,0 +1,66 @@
+"""Crop."""
+
+from __future__ import annotations
+
+from ..base import Layer, Needs, exactly
+from ..registry import register_layer
+
+
+@register_layer("Crop")
+class CropLayer(Layer):
+    """y = x cut to the size of bottom 1 in the axes from crop_param.axis (default 2) on, starting at crop_param.offset.
+
+    No offset: 0; one: for all these axes; else one for each.
+    Bottom 0: x. Bottom 1: gives its shape only, and gets a gradient of zeros. Top 0: y, x's shape before `axis`, that
+    of bottom 1 from there on. Backward reads nothing.
+    Raises: LayerParamError for a bad axis or number of offsets; ShapeError where bottom 1 does not fit.
+    Source: BVLC/caffe, src/caffe/layers/crop_layer.cpp (there bottom 1's gradient is left as it is).
+    """
+
+    bottoms, tops = exactly(2), exactly(1)
+
+    def infer_shapes(self, bottom_shapes):
+        (x, like), offsets = (tuple(s) for s in bottom_shapes), list(self.param.crop_param.offset)
+        self.axis = axis = self.canonical_axis(self.param.crop_param.axis, len(x))
+        cropped = len(x) - axis
+        if len(offsets) not in (0, 1, cropped):
+            raise self.error(
+                f"has {len(offsets)} offsets for {cropped} cropped axes", fix=f"give none, one, or {cropped} offsets"
+            )
+        if len(like) < len(x):
+            raise self.shape_error(
+                f"has shape {like}, fewer axes than bottom 0, {x}",
+                bottom=1,
+                fix="give bottoms of as many axes",
+            )
+        if len(offsets) != cropped:
+            offsets = (offsets or [0]) * cropped
+        self.full, self.size, self.start = x, (*x[:axis], *like[axis : len(x)]), (*(0,) * axis, *offsets)
+        for i, (full, size, start) in enumerate(zip(self.full, self.size, self.start, strict=True)):
+            if start + size > full:
+                raise self.shape_error(
+                    f"has shape {like}: {size} values from offset {start} on do not fit axis {i} of bottom 0, whose "
+                    f"size is {full}",
+                    bottom=1,
+                    fix="lower crop_param.offset, or give a larger bottom 0",
+                )
+        return [self.size]
+
+    @property
+    def splits_over_batch(self):
+        return self.axis >= 1
+
+    def forward_needs(self):
+        return Needs(bottoms=frozenset({0}))
+
+    def backward_needs(self, propagate_down, param_propagate):
+        return Needs()
+
+    def forward(self, io):
+        io.ops.crop_forward(io.bottom[0], io.top[0], self.full, self.size, self.start)
+
+    def backward(self, io):
+        if io.bottom_diff[0] is not None:
+            io.ops.crop_backward(io.top_diff[0], io.bottom_diff[0], self.full, self.size, self.start)
+        if io.bottom_diff[1] is not None:
+            io.ops.fill(io.bottom_diff[1], 0)

@@ -1,0 +1,95 @@
+"""Eltwise: several bottoms of one shape become one."""
+
+from __future__ import annotations
+
+from ...ops.geometry import integer_dtype
+from ...proto import caffe_pb2
+from ..base import Layer, Needs, at_least, exactly
+from ..declarations import Role
+from ..registry import register_layer
+
+_SUM, _PROD, _MAX = (caffe_pb2.EltwiseParameter.EltwiseOp.Value(name) for name in ("SUM", "PROD", "MAX"))
+
+
+@register_layer("Eltwise")
+class EltwiseLayer(Layer):
+    """SUM: y = sum of coeff_i * x_i (coeff: none, or one per bottom). PROD: y = product. MAX: y = maximum.
+
+    Bottoms: two or more of one shape. Top 0: y, of that shape.
+    MAX: a tie of bottoms 0 and 1 goes to 1, a later bottom must be strictly greater, on every device.
+    Backward reads: SUM nothing; PROD the other bottoms, or, with stable_prod_grad: false, the top and the bottom itself
+    (dx = y / x * dy, NaN where x is 0); MAX the choice that forward saved.
+    Raises: LayerParamError for coeff with PROD, or another number of coeff than of bottoms; ShapeError.
+    Source: BVLC/caffe, src/caffe/layers/eltwise_layer.cpp.
+    """
+
+    bottoms, tops = at_least(2), exactly(1)
+    order_free = True
+    splits_over_batch = True
+
+    def setup(self, bottom_shapes):
+        eltwise = self.param.eltwise_param
+        self.operation, self.stable = eltwise.operation, eltwise.stable_prod_grad
+        n, given = len(bottom_shapes), list(eltwise.coeff)
+        if given and self.operation == _PROD:
+            raise self.error("coeff has no meaning for PROD", fix="drop coeff, or use operation: SUM")
+        if given and len(given) != n and self.operation == _SUM:
+            raise self.error(f"{len(given)} coeff for {n} bottoms", fix=f"write {n} coeff lines, or none")
+        self.coeff = given or [1.0] * n
+
+    @property
+    def role(self):
+        plain = self.operation == _SUM and self.coeff == [1.0, 1.0]
+        return Role.ADD if plain else None
+
+    def infer_shapes(self, bottom_shapes):
+        first = tuple(bottom_shapes[0])
+        for i, shape in enumerate(bottom_shapes):
+            if tuple(shape) != first:
+                raise self.shape_error(
+                    f'has shape {tuple(shape)}, but bottom "{self.param.bottom[0]}" has {first}',
+                    bottom=i,
+                    fix="give bottoms of equal shape",
+                )
+        return [first]
+
+    def declare(self, bottom_shapes, top_shapes, ops):
+        if self.operation == _MAX:
+            self.scratch("mask", top_shapes[0], dtype=integer_dtype(len(bottom_shapes)))
+
+    def backward_needs(self, propagate_down, param_propagate):
+        wanted = {i for i, p in enumerate(propagate_down) if p}
+        if self.operation != _PROD or not wanted:
+            return Needs()
+        if not self.stable:
+            return Needs(bottoms=frozenset(wanted), tops=frozenset({0}))
+        others = {j for i in wanted for j in range(len(propagate_down)) if j != i}
+        return Needs(bottoms=frozenset(others))
+
+    def _mask(self, io, like):
+        """The saved choice, whose elements lie as those of `like`, in whatever order; None where nothing is saved."""
+        mask = io.scratch.get("mask")
+        return None if mask is None else mask.reshape(like.shape)
+
+    def forward(self, io):
+        if self.operation == _SUM:
+            io.ops.eltwise_sum(list(io.bottom), self.coeff, io.top[0])
+        elif self.operation == _PROD:
+            io.ops.eltwise_prod(list(io.bottom), io.top[0])
+        else:
+            io.ops.eltwise_max(list(io.bottom), io.top[0], self._mask(io, io.top[0]))
+
+    def backward(self, io):
+        dy = io.top_diff[0]
+        wanted = [(i, dx) for i, dx in enumerate(io.bottom_diff) if dx is not None]
+        if self.operation == _SUM and wanted:
+            io.ops.eltwise_sum_backward(dy, [dx for _, dx in wanted], [self.coeff[i] for i, _ in wanted])
+            return
+        if self.operation == _MAX and wanted:
+            io.ops.eltwise_max_backward(dy, self._mask(io, dy), [i for i, _ in wanted], [dx for _, dx in wanted])
+            return
+        for i, dx in wanted:
+            if self.stable:
+                io.ops.eltwise_prod_backward([x for j, x in enumerate(io.bottom) if j != i], dy, dx)
+            else:
+                io.ops.eltwise_prod_backward_unstable(io.bottom[i], io.top[0], dy, dx)

@@ -1,0 +1,84 @@
+"""Filter: the rows that a selector chooses."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import BlobCountError
+from ..base import Layer, Lives, Needs, ShapesChanged, at_least
+from ..registry import register_layer
+
+
+@register_layer("Filter")
+class FilterLayer(Layer):
+    """Top i has those rows (items along axis 0) of bottom i for which the last bottom, the selector, is not 0.
+
+    Bottoms: any shapes with the same N, and last the selector: (N), or (N, 1, ..., 1). Tops, one for each other bottom:
+    (number of selected rows, rest of the bottom's shape); all N rows before the first forward. No row may be selected.
+    The number is found on the host before every forward; the rows are copied where the net runs. Rows that are not
+    selected get a gradient of 0; the selector gets none. Backward reads no data.
+    Raises: BlobCountError unless there is one top per bottom but the last; ShapeError for other N or another selector.
+    Source: BVLC/caffe, src/caffe/layers/filter_layer.cpp (whose backward crashes where nothing is selected).
+    """
+
+    bottoms = at_least(2)
+    tops = at_least(1)
+
+    def setup(self, bottom_shapes):
+        last = len(bottom_shapes) - 1
+        if len(self.param.top) != last:
+            raise self.error(
+                f"has {len(self.param.top)} tops for {last} bottom(s) beside the selector",
+                kind=BlobCountError,
+                fix="give one `top:` for each bottom but the last, which is the selector",
+            )
+        self.looks_at = frozenset({last})
+        self.no_backward = self.not_forced = frozenset({last})
+        self._selected: tuple[int, int] | None = None  # (N, how many are selected)
+
+    def infer_shapes(self, bottom_shapes):
+        *rows, selector = (tuple(s) for s in bottom_shapes)
+        last = len(rows)
+        if not selector or any(d != 1 for d in selector[1:]):
+            raise self.shape_error(
+                f"the selector has shape {selector}", bottom=last, fix="a selector has one number per row: (N)"
+            )
+        for i, shape in enumerate(rows):
+            if not shape or shape[0] != selector[0]:
+                raise self.shape_error(
+                    f"has shape {shape}, but the selector has {selector[0]} rows",
+                    bottom=i,
+                    fix="give every bottom as many rows as the selector",
+                )
+        n, selected = self._selected or (-1, 0)
+        if n != selector[0]:
+            selected = selector[0]
+        self._shown = selected
+        return [(selected, *shape[1:]) for shape in rows]
+
+    def look(self, values):
+        self._selected = (values[0].shape[0], int(np.count_nonzero(values[0])))
+        if self._selected[1] != self._shown:
+            raise ShapesChanged
+
+    def declare(self, bottom_shapes, top_shapes, ops):
+        lives = Lives.SAVED if self.needs_backward else Lives.CALL
+        self.scratch("positions", (bottom_shapes[-1][0],), dtype=np.int32, lives=lives)
+
+    def backward_needs(self, propagate_down, param_propagate):
+        return Needs()
+
+    def forward(self, io):
+        positions = io.scratch["positions"]
+        io.ops.filter_positions(io.bottom[-1], positions)
+        for x, y in zip(io.bottom[:-1], io.top, strict=True):
+            io.ops.filter_forward(x, positions, y)
+
+    def backward(self, io):
+        for dy, dx in zip(io.top_diff, io.bottom_diff[:-1], strict=True):
+            if dx is None:
+                continue
+            if dy is None:
+                io.ops.fill(dx, 0.0)
+            else:
+                io.ops.filter_backward(dy, io.scratch["positions"], dx)

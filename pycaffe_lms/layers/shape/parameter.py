@@ -1,0 +1,46 @@
+"""Parameter."""
+
+from __future__ import annotations
+
+from ...proto import caffe_pb2
+from ..base import Layer, Needs, exactly
+from ..registry import register_layer
+
+_ZERO = caffe_pb2.FillerParameter(type="constant", value=0)
+
+
+@register_layer("Parameter")
+class ParameterLayer(Layer):
+    """A learnable blob as a top: y = P.
+
+    Bottoms: none. Top 0: y, of shape parameter_param.shape. Parameters: P, that shape, first 0.
+    P's gradient is y's, added to what P has from elsewhere. Backward reads nothing.
+    Raises: LayerParamError for a negative size.
+    Source: BVLC/caffe, include/caffe/layers/parameter_layer.hpp (there gradients overwrite instead of adding up).
+    """
+
+    bottoms, tops = exactly(0), exactly(1)
+
+    def setup(self, bottom_shapes):
+        self.shape = tuple(self.param.parameter_param.shape.dim)
+        if any(d < 0 for d in self.shape):
+            raise self.error(f"shape has a dim of {min(self.shape)}", fix="write sizes in parameter_param { shape }")
+        self.add_param(self.shape, _ZERO)
+
+    def infer_shapes(self, bottom_shapes):
+        return [self.shape]
+
+    def backward_needs(self, propagate_down, param_propagate):
+        return Needs()
+
+    def forward(self, io):
+        io.ops.copy(io.param[0], io.top[0])
+
+    def backward(self, io):
+        dy, diff = io.top_diff[0], io.param_diff[0]
+        if diff is None:
+            return
+        if io.accumulate[0]:
+            io.ops.sum_arrays([diff, dy], diff)
+        else:
+            io.ops.copy(dy, diff)

@@ -1,0 +1,134 @@
+"""Permute, ShuffleChannel and Reorg: the same elements in another order."""
+
+from __future__ import annotations
+
+from ...ops.axes import inverse, merge_axes
+from ..base import Layer, Needs, Runs, exactly
+from ..registry import register_layer
+
+
+class _Transposed(Layer):
+    """The top is a transposition of the bottom; subclasses set it with `_moves`. Backward reads nothing."""
+
+    bottoms = tops = exactly(1)
+
+    def _moves(self, shape, order):
+        """Axis i of the top is axis order[i] of the bottom, seen as an array of `shape`."""
+        self.view, self.order = merge_axes(tuple(shape), tuple(order))
+        self.back = tuple(self.view[axis] for axis in self.order), inverse(self.order)
+
+    def backward_needs(self, propagate_down, param_propagate):
+        return Needs()
+
+    def forward(self, io):
+        io.ops.transpose(io.bottom[0], io.top[0], self.view, self.order)
+
+    def backward(self, io):
+        if io.bottom_diff[0] is not None:
+            io.ops.transpose(io.top_diff[0], io.bottom_diff[0], *self.back)
+
+
+@register_layer("Permute")
+class PermuteLayer(_Transposed):
+    """Axis i of the top is axis permute_param.order[i] of the bottom; axes that are not named follow in their order.
+
+    Bottom 0: x, any shape. Top 0: x reordered; the same memory where the order changes nothing.
+    Backward reads nothing.
+    Raises: LayerParamError for an axis that is out of range or named twice.
+    Source: weiliu89/caffe (SSD), src/caffe/layers/permute_layer.cpp.
+    """
+
+    def setup(self, bottom_shapes):
+        named, ndim = list(self.param.permute_param.order), len(bottom_shapes[0])
+        for axis in named:
+            self.canonical_axis(axis, ndim, what="order")
+            if named.count(axis) > 1:
+                raise self.error(f"order names axis {axis} twice", fix="name every axis once at most")
+        self.axes = (*named, *(axis for axis in range(ndim) if axis not in named))
+        self.still = self.axes == tuple(range(ndim))
+        if self.still:
+            self.runs_on = Runs.NOWHERE
+
+    def infer_shapes(self, bottom_shapes):
+        shape = tuple(bottom_shapes[0])
+        if len(shape) != len(self.axes):
+            raise self.shape_error(
+                f"has {len(shape)} axes, but the layer was set up for {len(self.axes)}",
+                bottom=0,
+                fix="keep the number of axes, or build the net anew",
+            )
+        self._moves(shape, self.axes)
+        return [tuple(shape[axis] for axis in self.axes)]
+
+    def shares(self):
+        return {0: 0} if self.still else {}
+
+    def forward_needs(self):
+        return Needs() if self.still else super().forward_needs()
+
+
+@register_layer("ShuffleChannel")
+class ShuffleChannelLayer(_Transposed):
+    """Channel g * k + j goes to channel j * group + g, where k = C / group (shuffle_channel_param.group, default 1).
+
+    Bottom 0: x, (N, C, ...). Top 0: the shape of x. Backward reads nothing.
+    Raises: LayerParamError for a group of 0; ShapeError for fewer than 2 axes, or channels that group does not divide.
+    Source: farmingyard/ShuffleNet, shuffle_channel_layer.cpp.
+    """
+
+    splits_over_batch = True
+
+    def setup(self, bottom_shapes):
+        self.group = self.param.shuffle_channel_param.group
+        if self.group < 1:
+            raise self.error("group is 0", fix="set shuffle_channel_param.group to at least 1")
+
+    def infer_shapes(self, bottom_shapes):
+        shape = tuple(bottom_shapes[0])
+        if len(shape) < 2:
+            raise self.shape_error(
+                f"has shape {shape}, no channels", bottom=0, fix="give a bottom of shape (N, C, ...)"
+            )
+        n, c = shape[:2]
+        if c % self.group:
+            raise self.shape_error(
+                f"has {c} channels, which cannot be split into {self.group} groups",
+                bottom=0,
+                fix="set shuffle_channel_param.group to a divisor",
+            )
+        self._moves((n, self.group, c // self.group, *shape[2:]), (0, 2, 1, *range(3, len(shape) + 1)))
+        return [shape]
+
+
+@register_layer("Reorg")
+class ReorgLayer(_Transposed):
+    """(N, C, H, W) -> (N, C s^2, H / s, W / s) in darknet's order (s: reorg_param.stride); `reverse` takes it back.
+
+    x's memory read as (N, C / s^2, H, s, W, s) with axes (0, 3, 5, 1, 2, 4): what YOLOv2's weights were trained with.
+    It is the usual space-to-depth only among the pixels of that view.
+    Bottom 0: x, 4 axes. Top 0: as above; with reverse: (N, C / s^2, H s, W s). Backward reads nothing.
+    Raises: LayerParamError without a stride; ShapeError where sizes do not divide.
+    Source: gklz1982/caffe-yolov2, src/caffe/layers/reorg_layer.cpp (its backward is not the inverse; ours is).
+    """
+
+    def setup(self, bottom_shapes):
+        self.stride = self.param.reorg_param.stride
+        if self.stride < 1:
+            raise self.error("stride is not given, or 0", fix="add reorg_param { stride: 2 }")
+
+    def infer_shapes(self, bottom_shapes):
+        shape, s = tuple(bottom_shapes[0]), self.stride
+        reverse = self.param.reorg_param.reverse
+        if len(shape) != 4 or shape[1] % (s * s) or (not reverse and (shape[2] % s or shape[3] % s)):
+            raise self.shape_error(
+                f"has shape {shape}; needed: 4 axes, channels that are a multiple of {s * s}"
+                + ("" if reverse else f", height and width that are multiples of {s}"),
+                bottom=0,
+                fix="change the stride or the bottom",
+            )
+        n, c, h, w = shape
+        if reverse:
+            self._moves((n, s, s, c // (s * s), h, w), (0, 3, 4, 1, 5, 2))
+            return [(n, c // (s * s), h * s, w * s)]
+        self._moves((n, c // (s * s), h, s, w, s), (0, 3, 5, 1, 2, 4))
+        return [(n, c * s * s, h // s, w // s)]

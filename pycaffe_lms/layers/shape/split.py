@@ -1,0 +1,67 @@
+"""Split and Silence: one blob for many readers, and for none."""
+
+from __future__ import annotations
+
+from ..base import InPlace, Layer, Needs, Runs, at_least, exactly
+from ..registry import register_layer
+
+
+@register_layer("Split")
+class SplitLayer(Layer):
+    """Every top's data is the bottom's data; the bottom's gradient is the sum of the tops' gradients, in their order.
+
+    Bottom 0: any shape. Tops: one or more of that shape, sharing its memory. Backward reads nothing.
+    Source: BVLC/caffe, src/caffe/layers/split_layer.cpp.
+    """
+
+    bottoms, tops = exactly(1), at_least(1)
+    runs_on = Runs.NOWHERE
+    in_place = InPlace.REFUSED
+    order_free = True
+    splits_over_batch = True
+
+    def infer_shapes(self, bottom_shapes):
+        return [tuple(bottom_shapes[0])] * len(self.param.top)
+
+    def shares_data(self):
+        return dict.fromkeys(range(len(self.param.top)), 0)
+
+    def forward_needs(self):
+        return Needs()
+
+    def backward_needs(self, propagate_down, param_propagate):
+        return Needs()
+
+    def reuses(self, forward):
+        return () if forward else tuple(("top_diff", j, 0) for j in range(len(self.param.top)))
+
+    def backward(self, io):
+        if io.bottom_diff[0] is not None:
+            io.ops.sum_arrays([dy for dy in io.top_diff if dy is not None], io.bottom_diff[0])
+
+
+@register_layer("Silence")
+class SilenceLayer(Layer):
+    """Takes blobs that nobody reads, so that they are no outputs of the net.
+
+    Bottoms: one or more. Tops: none. Backward reads nothing and writes zero gradients.
+    Source: BVLC/caffe, src/caffe/layers/silence_layer.cpp.
+    """
+
+    bottoms, tops = at_least(1), exactly(0)
+    runs_on = Runs.NOWHERE
+    order_free = True
+
+    def infer_shapes(self, bottom_shapes):
+        return []
+
+    def forward_needs(self):
+        return Needs()
+
+    def backward_needs(self, propagate_down, param_propagate):
+        return Needs()
+
+    def backward(self, io):
+        for dx in io.bottom_diff:
+            if dx is not None:
+                io.ops.fill(dx, 0)

@@ -1,0 +1,110 @@
+"""What a machine can do, and how long a step takes on it: bytes over bandwidth or products over peak. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from ...errors import UsageError
+
+GiB = 1 << 30
+HALF_GAIN = 2.0  # how many times faster products of bfloat16 are than of float32 with TF32
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A GPU and its link to the host. Rates are what well-made code reaches, not what the data sheet promises.
+
+    memory: bytes of device memory. memory_rate: bytes per second of kernels that read and write it. product_rate:
+    float32 operations per second of convolutions and matrix products (with TF32 where there is). link_in, link_out:
+    bytes per second from and to page-locked host memory, one direction alone; link_both: both together. copy_s: seconds
+    that a copy takes beside its bytes. launch_s: least seconds of a step.
+    """
+
+    name: str
+    memory: int
+    memory_rate: float
+    product_rate: float
+    link_in: float
+    link_out: float
+    link_both: float
+    copy_s: float = 8e-6
+    launch_s: float = 12e-6
+
+    def step_seconds(self, nbytes: int, flops: int) -> float:
+        """Of a step that must move `nbytes` and do `flops`."""
+        return max(nbytes / self.memory_rate, flops / self.product_rate) + self.launch_s
+
+    def copy_seconds(self, nbytes: int, out: bool, both: bool = False) -> float:
+        """Of one copy over the link; both: while the other direction is busy too."""
+        rate = self.link_out if out else self.link_in
+        if both:
+            rate = min(rate, self.link_both / 2)
+        return self.copy_s + nbytes / rate
+
+
+# H200: measured. Others: data sheets, with the shares of peak that the H200 reaches.
+MACHINES = {
+    "h200": Machine("h200", 139 * GiB, 4.0e12, 255e12, 55.4e9, 55.3e9, 101.6e9),
+    "h100": Machine("h100", 79 * GiB, 2.6e12, 240e12, 55.4e9, 55.3e9, 101.6e9),
+    "a100": Machine("a100", 39 * GiB, 1.2e12, 75e12, 25.0e9, 25.0e9, 36.0e9),
+    "v100": Machine("v100", 16 * GiB, 0.70e12, 10e12, 12.3e9, 12.8e9, 21.0e9),
+    "rtx4090": Machine("rtx4090", 23 * GiB, 0.80e12, 40e12, 25.0e9, 25.0e9, 36.0e9),
+    "rtx3090": Machine("rtx3090", 23 * GiB, 0.73e12, 17e12, 25.0e9, 25.0e9, 36.0e9),
+    "t4": Machine("t4", 15 * GiB, 0.24e12, 5.5e12, 12.0e9, 12.0e9, 18.0e9),
+}
+DEFAULT = "h200"
+
+
+def find_machine(name: str) -> Machine:
+    """A machine by its name here, or from a JSON file with the fields of `Machine`. Raises UsageError."""
+    known = MACHINES.get(name.lower())
+    if known is not None:
+        return known
+    path = Path(name)
+    if path.suffix != ".json" and not path.exists():
+        raise UsageError(f'-gpu "{name}" is not known', fix=f"use {', '.join(sorted(MACHINES))}, or a JSON file")
+    try:
+        given = json.loads(path.read_text())
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"-gpu {name} cannot be read: {error}", fix=f"write it like this: {_example()}") from None
+    return _from_fields(given, name)
+
+
+def machine_of(device_name: str, memory: int) -> Machine:
+    """The machine for a device by what the driver calls it, with its memory; a middling one where it is not known."""
+    text = device_name.lower().replace(" ", "").replace("geforce", "")
+    for key, machine in MACHINES.items():
+        if key in text:
+            return Machine(**(asdict(machine) | {"memory": memory}))
+    return Machine(**(asdict(MACHINES["a100"]) | {"name": device_name, "memory": memory}))
+
+
+def _from_fields(given, file: str) -> Machine:
+    kinds = {f.name: f for f in fields(Machine)}
+    if not isinstance(given, Mapping):
+        raise UsageError(f"-gpu {file} does not hold one object", fix=f"write it like this: {_example()}")
+    for name, value in given.items():
+        if name not in kinds:
+            raise UsageError(f'-gpu {file}: "{name}" is not a field', fix=f"fields are {', '.join(kinds)}")
+        if name != "name" and not (isinstance(value, (int, float)) and 0 < value < 1 << 63):
+            raise UsageError(f"-gpu {file}: {name} is {value!r}", fix="give a number greater than zero, below 2^63")
+    missing = [f for f in list(kinds)[1:7] if f not in given]
+    if missing:
+        raise UsageError(f"-gpu {file} lacks {', '.join(missing)}", fix=f"write it like this: {_example()}")
+    return Machine(**({"name": Path(file).stem} | dict(given) | {"memory": int(given["memory"])}))
+
+
+def _example() -> str:
+    return json.dumps(asdict(MACHINES["v100"]))
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds of every step of a program, of its replay where there is one, and the link that copies use."""
+
+    steps: Sequence[float]
+    again: Mapping[int, float]
+    machine: Machine

@@ -1,0 +1,99 @@
+"""Memory that goes from a value to the next without being given back: where a step reads a value for the last time and
+writes another of the same size element by element, the new one may lie where the old one lay. Pure.
+
+A layer says which (`Step.reuses`); here is found where the old value really ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ..program import Buffer, Mode, Program, Step
+
+if TYPE_CHECKING:
+    from ..plan.live_ranges import Residence
+    from ..remat.candidates import Replayable
+
+Pair = tuple[int, int]  # the buffer whose value ends, the buffer that is born in its place
+
+
+def handovers(program: Program, buffers: Mapping[int, Buffer]) -> dict[int, tuple[Pair, ...]]:
+    """Step -> pairs of `buffers`. A buffer gives and takes at most once per step."""
+    following: dict[int, Mode] = {}  # how the next step that touches a buffer does it
+    found: dict[int, tuple[Pair, ...]] = {}
+    for s in range(len(program.steps) - 1, -1, -1):
+        step = program.steps[s]
+        pairs: list[Pair] = []
+        for old, new in possible(step, buffers):
+            ends = following.get(old, Mode.READ if old in program.live_out else Mode.OVERWRITE) is Mode.OVERWRITE
+            if ends and not any({old, new} & {*p} for p in pairs):
+                pairs.append((old, new))
+        if pairs:
+            found[s] = tuple(pairs)
+        for a in step.accesses:
+            following[a.buffer] = a.mode
+    return found
+
+
+def possible(step: Step, buffers: Mapping[int, Buffer]) -> list[Pair]:
+    """Pairs of `buffers` in a step of which the second may be born where the first lies, if that ends there."""
+    if not step.reuses or step.host:
+        return []
+    modes = {a.buffer: a.mode for a in step.accesses if a.buffer in buffers}
+    return [
+        (old, new)
+        for old, new in step.reuses
+        if modes.get(old) in _READS and modes.get(new) is Mode.OVERWRITE and buffers[old].nbytes == buffers[new].nbytes
+    ]
+
+
+def hoped(program: Program, buffers: Mapping[int, Buffer], can: Replayable) -> dict[int, tuple[Pair, ...]]:
+    """`handovers`, and those of old values that are read again but could be made again for that."""
+    found = {s: list(pairs) for s, pairs in handovers(program, buffers).items()}
+    wanted: dict[tuple[int, int], int] = {}  # (step, old) -> the next step that reads it
+    following: dict[int, tuple[int, Mode]] = {}
+    for s in range(len(program.steps) - 1, -1, -1):
+        step = program.steps[s]
+        for old, _ in possible(step, buffers):
+            if old in following and following[old][1] is not Mode.OVERWRITE:
+                wanted[s, old] = following[old][0]
+        following.update((a.buffer, (s, a.mode)) for a in step.accesses)
+    maker: dict[int, int] = {}
+    for s, step in enumerate(program.steps):
+        maker.update((a.buffer, s) for a in step.accesses if a.mode is not Mode.READ)
+        for old, new in possible(step, buffers):
+            r, pairs = maker.get(old), found.setdefault(s, [])
+            again = (s, old) in wanted and r in can.valid_until and old in can.makes[r]
+            if again and can.valid_until[r] >= wanted[s, old] and not any({old, new} & {*p} for p in pairs):
+                pairs.append((old, new))
+    return {s: tuple(pairs) for s, pairs in found.items() if pairs}
+
+
+_READS = (Mode.READ, Mode.UPDATE)
+
+
+def chains(stays: Sequence[Residence], pairs: Mapping[int, Sequence[Pair]]) -> list[list[int]]:
+    """Indices of residences in groups that share one place, each following the one before; most stand alone."""
+    ending = {(r.buffer, r.last): i for i, r in enumerate(stays) if not r.live and r.until == r.last}
+    starting = {(r.buffer, r.first): i for i, r in enumerate(stays) if not r.fetched}
+    after: dict[int, int] = {}
+    for s, found in pairs.items():
+        for old, new in found:
+            i, j = ending.get((old, s)), starting.get((new, s))
+            if i is not None and j is not None and i != j:
+                after[i] = j
+    followers = set(after.values())
+    groups = []
+    for i in range(len(stays)):
+        if i not in followers:
+            group = [i]
+            while group[-1] in after:
+                group.append(after[group[-1]])
+            groups.append(group)
+    return groups
+
+
+def needed_bytes(program: Program, s: int, sizes: Mapping[int, int], pairs: Mapping[int, Sequence[Pair]]) -> int:
+    """Bytes of `sizes` that step s needs on the device at once."""
+    return program.steps[s].device_bytes(sizes) - sum(sizes[new] for _, new in pairs.get(s, ()))

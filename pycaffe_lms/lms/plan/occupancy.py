@@ -1,0 +1,114 @@
+"""Which memory stands behind the places of a plan, in pieces that are taken whole or not at all. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+import numpy as np
+
+from ...backend.device import ALIGN
+from ...errors import PlanError
+from .plan import Plan
+
+
+def on_boundary(offset: int) -> bool:
+    """Whether something may begin at that byte of a buffer: what follows the last boundary may be none of its value."""
+    return offset % ALIGN == 0
+
+
+class Cells:
+    """Bytes of the arena's contiguous part between two neighbouring ends of places are one cell; so is a page.
+
+    Raises PlanError where the pages of a plan are not what they should be."""
+
+    def __init__(self, plan: Plan):
+        self._paging, self._arena = plan.paging, plan.arena_bytes
+        linear = plan.arena_bytes if self._paging is None else self._paging.linear
+        marks = {0, linear}
+        for op in plan.ops:
+            for p in (*op.births, *(() if op.place is None else (op.place,))):
+                if 0 <= p.offset < linear:
+                    marks |= {p.offset, p.offset + plan.buffers[p.buffer].nbytes}
+                    if op.part is not None:
+                        marks |= {p.offset + op.part[0], p.offset + sum(op.part)}
+        self._marks = sorted(m for m in marks if m <= linear)
+        self._linear = linear
+        self.count = len(self._marks) - 1
+        self._pages: dict[int, np.ndarray] = {}
+        if self._paging is not None:
+            self._check(plan)
+            self._pages = {o: self.count + np.array(pages) for o, pages in self._paging.pages.items()}
+            self.count += self._paging.count
+
+    def of(self, offset: int, nbytes: int, part: tuple[int, int] | None = None) -> slice | np.ndarray | None:
+        """Indices of the cells of a place, or of a part of it; None: it lies outside."""
+        if part is not None and 0 <= offset < self._linear:
+            return self.of(offset + part[0], part[1])
+        if 0 <= offset < self._linear or nbytes == 0:
+            if offset + nbytes > self._linear:
+                return None
+            return slice(bisect_left(self._marks, offset), bisect_left(self._marks, offset + nbytes))
+        pages = self._pages.get(offset)
+        if pages is None or nbytes > len(pages) * self._paging.page:
+            return None
+        page = self._paging.page
+        return pages if part is None else pages[part[0] // page : -(-sum(part) // page)]
+
+    def _check(self, plan: Plan) -> None:
+        paging, end = self._paging, self._linear
+        wrong = None
+        if self._linear % paging.page or plan.arena_bytes < self._linear + paging.count * paging.page:
+            wrong = f"{paging.count} pages behind {self._linear} bytes are more than {plan.arena_bytes} bytes"
+        for offset in sorted(paging.pages):
+            pages = paging.pages[offset]
+            if offset < end or (offset - self._linear) % paging.page:
+                wrong = f"addresses from {offset} on are given twice, or begin within a page"
+            elif len(set(pages)) < len(pages) or not all(0 <= p < paging.count for p in pages):
+                wrong = f"the pages at {offset} are not all there, or one is there twice"
+            end = offset + len(pages) * paging.page
+        if end > max(paging.size, self._linear):
+            wrong = f"addresses end at {end}, not at {paging.size}"
+        if wrong:
+            raise PlanError(
+                f"plan of {plan.program.name}: {wrong}", fix="this is a bug in the planner, or an edited plan"
+            )
+
+
+Where = slice | np.ndarray
+
+
+class LastOps:
+    """The newest operation of every stream that touched a cell in some way."""
+
+    def __init__(self, cells: Cells):
+        self._last = np.full((3, cells.count), -1, np.int64)
+
+    def of(self, where: Where) -> list[int]:
+        """The newest of each stream that touched any of these cells."""
+        return [int(op) for op in self._last[:, where].max(axis=1, initial=-1) if op >= 0]
+
+    def note(self, where: Where, stream: int, op: int) -> None:
+        self._last[stream, where] = op
+
+
+class Tenants:
+    """Who is where, and of every cell who was the first there, and who the last."""
+
+    def __init__(self, cells: Cells):
+        self._who, self._first, self._last = (np.full(cells.count, -1, np.int64) for _ in range(3))
+
+    def enter(self, where: Where, buffer: int) -> int | None:
+        """None; or somebody who is there already, and then nothing changes."""
+        other = int(self._who[where].max(initial=-1))
+        if other >= 0:
+            return other
+        self._who[where] = self._last[where] = buffer
+        self._first[where] = np.where(self._first[where] < 0, buffer, self._first[where])
+        return None
+
+    def framed(self, where: Where, buffer: int) -> bool:
+        """Whether it was the first and the last in each of these cells."""
+        return bool((self._first[where] == buffer).all() and (self._last[where] == buffer).all())
+
+    def leave(self, where: Where) -> None:
+        self._who[where] = -1

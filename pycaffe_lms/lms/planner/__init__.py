@@ -1,0 +1,1 @@
+"""From a program to a plan: look-ahead, eviction, search, the order of copies, host slots, lowering."""

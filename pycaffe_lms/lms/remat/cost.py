@@ -1,0 +1,124 @@
+"""What making a large value again costs where it does not fit: beside it, when it is wanted, lie gradients. Pure.
+
+A gradient cannot be made again. Where those of one moment, and the steps that make a value again, do not fit together,
+a gradient has to leave and come back meanwhile, and somebody waits for both copies. Who drops the value pays for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from ..cost.machine import Costs
+from ..layout.inplace_reuse import possible
+from ..program import Buffer, Mode
+from .candidates import Replayable
+
+SHARE = 12  # a value is large if it takes more than one part in so many of the memory
+DWARF = 8  # and dwarfed if it takes less than one part in so many of the largest value that its replay touches
+KEPT = 20_000  # answers, before they are forgotten
+
+
+@dataclass(frozen=True)
+class Crowding:
+    """Of a program (`can.program`) and its managed buffers. sizes: bytes that they take from the memory."""
+
+    can: Replayable
+    buffers: Mapping[int, Buffer]
+    sizes: Mapping[int, int]
+    costs: Costs
+    _needs: dict[tuple, int] = field(default_factory=dict, repr=False)
+
+    def large(self, b: int, limit: int) -> bool:
+        """Whether it is worth while to ask for the price."""
+        return self.sizes[b] * SHARE > limit
+
+    def dwarfed(self, b: int, r: int, limit: int) -> bool:
+        """Whether replay r needs a large value beside a small b."""
+        most = self._largest[r]
+        return self.sizes[b] * DWARF < most and most * SHARE > limit
+
+    def price(self, b: int, chain: Sequence[int], wanted: int, limit: int) -> float:
+        """Seconds of copies that somebody waits for, if the steps of `chain`, in that order, make `b` again just before
+        step `wanted` in a memory of `limit` bytes."""
+        key = b, wanted, tuple(chain)
+        if key not in self._needs:
+            if len(self._needs) >= KEPT:
+                self._needs.clear()
+            self._needs[key] = self._need(b, chain, self._alive[wanted])
+        short = self._needs[key] - limit
+        if short <= 0:
+            return 0.0
+        leaves = min((self.sizes[x] for x in self._alive[wanted] if self.sizes[x] >= short), default=short)
+        machine = self.costs.machine
+        return machine.copy_seconds(leaves, True) + machine.copy_seconds(leaves, False)
+
+    @cached_property
+    def _largest(self) -> dict[int, int]:
+        """Replay -> bytes of the largest managed buffer that it touches."""
+        replays = self.can.replays.items()
+        return {r: max((self.sizes.get(a.buffer, 0) for a in step.accesses), default=0) for r, step in replays}
+
+    @cached_property
+    def _alive(self) -> list[frozenset[int]]:
+        """Before every step: the managed buffers whose value the program made so far, reads from there on, and cannot
+        make again."""
+        steps, found = self.can.program.steps, []
+        spans: list[tuple[int, int, int]] = []
+        since: dict[int, int] = {}
+        last: dict[int, int] = {}
+
+        def end(b: int) -> None:
+            if b in since and b in last and since[b] not in self.can.valid_until:
+                spans.append((since[b] + 1, last[b], b))
+
+        for s, step in enumerate(steps):
+            for a in step.accesses:
+                if a.buffer not in self.sizes:
+                    continue
+                if a.mode is not Mode.OVERWRITE:
+                    last[a.buffer] = s
+                if a.mode is not Mode.READ:
+                    end(a.buffer)
+                    last.pop(a.buffer, None)
+                    since.pop(a.buffer, None)
+                    if not step.host:
+                        since[a.buffer] = s
+        for b in list(since):
+            end(b)
+        starts: list[list[int]] = [[] for _ in range(len(steps) + 1)]
+        ends: list[list[int]] = [[] for _ in range(len(steps) + 1)]
+        for first, until, b in spans:
+            starts[first].append(b)
+            ends[until].append(b)
+        alive: set[int] = set()
+        for s in range(len(steps)):
+            alive.update(starts[s])
+            found.append(frozenset(alive))
+            alive.difference_update(ends[s])
+        return found
+
+    def _need(self, b: int, chain: Sequence[int], beside: Collection[int]) -> int:
+        """Most bytes that are there at once while `chain` makes `b` again beside what is alive; what it reads from
+        outside counts from the start to its last reader."""
+        steps = [self.can.replays[r] for r in chain]
+        last = {a.buffer: i for i, step in enumerate(steps) for a in step.accesses if a.buffer in self.sizes}
+        last |= dict.fromkeys([b, *(x for x in beside if x in last)], len(steps))
+        written = {a.buffer for step in steps for a in step.accesses if a.mode is not Mode.READ}
+        here = {x for x in last if x not in written} | set(beside)
+        used = most = sum(self.sizes[x] for x in here)
+        for i, step in enumerate(steps):
+            born = {a.buffer for a in step.accesses if a.buffer in self.sizes} - here
+            used += sum(self.sizes[x] for x in born)
+            given, pairs = 0, set()
+            for old, new in possible(step, self.buffers):
+                if new in born and last[old] == i and not pairs & {old, new}:
+                    given += self.sizes[old]
+                    pairs |= {old, new}
+            most = max(most, used - given)
+            here |= born
+            gone = {x for x in here if last.get(x) == i}
+            used -= sum(self.sizes[x] for x in gone)
+            here -= gone
+        return most

@@ -1,0 +1,1 @@
+"""Plans for people: tables of text, and an HTML page."""

@@ -1,0 +1,70 @@
+"""Plans as text: a table of steps, and totals. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ...errors import human_bytes
+from ..cost.timing import Timed
+from ..plan.plan import Kind, Op, Plan
+from ..plan.statistics import used_bytes
+
+
+def summary(plan: Plan) -> list[str]:
+    """What a plan needs and moves, a line each."""
+    managed = sum(b.nbytes for b in plan.buffers.values())
+    used = used_bytes(plan)
+    loss = used / plan.live_bytes - 1 if plan.live_bytes else 0.0
+    own = human_bytes(plan.unshared_host_bytes)
+    left = sum(map(plan.copied, plan.abiding))
+    lossy = f" (lossy: {len(plan.halved)} buffers in 16 bits)" if plan.halved else ""
+    return [
+        f"managed buffers: {len(plan.buffers)}, {human_bytes(managed)} in all",
+        f"device memory for them: {human_bytes(plan.arena_bytes)}, {human_bytes(used)} of it used (alive at once at "
+        f"most {human_bytes(plan.live_bytes)}, packing loss {loss:.1%})",
+        f"host memory for them: {human_bytes(plan.host_bytes)} ({own} if none of it were used in turn)",
+        f"copied per run: {human_bytes(plan.bytes_in)} in, {human_bytes(plan.bytes_out)} out{lossy}"
+        + (f", of it in {plan.parts} parts, so that urgent copies pass" if plan.parts else "")
+        + (f"; {human_bytes(left)} stay from run to run" if left else ""),
+    ]
+
+
+def _copy(plan: Plan, op: Op) -> str:
+    buffer = plan.buffers[op.place.buffer]
+    size = human_bytes(buffer.copied)
+    return f"{op.kind.value} {buffer.name} ({size if op.part is None else f'{human_bytes(op.part[1])} of {size}'})"
+
+
+def step_table(plan: Plan, times: Timed | None = None, seconds: Sequence[float] = ()) -> Iterable[str]:
+    """A line per step: what comes in for later steps, what is made, copied out, given back and dropped. With `times`
+    also milliseconds: `seconds` of every step of the plan's program, and how long it waits for copies."""
+    names = {b: buffer.name for b, buffer in plan.buffers.items()}
+    by_step: dict[int, list[Op]] = {}
+    for op in plan.ops:
+        by_step.setdefault(op.step, []).append(op)
+    held = 0
+    timed = f"{'ms':>9}  {'stall':>8}  " if times else ""
+    yield f"{'step':>5}  {'on device':>10}  {timed}what happens"
+    for s, step in enumerate(plan.program.steps):
+        parts: list[str] = []
+        peak = held
+        gone = 0
+        for op in by_step.get(s, []):
+            if op.kind is Kind.IN:
+                parts.append(_copy(plan, op))
+                held += plan.buffers[op.place.buffer].nbytes if op.begins else 0
+            elif op.kind is Kind.OUT:
+                parts.append(_copy(plan, op))
+                gone += plan.buffers[op.place.buffer].nbytes if op.release else 0
+            elif op.kind is Kind.COMPUTE:
+                held += sum(plan.buffers[p.buffer].nbytes for p in op.births)
+                parts += [f"new {names[p.buffer]}" for p in op.births]
+                parts += [f"free {names[b]}" for b in op.frees]
+                parts += [f"drop {names[b]}" for b in op.drops]
+                gone += sum(plan.buffers[b].nbytes for b in op.frees + op.drops)
+            peak = max(peak, held)
+        held -= gone
+        timed = f"{1e3 * seconds[s]:9.3f}  {1e3 * times.stalls[s]:8.3f}  " if times else ""
+        again = " [again]" if plan.order[s][1] else ""
+        name = f"{step.name}{' [host]' if step.host else ''}{again}"
+        yield f"{s:5d}  {human_bytes(peak):>10}  {timed}{name}: {'; '.join(parts) or '-'}"

@@ -1,0 +1,219 @@
+"""Obeys a plan: three streams, events, memory lent by the arena. See also: `runtime.py`, which has that memory."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ...backend.device import Device
+from ...errors import CaffeError, PlanError
+from ...memory.states import Ask, State
+from ...memory.synced import SyncedMemory
+from ..plan.plan import Kind, Op, Placement, Plan
+from ..program import Mode
+from .counters import Counters
+from .recorder import COPIES_IN, COPIES_OUT
+
+if TYPE_CHECKING:
+    from .runtime import Runtime
+
+_log = logging.getLogger(__name__)
+
+
+def first_uses(plan: Plan) -> dict[int, Mode]:
+    """How each buffer that a plan places is touched first."""
+    found: dict[int, Mode] = {}
+    for step in plan.program.steps:
+        for a in step.accesses:
+            if a.buffer in plan.buffers:
+                found.setdefault(a.buffer, a.mode)
+    return found
+
+
+def bring_home(device: Device, first: Mapping[int, Mode], memories: Mapping[int, object]) -> None:
+    """Before a run, values that a plan starts from are at home; zeros where nobody wrote yet. A dropped one is an
+    error. first: see `first_uses`."""
+    moved = False
+    for b, mode in first.items():
+        memory = memories[b]
+        if memory.span is not None:
+            moved = moved or (mode is not Mode.OVERWRITE and memory.state is State.HEAD_AT_GPU)
+            memory.ask(Ask.DISCARD if mode is Mode.OVERWRITE else Ask.EVICT)
+        if mode is not Mode.OVERWRITE and memory.state in (State.UNINITIALIZED, State.DISCARDED):
+            memory.ask(Ask.READ_CPU)
+    if moved:  # the run fetches it on another stream
+        device.wait(device.copy_in, device.record(device.compute))
+
+
+class Run:
+    """One run of a plan whose values are at home: issues its operations in order, then joins the streams."""
+
+    def __init__(self, runtime: Runtime, plan: Plan, memories: Mapping[int, object]):
+        self.runtime, self.plan, self.memories = runtime, plan, memories
+        self.device = runtime.device
+        self.arena = runtime.arena.of(plan)
+        self._events: dict[int, object] = {}
+        self._waited, self._halved = plan.waited, plan.halved
+        self._held_before = runtime.stats.held
+        self._there: frozenset[int] = frozenset()  # buffers that the run before left in their first place
+        self.counted = Counters()
+
+    def issue(self, op: Op, execute: Callable[[int], None]) -> None:
+        """Queue one operation, or do it on the host; `execute(step)` runs a layer pass."""
+        device, config, recorder = self.device, self.runtime.config, self.runtime.recorder
+        if recorder:
+            recorder.operation(op.id)
+            if op.kind in (Kind.HOST, Kind.COMPUTE):
+                recorder.waits(op.step, op.waits)
+        if op.kind is Kind.HOST:
+            for w in op.waits:
+                device.wait_host(self._events[w])
+            execute(op.step)
+            return
+        stream = (device.compute, device.copy_in, device.copy_out)[op.stream]
+        for w in op.waits:
+            device.wait(stream, self._events[w])
+        if op.kind is Kind.IN:
+            if config.sync & 2:
+                device.wait(stream, device.record(device.compute))
+            self._copy_in(op, stream)
+        elif op.kind is Kind.OUT:
+            memory, start = self.memories[op.place.buffer], recorder and recorder.begin(stream)
+            if op.home is not None:
+                memory.lend_home(self.runtime.slab.shared_slot(op.home.segment, op.home.offset, memory.nbytes))
+            with self._copying(op.place.buffer):
+                memory.ask(Ask.SAVE, stream=stream, part=op.part)
+            nbytes = self._copied(op, memory)
+            self.counted.copied_out(nbytes, op.begins)
+            if recorder:
+                recorder.end(COPIES_OUT, memory.name, start, stream, nbytes)
+            if op.release:
+                self._take_back(op.place.buffer, Ask.EVICT)
+            if config.sync & 1:
+                if recorder:
+                    recorder.waits(op.step, [op.id])
+                device.wait(device.compute, device.record(stream))
+        else:
+            given = dict(op.handovers)
+            for old in given:
+                self.runtime.stats.held -= self.plan.buffers[old].nbytes
+            taken = set(given.values())
+            for place in op.births:
+                self._lend(place, stream)
+                if place.buffer not in taken:
+                    device.spoil(self.memories[place.buffer].span, stream)
+            execute(op.step)
+            for b in op.frees:
+                self._take_back(b, Ask.EVICT)
+            for b in op.drops:
+                if b in given:
+                    self.memories[b].hand_over()
+                else:
+                    self._take_back(b, Ask.DISCARD)
+        if op.id in self._waited:
+            self._events[op.id] = device.record(stream)
+
+    def _copy_in(self, op: Op, stream) -> None:
+        memory, recorder = self.memories[op.place.buffer], self.runtime.recorder
+        if op.begins:
+            self.held_more(self.plan.buffers[op.place.buffer].nbytes)
+            if op.place.buffer in self._there:
+                self._there -= {op.place.buffer}
+                memory.be_found(self.span_of(op.place))
+                if recorder:
+                    recorder.idle(stream)
+                return
+        start = recorder and recorder.begin(stream)
+        with self._copying(op.place.buffer):
+            memory.ask(Ask.READ_GPU, span=self.span_of(op.place), stream=stream, part=op.part)
+        if op.home is not None and op.home.last:
+            memory.end_home()
+        nbytes = self._copied(op, memory)
+        self.counted.copied_in(nbytes, op.begins)
+        if recorder:
+            recorder.end(COPIES_IN, memory.name, start, stream, nbytes)
+
+    @contextmanager
+    def _copying(self, buffer: int) -> Iterator[None]:
+        """Within, copies of the buffer take the way that the plan says."""
+        memory = self.memories[buffer]
+        memory.through = self.runtime.halves if buffer in self._halved else None
+        try:
+            yield
+        finally:
+            memory.through = None
+
+    def _copied(self, op: Op, memory: SyncedMemory) -> int:
+        """Bytes that an IN or OUT moves."""
+        if op.part is not None:
+            return min(op.part[1], memory.nbytes - op.part[0])
+        return self.plan.buffers[op.place.buffer].halved or memory.nbytes
+
+    def _lend(self, place: Placement, stream) -> None:
+        self.memories[place.buffer].ask(Ask.OVERWRITE_GPU, span=self.span_of(place), stream=stream)
+        self.held_more(self.plan.buffers[place.buffer].nbytes)
+
+    def held_more(self, nbytes: int) -> None:
+        """Count bytes on loan."""
+        stats = self.runtime.stats
+        stats.held_more(nbytes)
+        self.counted.held_peak = max(self.counted.held_peak, stats.held)
+
+    def span_of(self, place: Placement):
+        """The part of the arena where a buffer is placed."""
+        return self.arena.at(place.offset, self.plan.buffers[place.buffer].nbytes)
+
+    def _take_back(self, buffer: int, ask: Ask) -> None:
+        memory = self.memories[buffer]
+        if ask is Ask.EVICT and memory.state is not State.SYNCED:
+            raise PlanError(f'"{memory.name}" is given back in state "{memory.state.value}"',
+                            fix="this is a bug: a layer changed what it declared to read only")  # fmt: skip
+        memory.ask(ask)
+        self.runtime.stats.held -= self.plan.buffers[buffer].nbytes
+
+    def _come_home(self) -> None:
+        """After a failure in the middle: every value goes back to the host, where a later run can start; but for those
+        that were copied in 16 bits, which are within the iteration only."""
+        try:
+            self.device.synchronize()
+            for b in self.plan.buffers:
+                memory = self.memories[b]
+                memory.settle()
+                if b in self._halved:
+                    memory.ask(Ask.DISCARD)
+                elif memory.span is not None:
+                    memory.ask(Ask.EVICT)
+                    memory.give_back()  # of a value that was on its way in
+            self.runtime.stats.held = self._held_before
+            self.device.synchronize()
+        except CaffeError as error:  # the device is lost, and the failure that led here is about to be raised
+            _log.warning("Large Model Support could not bring the net's values home after a failure: %s", error.message)
+        except Exception:
+            _log.exception("Large Model Support could not bring the net's values home after a failure")
+
+    def run(self, execute: Callable[[int], None]) -> Counters:
+        """Issue everything; then every stream waits for the others, so that the next run starts from a clean state."""
+        stats, plan, leftover = self.runtime.stats, self.plan, self.runtime.leftover
+        self._there = leftover.take(plan, self.arena, self.memories)
+        try:
+            for op in plan.ops:
+                self.issue(op, execute)
+        except BaseException:
+            stats.ran(plan, self.counted)
+            self._come_home()
+            raise
+        if self.runtime.recorder:
+            self.runtime.recorder.waits(len(plan.program.steps) - 1, range(len(plan.ops)))
+        device = self.device
+        streams = (device.compute, device.copy_in, device.copy_out)
+        events = [device.record(s) for s in streams]
+        for stream in streams:
+            for other, event in zip(streams, events, strict=True):
+                if other is not stream:
+                    device.wait(stream, event)
+        self.counted.finished(plan)
+        stats.ran(plan, self.counted)
+        leftover.note(plan, self.arena, self.memories)
+        return self.counted

@@ -1,0 +1,88 @@
+"""How fast the link to the host really is, by copies that were recorded. Pure.
+
+Rates are known by the name of a GPU; but the link may have fewer lanes, an older generation, or neighbours. What a copy
+should have done, in the time that it was alone on the link and in the time that the other direction was busy too, is
+laid beside what it did.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
+
+from ..cost.machine import Machine
+from .recorder import COPIES_IN, COPIES_OUT, Timed
+
+LEAST = 1 << 20  # bytes of a copy that counts: smaller ones hardly show a rate
+ENOUGH = 16 << 20  # bytes of one direction that tell its rate
+CLOSE = 0.15  # where no rate differs by more, all are as assumed
+
+
+def link_shares(timed: Iterable[Timed], machine: Machine) -> dict[bool, float]:
+    """Of the rates of `machine`, how much copies reached: of those out (True) and in (False). A direction in which too
+    little was copied is left out. Half of the bytes were copied at this share or more."""
+    found = list(timed)
+    copies = {out: _large(found, COPIES_OUT if out else COPIES_IN) for out in (False, True)}
+    shares = {}
+    for out, mine in copies.items():
+        if sum(nbytes for _, _, nbytes in mine) >= ENOUGH:
+            busy = _Busy(copies[not out])
+            shares[out] = _middle([(_share(*copy, out, busy, machine), copy[2]) for copy in mine])
+    return shares
+
+
+def with_shares(machine: Machine, shares: Mapping[bool, float]) -> Machine:
+    """The machine with the rates that were found, if one of them is not close to what was assumed; else itself. Of a
+    direction that is not known the other one's share counts."""
+    if all(abs(share - 1) <= CLOSE for share in shares.values()):
+        return machine
+    into, out = (shares.get(way, shares.get(not way)) for way in (False, True))
+    return replace(
+        machine, link_in=machine.link_in * into, link_out=machine.link_out * out,
+        link_both=machine.link_both * (into + out) / 2,
+    )  # fmt: skip
+
+
+def described(now: Machine, before: Machine) -> str:
+    """A line about rates that were found."""
+    found, assumed = (f"{m.link_in / 1e9:.3g} GB/s in and {m.link_out / 1e9:.3g} out" for m in (now, before))
+    return f"copies run at {found}; {assumed} were assumed for {before.name}"
+
+
+def _large(timed: Sequence[Timed], row: str) -> list[tuple[float, float, int]]:
+    """Copies in the order of time: (start and end in seconds, bytes)."""
+    mine = (t for t in timed if t.row == row and t.nbytes >= LEAST)
+    return sorted((1e-6 * t.start_us, 1e-6 * t.end_us, t.nbytes) for t in mine)
+
+
+class _Busy:
+    """How long one direction, whose copies follow each other, is busy up to a moment."""
+
+    def __init__(self, copies: Sequence[tuple[float, float, int]]):
+        self._copies = copies
+        self._starts = [start for start, _, _ in copies]
+        self._before = list(accumulate((end - start for start, end, _ in copies), initial=0.0))
+
+    def until(self, moment: float) -> float:
+        k = bisect_right(self._starts, moment)
+        if not k:
+            return 0.0
+        start, end, _ = self._copies[k - 1]
+        return self._before[k - 1] + min(moment, end) - start
+
+
+def _share(start: float, end: float, nbytes: int, out: bool, busy: _Busy, machine: Machine) -> float:
+    """Bytes of a copy by those that it should have moved in its time."""
+    both = busy.until(end) - busy.until(start)
+    alone = end - start - both - machine.copy_s
+    whole_alone, whole_both = (machine.copy_seconds(nbytes, out, kind) - machine.copy_s for kind in (False, True))
+    return 1 / max(alone / whole_alone + both / whole_both, 1e-3)
+
+
+def _middle(shares: Iterable[tuple[float, int]]) -> float:
+    """The median, by bytes."""
+    ordered = sorted(shares, reverse=True)
+    seen = list(accumulate(nbytes for _, nbytes in ordered))
+    return next(share for (share, _), upto in zip(ordered, seen, strict=True) if 2 * upto >= seen[-1])

@@ -1,0 +1,164 @@
+"""When every step and copy ran, noted while somebody wants to know: timed events on the streams, the host's clock.
+
+A runtime has no recorder but for the iterations that are recorded, so it costs nothing otherwise. Under lazily run
+streams (the simulated device) times are those of the model clock. An iteration runs step by step while it is recorded,
+never from a recording of its own. See also: `cli/views/trace.py`, which writes them down; `measured.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from ..cost.measured import MeasuredRun, measured_run
+from ..plan.plan import Kind, Plan
+
+STEPS, COPIES_IN, COPIES_OUT, HOST = "steps", "copies in", "copies out", "host: issuing steps"
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Something that took from `start_us` to `end_us`, in microseconds since the recording began."""
+
+    row: str
+    name: str
+    start_us: float
+    end_us: float
+    nbytes: int = 0
+
+
+@dataclass
+class _Run:
+    """A run of a plan. op: the operation that is being issued. marks: of operations on a stream; hosted: by the host's
+    clock. waits: (step, mark where the compute stream began to wait, for which copies)."""
+
+    plan: Plan
+    iteration: int
+    op: int = -1
+    marks: dict[int, tuple[object, object]] = field(default_factory=dict)
+    hosted: dict[int, tuple[float, float]] = field(default_factory=dict)
+    waits: list[tuple[int, object, list[int]]] = field(default_factory=list)
+
+
+class Recorder:
+    """Of one runtime. On a device the rows are steps, copies in, copies out, and the host issuing the steps; without
+    one there is only the row of steps, by the wall clock."""
+
+    def __init__(self, runtime):
+        self.runtime, self.device = runtime, runtime.device
+        self._queued = not self.device.is_host
+        self._began = 0.0
+        self._anchors: list[tuple[str, object]] = []  # iterations: name, a mark where each begins
+        self._marks: list[tuple[int, str, str, object, object, int]] = []  # iteration, row, name, marks, bytes
+        self._issued: list[tuple[str, float, float]] = []
+        self._runs: list[_Run] = []
+        self._run: _Run | None = None  # the one that is going on
+
+    @contextmanager
+    def iteration(self, name: str) -> Iterator[None]:
+        """Within: everything that the runtime runs is recorded, as of this iteration."""
+        if not self._anchors:
+            self.device.synchronize()  # so that the first mark is the same moment on both clocks
+            self._began = time.perf_counter()
+        with self.device.active():
+            self._anchors.append((name, self.begin(self.device.compute)))
+        self.runtime.recorder = self
+        try:
+            yield
+        finally:
+            self.runtime.recorder = None
+
+    # -- called by who runs steps and copies ---------------------------------------------------------------------
+    def begin(self, stream):
+        """A mark on a stream (on the host: now)."""
+        return self.device.timed_event(stream) if self._queued else time.perf_counter()
+
+    def end(self, row: str, name: str, start, stream, nbytes: int = 0) -> None:
+        """What was queued on the stream since the mark `start` belongs together."""
+        end = self.begin(stream)
+        self._marks.append((len(self._anchors) - 1, row, name, start, end, nbytes))
+        if self._run is not None:
+            self._run.marks[self._run.op] = start, end
+
+    def idle(self, stream) -> None:
+        """The operation of a plan had nothing to do."""
+        mark = self.begin(stream)
+        self._run.marks[self._run.op] = mark, mark
+
+    @contextmanager
+    def run(self, plan: Plan) -> Iterator[None]:
+        """Within: a run of a plan, whose operations are told apart by `operation`."""
+        self._run = _Run(plan, len(self._anchors) - 1)
+        try:
+            yield
+            self._runs.append(self._run)
+        finally:
+            self._run = None
+
+    def operation(self, op: int) -> None:
+        """What follows is operation `op` of the plan."""
+        self._run.op = op
+
+    def waits(self, step: int, ops: Iterable[int]) -> None:
+        """From here on the compute stream (or the host, before a step there) waits for these operations, for `step`.
+        How long is known from when the copies among them ended."""
+        copies = [w for w in ops if self._run.plan.ops[w].kind in (Kind.IN, Kind.OUT)]
+        if copies:
+            self._run.waits.append((step, self.begin(self.device.compute), copies))
+
+    def step(self, name: str, host: bool, run) -> None:
+        """Run a step. host: it runs on the issuing thread and not on the device."""
+        issued, stream = time.perf_counter(), self.device.compute
+        on_row = not (host and self._queued)
+        start = self.begin(stream) if on_row else None
+        run()
+        if on_row:
+            self.end(STEPS, name, start, stream)
+        if self._queued:
+            self._issued.append((name, issued, time.perf_counter()))
+            if not on_row and self._run is not None and self.device.simulated:
+                self.idle(stream)  # the model clock knows no host
+            elif not on_row and self._run is not None:
+                self._run.hosted[self._run.op] = self._issued[-1][1:]
+
+    # -- what came of it -----------------------------------------------------------------------------------------
+    def times(self) -> tuple[list[Timed], list[tuple[str, float]]]:
+        """(everything recorded, iterations as (name, microseconds where each begins)). Waits for the device."""
+        begins, anchors = self._begins(), [mark for _, mark in self._anchors]
+        timed = [
+            Timed(row, name, *(begins[i] + self._between_us(anchors[i], mark) for mark in (start, end)), nbytes)
+            for i, row, name, start, end, nbytes in self._marks
+        ]
+        timed += [Timed(HOST, name, 1e6 * (a - self._began), 1e6 * (b - self._began)) for name, a, b in self._issued]
+        return timed, [(name, us) for (name, _), us in zip(self._anchors, begins, strict=True)]
+
+    def _begins(self) -> list[float]:
+        """Microseconds where each iteration begins."""
+        self.device.synchronize()
+        anchors = [mark for _, mark in self._anchors]
+        steps = (self._between_us(a, b) for a, b in zip(anchors, anchors[1:], strict=False))
+        return list(accumulate(steps, initial=0.0))[: len(anchors)]
+
+    def runs(self) -> list[MeasuredRun]:
+        """Every run of a plan that was recorded. Waits for the device."""
+        begins, found = self._begins(), []
+        for run in self._runs:
+            name, anchor = self._anchors[run.iteration]
+
+            def seconds(mark, begin=begins[run.iteration], anchor=anchor) -> float:
+                return 1e-6 * (begin + self._between_us(anchor, mark))
+
+            spans = {op: (seconds(a), seconds(b)) for op, (a, b) in run.marks.items()}
+            spans |= {op: (a - self._began, b - self._began) for op, (a, b) in run.hosted.items()}
+            stalls: dict[int, float] = {}
+            for step, mark, copies in run.waits:
+                late = max(spans[w][1] for w in copies) - seconds(mark)
+                stalls[step] = stalls.get(step, 0.0) + max(0.0, late)
+            found.append(measured_run(run.plan, name, spans, stalls, self.device.simulated))
+        return found
+
+    def _between_us(self, start, end) -> float:
+        return 1e3 * self.device.elapsed_ms(start, end) if self._queued else 1e6 * (end - start)

@@ -1,0 +1,301 @@
+"""Memory of all nets of one solver: plans, an arena, host slots from the pinned slab.
+
+One Runtime serves all nets of a solver (or a net of its own): between programs no managed buffer is on the device, so
+train and test nets use the same arena one after the other.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from weakref import ReferenceType
+
+from ...backend.device import Device
+from ...errors import OutOfDeviceMemory, PlanError, human_bytes
+from ...memory.arena import Arena
+from ...memory.host import HostSlab
+from ..config import LMSConfig
+from ..cost.machine import Costs, Machine, machine_of
+from ..managed import Managed, choose_managed
+from ..plan.plan import Plan
+from ..plan.rules import Rules
+from ..plan.verify import verify
+from ..planfile.cache import PlanBook
+from ..planner.choose import choose_plan
+from ..planner.host_slots import with_homes
+from ..planner.lookahead import make_plan
+from ..program import Buffer, Program, Step, layer_of
+from ..remat.requested import Remakes, check_uncopied
+from .carry_over import Leftover
+from .compression import Halves
+from .counters import Counters, Stats, statistics
+from .executor import Run, bring_home, first_uses
+from .memory_owners import Tenants, refuse_residents
+from .recorder import Recorder
+
+_log = logging.getLogger(__name__)
+RESERVE = 0.02  # of a GPU without a budget: what libraries take for themselves
+PARAMS_SHARE = 0.4  # of the device's memory: where what outlives an iteration takes less, it stays
+
+
+FEW_PAGES = 16  # less memory is not worth any
+ROOM = 1.5  # times the largest step: with less, too little is left to overlap anything
+
+
+@dataclass(eq=False)
+class Runtime:
+    """Memory of all nets of one solver on one device.
+
+    resident_bytes: unmanaged buffers of all nets. workspace_bytes: of the call scratch that layers use in turn.
+    demanded: bytes of all buffers so far, in creation order, which `-lms_frac` is compared with.
+    asked: the settings that were given; config: those in force. rests: everything fits as without LMS, so it runs so.
+    fitting, whole: whether nets are being planned, and with layers whole.
+    recorder: set while an iteration is recorded (see `recorder.py`). machine: what the device can do, for predictions;
+    None: found by its name. measured: seconds of steps by name, where they are known better than `machine` does.
+    """
+
+    device: Device
+    config: LMSConfig = field(default_factory=LMSConfig)
+    stats: Stats = field(default_factory=Stats)
+    resident_bytes: int = 0
+    workspace_bytes: int = 0
+    demanded: int = 0
+    recorder: Recorder | None = None
+    machine: Machine | None = None
+    measured: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.asked, self.rests, self.fitting, self.whole = self.config, False, False, False  # see `net/memory/fit.py`
+        self.nets: list[ReferenceType] = []  # in the order of their creation
+        self._keeps_params: bool | None = None
+        self._arena = Arena(self.device)
+        self.halves: Halves | None = None  # of `compress`
+        self._idle_halves: Halves | None = None  # while LMS rests
+        self._workspace = None
+        self.tenants, self.leftover = Tenants(self), Leftover()
+        file = self.config.plan_file
+        self.plan_book = PlanBook(file) if file is not None else None
+        if not self.device.is_host:
+            budget = self.config.budget_of(self.device.capacity())
+            if budget is not None:
+                self.device.set_budget(budget)
+            if self.machine is None:
+                self.machine = machine_of(self.device.describe(), self.device.capacity())
+            self.slab = HostSlab(self.device, self.config.host_limit)
+            if self.config.compress:
+                self.halves = Halves(self.device, self.config.compress)
+                self.resident_bytes += self.halves.nbytes
+                _log.info(
+                    "Copies of activations and their gradients are lossy: they travel as %s", self.config.compress
+                )
+
+    @property
+    def active(self) -> bool:
+        """Whether anything is managed here: LMS is on, does not rest, and there is device memory."""
+        return self.config.enabled and not self.device.is_host
+
+    def rest(self, on: bool) -> None:
+        """Manage nothing, as without LMS, or again what the settings say. Then all nets must be laid out anew."""
+        if on == self.rests:
+            return
+        off = {"threshold_kb": 0, "auto": False, "recompute": None, "plan_file": None, "compress": None}
+        self.rests, self.config = on, replace(self.asked, **off) if on else self.asked
+        self.halves, self._idle_halves = self._idle_halves, self.halves
+        self.resident_bytes += sum(h.nbytes * sign for h, sign in ((self.halves, 1), (self._idle_halves, -1)) if h)
+        self.workspace_bytes = 0
+        if self._workspace is not None:
+            self.device.synchronize()
+            self.device.give(self._workspace)
+            self._workspace = None
+
+    def keeps_params(self) -> bool:
+        """Whether parameters, their gradients and history stay on the device although LMS is on."""
+        return bool(self._keeps_params)
+
+    def decide_params(self, stays: int, step: int) -> bool:
+        """In the automatic mode, what outlives an iteration stays where that takes a small part of the device and
+        leaves enough for every step. The first net decides for all.
+
+        stays: bytes of it; step: most bytes that a step needs of the rest."""
+        if self._keeps_params is None and self.active:
+            capacity = self.device.capacity()
+            fits = stays <= PARAMS_SHARE * capacity and stays + ROOM * step <= capacity
+            self._keeps_params = self.config.auto and fits
+        return self.keeps_params()
+
+    def page(self, buffers: Mapping[int, Buffer]) -> int | None:
+        """Bytes of a page of the arena, for a plan of these buffers; None: it is contiguous, for it is little."""
+        page = self._page_here()
+        if page is None or min(self.limit(), sum(b.nbytes for b in buffers.values())) < FEW_PAGES * page:
+            return None
+        return page
+
+    def _page_here(self) -> int | None:
+        return self.device.page if self.config.pages else None
+
+    @property
+    def arena(self) -> Arena:
+        """The memory that managed buffers use in turn."""
+        return self._arena
+
+    def register(self, buffers: Iterable[Buffer], asked: Mapping[int, bool] | None = None) -> Managed:
+        """Choose who is managed among a net's buffers, and count what stays on the device for good."""
+        if self.device.is_host:
+            return Managed(frozenset(), 0, 0)
+        capacity = self.device.capacity()
+        managed = choose_managed(buffers, self.config, capacity, demanded=self.demanded, asked=asked)
+        self.demanded += managed.demanded
+        self.resident_bytes += managed.resident_bytes
+        return managed
+
+    def need_workspace(self, nbytes: int) -> None:
+        """Count what unmanaged call scratch needs; all nets and layers use the same memory in turn."""
+        if not self.device.is_host:
+            self.workspace_bytes = max(self.workspace_bytes, nbytes)
+
+    def unregister(self, managed: Managed) -> None:
+        """Forget a net's buffers (it was reshaped, or is gone)."""
+        self.resident_bytes -= managed.resident_bytes
+        self.demanded -= managed.demanded
+
+    def limit(self) -> int:
+        """Bytes that managed buffers may have: what resident buffers, the workspace and the reserve leave."""
+        capacity = self.device.capacity()
+        reserve = int(capacity * RESERVE) if self.config.budget is None else 0
+        unit = self._arena.unit
+        return (capacity - reserve - self.resident_bytes - self.workspace_bytes) // unit * unit
+
+    def make_room(self) -> None:
+        """After what stays for good has grown, and before it is taken: the arena gives back what it has beyond `limit`.
+        Plans that need more must be made anew: see `keeps`. Between runs of programs."""
+        if self._arena.nbytes:
+            with self.device.lock, self.device.active():
+                self._arena.shrink(self.limit())
+
+    def keeps(self, plan: Plan | None) -> bool:
+        """Whether a plan that was prepared may run: its memory is there, or fits in beside what stays now."""
+        return plan is None or self._arena.holds(plan) or plan.arena_bytes <= self.limit()
+
+    @property
+    def workspace_lacks(self) -> int:
+        """Bytes that `workspace` will take."""
+        return max(0, self.workspace_bytes - (self._workspace.nbytes if self._workspace is not None else 0))
+
+    def workspace(self):
+        """The one chunk that all unmanaged call scratch uses in turn."""
+        if self._workspace is None or self._workspace.nbytes < self.workspace_bytes:
+            if self._workspace is not None:
+                self.device.synchronize()
+                self.device.give(self._workspace)
+                self._workspace = None
+            self._workspace = self.device.take(self.workspace_bytes)
+        return self._workspace
+
+    def plan(
+        self,
+        program: Program,
+        buffers: Mapping[int, Buffer],
+        costs: Costs,
+        replays: Mapping[int, Step],
+        scratch: frozenset[int],
+        remakes: Remakes | None = None,
+        first: Rules | None = None,
+    ) -> Plan:
+        """Plan a program and prove the plan, or take it from the file of -lms_plan and prove it. Raises
+        OutOfDeviceMemory when it cannot fit, PlanError where the file's is another's or wrong; else as `choose_plan`,
+        whose arguments these are."""
+        remakes, plan, limit = remakes or Remakes(), None, self.limit()
+        if self.plan_book is not None:
+            plan = self.plan_book.replay(program, buffers, costs, replays, scratch, limit, self._page_here())
+        if plan is None:
+            page = self.page(buffers)
+            plan = choose_plan(program, buffers, self.config, limit, costs, replays, scratch, remakes, page, first)
+        plan = with_homes(plan, self.slab.segment)
+        verify(plan)
+        check_uncopied(plan, remakes)
+        return plan
+
+    def expect_ranks(self, count: int, *, root: bool) -> None:
+        """Of several ranks, the root alone writes the file of -lms_plan; all wait with it until `open_plan_file`."""
+        if self.plan_book is not None:
+            self.plan_book.open, self.plan_book.writes = count == 1, root
+
+    def open_plan_file(self) -> bool:
+        """From now on programs are those that will run. Returns whether plans are to be made, or read, anew."""
+        if self.plan_book is None or self.plan_book.open:
+            return False
+        self.plan_book.open = True
+        return True
+
+    def note_plans(self, net: str, plans: Mapping[str, Plan | None]) -> None:
+        """The plans of a solver's training programs, for the file of -lms_plan."""
+        if self.plan_book is not None and self.rests:
+            _log.warning("-lms_plan %s: not written, for nothing is managed", self.plan_book.path)
+        elif self.plan_book is not None:
+            self.plan_book.note(net, plans, [f"Made on {self.device.describe()}."])
+
+    def pack(self, program: Program, buffers: Mapping[int, Buffer]) -> Plan:
+        """Plan a program whose managed buffers all live and die within it: offsets in one arena, no copies.
+
+        Raises OutOfDeviceMemory when they do not fit beside what stays for good."""
+        plan = make_plan(program, buffers, limit=None, ahead=len(program.steps), page=self.page(buffers))
+        if plan.bytes_in or plan.bytes_out:
+            raise PlanError(f"program {program.name} copies values that should live within it", fix="this is a bug")
+        verify(plan)
+        limit = self.limit()
+        if plan.arena_bytes > limit:
+            stays, needed = self.resident_bytes + self.workspace_bytes, self.resident_bytes + plan.arena_bytes
+            raise OutOfDeviceMemory(
+                f"the net needs {human_bytes(stays)} of device memory for good and {human_bytes(plan.arena_bytes)} for "
+                f"a while in {program.name}, without Large Model Support; {human_bytes(self.device.capacity())} are "
+                "there",
+                needed=needed,
+                free=limit,
+                fix="train it with Large Model Support: -lms 1000; or lower batch_size, or raise -lms_budget",
+            ).at(layer=layer_of(plan.largest_step.name))
+        return plan
+
+    def prepare(self, plan: Plan, memories: Mapping[int, object]) -> None:
+        """Take the arena and the host slots that a plan needs; nothing is taken later, in the loop."""
+        missing = {b: memories[b].nbytes for b in sorted(plan.host_buffers) if memories[b].wants_lock}
+        for b, slot in self.slab.take(missing, plan.homes).items():
+            memories[b].move_home(slot)
+        self._arena.prepare(plan)
+        if self.halves is not None:
+            self.halves.prepare({memories[b]: plan.buffers[b].halved for b in sorted(plan.halved)}, self.slab)
+
+    def check_resident(self) -> None:
+        """Refuse before the first iteration what cannot fit, of all nets: see `tenants.refuse_residents`."""
+        if not self.device.is_host:
+            refuse_residents(self)
+
+    @property
+    def held(self) -> int:
+        """Bytes of device memory that it has for its nets; what they took themselves comes on top."""
+        held = self._arena.nbytes + (self.halves.held if self.halves is not None else 0)
+        return held + (self._workspace.nbytes if self._workspace is not None else 0)
+
+    def close(self) -> None:
+        """Give the arena, the workspace and the host slots back. The nets of this runtime cannot run any more."""
+        if self.device.is_host:
+            return
+        self.device.synchronize()
+        self._arena.close()
+        if self._workspace is not None:
+            self.device.give(self._workspace)
+        self._workspace = None
+        if self.halves is not None:
+            self.halves.close()
+        self.slab.close()
+
+    def run(self, plan: Plan, memories: Mapping[int, object], execute: Callable[[int], None]) -> Counters:
+        """One run of a plan whose memory was prepared; `execute(step)` runs a layer pass. Returns what it counted."""
+        bring_home(self.device, first_uses(plan), memories)
+        with nullcontext() if self.recorder is None else self.recorder.run(plan):
+            return Run(self, plan, memories).run(execute)
+
+    def statistics(self) -> dict:
+        """What was done so far, and what it needs: see `statistics.py`."""
+        return statistics(self)

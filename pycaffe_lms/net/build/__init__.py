@@ -1,0 +1,1 @@
+"""From a prototxt message to a graph: filter, splits, wiring, which layers run backward."""

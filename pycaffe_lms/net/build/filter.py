@@ -1,0 +1,47 @@
+"""Which layers a net has in a given state: include and exclude rules. Pure, message to message.
+
+Source: BVLC/caffe, src/caffe/net.cpp, FilterNet and StateMeetsRule (behaviour).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...errors import GraphError
+
+
+def meets_rule(state, rule) -> bool:
+    """Whether a NetState meets a NetStateRule; an empty rule is always met."""
+    if rule.HasField("phase") and rule.phase != state.phase:
+        return False
+    if rule.HasField("min_level") and state.level < rule.min_level:
+        return False
+    if rule.HasField("max_level") and state.level > rule.max_level:
+        return False
+    stages = set(state.stage)
+    return stages.issuperset(rule.stage) and not stages.intersection(rule.not_stage)
+
+
+def filter_net(net, line: Callable[[int], int | None] = lambda i: None) -> tuple[object, list[int]]:
+    """A copy of a NetParameter with only the layers that its `state` keeps, and each one's index in the original.
+    line(i): the prototxt line of layer i, for errors.
+
+    Raises GraphError for a layer with both include and exclude rules.
+    """
+    kept = type(net)()
+    kept.CopyFrom(net)
+    del kept.layer[:]
+    origins = []
+    for i, layer in enumerate(net.layer):
+        if layer.include and layer.exclude:
+            raise GraphError(
+                "has both include and exclude rules", fix="keep one kind: include says when to have the layer"
+            ).at(line=line(i), layer=layer.name, type=layer.type)
+        if layer.include:
+            keep = any(meets_rule(net.state, rule) for rule in layer.include)
+        else:
+            keep = not any(meets_rule(net.state, rule) for rule in layer.exclude)
+        if keep:
+            kept.layer.append(layer)
+            origins.append(i)
+    return kept, origins

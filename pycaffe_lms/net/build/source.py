@@ -1,0 +1,51 @@
+"""From whatever names a net (a file, a message) to a filtered, split NetParameter with lines. No layers, no arrays."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...errors import CaffeError
+from ...formats.prototxt.parser import Lines, read_net
+from ...formats.prototxt.upgrade import upgrade_net
+from ...proto import caffe_pb2
+from .filter import filter_net
+from .splits import insert_splits
+
+
+@dataclass(frozen=True)
+class NetSource:
+    """message: filtered and with splits. lines[i]: prototxt line of layer i, None if unknown. file: as given."""
+
+    message: object
+    lines: list[int | None]
+    file: str | None
+
+
+def load_source(
+    source: str | os.PathLike | caffe_pb2.NetParameter, *, phase: int | None = None, level: int = 0,
+    stages: Sequence[str] = (), lines: Lines | None = None, file: str | None = None,
+) -> NetSource:  # fmt: skip
+    """Read, upgrade, filter, split. With `phase` given, it and `level` replace the file's state and `stages` are
+    added to it; without, the state is as given. Raises PrototxtError and GraphError with file and line."""
+    if isinstance(source, caffe_pb2.NetParameter):
+        message = upgrade_net(source).message
+        lines = lines or Lines()
+    else:
+        file = os.fspath(source)
+        parsed = read_net(file)
+        message, lines = parsed.message, parsed.lines
+    net = caffe_pb2.NetParameter()
+    net.CopyFrom(message)
+    if phase is not None:
+        net.state.phase = phase
+        net.state.level = level
+        net.state.stage.extend(stages)
+    try:
+        kept, origins = filter_net(net, lines.layer)
+        split, origins = insert_splits(kept, origins, lines.layer)
+    except CaffeError as error:
+        error.at(file=file)
+        raise
+    return NetSource(split, [lines.layer(i) for i in origins], file)

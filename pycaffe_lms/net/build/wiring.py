@@ -1,0 +1,189 @@
+"""From layers by name to a graph: bottoms, tops, shared parameters, shapes, who needs gradients. No arrays.
+
+Source: BVLC/caffe, src/caffe/net.cpp, Net::Init, AppendTop, AppendBottom, AppendParam (behaviour).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...errors import CaffeError, GraphError
+from ...layers.base import count
+from ...layers.registry import layer_class
+from ...layers.sizes import check_params, check_tops
+from .backprop import plan_gradients
+from .graph import Graph, Node, Param, Value
+
+AUTOMATIC = "(automatic)"
+_MULTIPLIERS = ("lr_mult", "decay_mult")
+
+
+def wire(net, lines: list[int | None], *, file: str | None, dtype, prepare: Callable | None = None) -> Graph:
+    """Build the graph of a filtered NetParameter with its splits. lines[i]: prototxt line of layer i.
+
+    `prepare(layer, index)` is called on each new layer before its setup (seeds, ranks, file roots). Data layers open
+    their sources. Raises errors of the CaffeError family that name file, line, layer and blob.
+    """
+    graph = Graph(net.name)
+    newest: dict[str, int] = {}
+    consumed: set[str] = set()
+    named_params: dict[str, int] = {}
+    for i, message in enumerate(net.layer):
+        try:
+            node = _make_node(graph, i, message, lines[i], net.state.phase, dtype)
+            if prepare is not None:
+                prepare(node.layer, i)
+            _connect_bottoms(graph, node, newest, consumed)
+            node.layer.setup([graph.values[b].shape for b in node.bottoms])
+            check_params(node.layer)
+            _make_tops(graph, node, newest, consumed)
+            _make_params(graph, node, named_params)
+        except CaffeError as error:
+            error.at(file=file, line=lines[i], layer=message.name, type=message.type)
+            raise
+        graph.nodes.append(node)
+    graph.last = newest
+    anonymous = {v.name for v in graph.values if v.name == AUTOMATIC}
+    graph.outputs = sorted(n for n in newest if n not in consumed and n not in anonymous)
+    plan_gradients(graph, force=net.force_backward)
+    return graph
+
+
+def _make_node(graph: Graph, index: int, message, line: int | None, phase: int, dtype) -> Node:
+    cls = layer_class(message.type)
+    param = type(message)()
+    param.CopyFrom(message)
+    if not param.HasField("phase"):
+        param.phase = phase
+    saved = type(message)()
+    saved.CopyFrom(param)
+    while cls.is_loss and len(param.top) < cls.tops.least:
+        param.top.append(AUTOMATIC)
+    layer = cls(param, phase=param.phase, dtype=dtype)
+    layer.check_counts(len(param.bottom), len(param.top))
+    n = len(param.propagate_down)
+    if n not in (0, len(param.bottom)):
+        raise layer.error(
+            f"propagate_down is given {n} times for {len(param.bottom)} bottoms",
+            kind=GraphError,
+            fix="give it once per bottom, or not at all",
+        )
+    return Node(index, layer, saved, line)
+
+
+def _connect_bottoms(graph: Graph, node: Node, newest: dict[str, int], consumed: set[str]) -> None:
+    for j, blob in enumerate(node.layer.param.bottom):
+        if blob not in newest:
+            raise GraphError(
+                f"Unknown bottom blob '{blob}' (layer '{node.name}', bottom index {j}): no earlier layer makes it",
+                fix="name a top of an earlier layer",
+            ).at(blob=blob)
+        node.bottoms.append(newest[blob])
+        consumed.add(blob)
+
+
+def _make_tops(graph: Graph, node: Node, newest: dict[str, int], consumed: set[str]) -> None:
+    param, layer = node.layer.param, node.layer
+    shapes = layer.infer_shapes([graph.values[b].shape for b in node.bottoms])
+    if len(shapes) != len(param.top):
+        raise AssertionError(f"{param.type}: {len(shapes)} shapes for {len(param.top)} tops")
+    check_tops(layer, shapes)
+    weights = _loss_weights(node)
+    for j, (blob, shape) in enumerate(zip(param.top, shapes, strict=True)):
+        in_place = j < len(param.bottom) and param.bottom[j] == blob
+        if in_place and layer.in_place.value == "refused":
+            raise layer.error("cannot run in place", kind=GraphError, blob=blob, fix="give the top another name")
+        if not in_place and blob in newest and blob != AUTOMATIC:
+            raise GraphError(
+                f"Top blob '{blob}' produced by multiple sources.",
+                fix="rename one of the tops; in place needs the same name at the same index of bottom and top, and no "
+                "other layer may read the blob before",
+            ).at(blob=blob)
+        value = Value(len(graph.values), blob, tuple(shape), node.index, j, loss_weight=weights[j])
+        graph.values.append(value)
+        node.tops.append(value.id)
+        newest[blob] = value.id
+        consumed.discard(blob)
+        if layer.is_net_input:
+            graph.inputs.append(blob)
+
+
+def _loss_weights(node: Node) -> list[float]:
+    param, n = node.layer.param, len(node.layer.param.top)
+    if param.loss_weight:
+        given = list(param.loss_weight)
+        if len(given) not in (n, len(node.message.top)):
+            raise node.layer.error(
+                f"loss_weight is given {len(given)} times for {n} tops", fix="give one loss_weight per top"
+            )
+        return given + [0.0] * (n - len(given))
+    return [1.0 if node.layer.is_loss and j == 0 else 0.0 for j in range(n)]
+
+
+def _make_params(graph: Graph, node: Node, named: dict[str, int]) -> None:
+    layer, specs = node.layer, node.layer.param.param
+    if len(specs) > len(layer.params):
+        raise layer.error(
+            f"has {len(specs)} param entries but only {len(layer.params)} parameter blobs",
+            kind=GraphError,
+            fix="remove the entries too many",
+        )
+    for position, request in enumerate(layer.params):
+        spec = specs[position] if position < len(specs) else None
+        index = len(graph.params)
+        name = spec.name if spec is not None else ""
+        here = lr = spec.lr_mult if spec is not None else request.lr_mult
+        decay = spec.decay_mult if spec is not None else 1.0
+        owner = index
+        if name and name in named:
+            owner = named[name]
+            _check_sharing(graph, node, position, request.shape, spec, graph.params[owner])
+            lr, decay = graph.params[owner].lr_mult, graph.params[owner].decay_mult
+        elif name:
+            named[name] = index
+        explicit = {m for m in _MULTIPLIERS if spec is not None and spec.HasField(m)}
+        graph.params.append(
+            Param(
+                index,
+                node.index,
+                position,
+                request.shape,
+                request.filler,
+                name,
+                owner,
+                lr,
+                decay,
+                here,
+                explicit,
+                values=request.values,
+            )  # fmt: skip
+        )
+        node.params.append(index)
+
+
+def _check_sharing(graph: Graph, node: Node, position: int, shape, spec, owner: Param) -> None:
+    first = node if owner.node == node.index else graph.nodes[owner.node]
+    if spec.share_mode == 1:  # PERMISSIVE
+        if count(shape) != count(owner.shape):
+            raise GraphError(
+                f'cannot share parameter "{spec.name}" with layer "{first.name}": {count(shape)} and '
+                f"{count(owner.shape)} elements",
+                fix="make the counts equal, or give the parameter another name",
+            )
+    elif tuple(shape) != tuple(owner.shape):
+        raise GraphError(
+            f'cannot share parameter "{spec.name}" with layer "{first.name}": shapes {tuple(shape)} and '
+            f"{tuple(owner.shape)}",
+            fix="make the shapes equal, or set share_mode: PERMISSIVE where only the counts are",
+        )
+    for what in _MULTIPLIERS:
+        if not spec.HasField(what):
+            continue
+        if what in owner.explicit and getattr(owner, what) != getattr(spec, what):
+            raise GraphError(
+                f'shared parameter "{spec.name}" has {what} {getattr(spec, what):g} here and '
+                f'{getattr(owner, what):g} in another layer (its owner is layer "{first.name}")',
+                fix="give it once, or the same number everywhere",
+            )
+        setattr(owner, what, getattr(spec, what))
+        owner.explicit.add(what)

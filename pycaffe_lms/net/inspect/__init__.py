@@ -1,0 +1,1 @@
+"""A net for people: tables, summaries, logs, its Large Model Support in numbers."""

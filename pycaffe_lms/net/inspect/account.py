@@ -1,0 +1,104 @@
+"""What Large Model Support does with a net, for people: its numbers, and the contents of a plan's page.
+
+See also: `lms/runtime/counters.py`, `lms/report/page.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from ...lms.cost.measured import MeasuredRun
+from ...lms.cost.timing import Timed, time_plan
+from ...lms.plan.plan import Plan
+from ...lms.plan.statistics import plan_statistics
+from ...lms.report.page import Contents
+from ..memory.external_buffers import EXTRA
+from ..memory.net_memory import NetMemory
+
+if TYPE_CHECKING:
+    from ..net import Net
+
+
+def buffer_kinds(memory: NetMemory) -> dict[int, str]:
+    """Of every buffer: "parameters" (a solver's histories too), "activations", "gradients" or "scratch"."""
+    graph = memory.graph
+    kinds = {b: "parameters" if b >= EXTRA else "scratch" for b in memory.buffers}
+    kinds |= {v.data: "activations" for v in graph.values} | {v.diff: "gradients" for v in graph.values}
+    kinds |= {p.data: "parameters" for p in graph.params} | {p.diff: "gradients" for p in graph.params}
+    return kinds
+
+
+def net_statistics(net: Net) -> dict:
+    """`Runtime.statistics`, and of this net "buffers": {"managed", "resident", "host": {"count", "bytes"}, "by_kind":
+    {kind: {"count", "bytes"} of managed ones}}. resident: what stays on the device for good, shared buffers once per
+    net; host: managed ones with a home of their own on the host."""
+    memory = net.memory
+    kinds, by_kind = buffer_kinds(memory), {}
+    managed = [b for b in memory.buffers.values() if memory.memories[b.id].managed]
+    for buffer in managed:
+        counted = by_kind.setdefault(kinds[buffer.id], {"count": 0, "bytes": 0})
+        counted["count"] += 1
+        counted["bytes"] += buffer.nbytes
+    buffers = {
+        "managed": _counted(b.nbytes for b in managed),
+        "resident": _counted(nbytes for _, nbytes in memory.resident_listing()),
+        "host": _counted(m.nbytes for m in (memory.memories[b.id] for b in managed) if m.host is not None),
+        "by_kind": by_kind,
+    }
+    return net.runtime.statistics() | {"buffers": buffers}
+
+
+def predicted(net: Net, plan: Plan) -> Timed:
+    """When every operation of a plan that this net made runs, as far as is known now."""
+    return time_plan(plan, net.memory.planned_with[plan.program.name])
+
+
+def page_contents(net: Net, title: str, plan: Plan, *, remark: str, measured: MeasuredRun | None = None,
+                  budget: int | None = None) -> Contents:  # fmt: skip
+    """The page of a plan of this net. budget: bytes of the device; None: no limit."""
+    runtime = net.runtime
+    return Contents(
+        title=title,
+        plan=plan,
+        times=predicted(net, plan),
+        kinds=buffer_kinds(net.memory),
+        fixed=(("resident", runtime.resident_bytes), ("workspace", runtime.workspace_bytes)),
+        budget=budget,
+        measured=measured,
+        facts=_machine(net),
+        remark=remark,
+        totals=totals(plan),
+    )
+
+
+def totals(plan: Plan) -> list[str]:
+    """The statistics of a plan as lines of text."""
+    found = plan_statistics(plan)
+    buffers = found.pop("buffers")
+    lines = [
+        f"{name}: {value:.6g}" if isinstance(value, float) else f"{name}: {value}" for name, value in found.items()
+    ]
+    return ["", *lines, *(f"buffers {name}: {n['count']}, {n['bytes']} bytes" for name, n in buffers.items())]
+
+
+def _machine(net: Net) -> list[tuple[str, str]]:
+    machine = net.runtime.machine
+    if machine is None:
+        return []
+    rates = asdict(machine)
+    link = (
+        f"{rates['link_in'] / 1e9:.3g} GB/s in, {rates['link_out'] / 1e9:.3g} out, {rates['link_both'] / 1e9:.3g} both"
+    )
+    return [
+        ("device", net.device.describe()),
+        ("predicted for", f"{machine.name}: {machine.memory_rate / 1e12:.3g} TB/s, "
+                          f"{machine.product_rate / 1e12:.3g} TFLOP/s"),
+        ("link", link),
+    ]  # fmt: skip
+
+
+def _counted(sizes: Iterable[int]) -> dict[str, int]:
+    sizes = list(sizes)
+    return {"count": len(sizes), "bytes": sum(sizes)}

@@ -1,0 +1,58 @@
+"""What Caffe logs while a net is built, in its words, for people and parsers that know them.
+
+The whole prototxt, which Caffe prints too, is left out: the file is named, and an error after it would be hard to find.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from ...layers.base import count
+from ..build.graph import Graph, Node
+
+_log = logging.getLogger(__name__)
+
+
+def log_net(graph: Graph, message, itemsize: int, half: bool = False) -> None:
+    """What every layer reads, makes and needs, and what the net puts out. half: bfloat16 was asked for."""
+    if not _log.isEnabledFor(logging.INFO):
+        return
+    _log.info("Initializing net from parameters: name %r, %d layers", message.name, len(message.layer))
+    total = 0
+    for node in graph.nodes:
+        _log.info("Creating Layer %s", node.name)
+        for line in _wires(graph, node):
+            _log.info("%s %s", node.name, line)
+        _log.info("Setting up %s", node.name)
+        for t in node.tops:
+            value = graph.values[t]
+            _log.info("Top shape: %s", shape_text(value.shape))
+            if value.loss_weight:
+                _log.info("    with loss weight %.6g", value.loss_weight)
+            total += count(value.shape)
+        _log.info("Memory required for data: %d", total * itemsize)
+    for node in reversed(graph.nodes):
+        verb = "needs" if node.need_backward else "does not need"
+        _log.info("%s %s backward computation.", node.name, verb)
+    for name in graph.outputs:
+        _log.info("This network produces output %s", name)
+    if half:
+        stored = sum(value.half for value in graph.values)
+        _log.info("Stored as bfloat16: %d of %d values, and their gradients.", stored, len(graph.values))
+    _log.info("Network initialization done.")
+
+
+def shape_text(shape) -> str:
+    """(2, 3, 4) -> "2 3 4 (24)"; a scalar is "(1)"."""
+    return " ".join([*(str(d) for d in shape), f"({count(shape)})"])
+
+
+def _wires(graph: Graph, node: Node) -> Iterator[str]:
+    bottoms = [graph.values[b].name for b in node.bottoms]
+    for name in bottoms:
+        yield f"<- {name}"
+    for j, t in enumerate(node.tops):
+        name = graph.values[t].name
+        in_place = j < len(bottoms) and bottoms[j] == name
+        yield f"-> {name}{' (in-place)' if in_place else ''}"

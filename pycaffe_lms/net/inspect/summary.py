@@ -1,0 +1,137 @@
+"""What every layer of a net is, makes, holds and computes, as plain data for tables and for other programs. Pure.
+
+See also: table.py (what `print(net)` shows), flops.py (what a step of a program must do).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...formats.types import SPLIT
+from ...layers.base import Shape
+from ..build.graph import Graph, Node
+from . import table
+
+
+@dataclass(frozen=True)
+class ParamSummary:
+    """A parameter of a layer. owner: the layer that has its memory, None where that is the layer itself."""
+
+    shape: Shape
+    name: str
+    lr_mult: float
+    decay_mult: float
+    owner: str | None
+
+
+@dataclass(frozen=True)
+class LayerSummary:
+    """One layer. bottoms, tops: (blob, shape), by the names that the prototxt has. flops: floating-point operations of
+    the products of one forward, two for a multiplication with its addition (`Layer.flops`). parameters: numbers that it
+    owns. nbytes: of its tops and parameters that have memory of their own, without gradients."""
+
+    name: str
+    type: str
+    settings: str
+    bottoms: tuple[tuple[str, Shape], ...]
+    tops: tuple[tuple[str, Shape], ...]
+    params: tuple[ParamSummary, ...]
+    parameters: int
+    flops: int
+    nbytes: int
+
+
+def summarize(graph: Graph, itemsize: int) -> list[LayerSummary]:
+    """A summary for each layer that the prototxt has, in order. Splits that were inserted are left out: they own and
+    compute nothing. Call it after every layer's `declare`, so on the graph of a Net.
+
+    itemsize: bytes of a number.
+    """
+    inserted = {n.index for n in graph.nodes if n.layer.type == SPLIT and _is_inserted(graph, n)}
+    real = {t: graph.values[graph.nodes[i].bottoms[0]].name for i in inserted for t in graph.nodes[i].tops}
+    return [
+        _layer(graph, node, row, real)
+        for node, row in zip(graph.nodes, table.rows(graph, itemsize), strict=True)
+        if node.index not in inserted
+    ]
+
+
+def settings(layer: Any, axes: int = 2) -> str:
+    """What makes one convolution or pooling differ from the next, short: "MAX 3x3/2+1", "64 7x7/2+3", "g32", "d2".
+
+    layer: a LayerParameter. axes: spatial ones of its bottom. Number of outputs, kernel, /stride, +pad, g groups, d
+    dilation; "" for most other types.
+    """
+    parts: list[str] = []
+    for field in ("convolution_param", "inner_product_param", "embed_param", "recurrent_param"):
+        if layer.HasField(field) and getattr(layer, field).num_output:
+            parts.append(str(getattr(layer, field).num_output))
+    if layer.HasField("pooling_param"):
+        pooling = layer.pooling_param
+        parts.append(pooling.PoolMethod.Name(pooling.pool))
+        parts.append("global" if pooling.global_pooling else _window(pooling, axes))
+    if layer.HasField("convolution_param"):
+        conv = layer.convolution_param
+        parts.append(_window(conv, axes))
+        parts += [f"g{conv.group}"] * (conv.group != 1)
+        parts += [f"d{_times(conv.dilation)}"] * any(d != 1 for d in conv.dilation)
+    if layer.HasField("eltwise_param"):
+        parts.append(layer.eltwise_param.EltwiseOp.Name(layer.eltwise_param.operation))
+    return " ".join(filter(None, parts))
+
+
+def _layer(graph: Graph, node: Node, row: table.Row, real: dict[int, str]) -> LayerSummary:
+    bottoms, tops = ([graph.values[v] for v in ids] for ids in (node.bottoms, node.tops))
+    params = [graph.params[p] for p in node.params]
+    return LayerSummary(
+        name=row.name,
+        type=row.type,
+        settings=settings(node.layer.param, max(1, len(bottoms[0].shape) - 2) if bottoms else 2),
+        bottoms=tuple((real.get(v.id, v.name), tuple(v.shape)) for v in bottoms),
+        tops=row.tops,
+        params=tuple(
+            ParamSummary(
+                tuple(p.shape), p.name, graph.params[p.owner].lr_mult, graph.params[p.owner].decay_mult,
+                None if p.owner == p.index else graph.nodes[graph.params[p.owner].node].name,
+            )
+            for p in params
+        ),
+        parameters=row.parameters,
+        flops=node.layer.flops([v.shape for v in bottoms], [v.shape for v in tops]),
+        nbytes=row.nbytes,
+    )  # fmt: skip
+
+
+def _is_inserted(graph: Graph, node: Node) -> bool:
+    """By the name that only an inserted Split has: that of its blob's maker and place."""
+    blob = graph.values[node.bottoms[0]]
+    maker = graph.nodes[blob.producer]
+    return node.name == f"{blob.name}_{maker.name}_{blob.top}_split"
+
+
+def _window(param: Any, axes: int) -> str:
+    """ "3x3/2+1" of a message with kernel, stride and pad: one number for all axes, or one for each."""
+    kernel, stride, pad = (_sizes(param, name) for name in ("kernel", "stride", "pad"))
+    text = "x".join(str(n) for n in (kernel * axes if len(kernel) == 1 else kernel))
+    text += f"/{_times(stride)}" if any(n != 1 for n in stride) else ""
+    return text + (f"+{_times(pad)}" if any(pad) else "")
+
+
+def _sizes(param: Any, name: str) -> list[int]:
+    if param.HasField(f"{name}_shape"):
+        return list(getattr(param, f"{name}_shape").dim)
+    if param.HasField(f"{name}_h") or param.HasField(f"{name}_w"):
+        return [getattr(param, f"{name}_h"), getattr(param, f"{name}_w")]
+    value = getattr(param, "kernel_size" if name == "kernel" else name)
+    return list(value) if hasattr(value, "__len__") else [value] * bool(value)
+
+
+def _times(numbers: Sequence[int]) -> str:
+    return "x".join(str(n) for n in (numbers if len(set(numbers)) > 1 else numbers[:1]))
+
+
+def totals(layers: Sequence[LayerSummary]) -> tuple[int, int, int]:
+    """(parameters, flops, nbytes) of all layers."""
+    return sum(x.parameters for x in layers), sum(x.flops for x in layers), sum(x.nbytes for x in layers)

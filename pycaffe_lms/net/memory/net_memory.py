@@ -1,0 +1,400 @@
+"""A net's memory: SyncedMemory for every buffer, who is managed, plans of its programs, running them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from ...errors import OutOfDeviceMemory
+from ...layers.base import ShapesChanged
+from ...lms.cost.machine import Costs
+from ...lms.cost.timing import time_plan
+from ...lms.plan.plan import Plan
+from ...lms.plan.rules import Rules
+from ...lms.program import Buffer, Program, Step
+from ...lms.remat.requested import CannotRemake
+from ...lms.runtime.compression import halved_bytes
+from ...lms.runtime.memory_owners import prepare, refuse_crowded
+from ...lms.runtime.runtime import Runtime
+from ...memory import exported_views
+from ...memory.split_memory import PartedMemory
+from ...memory.states import Ask, State
+from ...memory.synced import SyncedMemory
+from ..build.graph import Graph
+from ..passes.compression import inexact, with_halves
+from ..passes.masks import bits_of
+from ..passes.micro_batch import PartedValue
+from ..program.costs import program_costs, program_replays
+from ..program.lms_requests import asked_by_layers, cannot_remake, remakes_of, wanted_replays
+from ..program.programs import HostedStep, Sequenced
+from ..program.split_backward import alike, planned
+from ..program.steps import LayerStep
+from ..run.executor import Executor, call_scratch_layout
+from ..run.recording import Replay
+from .buffers import BufferTable, inside_groups, makers, parts_to_manage
+from .external_buffers import EXTRA, FurtherBuffers
+from .first_run import lacking
+from .residency import stays_and_step
+from .split_memory import hand_on, stand_for
+from .step_scalars import Dials
+
+WORTH = 0.995  # of the time of a plan: what another must be predicted to take at most, to count
+
+
+@dataclass(eq=False)
+class Bound:
+    """A program with its plan (None where nothing is managed), and how it may be repeated (None: step by step)."""
+
+    sequenced: Sequenced
+    plan: Plan | None
+    dials: Dials
+    replay: Replay | None
+    touched: tuple[SyncedMemory, ...]  # without call scratch
+    moved: tuple[SyncedMemory, ...]  # by the plan
+    parted: tuple[PartedMemory, ...]  # what stands for several of them
+    unmade: tuple[SyncedMemory, ...]  # values within chains that it runs as one: nobody may read older ones after it
+    housed: bool = False  # it was seen that what it takes at its first run is there
+
+
+class NetMemory(FurtherBuffers):
+    """graph: wired, with buffers assigned in `table`. `used`: ids of buffers that the net's full program touches (the
+    others never get memory). packed: those that need memory only for a while in a solver's program, where LMS is off:
+    they share an arena then. old: what this replaces after a reshape; values, parameters and kept scratch of the same
+    size, and further buffers, carry over. graph_runs: repeat programs from a recording where possible.
+    lasting: what the automatic mode leaves on the device, because it outlives an iteration or the host touches it;
+    steps: those of an iteration, from which it sees whether that is possible. parted: values in several buffers."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        table: BufferTable,
+        used: set[int],
+        runtime: Runtime,
+        dtype,
+        old: NetMemory | None = None,
+        packed: frozenset[int] = frozenset(),
+        graph_runs: bool = False,
+        lasting: frozenset[int] = frozenset(),
+        steps: Sequence[Step] = (),
+        parted: Sequence[PartedValue] = (),
+        file: str | None = None,
+    ):
+        self.graph, self.runtime, self.dtype, self.file = graph, runtime, dtype, file
+        self.device = runtime.device
+        self.buffers: dict[int, Buffer] = {buffer.id: buffer for buffer in table.buffers}
+        self.memories: dict[int, SyncedMemory] = {}
+        self._extras: dict[int, bool | None] = {}
+        kept = old.carry() if old else {}
+        for buffer, nbytes in zip(table.buffers, table.used_bytes, strict=True):
+            memory = kept.get(buffer.name)
+            if memory is None or memory.nbytes != nbytes:
+                memory = SyncedMemory(nbytes, buffer.name, self.device)
+            else:
+                del kept[buffer.name]
+            self.memories[buffer.id] = memory
+        for memory in kept.values():  # of another size now
+            memory.give_back()
+        self._workspace = None
+        self._used = used
+        self.packed = frozenset() if runtime.active or self.device.is_host else packed & used
+        mine = (b for b in table.buffers if b.id in used and b.id not in self.packed)
+        by_layers = asked_by_layers(graph, runtime.config)
+        asked = parts_to_manage(graph, table, runtime.config.min_bytes)
+        if not runtime.config.frac:  # bits are managed as the values would be that they stand for
+            asked |= dict.fromkeys(bits_of(graph, table.buffers, runtime.config.min_bytes), True)
+        asked |= by_layers
+        if runtime.active and runtime.config.auto and runtime.decide_params(
+            *stays_and_step(graph, [self.buffers[b] for b in used], lasting, steps, runtime.config.min_bytes)
+        ):  # fmt: skip
+            lasting |= {b for p in graph.params for b in (p.data, p.diff)}
+            asked |= dict.fromkeys(lasting, False) | by_layers
+        self._managed = runtime.register(mine, asked)
+        if runtime.active:  # what only passes by hand touch would find no memory beside the managed
+            others = {b.id for b in table.buffers if b.id not in used and b.id not in lasting}
+            self._managed = replace(self._managed, ids=self._managed.ids | others)
+        self._unmade = (inside_groups(graph) | graph.laid.keys()) - used
+        for b in self.buffers:  # what a program may drop is managed
+            self.memories[b].manage(b in self._managed.ids or b in self.packed or b in self._unmade)
+        sharing = {b.id for b in table.buffers if b.call_scratch and b.id in used and b.id not in self._managed.ids}
+        self._workspace_offsets = call_scratch_layout(graph, table.buffers, sharing)
+        self._shared: dict[int, SyncedMemory] = {}
+        self._pin_host_sources()
+        self.executor = Executor(graph, self.memories, self.device, dtype)
+        self._plans: dict[str, Bound] = {}
+        self._last = ""  # the program that ran last
+        self.planned_with: dict[str, Costs] = {}  # by program
+        self._graph_runs = graph_runs
+        self.timer: Callable[[], None] | None = None  # called before the first step and after each
+        if old:
+            self._take_on(old)
+        self.parted = stand_for(parted, self.memories, self.device, old.parted if old else ())
+        runtime.need_workspace(self._workspace_bytes)
+        runtime.make_room()
+        runtime.tenants.join(self)
+
+    @property
+    def name(self) -> str:
+        """The net's."""
+        return self.graph.name
+
+    def place(self, error: OutOfDeviceMemory, layer: str) -> OutOfDeviceMemory:
+        """The error, at a layer of this net, where its prototxt has it."""
+        return self.graph.place(error.at(layer=layer), self.file)
+
+    def carry(self) -> dict[str, SyncedMemory]:
+        """Memory of values, parameters and kept scratch of its own, by buffer name."""
+        left = {b for b, buffer in self.buffers.items() if buffer.call_scratch} | self._shared.keys()
+        mine = ((b, m) for b, m in self.memories.items() if b in self.buffers and b < EXTRA)
+        return {self.buffers[b].name: m for b, m in mine if b not in left}
+
+    def _pin_host_sources(self) -> None:
+        for node in self.graph.nodes:
+            if node.layer.runs_on.value == "host":
+                for t in node.tops:
+                    self.memories[self.graph.values[t].data].pinned = True
+
+    def resident_listing(self, *, own: bool = False) -> list[tuple[str, int]]:
+        """(layer, bytes) of what stays on the device for good, in creation order. own: not what is another net's."""
+        layers = makers(self.graph)
+        return [
+            (layers.get(b.id, b.name.split(".")[0]), b.nbytes)
+            for b in self.buffers.values()
+            if b.id in self._used and not b.call_scratch and not self.memories[b.id].managed
+            if not (own and b.id in self._shared)
+        ]
+
+    # -- programs ---------------------------------------------------------------------------------------------------
+    def bind(self, key: str, build: Callable[[], Sequenced]) -> Bound:
+        """The program named `key`, made once and kept as long as its plan fits beside what stays on the device."""
+        if not self.keeps(key):
+            del self._plans[key]
+        bound = self._plans.get(key)
+        if bound is None:
+            sequenced = build()
+            if not sequenced.by_hand:
+                self.runtime.check_resident()
+            self._bind(key, *planned(self, sequenced))
+        elif bound.plan is not None:
+            self.runtime.arena.prepare(bound.plan)  # where it was given back meanwhile
+        return self._plans[key]
+
+    def keeps(self, key: str) -> bool:
+        """Whether the program `key`, if it was bound, need not be planned anew: its plan still fits."""
+        return key not in self._plans or self.runtime.keeps(self._plans[key].plan)
+
+    def refuse_crowded(self, program: Program, plan: Plan | None) -> None:
+        """Raises OutOfDeviceMemory before the first run of a program for which others leave too little memory."""
+        offsets = self._workspace_offsets
+        missing, back = lacking(program, plan, self.buffers, self.memories, offsets)
+        layers = makers(self.graph)
+        wanted = [("", lacks)] if offsets and (lacks := self.runtime.workspace_lacks) else []
+        wanted += [(layers.get(b.id, b.name.split(".")[0]), b.nbytes) for b in missing]
+        refuse_crowded(self.runtime, self, wanted, back)
+
+    def _bind(self, key: str, sequenced: Sequenced, plan: Plan | None) -> None:
+        if plan is not None:
+            prepare(self.runtime, self, plan)
+            sequenced = self._as_planned(sequenced, plan)
+        replay = Replay.of(self.graph, sequenced, plan, self.memories, self.runtime) if self._graph_runs else None
+        dials = Dials(self.graph, self.memories, [s for s in sequenced.steps if not getattr(s, "again", False)])
+        touched = {a.buffer for s in sequenced.program.steps for a in s.accesses}
+        layers = [s for s in sequenced.steps if isinstance(s, LayerStep)]
+        grouped = any(s.group is not None or s.apart is not None for s in layers)
+        unmade = self._unmade - touched if grouped else set()
+        lasting = touched - self._workspace_offsets.keys()
+        changing = {id(self.memories[b]) for b in lasting | unmade} if self.parted else ()
+        parted = tuple(m for m in self.parted if any(id(part) in changing for part in m.parts))
+        ids = lasting, plan.buffers if plan is not None else (), unmade
+        lasting, moved, unmade = (tuple(self.memories[b] for b in some) for some in ids)
+        self.executor.forget()
+        self._plans[key] = Bound(sequenced, plan, dials, replay, lasting, moved, parted, unmade)
+
+    def plan_of(self, sequenced: Sequenced) -> Plan | None:
+        """A proved plan, or None if the program touches nothing that is managed.
+
+        Packed buffers of a program by hand take memory of their own, for all of them survive."""
+        if sequenced.by_hand and not self.runtime.active:
+            return None
+        ids = {a.buffer for s in sequenced.program.steps for a in s.accesses}
+        if not (managed := {b: self.buffers[b] for b in sorted(ids) if self.memories[b].managed}):
+            return None
+        if self.runtime.active:
+            return self._optimised(sequenced, self.halved(sequenced, managed))
+        return self.runtime.pack(sequenced.program, managed)
+
+    def replan(self, key: str, build: Callable[[], Sequenced]) -> tuple[float, float] | None:
+        """Plan a program that was bound once more, with what is known now about the time of its steps. The new plan
+        counts if it is predicted to be faster. Returns (seconds of the old one, of the one that counts), as predicted
+        now; None where there is no plan."""
+        if (old := self._plans.get(key)) is None or old.plan is None or not self.runtime.active:
+            return None
+        sequenced = alike(build(), old.sequenced)
+        before = time_plan(old.plan, self._costs(sequenced, self.replays_of(sequenced))).seconds
+        managed = self.halved(sequenced, {b: self.buffers[b] for b in old.plan.buffers})
+        plan = self._optimised(sequenced, managed, old.plan.how)
+        if plan.seconds >= WORTH * before:
+            return before, before
+        del self._plans[key]
+        self._bind(key, sequenced, plan)
+        return before, plan.seconds
+
+    def halved(self, sequenced: Sequenced, managed: dict[int, Buffer]) -> dict[int, Buffer]:
+        """Managed buffers of a program, with the sizes in which they are copied."""
+        if not self.runtime.config.compress:
+            return managed
+        sizes = {b: halved_bytes(self.memories[b].nbytes, self.dtype.itemsize) for b in managed}
+        return with_halves(sequenced.program, managed, inexact(self.graph), sizes)
+
+    def replays_of(self, sequenced: Sequenced) -> dict[int, LayerStep]:
+        """Forward steps of a program, by index, that may run once more, and the steps that do it."""
+        if sequenced.by_hand:
+            return {}
+        return wanted_replays(self.graph, program_replays(self.graph, sequenced.steps), self.runtime.config)
+
+    @property
+    def call_scratch(self) -> frozenset[int]:
+        """Buffers whose content never outlives a step."""
+        return frozenset(b for b, buffer in self.buffers.items() if buffer.call_scratch)
+
+    def _costs(self, sequenced: Sequenced, replays) -> Costs:
+        sizes = {b: memory.nbytes for b, memory in self.memories.items()}
+        machine, measured = self.runtime.machine, self.runtime.measured
+        return program_costs(self.graph, sequenced.steps, replays, self.buffers, sizes, machine, measured)
+
+    def _optimised(self, sequenced: Sequenced, managed: dict[int, Buffer], first: Rules | None = None) -> Plan:
+        replays = self.replays_of(sequenced)
+        again = {s: step.step for s, step in replays.items()}
+        scratch = self.call_scratch
+        self.planned_with[sequenced.program.name] = costs = self._costs(sequenced, replays)
+        remakes = remakes_of(self.graph, sequenced, replays, scratch)
+        try:
+            return self.runtime.plan(sequenced.program, managed, costs, again, scratch, remakes, first)
+        except CannotRemake as failure:
+            raise cannot_remake(self.graph, sequenced.steps, failure) from None
+
+    def _as_planned(self, sequenced: Sequenced, plan: Plan) -> Sequenced:
+        """The steps in the order of the plan, replays among them."""
+        if not plan.replayed:
+            return sequenced
+        replays = program_replays(self.graph, sequenced.steps)
+        steps = tuple(replays[s] if again else sequenced.steps[s] for s, again in plan.order)
+        return replace(sequenced, program=plan.program, steps=steps)
+
+    def steps(self, key: str) -> tuple:
+        """The steps of a program that was bound."""
+        return self._plans[key].sequenced.steps
+
+    def forget_plans(self) -> None:
+        self._plans.clear()
+
+    @property
+    def last_plan(self) -> Plan | None:
+        """Of the program that ran last, if it has one."""
+        bound = self._plans.get(self._last)
+        return bound.plan if bound is not None else None
+
+    def managed(self) -> dict[int, Buffer]:
+        """Buffers that programs bring and take away."""
+        return {b: buffer for b, buffer in self.buffers.items() if self.memories[b].managed}
+
+    @property
+    def managed_ids(self) -> frozenset[int]:
+        """Buffers that Large Model Support manages."""
+        return self._managed.ids
+
+    def release(self) -> None:
+        """Give back what does not carry over to a reshaped net: call scratch; and forget the accounting."""
+        self.runtime.unregister(self._managed)
+        self.runtime.tenants.leave(self)
+        for b, buffer in self.buffers.items():
+            if buffer.call_scratch and b not in self._workspace_offsets:
+                self.memories[b].give_back()
+
+    def plans(self) -> dict[str, Plan | None]:
+        """Plans made so far, by program name."""
+        return {key: bound.plan for key, bound in self._plans.items()}
+
+    @property
+    def _workspace_bytes(self) -> int:
+        """Bytes of the shared workspace that unmanaged call scratch of this net needs."""
+        return max((o + self.buffers[b].nbytes for b, o in self._workspace_offsets.items()), default=0)
+
+    def _place_workspace(self) -> None:
+        """Point unmanaged call scratch at the shared workspace (which may have grown for another net)."""
+        ids = self._workspace_offsets
+        if not ids:
+            return
+        if self.device.is_host:
+            if self._workspace is None:
+                self._workspace = self.device.host_take(self._workspace_bytes)
+                for b in ids:
+                    offset = self._workspace_offsets[b]
+                    self.memories[b].host = self._workspace[offset : offset + self.buffers[b].nbytes]
+            return
+        whole = self.runtime.workspace()
+        if self._workspace is not whole:
+            self._workspace = whole
+            for b in ids:
+                self.memories[b].span = whole.at(self._workspace_offsets[b], self.buffers[b].nbytes)
+
+    def run(self, key: str, build: Callable[[], Sequenced]) -> None:
+        """Run the program `key`, made by `build` the first time. Nets of other threads on this device wait.
+
+        Raises UsageError where somebody holds a GPU array of memory that the program's plan moves."""
+        with self.device.lock, self.device.active():
+            bound = self.bind(key, build)
+            if not bound.housed and not self.device.is_host:
+                self.refuse_crowded(bound.sequenced.program, bound.plan)
+                bound.housed = True
+            self._last = key
+            self._place_workspace()
+            if not self.device.is_host:
+                exported_views.before_run(bound.touched, bound.moved)
+            hand_on(bound.parted)
+            bound.dials.turn()
+            try:
+                self._run(bound)
+            except ShapesChanged as change:
+                bound.dials.take_back(change.node)
+                raise
+            finally:
+                for memory in bound.unmade:
+                    if memory.state is not State.DISCARDED:
+                        memory.ask(Ask.DISCARD)
+                for memory in bound.parted:
+                    memory.follow()
+            exported_views.after_run(bound.parted)
+            if not self.device.is_host or bound.unmade:
+                exported_views.after_run((*bound.touched, *bound.unmade))
+
+    def _run(self, bound: Bound) -> None:
+        sequenced, plan = bound.sequenced, bound.plan
+        watched = self.timer is not None or self.runtime.recorder is not None
+        if bound.replay is not None and self.device.can_capture and not watched:
+            bound.replay.run(lambda s: self._execute(sequenced.steps[s]))
+            return
+        if self.timer is not None:
+            self.timer()
+
+        def execute(s: int) -> None:
+            step = sequenced.steps[s]
+            if self.runtime.recorder is None:
+                self._execute(step)
+            else:
+                self.runtime.recorder.step(step.step.name, step.step.host, partial(self._execute, step))
+            if self.timer is not None:
+                self.timer()
+
+        if plan is None:
+            for s in range(len(sequenced.steps)):
+                execute(s)
+        else:
+            self.runtime.run(plan, self.memories, execute)
+
+    def _execute(self, step: LayerStep | HostedStep) -> None:
+        if isinstance(step, HostedStep):
+            self.executor.ask(step.step)
+            step.run()
+        else:
+            self.executor.run(step)

@@ -1,0 +1,42 @@
+"""Numbers that layers change from forward to forward (`Layer.turn`): written on the host before a program runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from ...layers.base import Lives
+from ...memory.states import Ask
+from ...memory.synced import SyncedMemory
+from ..build.graph import Graph
+from ..program.steps import LayerStep, node_of
+
+_WORD = (1 << 64) - 1
+
+
+class Dials:
+    """Those of the layers whose forward is among `steps`."""
+
+    def __init__(self, graph: Graph, memories: Mapping[int, SyncedMemory], steps: Iterable):
+        forwards = (s for s in steps if isinstance(s, LayerStep) and s.forward and not s.look)
+        nodes = (node_of(graph, s) for s in forwards)
+        self._memories = memories
+        self._nodes = [n for n in nodes if any(s.lives is Lives.DIAL for s in n.layer.scratches.values())]
+        self._before: list[dict[str, int]] = []
+
+    def turn(self) -> None:
+        """All go on to their next forward."""
+        self._before = [node.layer.state() for node in self._nodes]
+        for node in self._nodes:
+            for name, numbers in node.layer.turn().items():
+                scratch, memory = node.layer.scratches[name], self._memories[node.scratch[name]]
+                memory.ask(Ask.OVERWRITE_CPU)
+                words = np.array([n & _WORD for n in numbers], scratch.dtype)
+                memory.host_array(scratch.shape, scratch.dtype)[...] = words
+
+    def take_back(self, first: int) -> None:
+        """The forwards of layers `first` and later did not happen."""
+        for node, state in zip(self._nodes, self._before, strict=True):
+            if node.origin >= first:
+                node.layer.set_state(state)

@@ -1,0 +1,1 @@
+"""From graph to graph: orders in memory, precision, fusion, masks, micro-batches."""

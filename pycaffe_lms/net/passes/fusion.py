@@ -1,0 +1,113 @@
+"""Which chains of layers a solver's iterations run as one. Pure.
+
+A chain is a convolution and ReLU; or a normalisation, then as much as follows of: a factor per channel, a sum with
+another value, ReLU. Each layer is the only reader of the one before. They keep their names and values; an iteration
+just does not make the values in between, so those must not be wanted by anybody else. Passes that a user starts by
+hand run layer by layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ...layers.base import Runs
+from ...layers.conv.fused_conv import FusedConvolutionLayer
+from ...layers.declarations import Role
+from ...layers.norm.fused_norm import FusedNormLayer
+from ...proto import caffe_pb2
+from ..build.graph import Graph, Node
+
+_FOLLOWING = {
+    Role.CONVOLVE: (Role.RECTIFY,),
+    Role.NORMALISE: (Role.AFFINE, Role.ADD, Role.RECTIFY),
+}
+
+
+def find_groups(graph: Graph, kept: Collection[str], gradients: Collection[int]) -> list[Node]:
+    """Groups in order of their last layers. kept: names of blobs whose values a user wants to read; gradients: the
+    values whose gradients these blobs show."""
+    if any(node.layer.looks_at or (node.layer.runs_on is Runs.HOST and node.bottoms) for node in graph.nodes):
+        return []  # shapes may change in the middle, where a group's first layers have not run yet
+    readers: dict[int, list[int]] = {}
+    for node in graph.nodes:
+        for b in node.bottoms:
+            readers.setdefault(b, []).append(node.index)
+    taken: set[int] = set()
+    groups = []
+    # later chains first: of two that meet in a sum, the later one takes it
+    for node in reversed(graph.nodes):
+        if node.layer.role in _FOLLOWING and node.index not in taken:
+            chain = _chain(graph, node, readers, taken, kept, gradients)
+            if len(chain) > 1 and not _spoils(graph, chain, kept):
+                taken.update(n.index for n in chain)
+                groups.append(chain)
+    groups.sort(key=lambda chain: chain[-1].index)
+    return [_make(graph, chain, k) for k, chain in enumerate(groups)]
+
+
+def _chain(
+    graph: Graph, first: Node, readers, taken: set[int], kept: Collection[str], gradients: Collection[int]
+) -> list[Node]:
+    chain, wanted = [first], _FOLLOWING[first.layer.role]
+    while wanted:
+        value = graph.values[chain[-1].tops[0]]
+        following = readers.get(value.id, [])
+        shown = value.id in gradients or (graph.last.get(value.name) == value.id and value.name in kept)
+        if len(chain[-1].tops) > 1 or len(following) != 1 or value.loss_weight or shown:
+            break
+        node = graph.nodes[following[0]]
+        role = node.layer.role
+        if role not in wanted or node.index in taken or node.need_backward != first.need_backward:
+            break
+        if node.bottoms.count(value.id) != 1 or not _runs_alike(first, node):
+            break
+        if node.need_backward and not node.propagate[node.bottoms.index(value.id)]:
+            break
+        chain.append(node)
+        wanted = wanted[wanted.index(role) + 1 :]
+    return chain
+
+
+def _spoils(graph: Graph, chain: list[Node], kept: Collection[str]) -> bool:
+    """Whether a convolution with ReLU would overwrite a gradient that somebody may read: it has to be in place."""
+    if chain[0].layer.role is not Role.CONVOLVE:
+        return False
+    inner, last = graph.values[chain[0].tops[0]], graph.values[chain[-1].tops[0]]
+    return inner.name != last.name or last.name in kept or bool(last.loss_weight)
+
+
+def _runs_alike(a: Node, b: Node) -> bool:
+    alike = (a.channels_last, a.half) == (b.channels_last, b.half)
+    return alike and a.layer.param.lms_param == b.layer.param.lms_param
+
+
+def _make(graph: Graph, chain: list[Node], index: int) -> Node:
+    first, last = chain[0], chain[-1]
+    by_role = {node.layer.role: node for node in chain}
+    affine, add = by_role.get(Role.AFFINE), by_role.get(Role.ADD)
+    bottoms, propagate = list(first.bottoms), list(first.propagate)
+    if add is not None:
+        before = chain[chain.index(add) - 1].tops[0]
+        other = next(k for k, b in enumerate(add.bottoms) if b != before)
+        bottoms.append(add.bottoms[other])
+        propagate.append(add.propagate[other])
+    name = "+".join(node.name for node in chain)
+    param = caffe_pb2.LayerParameter(name=name, type="+".join(node.layer.param.type for node in chain))
+    param.bottom.extend(graph.values[b].name for b in bottoms)
+    param.top.append(graph.values[last.tops[0]].name)
+    param.lms_param.CopyFrom(first.layer.param.lms_param)
+    if first.layer.role is Role.CONVOLVE:
+        layer = FusedConvolutionLayer(param, first.layer)
+    else:
+        parts = (first.layer, affine.layer if affine else None, add is not None, Role.RECTIFY in by_role)
+        layer = FusedNormLayer(param, parts, phase=first.layer.phase, dtype=first.layer.dtype)
+    layer.needs_backward = first.need_backward
+    node = Node(last.index, layer, first.message, first.line, bottoms, list(last.tops))
+    node.params = [p for n in chain for p in n.params]
+    node.param_propagate = [p for n in chain for p in n.param_propagate]
+    node.propagate, node.need_backward = propagate, first.need_backward
+    node.channels_last = layer.channels_last = first.channels_last
+    node.half = layer.half = first.half
+    node.origin, node.part = last.origin, last.part
+    node.group, node.members = index, tuple(sorted(n.index for n in chain))
+    return node

@@ -1,0 +1,240 @@
+"""The graph that runs: regions of a net's graph in parts, one after the other, and layers in blocks of outputs. Pure.
+
+Every layer of a region becomes k layers on the images of their part; all of the first part come first. Parameters are
+the same ones, so their gradients add up from part to part. A value inside a region becomes k values with memory of
+their own; of a value at its border the parts see their images. Everything else is as it was.
+
+A layer in blocks of outputs becomes n layers, each with parameters of its own, one that gathers their tops, and n - 1
+that hand the bottom from block to block: in backward they add up its gradient, two at a time, from the last block on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from ...layers.base import Layer, count
+from ...layers.micro_batch import block_of, gather_of, part_of, spread_of
+from ...lms.program import Buffer
+from ..build.graph import Graph, Node, Value
+from .blocks import output_cuts
+from .regions import Region, boundaries, inner_values, readers
+
+
+@dataclass(frozen=True)
+class Unfolded:
+    """graph: what runs. values: of every value of the user's graph, its values there: one, or one for each part.
+    starts: of every region in parts, the images at which they begin, and their number. params: of every parameter of
+    the user's graph, its parameters there: one, or one for each block of outputs. cuts: of every layer in blocks, the
+    outputs at which they begin, and their number."""
+
+    graph: Graph
+    values: Mapping[int, tuple[int, ...]]
+    starts: Mapping[Region, tuple[int, ...]]
+    params: Mapping[int, tuple[int, ...]]
+    cuts: Mapping[int, tuple[int, ...]]
+
+    def names(self, blobs: Collection[str]) -> set[str]:
+        """What blobs of the user are called there."""
+        return {v.name for v in self.graph.values if v.blob in blobs}
+
+
+def unfold(graph: Graph, parts: Mapping[Region, int], blocks: Mapping[int, int] | None = None) -> Unfolded:
+    """Regions in so many parts, or in as many as there are places to cut; layers outside of them, by index, in so many
+    blocks of outputs. The graph itself where there are none."""
+    if not parts and not blocks:
+        whole = {p.index: (p.index,) for p in graph.params}
+        return Unfolded(graph, {v.id: (v.id,) for v in graph.values}, {}, whole, {})
+    return _Unfolding(graph, parts, blocks or {}).run()
+
+
+class _Unfolding:
+    def __init__(self, graph: Graph, parts: Mapping[Region, int], blocks: Mapping[int, int]):
+        self.old, self.parts, self.blocks = graph, parts, blocks
+        self.new = Graph(graph.name, inputs=list(graph.inputs), outputs=list(graph.outputs))
+        self.values: dict[int, list[int]] = {}
+        self.starts: dict[Region, tuple[int, ...]] = {}
+        self.readers = readers(graph)
+        self.new.params = [replace(p, node=-1, data=-1, diff=-1) for p in graph.params]
+        self.params = {p.index: [p.index] for p in graph.params}
+        self.cuts: dict[int, tuple[int, ...]] = {}
+
+    def run(self) -> Unfolded:
+        starting = {region.first: region for region in self.parts}
+        skip = -1
+        for node in self.old.nodes:
+            if node.index in starting:
+                self._region(starting[node.index])
+                skip = starting[node.index].last
+            elif node.index in self.blocks:
+                self._in_blocks(node)
+            elif node.index > skip:
+                self._plain(node)
+        for node in reversed(self.new.nodes):  # the first part has them
+            for p in node.params:
+                self.new.params[p].node = node.index
+        for v in self.old.last.values():
+            self.new.last.update({self.new.values[i].name: i for i in self.values[v]})
+        values, params = ({k: tuple(ids) for k, ids in found.items()} for found in (self.values, self.params))
+        return Unfolded(self.new, values, self.starts, params, self.cuts)
+
+    def _add(self, value: Value, **changes) -> int:
+        self.new.values.append(replace(value, id=len(self.new.values), data=-1, diff=-1, **changes))
+        return len(self.new.values) - 1
+
+    def _plain(self, node: Node) -> None:
+        index = len(self.new.nodes)
+        bottoms = [self.values[b][0] for b in node.bottoms]
+        for t in node.tops:
+            self.values[t] = [self._add(self.old.values[t], producer=index)]
+        tops = [self.values[t][0] for t in node.tops]
+        self.new.nodes.append(replace(node, index=index, bottoms=bottoms, tops=tops, origin=node.index))
+
+    def _region(self, region: Region) -> None:
+        starts = tuple(boundaries(self.old, region, self.parts[region]))
+        self.starts[region] = starts
+        inner = inner_values(self.old, region, self.readers)
+        nodes = self.old.nodes[region.first : region.last + 1]
+        k = len(starts) - 1
+        for i in range(k):
+            here: dict[int, int] = {}  # values of this part
+            for node in nodes:
+                index = len(self.new.nodes)
+                bottoms = [here[b] if b in here else self._rows(b, i, starts) for b in node.bottoms]
+                for t in node.tops:
+                    if t in inner:
+                        here[t] = self._part(t, i, starts, index)
+                        self.values.setdefault(t, []).append(here[t])
+                        continue
+                    if t not in self.values:
+                        self.values[t] = [self._add(self.old.values[t], producer=index)]
+                    here[t] = self._rows(t, i, starts, index)
+                self._node(node, index, i, starts, bottoms, [here[t] for t in node.tops])
+
+    def _node(self, node: Node, index: int, i: int, starts: tuple[int, ...], bottoms: list, tops: list) -> None:
+        k = len(starts) - 1
+        first_element = starts[i] * count(self.old.values[(*node.tops, *node.bottoms)[0]].shape, 1)
+        layer = part_of(node.layer, i, k, first_element)
+        layer.infer_shapes([self.new.values[b].shape for b in bottoms])
+        more = {"scratch": {}, "origin": node.index, "part": (i, k)}
+        self.new.nodes.append(replace(node, index=index, layer=layer, bottoms=bottoms, tops=tops, **more))
+
+    def _part(self, v: int, i: int, starts: tuple[int, ...], producer: int) -> int:
+        value = self.old.values[v]
+        shape = (starts[i + 1] - starts[i], *value.shape[1:])
+        return self._add(value, name=f"{value.name} [{i + 1}/{len(starts) - 1}]", shape=shape, producer=producer)
+
+    def _rows(self, v: int, i: int, starts: tuple[int, ...], producer: int | None = None) -> int:
+        """Images of a whole value. The name is nobody else's, so no layer works in place across the border."""
+        whole = self.values[v][0]
+        value, rows = self.new.values[whole], (starts[i], starts[i + 1])
+        changes = {
+            "name": f"{value.name} #{whole} {rows[0]}..{rows[1] - 1}",
+            "shape": (rows[1] - rows[0], *value.shape[1:]),
+        }
+        if producer is not None:
+            changes["producer"] = producer
+        return self._add(value, rows=rows, whole=whole, **changes)
+
+    def _in_blocks(self, node: Node) -> None:
+        cuts = self.cuts[node.index] = tuple(output_cuts(node.layer.splits_over_outputs, self.blocks[node.index]))
+        n, rest, tops = len(cuts) - 1, self.values[node.bottoms[0]][0], []
+        whole = self.old.values[node.tops[0]]
+        for j, (first, end) in enumerate(pairwise(cuts)):
+            here = rest
+            if node.propagate[0] and j < n - 1:
+                here, rest = self._spread(node, rest, j, n)
+            block = block_of(node.layer, j, n, end - first)
+            top = self._between(whole, f"{whole.name} [outputs {j + 1}/{n}]", (*whole.shape[:-1], end - first), 0)
+            params = [self._rows_of(p, j, end - first) for p in node.params]
+            index = self._insert(node, block, [here], [top], propagate=node.propagate, block=(j, n))
+            self.new.nodes[index].params, self.new.nodes[index].param_propagate = params, node.param_propagate
+            block.infer_shapes([self.new.values[here].shape])
+            tops.append(top)
+        top = self._add(whole, producer=len(self.new.nodes))
+        self.values[node.tops[0]] = [top]
+        names = [self.new.values[t].name for t in tops]
+        gather = gather_of(node.layer, names, whole.name, len(whole.shape) - 1)
+        self._insert(node, gather, tops, [top], propagate=[node.need_backward] * n)
+
+    def _spread(self, node: Node, bottom: int, j: int, n: int) -> tuple[int, int]:
+        """The bottom for block j, and for those behind it."""
+        value = self.new.values[bottom]
+        names = [f"{value.name} [{node.name} {who}/{n}]" for who in (f"{j + 1}", f"{j + 2}..{n}")]
+        tops = [self._between(value, name, value.shape, k) for k, name in enumerate(names)]
+        spread = spread_of(node.layer, j, n, value.name, names)
+        index = self._insert(node, spread, [bottom], tops, propagate=node.propagate)
+        self.new.nodes[index].channels_last = spread.channels_last = value.channels_last
+        return tops[0], tops[1]
+
+    def _between(self, like: Value, name: str, shape: tuple[int, ...], top: int) -> int:
+        """A value of the next layer, which no user knows."""
+        return self._add(
+            like, name=name, blob=name, shape=shape, producer=len(self.new.nodes), top=top, loss_weight=0.0
+        )
+
+    def _insert(self, node: Node, layer: Layer, bottoms: list[int], tops: list[int], **more) -> int:
+        layer.needs_backward = node.need_backward
+        index, line, origin = len(self.new.nodes), node.line, node.index
+        more = {"need_backward": node.need_backward, "origin": origin} | more
+        self.new.nodes.append(Node(index, layer, layer.param, line, bottoms, tops, **more))
+        return index
+
+    def _rows_of(self, p: int, j: int, rows: int) -> int:
+        """Block j of a parameter."""
+        old = self.old.params[p]
+        shape = (rows, *old.shape[1:])
+        if j == 0:
+            self.new.params[p].shape = shape
+            return p
+        index = len(self.new.params)
+        self.new.params.append(replace(old, index=index, owner=index, node=-1, shape=shape, data=-1, diff=-1))
+        self.params[p].append(index)
+        return index
+
+
+PARTED = 1 << 19  # ids of what stands for several buffers start here
+WIDENED = 1 << 24  # the id of what stands for a buffer of bfloat16, less the buffer's
+
+
+@dataclass(frozen=True)
+class PartedValue:
+    """A value, a parameter, or a gradient of one, whose parts lie in `buffers`, in order. half: as bfloat16."""
+
+    id: int
+    name: str
+    buffers: tuple[int, ...]
+    half: bool = False
+
+
+def fold(graph: Graph, unfolded: Unfolded) -> list[PartedValue]:
+    """Give the user's graph the buffer ids of the graph that runs. What is in parts gets an id of its own."""
+    run = unfolded.graph
+    if run is graph:
+        return []
+    found: dict[tuple[int, ...], PartedValue] = {}
+
+    def one(name: str, kind: str, ids: tuple[int, ...], half: bool = False) -> int:
+        if len(ids) == 1:
+            return ids[0]
+        if ids not in found:
+            found[ids] = PartedValue(PARTED + len(found), f"{name}.{kind}", ids, half)
+        return found[ids].id
+
+    for value in graph.values:
+        mine = [run.values[v] for v in unfolded.values[value.id]]
+        value.data = one(value.name, "data", tuple(v.data for v in mine), value.half)
+        value.diff = one(value.name, "diff", tuple(v.diff for v in mine), value.half)
+    for param in graph.params:
+        mine = [run.params[p] for p in unfolded.params[param.index]]
+        name = f"{graph.nodes[param.node].name}.param{param.position}"
+        param.data = one(name, "data", tuple(p.data for p in mine))
+        param.diff = one(name, "diff", tuple(p.diff for p in mine))
+    return list(found.values())
+
+
+def widened(graph: Graph, buffers: Sequence[Buffer]) -> list[PartedValue]:
+    """What stands for the buffers of bfloat16 of the user's graph. After `fold`."""
+    ids = {b for v in graph.values if v.half for b in (v.data, v.diff) if b < PARTED}
+    return [PartedValue(WIDENED + b, buffers[b].name, (b,), True) for b in sorted(ids)]

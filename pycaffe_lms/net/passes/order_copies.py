@@ -1,0 +1,107 @@
+"""Copies in workspace, where a layer's arrays are not as its values are stored: in another order, of another type.
+
+A layer's bottoms are brought into its order and type, and its results go back into theirs, in one step for both.
+"""
+
+from __future__ import annotations
+
+from ...backend.bfloat16 import BFLOAT16
+from ...layers.base import Lives, Makes, Runs, Shape, count
+from ...ops.axes import memory_shape
+from ..build.graph import Graph, Node
+from .memory_order import matters
+
+
+def differs(graph: Graph, node: Node, v: int) -> bool:
+    """Whether a layer sees a value in another order or type than it is stored in."""
+    value = graph.values[v]
+    if matters(value.shape) and value.channels_last != node.channels_last:
+        return True
+    return value.half != node.half and node.layer.runs_on is Runs.DEVICE
+
+
+def request_copies(graph: Graph, node: Node) -> None:
+    """Ask for the workspace in which the layer's arrays stand as it takes them. After `layer.declare`."""
+    layer = node.layer
+    if layer.runs_on is not Runs.DEVICE or layer.shares_data():
+        return
+    reads = layer.forward_needs().bottoms
+    needs = layer.backward_needs(node.propagate, node.param_propagate) if node.need_backward else None
+    for i, v in enumerate(node.bottoms):
+        if differs(graph, node, v):
+            back = needs is not None and i in needs.bottoms
+            if i in reads or back:
+                _ask(node, f"copy.bottom{i}", graph.values[v].shape, forward=i in reads, backward=back)
+            if node.need_backward and node.propagate[i]:
+                more = {"backward": True, "serves": Makes.BOTTOMS}
+                _ask(node, f"copy.bottom_diff{i}", graph.values[v].shape, forward=False, **more)
+    for j, v in enumerate(node.tops):
+        if differs(graph, node, v):
+            back = needs is not None and j in needs.tops
+            _ask(node, f"copy.top{j}", graph.values[v].shape, forward=True, backward=back)
+            if node.need_backward:
+                _ask(node, f"copy.top_diff{j}", graph.values[v].shape, forward=False, backward=True)
+
+
+def _ask(node: Node, name: str, shape: Shape, *, forward: bool, backward: bool, serves: Makes = Makes.ALL) -> None:
+    shape, dtype = memory_shape(shape, node.channels_last), BFLOAT16 if node.half else None
+    node.layer.scratch(name, shape, dtype=dtype, lives=Lives.CALL, forward=forward, backward=backward, serves=serves)
+
+
+class Copies:
+    """Brings the arrays of one pass of a layer into its order and type, and its results into theirs."""
+
+    def __init__(self, graph: Graph, node: Node):
+        self.bottoms = [i for i, v in enumerate(node.bottoms) if differs(graph, node, v)]
+        self.tops = [j for j, v in enumerate(node.tops) if differs(graph, node, v)]
+        self._to_last = node.channels_last
+        self._sizes = {}  # of those that change their order: (N, C, the rest)
+        for kind, ids in (("bottom", node.bottoms), ("top", node.tops)):
+            for k, v in enumerate(ids):
+                value = graph.values[v]
+                if matters(value.shape) and value.channels_last != node.channels_last:
+                    self._sizes[kind, k] = value.shape[0], value.shape[1], count(value.shape, 2)
+
+    def __bool__(self) -> bool:
+        return bool(self.bottoms or self.tops)
+
+    def _copy(self, io, kind: str, k: int, source, target, *, inwards: bool) -> None:
+        if (kind, k) not in self._sizes:
+            io.ops.copy(source, target)
+            return
+        n, c, s = self._sizes[kind, k]
+        to_last = self._to_last if inwards else not self._to_last
+        io.ops.transpose(source, target, (n, c, s) if to_last else (n, s, c), (0, 2, 1))
+
+    def _bring(self, io, kind: str, which: str, k: int, arrays: list) -> None:
+        if arrays[k] is not None:
+            copy = io.scratch[f"copy.{which}{k}"]
+            self._copy(io, kind, k, arrays[k], copy, inwards=True)
+            arrays[k] = copy
+
+    def _lend(self, io, which: str, k: int, arrays: list, lent: list) -> None:
+        if arrays[k] is not None:
+            lent.append((which, k, arrays[k]))
+            arrays[k] = io.scratch[f"copy.{which}{k}"]
+
+    def forward(self, io, run) -> None:
+        lent: list = []
+        for i in self.bottoms:
+            self._bring(io, "bottom", "bottom", i, io.bottom)
+        for j in self.tops:
+            self._lend(io, "top", j, io.top, lent)
+        run(io)
+        for which, k, array in lent:
+            self._copy(io, "top", k, io.scratch[f"copy.{which}{k}"], array, inwards=False)
+
+    def backward(self, io, run) -> None:
+        lent: list = []
+        for i in self.bottoms:
+            self._bring(io, "bottom", "bottom", i, io.bottom)
+            self._lend(io, "bottom_diff", i, io.bottom_diff, lent)
+        for j in self.tops:
+            self._bring(io, "top", "top", j, io.top)
+            self._bring(io, "top", "top_diff", j, io.top_diff)
+        run(io)
+        for which, k, array in lent:
+            self._copy(io, "bottom", k, io.scratch[f"copy.{which}{k}"], array, inwards=False)

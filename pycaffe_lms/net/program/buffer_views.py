@@ -1,0 +1,254 @@
+"""Steps of a solver's programs with values where `Graph.laid` has them: within others. Pure.
+
+See also: `laying.py` (which values those are, and why), `executor.py` (the arrays).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+import numpy as np
+
+from ...backend.device import ALIGN
+from ...layers.base import Runs, count
+from ...lms.program import Access, Buffer, Mode, merge_accesses
+from ..build.graph import Graph, Node, Place
+from ..passes.order_copies import differs
+from ..passes.precision import type_of
+from .steps import LayerStep, node_of
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """What a step copies: a buffer to, or from, the stretch of another one that begins at this element."""
+
+    part: int
+    whole: int
+    start: int
+    joins: bool  # the part is read, the whole is written
+
+
+def copied(graph: Graph, node: Node, forward: bool) -> list[Copy]:
+    """For each of the many bottoms of a layer that joins them, or tops of one that cuts its bottom, what a pass
+    copies; none for any other layer."""
+    starts = node.layer.stretches
+    if not starts or any(differs(graph, node, v) for v in (*node.bottoms, *node.tops)):
+        return []
+    joins = len(node.bottoms) > 1
+    many, one = (node.bottoms, node.tops[0]) if joins else (node.tops, node.bottoms[0])
+    kind = "data" if forward else "diff"
+    whole = getattr(graph.values[one], kind)
+    return [
+        Copy(getattr(graph.values[v], kind), whole, start, joins == forward)
+        for v, start in zip(many, starts, strict=True)
+    ]
+
+
+def in_place(graph: Graph, node: Node, forward: bool) -> frozenset[int]:
+    """Those of `copied`, by index, that lie where they would be copied to."""
+    found = copied(graph, node, forward)
+    return frozenset(i for i, copy in enumerate(found) if _settled(graph, copy))
+
+
+def _settled(graph: Graph, copy: Copy) -> bool:
+    part, whole = (graph.laid.get(b, Place(b, 0)) for b in (copy.part, copy.whole))
+    return part == Place(whole.buffer, whole.start + copy.start)
+
+
+def place_of(graph: Graph, step: LayerStep, buffer: int) -> Place:
+    """Where a step finds what it calls that buffer."""
+    at_start = Place(buffer, 0)
+    return at_start if step.apart is None else graph.laid.get(buffer, at_start)
+
+
+def laid_out(graph: Graph, steps: Sequence[LayerStep]) -> list[LayerStep]:
+    """The steps of a program with values where `graph.laid` has them; those that then have nothing to do are left out.
+
+    Who writes a stretch of a buffer leaves the rest of it, but for the first who touches it: nothing is there yet."""
+    if not graph.laid:
+        return list(steps)
+    found, seen = [], set()
+    for step in steps:
+        laid = _laid(graph, step, seen)
+        if laid is not None:
+            found.append(laid)
+            seen.update(a.buffer for a in laid.step.accesses)
+    return found
+
+
+def _laid(graph: Graph, step: LayerStep, seen: Collection[int]) -> LayerStep | None:
+    node = node_of(graph, step)
+    copies = [] if step.look or step.zero else copied(graph, node, step.forward)
+    settled = in_place(graph, node, step.forward) if copies else frozenset()
+    gone: set[int] = {copies[i].part for i in settled}
+    if settled:
+        left = {c.part for i, c in enumerate(copies) if i not in settled and (step.forward or _moves(node, i))}
+        if not left:
+            return None
+        gone -= left
+    wholes = {c.whole for c in copies} if settled else set()
+    parts: list[Access] = []
+    for a in step.step.accesses:
+        place, mode = graph.laid.get(a.buffer), a.mode
+        if a.buffer in gone:
+            continue
+        b = a.buffer if place is None else place.buffer
+        if mode is Mode.OVERWRITE and b in seen and (place is not None or a.buffer in wholes):
+            mode = Mode.UPDATE
+        parts.append(Access(b, mode))
+    if not settled and not any(a.buffer in graph.laid for a in step.step.accesses):
+        return step
+    reuses = tuple(pair for pair in step.step.reuses if not graph.laid.keys() & set(pair))
+    return replace(step, step=replace(step.step, accesses=merge_accesses(parts), reuses=reuses), apart=step.step)
+
+
+def replayed(graph: Graph, forward: LayerStep, replay: LayerStep | None) -> LayerStep | None:
+    """The replay of a forward of `laid_out`: None where it would write a stretch, for whole values are made again."""
+    if replay is None or forward.apart is None:
+        return replay
+    written = {a.buffer for a in replay.step.accesses if a.mode is not Mode.READ}
+    if node_of(graph, forward).layer.stretches or written & graph.laid.keys():
+        return None
+    return _laid(graph, replay, ())
+
+
+def _moves(node: Node, i: int) -> bool:
+    """Whether the backward of a layer that joins or cuts moves its i-th gradient."""
+    return node.propagate[i if len(node.bottoms) > 1 else 0]
+
+
+def lay(
+    graph: Graph,
+    steps: Sequence[LayerStep],
+    buffers: Sequence[Buffer],
+    passing: Collection[int],
+    lasting: Collection[int],
+    apart: Collection[int],
+    dtype: np.dtype,
+    managed: bool,
+) -> dict[int, Place]:
+    """Where buffers lie within others. steps: of the widest program of a solver. passing: buffers that need memory only
+    for a while in it; lasting: those whose values are wanted after it, or come from outside. apart: those that lie in
+    no other, and no other in them. managed: with Large Model Support, where no step may need more than it does so."""
+    if any(node.layer.looks_at or (node.layer.runs_on is Runs.HOST and node.bottoms) for node in graph.nodes):
+        return {}  # shapes may change in the middle, where some stretches are written and others are not
+    return _Laying(graph, steps, buffers, passing, lasting, apart, dtype, managed).run()
+
+
+class _Laying:
+    def __init__(self, graph, steps, buffers, passing, lasting, apart, dtype, managed):
+        self.graph, self.steps, self.buffers, self.lasting, self.apart = graph, steps, buffers, lasting, apart
+        self.managed, self.passing = managed, passing
+        self.end = len(steps)
+        self.uses: dict[int, list[tuple[int, bool]]] = {}  # buffer -> (step, whether it writes), in order
+        for s, step in enumerate(steps):
+            for a in step.step.accesses:
+                self.uses.setdefault(a.buffer, []).append((s, a.mode is not Mode.READ))
+        for b in lasting & self.uses.keys():
+            self.uses[b].append((self.end, False))
+        pairs = ((s, old, new) for s, step in enumerate(steps) for old, new in step.step.reuses)
+        self.reuses = [(s, a, b) for s, a, b in pairs if buffers[a].nbytes == buffers[b].nbytes]
+        self.elements = {b: count(v.shape) for v in graph.values for b in (v.data, v.diff)}
+        itemsizes = {b: type_of(v, dtype).itemsize for v in graph.values for b in (v.data, v.diff)}
+        self.units = {b: ALIGN // size for b, size in itemsizes.items()}  # elements; of stretches and their whole alike
+        self.places: dict[int, Place] = {}
+        self.inside: dict[int, list[int]] = {}  # whose memory others lie in -> they
+        self.needs: tuple[int, int] | None = None  # of `_needs`, with these places; None: nobody asked yet
+
+    def run(self) -> dict[int, Place]:
+        for s, step in enumerate(self.steps):
+            copies, whole = self._wanted(step)
+            if copies and not self._leave_out(copies, s, whole) and not whole:
+                for copy in copies:
+                    self._leave_out([copy], s, True)
+        return self.places
+
+    def _leave_out(self, copies: Sequence[Copy], s: int, every: bool) -> bool:
+        """Let what is copied in step `s` be where it is copied to, as far as that may be, and no more memory is needed.
+        every: all of it or nothing. Returns whether anything is."""
+        self.needs = self.needs or self._needs()
+        before = dict(self.places), {b: list(ids) for b, ids in self.inside.items()}
+        done = [self._may(copy, s) and self._put(copy) for copy in copies]
+        if all(done) if every else any(done):
+            needs = self._needs()
+            if all(now <= old for now, old in zip(needs, self.needs, strict=True)):
+                self.needs = needs
+                return True
+        self.places, self.inside = before
+        return False
+
+    def _wanted(self, step: LayerStep) -> tuple[list[Copy], bool]:
+        """What a step copies, and whether all of it must be left out or nothing."""
+        node = node_of(self.graph, step)
+        if step.look or step.zero or step.step.host or node.part or node.block:
+            return [], False
+        found = copied(self.graph, node, step.forward)
+        if step.forward or not found:
+            return found, False
+        if found[0].joins:  # tops without a gradient count as zeros, which somebody must write
+            return found if all(step.top_diffs) else [], True
+        return [copy for copy, wanted in zip(found, node.propagate, strict=True) if wanted], False
+
+    def _place(self, b: int) -> Place:
+        return self.places.get(b, Place(b, 0))
+
+    def _may(self, copy: Copy, s: int) -> bool:
+        """Whether a part that is nowhere yet, with what lies in it, may be where step `s` copies it to or from."""
+        part, at = copy.part, self._place(copy.whole)
+        start = at.start + copy.start
+        if part in self.places or part == at.buffer or part in self.lasting or {part, at.buffer} & self.apart:
+            return False
+        if start % self.units[part] or not self.elements[part] or not {part, copy.whole} <= self.uses.keys():
+            return False
+        mine = [(m, start + self._place(m).start) for m in (part, *self.inside.get(part, ()))]
+        return not any(
+            self._clash(m, other, s, copy.joins)
+            for m, first in mine
+            for other in (at.buffer, *self.inside.get(at.buffer, ()))
+            if first < self._place(other).start + self.elements[other]
+            and self._place(other).start < first + self.elements[m]
+        )
+
+    def _clash(self, part: int, whole: int, s: int, joins: bool) -> bool:
+        """Whether somebody could tell that two buffers are one from the copy in step `s` on."""
+        target = whole if joins else part
+        if any(at < s for at, _ in self.uses[target]):
+            return True
+        later = [[use for use in self.uses[b] if use[0] > s] for b in (part, whole)]
+        return any(
+            writes and any(other >= at for other, _ in theirs)
+            for mine, theirs in (later, reversed(later))
+            for at, writes in mine
+        )
+
+    def _put(self, copy: Copy) -> bool:
+        at = self._place(copy.whole)
+        moved = [copy.part, *self.inside.pop(copy.part, ())]
+        for m in moved:
+            self.places[m] = Place(at.buffer, at.start + copy.start + self._place(m).start)
+        self.inside.setdefault(at.buffer, []).extend(moved)
+        return True
+
+    def _needs(self) -> tuple[int, int]:
+        """(most bytes alive at once of what passes, if every buffer lives from its first use to its last and hands its
+        memory over where it can; with Large Model Support, most that a step touches)."""
+        lives: dict[int, tuple[int, int]] = {}
+        for b, uses in self.uses.items():
+            root = self._place(b).buffer
+            if root in self.passing:
+                first, last = lives.get(root, (self.end, 0))
+                lives[root] = min(first, uses[0][0]), max(last, uses[-1][0])
+        change = [0] * (self.end + 2)
+        for b, (first, last) in lives.items():
+            change[first] += self.buffers[b].nbytes
+            change[last + 1] -= self.buffers[b].nbytes
+        for s, old, new in self.reuses:
+            if lives.get(old, (0, 0))[1] == s == lives.get(new, (0, 0))[0] and not {old, new} & self.places.keys():
+                change[s] -= self.buffers[new].nbytes
+                change[s + 1] += self.buffers[new].nbytes
+        if not self.managed:
+            return max(accumulate(change)), 0
+        touched = ({self._place(a.buffer).buffer for a in step.step.accesses} for step in self.steps)
+        return max(accumulate(change)), max(sum(self.buffers[b].nbytes for b in ids) for ids in touched)

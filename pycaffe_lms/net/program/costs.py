@@ -1,0 +1,125 @@
+"""What a step must do at least: floating-point operations, and bytes to and from memory. Pure: shapes and sizes.
+
+Bytes are those of every array that the pass declares, once; one that is updated is read and written. Workspace does
+not count, for another way of computing the same may do without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ...formats.types import SPLIT
+from ...layers.base import Makes
+from ...lms.cost.machine import HALF_GAIN, Costs, Machine
+from ...lms.program import PARAMS_HALF, Buffer, Mode, Step
+from ..build.graph import Graph
+from .buffer_views import replayed
+from .programs import HostedStep
+from .steps import LayerStep, node_of, replay_step, wants
+
+
+def step_flops(graph: Graph, step: LayerStep) -> int:
+    """Operations that the layer counts for its forward (`Layer.flops`); a backward takes as many for the gradients of
+    its bottoms together, and as many for those of its weights."""
+    node = node_of(graph, step)
+    if step.look or step.zero:
+        return 0
+    bottoms, tops = ([graph.values[v].shape for v in ids] for ids in (node.bottoms, node.tops))
+    forward = node.layer.flops(bottoms, tops)
+    if step.forward:
+        return forward
+    propagate, param_propagate = wants(node, step.makes)
+    weights = any(
+        wanted and len(graph.params[p].shape) > 1  # a bias is summed: no products
+        for p, wanted in zip(node.params, param_propagate, strict=True)
+    )
+    return forward * (any(propagate) + weights)
+
+
+def step_effort(graph: Graph, step: LayerStep) -> tuple[float, float]:
+    """By how much the step's bytes and operations count in its time, see `Layer.effort`."""
+    over, times = _effort(graph, step)
+    return over, times / HALF_GAIN if node_of(graph, step).half else times
+
+
+def _effort(graph: Graph, step: LayerStep) -> tuple[float, float]:
+    if not step.forward and sum(step.top_diffs) == 1 and node_of(graph, step).layer.type == SPLIT:
+        return 0.0, 1.0  # the sum of one gradient is where that is
+    return node_of(graph, step).layer.effort(step.forward, step.again)
+
+
+def layer_bytes(graph: Graph, step: LayerStep, buffers: Mapping[int, Buffer], sizes: Mapping[int, int]) -> int:
+    """`step_bytes` of a layer's pass; of a blob at the border of a region in parts, only its own images count, and of
+    one that holds others, only what the pass touches."""
+    node, own = node_of(graph, step), step.apart or step.step
+    values = [graph.values[v] for v in (*node.bottoms, *node.tops)]
+    rows = {v.id: (v.rows[1] - v.rows[0]) / graph.values[v.whole].shape[0] for v in values if v.rows}
+    shares = {b: rows[v.id] for v in values if v.rows for b in (v.data, v.diff)}
+    if not shares:
+        return step_bytes(own, buffers, sizes)
+    accesses = [a for a in own.accesses if not buffers[a.buffer].call_scratch]
+    return int(sum(sizes[a.buffer] * shares.get(a.buffer, 2 if a.mode is Mode.UPDATE else 1) for a in accesses))
+
+
+def step_bytes(step: Step, buffers: Mapping[int, Buffer], sizes: Mapping[int, int]) -> int:
+    """Bytes that the step must move. sizes: buffer id -> bytes of its arrays."""
+    return sum(
+        sizes[a.buffer] * (2 if a.mode is Mode.UPDATE else 1)
+        for a in step.accesses
+        if not buffers[a.buffer].call_scratch
+    )
+
+
+def program_replays(graph: Graph, steps: Sequence[LayerStep | HostedStep]) -> dict[int, LayerStep]:
+    """Forward steps, by index, that can run once more, and the step that does it."""
+    found = {}
+    for s, step in enumerate(steps):
+        if isinstance(step, LayerStep) and step.forward and not step.look and not step.step.host:
+            replay = replayed(graph, step, replay_step(graph, step))
+            if replay is not None:
+                found[s] = replay
+    return found
+
+
+def program_costs(
+    graph: Graph,
+    steps: Sequence[LayerStep | HostedStep],
+    replays: Mapping[int, LayerStep],
+    buffers: Mapping[int, Buffer],
+    sizes: Mapping[int, int],
+    machine: Machine,
+    measured: Mapping[str, float],
+) -> Costs:
+    """Seconds of every step and replay: as measured (by the step's name), else by bytes and operations. A replay that
+    was not measured is off by as much as its forward."""
+
+    def predicted(step: LayerStep | HostedStep) -> float:
+        if not isinstance(step, LayerStep):
+            return machine.step_seconds(step_bytes(step.step, buffers, sizes), 0)
+        over, times = step_effort(graph, step)
+        nbytes = int(over * layer_bytes(graph, step, buffers, sizes))
+        flops = int(times * step_flops(graph, step))
+        return machine.step_seconds(nbytes, flops)
+
+    raw = [predicted(s) for s in steps]
+    known = [_known(s, seconds, measured) for s, seconds in zip(steps, raw, strict=True)]
+    again = {
+        s: measured.get(step.step.name, predicted(step) * known[s] / raw[s] if raw[s] else 0.0)
+        for s, step in replays.items()
+    }
+    return Costs(known, again, machine)
+
+
+def _known(step: LayerStep | HostedStep, predicted: float, measured: Mapping[str, float]) -> float:
+    """Seconds of a step. Of a backward that was measured in two steps and runs as one, the sum; of one that was
+    measured whole and runs in two, half of it each."""
+    name = step.step.name
+    if not isinstance(step, LayerStep) or step.forward:
+        return measured.get(name, predicted)
+    bottoms = name.removesuffix(PARAMS_HALF)
+    params = bottoms + PARAMS_HALF
+    if step.makes is Makes.ALL and bottoms in measured:
+        return measured[bottoms] + measured.get(params, 0.0)
+    if step.makes is not Makes.ALL and bottoms in measured and params not in measured:
+        return measured[bottoms] / 2
+    return measured.get(name, predicted)

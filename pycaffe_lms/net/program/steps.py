@@ -1,0 +1,251 @@
+"""Turns what layers declare into steps of an access list. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from ...errors import CaffeError
+from ...formats.types import SPLIT
+from ...layers.base import Lives, Makes, Runs
+from ...lms.program import PARAMS_HALF, Access, Mode, Step, merge_accesses
+from ..build.graph import Graph, Node
+from ..passes.order_copies import differs
+
+READ, UPDATE, OVERWRITE = Mode
+
+
+@dataclass(frozen=True)
+class LayerStep:
+    """A step and what is needed to run it. top_diffs[i]: False where top i's diff is all zeros (nobody wrote it).
+    accumulate[i]: parameter i's gradient is added, not overwritten. zero: all top diffs are zero, so just clear.
+    look: before the forward, show the layer the values that its shapes depend on. group: the group that runs in place
+    of its layers; node is the last of them. again: a forward that is replayed. joins[i]: the value to whose gradient
+    that of bottom i is added, in place of being written by itself; None: it is written. apart: the step as it would be
+    if no value lay within another one; None: it is that. makes: of a backward, which of the gradients. refused: why no
+    program may run it; a net is laid out as if it could."""
+
+    step: Step
+    node: int
+    forward: bool
+    top_diffs: tuple[bool, ...] = ()
+    accumulate: tuple[bool, ...] = ()
+    zero: bool = False
+    look: bool = False
+    group: int | None = None
+    again: bool = False
+    joins: tuple[int | None, ...] = ()
+    apart: Step | None = None
+    makes: Makes = Makes.ALL
+    refused: CaffeError | None = None
+
+
+def node_of(graph: Graph, step: LayerStep) -> Node:
+    """The layer, or the group of layers, that a step runs."""
+    return graph.nodes[step.node] if step.group is None else graph.groups[step.group]
+
+
+def layer_of(graph: Graph, step: LayerStep) -> int:
+    """Index of the user's layer that a step belongs to; of a group, the last one."""
+    return graph.nodes[step.node].origin
+
+
+def wants(node: Node, makes: Makes) -> tuple[Sequence[bool], Sequence[bool]]:
+    """Of which bottoms, and of which parameters, a backward that makes such gradients makes them."""
+    bottoms = [makes is not Makes.PARAMS and wanted for wanted in node.propagate]
+    return bottoms, [makes is not Makes.BOTTOMS and wanted for wanted in node.param_propagate]
+
+
+def look_step(graph: Graph, node: Node) -> LayerStep | None:
+    """What a layer looks at before its forward, or None where no shape of it depends on values."""
+    if not node.layer.looks_at:
+        return None
+    parts = [Access(graph.values[node.bottoms[i]].data, READ) for i in sorted(node.layer.looks_at)]
+    return LayerStep(Step(f"look:{node.name}", merge_accesses(parts), host=True), node.index, True, look=True)
+
+
+def forward_step(graph: Graph, node: Node) -> LayerStep | None:
+    """The forward of one layer, or None where it does nothing."""
+    layer = node.layer
+    if layer.runs_on is Runs.NOWHERE:
+        return None
+    needs, shared = layer.forward_needs(), layer.shares_data()
+    parts = [Access(graph.values[node.bottoms[i]].data, READ) for i in sorted(needs.bottoms)]
+    parts += [Access(graph.params[node.params[i]].data, READ) for i in sorted(needs.params)]
+    parts += [Access(graph.params[node.params[i]].data, UPDATE) for i in sorted(layer.forward_updates())]
+    for j, t in enumerate(node.tops):
+        if j not in shared and layer.rewrites(j):
+            parts.append(Access(graph.values[t].data, _writes(graph, node, t, first=0)))
+    for scratch in layer.scratches.values():
+        if scratch.forward:
+            mode = {Lives.STATE: UPDATE, Lives.DIAL: READ}.get(scratch.lives, OVERWRITE)
+            parts.append(Access(node.scratch[scratch.name], mode))
+    if layer.runs_on is Runs.HOST and not parts:
+        return None
+    host = layer.runs_on is Runs.HOST
+    step = Step(f"forward:{node.name}", merge_accesses(parts), host, () if host else _reuses(graph, node, True))
+    return LayerStep(step, node.index, True, group=node.group)
+
+
+def replay_step(graph: Graph, forward: LayerStep) -> LayerStep | None:
+    """The replay of a forward, which makes the same values once more, or None where the layer cannot."""
+    node = node_of(graph, forward)
+    layer = node.layer
+    needs = None if forward.look or not forward.forward else layer.replay_needs()
+    if needs is None or any(graph.values[t].whole is not None for t in node.tops):
+        return None  # of a value of which it makes some images, others would have to be made again, too
+    parts = [Access(graph.values[node.bottoms[i]].data, READ) for i in sorted(needs.bottoms)]
+    parts += [Access(graph.params[node.params[i]].data, READ) for i in sorted(needs.params)]
+    shared = layer.shares_data()
+    parts += [
+        Access(graph.values[t].data, OVERWRITE)
+        for j, t in enumerate(node.tops)
+        if j not in shared and layer.rewrites(j)
+    ]
+    for scratch in layer.scratches.values():
+        if scratch.forward:
+            reads = scratch.kept or scratch.lives is Lives.DIAL
+            parts.append(Access(node.scratch[scratch.name], READ if reads else OVERWRITE))
+    step = Step(f"again:{node.name}", merge_accesses(parts), False, _reuses(graph, node, True))
+    return LayerStep(step, node.index, True, group=node.group, again=True)
+
+
+def backward_steps(
+    graph: Graph, node: Node, present: Collection[int], touched: Collection[int], accumulate: bool, join: bool = False,
+    separate: bool = False,
+) -> list[LayerStep]:  # fmt: skip
+    """The backward of one layer; none where there is none. separate: two steps, where the layer is `separable`: the
+    gradients of its parameters, then those of its bottoms, for which what the first read need not be there any more."""
+    given = graph, node, present, touched, accumulate, join
+    step = backward_step(*given)
+    if step is None:
+        return []
+    if not separate or step.zero or not separable(graph, node):
+        return [step]
+    halves = (backward_step(*given, makes) for makes in (Makes.PARAMS, Makes.BOTTOMS))
+    return [half for half in halves if half is not None]
+
+
+def separable(graph: Graph, node: Node) -> bool:
+    """Whether a layer by itself makes gradients of both kinds, and where it writes those of bottoms is not where it
+    reads those of its tops."""
+    layer, values = node.layer, graph.values
+    if not layer.separable or layer.spoils_top_diffs or node.group is not None or layer.runs_on is not Runs.DEVICE:
+        return False
+    apart = {values[b].diff for b in node.bottoms}.isdisjoint(values[t].diff for t in node.tops)
+    return apart and any(node.propagate) and any(node.param_propagate)
+
+
+def backward_step(
+    graph: Graph, node: Node, present: Collection[int], touched: Collection[int], accumulate: bool, join: bool = False,
+    makes: Makes = Makes.ALL,
+) -> LayerStep | None:  # fmt: skip
+    """The backward of one layer, or None where there is none.
+
+    present: ids of diff buffers that hold a gradient by now. touched: parameter diff buffers written earlier in this
+    program. accumulate: add to parameter gradients even at their first touch. join: readers of one value add up its
+    gradient among themselves where they can, so that its Split finds less to sum. makes: which of the gradients.
+    """
+    layer = node.layer
+    propagate, param_propagate = wants(node, makes)
+    wanted = any(propagate) or any(param_propagate)
+    shared = layer.shares()
+    if not node.need_backward or not wanted or (shared and len(shared) == len(node.tops)):
+        return None
+    top_diffs = tuple(v.takes_gradient and v.diff in present for v in (graph.values[t] for t in node.tops))
+    zero = bool(node.tops) and not any(top_diffs) and not layer.makes_gradients
+    parts = [] if zero else _backward_reads(graph, node, top_diffs, makes)
+    joins = tuple(
+        _joined(graph, node, i, present) if join and propagates and not zero else None
+        for i, propagates in enumerate(propagate)
+    )
+    for b, propagates, other in zip(node.bottoms, propagate, joins, strict=True):
+        if other is not None:
+            parts.append(Access(graph.values[other].diff, UPDATE))
+        elif propagates:
+            last = node.part[1] - 1 if node.part else 0
+            parts.append(Access(graph.values[b].diff, _writes(graph, node, b, first=last)))
+    adds = []
+    for p, wanted in zip(node.params, param_propagate, strict=True):
+        diff = graph.params[p].diff
+        adds.append(accumulate or diff in touched)
+        if wanted and not zero:
+            parts.append(Access(diff, UPDATE if adds[-1] else OVERWRITE))
+    host = layer.runs_on is Runs.HOST
+    reuses = () if host or zero or makes is Makes.PARAMS else _reuses(graph, node, False)
+    name = f"backward:{node.name}{PARAMS_HALF if makes is Makes.PARAMS else ''}"
+    step = Step(name, merge_accesses(parts), host, reuses)
+    return LayerStep(step, node.index, False, top_diffs, tuple(adds), zero, group=node.group, joins=joins, makes=makes,
+                     refused=_refused(graph, node, propagate))  # fmt: skip
+
+
+def _refused(graph: Graph, node: Node, propagate: Sequence[bool]) -> CaffeError | None:
+    """What is wrong where a gradient is wanted for a bottom that can have none."""
+    blocked = node.layer.no_backward
+    for i, propagates in enumerate(propagate):
+        if propagates and (blocked is None or i in blocked):
+            return node.layer.error(
+                f"has no gradient for bottom {i}", blob=graph.values[node.bottoms[i]].name,
+                fix="set propagate_down: false for it; under force_backward, end the backward before this layer",
+            )  # fmt: skip
+    return None
+
+
+def _joined(graph: Graph, node: Node, i: int, present: Collection[int]) -> int | None:
+    """The value, of another reader of the same Split, to whose gradient that of bottom i can be added."""
+    own = graph.values[node.bottoms[i]]
+    split = graph.nodes[own.producer]
+    if i not in node.layer.adds_to or split.layer.type != SPLIT or own.whole is not None:
+        return None
+    if differs(graph, node, own.id):
+        return None
+    for t in split.tops:
+        other = graph.values[t]
+        alike = (other.channels_last, other.half) == (own.channels_last, own.half)
+        alike = alike and other.whole is None and other.takes_gradient and not other.loss_weight
+        if alike and other.diff != own.diff and other.diff in present:
+            return t
+    return None
+
+
+def _writes(graph: Graph, node: Node, v: int, *, first: int) -> Mode:
+    """How a step writes a value, or its gradient. Of images of a whole, the part that comes first overwrites, whatever
+    was there; the others leave what it wrote."""
+    return OVERWRITE if graph.values[v].whole is None or node.part[0] == first else UPDATE
+
+
+def _reuses(graph: Graph, node: Node, forward: bool) -> tuple[tuple[int, int], ...]:
+    """Pairs of buffers, of which the second may be written where the first is read."""
+    if any(differs(graph, node, v) for v in (*node.bottoms, *node.tops)):
+        return ()  # copies in the layer's own order or type come between
+    if any(graph.values[v].whole is not None for v in (*node.bottoms, *node.tops)):
+        return ()  # some images of a buffer begin somewhere within it
+    values, pairs = graph.values, []
+    for kind, index, output in node.layer.reuses(forward):
+        old = values[node.bottoms[index]].data if kind == "bottom" else values[node.tops[index]].diff
+        new = values[node.tops[output]].data if forward else values[node.bottoms[output]].diff
+        pairs.append((old, new))
+    return tuple(pairs)
+
+
+def _backward_reads(graph: Graph, node: Node, top_diffs: tuple[bool, ...], makes: Makes) -> list[Access]:
+    layer = node.layer
+    needs = layer.backward_needs(*wants(node, makes))
+    parts = [Access(graph.values[node.bottoms[i]].data, READ) for i in sorted(needs.bottoms)]
+    parts += [Access(graph.values[node.tops[i]].data, READ) for i in sorted(needs.tops)]
+    parts += [Access(graph.params[node.params[i]].data, READ) for i in sorted(needs.params)]
+    mode = UPDATE if layer.spoils_top_diffs else READ
+    parts += [Access(graph.values[t].diff, mode) for t, here in zip(node.tops, top_diffs, strict=True) if here]
+    for scratch in layer.scratches.values():
+        if scratch.helps(makes):
+            mode = OVERWRITE if scratch.lives is Lives.CALL else READ
+            parts.append(Access(node.scratch[scratch.name], mode))
+    return parts
+
+
+def written_diffs(graph: Graph, step: LayerStep) -> set[int]:
+    """Diff buffers of values that a backward step writes."""
+    node = node_of(graph, step)
+    joins = step.joins or (None,) * len(node.bottoms)
+    wanted = zip(node.bottoms, wants(node, step.makes)[0], joins, strict=True)
+    return {graph.values[b].diff for b, propagates, other in wanted if propagates and other is None}

@@ -1,0 +1,74 @@
+"""Functions that a user wants called around every layer: `before_forward`, `after_forward` and their like.
+
+Inside one, every blob can be read and written, so nothing may be on its way and nothing may have been dropped: while a
+net has callbacks its layers run one by one, each as a program of its own, whose values all survive. Numbers are the
+same; fused chains, look-ahead and recordings are not used meanwhile, and Large Model Support keeps all values on the
+host. Source of the behaviour: BVLC/caffe, net.{hpp,cpp}, Net::Callback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..program.programs import Sequenced, sequence
+from ..program.steps import LayerStep, layer_of
+
+if TYPE_CHECKING:
+    from ..net import Net
+
+LayerCallback = Callable[[int], object]
+
+
+@dataclass
+class Callbacks:
+    """Each is called with the index of a layer, in the order in which they were added."""
+
+    before_forward: list[LayerCallback] = field(default_factory=list)
+    after_forward: list[LayerCallback] = field(default_factory=list)
+    before_backward: list[LayerCallback] = field(default_factory=list)
+    after_backward: list[LayerCallback] = field(default_factory=list)
+
+    @property
+    def around_forward(self) -> bool:
+        return bool(self.before_forward or self.after_forward)
+
+    @property
+    def around_backward(self) -> bool:
+        return bool(self.before_backward or self.after_backward)
+
+    def __bool__(self) -> bool:
+        return self.around_forward or self.around_backward
+
+
+def forward_layers(net: Net, start: int, end: int) -> bool:
+    """Forward of layers start..end with callbacks around each. Returns whether no shape changed on the way."""
+    same = True
+    for i in range(start, end + 1):
+
+        def build(key: str, first: int, reshaped: bool, i: int = i) -> Sequenced:
+            return sequence(key, net.builder.forward(first, i), None)
+
+        for callback in net.callbacks.before_forward:
+            callback(i)
+        same &= net.run_by_hand(f"forward {i}..{i}", i, i, build)
+        for callback in net.callbacks.after_forward:
+            callback(i)
+    return same
+
+
+def backward_layers(net: Net, start: int, end: int, steps: Sequence[LayerStep], name: str) -> None:
+    """These steps of layers start down to end, with callbacks around each layer, those without a step included."""
+    of_layer: dict[int, list[LayerStep]] = {}
+    for step in steps:
+        of_layer.setdefault(layer_of(net.run_graph, step), []).append(step)
+    for i in range(start, end - 1, -1):
+        for callback in net.callbacks.before_backward:
+            callback(i)
+        if i in of_layer:
+            net.versions.bring_diffs(i, i)
+            net.run_steps(f"{name}, layer {i}", of_layer[i])
+            net.versions.show_diffs(i, i)
+        for callback in net.callbacks.after_backward:
+            callback(i)

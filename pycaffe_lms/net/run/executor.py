@@ -1,0 +1,199 @@
+"""Runs single steps: asks the state machine for what a step declares, hands the layer its arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from contextlib import nullcontext
+from functools import partial
+
+from ...errors import CaffeError
+from ...layers.base import Layer, Makes, Pass, ShapesChanged, count
+from ...lms.program import Mode
+from ...memory.states import Ask
+from ...memory.synced import SyncedMemory
+from ...ops import ops_of
+from ...ops.axes import memory_shape
+from ..build.graph import Graph, Node
+from ..passes.memory_order import matters
+from ..passes.order_copies import Copies
+from ..passes.param_order import ParamCopies, stored_shape
+from ..passes.precision import type_of
+from ..program.buffer_views import in_place, place_of
+from ..program.steps import LayerStep, node_of, wants
+from .branch import Branch
+
+GPU_ASKS = {Mode.READ: Ask.READ_GPU, Mode.UPDATE: Ask.WRITE_GPU, Mode.OVERWRITE: Ask.OVERWRITE_GPU}
+_CPU = {Mode.READ: Ask.READ_CPU, Mode.UPDATE: Ask.WRITE_CPU, Mode.OVERWRITE: Ask.OVERWRITE_CPU}
+
+
+class Executor:
+    """graph: the wired net. memories: buffer id -> SyncedMemory."""
+
+    def __init__(self, graph: Graph, memories: Mapping[int, SyncedMemory], device, dtype):
+        self.graph, self.memories, self.device, self.dtype = graph, memories, device, dtype
+        self._arrays: dict = {}
+        self._passes: dict[int, tuple[LayerStep, list[int], Pass]] = {}  # by id of the step: it, where its memories lay
+        self._branch = Branch(device)
+        self._copies = {id(node): copies for node in graph.everyone() if (copies := Copies(graph, node))}
+        self._param_copies = {id(node): copies for node in graph.everyone() if (copies := ParamCopies(graph, node))}
+
+    def run(self, step: LayerStep) -> None:
+        """One forward or backward of one layer. Errors get the layer's place."""
+        node = node_of(self.graph, step)
+        try:
+            self.ask(step.step)
+            on_host = step.step.host or self.device.is_host
+            if step.look:
+                looked = [node.bottoms[i] for i in sorted(node.layer.looks_at)]
+                node.layer.look([self._value(node, step, True, b, "data") for b in looked])
+            elif step.forward:
+                io, copies = self._pass(node, step, on_host), self._copies.get(id(node))
+                work = self._with_params(node, node.layer.replay if step.again else node.layer.forward, "forward")
+                copies.forward(io, work) if copies else work(io)
+            elif step.zero:
+                self._clear(node, step, on_host)
+            else:
+                io, copies = self._pass(node, step, on_host), self._copies.get(id(node))
+                work = self._with_params(node, partial(self._backward, node.layer), "backward")
+                copies.backward(io, work) if copies else work(io)
+        except CaffeError as error:
+            error.at(layer=node.name, type=node.layer.param.type, line=node.line)
+            raise
+        except ShapesChanged as change:
+            change.node = node.origin
+            raise
+
+    def _with_params(self, node: Node, work, direction: str):
+        """`work` on parameters in the layer's order."""
+        copies = self._param_copies.get(id(node))
+        return partial(getattr(copies, direction), run=work) if copies else work
+
+    def ask(self, step) -> None:
+        """Tell the state machine what the step touches."""
+        asks = _CPU if step.host or self.device.is_host else GPU_ASKS
+        for access in step.accesses:
+            self.memories[access.buffer].ask(asks[access.mode])
+
+    def array(self, buffer: int, shape, dtype, on_host: bool, start: int = 0):
+        """The array of a buffer from element `start` on, where the step runs."""
+        memory = self.memories[buffer]
+        if on_host:
+            return memory.host_array(shape, dtype, start)
+        key = (buffer, shape, self.device.place(memory.span), start)
+        found = self._arrays.get(key)
+        if found is None:
+            found = self._arrays[key] = memory.device_array(shape, dtype, start)
+        return found
+
+    def _pass(self, node: Node, step: LayerStep, on_host: bool) -> Pass:
+        """What the layer is handed; on the device, what it was handed the last time, as long as everything lies where
+        it lay. Copies put other arrays in."""
+        make = self._forward_pass if step.forward else self._backward_pass
+        if on_host or id(node) in self._copies or id(node) in self._param_copies:
+            return make(node, step, on_host)
+        place = self.device.place
+        places = [place(self.memories[access.buffer].span) for access in step.step.accesses]
+        known = self._passes.get(id(step))
+        if known is None or known[1] != places:
+            known = self._passes[id(step)] = step, places, make(node, step, on_host)
+        return known[2]
+
+    def forget(self) -> None:
+        """There are other programs from now on: of those that are gone nothing is kept."""
+        self._passes.clear()
+        self._arrays.clear()
+
+    def _forward_pass(self, node: Node, step: LayerStep, on_host: bool) -> Pass:
+        layer, graph, value = node.layer, self.graph, partial(self._value, node, step, on_host)
+        touched = {a.buffer for a in (step.apart or step.step).accesses}
+        settled = in_place(graph, node, True) if step.apart is not None else frozenset()
+        here, there = (settled, frozenset()) if len(node.bottoms) > 1 else (frozenset(), settled)
+        needs = layer.replay_needs() if step.again else layer.forward_needs()
+        updates = frozenset() if step.again else layer.forward_updates()
+        return Pass(
+            ops=ops_of(self.device),
+            bottom=[value(b, "data") if i in needs.bottoms - here else None for i, b in enumerate(node.bottoms)],
+            top=[
+                value(t, "data") if graph.values[t].data in touched and j not in there else None
+                for j, t in enumerate(node.tops)
+            ],
+            param=[
+                self._param(node, i, "data", on_host) if i in needs.params or i in updates else None
+                for i in range(len(node.params))
+            ],
+            scratch=self._scratch(node, None, on_host),
+        )
+
+    def _backward_pass(self, node: Node, step: LayerStep, on_host: bool) -> Pass:
+        layer, value = node.layer, partial(self._value, node, step, on_host)
+        joins = step.apart is not None and len(node.bottoms) > 1
+        settled = in_place(self.graph, node, False) if joins else frozenset()
+        propagate, param_propagate = wants(node, step.makes)
+        needs = layer.backward_needs(propagate, param_propagate)
+        return Pass(
+            ops=ops_of(self.device),
+            bottom=[value(b, "data") if i in needs.bottoms else None for i, b in enumerate(node.bottoms)],
+            top=[value(t, "data") if i in needs.tops else None for i, t in enumerate(node.tops)],
+            param=[
+                self._param(node, i, "data", on_host) if i in needs.params else None for i in range(len(node.params))
+            ],
+            scratch=self._scratch(node, step.makes, on_host),
+            top_diff=[value(t, "diff") if here else None for t, here in zip(node.tops, step.top_diffs, strict=True)],
+            bottom_diff=[
+                value(b if other is None else other, "diff") if wanted and i not in settled else None
+                for i, (b, other, wanted) in enumerate(zip(node.bottoms, step.joins, propagate, strict=True))
+            ],
+            bottom_adds=[other is not None for other in step.joins],
+            param_diff=[
+                self._param(node, i, "diff", on_host) if wanted else None for i, wanted in enumerate(param_propagate)
+            ],
+            accumulate=list(step.accumulate),
+            beside=self._branch.beside if step.makes is Makes.ALL else nullcontext,
+        )
+
+    def _backward(self, layer: Layer, io: Pass) -> None:
+        try:
+            layer.backward(io)
+        finally:
+            self._branch.join()
+
+    def _value(self, node: Node, step: LayerStep, on_host: bool, v: int, which: str):
+        """A value as it is stored; where both orders are the same memory, in the shape that the layer expects."""
+        value = self.graph.values[v]
+        last = value.channels_last if matters(value.shape) else node.channels_last
+        shape = memory_shape(value.shape, last)
+        place = place_of(self.graph, step, getattr(value, which))
+        first = value.rows[0] * count(shape, 1) if value.rows else 0
+        return self.array(place.buffer, shape, type_of(value, self.dtype), on_host, place.start + first)
+
+    def _param(self, node: Node, i: int, which: str, on_host: bool):
+        param = self.graph.params[node.params[i]]
+        return self.array(getattr(param, which), stored_shape(self.graph, node, i), self.dtype, on_host)
+
+    def _scratch(self, node: Node, makes: Makes | None, on_host: bool) -> dict:
+        """makes: of a backward; None: for a forward."""
+        return {
+            name: self.array(node.scratch[name], scratch.shape, scratch.dtype, on_host)
+            for name, scratch in node.layer.scratches.items()
+            if (scratch.forward if makes is None else scratch.helps(makes))
+        }
+
+    def _clear(self, node: Node, step: LayerStep, on_host: bool) -> None:
+        ops = ops_of(self.device)
+        for b, wanted in zip(node.bottoms, node.propagate, strict=True):
+            if wanted and on_host:
+                self._value(node, step, True, b, "diff").fill(0)
+            elif wanted:
+                ops.fill(self._value(node, step, False, b, "diff"), 0.0)
+
+
+def call_scratch_layout(graph: Graph, buffers, sharing: Collection[int]) -> dict[int, int]:
+    """Offsets of the call scratch `sharing` in one workspace: every layer's starts at 0, for layers use it in turn."""
+    offsets: dict[int, int] = {}
+    for node in graph.everyone():
+        end = 0
+        for name in node.layer.scratches:
+            if node.scratch[name] in sharing:
+                offsets[node.scratch[name]] = end
+                end += buffers[node.scratch[name]].nbytes
+    return offsets

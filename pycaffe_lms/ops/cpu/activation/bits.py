@@ -1,0 +1,98 @@
+"""Activations whose backward reads bits in place of values. See `ops/bit_masks.py`.
+
+`bits` is an array of uint32: a plane of `bit_words(x.size)` words that says where the slope is 1, and, for a
+negative_slope other than 0, a second one that says where it is negative_slope; elsewhere it is 0. Gradients are those
+of the operations that read values, to the bit.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...bit_masks import bit_words
+from ..threads import ELEMENTS, parallel
+from .pointwise import clip_forward
+from .relu import relu6_forward, relu_forward
+
+__all__ = [
+    "bits_backward",
+    "clip_bits_forward",
+    "positive_bits",
+    "relu6_bits_forward",
+    "relu_bits_forward",
+]
+
+_WORDS = 1 << 10  # worked on at a time: 32768 elements stay in the cache
+
+
+def positive_bits(v, bits):
+    """Where v > 0."""
+    _keep(bits, v, lambda part: part > 0)
+
+
+def relu_bits_forward(x, y, bits, slope):
+    """y = relu_forward of x, and where it is x (and slope * x). y may be x."""
+    _planes(bits, x, slope, lambda part: part > 0)
+    relu_forward(x, y, slope)
+
+
+def relu6_bits_forward(x, y, bits, slope):
+    """y = relu6_forward of x, and where it is x (and slope * x). y may be x."""
+    _planes(bits, x, slope, lambda part: (part > 0) & (part < 6))
+    relu6_forward(x, y, slope)
+
+
+def clip_bits_forward(x, y, bits, low, high):
+    """y = clip_forward of x, and where low <= x <= high. y may be x."""
+    low_, high_ = x.dtype.type(low), x.dtype.type(high)
+    _keep(bits, x, lambda part: (part >= low_) & (part <= high_))
+    clip_forward(x, y, low, high)
+
+
+def bits_backward(bits, dy, dx, slope):
+    """dx = dy * (1, slope or 0, as the bits say); dx may be dy."""
+    words = bit_words(dy.size)
+    first, second = bits[:words], bits[words:] if slope else None
+    parallel(_scale, words, first, second, dy.reshape(-1), dx.reshape(-1), slope, grain=ELEMENTS // 32)
+
+
+def values_of(bits, like):
+    """An array as `like` that is 1 where a bit is set, else 0."""
+    bits = bits.view(np.uint8)
+    return np.unpackbits(bits, count=like.size, bitorder="little").astype(like.dtype).reshape(like.shape)
+
+
+def _planes(bits, x, slope, test) -> None:
+    words = bit_words(x.size)
+    _keep(bits[:words], x, test)
+    if slope:
+        _keep(bits[words:], x, lambda part: part <= 0)
+
+
+def _keep(bits, v, test) -> None:
+    parallel(_pack, bit_words(v.size), v.reshape(-1), bits, test, grain=ELEMENTS // 32)
+
+
+def _pack(first, last, v, bits, test) -> None:
+    for start in range(first, last, _WORDS):
+        end = min(start + _WORDS, last)
+        packed = np.packbits(test(v[32 * start : 32 * end]), bitorder="little")
+        to = bits[start:end].view(np.uint8)
+        to[: packed.size] = packed
+        to[packed.size :] = 0
+
+
+def _unpack(bits, start, end, count):
+    return np.unpackbits(bits[start:end].view(np.uint8), count=count, bitorder="little").view(bool)
+
+
+def _scale(first, last, ones, slopes, dy, dx, slope) -> None:
+    kind = dy.dtype.type
+    for start in range(first, last, _WORDS):
+        end = min(start + _WORDS, last)
+        part = dy[32 * start : 32 * end]
+        factor = _unpack(ones, start, end, part.size).astype(dy.dtype)
+        if slopes is not None:
+            factor[_unpack(slopes, start, end, part.size)] = kind(slope)
+        with np.errstate(all="ignore"):  # 0 * inf is NaN, as it is where values are read
+            np.multiply(part, factor, out=dx[32 * start : 32 * end])

@@ -1,0 +1,107 @@
+"""Dropout with a counter-based generator: no mask is stored, backward draws the same bits again.
+
+The generator is Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11). Element i takes
+lane i % 4 of the block with counter (low and high word of b = key[2] + i // 4, of key[1]) and key key[0]. `key` is an
+array of three uint64: a seed, how many draws were made with it before, and the block of the first element.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..compiled import BLOCK, kernel
+from ..threads import parallel
+
+__all__ = ["dropout_forward", "dropout_backward"]
+
+_MULTIPLY = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
+_WEYL = (0x9E3779B9, 0xBB67AE85)
+_LOW = np.uint64(0xFFFFFFFF)
+_GRAIN = 1 << 11  # blocks of four elements from which a second thread pays
+
+
+def philox(counter, seed):
+    """Four uint32 arrays: Philox4x32-10 of four arrays of counter words (uint64 holding 32 bits) under a 64-bit key."""
+    c0, c1, c2, c3 = counter
+    k0, k1 = seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF
+    for _ in range(10):
+        p0, p1 = c0 * _MULTIPLY[0], c2 * _MULTIPLY[1]
+        c0, c2 = (p1 >> np.uint64(32)) ^ c1 ^ np.uint64(k0), (p0 >> np.uint64(32)) ^ c3 ^ np.uint64(k1)
+        c1, c3 = p1 & _LOW, p0 & _LOW
+        k0, k1 = k0 + _WEYL[0] & 0xFFFFFFFF, k1 + _WEYL[1] & 0xFFFFFFFF
+    return [c.astype(np.uint32) for c in (c0, c1, c2, c3)]
+
+
+def threshold(ratio):
+    """The smallest 32-bit draw that keeps its element, so that a share `ratio` (to 2^-32) of them is dropped."""
+    return math.ceil(ratio * 2**32)
+
+
+def _apply(x, y, ratio, key):
+    seed, offset, start = (int(word) for word in key)
+    kind, keys = x.dtype.type, tuple(_keys(seed))
+    parallel(
+        _scale, -(-x.size // 4), x.reshape(-1), y.reshape(-1), np.uint64(start), np.uint64(offset & 0xFFFFFFFF),
+        np.uint64(offset >> 32 & 0xFFFFFFFF), keys, np.uint64(threshold(ratio)), kind(1.0 / (1.0 - ratio)),
+        grain=_GRAIN,
+    )  # fmt: skip
+
+
+def _keys(seed: int):
+    """Both words of the key, round by round."""
+    for i in range(10):
+        yield np.uint64((seed & 0xFFFFFFFF) + i * _WEYL[0] & 0xFFFFFFFF)
+        yield np.uint64((seed >> 32 & 0xFFFFFFFF) + i * _WEYL[1] & 0xFFFFFFFF)
+
+
+@kernel
+def _scale(first, last, x, y, start, offset_low, offset_high, keys, drop, scale):
+    """Elements 4 * first to 4 * last, some blocks of four at a time."""
+    zero, bits, result = x.dtype.type(0), np.empty(BLOCK, np.uint32), np.empty(BLOCK, x.dtype)
+    for block in range(first, last, BLOCK // 4):
+        count = min(BLOCK // 4, last - block)
+        _draw(bits, count, start + np.uint64(block), offset_low, offset_high, keys)
+        values = x[4 * block : min(4 * (block + count), x.size)]
+        for j in range(values.size):
+            result[j] = values[j] * (scale if np.uint64(bits[j]) >= drop else zero)
+        y[4 * block : 4 * block + values.size] = result[: values.size]
+
+
+@kernel
+def _round(c0, c1, c2, c3, k0, k1):
+    low, half = np.uint64(0xFFFFFFFF), np.uint64(32)
+    p0, p1 = c0 * _MULTIPLY[0], c2 * _MULTIPLY[1]
+    return (p1 >> half) ^ c1 ^ k0, p1 & low, (p0 >> half) ^ c3 ^ k1, p0 & low
+
+
+@kernel
+def _draw(bits, count, start, offset_low, offset_high, keys):
+    """bits = the words of blocks `start` to start + count, as `philox` gives them."""
+    low, half = np.uint64(0xFFFFFFFF), np.uint64(32)
+    for j in range(count):
+        b = start + np.uint64(j)
+        c0, c1, c2, c3 = b & low, b >> half, offset_low, offset_high
+        c0, c1, c2, c3 = _round(c0, c1, c2, c3, keys[0], keys[1])
+        c0, c1, c2, c3 = _round(c0, c1, c2, c3, keys[2], keys[3])
+        c0, c1, c2, c3 = _round(c0, c1, c2, c3, keys[4], keys[5])
+        c0, c1, c2, c3 = _round(c0, c1, c2, c3, keys[6], keys[7])
+        c0, c1, c2, c3 = _round(c0, c1, c2, c3, keys[8], keys[9])
+        c0, c1, c2, c3 = _round(c0, c1, c2, c3, keys[10], keys[11])
+        c0, c1, c2, c3 = _round(c0, c1, c2, c3, keys[12], keys[13])
+        c0, c1, c2, c3 = _round(c0, c1, c2, c3, keys[14], keys[15])
+        c0, c1, c2, c3 = _round(c0, c1, c2, c3, keys[16], keys[17])
+        c0, c1, c2, c3 = _round(c0, c1, c2, c3, keys[18], keys[19])
+        bits[4 * j], bits[4 * j + 1] = np.uint32(c0), np.uint32(c1)
+        bits[4 * j + 2], bits[4 * j + 3] = np.uint32(c2), np.uint32(c3)
+
+
+def dropout_forward(x, y, ratio, key):
+    """y = x / (1 - ratio) where kept, x * 0 where dropped; y may be x."""
+    _apply(x, y, ratio, key)
+
+
+def dropout_backward(dy, dx, ratio, key):
+    """dx = dy / (1 - ratio) where forward kept, dy * 0 where it dropped; dx may be dy."""
+    _apply(dy, dx, ratio, key)

@@ -1,0 +1,335 @@
+"""Convolution on the CPU: column matrices (im2col) and BLAS products, over chunks of images; or Winograd's transforms.
+
+Columns of a chunk are laid out (group, row, image, position), so that one product per group serves all its images.
+Every sum runs in a fixed order: results depend on the plan, never on addresses.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from ...column_plan import ColumnPlan, column_plan
+from ...geometry import ConvGeometry
+from ...winograd_plan import WinogradPlan, winograd_plan
+from ..activation.bits import bits_backward
+from ..activation.relu import relu_backward
+from ..channels import channel_sums, over_rows
+from ..compiled import kernel
+from ..onednn import conv
+from ..onednn.conv import OneDnnPlan, onednn_plan
+from ..pooling.windows import windows
+from ..threads import ELEMENTS, parallel
+from . import conv_channels_last as channels_last
+from . import winograd
+from .blas import piece, pieces_of, spread
+
+__all__ = [
+    "conv_add_backward_data",
+    "conv_add_backward_data_plan",
+    "conv_add_bias",
+    "conv_backward_data",
+    "conv_backward_filter",
+    "conv_beside_plan",
+    "conv_bias_gradient",
+    "conv_bias_relu_backward",
+    "conv_channels_last_plan",
+    "conv_forward",
+    "conv_half_plan",
+    "conv_plan",
+]
+
+_CHUNK_BYTES = 12 << 20  # more makes no product faster, and leaves the caches
+_WIDE = 512  # positions per image from which a product per image is as fast as one over several images
+_PIECE = 128  # least positions in one product of a thread
+_LONG = 4096  # positions of all images from which a transposed sum of gradients pays
+
+
+def conv_channels_last_plan(geometry: ConvGeometry, dtype) -> bool:
+    """Whether this device convolves channels-last: what has no direct kernels it does, slowly (see the module)."""
+    return not geometry.depthwise
+
+
+def conv_half_plan(geometry: ConvGeometry, dtype) -> bool:
+    """Whether this device convolves bfloat16 arrays: in float32, as all its operations do."""
+    return True
+
+
+def conv_plan(
+    geometry: ConvGeometry, dtype, workspace_limit: int, bias=False, relu=False, half=False
+) -> ColumnPlan | WinogradPlan:
+    """Winograd's transforms where they pay and fit into `workspace_limit` bytes. Else chunks whose workspace stays
+    within the limit, if one image's columns for one group do. What will follow the convolution, and bfloat16, change
+    nothing."""
+    plan = winograd_plan(geometry, np.dtype(dtype).itemsize, workspace_limit)
+    if plan is not None:
+        return plan
+    return column_plan(geometry, np.dtype(dtype).itemsize, min(workspace_limit, _CHUNK_BYTES), _WIDE)
+
+
+def library_conv_plan(geometry: ConvGeometry, dtype, workspace_limit: int, bias=False, relu=False, half=False):
+    """oneDNN's plan where the library is installed and has a good one, else `conv_plan`'s."""
+    plan = onednn_plan(geometry, dtype, workspace_limit)
+    return conv_plan(geometry, dtype, workspace_limit) if plan is None else plan
+
+
+def conv_forward(plan, x, w, b, y, work, relu=False) -> None:
+    """y = w * x (+ b): x (N, C, *in), w (O, C/group, *kernel), b (O) or None, y (N, O, *out); negative values become 0
+    if relu."""
+    if isinstance(plan, OneDnnPlan):
+        conv.forward(plan, x, w, b, y, work, relu)
+        return
+    g = plan.geometry
+    if g.channels_last:
+        channels_last.forward(conv_forward, plan, x, w, b, y, work, relu)
+        return
+    x, y = _inputs(g, x), _outputs(g, y)
+    if isinstance(plan, WinogradPlan):
+        winograd.forward(plan, x, _by_taps(g, w), y, work)
+    else:
+        _forward(plan, x, w.reshape(g.group, g.group_outputs, g.rows), y, work)
+    if b is not None:
+        conv_add_bias(y, b, g.batch, g.out_channels, g.out_size)
+    if relu:
+        np.maximum(y, 0, out=y)
+
+
+def _forward(plan: ColumnPlan, x, w, y, work) -> None:
+    g = plan.geometry
+    for n0, n1, g0, g1 in plan.chunks():
+        columns = _im2col(plan, x, n0, n1, g0, g1, work)
+        if n1 - n0 == 1:
+            _multiply(w[g0:g1], columns, _groups(g, y[n0], g0, g1, g.group_outputs))
+        else:
+            values = _values(plan, n1 - n0, work, y.dtype)
+            _multiply(w, columns, values)
+            _move(_scatter, y, values, n0, n1)
+
+
+def conv_backward_data(plan, dy, w, dx, work) -> None:
+    """dx from dy: the transpose of `conv_forward` (every element of dx is written)."""
+    if isinstance(plan, OneDnnPlan):
+        conv.backward_data(plan, dy, w, dx, work)
+        return
+    g = plan.geometry
+    if g.channels_last:
+        channels_last.backward_data(conv_backward_data, plan, dy, w, dx, work)
+        return
+    dx, dy = _inputs(g, dx), _outputs(g, dy)
+    if isinstance(plan, WinogradPlan):
+        winograd.backward_data(plan, dy, _by_taps(g, w), dx, work)
+        return
+    w = w.reshape(g.group, g.group_outputs, g.rows).swapaxes(1, 2)
+    for n0, n1, g0, g1 in plan.chunks():
+        values = _gather(plan, dy, n0, n1, g0, g1, work)
+        if g.pointwise and n1 - n0 == 1:
+            _multiply(w[g0:g1], values, _groups(g, dx[n0], g0, g1, g.group_channels))
+            continue
+        columns = _columns(plan, n1 - n0, g1 - g0, work, dx.dtype)
+        _multiply(w[g0:g1], values, columns)
+        if g.pointwise:
+            _move(_scatter, dx, columns, n0, n1)
+        else:
+            _windows(g).add(columns, dx, n0, g0 * g.group_channels, n1 - n0, (g1 - g0) * g.group_channels)
+
+
+def conv_add_backward_data_plan(plan) -> int | None:
+    """Bytes of workspace that `conv_add_backward_data` takes; None: it cannot do this convolution."""
+    g = plan.geometry
+    can = g.channels_last and g.taps_one and g.group == 1 and g.batch and (g.pointwise or g.axes == 2)
+    return 0 if can and not isinstance(plan, OneDnnPlan) else None
+
+
+def conv_add_backward_data(plan, dy, w, dx, work) -> None:
+    """dx += what `conv_backward_data` writes."""
+    channels_last.add_backward_data(plan.geometry, dy, w, dx)
+
+
+def conv_backward_filter(plan, x, dy, dw, work, accumulate) -> None:
+    """dw (+)= the gradient of the weights, summed over images and positions."""
+    if isinstance(plan, OneDnnPlan):
+        conv.backward_filter(plan, x, dy, dw, work, accumulate)
+        return
+    g = plan.geometry
+    if g.channels_last:
+        channels_last.backward_filter(conv_backward_filter, plan, x, dy, dw, work, accumulate)
+        return
+    x, dy = _inputs(g, x), _outputs(g, dy)
+    if isinstance(plan, WinogradPlan):
+        winograd.backward_filter(plan, x, dy, _by_taps(g, dw), work, accumulate)
+        return
+    dw = dw.reshape(g.group, g.group_outputs, g.rows)
+    total = None  # of many chunks, transposed: BLAS is faster at columns * dy' than at dy * columns'
+    if g.batch * g.out_size >= _LONG and g.group_outputs < g.rows:
+        total = np.zeros((g.group, g.rows, g.group_outputs), dw.dtype)
+    elif not (accumulate or g.batch):
+        dw[...] = 0
+    for n0, n1, g0, g1 in plan.chunks():
+        columns = _im2col(plan, x, n0, n1, g0, g1, work)
+        values = _gather(plan, dy, n0, n1, g0, g1, work)
+        left, right = values, columns.swapaxes(1, 2)
+        if total is not None:
+            left, right = columns, values.swapaxes(1, 2)
+        target = dw if total is None else total
+        _add_product(left, right, target[g0:g1], add=total is not None or accumulate or n0 > 0)
+    if total is not None:
+        np.add(dw, total.swapaxes(1, 2), out=dw) if accumulate else np.copyto(dw, total.swapaxes(1, 2))
+
+
+def conv_beside_plan(plan) -> int | None:
+    """Bytes of workspace of its own with which `conv_backward_filter` can run beside `conv_backward_data`; None: it
+    does not pay, for threads work on one operation together."""
+    return None
+
+
+def conv_add_bias(y, b, outer, channels, inner) -> None:
+    """y (outer, channels, inner) += b (channels)."""
+    y = y.reshape(outer * channels, inner)
+    over_rows(_add_bias, outer, channels, inner, y, b.reshape(channels))
+
+
+def conv_bias_gradient(dy, db, outer, channels, inner, accumulate) -> None:
+    """db (channels) (+)= dy (outer, channels, inner) summed over outer and inner."""
+    total = channel_sums(dy, outer, channels, inner).astype(db.dtype)
+    db = db.reshape(channels)
+    if accumulate:
+        db += total
+    else:
+        db[...] = total
+
+
+def conv_bias_relu_backward(y, dy, dy_out, db, accumulate, work, outer, channels, inner, bits=None) -> None:
+    """dy_out = dy * (y > 0), or by `bits` that say where y > 0; both None: dy; db (+)= its sum per channel. dy_out may
+    be dy, or None where both are; db may be None. `work`: channels * reduction_parts(outer, channels, inner) elements,
+    which a GPU needs where db is given."""
+    if bits is not None:
+        bits_backward(bits, dy, dy_out, 0.0)
+        dy = dy_out
+    elif y is not None:
+        relu_backward(y, dy, dy_out, 0.0)
+        dy = dy_out
+    elif dy_out is not None and dy_out is not dy:
+        np.copyto(dy_out.reshape(dy.shape), dy)
+    if db is not None:
+        conv_bias_gradient(dy, db, outer, channels, inner, accumulate)
+
+
+def _multiply(a, b, out) -> None:
+    """out = a b for a group of each, in pieces of b's columns."""
+    spread(_products, len(a) * pieces_of(b.shape[2], _PIECE), a, b, out)
+
+
+def _products(first, last, a, b, out) -> None:
+    pieces = pieces_of(b.shape[2], _PIECE)
+    for i in range(first, last):
+        group, columns = i // pieces, piece(b.shape[2], pieces, i % pieces)
+        np.matmul(a[group], b[group, :, columns], out=out[group, :, columns])
+
+
+def _add_product(a, b, out, add) -> None:
+    """out = a b, or out += a b if `add`, for a group of each, in pieces of the longer side of out."""
+    spread(_added_products, len(a) * pieces_of(max(out.shape[1:]), _PIECE), a, b, out, add)
+
+
+def _added_products(first, last, a, b, out, add) -> None:
+    pieces = pieces_of(max(out.shape[1:]), _PIECE)
+    for i in range(first, last):
+        group, rows, columns = i // pieces, slice(None), slice(None)
+        if out.shape[1] >= out.shape[2]:
+            rows = piece(out.shape[1], pieces, i % pieces)
+        else:
+            columns = piece(out.shape[2], pieces, i % pieces)
+        left, right, part = a[group, rows], b[group, :, columns], out[group, rows, columns]
+        if add:
+            part += np.matmul(left, right)
+        else:
+            np.matmul(left, right, out=part)
+
+
+def _inputs(g: ConvGeometry, x):
+    return x.reshape(g.batch, g.channels, g.in_size)
+
+
+def _outputs(g: ConvGeometry, y):
+    return y.reshape(g.batch, g.out_channels, g.out_size)
+
+
+def _by_taps(g: ConvGeometry, w):
+    return w.reshape(g.group, g.group_outputs, g.group_channels, -1)
+
+
+def _groups(g: ConvGeometry, image, g0: int, g1: int, channels: int):
+    """The channels of groups g0 to g1 of an image, (groups, channels of one, size)."""
+    return image.reshape(g.group, channels, image.shape[1])[g0:g1]
+
+
+def _windows(g: ConvGeometry):
+    return windows(g.in_spatial, g.out_spatial, g.kernel, g.stride, g.pad, g.dilation)
+
+
+def _columns(plan, images: int, groups: int, work, dtype):
+    """The column matrices (groups, rows, images * positions), uninitialised, in the front of `work`."""
+    g = plan.geometry
+    shape = (groups, g.rows, images * g.out_size)
+    return work[: prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
+
+
+def _values(plan, images: int, work, dtype):
+    """Room for outputs (group, outputs, images * positions), at the end of `work`."""
+    g = plan.geometry
+    shape = (g.group, g.group_outputs, images * g.out_size)
+    nbytes = prod(shape) * dtype.itemsize
+    return work[plan.workspace_bytes - nbytes : plan.workspace_bytes].view(dtype).reshape(shape)
+
+
+def _gather(plan, dy, n0: int, n1: int, g0: int, g1: int, work):
+    """dy of a chunk as (groups, outputs, images * positions)."""
+    g = plan.geometry
+    if n1 - n0 == 1:
+        return _groups(g, dy[n0], g0, g1, g.group_outputs)
+    values = _values(plan, n1 - n0, work, dy.dtype)
+    _move(_collect, dy, values, n0, n1)
+    return values
+
+
+def _im2col(plan, x, n0: int, n1: int, g0: int, g1: int, work):
+    """The columns of a chunk; x itself where it already is its columns."""
+    g = plan.geometry
+    if g.pointwise and n1 - n0 == 1:
+        return _groups(g, x[n0], g0, g1, g.group_channels)
+    columns = _columns(plan, n1 - n0, g1 - g0, work, x.dtype)
+    if g.pointwise:
+        _move(_collect, x, columns, n0, n1)
+    else:
+        _windows(g).gather(x, columns, n0, g0 * g.group_channels, n1 - n0, (g1 - g0) * g.group_channels)
+    return columns
+
+
+def _move(function, images, rows, n0: int, n1: int) -> None:
+    """Between images n0 to n1 of (all, channels, size) and rows (channels, images, size)."""
+    _, channels, size = images.shape
+    rows = rows.reshape(channels, n1 - n0, size)
+    parallel(function, channels, images[n0:n1], rows, grain=ELEMENTS // max(1, (n1 - n0) * size) + 1)
+
+
+@kernel
+def _collect(first, last, images, rows):
+    for c in range(first, last):
+        for i in range(len(images)):
+            rows[c, i] = images[i, c]
+
+
+@kernel
+def _scatter(first, last, images, rows):
+    for c in range(first, last):
+        for i in range(len(images)):
+            images[i, c] = rows[c, i]
+
+
+@kernel
+def _add_bias(first, last, y, b):
+    for r in range(first, last):
+        row, shift = y[r], b[r % b.size]
+        for j in range(row.size):
+            row[j] += shift

@@ -1,0 +1,98 @@
+"""Convolution on the CPU through Winograd's transforms: 3x3 kernels in tiles of 4x4 outputs.
+
+A tile's inputs and the weights are transformed into 6 x 6 values, one product of matrices per point sums over channels,
+and the sums are transformed into the tile's outputs. Results depend on the plan, never on threads or addresses.
+
+Errors beside float64, in units of the largest result, of normal values in float32: up to 4e-6, where column matrices
+have 5e-7.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from ...winograd_plan import WinogradPlan
+from .blas import spread
+from .winograd_tiles import restore, transform
+
+
+def forward(plan: WinogradPlan, x, w, y, work) -> None:
+    """y = w * x, of x (N, C, in_size), w (group, O / group, C / group, taps), y (N, O, out_size)."""
+    g = plan.geometry
+    sides = (x, g.group_channels, g.in_spatial), (y, g.group_outputs, g.out_spatial)
+    _convolve(plan, *sides, "weights", w, g.pad, work)
+
+
+def backward_data(plan: WinogradPlan, dy, w, dx, work) -> None:
+    """dx: the convolution of dy with the kernels turned by half a circle."""
+    g = plan.geometry
+    pad = tuple(g.kernel[0] - 1 - p for p in g.pad)
+    sides = (dy, g.group_outputs, g.out_spatial), (dx, g.group_channels, g.in_spatial)
+    _convolve(plan, *sides, "weights_turned", w, pad, work)
+
+
+def _convolve(plan, source, target, way, weights, pad, work) -> None:
+    """source, target: (array, channels of a group, spatial size)."""
+    (x, a, x_spatial), (y, b, y_spatial) = source, target
+    g, form, tiles = plan.geometry, (plan.outputs, plan.geometry.kernel[0]), plan.tiles(y_spatial)
+    for group in range(g.group):
+        u = _weights(plan, 0, work, y.dtype)
+        transform(way, *form, weights[group], g.kernel, (0, 0), (1, 1), u)
+        for n0, n1 in plan.chunks():
+            v, m = _values(plan, (n1 - n0) * prod(tiles), a, b, work, y.dtype)
+            transform("inputs", *form, x[n0:n1, _part(group, a)], x_spatial, pad, tiles, v)
+            _multiply(v, u.swapaxes(1, 2) if way == "weights" else u, m)
+            restore("outputs", *form, m, y[n0:n1, _part(group, b)], y_spatial, tiles, False)
+
+
+def backward_filter(plan: WinogradPlan, x, dy, dw, work, accumulate) -> None:
+    """dw (+)= the transpose of `forward` in w."""
+    g, form, tiles = plan.geometry, (plan.outputs, plan.geometry.kernel[0]), plan.tiles(plan.geometry.out_spatial)
+    a, b = g.group_channels, g.group_outputs
+    for group in range(g.group):
+        total, part = (_weights(plan, i, work, dw.dtype) for i in range(2))
+        for n0, n1 in plan.chunks():
+            v, m = _values(plan, (n1 - n0) * prod(tiles), a, b, work, dw.dtype)
+            transform("inputs", *form, x[n0:n1, _part(group, a)], g.in_spatial, g.pad, tiles, v)
+            transform("outputs_back", *form, dy[n0:n1, _part(group, b)], g.out_spatial, (0, 0), tiles, m)
+            if n0 == 0:
+                _multiply(m.swapaxes(1, 2), v, total)
+            else:
+                _multiply(m.swapaxes(1, 2), v, part, total)
+        restore("weights_back", *form, total, dw[group], g.kernel, (1, 1), accumulate)
+
+
+def _part(group: int, channels: int) -> slice:
+    return slice(group * channels, (group + 1) * channels)
+
+
+def _weights(plan, place: int, work, dtype):
+    """The first or second array of transformed weights (points, outputs, channels), at the front of `work`."""
+    a, b = plan.geometry.group_outputs, plan.geometry.group_channels
+    return _room(plan, work, place * plan.plane(a * b), a, b, dtype)
+
+
+def _values(plan, tiles: int, a: int, b: int, work, dtype):
+    """Transformed inputs and outputs (points, tiles, channels), behind the weights."""
+    at = 2 * plan.plane(a * b)
+    return _room(plan, work, at, tiles, a, dtype), _room(plan, work, at + plan.plane(tiles * a), tiles, b, dtype)
+
+
+def _room(plan, work, at: int, rows: int, columns: int, dtype):
+    """(points, rows, columns) from number `at * points` of `work` on."""
+    size, area = np.dtype(dtype).itemsize, plan.points**2
+    whole = work[at * area * size : (at + plan.plane(rows * columns)) * area * size].view(dtype).reshape(area, -1)
+    return whole[:, : rows * columns].reshape(area, rows, columns)
+
+
+def _multiply(a, b, out, total=None) -> None:
+    """out = a b for every point; added to total if there is one."""
+    spread(_products, len(a), a, b, out, total)
+
+
+def _products(first, last, a, b, out, total) -> None:
+    np.matmul(a[first:last], b[first:last], out=out[first:last])
+    if total is not None:
+        total[first:last] += out[first:last]

@@ -1,0 +1,179 @@
+"""Winograd's transforms of tiles on the CPU: between planes of positions and arrays (point, tile, channel).
+
+A transform multiplies a small matrix from both sides to tiles of 16 channels at once. Its instructions are written out
+for vectors of 16 numbers, with the matrix's values as constants, for loops over so few values would not become vectors.
+The matrices stand in this file since compiled kernels are kept on disk by it (see `compiled.py`).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from math import prod
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from ...winograd_plan import LANES
+from ..compiled import kernel
+from ..threads import parallel
+
+_POINTS = (0.0, 0.75, -0.75, 1.5, -1.5)  # beside them infinity; small whole numbers err four times as much
+_SIZES = ((4, 3),)  # (outputs of a tile, kernel)
+_WAYS = ("inputs", "outputs", "outputs_back", "weights", "weights_turned", "weights_back")
+
+
+@cache
+def matrices(outputs: int, size: int) -> dict[str, np.ndarray]:
+    """y = outputs ((weights w) * (inputs x)) is a correlation in one dimension; and what its gradients need.
+
+    From Toom's and Cook's product of polynomials, transposed.
+    """
+    points = _POINTS[: outputs + size - 2]
+    at = np.array([[p**i for p in points] + [float(i == outputs - 1)] for i in range(outputs)])
+    gains, inputs = [], []
+    for p in points:
+        others = [q for q in points if q != p]
+        gains.append([p**i / prod(p - q for q in others) for i in range(size)])
+        inputs.append([*np.poly(others)[::-1], 0.0])
+    gains = np.array([*gains, [0.0] * (size - 1) + [1.0]])
+    inputs = np.array([*inputs, np.poly(points)[::-1]])
+    return {
+        "inputs": inputs,
+        "outputs": at,
+        "outputs_back": at.T,
+        "weights": gains,
+        "weights_turned": gains[:, ::-1],
+        "weights_back": gains.T,
+    }
+
+
+def transform(way: str, outputs: int, size: int, x, spatial, pad, tiles, values) -> None:
+    """values (points, images * tiles, channels) of x (images, channels, positions): tiles begin -pad from x's corner
+    and overlap as the inputs of neighbouring outputs do; 0 outside of x."""
+    tag, (points, taps) = _tag(way, outputs, size)
+    step = outputs if way == "inputs" else taps
+    units = len(x) * (x.shape[1] // LANES)
+    parallel(_transform, units, x, spatial, pad, tiles, step, points, taps, values, tag)
+
+
+def restore(way: str, outputs: int, size: int, values, y, spatial, tiles, accumulate: bool) -> None:
+    """y (images, channels, positions) (+)= what the tiles of values (points, images * tiles, channels) stand for."""
+    tag, (step, points) = _tag(way, outputs, size)
+    units = len(y) * (y.shape[1] // LANES)
+    parallel(_restore, units, values, y, spatial, tiles, step, points, accumulate, tag)
+
+
+def _tag(way, outputs, size):
+    """(a tuple whose length, part of its type, tells the compiler which matrix is meant; the matrix's shape)"""
+    number = _SIZES.index((outputs, size)) * len(_WAYS) + _WAYS.index(way)
+    return (0,) * (number + 1), matrices(outputs, size)[way].shape
+
+
+@intrinsic
+def _tile(typingctx, source, source_at, source_row, source_column, target, target_at, target_row, target_column, tag):
+    """target = M source M' for LANES numbers side by side at every place of both; places are counted in numbers."""
+    number = tag.count - 1
+    matrix = matrices(*_SIZES[number // len(_WAYS)])[_WAYS[number % len(_WAYS)]]
+    signature = types.void(source, *[types.intp] * 3, target, *[types.intp] * 3, tag)
+
+    def codegen(context, builder, signature, args):
+        value = context.get_value_type(source.dtype)
+        vector = ir.VectorType(value, LANES)
+        align = source.dtype.bitwidth // 8
+
+        def place(array_type, array, at, row, column, i, j):
+            data = context.make_array(array_type)(context, builder, array).data
+            index = builder.add(at, builder.add(_times(builder, row, i), _times(builder, column, j)))
+            return builder.bitcast(builder.gep(data, [index]), vector.as_pointer())
+
+        def combine(factors, values):
+            total = None
+            for factor, v in zip(factors, values, strict=True):
+                if factor == 0:
+                    continue
+                term = v
+                if abs(factor) != 1:
+                    term = builder.fmul(v, ir.Constant(vector, [abs(float(factor))] * LANES), flags=("contract",))
+                if total is None:
+                    total = term if factor > 0 else builder.fsub(ir.Constant(vector, [-0.0] * LANES), term)
+                else:
+                    total = (builder.fadd if factor > 0 else builder.fsub)(total, term, flags=("contract",))
+            return total
+
+        outs, taps = matrix.shape
+        columns = []
+        for j in range(taps):
+            loaded = [builder.load(place(source, *args[:4], i, j), align=align) for i in range(taps)]
+            columns.append([combine(matrix[i], loaded) for i in range(outs)])
+        for i in range(outs):
+            for j in range(outs):
+                result = combine(matrix[j], [columns[k][i] for k in range(taps)])
+                builder.store(result, place(target, *args[4:8], i, j), align=align)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+def _times(builder, value, factor: int):
+    return builder.mul(value, ir.Constant(value.type, factor))
+
+
+@kernel
+def _transform(first, last, x, spatial, pad, tiles, step, points, taps, values, tag):
+    height, width = spatial
+    images, channels, _ = x.shape
+    span = (tiles[1] - 1) * step + taps  # positions of a row of tiles
+    line = span * LANES
+    rows = np.zeros(taps * line, x.dtype)  # (tap, position, channel)
+    begin, end = min(pad[1], span), min(width + pad[1], span)
+    blocks = channels // LANES
+    plane = values.strides[0] // values.itemsize
+    for unit in range(first, last):
+        n, c0 = unit // blocks, unit % blocks * LANES
+        for tile_row in range(tiles[0]):
+            for k in range(taps):
+                if tile_row and k + step < taps:
+                    for i in range(line):
+                        rows[k * line + i] = rows[(k + step) * line + i]
+                    continue
+                at = tile_row * step - pad[0] + k
+                if at < 0 or at >= height:
+                    rows[k * line : (k + 1) * line] = 0
+                    continue
+                for c in range(LANES):
+                    for j in range(begin, end):
+                        rows[k * line + j * LANES + c] = x[n, c0 + c, at * width + j - pad[1]]
+                rows[k * line : k * line + begin * LANES] = 0
+                rows[k * line + end * LANES : (k + 1) * line] = 0
+            for t in range(tiles[1]):
+                tile = (n * tiles[0] + tile_row) * tiles[1] + t
+                to = tile * channels + c0
+                _tile(rows, t * step * LANES, line, LANES, values, to, points * plane, plane, tag)
+
+
+@kernel
+def _restore(first, last, values, y, spatial, tiles, step, points, accumulate, tag):
+    height, width = spatial
+    images, channels, _ = y.shape
+    line = tiles[1] * step * LANES
+    rows = np.zeros(step * line, y.dtype)
+    blocks = channels // LANES
+    plane = values.strides[0] // values.itemsize
+    for unit in range(first, last):
+        n, c0 = unit // blocks, unit % blocks * LANES
+        for tile_row in range(tiles[0]):
+            for t in range(tiles[1]):
+                tile = (n * tiles[0] + tile_row) * tiles[1] + t
+                at = tile * channels + c0
+                _tile(values, at, points * plane, plane, rows, t * step * LANES, line, LANES, tag)
+            for k in range(min(step, height - tile_row * step)):
+                to = (tile_row * step + k) * width
+                for c in range(LANES):
+                    if accumulate:
+                        for j in range(width):
+                            y[n, c0 + c, to + j] += rows[k * line + j * LANES + c]
+                    else:
+                        for j in range(width):
+                            y[n, c0 + c, to + j] = rows[k * line + j * LANES + c]

@@ -1,0 +1,47 @@
+"""Cross entropy of sigmoids, element by element."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..logistic import sigmoid
+
+__all__ = ["sigmoid_loss_forward", "sigmoid_loss_backward"]
+
+_CHUNK = 1 << 18
+
+
+def _ignored(t, has_ignore, ignore_label):
+    return np.trunc(t) == ignore_label if has_ignore else None
+
+
+def sigmoid_loss_forward(x, t, loss, norm, work, has_ignore, ignore_label, normalizer):
+    """loss = -sum of (t log(sigmoid(x)) + (1 - t) log(1 - sigmoid(x))) over targets not ignored, divided by norm.
+
+    norm[0] (float64) = max(1, normalizer), where a negative normalizer means the number of targets not ignored.
+    A target whose integer part is ignore_label is ignored. `work`: 2 * LOSS_BLOCKS doubles, for a GPU's partial sums.
+    """
+    x, t = x.reshape(-1), t.reshape(-1)
+    total, counted = 0.0, x.size
+    for i in range(0, x.size, _CHUNK):
+        score, target = x[i : i + _CHUNK], t[i : i + _CHUNK]
+        with np.errstate(invalid="ignore"):  # infinite scores may give NaN
+            parts = np.log1p(np.exp(-np.abs(score))) - score * (target - (score >= 0))
+        ignored = _ignored(target, has_ignore, ignore_label)
+        if ignored is not None:
+            parts[ignored] = 0
+            counted -= int(ignored.sum())
+        total += float(parts.sum(dtype=np.float64))
+    norm[0] = max(1.0, float(counted if normalizer < 0 else normalizer))
+    loss.fill(total / norm[0])
+
+
+def sigmoid_loss_backward(x, t, dloss, norm, dx, has_ignore, ignore_label):
+    """dx = (sigmoid(x) - t) * dloss / norm; 0 at ignored targets."""
+    x, t, dx = x.reshape(-1), t.reshape(-1), dx.reshape(-1)
+    sigmoid(x, out=dx)
+    dx -= t
+    dx *= dx.dtype.type(dloss.reshape(-1)[0] / norm[0])
+    ignored = _ignored(t, has_ignore, ignore_label)
+    if ignored is not None:
+        dx[ignored] = 0

@@ -1,0 +1,1 @@
+"""Normalisations, on the CPU."""

@@ -1,0 +1,241 @@
+"""Batch normalisation of arrays seen as (n, c, s): statistics per channel over n and s, a channel at a time.
+
+Blocks of values are summed in the array's own type, their sums in float64.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..channels import over_channels
+from ..compiled import BLOCK, kernel, sums
+from .scale import scale_forward
+
+__all__ = [
+    "batch_norm_apply",
+    "batch_norm_train_forward",
+    "batch_norm_global_forward",
+    "batch_norm_backward",
+    "batch_norm_global_backward",
+    "batch_norm_scaled_apply",
+    "batch_norm_scaled_backward",
+    "batch_norm_scaled_global_forward",
+    "batch_norm_scaled_train_forward",
+]
+
+
+def batch_norm_train_forward(x, y, inv_std, mean, running_mean, running_var, factor, momentum, eps, work, n, c, s):
+    """y = (x - mean) / sqrt(var + eps) with the batch's own statistics; y may be x.
+
+    Writes mean and inv_std = 1 / sqrt(var + eps), and moves the running sums: factor = momentum * factor + 1,
+    mean likewise, variance with the unbiased m / (m - 1), m = n * s. An empty batch moves nothing.
+    `work` is for the GPU's partial sums: 2 * c * (parts + 1) elements.
+    """
+    m = n * s
+    if m == 0:
+        inv_std.fill(0)
+        mean.fill(0)
+        return
+    var = np.empty(c, np.float64)
+    over_channels(_normalise, n, c, s, x.reshape(n, c, s), y.reshape(n, c, s), mean, var, inv_std, eps)
+    factor *= momentum
+    factor += 1
+    running_mean *= momentum
+    running_mean += mean
+    running_var *= momentum
+    running_var += (var * (m / (m - 1) if m > 1 else 1)).astype(running_var.dtype)
+
+
+def batch_norm_apply(x, y, inv_std, mean, n, c, s):
+    """y = (x - mean) * inv_std, with the bits of `batch_norm_train_forward`."""
+    if n * s:
+        over_channels(_shift_scale, n, c, s, x.reshape(n, c, s), y.reshape(n, c, s), mean, inv_std)
+
+
+def batch_norm_global_forward(x, y, inv_std, mean, running_mean, running_var, factor, eps, n, c, s):
+    """y = (x - mean) / sqrt(var + eps) with the running sums over their factor (a zero factor: both are 0).
+
+    Writes mean and inv_std; y may be x.
+    """
+    weight = 0.0 if factor.reshape(-1)[0] == 0 else 1.0 / float(factor.reshape(-1)[0])
+    np.multiply(running_mean, weight, out=mean)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        inv_std[...] = 1 / np.sqrt(running_var.astype(np.float64) * weight + eps)
+    over_channels(_shift_scale, n, c, s, x.reshape(n, c, s), y.reshape(n, c, s), mean, inv_std)
+
+
+def batch_norm_backward(y, dy, dx, inv_std, work, n, c, s):
+    """dx = (dy - mean(dy) - mean(dy * y) * y) * inv_std; y is the normalised top, dx may be dy.
+
+    `work` is for the GPU's partial sums: 2 * c * (parts + 1) elements.
+    """
+    if n * s:
+        over_channels(_backward, n, c, s, y.reshape(n, c, s), dy.reshape(n, c, s), dx.reshape(n, c, s), inv_std)
+
+
+def batch_norm_global_backward(dy, dx, inv_std, n, c, s):
+    """dx = dy * inv_std; dx may be dy."""
+    over_channels(_shift_scale, n, c, s, dy.reshape(n, c, s), dx.reshape(n, c, s), np.zeros(c, inv_std.dtype), inv_std)
+
+
+@sums
+def _sum(x):
+    total = x.dtype.type(0)
+    for i in range(x.size):
+        total += x[i]
+    return total
+
+
+@sums
+def _squares(x, mean):
+    total = x.dtype.type(0)
+    for i in range(x.size):
+        total += (x[i] - mean) * (x[i] - mean)
+    return total
+
+
+@sums
+def _sum_and_dot(x, y):
+    total, dot = x.dtype.type(0), x.dtype.type(0)
+    for i in range(x.size):
+        total += x[i]
+        dot += x[i] * y[i]
+    return total, dot
+
+
+@kernel
+def _shift_scale(first, last, x, y, shift, scale):
+    items, _, size = x.shape
+    result = np.empty(BLOCK, x.dtype)
+    for c in range(first, last):
+        minus, factor = shift[c], scale[c]
+        for i in range(items):
+            for start in range(0, size, BLOCK):
+                values = x[i, c, start : min(start + BLOCK, size)]
+                for j in range(values.size):
+                    result[j] = (values[j] - minus) * factor
+                y[i, c, start : start + values.size] = result[: values.size]
+
+
+@kernel
+def _normalise(first, last, x, y, mean, var, inv_std, eps):
+    items, _, size = x.shape
+    for c in range(first, last):
+        total, squares = 0.0, 0.0
+        for i in range(items):
+            for start in range(0, size, BLOCK):
+                total += np.float64(_sum(x[i, c, start : min(start + BLOCK, size)]))
+        mean[c] = total / (items * size)
+        for i in range(items):
+            for start in range(0, size, BLOCK):
+                squares += np.float64(_squares(x[i, c, start : min(start + BLOCK, size)], mean[c]))
+        var[c] = squares / (items * size)
+        inv_std[c] = 1 / np.sqrt(var[c] + eps)
+        _shift_scale(c, c + 1, x, y, mean, inv_std)
+
+
+@kernel
+def _backward(first, last, y, dy, dx, inv_std):
+    items, _, size = y.shape
+    result = np.empty(BLOCK, y.dtype)
+    for c in range(first, last):
+        total, dot, factor = 0.0, 0.0, inv_std[c]
+        for i in range(items):
+            for start in range(0, size, BLOCK):
+                end = min(start + BLOCK, size)
+                parts = _sum_and_dot(dy[i, c, start:end], y[i, c, start:end])
+                total += np.float64(parts[0])
+                dot += np.float64(parts[1])
+        mean, slope = inv_std.dtype.type(total / (items * size)), inv_std.dtype.type(dot / (items * size))
+        for i in range(items):
+            for start in range(0, size, BLOCK):
+                end = min(start + BLOCK, size)
+                values, gradient = y[i, c, start:end], dy[i, c, start:end]
+                for j in range(values.size):
+                    result[j] = (gradient[j] - (mean + slope * values[j])) * factor
+                dx[i, c, start:end] = result[: end - start]
+
+
+_BLOCK = 4096  # values summed in the array's own type, the rest in float64
+
+
+def batch_norm_scaled_train_forward(
+    x, y, inv_std, mean, running_mean, running_var, factor, scale, bias, momentum, eps, work, n, c, s
+):
+    """y = (x - mean) * inv_std * scale + bias; the rest as in `batch_norm_train_forward`."""
+    running = (running_mean, running_var, factor)
+    batch_norm_train_forward(x, y, inv_std, mean, *running, momentum, eps, work, n, c, s)
+    scale_forward(y, scale, bias, y, n, c, s)
+
+
+def batch_norm_scaled_apply(x, y, inv_std, mean, scale, bias, n, c, s):
+    """y = (x - mean) * inv_std * scale + bias, with the bits of `batch_norm_scaled_train_forward`."""
+    batch_norm_apply(x, y, inv_std, mean, n, c, s)
+    scale_forward(y, scale, bias, y, n, c, s)
+
+
+def batch_norm_scaled_global_forward(x, y, inv_std, mean, running_mean, running_var, factor, scale, bias, eps, n, c, s):
+    """y = (x - mean) * inv_std * scale + bias; the rest as in `batch_norm_global_forward`."""
+    batch_norm_global_forward(x, y, inv_std, mean, running_mean, running_var, factor, eps, n, c, s)
+    scale_forward(y, scale, bias, y, n, c, s)
+
+
+def batch_norm_scaled_backward(
+    x, dy, dx, mean, inv_std, scale, dscale, dbias, add_scale, add_bias, batch, work, n, c, s
+):
+    """dbias (+)= sum(dy), dscale (+)= sum(dy * v) where v = (x - mean) * inv_std, and dx = dy * scale * inv_std, or for
+    the batch's own statistics (`batch`) (dy - mean(dy) - mean(dy * v) * v) * scale * inv_std.
+
+    Each of dx (which may be dy), dscale and dbias may be None. x is read for dscale, and for dx with `batch`.
+    `work` is for the GPU's partial sums: 2 * c * (parts + 1) elements.
+    """
+    reads = dscale is not None or (batch and dx is not None)
+    sums_of = np.zeros((2, c), np.float64)
+    parts = [a.reshape(n, c, s) for a in (x if reads else dy, dy)]
+    if n * s and (reads or dbias is not None):
+        over_channels(_add_up, n, c, s, *parts, mean, inv_std, sums_of)
+    for gradient, total, add in ((dbias, sums_of[0], add_bias), (dscale, sums_of[1], add_scale)):
+        if gradient is not None:
+            gradient[...] = gradient + total if add else total
+    if dx is None or n * s == 0:
+        return
+    if batch:
+        means = (sums_of / (n * s)).astype(dy.dtype)
+        over_channels(_data, n, c, s, *parts, dx.reshape(n, c, s), mean, inv_std, scale, means)
+    else:
+        scale_forward(dy, scale * inv_std, None, dx, n, c, s)
+
+
+@sums
+def _scaled_sum_and_dot(x, dy, mean):
+    total, dot = x.dtype.type(0), x.dtype.type(0)
+    for i in range(x.size):
+        total += dy[i]
+        dot += dy[i] * (x[i] - mean)
+    return total, dot
+
+
+@kernel
+def _add_up(first, last, x, dy, mean, inv_std, sums_of):
+    items, _, size = x.shape
+    for c in range(first, last):
+        total, dot = 0.0, 0.0
+        for i in range(items):
+            for start in range(0, size, _BLOCK):
+                end = min(start + _BLOCK, size)
+                part = _scaled_sum_and_dot(x[i, c, start:end], dy[i, c, start:end], mean[c])
+                total += np.float64(part[0])
+                dot += np.float64(part[1])
+        sums_of[0, c] = total
+        sums_of[1, c] = dot * inv_std[c]
+
+
+@kernel
+def _data(first, last, x, dy, dx, mean, inv_std, scale, means):
+    items, _, size = x.shape
+    for c in range(first, last):
+        slope, factor = means[1, c] * inv_std[c], scale[c] * inv_std[c]
+        for i in range(items):
+            values, gradient, result = x[i, c], dy[i, c], dx[i, c]
+            for j in range(size):
+                result[j] = (gradient[j] - means[0, c] - slope * (values[j] - mean[c])) * factor

@@ -1,0 +1,320 @@
+"""Batch normalisation, scale and bias, a sum and ReLU in single passes, of arrays seen as (n, c, s): NCHW has
+s = H * W, channels-last n = N * H * W and s = 1.
+
+Both layouts are rows of values: with s > 1 a thread takes a channel and its n rows of s values, all with the same
+constants; with s = 1 it takes several of the n rows at a time, each of c values with their own constants, which are
+repeated for every row. Sums are formed in the array's own type over a block or a part, which sizes alone decide, then
+in float64.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..activation.bits import positive_bits, values_of
+from ..channels import over_channels
+from ..compiled import BLOCK, kernel, sums
+from ..threads import parallel
+from .norm_moments import PART, moments, part_moments
+
+__all__ = ["batch_norm_statistics", "batch_norm_running", "fused_norm_forward", "fused_norm_backward"]
+
+_BLOCKS = 32  # of rows worked on at once, whose values are added up in the array's own type
+
+
+def batch_norm_statistics(x, inv_std, mean, running_mean, running_var, factor, momentum, eps, work, n, c, s):
+    """mean and inv_std = 1 / sqrt(var + eps) of a batch, and the running sums moved as in `batch_norm_train_forward`;
+    of an empty batch zeros, and nothing moved. `work`: fused_norm_work(n, c, s) elements."""
+    m = n * s
+    if m == 0:
+        inv_std.fill(0)
+        mean.fill(0)
+        return
+    with np.errstate(all="ignore"):  # of what is no number nothing is said, as on a GPU
+        average, var = _row_moments(x, n, c) if s == 1 else _plane_moments(x, n, c, s)
+        mean[...] = average
+        inv_std[...] = 1 / np.sqrt(var + eps)
+        factor *= momentum
+        factor += 1
+        running_mean[...] = momentum * running_mean + average
+        running_var[...] = momentum * running_var + var * (m / (m - 1) if m > 1 else 1)
+
+
+def batch_norm_running(inv_std, mean, running_mean, running_var, factor, eps, c):
+    """mean and inv_std = 1 / sqrt(var + eps) from the running sums over their factor (a zero factor: both are 0)."""
+    weight = 0.0 if factor.reshape(-1)[0] == 0 else 1.0 / float(factor.reshape(-1)[0])
+    np.multiply(running_mean, weight, out=mean)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        inv_std[...] = 1 / np.sqrt(running_var.astype(np.float64) * weight + eps)
+
+
+def fused_norm_forward(x, r, y, mean, inv_std, gamma, beta, relu, n, c, s, bits=None):
+    """y = (x - mean) * inv_std * gamma + beta + r, then max(y, 0) if `relu`. bits: where y > 0 is kept, see `bits.py`.
+
+    r, gamma and beta may be None; y may be x or r.
+    """
+    affine = _affine(mean, inv_std, gamma, beta, c, s)
+    arrays = _view(n, c, s, x, x if r is None else r, y)
+    _over(n, c, s, _forward_planes, _forward_rows, *arrays, affine, r is not None, bool(relu))
+    if bits is not None:
+        positive_bits(y, bits)
+
+
+def fused_norm_backward(
+    x, y, dy, dr, dx, mean, inv_std, gamma, beta, dgamma, dbeta, accumulate_gamma, accumulate_beta, relu, use_global,
+    work, n, c, s, bits=None,
+):  # fmt: skip
+    """Gradients of `fused_norm_forward`: with g = dy where the ReLU was active (everywhere without `relu`) and
+    xhat = (x - mean) * inv_std,
+
+    dr = g, dbeta (+)= sum(g), dgamma (+)= sum(g * xhat),
+    dx = gamma * inv_std * (g - mean(g) - xhat * mean(g * xhat)), or gamma * inv_std * g with `use_global`.
+
+    Each of the four may be None.
+    Active is y > 0, or what `bits` (see `bits.py`) say; without either the sign is computed anew from x, which takes a
+    forward without r.
+    dx or dr (not both) may be dy. `work`: fused_norm_work(n, c, s) elements.
+    """
+    if bits is not None:
+        y = values_of(bits, dy)
+    mask = 0 if not relu else 2 if y is None else 1
+    batch = dx is not None and not use_global
+    affine = _affine(mean, inv_std, gamma, beta, c, s)
+    total, (shift, slope) = np.zeros((2, c)), np.zeros((2, c), dy.dtype)
+    if batch or dgamma is not None or dbeta is not None:
+        summed = _view(n, c, s, dy if x is None else x, y if mask == 1 else dy, dy)
+        _add_up(*summed, affine, mask, x is not None, total, n, c, s)
+    with np.errstate(all="ignore"):
+        total[1] *= inv_std
+        for gradient, add, value in ((dgamma, accumulate_gamma, total[1]), (dbeta, accumulate_beta, total[0])):
+            if gradient is not None:
+                gradient[...] = gradient + value if add else value
+        if batch and n * s:
+            shift[...] = total[0] / (n * s)
+            slope[...] = total[1] / (n * s) * inv_std
+    if dx is None and dr is None:
+        return
+    arrays = dy if x is None else x, y if mask == 1 else dy, dy, dy if dr is None else dr, dy if dx is None else dx
+    wanted = dr is not None, dx is not None, batch
+    _over(
+        n,
+        c,
+        s,
+        _apply_planes,
+        _apply_rows,
+        *_view(n, c, s, *arrays),
+        affine,
+        mask,
+        *_constants(c, s, shift, slope),
+        wanted,
+    )
+
+
+def _plane_moments(x, n, c, s):
+    mean, var = np.empty(c), np.empty(c)
+    over_channels(moments, n, c, s, x.reshape(n, c, s), mean, var)
+    return mean, var
+
+
+def _row_moments(x, n, c):
+    parts = -(-n // PART)
+    means, squares = np.empty((2, parts, c), x.dtype)
+    parallel(part_moments, parts, x.reshape(n, c), means, squares)
+    sizes = np.minimum(PART, n - PART * np.arange(parts)).astype(np.float64)[:, None]
+    mean = (means * sizes).sum(0) / n
+    return mean, (squares + sizes * (means - mean) ** 2).sum(0) / n
+
+
+def _view(n, c, s, *arrays):
+    return [a.reshape(-1 if s == 1 else (n, c, s)) for a in arrays]
+
+
+def _at_once(c):
+    """Rows of c values that are worked on as one."""
+    return max(1, BLOCK // max(1, c))
+
+
+def _constants(c, s, *arrays):
+    return tuple(np.tile(a.reshape(-1), _at_once(c)) if s == 1 else a.reshape(-1) for a in arrays)
+
+
+def _affine(mean, inv_std, gamma, beta, c, s):
+    gamma = np.ones_like(mean) if gamma is None else gamma
+    return _constants(c, s, mean, inv_std, gamma, np.zeros_like(mean) if beta is None else beta)
+
+
+def _over(n, c, s, planes, rows, *args):
+    if s == 1:
+        parallel(rows, -(-n // _at_once(c)), *args, grain=4)
+    else:
+        over_channels(planes, n, c, s, *args)
+
+
+def _add_up(x, y, dy, affine, mask, dot, total, n, c, s):
+    if s != 1:
+        over_channels(_sums_planes, n, c, s, x, y, dy, affine, mask, dot, total)
+    elif n:
+        found = np.zeros((2, -(-n // (_at_once(c) * _BLOCKS)), affine[0].size), dy.dtype)
+        parallel(_sums_rows, found.shape[1], x, y, dy, affine, mask, dot, found[0], found[1])
+        found.reshape(2, -1, c).sum(1, dtype=np.float64, out=total)
+
+
+@kernel
+def _value(x, mean, inv_std, gamma, beta):
+    return (x - mean) * inv_std * gamma + beta
+
+
+@kernel
+def _same(affine, c, size):
+    """The constants of a channel, as many times as a row has values."""
+    return (
+        np.full(size, affine[0][c]),
+        np.full(size, affine[1][c]),
+        np.full(size, affine[2][c]),
+        np.full(size, affine[3][c]),
+    )
+
+
+@kernel
+def _forward(x, r, affine, add, relu, result):
+    mean, inv_std, gamma, beta = affine
+    zero = x.dtype.type(0)
+    for i in range(x.size):
+        result[i] = _value(x[i], mean[i], inv_std[i], gamma[i], beta[i])
+    if add:
+        for i in range(x.size):
+            result[i] += r[i]
+    if relu:
+        for i in range(x.size):  # NaN stays NaN, -inf becomes NaN: as the ReLU layer
+            low = zero + zero * result[i]
+            result[i] = result[i] if result[i] > zero else low
+
+
+@kernel
+def _forward_planes(first, last, x, r, y, affine, add, relu):
+    items, _, size = x.shape
+    result = np.empty(BLOCK, x.dtype)
+    for c in range(first, last):
+        constants = _same(affine, c, min(size, BLOCK))
+        for i in range(items):
+            for start in range(0, size, BLOCK):
+                end = min(start + BLOCK, size)
+                _forward(x[i, c, start:end], r[i, c, start:end], constants, add, relu, result)
+                y[i, c, start:end] = result[: end - start]
+
+
+@kernel
+def _forward_rows(first, last, x, r, y, affine, add, relu):
+    size = affine[0].size
+    result = np.empty(size, x.dtype)
+    for block in range(first, last):
+        start, end = block * size, min(block * size + size, x.size)
+        _forward(x[start:end], r[start:end], affine, add, relu, result)
+        y[start:end] = result[: end - start]
+
+
+@kernel
+def _gradient(x, y, dy, affine, mask, g):
+    """g = dy * (the ReLU was active)."""
+    zero, one = dy.dtype.type(0), dy.dtype.type(1)
+    if mask == 0:
+        g[: dy.size] = dy
+    elif mask == 1:
+        for i in range(dy.size):
+            g[i] = dy[i] * (one if y[i] > zero else zero)
+    else:
+        mean, inv_std, gamma, beta = affine
+        for i in range(dy.size):
+            value = _value(x[i], mean[i], inv_std[i], gamma[i], beta[i])
+            g[i] = dy[i] * (one if value > zero else zero)
+
+
+@sums
+def _sum_and_dot(g, x, mean):
+    total, dot = g.dtype.type(0), g.dtype.type(0)
+    for i in range(x.size):
+        total += g[i]
+        dot += g[i] * (x[i] - mean)
+    return total, dot
+
+
+@kernel
+def _sums_planes(first, last, x, y, dy, affine, mask, dot, total):
+    items, _, size = x.shape
+    g = np.empty(BLOCK, dy.dtype)
+    for c in range(first, last):
+        constants = _same(affine, c, min(size, BLOCK))
+        one, two = 0.0, 0.0
+        for i in range(items):
+            for start in range(0, size, BLOCK):
+                end = min(start + BLOCK, size)
+                xs = x[i, c, start:end]
+                _gradient(xs, y[i, c, start:end], dy[i, c, start:end], constants, mask, g)
+                parts = _sum_and_dot(g, xs, affine[0][c])
+                one += np.float64(parts[0])
+                two += np.float64(parts[1])
+        total[0, c] = one
+        total[1, c] = two if dot else 0.0
+
+
+@kernel
+def _sums_rows(first, last, x, y, dy, affine, mask, dot, ones, twos):
+    mean = affine[0]
+    size = mean.size
+    g = np.empty(size, dy.dtype)
+    for part in range(first, last):
+        one, two = ones[part], twos[part]
+        for start in range(part * _BLOCKS * size, min((part + 1) * _BLOCKS * size, x.size), size):
+            end = min(start + size, x.size)
+            xs = x[start:end]
+            _gradient(xs, y[start:end], dy[start:end], affine, mask, g)
+            for j in range(xs.size):
+                one[j] += g[j]
+            if dot:
+                for j in range(xs.size):
+                    two[j] += g[j] * (xs[j] - mean[j])
+
+
+@kernel
+def _apply(x, affine, shift, slope, batch, g):
+    """g = dx, out of g."""
+    mean, inv_std, gamma, _ = affine
+    if batch:
+        for i in range(x.size):
+            g[i] -= shift[i] + (x[i] - mean[i]) * slope[i]
+    for i in range(x.size):
+        g[i] *= gamma[i] * inv_std[i]
+
+
+@kernel
+def _apply_planes(first, last, x, y, dy, dr, dx, affine, mask, shift, slope, wanted):
+    items, _, size = x.shape
+    g = np.empty(BLOCK, dy.dtype)
+    for c in range(first, last):
+        width = min(size, BLOCK)
+        constants, shifts, slopes = _same(affine, c, width), np.full(width, shift[c]), np.full(width, slope[c])
+        for i in range(items):
+            for start in range(0, size, BLOCK):
+                end = min(start + BLOCK, size)
+                xs = x[i, c, start:end]
+                _gradient(xs, y[i, c, start:end], dy[i, c, start:end], constants, mask, g)
+                if wanted[0]:
+                    dr[i, c, start:end] = g[: end - start]
+                if wanted[1]:
+                    _apply(xs, constants, shifts, slopes, wanted[2], g)
+                    dx[i, c, start:end] = g[: end - start]
+
+
+@kernel
+def _apply_rows(first, last, x, y, dy, dr, dx, affine, mask, shift, slope, wanted):
+    size = shift.size
+    g = np.empty(size, dy.dtype)
+    for block in range(first, last):
+        start, end = block * size, min(block * size + size, x.size)
+        xs = x[start:end]
+        _gradient(xs, y[start:end], dy[start:end], affine, mask, g)
+        if wanted[0]:
+            dr[start:end] = g[: end - start]
+        if wanted[1]:
+            _apply(xs, affine, shift, slope, wanted[2], g)
+            dx[start:end] = g[: end - start]

@@ -1,0 +1,73 @@
+"""Scaling and shifting of arrays seen as (outer, dim, inner): one factor and one shift per channel."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..channels import channel_dots, channel_sums, over_rows
+from ..compiled import BLOCK, kernel
+
+__all__ = ["scale_forward", "scale_backward"]
+
+
+def scale_forward(x, s, b, y, outer, dim, inner):
+    """y = x * s + b; s or b may be None; y may be x."""
+    _run(x, s, b, y, outer, dim, inner)
+
+
+def scale_backward(x, s, dy, dx, ds, db, accumulate_s, accumulate_b, work, outer, dim, inner):
+    """ds (+)= sum over outer and inner of x * dy, db (+)= that of dy, and dx = dy * s, or dy where s is None.
+
+    Each of dx (which may be dy), ds and db may be None. x is read for ds only, s for dx only. `work` is for the GPU's
+    partial sums: dim * parts elements for each of ds and db.
+    """
+    if ds is not None:
+        _write(ds, channel_dots(x, dy, outer, dim, inner), accumulate_s)
+    if db is not None:
+        _write(db, channel_sums(dy, outer, dim, inner), accumulate_b)
+    if dx is not None and s is None:
+        np.copyto(dx.reshape(-1), dy.reshape(-1))
+    elif dx is not None:
+        _run(dy, s, None, dx, outer, dim, inner)
+
+
+def _write(gradient, total, accumulate):
+    total = total.astype(gradient.dtype).reshape(gradient.shape)
+    gradient[...] = gradient + total if accumulate else total
+
+
+def _run(x, s, b, y, outer, dim, inner):
+    if inner == 1:
+        _few(x.reshape(outer, dim), s, b, y.reshape(outer, dim))
+        return
+    rows = outer * dim
+    nothing = np.empty(0, x.dtype)
+    factor = nothing if s is None else s.reshape(-1)
+    shift = nothing if b is None else b.reshape(-1)
+    over_rows(_scale, outer, dim, inner, x.reshape(rows, inner), factor, shift, y.reshape(rows, inner), dim)
+
+
+def _few(x, s, b, y):
+    """Rows of one value are left to NumPy's broadcasting."""
+    if s is not None:
+        x = np.multiply(x, s.reshape(-1), out=y)
+    if b is not None:
+        np.add(x, b.reshape(-1), out=y)
+
+
+@kernel
+def _scale(first, last, x, s, b, y, dim):
+    """y = x * s + b; an empty s or b counts as none."""
+    result = np.empty(BLOCK, x.dtype)
+    for r in range(first, last):
+        factor = s[r % dim] if s.size else x.dtype.type(1)
+        shift = b[r % dim] if b.size else x.dtype.type(0)
+        for start in range(0, x.shape[1], BLOCK):
+            row = x[r, start : min(start + BLOCK, x.shape[1])]
+            if b.size:
+                for j in range(row.size):
+                    result[j] = row[j] * factor + shift
+            else:
+                for j in range(row.size):
+                    result[j] = row[j] * factor
+            y[r, start : start + row.size] = result[: row.size]

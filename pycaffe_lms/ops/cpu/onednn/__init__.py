@@ -1,0 +1,1 @@
+"""Convolutions and products by oneDNN, on the CPU."""

@@ -1,0 +1,111 @@
+"""Finds and loads oneDNN 3, whose convolutions the CPU runs where it is installed.
+
+The library is that of the package onednn-cpu-gomp, else libdnnl.so.3 where the loader finds one. The environment
+variable PYCAFFE_LMS_ONEDNN names another file, or is `off`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.metadata
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ....errors import DeviceError
+
+VARIABLE = "PYCAFFE_LMS_ONEDNN"
+_PACKAGE, _SONAME, _MAJOR = "onednn-cpu-gomp", "libdnnl.so.3", 3
+_RUNTIMES = (1, 2, 4)  # one thread, OpenMP, TBB
+_log = logging.getLogger(__name__)
+
+
+class _Version(ctypes.Structure):
+    _fields_ = [("major", ctypes.c_int), ("minor", ctypes.c_int), ("patch", ctypes.c_int), ("hash", ctypes.c_char_p),
+                ("cpu_runtime", ctypes.c_uint)]  # fmt: skip
+
+
+@functools.cache
+def load() -> ctypes.CDLL | None:
+    """The library, tried once per process; None where none is installed, or where it is switched off.
+
+    A package that is there but does not load is warned of. Raises DeviceError where the file that the environment
+    names is not oneDNN 3.
+    """
+    wish = os.environ.get(VARIABLE, "")
+    if wish.lower() == "off":
+        return None
+    if wish:
+        try:
+            return _open(wish)
+        except (OSError, AttributeError) as error:
+            raise DeviceError(
+                f"{VARIABLE}={wish} cannot be loaded as oneDNN {_MAJOR}: {error}",
+                fix=f"name a file {_SONAME}, or unset the variable",
+            ) from error
+    for path in (_packaged(), _SONAME):
+        if path is None:
+            continue
+        try:
+            return _open(path)
+        except (OSError, AttributeError) as error:
+            if path != _SONAME:
+                _log.warning("%s is installed but does not load: %s; convolutions run without it. fix: install what "
+                             "it needs (libgomp1), or set %s=off", _PACKAGE, error, VARIABLE)  # fmt: skip
+    return None
+
+
+def describe() -> str:
+    """ "oneDNN 3.2.0", or "" where there is none."""
+    library = load()
+    return "" if library is None else "oneDNN {}.{}.{}".format(*_version(library))
+
+
+def _packaged() -> str | None:
+    """The library of the installed package."""
+    try:
+        files = importlib.metadata.files(_PACKAGE) or ()
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    return next((str(Path(f.locate()).resolve()) for f in files if f.name == _SONAME), None)
+
+
+def _open(path: str) -> ctypes.CDLL:
+    with _sleepers():
+        library = ctypes.CDLL(path)
+    library.dnnl_version.restype = ctypes.POINTER(_Version)
+    _check(library.dnnl_version().contents)
+    library.dnnl_primitive_desc_query_md.restype = ctypes.c_void_p
+    library.dnnl_memory_desc_get_size.restype = ctypes.c_size_t
+    return library
+
+
+def _check(version: _Version) -> None:
+    """Raises OSError where its calls are not those that we know."""
+    if version.major != _MAJOR:
+        raise OSError(f"it is version {version.major}.{version.minor}")
+    if version.cpu_runtime not in _RUNTIMES:
+        raise OSError(f"it was built for runtime {version.cpu_runtime} on the CPU, not for one of its own threads")
+
+
+def _version(library: ctypes.CDLL) -> tuple[int, int, int]:
+    version = library.dnnl_version().contents
+    return version.major, version.minor, version.patch
+
+
+@contextmanager
+def _sleepers() -> Iterator[None]:
+    """An OpenMP that is loaded meanwhile lets its threads sleep between two calls, unless the user has a wish of his
+    own: by default they spin for milliseconds, on the cores that our own kernels want next."""
+    name = "OMP_WAIT_POLICY"
+    mine = not any(variable in os.environ for variable in (name, "GOMP_SPINCOUNT", "KMP_BLOCKTIME"))
+    if mine:
+        os.environ[name] = "PASSIVE"
+    try:
+        yield
+    finally:
+        if mine:
+            del os.environ[name]

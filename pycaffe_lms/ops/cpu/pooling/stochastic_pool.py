@@ -1,0 +1,120 @@
+"""Stochastic pooling on the CPU, over any number of axes: one vectorised step per kernel tap, a few planes at a time.
+
+`geometry` is a PoolGeometry without padding; x and dx are (planes, *in_spatial), the others (planes, *out_spatial).
+Random numbers are Philox's, as in `dropout.py` with its `key`: output i takes lane i % 4 of block key[2] + i // 4.
+Running sums are added in the arrays' type in row-major order, on every device, so that all choose the same elements.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ...geometry import PoolGeometry, tap_range
+from ..activation.dropout import philox
+
+__all__ = ["stochastic_pool_forward", "stochastic_pool_mean_backward", "stochastic_pool_mean_forward"]
+
+_CHUNK = 1 << 18  # input elements worked on at a time: they stay in the cache
+
+
+def stochastic_pool_forward(x, y, mask, key, geometry) -> None:
+    """y = the first of each window's elements at which the running sum reaches a random share, in (0, 1], of the sum;
+    the last one where none does (a NaN, or negative values); 0 of nothing.
+
+    `mask` (or None) becomes the element's place in its window (see `ops/geometry.py`): max_pool_backward's mask.
+    """
+    g = geometry
+    numbers = [int(word) for word in key]
+    for planes in _chunks(g):
+        x_part, y_part = _part(x, g.in_spatial, planes, g), _part(y, g.out_spatial, planes, g)
+        level = _sum(g, x_part)
+        level *= _shares(g, planes, level.dtype, *numbers).reshape(level.shape)
+        running, where = np.zeros_like(level), np.full(level.shape, -1, np.int32)
+        missing = np.ones(level.shape, bool)
+        y_part[...] = 0
+        for out, pixels, place in _taps(g):
+            running[out] += x_part[pixels]
+            # until its element is found, a window holds the last one looked at
+            np.copyto(y_part[out], x_part[pixels], where=missing[out])
+            np.copyto(where[out], place, where=missing[out])
+            missing[out] &= ~(running[out] >= level[out])
+        if mask is not None:
+            _part(mask, g.out_spatial, planes, g)[...] = where
+
+
+def stochastic_pool_mean_forward(x, y, total, geometry) -> None:
+    """y = the sum of each window's squares / its sum, 0 where that is not positive. `total` (or None) = the sum."""
+    g = geometry
+    for planes in _chunks(g):
+        x_part, y_part = _part(x, g.in_spatial, planes, g), _part(y, g.out_spatial, planes, g)
+        sums = _sum(g, x_part)
+        squares = np.zeros_like(sums)
+        for out, pixels, _ in _taps(g):
+            squares[out] += np.square(x_part[pixels])
+        y_part[...] = 0
+        np.divide(squares, sums, out=y_part, where=sums > 0)
+        if total is not None:
+            _part(total, g.out_spatial, planes, g)[...] = sums
+
+
+def stochastic_pool_mean_backward(dy, x, y, total, dx, geometry) -> None:
+    """dx = for each input, the sum of dy (2 x - y) / total over the windows it was in whose total is positive."""
+    g = geometry
+    for planes in _chunks(g):
+        gradient, y_part = _part(dy, g.out_spatial, planes, g), _part(y, g.out_spatial, planes, g)
+        sums = _part(total, g.out_spatial, planes, g)
+        x_part, target = _part(x, g.in_spatial, planes, g), _part(dx, g.in_spatial, planes, g)
+        share = np.zeros_like(gradient)
+        np.divide(gradient, sums, out=share, where=sums > 0)
+        target[...] = 0
+        for out, pixels, _ in _taps(g):
+            target[pixels] += share[out] * (2 * x_part[pixels] - y_part[out])
+
+
+def _sum(g: PoolGeometry, x):
+    total = np.zeros((len(x), *g.out_spatial), x.dtype)
+    for out, pixels, _ in _taps(g):
+        total[out] += x[pixels]
+    return total
+
+
+def _shares(g: PoolGeometry, planes: slice, dtype, seed: int, offset: int, start: int):
+    """One random number in (0, 1] for each output of some planes, a multiple of 2^-24."""
+    size = math.prod(g.out_spatial)
+    first, last = planes.start * size, planes.stop * size
+    block = np.arange(start + first // 4, start + (last + 3) // 4, dtype=np.uint64)
+    low, high = (np.full_like(block, word) for word in (offset & 0xFFFFFFFF, offset >> 32 & 0xFFFFFFFF))
+    words = philox([block & np.uint64(0xFFFFFFFF), block >> np.uint64(32), low, high], seed)
+    bits = np.stack(words, axis=1).reshape(-1)[first - 4 * (first // 4) :][: last - first]
+    return ((bits >> np.uint32(8)) + np.uint32(1)).astype(dtype) * dtype.type(2.0**-24)
+
+
+def _chunks(g: PoolGeometry):
+    """Slices of planes that are worked on together."""
+    step = max(1, _CHUNK // math.prod(g.in_spatial))
+    for first in range(0, g.planes, step):
+        yield slice(first, min(first + step, g.planes))
+
+
+def _part(array, spatial, planes: slice, g: PoolGeometry):
+    """Some planes of an array (planes, *spatial)."""
+    return array.reshape(g.planes, *spatial)[planes]
+
+
+def _taps(g: PoolGeometry):
+    """For every tap in row-major order that meets a real pixel: index of the outputs for which it does, index of those
+    pixels, and its place in the window."""
+    for place, tap in enumerate(np.ndindex(*g.kernel)):
+        out, pixels, real = [slice(None)], [slice(None)], True
+        for a, t in enumerate(tap):
+            offset = t - g.pad[a]
+            first, last = tap_range(g.in_spatial[a], g.out_spatial[a], g.stride[a], offset)
+            start = first * g.stride[a] + offset
+            end = start + (last - first) * g.stride[a]
+            out.append(slice(first, last))
+            pixels.append(slice(start, end, g.stride[a]))
+            real = real and last > first
+        if real:
+            yield tuple(out), tuple(pixels), np.int32(place)

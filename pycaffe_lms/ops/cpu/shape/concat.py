@@ -1,0 +1,25 @@
+"""Blocks of rows into and out of a wider array: what Concat and Slice are made of."""
+
+from __future__ import annotations
+
+from ..threads import ELEMENTS, parallel
+
+__all__ = ["copy_block_in", "copy_block_out"]
+
+
+def copy_block_in(x, y, outer, width, total, start):
+    """Columns [start, start + width) of y (outer, total) = x (outer, width)."""
+    _copy_rows(x.reshape(outer, width), y.reshape(outer, total)[:, start : start + width])
+
+
+def copy_block_out(x, y, outer, width, total, start):
+    """y (outer, width) = columns [start, start + width) of x (outer, total)."""
+    _copy_rows(x.reshape(outer, total)[:, start : start + width], y.reshape(outer, width))
+
+
+def _copy_rows(x, y):
+    parallel(_copy, len(y), x, y, grain=ELEMENTS // max(1, y.shape[1]) + 1)
+
+
+def _copy(first, last, x, y):
+    y[first:last] = x[first:last]

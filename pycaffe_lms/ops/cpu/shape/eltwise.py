@@ -1,0 +1,94 @@
+"""Sum, product and maximum of several arrays of one shape."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..compiled import kernel
+from ..threads import ELEMENTS, parallel
+
+__all__ = [
+    "eltwise_sum",
+    "eltwise_sum_backward",
+    "eltwise_prod",
+    "eltwise_prod_backward",
+    "eltwise_prod_backward_unstable",
+    "eltwise_max",
+    "eltwise_max_backward",
+]
+
+
+def eltwise_sum(xs, coeffs, y):
+    """y = sum of coeffs[i] * xs[i], added from the first to the last; y is none of them."""
+    total, factor = xs[0], coeffs[0]
+    for x, coeff in zip(xs[1:], coeffs[1:], strict=True):
+        flat = total.reshape(-1), x.reshape(-1), y.reshape(-1)
+        parallel(_weighted_sum, y.size, *flat, y.dtype.type(factor), y.dtype.type(coeff), grain=ELEMENTS)
+        total, factor = y, 1.0
+
+
+def eltwise_sum_backward(dy, dxs, coeffs):
+    """dxs[i] = coeffs[i] * dy, for every array of the list."""
+    for dx, coeff in zip(dxs, coeffs, strict=True):
+        flat = dy.reshape(-1), dx.reshape(-1)
+        parallel(_multiple, dx.size, *flat, dx.dtype.type(coeff), grain=ELEMENTS)
+
+
+@kernel
+def _weighted_sum(first, last, a, b, y, u, v):
+    a, b, y = a[first:last], b[first:last], y[first:last]
+    for i in range(y.size):
+        y[i] = u * a[i] + v * b[i]
+
+
+@kernel
+def _multiple(first, last, x, y, factor):
+    x, y = x[first:last], y[first:last]
+    for i in range(y.size):
+        y[i] = factor * x[i]
+
+
+def eltwise_prod(xs, y):
+    """y = product of all xs, from the first to the last; y is none of them."""
+    np.multiply(xs[0], xs[1], out=y)
+    for x in xs[2:]:
+        y *= x
+
+
+def eltwise_prod_backward(others, dy, dx):
+    """dx = dy * product of the other inputs."""
+    np.copyto(dx, others[0])
+    for x in others[1:]:
+        dx *= x
+    dx *= dy
+
+
+def eltwise_prod_backward_unstable(x, y, dy, dx):
+    """dx = y / x * dy: no number where x is 0."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        np.divide(y, x, out=dx)
+        dx *= dy
+
+
+def eltwise_max(xs, y, mask):
+    """y = maximum; mask (an integer type, or None) = the input it came from.
+
+    A tie of inputs 0 and 1 goes to 1; a later input must be strictly greater.
+    """
+    first = xs[0] > xs[1]
+    np.copyto(y, xs[1])
+    np.copyto(y, xs[0], where=first)
+    if mask is not None:
+        np.copyto(mask, ~first, casting="unsafe")
+    for i, x in enumerate(xs[2:], start=2):
+        greater = x > y
+        np.copyto(y, x, where=greater)
+        if mask is not None:
+            mask[greater] = i
+
+
+def eltwise_max_backward(dy, mask, indices, dxs):
+    """dxs[i] = dy where the maximum came from input indices[i], else 0, for every array of the list."""
+    for index, dx in zip(indices, dxs, strict=True):
+        dx.fill(0)
+        np.copyto(dx, dy, where=mask == index)

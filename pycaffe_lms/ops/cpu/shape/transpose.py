@@ -1,0 +1,39 @@
+"""Reordering of axes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..compiled import kernel
+from ..threads import ELEMENTS, parallel
+
+__all__ = ["transpose"]
+
+_COLUMNS, _ROWS = 16, 64  # of a tile: few enough rows for a column of cache lines of 16 floats
+
+
+def transpose(x, y, shape, order):
+    """y = x, seen as an array of `shape`, with axis order[i] of x as axis i of y."""
+    if order in ((1, 0), (0, 2, 1)):
+        n, rows, columns = (1, *shape)[-3:]
+        strips = (columns + _COLUMNS - 1) // _COLUMNS
+        arrays = x.reshape(n, rows, columns), y.reshape(n, columns, rows)
+        parallel(_tiles, n * strips, *arrays, grain=max(1, ELEMENTS // max(1, rows * _COLUMNS)))
+    else:
+        moved = x.reshape(shape).transpose(order)
+        np.copyto(y.reshape(moved.shape), moved)
+
+
+@kernel
+def _tiles(first, last, x, y):
+    """Strips of columns of x (n, rows, columns), which become rows of y (n, columns, rows)."""
+    rows, columns = x.shape[1], x.shape[2]
+    strips = (columns + _COLUMNS - 1) // _COLUMNS
+    for k in range(first, last):
+        image, start = k // strips, k % strips * _COLUMNS
+        plane = x[image]
+        for top in range(0, rows, _ROWS):
+            for column in range(start, min(start + _COLUMNS, columns)):
+                out = y[image, column]
+                for row in range(top, min(top + _ROWS, rows)):
+                    out[row] = plane[row, column]

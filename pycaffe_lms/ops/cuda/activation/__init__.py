@@ -1,0 +1,1 @@
+"""Activations, on CUDA devices."""

@@ -1,0 +1,51 @@
+"""ReLU with one slope per channel of arrays seen as (outer, dim, inner)."""
+
+from __future__ import annotations
+
+import functools
+
+from ..channel_walk import add_up, run_walk, walking
+from ..per_channel import per_channel, run_per_channel
+
+__all__ = ["prelu_forward", "prelu_backward"]
+
+_FORWARD = per_channel(
+    "prelu_forward",
+    "y = (x < 0 ? (T)0 : x) + a * (x > 0 ? (T)0 : x);",  # NaN passes both comparisons
+    channel="a",
+    reads="x",
+    writes="y",
+)
+_DATA = "dx = dy * (x > 0 ? (T)1 : x <= 0 ? a : (T)0);"
+_BACKWARD_DATA = per_channel("prelu_backward", _DATA, channel="a", reads="x, dy", writes="dx")
+
+
+@functools.cache
+def _backward(want_dx: bool) -> str:
+    return walking(
+        "prelu_backward",
+        "sum0 += dy * (x > 0 ? (T)0 : x);" + _DATA * want_dx,
+        reads="x, dy",
+        writes="dx" * want_dx,
+        channel="a" * want_dx,
+        sums=1,
+    )
+
+
+def prelu_forward(x, a, y, outer, dim, inner):
+    """y = max(x, 0) + a * min(x, 0); y may be x."""
+    run_per_channel(_FORWARD, "prelu_forward", (x, y), [a], dim, inner)
+
+
+def prelu_backward(x, a, dy, dx, da, accumulate, work, outer, dim, inner):
+    """da (+)= sum over outer and inner of dy * x where x <= 0; dx = dy * (1 where x > 0, a where x <= 0, 0 at NaN).
+
+    dx or da may be None; a is read for dx only; dx may be dy. `work` is for the GPU's partial sums: dim * parts
+    elements.
+    """
+    if da is None:
+        run_per_channel(_BACKWARD_DATA, "prelu_backward", (x, dy, dx), [a], dim, inner)
+        return
+    arrays, channel = ((x, dy), []) if dx is None else ((x, dy, dx), [a])
+    parts = run_walk(_backward(dx is not None), "prelu_backward", arrays, channel, outer, dim, inner, work)
+    add_up(work, 0, da, accumulate, dim, parts)

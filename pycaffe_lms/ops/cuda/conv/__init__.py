@@ -1,0 +1,1 @@
+"""Convolutions and products with weights, on CUDA devices."""

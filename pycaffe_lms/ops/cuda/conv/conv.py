@@ -1,0 +1,156 @@
+"""Convolution on a GPU: through cuDNN where it is there and can do it, else through column matrices and cuBLAS."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ....backend import cuda
+from ....backend.bfloat16 import BFLOAT16
+from ... import WORKSPACE_LIMIT
+from ...column_plan import ColumnPlan
+from ...geometry import ConvGeometry
+from .. import bias_relu
+from . import channel_bias, conv_add, im2col
+
+__all__ = [
+    "conv_add_backward_data",
+    "conv_add_backward_data_plan",
+    "conv_add_bias",
+    "conv_backward_data",
+    "conv_backward_filter",
+    "conv_beside_plan",
+    "conv_bias_gradient",
+    "conv_bias_relu_backward",
+    "conv_channels_last_plan",
+    "conv_forward",
+    "conv_half_plan",
+    "conv_plan",
+]
+
+_FILLS = 1 << 14  # positions of all images from which a gradient's blocks fill the GPU
+
+
+@dataclass(frozen=True, slots=True)
+class ConvPlan:
+    """One of the two engines: `cudnn` (an object of `cudnn.py`), or `columns`."""
+
+    geometry: ConvGeometry
+    workspace_bytes: int
+    convolution: Any = None
+    columns: ColumnPlan | None = None
+
+
+def conv_channels_last_plan(geometry: ConvGeometry, dtype) -> bool:
+    """Whether this device convolves channels-last: cuDNN does all three directions so, and has no rival in direct
+    kernels."""
+    g = replace(geometry, batch=max(1, geometry.batch), channels_last=True)
+    return not replace(g, channels_last=False).depthwise and _cudnn_convolves(g, dtype)
+
+
+def conv_half_plan(geometry: ConvGeometry, dtype) -> bool:
+    """Whether this device convolves bfloat16 arrays: it knows the type, and cuDNN does all three directions so, where
+    there are no direct kernels."""
+    if np.dtype(dtype) != np.float32 or not cuda.knows_bfloat16() or cuda.math() != "tf32":
+        return False
+    if geometry.depthwise:
+        return True
+    return bool(geometry.batch) and 1 <= geometry.axes <= 3 and _cudnn_convolves(geometry, BFLOAT16)
+
+
+def _cudnn_convolves(geometry: ConvGeometry, dtype) -> bool:
+    """Whether cuDNN does all three directions of it."""
+    from ..cudnn import convolution  # here, so that a machine without cuDNN's packages can still import the operations
+
+    try:
+        convolution.plan(geometry, dtype, WORKSPACE_LIMIT["cuda"])
+    except convolution.Unsupported:
+        return False
+    return True
+
+
+def conv_plan(geometry: ConvGeometry, dtype, workspace_limit: int, bias=False, relu=False, half=False) -> ConvPlan:
+    """Choose an engine and its algorithms. bias, relu: what `conv_forward` will be asked for. half: images and weights
+    are bfloat16, the gradient of the weights is of `dtype` all the same.
+
+    Raises Unsupported (a DeviceError) for channels-last or bfloat16 arrays that cuDNN cannot convolve; others do have a
+    second way.
+    """
+    from ..cudnn import convolution  # here, so that a machine without cuDNN's packages can still import the operations
+
+    dtype = BFLOAT16 if half else np.dtype(dtype)
+    if half or geometry.batch and (geometry.channels_last or (1 <= geometry.axes <= 3 and convolution.available())):
+        try:
+            plan = convolution.plan(geometry, dtype, workspace_limit, fused=convolution.Fused(bool(bias), bool(relu)))
+            return ConvPlan(geometry, plan.workspace_bytes, cudnn=plan)
+        except convolution.Unsupported:
+            if geometry.channels_last or half:
+                raise
+            # what cuDNN has no algorithm for, column matrices can do
+    columns = im2col.plan(geometry, dtype.itemsize, workspace_limit)
+    return ConvPlan(geometry, columns.workspace_bytes, columns=columns)
+
+
+def conv_forward(plan, x, w, b, y, work, relu=False) -> None:
+    """y = w * x (+ b): x (N, C, *in), w (O, C/group, *kernel), b (O) or None, y (N, O, *out); negative values become 0
+    if relu."""
+    if plan.cudnn is not None:
+        plan.cudnn.forward(x, w, b, y, work, relu)
+        return
+    im2col.forward(plan.columns, x, w, y, work)
+    if b is not None or relu:
+        bias_relu.forward(y, b, relu, *plan.geometry.planes)
+
+
+def conv_backward_data(plan, dy, w, dx, work) -> None:
+    """dx from dy: the transpose of `conv_forward` (every element of dx is written)."""
+    if plan.cudnn is not None:
+        plan.cudnn.backward_data(dy, w, dx, work)
+    else:
+        im2col.backward_data(plan.columns, dy, w, dx, work)
+
+
+def conv_add_backward_data_plan(plan) -> int | None:
+    """Bytes of workspace that `conv_add_backward_data` takes; None: it cannot do this convolution."""
+    return conv_add.workspace_bytes(plan.geometry, plan.cudnn.dtype.itemsize) if plan.cudnn is not None else None
+
+
+def conv_add_backward_data(plan, dy, w, dx, work) -> None:
+    """dx += what `conv_backward_data` writes."""
+    conv_add.add(plan.geometry, dy, w, dx, work)
+
+
+def conv_backward_filter(plan, x, dy, dw, work, accumulate) -> None:
+    """dw (+)= the gradient of the weights, summed over images and positions."""
+    if plan.cudnn is not None:
+        plan.cudnn.backward_filter(x, dy, dw, work, accumulate)
+    else:
+        im2col.backward_filter(plan.columns, x, dy, dw, work, accumulate)
+
+
+def conv_beside_plan(plan) -> int | None:
+    """Bytes of workspace of its own with which `conv_backward_filter` can run beside `conv_backward_data`; None: it
+    cannot, or does not pay, because either fills the GPU."""
+    g = plan.geometry
+    if plan.cudnn is None or g.batch * g.out_size > _FILLS:
+        return None  # column matrices: products share one workspace
+    return plan.cudnn.workspace_by_direction["backward_filter"]
+
+
+def conv_add_bias(y, b, outer, channels, inner) -> None:
+    """y (outer, channels, inner) += b (channels)."""
+    channel_bias.add_bias(y, b, outer, channels, inner)
+
+
+def conv_bias_gradient(dy, db, outer, channels, inner, accumulate) -> None:
+    """db (channels) (+)= dy (outer, channels, inner) summed over outer and inner."""
+    channel_bias.bias_gradient(dy, db, outer, channels, inner, accumulate)
+
+
+def conv_bias_relu_backward(y, dy, dy_out, db, accumulate, work, outer, channels, inner, bits=None) -> None:
+    """dy_out = dy * (y > 0), or by `bits` that say where y > 0; both None: dy; db (+)= its sum per channel. dy_out may
+    be dy, or None where both are; db may be None. `work`: channels * reduction_parts(outer, channels, inner) elements
+    of dy's type, where db is given."""
+    bias_relu.backward(y, bits, dy, dy_out, db, accumulate, work, outer, channels, inner)

@@ -1,0 +1,1 @@
+"""Convolutions by cuDNN, on CUDA devices."""

@@ -1,0 +1,225 @@
+"""Builds cuDNN's graph of one direction of a convolution, once per process, with the engine of `cudnn_choice.py`.
+
+Also holds what all graphs of a process share: a handle per device, and the lock for it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ....backend import cuda
+from ....backend.bfloat16 import BFLOAT16
+from ....errors import DeviceError
+from ...geometry import ConvGeometry
+from .. import bias_relu
+from . import choice, library
+from .graph import BIAS, FIRST, RESULT, SECOND, Fused, Types, describe, elements
+from .store import Store, store_path
+
+# Engines left out: sums whose order changes between runs, float32 rounded to half precision (narrower range), sums kept
+# in less than the tensors' type.
+_NEVER = ("NONDETERMINISTIC", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION")
+_WORTH = 1 << 25  # products from which engines are measured: less takes a few microseconds
+_FLOAT, _BF16 = np.dtype(np.float32), BFLOAT16
+_SEPARATE = "separate"  # the choice of a plain convolution and a kernel behind it
+
+lock = threading.RLock()  # one handle per device: its stream must not change between being set and being used
+_handles: dict[int, list] = {}  # device -> [cuDNN handle, address of the stream it is set to]
+_graphs: dict[Wanted, Graph | Unsupported] = {}
+_stores: dict[Any, Store] = {}
+
+
+class Unsupported(DeviceError):
+    """cuDNN has no engine for this convolution under these limits; the text is cuDNN's reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """One built direction: `run(pointers, workspace, index, handle)` queues the engine, with the graph's own handle
+    for None."""
+
+    run: Callable
+    index: int
+    name: str
+    workspace_bytes: int
+
+
+def mode() -> str:
+    """How engines are chosen: PYCAFFE_LMS_CUDNN."""
+    how = os.environ.get("PYCAFFE_LMS_CUDNN") or "measure"
+    if how not in ("measure", "heuristic"):
+        raise DeviceError(f'PYCAFFE_LMS_CUDNN is "{how}"', fix='set it to "measure" or "heuristic", or leave it unset')
+    return how
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """All that the choice of an engine depends on."""
+
+    geometry: ConvGeometry
+    direction: str
+    fused: Fused
+    limit: int | None
+    device: int
+    mode: str
+    types: Types = Types()
+
+    def __str__(self) -> str:
+        """For the store, whose file is of one kind of GPU and one cuDNN."""
+        g = self.geometry
+        order = "channels last" if g.channels_last else "channels first"
+        after = " + bias" * self.fused.bias + " + relu" * self.fused.relu
+        sizes = f"{g.batch}x{g.channels}x{_by(g.in_spatial)} -> {g.out_channels}x{_by(g.out_spatial)} group {g.group}"
+        steps = f"kernel {_by(g.kernel)} stride {_by(g.stride)} pad {_by(g.pad)} dilation {_by(g.dilation)}"
+        return f"{self.direction}{after}, {sizes} {steps}, {order}, {self.math}, limit {self.limit}"
+
+    @property
+    def math(self) -> str:
+        """What products round their inputs to."""
+        return "bf16" + " throughout" * self.types.narrow if self.types.half else "tf32"
+
+
+def find(wanted: Wanted) -> Graph:
+    """Built before, or built now. What cuDNN cannot do is asked once."""
+    if wanted not in _graphs:
+        try:
+            _graphs[wanted] = _build(wanted)
+        except Unsupported as error:
+            _graphs[wanted] = Unsupported(error.message)  # without the frames, which hold whoever asked and its net
+    found = _graphs[wanted]
+    if isinstance(found, Unsupported):
+        raise Unsupported(found.message)
+    return found
+
+
+def _build(wanted: Wanted) -> Graph:
+    g, limit = wanted.geometry, wanted.limit
+    frontend, own = library.load()[0], handle(wanted.device)
+    refusals = (frontend.cudnnGraphNotSupportedError, RuntimeError, ValueError, NotImplementedError)
+    try:
+        graph = describe(frontend, g, wanted.direction, wanted.fused, wanted.types, own)
+        graph.validate()
+        graph.build_operation_graph()
+        graph.create_execution_plans([frontend.heur_mode.A, frontend.heur_mode.FALLBACK])
+        graph.deselect_numeric_notes([getattr(frontend.numerical_note, note) for note in _NEVER])
+        if limit is not None:
+            graph.deselect_workspace_greater_than(limit)
+        graph.check_support()
+    except refusals as error:
+        raise Unsupported(f"{wanted.direction} of {g} ({wanted.math}): {first_line(error)}") from error
+    engine = _choose(wanted, graph, refusals)
+    if engine is None:
+        raise Unsupported(
+            f"{wanted.direction} of {g} ({wanted.math}): no engine within {limit} bytes, or only slow ones"
+        )
+    return Graph(_runner(graph), engine.index, engine.name, engine.workspace_bytes)
+
+
+def _choose(wanted: Wanted, graph, refusals) -> choice.Engine | None:
+    """The engine for a described graph. None: there is none, or a plain convolution with a kernel behind is faster."""
+    g, limit = wanted.geometry, wanted.limit
+    candidates = choice.engines(graph, refusals, limit)
+    if wanted.mode == "heuristic" or g.batch * g.out_channels * g.out_size * g.rows < _WORTH:
+        return next(candidates, None)
+    store, key = _store(wanted.device), str(wanted)
+    known = store.get(key)
+    if known == _SEPARATE and any(wanted.fused):
+        return None
+    engine = choice.named_engine(graph, known, refusals, limit) if known is not None else None
+    if engine is not None:
+        return engine
+    engines = [engine for engine, _ in zip(candidates, range(choice.CANDIDATES), strict=False)]
+    if any(wanted.fused):
+        engines.insert(0, None)
+    if len(engines) < 2:
+        return engines[0] if engines else None
+    times = _measure(wanted, graph, engines, refusals)
+    if times is None:
+        return next(engine for engine in engines if engine is not None)  # not kept for other runs
+    engine = engines[choice.fastest(times)]
+    store.put(key, engine.name if engine is not None else _SEPARATE)
+    return engine
+
+
+def _measure(wanted: Wanted, graph, engines, refusals) -> list[float | None] | None:
+    """Times of engines; None among them stands for the plain convolution with a kernel behind it."""
+    first, second, result = elements(wanted.geometry, wanted.direction)
+    inputs = [first, second] + [wanted.geometry.out_channels] * wanted.fused.bias
+    built = [e for e in engines if e is not None]
+    runs = [_run(Graph(_runner(graph), e.index, e.name, e.workspace_bytes)) for e in built]
+    if len(built) < len(engines):
+        plain = find(replace(wanted, fused=Fused()))
+        built.append(plain)
+        runs.insert(0, _run(plain, wanted))
+    kinds = [_BF16, _BF16, _FLOAT] if wanted.types.half else [_FLOAT] * 3
+    made = _FLOAT if wanted.direction == "backward_filter" and not wanted.types.narrow else kinds[0]
+    inputs = list(zip(inputs, kinds, strict=False))
+    return choice.measure(runs, inputs, (result, made), max(e.workspace_bytes for e in built), refusals)
+
+
+def _run(built: Graph, separate: Wanted | None = None) -> choice.Run:
+    """A call of an engine on plain addresses; with `separate`, a kernel for its bias and ReLU behind it."""
+
+    def run(inputs, result, work):
+        names = (FIRST, SECOND) if separate else (FIRST, SECOND, BIAS)
+        built.run({RESULT: result, **dict(zip(names, inputs, strict=False))}, work, built.index, None)
+        if separate:
+            g, fused = separate.geometry, separate.fused
+            y, b = _array(result, g.batch * g.out_channels * g.out_size, _BF16 if separate.types.half else _FLOAT), None
+            if fused.bias:
+                b = _array(inputs[2], g.out_channels, _FLOAT)
+            bias_relu.forward(y, b, fused.relu, *g.planes)
+
+    return run
+
+
+def _array(address: int, size: int, dtype: np.dtype):
+    """Elements at an address, as an array that does not own them."""
+    cupy = cuda.require()
+    memory = cupy.cuda.UnownedMemory(address, dtype.itemsize * size, None)
+    return cupy.ndarray((size,), dtype, cupy.cuda.MemoryPointer(memory, 0))
+
+
+def _runner(graph) -> Callable:
+    """What queues a graph's engine. The frontend's own wrapper only copies the pointers' map, at each call."""
+    return getattr(graph, "_execute_plan_at_index", None) or graph.execute_plan_at_index
+
+
+def _store(device: int) -> Store:
+    name = cuda.require().cuda.runtime.getDeviceProperties(device)["name"].decode()
+    path = store_path(name, library.load()[0].backend_version())
+    if path not in _stores:
+        _stores[path] = Store(path)
+    return _stores[path]
+
+
+def handle(device: int):
+    """The device's cuDNN handle, set to CuPy's current stream. Setting costs several driver calls, so not twice."""
+    stream = cuda.require().cuda.get_current_stream().ptr
+    entry = _handles.get(device)
+    if entry is None:
+        try:
+            entry = _handles[device] = [library.load()[0].create_handle(), None]
+        except RuntimeError as error:
+            raise DeviceError(
+                f"cuDNN cannot be started on device {device}: {first_line(error)}",
+                fix="leave it some device memory, or check that driver and cuDNN fit each other",
+            ) from error
+    if entry[1] != stream:
+        library.load()[0].set_stream(handle=entry[0], stream=stream)
+        entry[1] = stream
+    return entry[0]
+
+
+def _by(sizes) -> str:
+    return "x".join(map(str, sizes))
+
+
+def first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,0 +1,182 @@
+"""Which of cuDNN's engines runs a graph: its candidates in its own order, and the fastest of them by measurement.
+
+Measuring runs candidates on scratch memory of its own, on the current stream, with the device otherwise idle. A
+candidate whose result is not that of the first one (within TF32's or bfloat16's rounding) does not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....backend import cuda
+from ....backend.bfloat16 import BFLOAT16
+
+CANDIDATES = 6  # that are measured
+_GAIN = 0.97  # of an earlier candidate's time: what a later one must be faster than, so that choices are stable
+_HOPELESS = 2.0  # times the best first run: not measured any further
+_FIRST_CALL_MS, _SLOW_START = 5.0, 4.0  # what a first call may take by itself, and times the best one
+_FIRST_RUNS, _MOST_RUNS = 3, 20
+_ROUNDS, _ROUND_MS = 3, 2.0
+_TOLERANCE = {np.dtype(np.float32): 5e-3, BFLOAT16: 1e-2}  # of the largest result; TF32 rounds to 11 bits, that to 8
+_ALIGNMENT = 512
+
+_SOURCE = """
+extern "C" __global__ void scatter_values(long long to, long long n, long long seed) {  // of [-1, 1), all over it
+  T* values = (T*)to;
+  LOOP(i, n) {
+    unsigned h = (unsigned)(i * 2654435761LL + seed * 40503LL);
+    h ^= h >> 16; h *= 0x85ebca6bu; h ^= h >> 13; h *= 0xc2b2ae35u; h ^= h >> 16;
+    values[i] = (float)(h >> 8) / 8388608.0f - 1.0f;
+  }
+}
+// worst[0] = the largest |a - b|, worst[1] = the largest |a|; as bits, whose order is that of values >= 0, NaN last
+extern "C" __global__ void differ(long long a, long long b, long long worst, long long n) {
+  unsigned most = 0, size = 0;
+  LOOP(i, n) {
+    float one = ((const T*)a)[i], other = ((const T*)b)[i];
+    unsigned difference = __float_as_uint(fabsf(one - other)), own = __float_as_uint(fabsf(one));
+    most = difference > most ? difference : most;
+    size = own > size ? own : size;
+  }
+  atomicMax((unsigned*)worst, most);
+  atomicMax((unsigned*)worst + 1, size);
+}
+"""
+
+Array = tuple[int, np.dtype]  # elements, and their type
+Run = Callable[[Sequence[int], int, int], None]  # (addresses of the inputs, of the result, of the workspace)
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """A built candidate: its place in its graph's list, cuDNN's name for it with all settings, bytes of workspace."""
+
+    index: int
+    name: str
+    workspace_bytes: int
+
+
+def engines(graph, refusals, limit: int | None) -> Iterator[Engine]:
+    """A graph's candidates in cuDNN's order, built one by one. `refusals`: what the frontend raises for one that was
+    deselected or does not build."""
+    seen = set()
+    for index in range(graph.get_execution_plan_count()):
+        name = graph.get_plan_name_at_index(index)
+        if name not in seen:  # the fallback list repeats some
+            seen.add(name)
+            yield from _built(graph, index, name, refusals, limit)
+
+
+def named_engine(graph, name: str, refusals, limit: int | None) -> Engine | None:
+    """The candidate of that name, built; None where there is none."""
+    for index in range(graph.get_execution_plan_count()):
+        if graph.get_plan_name_at_index(index) == name:
+            return next(_built(graph, index, name, refusals, limit), None)
+    return None
+
+
+def _built(graph, index, name, refusals, limit) -> Iterator[Engine]:
+    try:
+        graph.build_plan_at_index(index)
+    except refusals:
+        return
+    needed = graph.get_workspace_size_plan_at_index(index)
+    if limit is None or needed <= limit:
+        yield Engine(index, name, needed)
+
+
+def fastest(times: Sequence[float | None]) -> int:
+    """Index of the fastest; of times that are about equal, the earliest. None does not count (0 if all are None)."""
+    best = None
+    for i, time in enumerate(times):
+        if time is not None and (best is None or time < _GAIN * times[best]):
+            best = i
+    return best or 0
+
+
+def measure(
+    runs: Sequence[Run], inputs: Sequence[Array], result: Array, work_bytes: int, refusals
+) -> list[float | None] | None:
+    """Milliseconds of each run (None: failed, wrong or hopeless), for `inputs` and `result` of so many elements of a
+    type. None where the device has no room for them."""
+    cupy = cuda.require()
+    pool = cupy.cuda.MemoryPool()  # its own, so that nobody else's memory is kept or returned
+    sizes = [*(n * kind.itemsize for n, kind in (*inputs, result, result)), 8, work_bytes]
+    starts = [0]
+    for size in sizes:
+        starts.append(starts[-1] - (-size // _ALIGNMENT) * _ALIGNMENT)
+    try:
+        memory = pool.malloc(starts[-1])
+    except MemoryError:
+        return None
+    try:
+        cupy.cuda.runtime.deviceSynchronize()
+        addresses = [memory.ptr + start for start in starts[:-1]]
+        return _Trial(cupy, addresses, inputs, result, refusals).times(runs)
+    finally:
+        cupy.cuda.runtime.deviceSynchronize()
+        del memory
+        pool.free_all_blocks()
+
+
+class _Trial:
+    """Scratch arrays on the device: inputs, the result that is expected, one to compare with it, workspace."""
+
+    def __init__(self, cupy, addresses, inputs, result: Array, refusals):
+        self.cupy, self.refusals = cupy, refusals
+        self.size, self.kind = result
+        self.stream = cupy.cuda.get_current_stream().ptr
+        self.given = addresses[: len(inputs)]
+        self.expected, self.result, self.worst, self.work = addresses[len(inputs) :]
+        for seed, (address, (n, kind)) in enumerate(zip(self.given, inputs, strict=True)):
+            cuda.launch(_SOURCE, "scatter_values", kind, n, address, n, seed)
+
+    def times(self, runs: Sequence[Run]) -> list[float | None]:
+        times: list[float | None] = []
+        to = self.expected
+        for run in runs:
+            best = min((t for t in times if t is not None), default=float("inf"))
+            times.append(self._first_time(run, to, best))
+            if times[-1] is not None:
+                to = self.result
+        best = min((t for t in times if t is not None), default=0.0)
+        times = [t if t is not None and t <= _HOPELESS * best else None for t in times]
+        count = max(1, min(_MOST_RUNS, int(_ROUND_MS / max(best, 1e-3))))
+        for _ in range(_ROUNDS):  # taking turns, so that a clock that changes meets all of them
+            for i, run in enumerate(runs):
+                if times[i] is not None:
+                    times[i] = min(times[i], self._span(run, self.result, count))
+        return times
+
+    def _first_time(self, run: Run, to: int, best: float) -> float | None:
+        """None for a candidate that builds but does not run, that is wrong, or whose first call is slow beyond hope."""
+        self.cupy.cuda.runtime.memsetAsync(to, 0xFF, self.kind.itemsize * self.size, self.stream)  # NaN
+        try:
+            if self._span(run, to, 1) > _FIRST_CALL_MS + _SLOW_START * best:
+                return None
+            time = self._span(run, to, _FIRST_RUNS)
+        except self.refusals:
+            return None
+        return time if self._agrees(to) else None
+
+    def _span(self, run: Run, to: int, count: int) -> float:
+        """Milliseconds of one call, out of `count` in a row."""
+        start, end = self.cupy.cuda.Event(), self.cupy.cuda.Event()
+        start.record()
+        for _ in range(count):
+            run(self.given, to, self.work)
+        end.record()
+        end.synchronize()
+        return self.cupy.cuda.get_elapsed_time(start, end) / count
+
+    def _agrees(self, to: int) -> bool:
+        """Whether the result is the expected one (itself: whether it is a number everywhere)."""
+        runtime, found = self.cupy.cuda.runtime, np.empty(2, np.float32)
+        runtime.memsetAsync(self.worst, 0, found.nbytes, self.stream)
+        cuda.launch(_SOURCE, "differ", self.kind, self.size, self.expected, to, self.worst, self.size)
+        runtime.deviceSynchronize()
+        runtime.memcpy(found.ctypes.data, self.worst, found.nbytes, 2)  # to the host
+        return bool(found[0] <= _TOLERANCE[self.kind] * found[1])

@@ -1,0 +1,194 @@
+"""Convolutions through cuDNN's graph interface, with plain device pointers.
+
+Covers: float32 convolutions in "tf32" mode over 2 or 3 axes (groups, strides, dilation) and both gradients, in either
+order of the axes; a bias and a ReLU behind the convolution, in the same graph where that is faster. The same for
+bfloat16 images and weights, with sums and bias in float32; the gradient of the weights is rounded to bfloat16 once,
+where there is an engine that does so, and added up in float32.
+Does not cover what `Unsupported` is raised for (use `im2col.py`): what cuDNN has no engine for, float64 (wrong results
+on an H200 with cuDNN 9.19 and frontend 1.18) and "fp32" mode (with tensor cores deselected, filter gradients of some
+engines were off by 4e-3, more than TF32's own rounding).
+
+Which engine runs: environment variable PYCAFFE_LMS_CUDNN. "measure" (default): the fastest of cuDNN's first few
+recommendations, measured once per shape (`cudnn_choice.py`) and kept for the process, and for later ones in a file
+(`cudnn_store.py`). "heuristic": the first recommendation, as also for convolutions that are too small to matter and
+where there is no memory to measure in. Either way only engines that fit the workspace limit and the rules below.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ....backend import cuda
+from ....backend.bfloat16 import BFLOAT16
+from ....errors import DeviceError
+from ...geometry import ConvGeometry
+from .. import bias_relu
+from . import library
+from .build import Graph, Unsupported, Wanted, find, first_line, handle, lock, mode
+from .graph import BIAS, DIRECTIONS, FIRST, RESULT, SECOND, Fused, Types
+
+ALIGNMENT = 512  # bytes; cuDNN is told that every tensor starts at a multiple of 16
+FUSED = "forward with bias or ReLU"
+
+_ADD = """
+extern "C" __global__ void add_into(long long from, C* to, long long n, long long add) {
+  const T* source = (const T*)from;
+  LOOP(i, n) to[i] = add ? to[i] + (C)source[i] : (C)source[i];
+}
+"""
+
+
+def available() -> bool:
+    """Whether the frontend and the cuDNN library are loaded (at the first call). Never raises."""
+    return library.load()[0] is not None
+
+
+def why_not() -> str:
+    """What is missing, "" if nothing is."""
+    return library.load()[1]
+
+
+@dataclass(frozen=True, slots=True)
+class CudnnPlan:
+    """A convolution's built directions, on one device. Calls queue on CuPy's current stream and return at once.
+
+    Arrays are C-contiguous, of the plan's type, on the plan's device, at multiples of 16 bytes. `work` is a uint8 array
+    of at least `workspace_bytes` at a multiple of 16 bytes, or None where that is 0. `fused`: what the graph FUSED,
+    where there is one, does behind the convolution. narrow: the graph for the weights' gradient makes bfloat16.
+    Raises: DeviceError if cuDNN fails; AssertionError for a `work` that is too small.
+    """
+
+    geometry: ConvGeometry
+    dtype: np.dtype
+    device: int
+    graphs: Mapping[str, Graph]
+    fused: Fused = Fused()
+    narrow: bool = False
+
+    @property
+    def workspace_by_direction(self) -> dict[str, int]:
+        """Bytes that each built direction needs; backward_filter includes its room to accumulate."""
+        sizes = {d: g.workspace_bytes for d, g in self.graphs.items()}
+        if "backward_filter" in sizes:
+            sizes["backward_filter"] = _align(sizes["backward_filter"]) + _filter_bytes(self.geometry, self.dtype)
+        return sizes
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Bytes that are enough for every built direction."""
+        return max(self.workspace_by_direction.values(), default=0)
+
+    @property
+    def engines(self) -> dict[str, str]:
+        """cuDNN's name of each built direction's engine."""
+        return {d: g.name for d, g in self.graphs.items()}
+
+    def forward(self, x, w, b, y, work, relu=False) -> None:
+        """y (N, O, *out) = w (O, C/group, *kernel) * x (N, C, *in) (+ b (O)); negative values become 0 if relu."""
+        if (b is not None, relu) == self.fused and FUSED in self.graphs:
+            bias = b.data.ptr if b is not None else 0
+            self._execute(FUSED, x.data.ptr, w.data.ptr, y.data.ptr, work, bias)
+            return
+        self._execute("forward", x.data.ptr, w.data.ptr, y.data.ptr, work)
+        if b is not None or relu:
+            bias_relu.forward(y, b, relu, *self.geometry.planes)
+
+    def backward_data(self, dy, w, dx, work) -> None:
+        """dx (N, C, *in) from dy (N, O, *out); every element of dx is written."""
+        self._execute("backward_data", dy.data.ptr, w.data.ptr, dx.data.ptr, work)
+
+    def backward_filter(self, x, dy, dw, work, accumulate) -> None:
+        """dw (O, C/group, *kernel) (+)= the gradient of the weights, summed over images and positions."""
+        if not accumulate and not self.narrow:
+            self._execute("backward_filter", x.data.ptr, dy.data.ptr, dw.data.ptr, work)
+            return
+        # the frontend's graphs always overwrite their output, so the sum is made in two steps
+        start = _align(self.graphs["backward_filter"].workspace_bytes)
+        self._check(work, start + _filter_bytes(self.geometry, self.dtype))
+        added = work.data.ptr + start
+        self._execute("backward_filter", x.data.ptr, dy.data.ptr, added, work)
+        kind = self.dtype if self.narrow else _gradient_type(self.dtype)
+        cuda.launch(_ADD, "add_into", kind, dw.size, added, dw, dw.size, int(accumulate))
+
+    def _execute(self, direction: str, first: int, second: int, result: int, work, bias: int = 0) -> None:
+        built = self.graphs[direction]
+        if built.workspace_bytes:
+            self._check(work, built.workspace_bytes)
+        assert not (first | second | result | bias) & 15, f"{direction}: a pointer is not at a multiple of 16 bytes"
+        pointers = {FIRST: first, SECOND: second, RESULT: result}  # costs less than guarding one that is kept
+        if bias:
+            pointers[BIAS] = bias
+        try:
+            with lock:
+                handle(self.device)
+                built.run(pointers, work.data.ptr if work is not None else 0, built.index, None)
+        except Exception as error:  # the frontend raises RuntimeError, ValueError and a type of its own
+            raise DeviceError(
+                f"cuDNN failed in {direction} of {self.geometry} ({self.dtype}): {first_line(error)}"
+            ) from error
+
+    def _check(self, work, needed: int) -> None:
+        have = 0 if work is None else work.nbytes
+        assert have >= needed, f"workspace of {have} bytes where {needed} are needed"
+
+
+def plan(
+    geometry: ConvGeometry,
+    dtype,
+    workspace_limit: int | None,
+    directions: Iterable[str] = DIRECTIONS,
+    fused: Fused = Fused(),  # noqa: B008  (a tuple)
+) -> CudnnPlan:
+    """Build `directions` on the current device, or find them built. `workspace_limit` (bytes, None: any) bounds what
+    each direction asks for; only the room to accumulate weights (one dw) is granted even above it. `fused`: what will
+    follow the forward convolution.
+
+    Raises: Unsupported; DeviceError without a GPU or where cuDNN cannot start; MissingDependency without CuPy.
+    """
+    if not available():
+        raise Unsupported(why_not())
+    dtype = np.dtype(dtype)
+    half = dtype == BFLOAT16
+    if dtype != np.float32 and not half or cuda.math() != "tf32":
+        raise Unsupported(f"{dtype} convolutions in {cuda.math()} mode")
+    geometry = geometry.with_axes(2)
+    sizes = (geometry.batch, *geometry.in_spatial, *geometry.out_spatial)
+    if geometry.axes > 3 or min(sizes) < 1:
+        raise Unsupported(f"{geometry.axes} axes, sizes {sizes}")
+    device, how = cuda.require().cuda.runtime.getDevice(), mode()
+    graphs, types, narrow = {}, Types(half), False
+    with lock:
+        for direction in directions:
+            limit = workspace_limit
+            if direction == "backward_filter" and limit is not None:
+                limit = max(0, limit - _filter_bytes(geometry, dtype)) // ALIGNMENT * ALIGNMENT
+            wanted = Wanted(geometry, direction, Fused(), limit, device, how, types)
+            if half and direction == "backward_filter":
+                # those that write float32 take up to 30 times as long on an H200 with cuDNN 9.19
+                with contextlib.suppress(Unsupported):
+                    graphs[direction], narrow = find(replace(wanted, types=Types(half, True))), True
+            if direction not in graphs:
+                graphs[direction] = find(wanted)
+        if any(fused) and "forward" in graphs:
+            # if there is no engine, or a slower one only, `forward` has a kernel for it
+            with contextlib.suppress(Unsupported):
+                graphs[FUSED] = find(Wanted(geometry, "forward", fused, workspace_limit, device, how, types))
+    return CudnnPlan(geometry, dtype, device, graphs, fused, narrow)
+
+
+def _filter_bytes(g: ConvGeometry, dtype: np.dtype) -> int:
+    """Of the weights' gradient."""
+    return g.out_channels * g.rows * _gradient_type(dtype).itemsize
+
+
+def _gradient_type(dtype: np.dtype) -> np.dtype:
+    """Of the weights' gradient, for images of a type."""
+    return np.dtype(np.float32) if dtype == BFLOAT16 else dtype
+
+
+def _align(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT

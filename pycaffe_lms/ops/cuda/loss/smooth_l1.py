@@ -1,0 +1,69 @@
+"""Huber's loss of weighted differences: quadratic near zero, linear beyond."""
+
+from __future__ import annotations
+
+import functools
+
+from ..elementwise import elementwise, run, totals
+from ..packs import aligned
+from .loss_sum import LOSS_PARTS, WRITE_PARTS, scaled_loss
+
+__all__ = ["smooth_l1_loss_forward", "smooth_l1_loss_backward"]
+
+
+@functools.cache
+def _sources(weights: int, gradients: str = "") -> tuple[str, str]:
+    """(forward, backward) for the weights that are there: 1 inside, 2 outside; backward for `gradients` of da, db."""
+    names = "a, b" + ", inside" * (weights & 1) + ", outside" * (weights >> 1)
+    inside, outside = "inside" if weights & 1 else "(T)1", "outside" if weights & 2 else "(T)1"
+    forward = totals(
+        "smooth_l1",
+        f"""
+          const T difference = (a - b) * {inside};
+          const double d = fabs((double)difference), f = d < 1 / sigma2 ? 0.5 * sigma2 * d * d : d - 0.5 / sigma2;
+          sum += f * {outside};
+        """,
+        WRITE_PARTS,
+        reads=names,
+        params="double* work, double sigma2",
+        helpers=LOSS_PARTS,
+    )
+    backward = elementwise(
+        "backward",
+        f"""
+      T d = (a - b) * {inside} * (T)sigma2;
+      d = d > 1 ? (T)1 : d < -1 ? (T)-1 : d;  // NaN passes both comparisons
+      d = d * {inside} * {outside} * factor;
+      {"da = d;" * ("da" in gradients)} {"db = -d;" * ("db" in gradients)}
+        """,
+        reads=names,
+        writes=gradients,
+        params="const T* dloss, double sigma2, double scale",
+        setup="const T factor = (T)(dloss[0] * scale);",
+    )
+    return forward, backward
+
+
+def _chosen(a, b, inside, outside, gradients=""):
+    """(arrays that are there, their kernels)."""
+    arrays = tuple(array for array in (a, b, inside, outside) if array is not None)
+    return arrays, _sources(int(inside is not None) + 2 * int(outside is not None), gradients)
+
+
+def smooth_l1_loss_forward(a, b, inside, outside, loss, work, sigma2, scale):
+    """loss = scale * sum of outside * f(inside * (a - b)), summed in float64; weights may be None (all 1).
+
+    f(d) = sigma2 * d^2 / 2 where |d| < 1 / sigma2, else |d| - 1 / (2 sigma2).
+    `work`: 2 * LOSS_BLOCKS doubles, for a GPU's partial sums.
+    """
+    arrays, (source, _) = _chosen(a, b, inside, outside)
+    args = (*arrays, work, float(sigma2), aligned(*arrays), a.size)
+    scaled_loss(source, "smooth_l1", a.size, args, loss, work, scale)
+
+
+def smooth_l1_loss_backward(a, b, inside, outside, dloss, da, db, sigma2, scale):
+    """da = dloss * scale * outside * inside * f'(inside * (a - b)), db = -da; one of them may be None, and both are
+    none of the others."""
+    wanted = {name: dx for name, dx in (("da", da), ("db", db)) if dx is not None}
+    arrays, (_, source) = _chosen(a, b, inside, outside, ", ".join(wanted))
+    run(source, "backward", (*arrays, *wanted.values()), dloss, float(sigma2), float(scale))

@@ -1,0 +1,170 @@
+"""Batch normalisation of arrays seen as (n, c, s): statistics per channel over n and s."""
+
+from __future__ import annotations
+
+import functools
+
+from ..basic import fill
+from ..channel_walk import add_up, run_walk, walking
+from ..per_channel import per_channel, run_per_channel
+from .norm_statistics import batch_statistics, running_statistics
+
+__all__ = [
+    "batch_norm_apply",
+    "batch_norm_train_forward",
+    "batch_norm_global_forward",
+    "batch_norm_backward",
+    "batch_norm_global_backward",
+    "batch_norm_scaled_apply",
+    "batch_norm_scaled_backward",
+    "batch_norm_scaled_global_forward",
+    "batch_norm_scaled_train_forward",
+]
+
+_VALUE = "y = (x - mean) * inv_std;"
+# after the statistics of x, whose end is still in the cache
+NORMALISE = walking("normalise", _VALUE, reads="x", writes="y", channel="mean, inv_std", back=True)
+_GLOBAL = per_channel("normalise", _VALUE, reads="x", writes="y", channel="mean, inv_std")
+SUMS = walking("sums", "sum0 += dy; sum1 += dy * y;", reads="y, dy", sums=2)
+BACKWARD = walking(
+    "backward",
+    "dx = (dy - mean - slope * y) * inv_std;",
+    reads="y, dy",
+    writes="dx",
+    channel="inv_std, mean, slope",
+    back=True,
+)
+_GLOBAL_BACKWARD = per_channel("backward", "dx = dy * inv_std;", reads="dy", writes="dx", channel="inv_std")
+
+
+def batch_norm_train_forward(x, y, inv_std, mean, running_mean, running_var, factor, momentum, eps, work, n, c, s):
+    """y = (x - mean) / sqrt(var + eps) with the batch's own statistics; y may be x.
+
+    Writes mean and inv_std = 1 / sqrt(var + eps), and moves the running sums: factor = momentum * factor + 1,
+    mean likewise, variance with the unbiased m / (m - 1), m = n * s. An empty batch moves nothing.
+    `work` is for the GPU's partial sums: 2 * c * (parts + 1) elements.
+    """
+    batch_statistics(x, inv_std, mean, running_mean, running_var, factor, momentum, eps, work, n, c, s)
+    batch_norm_apply(x, y, inv_std, mean, n, c, s)
+
+
+def batch_norm_apply(x, y, inv_std, mean, n, c, s):
+    """y = (x - mean) * inv_std, with the bits of `batch_norm_train_forward`."""
+    run_walk(NORMALISE, "normalise", (x, y), (mean, inv_std), n, c, s)
+
+
+def batch_norm_global_forward(x, y, inv_std, mean, running_mean, running_var, factor, eps, n, c, s):
+    """y = (x - mean) / sqrt(var + eps) with the running sums over their factor (a zero factor: both are 0).
+
+    Writes mean and inv_std; y may be x.
+    """
+    running_statistics(inv_std, mean, running_mean, running_var, factor, eps, c)
+    run_per_channel(_GLOBAL, "normalise", (x, y), (mean, inv_std), c, s)
+
+
+def batch_norm_backward(y, dy, dx, inv_std, work, n, c, s):
+    """dx = (dy - mean(dy) - mean(dy * y) * y) * inv_std; y is the normalised top, dx may be dy.
+
+    `work` is for the GPU's partial sums: 2 * c * (parts + 1) elements.
+    """
+    if y.size == 0:
+        return
+    parts = run_walk(SUMS, "sums", (y, dy), (), n, c, s, work)
+    mean, slope = means_of(work, n, c, s, parts)
+    run_walk(BACKWARD, "backward", (y, dy, dx), (inv_std, mean, slope), n, c, s)
+
+
+def batch_norm_global_backward(dy, dx, inv_std, n, c, s):
+    """dx = dy * inv_std; dx may be dy."""
+    run_per_channel(_GLOBAL_BACKWARD, "backward", (dy, dx), (inv_std,), c, s)
+
+
+def means_of(work, n, c, s, parts):
+    """The means of both sums of `run_walk`, which go behind the parts in `work`."""
+    means = work[2 * c * parts :]
+    for which in (0, 1):
+        add_up(work, which, means, False, c, parts, 1 / (n * s), which * c)
+    return means, means[c:]
+
+
+_FORWARD = {
+    "body": "y = (x - mean) * inv_std * scale + bias;",
+    "reads": "x",
+    "writes": "y",
+    "channel": "mean, inv_std, scale, bias",
+}
+# after the statistics of x, whose end is still in the cache
+_TRAIN_FORWARD = walking("forward", **_FORWARD, back=True)
+_GLOBAL_FORWARD = per_channel("forward", **_FORWARD)
+_BACKWARD = walking(
+    "backward",
+    "dx = (dy - average - slope * ((x - mean) * inv_std)) * (scale * inv_std);",
+    reads="x, dy",
+    writes="dx",
+    channel="mean, inv_std, scale, average, slope",
+    back=True,
+)
+_DATA = "dx = dy * (scale * inv_std);"
+_SCALED_GLOBAL_BACKWARD = per_channel("backward", _DATA, reads="dy", writes="dx", channel="inv_std, scale")
+
+
+@functools.cache
+def _sums(reads_x: bool, data: bool) -> str:
+    """Sums of dy and, reading x, of dy * (x - mean) * inv_std; with `data` the gradient for fixed statistics too."""
+    return walking(
+        "sums",
+        "sum0 += dy;" + " sum1 += dy * ((x - mean) * inv_std);" * reads_x + _DATA * data,
+        reads="x, dy" if reads_x else "dy",
+        writes="dx" * data,
+        channel=", ".join(["mean"] * reads_x + ["inv_std"] * (reads_x or data) + ["scale"] * data),
+        sums=1 + reads_x,
+    )
+
+
+def batch_norm_scaled_train_forward(
+    x, y, inv_std, mean, running_mean, running_var, factor, scale, bias, momentum, eps, work, n, c, s
+):
+    """y = (x - mean) * inv_std * scale + bias; the rest as in `batch_norm_train_forward`."""
+    batch_statistics(x, inv_std, mean, running_mean, running_var, factor, momentum, eps, work, n, c, s)
+    batch_norm_scaled_apply(x, y, inv_std, mean, scale, bias, n, c, s)
+
+
+def batch_norm_scaled_apply(x, y, inv_std, mean, scale, bias, n, c, s):
+    """y = (x - mean) * inv_std * scale + bias, with the bits of `batch_norm_scaled_train_forward`."""
+    run_walk(_TRAIN_FORWARD, "forward", (x, y), (mean, inv_std, scale, bias), n, c, s)
+
+
+def batch_norm_scaled_global_forward(x, y, inv_std, mean, running_mean, running_var, factor, scale, bias, eps, n, c, s):
+    """y = (x - mean) * inv_std * scale + bias; the rest as in `batch_norm_global_forward`."""
+    running_statistics(inv_std, mean, running_mean, running_var, factor, eps, c)
+    run_per_channel(_GLOBAL_FORWARD, "forward", (x, y), (mean, inv_std, scale, bias), c, s)
+
+
+def batch_norm_scaled_backward(
+    x, dy, dx, mean, inv_std, scale, dscale, dbias, add_scale, add_bias, batch, work, n, c, s
+):
+    """dbias (+)= sum(dy), dscale (+)= sum(dy * v) where v = (x - mean) * inv_std, and dx = dy * scale * inv_std, or for
+    the batch's own statistics (`batch`) (dy - mean(dy) - mean(dy * v) * v) * scale * inv_std.
+
+    Each of dx (which may be dy), dscale and dbias may be None. x is read for dscale, and for dx with `batch`.
+    `work` is for the GPU's partial sums: 2 * c * (parts + 1) elements.
+    """
+    if n * s == 0:  # sums of nothing are zero
+        for gradient, add in ((dscale, add_scale), (dbias, add_bias)):
+            if gradient is not None and not add:
+                fill(gradient, 0)
+        return
+    reads_x = dscale is not None or (batch and dx is not None)
+    data = dx is not None and not batch
+    if reads_x or dbias is not None:
+        arrays = ([x] if reads_x else []) + [dy] + ([dx] if data else [])
+        channel = [mean] * reads_x + [inv_std] * (reads_x or data) + [scale] * data
+        parts = run_walk(_sums(reads_x, data), "sums", arrays, channel, n, c, s, work)
+        for which, gradient, add in ((0, dbias, add_bias), (1, dscale, add_scale)):
+            if gradient is not None:
+                add_up(work, which, gradient, add, c, parts)
+        if dx is not None and batch:
+            channel = (mean, inv_std, scale, *means_of(work, n, c, s, parts))
+            run_walk(_BACKWARD, "backward", (x, dy, dx), channel, n, c, s)
+    elif data:
+        run_per_channel(_SCALED_GLOBAL_BACKWARD, "backward", (dy, dx), (inv_std, scale), c, s)

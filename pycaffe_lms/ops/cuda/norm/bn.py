@@ -1,0 +1,18 @@
+"""Moving averages."""
+
+from __future__ import annotations
+
+from ....backend.cuda import launch
+
+__all__ = ["moving_average"]
+
+_SOURCE = """
+extern "C" __global__ void average(const T* x, T* average, double keep, double weight, long long n) {
+  LOOP(i, n) average[i] = (T)keep * average[i] + (T)weight * x[i];
+}
+"""
+
+
+def moving_average(x, average, keep, weight):
+    """average = keep * average + weight * x."""
+    launch(_SOURCE, "average", average.dtype, average.size, x, average, float(keep), float(weight), average.size)

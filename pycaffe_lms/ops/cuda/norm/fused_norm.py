@@ -1,0 +1,92 @@
+"""Batch normalisation, scale and bias, a sum and ReLU in single passes, of arrays seen as (n, c, s): NCHW has
+s = H * W, channels-last n = N * H * W and s = 1. The kernels are in `norm_source.py` and `norm_statistics.py`.
+"""
+
+from __future__ import annotations
+
+from ....backend.cuda import launch
+from ...sum_parts import bits_come_free
+from ..activation.bits import positive_bits
+from ..basic import fill
+from ..channel_walk import Walk
+from . import norm_source
+from .norm_statistics import batch_statistics, running_statistics
+
+__all__ = ["batch_norm_statistics", "batch_norm_running", "fused_norm_forward", "fused_norm_backward"]
+
+
+def _affine(mean, inv_std, gamma, beta):
+    has = (gamma is not None) + 2 * (beta is not None)
+    return mean, inv_std, mean if gamma is None else gamma, mean if beta is None else beta, has
+
+
+def batch_norm_statistics(x, inv_std, mean, running_mean, running_var, factor, momentum, eps, work, n, c, s):
+    """mean and inv_std = 1 / sqrt(var + eps) of a batch, and the running sums moved as in `batch_norm_train_forward`;
+    of an empty batch zeros, and nothing moved. `work`: fused_norm_work(n, c, s) elements."""
+    batch_statistics(x, inv_std, mean, running_mean, running_var, factor, momentum, eps, work, n, c, s)
+
+
+def batch_norm_running(inv_std, mean, running_mean, running_var, factor, eps, c):
+    """mean and inv_std = 1 / sqrt(var + eps) from the running sums over their factor (a zero factor: both are 0)."""
+    running_statistics(inv_std, mean, running_mean, running_var, factor, eps, c)
+
+
+def fused_norm_forward(x, r, y, mean, inv_std, gamma, beta, relu, n, c, s, bits=None):
+    """y = (x - mean) * inv_std * gamma + beta + r, then max(y, 0) if `relu`. bits: where y > 0 is kept, see `bits.py`.
+
+    r, gamma and beta may be None; y may be x or r.
+    """
+    if n * s == 0:
+        return
+    walk = Walk(n, c, s, x.dtype.itemsize)
+    at_once = bits is not None and bits_come_free(c, s)
+    switches = {"RESIDUAL": int(r is not None), "RELU": int(bool(relu)), "BITS": int(at_once)}
+    arrays, words = (x, x if r is None else r, y), mean if bits is None else bits
+    walk.run(norm_source.FORWARD, "forward", arrays, words, *_affine(mean, inv_std, gamma, beta), **switches)
+    if bits is not None and not at_once:
+        positive_bits(y, bits)
+
+
+def fused_norm_backward(
+    x, y, dy, dr, dx, mean, inv_std, gamma, beta, dgamma, dbeta, accumulate_gamma, accumulate_beta, relu, use_global,
+    work, n, c, s, bits=None,
+):  # fmt: skip
+    """Gradients of `fused_norm_forward`: with g = dy where the ReLU was active (everywhere without `relu`) and
+    xhat = (x - mean) * inv_std,
+
+    dr = g, dbeta (+)= sum(g), dgamma (+)= sum(g * xhat),
+    dx = gamma * inv_std * (g - mean(g) - xhat * mean(g * xhat)), or gamma * inv_std * g with `use_global`.
+
+    Each of the four may be None.
+    Active is y > 0, or what `bits` (see `bits.py`) say; without either the sign is computed anew from x, which takes a
+    forward without r.
+    dx or dr (not both) may be dy. `work`: fused_norm_work(n, c, s) elements.
+    """
+    if n * s == 0:  # sums of nothing are zero
+        for gradient, add in ((dgamma, accumulate_gamma), (dbeta, accumulate_beta)):
+            if gradient is not None and not add:
+                fill(gradient, 0)
+        return
+    mask = 0 if not relu else 3 if bits is not None else 2 if y is None else 1
+    batch = dx is not None and not use_global
+    sums = 2 if batch or dgamma is not None else int(dbeta is not None)
+    copies = dr is not None and not (mask == 0 and dr.data.ptr == dy.data.ptr)
+    walk = Walk(n, c, s, dy.dtype.itemsize)
+    affine, words = _affine(mean, inv_std, gamma, beta), mean if bits is None else bits
+    if sums or copies or (dx is not None and not batch):
+        reads_x, reads_y = mask == 2 or sums == 2, mask == 1
+        arrays = x if reads_x else dy, y if reads_y else dy, dy, dr if copies else dy, dy if dx is None else dx
+        switches = {"MASK": mask, "SUMS": sums, "DR": int(copies), "DX": int(dx is not None and not batch)}
+        walk.run(norm_source.GRADIENTS, "gradients", arrays, words, work, *affine, **switches)
+    if sums:
+        has = (1 + 2 * bool(accumulate_beta)) * (dbeta is not None)
+        has += (4 + 8 * bool(accumulate_gamma)) * (dgamma is not None) + 16 * batch
+        results = mean if dgamma is None else dgamma, mean if dbeta is None else dbeta
+        sizes = float(n * s), c, walk.parts
+        launch(norm_source.GRADIENT_SUMS, "gradient_sums", work.dtype, 0, work, inv_std, *results, has, *sizes,
+               block=256, grid=c)  # fmt: skip
+    if batch:
+        if dr is not None:  # it holds g already, and dy may be gone
+            dy, mask = dr, 0
+        arrays = x, y if mask == 1 else dy, dy, dx
+        walk.run(norm_source.APPLY, "apply", arrays, words, work, *affine, MASK=mask)

@@ -1,0 +1,152 @@
+"""A batch's statistics in one pass: per thread, per part and per channel a mean and the sum of squared
+distances from it, put together without subtracting large numbers. (`norm_walk.py` says how the array is walked.)"""
+
+from __future__ import annotations
+
+from ....backend.cuda import launch
+from ..basic import fill
+from ..channel_walk import TOTALS, WALK, Walk
+
+# of a part: the mean and the sum of squared distances from it
+MOMENTS = (
+    "#define BYTES 64\n"
+    + WALK
+    + """
+struct Moments {
+  A mean[K], squares[K], count;
+  __device__ void add(const A* other_mean, const A* other_squares, A other_count) {
+    const A share = other_count / (count + other_count);
+    CHANNELS(k) {
+      const A d = other_mean[k] - mean[k];
+      mean[k] += d * share;
+      squares[k] += other_squares[k] + d * d * count * share;
+    }
+    count += other_count;
+  }
+};
+template <bool full> __device__ void visit(Walk& w, Moments& all, const T* x) {
+  PLACES(w, count)
+  Pack pack[DEPTH];
+  EACH(u) pack[u] = load(x, at[u]);
+  const A size = (full ? DEPTH : count) * (V / K);
+  A mean[K], squares[K];
+  CHANNELS(k) mean[k] = squares[k] = 0;
+  EACH(u) LANES(v) mean[v % K] += (C)pack[u].v[v];
+  CHANNELS(k) mean[k] /= size;
+  EACH(u) LANES(v) {
+    const A d = (C)pack[u].v[v] - mean[v % K];
+    squares[v % K] += d * d;
+  }
+  all.add(mean, squares, size);
+}
+WALKER part_moments(const T* x, C* work, SIZES) {
+  __shared__ A means[256][K], squares[256][K], counts[256];
+  Walk w(false, n, c, s, parts, share, across);
+  Moments all;
+  all.count = 0;
+  CHANNELS(k) all.mean[k] = all.squares[k] = 0;
+  while (w.left >= DEPTH) visit<true>(w, all, x);
+  if (w.left > 0) visit<false>(w, all, x);
+  const int me = threadIdx.x;
+  for (int half = 128; half >= across; half >>= 1) {  // a fixed tree over the threads of the same channels
+    if (me >= half && me < 2 * half) {
+      CHANNELS(k) { means[me][k] = all.mean[k]; squares[me][k] = all.squares[k]; }
+      counts[me] = all.count;
+    }
+    __syncthreads();
+    if (me < half && counts[me + half] > 0) all.add(means[me + half], squares[me + half], counts[me + half]);
+  }
+  if (me >= across || w.channel >= c) return;
+  CHANNELS(k) {
+    work[(w.channel + k) * parts + w.part] = all.mean[k];
+    work[(c + w.channel + k) * parts + w.part] = all.squares[k];
+  }
+}
+"""
+)
+
+# values: how many of a channel make a part
+STATISTICS = (
+    TOTALS
+    + """
+// of channel blockIdx.x, put together from its parts
+struct Whole {
+  double average, variance;
+  __device__ Whole(const T* work, long long items, long long c, long long parts, long long values) {
+    const long long channel = blockIdx.x;
+    double sum = 0, squares = 0;
+    for (long long p = threadIdx.x; p < parts && p * values < items; p += 256) {
+      const double size = items - p * values < values ? items - p * values : values;
+      sum += size * work[channel * parts + p];
+    }
+    average = block_total(sum) / items;
+    for (long long p = threadIdx.x; p < parts && p * values < items; p += 256) {
+      const double size = items - p * values < values ? items - p * values : values;
+      const double d = work[channel * parts + p] - average;
+      squares += work[(c + channel) * parts + p] + size * d * d;
+    }
+    variance = block_total(squares) / items;
+  }
+};
+extern "C" __global__ void __launch_bounds__(256) statistics(const T* work, T* inv_std, T* mean, T* running_mean,
+    T* running_var, T* factor, double momentum, double eps, long long items, long long c, long long parts,
+    long long values) {
+  const long long channel = blockIdx.x;
+  const Whole whole(work, items, c, parts, values);
+  if (threadIdx.x != 0) return;
+  const double variance = whole.variance;
+  mean[channel] = (T)whole.average;
+  inv_std[channel] = (T)(1 / sqrt(variance + eps));
+  running_mean[channel] = (T)(momentum * running_mean[channel] + whole.average);
+  running_var[channel] = (T)(momentum * running_var[channel] + variance * (items > 1 ? items / (items - 1.0) : 1.0));
+  if (channel == 0) factor[0] = (T)(momentum * factor[0] + 1);
+}
+extern "C" __global__ void __launch_bounds__(256) moments(const T* work, T* mean, T* inv_std, long long scaled,
+    double eps, long long items, long long c, long long parts, long long values) {
+  const Whole whole(work, items, c, parts, values);
+  if (threadIdx.x != 0) return;
+  mean[blockIdx.x] = (T)whole.average;
+  inv_std[blockIdx.x] = scaled ? (T)(1 / (sqrt(whole.variance) + eps)) : (T)1;
+}
+extern "C" __global__ void running_statistics(T* inv_std, T* mean, const T* running_mean, const T* running_var,
+                                              const T* factor, double eps, long long c) {
+  const double weight = factor[0] == 0 ? 0.0 : 1.0 / factor[0];
+  LOOP(i, c) {
+    mean[i] = (T)(running_mean[i] * weight);
+    inv_std[i] = (T)(1 / sqrt(running_var[i] * weight + eps));
+  }
+}
+"""
+)
+
+
+def batch_statistics(x, inv_std, mean, running_mean, running_var, factor, momentum, eps, work, n, c, s):
+    """mean and inv_std of a batch, and the running sums moved; of an empty one zeros, and nothing moved."""
+    if n * s == 0:
+        fill(inv_std, 0)
+        fill(mean, 0)
+        return
+    walk = Walk(n, c, s, x.dtype.itemsize)
+    walk.run(MOMENTS, "part_moments", (x,), work)
+    moved = inv_std, mean, running_mean, running_var, factor, float(momentum), float(eps)
+    sizes = n * s, c, walk.parts, walk.values
+    launch(STATISTICS, "statistics", work.dtype, 0, work, *moved, *sizes, block=256, grid=c)
+
+
+def batch_moments(x, inv_std, work, scaled, eps, n, c, s):
+    """Writes inv_std = 1 / (std + eps), or 1 where not `scaled`. Returns the mean, which lies behind the parts in
+    `work`."""
+    walk = Walk(n, c, s, x.dtype.itemsize)
+    walk.run(MOMENTS, "part_moments", (x,), work)
+    mean = work[2 * c * walk.parts :]
+    sizes = n * s, c, walk.parts, walk.values
+    launch(
+        STATISTICS, "moments", work.dtype, 0, work, mean, inv_std, int(scaled), float(eps), *sizes, block=256, grid=c
+    )
+    return mean
+
+
+def running_statistics(inv_std, mean, running_mean, running_var, factor, eps, c):
+    """mean and inv_std from the running sums."""
+    args = (inv_std, mean, running_mean, running_var, factor, float(eps), c)
+    launch(STATISTICS, "running_statistics", inv_std.dtype, c, *args)

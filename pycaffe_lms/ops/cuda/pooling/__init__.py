@@ -1,0 +1,1 @@
+"""Pooling and regions of interest, on CUDA devices."""

@@ -1,0 +1,135 @@
+"""Pooling over any number of axes on a GPU. Backward passes gather, in row-major order.
+
+`geometry` is a PoolGeometry; x and dx are (planes, *in_spatial), y and dy (planes, *out_spatial). A mask holds each
+maximum's row-major place in its window (see `ops/geometry.py`).
+"""
+
+from __future__ import annotations
+
+import functools
+
+from ....backend import cuda
+from ...geometry import C_TYPES, PoolGeometry, place_dtype
+from . import windows
+
+__all__ = [
+    "average_pool_nd_backward",
+    "average_pool_nd_forward",
+    "max_pool_nd_backward",
+    "max_pool_nd_forward",
+]
+
+SOURCE = """
+extern "C" __global__ void max_pool(const T* x, T* y, M* mask, T* top_mask, long long use_mask,
+                                    long long use_top_mask, long long n, SHAPE) {
+  NUMBERS;
+  LOOP(i, n) {
+    int first[AXES], last[AXES], self[AXES], where = -1;
+    const T* plane = x + window(i, in, out, kernel, stride, pad, first, last) * volume(in);
+    T best = (T)-3.402823466385288598e+38;
+    each(first, last, [&](const int* at) {
+      const int index = flat(at, in);
+      const T value = plane[index];
+      if (value > best) { best = value; where = index; }
+    });
+    y[i] = best;
+    if (use_mask) {
+      locate(i, out, self);
+      mask[i] = (M)(where < 0 ? -1 : place_of(where, self, in, kernel, stride, pad));
+    }
+    if (use_top_mask) top_mask[i] = (T)where;
+  }
+}
+
+extern "C" __global__ void max_pool_gradient(const T* dy, const M* mask, T* dx, long long n, SHAPE) {
+  NUMBERS;
+  LOOP(i, n) {
+    int first[AXES], last[AXES], self[AXES];
+    const long long start = cover(i, in, out, kernel, stride, pad, first, last) * volume(out);
+    locate(i, in, self);
+    A sum = 0;
+    each(first, last, [&](const int* at) {
+      const long long o = start + flat(at, out);
+      int place = 0;
+      #pragma unroll
+      for (int a = 0; a < AXES; a++) place = place * kernel[a] + self[a] + pad[a] - at[a] * stride[a];
+      if (mask[o] == place) sum += dy[o];
+    });
+    dx[i] = (T)sum;
+  }
+}
+
+// what the sum of output `at` is divided by: its window clipped to size + pad at the far ends only
+__device__ inline A divisor(const int* at, const int* in, const int* kernel, const int* stride, const int* pad) {
+  A size = 1;
+  #pragma unroll
+  for (int a = 0; a < AXES; a++) {
+    const int room = in[a] + 2 * pad[a] - at[a] * stride[a];
+    size *= room < 1 ? 1 : room < kernel[a] ? room : kernel[a];
+  }
+  return size;
+}
+
+extern "C" __global__ void average_pool(const T* x, T* y, long long n, SHAPE) {
+  NUMBERS;
+  LOOP(i, n) {
+    int first[AXES], last[AXES], self[AXES];
+    const T* plane = x + window(i, in, out, kernel, stride, pad, first, last) * volume(in);
+    A sum = 0;
+    each(first, last, [&](const int* at) { sum += plane[flat(at, in)]; });
+    locate(i, out, self);
+    y[i] = (T)(sum / divisor(self, in, kernel, stride, pad));
+  }
+}
+
+extern "C" __global__ void average_pool_gradient(const T* dy, T* dx, long long n, SHAPE) {
+  NUMBERS;
+  LOOP(i, n) {
+    int first[AXES], last[AXES];
+    const long long start = cover(i, in, out, kernel, stride, pad, first, last) * volume(out);
+    A sum = 0;
+    each(first, last, [&](const int* at) {
+      sum += dy[start + flat(at, out)] / divisor(at, in, kernel, stride, pad);
+    });
+    dx[i] = (T)sum;
+  }
+}
+"""
+
+
+def max_pool_nd_forward(x, y, mask, top_mask, geometry) -> None:
+    """y = the maximum of each window: the first one in row-major order, never a NaN.
+
+    `mask` (for backward) and `top_mask` (of x's type, for the user: the maximum's index in its plane) may be None.
+    """
+    spare = y if mask is None else mask  # never touched, but a kernel's argument must be an array
+    top = y if top_mask is None else top_mask
+    use = int(mask is not None), int(top_mask is not None)
+    _launch(geometry, "max_pool", y, x, y, spare, top, *use, mask=mask)
+
+
+def max_pool_nd_backward(dy, mask, dx, geometry) -> None:
+    """dx = for each input, the sum of dy over the windows whose maximum it was."""
+    _launch(geometry, "max_pool_gradient", dx, dy, mask, dx, mask=mask)
+
+
+def average_pool_nd_forward(x, y, geometry) -> None:
+    """y = the sum of each window's pixels / its size with padding (see PoolGeometry.divisors)."""
+    _launch(geometry, "average_pool", y, x, y)
+
+
+def average_pool_nd_backward(dy, dx, geometry) -> None:
+    """dx = for each input, the sum of dy / the window's size over the windows it was in."""
+    _launch(geometry, "average_pool_gradient", dx, dy, dx)
+
+
+def _launch(g: PoolGeometry, name: str, result, *args, mask=None) -> None:
+    places = C_TYPES[place_dtype(g) if mask is None else mask.dtype]
+    cuda.launch(
+        _source(len(g.kernel), places), name, result.dtype, result.size, *args, result.size, *windows.numbers(g)
+    )
+
+
+@functools.cache
+def _source(axes: int, places: str) -> str:
+    return f"typedef {places} M;\n{windows.header(axes)}{SOURCE}"

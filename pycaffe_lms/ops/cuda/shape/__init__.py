@@ -1,0 +1,1 @@
+"""Joining, cutting, moving, combining and reducing arrays, on CUDA devices."""

@@ -1,0 +1,30 @@
+"""Blocks of rows into and out of a wider array: what Concat and Slice are made of."""
+
+from __future__ import annotations
+
+from ..moves import move, moving, unit_of
+from ..source import DIVIDE, divider
+
+__all__ = ["copy_block_in", "copy_block_out"]
+
+_PARAMS = "long long width, long long magic, long long shift, long long total, long long start"
+_ROW = "const long long row = quotient(i, width, magic, shift);"
+_WIDE = "row * total + start + i - row * width;"
+_IN = moving("copy_in", f"{_ROW} to = {_WIDE}", params=_PARAMS, helpers=DIVIDE)
+_OUT = moving("copy_out", f"{_ROW} from = {_WIDE}", params=_PARAMS, helpers=DIVIDE)
+
+
+def copy_block_in(x, y, outer, width, total, start):
+    """Columns [start, start + width) of y (outer, total) = x (outer, width)."""
+    _copy(_IN, "copy_in", x, y, outer, width, total, start)
+
+
+def copy_block_out(x, y, outer, width, total, start):
+    """y (outer, width) = columns [start, start + width) of x (outer, total)."""
+    _copy(_OUT, "copy_out", x, y, outer, width, total, start)
+
+
+def _copy(source, name, x, y, outer, width, total, start):
+    unit = unit_of(x, y, width, total, start)
+    n = outer * width // unit
+    move(source, name, x, y, unit, n, *divider(width // unit, n), total // unit, start // unit)

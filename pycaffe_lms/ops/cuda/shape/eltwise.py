@@ -1,0 +1,105 @@
+"""Sum, product and maximum of several arrays of one shape. Kernels are written out for each number of arrays, so that
+every array is read or written once."""
+
+from __future__ import annotations
+
+import functools
+
+from ...geometry import C_TYPES
+from ..elementwise import elementwise, run
+
+__all__ = [
+    "eltwise_sum",
+    "eltwise_sum_backward",
+    "eltwise_prod",
+    "eltwise_prod_backward",
+    "eltwise_prod_backward_unstable",
+    "eltwise_max",
+    "eltwise_max_backward",
+]
+
+_UNSTABLE = elementwise("unstable", "dx = y / x * dy;", reads="x, y, dy", writes="dx")
+
+
+def _each(n: int, text: str, start: int = 0, between: str = ", ") -> str:
+    return between.join(text.replace("@", str(i)) for i in range(start, n))
+
+
+@functools.cache
+def _sum_source(n: int) -> str:
+    body = f"y = {_each(n, '(T)c@ * x@', between=' + ')};"
+    return elementwise("eltwise", body, reads=_each(n, "x@"), writes="y", params=_each(n, "double c@"))
+
+
+@functools.cache
+def _sum_backward_source(n: int) -> str:
+    body = _each(n, "dx@ = (T)c@ * dy;", between=" ")
+    return elementwise("eltwise", body, reads="dy", writes=_each(n, "dx@"), params=_each(n, "double c@"))
+
+
+@functools.cache
+def _prod_source(n: int) -> str:
+    return elementwise("eltwise", f"y = {_each(n, 'x@', between=' * ')};", reads=_each(n, "x@"), writes="y")
+
+
+@functools.cache
+def _max_source(n: int, mask: str) -> str:
+    """mask: the type of the mask, "" where there is none."""
+    later = _each(n, "if (x@ > y) { y = x@; " + "mask = @; " * bool(mask) + "}", start=2, between=" ")
+    body = f"""
+      const bool first_wins = x0 > x1;
+      y = first_wins ? x0 : x1;
+      {"mask = first_wins ? 0 : 1;" if mask else ""}
+      {later}
+    """
+    writes, helpers = ("y, M mask", f"typedef {mask} M;") if mask else ("y", "")
+    return elementwise("eltwise", body, reads=_each(n, "x@"), writes=writes, helpers=helpers)
+
+
+@functools.cache
+def _max_backward_source(n: int, mask: str) -> str:
+    body = _each(n, "dx@ = mask == index@ ? dy : (T)0;", between=" ")
+    return elementwise(
+        "eltwise", body, reads="dy, M mask", writes=_each(n, "dx@"), params=_each(n, "long long index@"),
+        helpers=f"typedef {mask} M;",
+    )  # fmt: skip
+
+
+def eltwise_sum(xs, coeffs, y):
+    """y = sum of coeffs[i] * xs[i], added from the first to the last; y is none of them."""
+    run(_sum_source(len(xs)), "eltwise", (*xs, y), *map(float, coeffs))
+
+
+def eltwise_sum_backward(dy, dxs, coeffs):
+    """dxs[i] = coeffs[i] * dy, for every array of the list."""
+    run(_sum_backward_source(len(dxs)), "eltwise", (dy, *dxs), *map(float, coeffs))
+
+
+def eltwise_prod(xs, y):
+    """y = product of all xs, from the first to the last; y is none of them."""
+    run(_prod_source(len(xs)), "eltwise", (*xs, y))
+
+
+def eltwise_prod_backward(others, dy, dx):
+    """dx = dy * product of the other inputs."""
+    run(_prod_source(len(others) + 1), "eltwise", (*others, dy, dx))
+
+
+def eltwise_prod_backward_unstable(x, y, dy, dx):
+    """dx = y / x * dy: no number where x is 0."""
+    run(_UNSTABLE, "unstable", (x, y, dy, dx))
+
+
+def eltwise_max(xs, y, mask):
+    """y = maximum; mask (an integer type, or None) = the input it came from.
+
+    A tie of inputs 0 and 1 goes to 1; a later input must be strictly greater.
+    """
+    outputs = (y,) if mask is None else (y, mask)
+    source = _max_source(len(xs), "" if mask is None else C_TYPES[mask.dtype])
+    run(source, "eltwise", (*xs, *outputs))
+
+
+def eltwise_max_backward(dy, mask, indices, dxs):
+    """dxs[i] = dy where the maximum came from input indices[i], else 0, for every array of the list."""
+    run(_max_backward_source(len(dxs), C_TYPES[mask.dtype]), "eltwise", (dy, mask, *dxs), *indices)

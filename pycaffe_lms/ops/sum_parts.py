@@ -1,0 +1,41 @@
+"""How a fused normalisation of arrays seen as (n, c, s) is cut into parts: by sizes alone, so that the order of
+additions, hence every bit of the result, is the same on every run."""
+
+from __future__ import annotations
+
+_ITEMS = 4096  # values that are worth a block of threads
+_NORM_BLOCKS = 1056  # eight blocks of 256 threads for each of 132 multiprocessors
+_COLUMNS = 128  # channels that one block reads side by side where they are neighbours in memory (s = 1)
+
+
+def norm_parts(n: int, c: int, s: int) -> int:
+    """Parts per channel."""
+    if s == 1 and c > 1:
+        blocks, items = (c + _COLUMNS - 1) // _COLUMNS, _ITEMS // min(c, _COLUMNS)
+    else:
+        blocks, items = max(1, c), _ITEMS
+    return max(1, min((n * s + items - 1) // items, (_NORM_BLOCKS + blocks - 1) // blocks))
+
+
+def fused_norm_work(n: int, c: int, s: int) -> int:
+    """Elements of `work` for the operations of `fused_norm`: two partial sums for each part of each channel, then two
+    means for each channel."""
+    return 2 * c * (norm_parts(n, c, s) + 1)
+
+
+def bits_come_free(c: int, s: int) -> bool:
+    """Whether a GPU's forward keeps bits of its result in the kernel that writes it: where channels are neighbours and
+    fill whole words."""
+    return s == 1 and c > 1 and c % 32 == 0
+
+
+LOSS_BLOCKS = 1024  # most parts of a loss; its `work` scratch holds a sum and a count (float64) for each
+_BLOCKS = 4096  # blocks that fill any GPU
+
+
+def reduction_parts(outer: int, dim: int, inner: int) -> int:
+    """Parts per channel; a layer's `work` scratch holds dim * parts elements for each sum."""
+    if inner == 1 and dim > 1:  # a block adds up neighbouring channels side by side
+        return norm_parts(outer, dim, inner)
+    wanted = (outer * inner + _ITEMS - 1) // _ITEMS
+    return max(1, min(wanted, _BLOCKS // max(1, dim)))

@@ -1,0 +1,280 @@
+"""caffe.Net and the solvers as pycaffe users know them: a thin face over `net_face.PycaffeNet` and `solvers`.
+
+Source of the behaviour: BVLC/caffe, python/caffe/pycaffe.py and _caffe.cpp.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import logging
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, overload
+
+from .. import solvers
+from ..backend.device import Device
+from ..errors import UsageError, Where
+from ..formats.prototxt.parser import Parsed, read_solver
+from ..layers.registry import LAYERS
+from ..lms.config import LMSConfig
+from ..net import net as core
+from ..net.tuning import Tuning
+from ..parallel.data_parallel import DataParallel
+from ..progress import make_bar, shown
+from ..proto.caffe_pb2 import NetParameter
+from ..vectors import NetVec, StringVec
+from .mode import device_of as _device
+from .mode import lms_of, with_math
+from .mode import settings as _mode
+from .net import PycaffeNet
+
+TRAIN, TEST = 0, 1
+Source = str | os.PathLike | NetParameter  # what a net is made of
+_log = logging.getLogger(__name__)
+
+
+def layer_type_list() -> StringVec:
+    """Names of all layer types, sorted."""
+    importlib.import_module("pycaffe_lms.layers")
+    return StringVec(sorted(LAYERS))
+
+
+class Net(PycaffeNet):
+    """Net(network_file, phase, level=0, stages=None, weights=None), or the older Net(network_file, weights, phase).
+
+    network_file: a prototxt. phase: TRAIN or TEST. level, stages: which layers' include and exclude rules hold.
+    weights: a .caffemodel (.h5) to load. lms: `caffe.LMS(...)`; default: what `set_lms`, or a `with caffe.LMS(...)`
+    around, says. device: a backend device; default: what set_mode_* chose. options: those of `net.net.Net`.
+    Raises errors of the CaffeError family, which are RuntimeErrors: for missing files, bad prototxts and weights that
+    do not fit, with file, line, layer and what to change.
+    """
+
+    @overload
+    def __init__(
+        self,
+        network_file: Source,
+        phase: int,
+        level: int = 0,
+        stages: Sequence[str] | None = None,
+        weights: str | os.PathLike | None = None,
+        *,
+        lms: LMSConfig | None = None,
+        device: Device | None = None,
+        **options: Any,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        network_file: Source,
+        weights: str | os.PathLike,
+        phase: int,
+        *,
+        lms: LMSConfig | None = None,
+        device: Device | None = None,
+        **options: Any,
+    ) -> None: ...
+
+    def __init__(
+        self,
+        network_file: Source,
+        *args: Any,
+        phase: int | None = None,
+        level: int = 0,
+        stages: Sequence[str] | None = None,
+        weights: str | os.PathLike | None = None,
+        lms: LMSConfig | None = None,
+        device: Device | None = None,
+        **options: Any,
+    ) -> None:
+        if not isinstance(network_file, (str, bytes, os.PathLike, NetParameter)):
+            raise UsageError(
+                f"{type(network_file).__name__} is no prototxt to make a net of",
+                fix="give the path of a file, or a NetParameter, as NetSpec's to_proto() makes it",
+            )
+        if args and isinstance(args[0], (str, os.PathLike)):  # the older order
+            _log.warning('Net(file, weights, phase) is deprecated: use Net(file, phase, weights="...")')
+            weights, args = args[0], args[1:]
+        if args:
+            phase, args = args[0], args[1:]
+        if len(args) > 3:
+            raise UsageError(f"Net takes at most 5 positional arguments, not {len(args) + 2}")
+        _check_options(core.Net, options)
+        rest = dict(zip(("level", "stages", "weights"), args, strict=False))
+        level, stages = rest.get("level", level), rest.get("stages", stages)
+        weights = rest.get("weights", weights)
+        if phase not in (TRAIN, TEST):
+            given = "" if phase is None else f", not {phase!r}"
+            raise UsageError(f"a net needs a phase{given}", fix="Net(file, caffe.TEST) or Net(file, caffe.TRAIN)")
+        if isinstance(stages, str):
+            raise UsageError(f"stages is {stages!r}, not a list", fix=f"give stages=[{stages!r}]")
+        options.setdefault("seed", _mode["seed"])
+        options = with_math(options, self.tuning_by_hand)
+        super().__init__(
+            network_file, phase, level=level, stages=stages or (), device=_device(device), lms=lms_of(lms), **options
+        )
+        if weights is not None:
+            self.copy_from(weights)
+
+
+class SGDSolver(solvers.SGDSolver):
+    """SGDSolver(file): the class decides the algorithm, `type` in the file is ignored (and that is said).
+
+    lms: an LMSConfig. device: a backend device; default: what set_mode_* chose. options: those of `solvers.Solver`.
+    `param` is the solver's SolverParameter: what is written to its numbers takes effect in the next iteration.
+    """
+
+    net_class = PycaffeNet
+    net: PycaffeNet
+    test_nets: NetVec[PycaffeNet]  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        solver_file: str | os.PathLike | Parsed,
+        *,
+        lms: LMSConfig | None = None,
+        device: Device | None = None,
+        **options: Any,
+    ) -> None:
+        if not isinstance(solver_file, (str, bytes, os.PathLike, Parsed)):
+            raise _no_solver(solver_file)
+        _check_options(solvers.Solver, options)
+        parsed = solver_file if isinstance(solver_file, Parsed) else read_solver(solver_file)
+        param = parsed.message
+        if param.HasField("type") and param.type != self.rule.type:
+            line = parsed.lines.field("type") or parsed.lines.field("solver_type")
+            where = Where(file=parsed.filename, line=line)
+            _log.warning('%s: type "%s" is ignored: this is a %s', where, param.type, type(self).__name__)
+        if param.random_seed < 0 and _mode["seed"] is not None:
+            param.random_seed = _mode["seed"]
+        options = {"solver_count": _mode["solver_count"], "solver_rank": _mode["solver_rank"]} | options
+        options = with_math(options, Tuning()) | {"file": parsed.filename, "lines": parsed.lines}
+        super().__init__(param, device=_device(device), lms=lms_of(lms), **options)
+        self.test_nets = NetVec(self.test_nets)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of net {self.net.name!r}: iteration {self.iter} of {self.param.max_iter}>"
+
+    @property
+    def base_lr(self) -> float:
+        """The setting that learning rate policies begin with."""
+        return self.param.base_lr
+
+    @base_lr.setter
+    def base_lr(self, rate: float) -> None:
+        self.param.base_lr = rate
+
+    def solve(self, resume_file: str | os.PathLike | None = None, *, progress: bool | None = None) -> None:
+        """Train to max_iter, from where a .solverstate was if one is given.
+
+        progress: whether to show a bar; None: on a terminal and in a notebook. It is rich's where that is installed.
+        """
+        bar = None
+        if progress is not False:
+            bar = make_bar(self.net.name or "training", self.param.max_iter, always=bool(progress))
+        with shown(self, bar):
+            super().solve(resume_file)
+
+    def add_callback(
+        self, on_start: Callable[[], None] | object, on_gradients_ready: Callable[[], None] | None = None
+    ) -> None:
+        """Call on_start before the forward of every iteration, on_gradients_ready between backward and update, where
+        it may read and change gradients. Both take no argument. Or give one object that has both as methods; or
+        `caffe.NCCL(...)`, which averages the gradients of several GPUs, before other callbacks see them.
+
+        Raises UsageError for what cannot be called."""
+        if isinstance(on_start, DataParallel) and on_gradients_ready is None:
+            on_start.join(layer_wise=False)
+            return
+        if on_gradients_ready is None:
+            both = tuple(getattr(on_start, name, None) for name in ("on_start", "on_gradients_ready"))
+        else:
+            both = (on_start, on_gradients_ready)
+        if not all(map(callable, both)):
+            raise UsageError(
+                f"add_callback: {on_start!r} and {on_gradients_ready!r} cannot be called",
+                fix="give two functions without arguments, or an object with on_start() and on_gradients_ready()",
+            )
+        self.callbacks.append(both)
+
+    def share_weights(self, net: core.Net) -> None:
+        """Let `net` use the train net's parameters, by layer name, from now on. Raises UsageError where it lies on
+        another device, WeightsError where shapes differ."""
+        if not isinstance(net, core.Net):
+            raise UsageError(f"{net!r} is no net to share parameters with", fix="give a caffe.Net")
+        ours, theirs = self.net.device, net.device
+        if theirs is not ours and not (ours.is_host and theirs.is_host):
+            raise UsageError(
+                f"the net is on {theirs.describe()}, the solver on {ours.describe()}: memory cannot be shared",
+                fix="make the net with device=solver.net.device",
+            )
+        net.share_with(self.net)
+
+
+class NesterovSolver(SGDSolver):
+    """NesterovSolver(file): Nesterov's accelerated gradient; see `solvers.NesterovSolver`."""
+
+    rule = solvers.NesterovSolver.rule
+
+
+class AdaGradSolver(SGDSolver):
+    """AdaGradSolver(file): see `solvers.AdaGradSolver`."""
+
+    rule = solvers.AdaGradSolver.rule
+
+
+class RMSPropSolver(SGDSolver):
+    """RMSPropSolver(file): see `solvers.RMSPropSolver`."""
+
+    rule = solvers.RMSPropSolver.rule
+
+
+class AdaDeltaSolver(SGDSolver):
+    """AdaDeltaSolver(file): see `solvers.AdaDeltaSolver`."""
+
+    rule = solvers.AdaDeltaSolver.rule
+
+
+class AdamSolver(SGDSolver):
+    """AdamSolver(file): see `solvers.AdamSolver`."""
+
+    rule = solvers.AdamSolver.rule
+
+
+_SOLVERS = {
+    cls.rule.type: cls for cls in (SGDSolver, NesterovSolver, AdaGradSolver, RMSPropSolver, AdaDeltaSolver, AdamSolver)
+}
+
+
+def get_solver(
+    solver_file: str | os.PathLike, *, lms: LMSConfig | None = None, device: Device | None = None, **options: Any
+) -> SGDSolver:
+    """The solver that the file's `type` names. lms, device, options: as of its class. Raises SolverError for a type
+    that is none."""
+    if not isinstance(solver_file, (str, bytes, os.PathLike)):
+        raise _no_solver(solver_file)
+    parsed = read_solver(solver_file)
+    chosen = solvers.solver_class(parsed.message, parsed.filename, parsed.lines)
+    return _SOLVERS[chosen.rule.type](parsed, lms=lms, device=device, **options)
+
+
+def _no_solver(given: object) -> UsageError:
+    return UsageError(
+        f"{type(given).__name__} is no solver prototxt",
+        fix="give the path of a file; a SolverParameter is written to one: file.write(str(param))",
+    )
+
+
+def _check_options(cls: type, options: dict[str, Any]) -> None:
+    """Raises TypeError for a keyword that nobody up to `cls` takes, in the words of the class that the user named."""
+    known = {
+        name
+        for base in cls.__mro__
+        if "__init__" in vars(base)
+        for name, p in inspect.signature(base.__init__).parameters.items()
+        if p.kind is p.KEYWORD_ONLY
+    }
+    wrong = [name for name in options if name not in known]
+    if wrong:
+        raise TypeError(f"{wrong[0]!r} is no keyword of a {cls.__name__}; it takes: {', '.join(sorted(known))}")

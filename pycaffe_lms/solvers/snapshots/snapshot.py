@@ -1,0 +1,202 @@
+"""Snapshots of a solver: model and state out, state in.
+
+Beyond Caffe's fields, the state keeps where data layers and random layers stood and what recurrent layers carry, so
+that a resumed run equals an uninterrupted one. Where several ranks train together the root writes and all read: every
+rank goes on where the root's layers stood, with its own seeds; what recurrent layers carry is the root's alone.
+Source of the rest: BVLC/caffe, solver.cpp and sgd_solver.cpp.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...blob import Blob
+from ...errors import SnapshotError, WeightsError
+from ...formats.atomic import file_sha256
+from ...formats.weights.caffemodel import write_weights
+from ...formats.weights.hdf5_weights import write_hdf5_weights
+from ...formats.weights.solverstate import Best, SolverSnapshot, read_solverstate, write_solverstate
+from ...memory.synced import SyncedMemory
+from ...net import recurrent_state, weights
+from ...proto.caffe_pb2 import NetParameter
+from ..slots import hand_on
+from .files import HDF5, Files, existing, prefix
+from .history import check_history
+from .staging import Staging
+
+if TYPE_CHECKING:
+    from ...layers.base import Layer
+    from ...net.net import Net
+    from ..base import Solver
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class Copied:
+    """What the two files of a snapshot hold. Arrays are true once `staging.wait` has returned."""
+
+    files: Files
+    hdf5: bool
+    net: NetParameter  # without parameters
+    binary: list[weights.Arrays]  # of a binary file
+    data: list[tuple[str, list]]  # of an HDF5 file
+    diff: list[tuple[str, list]] | None
+    solver: SolverSnapshot  # without the model's digest
+    staging: Staging
+
+
+def memories(solver: Solver) -> Iterator[SyncedMemory]:
+    """All buffers whose values a snapshot holds."""
+    for node in solver.net.graph.nodes:
+        for blob in node.layer.blobs:
+            yield blob.data_memory
+            if solver.param.snapshot_diff and blob.diff_memory is not None:
+                yield blob.diff_memory
+    yield from (blob.data_memory for blob in solver.history_blobs() if isinstance(blob, Blob))
+    for _, net in _nets(solver):
+        yield from recurrent_state.memories(net)
+
+
+def copy(solver: Solver, files: Files, staging: Staging, best: Best | None = None) -> Copied:
+    """Copy a solver as it is between two iterations. On a GPU the host does not wait for the copies."""
+    net, hdf5, diff = solver.net, solver.param.snapshot_format == HDF5, solver.param.snapshot_diff
+    staging.begin()
+    binary = [] if hdf5 else weights.layer_arrays(net, write_diff=diff, read=staging.blob)
+    data = weights.hdf5_arrays(net, read=staging.blob) if hdf5 else []
+    diffs = weights.hdf5_arrays(net, "diff", read=staging.blob) if hdf5 and diff else None
+    history = [staging.blob(b) if isinstance(b, Blob) else np.zeros(b, net.dtype) for b in solver.history_blobs()]
+    resume: dict[tuple[str, str, str], int] = {}
+    kept: dict[tuple[str, str, str], np.ndarray] = {}
+    for name, each in _nets(solver):
+        for node in each.graph.nodes:
+            for key, value in node.layer.state().items():
+                resume[name, node.name, key] = value
+        kept |= {(name, *key): values for key, values in recurrent_state.read(each, staging.memory).items()}
+    staging.end()
+    saved = SolverSnapshot(
+        solver.iter, files.model, solver.current_step, history, resume, kept, solver.rule.type, best=best
+    )
+    return Copied(files, hdf5, weights.bare_proto(net), binary, data, diffs, saved, staging)
+
+
+def write(copied: Copied) -> None:
+    """Write the model, then the state that names it, each whole or not at all; on any thread."""
+    copied.staging.wait()
+    if copied.hdf5:
+        digest = write_hdf5_weights(copied.files.model, copied.data, copied.diff)
+    else:
+        digest = write_weights(copied.files.model, copied.net, copied.binary)
+    write_solverstate(copied.files.state, replace(copied.solver, model_sha256=digest))
+
+
+def restore_latest(solver: Solver) -> str | None:
+    """Take a solver back to its newest snapshot that is whole; returns its state file, None where there is none at all.
+
+    One that is damaged, or lacks its model, is passed over with a warning. Raises SnapshotError where all are."""
+    found = [path for _, path in existing(prefix(solver))]
+    first = None
+    for path in found:
+        try:
+            restore(solver, path)
+            return path
+        except (SnapshotError, WeightsError) as error:
+            first = first or error
+            _log.warning("%s cannot be resumed from, the snapshot before it is tried: %s", path, error)
+    if first is not None:
+        raise SnapshotError(
+            f"none of the {len(found)} snapshots of {prefix(solver)} can be resumed from; the newest: {first.message}",
+            where=first.where,
+            fix="begin anew: without -resume, or under another snapshot_prefix",
+        )
+    _log.info("There is no snapshot of %s: training begins anew", prefix(solver))
+    return None
+
+
+def restore(solver: Solver, path: str) -> None:
+    """Take a solver back to a snapshot. Raises SnapshotError when it does not fit this solver."""
+    _log.info("Resuming from %s", path)
+    saved = read_solverstate(path)
+    blobs = solver.history_blobs()
+    check_history(solver, saved, [b.shape if isinstance(b, Blob) else b for b in blobs], path)
+    positions = _positions(solver, saved, path)
+    if saved.learned_net:
+        weights.copy_from(solver.net, _find_model(saved, path))
+    solver.iter, solver.current_step, solver.snapshots.best = saved.iter, saved.current_step, saved.best
+    _log.info("%s: restoring history", type(solver).__name__)
+    for blob, values in zip(blobs, saved.history, strict=True):
+        if isinstance(blob, Blob):
+            blob.data = values.reshape(blob.shape)
+            hand_on(blob)
+    for layer, state in positions:
+        layer.set_state(state if solver.is_root else _of_this_rank(layer, state))
+    for name, net in _nets(solver) if solver.is_root else ():
+        recurrent_state.write(net, _carried(name, net, saved))
+
+
+def _positions(solver: Solver, saved: SolverSnapshot, path: str) -> list[tuple[Layer, dict[str, int]]]:
+    """Where the file says that each layer stood. Raises SnapshotError where that is not what the layer keeps."""
+    found: dict[tuple[str, str], dict[str, int]] = {}
+    for (name, layer, key), value in saved.resume.items():
+        found.setdefault((name, layer), {})[key] = value
+    positions, unknown = [], []
+    for name, net in _nets(solver):
+        for node in net.graph.nodes:
+            keys, state = node.layer.state().keys(), found.get((name, node.name))
+            if keys and state is None:
+                unknown.append(f"{node.name} ({name})")
+            elif keys:
+                if state.keys() != keys or min(state.values()) < 0:
+                    raise SnapshotError(
+                        f"{state} does not say where the layer stood: it keeps {', '.join(keys)}, none negative",
+                        fix="resume with the net that wrote the snapshot",
+                    ).at(file=path, layer=node.name, type=node.layer.param.type)
+                positions.append((node.layer, state))
+        anew = recurrent_state.shapes(net).keys() - _carried(name, net, saved).keys()
+        unknown += [f"{layer} ({name})" for layer in sorted({layer for layer, _ in anew})]
+    if unknown:
+        _log.warning("%s does not say where these layers stood, they start anew: %s", path, ", ".join(unknown))
+    return positions
+
+
+def _of_this_rank(layer: Layer, state: dict[str, int]) -> dict[str, int]:
+    """The root wrote the file: positions are every rank's, seeds are not."""
+    return state | {key: value for key, value in layer.state().items() if key == "seed"}
+
+
+def _carried(name: str, net: Net, saved: SolverSnapshot) -> dict[tuple[str, str], np.ndarray]:
+    """What the file has of the values that a net's layers carry; not those of another batch size."""
+    found = {(layer, key): values for (owner, layer, key), values in saved.carried.items() if owner == name}
+    return {
+        key: found[key]
+        for key, shape in recurrent_state.shapes(net).items()
+        if key in found and found[key].shape == shape
+    }
+
+
+def _nets(solver: Solver):
+    yield "train", solver.net
+    for i, net in enumerate(solver.test_nets):
+        yield f"test{i}", net
+
+
+def _find_model(saved: SolverSnapshot, state_path: str) -> str:
+    """The model as named (relative to the working directory), or beside the state file; that which was written with it,
+    where the state says which. Raises SnapshotError where neither is."""
+    name = saved.learned_net
+    found = [str(p) for p in (Path(name), Path(state_path).parent / Path(name).name) if p.exists()]
+    if not found or not saved.model_sha256:
+        return found[0] if found else name
+    for path in found:
+        if file_sha256(path) == saved.model_sha256:
+            return path
+    raise SnapshotError(
+        f"the model {found[0]} is not the one that was written with this state: its SHA-256 differs",
+        fix="resume from an older snapshot (-resume latest finds it), or train on from changed weights with -weights",
+    ).at(file=state_path)
