@@ -14,7 +14,7 @@ import pycaffe_lms as caffe
 from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import UsageError
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.lms.plan.plan import Kind
+from pycaffe_lms.lms.plan.plan import OpKind
 
 from .net.nets import inputs, ip, loss
 
@@ -117,8 +117,8 @@ def test_stats_and_plan(files):
     solver.step(1)
     after, plan = lms.stats(), lms.plan
     assert after["runs"] == 1 and after["device_bytes"] == 4 << 20 and 0 < after["device_bytes_in_use"] <= 4 << 20
-    ops = {kind: [op for op in plan.ops if op.kind is kind] for kind in (Kind.IN, Kind.OUT)}
-    for kind, name in ((Kind.IN, "bytes_in"), (Kind.OUT, "bytes_out")):
+    ops = {kind: [op for op in plan.ops if op.kind is kind] for kind in (OpKind.IN, OpKind.OUT)}
+    for kind, name in ((OpKind.IN, "bytes_in"), (OpKind.OUT, "bytes_out")):
         real = sum(memories.memories[op.place.buffer].nbytes for op in ops[kind])
         assert after[name] == real > 0, name
     assert (device.bytes_in - copied[0], device.bytes_out - copied[1]) >= (after["bytes_in"], after["bytes_out"])

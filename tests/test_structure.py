@@ -141,6 +141,28 @@ def test_no_folder_shows_more_than_about_a_dozen_modules():
     assert not {folder: n for folder, n in shown.items() if n > MODULES.get(folder, USUALLY)}
 
 
+# Users write these names; the classes of the core that they stand on are called the same.
+PUBLIC = {
+    "Net",
+    "SGDSolver",
+    "NesterovSolver",
+    "AdaGradSolver",
+    "RMSPropSolver",
+    "AdaDeltaSolver",
+    "AdamSolver",
+    "BlobVec",
+}
+
+
+def test_no_two_classes_share_a_name():
+    found: dict[str, list[str]] = {}
+    for path in sources():
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(module_name(path))
+    assert not {name: where for name, where in found.items() if len(where) > 1 and name not in PUBLIC}
+
+
 def _module_graph() -> dict[str, set[str]]:
     """Module -> the modules that it imports, late ones too; `__init__.py` and annotations aside."""
     files = [p for p in sources() if p.name != "__init__.py"]

@@ -84,7 +84,7 @@ def read_training_log(path: str | os.PathLike) -> TrainingLog:
 
 def parse_training_log(lines: Iterable[str], year: int) -> TrainingLog | None:
     """The log in lines; None where no training begins. year: of the first line, where lines do not say."""
-    clock, reader = _Clock(year), None
+    clock, reader = _LogClock(year), None
     for line in lines:
         if reader is None:
             start = clock.read(line) if _BEGIN in line else None
@@ -95,7 +95,7 @@ def parse_training_log(lines: Iterable[str], year: int) -> TrainingLog | None:
     return None if reader is None else reader.finish()
 
 
-class _Clock:
+class _LogClock:
     """Times of lines. Lines of the old prefix have no year: one begins where the month falls."""
 
     def __init__(self, year: int):
@@ -127,7 +127,7 @@ class _Reader:
         self.net = 0
         self.rows: dict[str, Row] = {}  # the open row of "train" and "test"
 
-    def take(self, line: str, clock: _Clock) -> None:
+    def take(self, line: str, clock: _LogClock) -> None:
         at = _AT.search(line)
         if at:
             self.iteration = int(at.group(1))

@@ -29,7 +29,7 @@ _TABLE = RESIDENT | {
 }
 
 
-class PartedMemory(SyncedMemory):
+class SplitMemory(SyncedMemory):
     """parts: in order, without a gap. name: the value's, "conv1.data". half: they hold bfloat16, and this float32."""
 
     __slots__ = ("half", "parts")

@@ -48,7 +48,7 @@ from .passes.micro_batch import fold, unfold, widened
 from .passes.order_copies import request_copies
 from .program.buffer_views import lay
 from .program.lms_requests import asked_by_layers
-from .program.programs import Halves, ProgramBuilder
+from .program.programs import ProgramBuilder, SplitBackward
 from .program.reduction import Reduction
 from .program.steps import LayerStep
 from .run.callbacks import Callbacks
@@ -280,11 +280,11 @@ class BuiltNet(Uncopied):
         return frozenset(lasting)
 
     @property
-    def halves(self) -> Halves:
+    def split_backward(self) -> SplitBackward:
         """Of which layers the tightest of a solver's iterations makes gradients in two steps."""
-        return {None: Halves.LARGE, True: Halves.ALL, False: Halves.NONE}[self.tuning.separate]
+        return {None: SplitBackward.LARGE, True: SplitBackward.ALL, False: SplitBackward.NONE}[self.tuning.separate]
 
-    def all_steps(self, *, fused: bool, separate: Halves = Halves.NONE) -> list[LayerStep]:
+    def all_steps(self, *, fused: bool, separate: SplitBackward = SplitBackward.NONE) -> list[LayerStep]:
         """Those of the widest program that this net runs, as a solver runs it or by hand; see `ProgramBuilder`."""
         n = len(self.graph.nodes) - 1
         steps = self.builder.forward(0, n, fused=fused)

@@ -25,8 +25,8 @@ from .inspect.account import net_statistics
 from .inspect.named import missing
 from .memory.fit import fitted, refuse_chosen_parts
 from .memory.split_memory import hand_on
-from .program.programs import Halves, HostedStep, Sequenced, sequence
-from .program.split_backward import planned, say_separated
+from .program.programs import HostedStep, Sequenced, SplitBackward, sequence
+from .program.split_backward import log_split_backward, planned
 from .program.step_order import delayed, with_updates
 from .run.callbacks import backward_layers, forward_layers
 
@@ -149,7 +149,7 @@ class Net(BuiltNet):
             program = bound.sequenced.program
             if self.splitting.chooses:  # else every pass that may follow fits
                 program = sequence(key, self.all_steps(fused=False), None).program
-            self.memory.refuse_crowded(program, None)
+            self.memory.refuse_oom(program, None)
 
     def _before(self, start: int, end: int) -> None:
         self.refresh_shapes()
@@ -229,19 +229,19 @@ class Net(BuiltNet):
         n = len(self.graph.nodes) - 1
         sums = reduce and self.reduction is not None  # on a stream of their own, perhaps: updates wait for all of them
 
-        def made(separate: Halves) -> Sequenced:
+        def made(separate: SplitBackward) -> Sequenced:
             steps, diffs = self.builder.forward(start, n, fused=True), self.builder.loss_diffs()
             back = self.builder.backward(n, 0, diffs, accumulate=not first, fused=True, separate=separate)
             back = self.reduction.woven(back) if sums else back
             steps = with_updates(steps, back, tail, self.runtime.active and not sums)
-            if separate is not Halves.NONE:
+            if separate is not SplitBackward.NONE:
                 sizes = {b: buffer.nbytes for b, buffer in self.memory.buffers.items()}
                 steps = delayed(steps, sizes, self.memory.call_scratch)
             return sequence(key, steps, self._survivors())
 
         if self.tuning.separate is None and self.runtime.active:
-            return replace(made(Halves.NONE), separate=partial(made, self.halves))
-        return made(self.halves if self.tuning.separate else Halves.NONE)
+            return replace(made(SplitBackward.NONE), separate=partial(made, self.split_backward))
+        return made(self.split_backward if self.tuning.separate else SplitBackward.NONE)
 
     def prepare_iterations(self, kinds: Iterable[tuple[str, bool, Sequence[HostedStep]]]) -> None:
         """Plan a solver's iterations before the first one: (key, first, tail); the last of them is the one that
@@ -254,7 +254,7 @@ class Net(BuiltNet):
                 reduce = key == kinds[-1][0]
                 self.memory.bind(key, lambda f=first, t=tail, k=key, r=reduce: self._iteration(f, t, k, reduce=r))
             plans = {key: self.memory.plans()[key] for key, _, _ in kinds}
-            say_separated(self.run_graph, plans)
+            log_split_backward(self.run_graph, plans)
             self.runtime.note_plans(self.name, plans)
 
     def predicted_seconds(self, kinds: Sequence[tuple[str, bool, Sequence[HostedStep]]]) -> float:

@@ -16,9 +16,9 @@ from ..errors import ExportError, Where
 from ..net.build.graph import Graph, Node
 from ..net.build.splits import split_layer_name
 from . import families  # noqa: F401  (fills the table)
-from .site import Refused, Site
+from .site import NotExportable, Site
 from .sketch import BATCH, Dim, Names, Sketch, Tensor
-from .sketch import Node as Operator
+from .sketch import SketchNode as Operator
 from .table import CONVERTERS
 
 
@@ -77,7 +77,7 @@ class _Conversion:
                 continue
             try:
                 self._layer(node, twin, converter)
-            except Refused as refused:
+            except NotExportable as refused:
                 problems.append(Problem(_place(node), *refused.args))
         return problems
 

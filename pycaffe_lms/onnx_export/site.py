@@ -12,12 +12,12 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..layers.base import Shape
-from .sketch import Names, Node, Sketch, Tensor
+from .sketch import Names, Sketch, SketchNode, Tensor
 
 _TYPES = {"float32": 1, "float64": 11, "int64": 7}  # onnx.TensorProto's numbers
 
 
-class Refused(Exception):
+class NotExportable(Exception):
     """A layer that has no faithful form in ONNX as it is set. args: what is wrong, the fix."""
 
 
@@ -32,7 +32,7 @@ class Site:
         self.param, self.dtype, self.opset = layer.param, sketch.dtype, sketch.opset
         self.bottom_shapes, self.top_shapes = shapes
         self.other_bottoms, self.other_tops = others
-        self.nodes: list[Node] = []
+        self.nodes: list[SketchNode] = []
         self.record: list[tuple] = []  # operators and constants without names, to compare with another batch size
         self.state_outputs: list[Tensor] = []
         self._known: dict[tuple, str] = {}
@@ -56,7 +56,7 @@ class Site:
     def ops(self, op: str, *inputs: str, outputs: int, **attributes) -> list[str]:
         """Write an operator; returns the names of its outputs."""
         names = [self._tensors.new(f"{self.layer.name}/{op}") for _ in range(outputs)]
-        node = Node(op, self._node_names.new(self.layer.name), list(inputs), names, attributes)
+        node = SketchNode(op, self._node_names.new(self.layer.name), list(inputs), names, attributes)
         self.nodes.append(node)
         known = {name: content for content, name in self._known.items()}
         self.record.append((op, sorted(attributes.items()), tuple(known.get(name) for name in inputs)))
@@ -161,7 +161,7 @@ class Site:
         self.state_outputs.append(Tensor(made, tuple(shape), self.dtype))
 
     def refuse(self, message: str, fix: str) -> NoReturn:
-        raise Refused(message, fix)
+        raise NotExportable(message, fix)
 
 
 def _content(array: np.ndarray) -> tuple:

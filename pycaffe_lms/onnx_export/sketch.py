@@ -17,7 +17,7 @@ BATCH = "batch"
 
 
 @dataclass
-class Node:
+class SketchNode:
     """One operator. inputs, outputs: names of tensors, "" for an optional input that is left out."""
 
     op: str
@@ -48,7 +48,7 @@ class Sketch:
     name: str
     opset: int
     dtype: np.dtype
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[SketchNode] = field(default_factory=list)
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     inputs: list[Tensor] = field(default_factory=list)
     outputs: list[Tensor] = field(default_factory=list)

@@ -235,7 +235,7 @@ class PycaffeNet(core.Net):
         write_hdf5_weights(path, weights.hdf5_arrays(self))
 
     # -- for people ---------------------------------------------------------------------------------------------------
-    def _table_rows(self) -> list[table.Row]:
+    def _table_rows(self) -> list[table.LayerRow]:
         return table.rows(self.graph, self.dtype.itemsize)
 
     def __repr__(self) -> str:

@@ -58,7 +58,7 @@ def line(runtime: Runtime, now: Counters, before: Counters, iterations: int) -> 
         return (getattr(now, name) - getattr(before, name)) / iterations
 
     peak = runtime.resident_bytes + runtime.workspace_bytes + runtime.stats.held_peak
-    lossy = f" in lossy {runtime.config.compress}" if runtime.halves is not None else ""
+    lossy = f" in lossy {runtime.config.compress}" if runtime.compression is not None else ""
     return (
         f"LMS: {human_bytes(each('bytes_in'))} in, {human_bytes(each('bytes_out'))} out{lossy}, stall "
         f"{1e3 * each('stall_seconds'):.3g} ms (predicted), {each('steps_replayed'):.6g} steps replayed each time; "

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ..blob import Blob
 from ..layers.base import count
-from ..memory.split_memory import PartedMemory
+from ..memory.split_memory import SplitMemory
 from ..memory.synced import SyncedMemory
 from ..net.build.graph import Param
 from ..net.memory.fit import move_value
@@ -37,7 +37,7 @@ class Histories:
             for slot, memory in enumerate(before):
                 now = self._memory(i, slot)
                 move_value(memory, now)
-                if isinstance(now, PartedMemory):
+                if isinstance(now, SplitMemory):
                     now.hand_on()
             self._net.memory.drop(b for slots in old for b in slots)
         self._sizes |= sizes
@@ -86,10 +86,10 @@ class Histories:
         memories = [self._net.memory.memories[slots[slot]] for slots in self._of[index]]
         if len(memories) == 1:
             return memories[0]
-        return PartedMemory(memories[0].name.replace(f" [1/{len(memories)}]", ""), self._net.device, memories)
+        return SplitMemory(memories[0].name.replace(f" [1/{len(memories)}]", ""), self._net.device, memories)
 
 
 def hand_on(blob: Blob) -> None:
     """Let what was written to a history count."""
-    if isinstance(blob.data_memory, PartedMemory):
+    if isinstance(blob.data_memory, SplitMemory):
         blob.data_memory.hand_on()

@@ -11,7 +11,7 @@ from pycaffe_lms.backend.device import align
 from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.cli.views import profile, trace
 from pycaffe_lms.errors import UsageError, human_bytes
-from pycaffe_lms.lms.runtime.recorder import COPIES_IN, COPIES_OUT, HOST, STEPS, Timed
+from pycaffe_lms.lms.runtime.recorder import COPIES_IN, COPIES_OUT, HOST, STEPS, RecordedTimes
 
 from .command import caffe, complaint
 from .nets import NET, SOLVER, write
@@ -41,8 +41,11 @@ def _iterations(found: dict) -> list[str]:
 
 
 def test_every_row_in_order_with_its_totals():
-    timed = [Timed(STEPS, "b", 20, 50), Timed(STEPS, "a", 5, 20), Timed(HOST, "a", 1, 2)]
-    timed += [Timed(COPIES_IN, "x.data", 0, 10, nbytes=20_000), Timed(COPIES_OUT, "y.data", 30, 30, nbytes=4)]
+    timed = [RecordedTimes(STEPS, "b", 20, 50), RecordedTimes(STEPS, "a", 5, 20), RecordedTimes(HOST, "a", 1, 2)]
+    timed += [
+        RecordedTimes(COPIES_IN, "x.data", 0, 10, nbytes=20_000),
+        RecordedTimes(COPIES_OUT, "y.data", 30, 30, nbytes=4),
+    ]
     found = json.loads(json.dumps(trace.build(timed, [("iteration 2", 0.0)], "title")))
     _check_order(found)
     rows = _rows(found)
@@ -57,12 +60,14 @@ def test_every_row_in_order_with_its_totals():
 
 
 def test_what_seems_to_overlap_by_a_tick_of_the_clock_follows():
-    found = trace.build([Timed(STEPS, "a", 0, 10.5), Timed(STEPS, "b", 10, 12)], [], "")
+    found = trace.build([RecordedTimes(STEPS, "a", 0, 10.5), RecordedTimes(STEPS, "b", 10, 12)], [], "")
     assert [(e["ts"], e["dur"]) for e in _rows(found)[STEPS]] == [(0, 10.5), (10.5, 1.5)]
 
 
 def test_a_copy_before_the_first_iteration_moves_the_origin():
-    found = trace.build([Timed(COPIES_IN, "x", -2, 1), Timed(STEPS, "a", 1, 3)], [("iteration 1", 0.0)], "")
+    found = trace.build(
+        [RecordedTimes(COPIES_IN, "x", -2, 1), RecordedTimes(STEPS, "a", 1, 3)], [("iteration 1", 0.0)], ""
+    )
     _check_order(found)
     assert [e["ts"] for e in found["traceEvents"] if e["ph"] != "M"] == [0, 2, 3]
 

@@ -8,9 +8,9 @@ import pytest
 
 from pycaffe_lms.lms.cost.machine import MACHINES, Costs
 from pycaffe_lms.lms.cost.timing import time_plan
-from pycaffe_lms.lms.plan.plan import Kind
+from pycaffe_lms.lms.plan.plan import OpKind
 from pycaffe_lms.lms.planner.lookahead import make_plan
-from pycaffe_lms.lms.report.layer_costs import KINDS, layer_costs, layer_of, occupancy, stays
+from pycaffe_lms.lms.report.layer_costs import KINDS, layer_costs, layer_of, occupancy, residencies
 from pycaffe_lms.net.inspect.account import predicted
 
 from .programs import net_program
@@ -35,7 +35,7 @@ def test_what_is_held_when(seed):
     """At the middle of every operation: who began and did not end, looked up operation by operation."""
     plan, times = timed_plan(seed)
     kinds, found = _kinds(plan), occupancy(plan, times, _kinds(plan))
-    alive = stays(plan, times)
+    alive = residencies(plan, times)
     assert found.peak <= plan.arena_bytes
     assert all(now == 0 for now in (values[-1] for values in found.held.values()))
     moments = sorted({(a + b) / 2 for a, b in zip(times.start, times.end, strict=True)})
@@ -49,15 +49,15 @@ def test_what_is_held_when(seed):
 @pytest.mark.parametrize("seed", range(12))
 def test_a_buffer_is_held_while_it_is_used_and_no_place_twice(seed):
     plan, times = timed_plan(seed)
-    alive = stays(plan, times)
-    begun = sum(op.kind is Kind.IN for op in plan.ops) + sum(len(op.births) for op in plan.ops)
+    alive = residencies(plan, times)
+    begun = sum(op.kind is OpKind.IN for op in plan.ops) + sum(len(op.births) for op in plan.ops)
     assert len(alive) == begun
     for op in plan.ops:
         start, end = times.start[op.id], times.end[op.id]
         used = [op.place.buffer] if op.place else []
-        if op.kind is Kind.COMPUTE:
+        if op.kind is OpKind.COMPUTE:
             used = [a.buffer for a in plan.program.steps[op.step].accesses if a.buffer in plan.buffers]
-        given = {old for old, _ in op.handovers}
+        given = {old for old, _ in op.inplace_reuses}
         for b in used:
             if b not in given:
                 assert any(s.buffer == b and s.start <= start and end <= s.end for s in alive)
@@ -83,14 +83,14 @@ def test_costs_of_layers(seed):
             continue
         b, s = op.place.buffer, op.step
         touches = [any(a.buffer == b for a in step.accesses) for step in steps]
-        if op.kind is Kind.IN:
+        if op.kind is OpKind.IN:
             while not touches[s]:
                 s += 1
         else:
             while not any(a.buffer == b and a.mode.value != "read" for a in steps[s].accesses):
                 s -= 1
         row = want[layer_of(steps[s].name)]
-        at = 0 if op.kind is Kind.IN else 2
+        at = 0 if op.kind is OpKind.IN else 2
         row[at] += 1
         row[at + 1] += plan.buffers[b].nbytes
     rows = layer_costs(plan, times)

@@ -10,8 +10,8 @@ from pycaffe_lms.lms.plan.verify import verify
 from pycaffe_lms.lms.planner import optimise as optimising
 from pycaffe_lms.lms.planner.optimise import optimise
 from pycaffe_lms.lms.program import Access, Buffer, Mode, Program, Step
-from pycaffe_lms.lms.remat.candidates import Replayable
-from pycaffe_lms.lms.remat.cost import SHARE, Crowding
+from pycaffe_lms.lms.remat.candidates import RematCandidates
+from pycaffe_lms.lms.remat.cost import SHARE, RematCost
 
 pytestmark = pytest.mark.pure
 R, U, O = Mode.READ, Mode.UPDATE, Mode.OVERWRITE  # noqa: E741
@@ -45,7 +45,7 @@ class Stage:
         self.program = Program("stage", tuple(self.steps), frozenset())
         again = {s: self.seconds[s] for s in self.replays}
         self.costs = Costs(self.seconds, again, MACHINE)
-        self.can = Replayable(self.program, self.replays, frozenset())
+        self.can = RematCandidates(self.program, self.replays, frozenset())
 
     def id(self, name: str) -> int:
         share = 4 if name[0] == "a" or name[:2] == "da" else 32 if name[0] == "b" else 1
@@ -70,46 +70,46 @@ class Stage:
     def step(self, name: str) -> int:
         return [s.name for s in self.steps].index(name)
 
-    def crowding(self) -> Crowding:
-        return Crowding(self.can, self.buffers, {b: x.nbytes for b, x in self.buffers.items()}, self.costs)
+    def remat_cost(self) -> RematCost:
+        return RematCost(self.can, self.buffers, {b: x.nbytes for b, x in self.buffers.items()}, self.costs)
 
 
 def test_what_a_chain_needs_beside_gradients():
     stage = Stage(2, 64 * MB)
-    crowding = stage.crowding()
+    remat_cost = stage.remat_cost()
     x1, wanted = stage.ids["x1"], stage.step("backward narrow1")
     # beside dx1 (64) and da1 (16), x0 (64) is there; narrow0 makes a0 (16), wide0 w0 (64), sum0 x1 where w0 lay, and
     # bits (2): most is there in sum0, when a0 is gone
     chain = [stage.step("narrow0"), stage.step("wide0"), stage.step("sum0")]
     need = (64 + 16 + 64 + 16 + 64) * MB
-    assert crowding.price(x1, chain, wanted, need) == 0
+    assert remat_cost.price(x1, chain, wanted, need) == 0
     # one byte too much: the least of the gradients that are alive has to leave and come back
     price = MACHINE.copy_seconds(16 * MB, True) + MACHINE.copy_seconds(16 * MB, False)
-    assert crowding.price(x1, chain, wanted, need - 1) == pytest.approx(price)
+    assert remat_cost.price(x1, chain, wanted, need - 1) == pytest.approx(price)
     price = MACHINE.copy_seconds(64 * MB, True) + MACHINE.copy_seconds(64 * MB, False)
-    assert crowding.price(x1, chain, wanted, need - 16 * MB - 1) == pytest.approx(price)
+    assert remat_cost.price(x1, chain, wanted, need - 16 * MB - 1) == pytest.approx(price)
     # more than any of them has: so many bytes
     price = MACHINE.copy_seconds(80 * MB, True) + MACHINE.copy_seconds(80 * MB, False)
-    assert crowding.price(x1, chain, wanted, need - 80 * MB) == pytest.approx(price)
+    assert remat_cost.price(x1, chain, wanted, need - 80 * MB) == pytest.approx(price)
     # from the front on x0 is made first, from data (64), which nobody reads later
     longer = [stage.step("first"), *chain]
-    assert crowding.price(x1, longer, wanted, need) == 0
+    assert remat_cost.price(x1, longer, wanted, need) == 0
 
 
 def test_before_gradients_only_the_chain_counts():
     stage = Stage(2, 64 * MB)
     chain = [stage.step("narrow0"), stage.step("wide0"), stage.step("sum0")]
-    assert stage.crowding().price(stage.ids["x1"], chain, stage.step("narrow1"), (64 + 16 + 64) * MB) == 0
+    assert stage.remat_cost().price(stage.ids["x1"], chain, stage.step("narrow1"), (64 + 16 + 64) * MB) == 0
 
 
 def test_who_is_large_and_who_is_dwarfed():
     stage = Stage(1, 64 * MB)
-    crowding, made = stage.crowding(), stage.step("sum0")
-    assert crowding.large(stage.ids["x1"], 64 * MB * SHARE - 1)
-    assert not crowding.large(stage.ids["x1"], 64 * MB * SHARE)
-    assert crowding.dwarfed(stage.ids["bits0"], made, 256 * MB)  # 2 MB, of a step that needs 64 twice
-    assert not crowding.dwarfed(stage.ids["bits0"], made, 64 * MB * SHARE)  # where 64 MB are little
-    assert not crowding.dwarfed(stage.ids["x1"], made, 256 * MB)
+    remat_cost, made = stage.remat_cost(), stage.step("sum0")
+    assert remat_cost.large(stage.ids["x1"], 64 * MB * SHARE - 1)
+    assert not remat_cost.large(stage.ids["x1"], 64 * MB * SHARE)
+    assert remat_cost.dwarfed(stage.ids["bits0"], made, 256 * MB)  # 2 MB, of a step that needs 64 twice
+    assert not remat_cost.dwarfed(stage.ids["bits0"], made, 64 * MB * SHARE)  # where 64 MB are little
+    assert not remat_cost.dwarfed(stage.ids["x1"], made, 256 * MB)
 
 
 @pytest.mark.parametrize("blocks", [3, 4])
@@ -124,7 +124,7 @@ def test_a_stage_of_wide_values_waits_less_for_gradients(blocks, monkeypatch):
     limit = int(3.4 * 512 * MB)
     plan = optimise(stage.program, stage.buffers, limit=limit, rules=rules, **more)
     verify(plan)
-    monkeypatch.setattr(Crowding, "large", lambda *_: False)
-    monkeypatch.setattr(Crowding, "dwarfed", lambda *_: False)
+    monkeypatch.setattr(RematCost, "large", lambda *_: False)
+    monkeypatch.setattr(RematCost, "dwarfed", lambda *_: False)
     without = optimise(stage.program, stage.buffers, limit=limit, rules=rules, **more)
     assert plan.seconds < 0.85 * without.seconds

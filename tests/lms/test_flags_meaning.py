@@ -11,7 +11,7 @@ from pycaffe_lms.cli import flags
 from pycaffe_lms.errors import OutOfDeviceMemory, OutOfHostMemory, UsageError
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.lms.cost.machine import MACHINES
-from pycaffe_lms.lms.plan.plan import COPY_IN, COPY_OUT, Kind
+from pycaffe_lms.lms.plan.plan import COPY_IN, COPY_OUT, OpKind
 from pycaffe_lms.lms.program import Buffer
 from pycaffe_lms.lms.runtime.runtime import RESERVE, Runtime
 
@@ -168,11 +168,11 @@ def test_ahead_0_is_on_demand():
     """Every copy in belongs to the step it is queued before, and no value outlasts its use."""
     plan = _plan("-lms_ahead", "0")
     uses = _device_uses(plan)
-    copies = [op for op in plan.ops if op.kind is Kind.IN]
+    copies = [op for op in plan.ops if op.kind is OpKind.IN]
     assert copies and all(op.step in uses[op.place.buffer] for op in copies)
     here: dict[int, int] = {}
     for op in plan.ops:
-        for b in [op.place.buffer] if op.kind is Kind.IN else [p.buffer for p in op.births]:
+        for b in [op.place.buffer] if op.kind is OpKind.IN else [p.buffer for p in op.births]:
             here[b] = op.step
         gone = [op.place.buffer] if op.release else [*op.frees, *op.drops]
         for b in gone:
@@ -184,7 +184,7 @@ def test_ahead_k_bounds_how_early_a_copy_comes():
         plan = _plan("-lms_ahead", str(k), "-lms_budget", "180KB", *more)
         uses = _device_uses(plan)
         early = [min(s for s in uses[op.place.buffer] if s >= op.step) - op.step
-                 for op in plan.ops if op.kind is Kind.IN]  # fmt: skip
+                 for op in plan.ops if op.kind is OpKind.IN]  # fmt: skip
         assert early and max(early) <= k
 
 

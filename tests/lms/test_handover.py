@@ -11,13 +11,13 @@ from pycaffe_lms.errors import OutOfDeviceMemory, PlanError
 from pycaffe_lms.formats.prototxt.parser import parse_solver
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.lms.cost.machine import MACHINES, Costs
-from pycaffe_lms.lms.plan.plan import Kind
-from pycaffe_lms.lms.plan.rules import Rules, Wishes
+from pycaffe_lms.lms.plan.plan import OpKind
+from pycaffe_lms.lms.plan.rules import Constraints, Rules
 from pycaffe_lms.lms.plan.verify import verify
 from pycaffe_lms.lms.planner import choose
 from pycaffe_lms.lms.planner.optimise import optimise
 from pycaffe_lms.lms.program import Access, Buffer, Mode, Program, Step
-from pycaffe_lms.lms.remat.candidates import ordered, verify_replays
+from pycaffe_lms.lms.remat.candidates import ordered, verify_remat
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.solvers import solver_class
 
@@ -44,20 +44,20 @@ def _plan(steps, letters, units, again, replay_reuses=True):
         replays = {s: dataclasses.replace(step, reuses=()) for s, step in replays.items()}
     plan = optimise(
         program, buffers, limit=units * UNIT, costs=Costs([1e-6] * len(steps), dict.fromkeys(again, 1e-6), SLOW),
-        replays=replays, scratch=frozenset(), rules=(Rules(chain=0.5),), wishes=Wishes(frozenset(buffers)),
+        replays=replays, scratch=frozenset(), rules=(Rules(chain=0.5),), constraints=Constraints(frozenset(buffers)),
     )  # fmt: skip
     verify(plan)
-    verify_replays(program, ordered(program, replays, plan.order), replays, frozenset())
+    verify_remat(program, ordered(program, replays, plan.order), replays, frozenset())
     assert plan.arena_bytes <= units * UNIT and not plan.copies
     return plan
 
 
 def _given(plan, again):
-    """(step, old, new) of handovers at replays, or at other steps."""
+    """(step, old, new) of inplace_reuses at replays, or at other steps."""
     return [
         (plan.program.steps[op.step].name, chr(old), chr(new))
         for op in plan.ops
-        for old, new in op.handovers
+        for old, new in op.inplace_reuses
         if plan.order[op.step][1] is again
     ]
 
@@ -128,7 +128,7 @@ def _without_reuses(plan, name):
 
 
 def _with_ops(plan, change):
-    return dataclasses.replace(plan, ops=tuple(change(op) if op.handovers else op for op in plan.ops))
+    return dataclasses.replace(plan, ops=tuple(change(op) if op.inplace_reuses else op for op in plan.ops))
 
 
 @pytest.mark.pure
@@ -140,11 +140,11 @@ def test_the_verifier_refuses_wrong_handovers(case, again, name):
     with pytest.raises(PlanError, match="which the step does not allow"):
         verify(_without_reuses(plan, name))
     with pytest.raises(PlanError, match="overlaps"):
-        verify(_with_ops(plan, lambda op: dataclasses.replace(op, handovers=())))
+        verify(_with_ops(plan, lambda op: dataclasses.replace(op, inplace_reuses=())))
     with pytest.raises(PlanError, match="which the step does not allow"):  # it does not end
         verify(_with_ops(plan, lambda op: dataclasses.replace(op, drops=())))
-    old, new = next(pair for op in plan.ops for pair in op.handovers)
-    behind = next(op.step for op in plan.ops if op.handovers) + 1
+    old, new = next(pair for op in plan.ops for pair in op.inplace_reuses)
+    behind = next(op.step for op in plan.ops if op.inplace_reuses) + 1
     steps = list(plan.program.steps)
     steps[behind] = dataclasses.replace(steps[behind], accesses=(*steps[behind].accesses, Access(old, READ)))
     read_later = dataclasses.replace(plan, program=dataclasses.replace(plan.program, steps=tuple(steps)))
@@ -161,7 +161,7 @@ def test_a_wrong_value_in_the_place_of_another_is_found():
     replays = {1: dataclasses.replace(FORWARD[1], name="again:1")}
     order = [(s, again) for s, again in plan.order if not again]
     late = [*order[:-1], (1, True), order[-1]]
-    verify_replays(program, ordered(program, replays, plan.order), replays, frozenset())
+    verify_remat(program, ordered(program, replays, plan.order), replays, frozenset())
     kept = dataclasses.replace(plan, program=ordered(program, replays, late).program)
     with pytest.raises(PlanError):
         verify(kept)
@@ -219,14 +219,14 @@ def test_random_residual_chains_are_proved(page):
                 scratch=frozenset(), rules=(Rules(copies=False, chain=0.5), Rules(chain=0.5)), page=page,
             )  # fmt: skip
             verify(plan)
-            verify_replays(program, ordered(program, replays, plan.order), replays, frozenset())
+            verify_remat(program, ordered(program, replays, plan.order), replays, frozenset())
             assert plan.arena_bytes <= units * UNIT
             for op in plan.ops:
-                if op.kind is Kind.COMPUTE and op.handovers:
+                if op.kind is OpKind.COMPUTE and op.inplace_reuses:
                     at_replays += plan.order[op.step][1]
                     made_later = {a.buffer for s, again in plan.order[op.step :] if again
                                   for a in replays[s].accesses if a.mode is OVERWRITE}  # fmt: skip
-                    at_others += not plan.order[op.step][1] and any(old in made_later for old, _ in op.handovers)
+                    at_others += not plan.order[op.step][1] and any(old in made_later for old, _ in op.inplace_reuses)
     assert at_replays > 20 and at_others > 20
 
 
@@ -260,6 +260,6 @@ def test_training_with_handovers_at_replays_is_the_same_to_the_bit(monkeypatch):
         device = SimDevice(64 << 20, order="random", seed=seed)
         solver = _solver(device, LMSConfig(auto=True, threshold_kb=1, budget=least + seed * 4096))
         plan = solver.net.memory.plans()["train"]
-        handed += any(op.handovers and plan.order[op.step][1] for op in plan.ops if op.kind is Kind.COMPUTE)
+        handed += any(op.inplace_reuses and plan.order[op.step][1] for op in plan.ops if op.kind is OpKind.COMPUTE)
         assert train(solver, 3) == expected
     assert handed > 3

@@ -12,10 +12,10 @@ from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import OutOfHostMemory, PlanError
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.lms.layout.packing import Lifetime, max_live_bytes, pack, pack_segments
-from pycaffe_lms.lms.plan.plan import Kind
+from pycaffe_lms.lms.plan.plan import OpKind
 from pycaffe_lms.lms.plan.verify import verify
-from pycaffe_lms.lms.planner.host_slots import with_homes
-from pycaffe_lms.lms.planner.lookahead import finish, make_plan, residences
+from pycaffe_lms.lms.planner.host_slots import with_host_slots
+from pycaffe_lms.lms.planner.lookahead import finish, live_ranges, make_plan
 from pycaffe_lms.lms.program import Access, Buffer, Mode, Program, Step
 from pycaffe_lms.memory import host
 from pycaffe_lms.memory.states import Ask, State
@@ -64,7 +64,7 @@ def _plans():
 def test_every_plan_is_proved_with_the_waits_that_it_had():
     shared = 0
     for before in _plans():
-        plan = with_homes(before, 4096)
+        plan = with_host_slots(before, 4096)
         verify(plan)
         assert [op.waits for op in plan.ops] == [op.waits for op in before.ops]
         assert plan.host_bytes <= plan.unshared_host_bytes == before.host_bytes
@@ -75,7 +75,7 @@ def test_every_plan_is_proved_with_the_waits_that_it_had():
 def test_who_keeps_a_home_of_its_own():
     """What is read before it is written, survives, or is the host's."""
     for before in _plans():
-        plan, first = with_homes(before, 4096), {}
+        plan, first = with_host_slots(before, 4096), {}
         hosted = {a.buffer for step in plan.program.steps if step.host for a in step.accesses}
         for step in plan.program.steps:
             for a in step.accesses:
@@ -97,7 +97,7 @@ def test_wrong_homes_are_found():
     """A copy that looks elsewhere, a home given up too early, too late or outside, one that is somebody else's."""
     tried = 0
     for before in _plans():
-        plan = with_homes(before, 4096)
+        plan = with_host_slots(before, 4096)
         homes = [op for op in plan.ops if op.home is not None]
         if not homes:
             continue
@@ -113,7 +113,7 @@ def test_wrong_homes_are_found():
         following = {
             o.id: next((n for n in homes if n.id > o.id and n.place.buffer == o.place.buffer), None) for o in homes
         }
-        early = [o for o in homes if o.kind is Kind.IN and not o.home.last and following[o.id].kind is Kind.IN]
+        early = [o for o in homes if o.kind is OpKind.IN and not o.home.last and following[o.id].kind is OpKind.IN]
         if early:
             wrong.append(_changed(plan, early[0].id, last=True))
         for bad in wrong:
@@ -127,7 +127,7 @@ def test_two_values_in_one_home_are_found():
     """Every pair that is at home at the same time, put in one place."""
     tried = 0
     for before in _plans():
-        plan = with_homes(before, 1 << 20)
+        plan = with_host_slots(before, 1 << 20)
         lives, open_ = [], {}
         for op in plan.ops:
             if op.home is not None:
@@ -162,18 +162,18 @@ def test_a_copy_out_into_a_home_that_is_still_read_is_a_race():
     for issue, race in ((2, True), (4, False)):
         stays = [
             dataclasses.replace(r, issue=issue) if r.buffer == a and r.fetched else r
-            for r in residences(program, buffers)
+            for r in live_ranges(program, buffers)
         ]
         plan = finish(program, buffers, stays, pack([Lifetime(r.issue, r.until, 512) for r in stays]))
-        plan = with_homes(plan, 1 << 20)
+        plan = with_host_slots(plan, 1 << 20)
         verify(plan)
         assert sum(plan.homes) == 1024
         ops = [
             dataclasses.replace(op, home=dataclasses.replace(op.home, offset=0)) if op.home is not None else op
             for op in plan.ops
         ]
-        (out,) = (op.id for op in ops if op.kind is Kind.OUT and op.place.buffer == b)
-        (back,) = (op.id for op in ops if op.kind is Kind.IN and op.place.buffer == a)
+        (out,) = (op.id for op in ops if op.kind is OpKind.OUT and op.place.buffer == b)
+        (back,) = (op.id for op in ops if op.kind is OpKind.IN and op.place.buffer == a)
         assert (back < out) == race
         with pytest.raises(
             PlanError, match="is not ordered after the read of those bytes" if race else "still that of"

@@ -19,7 +19,7 @@ from pycaffe_lms.lms.cost.machine import MACHINES
 from pycaffe_lms.lms.cost.timing import time_plan
 from pycaffe_lms.lms.layout.packing import Stretch, pack_within
 from pycaffe_lms.lms.layout.paging import paged_within, pages_of
-from pycaffe_lms.lms.plan.plan import Kind, Placement, Plan
+from pycaffe_lms.lms.plan.plan import OpKind, Placement, Plan
 from pycaffe_lms.lms.plan.verify import verify
 from pycaffe_lms.lms.program import Access, Mode, unchanged
 from pycaffe_lms.lms.runtime import runtime
@@ -149,7 +149,7 @@ def _plan(solver) -> Plan:
 
 
 def _names(solver) -> set[str]:
-    return {_plan(solver).buffers[op.place.buffer].name for op in _plan(solver).abiding}
+    return {_plan(solver).buffers[op.place.buffer].name for op in _plan(solver).carried_over}
 
 
 def _copied(solver) -> int:
@@ -158,10 +158,10 @@ def _copied(solver) -> int:
 
 
 def _copies(solver, left: bool) -> int:
-    """Bytes that an iteration copies in; left: with the abiding ones left by the one before."""
+    """Bytes that an iteration copies in; left: with the carried_over ones left by the one before."""
     plan, memories = _plan(solver), solver.net.memory.memories
-    kept = plan.abiding if left else ()
-    return sum(memories[o.place.buffer].nbytes for o in plan.ops if o.kind is Kind.IN and o not in kept)
+    kept = plan.carried_over if left else ()
+    return sum(memories[o.place.buffer].nbytes for o in plan.ops if o.kind is OpKind.IN and o not in kept)
 
 
 @pytest.mark.parametrize("graph", [False, True], ids=["step by step", "recorded"])
@@ -203,13 +203,13 @@ def test_after_a_failure_in_the_middle_nothing_is_known():
 
 def test_predictions_and_totals_leave_out_what_is_left():
     plan = _plan(solver := make(TIGHT))
-    ins = sum(plan.copied(op) for op in plan.ops if op.kind is Kind.IN)
-    left = sum(map(plan.copied, plan.abiding))
+    ins = sum(plan.copied(op) for op in plan.ops if op.kind is OpKind.IN)
+    left = sum(map(plan.copied, plan.carried_over))
     assert IMAGES <= left == ins - plan.bytes_in
     times = time_plan(plan, solver.net.memory.planned_with["train"])
     for op in plan.ops:
-        if op.kind is Kind.IN:
-            assert (times.start[op.id] == times.end[op.id]) == (op in plan.abiding)
+        if op.kind is OpKind.IN:
+            assert (times.start[op.id] == times.end[op.id]) == (op in plan.carried_over)
 
 
 # -- what a plan must be like ------------------------------------------------------------------------------------------
@@ -222,14 +222,14 @@ def test_the_verifier_proves_that_it_is_left():
     assert len(wrong) > 10
     for op, place in wrong:
         says = dataclasses.replace(plan)
-        vars(says)["abiding"] = (dataclasses.replace(op, place=place),)
+        vars(says)["carried_over"] = (dataclasses.replace(op, place=place),)
         with pytest.raises(PlanError, match="not left where the next run begins"):
             verify(says)
 
 
 def test_no_more_than_is_left_counts():
     plan = _plan(make(CONFIGS["tight, in one piece"]))
-    first = next(op for op in plan.abiding if plan.buffers[op.place.buffer].name == "data.data")
+    first = next(op for op in plan.carried_over if plan.buffers[op.place.buffer].name == "data.data")
     data, place = first.place.buffer, first.place
     last = max(op.id for op in plan.ops if data in {p.buffer for p in op.comers})
     freed = max(op.id for op in plan.ops if data in op.frees)
@@ -238,7 +238,7 @@ def test_no_more_than_is_left_counts():
     def left(at: int, **changes) -> bool:
         ops = [*plan.ops]
         ops[at] = dataclasses.replace(ops[at], **changes)
-        return first in dataclasses.replace(plan, ops=tuple(ops)).abiding
+        return first in dataclasses.replace(plan, ops=tuple(ops)).carried_over
 
     end = plan.ops[-1]
     assert left(-1)
@@ -248,7 +248,7 @@ def test_no_more_than_is_left_counts():
     steps = list(plan.program.steps)
     steps[-1] = dataclasses.replace(steps[-1], accesses=(*steps[-1].accesses, Access(data, Mode.UPDATE)))
     changed = dataclasses.replace(plan, program=dataclasses.replace(plan.program, steps=tuple(steps)))
-    assert first not in changed.abiding
+    assert first not in changed.carried_over
 
 
 # -- packing -----------------------------------------------------------------------------------------------------------
@@ -258,31 +258,33 @@ def tied(seed, size, steps=40):
     lives = lifetimes(seed, steps=steps)
     start, end = rng.randrange(1, 6), rng.randrange(steps - 6, steps - 1)
     lives += [type(lives[0])(0, start, size), type(lives[0])(end, steps - 1, size)]
-    wishes = [Stretch(x, max(0, x.start - rng.randrange(3)), min(steps - 1, x.end + rng.randrange(3))) for x in lives]
-    wishes[-2:] = [Stretch(lives[-2], 0, start), Stretch(lives[-1], end, steps - 1)]
+    constraints = [
+        Stretch(x, max(0, x.start - rng.randrange(3)), min(steps - 1, x.end + rng.randrange(3))) for x in lives
+    ]
+    constraints[-2:] = [Stretch(lives[-2], 0, start), Stretch(lives[-1], end, steps - 1)]
     n = len(lives)
-    return wishes, {n - 2: n - 1, n - 1: n - 2}
+    return constraints, {n - 2: n - 1, n - 1: n - 2}
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_tied_ones_have_one_offset(seed):
-    wishes, ties = tied(seed, 5000)
-    lives, packing = pack_within(wishes, 400_000, ties)
+    constraints, ties = tied(seed, 5000)
+    lives, packing = pack_within(constraints, 400_000, ties)
     assert packing.offsets[-1] == packing.offsets[-2]
     for step in range(40):
         here = sorted((o, o + x.size) for o, x in zip(packing.offsets, lives, strict=True) if x.start <= step <= x.end)
         assert all(a[1] <= b[0] for a, b in pairwise(here))
-    for wish, life in zip(wishes, lives, strict=True):
+    for wish, life in zip(constraints, lives, strict=True):
         assert wish.start <= life.start <= wish.must.start and wish.must.end <= life.end <= wish.end
 
 
 @pytest.mark.parametrize("size", [300, 24_000])
 @pytest.mark.parametrize("seed", range(30))
 def test_tied_ones_have_one_place_among_pages(seed, size):
-    wishes, ties = tied(seed, size)
+    constraints, ties = tied(seed, size)
     found = []
     for full in (False, True):
-        lives, packing = paged_within(wishes, 700_000, PAGE, full, ties)
+        lives, packing = paged_within(constraints, 700_000, PAGE, full, ties)
         check(lives, packing)
         found.append(packing.offsets[-1] == packing.offsets[-2])
         assert (packing.offsets[-1] >= packing.paging.linear) == bool(pages_of(size, PAGE))
@@ -292,9 +294,11 @@ def test_tied_ones_have_one_place_among_pages(seed, size):
 @pytest.mark.parametrize("seed", range(30))
 def test_where_memory_is_short_a_tie_is_given_up_before_anything_else(seed):
     """Whatever fits without it fits with it."""
-    wishes, ties = tied(seed, 24_000)
-    least = next(n for n in range(100_000, 900_000, PAGE) if not isinstance(paged_within(wishes, n, PAGE, False), int))
-    lives, packing = paged_within(wishes, least, PAGE, False, ties)
+    constraints, ties = tied(seed, 24_000)
+    least = next(
+        n for n in range(100_000, 900_000, PAGE) if not isinstance(paged_within(constraints, n, PAGE, False), int)
+    )
+    lives, packing = paged_within(constraints, least, PAGE, False, ties)
     check(lives, packing)
     assert packing.peak <= least
 

@@ -12,7 +12,7 @@ from pycaffe_lms.formats.prototxt.parser import parse_solver
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.lms.cost.machine import MACHINES
 from pycaffe_lms.lms.runtime.link_rates import CLOSE, ENOUGH, LEAST, described, link_shares, with_shares
-from pycaffe_lms.lms.runtime.recorder import COPIES_IN, COPIES_OUT, STEPS, Timed
+from pycaffe_lms.lms.runtime.recorder import COPIES_IN, COPIES_OUT, STEPS, RecordedTimes
 from pycaffe_lms.solvers import SGDSolver
 
 H200 = MACHINES["h200"]
@@ -30,7 +30,7 @@ def copies(machine, sizes, *, out=False, both=False):
     found, start = [], 0.0
     for nbytes in sizes:
         end = start + machine.copy_seconds(nbytes, out, both)
-        found.append(Timed(COPIES_OUT if out else COPIES_IN, "b", 1e6 * start, 1e6 * end, nbytes))
+        found.append(RecordedTimes(COPIES_OUT if out else COPIES_IN, "b", 1e6 * start, 1e6 * end, nbytes))
         start = end
     return found
 
@@ -57,7 +57,7 @@ def test_a_copy_that_is_alone_for_a_part_of_its_time():
     meeting = link.copy_seconds(8 * MiB, True, True)
     beside = meeting * link.link_both / 2
     alone = (40 * MiB - beside) / link.link_in + link.copy_s
-    one = Timed(COPIES_IN, "a", 0.0, 1e6 * (alone + meeting), 40 * MiB)
+    one = RecordedTimes(COPIES_IN, "a", 0.0, 1e6 * (alone + meeting), 40 * MiB)
     others = [replace(t, start_us=t.start_us + 1e2, end_us=t.end_us + 1e2)
               for t in copies(link, [8 * MiB], out=True, both=True)]  # fmt: skip
     assert link_shares([one, *others], H200) == {False: pytest.approx(0.5)}  # of 8 MiB nothing is said
@@ -67,12 +67,12 @@ def test_what_tells_nothing():
     assert link_shares([], H200) == {}
     assert link_shares(copies(H200, [LEAST - 1] * 1000), H200) == {}
     assert link_shares(copies(H200, [ENOUGH - 1]), H200) == {}
-    assert link_shares([Timed(STEPS, "s", 0.0, 1.0, 1 << 30)], H200) == {}
+    assert link_shares([RecordedTimes(STEPS, "s", 0.0, 1.0, 1 << 30)], H200) == {}
 
 
 def test_a_copy_that_was_held_up_says_nothing_about_the_others():
     timed = copies(H200, [8 * MiB] * 5)
-    timed.append(Timed(COPIES_IN, "pageable", 1e6, 9e6, 8 * MiB))
+    timed.append(RecordedTimes(COPIES_IN, "pageable", 1e6, 9e6, 8 * MiB))
     assert link_shares(timed, H200) == {False: pytest.approx(1.0)}
 
 

@@ -12,7 +12,7 @@ from pycaffe_lms.errors import DiscardedRead, LayerParamError
 from pycaffe_lms.formats.prototxt.parser import parse_solver
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.lms.cost.machine import MACHINES
-from pycaffe_lms.lms.plan.plan import Kind
+from pycaffe_lms.lms.plan.plan import OpKind
 from pycaffe_lms.lms.program import Mode
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.solvers import SGDSolver
@@ -108,7 +108,7 @@ def test_recompute_drops_after_the_forward_and_makes_again_before_the_backward()
     (mine,) = (b for b, buffer in plan.buffers.items() if buffer.name == "c2.data")
     names = [step.name for step in plan.program.steps]
     last_forward = max(s for s, name in enumerate(names) if name.startswith("forward:"))
-    dropped = [op.step for op in plan.ops if op.kind is Kind.COMPUTE and mine in op.drops]
+    dropped = [op.step for op in plan.ops if op.kind is OpKind.COMPUTE and mine in op.drops]
     born = [op.step for op in plan.ops if mine in {p.buffer for p in op.births}]
     assert len(born) == len(dropped) == 2
     assert names[born[0]] == "forward:c2" and dropped[0] < last_forward

@@ -14,7 +14,7 @@ from pycaffe_lms.lms.plan.verify import verify
 from pycaffe_lms.lms.planner.lookahead import make_plan
 from pycaffe_lms.lms.planner.optimise import optimise
 from pycaffe_lms.lms.program import Access, Buffer, Mode, Program, Step
-from pycaffe_lms.lms.remat.candidates import ordered, verify_replays
+from pycaffe_lms.lms.remat.candidates import ordered, verify_remat
 
 from ..seeds import seeded
 from .programs import net_program, random_program
@@ -59,7 +59,7 @@ def test_every_plan_is_proved_and_fits(make, share, page):
         plan, _ = _optimise(program, buffers, limit, seed, page=page)
         verify(plan)
         again = ordered(program, _replays(program), plan.order)
-        verify_replays(program, again, _replays(program), frozenset())
+        verify_remat(program, again, _replays(program), frozenset())
         assert again.program.steps == plan.program.steps
         assert plan.arena_bytes <= max(limit, 0)
         replayed += plan.replayed
@@ -114,12 +114,12 @@ def test_verify_replays_finds_wrong_values():
     program = Program("p", steps, frozenset({2}))
     replays = {1: Step("again:a", steps[1].accesses)}
     right = ordered(program, replays, [(0, False), (1, False), (1, True), (2, False), (3, False)])
-    verify_replays(program, right, replays, frozenset())
+    verify_remat(program, right, replays, frozenset())
     wrong = ordered(program, replays, [(0, False), (1, False), (2, False), (1, True), (3, False)])
     with pytest.raises(PlanError, match="step use"):
-        verify_replays(program, wrong, replays, frozenset())
+        verify_remat(program, wrong, replays, frozenset())
     with pytest.raises(PlanError, match="steps are not those"):
-        verify_replays(program, ordered(program, replays, [(0, False), (1, False)]), replays, frozenset())
+        verify_remat(program, ordered(program, replays, [(0, False), (1, False)]), replays, frozenset())
 
 
 def test_time_of_a_plan_by_hand():

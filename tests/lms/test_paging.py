@@ -81,19 +81,19 @@ def test_who_lies_in_pages():
 @pytest.mark.parametrize("seed", range(20))
 def test_wishes_within_a_limit(seed, full):
     lives, rng = lifetimes(seed), seeded(seed)
-    wishes = [Stretch(x, max(0, x.start - rng.randrange(4)), min(39, x.end + rng.randrange(4))) for x in lives]
+    constraints = [Stretch(x, max(0, x.start - rng.randrange(4)), min(39, x.end + rng.randrange(4))) for x in lives]
     least = paged(lives, PAGE).peak
     for extra in (0, 7, 50):
         limit = least + extra * PAGE + 123
-        found, packing = paged_within(wishes, limit, PAGE, full)
+        found, packing = paged_within(constraints, limit, PAGE, full)
         check(found, packing)
         assert packing.peak <= limit
-        for life, wish in zip(found, wishes, strict=True):
+        for life, wish in zip(found, constraints, strict=True):
             assert wish.start <= life.start <= wish.must.start and wish.must.end <= life.end <= wish.end
-    roomy, packing = paged_within(wishes, 1 << 40, PAGE, full=False)
-    assert [(x.start, x.end) for x in roomy] == [(w.start, w.end) for w in wishes]
+    roomy, packing = paged_within(constraints, 1 << 40, PAGE, full=False)
+    assert [(x.start, x.end) for x in roomy] == [(w.start, w.end) for w in constraints]
     assert packing.peak < 1 << 24  # no more than it needs
-    assert paged_within(wishes, least - 12 * PAGE, PAGE, full) >= PAGE
+    assert paged_within(constraints, least - 12 * PAGE, PAGE, full) >= PAGE
 
 
 def _paged_plan(seed):

@@ -10,15 +10,15 @@ from pycaffe_lms.errors import PlanError
 from pycaffe_lms.lms.cost.machine import MACHINES, Costs
 from pycaffe_lms.lms.cost.timing import time_plan
 from pycaffe_lms.lms.layout.packing import Packing
-from pycaffe_lms.lms.plan.plan import HOST, Home, Kind
+from pycaffe_lms.lms.plan.plan import HOST, HostSlot, OpKind
 from pycaffe_lms.lms.plan.rules import Rules
 from pycaffe_lms.lms.plan.verify import verify
 from pycaffe_lms.lms.planfile.read import parse_plan, plan_from
 from pycaffe_lms.lms.planfile.write import plan_text, program_message
 from pycaffe_lms.lms.planner import copy_reordering
-from pycaffe_lms.lms.planner.copy_reordering import with_passes
-from pycaffe_lms.lms.planner.host_slots import with_homes
-from pycaffe_lms.lms.planner.lookahead import finish, make_plan, residences
+from pycaffe_lms.lms.planner.copy_reordering import with_copies_reordered
+from pycaffe_lms.lms.planner.host_slots import with_host_slots
+from pycaffe_lms.lms.planner.lookahead import finish, live_ranges, make_plan
 from pycaffe_lms.lms.planner.optimise import optimise
 from pycaffe_lms.lms.program import Access, Buffer, Mode, Program, Step
 
@@ -47,7 +47,7 @@ def by_hand(uses, sizes, issues, offsets, live_out=()):
     program = Program("hand", steps, frozenset(live_out))
     stays = [
         dataclasses.replace(r, issue=issues.get(r.buffer, r.issue)) if r.fetched else r
-        for r in residences(program, buffers, left=())
+        for r in live_ranges(program, buffers, left=())
     ]
     places = tuple(offsets[r.buffer] * SECOND for r in stays)
     plan = finish(program, buffers, stays, Packing(places, 16 * SECOND, 16 * SECOND))
@@ -68,9 +68,9 @@ def test_a_copy_in_is_cut_for_one_whose_memory_becomes_free():
     plan, costs = by_hand(uses, (5, 1, 1), {X: 0, Y: 2}, (0, 5, 5))
     before = time_plan(plan, costs)
     assert (before.seconds, before.stall) == (pytest.approx(10), pytest.approx(3))  # Y from 5 to 6
-    after = with_passes(plan, costs)
+    after = with_copies_reordered(plan, costs)
     verify(after)
-    assert copies(after, Kind.IN) == [(X, (0, 2)), (Y, None), (X, (2, 3))]
+    assert copies(after, OpKind.IN) == [(X, (0, 2)), (Y, None), (X, (2, 3))]
     assert (after.seconds, after.stall) == (pytest.approx(7), pytest.approx(0, abs=1e-6))
 
 
@@ -80,9 +80,9 @@ def test_a_copy_out_is_cut_for_one_whose_memory_is_wanted():
     plan, costs = by_hand(uses, (5, 1, 1), {}, (0, 5, 5), live_out=(X, Y))
     before = time_plan(plan, costs)
     assert (before.seconds, before.stall) == (pytest.approx(11), pytest.approx(4))
-    after = with_passes(plan, costs)
+    after = with_copies_reordered(plan, costs)
     verify(after)
-    assert copies(after, Kind.OUT) == [(X, (0, 1)), (Y, None), (X, (1, 4))]
+    assert copies(after, OpKind.OUT) == [(X, (0, 1)), (Y, None), (X, (1, 4))]
     assert (after.seconds, after.stall) == (pytest.approx(7), pytest.approx(0, abs=1e-6))
 
 
@@ -91,9 +91,9 @@ def test_a_copy_that_has_not_begun_is_passed_whole():
     uses = [[(Z, WRITE)], [], [], [(Y, READ)], [], [], [], [], [], [(X, READ)]]
     plan, costs = by_hand(uses, (4, 1, 4), {X: 1, Y: 2}, (0, 5, 0), live_out=(Z,))
     assert time_plan(plan, costs).seconds == pytest.approx(17)  # X 5..9, Y 9..10, step 3 from 10 on
-    after = with_passes(plan, costs)
+    after = with_copies_reordered(plan, costs)
     verify(after)
-    assert copies(after, Kind.IN) == [(Y, None), (X, None)]
+    assert copies(after, OpKind.IN) == [(Y, None), (X, None)]
     assert after.seconds == pytest.approx(10)
 
 
@@ -102,11 +102,11 @@ def test_small_pieces_are_not_made(monkeypatch):
     plan, costs = by_hand(uses, (5, 1, 1), {X: 0, Y: 2}, (0, 5, 5))
     for least, pieces in ((2, [(X, (0, 2)), (Y, None), (X, (2, 3))]), (3, [(X, None), (Y, None)])):
         monkeypatch.setattr(copy_reordering, "LEAST", least * SECOND)
-        assert copies(with_passes(plan, costs), Kind.IN) == pieces
+        assert copies(with_copies_reordered(plan, costs), OpKind.IN) == pieces
     monkeypatch.setattr(copy_reordering, "LEAST", 512)
     monkeypatch.setattr(copy_reordering, "UNIT", 5 * SECOND // 2)  # so it is cut at 2.5
-    after = with_passes(plan, costs)
-    assert copies(after, Kind.IN) == [(X, (0, 2.5)), (Y, None), (X, (2.5, 2.5))]
+    after = with_copies_reordered(plan, costs)
+    assert copies(after, OpKind.IN) == [(X, (0, 2.5)), (Y, None), (X, (2.5, 2.5))]
     assert after.seconds == pytest.approx(7.5)
 
 
@@ -134,7 +134,11 @@ def seconds_of(plan, costs) -> float:
         held = min((op.id for op in queues[HOST]), default=len(plan.ops))  # what is behind is not issued yet
         heads = [q[0] for q in queues.values() if q and q[0].id <= held and done.issuperset(q[0].waits)]
         for op in heads:
-            copied = 0.0 if op in plan.abiding else op.place and LINK.copy_seconds(plan.copied(op), op.kind is Kind.OUT)
+            copied = (
+                0.0
+                if op in plan.carried_over
+                else op.place and LINK.copy_seconds(plan.copied(op), op.kind is OpKind.OUT)
+            )
             left.setdefault(op.id, costs.steps[op.step] if copied is None else copied)
         passed = min(left[op.id] for op in heads)
         now += passed
@@ -149,14 +153,14 @@ def seconds_of(plan, costs) -> float:
 def test_passes_gain_and_are_proved():
     passed, parts, gained = 0, 0, []
     for before, costs in random_plans():
-        plan = with_passes(before, costs)
+        plan = with_copies_reordered(before, costs)
         verify(plan)
-        verify(with_homes(plan, 4096))
+        verify(with_host_slots(plan, 4096))
         assert plan.seconds == pytest.approx(seconds_of(plan, costs), rel=1e-6)
         same = ("arena_bytes", "bytes_in", "bytes_out", "order", "program")
         assert [getattr(plan, n) for n in same] == [getattr(before, n) for n in same]
-        for stream, nbytes in ((Kind.IN, plan.bytes_in), (Kind.OUT, plan.bytes_out)):
-            copies = [op for op in plan.ops if op.kind is stream and op not in plan.abiding]
+        for stream, nbytes in ((OpKind.IN, plan.bytes_in), (OpKind.OUT, plan.bytes_out)):
+            copies = [op for op in plan.ops if op.kind is stream and op not in plan.carried_over]
             assert sum(map(plan.copied, copies)) == nbytes
         if plan.ops == before.ops:
             assert plan.parts == 0
@@ -169,7 +173,7 @@ def test_passes_gain_and_are_proved():
 
 def with_parts(seeds):
     for before, costs in random_plans(seeds):
-        plan = with_passes(before, costs)
+        plan = with_copies_reordered(before, costs)
         if plan.parts:
             yield plan, costs
 
@@ -187,7 +191,7 @@ def test_every_single_wait_is_needed():
                     spare.append(plan.ops[w])
                 except PlanError:
                     pass
-    assert tried > 1000 and len(spare) < 5 and all(op.kind is Kind.OUT and not op.begins for op in spare)
+    assert tried > 1000 and len(spare) < 5 and all(op.kind is OpKind.OUT and not op.begins for op in spare)
 
 
 # -- spoiled -----------------------------------------------------------------------------------------------------------
@@ -213,7 +217,7 @@ def _wrong_parts(plan):
         yield "whole", changed(op.id, part=None)
         yield "negative", changed(op.id, part=(start - 512, nbytes + 512))
         if following is None:
-            if op.kind is Kind.OUT and op.release:
+            if op.kind is OpKind.OUT and op.release:
                 yield "never given back", changed(op.id, release=False)
             continue
         yield "to another place", changed(op.id, place=dataclasses.replace(op.place, offset=op.place.offset + 512))
@@ -221,14 +225,14 @@ def _wrong_parts(plan):
         swapped[op.id] = dataclasses.replace(op, part=following.part)
         swapped[following.id] = dataclasses.replace(following, part=op.part)
         yield "in another order", swapped
-        if op.kind is Kind.OUT:
+        if op.kind is OpKind.OUT:
             yield "given back before the last part", changed(op.id, release=True)
         if op.home is not None:
-            if op.kind is Kind.IN:
+            if op.kind is OpKind.IN:
                 yield "home given up too early", changed(op.id, home=dataclasses.replace(op.home, last=True))
             yield "in memory of its own", changed(op.id, home=None)
-            yield "home elsewhere", changed(op.id, home=Home(op.home.segment, op.home.offset + 512))
-        for user in ops if op.kind is Kind.IN else ():
+            yield "home elsewhere", changed(op.id, home=HostSlot(op.home.segment, op.home.offset + 512))
+        for user in ops if op.kind is OpKind.IN else ():
             if following.id in user.waits:
                 waits = tuple(op.id if w == following.id else w for w in user.waits)
                 yield "waits for the first part", changed(user.id, waits=waits)
@@ -237,9 +241,9 @@ def _wrong_parts(plan):
 def test_wrong_parts_are_found():
     caught = {}
     for plan, _ in with_parts(range(25)):
-        for what, ops in _wrong_parts(with_homes(plan, 4096)):
+        for what, ops in _wrong_parts(with_host_slots(plan, 4096)):
             with pytest.raises(PlanError):
-                verify(dataclasses.replace(with_homes(plan, 4096), ops=tuple(ops)))
+                verify(dataclasses.replace(with_host_slots(plan, 4096), ops=tuple(ops)))
                 pytest.fail(f"{plan.program.name}: {what} was not noticed")
             caught[what] = caught.get(what, 0) + 1
     assert len(caught) == 13 and min(caught.values()) >= 2, caught
@@ -249,14 +253,14 @@ def test_nobody_may_touch_a_value_whose_copy_is_under_way():
     """X comes in from before step 0 until behind step 2; in the other plan it goes out after steps 0 and 1."""
     uses = [[(Z, WRITE)], [(Z, READ)], [], [(Y, READ)], [], [], [(X, READ)]]
     plan, costs = by_hand(uses, (5, 1, 1), {X: 0, Y: 2}, (0, 5, 5))
-    plan = with_passes(plan, costs)
+    plan = with_copies_reordered(plan, costs)
     verify(_touching(plan, 2, X, READ))
     for mode in Mode:
         with pytest.raises(PlanError, match='only a part of "b0" is copied'):
             verify(_touching(plan, 1, X, mode))
     uses = [[(X, WRITE)], [(Y, WRITE)], [], [(Z, WRITE)], [(Z, READ)], [], []]
     plan, costs = by_hand(uses, (5, 1, 1), {}, (0, 5, 5), live_out=(X, Y))
-    plan = with_passes(plan, costs)
+    plan = with_copies_reordered(plan, costs)
     verify(_touching(plan, 1, X, READ))
     with pytest.raises(PlanError, match='only a part of "b0" is copied'):
         verify(_touching(plan, 1, X, Mode.UPDATE))
@@ -267,7 +271,7 @@ def _touching(plan, s, buffer, mode):
     steps = list(plan.program.steps)
     steps[s] = dataclasses.replace(steps[s], accesses=(*steps[s].accesses, Access(buffer, mode)))
     program = dataclasses.replace(plan.program, steps=tuple(steps))
-    at = next(op.id for op in plan.ops if op.kind is Kind.COMPUTE and op.step == s)
+    at = next(op.id for op in plan.ops if op.kind is OpKind.COMPUTE and op.step == s)
     copied = tuple(op.id for op in plan.ops[:at] if op.place is not None)
     ops = (*plan.ops[:at], dataclasses.replace(plan.ops[at], waits=copied), *plan.ops[at + 1 :])
     return dataclasses.replace(plan, program=program, ops=ops)
@@ -276,15 +280,15 @@ def _touching(plan, s, buffer, mode):
 def test_neither_steps_nor_copies_in_16_bits_have_parts():
     uses = [[(Z, WRITE)], [(Z, READ)], [], [(Y, READ)], [], [], [(X, READ)]]
     plan, costs = by_hand(uses, (5, 1, 1), {X: 0, Y: 2}, (0, 5, 5))
-    step = next(op for op in plan.ops if op.kind is Kind.COMPUTE)
+    step = next(op for op in plan.ops if op.kind is OpKind.COMPUTE)
     ops = tuple(dataclasses.replace(op, part=(0, 512)) if op is step else op for op in plan.ops)
     with pytest.raises(PlanError, match="a step has no parts"):
         verify(dataclasses.replace(plan, ops=ops))
-    cut = with_passes(plan, costs)
+    cut = with_copies_reordered(plan, costs)
     halved = {b: dataclasses.replace(buffer, halved=buffer.nbytes // 2) for b, buffer in cut.buffers.items()}
     with pytest.raises(PlanError, match="are no part of the buffer"):
         verify(dataclasses.replace(cut, buffers=halved))
-    assert not with_passes(dataclasses.replace(plan, buffers=halved), costs).parts
+    assert not with_copies_reordered(dataclasses.replace(plan, buffers=halved), costs).parts
 
 
 # -- as text -----------------------------------------------------------------------------------------------------------
@@ -323,7 +327,7 @@ def test_there_and_back():
 def test_wrong_pieces_in_a_file(old, new, match):
     uses = [[(Z, WRITE)], [(Z, READ)], [], [(Y, READ)], [], [], [(X, READ)]]
     plan, costs = by_hand(uses, (5, 1, 1), {X: 0, Y: 2}, (0, 5, 5))
-    text = _text(with_passes(plan, costs))
+    text = _text(with_copies_reordered(plan, costs))
     assert _read(text, plan).parts == 2 and old in text
     with pytest.raises(PlanError, match=match):
         _read(text.replace(old, new), plan)
@@ -338,7 +342,7 @@ def test_a_copy_out_that_is_put_off_too_long_in_a_file():
         later = mine.replace("}", f"piece_out {{ bytes: {SECOND} step: {step} }} }}")
         text = _text(plan).replace(mine, later)
         if right:
-            assert copies(_read(text, plan), Kind.OUT) == [(X, None), (Y, None)]
+            assert copies(_read(text, plan), OpKind.OUT) == [(X, None), (Y, None)]
             continue
         with pytest.raises(PlanError, match="overlaps"):
             _read(text, plan)

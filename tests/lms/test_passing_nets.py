@@ -15,10 +15,10 @@ from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.lms.cost.machine import MACHINES
 from pycaffe_lms.lms.layout.packing import Packing
-from pycaffe_lms.lms.plan.live_ranges import residences_of
-from pycaffe_lms.lms.plan.plan import Kind, Piece
+from pycaffe_lms.lms.plan.live_ranges import live_ranges_of
+from pycaffe_lms.lms.plan.plan import OpKind, Piece
 from pycaffe_lms.lms.planner import choose, copy_reordering
-from pycaffe_lms.lms.planner.copy_reordering import queues_of
+from pycaffe_lms.lms.planner.copy_reordering import copy_queues_of
 from pycaffe_lms.lms.planner.lookahead import finish
 from pycaffe_lms.lms.runtime import runtime
 from pycaffe_lms.memory.states import State
@@ -40,15 +40,15 @@ ZOO_LINK = dataclasses.replace(MACHINES["h200"], link_in=1e9, link_out=1e9, link
 
 @pytest.fixture(autouse=True)
 def _cut_at_random(monkeypatch):
-    monkeypatch.setattr(choose, "with_passes", cut_at_random)
+    monkeypatch.setattr(choose, "with_copies_reordered", cut_at_random)
 
 
 def cut_at_random(plan, costs):
     """The plan with copies in up to three pieces, in any steps that may be: whoever is issued between them passes."""
     rng = seeded(plan.program.name + plan.rules)
-    stays, offsets = zip(*residences_of(plan), strict=True)
+    stays, offsets = zip(*live_ranges_of(plan), strict=True)
     found = list(stays)
-    for copy in queues_of(plan, stays, offsets, costs).copies.values():
+    for copy in copy_queues_of(plan, stays, offsets, costs).copies.values():
         if copy.fixed or rng.random() < 0.2:
             continue
         last = copy.wanted - 1 if copy.out else copy.wanted
@@ -72,7 +72,7 @@ def plain(net):
     return train(make_solver(net, SimDevice(64 << 20)), 3)
 
 
-def in_parts(solver) -> set[Kind]:
+def in_parts(solver) -> set[OpKind]:
     """What the plan copies in parts with another copy between them."""
     found, under_way, other = set(), {}, {}
     for op in plan_of(solver).ops:
@@ -95,7 +95,7 @@ def test_the_same_bits_in_every_order(config):
             solver = make_solver(net, SimDevice(64 << 20, order=order, seed=seed), CONFIGS[config])
             assert train(solver, 3) == plain(net), f"{net}, {order} {seed}"
             assert solver.runtime.stats.held == 0
-        assert in_parts(solver) == {Kind.IN, Kind.OUT} or config in ("by time", "auto")
+        assert in_parts(solver) == {OpKind.IN, OpKind.OUT} or config in ("by time", "auto")
 
 
 @pytest.mark.parametrize("net", NETS)
@@ -125,7 +125,7 @@ def _stepped(net):
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # what is not there yet is poison
-@pytest.mark.parametrize("kind", [Kind.IN, Kind.OUT])
+@pytest.mark.parametrize("kind", [OpKind.IN, OpKind.OUT])
 def test_these_tests_can_fail(kind):
     """Who waits for the last part of a copy does not: some order gives other numbers."""
     changed = 0
@@ -148,7 +148,7 @@ def test_bytes_count_once():
     plan, memories = plan_of(solver), solver.net.memory.memories
     solver.step(1)
     found = solver.runtime.statistics()["programs"]["train"]
-    for kind, name in ((Kind.IN, "in"), (Kind.OUT, "out")):
+    for kind, name in ((OpKind.IN, "in"), (OpKind.OUT, "out")):
         begun = [memories[op.place.buffer].nbytes for op in plan.ops if op.kind is kind and op.begins]
         assert found["last_run"][f"copies_{name}"] == found["plan"][f"copies_{name}"] == len(begun)
         assert found["last_run"][f"bytes_{name}"] == sum(begun)
@@ -166,7 +166,7 @@ def test_after_a_failure_between_two_parts():
             execute, half = memory._execute, _half_way(plan, fail_at)
             if not half:
                 continue
-            before = {b: _value(memory.memories[b]) for b, kind in half if kind is Kind.IN}
+            before = {b: _value(memory.memories[b]) for b, kind in half if kind is OpKind.IN}
 
             def failing(step, execute=execute, fail=plan.program.steps[fail_at].name):
                 if step.step.name == fail:
@@ -188,7 +188,7 @@ def test_after_a_failure_between_two_parts():
     assert failed > 3
 
 
-def _half_way(plan, s: int) -> set[tuple[int, Kind]]:
+def _half_way(plan, s: int) -> set[tuple[int, OpKind]]:
     """(buffer, which copy) of those of which only a part is issued when step `s` begins."""
     found = {}
     for op in plan.ops:

@@ -14,7 +14,7 @@ from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.lms.cost.machine import MACHINES
 from pycaffe_lms.lms.planfile.read import parse_plan, plan_from
 from pycaffe_lms.lms.planfile.write import program_message
-from pycaffe_lms.lms.planner.host_slots import with_homes
+from pycaffe_lms.lms.planner.host_slots import with_host_slots
 from pycaffe_lms.lms.runtime import runtime
 from pycaffe_lms.memory.host import SEGMENT
 
@@ -27,7 +27,7 @@ from .plan_files import ITERATIONS, SETTINGS, budget_of, lms_of, planned, read, 
 @pytest.mark.parametrize("net", NETS)
 def test_there_and_back(net, kind):
     plan = planned(net, kind)[0]
-    again = with_homes(read(text_of(net, kind), net, kind), SEGMENT)
+    again = with_host_slots(read(text_of(net, kind), net, kind), SEGMENT)
     assert (
         again.ops == plan.ops
         and again.homes == plan.homes
@@ -41,7 +41,7 @@ def test_there_and_back(net, kind):
 def test_some_plans_here_copy_and_some_replay():
     plans = [planned(net, kind)[0] for net in NETS for kind in SETTINGS]
     assert any(p.bytes_out for p in plans) and any(p.replayed for p in plans)
-    assert any(op.handovers for p in plans for op in p.ops)
+    assert any(op.inplace_reuses for p in plans for op in p.ops)
 
 
 # -- in training ---------------------------------------------------------------------------------------------------

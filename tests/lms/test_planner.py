@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from pycaffe_lms.errors import OutOfDeviceMemory, PlanError
-from pycaffe_lms.lms.plan.plan import Kind, Op, Placement
+from pycaffe_lms.lms.plan.plan import Op, OpKind, Placement
 from pycaffe_lms.lms.plan.verify import verify
 from pycaffe_lms.lms.planner.lookahead import make_plan
 from pycaffe_lms.lms.program import Access, Buffer, Mode, Program, Step
@@ -108,9 +108,9 @@ def test_every_single_wait_is_needed(make, page):
 def _mutations(plan, rng):
     ops = list(plan.ops)
     for i, op in enumerate(ops):
-        if op.kind in (Kind.IN, Kind.OUT):
+        if op.kind in (OpKind.IN, OpKind.OUT):
             yield "copy left out", ops[:i] + [_renumber(o, -1) for o in ops[i + 1 :]]
-        if op.kind is Kind.OUT:
+        if op.kind is OpKind.OUT:
             moved = dataclasses.replace(op, place=Placement(op.place.buffer, op.place.offset + 512))
             yield "copy from elsewhere", ops[:i] + [moved] + ops[i + 1 :]
             kept = dataclasses.replace(op, release=not op.release)
@@ -122,7 +122,7 @@ def _mutations(plan, rng):
     if len(ops) > 2:
         i = rng.randrange(len(ops) - 1)
         a, b = ops[i], ops[i + 1]
-        if Kind.COMPUTE in (a.kind, b.kind):
+        if OpKind.COMPUTE in (a.kind, b.kind):
             yield "two operations swapped", ops[:i] + [b, a] + ops[i + 2 :]
 
 
@@ -148,7 +148,7 @@ def test_nobody_waits_for_the_host_which_is_over_when_it_is_issued():
     """No event is recorded for it."""
     program, buffers = net_program(5)
     plan = make_plan(program, buffers, limit=None, ahead=1)
-    host = next(op.id for op in plan.ops if op.kind is Kind.HOST)
+    host = next(op.id for op in plan.ops if op.kind is OpKind.HOST)
     last = dataclasses.replace(plan.ops[-1], waits=(*plan.ops[-1].waits, host))
     with pytest.raises(PlanError, match=f"waits for operation {host}, which is over when it is issued"):
         verify(dataclasses.replace(plan, ops=(*plan.ops[:-1], last)))
@@ -161,11 +161,11 @@ def test_who_comes_next_waits_for_the_step_that_gives_the_memory_back():
         program, buffers = net_program(seed)
         plan = make_plan(program, buffers, limit=None, ahead=2)
         for op in plan.ops:
-            later = next((o for o in plan.ops[op.id + 1 :] if o.kind is Kind.COMPUTE), None)
+            later = next((o for o in plan.ops[op.id + 1 :] if o.kind is OpKind.COMPUTE), None)
             for b in op.drops if later else ():
                 at = next(p.offset for o in reversed(plan.ops[: op.id + 1]) for p in o.comers if p.buffer == b)
                 following = next((o for o in plan.ops[later.id + 1 :] for p in o.comers if p.offset == at), None)
-                if following is None or following.kind is not Kind.IN or op.id not in following.waits:
+                if following is None or following.kind is not OpKind.IN or op.id not in following.waits:
                     continue
                 ops = list(plan.ops)
                 ops[op.id] = dataclasses.replace(op, drops=tuple(x for x in op.drops if x != b))

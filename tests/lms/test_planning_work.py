@@ -11,7 +11,7 @@ from pycaffe_lms.formats.prototxt.parser import parse_net
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.lms.cost.machine import MACHINES
 from pycaffe_lms.lms.planner import choose, optimise
-from pycaffe_lms.lms.planner.evict import Follower
+from pycaffe_lms.lms.planner.evict import EvictionPass
 from pycaffe_lms.lms.planner.search import HOPELESS
 from pycaffe_lms.lms.runtime.runtime import Runtime
 from pycaffe_lms.net.net import Net
@@ -85,7 +85,7 @@ def test_no_more_is_tried_than_a_better_plan_could_save(searches):
 
 
 def test_a_value_that_is_reached_in_many_ways_is_looked_at_once(monkeypatch):
-    looks, real = 0, Follower._gone
+    looks, real = 0, EvictionPass._gone
 
     def gone(self, b):
         nonlocal looks
@@ -93,7 +93,7 @@ def test_a_value_that_is_reached_in_many_ways_is_looked_at_once(monkeypatch):
         assert looks < LOOKS
         return real(self, b)
 
-    monkeypatch.setattr(Follower, "_gone", gone)
+    monkeypatch.setattr(EvictionPass, "_gone", gone)
     for values in (5.2, 6.2, 8.3):  # each 64 KB
         assert _plan(chain_of_sums(50), int(values * 64 * KB))
     assert looks > 1000

@@ -9,12 +9,12 @@ import pytest
 from pycaffe_lms.errors import OutOfDeviceMemory, PlanError
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.lms.cost.machine import MACHINES, Costs
-from pycaffe_lms.lms.plan.plan import Kind
+from pycaffe_lms.lms.plan.plan import OpKind
 from pycaffe_lms.lms.plan.verify import verify
 from pycaffe_lms.lms.planner.choose import choose_plan
 from pycaffe_lms.lms.program import Access, Mode, Program, Step
-from pycaffe_lms.lms.remat.candidates import Replayable, ordered, verify_replays
-from pycaffe_lms.lms.remat.requested import CannotRemake, Remakes, check_uncopied, remade_order
+from pycaffe_lms.lms.remat.candidates import RematCandidates, ordered, verify_remat
+from pycaffe_lms.lms.remat.requested import CannotRemat, RematRequests, check_uncopied, remat_order
 
 from ..seeds import seeded
 from .programs import net_program
@@ -44,21 +44,21 @@ def _case(seed: int, share: float):
     turn = max(forward) + 2  # the loss is a forward, too
     seconds = [rng.choice((1e-6, 1e-4)) for _ in program.steps]
     costs = Costs(seconds, {s: seconds[s] for s in replays}, SLOW)
-    return program, buffers, replays, costs, Remakes(forced, turn, frozenset(made))
+    return program, buffers, replays, costs, RematRequests(forced, turn, frozenset(made))
 
 
 def _on_device_before(plan, program: Program, turn: int) -> set[int]:
     """Buffers that are on the device when step `turn` - 1 of the program is over, in order of issue."""
     here: set[int] = set()
     for op in plan.ops:
-        if op.kind is Kind.IN:
+        if op.kind is OpKind.IN:
             here.add(op.place.buffer)
-        if op.kind is Kind.COMPUTE:
+        if op.kind is OpKind.COMPUTE:
             here |= {p.buffer for p in op.births}
             here -= {*op.frees, *op.drops}
         if op.release:
             here.remove(op.place.buffer)
-        if op.kind is Kind.COMPUTE and plan.order[op.step] == (turn - 1, False):
+        if op.kind is OpKind.COMPUTE and plan.order[op.step] == (turn - 1, False):
             return here
     raise AssertionError("the step never runs")
 
@@ -68,27 +68,29 @@ def _on_device_before(plan, program: Program, turn: int) -> set[int]:
 def test_what_is_to_be_made_again_is_never_copied_and_gone_after_the_forward(config, share):
     fitted = 0
     for seed in range(35):
-        program, buffers, replays, costs, remakes = _case(seed, share)
+        program, buffers, replays, costs, remat_requests = _case(seed, share)
         for room in (1.0, 0.7, 0.5):
             limit = int(room * sum(b.nbytes for b in buffers.values())) // 512 * 512
             try:
-                plan = choose_plan(program, buffers, config, limit, costs, replays, frozenset(), remakes)
+                plan = choose_plan(program, buffers, config, limit, costs, replays, frozenset(), remat_requests)
             except OutOfDeviceMemory:
                 assert room < 1
                 continue
             fitted += room < 1
             verify(plan)
-            verify_replays(program, ordered(program, replays, plan.order), replays, frozenset())
+            verify_remat(program, ordered(program, replays, plan.order), replays, frozenset())
             assert plan.arena_bytes <= limit
             copied = {op.place.buffer for op in plan.ops if op.place is not None}
-            assert not copied & remakes.buffers
-            assert not _on_device_before(plan, program, remakes.turn) & remakes.buffers
+            assert not copied & remat_requests.buffers
+            assert not _on_device_before(plan, program, remat_requests.turn) & remat_requests.buffers
             again = {s for s, replayed in plan.order if replayed}
-            read = {a.buffer for step in program.steps[remakes.turn :] for a in step.accesses if a.mode is Mode.READ}
-            wanted = {s for s in remakes.steps if _made(program, s) & read}
+            read = {
+                a.buffer for step in program.steps[remat_requests.turn :] for a in step.accesses if a.mode is Mode.READ
+            }
+            wanted = {s for s in remat_requests.steps if _made(program, s) & read}
             assert wanted <= again
             if not config.recomputes:
-                assert again <= remakes.steps
+                assert again <= remat_requests.steps
     assert fitted > 12
 
 
@@ -110,20 +112,20 @@ def test_the_order_by_hand():
     )
     program = Program("hand", steps, frozenset({g}))
     replays = {s: Step(f"again {steps[s].name}", steps[s].accesses) for s in (1, 2)}
-    can = Replayable(program, replays, frozenset())
-    found = remade_order(program, can, Remakes(frozenset({1, 2}), 4))
+    can = RematCandidates(program, replays, frozenset())
+    found = remat_order(program, can, RematRequests(frozenset({1, 2}), 4))
     assert found.order == ((0, False), (1, False), (2, False), (3, False), (1, True), (2, True), (4, False), (5, False))
-    alone = remade_order(program, can, Remakes(frozenset({1}), 4)).order
+    alone = remat_order(program, can, RematRequests(frozenset({1}), 4)).order
     assert alone == ((0, False), (1, False), (2, False), (3, False), (4, False), (1, True), (5, False))
     changed = (*steps[:4], Step("change x", (Access(x, Mode.UPDATE),)), *steps[4:])
-    can = Replayable(Program("changed", changed, frozenset({g})), replays, frozenset())
-    with pytest.raises(CannotRemake) as failure:
-        remade_order(can.program, can, Remakes(frozenset({1, 2}), 5))
+    can = RematCandidates(Program("changed", changed, frozenset({g})), replays, frozenset())
+    with pytest.raises(CannotRemat) as failure:
+        remat_order(can.program, can, RematRequests(frozenset({1, 2}), 5))
     assert failure.value.made == 1 and changed[failure.value.wanted].name == "backward b"
 
 
 def test_a_plan_that_copies_such_a_value_is_refused():
-    program, buffers, replays, costs, remakes = _case(3, 1.0)
-    plan = choose_plan(program, buffers, CONFIGS["on demand"], 1 << 30, costs, replays, frozenset(), Remakes())
+    program, buffers, replays, costs, remat_requests = _case(3, 1.0)
+    plan = choose_plan(program, buffers, CONFIGS["on demand"], 1 << 30, costs, replays, frozenset(), RematRequests())
     with pytest.raises(PlanError, match="RECOMPUTE"):
-        check_uncopied(plan, remakes)
+        check_uncopied(plan, remat_requests)

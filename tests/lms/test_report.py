@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from pycaffe_lms.lms.plan.plan import Kind
+from pycaffe_lms.lms.plan.plan import OpKind
 from pycaffe_lms.lms.planner.lookahead import make_plan
 from pycaffe_lms.lms.report.text import step_table, summary
 
@@ -23,8 +23,8 @@ def test_every_operation_is_listed(seed):
     assert len(text.splitlines()) == len(program.steps) + 1
     words = re.findall(r"(?<=[:;] )(in|out|new|free|drop) (?=\w)", text)
     ops = plan.ops
-    assert words.count("in") == sum(op.kind is Kind.IN for op in ops)
-    assert words.count("out") == sum(op.kind is Kind.OUT for op in ops)
+    assert words.count("in") == sum(op.kind is OpKind.IN for op in ops)
+    assert words.count("out") == sum(op.kind is OpKind.OUT for op in ops)
     assert words.count("new") == sum(len(op.births) for op in ops)
     assert words.count("free") == sum(len(op.frees) for op in ops)
     assert words.count("drop") == sum(len(op.drops) for op in ops)

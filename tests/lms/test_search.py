@@ -7,14 +7,14 @@ import pytest
 from pycaffe_lms.lms.cost.machine import MACHINES, Costs
 from pycaffe_lms.lms.layout.packing import Lifetime, Stretch, pack, pack_within
 from pycaffe_lms.lms.layout.paging import stretched
-from pycaffe_lms.lms.plan.rules import Rules, Wishes
+from pycaffe_lms.lms.plan.rules import Constraints, Rules
 from pycaffe_lms.lms.planner import optimise as optimiser
-from pycaffe_lms.lms.planner.evict import Follower
+from pycaffe_lms.lms.planner.evict import EvictionPass
 from pycaffe_lms.lms.planner.lookahead import make_plan
 from pycaffe_lms.lms.planner.search import Search
 from pycaffe_lms.lms.program import Access, Buffer, Mode, Program, Step
-from pycaffe_lms.lms.remat.candidates import Replayable
-from pycaffe_lms.lms.remat.checkpoints import Narrows
+from pycaffe_lms.lms.remat.candidates import RematCandidates
+from pycaffe_lms.lms.remat.checkpoints import CheckpointCandidates
 
 from ..seeds import seeded
 from .programs import net_program
@@ -32,9 +32,9 @@ def _chain(widths):
     back = [Step(f"back {i}", (Access(i, Mode.READ),)) for i in reversed(range(len(widths)))]
     program = Program("chain", (*steps, *back), frozenset())
     replays = {s: Step(f"again:{s}", step.accesses) for s, step in enumerate(steps)}
-    can = Replayable(program, replays, frozenset())
+    can = RematCandidates(program, replays, frozenset())
     costs = Costs([1.0] * len(program.steps), dict.fromkeys(replays, 1.0), MACHINES["h200"])
-    return Narrows(can, costs, dict(enumerate(widths)))
+    return CheckpointCandidates(can, costs, dict(enumerate(widths)))
 
 
 def test_checkpoints_are_the_narrowest_places_of_equal_parts():
@@ -107,7 +107,7 @@ def test_the_same_rules_are_tried_in_every_run(monkeypatch):
 
 def test_copies_alone_are_tried_where_nothing_else_was_found():
     program, _ = net_program(3)
-    search = Search(RULES, Replayable(program, {}, frozenset()), Costs([], {}, SLOW))
+    search = Search(RULES, RematCandidates(program, {}, frozenset()), Costs([], {}, SLOW))
     asked = []
     while (rules := search.next()) is not None:
         asked.append(rules)
@@ -177,8 +177,8 @@ def test_what_leaves_may_be_just_large_enough(excess, leaves):
     program = Program("short", tuple(Step(str(s), (Access(*use),)) for s, use in enumerate(uses)), frozenset())
     buffers = {b: Buffer(b, f"{b}.data", size) for b, size in enumerate(sizes)}
     costs = Costs([1e-6] * len(uses), {}, MACHINES["h200"])
-    can, rules = Replayable(program, {}, frozenset()), Rules(replays=False, excess=excess)
-    found = Follower(program, buffers, 10 << 20, costs, can, rules, Wishes()).run()
+    can, rules = RematCandidates(program, {}, frozenset()), Rules(replays=False, excess=excess)
+    found = EvictionPass(program, buffers, 10 << 20, costs, can, rules, Constraints()).run()
     assert {b for b, _ in found.left} == {leaves} and found.evicted == 1
 
 

@@ -12,7 +12,7 @@ from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import human_bytes
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.lms.cost.machine import MACHINES
-from pycaffe_lms.lms.plan.plan import Kind
+from pycaffe_lms.lms.plan.plan import OpKind
 from pycaffe_lms.lms.plan.statistics import plan_statistics
 from pycaffe_lms.lms.planner.lookahead import make_plan
 from pycaffe_lms.lms.runtime import runtime
@@ -72,16 +72,16 @@ def _follow(plan) -> dict:
     where: dict[int, tuple[int, int]] = {}
     top = most = 0
     for op in plan.ops:
-        if op.kind is Kind.IN:
+        if op.kind is OpKind.IN:
             life[op.place.buffer]["in"] += 1
             where[op.place.buffer] = (op.place.offset, plan.buffers[op.place.buffer].nbytes)
-        elif op.kind is Kind.OUT:
+        elif op.kind is OpKind.OUT:
             life[op.place.buffer]["out"] += 1
         for place in op.births:
             life[place.buffer]["born"] += 1
             where[place.buffer] = (place.offset, plan.buffers[place.buffer].nbytes)
         top = max([top, *(offset + size for offset, size in where.values())])
-        replaced = {old for old, _ in op.handovers}
+        replaced = {old for old, _ in op.inplace_reuses}
         most = max(most, sum(size for b, (_, size) in where.items() if b not in replaced))
         for b in op.drops:
             life[b]["dropped"] += 1
@@ -211,7 +211,7 @@ def test_stalls_that_are_measured_are_the_waits_of_the_compute_stream(sync):
             nbytes = solver.net.memory.memories[op.place.buffer].nbytes
             assert took == pytest.approx(nbytes / device.link_bytes_per_s, rel=1e-6)
         for w in op.waits:  # it never starts before what it waits for is through
-            if op.kind is not Kind.HOST:
+            if op.kind is not OpKind.HOST:
                 assert run.times.start[op.id] >= run.times.end[w] - 1e-9
     solver.runtime.stats.measured([run])
     measured = solver.statistics()["programs"]["train"]["measured"]

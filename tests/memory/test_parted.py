@@ -8,7 +8,7 @@ import pytest
 from pycaffe_lms.backend import get_device
 from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import DiscardedRead, UsageError
-from pycaffe_lms.memory.split_memory import PartedMemory
+from pycaffe_lms.memory.split_memory import SplitMemory
 from pycaffe_lms.memory.states import Ask, State
 from pycaffe_lms.memory.synced import SyncedMemory
 from pycaffe_lms.ops import ops_of
@@ -23,7 +23,7 @@ def make(device):
     parts = [SyncedMemory(4 * n, f"conv1 [{i + 1}/3].data", device) for i, n in enumerate(SIZES)]
     for part in parts:
         part.manage(not device.is_host)
-    return PartedMemory("conv1.data", device, parts)
+    return SplitMemory("conv1.data", device, parts)
 
 
 def write_parts(memory, values):

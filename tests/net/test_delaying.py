@@ -11,7 +11,7 @@ from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.layers.base import Makes, count
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.lms.program import Access, Mode, Step
-from pycaffe_lms.net.program.programs import Halves
+from pycaffe_lms.net.program.programs import SplitBackward
 from pycaffe_lms.net.program.step_order import delayed
 from tests.lms.nets import _DATA, _eltwise, _pool, conv, head, train
 
@@ -178,7 +178,7 @@ def test_small_layers_make_theirs_in_one_step_unless_told():
         size = [count(values[b].shape) for b in node.bottoms], [count(params[p].shape) for p in node.params]
         return max(map(sum, size))
 
-    assert halves(Halves.NONE) == set()
-    assert halves(Halves.ALL) == {"fc", "c", "b"}
-    assert halves(Halves.LARGE) == {layer for layer in ("fc", "c", "b") if elements(layer) * 6 >= elements("b")}
-    assert halves(Halves.LARGE) == {"b"}
+    assert halves(SplitBackward.NONE) == set()
+    assert halves(SplitBackward.ALL) == {"fc", "c", "b"}
+    assert halves(SplitBackward.LARGE) == {layer for layer in ("fc", "c", "b") if elements(layer) * 6 >= elements("b")}
+    assert halves(SplitBackward.LARGE) == {"b"}

@@ -12,7 +12,7 @@ from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import OutOfDeviceMemory
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.lms.cost.machine import MACHINES
-from pycaffe_lms.lms.plan.plan import Kind
+from pycaffe_lms.lms.plan.plan import OpKind
 from pycaffe_lms.lms.runtime import runtime
 
 from ..lms.nets import NETS, TYPES, type_name
@@ -167,7 +167,7 @@ def test_a_budget_that_changes():
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # what is read too early is poison
-@pytest.mark.parametrize("kind", [Kind.IN, Kind.OUT, Kind.COMPUTE])
+@pytest.mark.parametrize("kind", [OpKind.IN, OpKind.OUT, OpKind.COMPUTE])
 def test_these_tests_can_fail(kind):
     """Without the waits of one kind of operation within the graph, some order gives other numbers."""
     changed = launches = 0

@@ -17,7 +17,7 @@ from pycaffe_lms.lms.program import Mode
 from pycaffe_lms.lms.report.layer_costs import layer_of
 from pycaffe_lms.net.passes import param_order
 from pycaffe_lms.net.program.costs import program_costs, step_flops
-from pycaffe_lms.net.program.programs import Halves
+from pycaffe_lms.net.program.programs import SplitBackward
 from pycaffe_lms.net.program.reduction import buckets
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.solvers import solver_class
@@ -55,7 +55,7 @@ def solver(net, device, separate=None, lms=None, *, tuning=None, dtype="float32"
 def steps_of(one, separate):
     """Backward steps of a solver's iteration, by name."""
     n, builder = len(one.net.graph.nodes) - 1, one.net.builder
-    halves = Halves.ALL if separate else Halves.NONE
+    halves = SplitBackward.ALL if separate else SplitBackward.NONE
     steps = builder.backward(n, 0, builder.loss_diffs(), accumulate=False, fused=True, separate=halves)
     return {s.step.name: s for s in steps}
 

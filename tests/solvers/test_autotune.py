@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from pycaffe_lms.lms.cost.machine import MACHINES
-from pycaffe_lms.lms.runtime.recorder import COPIES_IN, STEPS, Timed
+from pycaffe_lms.lms.runtime.recorder import COPIES_IN, STEPS, RecordedTimes
 from pycaffe_lms.solvers import autotune
 
 
@@ -26,8 +26,8 @@ def recorded(monkeypatch):
             yield
 
         def times(self):
-            steps = [Timed(STEPS, name, 100.0, 100.0 + us) for name, us in self.steps.items()]
-            return [*steps, Timed(COPIES_IN, "forward:a", 0.0, 1.0)], []
+            steps = [RecordedTimes(STEPS, name, 100.0, 100.0 + us) for name, us in self.steps.items()]
+            return [*steps, RecordedTimes(COPIES_IN, "forward:a", 0.0, 1.0)], []
 
         def runs(self):
             return [SimpleNamespace(plan=plan) for plan in self.steps]

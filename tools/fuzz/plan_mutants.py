@@ -28,10 +28,10 @@ import pytest  # noqa: E402
 
 from pycaffe_lms.backend.sim.device import SimDevice  # noqa: E402
 from pycaffe_lms.errors import OutOfDeviceMemory, PlanError  # noqa: E402
-from pycaffe_lms.lms.plan.plan import Kind, Op, Plan  # noqa: E402
+from pycaffe_lms.lms.plan.plan import Op, OpKind, Plan  # noqa: E402
 from pycaffe_lms.lms.plan.verify import verify  # noqa: E402
 from pycaffe_lms.lms.planner import choose  # noqa: E402
-from pycaffe_lms.lms.planner.host_slots import with_homes  # noqa: E402
+from pycaffe_lms.lms.planner.host_slots import with_host_slots  # noqa: E402
 from pycaffe_lms.lms.runtime.runtime import Runtime  # noqa: E402
 from pycaffe_lms.memory.host import SEGMENT  # noqa: E402
 from tests.lms import plan_files  # noqa: E402
@@ -56,7 +56,7 @@ def _asked(net: str, kind: str):
     if kind != "parts":
         return plan_files.planned(net, kind)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choose, "with_passes", cut_at_random)
+        patch.setattr(choose, "with_copies_reordered", cut_at_random)
         return plan_files.planned.__wrapped__(net, "auto")
 
 
@@ -72,7 +72,7 @@ def read(text: str, net: str, kind: str) -> Plan:
     entry = plan_files.parse_plan(text, "edited.plan").get("train")
     if entry is None:
         raise PlanError("no plan of this program")
-    plan = with_homes(plan_files.plan_from(entry, *_asked(net, kind)[1], page), SEGMENT)
+    plan = with_host_slots(plan_files.plan_from(entry, *_asked(net, kind)[1], page), SEGMENT)
     verify(plan)
     return plan
 
@@ -130,7 +130,7 @@ def _operation_lost(plan, rng):
 
 
 def _copy_lost(plan, rng):
-    if (i := _one(rng, plan, lambda op: op.kind in (Kind.IN, Kind.OUT))) is not None:
+    if (i := _one(rng, plan, lambda op: op.kind in (OpKind.IN, OpKind.OUT))) is not None:
         return _reordered(plan, [op.id for op in plan.ops if op.id != i])
     return None
 
@@ -153,7 +153,7 @@ def _operation_moved(plan, rng):
 
 
 def _copy_moved(plan, rng):
-    i = _one(rng, plan, lambda op: op.kind in (Kind.IN, Kind.OUT))
+    i = _one(rng, plan, lambda op: op.kind in (OpKind.IN, OpKind.OUT))
     return None if i is None else _moved(plan, rng, i)
 
 
@@ -234,7 +234,7 @@ def _end_otherwise(plan, rng):
 
 def _end_elsewhere(plan, rng):
     """Given back, or dropped, by another step."""
-    i, j = (_one(rng, plan, lambda op: op.kind is Kind.COMPUTE) for _ in range(2))
+    i, j = (_one(rng, plan, lambda op: op.kind is OpKind.COMPUTE) for _ in range(2))
     which = rng.choice(("frees", "drops"))
     mine = list(getattr(plan.ops[i], which))
     b = mine.pop(rng.randrange(len(mine))) if mine else rng.choice(sorted(plan.buffers))
@@ -243,22 +243,22 @@ def _end_elsewhere(plan, rng):
 
 
 def _release_otherwise(plan, rng):
-    i = _one(rng, plan, lambda op: op.kind is Kind.OUT)
+    i = _one(rng, plan, lambda op: op.kind is OpKind.OUT)
     return None if i is None else _with(plan, i, release=not plan.ops[i].release)
 
 
 def _handover_otherwise(plan, rng):
-    if (i := _one(rng, plan, lambda op: op.handovers)) is None:
+    if (i := _one(rng, plan, lambda op: op.inplace_reuses)) is None:
         i = _one(rng, plan, lambda op: op.births and op.drops)
         if i is None:
             return None
         pair = rng.choice(plan.ops[i].drops), rng.choice(plan.ops[i].births).buffer
-        return _with(plan, i, handovers=(pair,))
-    pairs = list(plan.ops[i].handovers)
+        return _with(plan, i, inplace_reuses=(pair,))
+    pairs = list(plan.ops[i].inplace_reuses)
     old, new = pairs.pop(rng.randrange(len(pairs)))
     if rng.random() < 0.5:
         pairs.append(rng.choice(((new, old), (rng.choice(sorted(plan.buffers)), new))))
-    return _with(plan, i, handovers=tuple(pairs))
+    return _with(plan, i, inplace_reuses=tuple(pairs))
 
 
 def _home_otherwise(plan, rng):
@@ -297,10 +297,10 @@ def _stream_otherwise(plan, rng):
 
 
 def _kind_otherwise(plan, rng):
-    i = _one(rng, plan, lambda op: op.kind in (Kind.IN, Kind.OUT))
+    i = _one(rng, plan, lambda op: op.kind in (OpKind.IN, OpKind.OUT))
     if i is None:
         return None
-    kind = Kind.OUT if plan.ops[i].kind is Kind.IN else Kind.IN
+    kind = OpKind.OUT if plan.ops[i].kind is OpKind.IN else OpKind.IN
     return _with(plan, i, kind=kind, stream=3 - plan.ops[i].stream)
 
 
@@ -454,7 +454,7 @@ def same(made: Plan, plan: Plan) -> bool:
     if len(made.ops) != len(plan.ops) or any(getattr(made, name) != getattr(plan, name) for name in names):
         return False
     for new, old in zip(made.ops, plan.ops, strict=True):
-        said = {"step": old.step} if old.kind in (Kind.IN, Kind.OUT) else {}
+        said = {"step": old.step} if old.kind in (OpKind.IN, OpKind.OUT) else {}
         if dataclasses.replace(new, waits=old.waits, **said) != old or not set(new.waits) >= set(old.waits):
             return False
     return True

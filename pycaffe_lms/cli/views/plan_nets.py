@@ -13,7 +13,7 @@ from ...errors import CaffeError, DataError, OutOfDeviceMemory, OutOfHostMemory,
 from ...formats.prototxt.parser import Parsed
 from ...lms.config import LMSConfig
 from ...lms.cost.machine import Machine
-from ...lms.cost.timing import Timed, step_seconds
+from ...lms.cost.timing import PlanTimes, step_seconds
 from ...lms.plan.plan import Plan
 from ...lms.program import Access, Mode, Step, merge_accesses
 from ...lms.runtime.runtime import RESERVE, Runtime
@@ -52,7 +52,7 @@ class Outcome:
     host: int = 0
     seconds: float = 0.0
     stall: float = 0.0
-    times: Timed | None = None
+    times: PlanTimes | None = None
     steps: Sequence[float] = ()
     refused: CaffeError | None = None
 

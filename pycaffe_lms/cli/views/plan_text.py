@@ -13,7 +13,7 @@ from ...lms.report import text
 from ...net.memory.fit import ROUNDED
 from ...net.memory.forecast import Least
 from ...net.memory.micro_batch_choice import describe
-from ...net.program.split_backward import describe_separated, separated
+from ...net.program.split_backward import describe_split_backward, separated
 from ...ops import WORKSPACE_LIMIT
 from .plan_nets import Nets, Outcome
 
@@ -65,7 +65,11 @@ def plan_lines(found: Outcome) -> list[str]:
     else:
         lines += text.summary(found.plan)
         parts = part_lines(found)
-        lines += [*parts, *([ROUNDED] if parts else ()), *describe_separated(found.net.run_graph, found.plan.program)]
+        lines += [
+            *parts,
+            *([ROUNDED] if parts else ()),
+            *describe_split_backward(found.net.run_graph, found.plan.program),
+        ]
         lines.append(f"made by: {found.plan.rules}; {found.plan.replayed} steps run again")
     verdict = "fits" if found.refused is None else "fits, but not on the host"
     lines.append(f"device memory in all: {human_bytes(found.device)}, which {verdict}")

@@ -10,7 +10,7 @@ from .roofline import Roofline
 
 
 @dataclass(frozen=True)
-class Row:
+class TimeRow:
     """One pass of one layer, or several together. nbytes, flops: what it must do at least (see net/program/costs.py).
     limit_ms: the least time for that, pass by pass; None where it is not known."""
 
@@ -23,21 +23,21 @@ class Row:
     limit_ms: float | None = None
 
 
-def row(name: str, kind: str, direction: str, ms: float, nbytes: int, flops: int, roofline: Roofline | None) -> Row:
+def row(name: str, kind: str, direction: str, ms: float, nbytes: int, flops: int, roofline: Roofline | None) -> TimeRow:
     """The row of one pass; with a roofline its limit too."""
     limit = None if roofline is None else roofline.ms(nbytes, flops)
-    return Row(name, kind, direction, ms, nbytes, flops, limit)
+    return TimeRow(name, kind, direction, ms, nbytes, flops, limit)
 
 
-def together(rows: Iterable[Row], name: str, kind: str, direction: str) -> Row:
+def together(rows: Iterable[TimeRow], name: str, kind: str, direction: str) -> TimeRow:
     """Sums. The limit is that of the passes that have one."""
     rows = list(rows)
     limits = [r.limit_ms for r in rows if r.limit_ms is not None]
     sums = (sum(getattr(r, field) for r in rows) for field in ("ms", "nbytes", "flops"))
-    return Row(name, kind, direction, *sums, sum(limits) if limits else None)
+    return TimeRow(name, kind, direction, *sums, sum(limits) if limits else None)
 
 
-def by_type(rows: Sequence[Row]) -> list[Row]:
+def by_type(rows: Sequence[TimeRow]) -> list[TimeRow]:
     """A row per layer type and direction, the type that takes longest first; then the sums of both directions."""
     types = {r.type for r in rows}
     total = {t: sum(r.ms for r in rows if r.type == t) for t in types}
@@ -58,7 +58,7 @@ _HEAD = ("layer", "type", "pass", "ms", "share", "MB", "GB/s", "GFLOP", "TFLOP/s
 _TIMED = ("ms", "GB/s", "TFLOP/s")
 
 
-def text(rows: Sequence[Row], total_ms: float, *, simulated: bool = False) -> str:
+def text(rows: Sequence[TimeRow], total_ms: float, *, simulated: bool = False) -> str:
     """Rows as columns of text. share: of `total_ms`; of limit: the least possible time as a share of what it took.
     simulated: the times, and rates made from them, are a model's, and the column says so."""
     head = [f"model {name}" if simulated and name in _TIMED else name for name in _HEAD]
@@ -67,7 +67,7 @@ def text(rows: Sequence[Row], total_ms: float, *, simulated: bool = False) -> st
     return "\n".join("  ".join(map(format, line, forms)).rstrip() for line in cells)
 
 
-def _cells(r: Row, total_ms: float) -> tuple[str, ...]:
+def _cells(r: TimeRow, total_ms: float) -> tuple[str, ...]:
     timed = r.ms > 0
     return (
         r.name,

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from ...lms.runtime.recorder import COPIES_IN, COPIES_OUT, HOST, STEPS, Timed
+from ...lms.runtime.recorder import COPIES_IN, COPIES_OUT, HOST, STEPS, RecordedTimes
 
 ROWS = (STEPS, COPIES_IN, COPIES_OUT, HOST)  # from top to bottom
 _PROCESS = 1
 _DIGITS = 3  # of a microsecond
 
 
-def build(timed: Iterable[Timed], iterations: Sequence[tuple[str, float]], title: str) -> dict:
+def build(timed: Iterable[RecordedTimes], iterations: Sequence[tuple[str, float]], title: str) -> dict:
     """The trace: a row each for steps, copies and the host (rows without events are left out), and where iterations
     begin. Events are in order of time, the first at 0 or later; those of a row follow each other without overlap."""
-    rows: dict[str, list[Timed]] = {row: [] for row in ROWS}
+    rows: dict[str, list[RecordedTimes]] = {row: [] for row in ROWS}
     for one in timed:
         rows[one.row].append(one)
     # A copy may begin just before the steps' row says that the first iteration does.
@@ -39,7 +39,7 @@ def _named(kind: str, tid: int, **args) -> dict:
     return {"ph": "M", "name": kind, "pid": _PROCESS, "tid": tid, "args": args}
 
 
-def _events(tid: int, row: list[Timed], origin: float) -> Iterator[dict]:
+def _events(tid: int, row: list[RecordedTimes], origin: float) -> Iterator[dict]:
     """The events of one row. A device's clock has steps of half a microsecond, so an end may seem to lie behind the
     next start; viewers would take that for nesting."""
     last = 0.0

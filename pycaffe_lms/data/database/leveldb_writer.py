@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from pycaffe_lms.data.database.leveldb_source import load_plyvel
-from pycaffe_lms.data.database.whole_folder import Kind, Record, blocks, twice, write_folder
+from pycaffe_lms.data.database.whole_folder import DatabaseKind, Record, blocks, twice, write_folder
 from pycaffe_lms.faults import of_files
 
 _BATCH_BYTES = 64 << 20
@@ -31,7 +31,7 @@ def write_leveldb(
     Whole or not at all, and `overwrite`: as `write_folder`.
     Raises: DataError where `path` exists, cannot be written, or a key comes twice; MissingDependency without plyvel.
     """
-    kind = Kind("a LevelDB", "CURRENT", (load_plyvel("writing").Error,))
+    kind = DatabaseKind("a LevelDB", "CURRENT", (load_plyvel("writing").Error,))
     return write_folder(path, kind, lambda folder: _fill(folder, path, records, commit_every), overwrite=overwrite)
 
 

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import lmdb
 
-from pycaffe_lms.data.database.whole_folder import Kind, Record, blocks, twice, write_folder
+from pycaffe_lms.data.database.whole_folder import DatabaseKind, Record, blocks, twice, write_folder
 from pycaffe_lms.errors import DataError, Where
 from pycaffe_lms.faults import of_files
 
 _FIRST_MAP_BYTES = 64 << 20
 _COMMIT_BYTES = 64 << 20
 """A transaction ends here even before `commit_every` records: what it holds is kept until it is written."""
-_LMDB = Kind("an LMDB", "data.mdb", (lmdb.Error,))
+_LMDB = DatabaseKind("an LMDB", "data.mdb", (lmdb.Error,))
 
 
 def write_lmdb(

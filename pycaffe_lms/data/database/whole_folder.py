@@ -26,7 +26,7 @@ Record = tuple[bytes, bytes]
 
 
 @dataclass(frozen=True)
-class Kind:
+class DatabaseKind:
     """A kind of database: its name with the article, a file that each has, the exceptions of its library."""
 
     name: str
@@ -34,7 +34,7 @@ class Kind:
     errors: tuple[type[Exception], ...]
 
 
-def write_folder(path: str | os.PathLike, kind: Kind, fill: Callable[[Path], int], *, overwrite: bool) -> int:
+def write_folder(path: str | os.PathLike, kind: DatabaseKind, fill: Callable[[Path], int], *, overwrite: bool) -> int:
     """Let `fill(folder)` write a database, then give the folder the name `path`; returns what `fill` returns.
 
     The work happens in a folder `.NAME. .. .partial` beside `path`: a killed run leaves at most that folder, never a
@@ -86,7 +86,7 @@ def twice(key: bytes, path: str | os.PathLike) -> DataError:
     )
 
 
-def _check_target(target: Path, kind: Kind, overwrite: bool) -> None:
+def _check_target(target: Path, kind: DatabaseKind, overwrite: bool) -> None:
     if not target.exists() and not target.is_symlink():
         return
     where = Where(file=str(target))
@@ -109,7 +109,7 @@ def _put_back(old: Path, target: Path, error: OSError) -> None:
         ) from error
 
 
-def _put_in_place(partial: Path, target: Path, kind: Kind, overwrite: bool) -> None:
+def _put_in_place(partial: Path, target: Path, kind: DatabaseKind, overwrite: bool) -> None:
     _check_target(target, kind, overwrite)  # it may be there by now, and a rename onto an empty folder succeeds
     old = partial.with_suffix(".old")
     if target.exists():

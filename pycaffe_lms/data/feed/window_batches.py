@@ -36,7 +36,7 @@ class Crop:
 
 
 @dataclass(frozen=True)
-class Placement:
+class WindowPlacement:
     """The pixels [y1, y2] x [x1, x2] of a picture are warped to height x width, and put at (top, left)."""
 
     x1: int
@@ -148,13 +148,15 @@ class WindowBatches:
             ) from error
 
 
-def placement(window: np.ndarray, size: tuple[int, int], crop: Crop, flip: bool, real=np.float32) -> Placement | None:
+def placement(
+    window: np.ndarray, size: tuple[int, int], crop: Crop, flip: bool, real=np.float32
+) -> WindowPlacement | None:
     """Where a window of a picture of `size` (height, width) goes; None where it lies outside. real: the type in which
     Caffe computes, that of the data."""
     x1, y1, x2, y2 = window[X1 : Y2 + 1].tolist()
     if not crop.context and not crop.square:
         inside = 0 <= x1 <= x2 < size[1] and 0 <= y1 <= y2 < size[0]
-        return Placement(x1, y1, x2, y2, crop.size, crop.size) if inside else None
+        return WindowPlacement(x1, y1, x2, y2, crop.size, crop.size) if inside else None
     stretch = real(crop.size) / real(crop.size - 2 * crop.context)
     half_h, half_w = real(y2 - y1 + 1) / real(2), real(x2 - x1 + 1) / real(2)
     middle_x, middle_y = real(x1) + half_w, real(y1) + half_h
@@ -174,7 +176,7 @@ def placement(window: np.ndarray, size: tuple[int, int], crop: Crop, flip: bool,
     # Rounding may make the two together larger than the result.
     height = min(_round(real(y2 - y1 + 1) * scale_y), crop.size - top)
     width = min(_round(real(x2 - x1 + 1) * scale_x), crop.size - left)
-    return Placement(x1, y1, x2, y2, height, width, top, left)
+    return WindowPlacement(x1, y1, x2, y2, height, width, top, left)
 
 
 def _round(value) -> int:

@@ -52,7 +52,7 @@ class Converted:
 
 
 @dataclass(frozen=True)
-class _Made:
+class _MadeRecord:
     """A record with the picture's shape (C, H, W), or why there is none."""
 
     line: int
@@ -122,7 +122,7 @@ def _records(
         yield made.record
 
 
-def _make(root: str, images: ImageList, form: PictureForm, place: int, line: int) -> _Made:
+def _make(root: str, images: ImageList, form: PictureForm, place: int, line: int) -> _MadeRecord:
     """Read, decode, resize and encode one picture. Runs in any thread."""
     name, where = images.paths[line], images.place(line)
     try:
@@ -131,9 +131,9 @@ def _make(root: str, images: ImageList, form: PictureForm, place: int, line: int
         array = decode_picture(data, where=where, force_color=not form.gray, force_gray=form.gray)
         size = form.size if form.shorter_side is None else shorter_side_size(array.shape, form.shorter_side)
     except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
-        return _Made(line, None, reason=getattr(error, "strerror", None) or str(error))
+        return _MadeRecord(line, None, reason=getattr(error, "strerror", None) or str(error))
     except DataError as error:
-        return _Made(line, None, reason=error.message)
+        return _MadeRecord(line, None, reason=error.message)
     label = int(images.labels[line])
     if size is not None:
         array = resize_picture(array, size)
@@ -145,7 +145,7 @@ def _make(root: str, images: ImageList, form: PictureForm, place: int, line: int
         value = encode_picture_datum(data, label)
     else:
         value = encode_datum(array, label, say_raw=True)
-    return _Made(line, (os.fsencode(f"{place:08d}_{name}"), value), array.shape)
+    return _MadeRecord(line, (os.fsencode(f"{place:08d}_{name}"), value), array.shape)
 
 
 def _ending(name: str, where: Where) -> str:

@@ -22,7 +22,7 @@ class Ignored(NamedTuple):
     note: str = ""
 
 
-class Refused(NamedTuple):
+class RefusedField(NamedTuple):
     """A field that changes results. At `neutral`, its own default, it changes nothing and is ignored too."""
 
     fork: str
@@ -112,23 +112,25 @@ C3D_WINDOW = (
 )
 
 
-def _relu(fork: str) -> dict[str, Refused]:
+def _relu(fork: str) -> dict[str, RefusedField]:
     return {
-        "relu": Refused(fork, "a ReLU inside this layer", 'write a layer of type "ReLU" after it', "false"),
-        "negative_slope": Refused(fork, "a ReLU inside this layer", 'write a layer of type "ReLU" after it', "0"),
+        "relu": RefusedField(fork, "a ReLU inside this layer", 'write a layer of type "ReLU" after it', "false"),
+        "negative_slope": RefusedField(fork, "a ReLU inside this layer", 'write a layer of type "ReLU" after it', "0"),
     }
 
 
-def _rates(what: str) -> Refused:
-    return Refused(NVIDIA, what, "leave it out, and give the rates with lr_policy: poly, step or multistep")
+def _rates(what: str) -> RefusedField:
+    return RefusedField(NVIDIA, what, "leave it out, and give the rates with lr_policy: poly, step or multistep")
 
 
-def _type(fork: str, type_name: str) -> Refused:
-    return Refused(fork, f'a layer type "{type_name}"', 'leave the layer out, or write it as a "Python" layer')
+def _type(fork: str, type_name: str) -> RefusedField:
+    return RefusedField(fork, f'a layer type "{type_name}"', 'leave the layer out, or write it as a "Python" layer')
 
 
-def _augment(fork: str, neutral: str | None = "0") -> Refused:
-    return Refused(fork, "this change of pictures", "make it when the data is made, or feed it from Python", neutral)
+def _augment(fork: str, neutral: str | None = "0") -> RefusedField:
+    return RefusedField(
+        fork, "this change of pictures", "make it when the data is made, or feed it from Python", neutral
+    )
 
 
 _LAYER_REFUSED = {
@@ -150,85 +152,107 @@ _LAYER_REFUSED = {
     "detectnet_augmentation_param": _type(NVIDIA, "DetectNetTransformation"),
     "trt_param": _type(NVIDIA, "TRT"),
     "batch_reduction_param": _type("yjxiong's Caffe", "BatchReduction"),
-    "quantization_param": Refused(INTEL, "computing in 8 bits", "delete the field: the layer computes in float"),
-    "mn_grad_compress_param": Refused(INTEL, "compressed gradients", "delete the field: gradients are exact"),
+    "quantization_param": RefusedField(INTEL, "computing in 8 bits", "delete the field: the layer computes in float"),
+    "mn_grad_compress_param": RefusedField(INTEL, "compressed gradients", "delete the field: gradients are exact"),
 }
 _EVAL = "tests that score detections"
 _SSD_DATA = dict.fromkeys(
     ("resize_param", "noise_param", "distort_param", "expand_param", "emit_constraint"), _augment(SSD, None)
 )
 
-REFUSED: Mapping[str, Mapping[str, Refused]] = {
+REFUSED: Mapping[str, Mapping[str, RefusedField]] = {
     "NetParameter": {
-        "bn_stats_batch_size": Refused(
+        "bn_stats_batch_size": RefusedField(
             INTEL, "BatchNorm over a part of the batch", "use a smaller batch_size and a larger iter_size", "0"
         )
     },
     "SolverParameter": {
-        "eval_type": Refused(SSD, _EVAL, 'write eval_type: "classification", or delete it', "classification"),
+        "eval_type": RefusedField(SSD, _EVAL, 'write eval_type: "classification", or delete it', "classification"),
         "rampup_interval": _rates("a rate that rises at first")._replace(neutral="0"),
         "rampup_lr": _rates("a rate that rises at first")._replace(neutral="0"),
         "min_lr": _rates("a least rate")._replace(neutral="0"),
-        "momentum_policy": Refused(NVIDIA, "a momentum that changes", "give `momentum` alone", "fixed"),
-        "max_momentum": Refused(NVIDIA, "a momentum that changes", "give `momentum` alone"),
-        "momentum_power": Refused(NVIDIA, "a momentum that changes", "give `momentum` alone"),
-        "weight_decay_policy": Refused(NVIDIA, "a decay that changes", "give `weight_decay` alone", "fixed"),
-        "weight_decay_power": Refused(NVIDIA, "a decay that changes", "give `weight_decay` alone"),
-        "max_weight_decay": Refused(NVIDIA, "a decay that changes", "give `weight_decay` alone", "0"),
-        "larc": Refused(NVIDIA, "rates per layer (LARC)", "delete it, or give lr_mult per layer", "false"),
-        "larc_policy": Refused(NVIDIA, "rates per layer (LARC)", "delete it, or give lr_mult per layer"),
-        "larc_eta": Refused(NVIDIA, "rates per layer (LARC)", "delete it, or give lr_mult per layer"),
-        "test_and_snapshot_last_epochs": Refused(NVIDIA, "more tests near the end", "use test_interval", "0"),
-        "plateau_winsize": Refused(SSD, "lr_policy: plateau", "use multistep with stepvalue"),
-        "stagelr": Refused(INTEL, "rates by stage", "use multistep with stepvalue"),
-        "stageiter": Refused(INTEL, "rates by stage", "use multistep with stepvalue"),
-        "disabled_update": Refused(INTEL, "training without updates", "use base_lr: 0", "false"),
-        "warmup_iter": Refused(INTEL, "a rate that rises at first", "train those iterations on their own", "0"),
-        "warmup_start_lr": Refused(INTEL, "a rate that rises at first", "train those iterations on their own", "0"),
-        "local_lr_auto": Refused(INTEL, "rates per layer (LARS)", "delete it, or give lr_mult per layer", "false"),
-        "local_gw_ratio": Refused(INTEL, "rates per layer (LARS)", "delete it, or give lr_mult per layer"),
-        "test_offset": Refused(INTEL, "tests that begin later", "use test_interval", "0"),
+        "momentum_policy": RefusedField(NVIDIA, "a momentum that changes", "give `momentum` alone", "fixed"),
+        "max_momentum": RefusedField(NVIDIA, "a momentum that changes", "give `momentum` alone"),
+        "momentum_power": RefusedField(NVIDIA, "a momentum that changes", "give `momentum` alone"),
+        "weight_decay_policy": RefusedField(NVIDIA, "a decay that changes", "give `weight_decay` alone", "fixed"),
+        "weight_decay_power": RefusedField(NVIDIA, "a decay that changes", "give `weight_decay` alone"),
+        "max_weight_decay": RefusedField(NVIDIA, "a decay that changes", "give `weight_decay` alone", "0"),
+        "larc": RefusedField(NVIDIA, "rates per layer (LARC)", "delete it, or give lr_mult per layer", "false"),
+        "larc_policy": RefusedField(NVIDIA, "rates per layer (LARC)", "delete it, or give lr_mult per layer"),
+        "larc_eta": RefusedField(NVIDIA, "rates per layer (LARC)", "delete it, or give lr_mult per layer"),
+        "test_and_snapshot_last_epochs": RefusedField(NVIDIA, "more tests near the end", "use test_interval", "0"),
+        "plateau_winsize": RefusedField(SSD, "lr_policy: plateau", "use multistep with stepvalue"),
+        "stagelr": RefusedField(INTEL, "rates by stage", "use multistep with stepvalue"),
+        "stageiter": RefusedField(INTEL, "rates by stage", "use multistep with stepvalue"),
+        "disabled_update": RefusedField(INTEL, "training without updates", "use base_lr: 0", "false"),
+        "warmup_iter": RefusedField(INTEL, "a rate that rises at first", "train those iterations on their own", "0"),
+        "warmup_start_lr": RefusedField(
+            INTEL, "a rate that rises at first", "train those iterations on their own", "0"
+        ),
+        "local_lr_auto": RefusedField(INTEL, "rates per layer (LARS)", "delete it, or give lr_mult per layer", "false"),
+        "local_gw_ratio": RefusedField(INTEL, "rates per layer (LARS)", "delete it, or give lr_mult per layer"),
+        "test_offset": RefusedField(INTEL, "tests that begin later", "use test_interval", "0"),
     },
     "LayerParameter": _LAYER_REFUSED,
     "V1LayerParameter": _LAYER_REFUSED,
-    "FillerParameter": {"scale": Refused(INTEL, "an msra filler with a scale", 'use type: "gaussian" with std', "1")},
+    "FillerParameter": {
+        "scale": RefusedField(INTEL, "an msra filler with a scale", 'use type: "gaussian" with std', "1")
+    },
     "LossParameter": {
-        "label_smoothing": Refused(f"{NVIDIA}, {INTEL}", "smoothed labels", "delete it, or use a Python layer", "0"),
-        "pre_fixed_normalizer": Refused(INTEL, "a loss over a given number", "use normalization: NONE and loss_weight"),
+        "label_smoothing": RefusedField(
+            f"{NVIDIA}, {INTEL}", "smoothed labels", "delete it, or use a Python layer", "0"
+        ),
+        "pre_fixed_normalizer": RefusedField(
+            INTEL, "a loss over a given number", "use normalization: NONE and loss_weight"
+        ),
     },
     "BatchNormParameter": {
-        "use_weight_bias": Refused(INTEL, "a scale of that name", "write scale_bias: true, or a Scale layer", "false"),
-        "filler": Refused(INTEL, "a filler of that name", "write it as scale_filler"),
-        "bias_term": Refused(INTEL, "a choice of bias", 'write a "Scale" layer with bias_term after it'),
-        "stats_batch_size": Refused(
+        "use_weight_bias": RefusedField(
+            INTEL, "a scale of that name", "write scale_bias: true, or a Scale layer", "false"
+        ),
+        "filler": RefusedField(INTEL, "a filler of that name", "write it as scale_filler"),
+        "bias_term": RefusedField(INTEL, "a choice of bias", 'write a "Scale" layer with bias_term after it'),
+        "stats_batch_size": RefusedField(
             INTEL, "BatchNorm over a part of the batch", "use a smaller batch_size and a larger iter_size", "0"
         ),
         "relu": _relu(INTEL)["relu"],
     },
     "ConvolutionParameter": {
         **_relu(INTEL),
-        "fusion_type": Refused(INTEL, "a sum inside a convolution", 'write an "Eltwise" layer after it', "NONE_FUSION"),
+        "fusion_type": RefusedField(
+            INTEL, "a sum inside a convolution", 'write an "Eltwise" layer after it', "NONE_FUSION"
+        ),
     },
     "InnerProductParameter": _relu(INTEL),
-    "ReLUParameter": {"fuse": Refused(INTEL, "a ReLU inside a layer before it", "delete it", "false")},
+    "ReLUParameter": {"fuse": RefusedField(INTEL, "a ReLU inside a layer before it", "delete it", "false")},
     "ConcatParameter": {
-        "per_fla_fuse": Refused(INTEL, "Permute and Flatten inside Concat", "write these layers before it", "false")
+        "per_fla_fuse": RefusedField(
+            INTEL, "Permute and Flatten inside Concat", "write these layers before it", "false"
+        )
     },
-    "ReshapeParameter": {"pixelshuffler": Refused(INTEL, "pixel shuffling", "use Reshape, Permute and Reshape", "1")},
+    "ReshapeParameter": {
+        "pixelshuffler": RefusedField(INTEL, "pixel shuffling", "use Reshape, Permute and Reshape", "1")
+    },
     "PoolingParameter": {
-        "torch_pooling": Refused(NVIDIA, "a field of that name", "write round_mode: FLOOR", "false"),
-        "avg_include_pad": Refused(INTEL, "averages without padding", "write pad: 0, or delete it", "true"),
-        "axis": Refused(INTEL, "other channel axes than 1", "reorder the axes with a Permute layer", "1"),
+        "torch_pooling": RefusedField(NVIDIA, "a field of that name", "write round_mode: FLOOR", "false"),
+        "avg_include_pad": RefusedField(INTEL, "averages without padding", "write pad: 0, or delete it", "true"),
+        "axis": RefusedField(INTEL, "other channel axes than 1", "reorder the axes with a Permute layer", "1"),
     },
-    "ROIPoolingParameter": {"pooled_size": Refused(INTEL, "pooling of regions in 3-D", "write pooled_h and pooled_w")},
-    "ELUParameter": {"lambda": Refused(NVIDIA, "a scale in ELU", 'write a "Power" layer with scale after it', "1")},
+    "ROIPoolingParameter": {
+        "pooled_size": RefusedField(INTEL, "pooling of regions in 3-D", "write pooled_h and pooled_w")
+    },
+    "ELUParameter": {
+        "lambda": RefusedField(NVIDIA, "a scale in ELU", 'write a "Power" layer with scale after it', "1")
+    },
     "DropoutParameter": {
-        "scale_train": Refused("SegNet's Caffe", "dropout that scales when testing", "delete it", "true"),
-        "sample_weights_test": Refused("SegNet's Caffe", "dropout when testing", "write it as a Python layer", "false"),
+        "scale_train": RefusedField("SegNet's Caffe", "dropout that scales when testing", "delete it", "true"),
+        "sample_weights_test": RefusedField(
+            "SegNet's Caffe", "dropout when testing", "write it as a Python layer", "false"
+        ),
     },
     "ImageDataParameter": {
         "short_side": _augment(NVIDIA),
-        "dataset_share_per_node": Refused(NVIDIA, "a share of the list", "write a shorter list", "1"),
+        "dataset_share_per_node": RefusedField(NVIDIA, "a share of the list", "write a shorter list", "1"),
         "min_height": _augment(INTEL),
         "min_width": _augment(INTEL),
     },
@@ -236,8 +260,8 @@ REFUSED: Mapping[str, Mapping[str, Refused]] = {
     "TransformationParameter": {
         **_SSD_DATA,
         **dict.fromkeys(("random_resize_param", "random_aspect_ratio_param"), _augment(INTEL, None)),
-        "crop_h": Refused(SSD, "crops that are not square", "write crop_size", "0"),
-        "crop_w": Refused(SSD, "crops that are not square", "write crop_size", "0"),
+        "crop_h": RefusedField(SSD, "crops that are not square", "write crop_size", "0"),
+        "crop_w": RefusedField(SSD, "crops that are not square", "write crop_size", "0"),
         "flow": _augment(INTEL, "false"),
         "bgr2rgb": _augment(INTEL, "false"),
         "pad": _augment(INTEL),
@@ -256,7 +280,7 @@ REFUSED: Mapping[str, Mapping[str, Refused]] = {
         ),
         **dict.fromkeys(("interpolation_algo_down", "interpolation_algo_up"), _augment(NVIDIA, None)),
         "allow_upscale": _augment(NVIDIA, "false"),
-        "num_labels": Refused(NVIDIA, "labels as vectors", "keep the labels in a database of their own", "0"),
+        "num_labels": RefusedField(NVIDIA, "labels as vectors", "keep the labels in a database of their own", "0"),
     },
 }
 

@@ -8,7 +8,7 @@ from ..base import Layer, Lives, Needs, count, exactly
 from ..registry import register_layer
 
 
-class _Regions(Layer):
+class _BoxRegions(Layer):
     """What both share: a map (N, C, H, W), regions (R, 5), the scale between their coordinates."""
 
     bottoms, tops = exactly(2), exactly(1)
@@ -48,7 +48,7 @@ class _Regions(Layer):
 
 
 @register_layer("ROIPooling")
-class ROIPoolingLayer(_Regions):
+class ROIPoolingLayer(_BoxRegions):
     """y = for each region, the maxima of its pooled_h x pooled_w cells; 0 for a cell that holds nothing.
 
     Bottom 0: a feature map (N, C, H, W). Bottom 1: regions (R, 5) or (R, 5, 1, 1): the number of the image, x1, y1,
@@ -85,7 +85,7 @@ class ROIPoolingLayer(_Regions):
 
 
 @register_layer("PSROIPooling")
-class PSROIPoolingLayer(_Regions):
+class PSROIPoolingLayer(_BoxRegions):
     """y = for each region, the averages of its g x g cells, each over channels of its own; 0 for a cell of nothing.
 
     Bottom 0: a feature map (N, D * g * g, H, W); channel (d * g + p) * g + q is looked at in cell (p, q) alone.

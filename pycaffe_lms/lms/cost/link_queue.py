@@ -10,7 +10,7 @@ from .machine import Costs
 NEVER = 1 << 60
 
 
-class Links:
+class LinkQueue:
     """What copies cost that are not hidden."""
 
     def __init__(self, costs: Costs, times: list[float], turn: float):

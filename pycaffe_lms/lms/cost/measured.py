@@ -1,14 +1,14 @@
 """A recorded run of a plan: when each of its operations really ran. Pure: numbers that the recorder noted.
 
-The times of a prediction (`timing.Timed`) are the same thing, so that one can be laid beside the other.
+The times of a prediction (`timing.PlanTimes`) are the same thing, so that one can be laid beside the other.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..plan.plan import Kind, Plan
-from .timing import Timed
+from ..plan.plan import OpKind, Plan
+from .timing import PlanTimes
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class MeasuredRun:
 
     plan: Plan
     iteration: str
-    times: Timed
+    times: PlanTimes
     simulated: bool = False
 
     @property
@@ -45,9 +45,11 @@ def measured_run(plan: Plan, iteration: str, spans: dict[int, tuple[float, float
     """spans: seconds of every operation, by id. stalls: seconds that steps waited for copies, by step."""
     begun = min((start for start, _ in spans.values()), default=0.0)
     start, end = (tuple(spans[op.id][i] - begun for op in plan.ops) for i in (0, 1))
-    busy = {kind: 0.0 for kind in Kind}
+    busy = {kind: 0.0 for kind in OpKind}
     for op in plan.ops:
         busy[op.kind] += end[op.id] - start[op.id]
     waited = tuple(stalls.get(s, 0.0) for s in range(len(plan.program.steps)))
     total = max(end, default=0.0)
-    return MeasuredRun(plan, iteration, Timed(start, end, waited, total, busy[Kind.IN], busy[Kind.OUT]), simulated)
+    return MeasuredRun(
+        plan, iteration, PlanTimes(start, end, waited, total, busy[OpKind.IN], busy[OpKind.OUT]), simulated
+    )

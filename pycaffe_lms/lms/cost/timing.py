@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, MutableSequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..plan.plan import COMPUTE, COPY_IN, COPY_OUT, HOST, Kind, Plan
+from ..plan.plan import COMPUTE, COPY_IN, COPY_OUT, HOST, OpKind, Plan
 from .machine import Costs, Machine
 
 
 @dataclass(frozen=True)
-class Timed:
+class PlanTimes:
     """start, end: seconds of every operation, by id. stalls: seconds that every step of the plan's program waits for
     copies, beyond the steps before it. seconds: of the whole run. busy_in, busy_out: of the link."""
 
@@ -74,13 +74,13 @@ def follow(
         yield begin, before
 
 
-def time_plan(plan: Plan, costs: Costs) -> Timed:
+def time_plan(plan: Plan, costs: Costs) -> PlanTimes:
     """Predict when every operation of a plan runs."""
     seconds, machine = step_seconds(plan, costs), costs.machine
-    there = {op.id for op in plan.abiding}  # from the run before
+    there = {op.id for op in plan.carried_over}  # from the run before
     tasks = [
         copy_task(op.id, op.stream, 0 if op.id in there else plan.copied(op), op.waits, machine)
-        if op.kind in (Kind.IN, Kind.OUT)
+        if op.kind in (OpKind.IN, OpKind.OUT)
         else Task(op.id, op.stream, seconds[op.step], 0.0, op.waits)
         for op in plan.ops
     ]
@@ -98,4 +98,4 @@ def time_plan(plan: Plan, costs: Costs) -> Timed:
     total = max(free)
     if stalls:
         stalls[-1] += total - max(free[COMPUTE], free[HOST])
-    return Timed(tuple(start), tuple(end), tuple(stalls), total, busy[COPY_IN], busy[COPY_OUT])
+    return PlanTimes(tuple(start), tuple(end), tuple(stalls), total, busy[COPY_IN], busy[COPY_OUT])

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from ..program import Buffer, Mode, Program, Step
 
 if TYPE_CHECKING:
-    from ..plan.live_ranges import Residence
-    from ..remat.candidates import Replayable
+    from ..plan.live_ranges import LiveRange
+    from ..remat.candidates import RematCandidates
 
 Pair = tuple[int, int]  # the buffer whose value ends, the buffer that is born in its place
 
 
-def handovers(program: Program, buffers: Mapping[int, Buffer]) -> dict[int, tuple[Pair, ...]]:
+def inplace_reuses(program: Program, buffers: Mapping[int, Buffer]) -> dict[int, tuple[Pair, ...]]:
     """Step -> pairs of `buffers`. A buffer gives and takes at most once per step."""
     following: dict[int, Mode] = {}  # how the next step that touches a buffer does it
     found: dict[int, tuple[Pair, ...]] = {}
@@ -48,9 +48,9 @@ def possible(step: Step, buffers: Mapping[int, Buffer]) -> list[Pair]:
     ]
 
 
-def hoped(program: Program, buffers: Mapping[int, Buffer], can: Replayable) -> dict[int, tuple[Pair, ...]]:
-    """`handovers`, and those of old values that are read again but could be made again for that."""
-    found = {s: list(pairs) for s, pairs in handovers(program, buffers).items()}
+def hoped(program: Program, buffers: Mapping[int, Buffer], can: RematCandidates) -> dict[int, tuple[Pair, ...]]:
+    """`inplace_reuses`, and those of old values that are read again but could be made again for that."""
+    found = {s: list(pairs) for s, pairs in inplace_reuses(program, buffers).items()}
     wanted: dict[tuple[int, int], int] = {}  # (step, old) -> the next step that reads it
     following: dict[int, tuple[int, Mode]] = {}
     for s in range(len(program.steps) - 1, -1, -1):
@@ -73,7 +73,7 @@ def hoped(program: Program, buffers: Mapping[int, Buffer], can: Replayable) -> d
 _READS = (Mode.READ, Mode.UPDATE)
 
 
-def chains(stays: Sequence[Residence], pairs: Mapping[int, Sequence[Pair]]) -> list[list[int]]:
+def chains(stays: Sequence[LiveRange], pairs: Mapping[int, Sequence[Pair]]) -> list[list[int]]:
     """Indices of residences in groups that share one place, each following the one before; most stand alone."""
     ending = {(r.buffer, r.last): i for i, r in enumerate(stays) if not r.live and r.until == r.last}
     starting = {(r.buffer, r.first): i for i, r in enumerate(stays) if not r.fetched}

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..program import Mode
-from .plan import Kind, Op, Piece, Plan
+from .plan import Op, OpKind, Piece, Plan
 
 
 @dataclass(frozen=True, slots=True)
-class Residence:
+class LiveRange:
     """A buffer's stay on the device. Used by steps `first`..`last`; memory is held from `issue` to `until`.
 
     fetched: its old value is copied in (issued before step `issue`). written: the last step that changes it there, or
@@ -37,7 +37,7 @@ class Residence:
         return self.live and self.written is not None
 
 
-def residences_of(plan: Plan) -> list[tuple[Residence, int]]:
+def live_ranges_of(plan: Plan) -> list[tuple[LiveRange, int]]:
     """(residence, offset) of all, in order of their first use: what `emit` makes this plan's operations of."""
     uses: dict[int, list[tuple[int, Mode]]] = {b: [] for b in plan.buffers}
     for s, step in enumerate(plan.program.steps):
@@ -46,32 +46,32 @@ def residences_of(plan: Plan) -> list[tuple[Residence, int]]:
                 if a.buffer in uses:
                     uses[a.buffer].append((s, a.mode))
     began: dict[int, tuple[int, int, bool]] = {}  # buffer -> (step, offset, fetched)
-    pieces: dict[tuple[Kind, int], list[Piece]] = {}
-    found: list[tuple[Residence, int]] = []
+    pieces: dict[tuple[OpKind, int], list[Piece]] = {}
+    found: list[tuple[LiveRange, int]] = []
 
     def end(b: int, at: int, live: bool) -> None:
         issue, offset, fetched = began.pop(b)
         run = [(s, mode) for s, mode in uses[b] if issue <= s <= at]
         (first, _), (last, _) = run[0], run[-1]
         written = max((s for s, mode in run if mode is not Mode.READ), default=None)
-        arrivals, departures = (tuple(pieces.pop((kind, b), ())) for kind in (Kind.IN, Kind.OUT))
+        arrivals, departures = (tuple(pieces.pop((kind, b), ())) for kind in (OpKind.IN, OpKind.OUT))
         arrivals, departures = _unless_plain(arrivals, issue), _unless_plain(departures, written)
-        stay = Residence(b, first, last, fetched, written, live, issue, issue, last, arrivals, departures)
+        stay = LiveRange(b, first, last, fetched, written, live, issue, issue, last, arrivals, departures)
         found.append((stay, offset))
 
     def copied(op: Op) -> None:
         pieces.setdefault((op.kind, op.place.buffer), []).append(Piece(op.step, plan.stored(op)))
 
     for op in plan.ops:
-        if op.kind is Kind.IN:
+        if op.kind is OpKind.IN:
             if op.begins:
                 began[op.place.buffer] = (op.step, op.place.offset, True)
             copied(op)
-        elif op.kind is Kind.OUT:
+        elif op.kind is OpKind.OUT:
             copied(op)
             if op.release:
                 end(op.place.buffer, op.step, live=True)
-        elif op.kind is Kind.COMPUTE:
+        elif op.kind is OpKind.COMPUTE:
             for place in op.births:
                 began[place.buffer] = (op.step, place.offset, False)
             for b in op.frees:

@@ -91,7 +91,7 @@ class LastOps:
         self._last[stream, where] = op
 
 
-class Tenants:
+class Occupants:
     """Who is where, and of every cell who was the first there, and who the last."""
 
     def __init__(self, cells: Cells):

@@ -17,7 +17,7 @@ COMPUTE, COPY_IN, COPY_OUT = 0, 1, 2  # streams
 HOST = 3  # not a stream: the issuing thread itself
 
 
-class Kind(Enum):
+class OpKind(Enum):
     COMPUTE = "compute"  # run a step on the device
     HOST = "host"  # run a step on the host
     IN = "in"  # host -> device
@@ -33,7 +33,7 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class HostSlot:
     """Shared memory on the host: an offset in one of the plan's segments. last: the copy in gives it up."""
 
     segment: int
@@ -55,8 +55,9 @@ class Op:
 
     births: buffers that get memory for this step and are overwritten by it. frees: clean buffers whose memory is
     given back after it. drops: buffers whose value dies with it. For IN and OUT, `place` is what is copied; an OUT
-    with `release` also gives the memory back (no later step reads it there). handovers: pairs of a buffer among `drops`
-    and one among `births` that is written in its place. home: where an IN or OUT finds or puts the value on the host;
+    with `release` also gives the memory back (no later step reads it there). inplace_reuses: pairs of a buffer among
+    `drops` and one among `births` that is written in its place. home: where an IN or OUT finds or puts the value on the
+    host;
     None: in the buffer's own memory there. part: (offset, bytes) of the buffer as it is stored on the device, of an IN
     or OUT that copies no more; None: all of it. Parts of a copy follow each other in the order of their offsets. The
     first gets what a copy needs, memory and home; what ends with a copy ends with the last (`release`, `home.last`),
@@ -64,7 +65,7 @@ class Op:
     """
 
     id: int
-    kind: Kind
+    kind: OpKind
     stream: int
     step: int
     waits: tuple[int, ...] = ()
@@ -73,8 +74,8 @@ class Op:
     frees: tuple[int, ...] = ()
     drops: tuple[int, ...] = ()
     release: bool = False
-    handovers: tuple[tuple[int, int], ...] = ()
-    home: Home | None = None
+    inplace_reuses: tuple[tuple[int, int], ...] = ()
+    home: HostSlot | None = None
     part: tuple[int, int] | None = None
 
     @property
@@ -85,14 +86,14 @@ class Op:
     @property
     def comers(self) -> tuple[Placement, ...]:
         """What gets memory with this operation."""
-        return (self.place,) if self.kind is Kind.IN and self.begins else self.births
+        return (self.place,) if self.kind is OpKind.IN and self.begins else self.births
 
 
 @dataclass(frozen=True)
 class Plan:
     """ops in issue order. arena_bytes: device memory that holds all managed buffers. held_bytes: most bytes of managed
     buffers on loan at any moment of the issue order. live_bytes: most bytes needed at once (packing's lower bound).
-    bytes_in, bytes_out: copied by one run, but for what the run before left (`abiding`). order: which steps of the
+    bytes_in, bytes_out: copied by one run, but for what the run before left (`carried_over`). order: which steps of the
     program that was planned run, by index, and which of them are replays (True). seconds: predicted time of one run,
     stall: how much of it steps wait for copies. rules: how it was made, in words. homes: bytes of the segments of host
     memory that values use in turn. paging: what stands behind offsets that are no bytes of the arena; None: all are.
@@ -134,12 +135,12 @@ class Plan:
         return self.buffers[op.place.buffer].copied if op.part is None else op.part[1]
 
     @cached_property
-    def abiding(self) -> tuple[Op, ...]:
+    def carried_over(self) -> tuple[Op, ...]:
         """The copies in at the very front that need not be made if the run before was of this plan: of values that no
         step changes, whose last place is their first, and nobody else comes there after their last use. (Before the
         copy nobody does: who is copied in at the front stays beyond it.)"""
-        start = takewhile(lambda op: op.kind in (Kind.HOST, Kind.IN), self.ops)
-        front = [op for op in start if op.kind is Kind.IN and op.part is None and op.home is None]
+        start = takewhile(lambda op: op.kind in (OpKind.HOST, OpKind.IN), self.ops)
+        front = [op for op in start if op.kind is OpKind.IN and op.part is None and op.home is None]
         if not front:
             return ()
         stay = unchanged(self.program, {op.place.buffer for op in front} - self.halved)

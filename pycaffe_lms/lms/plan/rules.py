@@ -37,7 +37,7 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Wishes:
+class Constraints:
     """What is not the follower's to choose. uncopied: buffers that are never copied. again: steps of the program that
     make values again -> the forward they repeat."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..program import Mode
-from .plan import Kind, Plan
+from .plan import OpKind, Plan
 
 
 def plan_statistics(plan: Plan) -> dict:
@@ -36,8 +36,8 @@ def plan_statistics(plan: Plan) -> dict:
         "program": plan.program.name,
         "steps": len(plan.program.steps),
         "steps_replayed": plan.replayed,
-        "copies_in": sum(op.kind is Kind.IN and op.begins for op in ops),
-        "copies_out": sum(op.kind is Kind.OUT and op.begins for op in ops),
+        "copies_in": sum(op.kind is OpKind.IN and op.begins for op in ops),
+        "copies_out": sum(op.kind is OpKind.OUT and op.begins for op in ops),
         "copies_in_parts": plan.parts,
         "bytes_in": plan.bytes_in,
         "bytes_out": plan.bytes_out,
@@ -66,7 +66,7 @@ def used_bytes(plan: Plan) -> int:
     """Where the last of the managed buffers ends in the arena; with pages: those that stand behind some."""
     if plan.paging is not None:
         return plan.paging.linear + plan.paging.page * len({p for pages in plan.paging.pages.values() for p in pages})
-    places = [op.place for op in plan.ops if op.kind is Kind.IN]
+    places = [op.place for op in plan.ops if op.kind is OpKind.IN]
     places += [place for op in plan.ops for place in op.births]
     return max((place.offset + plan.buffers[place.buffer].nbytes for place in places), default=0)
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from ...errors import PlanError
 from ..program import Mode
-from .occupancy import Cells, LastOps, Tenants, on_boundary
-from .plan import COMPUTE, COPY_IN, COPY_OUT, HOST, Kind, Op, Plan
+from .occupancy import Cells, LastOps, Occupants, on_boundary
+from .plan import COMPUTE, COPY_IN, COPY_OUT, HOST, Op, OpKind, Plan
 
-_STREAM_OF = {Kind.COMPUTE: COMPUTE, Kind.IN: COPY_IN, Kind.OUT: COPY_OUT, Kind.HOST: HOST}
+_STREAM_OF = {OpKind.COMPUTE: COMPUTE, OpKind.IN: COPY_IN, OpKind.OUT: COPY_OUT, OpKind.HOST: HOST}
 
 
 def verify(plan: Plan) -> None:
@@ -28,8 +28,8 @@ def verify(plan: Plan) -> None:
             raise _wrong(plan, op, f"operation number {op.id} stands at position {position}")
         if op.stream != _STREAM_OF[op.kind]:
             raise _wrong(plan, op, f"runs on stream {op.stream}")
-        if op.kind in (Kind.COMPUTE, Kind.HOST):
-            if op.step != steps_done or plan.program.steps[op.step].host != (op.kind is Kind.HOST):
+        if op.kind in (OpKind.COMPUTE, OpKind.HOST):
+            if op.step != steps_done or plan.program.steps[op.step].host != (op.kind is OpKind.HOST):
                 raise _wrong(plan, op, f"step {op.step} is not the next one ({steps_done})")
             steps_done += 1
         order.issue(op)
@@ -68,7 +68,7 @@ class _Order:
         for w in op.waits:
             if not 0 <= w < op.id:
                 raise _wrong(self.plan, op, f"waits for operation {w}, which is not issued before it")
-            if self.plan.ops[w].kind is Kind.HOST:
+            if self.plan.ops[w].kind is OpKind.HOST:
                 raise _wrong(self.plan, op, f"waits for operation {w}, which is over when it is issued: the host's")
             for stream, last in self.after[w].items():
                 known[stream] = max(known.get(stream, -1), last)
@@ -98,7 +98,7 @@ class _Order:
 
     def _touch_home(self, op: Op, known: dict[int, int]) -> None:
         """The regions of shared memory after `op` read or wrote its home there."""
-        b, writes = op.place.buffer, op.kind is Kind.OUT
+        b, writes = op.place.buffer, op.kind is OpKind.OUT
         start, nbytes = op.part or (0, self.plan.buffers[b].nbytes)
         lo = op.home.offset + start
         hi = lo + nbytes
@@ -129,12 +129,12 @@ class _Order:
 
     def _places(self, op: Op):
         sizes = self.plan.buffers
-        if op.kind in (Kind.IN, Kind.OUT):
+        if op.kind in (OpKind.IN, OpKind.OUT):
             b = op.place.buffer
-            if op.kind is Kind.IN:
+            if op.kind is OpKind.IN:
                 self.place[b] = op.place.offset
-            yield b, op.place.offset, op.kind is Kind.IN
-        elif op.kind is Kind.COMPUTE:
+            yield b, op.place.offset, op.kind is OpKind.IN
+        elif op.kind is OpKind.COMPUTE:
             for p in op.births:
                 self.place[p.buffer] = p.offset
             accessed = self.plan.program.steps[op.step].accesses
@@ -146,11 +146,11 @@ class _Order:
                     yield b, self.place[b], False
 
     def _host_sides(self, op: Op):
-        if op.kind is Kind.IN:
+        if op.kind is OpKind.IN:
             yield op.place.buffer, False
-        elif op.kind is Kind.OUT:
+        elif op.kind is OpKind.OUT:
             yield op.place.buffer, True
-        elif op.kind is Kind.HOST:
+        elif op.kind is OpKind.HOST:
             for a in self.plan.program.steps[op.step].accesses:
                 if a.buffer in self.plan.buffers:
                     yield a.buffer, a.mode is not Mode.READ
@@ -161,16 +161,16 @@ class _Values:
 
     def __init__(self, plan: Plan, cells: Cells):
         self.plan, self.cells = plan, cells
-        self.tenants = Tenants(cells)
+        self.memory_owners = Occupants(cells)
         self.newest = dict.fromkeys(plan.buffers, 0)
         self.host = dict.fromkeys(plan.buffers, 0)
         self.device: dict[int, tuple[int, int]] = {}  # buffer -> (offset, version)
         self.lent: dict[int, tuple[int, int]] = {}  # buffer -> its home in shared memory of the host
-        self.under_way: dict[int, tuple[Kind, int]] = {}  # buffer -> which copy, how many bytes of it
+        self.under_way: dict[int, tuple[OpKind, int]] = {}  # buffer -> which copy, how many bytes of it
         self.held = self.peak = 0
 
     def run(self, op: Op) -> None:
-        if op.kind is Kind.IN:
+        if op.kind is OpKind.IN:
             b, ended = op.place.buffer, self._under_way(op)
             if self.host[b] != self.newest[b]:
                 raise _wrong(self.plan, op, "the host copy is not the newest value")
@@ -185,7 +185,7 @@ class _Values:
                     raise _wrong(self.plan, op, "the home is given up before the last part")
                 del self.lent[b]
                 self.host[b] = -2
-        elif op.kind is Kind.OUT:
+        elif op.kind is OpKind.OUT:
             b, ended = op.place.buffer, self._under_way(op)
             if b not in self.device or self.device[b][0] != op.place.offset:
                 raise _wrong(self.plan, op, "the buffer is not at that offset")
@@ -195,7 +195,7 @@ class _Values:
                 self._leave(op, b)
         elif op.part is not None:
             raise _wrong(self.plan, op, "a step has no parts")
-        elif op.kind is Kind.COMPUTE:
+        elif op.kind is OpKind.COMPUTE:
             self._compute(op)
         else:
             self._on_host(op)
@@ -247,7 +247,7 @@ class _Values:
             if b not in self.device:
                 raise _wrong(self.plan, op, f'"{self.plan.buffers[b].name}" is not on the device')
             offset, version = self.device[b]
-            if self.under_way.get(b, (None,))[0] is Kind.IN or (b in self.under_way and mode is not Mode.READ):
+            if self.under_way.get(b, (None,))[0] is OpKind.IN or (b in self.under_way and mode is not Mode.READ):
                 raise _wrong(self.plan, op, f'only a part of "{self.plan.buffers[b].name}" is copied')
             if mode is not Mode.OVERWRITE and version != self.newest[b]:
                 raise _wrong(self.plan, op, f'"{self.plan.buffers[b].name}" on the device is not the newest value')
@@ -274,7 +274,7 @@ class _Values:
         """Buffers whose newest value is read here for the last time, in whose place another is written."""
         step, given = self.plan.program.steps[op.step], set()
         places = {p.buffer: p.offset for p in op.births}
-        for old, new in op.handovers:
+        for old, new in op.inplace_reuses:
             name = self.plan.buffers[old].name
             if (old, new) not in step.reuses or old in given or old not in op.drops or new not in places:
                 raise _wrong(self.plan, op, f'"{name}" hands over its place, which the step does not allow')
@@ -314,7 +314,7 @@ class _Values:
         if b in self.device:
             raise _wrong(self.plan, op, f'"{self.plan.buffers[b].name}" is on the device already')
         where = self.cells.of(offset, size)
-        other = self.tenants.enter(where, b)
+        other = self.memory_owners.enter(where, b)
         if other is not None:
             raise _wrong(self.plan, op, f'overlaps "{self.plan.buffers[other].name}"')
         self.device[b] = (offset, version)
@@ -325,7 +325,7 @@ class _Values:
         if b in self.under_way:
             raise _wrong(self.plan, op, f'only a part of "{self.plan.buffers[b].name}" is copied')
         offset, _ = self.device.pop(b)
-        self.tenants.leave(self.cells.of(offset, self.plan.buffers[b].nbytes))
+        self.memory_owners.leave(self.cells.of(offset, self.plan.buffers[b].nbytes))
         self.held -= self.plan.buffers[b].nbytes
 
     def finish(self) -> None:
@@ -338,9 +338,11 @@ class _Values:
         if self.device:
             names = ", ".join(plan.buffers[b].name for b in self.device)
             raise PlanError(f"plan of {plan.program.name}: still on the device in the end: {names}")
-        for place in (op.place for op in plan.abiding):  # what a run leaves there is what the next one would copy in
+        for place in (
+            op.place for op in plan.carried_over
+        ):  # what a run leaves there is what the next one would copy in
             size, same = plan.buffers[place.buffer].nbytes, self.newest[place.buffer] == 0 == self.host[place.buffer]
-            if not same or not self.tenants.framed(self.cells.of(place.offset, size), place.buffer):
+            if not same or not self.memory_owners.framed(self.cells.of(place.offset, size), place.buffer):
                 raise PlanError(f"plan of {plan.program.name}: the value is not left where the next run begins").at(
                     blob=plan.buffers[place.buffer].name
                 )

@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 MOST_BYTES = 256 << 20  # of a file: some hundred times what a net of a thousand layers takes
 
 
-class PlanBook:
+class PlanCache:
     """path: of the file. A file that is there now is replayed, and never changed; else it is written.
 
     open: whether plans are replayed and written; not until several ranks, which make one each, are joined, for then

@@ -16,15 +16,15 @@ from ...backend.device import ALIGN
 from ...errors import PlanError, Where, human_bytes
 from ...formats.prototxt.scanner import Entry, scan, tokenize
 from ...proto import caffe_pb2
-from ..layout.inplace_reuse import chains, handovers
+from ..layout.inplace_reuse import chains, inplace_reuses
 from ..layout.packing import Lifetime, Packing, max_live_bytes
 from ..layout.paging import Paging
-from ..plan.live_ranges import Residence
+from ..plan.live_ranges import LiveRange
 from ..plan.plan import Piece, Plan
 from ..plan.verify import verify
 from ..planner.lookahead import finish
 from ..program import Buffer, Mode, Program, Step
-from ..remat.candidates import Ordered, ordered, verify_replays
+from ..remat.candidates import Ordered, ordered, verify_remat
 from .pages import paging_of
 from .write import VERSION, unique_names
 
@@ -113,7 +113,7 @@ def plan_from(
         plan = finish(result.program, buffers, stays, packing, result.order)
         verify(plan)
         if result.replayed:
-            verify_replays(program, result, replays, scratch)
+            verify_remat(program, result, replays, scratch)
     except PlanError as error:
         raise error.at(file=entry.file, line=entry.line) from None
     return plan
@@ -157,7 +157,7 @@ def _order(entry: FileProgram, program: Program, replays: Mapping[int, Step]) ->
     return ordered(program, replays, order)
 
 
-_Stays = tuple[list[Residence], list[int], list[int]]
+_Stays = tuple[list[LiveRange], list[int], list[int]]
 
 
 def _stays(
@@ -182,7 +182,7 @@ def _stays(
         for a in step.accesses:
             if a.buffer in uses:
                 uses[a.buffer].append((s, a.mode, step.host))
-    found: list[tuple[Residence, int, int]] = []
+    found: list[tuple[LiveRange, int, int]] = []
     names = {b: name for name, b in ids.items()}
     for b, mine in said.items():
         mine.sort(key=lambda i: entry.message.residence[i].first)
@@ -218,7 +218,7 @@ def _stays_of(entry: FileProgram, program: Program, b: int, name: str, uses, min
         following = uses[at] if at < len(uses) else None
         live = following[1] is not Mode.OVERWRITE if following else b in program.live_out
         written = max((s for s, mode, _ in run if mode is not Mode.READ), default=None)
-        stay = Residence(b, r.first, r.last, fetched, written, live, earliest, issue, r.last)
+        stay = LiveRange(b, r.first, r.last, fetched, written, live, earliest, issue, r.last)
         yield _with_pieces(entry, i, stay, len(program.steps)), r.offset, i
         earliest = r.last + 1
     left = next((use for use in uses[at:] if not use[2]), None)
@@ -227,7 +227,7 @@ def _stays_of(entry: FileProgram, program: Program, b: int, name: str, uses, min
         raise entry.wrong(None, 0, f'step {left[0]}, "{step}", uses "{name}", and no residence says where')
 
 
-def _with_pieces(entry: FileProgram, i: int, stay: Residence, n_steps: int) -> Residence:
+def _with_pieces(entry: FileProgram, i: int, stay: LiveRange, n_steps: int) -> LiveRange:
     """The residence with the pieces of its copies. When a copy out may still be made is for `verify` to say."""
     r = entry.message.residence[i]
     arrivals = _pieces(entry, i, "piece_in", stay.fetched, stay.issue, stay.first)
@@ -259,7 +259,7 @@ def _pieces(entry: FileProgram, i: int, kind: str, copied: bool, first: int | No
 def _apart(entry: FileProgram, program: Program, buffers, stays, offsets, places, paging: Paging | None) -> None:
     """Raise PlanError where two stays overlap, but for a value that is born where another ends."""
     follows = {}
-    for group in chains(stays, handovers(program, buffers)):
+    for group in chains(stays, inplace_reuses(program, buffers)):
         for i, j in zip(group, group[1:], strict=False):
             follows[j] = i
             if offsets[i] != offsets[j]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from google.protobuf import text_format
 
 from ...proto import caffe_pb2
-from ..plan.live_ranges import residences_of
+from ..plan.live_ranges import live_ranges_of
 from ..plan.plan import Plan
 from ..program import Buffer
 from .pages import pages_message
@@ -42,7 +42,7 @@ def program_message(plan: Plan) -> caffe_pb2.LMSProgramPlan:
     own = [step.name for step, (_, again) in zip(plan.program.steps, plan.order, strict=True) if not again]
     for s, again in plan.order:
         message.step.add(name=own[s], again=s if again else None)
-    for stay, offset in residences_of(plan):
+    for stay, offset in live_ranges_of(plan):
         made = message.residence.add(buffer=names[stay.buffer], first=stay.first, last=stay.last, offset=offset)
         if stay.fetched:
             made.fetched, made.issue = True, stay.issue

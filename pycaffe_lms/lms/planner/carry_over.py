@@ -1,4 +1,4 @@
-"""Values that should lie at the end of a run where the next one needs them first: see `Plan.abiding`. Pure.
+"""Values that should lie at the end of a run where the next one needs them first: see `Plan.carried_over`. Pure.
 
 A copy in that a run begins with is hidden by nothing. Where the value is used again near the end, its memory is kept
 from there to the end, and from the start to its first use, in one place: hardly anything else is alive then.
@@ -16,15 +16,15 @@ from ..program import Buffer, Program, unchanged
 
 if TYPE_CHECKING:
     from ..cost.machine import Machine
-    from ..plan.live_ranges import Residence
+    from ..plan.live_ranges import LiveRange
 
 LONG = 2.0  # times the seconds of its copy: a value is kept for no longer, before its first use and after its last
 
 
-def returning(
+def with_carry_over(
     program: Program,
     buffers: Mapping[int, Buffer],
-    stays: Sequence[Residence],
+    stays: Sequence[LiveRange],
     groups: Sequence[Sequence[int]],
     wished: Sequence[Stretch],
     seconds: Sequence[float],

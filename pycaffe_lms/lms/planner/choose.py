@@ -8,11 +8,11 @@ from dataclasses import replace
 from ..config import LMSConfig
 from ..cost.machine import Costs
 from ..plan.plan import Plan
-from ..plan.rules import Rules, Wishes
+from ..plan.rules import Constraints, Rules
 from ..program import Buffer, Program, Step
-from ..remat.candidates import Ordered, Replayable, verify_replays
-from ..remat.requested import Remakes, inner_program
-from .copy_reordering import with_passes
+from ..remat.candidates import Ordered, RematCandidates, verify_remat
+from ..remat.requested import RematRequests, inner_program
+from .copy_reordering import with_copies_reordered
 from .lookahead import make_plan
 from .optimise import optimise
 
@@ -41,27 +41,29 @@ def choose_plan(
     costs: Costs,
     replays: Mapping[int, Step],
     scratch: frozenset[int],
-    remakes: Remakes,
+    remat_requests: RematRequests,
     page: int | None = None,
     first: Rules | None = None,
 ) -> Plan:
     """The plan of a program under these settings, with its predicted times. Arguments as of `optimise`; replays: with
     those that `remakes` needs; first: rules to try before others. Raises OutOfDeviceMemory when it cannot fit,
-    CannotRemake (see there)."""
+    CannotRemat (see there)."""
 
-    def planned(program: Program, costs: Costs, replays: Mapping[int, Step], wishes: Wishes) -> Plan:
+    def planned(program: Program, costs: Costs, replays: Mapping[int, Step], constraints: Constraints) -> Plan:
         if config.ahead is not None and not config.recomputes:
-            return make_plan(program, buffers, limit=limit, ahead=config.ahead, uncopied=wishes.uncopied, page=page)
+            return make_plan(
+                program, buffers, limit=limit, ahead=config.ahead, uncopied=constraints.uncopied, page=page
+            )
         rules = AUTO if config.recomputes else SWAP
         return optimise(
             program, buffers, limit=limit, costs=costs, replays=replays, scratch=scratch,
-            rules=rules if first is None else (first, *rules), wishes=wishes, ahead=config.ahead, page=page,
+            rules=rules if first is None else (first, *rules), constraints=constraints, ahead=config.ahead, page=page,
         )  # fmt: skip
 
-    if not remakes.steps:
-        return with_passes(planned(program, costs, replays, Wishes()), costs)
-    inner = inner_program(program, Replayable(program, replays, scratch), costs, remakes)
-    plan = planned(inner.result.program, inner.costs, inner.replays, Wishes(remakes.buffers, inner.again))
+    if not remat_requests.steps:
+        return with_copies_reordered(planned(program, costs, replays, Constraints()), costs)
+    inner = inner_program(program, RematCandidates(program, replays, scratch), costs, remat_requests)
+    plan = planned(inner.result.program, inner.costs, inner.replays, Constraints(remat_requests.buffers, inner.again))
     plan = replace(inner.outward(plan), rules=f"{plan.rules}, and what layers ask to be made again")
-    verify_replays(program, Ordered(plan.program, plan.order), replays, scratch)
-    return with_passes(plan, costs)
+    verify_remat(program, Ordered(plan.program, plan.order), replays, scratch)
+    return with_copies_reordered(plan, costs)

@@ -14,13 +14,13 @@ from functools import cached_property
 from ..cost.machine import Costs
 from ..cost.timing import Task, copy_task, follow, step_seconds, time_plan
 from ..layout.packing import Packing
-from ..plan.live_ranges import Residence, residences_of
-from ..plan.plan import COMPUTE, COPY_IN, COPY_OUT, HOST, Kind, Op, Piece, Plan
+from ..plan.live_ranges import LiveRange, live_ranges_of
+from ..plan.plan import COMPUTE, COPY_IN, COPY_OUT, HOST, Op, OpKind, Piece, Plan
 from .lookahead import emitted, finish
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class QueuedCopy:
     """A piece of the copy in or out of a residence, or all of it. step: at which it is issued; made: at which the copy
     was before anything was put off. wanted: the first step that needs what it brings, or the memory that it leaves.
     fixed: it is not to be put off. whole: it is not to be cut."""
@@ -36,11 +36,11 @@ class Copy:
     whole: bool = False
 
 
-class Queues:
+class CopyQueues:
     """Tasks in issue order. Keys below the number of steps are those of steps, of copies from there on; the last piece
     of a copy keeps the key of the whole, so that who waits for it waits for its end."""
 
-    def __init__(self, stays: Sequence[Residence], copies: dict[int, Copy], tasks: dict[int, Task],
+    def __init__(self, stays: Sequence[LiveRange], copies: dict[int, QueuedCopy], tasks: dict[int, Task],
                  groups: dict[tuple[int, int], list[int]], steps: int):  # fmt: skip
         self.stays, self.copies, self.tasks, self._groups, self.steps = stays, copies, tasks, groups, steps
         self.order: list[int] = []
@@ -49,13 +49,13 @@ class Queues:
             self.order.append(s)
             self.order += groups.get((COPY_OUT, s), ())
 
-    def passed(self, passer: int, passed: Sequence[int], cut: int, costs: Costs) -> Queues:
+    def passed(self, passer: int, passed: Sequence[int], cut: int, costs: Costs) -> CopyQueues:
         """The same, but those of `passed` are issued behind `passer`; of the first only what is behind `cut` bytes."""
         copies, tasks, groups = dict(self.copies), dict(self.tasks), dict(self._groups)
         to = self.copies[passer].step
         stream = self.tasks[passer].stream
 
-        def put(key: int, copy: Copy) -> None:
+        def put(key: int, copy: QueuedCopy) -> None:
             if copies[key].nbytes != copy.nbytes:
                 tasks[key] = copy_task(key, stream, copy.nbytes, tasks[key].after, costs.machine)
             copies[key] = copy
@@ -79,9 +79,9 @@ class Queues:
             else:  # two pieces at one step are one
                 del copies[key]
                 put(later, replace(copies[later], nbytes=copy.nbytes + copies[later].nbytes, offset=copy.offset))
-        return Queues(self.stays, copies, tasks, groups, self.steps)
+        return CopyQueues(self.stays, copies, tasks, groups, self.steps)
 
-    def _sorted(self, keys: Sequence[int], copies: Mapping[int, Copy], out: bool) -> list[int]:
+    def _sorted(self, keys: Sequence[int], copies: Mapping[int, QueuedCopy], out: bool) -> list[int]:
         """In the order in which `emit` issues the copies of a step."""
 
         def place(key: int):
@@ -91,9 +91,9 @@ class Queues:
 
         return sorted(keys, key=place)
 
-    def residences(self) -> list[Residence]:
+    def live_ranges(self) -> list[LiveRange]:
         """The residences with their copies as they are now."""
-        pieces: dict[tuple[int, bool], list[Copy]] = {}
+        pieces: dict[tuple[int, bool], list[QueuedCopy]] = {}
         for copy in self.copies.values():
             pieces.setdefault((copy.stay, copy.out), []).append(copy)
         found = list(self.stays)
@@ -107,33 +107,33 @@ class Queues:
         return found
 
 
-def queues_of(plan: Plan, stays: Sequence[Residence], offsets: Sequence[int], costs: Costs) -> Queues:
+def copy_queues_of(plan: Plan, stays: Sequence[LiveRange], offsets: Sequence[int], costs: Costs) -> CopyQueues:
     """The queues of a plan whose copies are whole; stays, offsets: its residences."""
     made = emitted(plan.program, plan.buffers, stays, offsets, plan.paging)
     steps, seconds = len(plan.program.steps), step_seconds(plan, costs)
     needed = _needed(made.ops, made.after)
     hosted = {a.buffer for step in plan.program.steps if step.host for a in step.accesses}
-    left = {op.id for op in plan.abiding}
+    left = {op.id for op in plan.carried_over}
     key = {op.id: op.step if op.place is None else steps + op.id for op in made.ops}
     at = {(COPY_IN, r.buffer, r.issue): i for i, r in enumerate(stays) if r.fetched}
     at |= {(COPY_OUT, r.buffer, r.written): i for i, r in enumerate(stays) if r.saved}
-    copies: dict[int, Copy] = {}
+    copies: dict[int, QueuedCopy] = {}
     tasks: dict[int, Task] = {}
     groups: dict[tuple[int, int], list[int]] = {}
     for op, after in zip(made.ops, made.after, strict=True):
         k, keys = key[op.id], tuple(key[a] for a in after if made.ops[a].stream != HOST)
         if op.place is None:
-            tasks[k] = Task(k, HOST if op.kind is Kind.HOST else COMPUTE, seconds[op.step], 0.0, keys)
+            tasks[k] = Task(k, HOST if op.kind is OpKind.HOST else COMPUTE, seconds[op.step], 0.0, keys)
             continue
-        i, out, buffer = at[op.stream, op.place.buffer, op.step], op.kind is Kind.OUT, plan.buffers[op.place.buffer]
+        i, out, buffer = at[op.stream, op.place.buffer, op.step], op.kind is OpKind.OUT, plan.buffers[op.place.buffer]
         # who makes the next value there waits for it; or it would not be at the front, where it need not be made
         fixed = (not out and buffer.id in hosted) or op.id in left
-        copies[k] = Copy(
+        copies[k] = QueuedCopy(
             i, out, op.step, op.step, needed.get(op.id, steps), buffer.nbytes, fixed=fixed, whole=bool(buffer.halved)
         )
         tasks[k] = copy_task(k, op.stream, 0 if op.id in left else buffer.copied, keys, costs.machine)
         groups.setdefault((op.stream, op.step), []).append(k)
-    return Queues(stays, copies, tasks, groups, steps)
+    return CopyQueues(stays, copies, tasks, groups, steps)
 
 
 def _needed(ops: Sequence[Op], after: Sequence[frozenset[int]]) -> dict[int, int]:
@@ -156,7 +156,7 @@ EPSILON = 1e-7  # seconds; less is no gain, and no waiting
 class _Times:
     """When every task of `queues` runs; before the task `since` of the order as in `known`."""
 
-    def __init__(self, queues: Queues, known: _Times | None = None):
+    def __init__(self, queues: CopyQueues, known: _Times | None = None):
         order, since = queues.order, 0
         if known is not None:
             old = known.queues.order
@@ -205,20 +205,20 @@ class _Times:
         return lanes, place, ready
 
 
-def with_passes(plan: Plan, costs: Costs) -> Plan:
+def with_copies_reordered(plan: Plan, costs: Costs) -> Plan:
     """The plan, of copies that are whole, with those put off and cut that let others pass to its gain; with its
     predicted times."""
     times = time_plan(plan, costs)
     plan = replace(plan, seconds=times.seconds, stall=times.stall)
     if not plan.copies:
         return plan
-    found = residences_of(plan)
+    found = live_ranges_of(plan)
     stays, offsets = [stay for stay, _ in found], tuple(offset for _, offset in found)
-    best = _Search(queues_of(plan, stays, offsets, costs), costs).run()
+    best = _Search(copy_queues_of(plan, stays, offsets, costs), costs).run()
     if not best.changed:
         return plan
     packing = Packing(offsets, plan.arena_bytes, plan.live_bytes, plan.paging)
-    made = finish(plan.program, plan.buffers, best.times.queues.residences(), packing, plan.order)
+    made = finish(plan.program, plan.buffers, best.times.queues.live_ranges(), packing, plan.order)
     times = time_plan(made, costs)
     return replace(made, seconds=times.seconds, stall=times.stall, rules=plan.rules, how=plan.how)
 
@@ -226,7 +226,7 @@ def with_passes(plan: Plan, costs: Costs) -> Plan:
 class _Search:
     """Lets copies pass that are waited for, those that are waited for longest first, as long as that gains."""
 
-    def __init__(self, queues: Queues, costs: Costs):
+    def __init__(self, queues: CopyQueues, costs: Costs):
         self._costs, self._work = costs, WORK
         self.times = _Times(queues)
         self.changed = False
@@ -273,7 +273,7 @@ class _Search:
             else:
                 return
 
-    def _passed(self, key: int, lanes, place, ready) -> Queues | None:
+    def _passed(self, key: int, lanes, place, ready) -> CopyQueues | None:
         """The queues where a copy stands before those that are wanted later, from when on it could begin; or None."""
         queues, times, moment = self.times.queues, self.times, ready[key]
         lane, at = lanes[queues.tasks[key].stream], place[key]

@@ -16,26 +16,26 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate
 
 from ...errors import PlanError
-from ..cost.link_queue import NEVER, Links
+from ..cost.link_queue import NEVER, LinkQueue
 from ..cost.machine import Costs
 from ..layout.inplace_reuse import Pair, possible
-from ..plan.rules import DoesNotFit, Evictions, Rules, Wishes
+from ..plan.rules import Constraints, DoesNotFit, Evictions, Rules
 from ..program import Buffer, Mode, Program, Step
-from ..remat.candidates import Replayable
-from ..remat.cost import Crowding
+from ..remat.candidates import RematCandidates
+from ..remat.cost import RematCost
 
 CHECKPOINT = 1.0  # seconds that making one again is taken to cost more
 _ON, _HOME, _GONE = range(3)  # on the device; on the host only; nowhere: unwritten, dead, or to be made again
 
 
-class Follower:
+class EvictionPass:
     """One pass over a program. `run` once. What may not be copied leaves only to be made again. sizes: what buffers
     take from the memory, where that is not their bytes."""
 
-    def __init__(self, program: Program, buffers: Mapping[int, Buffer], limit: int, costs: Costs, can: Replayable,
-                 rules: Rules, wishes: Wishes, sizes: Mapping[int, int] | None = None,
-                 checkpoints: Collection[int] = (), crowding: Crowding | None = None):  # fmt: skip
-        self.wishes, self.checkpoints, self.crowding = wishes, checkpoints, crowding
+    def __init__(self, program: Program, buffers: Mapping[int, Buffer], limit: int, costs: Costs, can: RematCandidates,
+                 rules: Rules, constraints: Constraints, sizes: Mapping[int, int] | None = None,
+                 checkpoints: Collection[int] = (), remat_cost: RematCost | None = None):  # fmt: skip
+        self.constraints, self.checkpoints, self.remat_cost = constraints, checkpoints, remat_cost
         self.program, self.limit, self.costs, self.rules, self.can = program, limit, costs, rules, can
         self.size = sizes or {b: buffer.nbytes for b, buffer in buffers.items()}
         self.copied = {b: buffer.copied for b, buffer in buffers.items()}  # over the link
@@ -61,7 +61,7 @@ class Follower:
         self.parent: dict[int, int] = {}  # dropped steps that hang together
         self.weight: dict[int, float] = {}
         self.found = Evictions()
-        self.links = Links(costs, self.times, self.times[self._peak()])
+        self.links = LinkQueue(costs, self.times, self.times[self._peak()])
         for b, uses in self.uses.items():
             if uses and uses[0][1] is not Mode.OVERWRITE:
                 self.where[b], self.clean[b] = _HOME, True
@@ -101,13 +101,13 @@ class Follower:
             reads = [a.buffer for a in mine if a.mode is not Mode.OVERWRITE]
             self._bring_back(reads, s, set())  # what the step reads may have to leave for that
             self._bring_back(reads, s, ids)
-            self._enter([a.buffer for a in mine], ids, s, self._pairs(step, s, self.wishes.again.get(s), 1))
+            self._enter([a.buffer for a in mine], ids, s, self._pairs(step, s, self.constraints.again.get(s), 1))
             at = self._append(s, False)
             for a in mine:
                 self._used(a.buffer, a.mode, s, at)
                 self.cursor[a.buffer] += 1
-            if s in self.wishes.again:
-                self._made_again(self.wishes.again[s])
+            if s in self.constraints.again:
+                self._made_again(self.constraints.again[s])
             self._give()
             for a in mine:
                 self._leave_if_dead(a.buffer)
@@ -267,7 +267,7 @@ class Follower:
     def _price(self, b: int, now: float, wanted: int) -> tuple[float, int | None]:
         """(seconds that b's way back costs, which way; None: it must stay)."""
         late = self.links.late
-        if b in self.wishes.uncopied:
+        if b in self.constraints.uncopied:
             again = self._replay_price(b, wanted) if b not in self.soon else None
             return (0.0, None) if again is None else (again, _GONE)
         made = self.times[self.maker[b] + 1] if b in self.maker else 0.0
@@ -286,7 +286,7 @@ class Follower:
         r = self.maker.get(b)
         if not self._can_replay(b, wanted):
             return None
-        if self.crowding is not None and self.crowding.dwarfed(b, r, self.limit):
+        if self.remat_cost is not None and self.remat_cost.dwarfed(b, r, self.limit):
             return None
         price = self.costs.again[r]
         price += self.rules.dear.get((b, True), 0.0) + (CHECKPOINT if b in self.checkpoints else 0.0)
@@ -294,8 +294,8 @@ class Follower:
         near.update(*(self.holders[m] for m in self.can.makes[r] if m in self.holders))
         if near:
             price += self.rules.chain * sum(self.weight.get(root, 0.0) for root in {self._root(h) for h in near})
-        if self.crowding is not None and wanted < self.n and self.crowding.large(b, self.limit):
-            price += self.crowding.price(b, self._chain(r), wanted, self.limit)
+        if self.remat_cost is not None and wanted < self.n and self.remat_cost.large(b, self.limit):
+            price += self.remat_cost.price(b, self._chain(r), wanted, self.limit)
         return price
 
     def _chain(self, r: int) -> list[int]:

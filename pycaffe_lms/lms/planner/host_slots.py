@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..layout.packing import Lifetime, pack_segments
-from ..plan.plan import Home, Kind, Op, Plan
+from ..plan.plan import HostSlot, Op, OpKind, Plan
 from ..program import Mode
 
 
-def with_homes(plan: Plan, segment: int) -> Plan:
+def with_host_slots(plan: Plan, segment: int) -> Plan:
     """The plan with shared homes for the values that may have one, in segments of `segment` bytes, or as large as the
     largest of them."""
     lives = _lives(plan, _within(plan))
@@ -31,7 +31,7 @@ def with_homes(plan: Plan, segment: int) -> Plan:
     ops = list(plan.ops)
     for life, place in zip(lives, places, strict=True):
         for o in life:
-            ops[o] = replace(ops[o], home=Home(*place, last=o == life[-1]))
+            ops[o] = replace(ops[o], home=HostSlot(*place, last=o == life[-1]))
     return replace(plan, ops=tuple(ops), homes=tuple(sizes))
 
 
@@ -69,9 +69,9 @@ def _begins(plan: Plan) -> dict[int, int]:
     found: dict[int, int] = {}
     wrote: dict[int, int] = {}
     for op in plan.ops:
-        if op.kind is Kind.COMPUTE:
+        if op.kind is OpKind.COMPUTE:
             wrote.update((a.buffer, op.id) for a in plan.program.steps[op.step].accesses if a.mode is not Mode.READ)
-        elif op.kind is Kind.OUT:
+        elif op.kind is OpKind.OUT:
             maker = wrote[op.place.buffer]
             found[op.id] = op.id if plan.ops[maker].step == op.step else maker + 1
     return found
@@ -80,7 +80,7 @@ def _begins(plan: Plan) -> dict[int, int]:
 def _first_use(plan: Plan, life: Sequence[int]) -> int:
     """The id of the step that uses the last copy in."""
     buffer = plan.ops[life[-1]].place.buffer
-    return next(op.id for op in plan.ops[life[-1] :] if op.kind is Kind.COMPUTE and _uses(plan, op, buffer))
+    return next(op.id for op in plan.ops[life[-1] :] if op.kind is OpKind.COMPUTE and _uses(plan, op, buffer))
 
 
 def _uses(plan: Plan, op: Op, buffer: int) -> bool:

@@ -13,10 +13,10 @@ from dataclasses import replace
 from itertools import pairwise
 
 from ...errors import OutOfDeviceMemory, Where, human_bytes
-from ..layout.inplace_reuse import Pair, chains, handovers, needed_bytes
+from ..layout.inplace_reuse import Pair, chains, inplace_reuses, needed_bytes
 from ..layout.packing import Lifetime, Load, Packing, pack
 from ..layout.paging import Paging, in_one_piece, paged, taken_bytes
-from ..plan.live_ranges import Residence
+from ..plan.live_ranges import LiveRange
 from ..plan.plan import Plan
 from ..program import Buffer, Mode, Program, layer_of
 from .lowering import Emitted, emit
@@ -42,7 +42,7 @@ def make_plan(
 
     Raises OutOfDeviceMemory, naming the step, its buffers and their bytes, when even on-demand fetching cannot fit.
     """
-    demand = residences(program, buffers, uncopied=uncopied)
+    demand = live_ranges(program, buffers, uncopied=uncopied)
     refuse_impossible(program, buffers, limit)
     sizes = {b: taken_bytes(buffer.nbytes, page) for b, buffer in buffers.items()}
     room, packing, stays = limit, None, demand
@@ -70,9 +70,9 @@ def make_plan(
 
 
 def _pack(
-    program: Program, stays: Sequence[Residence], buffers: Mapping[int, Buffer], limit: int | None, page: int | None
+    program: Program, stays: Sequence[LiveRange], buffers: Mapping[int, Buffer], limit: int | None, page: int | None
 ) -> Packing:
-    groups = chains(stays, handovers(program, buffers))
+    groups = chains(stays, inplace_reuses(program, buffers))
     lives = [Lifetime(stays[g[0]].issue, stays[g[-1]].until, buffers[stays[g[0]].buffer].nbytes) for g in groups]
     packing = pack(lives, limit) if page is None else paged(lives, page, limit)
     return spread(packing, groups, len(stays))
@@ -90,7 +90,7 @@ def spread(packing: Packing, groups: Sequence[Sequence[int]], n: int) -> Packing
 def finish(
     program: Program,
     buffers: Mapping[int, Buffer],
-    stays: Sequence[Residence],
+    stays: Sequence[LiveRange],
     packing: Packing,
     order: Sequence[tuple[int, bool]] | None = None,
 ) -> Plan:
@@ -108,29 +108,29 @@ def finish(
         order=tuple(order) if order is not None else tuple((s, False) for s in range(len(program.steps))),
         paging=packing.paging,
     )
-    left = sum(plan.copied(op) for op in plan.abiding)
+    left = sum(plan.copied(op) for op in plan.carried_over)
     return replace(plan, bytes_in=plan.bytes_in - left) if left else plan
 
 
 def emitted(
     program: Program,
     buffers: Mapping[int, Buffer],
-    stays: Sequence[Residence],
+    stays: Sequence[LiveRange],
     offsets: Sequence[int],
     paging: Paging | None,
 ) -> Emitted:
     """The operations of these residences at these offsets."""
-    pairs = handovers(program, buffers)
+    pairs = inplace_reuses(program, buffers)
     before = {j: i for group in chains(stays, pairs) for i, j in pairwise(group)}
     return emit(program, buffers, stays, offsets, before, paging)
 
 
-def residences(
+def live_ranges(
     program: Program,
     buffers: Mapping[int, Buffer],
     left: Collection[tuple[int, int]] | None = None,
     uncopied: Collection[int] = (),
-) -> list[Residence]:
+) -> list[LiveRange]:
     """On demand: a stay spans consecutive steps that use the buffer, and no more. With `left`: a stay goes on to the
     next use, unless that is a host's or overwrites, or (buffer, step of the last use) is in `left`; a value in `left`
     that is overwritten next ends there, be it in the next step. The stays of `uncopied` buffers go on like that in any
@@ -140,7 +140,7 @@ def residences(
         for a in step.accesses:
             if a.buffer in uses:
                 uses[a.buffer].append((s, a.mode, step.host))
-    stays: list[Residence] = []
+    stays: list[LiveRange] = []
     for b, accesses in uses.items():
         run: list[tuple[int, Mode]] = []
         earliest = 0
@@ -159,7 +159,7 @@ def residences(
             live = following[1] is not Mode.OVERWRITE if following else b in program.live_out
             written = max((t for t, m in run if m is not Mode.READ), default=None)
             fetched = run[0][1] is not Mode.OVERWRITE
-            stays.append(Residence(b, run[0][0], s, fetched, written, live, earliest, run[0][0], s))
+            stays.append(LiveRange(b, run[0][0], s, fetched, written, live, earliest, run[0][0], s))
             earliest, run = s + 1, []
     return sorted(stays, key=lambda r: (r.first, r.buffer))
 
@@ -170,11 +170,11 @@ def refuse_impossible(
     limit: int | None,
     pairs: Mapping[int, Sequence[Pair]] | None = None,
 ) -> None:
-    """Raises OutOfDeviceMemory for a step that does not fit. pairs: handovers, where they are not the program's own."""
+    """Raise OutOfDeviceMemory for a step that does not fit. pairs: of in-place reuse, where not the program's own."""
     if limit is None:
         return
     sizes = {b: buffer.nbytes for b, buffer in buffers.items()}
-    pairs = handovers(program, buffers) if pairs is None else pairs
+    pairs = inplace_reuses(program, buffers) if pairs is None else pairs
     need = [needed_bytes(program, s, sizes, pairs) for s in range(len(program.steps))]
     needed = max(need, default=0)
     if needed <= limit:
@@ -193,7 +193,7 @@ def refuse_impossible(
     )
 
 
-def _look_ahead(demand: list[Residence], sizes, n_steps: int, limit: int | None, ahead: int) -> list[Residence]:
+def _look_ahead(demand: list[LiveRange], sizes, n_steps: int, limit: int | None, ahead: int) -> list[LiveRange]:
     """Fill idle memory: bridge short gaps, then fetch early, then let copies out drain while later steps run."""
     load = Load(n_steps + 1)
     for r in demand:
@@ -203,7 +203,7 @@ def _look_ahead(demand: list[Residence], sizes, n_steps: int, limit: int | None,
     def fits(size: int, start: int, end: int) -> bool:
         return limit is None or load.most(start, end) + size <= limit
 
-    stays: list[Residence] = []
+    stays: list[LiveRange] = []
     last_of: dict[int, int] = {}
     for r in demand:  # a value that is needed again in a moment stays
         before = last_of.get(r.buffer)
@@ -226,7 +226,7 @@ def _look_ahead(demand: list[Residence], sizes, n_steps: int, limit: int | None,
     return [_drain(r, sizes[r.buffer], stays, fits, book, n_steps) for r in stays]
 
 
-def _drain(r: Residence, size: int, stays, fits, book, n_steps: int) -> Residence:
+def _drain(r: LiveRange, size: int, stays, fits, book, n_steps: int) -> LiveRange:
     if not r.saved or r.last + 1 >= n_steps or not fits(size, r.last + 1, r.last + 1):
         return r
     book(size, r.last + 1, r.last + 1)

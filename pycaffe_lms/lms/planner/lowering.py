@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..plan.plan import COMPUTE, COPY_IN, COPY_OUT, HOST, Kind, Op, Piece, Placement
+from ..plan.plan import COMPUTE, COPY_IN, COPY_OUT, HOST, Op, OpKind, Piece, Placement
 from ..program import Buffer, Mode, Program
 
 if TYPE_CHECKING:
     from ..layout.paging import Paging
-    from ..plan.live_ranges import Residence
+    from ..plan.live_ranges import LiveRange
 
 _Clock = tuple[int, int, int]
 
@@ -56,7 +56,7 @@ class _Emitter:
         self._streams: list[_Clock] = [(-1, -1, -1)] * 3
         self.host: _Clock = (-1, -1, -1)
 
-    def add(self, kind: Kind, stream: int, step: int, after: set[int], **parts) -> int:
+    def add(self, kind: OpKind, stream: int, step: int, after: set[int], **parts) -> int:
         """Append an op that must come after the ops `after`; keeps only the waits that are not implied."""
         op = len(self.ops)
         clock = self.host if stream == HOST else _join(self._streams[stream], self.host)
@@ -91,7 +91,7 @@ class Emitted:
 def emit(
     program: Program,
     buffers: Mapping[int, Buffer],
-    stays: Sequence[Residence],
+    stays: Sequence[LiveRange],
     offsets: Sequence[int],
     before: Mapping[int, int],
     paging: Paging | None = None,
@@ -127,7 +127,7 @@ def emit(
         for i, part in sorted(writing.get(s, ()), key=lambda w: (stays[w[0]].written != s, *_age(stays[w[0]]), w[0])):
             b, release = stays[i].buffer, gone[i] == s >= stays[i].last
             place = Placement(b, offsets[i])
-            copy = out.add(Kind.OUT, COPY_OUT, s, {made[stays[i].written]}, place=place, release=release, part=part)
+            copy = out.add(OpKind.OUT, COPY_OUT, s, {made[stays[i].written]}, place=place, release=release, part=part)
             slot_users.setdefault(b, set()).add(copy)
             if gone[i] == s:
                 released.setdefault(i, set()).add(copy)
@@ -143,7 +143,7 @@ def emit(
                 after = after.union(*(released[j] for j in regions.claim(offsets[i], offsets[i] + size, i)))
             if b in copied_out:
                 after.add(copied_out[b])
-            arrived[i] = out.add(Kind.IN, COPY_IN, s, after, place=Placement(b, offsets[i]), part=part)
+            arrived[i] = out.add(OpKind.IN, COPY_IN, s, after, place=Placement(b, offsets[i]), part=part)
             slot_users.setdefault(b, set()).add(arrived[i])
             held += size if first else 0
             peak = max(peak, held)
@@ -154,7 +154,7 @@ def emit(
                     after |= slot_users.pop(a.buffer, set())
                 elif a.buffer in copied_out:
                     after.add(copied_out[a.buffer])
-            made.append(out.add(Kind.HOST, HOST, s, after))
+            made.append(out.add(OpKind.HOST, HOST, s, after))
             held -= copy_out(s)
             continue
         births, after, given = [], set(), []
@@ -174,8 +174,8 @@ def emit(
         done = ending.get(s, [])
         frees = tuple(stays[i].buffer for i in done if stays[i].live and gone.get(i, -1) < s)
         drops = tuple(stays[i].buffer for i in done if not stays[i].live)
-        parts = {"births": tuple(births), "frees": frees, "drops": drops, "handovers": tuple(given)}
-        made.append(out.add(Kind.COMPUTE, COMPUTE, s, after, **parts))
+        parts = {"births": tuple(births), "frees": frees, "drops": drops, "inplace_reuses": tuple(given)}
+        made.append(out.add(OpKind.COMPUTE, COMPUTE, s, after, **parts))
         for i in done:
             released.setdefault(i, set()).add(made[s])
         handed = {old for old, _ in given}
@@ -198,7 +198,7 @@ def _parts(pieces: Sequence[Piece], whole: int) -> list[tuple[int, _Part]]:
     return found
 
 
-def _age(stay: Residence) -> tuple[int, int]:
+def _age(stay: LiveRange) -> tuple[int, int]:
     return stay.written, stay.last
 
 

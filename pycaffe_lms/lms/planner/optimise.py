@@ -16,19 +16,19 @@ from dataclasses import replace
 
 from ..cost.machine import Costs
 from ..cost.timing import time_plan
-from ..layout.inplace_reuse import chains, handovers, hoped
+from ..layout.inplace_reuse import chains, hoped, inplace_reuses
 from ..layout.packing import Lifetime, Stretch, pack, pack_within
 from ..layout.paging import paged, paged_within, taken_bytes
-from ..plan.live_ranges import Residence
+from ..plan.live_ranges import LiveRange
 from ..plan.plan import Plan
-from ..plan.rules import DoesNotFit, Evictions, Rules, Wishes
+from ..plan.rules import Constraints, DoesNotFit, Evictions, Rules
 from ..program import Buffer, Program, Step
-from ..remat.candidates import Replayable, ordered, verify_replays
-from ..remat.checkpoints import Narrows
-from ..remat.cost import Crowding
-from .carry_over import returning
-from .evict import Follower
-from .lookahead import finish, make_plan, refuse_impossible, residences, spread
+from ..remat.candidates import RematCandidates, ordered, verify_remat
+from ..remat.checkpoints import CheckpointCandidates
+from ..remat.cost import RematCost
+from .carry_over import with_carry_over
+from .evict import EvictionPass
+from .lookahead import finish, live_ranges, make_plan, refuse_impossible, spread
 from .search import Search
 
 MARGIN = 1.1  # copies are laid as if they took this much longer than predicted
@@ -55,7 +55,7 @@ def optimise(
     replays: Mapping[int, Step],
     scratch: frozenset[int],
     rules: Sequence[Rules],
-    wishes: Wishes | None = None,
+    constraints: Constraints | None = None,
     ahead: int | None = None,
     page: int | None = None,
 ) -> Plan:
@@ -65,11 +65,11 @@ def optimise(
     whose content never outlives a step. wishes: see there. ahead: most steps that a copy in comes before
     the step that wants it; None: as many as it takes. Raises OutOfDeviceMemory when even on-demand fetching cannot fit.
     """
-    wishes = wishes or Wishes()
-    can = Replayable(program, replays, scratch, wishes.again)
+    constraints = constraints or Constraints()
+    can = RematCandidates(program, replays, scratch, constraints.again)
     refuse_impossible(program, buffers, limit, hoped(program, buffers, can))
-    narrows = Narrows(can, costs, {b: buffer.nbytes for b, buffer in buffers.items()})
-    crowding = Crowding(can, buffers, {b: taken_bytes(buffer.nbytes, page) for b, buffer in buffers.items()}, costs)
+    narrows = CheckpointCandidates(can, costs, {b: buffer.nbytes for b, buffer in buffers.items()})
+    remat_cost = RematCost(can, buffers, {b: taken_bytes(buffer.nbytes, page) for b, buffer in buffers.items()}, costs)
     search, work, followed, alone = Search(rules, can, costs), 0, 0, sum(costs.steps)
     least = ENOUGH // min(MOST, max(len(rules), len(program.steps) // EACH))  # of one try, be it as short as it may
     more = min(4.0, 1 + (FEW / max(1, len(program.steps))) ** 2)  # times the work, where plans come out slow
@@ -83,7 +83,7 @@ def optimise(
             break
         below = math.inf if search.best is None else search.best.seconds
         plan, tries = _with_rules(
-            program, buffers, limit, costs, can, which, wishes, ahead, page, narrows, crowding, below
+            program, buffers, limit, costs, can, which, constraints, ahead, page, narrows, remat_cost, below
         )
         search.tell(which, plan)
         followed += tries * len(program.steps)
@@ -93,22 +93,24 @@ def optimise(
     best = search.best
     if best is None:
         ahead = 1 if ahead is None else min(1, ahead)
-        last = make_plan(program, buffers, limit=limit, ahead=ahead, uncopied=wishes.uncopied, page=page)
+        last = make_plan(program, buffers, limit=limit, ahead=ahead, uncopied=constraints.uncopied, page=page)
         best = timed(last, costs)
     return best
 
 
-def _with_rules(program: Program, buffers, limit: int | None, costs: Costs, can: Replayable, rules: Rules,
-                wishes: Wishes, ahead: int | None, page: int | None, narrows: Narrows, crowding: Crowding,
-                below: float):  # fmt: skip
+def _with_rules(program: Program, buffers, limit: int | None, costs: Costs, can: RematCandidates, rules: Rules,
+                constraints: Constraints, ahead: int | None, page: int | None, narrows: CheckpointCandidates,
+                remat_cost: RematCost, below: float):  # fmt: skip
     """(a plan made by these rules, or None where there is none that takes less than `below` seconds; how often it was
     tried)."""
-    sizes = crowding.sizes
+    sizes = remat_cost.sizes
     room = sum(sizes.values()) if limit is None else int(limit * rules.room)
     checkpoints = narrows.checkpoints(round(rules.density * len(can.valid_until) / 100))
     for tries in range(1, TRIES + 1):
         try:
-            found = Follower(program, buffers, room, costs, can, rules, wishes, sizes, checkpoints, crowding).run()
+            found = EvictionPass(
+                program, buffers, room, costs, can, rules, constraints, sizes, checkpoints, remat_cost
+            ).run()
         except DoesNotFit:
             return None, tries
         if sum(_seconds(found, costs)) + HOPE * found.stall >= below:
@@ -134,19 +136,19 @@ def timed(plan: Plan, costs: Costs) -> Plan:
 
 
 def _lay_out(
-    program: Program, buffers, found: Evictions, limit, costs: Costs, can: Replayable, ahead: int | None,
+    program: Program, buffers, found: Evictions, limit, costs: Costs, can: RematCandidates, ahead: int | None,
     page: int | None,
 ) -> Plan | int | None:  # fmt: skip
     """The plan; or how many bytes it is too large by; None: by some."""
     result = ordered(program, can.replays, found.order)
     if result.replayed and not can.same:  # else the values are followed where the original program is known
-        verify_replays(program, result, can.replays, can.scratch)
+        verify_remat(program, result, can.replays, can.scratch)
     seconds = _seconds(found, costs)
-    stays = residences(result.program, buffers, found.left)
-    groups = chains(stays, handovers(result.program, buffers))
+    stays = live_ranges(result.program, buffers, found.left)
+    groups = chains(stays, inplace_reuses(result.program, buffers))
     wished = _wishes(stays, buffers, seconds, costs, ahead)
     wished = [_joined(wished[g[0]], wished[g[-1]]) for g in groups]
-    wished, ties = returning(result.program, buffers, stays, groups, wished, seconds, costs.machine)
+    wished, ties = with_carry_over(result.program, buffers, stays, groups, wished, seconds, costs.machine)
     if limit is None:
         lives = [Lifetime(w.start, w.end, w.must.size) for w in wished]
         packing = pack(lives) if page is None else paged(lives, page)
@@ -169,7 +171,7 @@ def _joined(first: Stretch, last: Stretch) -> Stretch:
     return Stretch(Lifetime(first.must.start, last.must.end, first.must.size), first.start, last.end)
 
 
-def _wishes(stays: Sequence[Residence], buffers, seconds: Sequence[float], costs: Costs, ahead) -> list[Stretch]:
+def _wishes(stays: Sequence[LiveRange], buffers, seconds: Sequence[float], costs: Costs, ahead) -> list[Stretch]:
     """Lifetimes with time for copies: out, memory is kept until the copy is through; in, it is there as early as the
     link must begin, so that every copy is through when it is wanted."""
     begin, machine = [0.0], costs.machine

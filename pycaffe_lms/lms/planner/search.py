@@ -13,9 +13,9 @@ from dataclasses import replace
 
 from ..cost.machine import Costs
 from ..cost.timing import time_plan
-from ..plan.plan import Kind, Plan
+from ..plan.plan import OpKind, Plan
 from ..plan.rules import Rules
-from ..remat.candidates import Replayable
+from ..remat.candidates import RematCandidates
 
 FIRST = 4  # of the rules that are given are tried before those near the best
 HARD = 2  # of those failed: the last (copies alone) is next, which needs least memory
@@ -33,7 +33,7 @@ SECONDS = (1e-4, 1e-3, 1e-2)  # that a value's way back may be made dearer by
 class Search:
     """Ask for `next` rules, `tell` what came of them. Ends when nothing given is left and there is no plan."""
 
-    def __init__(self, given: Sequence[Rules], can: Replayable, costs: Costs):
+    def __init__(self, given: Sequence[Rules], can: RematCandidates, costs: Costs):
         self._can, self._costs = can, costs
         self._rng = random.Random(0)
         self._given = list(given)
@@ -97,7 +97,7 @@ class Search:
         plan, can = self.best, self._can
         times, waited = time_plan(plan, self._costs), Counter()
         for op in plan.ops:
-            if op.kind is Kind.COMPUTE and op.waits and times.stalls[op.step] > 1e-5:
+            if op.kind is OpKind.COMPUTE and op.waits and times.stalls[op.step] > 1e-5:
                 last = max(op.waits, key=lambda w: times.end[w])
                 waited[plan.ops[last].place.buffer] += times.stalls[op.step]
         took, maker, above = defaultdict(list), {}, {}

@@ -35,7 +35,7 @@ def ordered(program: Program, replays: Mapping[int, Step], order: Iterable[tuple
 
 
 @dataclass(frozen=True)
-class Replayable:
+class RematCandidates:
     """Questions about a program's values. scratch: ids of buffers whose content never outlives a step. same: steps of
     the program that only make values again, see `remake.py`: they change nothing."""
 
@@ -56,12 +56,12 @@ class Replayable:
 
     @cached_property
     def reads(self) -> dict[int, tuple[int, ...]]:
-        """Replayable step -> the buffers that its replay reads."""
+        """RematCandidates step -> the buffers that its replay reads."""
         return {s: tuple(a.buffer for a in r.accesses if a.mode is Mode.READ) for s, r in self.replays.items()}
 
     @cached_property
     def makes(self) -> dict[int, tuple[int, ...]]:
-        """Replayable step -> the buffers that its replay writes, its own workspace aside."""
+        """RematCandidates step -> the buffers that its replay writes, its own workspace aside."""
         return {
             s: tuple(a.buffer for a in r.accesses if a.mode is not Mode.READ and a.buffer not in self.scratch)
             for s, r in self.replays.items()
@@ -75,7 +75,7 @@ class Replayable:
 
     @cached_property
     def valid_until(self) -> dict[int, int]:
-        """Replayable step -> the last step before which its replay still makes what the step made."""
+        """RematCandidates step -> the last step before which its replay still makes what the step made."""
         found = {}
         for s, replay in self.replays.items():
             if any(a.mode is Mode.UPDATE for a in replay.accesses):
@@ -87,7 +87,7 @@ class Replayable:
         return found
 
 
-def verify_replays(program: Program, result: Ordered, replays: Mapping[int, Step], scratch: frozenset[int]) -> None:
+def verify_remat(program: Program, result: Ordered, replays: Mapping[int, Step], scratch: frozenset[int]) -> None:
     """Raise PlanError unless every step of the original program finds the values it would find there, and what must
     survive is the same. Values are named by the step that made them and what it read; a replay's are its step's."""
     names: dict[object, int] = {}

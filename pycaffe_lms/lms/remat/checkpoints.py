@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ..cost.machine import Costs
-from .candidates import Replayable
+from .candidates import RematCandidates
 
 
 @dataclass(frozen=True)
-class Narrows:
+class CheckpointCandidates:
     """can, costs: of a program. sizes: bytes of its managed buffers."""
 
-    can: Replayable
+    can: RematCandidates
     costs: Costs
     sizes: Mapping[int, int]
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from ..cost.machine import Costs
 from ..layout.inplace_reuse import possible
 from ..program import Buffer, Mode
-from .candidates import Replayable
+from .candidates import RematCandidates
 
 SHARE = 12  # a value is large if it takes more than one part in so many of the memory
 DWARF = 8  # and dwarfed if it takes less than one part in so many of the largest value that its replay touches
@@ -21,10 +21,10 @@ KEPT = 20_000  # answers, before they are forgotten
 
 
 @dataclass(frozen=True)
-class Crowding:
+class RematCost:
     """Of a program (`can.program`) and its managed buffers. sizes: bytes that they take from the memory."""
 
-    can: Replayable
+    can: RematCandidates
     buffers: Mapping[int, Buffer]
     sizes: Mapping[int, int]
     costs: Costs

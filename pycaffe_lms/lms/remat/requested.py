@@ -13,11 +13,11 @@ from ...errors import PlanError
 from ..cost.machine import Costs
 from ..plan.plan import Plan
 from ..program import Mode, Program, Step
-from .candidates import Ordered, Replayable, ordered
+from .candidates import Ordered, RematCandidates, ordered
 
 
 @dataclass(frozen=True)
-class Remakes:
+class RematRequests:
     """steps: forward steps, by index, whose values are dropped before step `turn` and made again when they are read
     from there on. buffers: those values'; they are never copied."""
 
@@ -26,7 +26,7 @@ class Remakes:
     buffers: frozenset[int] = frozenset()
 
 
-class CannotRemake(Exception):
+class CannotRemat(Exception):
     """What step `made` made is not what its replay would make before step `wanted`."""
 
     def __init__(self, made: int, wanted: int):
@@ -34,11 +34,11 @@ class CannotRemake(Exception):
         self.made, self.wanted = made, wanted
 
 
-def remade_order(program: Program, can: Replayable, remakes: Remakes) -> Ordered:
+def remat_order(program: Program, can: RematCandidates, remat_requests: RematRequests) -> Ordered:
     """The program with a replay of each of the steps before the first read of what it makes from `turn` on; values that
-    nobody reads there are not made again. Raises CannotRemake."""
-    maker = {b: r for r in sorted(remakes.steps) for b in can.makes[r]}
-    order: list[tuple[int, bool]] = [(s, False) for s in range(remakes.turn)]
+    nobody reads there are not made again. Raises CannotRemat."""
+    maker = {b: r for r in sorted(remat_requests.steps) for b in can.makes[r]}
+    order: list[tuple[int, bool]] = [(s, False) for s in range(remat_requests.turn)]
     done: set[int] = set()
 
     def ensure(r: int, wanted: int) -> None:
@@ -46,13 +46,13 @@ def remade_order(program: Program, can: Replayable, remakes: Remakes) -> Ordered
             return
         done.add(r)
         if can.valid_until.get(r, -1) < wanted:
-            raise CannotRemake(r, wanted)
+            raise CannotRemat(r, wanted)
         for x in can.reads[r]:
             if x in maker and maker[x] < r:
                 ensure(maker[x], wanted)
         order.append((r, True))
 
-    for t in range(remakes.turn, len(program.steps)):
+    for t in range(remat_requests.turn, len(program.steps)):
         for a in program.steps[t].accesses:
             if a.mode is not Mode.OVERWRITE and a.buffer in maker:
                 ensure(maker[a.buffer], t)
@@ -76,9 +76,9 @@ class Inner:
         return replace(plan, order=tuple((order[i][0], order[i][1] or again) for i, again in plan.order))
 
 
-def inner_program(program: Program, can: Replayable, costs: Costs, remakes: Remakes) -> Inner:
-    """What is planned in place of `program`. Raises CannotRemake."""
-    result = remade_order(program, can, remakes)
+def inner_program(program: Program, can: RematCandidates, costs: Costs, remat_requests: RematRequests) -> Inner:
+    """What is planned in place of `program`. Raises CannotRemat."""
+    result = remat_order(program, can, remat_requests)
     first = {s: i for i, (s, again) in enumerate(result.order) if not again}
     return Inner(
         result,
@@ -92,10 +92,10 @@ def inner_program(program: Program, can: Replayable, costs: Costs, remakes: Rema
     )
 
 
-def check_uncopied(plan: Plan, remakes: Remakes) -> None:
+def check_uncopied(plan: Plan, remat_requests: RematRequests) -> None:
     """Raise PlanError where the plan copies what is to be made again."""
     for op in plan.ops:
-        if op.place is not None and op.place.buffer in remakes.buffers:
+        if op.place is not None and op.place.buffer in remat_requests.buffers:
             raise PlanError(
                 f"plan of {plan.program.name}, operation {op.id}: copies a value of a layer with lms_param "
                 "{ policy: RECOMPUTE }",

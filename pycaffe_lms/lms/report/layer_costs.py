@@ -1,6 +1,6 @@
 """Where the time and the memory of a plan's run go: what is on the device when, and what every layer costs. Pure.
 
-Times are a prediction's or a recorded run's, both `timing.Timed`. See also: `page.py`, which draws this.
+Times are a prediction's or a recorded run's, both `timing.PlanTimes`. See also: `page.py`, which draws this.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..cost.timing import Timed
-from ..plan.plan import Kind, Plan
+from ..cost.timing import PlanTimes
+from ..plan.plan import OpKind, Plan
 from ..program import Mode, layer_of
 
 KINDS = ("parameters", "activations", "gradients", "scratch")  # of managed buffers, from bottom to top
 
 
 @dataclass(frozen=True)
-class Stay:
+class Residency:
     """A managed buffer has memory on the device from `start` to `end` seconds."""
 
     buffer: int
@@ -25,25 +25,25 @@ class Stay:
     end: float
 
 
-def stays(plan: Plan, times: Timed) -> list[Stay]:
+def residencies(plan: Plan, times: PlanTimes) -> list[Residency]:
     """Every stay of a run, by its end. A copy in has memory from its start, a copy out to its end."""
     since: dict[int, float] = {}
     saved: dict[int, float] = {}  # when the copy out of a buffer ends, which may be after its last step
-    found: list[Stay] = []
+    found: list[Residency] = []
 
     def end(buffer: int, at: float) -> None:
-        found.append(Stay(buffer, since.pop(buffer), at))
+        found.append(Residency(buffer, since.pop(buffer), at))
 
     for op in plan.ops:
         start, stop = times.start[op.id], times.end[op.id]
-        if op.kind is Kind.IN:
+        if op.kind is OpKind.IN:
             since.setdefault(op.place.buffer, start)
-        elif op.kind is Kind.OUT:
+        elif op.kind is OpKind.OUT:
             saved[op.place.buffer] = stop
             if op.release:
                 end(op.place.buffer, stop)
-        elif op.kind is Kind.COMPUTE:
-            given = {old for old, _ in op.handovers}
+        elif op.kind is OpKind.COMPUTE:
+            given = {old for old, _ in op.inplace_reuses}
             for old in given:
                 end(old, start)
             for place in op.births:
@@ -66,11 +66,11 @@ class Occupancy:
         return max((sum(now) for now in zip(*self.held.values(), strict=True)), default=0)
 
 
-def occupancy(plan: Plan, times: Timed, kinds: Mapping[int, str], points: int | None = None) -> Occupancy:
+def occupancy(plan: Plan, times: PlanTimes, kinds: Mapping[int, str], points: int | None = None) -> Occupancy:
     """kinds: one of KINDS for every managed buffer. points: most points of the result (None: all); where there are
     more, each stands for several, and is the one of them with the most bytes."""
     changes: list[tuple[float, int, str]] = []
-    for stay in stays(plan, times):
+    for stay in residencies(plan, times):
         kind, nbytes = kinds[stay.buffer], plan.buffers[stay.buffer].nbytes
         changes += [(stay.start, nbytes, kind), (stay.end, -nbytes, kind)]
     changes.sort()  # of one moment what ends comes first
@@ -109,7 +109,7 @@ class LayerCost:
     measured_stall: float | None = None
 
 
-def layer_costs(plan: Plan, times: Timed, measured: Timed | None = None) -> list[LayerCost]:
+def layer_costs(plan: Plan, times: PlanTimes, measured: PlanTimes | None = None) -> list[LayerCost]:
     """A row per layer, in the order of their first steps."""
     rows: dict[str, LayerCost] = {}
     steps, sizes = plan.program.steps, {b: buffer.nbytes for b, buffer in plan.buffers.items()}
@@ -122,11 +122,11 @@ def layer_costs(plan: Plan, times: Timed, measured: Timed | None = None) -> list
             row.measured_stall = (row.measured_stall or 0.0) + measured.stalls[s]
     touches, writes = _uses(plan)
     for op in plan.ops:
-        if op.kind is Kind.IN:
+        if op.kind is OpKind.IN:
             row = rows[layer_of(steps[_first_from(touches[op.place.buffer], op.step)].name)]
             row.copies_in += op.begins
             row.bytes_in += plan.stored(op)
-        elif op.kind is Kind.OUT:
+        elif op.kind is OpKind.OUT:
             row = rows[layer_of(steps[_last_until(writes[op.place.buffer], op.step)].name)]
             row.copies_out += op.begins
             row.bytes_out += plan.stored(op)

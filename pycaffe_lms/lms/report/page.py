@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from ...errors import human_bytes
 from ..cost.measured import MeasuredRun
-from ..cost.timing import Timed
+from ..cost.timing import PlanTimes
 from ..plan.plan import Plan
 from . import text as report
 from .layer_costs import KINDS, LayerCost, Occupancy, layer_costs, occupancy
@@ -33,7 +33,7 @@ class Contents:
 
     title: str
     plan: Plan
-    times: Timed
+    times: PlanTimes
     kinds: Mapping[int, str]
     fixed: Sequence[tuple[str, int]] = ()
     budget: int | None = None
@@ -119,7 +119,7 @@ def _axis(seconds: float) -> str:
     return '<div class="axis">' + "".join(f"<span>{milliseconds(seconds * i / 5)}</span>" for i in range(6)) + "</div>"
 
 
-def _lanes(plan: Plan, times: Timed, seconds: float, label: str) -> str:
+def _lanes(plan: Plan, times: PlanTimes, seconds: float, label: str) -> str:
     names = "".join(f"<div>{name}</div>" for name in LANES)
     chart = timeline(marks_of(plan, times), seconds, label)
     return f'<div class="rowed"><div class="lane-names">{names}</div>{chart}</div>'

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from html import escape
 
 from ...errors import human_bytes
-from ..cost.timing import Timed
-from ..plan.plan import Kind, Op, Plan
+from ..cost.timing import PlanTimes
+from ..plan.plan import Op, OpKind, Plan
 from .layer_costs import KINDS, Occupancy
 
 TICKS = 100_000
@@ -92,7 +92,7 @@ def _steps(xs: Sequence[int], ys: Sequence[int]) -> list[tuple[int, int]]:
     return found
 
 
-def marks_of(plan: Plan, times: Timed) -> list[Mark]:
+def marks_of(plan: Plan, times: PlanTimes) -> list[Mark]:
     """A mark per operation, and one per step that waits for copies."""
     found: list[Mark] = []
     steps, last = plan.program.steps, len(plan.program.steps) - 1
@@ -117,14 +117,14 @@ def marks_of(plan: Plan, times: Timed) -> list[Mark]:
 
 def _looks(plan: Plan, op: Op) -> tuple[int, str, str]:
     """(row, CSS class, name)."""
-    if op.kind in (Kind.IN, Kind.OUT):
+    if op.kind in (OpKind.IN, OpKind.OUT):
         buffer = plan.buffers[op.place.buffer]
-        out = op.kind is Kind.OUT
+        out = op.kind is OpKind.OUT
         size = human_bytes(buffer.nbytes)
         size = size if op.part is None else f"{human_bytes(op.part[1])} of {size}"
         return 1 + out, "out" if out else "in", f"{op.kind.value} {buffer.name}, {size}"
     name = plan.program.steps[op.step].name
-    if op.kind is Kind.HOST:
+    if op.kind is OpKind.HOST:
         return 0, "host", f"{name} (on the host)"
     if plan.order[op.step][1]:
         return 0, "again", name

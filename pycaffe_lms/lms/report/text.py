@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ...errors import human_bytes
-from ..cost.timing import Timed
-from ..plan.plan import Kind, Op, Plan
+from ..cost.timing import PlanTimes
+from ..plan.plan import Op, OpKind, Plan
 from ..plan.statistics import used_bytes
 
 
@@ -16,7 +16,7 @@ def summary(plan: Plan) -> list[str]:
     used = used_bytes(plan)
     loss = used / plan.live_bytes - 1 if plan.live_bytes else 0.0
     own = human_bytes(plan.unshared_host_bytes)
-    left = sum(map(plan.copied, plan.abiding))
+    left = sum(map(plan.copied, plan.carried_over))
     lossy = f" (lossy: {len(plan.halved)} buffers in 16 bits)" if plan.halved else ""
     return [
         f"managed buffers: {len(plan.buffers)}, {human_bytes(managed)} in all",
@@ -35,7 +35,7 @@ def _copy(plan: Plan, op: Op) -> str:
     return f"{op.kind.value} {buffer.name} ({size if op.part is None else f'{human_bytes(op.part[1])} of {size}'})"
 
 
-def step_table(plan: Plan, times: Timed | None = None, seconds: Sequence[float] = ()) -> Iterable[str]:
+def step_table(plan: Plan, times: PlanTimes | None = None, seconds: Sequence[float] = ()) -> Iterable[str]:
     """A line per step: what comes in for later steps, what is made, copied out, given back and dropped. With `times`
     also milliseconds: `seconds` of every step of the plan's program, and how long it waits for copies."""
     names = {b: buffer.name for b, buffer in plan.buffers.items()}
@@ -50,13 +50,13 @@ def step_table(plan: Plan, times: Timed | None = None, seconds: Sequence[float] 
         peak = held
         gone = 0
         for op in by_step.get(s, []):
-            if op.kind is Kind.IN:
+            if op.kind is OpKind.IN:
                 parts.append(_copy(plan, op))
                 held += plan.buffers[op.place.buffer].nbytes if op.begins else 0
-            elif op.kind is Kind.OUT:
+            elif op.kind is OpKind.OUT:
                 parts.append(_copy(plan, op))
                 gone += plan.buffers[op.place.buffer].nbytes if op.release else 0
-            elif op.kind is Kind.COMPUTE:
+            elif op.kind is OpKind.COMPUTE:
                 held += sum(plan.buffers[p.buffer].nbytes for p in op.births)
                 parts += [f"new {names[p.buffer]}" for p in op.births]
                 parts += [f"free {names[b]}" for b in op.frees]

@@ -1,4 +1,4 @@
-"""What the run before left in its place: values that need not be copied in again. See `Plan.abiding`."""
+"""What the run before left in its place: values that need not be copied in again. See `Plan.carried_over`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ...memory.synced import SyncedMemory
 
 
-class Leftover:
+class CarryOver:
     """What the last run of a plan left in the arena, of one runtime. Every run of a plan asks, forgets, and notes."""
 
     def __init__(self) -> None:
@@ -28,19 +28,19 @@ class Leftover:
         self._written: dict[int, int] = {}
 
     def take(self, plan: Plan, arena: Span, memories: Mapping[int, SyncedMemory]) -> frozenset[int]:
-        """At the start of a run: the buffers whose abiding copies need not be made. From then on nothing is known."""
+        """Return, at the start of a run, the buffers whose values the run before left. Then nothing is known."""
         known = self._written
         same = self._plan is not None and self._plan() is plan and self._arena() is arena
         self.forget()
         if not same:
             return frozenset()
-        found = ((op.place.buffer, memories[op.place.buffer]) for op in plan.abiding)
+        found = ((op.place.buffer, memories[op.place.buffer]) for op in plan.carried_over)
         return frozenset(b for b, memory in found if _untouched(memory) and known.get(b) == memory.written)
 
     def note(self, plan: Plan, arena: Span, memories: Mapping[int, SyncedMemory]) -> None:
         """At the end of a run."""
         self._plan, self._arena = ref(plan), ref(arena)
-        found = ((op.place.buffer, memories[op.place.buffer]) for op in plan.abiding)
+        found = ((op.place.buffer, memories[op.place.buffer]) for op in plan.carried_over)
         self._written = {b: memory.written for b, memory in found if _untouched(memory)}
 
 

@@ -22,12 +22,12 @@ SHARE = 256  # a piece is at most this part of the device's memory
 _FLOATS = {2: np.dtype(np.float32), 4: np.dtype(np.float64)}  # by how many times smaller it becomes
 
 
-def halved_bytes(nbytes: int, itemsize: int) -> int:
+def compressed_bytes(nbytes: int, itemsize: int) -> int:
     """Bytes in 16 bits of so many bytes of floating-point numbers."""
     return nbytes // itemsize * 2
 
 
-class Halves:
+class Compression:
     """kind: "fp16" or "bf16". nbytes: device memory that it takes for good."""
 
     def __init__(self, device: Device, kind: str):

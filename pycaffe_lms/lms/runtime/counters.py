@@ -142,8 +142,8 @@ def statistics(runtime: Runtime) -> dict:
     device, on_host = runtime.device, runtime.device.is_host
     return {
         "enabled": runtime.active,
-        "lossy": "" if runtime.halves is None else runtime.config.compress,
-        "saturated": 0 if runtime.halves is None else runtime.halves.saturated(),
+        "lossy": "" if runtime.compression is None else runtime.config.compress,
+        "saturated": 0 if runtime.compression is None else runtime.compression.saturated(),
         "device": device.describe(),
         "budget_bytes": 0 if on_host else device.capacity(),
         "in_use_bytes": 0 if on_host else device.in_use(),

@@ -14,22 +14,22 @@ from weakref import ref
 
 from ...memory.states import Ask, State
 from ...memory.synced import SyncedMemory
-from ..plan.plan import Kind, Op, Plan
+from ..plan.plan import Op, OpKind, Plan
 from ..program import Mode
 from .counters import Counters
-from .executor import Run, bring_home, first_uses
+from .executor import PlanRun, bring_home, first_uses
 from .runtime import Runtime
 
 QUICK_OPERATION = 20e-6  # seconds: less than the host takes to issue one
 
 
-class CapturedPlan:
+class PlanGraph:
     """A plan whose first `front` steps run on the host, and no other, before all its device work."""
 
     @staticmethod
     def possible(plan: Plan) -> bool:
         """Whether host steps may run before everything else: none waits for a copy."""
-        return not any(op.waits for op in plan.ops if op.kind is Kind.HOST)
+        return not any(op.waits for op in plan.ops if op.kind is OpKind.HOST)
 
     @staticmethod
     def doubtful(plan: Plan) -> bool:
@@ -70,7 +70,7 @@ class CapturedPlan:
         a layer pass. Nothing runs here: afterwards, and after an error, states and counters are what they were."""
         stats, moved = self._runtime.stats, [*self._copied, *self._others]
         held, before = (stats.held, stats.held_peak), [(m.state, m.host_event) for m in moved]
-        run = Run(self._runtime, self._work, self._memories)
+        run = PlanRun(self._runtime, self._work, self._memories)
         counted = run.counted
         try:
             for place in self._early:
@@ -88,9 +88,9 @@ class CapturedPlan:
         others = list(zip(self._others, after[len(copied) :], strict=True))
 
         def run_once() -> None:
-            device, leftover, arena = self._device, self._runtime.leftover, self._runtime.arena.of(self._plan)
+            device, carry_over, arena = self._device, self._runtime.carry_over, self._runtime.arena.of(self._plan)
             ran = replace(counted)
-            self._fetch_early(leftover.take(self._plan, arena, self._memories), ran)
+            self._fetch_early(carry_over.take(self._plan, arena, self._memories), ran)
             launch()
             done = device.record(device.compute)
             for stream in (device.copy_in, device.copy_out):
@@ -100,7 +100,7 @@ class CapturedPlan:
             for memory, state in others:
                 memory.become(state, event=memory.host_event)
             self._runtime.stats.ran(self._plan, ran)
-            leftover.note(self._plan, arena, self._memories)
+            carry_over.note(self._plan, arena, self._memories)
 
         return run_once
 
@@ -123,9 +123,9 @@ def _early(plan: Plan, front: int) -> list[Op]:
     event each, so that it can make the next values as soon as these are copied, while the rest still runs; and of what
     the run before may have left in its place."""
     made = {a.buffer for step in plan.program.steps[:front] for a in step.accesses if a.mode is not Mode.READ}
-    made |= {op.place.buffer for op in plan.abiding}
-    start = takewhile(lambda op: op.kind in (Kind.HOST, Kind.IN), plan.ops)
-    return [op for op in start if op.kind is Kind.IN and op.place.buffer in made and op.part is None]
+    made |= {op.place.buffer for op in plan.carried_over}
+    start = takewhile(lambda op: op.kind in (OpKind.HOST, OpKind.IN), plan.ops)
+    return [op for op in start if op.kind is OpKind.IN and op.place.buffer in made and op.part is None]
 
 
 def _without(plan: Plan, early: set[int]) -> tuple[Op, ...]:
@@ -137,8 +137,8 @@ def _without(plan: Plan, early: set[int]) -> tuple[Op, ...]:
     for op in plan.ops:
         if op.id in early:
             instead[op.id] = before
-        elif op.kind is not Kind.HOST:
+        elif op.kind is not OpKind.HOST:
             ops.append(replace(op, waits=tuple(v for w in op.waits for v in instead.get(w, (w,)))))
-            if op.kind is Kind.IN:
+            if op.kind is OpKind.IN:
                 before = (op.id,)
     return tuple(ops)

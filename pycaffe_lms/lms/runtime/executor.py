@@ -11,7 +11,7 @@ from ...backend.device import Device
 from ...errors import CaffeError, PlanError
 from ...memory.states import Ask, State
 from ...memory.synced import SyncedMemory
-from ..plan.plan import Kind, Op, Placement, Plan
+from ..plan.plan import Op, OpKind, Placement, Plan
 from ..program import Mode
 from .counters import Counters
 from .recorder import COPIES_IN, COPIES_OUT
@@ -47,7 +47,7 @@ def bring_home(device: Device, first: Mapping[int, Mode], memories: Mapping[int,
         device.wait(device.copy_in, device.record(device.compute))
 
 
-class Run:
+class PlanRun:
     """One run of a plan whose values are at home: issues its operations in order, then joins the streams."""
 
     def __init__(self, runtime: Runtime, plan: Plan, memories: Mapping[int, object]):
@@ -65,9 +65,9 @@ class Run:
         device, config, recorder = self.device, self.runtime.config, self.runtime.recorder
         if recorder:
             recorder.operation(op.id)
-            if op.kind in (Kind.HOST, Kind.COMPUTE):
+            if op.kind in (OpKind.HOST, OpKind.COMPUTE):
                 recorder.waits(op.step, op.waits)
-        if op.kind is Kind.HOST:
+        if op.kind is OpKind.HOST:
             for w in op.waits:
                 device.wait_host(self._events[w])
             execute(op.step)
@@ -75,11 +75,11 @@ class Run:
         stream = (device.compute, device.copy_in, device.copy_out)[op.stream]
         for w in op.waits:
             device.wait(stream, self._events[w])
-        if op.kind is Kind.IN:
+        if op.kind is OpKind.IN:
             if config.sync & 2:
                 device.wait(stream, device.record(device.compute))
             self._copy_in(op, stream)
-        elif op.kind is Kind.OUT:
+        elif op.kind is OpKind.OUT:
             memory, start = self.memories[op.place.buffer], recorder and recorder.begin(stream)
             if op.home is not None:
                 memory.lend_home(self.runtime.slab.shared_slot(op.home.segment, op.home.offset, memory.nbytes))
@@ -96,7 +96,7 @@ class Run:
                     recorder.waits(op.step, [op.id])
                 device.wait(device.compute, device.record(stream))
         else:
-            given = dict(op.handovers)
+            given = dict(op.inplace_reuses)
             for old in given:
                 self.runtime.stats.held -= self.plan.buffers[old].nbytes
             taken = set(given.values())
@@ -139,7 +139,7 @@ class Run:
     def _copying(self, buffer: int) -> Iterator[None]:
         """Within, copies of the buffer take the way that the plan says."""
         memory = self.memories[buffer]
-        memory.through = self.runtime.halves if buffer in self._halved else None
+        memory.through = self.runtime.compression if buffer in self._halved else None
         try:
             yield
         finally:
@@ -195,8 +195,8 @@ class Run:
 
     def run(self, execute: Callable[[int], None]) -> Counters:
         """Issue everything; then every stream waits for the others, so that the next run starts from a clean state."""
-        stats, plan, leftover = self.runtime.stats, self.plan, self.runtime.leftover
-        self._there = leftover.take(plan, self.arena, self.memories)
+        stats, plan, carry_over = self.runtime.stats, self.plan, self.runtime.carry_over
+        self._there = carry_over.take(plan, self.arena, self.memories)
         try:
             for op in plan.ops:
                 self.issue(op, execute)
@@ -215,5 +215,5 @@ class Run:
                     device.wait(stream, event)
         self.counted.finished(plan)
         stats.ran(plan, self.counted)
-        leftover.note(plan, self.arena, self.memories)
+        carry_over.note(plan, self.arena, self.memories)
         return self.counted

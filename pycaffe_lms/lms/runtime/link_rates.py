@@ -13,14 +13,14 @@ from dataclasses import replace
 from itertools import accumulate
 
 from ..cost.machine import Machine
-from .recorder import COPIES_IN, COPIES_OUT, Timed
+from .recorder import COPIES_IN, COPIES_OUT, RecordedTimes
 
 LEAST = 1 << 20  # bytes of a copy that counts: smaller ones hardly show a rate
 ENOUGH = 16 << 20  # bytes of one direction that tell its rate
 CLOSE = 0.15  # where no rate differs by more, all are as assumed
 
 
-def link_shares(timed: Iterable[Timed], machine: Machine) -> dict[bool, float]:
+def link_shares(timed: Iterable[RecordedTimes], machine: Machine) -> dict[bool, float]:
     """Of the rates of `machine`, how much copies reached: of those out (True) and in (False). A direction in which too
     little was copied is left out. Half of the bytes were copied at this share or more."""
     found = list(timed)
@@ -51,7 +51,7 @@ def described(now: Machine, before: Machine) -> str:
     return f"copies run at {found}; {assumed} were assumed for {before.name}"
 
 
-def _large(timed: Sequence[Timed], row: str) -> list[tuple[float, float, int]]:
+def _large(timed: Sequence[RecordedTimes], row: str) -> list[tuple[float, float, int]]:
     """Copies in the order of time: (start and end in seconds, bytes)."""
     mine = (t for t in timed if t.row == row and t.nbytes >= LEAST)
     return sorted((1e-6 * t.start_us, 1e-6 * t.end_us, t.nbytes) for t in mine)

@@ -32,7 +32,7 @@ class Memory(Protocol):
     own_bytes: int
 
 
-class Tenant(Protocol):
+class MemoryOwner(Protocol):
     """A net's memory. name: the net's."""
 
     name: str
@@ -45,22 +45,22 @@ class Tenant(Protocol):
         """The error, at a layer of this net's file."""
 
 
-class Tenants:
+class MemoryOwners:
     """The nets of one runtime, in the order of their creation."""
 
     def __init__(self, runtime: Runtime):
-        self._runtime, self._known = ref(runtime), list[ReferenceType[Tenant]]()
+        self._runtime, self._known = ref(runtime), list[ReferenceType[MemoryOwner]]()
         _RUNTIMES.setdefault(runtime.device, WeakSet()).add(runtime)
 
-    def join(self, tenant: Tenant) -> None:
+    def join(self, tenant: MemoryOwner) -> None:
         """A net's memory was made."""
         self._known = [*(known for known in self._known if known() is not None), ref(tenant)]
 
-    def leave(self, tenant: Tenant) -> None:
+    def leave(self, tenant: MemoryOwner) -> None:
         """A net's memory is replaced."""
         self._known = [known for known in self._known if known() is not tenant]
 
-    def __iter__(self) -> Iterator[Tenant]:
+    def __iter__(self) -> Iterator[MemoryOwner]:
         return (tenant for known in self._known if (tenant := known()) is not None)
 
     def __str__(self) -> str:
@@ -78,13 +78,13 @@ class Tenants:
         total = runtime.device.in_use() - self.held()
         if total <= 0:
             return ""
-        neighbours = [other.tenants for other in _RUNTIMES[runtime.device] if other is not runtime]
+        neighbours = [other.memory_owners for other in _RUNTIMES[runtime.device] if other is not runtime]
         named = sorted(((n.held(), str(n)) for n in neighbours), reverse=True)[:_MOST]
         listed = ", ".join(f"{names} {human_bytes(held)}" for held, names in named if held and names)
         return f"; others hold {human_bytes(total)}" + (f": {listed}" if listed else "")
 
 
-def called(tenant: Tenant) -> str:
+def called(tenant: MemoryOwner) -> str:
     """A net, in a message."""
     return f'net "{tenant.name}"' if tenant.name else "a net without a name"
 
@@ -96,11 +96,11 @@ def refuse_residents(runtime: Runtime) -> None:
     needed = runtime.resident_bytes + workspace
     if needed <= capacity:
         return
-    listing = [(tenant, *entry) for tenant in runtime.tenants for entry in tenant.resident_listing(own=True)]
+    listing = [(tenant, *entry) for tenant in runtime.memory_owners for entry in tenant.resident_listing(own=True)]
     ends = _where_it_ends([nbytes for *_, nbytes in listing], capacity - workspace)
     tenant, layer, size = listing[ends] if ends is not None else (None, "", workspace)
     who, beside, mine = "the net", "", needed
-    if tenant is not None and any(other is not tenant for other in runtime.tenants):
+    if tenant is not None and any(other is not tenant for other in runtime.memory_owners):
         mine = workspace + sum(nbytes for owner, _, nbytes in listing if owner is tenant)
         who, beside = called(tenant), f", the solver's other nets {human_bytes(needed - mine)}"
     fix = "train it with Large Model Support: -lms 1000; or lower batch_size, or raise -lms_budget"
@@ -110,7 +110,7 @@ def refuse_residents(runtime: Runtime) -> None:
         f"{who} needs {human_bytes(mine)} of device memory for good"
         f"{'' if runtime.config.enabled else ' without Large Model Support'} (workspace {human_bytes(workspace)})"
         f"{beside}, {human_bytes(capacity)} are there; memory ends at "
-        f"{'this layer' if layer else 'the workspace'}'s {human_bytes(size)}{runtime.tenants.others()}",
+        f"{'this layer' if layer else 'the workspace'}'s {human_bytes(size)}{runtime.memory_owners.others()}",
         needed=needed,
         free=capacity,
         fix=fix,
@@ -118,7 +118,7 @@ def refuse_residents(runtime: Runtime) -> None:
     raise tenant.place(error, layer) if tenant is not None else error
 
 
-def refuse_crowded(runtime: Runtime, tenant: Tenant, wanted: Sequence[tuple[str, int]], back: int) -> None:
+def refuse_oom(runtime: Runtime, tenant: MemoryOwner, wanted: Sequence[tuple[str, int]], back: int) -> None:
     """Refuse a program before its first step, where what others hold leaves too little for what it is to take.
 
     wanted: (layer, bytes) in the order of creation; "": of no layer. back: bytes that it gives back
@@ -150,7 +150,7 @@ def collect(device: Device) -> None:
     device.reclaim()
 
 
-def prepare(runtime: Runtime, tenant: Tenant, plan: Plan) -> None:
+def prepare(runtime: Runtime, tenant: MemoryOwner, plan: Plan) -> None:
     """Take the memory of a plan of this net. Raises OutOfDeviceMemory, at the plan's largest step."""
     try:
         runtime.prepare(plan, tenant.memories)
@@ -175,11 +175,13 @@ def explain(runtime: Runtime, error: OutOfDeviceMemory) -> None:
 
 
 def _shares(runtime: Runtime) -> str:
-    return f"; {runtime.tenants} holds {human_bytes(runtime.tenants.held())}{runtime.tenants.others()}"
+    return (
+        f"; {runtime.memory_owners} holds {human_bytes(runtime.memory_owners.held())}{runtime.memory_owners.others()}"
+    )
 
 
 def _fix(runtime: Runtime) -> str:
-    ways = [_LET_GO] if runtime.tenants.others() else []
+    ways = [_LET_GO] if runtime.memory_owners.others() else []
     ways += [] if runtime.asked.enabled else ["use Large Model Support: -lms 1000"]
     return "; or ".join([*ways, _RAISE, *([IN_PARTS] if runtime.rests else [])])
 

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from ..cost.measured import MeasuredRun, measured_run
-from ..plan.plan import Kind, Plan
+from ..plan.plan import OpKind, Plan
 
 STEPS, COPIES_IN, COPIES_OUT, HOST = "steps", "copies in", "copies out", "host: issuing steps"
 
 
 @dataclass(frozen=True)
-class Timed:
+class RecordedTimes:
     """Something that took from `start_us` to `end_us`, in microseconds since the recording began."""
 
     row: str
@@ -105,7 +105,7 @@ class Recorder:
     def waits(self, step: int, ops: Iterable[int]) -> None:
         """From here on the compute stream (or the host, before a step there) waits for these operations, for `step`.
         How long is known from when the copies among them ended."""
-        copies = [w for w in ops if self._run.plan.ops[w].kind in (Kind.IN, Kind.OUT)]
+        copies = [w for w in ops if self._run.plan.ops[w].kind in (OpKind.IN, OpKind.OUT)]
         if copies:
             self._run.waits.append((step, self.begin(self.device.compute), copies))
 
@@ -125,14 +125,16 @@ class Recorder:
                 self._run.hosted[self._run.op] = self._issued[-1][1:]
 
     # -- what came of it -----------------------------------------------------------------------------------------
-    def times(self) -> tuple[list[Timed], list[tuple[str, float]]]:
+    def times(self) -> tuple[list[RecordedTimes], list[tuple[str, float]]]:
         """(everything recorded, iterations as (name, microseconds where each begins)). Waits for the device."""
         begins, anchors = self._begins(), [mark for _, mark in self._anchors]
         timed = [
-            Timed(row, name, *(begins[i] + self._between_us(anchors[i], mark) for mark in (start, end)), nbytes)
+            RecordedTimes(row, name, *(begins[i] + self._between_us(anchors[i], mark) for mark in (start, end)), nbytes)
             for i, row, name, start, end, nbytes in self._marks
         ]
-        timed += [Timed(HOST, name, 1e6 * (a - self._began), 1e6 * (b - self._began)) for name, a, b in self._issued]
+        timed += [
+            RecordedTimes(HOST, name, 1e6 * (a - self._began), 1e6 * (b - self._began)) for name, a, b in self._issued
+        ]
         return timed, [(name, us) for (name, _), us in zip(self._anchors, begins, strict=True)]
 
     def _begins(self) -> list[float]:

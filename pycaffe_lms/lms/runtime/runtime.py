@@ -22,17 +22,17 @@ from ..managed import Managed, choose_managed
 from ..plan.plan import Plan
 from ..plan.rules import Rules
 from ..plan.verify import verify
-from ..planfile.cache import PlanBook
+from ..planfile.cache import PlanCache
 from ..planner.choose import choose_plan
-from ..planner.host_slots import with_homes
+from ..planner.host_slots import with_host_slots
 from ..planner.lookahead import make_plan
 from ..program import Buffer, Program, Step, layer_of
-from ..remat.requested import Remakes, check_uncopied
-from .carry_over import Leftover
-from .compression import Halves
+from ..remat.requested import RematRequests, check_uncopied
+from .carry_over import CarryOver
+from .compression import Compression
 from .counters import Counters, Stats, statistics
-from .executor import Run, bring_home, first_uses
-from .memory_owners import Tenants, refuse_residents
+from .executor import PlanRun, bring_home, first_uses
+from .memory_owners import MemoryOwners, refuse_residents
 from .recorder import Recorder
 
 _log = logging.getLogger(__name__)
@@ -71,12 +71,12 @@ class Runtime:
         self.nets: list[ReferenceType] = []  # in the order of their creation
         self._keeps_params: bool | None = None
         self._arena = Arena(self.device)
-        self.halves: Halves | None = None  # of `compress`
-        self._idle_halves: Halves | None = None  # while LMS rests
+        self.compression: Compression | None = None  # of `compress`
+        self._idle_compression: Compression | None = None  # while LMS rests
         self._workspace = None
-        self.tenants, self.leftover = Tenants(self), Leftover()
+        self.memory_owners, self.carry_over = MemoryOwners(self), CarryOver()
         file = self.config.plan_file
-        self.plan_book = PlanBook(file) if file is not None else None
+        self.plan_cache = PlanCache(file) if file is not None else None
         if not self.device.is_host:
             budget = self.config.budget_of(self.device.capacity())
             if budget is not None:
@@ -85,8 +85,8 @@ class Runtime:
                 self.machine = machine_of(self.device.describe(), self.device.capacity())
             self.slab = HostSlab(self.device, self.config.host_limit)
             if self.config.compress:
-                self.halves = Halves(self.device, self.config.compress)
-                self.resident_bytes += self.halves.nbytes
+                self.compression = Compression(self.device, self.config.compress)
+                self.resident_bytes += self.compression.nbytes
                 _log.info(
                     "Copies of activations and their gradients are lossy: they travel as %s", self.config.compress
                 )
@@ -102,8 +102,10 @@ class Runtime:
             return
         off = {"threshold_kb": 0, "auto": False, "recompute": None, "plan_file": None, "compress": None}
         self.rests, self.config = on, replace(self.asked, **off) if on else self.asked
-        self.halves, self._idle_halves = self._idle_halves, self.halves
-        self.resident_bytes += sum(h.nbytes * sign for h, sign in ((self.halves, 1), (self._idle_halves, -1)) if h)
+        self.compression, self._idle_compression = self._idle_compression, self.compression
+        self.resident_bytes += sum(
+            h.nbytes * sign for h, sign in ((self.compression, 1), (self._idle_compression, -1)) if h
+        )
         self.workspace_bytes = 0
         if self._workspace is not None:
             self.device.synchronize()
@@ -200,41 +202,43 @@ class Runtime:
         costs: Costs,
         replays: Mapping[int, Step],
         scratch: frozenset[int],
-        remakes: Remakes | None = None,
+        remat_requests: RematRequests | None = None,
         first: Rules | None = None,
     ) -> Plan:
         """Plan a program and prove the plan, or take it from the file of -lms_plan and prove it. Raises
         OutOfDeviceMemory when it cannot fit, PlanError where the file's is another's or wrong; else as `choose_plan`,
         whose arguments these are."""
-        remakes, plan, limit = remakes or Remakes(), None, self.limit()
-        if self.plan_book is not None:
-            plan = self.plan_book.replay(program, buffers, costs, replays, scratch, limit, self._page_here())
+        remat_requests, plan, limit = remat_requests or RematRequests(), None, self.limit()
+        if self.plan_cache is not None:
+            plan = self.plan_cache.replay(program, buffers, costs, replays, scratch, limit, self._page_here())
         if plan is None:
             page = self.page(buffers)
-            plan = choose_plan(program, buffers, self.config, limit, costs, replays, scratch, remakes, page, first)
-        plan = with_homes(plan, self.slab.segment)
+            plan = choose_plan(
+                program, buffers, self.config, limit, costs, replays, scratch, remat_requests, page, first
+            )
+        plan = with_host_slots(plan, self.slab.segment)
         verify(plan)
-        check_uncopied(plan, remakes)
+        check_uncopied(plan, remat_requests)
         return plan
 
     def expect_ranks(self, count: int, *, root: bool) -> None:
         """Of several ranks, the root alone writes the file of -lms_plan; all wait with it until `open_plan_file`."""
-        if self.plan_book is not None:
-            self.plan_book.open, self.plan_book.writes = count == 1, root
+        if self.plan_cache is not None:
+            self.plan_cache.open, self.plan_cache.writes = count == 1, root
 
     def open_plan_file(self) -> bool:
         """From now on programs are those that will run. Returns whether plans are to be made, or read, anew."""
-        if self.plan_book is None or self.plan_book.open:
+        if self.plan_cache is None or self.plan_cache.open:
             return False
-        self.plan_book.open = True
+        self.plan_cache.open = True
         return True
 
     def note_plans(self, net: str, plans: Mapping[str, Plan | None]) -> None:
         """The plans of a solver's training programs, for the file of -lms_plan."""
-        if self.plan_book is not None and self.rests:
-            _log.warning("-lms_plan %s: not written, for nothing is managed", self.plan_book.path)
-        elif self.plan_book is not None:
-            self.plan_book.note(net, plans, [f"Made on {self.device.describe()}."])
+        if self.plan_cache is not None and self.rests:
+            _log.warning("-lms_plan %s: not written, for nothing is managed", self.plan_cache.path)
+        elif self.plan_cache is not None:
+            self.plan_cache.note(net, plans, [f"Made on {self.device.describe()}."])
 
     def pack(self, program: Program, buffers: Mapping[int, Buffer]) -> Plan:
         """Plan a program whose managed buffers all live and die within it: offsets in one arena, no copies.
@@ -263,8 +267,8 @@ class Runtime:
         for b, slot in self.slab.take(missing, plan.homes).items():
             memories[b].move_home(slot)
         self._arena.prepare(plan)
-        if self.halves is not None:
-            self.halves.prepare({memories[b]: plan.buffers[b].halved for b in sorted(plan.halved)}, self.slab)
+        if self.compression is not None:
+            self.compression.prepare({memories[b]: plan.buffers[b].halved for b in sorted(plan.halved)}, self.slab)
 
     def check_resident(self) -> None:
         """Refuse before the first iteration what cannot fit, of all nets: see `tenants.refuse_residents`."""
@@ -274,7 +278,7 @@ class Runtime:
     @property
     def held(self) -> int:
         """Bytes of device memory that it has for its nets; what they took themselves comes on top."""
-        held = self._arena.nbytes + (self.halves.held if self.halves is not None else 0)
+        held = self._arena.nbytes + (self.compression.held if self.compression is not None else 0)
         return held + (self._workspace.nbytes if self._workspace is not None else 0)
 
     def close(self) -> None:
@@ -286,15 +290,15 @@ class Runtime:
         if self._workspace is not None:
             self.device.give(self._workspace)
         self._workspace = None
-        if self.halves is not None:
-            self.halves.close()
+        if self.compression is not None:
+            self.compression.close()
         self.slab.close()
 
     def run(self, plan: Plan, memories: Mapping[int, object], execute: Callable[[int], None]) -> Counters:
         """One run of a plan whose memory was prepared; `execute(step)` runs a layer pass. Returns what it counted."""
         bring_home(self.device, first_uses(plan), memories)
         with nullcontext() if self.recorder is None else self.recorder.run(plan):
-            return Run(self, plan, memories).run(execute)
+            return PlanRun(self, plan, memories).run(execute)
 
     def statistics(self) -> dict:
         """What was done so far, and what it needs: see `statistics.py`."""

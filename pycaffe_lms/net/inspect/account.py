@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ...lms.cost.measured import MeasuredRun
-from ...lms.cost.timing import Timed, time_plan
+from ...lms.cost.timing import PlanTimes, time_plan
 from ...lms.plan.plan import Plan
 from ...lms.plan.statistics import plan_statistics
 from ...lms.report.page import Contents
@@ -50,7 +50,7 @@ def net_statistics(net: Net) -> dict:
     return net.runtime.statistics() | {"buffers": buffers}
 
 
-def predicted(net: Net, plan: Plan) -> Timed:
+def predicted(net: Net, plan: Plan) -> PlanTimes:
     """When every operation of a plan that this net made runs, as far as is known now."""
     return time_plan(plan, net.memory.planned_with[plan.program.name])
 

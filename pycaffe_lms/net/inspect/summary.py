@@ -82,7 +82,7 @@ def settings(layer: Any, axes: int = 2) -> str:
     return " ".join(filter(None, parts))
 
 
-def _layer(graph: Graph, node: Node, row: table.Row, real: dict[int, str]) -> LayerSummary:
+def _layer(graph: Graph, node: Node, row: table.LayerRow, real: dict[int, str]) -> LayerSummary:
     bottoms, tops = ([graph.values[v] for v in ids] for ids in (node.bottoms, node.tops))
     params = [graph.params[p] for p in node.params]
     return LayerSummary(

@@ -16,7 +16,7 @@ _RIGHT = {"parameters", "bytes"}
 
 
 @dataclass(frozen=True)
-class Row:
+class LayerRow:
     """One layer. tops: (name, shape). parameters: how many numbers it learns or keeps; those that another layer owns
     (shared_with) count there. nbytes: of the values of its tops and parameters that have memory of their own, without
     gradients."""
@@ -29,7 +29,7 @@ class Row:
     shared_with: str | None = None
 
 
-def rows(graph: Graph, itemsize: int) -> list[Row]:
+def rows(graph: Graph, itemsize: int) -> list[LayerRow]:
     """A row for each layer, in order. Memory that several layers use (in place, Split, Flatten) counts once."""
     seen: set[int] = set()
     found = []
@@ -42,7 +42,7 @@ def rows(graph: Graph, itemsize: int) -> list[Row]:
         seen |= fresh.keys()
         learned = sum(count(p.shape) for p in own)
         found.append(
-            Row(
+            LayerRow(
                 node.name,
                 node.layer.param.type,
                 tuple((v.name, tuple(v.shape)) for v in tops),
@@ -54,13 +54,13 @@ def rows(graph: Graph, itemsize: int) -> list[Row]:
     return found
 
 
-def short(name: str, rows: Sequence[Row]) -> str:
+def short(name: str, rows: Sequence[LayerRow]) -> str:
     """One line for `repr(net)`."""
     parameters = sum(row.parameters for row in rows)
     return f"<Net {name!r}: {len(rows)} layers, {parameters:,} parameters>"
 
 
-def text(title: str, rows: Sequence[Row]) -> str:
+def text(title: str, rows: Sequence[LayerRow]) -> str:
     """The table in columns, a total at the end."""
     cells = [[*_cells(row)] for row in rows]
     cells = [list(HEAD), *cells, _total(rows)]
@@ -74,7 +74,7 @@ def text(title: str, rows: Sequence[Row]) -> str:
     return "\n".join([title, line(cells[0]), rule, *map(line, cells[1:-1]), rule, line(cells[-1])])
 
 
-def html(title: str, rows: Sequence[Row]) -> str:
+def html(title: str, rows: Sequence[LayerRow]) -> str:
     """The table for a notebook."""
 
     def line(cells: Sequence[str], tag: str) -> str:
@@ -91,7 +91,7 @@ def html(title: str, rows: Sequence[Row]) -> str:
     )
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: LayerRow) -> list[str]:
     tops = ", ".join(f"{name} ({' '.join(map(str, shape))})" for name, shape in row.tops) or "-"
     parameters = f"{row.parameters:,}" if row.parameters else "-"
     if row.shared_with:
@@ -99,6 +99,6 @@ def _cells(row: Row) -> list[str]:
     return [row.name, row.type, tops, parameters, human_bytes(row.nbytes) if row.nbytes else "-"]
 
 
-def _total(rows: Sequence[Row]) -> list[str]:
+def _total(rows: Sequence[LayerRow]) -> list[str]:
     parameters, nbytes = sum(r.parameters for r in rows), sum(r.nbytes for r in rows)
     return ["total", f"{len(rows)} layers", "", f"{parameters:,}", human_bytes(nbytes)]

@@ -12,21 +12,21 @@ from ...backend.device import Device, align
 from ...lms.managed import Managed
 from ...lms.program import Buffer
 from ...lms.runtime.runtime import Runtime
-from ...memory.split_memory import PartedMemory
+from ...memory.split_memory import SplitMemory
 from ...memory.synced import SyncedMemory
 from ..passes.micro_batch import WIDENED
 
 EXTRA = 1 << 20  # ids of buffers that are not the net's own start here, so that they survive a reshape
 
 
-class FurtherBuffers:
+class ExternalBuffers:
     """See `memory.NetMemory`."""
 
     runtime: Runtime
     device: Device
     buffers: dict[int, Buffer]
     memories: dict[int, SyncedMemory]
-    parted: list[PartedMemory]
+    parted: list[SplitMemory]
     _extras: dict[int, bool | None]  # by id, what was asked of them
     _shared: dict[int, SyncedMemory]
     _used: set[int]
@@ -66,7 +66,7 @@ class FurtherBuffers:
             self.memories.pop(b).give_back()
         self._plans.clear()
 
-    def _take_on(self, old: FurtherBuffers) -> None:
+    def _take_on(self, old: ExternalBuffers) -> None:
         """All of the memory that this replaces."""
         for b, manage in old._extras.items():
             self._adopt(old.buffers[b], old.memories[b], manage)
@@ -101,7 +101,7 @@ class FurtherBuffers:
             self.memories[mine] = self._shared[mine] = theirs
             self._plans.clear()
 
-    def share_whole(self, mine: int, theirs: PartedMemory) -> None:
+    def share_whole(self, mine: int, theirs: SplitMemory) -> None:
         """Let a value in several buffers, each of which was shared, be another net's."""
         self.parted = [theirs if memory is self.memories[mine] else memory for memory in self.parted]
         self.memories[mine] = theirs

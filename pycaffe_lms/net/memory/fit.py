@@ -21,7 +21,7 @@ from ...lms.runtime.runtime import Runtime
 from ...memory.exported_views import alive
 from ...memory.states import Ask, State
 from ...memory.synced import SyncedMemory
-from ..program.programs import Halves, HostedStep
+from ..program.programs import HostedStep, SplitBackward
 from .micro_batch_choice import describe, needs
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def fit(runtime: Runtime, attempt: Callable[[], T]) -> T:
 
     Raises OutOfDeviceMemory where nothing helps: what Large Model Support says of it. Within another `fit`, and where
     Large Model Support is off, it just attempts."""
-    file = runtime.plan_book is not None and runtime.plan_book.programs is not None
+    file = runtime.plan_cache is not None and runtime.plan_cache.programs is not None
     if runtime.fitting or file or runtime.device.is_host or not runtime.asked.enabled:
         return attempt()
     nets = [net for known in runtime.nets if (net := known()) is not None]
@@ -143,10 +143,10 @@ def refuse_chosen_parts(net: BuiltNet) -> None:
         chosen.append("-lms_split 4")
     if splitting.asked_blocks is None and unfolded.cuts:
         chosen.append(f"-lms_split_outputs {max(len(cuts) - 1 for cuts in unfolded.cuts.values())}")
-    if net.runtime.plan_book is not None and chosen:
+    if net.runtime.plan_cache is not None and chosen:
         raise PlanError(
             "; ".join(describe(net.graph, unfolded)) + ", and a plan file does not say so",
-            where=Where(file=net.runtime.plan_book.path),
+            where=Where(file=net.runtime.plan_cache.path),
             fix=f"give a number of parts, for example {' '.join(chosen)}, both times; or -lms_split off and a larger "
             "-lms_budget or a smaller batch_size; or leave -lms_plan out",
         )
@@ -164,7 +164,7 @@ def _widen(net: Net, error: OutOfDeviceMemory, by_hand: bool, updates: Updates |
         return False  # not said by the planner: somebody else uses the device; or all is given
     helped = False
     while True:
-        passes = net.all_steps(fused=not by_hand, separate=Halves.NONE if by_hand else net.halves)
+        passes = net.all_steps(fused=not by_hand, separate=SplitBackward.NONE if by_hand else net.split_backward)
         steps = [*passes, *(updates() if updates is not None else ())]
         managed, limit = net.memory.managed(), net.runtime.limit()
         need = needs(steps, managed)

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 from ...backend.device import ALIGN
 from ...errors import OutOfDeviceMemory
-from ...lms.layout.inplace_reuse import handovers, needed_bytes
+from ...lms.layout.inplace_reuse import inplace_reuses, needed_bytes
 from ...lms.plan.plan import Plan
-from ...lms.planner.host_slots import with_homes
+from ...lms.planner.host_slots import with_host_slots
 from ...lms.planner.lookahead import make_plan
 from ...lms.program import Buffer, Program, layer_of
-from ...lms.remat.candidates import Replayable
-from ...lms.remat.requested import CannotRemake, remade_order
+from ...lms.remat.candidates import RematCandidates
+from ...lms.remat.requested import CannotRemat, remat_order
 from ..program.costs import program_costs
-from ..program.lms_requests import cannot_remake, remakes_of
+from ..program.lms_requests import cannot_remat, remat_requests_of
 from ..program.programs import HostedStep, Sequenced
 from ..program.split_backward import tightest
 from .fit import fitted
@@ -92,7 +92,7 @@ def _on_demand(net: Net, tail: Tail) -> Plan | None:
 
 def host_bytes(net: Net, plan: Plan) -> int:
     """What a plan without homes takes of the host's memory."""
-    return with_homes(plan, net.runtime.slab.segment).host_bytes
+    return with_host_slots(plan, net.runtime.slab.segment).host_bytes
 
 
 def _managed(net: Net, tail: Tail) -> tuple[Program, dict[int, Buffer], frozenset[int]]:
@@ -106,16 +106,16 @@ def _managed(net: Net, tail: Tail) -> tuple[Program, dict[int, Buffer], frozense
 def _asked(net: Net, sequenced: Sequenced) -> tuple[Program, dict[int, Buffer], frozenset[int]]:
     memory = net.memory
     program, replays = sequenced.program, memory.replays_of(sequenced)
-    remakes = remakes_of(net.run_graph, sequenced, replays, memory.call_scratch)
-    if remakes.steps:
-        can = Replayable(program, {s: step.step for s, step in replays.items()}, memory.call_scratch)
+    remat_requests = remat_requests_of(net.run_graph, sequenced, replays, memory.call_scratch)
+    if remat_requests.steps:
+        can = RematCandidates(program, {s: step.step for s, step in replays.items()}, memory.call_scratch)
         try:
-            program = remade_order(program, can, remakes).program
-        except CannotRemake as failure:
-            raise cannot_remake(net.run_graph, sequenced.steps, failure) from None
+            program = remat_order(program, can, remat_requests).program
+        except CannotRemat as failure:
+            raise cannot_remat(net.run_graph, sequenced.steps, failure) from None
     ids = {a.buffer for step in program.steps for a in step.accesses}
     managed = {b: memory.buffers[b] for b in sorted(ids) if memory.memories[b].managed}
-    return program, memory.halved(sequenced, managed), remakes.buffers
+    return program, memory.halved(sequenced, managed), remat_requests.buffers
 
 
 def least(net: Net, tail: Tail) -> Least:
@@ -140,7 +140,7 @@ def needed(net: Net, tail: Tail) -> int:
 
 
 def _needs(program: Program, managed: Mapping[int, Buffer]) -> list[int]:
-    sizes, pairs = {b: buffer.nbytes for b, buffer in managed.items()}, handovers(program, managed)
+    sizes, pairs = {b: buffer.nbytes for b, buffer in managed.items()}, inplace_reuses(program, managed)
     return [needed_bytes(program, s, sizes, pairs) for s in range(len(program.steps))]
 
 

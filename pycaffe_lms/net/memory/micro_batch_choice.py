@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from ...layers.base import count
-from ...lms.layout.inplace_reuse import handovers, needed_bytes
+from ...lms.layout.inplace_reuse import inplace_reuses, needed_bytes
 from ...lms.program import Buffer, Program
 from ..build.graph import Graph, Node
 from ..passes.blocks import cuttable
-from ..passes.micro_batch import Unfolded
+from ..passes.micro_batch import MicroBatchedGraph
 from ..passes.regions import Region, boundaries, find_regions, inner_values, readers
 from ..program.programs import HostedStep
 from ..program.steps import LayerStep
@@ -81,7 +81,7 @@ class Splitting:
         self.given.update(blocks)
         return self.blocks(graph) != before
 
-    def widen(self, graph: Graph, unfolded: Unfolded, need: Sequence[int], steps: Sequence[AnyStep],
+    def widen(self, graph: Graph, unfolded: MicroBatchedGraph, need: Sequence[int], steps: Sequence[AnyStep],
               managed: Mapping[int, Buffer], limit: int) -> bool:  # fmt: skip
         """Choose more parts or blocks, where that can help. Returns whether.
 
@@ -122,7 +122,7 @@ class _Look:
     """At steps of the graph that runs. managed: buffers, of which `limit` bytes may be there at once."""
 
     graph: Graph
-    unfolded: Unfolded
+    unfolded: MicroBatchedGraph
     managed: Mapping[int, Buffer]
     limit: int
 
@@ -176,7 +176,7 @@ def needs(steps: Sequence[AnyStep], managed: Mapping[int, Buffer]) -> list[int]:
     """Bytes of managed buffers that every step needs at once."""
     program = Program("all", tuple(s.step for s in steps), frozenset())
     sizes = {b: buffer.nbytes for b, buffer in managed.items()}
-    pairs = handovers(program, managed)
+    pairs = inplace_reuses(program, managed)
     return [needed_bytes(program, s, sizes, pairs) for s in range(len(steps))]
 
 
@@ -196,7 +196,7 @@ def _whole_bytes(graph: Graph, run: Graph, region: Region, node: Node, step: Lay
     return sum(managed[a.buffer].nbytes for a in step.step.accesses if a.buffer in fixed and a.buffer in managed)
 
 
-def describe(graph: Graph, unfolded: Unfolded) -> list[str]:
+def describe(graph: Graph, unfolded: MicroBatchedGraph) -> list[str]:
     """A line for each region that runs in parts, and for each layer in blocks of outputs."""
     lines = []
     for region, starts in unfolded.starts.items():

@@ -13,31 +13,31 @@ from ...lms.cost.timing import time_plan
 from ...lms.plan.plan import Plan
 from ...lms.plan.rules import Rules
 from ...lms.program import Buffer, Program, Step
-from ...lms.remat.requested import CannotRemake
-from ...lms.runtime.compression import halved_bytes
-from ...lms.runtime.memory_owners import prepare, refuse_crowded
+from ...lms.remat.requested import CannotRemat
+from ...lms.runtime.compression import compressed_bytes
+from ...lms.runtime.memory_owners import prepare, refuse_oom
 from ...lms.runtime.runtime import Runtime
 from ...memory import exported_views
-from ...memory.split_memory import PartedMemory
+from ...memory.split_memory import SplitMemory
 from ...memory.states import Ask, State
 from ...memory.synced import SyncedMemory
 from ..build.graph import Graph
-from ..passes.compression import inexact, with_halves
+from ..passes.compression import inexact, with_compression
 from ..passes.masks import bits_of
-from ..passes.micro_batch import PartedValue
-from ..program.costs import program_costs, program_replays
-from ..program.lms_requests import asked_by_layers, cannot_remake, remakes_of, wanted_replays
+from ..passes.micro_batch import SplitValue
+from ..program.costs import program_costs, program_remats
+from ..program.lms_requests import asked_by_layers, cannot_remat, remat_requests_of, wanted_remats
 from ..program.programs import HostedStep, Sequenced
 from ..program.split_backward import alike, planned
 from ..program.steps import LayerStep
 from ..run.executor import Executor, call_scratch_layout
 from ..run.recording import Replay
 from .buffers import BufferTable, inside_groups, makers, parts_to_manage
-from .external_buffers import EXTRA, FurtherBuffers
+from .external_buffers import EXTRA, ExternalBuffers
 from .first_run import lacking
-from .residency import stays_and_step
+from .residency import residency_estimate
 from .split_memory import hand_on, stand_for
-from .step_scalars import Dials
+from .step_scalars import StepScalars
 
 WORTH = 0.995  # of the time of a plan: what another must be predicted to take at most, to count
 
@@ -48,16 +48,16 @@ class Bound:
 
     sequenced: Sequenced
     plan: Plan | None
-    dials: Dials
+    step_scalars: StepScalars
     replay: Replay | None
     touched: tuple[SyncedMemory, ...]  # without call scratch
     moved: tuple[SyncedMemory, ...]  # by the plan
-    parted: tuple[PartedMemory, ...]  # what stands for several of them
+    parted: tuple[SplitMemory, ...]  # what stands for several of them
     unmade: tuple[SyncedMemory, ...]  # values within chains that it runs as one: nobody may read older ones after it
     housed: bool = False  # it was seen that what it takes at its first run is there
 
 
-class NetMemory(FurtherBuffers):
+class NetMemory(ExternalBuffers):
     """graph: wired, with buffers assigned in `table`. `used`: ids of buffers that the net's full program touches (the
     others never get memory). packed: those that need memory only for a while in a solver's program, where LMS is off:
     they share an arena then. old: what this replaces after a reshape; values, parameters and kept scratch of the same
@@ -77,7 +77,7 @@ class NetMemory(FurtherBuffers):
         graph_runs: bool = False,
         lasting: frozenset[int] = frozenset(),
         steps: Sequence[Step] = (),
-        parted: Sequence[PartedValue] = (),
+        parted: Sequence[SplitValue] = (),
         file: str | None = None,
     ):
         self.graph, self.runtime, self.dtype, self.file = graph, runtime, dtype, file
@@ -105,7 +105,7 @@ class NetMemory(FurtherBuffers):
             asked |= dict.fromkeys(bits_of(graph, table.buffers, runtime.config.min_bytes), True)
         asked |= by_layers
         if runtime.active and runtime.config.auto and runtime.decide_params(
-            *stays_and_step(graph, [self.buffers[b] for b in used], lasting, steps, runtime.config.min_bytes)
+            *residency_estimate(graph, [self.buffers[b] for b in used], lasting, steps, runtime.config.min_bytes)
         ):  # fmt: skip
             lasting |= {b for p in graph.params for b in (p.data, p.diff)}
             asked |= dict.fromkeys(lasting, False) | by_layers
@@ -131,7 +131,7 @@ class NetMemory(FurtherBuffers):
         self.parted = stand_for(parted, self.memories, self.device, old.parted if old else ())
         runtime.need_workspace(self._workspace_bytes)
         runtime.make_room()
-        runtime.tenants.join(self)
+        runtime.memory_owners.join(self)
 
     @property
     def name(self) -> str:
@@ -183,21 +183,23 @@ class NetMemory(FurtherBuffers):
         """Whether the program `key`, if it was bound, need not be planned anew: its plan still fits."""
         return key not in self._plans or self.runtime.keeps(self._plans[key].plan)
 
-    def refuse_crowded(self, program: Program, plan: Plan | None) -> None:
+    def refuse_oom(self, program: Program, plan: Plan | None) -> None:
         """Raises OutOfDeviceMemory before the first run of a program for which others leave too little memory."""
         offsets = self._workspace_offsets
         missing, back = lacking(program, plan, self.buffers, self.memories, offsets)
         layers = makers(self.graph)
         wanted = [("", lacks)] if offsets and (lacks := self.runtime.workspace_lacks) else []
         wanted += [(layers.get(b.id, b.name.split(".")[0]), b.nbytes) for b in missing]
-        refuse_crowded(self.runtime, self, wanted, back)
+        refuse_oom(self.runtime, self, wanted, back)
 
     def _bind(self, key: str, sequenced: Sequenced, plan: Plan | None) -> None:
         if plan is not None:
             prepare(self.runtime, self, plan)
             sequenced = self._as_planned(sequenced, plan)
         replay = Replay.of(self.graph, sequenced, plan, self.memories, self.runtime) if self._graph_runs else None
-        dials = Dials(self.graph, self.memories, [s for s in sequenced.steps if not getattr(s, "again", False)])
+        step_scalars = StepScalars(
+            self.graph, self.memories, [s for s in sequenced.steps if not getattr(s, "again", False)]
+        )
         touched = {a.buffer for s in sequenced.program.steps for a in s.accesses}
         layers = [s for s in sequenced.steps if isinstance(s, LayerStep)]
         grouped = any(s.group is not None or s.apart is not None for s in layers)
@@ -208,7 +210,7 @@ class NetMemory(FurtherBuffers):
         ids = lasting, plan.buffers if plan is not None else (), unmade
         lasting, moved, unmade = (tuple(self.memories[b] for b in some) for some in ids)
         self.executor.forget()
-        self._plans[key] = Bound(sequenced, plan, dials, replay, lasting, moved, parted, unmade)
+        self._plans[key] = Bound(sequenced, plan, step_scalars, replay, lasting, moved, parted, unmade)
 
     def plan_of(self, sequenced: Sequenced) -> Plan | None:
         """A proved plan, or None if the program touches nothing that is managed.
@@ -243,14 +245,14 @@ class NetMemory(FurtherBuffers):
         """Managed buffers of a program, with the sizes in which they are copied."""
         if not self.runtime.config.compress:
             return managed
-        sizes = {b: halved_bytes(self.memories[b].nbytes, self.dtype.itemsize) for b in managed}
-        return with_halves(sequenced.program, managed, inexact(self.graph), sizes)
+        sizes = {b: compressed_bytes(self.memories[b].nbytes, self.dtype.itemsize) for b in managed}
+        return with_compression(sequenced.program, managed, inexact(self.graph), sizes)
 
     def replays_of(self, sequenced: Sequenced) -> dict[int, LayerStep]:
         """Forward steps of a program, by index, that may run once more, and the steps that do it."""
         if sequenced.by_hand:
             return {}
-        return wanted_replays(self.graph, program_replays(self.graph, sequenced.steps), self.runtime.config)
+        return wanted_remats(self.graph, program_remats(self.graph, sequenced.steps), self.runtime.config)
 
     @property
     def call_scratch(self) -> frozenset[int]:
@@ -267,17 +269,17 @@ class NetMemory(FurtherBuffers):
         again = {s: step.step for s, step in replays.items()}
         scratch = self.call_scratch
         self.planned_with[sequenced.program.name] = costs = self._costs(sequenced, replays)
-        remakes = remakes_of(self.graph, sequenced, replays, scratch)
+        remat_requests = remat_requests_of(self.graph, sequenced, replays, scratch)
         try:
-            return self.runtime.plan(sequenced.program, managed, costs, again, scratch, remakes, first)
-        except CannotRemake as failure:
-            raise cannot_remake(self.graph, sequenced.steps, failure) from None
+            return self.runtime.plan(sequenced.program, managed, costs, again, scratch, remat_requests, first)
+        except CannotRemat as failure:
+            raise cannot_remat(self.graph, sequenced.steps, failure) from None
 
     def _as_planned(self, sequenced: Sequenced, plan: Plan) -> Sequenced:
         """The steps in the order of the plan, replays among them."""
         if not plan.replayed:
             return sequenced
-        replays = program_replays(self.graph, sequenced.steps)
+        replays = program_remats(self.graph, sequenced.steps)
         steps = tuple(replays[s] if again else sequenced.steps[s] for s, again in plan.order)
         return replace(sequenced, program=plan.program, steps=steps)
 
@@ -306,7 +308,7 @@ class NetMemory(FurtherBuffers):
     def release(self) -> None:
         """Give back what does not carry over to a reshaped net: call scratch; and forget the accounting."""
         self.runtime.unregister(self._managed)
-        self.runtime.tenants.leave(self)
+        self.runtime.memory_owners.leave(self)
         for b, buffer in self.buffers.items():
             if buffer.call_scratch and b not in self._workspace_offsets:
                 self.memories[b].give_back()
@@ -345,18 +347,18 @@ class NetMemory(FurtherBuffers):
         with self.device.lock, self.device.active():
             bound = self.bind(key, build)
             if not bound.housed and not self.device.is_host:
-                self.refuse_crowded(bound.sequenced.program, bound.plan)
+                self.refuse_oom(bound.sequenced.program, bound.plan)
                 bound.housed = True
             self._last = key
             self._place_workspace()
             if not self.device.is_host:
                 exported_views.before_run(bound.touched, bound.moved)
             hand_on(bound.parted)
-            bound.dials.turn()
+            bound.step_scalars.turn()
             try:
                 self._run(bound)
             except ShapesChanged as change:
-                bound.dials.take_back(change.node)
+                bound.step_scalars.take_back(change.node)
                 raise
             finally:
                 for memory in bound.unmade:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from ...lms.layout.inplace_reuse import handovers, needed_bytes
+from ...lms.layout.inplace_reuse import inplace_reuses, needed_bytes
 from ...lms.program import Buffer, Program, Step
 from ..build.graph import Graph
 
 HISTORIES = 2  # of a solver: the size of the parameters so many times, at most
 
 
-def stays_and_step(
+def residency_estimate(
     graph: Graph, used: Iterable[Buffer], lasting: Collection[int], steps: Sequence[Step], least: int
 ) -> tuple[int, int]:
     """(bytes of parameters, gradients, histories and `lasting` buffers, and of all that is not larger than `least`;
@@ -24,6 +24,6 @@ def stays_and_step(
     stays += max((b.nbytes for b in used if b.id not in moving and b.call_scratch), default=0)
     stays += HISTORIES * sum(sizes.get(p.data, 0) for p in graph.learnable)
     program = Program("all", tuple(steps), frozenset())
-    pairs = handovers(program, moving)
+    pairs = inplace_reuses(program, moving)
     moved = {b: buffer.nbytes for b, buffer in moving.items()}
     return stays, max((needed_bytes(program, s, moved, pairs) for s in range(len(steps))), default=0)

@@ -15,7 +15,7 @@ from ..program.steps import LayerStep, node_of
 _WORD = (1 << 64) - 1
 
 
-class Dials:
+class StepScalars:
     """Those of the layers whose forward is among `steps`."""
 
     def __init__(self, graph: Graph, memories: Mapping[int, SyncedMemory], steps: Iterable):

@@ -30,7 +30,7 @@ def inexact(graph: Graph) -> frozenset[int]:
     return frozenset(able - exact)
 
 
-def with_halves(
+def with_compression(
     program: Program, managed: Mapping[int, Buffer], able: frozenset[int], sizes: Mapping[int, int]
 ) -> dict[int, Buffer]:
     """The managed buffers of a program, those of `able` to be copied in 16 bits where nothing outside of its device

@@ -23,7 +23,7 @@ from .regions import Region, boundaries, inner_values, readers
 
 
 @dataclass(frozen=True)
-class Unfolded:
+class MicroBatchedGraph:
     """graph: what runs. values: of every value of the user's graph, its values there: one, or one for each part.
     starts: of every region in parts, the images at which they begin, and their number. params: of every parameter of
     the user's graph, its parameters there: one, or one for each block of outputs. cuts: of every layer in blocks, the
@@ -40,12 +40,12 @@ class Unfolded:
         return {v.name for v in self.graph.values if v.blob in blobs}
 
 
-def unfold(graph: Graph, parts: Mapping[Region, int], blocks: Mapping[int, int] | None = None) -> Unfolded:
+def unfold(graph: Graph, parts: Mapping[Region, int], blocks: Mapping[int, int] | None = None) -> MicroBatchedGraph:
     """Regions in so many parts, or in as many as there are places to cut; layers outside of them, by index, in so many
     blocks of outputs. The graph itself where there are none."""
     if not parts and not blocks:
         whole = {p.index: (p.index,) for p in graph.params}
-        return Unfolded(graph, {v.id: (v.id,) for v in graph.values}, {}, whole, {})
+        return MicroBatchedGraph(graph, {v.id: (v.id,) for v in graph.values}, {}, whole, {})
     return _Unfolding(graph, parts, blocks or {}).run()
 
 
@@ -60,7 +60,7 @@ class _Unfolding:
         self.params = {p.index: [p.index] for p in graph.params}
         self.cuts: dict[int, tuple[int, ...]] = {}
 
-    def run(self) -> Unfolded:
+    def run(self) -> MicroBatchedGraph:
         starting = {region.first: region for region in self.parts}
         skip = -1
         for node in self.old.nodes:
@@ -77,7 +77,7 @@ class _Unfolding:
         for v in self.old.last.values():
             self.new.last.update({self.new.values[i].name: i for i in self.values[v]})
         values, params = ({k: tuple(ids) for k, ids in found.items()} for found in (self.values, self.params))
-        return Unfolded(self.new, values, self.starts, params, self.cuts)
+        return MicroBatchedGraph(self.new, values, self.starts, params, self.cuts)
 
     def _add(self, value: Value, **changes) -> int:
         self.new.values.append(replace(value, id=len(self.new.values), data=-1, diff=-1, **changes))
@@ -199,7 +199,7 @@ WIDENED = 1 << 24  # the id of what stands for a buffer of bfloat16, less the bu
 
 
 @dataclass(frozen=True)
-class PartedValue:
+class SplitValue:
     """A value, a parameter, or a gradient of one, whose parts lie in `buffers`, in order. half: as bfloat16."""
 
     id: int
@@ -208,18 +208,18 @@ class PartedValue:
     half: bool = False
 
 
-def fold(graph: Graph, unfolded: Unfolded) -> list[PartedValue]:
+def fold(graph: Graph, unfolded: MicroBatchedGraph) -> list[SplitValue]:
     """Give the user's graph the buffer ids of the graph that runs. What is in parts gets an id of its own."""
     run = unfolded.graph
     if run is graph:
         return []
-    found: dict[tuple[int, ...], PartedValue] = {}
+    found: dict[tuple[int, ...], SplitValue] = {}
 
     def one(name: str, kind: str, ids: tuple[int, ...], half: bool = False) -> int:
         if len(ids) == 1:
             return ids[0]
         if ids not in found:
-            found[ids] = PartedValue(PARTED + len(found), f"{name}.{kind}", ids, half)
+            found[ids] = SplitValue(PARTED + len(found), f"{name}.{kind}", ids, half)
         return found[ids].id
 
     for value in graph.values:
@@ -234,7 +234,7 @@ def fold(graph: Graph, unfolded: Unfolded) -> list[PartedValue]:
     return list(found.values())
 
 
-def widened(graph: Graph, buffers: Sequence[Buffer]) -> list[PartedValue]:
+def widened(graph: Graph, buffers: Sequence[Buffer]) -> list[SplitValue]:
     """What stands for the buffers of bfloat16 of the user's graph. After `fold`."""
     ids = {b for v in graph.values if v.half for b in (v.data, v.diff) if b < PARTED}
-    return [PartedValue(WIDENED + b, buffers[b].name, (b,), True) for b in sorted(ids)]
+    return [SplitValue(WIDENED + b, buffers[b].name, (b,), True) for b in sorted(ids)]

@@ -21,7 +21,7 @@ from .steps import LayerStep, node_of
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class ViewCopy:
     """What a step copies: a buffer to, or from, the stretch of another one that begins at this element."""
 
     part: int
@@ -30,7 +30,7 @@ class Copy:
     joins: bool  # the part is read, the whole is written
 
 
-def copied(graph: Graph, node: Node, forward: bool) -> list[Copy]:
+def copied(graph: Graph, node: Node, forward: bool) -> list[ViewCopy]:
     """For each of the many bottoms of a layer that joins them, or tops of one that cuts its bottom, what a pass
     copies; none for any other layer."""
     starts = node.layer.stretches
@@ -41,7 +41,7 @@ def copied(graph: Graph, node: Node, forward: bool) -> list[Copy]:
     kind = "data" if forward else "diff"
     whole = getattr(graph.values[one], kind)
     return [
-        Copy(getattr(graph.values[v], kind), whole, start, joins == forward)
+        ViewCopy(getattr(graph.values[v], kind), whole, start, joins == forward)
         for v, start in zip(many, starts, strict=True)
     ]
 
@@ -52,7 +52,7 @@ def in_place(graph: Graph, node: Node, forward: bool) -> frozenset[int]:
     return frozenset(i for i, copy in enumerate(found) if _settled(graph, copy))
 
 
-def _settled(graph: Graph, copy: Copy) -> bool:
+def _settled(graph: Graph, copy: ViewCopy) -> bool:
     part, whole = (graph.laid.get(b, Place(b, 0)) for b in (copy.part, copy.whole))
     return part == Place(whole.buffer, whole.start + copy.start)
 
@@ -165,7 +165,7 @@ class _Laying:
                     self._leave_out([copy], s, True)
         return self.places
 
-    def _leave_out(self, copies: Sequence[Copy], s: int, every: bool) -> bool:
+    def _leave_out(self, copies: Sequence[ViewCopy], s: int, every: bool) -> bool:
         """Let what is copied in step `s` be where it is copied to, as far as that may be, and no more memory is needed.
         every: all of it or nothing. Returns whether anything is."""
         self.needs = self.needs or self._needs()
@@ -179,7 +179,7 @@ class _Laying:
         self.places, self.inside = before
         return False
 
-    def _wanted(self, step: LayerStep) -> tuple[list[Copy], bool]:
+    def _wanted(self, step: LayerStep) -> tuple[list[ViewCopy], bool]:
         """What a step copies, and whether all of it must be left out or nothing."""
         node = node_of(self.graph, step)
         if step.look or step.zero or step.step.host or node.part or node.block:
@@ -194,7 +194,7 @@ class _Laying:
     def _place(self, b: int) -> Place:
         return self.places.get(b, Place(b, 0))
 
-    def _may(self, copy: Copy, s: int) -> bool:
+    def _may(self, copy: ViewCopy, s: int) -> bool:
         """Whether a part that is nowhere yet, with what lies in it, may be where step `s` copies it to or from."""
         part, at = copy.part, self._place(copy.whole)
         start = at.start + copy.start
@@ -223,7 +223,7 @@ class _Laying:
             for at, writes in mine
         )
 
-    def _put(self, copy: Copy) -> bool:
+    def _put(self, copy: ViewCopy) -> bool:
         at = self._place(copy.whole)
         moved = [copy.part, *self.inside.pop(copy.part, ())]
         for m in moved:

@@ -15,7 +15,7 @@ from ...lms.program import PARAMS_HALF, Buffer, Mode, Step
 from ..build.graph import Graph
 from .buffer_views import replayed
 from .programs import HostedStep
-from .steps import LayerStep, node_of, replay_step, wants
+from .steps import LayerStep, node_of, remat_step, wants
 
 
 def step_flops(graph: Graph, step: LayerStep) -> int:
@@ -70,12 +70,12 @@ def step_bytes(step: Step, buffers: Mapping[int, Buffer], sizes: Mapping[int, in
     )
 
 
-def program_replays(graph: Graph, steps: Sequence[LayerStep | HostedStep]) -> dict[int, LayerStep]:
+def program_remats(graph: Graph, steps: Sequence[LayerStep | HostedStep]) -> dict[int, LayerStep]:
     """Forward steps, by index, that can run once more, and the step that does it."""
     found = {}
     for s, step in enumerate(steps):
         if isinstance(step, LayerStep) and step.forward and not step.look and not step.step.host:
-            replay = replayed(graph, step, replay_step(graph, step))
+            replay = replayed(graph, step, remat_step(graph, step))
             if replay is not None:
                 found[s] = replay
     return found

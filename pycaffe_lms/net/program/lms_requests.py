@@ -8,11 +8,11 @@ from ...errors import CaffeError
 from ...layers.base import Lives
 from ...lms.config import LMSConfig
 from ...lms.program import Mode
-from ...lms.remat.requested import CannotRemake, Remakes
+from ...lms.remat.requested import CannotRemat, RematRequests
 from ...proto.caffe_pb2 import LMSParameter
 from ..build.graph import Graph, Node
 from .programs import Sequenced
-from .steps import LayerStep, forward_step, node_of, replay_step
+from .steps import LayerStep, forward_step, node_of, remat_step
 
 Replays = Mapping[int, LayerStep]
 _INSTEAD = "use AUTO, KEEP or SWAP, or leave lms_param out"
@@ -57,7 +57,7 @@ def _made_again(graph: Graph, node: Node, config: LMSConfig) -> set[int]:
     if config.recompute is False:
         raise layer.error("lms_param { policy: RECOMPUTE } contradicts -lms_recompute off", fix="leave one of them out")
     forward = forward_step(graph, node)
-    replay = replay_step(graph, forward) if forward is not None else None
+    replay = remat_step(graph, forward) if forward is not None else None
     if replay is None:
         raise layer.error(
             "lms_param { policy: RECOMPUTE }: a second forward would not make the same values, or runs on the host",
@@ -87,7 +87,7 @@ def _made_again(graph: Graph, node: Node, config: LMSConfig) -> set[int]:
     return made
 
 
-def wanted_replays(graph: Graph, replays: Replays, config: LMSConfig) -> dict[int, LayerStep]:
+def wanted_remats(graph: Graph, replays: Replays, config: LMSConfig) -> dict[int, LayerStep]:
     """Of a program's possible replays, those that may run: of layers with RECOMPUTE; where values may be made again, of
     others too, but not with SWAP."""
     found = {}
@@ -98,7 +98,7 @@ def wanted_replays(graph: Graph, replays: Replays, config: LMSConfig) -> dict[in
     return found
 
 
-def remakes_of(graph: Graph, sequenced: Sequenced, replays: Replays, scratch: frozenset[int]) -> Remakes:
+def remat_requests_of(graph: Graph, sequenced: Sequenced, replays: Replays, scratch: frozenset[int]) -> RematRequests:
     """What must be made again in a program: values of layers with RECOMPUTE, unless they must survive it
     (`net.keep`). Raises LayerParamError where the host reads one, and for an output of a net that is trained."""
     steps = sequenced.steps
@@ -125,10 +125,10 @@ def remakes_of(graph: Graph, sequenced: Sequenced, replays: Replays, scratch: fr
                     f"lms_param {{ policy: RECOMPUTE }}: {step.step.name} reads its top on the host, so it is copied",
                     fix=_INSTEAD,
                 )
-    return Remakes(frozenset(forced), turn, frozenset(buffers))
+    return RematRequests(frozenset(forced), turn, frozenset(buffers))
 
 
-def cannot_remake(graph: Graph, steps: Sequence, failure: CannotRemake) -> CaffeError:
+def cannot_remat(graph: Graph, steps: Sequence, failure: CannotRemat) -> CaffeError:
     """The error for a program of these steps."""
     node = node_of(graph, steps[failure.made])
     return node.layer.error(

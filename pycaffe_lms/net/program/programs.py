@@ -41,7 +41,7 @@ class Sequenced:
     separate: Callable[[], Sequenced] | None = None
 
 
-class Halves(Enum):
+class SplitBackward(Enum):
     """Of which layers the gradients of parameters and those of bottoms are made in two steps: of those that may, and
     then of all, or of those that are not small beside the largest."""
 
@@ -87,7 +87,7 @@ class ProgramBuilder:
 
     def backward(
         self, start: int, end: int, present: Collection[int], *, accumulate: bool, fused: bool = False,
-        separate: Halves = Halves.NONE,
+        separate: SplitBackward = SplitBackward.NONE,
     ) -> list[LayerStep]:  # fmt: skip
         """Backward of layers start..end, start >= end. present: diff buffers that hold a gradient already. separate:
         of which layers the gradients of parameters and of bottoms are made in two steps."""
@@ -104,10 +104,10 @@ class ProgramBuilder:
                     touched |= {self.graph.params[p].diff for p, wants_it in wanted if wants_it}
         return laid_out(self.graph, steps) if fused else steps
 
-    def _least(self, units: Sequence[Node], separate: Halves) -> float:
+    def _least(self, units: Sequence[Node], separate: SplitBackward) -> float:
         """Elements that a layer must have for two steps."""
-        if separate is not Halves.LARGE:
-            return 0 if separate is Halves.ALL else math.inf
+        if separate is not SplitBackward.LARGE:
+            return 0 if separate is SplitBackward.ALL else math.inf
         return max((_elements(self.graph, n) for n in units if separable(self.graph, n)), default=0) / SMALL
 
     def loss_diffs(self) -> set[int]:

@@ -36,7 +36,7 @@ def planned(memory: NetMemory, sequenced: Sequenced) -> tuple[Sequenced, Plan | 
     whole, other, name = replace(sequenced, separate=None), tightest(sequenced), sequenced.program.name
     if len(other.steps) == len(whole.steps):
         return whole, memory.plan_of(whole)
-    book = memory.runtime.plan_book
+    book = memory.runtime.plan_cache
     written = book.separates(name) if book is not None else None
     if written is not None:
         chosen = other if written else whole
@@ -81,15 +81,15 @@ def separated(graph: Graph, program: Program) -> int:
     return len({origins[layer_of(step.name)] for step in program.steps if is_params_half(step.name)})
 
 
-def describe_separated(graph: Graph, program: Program) -> list[str]:
+def describe_split_backward(graph: Graph, program: Program) -> list[str]:
     """A line that says so, where there are any."""
     n = separated(graph, program)
     layers = f"{n} layers" if n > 1 else "1 layer"
     return [f"gradients of {layers} as two steps each, of parameters and then of bottoms"] if n else []
 
 
-def say_separated(graph: Graph, plans: Mapping[str, Plan | None]) -> None:
+def log_split_backward(graph: Graph, plans: Mapping[str, Plan | None]) -> None:
     """Log it of training programs, by name."""
     for name, plan in plans.items():
-        for line in describe_separated(graph, plan.program) if plan is not None else ():
+        for line in describe_split_backward(graph, plan.program) if plan is not None else ():
             _log.info("Program %s makes %s: predicted to take less time, or to fit", name, line)

@@ -87,7 +87,7 @@ def forward_step(graph: Graph, node: Node) -> LayerStep | None:
     return LayerStep(step, node.index, True, group=node.group)
 
 
-def replay_step(graph: Graph, forward: LayerStep) -> LayerStep | None:
+def remat_step(graph: Graph, forward: LayerStep) -> LayerStep | None:
     """The replay of a forward, which makes the same values once more, or None where the layer cannot."""
     node = node_of(graph, forward)
     layer = node.layer

@@ -18,7 +18,7 @@ from operator import is_
 
 from ...lms.plan.plan import Plan
 from ...lms.program import Mode
-from ...lms.runtime.cuda_graph import CapturedPlan
+from ...lms.runtime.cuda_graph import PlanGraph
 from ...lms.runtime.runtime import Runtime
 from ...memory.states import Ask, State
 from ...memory.synced import SyncedMemory
@@ -26,7 +26,7 @@ from ..build.graph import Graph
 from ..program.programs import HostedStep, Sequenced
 from ..program.steps import node_of
 from .executor import GPU_ASKS
-from .replay_benchmark import Trial
+from .replay_benchmark import ReplayBenchmark
 
 _log = logging.getLogger(__name__)
 WARM_RUNS = 2  # step by step: kernels are compiled, memory is taken
@@ -56,7 +56,7 @@ class Replay:
     def of(cls, graph: Graph, sequenced: Sequenced, plan: Plan | None, memories, runtime: Runtime) -> Replay | None:
         """None where the program cannot be repeated from a recording. plan: of the buffers that do not stay."""
         front = host_front(graph, sequenced)
-        if front is None or not runtime.device.can_capture or (plan is not None and not CapturedPlan.possible(plan)):
+        if front is None or not runtime.device.can_capture or (plan is not None and not PlanGraph.possible(plan)):
             return None
         return cls(sequenced, front, plan, memories, runtime)
 
@@ -64,9 +64,9 @@ class Replay:
                  runtime: Runtime):  # fmt: skip
         self._front, self._plan, self._memories, self._runtime = front, plan, memories, runtime
         self._name, self._count = sequenced.program.name, len(sequenced.steps)
-        self._planned = CapturedPlan(runtime, plan, memories, front) if plan is not None else None
-        doubtful = plan is not None and runtime.device.host_may_be_late and CapturedPlan.doubtful(plan)
-        self._trial = Trial(runtime.device) if doubtful else None
+        self._planned = PlanGraph(runtime, plan, memories, front) if plan is not None else None
+        doubtful = plan is not None and runtime.device.host_may_be_late and PlanGraph.doubtful(plan)
+        self._trial = ReplayBenchmark(runtime.device) if doubtful else None
         placed = plan.buffers if plan is not None else {}
         first: dict[int, Ask] = {}
         written: dict[int, None] = {}

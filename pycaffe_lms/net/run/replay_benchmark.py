@@ -20,7 +20,7 @@ RUNS = 4  # of each that are timed, and of those step by step that are judged to
 CLOSE = 1.02  # one way is faster than the other if that takes more than this times as long
 
 
-class Trial:
+class ReplayBenchmark:
     """Of one program on one device."""
 
     def __init__(self, device: Device):

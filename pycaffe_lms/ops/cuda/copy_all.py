@@ -29,7 +29,7 @@ extern "C" __global__ void __launch_bounds__({THREADS}) copy_all(const long long
 
 
 @dataclass(frozen=True)
-class CopyPlan:
+class CudaCopyPlan:
     """`table` (int64) goes to where the kernel reads it."""
 
     table: np.ndarray
@@ -41,7 +41,7 @@ def copy_all_plan(sources, targets):
     """Return a plan of copying each source to its target: arrays of bytes of the device, pairwise of one size."""
     sizes = [a.size for a in sources]
     addresses = ([a.data.ptr for a in arrays] for arrays in (sources, targets))
-    return CopyPlan(make_table(*addresses, sizes), len(sizes), table_words(sizes) - ROW * len(sizes))
+    return CudaCopyPlan(make_table(*addresses, sizes), len(sizes), table_words(sizes) - ROW * len(sizes))
 
 
 def copy_all(plan, table):

@@ -149,7 +149,7 @@ ALL_SOURCES = {rule: _update_all_source(rule) for rule in HISTORIES}
 
 
 @dataclass(frozen=True)
-class UpdatePlan:
+class CudaUpdatePlan:
     """`table` (int64) goes to where the kernel reads it."""
 
     table: np.ndarray
@@ -165,7 +165,7 @@ def solver_update_all_plan(params, diffs, histories, lr_mults, decay_mults, has_
     sizes = [p.size for p in params]
     table = make_table(addresses, sizes, lr_mults, decay_mults, has_gradient)
     dtype = params[0].dtype if params else np.dtype(np.float32)
-    return UpdatePlan(table, dtype, len(sizes), table_words(sizes) - ROW * len(sizes))
+    return CudaUpdatePlan(table, dtype, len(sizes), table_words(sizes) - ROW * len(sizes))
 
 
 def solver_update_all(rule, plan, table, numbers):

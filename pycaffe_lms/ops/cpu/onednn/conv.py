@@ -10,7 +10,17 @@ import numpy as np
 
 from ...geometry import ConvGeometry
 from .library import load
-from .primitives import ALIGNMENT, Call, Handle, Unsupported, any_order, attributes, engine, implementation, numbers
+from .primitives import (
+    ALIGNMENT,
+    Call,
+    Handle,
+    OnednnUnsupported,
+    any_order,
+    attributes,
+    engine,
+    implementation,
+    numbers,
+)
 
 _TRAINING, _DIRECT = 64, 1
 _X, _Y, _W, _B = 1, 17, 33, 41
@@ -23,7 +33,7 @@ class OneDnnPlan:
     """A convolution in chunks of images; the workspace holds a chunk's values in oneDNN's order.
 
     Behind it lies a gradient of the weights, which is added to another.
-    Raises: Unsupported where oneDNN has nothing better than a plain loop.
+    Raises: OnednnUnsupported where oneDNN has nothing better than a plain loop.
     """
 
     def __init__(self, geometry: ConvGeometry, chunks: int):
@@ -76,7 +86,7 @@ def onednn_plan(geometry: ConvGeometry, dtype, workspace_limit: int) -> OneDnnPl
     chunks = min(g.batch, -(-nbytes // _CHUNK_BYTES))
     try:
         plan = OneDnnPlan(g, chunks)
-    except Unsupported:
+    except OnednnUnsupported:
         return None
     return plan if plan.workspace_bytes <= workspace_limit else None
 
@@ -136,7 +146,7 @@ def _build(g: ConvGeometry, direction: str, bias: bool, relu: bool) -> Call:
 
 def _good(description: Handle, arguments) -> Call:
     if "ref" in implementation(description):
-        raise Unsupported(f"{implementation(description)} is a plain loop")
+        raise OnednnUnsupported(f"{implementation(description)} is a plain loop")
     return Call(description, arguments)
 
 

@@ -23,7 +23,7 @@ _Dims = ctypes.c_int64 * 12
 _own = threading.local()
 
 
-class Unsupported(Exception):
+class OnednnUnsupported(Exception):
     """oneDNN has no good way to compute this."""
 
 
@@ -38,7 +38,7 @@ class Handle:
         library, self._pointer = load(), ctypes.c_void_p()
         status = getattr(library, f"dnnl_{what}_{how}")(ctypes.byref(self._pointer), *args)
         if status:
-            raise Unsupported(f"dnnl_{what}_{how} answers {status}")
+            raise OnednnUnsupported(f"dnnl_{what}_{how} answers {status}")
         kind = "primitive_desc" if what.endswith("primitive_desc") else what
         weakref.finalize(self, getattr(library, f"dnnl_{kind}_destroy"), self._pointer).atexit = False
 

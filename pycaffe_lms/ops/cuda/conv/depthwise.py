@@ -175,7 +175,7 @@ extern "C" __global__ void add_parts(const T* parts, T* dw, long long count, lon
 
 
 @dataclass(frozen=True, slots=True)
-class DepthwisePlan:
+class CudaDepthwisePlan:
     """`source` is what is compiled; the weights' gradient is summed in `parts` of `each` strips (the last is shorter).
 
     `strip` outputs, or `band` inputs, are a thread's.
@@ -191,7 +191,7 @@ class DepthwisePlan:
     workspace_bytes: int
 
 
-def depthwise_plan(geometry: ConvGeometry, dtype, workspace_limit: int) -> DepthwisePlan:
+def depthwise_plan(geometry: ConvGeometry, dtype, workspace_limit: int) -> CudaDepthwisePlan:
     """How the kernels cut a convolution whose `geometry.depthwise` is true."""
     g = geometry.with_axes(3)
     taps, (_, kernel, _), stride = g.rows, g.kernel, g.stride[1]
@@ -203,7 +203,7 @@ def depthwise_plan(geometry: ConvGeometry, dtype, workspace_limit: int) -> Depth
     parts = max(min(strips // _EACH[0], _BLOCKS // (g.out_channels * groups)), -(-strips // _EACH[1]), min(strips, 1))
     each = -(-strips // max(parts, 1))
     size = parts * g.out_channels * taps * np.dtype(dtype).itemsize
-    return DepthwisePlan(geometry, _source(g, strip, band, groups), strip, band, groups, parts, each, size)
+    return CudaDepthwisePlan(geometry, _source(g, strip, band, groups), strip, band, groups, parts, each, size)
 
 
 def depthwise_forward(plan, x, w, b, y, work) -> None:

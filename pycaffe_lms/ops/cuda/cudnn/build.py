@@ -31,16 +31,16 @@ _SEPARATE = "separate"  # the choice of a plain convolution and a kernel behind 
 
 lock = threading.RLock()  # one handle per device: its stream must not change between being set and being used
 _handles: dict[int, list] = {}  # device -> [cuDNN handle, address of the stream it is set to]
-_graphs: dict[Wanted, Graph | Unsupported] = {}
+_graphs: dict[Wanted, CudnnGraph | CudnnUnsupported] = {}
 _stores: dict[Any, Store] = {}
 
 
-class Unsupported(DeviceError):
+class CudnnUnsupported(DeviceError):
     """cuDNN has no engine for this convolution under these limits; the text is cuDNN's reason."""
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
+class CudnnGraph:
     """One built direction: `run(pointers, workspace, index, handle)` queues the engine, with the graph's own handle
     for None."""
 
@@ -85,20 +85,22 @@ class Wanted:
         return "bf16" + " throughout" * self.types.narrow if self.types.half else "tf32"
 
 
-def find(wanted: Wanted) -> Graph:
+def find(wanted: Wanted) -> CudnnGraph:
     """Built before, or built now. What cuDNN cannot do is asked once."""
     if wanted not in _graphs:
         try:
             _graphs[wanted] = _build(wanted)
-        except Unsupported as error:
-            _graphs[wanted] = Unsupported(error.message)  # without the frames, which hold whoever asked and its net
+        except CudnnUnsupported as error:
+            _graphs[wanted] = CudnnUnsupported(
+                error.message
+            )  # without the frames, which hold whoever asked and its net
     found = _graphs[wanted]
-    if isinstance(found, Unsupported):
-        raise Unsupported(found.message)
+    if isinstance(found, CudnnUnsupported):
+        raise CudnnUnsupported(found.message)
     return found
 
 
-def _build(wanted: Wanted) -> Graph:
+def _build(wanted: Wanted) -> CudnnGraph:
     g, limit = wanted.geometry, wanted.limit
     frontend, own = library.load()[0], handle(wanted.device)
     refusals = (frontend.cudnnGraphNotSupportedError, RuntimeError, ValueError, NotImplementedError)
@@ -112,13 +114,13 @@ def _build(wanted: Wanted) -> Graph:
             graph.deselect_workspace_greater_than(limit)
         graph.check_support()
     except refusals as error:
-        raise Unsupported(f"{wanted.direction} of {g} ({wanted.math}): {first_line(error)}") from error
+        raise CudnnUnsupported(f"{wanted.direction} of {g} ({wanted.math}): {first_line(error)}") from error
     engine = _choose(wanted, graph, refusals)
     if engine is None:
-        raise Unsupported(
+        raise CudnnUnsupported(
             f"{wanted.direction} of {g} ({wanted.math}): no engine within {limit} bytes, or only slow ones"
         )
-    return Graph(_runner(graph), engine.index, engine.name, engine.workspace_bytes)
+    return CudnnGraph(_runner(graph), engine.index, engine.name, engine.workspace_bytes)
 
 
 def _choose(wanted: Wanted, graph, refusals) -> choice.Engine | None:
@@ -152,7 +154,7 @@ def _measure(wanted: Wanted, graph, engines, refusals) -> list[float | None] | N
     first, second, result = elements(wanted.geometry, wanted.direction)
     inputs = [first, second] + [wanted.geometry.out_channels] * wanted.fused.bias
     built = [e for e in engines if e is not None]
-    runs = [_run(Graph(_runner(graph), e.index, e.name, e.workspace_bytes)) for e in built]
+    runs = [_run(CudnnGraph(_runner(graph), e.index, e.name, e.workspace_bytes)) for e in built]
     if len(built) < len(engines):
         plain = find(replace(wanted, fused=Fused()))
         built.append(plain)
@@ -163,7 +165,7 @@ def _measure(wanted: Wanted, graph, engines, refusals) -> list[float | None] | N
     return choice.measure(runs, inputs, (result, made), max(e.workspace_bytes for e in built), refusals)
 
 
-def _run(built: Graph, separate: Wanted | None = None) -> choice.Run:
+def _run(built: CudnnGraph, separate: Wanted | None = None) -> choice.Run:
     """A call of an engine on plain addresses; with `separate`, a kernel for its bias and ReLU behind it."""
 
     def run(inputs, result, work):

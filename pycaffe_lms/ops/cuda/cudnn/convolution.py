@@ -4,8 +4,9 @@ Covers: float32 convolutions in "tf32" mode over 2 or 3 axes (groups, strides, d
 order of the axes; a bias and a ReLU behind the convolution, in the same graph where that is faster. The same for
 bfloat16 images and weights, with sums and bias in float32; the gradient of the weights is rounded to bfloat16 once,
 where there is an engine that does so, and added up in float32.
-Does not cover what `Unsupported` is raised for (use `im2col.py`): what cuDNN has no engine for, float64 (wrong results
-on an H200 with cuDNN 9.19 and frontend 1.18) and "fp32" mode (with tensor cores deselected, filter gradients of some
+Does not cover what `CudnnUnsupported` is raised for (use `im2col.py`): what cuDNN has no engine for, float64 (wrong
+results on an H200 with cuDNN 9.19 and frontend 1.18) and
+"fp32" mode (with tensor cores deselected, filter gradients of some
 engines were off by 4e-3, more than TF32's own rounding).
 
 Which engine runs: environment variable PYCAFFE_LMS_CUDNN. "measure" (default): the fastest of cuDNN's first few
@@ -28,7 +29,7 @@ from ....errors import DeviceError
 from ...geometry import ConvGeometry
 from .. import bias_relu
 from . import library
-from .build import Graph, Unsupported, Wanted, find, first_line, handle, lock, mode
+from .build import CudnnGraph, CudnnUnsupported, Wanted, find, first_line, handle, lock, mode
 from .graph import BIAS, DIRECTIONS, FIRST, RESULT, SECOND, Fused, Types
 
 ALIGNMENT = 512  # bytes; cuDNN is told that every tensor starts at a multiple of 16
@@ -65,7 +66,7 @@ class CudnnPlan:
     geometry: ConvGeometry
     dtype: np.dtype
     device: int
-    graphs: Mapping[str, Graph]
+    graphs: Mapping[str, CudnnGraph]
     fused: Fused = Fused()
     narrow: bool = False
 
@@ -147,18 +148,18 @@ def plan(
     each direction asks for; only the room to accumulate weights (one dw) is granted even above it. `fused`: what will
     follow the forward convolution.
 
-    Raises: Unsupported; DeviceError without a GPU or where cuDNN cannot start; MissingDependency without CuPy.
+    Raises: CudnnUnsupported; DeviceError without a GPU or where cuDNN cannot start; MissingDependency without CuPy.
     """
     if not available():
-        raise Unsupported(why_not())
+        raise CudnnUnsupported(why_not())
     dtype = np.dtype(dtype)
     half = dtype == BFLOAT16
     if dtype != np.float32 and not half or cuda.math() != "tf32":
-        raise Unsupported(f"{dtype} convolutions in {cuda.math()} mode")
+        raise CudnnUnsupported(f"{dtype} convolutions in {cuda.math()} mode")
     geometry = geometry.with_axes(2)
     sizes = (geometry.batch, *geometry.in_spatial, *geometry.out_spatial)
     if geometry.axes > 3 or min(sizes) < 1:
-        raise Unsupported(f"{geometry.axes} axes, sizes {sizes}")
+        raise CudnnUnsupported(f"{geometry.axes} axes, sizes {sizes}")
     device, how = cuda.require().cuda.runtime.getDevice(), mode()
     graphs, types, narrow = {}, Types(half), False
     with lock:
@@ -169,13 +170,13 @@ def plan(
             wanted = Wanted(geometry, direction, Fused(), limit, device, how, types)
             if half and direction == "backward_filter":
                 # those that write float32 take up to 30 times as long on an H200 with cuDNN 9.19
-                with contextlib.suppress(Unsupported):
+                with contextlib.suppress(CudnnUnsupported):
                     graphs[direction], narrow = find(replace(wanted, types=Types(half, True))), True
             if direction not in graphs:
                 graphs[direction] = find(wanted)
         if any(fused) and "forward" in graphs:
             # if there is no engine, or a slower one only, `forward` has a kernel for it
-            with contextlib.suppress(Unsupported):
+            with contextlib.suppress(CudnnUnsupported):
                 graphs[FUSED] = find(Wanted(geometry, "forward", fused, workspace_limit, device, how, types))
     return CudnnPlan(geometry, dtype, device, graphs, fused, narrow)
 
