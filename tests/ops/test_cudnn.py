@@ -47,7 +47,7 @@ def test_what_cudnn_refuses_keeps_nobody_alive(frontend):
 
     def ask():
         net = Net()
-        with pytest.raises(convolution.Unsupported):
+        with pytest.raises(convolution.CudnnUnsupported):
             convolution.plan(GROUPED, "float32", None)
         return weakref.ref(net)
 
@@ -91,20 +91,20 @@ def test_engines_that_are_left_out(frontend):
 @pytest.mark.parametrize("failure", [NotSupported("no engine\nat all"), RuntimeError("bad parameter"), ValueError("x")])
 def test_no_engine_is_unsupported(frontend, failure):
     frontend.failure = failure
-    with pytest.raises(convolution.Unsupported, match="forward of ConvGeometry"):
+    with pytest.raises(convolution.CudnnUnsupported, match="forward of ConvGeometry"):
         convolution.plan(GROUPED, "float32", None)
 
 
 def test_what_cudnn_is_not_asked(frontend):
     for bad in (geometry(0, 3, 4, (9, 9), 3), geometry(2, 3, 4, (5, 5, 5, 5), 3)):
-        with pytest.raises(convolution.Unsupported):
+        with pytest.raises(convolution.CudnnUnsupported):
             convolution.plan(bad, "float32", None)
-    with pytest.raises(convolution.Unsupported, match="float16"):
+    with pytest.raises(convolution.CudnnUnsupported, match="float16"):
         convolution.plan(GROUPED, "float16", None)
-    with pytest.raises(convolution.Unsupported, match="float64"):
+    with pytest.raises(convolution.CudnnUnsupported, match="float64"):
         convolution.plan(GROUPED, "float64", None)
     cuda.set_math("fp32")
-    with pytest.raises(convolution.Unsupported, match="fp32 mode"):
+    with pytest.raises(convolution.CudnnUnsupported, match="fp32 mode"):
         convolution.plan(GROUPED, "float32", None)
     assert not frontend.graphs
 
@@ -155,7 +155,7 @@ def test_absence_has_a_reason(monkeypatch):
     monkeypatch.setattr(library, "_load", lambda: (_ for _ in ()).throw(OSError("damaged")))
     try:
         assert not convolution.available() and "damaged" in convolution.why_not()
-        with pytest.raises(convolution.Unsupported, match="damaged"):
+        with pytest.raises(convolution.CudnnUnsupported, match="damaged"):
             convolution.plan(GROUPED, "float32", None)
     finally:
         library.load.cache_clear()

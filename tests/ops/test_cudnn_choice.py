@@ -64,10 +64,10 @@ def test_candidates_keep_cudnns_order_and_limits(frontend, monkeypatch):
     frontend.broken = {"a", "b"}
     assert engine(1001) == "d"
     frontend.broken = set("abcd")
-    with pytest.raises(convolution.Unsupported, match="no engine within 1002 bytes"):
+    with pytest.raises(convolution.CudnnUnsupported, match="no engine within 1002 bytes"):
         engine(1002)
     frontend.broken = set()
-    with pytest.raises(convolution.Unsupported, match="no engine within 1002 bytes"):
+    with pytest.raises(convolution.CudnnUnsupported, match="no engine within 1002 bytes"):
         engine(1002)
 
 
@@ -164,11 +164,11 @@ def test_channels_last_never_falls_back(frontend):
     assert not conv.conv_channels_last_plan(SMALL, "float64")
     assert not conv.conv_channels_last_plan(geometry(2, 6, 6, (9, 9), 3, group=6), "float32"), "has direct kernels"
     assert conv.conv_plan(last(SMALL), "float32", 0).cudnn is not None
-    with pytest.raises(convolution.Unsupported) as caught:
+    with pytest.raises(convolution.CudnnUnsupported) as caught:
         conv.conv_plan(last(SMALL), "float64", 0)
     assert isinstance(caught.value, CaffeError)
     frontend.broken = set(frontend.engines)
-    with pytest.raises(convolution.Unsupported):
+    with pytest.raises(convolution.CudnnUnsupported):
         conv.conv_plan(last(SMALL), "float32", 1)
     assert conv.conv_plan(SMALL, "float32", 1).columns is not None
     assert conv.conv_plan(last(geometry(0, 6, 8, (9, 7), 3)), "float32", 1).cudnn is None, "nothing to do"

@@ -35,11 +35,11 @@ _FILLS = 1 << 14  # positions of all images from which a gradient's blocks fill 
 
 @dataclass(frozen=True, slots=True)
 class ConvPlan:
-    """One of the two engines: `cudnn` (an object of `cudnn.py`), or `columns`."""
+    """One of the two engines: `cudnn` (an object of `cudnn/convolution.py`), or `columns`."""
 
     geometry: ConvGeometry
     workspace_bytes: int
-    convolution: Any = None
+    cudnn: Any = None
     columns: ColumnPlan | None = None
 
 
@@ -66,7 +66,7 @@ def _cudnn_convolves(geometry: ConvGeometry, dtype) -> bool:
 
     try:
         convolution.plan(geometry, dtype, WORKSPACE_LIMIT["cuda"])
-    except convolution.Unsupported:
+    except convolution.CudnnUnsupported:
         return False
     return True
 
@@ -85,7 +85,7 @@ def conv_plan(geometry: ConvGeometry, dtype, workspace_limit: int, bias=False, r
         try:
             plan = convolution.plan(geometry, dtype, workspace_limit, fused=convolution.Fused(bool(bias), bool(relu)))
             return ConvPlan(geometry, plan.workspace_bytes, cudnn=plan)
-        except convolution.Unsupported:
+        except convolution.CudnnUnsupported:
             if geometry.channels_last or half:
                 raise
             # what cuDNN has no algorithm for, column matrices can do
