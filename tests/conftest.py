@@ -1,6 +1,7 @@
 """Our own kernels run on the CPU in all tests but those that ask for oneDNN: many compare the CPU with the simulated
 device to the bit, which has no library. A random test that fails prints the seed that replays it (seeds.py)."""
 
+import gc
 import os
 
 import hypothesis
@@ -20,6 +21,15 @@ hypothesis.settings.load_profile("any machine")
 def pytest_configure(config):
     if not config.getoption("hypothesis_seed", None):  # before Hypothesis reads it
         config.option.hypothesis_seed = str(seeds.EXAMPLES)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_collection(session):
+    """Nothing that collecting makes is garbage, so none is looked for, then or (many tests call `gc.collect`) later."""
+    gc.disable()
+    yield
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -38,12 +38,13 @@ class Ops:
         self.device = device
         self.workspace_limit = WORKSPACE_LIMIT[device]
         self._functions: dict = {}
+        widened = importlib.import_module("pycaffe_lms.ops.cpu.widened").widened if device == "cpu" else None
         for family in FAMILIES:
             module = importlib.import_module(f"pycaffe_lms.ops.{device}.{family}")
             for name in module.__all__:
                 function = getattr(module, name)
-                if device == "cpu" and family != "half" and not name.endswith("_plan"):
-                    function = _widened(function)
+                if widened and family != "half" and not name.endswith("_plan"):
+                    function = widened(function)  # takes bfloat16 arrays too
                 self._functions[name] = function
                 setattr(self, name, function)
 
@@ -60,11 +61,6 @@ class Ops:
     def signatures(self) -> dict[str, tuple[str, ...]]:
         """Name -> parameter names, for comparing devices."""
         return {n: tuple(inspect.signature(f).parameters) for n, f in self._functions.items()}
-
-
-def _widened(function):
-    """An operation of the CPU that takes bfloat16 arrays too."""
-    return importlib.import_module("pycaffe_lms.ops.cpu.widened").widened(function)
 
 
 def load_ops(device: str) -> Ops:

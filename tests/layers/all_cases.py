@@ -10,6 +10,7 @@ import pytest
 
 import tests.layers
 
+from .case_run import Run
 from .cases import Case
 
 _READERS = {
@@ -53,6 +54,12 @@ def all_cases() -> tuple[tuple[str, Case], ...]:
 def runnable_cases() -> tuple[tuple[str, Case], ...]:
     """All but those whose SOURCE is a file that their own tests write."""
     return tuple((name, case) for name, case in all_cases() if "SOURCE" not in case.text)
+
+
+@cache
+def learning_cases() -> tuple[tuple[str, Case], ...]:
+    """Those of the runnable cases that have a gradient."""
+    return tuple((name, case) for name, case in runnable_cases() if Run(case).learns)
 
 
 def as_params(cases) -> list:

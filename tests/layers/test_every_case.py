@@ -9,7 +9,7 @@ from pycaffe_lms.errors import CaffeError
 from pycaffe_lms.layers.base import InPlace, Runs
 from pycaffe_lms.layers.registry import LAYERS
 
-from .all_cases import as_params, runnable_cases
+from .all_cases import as_params, learning_cases, runnable_cases
 from .case_run import Run
 
 CASES = runnable_cases()
@@ -51,11 +51,7 @@ def _same(a, b):
         np.testing.assert_array_equal(a[target], b[target], err_msg=str(target))
 
 
-def _learns(case):
-    return Run(case).learns
-
-
-LEARNING = [(n, c) for n, c in CASES if _learns(c)]
+LEARNING = learning_cases()
 every_learning_case = pytest.mark.parametrize("case", as_params(LEARNING))
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from .all_cases import as_params, runnable_cases
+from .all_cases import as_params, learning_cases
 from .case_run import Run
 
 # States at the ends of a recurrent layer pass no gradient, as in Caffe.
-LEARNING = [(n, c) for n, c in runnable_cases() if Run(c).learns and "expose_hidden: true" not in c.text]
+LEARNING = [(n, c) for n, c in learning_cases() if "expose_hidden: true" not in c.text]
 _EPS = 1e-6
 _ELEMENTS = 6  # of each array, one at a time; all the others together, along random directions
 _TOLERANCE = 2e-6

@@ -16,11 +16,11 @@ import pytest
 from pycaffe_lms.layers.base import Lives, Needs
 from pycaffe_lms.layers.registry import layer_class
 
-from .all_cases import as_params, runnable_cases
+from .all_cases import as_params, learning_cases, runnable_cases
 from .case_run import Run, disturb, hand_over_poison, spoil_undeclared
 
 CASES = runnable_cases()
-LEARNING = [(n, c) for n, c in CASES if Run(c).learns]
+LEARNING = learning_cases()
 
 
 def _equal(a, b):

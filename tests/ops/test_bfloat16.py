@@ -13,6 +13,7 @@ from pycaffe_lms.backend.bfloat16 import BFLOAT16
 from pycaffe_lms.backend.cuda.types import prelude
 from pycaffe_lms.ops import load_ops
 from pycaffe_lms.ops.axes import memory_shape
+from pycaffe_lms.ops.cpu.activation.relu import relu_forward
 from pycaffe_lms.ops.cpu.widened import round_into, widened, widened_copy
 from pycaffe_lms.ops.geometry import PoolGeometry
 from pycaffe_lms.ops.sum_parts import fused_norm_work
@@ -74,6 +75,11 @@ def test_operations_compute_in_float32_and_round_once():
     widened(add_twice)([x, half([1 / 512, 1.0])], y, mask)
     assert widened_copy(y).tolist() == [1.0, 4.0]  # 1.00390625 lies between 1 and 1.0078125: to even
     assert mask.tolist() == [8, 9] and widened_copy(x).tolist() == [1.0, 3.0]
+
+
+def test_an_operation_is_wrapped_once_for_all_devices():
+    one, other = load_ops("cpu").functions(), load_ops("cpu").functions()
+    assert one["relu_forward"] is not relu_forward and one == other
 
 
 def test_arrays_in_the_same_memory_stay_so():

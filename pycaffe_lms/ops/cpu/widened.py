@@ -24,6 +24,7 @@ def round_into(values: np.ndarray, half: np.ndarray) -> None:
     to_half(values, half, "bf16", 0)
 
 
+@functools.cache  # reading 160 signatures takes milliseconds, and every device has operations of its own
 def widened(function: Callable) -> Callable:
     """The operation, which then takes bfloat16 arrays too: it computes in float32, and what it wrote is rounded once.
     Arrays in the same memory stay so. What was only read is written back as it was: rounding changes no such value."""
