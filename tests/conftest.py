@@ -1,15 +1,21 @@
 """Our own kernels run on the CPU in all tests but those that ask for oneDNN: many compare the CPU with the simulated
-device to the bit, which has no library. A random test that fails prints the seed that replays it (seeds.py)."""
+device to the bit, which has no library. A random test that fails prints the seed that replays it (seeds.py).
+
+`pytest` without a path runs in as many processes as there are CPUs (side_by_side.py)."""
 
 import gc
 import os
 
-import hypothesis
-import pytest
+from . import side_by_side
 
-from pycaffe_lms.ops.cpu.onednn import library
+side_by_side.share_the_cpus()  # before NumPy is imported
 
-from . import seeds
+import hypothesis  # noqa: E402
+import pytest  # noqa: E402
+
+from pycaffe_lms.ops.cpu.onednn import library  # noqa: E402
+
+from . import seeds  # noqa: E402
 
 os.environ[library.VARIABLE] = "off"  # for the processes that tests start, too
 
@@ -18,9 +24,22 @@ hypothesis.settings.load_profile("any machine")
 
 
 @pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config):
+    side_by_side.choose_processes(config)
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
+    if hasattr(config, "workerinput"):  # one of several processes
+        seeds.EXAMPLES = int(config.workerinput["examples"])
+        side_by_side.keep_kernels_apart()
     if not config.getoption("hypothesis_seed", None):  # before Hypothesis reads it
         config.option.hypothesis_seed = str(seeds.EXAMPLES)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node):
+    node.workerinput["examples"] = seeds.EXAMPLES
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -1,0 +1,19 @@
+"""How much of a long sweep runs: an even sample by default, all the rest with `pytest -m thorough`.
+
+The sizes of the samples were chosen with tools/mutants.py: they find every mistake there that the whole sweeps find."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+
+def sample(name: str, cases: Sequence, few: int) -> pytest.MarkDecorator:
+    """Parametrise with a tuple of `few` of the cases, and with one of all others, which is thorough."""
+    chosen = [len(cases) * k // few for k in range(few)]
+    others = sorted(set(range(len(cases))) - set(chosen))
+    some, rest = (tuple(cases[i] for i in indices) for indices in (chosen, others))
+    return pytest.mark.parametrize(
+        name, [pytest.param(some, id="sample"), pytest.param(rest, id="rest", marks=pytest.mark.thorough)]
+    )

@@ -1,0 +1,82 @@
+"""Tests in several processes: when, with how many threads, and where their compiled kernels are kept."""
+
+from __future__ import annotations
+
+import enum
+from types import SimpleNamespace
+
+import pytest
+from numba.core.caching import IndexDataCacheFile
+
+from . import sampling, side_by_side
+
+
+class Source(enum.Enum):
+    ARGS = 1
+    TESTPATHS = 2
+
+
+def _config(source=Source.TESTPATHS, **options):
+    options = {"numprocesses": None, "dist": "no", "usepdb": False, "collectonly": False} | options
+    return SimpleNamespace(option=SimpleNamespace(**options), args_source=source, ArgsSource=Source)
+
+
+@pytest.mark.parametrize(("cpus", "processes"), [(1, None), (2, 2), (64, side_by_side.MOST)])
+def test_all_tests_run_in_as_many_processes_as_there_are_cpus(cpus, processes, monkeypatch):
+    monkeypatch.setattr(side_by_side, "cpus", lambda: cpus)
+    config = _config()
+    side_by_side.choose_processes(config)
+    assert config.option.numprocesses == processes
+    assert config.option.dist == ("worksteal" if processes else "no")
+
+
+def test_some_tests_and_those_of_a_worker_run_in_this_process(monkeypatch):
+    monkeypatch.setattr(side_by_side, "cpus", lambda: 2)
+    worker = _config()
+    worker.workerinput = {}
+    for config in (_config(Source.ARGS), _config(usepdb=True), _config(collectonly=True), worker):
+        side_by_side.choose_processes(config)
+        assert config.option.numprocesses is None
+    given = _config(numprocesses=0)
+    side_by_side.choose_processes(given)
+    assert given.option.numprocesses == 0
+
+
+def test_processes_share_the_cpus(monkeypatch):
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(side_by_side, "cpus", lambda: 16)
+    monkeypatch.setenv("PYTEST_XDIST_WORKER", "gw0")
+    monkeypatch.setenv("PYTEST_XDIST_WORKER_COUNT", "12")
+    side_by_side.share_the_cpus()
+    assert side_by_side.os.environ["OMP_NUM_THREADS"] == "2"
+    assert side_by_side.os.environ["OPENBLAS_NUM_THREADS"] == "1"
+
+
+def test_two_processes_that_compile_a_function_at_a_time_write_two_files(tmp_path, monkeypatch):
+    """The index of the one is overwritten by the other's: it must not name the other's code."""
+
+    class InAnotherProcess(IndexDataCacheFile):
+        pass
+
+    original = IndexDataCacheFile._data_name
+    for process, kept in ((1, IndexDataCacheFile), (2, InAnotherProcess)):
+        monkeypatch.setattr(kept, "_data_name", original, raising=False)
+        monkeypatch.setattr(side_by_side.os, "getpid", lambda process=process: process)
+        side_by_side.keep_kernels_apart(kept)
+    one, other = (c(str(tmp_path), "f", "stamp") for c in (IndexDataCacheFile, InAnotherProcess))
+    late = one._load_index()  # before the other saves
+    other.save("float64", "code for float64")
+    monkeypatch.setattr(one, "_load_index", lambda: late)
+    one.save("float32", "code for float32")
+    monkeypatch.undo()
+    read = IndexDataCacheFile(str(tmp_path), "f", "stamp")
+    assert read.load("float32") == "code for float32" and read.load("float64") is None
+    assert len(list(tmp_path.glob("f.*.nbc"))) == 2
+
+
+def test_a_sample_and_its_rest_are_everything_once():
+    for cases in (range(300), range(7), ["a", "b"]):
+        some, rest = sampling.sample("x", cases, 2).args[1]
+        assert len(some.values[0]) == 2 and sorted([*some.values[0], *rest.values[0]]) == sorted(cases)
+        assert [m.name for m in rest.marks] == ["thorough"] and not some.marks
