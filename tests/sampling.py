@@ -4,14 +4,15 @@ The sizes of the samples were chosen with tools/mutants.py: they find every mist
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pytest
 
 
-def sample(name: str, cases: Sequence, few: int) -> pytest.MarkDecorator:
-    """Parametrise with a tuple of `few` of the cases, and with one of all others, which is thorough."""
-    chosen = [len(cases) * k // few for k in range(few)]
+def sample(name: str, cases: Sequence, few: int, also: Collection = ()) -> pytest.MarkDecorator:
+    """Parametrise with a tuple of `few` of the cases and those in `also`, and with one of all others, which is
+    thorough."""
+    chosen = sorted({len(cases) * k // few for k in range(few)} | {cases.index(case) for case in also})
     others = sorted(set(range(len(cases))) - set(chosen))
     some, rest = (tuple(cases[i] for i in indices) for indices in (chosen, others))
     return pytest.mark.parametrize(

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import enum
+import importlib
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from numba.core.caching import IndexDataCacheFile
 
 from . import sampling, side_by_side
+
+TOOLS = Path(__file__).resolve().parents[1] / "tools"
 
 
 class Source(enum.Enum):
@@ -80,3 +85,15 @@ def test_a_sample_and_its_rest_are_everything_once():
         some, rest = sampling.sample("x", cases, 2).args[1]
         assert len(some.values[0]) == 2 and sorted([*some.values[0], *rest.values[0]]) == sorted(cases)
         assert [m.name for m in rest.marks] == ["thorough"] and not some.marks
+    assert sampling.sample("x", range(9), 2, also=(4, 7)).args[1][0].values[0] == (0, 4, 7)
+
+
+def test_mutants_change_code_that_is_there():
+    sys.path.insert(0, str(TOOLS))
+    try:
+        mutants = importlib.import_module("mutants")
+    finally:
+        sys.path.remove(str(TOOLS))
+    for mutant in mutants.MUTANTS:
+        text = (TOOLS.parent / "pycaffe_lms" / mutant.file).read_text()
+        assert text.count(mutant.old) == 1 and mutant.new != mutant.old, mutant.name

@@ -18,6 +18,7 @@ from pycaffe_lms.net.net import Net
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.solvers import SGDSolver
 
+from ..sampling import sample
 from .nets import conv, head
 
 SMALL, LARGE, TESTED = 1, 200, 100  # images
@@ -109,10 +110,11 @@ def _least(page, mode, tests=False):
 @pytest.mark.parametrize("page", PAGES, ids=["one piece", "pages"])
 @pytest.mark.parametrize("mode", LMS)
 @pytest.mark.parametrize("tests", [False, True], ids=["train", "with tests"])
-def test_up_and_down_in_a_budget(mode, page, order, tests):
+@sample("shares", (1.004, 1.1, 1.5), 1)
+def test_up_and_down_in_a_budget(mode, page, order, tests, shares):
     """What fits by its plan runs: the same bits as without Large Model Support, never more than the budget."""
     batches = (SMALL, LARGE, SMALL, 2, LARGE, 3, SMALL)
-    for share in (1.004, 1.1, 1.5):
+    for share in shares:
         budget = int(share * _least(page, mode, tests))
         device, seen = SimDevice(64 << 20, page=page, order=order, seed=3), []
         solver = _solver(device, LMSConfig(**LMS[mode], budget=budget, split=0), tests=tests)

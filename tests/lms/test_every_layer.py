@@ -16,6 +16,7 @@ from pycaffe_lms.lms.cost.machine import MACHINES
 from pycaffe_lms.lms.runtime import runtime
 from tests.layers.all_cases import as_params, runnable_cases
 
+from ..sampling import sample
 from .layer_nets import around, train
 
 _MOST_ELEMENTS = 1500  # larger cases are there for kernels that work in parts
@@ -35,8 +36,9 @@ def every_buffer_is_large_enough(monkeypatch):
     monkeypatch.setattr(LMSConfig, "min_bytes", property(lambda config: 0))
 
 
+@sample("settings", range(3), 1)
 @pytest.mark.parametrize("case", as_params(CASES))
-def test_lms_changes_no_bit(case):
+def test_lms_changes_no_bit(case, settings):
     net, seed = around(case), zlib.crc32(str(case).encode())
     roomy = net.solver(SimDevice(64 << 20))
     expected = train(roomy)
@@ -47,26 +49,27 @@ def test_lms_changes_no_bit(case):
         return SimDevice(64 << 20, order=("random", "earliest", "latest")[(seed + k) % 3], seed=seed % 1000 + k)
 
     total = sum(b.nbytes for b in roomy.net.memory.buffers.values())
-    for k, lms in enumerate(
-        (
-            LMSConfig(threshold_kb=1, ahead=seed % 2),
-            LMSConfig(threshold_kb=1, frac=0.25, budget=4 * total, ahead=1),
-            LMSConfig(threshold_kb=1, budget=_least(net), ahead=(1, 32)[seed % 2]),
-        )
-    ):
+    for k in ((seed + n) % 3 for n in settings):
+        lms = (
+            lambda: LMSConfig(threshold_kb=1, ahead=seed % 2),
+            lambda: LMSConfig(threshold_kb=1, frac=0.25, budget=4 * total, ahead=1),
+            lambda: LMSConfig(threshold_kb=1, budget=_least(net), ahead=(1, 32)[seed % 2]),
+        )[k]()
         on = device(k)
         assert train(net.solver(on, lms)) == expected, lms
         assert on.bytes_in > 0 or lms.frac or not roomy.net.learnable_params, "nothing was managed"
 
 
+@sample("settings", range(3), 1)
 @pytest.mark.parametrize("case", as_params(CASES))
-def test_layers_that_run_again_change_no_bit(case, monkeypatch):
+def test_layers_that_run_again_change_no_bit(case, settings, monkeypatch):
     """Copies are so slow that whatever can be made again is."""
     net, seed = around(case), zlib.crc32(str(case).encode())
     slow = dataclasses.replace(MACHINES["h200"], link_in=1.0, link_out=1.0, link_both=2.0)
     monkeypatch.setattr(runtime, "machine_of", lambda name, memory: slow)
     expected = train(net.solver(SimDevice(64 << 20)))
-    for k, more in enumerate((0, 1024, 4096)):
+    for k in ((seed // 3 + n) % 3 for n in settings):
+        more = (0, 1024, 4096)[k]
         device = SimDevice(64 << 20, order=("random", "earliest", "latest")[(seed + k) % 3], seed=seed % 1000 + k)
         lms = LMSConfig(threshold_kb=1, budget=_least(net) + more, recompute=True)
         assert train(net.solver(device, lms)) == expected, lms

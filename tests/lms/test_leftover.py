@@ -26,6 +26,7 @@ from pycaffe_lms.lms.runtime import runtime
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.solvers import SGDSolver
 
+from ..sampling import sample
 from ..seeds import seeded
 from .nets import _DATA, _pool, conv, head
 from .test_paging import PAGE, check, lifetimes
@@ -125,13 +126,17 @@ def expected(act, tests=False):
     return trained(make(tests=tests), act)
 
 
-@pytest.mark.parametrize("graph", [False, True], ids=["step by step", "recorded"])
+@sample("graphs", [0, 1], 1)  # some pairs recorded and the others step by step; the reverse in the rest
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("act", ACTS)
-def test_results_are_those_without(act, name, graph):
-    order, seed = ORDERS[(ACTS.index(act) + list(CONFIGS).index(name)) % len(ORDERS)]
-    solver = make(CONFIGS[name], SimDevice(64 << 20, order=order, seed=seed), graph)
-    assert trained(solver, act) == expected(act)
+def test_results_are_those_without(act, name, graphs):
+    pair = ACTS.index(act) + list(CONFIGS).index(name)
+    order, seed = ORDERS[pair % len(ORDERS)]
+    for graph in graphs:
+        solver = make(
+            CONFIGS[name], SimDevice(64 << 20, order=order, seed=seed), bool((pair // len(ORDERS) + graph) % 2)
+        )
+        assert trained(solver, act) == expected(act)
 
 
 @pytest.mark.parametrize("graph", [False, True], ids=["step by step", "recorded"])

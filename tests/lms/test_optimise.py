@@ -16,6 +16,7 @@ from pycaffe_lms.lms.planner.optimise import optimise
 from pycaffe_lms.lms.program import Access, Buffer, Mode, Program, Step
 from pycaffe_lms.lms.remat.candidates import ordered, verify_remat
 
+from ..sampling import sample
 from ..seeds import seeded
 from .programs import net_program, random_program
 
@@ -50,9 +51,10 @@ def _optimise(program, buffers, limit, seed, rules=RULES, machine=SLOW, page=Non
 @pytest.mark.parametrize("make", [random_program, net_program])
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.3, 0.6])
 @pytest.mark.parametrize("page", [None, 1024])
-def test_every_plan_is_proved_and_fits(make, share, page):
+@sample("seeds", SEEDS, 25, also=(27, 67, 97, 112, 132, 147))  # there something runs again, where that is rare
+def test_every_plan_is_proved_and_fits(make, share, page, seeds):
     replayed = 0
-    for seed in SEEDS:
+    for seed in seeds:
         program, buffers = make(seed)
         least = make_plan(program, buffers, limit=None, ahead=0, page=page).arena_bytes
         limit = least + int(share * max(0, sum(b.nbytes for b in buffers.values()) - least)) // 512 * 512
@@ -91,9 +93,10 @@ def _read_on_device(program, b):
 
 
 @pytest.mark.parametrize("page", [None, 1024])
-def test_a_larger_limit_is_never_slower_and_the_arena_never_smaller(page):
+@sample("seeds", range(60), 15)
+def test_a_larger_limit_is_never_slower_and_the_arena_never_smaller(page, seeds):
     """With the same rules: the best of several is, within a few percent."""
-    for seed in range(60):
+    for seed in seeds:
         program, buffers = net_program(seed)
         least = make_plan(program, buffers, limit=None, ahead=0, page=page).arena_bytes
         plans = [_optimise(program, buffers, least + extra, seed, page=page)[0] for extra in (0, 2048, 8192, 1 << 20)]

@@ -12,6 +12,7 @@ from pycaffe_lms.lms.plan.verify import verify
 from pycaffe_lms.lms.planner.lookahead import make_plan
 from pycaffe_lms.lms.program import Access, Buffer, Mode, Program, Step
 
+from ..sampling import sample
 from ..seeds import seeded
 from .programs import net_program, random_program
 
@@ -30,8 +31,9 @@ def _need(program, buffers):
 @pytest.mark.parametrize("make", [random_program, net_program])
 @pytest.mark.parametrize("ahead", [0, 1, 3])
 @pytest.mark.parametrize("page", PAGES)
-def test_every_plan_is_proved(make, ahead, page):
-    for seed in SEEDS:
+@sample("seeds", SEEDS, 100)
+def test_every_plan_is_proved(make, ahead, page, seeds):
+    for seed in seeds:
         program, buffers = make(seed)
         verify(make_plan(program, buffers, limit=None, ahead=ahead, page=page))
 
@@ -45,8 +47,9 @@ def test_on_demand_holds_no_more_than_the_largest_step():
 
 @pytest.mark.parametrize("make", [random_program, net_program])
 @pytest.mark.parametrize("page", PAGES)
-def test_look_ahead_never_fails_where_on_demand_fits(make, page):
-    for seed in SEEDS:
+@sample("seeds", SEEDS, 75)
+def test_look_ahead_never_fails_where_on_demand_fits(make, page, seeds):
+    for seed in seeds:
         program, buffers = make(seed)
         demand = make_plan(program, buffers, limit=None, ahead=0, page=page)
         for slack in (0, 700, 5000):
@@ -89,10 +92,11 @@ def _read_later(program, s, b):
 
 @pytest.mark.parametrize("make", [random_program, net_program])
 @pytest.mark.parametrize("page", PAGES)
-def test_every_single_wait_is_needed(make, page):
+@sample("seeds", range(120), 40)
+def test_every_single_wait_is_needed(make, page, seeds):
     """Take any one event away and the verifier finds the race."""
     tried = 0
-    for seed in range(120):
+    for seed in seeds:
         program, buffers = make(seed)
         plan = make_plan(program, buffers, limit=None, ahead=seed % 3, page=page)
         for i, op in enumerate(plan.ops):
@@ -102,7 +106,7 @@ def test_every_single_wait_is_needed(make, page):
                 with pytest.raises(PlanError):
                     verify(broken)
                 tried += 1
-    assert tried > 500
+    assert tried > 4 * len(seeds)
 
 
 def _mutations(plan, rng):
@@ -131,9 +135,10 @@ def _renumber(op: Op, by: int) -> Op:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_mutated_plans_are_caught(page):
+@sample("seeds", range(60), 20)
+def test_mutated_plans_are_caught(page, seeds):
     rng, caught = seeded(3), 0
-    for seed in range(60):
+    for seed in seeds:
         program, buffers = net_program(seed)
         plan = make_plan(program, buffers, limit=None, ahead=1, page=page)
         for what, ops in _mutations(plan, rng):
@@ -141,7 +146,7 @@ def test_mutated_plans_are_caught(page):
                 verify(dataclasses.replace(plan, ops=tuple(ops)))
                 pytest.fail(f"seed {seed}: {what} was not noticed")
             caught += 1
-    assert caught > 500
+    assert caught > 8 * len(seeds)
 
 
 def test_nobody_waits_for_the_host_which_is_over_when_it_is_issued():

@@ -16,6 +16,7 @@ from pycaffe_lms.lms.program import Access, Mode, Program, Step
 from pycaffe_lms.lms.remat.candidates import RematCandidates, ordered, verify_remat
 from pycaffe_lms.lms.remat.requested import CannotRemat, RematRequests, check_uncopied, remat_order
 
+from ..sampling import sample
 from ..seeds import seeded
 from .programs import net_program
 
@@ -65,9 +66,10 @@ def _on_device_before(plan, program: Program, turn: int) -> set[int]:
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 @pytest.mark.parametrize("share", [0.3, 1.0])
-def test_what_is_to_be_made_again_is_never_copied_and_gone_after_the_forward(config, share):
+@sample("seeds", range(35), 7)
+def test_what_is_to_be_made_again_is_never_copied_and_gone_after_the_forward(config, share, seeds):
     fitted = 0
-    for seed in range(35):
+    for seed in seeds:
         program, buffers, replays, costs, remat_requests = _case(seed, share)
         for room in (1.0, 0.7, 0.5):
             limit = int(room * sum(b.nbytes for b in buffers.values())) // 512 * 512
@@ -91,7 +93,7 @@ def test_what_is_to_be_made_again_is_never_copied_and_gone_after_the_forward(con
             assert wanted <= again
             if not config.recomputes:
                 assert again <= remat_requests.steps
-    assert fitted > 12
+    assert fitted > len(seeds) / 3
 
 
 def _made(program: Program, s: int) -> set[int]:

@@ -16,6 +16,7 @@ from pycaffe_lms.lms.program import Access, Buffer, Mode, Program, Step
 from pycaffe_lms.lms.remat.candidates import RematCandidates
 from pycaffe_lms.lms.remat.checkpoints import CheckpointCandidates
 
+from ..sampling import sample
 from ..seeds import seeded
 from .programs import net_program
 from .test_optimise import RULES, SLOW, _costs, _replays
@@ -73,9 +74,10 @@ def _seconds_of(program, seed):
     return _costs(program, _replays(program), SLOW, seed).steps
 
 
-def test_the_best_of_what_was_tried_counts_and_it_is_no_worse_than_the_given_rules(monkeypatch):
+@sample("seeds", range(40), 10)
+def test_the_best_of_what_was_tried_counts_and_it_is_no_worse_than_the_given_rules(seeds, monkeypatch):
     better = 0
-    for seed in range(40):
+    for seed in seeds:
         monkeypatch.setattr(optimiser, "ENOUGH", 0)  # the first rules that give a plan
         first = _plan(seed, GIVEN)
         monkeypatch.undo()
@@ -91,7 +93,7 @@ def test_the_best_of_what_was_tried_counts_and_it_is_no_worse_than_the_given_rul
         assert not made or plan.seconds == min(made)
         assert plan.seconds <= first.seconds
         better += plan.seconds < 0.99 * first.seconds
-    assert better > 5
+    assert better > len(seeds) / 8
 
 
 def test_the_same_rules_are_tried_in_every_run(monkeypatch):

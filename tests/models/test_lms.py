@@ -16,7 +16,7 @@ from pycaffe_lms.solvers.sgd import SGDSolver
 from .nets import ALL, MODELS, tiny
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.thorough if "1001" in n else ()) for n in ALL])
 def test_plan_at_full_size(name, capsys):
     """From the prototxt as it is; data layers need only shapes. The model's README has the figures that are printed."""
     model = ALL[name]
