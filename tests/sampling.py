@@ -1,6 +1,6 @@
 """How much of a long sweep runs: an even sample by default, all the rest with `pytest -m thorough`.
 
-The sizes of the samples were chosen with tools/mutants.py: they find every mistake there that the whole sweeps find."""
+tools/mutants.py says what a sample finds: run it with the sample, then with `-m thorough` for what survived."""
 
 from __future__ import annotations
 
