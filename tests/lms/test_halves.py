@@ -155,7 +155,7 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "f" bottom: "l" top: "loss"
 def test_memory_between_is_counted_and_kept_within_the_budget():
     device = SimDevice(1 << 20)
     solver = make_solver("residual", device, FP16)
-    halves = solver.runtime.halves
+    halves = solver.runtime.compression
     assert 512 < halves.nbytes < (1 << 20) // 32
     plain = make_solver("residual", SimDevice(1 << 20), EXACT)
     assert solver.runtime.resident_bytes - plain.runtime.resident_bytes == halves.nbytes
