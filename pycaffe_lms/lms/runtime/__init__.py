@@ -1,1 +1,1 @@
-"""What runs a plan: device memory, streams, events, CUDA graphs, counters."""
+"""Run plans: device memory, streams, events, CUDA graphs, counters."""

@@ -1,4 +1,8 @@
-"""What the run before left in its place: values that need not be copied in again. See `Plan.carried_over`."""
+"""Track carry-over: values that the last run of a plan left on the device, so that the next need not copy them in.
+
+`Plan.carried_over` lists the candidates; `CarryOver.take` returns those that are still valid at the start of a run, and
+`CarryOver.note` remembers them at its end. `planner/carry_over.py` plans for them.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +20,19 @@ if TYPE_CHECKING:
 
 
 class CarryOver:
-    """What the last run of a plan left in the arena, of one runtime. Every run of a plan asks, forgets, and notes."""
+    """Remember the values that a runtime's last run left in the arena. Each run calls `take`, then `note`."""
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """Nothing is there any more."""
+        """Forget all values: the next run copies everything in."""
         self._plan: ref[Plan] | None = None
         self._arena: ref[Span] | None = None
         self._written: dict[int, int] = {}
 
     def take(self, plan: Plan, arena: Span, memories: Mapping[int, SyncedMemory]) -> frozenset[int]:
-        """Return, at the start of a run, the buffers whose values the run before left. Then nothing is known."""
+        """Return the buffers that are carried over into a run that starts now, and forget them."""
         known = self._written
         same = self._plan is not None and self._plan() is plan and self._arena() is arena
         self.forget()
@@ -38,13 +42,13 @@ class CarryOver:
         return frozenset(b for b, memory in found if _untouched(memory) and known.get(b) == memory.written)
 
     def note(self, plan: Plan, arena: Span, memories: Mapping[int, SyncedMemory]) -> None:
-        """At the end of a run."""
+        """Remember, at the end of a run, the candidates that nothing can have changed."""
         self._plan, self._arena = ref(plan), ref(arena)
         found = ((op.place.buffer, memories[op.place.buffer]) for op in plan.carried_over)
         self._written = {b: memory.written for b, memory in found if _untouched(memory)}
 
 
 def _untouched(memory: SyncedMemory) -> bool:
-    """Whether the value is at home, and nobody has an array through which it might be written unseen."""
-    at_home = memory.state is State.HEAD_AT_CPU and memory.span is None
-    return at_home and not alive(memory.host_held) and not memory.touched_outside
+    """Return whether the value is on the host, and no exported view can change it unseen."""
+    on_host = memory.state is State.HEAD_AT_CPU and memory.span is None
+    return on_host and not alive(memory.host_held) and not memory.touched_outside

@@ -1,8 +1,8 @@
-"""Copies in 16 bits (`-lms_compress`): lossy, and labelled so wherever they are mentioned.
+"""Compress copies between device and host to 16 bits (`-lms_compress`): lossy, and reported as lossy everywhere.
 
-A value goes through a small piece of device memory, one for each direction: a kernel turns some of it into 16 bits,
-these are copied, and so on; the reverse on the way in. Kernels and copies are queued on the direction's own stream, so
-the stream's order alone keeps the pieces apart, and a plan's events order them with the layers as they do exact copies.
+A value is copied piece by piece through a small staging buffer on the device, one for each direction: out, a kernel
+converts a piece to 16 bits and the result is copied; in, the reverse. Kernels and copies of a direction are queued on
+its own stream, so stream order protects the staging buffer, and a plan's events order them as they do exact copies.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from ...memory.host import HostSlab
 from ...memory.synced import SyncedMemory
 from ...ops import ops_of
 
-PIECE = 16 << 20  # bytes of 16-bit values; a copy of this size is as fast as the link gets
-SHARE = 256  # a piece is at most this part of the device's memory
+PIECE = 16 << 20  # bytes of a staging buffer; a copy of this size reaches the full rate of the link
+SHARE = 256  # a staging buffer takes at most 1/256 of the device's memory
 
-_FLOATS = {2: np.dtype(np.float32), 4: np.dtype(np.float64)}  # by how many times smaller it becomes
+_FLOATS = {2: np.dtype(np.float32), 4: np.dtype(np.float64)}  # by compression ratio
 
 
 def compressed_bytes(nbytes: int, itemsize: int) -> int:
-    """Bytes in 16 bits of so many bytes of floating-point numbers."""
+    """Return the compressed size of `nbytes` bytes of numbers of `itemsize` bytes each."""
     return nbytes // itemsize * 2
 
 
 class Compression:
-    """kind: "fp16" or "bf16". nbytes: device memory that it takes for good."""
+    """Copy values in 16 bits through staging buffers. kind: "fp16" or "bf16". nbytes: device bytes it keeps."""
 
     def __init__(self, device: Device, kind: str):
         self.device, self.kind = device, kind
@@ -38,11 +38,11 @@ class Compression:
 
     @property
     def held(self) -> int:
-        """Bytes of the device that it has now."""
+        """Return the device bytes that are allocated now."""
         return 0 if self._memory is None else self.nbytes
 
     def prepare(self, sizes: Mapping[SyncedMemory, int], slab: HostSlab) -> None:
-        """Homes of the given bytes, for those that have none, and the device memory. Nothing is taken later."""
+        """Allocate host slots of the given bytes where memories lack one, and the staging buffers."""
         missing = {memory: nbytes for memory, nbytes in sizes.items() if memory.half_home is None}
         for memory, slot in slab.take(missing).items():
             memory.half_home = slot
@@ -51,27 +51,26 @@ class Compression:
             self.device.zero(self._counter_span)
 
     def copy_down(self, memory: SyncedMemory, stream):
-        """Queue the value on its way home; returns the event of its end."""
+        """Queue a compressed copy of the value to the host; return the event of its end."""
         ops, event = ops_of(self.device), None
-        for values, home, piece, staged in self._pieces(memory, self._memory.at(0, self._piece)):
+        for values, slot, piece, staged in self._pieces(memory, self._memory.at(0, self._piece)):
             with self.device.on(stream):
                 ops.to_half(values, staged, self.kind, self._saturated)
-            event = self.device.copy_down(home, piece, stream)
+            event = self.device.copy_down(slot, piece, stream)
         return event
 
     def copy_up(self, memory: SyncedMemory, stream):
-        """Queue the value on its way to the device; returns the event of its end."""
+        """Queue a compressed copy of the value to the device; return the event of its end."""
         ops, event = ops_of(self.device), None
-        for values, home, piece, staged in self._pieces(memory, self._memory.at(self._piece, self._piece)):
-            self.device.copy_up(piece, home, stream)
+        for values, slot, piece, staged in self._pieces(memory, self._memory.at(self._piece, self._piece)):
+            self.device.copy_up(piece, slot, stream)
             with self.device.on(stream):
                 ops.from_half(staged, values, self.kind)
             event = self.device.record(stream)
         return event
 
     def saturated(self) -> int:
-        """How many values were too large for 16 bits so far and were cut to the largest one (fp16). Waits for what is
-        queued."""
+        """Return how many values so far exceeded fp16 and were clamped to its largest. Wait for queued work."""
         if self._memory is None:
             return 0
         self.device.synchronize()
@@ -81,7 +80,7 @@ class Compression:
         return int(found[0])
 
     def close(self) -> None:
-        """Give the device memory back."""
+        """Free the device memory."""
         if self._memory is not None:
             self.device.give(self._memory)
             self._memory = None
@@ -95,7 +94,7 @@ class Compression:
         return self.device.array(self._counter_span, (1,), np.int64)
 
     def _pieces(self, memory: SyncedMemory, staging):
-        """(values, their home, the piece of device memory between, that as an array), one after the other."""
+        """Yield, piece by piece: (values on the device, their host slot, staging span, staging as uint16 array)."""
         count = memory.half_home.nbytes // 2
         dtype, step = _FLOATS[memory.nbytes // memory.half_home.nbytes], self._piece // 2
         for first in range(0, count, step):

@@ -1,7 +1,8 @@
-"""What Large Model Support did, counted as it runs: by program, and in all. Pure numbers; the runtime adds to them.
+"""Count what Large Model Support does: by program, and in total. Pure numbers; the runtime adds to them.
 
-Counted are whole runs of plans. Bytes are those that were copied; times are those that plans predict (`stall_seconds`),
-or those of an iteration that was recorded (`measured`). See also: `stats.py`, for what a plan alone says.
+A `Counters` is filled by each run of a plan and added to `Stats`. Bytes are those that were copied; times are those
+that plans predict (`stall_seconds`), or those of a recorded iteration (`measured`). `plan/statistics.py` has the
+numbers of a plan alone.
 """
 
 from __future__ import annotations
@@ -20,8 +21,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class Counters:
-    """runs: of plans, finished ones. steps_replayed: steps that ran a second time. seconds, stall_seconds: as the plans
-    predict. held_peak: most bytes of managed buffers on the device at once."""
+    """Count runs of plans.
+
+    Attributes:
+        runs: finished runs.
+        steps_replayed: steps that ran again for rematerialization.
+        seconds, stall_seconds: as the plans predict.
+        held_peak: most bytes of managed buffers on the device at once.
+    """
 
     runs: int = 0
     bytes_in: int = 0
@@ -34,26 +41,28 @@ class Counters:
     held_peak: int = 0
 
     def add(self, other: Counters) -> None:
+        """Add another's counts; of `held_peak` take the larger."""
         for f in fields(Counters):
             mine, theirs = getattr(self, f.name), getattr(other, f.name)
             setattr(self, f.name, max(mine, theirs) if f.name == "held_peak" else mine + theirs)
 
     def copied_in(self, nbytes: int, begins: bool = True) -> None:
-        """Count a copy, or a part of one: it counts as one with the first."""
+        """Count a copy in, or a part of one. begins: it is the whole or the first part, which counts as the copy."""
         self.copies_in += begins
         self.bytes_in += nbytes
 
     def copied_out(self, nbytes: int, begins: bool = True) -> None:
+        """Count a copy out, or a part of one, see `copied_in`."""
         self.copies_out += begins
         self.bytes_out += nbytes
 
     def finished(self, plan: Plan) -> None:
-        """The run came to its end."""
+        """Count a finished run of the plan, with its predicted times."""
         self.runs, self.steps_replayed = 1, plan.replayed
         self.seconds, self.stall_seconds = plan.seconds, plan.stall
 
     def described(self) -> dict[str, int | float]:
-        """The keys of `statistics`, see `Stats.described`."""
+        """Return the counts under the keys of `statistics`."""
         found = asdict(self)
         seconds, stall, peak = (found.pop(name) for name in ("seconds", "stall_seconds", "held_peak"))
         return {
@@ -66,7 +75,7 @@ class Counters:
 
 @dataclass
 class ProgramCounters:
-    """Of one program ("train", "test"; the test nets of a solver count as one). plan: of its last run."""
+    """Count one program ("train", "test"; the test nets of a solver count as one). plan: of its last run."""
 
     plan: Plan
     total: Counters = field(default_factory=Counters)
@@ -76,30 +85,31 @@ class ProgramCounters:
 
 @dataclass
 class Stats(Counters):
-    """Totals since the start, or since `reset`. held: bytes of managed buffers that are on the device now."""
+    """Count totals since the start or `reset`. held: bytes of managed buffers on the device now."""
 
     held: int = 0
     programs: dict[str, ProgramCounters] = field(default_factory=dict)
 
     def held_more(self, nbytes: int) -> None:
+        """Count bytes of managed buffers that came onto the device."""
         self.held += nbytes
         self.held_peak = max(self.held_peak, self.held)
 
     def ran(self, plan: Plan, counted: Counters) -> None:
-        """Count a run. A run from a recording counts what the run step by step did that the recording repeats."""
+        """Count a run. A replay of a CUDA graph counts as the run that it captured."""
         program = self.programs.setdefault(plan.program.name, ProgramCounters(plan))
         program.plan, program.last = plan, counted
         program.total.add(counted)
         self.add(counted)
 
     def measured(self, runs: Iterable[MeasuredRun]) -> None:
-        """Take note of recorded runs; of each program the last counts."""
+        """Keep the last recorded run of each program."""
         for run in runs:
             name = run.plan.program.name
             self.programs.setdefault(name, ProgramCounters(run.plan)).measured = run
 
     def reset(self) -> None:
-        """Count from zero. What is on the device now is the peak so far."""
+        """Set all counts to zero, and the peak to the bytes on the device now."""
         for f in fields(Counters):
             setattr(self, f.name, 0)
         self.held_peak = self.held
@@ -107,7 +117,7 @@ class Stats(Counters):
             program.total = Counters()
 
     def described(self) -> dict:
-        """{"total": ..., "programs": {name: {"total", "last_run", "measured", "plan"}}}; see `Runtime.statistics`."""
+        """Return {"total": ..., "programs": {name: {"total", "last_run", "measured", "plan"}}}; see `statistics`."""
         totals = Counters()
         totals.add(self)
         return {
@@ -125,19 +135,22 @@ class Stats(Counters):
 
 
 def statistics(runtime: Runtime) -> dict:
-    """What Large Model Support has done so far and needs, ready for JSON; sizes in bytes, zero without a device:
+    """Return what Large Model Support has done and needs, ready for JSON; sizes in bytes, zero without a device.
 
-    enabled; lossy: in which form copies lose digits ("fp16", "bf16", or "" for exact ones); saturated: values cut to
-    the largest of that form so far; budget_bytes: what may be used of the device; in_use_bytes: what is taken of it;
-    resident_bytes: what stays there for good; workspace_bytes: what layers use in turn; arena_bytes: what managed
-    buffers use in turn; held_bytes: what they hold of it now; host_pinned_bytes, host_pinned_segments: page-locked
-    memory taken for plans, and in how many blocks (a buffer that had a home on the host before, such as a filled
-    weight, keeps that); host_shared_bytes: of these, what values use in turn that live within a run.
+    Returns:
+        enabled: buffers may be managed.
+        lossy: format of compressed copies ("fp16", "bf16"), "" for exact copies; saturated: values clamped so far.
+        budget_bytes: device memory that may be used; in_use_bytes: allocated of it.
+        resident_bytes: of resident buffers; workspace_bytes: call scratch that layers use in turn.
+        arena_bytes: what managed buffers use in turn; held_bytes: of managed buffers on the device now.
+        host_pinned_bytes, host_pinned_segments: page-locked memory allocated for plans, and the number of its blocks
+        (earlier page-locked host copies, such as filled weights, are not counted); host_shared_bytes: the part of it
+        that values within a run use in turn.
         total, and for every program total and last_run: runs, bytes_in, bytes_out, copies_in, copies_out and
-        steps_replayed as they were counted since the start or `stats.reset()`, held_peak_bytes as it was seen, and
-        seconds_predicted and stall_ms_predicted, which come from the plans.
+        steps_replayed, counted since the start or `stats.reset()`; held_peak_bytes, observed; seconds_predicted and
+        stall_ms_predicted, from the plans.
         programs: by name ("train", "test"; nets with programs of one name count together), beside these: plan, see
-        `plan_statistics`; measured: of the last iteration that was recorded, see `MeasuredRun.described`, or None.
+        `plan_statistics`; measured: of the last recorded iteration, see `MeasuredRun.described`, or None.
     """
     device, on_host = runtime.device, runtime.device.is_host
     return {

@@ -1,7 +1,8 @@
-"""A plan's device work as one launch: captured once, with the copies on their streams, and queued whole from then on.
+"""Capture a plan's device work, copies included, as one CUDA graph, and replay it with one launch per run.
 
-Covers: what the state machine, the counters and the events of a run step by step would have come to, done at once
-around each launch. Does not cover: when to capture, and steps that run on the host (`net/run/recording.py`).
+`PlanGraph.capture` issues the operations through `executor.PlanRun` while the device captures them. Each replay then
+sets the states, counters and events that a run step by step would have left. `net/run/recording.py` decides when to
+capture, and runs the host steps.
 """
 
 from __future__ import annotations
@@ -20,22 +21,24 @@ from .counters import Counters
 from .executor import PlanRun, bring_home, first_uses
 from .runtime import Runtime
 
-QUICK_OPERATION = 20e-6  # seconds: less than the host takes to issue one
+QUICK_OPERATION = 20e-6  # seconds: below what the host takes to issue one operation
 
 
 class PlanGraph:
-    """A plan whose first `front` steps run on the host, and no other, before all its device work."""
+    """Capture a plan whose host steps are its first `front` steps, which run before all device work."""
 
     @staticmethod
     def possible(plan: Plan) -> bool:
-        """Whether host steps may run before everything else: none waits for a copy."""
+        """Return whether host steps may run before everything else: none waits for a copy."""
         return not any(op.waits for op in plan.ops if op.kind is OpKind.HOST)
 
     @staticmethod
     def doubtful(plan: Plan) -> bool:
-        """Whether one launch may be slower than the host's issuing operation by operation, beside the device's work.
+        """Return whether a replay may be slower than issuing operation by operation.
+
         Copies in a CUDA graph overlap a little less: on an H200, iterations of 0.17 and 1 s took 5 to 7% longer with
-        it; one of 0.21 s with 2558 operations took 6% less."""
+        it; one of 0.21 s with 2558 operations took 6% less.
+        """
         return plan.copies > 0 and plan.seconds > QUICK_OPERATION * len(plan.ops)
 
     def __init__(self, runtime: Runtime, plan: Plan, memories: Mapping[int, SyncedMemory], front: int):
@@ -47,27 +50,33 @@ class PlanGraph:
         copied = {op.place.buffer for op in self._work.ops if op.place is not None and op.home is None}
         others = {place.buffer for op in plan.ops for place in (*op.births, *self._early)} - copied
         self._copied = [memories[b] for b in sorted(copied)]
-        self._homes = [memories[b] for b in sorted(copied - plan.halved)]  # those of others stay where they are
+        self._own_slots = [memories[b] for b in sorted(copied - plan.halved)]  # compressed copies use fixed host slots
         self._others = [memories[b] for b in sorted(others)]
 
     def bring_home(self) -> None:
-        """Make the values that the plan starts from be at home."""
+        """Move the values that the plan starts from to the host."""
         bring_home(self._device, self._first, self._memories)
 
     def addresses(self) -> list:
-        """Objects that stand for the memory of the plan: as long as they are the same, so are its addresses."""
+        """Return objects that identify the plan's memory: while they are the same, so are its addresses."""
         shared = self._runtime.slab.shared[: len(self._plan.homes)]
-        arena = ref(self._runtime.arena.of(self._plan))  # which may be given back while this is remembered
-        return [arena, *shared, *map(attrgetter("host"), self._homes)]
+        arena = ref(self._runtime.arena.of(self._plan))  # weak, so that the arena can be freed
+        return [arena, *shared, *map(attrgetter("host"), self._own_slots)]
 
     @property
     def locked(self) -> bool:
-        """Whether everything that the capture copies has a page-locked home."""
-        return all(map(attrgetter("locked"), self._homes))
+        """Return whether every captured copy uses page-locked host memory."""
+        return all(map(attrgetter("locked"), self._own_slots))
 
     def capture(self, execute: Callable[[int], None]) -> Callable[[], None]:
-        """Capture the device's work; the result is one run of it, front and `bring_home` apart. `execute(step)` runs
-        a layer pass. Nothing runs here: afterwards, and after an error, states and counters are what they were."""
+        """Capture the device work without running it; return a function that replays it once.
+
+        The caller runs `bring_home` and the host steps before each replay. States and counters are unchanged
+        afterwards, also after an error.
+
+        Args:
+            execute: `execute(step)` runs a layer pass.
+        """
         stats, moved = self._runtime.stats, [*self._copied, *self._others]
         held, before = (stats.held, stats.held_peak), [(m.state, m.host_event) for m in moved]
         run = PlanRun(self._runtime, self._work, self._memories)
@@ -105,7 +114,7 @@ class PlanGraph:
         return run_once
 
     def _fetch_early(self, there: Collection[int], counted: Counters) -> None:
-        """there: buffers that the run before left in their place."""
+        """Issue the copies in that are outside of the capture; `there`: buffers that are carried over instead."""
         device, arena = self._device, self._runtime.arena.of(self._plan)
         for place in self._early:
             memory, span = self._memories[place.buffer], arena.at(place.offset, self._plan.buffers[place.buffer].nbytes)
@@ -119,9 +128,11 @@ class PlanGraph:
 
 
 def _early(plan: Plan, front: int) -> list[Op]:
-    """Copies from before any device work that stay outside of the capture: of what the host made at the front, with an
-    event each, so that it can make the next values as soon as these are copied, while the rest still runs; and of what
-    the run before may have left in its place."""
+    """Return the copies in before any device work that stay outside of the capture.
+
+    These are copies of values that host steps made, so that the host can make the next ones as soon as these are
+    copied, and copies of carried-over values, which a run may skip.
+    """
     made = {a.buffer for step in plan.program.steps[:front] for a in step.accesses if a.mode is not Mode.READ}
     made |= {op.place.buffer for op in plan.carried_over}
     start = takewhile(lambda op: op.kind in (OpKind.HOST, OpKind.IN), plan.ops)
@@ -129,8 +140,11 @@ def _early(plan: Plan, front: int) -> list[Op]:
 
 
 def _without(plan: Plan, early: set[int]) -> tuple[Op, ...]:
-    """The operations that are captured. Who waited for an early copy waits for the one before it on its stream: a wait
-    for what is older there may have been left out, because this one implied it."""
+    """Return the operations to capture: all but host steps and early copies.
+
+    A wait for an early copy becomes a wait for the captured copy in before it, if any: the plan leaves out waits that
+    a later operation of the same stream implies.
+    """
     instead: dict[int, tuple[int, ...]] = {}
     before: tuple[int, ...] = ()
     ops = []

@@ -1,4 +1,8 @@
-"""Obeys a plan: three streams, events, memory lent by the arena. See also: `runtime.py`, which has that memory."""
+"""Run a plan: issue its operations on three streams (compute, copy in, copy out), ordered by events.
+
+`bring_home` first evicts leftover device copies, then `PlanRun` issues the operations one by one. `runtime.py` owns the
+arena and the host slots that are used here; `cuda_graph.py` captures the same operations as one launch.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 def first_uses(plan: Plan) -> dict[int, Mode]:
-    """How each buffer that a plan places is touched first."""
+    """Return, for each buffer that a plan places, the mode of its first access."""
     found: dict[int, Mode] = {}
     for step in plan.program.steps:
         for a in step.accesses:
@@ -33,8 +37,14 @@ def first_uses(plan: Plan) -> dict[int, Mode]:
 
 
 def bring_home(device: Device, first: Mapping[int, Mode], memories: Mapping[int, object]) -> None:
-    """Before a run, values that a plan starts from are at home; zeros where nobody wrote yet. A dropped one is an
-    error. first: see `first_uses`."""
+    """Move the values that a plan starts from to the host; fill those never written with zeros.
+
+    Args:
+        first: mode of each buffer's first access, see `first_uses`.
+
+    Raises:
+        DiscardedRead: the program reads a value that was dropped.
+    """
     moved = False
     for b, mode in first.items():
         memory = memories[b]
@@ -43,25 +53,25 @@ def bring_home(device: Device, first: Mapping[int, Mode], memories: Mapping[int,
             memory.ask(Ask.DISCARD if mode is Mode.OVERWRITE else Ask.EVICT)
         if mode is not Mode.OVERWRITE and memory.state in (State.UNINITIALIZED, State.DISCARDED):
             memory.ask(Ask.READ_CPU)
-    if moved:  # the run fetches it on another stream
+    if moved:  # the run prefetches it on another stream
         device.wait(device.copy_in, device.record(device.compute))
 
 
 class PlanRun:
-    """One run of a plan whose values are at home: issues its operations in order, then joins the streams."""
+    """Issue the operations of a plan, whose values are on the host, in order; then join the streams."""
 
     def __init__(self, runtime: Runtime, plan: Plan, memories: Mapping[int, object]):
         self.runtime, self.plan, self.memories = runtime, plan, memories
         self.device = runtime.device
         self.arena = runtime.arena.of(plan)
         self._events: dict[int, object] = {}
-        self._waited, self._halved = plan.waited, plan.halved
+        self._waited, self._compressed = plan.waited, plan.halved
         self._held_before = runtime.stats.held
-        self._there: frozenset[int] = frozenset()  # buffers that the run before left in their first place
+        self._carried_over: frozenset[int] = frozenset()  # buffers that are already in their first place
         self.counted = Counters()
 
     def issue(self, op: Op, execute: Callable[[int], None]) -> None:
-        """Queue one operation, or do it on the host; `execute(step)` runs a layer pass."""
+        """Queue one operation, or run it if it is a host step; `execute(step)` runs a layer pass."""
         device, config, recorder = self.device, self.runtime.config, self.runtime.recorder
         if recorder:
             recorder.operation(op.id)
@@ -96,19 +106,19 @@ class PlanRun:
                     recorder.waits(op.step, [op.id])
                 device.wait(device.compute, device.record(stream))
         else:
-            given = dict(op.inplace_reuses)
-            for old in given:
+            reused = dict(op.inplace_reuses)
+            for old in reused:
                 self.runtime.stats.held -= self.plan.buffers[old].nbytes
-            taken = set(given.values())
+            written_in_place = set(reused.values())
             for place in op.births:
                 self._lend(place, stream)
-                if place.buffer not in taken:
+                if place.buffer not in written_in_place:
                     device.spoil(self.memories[place.buffer].span, stream)
             execute(op.step)
             for b in op.frees:
                 self._take_back(b, Ask.EVICT)
             for b in op.drops:
-                if b in given:
+                if b in reused:
                     self.memories[b].hand_over()
                 else:
                     self._take_back(b, Ask.DISCARD)
@@ -119,8 +129,8 @@ class PlanRun:
         memory, recorder = self.memories[op.place.buffer], self.runtime.recorder
         if op.begins:
             self.held_more(self.plan.buffers[op.place.buffer].nbytes)
-            if op.place.buffer in self._there:
-                self._there -= {op.place.buffer}
+            if op.place.buffer in self._carried_over:
+                self._carried_over -= {op.place.buffer}
                 memory.be_found(self.span_of(op.place))
                 if recorder:
                     recorder.idle(stream)
@@ -137,16 +147,16 @@ class PlanRun:
 
     @contextmanager
     def _copying(self, buffer: int) -> Iterator[None]:
-        """Within, copies of the buffer take the way that the plan says."""
+        """Compress copies of the buffer inside the context if the plan says so."""
         memory = self.memories[buffer]
-        memory.through = self.runtime.compression if buffer in self._halved else None
+        memory.through = self.runtime.compression if buffer in self._compressed else None
         try:
             yield
         finally:
             memory.through = None
 
     def _copied(self, op: Op, memory: SyncedMemory) -> int:
-        """Bytes that an IN or OUT moves."""
+        """Return the bytes that an IN or OUT operation moves over the link."""
         if op.part is not None:
             return min(op.part[1], memory.nbytes - op.part[0])
         return self.plan.buffers[op.place.buffer].halved or memory.nbytes
@@ -156,13 +166,13 @@ class PlanRun:
         self.held_more(self.plan.buffers[place.buffer].nbytes)
 
     def held_more(self, nbytes: int) -> None:
-        """Count bytes on loan."""
+        """Count bytes of managed buffers that came onto the device."""
         stats = self.runtime.stats
         stats.held_more(nbytes)
         self.counted.held_peak = max(self.counted.held_peak, stats.held)
 
     def span_of(self, place: Placement):
-        """The part of the arena where a buffer is placed."""
+        """Return the part of the arena where a buffer is placed."""
         return self.arena.at(place.offset, self.plan.buffers[place.buffer].nbytes)
 
     def _take_back(self, buffer: int, ask: Ask) -> None:
@@ -173,36 +183,38 @@ class PlanRun:
         memory.ask(ask)
         self.runtime.stats.held -= self.plan.buffers[buffer].nbytes
 
-    def _come_home(self) -> None:
-        """After a failure in the middle: every value goes back to the host, where a later run can start; but for those
-        that were copied in 16 bits, which are within the iteration only."""
+    def _recover(self) -> None:
+        """Evict every value to the host after a failed run, so that a later run can start.
+
+        Values of compressed copies are dropped: they never outlive an iteration.
+        """
         try:
             self.device.synchronize()
             for b in self.plan.buffers:
                 memory = self.memories[b]
                 memory.settle()
-                if b in self._halved:
+                if b in self._compressed:
                     memory.ask(Ask.DISCARD)
                 elif memory.span is not None:
                     memory.ask(Ask.EVICT)
-                    memory.give_back()  # of a value that was on its way in
+                    memory.give_back()  # device memory of a value whose copy in was not complete
             self.runtime.stats.held = self._held_before
             self.device.synchronize()
-        except CaffeError as error:  # the device is lost, and the failure that led here is about to be raised
-            _log.warning("Large Model Support could not bring the net's values home after a failure: %s", error.message)
+        except CaffeError as error:  # the device is lost; the caller raises the first failure
+            _log.warning("Large Model Support could not evict the net's values after a failure: %s", error.message)
         except Exception:
-            _log.exception("Large Model Support could not bring the net's values home after a failure")
+            _log.exception("Large Model Support could not evict the net's values after a failure")
 
     def run(self, execute: Callable[[int], None]) -> Counters:
-        """Issue everything; then every stream waits for the others, so that the next run starts from a clean state."""
+        """Issue all operations, then let every stream wait for the others. Return what was counted."""
         stats, plan, carry_over = self.runtime.stats, self.plan, self.runtime.carry_over
-        self._there = carry_over.take(plan, self.arena, self.memories)
+        self._carried_over = carry_over.take(plan, self.arena, self.memories)
         try:
             for op in plan.ops:
                 self.issue(op, execute)
         except BaseException:
             stats.ran(plan, self.counted)
-            self._come_home()
+            self._recover()
             raise
         if self.runtime.recorder:
             self.runtime.recorder.waits(len(plan.program.steps) - 1, range(len(plan.ops)))

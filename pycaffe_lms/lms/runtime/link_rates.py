@@ -1,8 +1,8 @@
-"""How fast the link to the host really is, by copies that were recorded. Pure.
+"""Correct the assumed rates of the host link by recorded copies. Pure.
 
-Rates are known by the name of a GPU; but the link may have fewer lanes, an older generation, or neighbours. What a copy
-should have done, in the time that it was alone on the link and in the time that the other direction was busy too, is
-laid beside what it did.
+`machine_of` assumes rates by the name of the GPU, but the link may have fewer lanes, an older generation, or be shared.
+`link_shares` compares each copy's bytes with those it should have moved, given for how long the other direction was
+busy at the same time; `with_shares` returns a corrected machine.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from itertools import accumulate
 from ..cost.machine import Machine
 from .recorder import COPIES_IN, COPIES_OUT, RecordedTimes
 
-LEAST = 1 << 20  # bytes of a copy that counts: smaller ones hardly show a rate
-ENOUGH = 16 << 20  # bytes of one direction that tell its rate
-CLOSE = 0.15  # where no rate differs by more, all are as assumed
+LEAST = 1 << 20  # bytes: smaller copies are ignored, since latency hides their rate
+ENOUGH = 16 << 20  # bytes that a direction must have copied for its rate to be known
+CLOSE = 0.15  # relative difference up to which the assumed rates stay
 
 
 def link_shares(timed: Iterable[RecordedTimes], machine: Machine) -> dict[bool, float]:
-    """Of the rates of `machine`, how much copies reached: of those out (True) and in (False). A direction in which too
-    little was copied is left out. Half of the bytes were copied at this share or more."""
+    """Return the share of `machine`'s rates that recorded copies reached, by direction (True: out, False: in).
+
+    The share is the median by bytes. A direction with too few copied bytes is left out.
+    """
     found = list(timed)
     copies = {out: _large(found, COPIES_OUT if out else COPIES_IN) for out in (False, True)}
     shares = {}
@@ -34,8 +36,10 @@ def link_shares(timed: Iterable[RecordedTimes], machine: Machine) -> dict[bool, 
 
 
 def with_shares(machine: Machine, shares: Mapping[bool, float]) -> Machine:
-    """The machine with the rates that were found, if one of them is not close to what was assumed; else itself. Of a
-    direction that is not known the other one's share counts."""
+    """Return the machine with its rates scaled by `shares`, or itself if all are close to 1.
+
+    An unknown direction takes the other one's share.
+    """
     if all(abs(share - 1) <= CLOSE for share in shares.values()):
         return machine
     into, out = (shares.get(way, shares.get(not way)) for way in (False, True))
@@ -46,19 +50,19 @@ def with_shares(machine: Machine, shares: Mapping[bool, float]) -> Machine:
 
 
 def described(now: Machine, before: Machine) -> str:
-    """A line about rates that were found."""
+    """Return a log line that compares measured and assumed rates."""
     found, assumed = (f"{m.link_in / 1e9:.3g} GB/s in and {m.link_out / 1e9:.3g} out" for m in (now, before))
     return f"copies run at {found}; {assumed} were assumed for {before.name}"
 
 
 def _large(timed: Sequence[RecordedTimes], row: str) -> list[tuple[float, float, int]]:
-    """Copies in the order of time: (start and end in seconds, bytes)."""
+    """Return the large copies of a row in the order of time: (start, end, bytes), times in seconds."""
     mine = (t for t in timed if t.row == row and t.nbytes >= LEAST)
     return sorted((1e-6 * t.start_us, 1e-6 * t.end_us, t.nbytes) for t in mine)
 
 
 class _Busy:
-    """How long one direction, whose copies follow each other, is busy up to a moment."""
+    """Sum for how long one direction, whose copies do not overlap, is busy up to a moment."""
 
     def __init__(self, copies: Sequence[tuple[float, float, int]]):
         self._copies = copies
@@ -74,7 +78,7 @@ class _Busy:
 
 
 def _share(start: float, end: float, nbytes: int, out: bool, busy: _Busy, machine: Machine) -> float:
-    """Bytes of a copy by those that it should have moved in its time."""
+    """Return a copy's bytes divided by those that it should have moved between `start` and `end` seconds."""
     both = busy.until(end) - busy.until(start)
     alone = end - start - both - machine.copy_s
     whole_alone, whole_both = (machine.copy_seconds(nbytes, out, kind) - machine.copy_s for kind in (False, True))
@@ -82,7 +86,7 @@ def _share(start: float, end: float, nbytes: int, out: bool, busy: _Busy, machin
 
 
 def _middle(shares: Iterable[tuple[float, int]]) -> float:
-    """The median, by bytes."""
+    """Return the median of (share, bytes), weighted by bytes."""
     ordered = sorted(shares, reverse=True)
     seen = list(accumulate(nbytes for _, nbytes in ordered))
     return next(share for (share, _), upto in zip(ordered, seen, strict=True) if 2 * upto >= seen[-1])

@@ -1,8 +1,8 @@
-"""When every step and copy ran, noted while somebody wants to know: timed events on the streams, the host's clock.
+"""Record when steps and copies ran, by timed events on the streams and the host's clock.
 
-A runtime has no recorder but for the iterations that are recorded, so it costs nothing otherwise. Under lazily run
-streams (the simulated device) times are those of the model clock. An iteration runs step by step while it is recorded,
-never from a recording of its own. See also: `cli/views/trace.py`, which writes them down; `measured.py`.
+A runtime has a `Recorder` only inside `Recorder.iteration`, so other iterations cost nothing. On the simulated device
+times are those of the model clock. A recorded iteration runs step by step, never as a replayed CUDA graph. Afterwards
+`times` returns rows for `cli/views/trace.py`, and `runs` the `MeasuredRun`s of `cost/measured.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STEPS, COPIES_IN, COPIES_OUT, HOST = "steps", "copies in", "copies out", "host: 
 
 @dataclass(frozen=True)
 class RecordedTimes:
-    """Something that took from `start_us` to `end_us`, in microseconds since the recording began."""
+    """Hold one step or copy of a row, from `start_us` to `end_us` microseconds since the recording began."""
 
     row: str
     name: str
@@ -32,8 +32,14 @@ class RecordedTimes:
 
 @dataclass
 class _Run:
-    """A run of a plan. op: the operation that is being issued. marks: of operations on a stream; hosted: by the host's
-    clock. waits: (step, mark where the compute stream began to wait, for which copies)."""
+    """Collect the marks of one run of a plan.
+
+    Attributes:
+        op: id of the operation that is being issued.
+        marks: by operation, its start and end on a stream.
+        hosted: by operation, its start and end on the host, in seconds of the host's clock.
+        waits: (step, mark where the compute stream began to wait, ids of the copies it waits for).
+    """
 
     plan: Plan
     iteration: int
@@ -44,22 +50,25 @@ class _Run:
 
 
 class Recorder:
-    """Of one runtime. On a device the rows are steps, copies in, copies out, and the host issuing the steps; without
-    one there is only the row of steps, by the wall clock."""
+    """Record iterations of one runtime.
+
+    On a device the rows are steps, copies in, copies out, and the host issuing the steps. Without a device there is
+    only the row of steps, by the wall clock.
+    """
 
     def __init__(self, runtime):
         self.runtime, self.device = runtime, runtime.device
         self._queued = not self.device.is_host
         self._began = 0.0
-        self._anchors: list[tuple[str, object]] = []  # iterations: name, a mark where each begins
-        self._marks: list[tuple[int, str, str, object, object, int]] = []  # iteration, row, name, marks, bytes
+        self._anchors: list[tuple[str, object]] = []  # iterations: name, mark of the start
+        self._marks: list[tuple[int, str, str, object, object, int]] = []  # iteration, row, name, start, end, bytes
         self._issued: list[tuple[str, float, float]] = []
         self._runs: list[_Run] = []
-        self._run: _Run | None = None  # the one that is going on
+        self._run: _Run | None = None  # the current one
 
     @contextmanager
     def iteration(self, name: str) -> Iterator[None]:
-        """Within: everything that the runtime runs is recorded, as of this iteration."""
+        """Record everything that the runtime runs inside the context, as one iteration of this name."""
         if not self._anchors:
             self.device.synchronize()  # so that the first mark is the same moment on both clocks
             self._began = time.perf_counter()
@@ -71,26 +80,26 @@ class Recorder:
         finally:
             self.runtime.recorder = None
 
-    # -- called by who runs steps and copies ---------------------------------------------------------------------
+    # -- called while steps and copies are issued ----------------------------------------------------------------
     def begin(self, stream):
-        """A mark on a stream (on the host: now)."""
+        """Return a mark on a stream: a timed event, or without a device the time in seconds."""
         return self.device.timed_event(stream) if self._queued else time.perf_counter()
 
     def end(self, row: str, name: str, start, stream, nbytes: int = 0) -> None:
-        """What was queued on the stream since the mark `start` belongs together."""
+        """Note a step or copy of `nbytes` bytes, queued on the stream since the mark `start`."""
         end = self.begin(stream)
         self._marks.append((len(self._anchors) - 1, row, name, start, end, nbytes))
         if self._run is not None:
             self._run.marks[self._run.op] = start, end
 
     def idle(self, stream) -> None:
-        """The operation of a plan had nothing to do."""
+        """Note that the current operation of the plan took no time."""
         mark = self.begin(stream)
         self._run.marks[self._run.op] = mark, mark
 
     @contextmanager
     def run(self, plan: Plan) -> Iterator[None]:
-        """Within: a run of a plan, whose operations are told apart by `operation`."""
+        """Record a run of a plan inside the context; `operation` names the operations."""
         self._run = _Run(plan, len(self._anchors) - 1)
         try:
             yield
@@ -99,18 +108,20 @@ class Recorder:
             self._run = None
 
     def operation(self, op: int) -> None:
-        """What follows is operation `op` of the plan."""
+        """Attribute the next marks to operation `op` of the plan."""
         self._run.op = op
 
     def waits(self, step: int, ops: Iterable[int]) -> None:
-        """From here on the compute stream (or the host, before a step there) waits for these operations, for `step`.
-        How long is known from when the copies among them ended."""
+        """Note that the compute stream (or the host, for a host step) now waits for operations `ops` before `step`.
+
+        Only copies among them count as a stall, which lasts until the last of these ends.
+        """
         copies = [w for w in ops if self._run.plan.ops[w].kind in (OpKind.IN, OpKind.OUT)]
         if copies:
             self._run.waits.append((step, self.begin(self.device.compute), copies))
 
     def step(self, name: str, host: bool, run) -> None:
-        """Run a step. host: it runs on the issuing thread and not on the device."""
+        """Run a step and record it. host: it runs on the issuing thread and not on the device."""
         issued, stream = time.perf_counter(), self.device.compute
         on_row = not (host and self._queued)
         start = self.begin(stream) if on_row else None
@@ -120,13 +131,13 @@ class Recorder:
         if self._queued:
             self._issued.append((name, issued, time.perf_counter()))
             if not on_row and self._run is not None and self.device.simulated:
-                self.idle(stream)  # the model clock knows no host
+                self.idle(stream)  # the model clock does not advance for host steps
             elif not on_row and self._run is not None:
                 self._run.hosted[self._run.op] = self._issued[-1][1:]
 
-    # -- what came of it -----------------------------------------------------------------------------------------
+    # -- results -------------------------------------------------------------------------------------------------
     def times(self) -> tuple[list[RecordedTimes], list[tuple[str, float]]]:
-        """(everything recorded, iterations as (name, microseconds where each begins)). Waits for the device."""
+        """Return everything recorded, and the iterations as (name, start in microseconds). Wait for the device."""
         begins, anchors = self._begins(), [mark for _, mark in self._anchors]
         timed = [
             RecordedTimes(row, name, *(begins[i] + self._between_us(anchors[i], mark) for mark in (start, end)), nbytes)
@@ -138,14 +149,14 @@ class Recorder:
         return timed, [(name, us) for (name, _), us in zip(self._anchors, begins, strict=True)]
 
     def _begins(self) -> list[float]:
-        """Microseconds where each iteration begins."""
+        """Return the start of each iteration in microseconds."""
         self.device.synchronize()
         anchors = [mark for _, mark in self._anchors]
         steps = (self._between_us(a, b) for a, b in zip(anchors, anchors[1:], strict=False))
         return list(accumulate(steps, initial=0.0))[: len(anchors)]
 
     def runs(self) -> list[MeasuredRun]:
-        """Every run of a plan that was recorded. Waits for the device."""
+        """Return all recorded runs of plans. Wait for the device."""
         begins, found = self._begins(), []
         for run in self._runs:
             name, anchor = self._anchors[run.iteration]

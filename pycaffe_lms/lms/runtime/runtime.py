@@ -1,7 +1,8 @@
-"""Memory of all nets of one solver: plans, an arena, host slots from the pinned slab.
+"""Own the memory of all nets of one solver: the arena, the workspace and the host slots; make plans and run them.
 
-One Runtime serves all nets of a solver (or a net of its own): between programs no managed buffer is on the device, so
-train and test nets use the same arena one after the other.
+A net first registers its buffers (`register`), then plans its programs (`plan`, or `pack` without LMS), takes the
+memory (`prepare`) and runs them (`run`). Between programs no managed buffer needs the device, so train and test nets
+use the same arena in turn. `executor.py` issues a plan's operations, `memory_owners.py` words out-of-memory errors.
 """
 
 from __future__ import annotations
@@ -36,24 +37,26 @@ from .memory_owners import MemoryOwners, refuse_residents
 from .recorder import Recorder
 
 _log = logging.getLogger(__name__)
-RESERVE = 0.02  # of a GPU without a budget: what libraries take for themselves
-PARAMS_SHARE = 0.4  # of the device's memory: where what outlives an iteration takes less, it stays
-
-
-FEW_PAGES = 16  # less memory is not worth any
-ROOM = 1.5  # times the largest step: with less, too little is left to overlap anything
+RESERVE = 0.02  # share of a GPU without a budget, left to what libraries allocate
+PARAMS_SHARE = 0.4  # share of the device: parameters, gradients and history that take less are resident
+FEW_PAGES = 16  # pages: an arena below this is contiguous
+ROOM = 1.5  # times the largest step: with less memory beside the resident buffers, copies cannot overlap steps
 
 
 @dataclass(eq=False)
 class Runtime:
-    """Memory of all nets of one solver on one device.
+    """Own the memory of all nets of one solver on one device.
 
-    resident_bytes: unmanaged buffers of all nets. workspace_bytes: of the call scratch that layers use in turn.
-    demanded: bytes of all buffers so far, in creation order, which `-lms_frac` is compared with.
-    asked: the settings that were given; config: those in force. rests: everything fits as without LMS, so it runs so.
-    fitting, whole: whether nets are being planned, and with layers whole.
-    recorder: set while an iteration is recorded (see `recorder.py`). machine: what the device can do, for predictions;
-    None: found by its name. measured: seconds of steps by name, where they are known better than `machine` does.
+    Attributes:
+        resident_bytes: bytes of unmanaged buffers of all nets.
+        workspace_bytes: bytes of call scratch, which layers use in turn.
+        demanded: bytes of all buffers so far, in creation order, which `-lms_frac` is compared with.
+        asked: the settings that were given; config: those in force.
+        rests: LMS manages nothing, since everything fits without it.
+        fitting: nets are being planned to fit; whole: without micro-batches.
+        recorder: set while an iteration is recorded, see `recorder.py`.
+        machine: rates of the device, for predictions; None: looked up by the device's name.
+        measured: measured seconds by step name, which replace predictions of `machine`.
     """
 
     device: Device
@@ -93,11 +96,11 @@ class Runtime:
 
     @property
     def active(self) -> bool:
-        """Whether anything is managed here: LMS is on, does not rest, and there is device memory."""
+        """Return whether buffers may be managed: LMS is on, does not rest, and there is device memory."""
         return self.config.enabled and not self.device.is_host
 
     def rest(self, on: bool) -> None:
-        """Manage nothing, as without LMS, or again what the settings say. Then all nets must be laid out anew."""
+        """Turn management off, or back to what the settings say. All nets must be planned again afterwards."""
         if on == self.rests:
             return
         off = {"threshold_kb": 0, "auto": False, "recompute": None, "plan_file": None, "compress": None}
@@ -113,14 +116,19 @@ class Runtime:
             self._workspace = None
 
     def keeps_params(self) -> bool:
-        """Whether parameters, their gradients and history stay on the device although LMS is on."""
+        """Return whether parameters, their gradients and history are resident although LMS is on."""
         return bool(self._keeps_params)
 
     def decide_params(self, stays: int, step: int) -> bool:
-        """In the automatic mode, what outlives an iteration stays where that takes a small part of the device and
-        leaves enough for every step. The first net decides for all.
+        """Decide whether parameters, their gradients and history are resident, and return it.
 
-        stays: bytes of it; step: most bytes that a step needs of the rest."""
+        Only the automatic mode keeps them resident: if they take a small part of the device and leave enough for every
+        step. The first net decides for all nets.
+
+        Args:
+            stays: bytes of parameters, gradients and history.
+            step: most bytes that one step needs of other buffers.
+        """
         if self._keeps_params is None and self.active:
             capacity = self.device.capacity()
             fits = stays <= PARAMS_SHARE * capacity and stays + ROOM * step <= capacity
@@ -128,7 +136,7 @@ class Runtime:
         return self.keeps_params()
 
     def page(self, buffers: Mapping[int, Buffer]) -> int | None:
-        """Bytes of a page of the arena, for a plan of these buffers; None: it is contiguous, for it is little."""
+        """Return the bytes of an arena page for a plan of these buffers; None if its arena is contiguous."""
         page = self._page_here()
         if page is None or min(self.limit(), sum(b.nbytes for b in buffers.values())) < FEW_PAGES * page:
             return None
@@ -139,11 +147,11 @@ class Runtime:
 
     @property
     def arena(self) -> Arena:
-        """The memory that managed buffers use in turn."""
+        """Return the device memory that managed buffers use in turn."""
         return self._arena
 
     def register(self, buffers: Iterable[Buffer], asked: Mapping[int, bool] | None = None) -> Managed:
-        """Choose who is managed among a net's buffers, and count what stays on the device for good."""
+        """Choose a net's managed buffers, and count the bytes of the others, which are resident."""
         if self.device.is_host:
             return Managed(frozenset(), 0, 0)
         capacity = self.device.capacity()
@@ -153,40 +161,42 @@ class Runtime:
         return managed
 
     def need_workspace(self, nbytes: int) -> None:
-        """Count what unmanaged call scratch needs; all nets and layers use the same memory in turn."""
+        """Count bytes of unmanaged call scratch; all nets and layers use the same workspace in turn."""
         if not self.device.is_host:
             self.workspace_bytes = max(self.workspace_bytes, nbytes)
 
     def unregister(self, managed: Managed) -> None:
-        """Forget a net's buffers (it was reshaped, or is gone)."""
+        """Forget the buffers of a net that was reshaped or deleted."""
         self.resident_bytes -= managed.resident_bytes
         self.demanded -= managed.demanded
 
     def limit(self) -> int:
-        """Bytes that managed buffers may have: what resident buffers, the workspace and the reserve leave."""
+        """Return the bytes left for managed buffers by resident buffers, the workspace and the reserve."""
         capacity = self.device.capacity()
         reserve = int(capacity * RESERVE) if self.config.budget is None else 0
         unit = self._arena.unit
         return (capacity - reserve - self.resident_bytes - self.workspace_bytes) // unit * unit
 
     def make_room(self) -> None:
-        """After what stays for good has grown, and before it is taken: the arena gives back what it has beyond `limit`.
-        Plans that need more must be made anew: see `keeps`. Between runs of programs."""
+        """Shrink the arena to `limit`, after resident bytes were counted and before they are allocated.
+
+        Call it between runs of programs. Plans that need more must be made again: see `keeps`.
+        """
         if self._arena.nbytes:
             with self.device.lock, self.device.active():
                 self._arena.shrink(self.limit())
 
     def keeps(self, plan: Plan | None) -> bool:
-        """Whether a plan that was prepared may run: its memory is there, or fits in beside what stays now."""
+        """Return whether a prepared plan may run: its memory is allocated, or fits beside the resident buffers."""
         return plan is None or self._arena.holds(plan) or plan.arena_bytes <= self.limit()
 
     @property
     def workspace_lacks(self) -> int:
-        """Bytes that `workspace` will take."""
+        """Return the bytes that `workspace` is yet to allocate."""
         return max(0, self.workspace_bytes - (self._workspace.nbytes if self._workspace is not None else 0))
 
     def workspace(self):
-        """The one chunk that all unmanaged call scratch uses in turn."""
+        """Return the device memory that all unmanaged call scratch uses in turn; grow it first if needed."""
         if self._workspace is None or self._workspace.nbytes < self.workspace_bytes:
             if self._workspace is not None:
                 self.device.synchronize()
@@ -205,9 +215,13 @@ class Runtime:
         remat_requests: RematRequests | None = None,
         first: Rules | None = None,
     ) -> Plan:
-        """Plan a program and prove the plan, or take it from the file of -lms_plan and prove it. Raises
-        OutOfDeviceMemory when it cannot fit, PlanError where the file's is another's or wrong; else as `choose_plan`,
-        whose arguments these are."""
+        """Plan a program, or read its plan from the file of -lms_plan; verify it. Arguments: as of `choose_plan`.
+
+        Raises:
+            OutOfDeviceMemory: the program cannot fit.
+            PlanError: the plan in the file is wrong or belongs to another program.
+            CannotRemat: as in `choose_plan`.
+        """
         remat_requests, plan, limit = remat_requests or RematRequests(), None, self.limit()
         if self.plan_cache is not None:
             plan = self.plan_cache.replay(program, buffers, costs, replays, scratch, limit, self._page_here())
@@ -222,37 +236,39 @@ class Runtime:
         return plan
 
     def expect_ranks(self, count: int, *, root: bool) -> None:
-        """Of several ranks, the root alone writes the file of -lms_plan; all wait with it until `open_plan_file`."""
+        """Let the root alone of several ranks write the file of -lms_plan, not before `open_plan_file`."""
         if self.plan_cache is not None:
             self.plan_cache.open, self.plan_cache.writes = count == 1, root
 
     def open_plan_file(self) -> bool:
-        """From now on programs are those that will run. Returns whether plans are to be made, or read, anew."""
+        """Allow use of the plan file: programs are final from now on. Return whether all plans must be made again."""
         if self.plan_cache is None or self.plan_cache.open:
             return False
         self.plan_cache.open = True
         return True
 
     def note_plans(self, net: str, plans: Mapping[str, Plan | None]) -> None:
-        """The plans of a solver's training programs, for the file of -lms_plan."""
+        """Keep the plans of a solver's training programs for the file of -lms_plan."""
         if self.plan_cache is not None and self.rests:
             _log.warning("-lms_plan %s: not written, for nothing is managed", self.plan_cache.path)
         elif self.plan_cache is not None:
             self.plan_cache.note(net, plans, [f"Made on {self.device.describe()}."])
 
     def pack(self, program: Program, buffers: Mapping[int, Buffer]) -> Plan:
-        """Plan a program whose managed buffers all live and die within it: offsets in one arena, no copies.
+        """Plan a program, none of whose values outlives it, without copies: offsets in one arena.
 
-        Raises OutOfDeviceMemory when they do not fit beside what stays for good."""
+        Raises:
+            OutOfDeviceMemory: its buffers do not fit beside the resident ones.
+        """
         plan = make_plan(program, buffers, limit=None, ahead=len(program.steps), page=self.page(buffers))
         if plan.bytes_in or plan.bytes_out:
-            raise PlanError(f"program {program.name} copies values that should live within it", fix="this is a bug")
+            raise PlanError(f"program {program.name} copies values that should not outlive it", fix="this is a bug")
         verify(plan)
         limit = self.limit()
         if plan.arena_bytes > limit:
-            stays, needed = self.resident_bytes + self.workspace_bytes, self.resident_bytes + plan.arena_bytes
+            fixed, needed = self.resident_bytes + self.workspace_bytes, self.resident_bytes + plan.arena_bytes
             raise OutOfDeviceMemory(
-                f"the net needs {human_bytes(stays)} of device memory for good and {human_bytes(plan.arena_bytes)} for "
+                f"the net needs {human_bytes(fixed)} of device memory for good and {human_bytes(plan.arena_bytes)} for "
                 f"a while in {program.name}, without Large Model Support; {human_bytes(self.device.capacity())} are "
                 "there",
                 needed=needed,
@@ -262,7 +278,7 @@ class Runtime:
         return plan
 
     def prepare(self, plan: Plan, memories: Mapping[int, object]) -> None:
-        """Take the arena and the host slots that a plan needs; nothing is taken later, in the loop."""
+        """Allocate the arena and the host slots that a plan needs, so that runs allocate nothing."""
         missing = {b: memories[b].nbytes for b in sorted(plan.host_buffers) if memories[b].wants_lock}
         for b, slot in self.slab.take(missing, plan.homes).items():
             memories[b].move_home(slot)
@@ -271,18 +287,18 @@ class Runtime:
             self.compression.prepare({memories[b]: plan.buffers[b].halved for b in sorted(plan.halved)}, self.slab)
 
     def check_resident(self) -> None:
-        """Refuse before the first iteration what cannot fit, of all nets: see `tenants.refuse_residents`."""
+        """Raise before the first iteration if the nets cannot fit: see `memory_owners.refuse_residents`."""
         if not self.device.is_host:
             refuse_residents(self)
 
     @property
     def held(self) -> int:
-        """Bytes of device memory that it has for its nets; what they took themselves comes on top."""
+        """Return the device bytes allocated here for all nets; what each net allocated itself is not counted."""
         held = self._arena.nbytes + (self.compression.held if self.compression is not None else 0)
         return held + (self._workspace.nbytes if self._workspace is not None else 0)
 
     def close(self) -> None:
-        """Give the arena, the workspace and the host slots back. The nets of this runtime cannot run any more."""
+        """Free the arena, the workspace and the host slots. The nets of this runtime cannot run any more."""
         if self.device.is_host:
             return
         self.device.synchronize()
@@ -295,11 +311,11 @@ class Runtime:
         self.slab.close()
 
     def run(self, plan: Plan, memories: Mapping[int, object], execute: Callable[[int], None]) -> Counters:
-        """One run of a plan whose memory was prepared; `execute(step)` runs a layer pass. Returns what it counted."""
+        """Run a prepared plan; `execute(step)` runs a layer pass. Return what was counted."""
         bring_home(self.device, first_uses(plan), memories)
         with nullcontext() if self.recorder is None else self.recorder.run(plan):
             return PlanRun(self, plan, memories).run(execute)
 
     def statistics(self) -> dict:
-        """What was done so far, and what it needs: see `statistics.py`."""
+        """Return counts and sizes so far: see `counters.statistics`."""
         return statistics(self)
