@@ -1,1 +1,1 @@
-"""GPU memory as a cache of host memory: the state machine, the shared device pool and the pinned host slab."""
+"""Keep GPU memory as a cache of host memory: the state machine, buffers, the arena and page-locked host slots."""

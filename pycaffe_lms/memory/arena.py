@@ -1,4 +1,7 @@
-"""The device memory that managed buffers use in turn: in one piece, or in pages with addresses for each plan."""
+"""Hold the device memory that managed buffers use in turn: contiguous, or pages mapped anew for each plan.
+
+`lms/layout/packing.py` chooses offsets, `lms/layout/paging.py` pages; `backend/pages.py` maps pages to addresses.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,11 @@ from ..backend.device import ALIGN, Device, Span
 
 
 class Arena:
-    """Plans are those of `lms.plan.Plan`; several may be in use. One in one piece lies in pages too, in order, once
-    there is one that needs pages: they use the same memory in turn. A plan is prepared before it runs; another one, or
-    `shrink`, may take its memory away again: see `holds`."""
+    """Allocate device memory for plans (`lms/plan/plan.py`), which use it in turn.
+
+    A plan is prepared before it runs. Preparing another plan, or `shrink`, may free its memory again: see `holds`.
+    Once one plan needs pages, contiguous plans use the same pages, in order.
+    """
 
     def __init__(self, device: Device):
         self.device = device
@@ -21,37 +26,37 @@ class Arena:
 
     @property
     def nbytes(self) -> int:
-        """Device memory that it has."""
+        """Return the device bytes that are allocated."""
         if self._pages is not None:
             return self._pages.count * self.device.page
         return 0 if self._whole is None else self._whole.nbytes
 
     def of(self, plan) -> Span:
-        """Where the offsets of a plan begin that it `holds`; another object when the addresses are others."""
+        """Return the span that a prepared plan's offsets refer to; other addresses mean another object."""
         if plan.paging is None:
             return self._whole
         return next(view for known, view in self._views if known() is plan.paging)
 
     @property
     def unit(self) -> int:
-        """Its memory is a multiple of so many bytes."""
+        """Return the bytes of which the arena's size is a multiple."""
         return ALIGN if self._pages is None else self.device.page
 
     def holds(self, plan) -> bool:
-        """Whether the memory of a plan is there: it was prepared, and not given back since."""
+        """Return whether a plan's memory is allocated: it was prepared, and not freed since."""
         if plan.paging is None:
             return self._whole is not None and self._whole.nbytes >= plan.arena_bytes
         return any(known() is plan.paging for known, _ in self._views)
 
     def prepare(self, plan) -> None:
-        """Take the memory that a plan needs; nothing is taken later, in the loop."""
+        """Allocate the memory that a plan needs, so that its runs allocate nothing."""
         if self.holds(plan):
             return
         if plan.paging is None:
             self._take_whole(plan.arena_bytes)
             return
         if self._pages is None:
-            self._give_whole()  # who needs it prepares once more
+            self._give_whole()  # contiguous plans prepare again
             self._pages = self.device.pages()
             self._lost = weakref.finalize(self, self.device.let_go, self._pages.close)
             self._lost.atexit = False
@@ -83,12 +88,12 @@ class Arena:
             self._pages.drop(whole)
 
     def _forget_views(self, most: float = math.inf) -> None:
-        """Of plans that are gone, or use more pages than the first `most`."""
+        """Unmap views of plans that no longer exist or use more than `most` pages."""
         kept, gone = [], []
         for known, view in self._views:
             paging = known()
-            stays = paging is not None and paging.linear // paging.page + paging.count <= most
-            (kept if stays else gone).append((known, view))
+            keep = paging is not None and paging.linear // paging.page + paging.count <= most
+            (kept if keep else gone).append((known, view))
         if gone:
             self.device.synchronize()
             self._views = kept
@@ -96,7 +101,7 @@ class Arena:
             self._pages.drop(view)
 
     def shrink(self, limit: int) -> None:
-        """Give back what it has beyond `limit` bytes, and plans that use it; between runs, when nothing is on loan."""
+        """Free memory beyond `limit` bytes, with the plans that use it. Call it between runs."""
         if self.nbytes <= limit:
             return
         if self._pages is None:
@@ -110,7 +115,7 @@ class Arena:
         self._pages.shrink(count)
 
     def close(self) -> None:
-        """Give everything back. Nothing that is queued uses it."""
+        """Free everything. No queued work may use it."""
         self._give_whole()
         if self._pages is not None:
             self._lost.detach()

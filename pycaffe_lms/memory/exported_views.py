@@ -1,16 +1,15 @@
-"""Arrays over a buffer that a user holds, and what a run of the net owes them.
+"""Export views: arrays over a buffer that a user holds, and keep them valid across runs of the net.
 
-A NumPy view is over the host copy, a GPU array over the device copy. Whether somebody still holds one, or anything that
-was made of it (a slice, a tensor of another library), is known from references: each goes back to one base array, which
-only its views keep alive. So:
+A NumPy view is over the host copy, a GPU array over the device copy. Every export, and whatever was derived from it (a
+slice, a tensor of another library), keeps one base object alive; a weak reference to it tells whether one still exists:
 
-* before a run, a copy that is held counts as written by its holder;
-* after a run, a copy that is held is renewed, so it shows the newest value; one whose value was dropped is filled with
-  NaN, and the log says how to keep it;
-* of one buffer only one side is held at a time, for nobody could say which of two written copies is the newer;
-* a GPU array of memory that Large Model Support moves cannot stay: the run is refused until it is let go.
+* before a run, a copy with an exported view counts as written by the user (`before_run`);
+* after a run, that copy is updated to the newest value; if the value was dropped, it is filled with NaN, and the log
+  says how to keep it (`after_run`);
+* only one side of a buffer can be exported at a time, since it would be unknown which copy is newer (`check_side`);
+* a GPU array of memory that Large Model Support moves is refused: the run raises until the array is deleted.
 
-Nobody who holds nothing pays for this but with a look at each buffer's two references.
+Without exported views the cost is one check of two references per buffer.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ _log = logging.getLogger(__name__)
 
 
 class _Base:
-    """What NumPy's views of a buffer end in. NumPy shortens chains of views, but not across another object."""
+    """Be the base object of NumPy views of a buffer: NumPy shortens chains of views, but not across other objects."""
 
     __slots__ = ("__array_interface__", "array")
 
     def __init__(self, array: np.ndarray):
-        self.array = array  # whose memory it is
+        self.array = array  # owns the memory
         self.__array_interface__ = array.__array_interface__
 
 
 class DeviceBase:
-    """What a GPU array keeps alive: the memory, for as long as anybody sees it."""
+    """Be the base object of GPU arrays: it keeps the memory alive as long as one of them exists."""
 
     __slots__ = ("__weakref__", "span")
 
@@ -47,12 +46,12 @@ class DeviceBase:
 
 
 def alive(reference: ref | None) -> bool:
-    """Whether what was handed out is still held."""
+    """Return whether the exported view still exists."""
     return reference is not None and reference() is not None
 
 
 def lend_host(memory) -> np.ndarray:
-    """The host copy as bytes, to make views of. After a host ask."""
+    """Return the host copy as uint8, the base of exported views. Call it after a host ask."""
     raw = memory.host_held() if memory.host_held is not None else None
     if raw is None or raw.base.array is not memory.host:
         raw = np.asarray(_Base(memory.host))
@@ -61,7 +60,7 @@ def lend_host(memory) -> np.ndarray:
 
 
 def lend_device(memory, shape: Sequence[int], dtype):
-    """The device copy as an array of the device's library; work queued so far is done. After a GPU ask."""
+    """Return the device copy as an array of the device's library; queued work is done. Call it after a GPU ask."""
     base = DeviceBase(memory.span)
     array = memory.device.lend(memory.span, shape, dtype, base)
     before = memory.device_held
@@ -71,33 +70,39 @@ def lend_device(memory, shape: Sequence[int], dtype):
 
 
 def device_side_held(memory) -> bool:
-    """Whether somebody holds a GPU array of the buffer."""
+    """Return whether an exported GPU array of the buffer exists."""
     return memory.device_held is not None and any(map(alive, memory.device_held))
 
 
 def check_side(memory, *, host: bool) -> None:
-    """Raises UsageError where a writable array of this side is asked for while the other side is held."""
+    """Raise UsageError if a writable array of this side is requested while the other side has an exported view."""
     if host and device_side_held(memory):
         raise UsageError(
-            f'a GPU array of "{memory.name}" is still held, so its values on the host cannot be handed out for writing',
-            fix="let it go first (del array), or only look: blob.read_data(), blob.read_diff()",
+            f'a GPU array of "{memory.name}" is still held, so its values on the host cannot be exported for writing',
+            fix="delete it first (del array), or only read: blob.read_data(), blob.read_diff()",
         )
     if not host and alive(memory.host_held):
         raise UsageError(
-            f'a NumPy view of "{memory.name}" is still held, so its GPU array cannot be handed out',
-            fix="let it go first (del view), or hold a copy: blob.data.copy()",
+            f'a NumPy view of "{memory.name}" is still held, so its GPU array cannot be exported',
+            fix="delete it first (del view), or hold a copy: blob.data.copy()",
         )
 
 
 def before_run(memories: Iterable, moved: Iterable) -> None:
-    """What holders may have written counts. memories: what the program touches. moved: what a plan places elsewhere.
+    """Mark buffers as written that users may have changed through exported views.
 
-    Raises UsageError where a GPU array of such memory is held."""
+    Args:
+        memories: buffers that the program accesses.
+        moved: buffers that the plan moves.
+
+    Raises:
+        UsageError: a GPU array of a moved buffer still exists.
+    """
     for memory in moved:
         if memory.device_held is not None and device_side_held(memory):
             raise UsageError(
                 f'a GPU array of "{memory.name}" is still held, but Large Model Support moves that blob',
-                fix="let it go first (del array), or hold a copy of it",
+                fix="delete it first (del array), or hold a copy of it",
             )
     wait = None
     for memory in memories:
@@ -109,11 +114,11 @@ def before_run(memories: Iterable, moved: Iterable) -> None:
         elif (view := memory.host_held) is not None and memory.state is State.SYNCED and view() is not None:
             memory.ask(Ask.WRITE_CPU)
     if wait is not None:
-        wait.synchronize()  # the holder's work is on streams of its own
+        wait.synchronize()  # the user's work may be on other streams
 
 
 def after_run(memories: Iterable) -> None:
-    """Copies that are held show the newest values."""
+    """Update exported views to the newest values; fill those of dropped values with NaN."""
     wait = None
     for memory in memories:
         if (view := memory.host_held) is not None and view() is not None:

@@ -1,4 +1,8 @@
-"""The host side of managed buffers: page-locked memory taken once, before the loop, in a few large segments."""
+"""Allocate page-locked host memory for managed buffers: once, before the loop, in a few large segments.
+
+`HostSlab.take` cuts slots of values that outlive a run, and sees to the shared segments, where `planner/host_slots.py`
+packs the values that live within a run.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,11 @@ import numpy as np
 from ..backend.device import align
 from ..errors import OutOfHostMemory, human_bytes
 
-SEGMENT = 1 << 30  # a copy must not cross two registrations, so a slot lies in one segment
+SEGMENT = 1 << 30  # bytes; a copy must not cross two registrations, so a slot is within one segment
 
 
 def available_host_bytes() -> int | None:
-    """What the host can still give: MemAvailable, or less where a control group says so. None if unknown."""
+    """Return the host bytes available: MemAvailable, or less under a control group's limit; None if unknown."""
     found = []
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
@@ -29,63 +33,75 @@ def available_host_bytes() -> int | None:
         if limit != "max":
             found.append(int(limit) - int(used))
     except (OSError, ValueError):
-        pass  # no control group, or none that limits memory: MemAvailable stands
+        pass  # no control group that limits memory
     return min(found) if found else None
 
 
 class HostSlab:
-    """Slots of page-locked memory, and segments that plans share. `limit`: most bytes it may take in all; None: what
-    the host has available. shared: the segments; nothing in them outlives a run. A segment of slots goes back when the
-    last array over one of them is gone, so buffers of shapes that a net had once hold nothing."""
+    """Allocate slots of page-locked memory, and segments that plans share.
+
+    A segment of slots is freed with the last array over one of its slots, so a reshaped net's old buffers hold nothing.
+
+    Attributes:
+        limit: most bytes to allocate in all; None: what the host has available.
+        shared: the shared segments, as uint8; no value in them outlives a run.
+    """
 
     def __init__(self, device, limit: int | None = None):
         self.device = device
         self.limit = limit
-        self._slots: list[tuple[ref, int]] = []  # what the slots of a segment keep alive, and its bytes
+        self._slots: list[tuple[ref, int]] = []  # per segment of slots: the array that its slots keep alive, bytes
         self.shared: list[np.ndarray] = []
 
     @property
     def segment(self) -> int:
-        """Bytes of a block, unless one slot is larger."""
+        """Return the bytes of a segment; a larger slot gets a segment of its own size."""
         return SEGMENT
 
     def _segments(self) -> list[int]:
-        """Bytes of those that are in use."""
+        """Return the bytes of each segment of slots that is in use."""
         self._slots = [(owner, nbytes) for owner, nbytes in self._slots if owner() is not None]
         return [nbytes for _, nbytes in self._slots]
 
     @property
     def nbytes(self) -> int:
-        """Of all blocks."""
+        """Return the bytes of all segments."""
         return sum(self._segments()) + self.shared_bytes
 
     @property
     def segments(self) -> int:
-        """How many blocks there are."""
+        """Return the number of all segments."""
         return len(self._segments()) + len(self.shared)
 
     @property
     def shared_bytes(self) -> int:
-        """Of the shared segments."""
+        """Return the bytes of the shared segments."""
         return sum(raw.nbytes for raw in self.shared)
 
     def close(self) -> None:
-        """Forget the segments: each goes back when the last slot of it is gone."""
+        """Forget the segments: each is freed with the last array over it."""
         self._slots.clear()
         self.shared.clear()
 
     def take(self, sizes: Mapping[int, int], shared: Sequence[int] = ()) -> dict[int, np.ndarray]:
-        """A slot for each key, of at least its bytes; and see that the shared segments have at least `shared` bytes.
-        Raises OutOfHostMemory before anything is taken if the limit would be passed."""
+        """Return a slot (uint8) for each key, and grow the shared segments.
+
+        Args:
+            sizes: bytes of each slot, by key.
+            shared: least bytes of each shared segment.
+
+        Raises:
+            OutOfHostMemory: the limit would be exceeded; nothing was allocated.
+        """
         here = [raw.nbytes for raw in self.shared] + [0] * len(shared)
         small = [k for k, size in enumerate(shared) if size > here[k]]
         need = sum(align(size) for size in sizes.values())
         self._check(need + sum(shared[k] - here[k] for k in small))
         if any(here[k] for k in small):
-            self.device.synchronize()  # the last run's copies
+            self.device.synchronize()  # wait for the last run's copies
         for k in small:
             if here[k]:
-                self.shared[k] = np.empty(0, np.uint8)  # goes back before the larger one is taken
+                self.shared[k] = np.empty(0, np.uint8)  # free it before the larger one is allocated
             self.shared[k : k + 1] = [self.device.host_take(shared[k], pinned=True)]
         slots: dict[int, np.ndarray] = {}
         group: list[int] = []
@@ -101,7 +117,7 @@ class HostSlab:
         return slots
 
     def shared_slot(self, segment: int, offset: int, nbytes: int) -> np.ndarray:
-        """Part of a shared segment."""
+        """Return `nbytes` bytes of a shared segment, from `offset` on."""
         return self.shared[segment][offset : offset + nbytes]
 
     def _segment(self, keys: list[int], sizes: Mapping[int, int], slots: dict[int, np.ndarray]) -> None:

@@ -1,11 +1,9 @@
-"""One value that lives in several buffers, each a stretch of it, or as bfloat16: what a user reads and writes as a
-whole, in the net's type, on the host.
+"""Present a value that is stored in several buffers, or as bfloat16, as one host array in the net's type.
 
-Where a net runs some layers in parts of the batch, a blob between them is never in one place; a parameter of a layer
-in blocks of its outputs neither. A net may also store a blob as bfloat16. This stands for it: its "device copy" are the
-buffers of the parts. A read on the host gathers them; what is written there is handed on to them before the net runs
-again. Nobody who does not look pays for it: memory on the host is there only while it holds the newest value, or
-somebody holds a view of it.
+A blob between layers that run in micro-batches is stored in parts, as is a parameter of a layer that runs in blocks of
+its outputs; a net may also store a blob as bfloat16. `SplitMemory` stands for the whole value, with the parts as its
+"device copy": a read on the host gathers them (`_copy_down`), and what is written there is distributed before the next
+run (`hand_on`). Host memory exists only while it has the newest value or an exported view.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from .states import RESIDENT, Ask, State
 from .synced import SyncedMemory
 
 _FOR_USERS = frozenset({Ask.READ_CPU, Ask.WRITE_CPU, Ask.OVERWRITE_CPU})
-# HEAD_AT_GPU: the parts are newer. DISCARDED: one of them at least was dropped.
+# HEAD_AT_GPU: the parts are newer. DISCARDED: at least one part was dropped.
 _TABLE = RESIDENT | {
     (State.DISCARDED, Ask.OVERWRITE_CPU): RESIDENT[State.UNINITIALIZED, Ask.OVERWRITE_CPU],
     (State.DISCARDED, Ask.OVERWRITE_GPU): RESIDENT[State.UNINITIALIZED, Ask.OVERWRITE_GPU],
@@ -30,7 +28,13 @@ _TABLE = RESIDENT | {
 
 
 class SplitMemory(SyncedMemory):
-    """parts: in order, without a gap. name: the value's, "conv1.data". half: they hold bfloat16, and this float32."""
+    """Stand for a value in several buffers.
+
+    Args:
+        name: the value's, "conv1.data".
+        parts: its buffers, in order and without gaps.
+        half: the parts are bfloat16, and this is float32.
+    """
 
     __slots__ = ("half", "parts")
 
@@ -41,10 +45,10 @@ class SplitMemory(SyncedMemory):
         self.follow()
 
     def manage(self, on: bool) -> None:
-        """The parts are managed, or not."""
+        """Do nothing: the parts are managed themselves."""
 
     def ask(self, ask: Ask, *, span=None, stream=None) -> None:
-        """As SyncedMemory, for host asks; raises UsageError where one array on the GPU is wanted."""
+        """Make a host transition, as SyncedMemory. Raise UsageError if one array on the GPU is requested."""
         if ask not in _FOR_USERS and self.half:
             raise UsageError(
                 f'"{self.name}" is stored as bfloat16: there is no array of it in the net\'s type on the GPU',
@@ -52,17 +56,17 @@ class SplitMemory(SyncedMemory):
             )
         if ask not in _FOR_USERS:
             raise UsageError(
-                f'"{self.name}" lies in {len(self.parts)} parts, for its layer runs so: there is no one array of it on '
-                "the GPU",
+                f'"{self.name}" lies in {len(self.parts)} parts, since its layer runs in parts: there is no one array '
+                "of it on the GPU",
                 fix="use data and diff, which gather them; or run the layers whole: -lms_split off",
             )
         super().ask(ask)
 
     def hand_on(self) -> None:
-        """Before a run: the parts get what was written here."""
+        """Distribute what was written here to the parts, before a run."""
         if self.state is not State.HEAD_AT_CPU:
             return
-        for mine, part in self._stretches():
+        for mine, part in self._pieces():
             part.ask(Ask.OVERWRITE_CPU)
             if self.half:
                 round_into(mine.view(np.float32), part.host[: part.nbytes].view(BFLOAT16))
@@ -71,7 +75,7 @@ class SplitMemory(SyncedMemory):
         self.state = State.SYNCED
 
     def follow(self) -> None:
-        """After a run that wrote the parts: what is here is old."""
+        """Take the state of the parts, after a run that wrote them: the host array here is stale."""
         states = {part.state for part in self.parts}
         if State.DISCARDED in states:
             self.state = State.DISCARDED
@@ -80,8 +84,8 @@ class SplitMemory(SyncedMemory):
         if not alive(self.host_held):
             self.host = None
 
-    def _stretches(self):
-        """(the bytes here that stand for a part, the part), in order."""
+    def _pieces(self):
+        """Yield (bytes of the host array for a part, the part) in order."""
         start = 0
         for part in self.parts:
             end = start + part.nbytes * (2 if self.half else 1)
@@ -92,7 +96,7 @@ class SplitMemory(SyncedMemory):
         pass
 
     def _copy_down(self, span, stream, _part) -> None:
-        for mine, part in self._stretches():
+        for mine, part in self._pieces():
             part.ask(Ask.READ_CPU)
             held = part.host[: part.nbytes]
             mine[:] = widened_copy(held.view(BFLOAT16)).view(np.uint8) if self.half else held

@@ -1,9 +1,9 @@
-"""The memory state machine as two tables: (state, ask) -> (actions, next state). Standard library only.
+"""Define the memory state machine as two tables: (state, ask) -> (actions, next state). Standard library only.
 
-RESIDENT is Caffe's: a chunk of device memory, once taken, stays. MANAGED is RESIDENT with Large Model Support's rows
-overridden: the host is home and the device chunk is on loan, so a read on the host gives the chunk back, and EVICT and
-DISCARD exist. A pair without a row is a bug (or a user's read of a dropped value) and is raised as such.
-A copy in flight is an event on the buffer, not a state.
+RESIDENT is Caffe's: device memory, once taken, is kept. MANAGED overrides rows for Large Model Support: device memory
+is lent, so a read on the host gives it back, and SAVE, EVICT and DISCARD exist. A pair without a row is a bug, or a
+user's read of a dropped value, and raises. A copy in flight is an event on the buffer, not a state. `synced.py` runs
+the actions.
 """
 
 from __future__ import annotations
@@ -12,45 +12,45 @@ from enum import Enum
 
 
 class _Key(Enum):
-    """Hashed by identity, in C: the tables are asked thousands of times in an iteration."""
+    """Hash members by identity, in C: an iteration looks up the tables thousands of times."""
 
     __hash__ = object.__hash__
 
 
 class State(_Key):
-    """Where the newest value is."""
+    """Name where the newest value is."""
 
-    UNINITIALIZED = "uninitialized"  # nobody wrote yet: reads as zeros
+    UNINITIALIZED = "uninitialized"  # never written: reads as zeros
     HEAD_AT_CPU = "head at cpu"
     HEAD_AT_GPU = "head at gpu"
     SYNCED = "synced"  # both copies are current
-    DISCARDED = "discarded"  # dropped: nothing in the plan reads it again
+    DISCARDED = "discarded"  # dropped: the plan does not read it again
 
 
 class Ask(_Key):
-    """What somebody wants of a buffer."""
+    """Name what a caller requests of a buffer."""
 
     READ_CPU = "read cpu"
     WRITE_CPU = "write cpu"  # read and change
-    OVERWRITE_CPU = "overwrite cpu"  # every element will be written: nothing is downloaded first
+    OVERWRITE_CPU = "overwrite cpu"  # every element will be written: nothing is copied to the host first
     READ_GPU = "read gpu"
     WRITE_GPU = "write gpu"
-    OVERWRITE_GPU = "overwrite gpu"  # every element will be written: nothing is uploaded first
+    OVERWRITE_GPU = "overwrite gpu"  # every element will be written: nothing is copied to the device first
     SAVE = "save"  # copy the newest value to the host, keep the device copy
-    EVICT = "evict"
-    DISCARD = "discard"
+    EVICT = "evict"  # move the value to the host, give the device memory back
+    DISCARD = "discard"  # drop the value, give the device memory back
 
 
 class Do(_Key):
-    """What a transition makes happen, in order."""
+    """Name the actions of a transition."""
 
     TAKE_CPU = "take cpu"
     ZERO_CPU = "zero cpu"
     TAKE_GPU = "take gpu"
     ZERO_GPU = "zero gpu"
-    COPY_UP = "copy up"
-    COPY_DOWN = "copy down"
-    SPOIL_GPU = "spoil gpu"  # nobody may read this device copy again
+    COPY_UP = "copy up"  # host to device
+    COPY_DOWN = "copy down"  # device to host
+    SPOIL_GPU = "spoil gpu"  # the device copy must not be read again; the simulated device overwrites it
     GIVE_GPU = "give gpu"
 
 
@@ -83,7 +83,7 @@ RESIDENT: dict[tuple[State, Ask], _Row] = {
     (_S, Ask.READ_GPU): ((), _S),
     (_S, Ask.WRITE_GPU): ((), _G),
     (_S, Ask.OVERWRITE_GPU): ((), _G),
-    # dropped while it was managed: that stays true until somebody writes it whole
+    # dropped while it was managed: it stays dropped until it is overwritten
     (_D, Ask.OVERWRITE_CPU): ((Do.TAKE_CPU,), _C),
     (_D, Ask.OVERWRITE_GPU): ((Do.TAKE_GPU,), _G),
 }
@@ -109,10 +109,9 @@ MANAGED: dict[tuple[State, Ask], _Row] = RESIDENT | {
     (_G, Ask.DISCARD): ((Do.SPOIL_GPU, Do.GIVE_GPU), _D),
     (_S, Ask.DISCARD): ((Do.SPOIL_GPU, Do.GIVE_GPU), _D),
     (_D, Ask.DISCARD): ((), _D),
-    # no row for (DISCARDED, READ_* or WRITE_*): such a read is an error, found at once
+    # no row for (DISCARDED, READ_* or WRITE_*): such a read raises at once
 }
 
-# Host memory that a managed buffer holds outlives a state in which it is stale, so after a GIVE_GPU no device chunk
-# is ever held in a host state: in UNINITIALIZED, HEAD_AT_CPU and DISCARDED under MANAGED the chunk is back home. While
-# a copy in is made in parts, the state is HEAD_AT_CPU, and the chunk is there from the first of them on.
+# Under MANAGED a buffer has no device memory in these states, but for a copy in that is made in parts: the device
+# memory is lent with the first part, and the state stays HEAD_AT_CPU until the last.
 HOST_STATES = frozenset({State.UNINITIALIZED, State.HEAD_AT_CPU, State.DISCARDED})

@@ -1,4 +1,8 @@
-"""SyncedMemory: one buffer with a host and a device copy. It looks up the table and runs the actions, nothing else."""
+"""Define SyncedMemory: one buffer with a host and a device copy, kept in step by the tables of `states.py`.
+
+`SyncedMemory.ask` looks up a transition and runs its actions. The other methods serve plans: host slots, in-place
+reuse, CUDA graphs and carry-over. `split_memory.py` derives a value that is stored in several buffers.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +18,22 @@ from .exported_views import alive, lend_host
 from .states import MANAGED, RESIDENT, Ask, Do, State
 
 _HOST_ASKS = frozenset({Ask.READ_CPU, Ask.WRITE_CPU, Ask.OVERWRITE_CPU})
-_KEEP = frozenset({Ask.READ_CPU, Ask.READ_GPU, Ask.SAVE, Ask.EVICT})  # the value is what it was
+_KEEP = frozenset({Ask.READ_CPU, Ask.READ_GPU, Ask.SAVE, Ask.EVICT})  # requests that do not change the value
 _WRITE_GPU = frozenset({Ask.WRITE_GPU, Ask.OVERWRITE_GPU})
-_CHANGE_GPU = frozenset({Do.ZERO_GPU, Do.COPY_UP, Do.SPOIL_GPU, Do.GIVE_GPU})  # what lies on the device
+_CHANGE_GPU = frozenset({Do.ZERO_GPU, Do.COPY_UP, Do.SPOIL_GPU, Do.GIVE_GPU})  # actions that change the device copy
 _WRITES = count(1)
 
 
 class SyncedMemory:
-    """`nbytes` of memory in state UNINITIALIZED, HEAD_AT_CPU, HEAD_AT_GPU, SYNCED or DISCARDED.
+    """Hold `nbytes` of memory in state UNINITIALIZED, HEAD_AT_CPU, HEAD_AT_GPU, SYNCED or DISCARDED.
 
-    name: what errors call it ("conv1.data"). device: a `backend.device.Device`. pinned: take the host copy from
-    page-locked memory where the device has such.  Source of the states: BVLC/caffe, syncedmem.{hpp,cpp}.
+    Source of the states: BVLC/caffe, syncedmem.{hpp,cpp}.
+
+    Args:
+        nbytes: size of the value.
+        name: what errors call it ("conv1.data").
+        device: a `backend.device.Device`.
+        pinned: allocate the host copy in page-locked memory if the device has any.
     """
 
     __slots__ = ("_own_home", "_own_span", "device", "device_held", "half_home", "history", "host", "host_event",
@@ -42,14 +51,14 @@ class SyncedMemory:
         self.locked = False  # the host copy is page-locked
         self.span = None  # device memory, see backend.device.Span
         self.host_event = None  # the last queued copy that reads or writes the host side
-        self._own_span = False  # taken from the pool by ourselves, not lent by a plan
-        self._own_home = None  # host copy, whether it is locked, its event: while another home is lent
-        self.host_held = self.device_held = None  # references to arrays that were handed out, see `held.py`
-        self.half_home: np.ndarray | None = None  # uint8: of the value in 16 bits, see `lms/runtime/compression.py`
-        self.leaving = None  # the event of a copy of the device side to elsewhere, which the next write there waits for
-        self.through = None  # what copies at present, by way of `half_home`; None: the device, as it is
-        self.touched_outside = False  # somebody else may have queued work on the device copy since the last run
-        self.written = 0  # another number, that no other memory has, whenever somebody may have written the value
+        self._own_span = False  # `span` is from the pool, not lent by a plan
+        self._own_home = None  # own host copy, whether it is locked, its event: while a shared host slot is lent
+        self.host_held = self.device_held = None  # weak references to exported views, see `exported_views.py`
+        self.half_home: np.ndarray | None = None  # uint8: host slot of the value in 16 bits, see `Compression`
+        self.leaving = None  # event of a copy from the device copy to elsewhere; the next write there waits for it
+        self.through = None  # the `Compression` that copies go through; None: exact copies
+        self.touched_outside = False  # a holder of a GPU array may have queued work on it since the last run
+        self.written = 0  # a number unique over all memories, new whenever the value may have changed
         self.history: deque = deque(maxlen=16)
 
     @property
@@ -58,26 +67,31 @@ class SyncedMemory:
 
     @property
     def own_bytes(self) -> int:
-        """Bytes of device memory that it took from the pool; what a plan lends is not its own."""
+        """Return the bytes of device memory that it took from the pool; what a plan lends is not counted."""
         return self.span.nbytes if self.span is not None and self._own_span else 0
 
     def manage(self, on: bool) -> None:
-        """Choose the table. A buffer changes hands only at home: its chunk goes back to the pool first."""
+        """Choose the table. Managing a buffer first moves its value to the host and frees its device memory."""
         if on:
             self.table = MANAGED
             self.ask(Ask.EVICT)
-            self.give_back()  # a stale device copy goes too
+            self.give_back()  # free a stale device copy too
         else:
             self.table = RESIDENT
 
     def ask(self, ask: Ask, *, span=None, stream=None, part: tuple[int, int] | None = None) -> None:
-        """Make `ask` possible. `span`: device memory to use if some is taken (a plan's); default: the pool's.
-        `stream`: where copies are queued; default: the compute stream. `part`: (offset, bytes) of the copy that is
-        queued; default: all of it. Parts are asked for in order, and the state changes with the last: before that, a
-        value on its way has arrived nowhere, and is where it was.
+        """Make the transition for `ask`: run its actions and change the state.
 
-        Raises DiscardedRead for a value that was dropped, InvalidTransition for any other pair without a row,
-        OutOfDeviceMemory / OutOfHostMemory when memory cannot be taken.
+        Args:
+            span: device memory to use if some is taken (lent by a plan); default: from the pool.
+            stream: where copies are queued; default: the compute stream.
+            part: (offset, bytes) of the copy that is queued; default: all of it. Parts come in order, and the state
+                changes with the last.
+
+        Raises:
+            DiscardedRead: the value was dropped.
+            InvalidTransition: any other pair without a row.
+            OutOfDeviceMemory, OutOfHostMemory: memory cannot be allocated.
         """
         row = self.table.get((self.state, ask))
         if row is None:
@@ -86,7 +100,7 @@ class SyncedMemory:
         if ask not in _KEEP:
             self.written = next(_WRITES)
         if self.leaving is not None and (ask in _WRITE_GPU or not _CHANGE_GPU.isdisjoint(actions)):
-            self._let_leave(stream)
+            self._wait_for_leaving(stream)
         if actions:
             with self.device.lock:
                 for action in actions:
@@ -101,21 +115,21 @@ class SyncedMemory:
             self.host_event = None
 
     def give_back(self) -> None:
-        """Return device memory of its own to the pool: nobody needs the copy there any more."""
+        """Release the device memory: to the pool if it is its own. The copy there must not be needed any more."""
         if self.leaving is not None:
-            self._let_leave(None)
+            self._wait_for_leaving(None)
         self._give_gpu(None, None, None)
 
     def host_array(self, shape, dtype, start: int = 0) -> np.ndarray:
-        """The host copy, from element `start` on, as an array; only after a host ask."""
+        """Return the host copy, from element `start` on, as an array. Call it after a host ask only."""
         return _view(self.host[start * np.dtype(dtype).itemsize :] if start else self.host, shape, dtype)
 
     def host_view(self, shape, dtype) -> np.ndarray:
-        """The host copy as an array for a user to hold; only after a host ask."""
+        """Return the host copy as an exported view. Call it after a host ask only."""
         return _view(lend_host(self), shape, dtype)
 
     def device_array(self, shape, dtype, start: int = 0):
-        """The device copy, from element `start` on, as an array of the device; only after a GPU ask."""
+        """Return the device copy, from element `start` on, as a device array. Call it after a GPU ask only."""
         if not start:
             return self.device.array(self.span, shape, dtype)
         itemsize = np.dtype(dtype).itemsize
@@ -123,17 +137,16 @@ class SyncedMemory:
 
     @property
     def last_on_host(self) -> np.ndarray | None:
-        """The host copy, as uint8, in whatever state: what was written or copied there last. None where there is none
-        of its own."""
+        """Return the own host copy as uint8 in any state, perhaps stale; None if there is none or a slot is lent."""
         return self.host if self._own_home is None else None
 
     @property
     def wants_lock(self) -> bool:
-        """Whether copies would gain from another host copy: this one is not page-locked, and nobody holds a view."""
+        """Return whether the host copy should move to page-locked memory, and may: no exported view refers to it."""
         return not self.locked and not alive(self.host_held)
 
     def move_home(self, slot: np.ndarray) -> None:
-        """Let the host copy be this page-locked memory from now on."""
+        """Move the host copy to this page-locked slot."""
         if self.host_event is not None:
             self.device.wait_host(self.host_event)
             self.host_event = None
@@ -142,52 +155,58 @@ class SyncedMemory:
         self.host, self.locked = slot, True
 
     def lend_home(self, slot: np.ndarray) -> None:
-        """Let the host copy be this page-locked memory, which others use in turn, until `end_home`. What the own one
-        holds is stale: the value is on the device."""
+        """Use this shared page-locked slot as the host copy until `end_home`.
+
+        The value is on the device: the own host copy is stale.
+        """
         if self._own_home is None:
             self._own_home = self.host, self.locked, self.host_event
             self.host, self.locked, self.host_event = slot, True, None
 
     def end_home(self) -> None:
-        """The lent home is for others from the copy on that was queued last: the value is on the device only."""
+        """Stop using the shared host slot, after the copy in was queued: the value is on the device only."""
         if self.state is State.SYNCED:
             self.state = State.HEAD_AT_GPU
-        self._come_back()
+        self._restore_own_host()
 
     def settle(self) -> None:
-        """Where a home is lent, the value moves from there to the own one. Nothing is in flight any more."""
+        """Move the value from a shared host slot, if one is lent, to the own host copy. No copy may be in flight."""
         if self._own_home is None:
             return
         lent, holds = self.host, self.state in (State.HEAD_AT_CPU, State.SYNCED)
-        self._come_back()
+        self._restore_own_host()
         if holds:
             self.host_event = None
             self._take_cpu(None, None, None)
             np.copyto(self.host[: self.nbytes], lent[: self.nbytes])
 
-    def _come_back(self) -> None:
+    def _restore_own_host(self) -> None:
         if self._own_home is not None:
             (self.host, self.locked, self.host_event), self._own_home = self._own_home, None
 
     def hand_over(self) -> None:
-        """Its device memory, which was lent, holds another buffer's value from now on; its own value is dropped."""
+        """Drop the value, whose lent device memory another buffer reuses in place."""
         self.span = None
         self.ask(Ask.DISCARD)
 
     def become(self, state: State, *, span=None, event=None) -> None:
-        """Be in `state`, with lent device memory or none, without anything being moved: what a recording of many asks
-        has made true, or will. event: ends the copies that use the host side."""
-        self._come_back()
+        """Set the state that captured operations lead to, without running actions.
+
+        Args:
+            span: device memory that is lent, or None.
+            event: end of the copies that use the host copy.
+        """
+        self._restore_own_host()
         self.state, self.span, self.host_event = state, span, event
         self._own_span, self.written = False, next(_WRITES)
 
     def be_found(self, span) -> None:
-        """The value, which is at home, also lies in this lent device memory still."""
+        """Note that the value, which is on the host, was also carried over in this lent device memory."""
         if self.state is not State.HEAD_AT_CPU or self.span is not None:
             raise self._refuse(Ask.READ_GPU)
         self.state, self.span, self._own_span = State.SYNCED, span, False
 
-    def _let_leave(self, stream) -> None:
+    def _wait_for_leaving(self, stream) -> None:
         self.device.wait(self.device.compute if stream is None else stream, self.leaving)
         self.leaving = None
 
@@ -216,7 +235,7 @@ class SyncedMemory:
             else:
                 self.host_event = self.device.copy_up(*self._sides(part), stream)
         except Exception:
-            self._wait_for_strays()
+            self._wait_for_failed_copy()
             raise
 
     def _copy_down(self, span, stream, part) -> None:
@@ -229,18 +248,19 @@ class SyncedMemory:
                 span, host = self._sides(part)
                 self.host_event = self.device.copy_down(host, span, stream)
         except Exception:
-            self._wait_for_strays()
+            self._wait_for_failed_copy()
             raise
 
-    def _wait_for_strays(self) -> None:
-        """After a copy that failed: it may be queued without an event that tells its end, and would overwrite what is
-        put there after the error."""
-        with suppress(Exception):  # of a device that is lost, whose work does not run
+    def _wait_for_failed_copy(self) -> None:
+        """Wait for a copy that failed: it may be queued without an event, and would overwrite later values."""
+        with suppress(Exception):  # the device is lost: its work does not run
             self.device.synchronize()
 
     def _sides(self, part):
-        """(device memory, host memory) of a part of the buffer. A plan's buffers end on a boundary, the last part may
-        reach behind the value."""
+        """Return (device memory, host memory) of a part of the buffer, cut at the end of the value.
+
+        Sizes in plans are aligned, so the last part may be larger than what is left.
+        """
         if part is None:
             return self.span, self.host
         start, end = part[0], min(sum(part), self.nbytes)

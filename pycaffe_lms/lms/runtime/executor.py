@@ -1,6 +1,6 @@
 """Run a plan: issue its operations on three streams (compute, copy in, copy out), ordered by events.
 
-`bring_home` first evicts leftover device copies, then `PlanRun` issues the operations one by one. `runtime.py` owns the
+`bring_home` first moves values to the host, then `PlanRun` issues the operations one by one. `runtime.py` owns the
 arena and the host slots that are used here; `cuda_graph.py` captures the same operations as one launch.
 """
 
