@@ -281,7 +281,7 @@ class SyncedMemory:
             blob = self.name.rsplit(".", 1)[0].split("(")[0]
             return DiscardedRead(
                 f'the value of "{self.name}" was dropped: nothing in the iteration reads it again, so its memory was '
-                "used for others",
+                "reused",
                 fix=f'call net.keep("{blob}") before the iteration',
             ).at(blob=blob)
         story = "; ".join(f"{a.value} --{b.value}--> {c.value}" for a, b, c in self.history) or "none"

@@ -1,1 +1,1 @@
-"""Plans for people: tables of text, and an HTML page."""
+"""Report plans: tables of text, and an HTML page."""

@@ -1,6 +1,6 @@
-"""Where the time and the memory of a plan's run go: what is on the device when, and what every layer costs. Pure.
+"""Account for a plan's memory over time (`occupancy`) and for copies and seconds by layer (`layer_costs`). Pure.
 
-Times are a prediction's or a recorded run's, both `timing.PlanTimes`. See also: `page.py`, which draws this.
+Times are predicted or recorded, both as `PlanTimes` of `cost/timing.py`. `page.py` shows the results.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from ..cost.timing import PlanTimes
 from ..plan.plan import OpKind, Plan
 from ..program import Mode, layer_of
 
-KINDS = ("parameters", "activations", "gradients", "scratch")  # of managed buffers, from bottom to top
+KINDS = ("parameters", "activations", "gradients", "scratch")  # of managed buffers, from the chart's bottom to top
 
 
 @dataclass(frozen=True)
 class Residency:
-    """A managed buffer has memory on the device from `start` to `end` seconds."""
+    """Hold one live range of a managed buffer: it has device memory from `start` to `end` seconds."""
 
     buffer: int
     start: float
@@ -26,7 +26,10 @@ class Residency:
 
 
 def residencies(plan: Plan, times: PlanTimes) -> list[Residency]:
-    """Every stay of a run, by its end. A copy in has memory from its start, a copy out to its end."""
+    """Return all live ranges of a run, in the order of their ends.
+
+    A copy in has device memory from its start, a copy out until its end.
+    """
     since: dict[int, float] = {}
     saved: dict[int, float] = {}  # when the copy out of a buffer ends, which may be after its last step
     found: list[Residency] = []
@@ -43,37 +46,42 @@ def residencies(plan: Plan, times: PlanTimes) -> list[Residency]:
             if op.release:
                 end(op.place.buffer, stop)
         elif op.kind is OpKind.COMPUTE:
-            given = {old for old, _ in op.inplace_reuses}
-            for old in given:
+            reused = {old for old, _ in op.inplace_reuses}
+            for old in reused:
                 end(old, start)
             for place in op.births:
                 since[place.buffer] = start
             for b in (*op.frees, *op.drops):
-                if b not in given:
+                if b not in reused:
                     end(b, max(stop, saved.get(b, 0.0)))
     return found
 
 
 @dataclass(frozen=True)
 class Occupancy:
-    """Bytes of managed buffers on the device, by kind: `held[kind][i]` from `at[i]` seconds to the next."""
+    """Hold the bytes of managed buffers on the device, by kind: `held[kind][i]` from `at[i]` to `at[i + 1]` seconds."""
 
     at: tuple[float, ...]
     held: Mapping[str, tuple[int, ...]]
 
     @property
     def peak(self) -> int:
+        """Return the most bytes of all kinds together."""
         return max((sum(now) for now in zip(*self.held.values(), strict=True)), default=0)
 
 
 def occupancy(plan: Plan, times: PlanTimes, kinds: Mapping[int, str], points: int | None = None) -> Occupancy:
-    """kinds: one of KINDS for every managed buffer. points: most points of the result (None: all); where there are
-    more, each stands for several, and is the one of them with the most bytes."""
+    """Return the bytes of managed buffers on the device over time.
+
+    Args:
+        kinds: one of KINDS for every managed buffer.
+        points: most points of the result; None: all. Of each group of neighbours the one with most bytes is kept.
+    """
     changes: list[tuple[float, int, str]] = []
-    for stay in residencies(plan, times):
-        kind, nbytes = kinds[stay.buffer], plan.buffers[stay.buffer].nbytes
-        changes += [(stay.start, nbytes, kind), (stay.end, -nbytes, kind)]
-    changes.sort()  # of one moment what ends comes first
+    for live in residencies(plan, times):
+        kind, nbytes = kinds[live.buffer], plan.buffers[live.buffer].nbytes
+        changes += [(live.start, nbytes, kind), (live.end, -nbytes, kind)]
+    changes.sort()  # ends before starts at the same moment
     now = dict.fromkeys(KINDS, 0)
     found: list[tuple[float, tuple[int, ...]]] = [(0.0, tuple(now.values()))]
     for at, nbytes, kind in changes:
@@ -91,10 +99,18 @@ def occupancy(plan: Plan, times: PlanTimes, kinds: Mapping[int, str], points: in
 
 @dataclass
 class LayerCost:
-    """Of one layer in a run. needs_bytes: most that one of its steps needs on the device at once. bytes_in, copies_in:
-    fetched for its steps; bytes_out, copies_out: of values that its steps made. replays: steps that ran a second time.
-    predicted, measured: seconds of its steps; stall, measured_stall: seconds that they waited for copies. measured and
-    measured_stall are None where no run was recorded."""
+    """Hold the costs of one layer in a run.
+
+    Attributes:
+        needs_bytes: most bytes that one of its steps needs on the device at once.
+        bytes_in, copies_in: copied in for its steps.
+        bytes_out, copies_out: copied out of values that its steps wrote.
+        replays: steps that ran again for rematerialization.
+        predicted, measured: seconds of its steps.
+        stall, measured_stall: seconds that its steps waited for copies.
+
+    measured and measured_stall are None if no run was recorded.
+    """
 
     layer: str
     needs_bytes: int = 0
@@ -110,7 +126,7 @@ class LayerCost:
 
 
 def layer_costs(plan: Plan, times: PlanTimes, measured: PlanTimes | None = None) -> list[LayerCost]:
-    """A row per layer, in the order of their first steps."""
+    """Return the costs of each layer, in the order of their first steps."""
     rows: dict[str, LayerCost] = {}
     steps, sizes = plan.program.steps, {b: buffer.nbytes for b, buffer in plan.buffers.items()}
     for s, step in enumerate(steps):
@@ -120,10 +136,10 @@ def layer_costs(plan: Plan, times: PlanTimes, measured: PlanTimes | None = None)
         row.stall += times.stalls[s]
         if measured is not None:
             row.measured_stall = (row.measured_stall or 0.0) + measured.stalls[s]
-    touches, writes = _uses(plan)
+    accesses, writes = _uses(plan)
     for op in plan.ops:
         if op.kind is OpKind.IN:
-            row = rows[layer_of(steps[_first_from(touches[op.place.buffer], op.step)].name)]
+            row = rows[layer_of(steps[_first_from(accesses[op.place.buffer], op.step)].name)]
             row.copies_in += op.begins
             row.bytes_in += plan.stored(op)
         elif op.kind is OpKind.OUT:
@@ -139,23 +155,25 @@ def layer_costs(plan: Plan, times: PlanTimes, measured: PlanTimes | None = None)
 
 
 def _uses(plan: Plan) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
-    """(buffer -> steps that touch it, buffer -> steps that write it)."""
-    touches: dict[int, list[int]] = {b: [] for b in plan.buffers}
+    """Return (buffer -> steps that access it, buffer -> steps that write it), steps ascending."""
+    accesses: dict[int, list[int]] = {b: [] for b in plan.buffers}
     writes: dict[int, list[int]] = {b: [] for b in plan.buffers}
     for s, step in enumerate(plan.program.steps):
         for a in step.accesses:
-            if a.buffer in touches:
-                touches[a.buffer].append(s)
+            if a.buffer in accesses:
+                accesses[a.buffer].append(s)
                 if a.mode is not Mode.READ:
                     writes[a.buffer].append(s)
-    return touches, writes
+    return accesses, writes
 
 
 def _first_from(steps: Sequence[int], step: int) -> int:
+    """Return the first of sorted `steps` from `step` on; `step` if there is none."""
     at = bisect_left(steps, step)
     return steps[at] if at < len(steps) else step
 
 
 def _last_until(steps: Sequence[int], step: int) -> int:
+    """Return the last of sorted `steps` up to `step`; `step` if there is none."""
     at = bisect_right(steps, step)
     return steps[at - 1] if at else step

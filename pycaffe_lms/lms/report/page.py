@@ -1,6 +1,7 @@
-"""A plan as one HTML page: memory over an iteration, the streams, what every layer costs, and totals. Pure: text out.
+"""Write a plan as one HTML page: memory over an iteration, the streams, costs of layers, and totals. Pure.
 
-The page needs nothing else, and may load nothing: no font, script or picture from anywhere. Names are escaped.
+`render` puts `Contents` together: numbers from `layer_costs.py`, charts from `page_charts.py`, style and script from
+`page_style.py`. The page is self-contained and its policy forbids loading anything. Names are escaped.
 """
 
 from __future__ import annotations
@@ -18,18 +19,27 @@ from .layer_costs import KINDS, LayerCost, Occupancy, layer_costs, occupancy
 from .page_charts import LANES, TICKS, chart_top, marks_of, memory_chart, milliseconds, plain, timeline
 from .page_style import CSS, SCRIPT
 
-POINTS = 2000  # most of the memory chart
+POINTS = 2000  # most points of the memory chart
 _KEY = (
-    *(("forward", "forward"), ("backward", "backward"), ("again", "made again"), ("other", "update and others")),
+    *(("forward", "forward"), ("backward", "backward"), ("again", "rematerialized"), ("other", "update and others")),
     *(("host", "on the host"), ("in", "copy in"), ("out", "copy out"), ("stall", "waiting for copies")),
 )
 
 
 @dataclass(frozen=True)
 class Contents:
-    """plan, times: as predicted. kinds: of managed buffers, one of KINDS. fixed: (name, bytes) of what stays on the
-    device. budget: bytes of the device that may be used; None: no limit. measured: a recorded run of the same plan.
-    facts: (name, value) for the head. remark: a sentence below the title."""
+    """Hold what a page shows.
+
+    Attributes:
+        plan, times: the plan and its predicted times.
+        kinds: one of KINDS for every managed buffer.
+        fixed: (name, bytes) of resident memory.
+        budget: bytes of the device that may be used; None: no limit.
+        measured: a recorded run of the same plan.
+        facts: (name, value) for the head.
+        remark: a sentence below the title.
+        totals: lines at the end, after the plan's summary.
+    """
 
     title: str
     plan: Plan
@@ -44,7 +54,7 @@ class Contents:
 
 
 def render(c: Contents) -> str:
-    """The page."""
+    """Return the page as HTML."""
     held = occupancy(c.plan, c.times, c.kinds, POINTS)
     measured = c.measured.times if c.measured else None
     seconds = max(c.times.seconds, measured.seconds if measured else 0.0)
@@ -66,7 +76,7 @@ def render(c: Contents) -> str:
                   _lanes(c.measured.plan, measured, seconds, f"{c.measured.how} timeline")]  # fmt: skip
     parts += [
         _axis(seconds), "<h2>Layers</h2>", '<p class="dim">Copies in count for the layer that waits for them, copies '
-        "out for the one that made the value. Click a column to sort.</p>",
+        "out for the layer that wrote the value. Click a column to sort.</p>",
         _table(layer_costs(c.plan, c.times, measured), c.measured.how if c.measured else ""), "<h2>Totals</h2>",
         "<pre>" + "\n".join(plain(line) for line in (*report.summary(c.plan), *c.totals)) + "</pre>",
         '<div id="tip"></div>', f'<script type="application/json" id="data">{_data(c, held, seconds)}</script>',
@@ -87,7 +97,7 @@ def _plan_facts(c: Contents) -> list[tuple[str, str]]:
             "copied out",
             f"{human_bytes(plan.bytes_out)} in {copies[1]} copies, link busy {milliseconds(times.busy_out)}",
         ),
-        ("steps", f"{len(plan.program.steps)}, of them {plan.replayed} made again"),
+        ("steps", f"{len(plan.program.steps)}, of them {plan.replayed} rematerialized"),
     ]
     if c.measured is not None:
         m = c.measured.times
@@ -127,7 +137,7 @@ def _lanes(plan: Plan, times: PlanTimes, seconds: float, label: str) -> str:
 
 def _table(rows: Sequence[LayerCost], how: str) -> str:
     with_times = any(row.measured is not None for row in rows)
-    names = ["layer", "needs at once", "copied in", "copies in", "copied out", "copies out", "made again"]
+    names = ["layer", "needs at once", "copied in", "copies in", "copied out", "copies out", "remat steps"]
     names += ["stall", "time, predicted"] + ([f"stall, {how}", f"time, {how}"] if with_times else [])
     body = []
     for row in rows:
@@ -158,7 +168,7 @@ def _time_cell(seconds: float) -> str:
 
 
 def _data(c: Contents, held: Occupancy, seconds: float) -> str:
-    """What the script reads: numbers, and names of kinds (none of the user's)."""
+    """Return the script's data as JSON: numbers, and names of kinds (none from the user)."""
     values: list[tuple[str, list[int]]] = [(name, [nbytes]) for name, nbytes in c.fixed]
     values += [(kind, list(held.held[kind])) for kind in KINDS]
     at = [float(f"{t:.7g}") for t in held.at]

@@ -1,7 +1,7 @@
-"""The charts of a plan's page as SVG: memory over an iteration, and the streams as a timeline. Pure.
+"""Draw the charts of a plan's page as SVG: memory over an iteration, and the streams as a timeline. Pure.
 
-Charts have no text inside, for they are stretched to the page's width; words stand beside them. X is time in TICKS per
-run, both charts alike, so that the page can zoom both at once.
+Charts are stretched to the page's width, so they contain no text: labels are beside them. In all charts X is time in
+TICKS per run, so that the page can zoom them together.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from .layer_costs import KINDS, Occupancy
 
 TICKS = 100_000
 HEIGHT = 1000  # of the memory chart, in its own units
-LANE = 26  # height of a row of the timeline
+LANE = 26  # height of a row of the timeline, in its own units
 LANES = ("compute", "copies in", "copies out")
-MARKS = 8_000  # most of a timeline: beyond, neighbours become one
+MARKS = 8_000  # most marks of a timeline: above, neighbours are joined
 
 
 @dataclass(frozen=True)
 class Mark:
-    """Something on a row from start to end seconds. look: its CSS class."""
+    """Hold a mark on row `lane` from `start` to `end` seconds. look: its CSS class; text: its tooltip."""
 
     lane: int
     look: str
@@ -34,17 +34,20 @@ class Mark:
 
 
 def plain(text: str) -> str:
-    """A name as HTML text or attribute: escaped, without control characters."""
+    """Return a name as HTML text or attribute: escaped, control characters replaced."""
     return escape("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text), quote=True)
 
 
 def milliseconds(seconds: float) -> str:
+    """Return a time with its unit: ms below a second, else s."""
     return f"{1e3 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.3f} s"
 
 
 def memory_chart(held: Occupancy, fixed: Sequence[tuple[str, int]], seconds: float, budget: int | None) -> str:
-    """Stacked areas: fixed ones (name, bytes) at the bottom, kinds of managed buffers above; a line where the budget
-    is."""
+    """Return stacked areas as SVG: fixed memory (name, bytes) at the bottom, managed buffers by kind above.
+
+    A budget in bytes is drawn as a line.
+    """
     top = chart_top(held, fixed, budget)
     paths, n = [], len(held.at)
     xs = [_x(t, seconds) for t in held.at]
@@ -68,7 +71,7 @@ def memory_chart(held: Occupancy, fixed: Sequence[tuple[str, int]], seconds: flo
 
 
 def chart_top(held: Occupancy, fixed: Sequence[tuple[str, int]], budget: int | None) -> int:
-    """Bytes at the upper edge of the memory chart."""
+    """Return the bytes at the upper edge of the memory chart."""
     most = held.peak + sum(nbytes for _, nbytes in fixed)
     return max(1, int(1.05 * max(most, budget or 0)))
 
@@ -82,7 +85,7 @@ def _y(nbytes: int, top: int) -> int:
 
 
 def _steps(xs: Sequence[int], ys: Sequence[int]) -> list[tuple[int, int]]:
-    """A line that stays at each value until the next, to the right edge; points that add nothing are left out."""
+    """Return the points of a step line up to the right edge; points between equal values are left out."""
     found: list[tuple[int, int]] = []
     for x, y, until in zip(xs, ys, [*xs[1:], TICKS], strict=True):
         if found and found[-1][1] == y:
@@ -93,16 +96,16 @@ def _steps(xs: Sequence[int], ys: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def marks_of(plan: Plan, times: PlanTimes) -> list[Mark]:
-    """A mark per operation, and one per step that waits for copies."""
+    """Return a mark per operation, and one per step that waits for copies."""
     found: list[Mark] = []
     steps, last = plan.program.steps, len(plan.program.steps) - 1
     ends = [end for op, end in zip(plan.ops, times.end, strict=True) if op.place is None]
     done = max(ends, default=0.0)
-    behind = min(times.stalls[-1], max(0.0, times.seconds - done)) if times.stalls else 0.0  # of the last step's stall
+    behind = min(times.stalls[-1], max(0.0, times.seconds - done)) if times.stalls else 0.0  # stall after the last step
 
-    def stall(end: float, seconds: float, who: str) -> None:
+    def stall(end: float, seconds: float, name: str) -> None:
         if seconds > 0:
-            text = f"{who} waits {milliseconds(seconds)} for copies"
+            text = f"{name} waits {milliseconds(seconds)} for copies"
             found.append(Mark(0, "stall", max(0.0, end - seconds), end, text))
 
     for op in plan.ops:
@@ -116,7 +119,7 @@ def marks_of(plan: Plan, times: PlanTimes) -> list[Mark]:
 
 
 def _looks(plan: Plan, op: Op) -> tuple[int, str, str]:
-    """(row, CSS class, name)."""
+    """Return an operation's (row, CSS class, name)."""
     if op.kind in (OpKind.IN, OpKind.OUT):
         buffer = plan.buffers[op.place.buffer]
         out = op.kind is OpKind.OUT
@@ -133,7 +136,7 @@ def _looks(plan: Plan, op: Op) -> tuple[int, str, str]:
 
 
 def timeline(marks: Iterable[Mark], seconds: float, label: str) -> str:
-    """Rows of marks. Where there are more than MARKS, neighbours of a row become one."""
+    """Return the marks as SVG rows. Neighbours are joined if there are more than MARKS."""
     height = LANE * len(LANES)
     rects = []
     for m in joined(list(marks), MARKS):
@@ -150,7 +153,7 @@ def timeline(marks: Iterable[Mark], seconds: float, label: str) -> str:
 
 
 def joined(marks: list[Mark], most: int) -> list[Mark]:
-    """At most `most` marks and one per row: runs of neighbours on a row become one mark. Stalls stay apart."""
+    """Join runs of neighbours on a row until about `most` marks are left. Stalls are joined with stalls only."""
     if len(marks) <= most:
         return marks
     each = -(-len(marks) // most)
@@ -160,6 +163,6 @@ def joined(marks: list[Mark], most: int) -> list[Mark]:
             row = [m for m in marks if m.lane == lane and (m.look == "stall") == stalls]
             for i in range(0, len(row), each):
                 run = row[i : i + each]
-                text = run[0].text if len(run) == 1 else f"{len(run)} of them, from {run[0].text}"
+                text = run[0].text if len(run) == 1 else f"{len(run)} operations, from {run[0].text}"
                 found.append(Mark(lane, run[0].look, run[0].start, max(m.end for m in run), text))
     return found

@@ -1,4 +1,4 @@
-"""The look of a plan's page, and its few lines of script: zoom, what lies under the pointer, sorting of the table."""
+"""Hold the style sheet and the script of a plan's page: zoom, tooltips, sorting of the table."""
 
 CSS = """
 :root { --ink: #1c1c1a; --dim: #66655f; --line: #d9d8d2; --paper: #fcfcfa; --wash: #f1f0ec;

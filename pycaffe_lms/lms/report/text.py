@@ -1,4 +1,4 @@
-"""Plans as text: a table of steps, and totals. Pure."""
+"""Write plans as text: totals (`summary`) and a table of steps (`step_table`). Pure; `page.py` writes HTML."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from ..plan.statistics import used_bytes
 
 
 def summary(plan: Plan) -> list[str]:
-    """What a plan needs and moves, a line each."""
+    """Return lines about the memory that a plan needs and the bytes that it copies."""
     managed = sum(b.nbytes for b in plan.buffers.values())
     used = used_bytes(plan)
     loss = used / plan.live_bytes - 1 if plan.live_bytes else 0.0
-    own = human_bytes(plan.unshared_host_bytes)
-    left = sum(map(plan.copied, plan.carried_over))
+    unshared = human_bytes(plan.unshared_host_bytes)
+    carried_over = sum(map(plan.copied, plan.carried_over))
     lossy = f" (lossy: {len(plan.halved)} buffers in 16 bits)" if plan.halved else ""
     return [
         f"managed buffers: {len(plan.buffers)}, {human_bytes(managed)} in all",
-        f"device memory for them: {human_bytes(plan.arena_bytes)}, {human_bytes(used)} of it used (alive at once at "
+        f"device memory for them: {human_bytes(plan.arena_bytes)}, {human_bytes(used)} of it used (live at once at "
         f"most {human_bytes(plan.live_bytes)}, packing loss {loss:.1%})",
-        f"host memory for them: {human_bytes(plan.host_bytes)} ({own} if none of it were used in turn)",
+        f"host memory for them: {human_bytes(plan.host_bytes)} ({unshared} without sharing host slots)",
         f"copied per run: {human_bytes(plan.bytes_in)} in, {human_bytes(plan.bytes_out)} out{lossy}"
-        + (f", of it in {plan.parts} parts, so that urgent copies pass" if plan.parts else "")
-        + (f"; {human_bytes(left)} stay from run to run" if left else ""),
+        + (f", of it in {plan.parts} parts, which urgent copies can overtake" if plan.parts else "")
+        + (f"; {human_bytes(carried_over)} carried over from run to run" if carried_over else ""),
     ]
 
 
@@ -36,8 +36,12 @@ def _copy(plan: Plan, op: Op) -> str:
 
 
 def step_table(plan: Plan, times: PlanTimes | None = None, seconds: Sequence[float] = ()) -> Iterable[str]:
-    """A line per step: what comes in for later steps, what is made, copied out, given back and dropped. With `times`
-    also milliseconds: `seconds` of every step of the plan's program, and how long it waits for copies."""
+    """Return a line per step: copies in for later steps, new buffers, copies out, freed and dropped buffers.
+
+    Args:
+        times: predicted or recorded times; with them, lines also have milliseconds of each step and of its stall.
+        seconds: of each step of the plan's program, needed with `times`.
+    """
     names = {b: buffer.name for b, buffer in plan.buffers.items()}
     by_step: dict[int, list[Op]] = {}
     for op in plan.ops:
@@ -65,6 +69,6 @@ def step_table(plan: Plan, times: PlanTimes | None = None, seconds: Sequence[flo
             peak = max(peak, held)
         held -= gone
         timed = f"{1e3 * seconds[s]:9.3f}  {1e3 * times.stalls[s]:8.3f}  " if times else ""
-        again = " [again]" if plan.order[s][1] else ""
-        name = f"{step.name}{' [host]' if step.host else ''}{again}"
+        remat = " [remat]" if plan.order[s][1] else ""
+        name = f"{step.name}{' [host]' if step.host else ''}{remat}"
         yield f"{s:5d}  {human_bytes(peak):>10}  {timed}{name}: {'; '.join(parts) or '-'}"
