@@ -101,7 +101,7 @@ class Arena:
             self._pages.drop(view)
 
     def shrink(self, limit: int) -> None:
-        """Free memory beyond `limit` bytes, with the plans that use it. Call it between runs."""
+        """Free memory beyond `limit` bytes. Plans that use it must be prepared again. Call it between runs."""
         if self.nbytes <= limit:
             return
         if self._pages is None:

@@ -1,7 +1,7 @@
 """Present a value that is stored in several buffers, or as bfloat16, as one host array in the net's type.
 
 A blob between layers that run in micro-batches is stored in parts, as is a parameter of a layer that runs in blocks of
-its outputs; a net may also store a blob as bfloat16. `SplitMemory` stands for the whole value, with the parts as its
+its outputs; a net may also store a blob as bfloat16. `SplitMemory` represents the whole value, with the parts as its
 "device copy": a read on the host gathers them (`_copy_down`), and what is written there is distributed before the next
 run (`hand_on`). Host memory exists only while it has the newest value or an exported view.
 """
@@ -28,7 +28,7 @@ _TABLE = RESIDENT | {
 
 
 class SplitMemory(SyncedMemory):
-    """Stand for a value in several buffers.
+    """Represent a value that is stored in several buffers.
 
     Args:
         name: the value's, "conv1.data".

@@ -190,7 +190,7 @@ class SyncedMemory:
         self.ask(Ask.DISCARD)
 
     def become(self, state: State, *, span=None, event=None) -> None:
-        """Set the state that captured operations lead to, without running actions.
+        """Set the state without running actions, as captured operations leave it.
 
         Args:
             span: device memory that is lent, or None.

@@ -25,7 +25,7 @@ QUICK_OPERATION = 20e-6  # seconds: below what the host takes to issue one opera
 
 
 class PlanGraph:
-    """Capture a plan whose host steps are its first `front` steps, which run before all device work."""
+    """Capture a plan whose host steps are exactly its first `front` steps, which run before all device work."""
 
     @staticmethod
     def possible(plan: Plan) -> bool:
@@ -50,7 +50,7 @@ class PlanGraph:
         copied = {op.place.buffer for op in self._work.ops if op.place is not None and op.home is None}
         others = {place.buffer for op in plan.ops for place in (*op.births, *self._early)} - copied
         self._copied = [memories[b] for b in sorted(copied)]
-        self._own_slots = [memories[b] for b in sorted(copied - plan.halved)]  # compressed copies use fixed host slots
+        self._own_slots = [memories[b] for b in sorted(copied - plan.halved)]  # slots of compressed copies never move
         self._others = [memories[b] for b in sorted(others)]
 
     def bring_home(self) -> None:
@@ -113,12 +113,12 @@ class PlanGraph:
 
         return run_once
 
-    def _fetch_early(self, there: Collection[int], counted: Counters) -> None:
-        """Issue the copies in that are outside of the capture; `there`: buffers that are carried over instead."""
+    def _fetch_early(self, carried_over: Collection[int], counted: Counters) -> None:
+        """Issue the copies in that are outside of the capture, but for buffers that are carried over."""
         device, arena = self._device, self._runtime.arena.of(self._plan)
         for place in self._early:
             memory, span = self._memories[place.buffer], arena.at(place.offset, self._plan.buffers[place.buffer].nbytes)
-            if place.buffer in there:
+            if place.buffer in carried_over:
                 memory.be_found(span)
                 continue
             memory.ask(Ask.READ_GPU, span=span, stream=device.copy_in)

@@ -1,4 +1,4 @@
-"""Know the memory owners of each device, and raise out-of-memory errors that name net, layer and other owners.
+"""Raise out-of-memory errors that name the net, the layer and the other memory owners of the device.
 
 A runtime's owners are the memories of its nets (`net/memory/net_memory.py`); a device's other runtimes belong to other
 nets and solvers. All references are weak. `refuse_residents` and `refuse_oom` check before the first step, `prepare`

@@ -74,8 +74,8 @@ class Runtime:
         self.nets: list[ReferenceType] = []  # in the order of their creation
         self._keeps_params: bool | None = None
         self._arena = Arena(self.device)
-        self.compression: Compression | None = None  # of `compress`
-        self._idle_compression: Compression | None = None  # while LMS rests
+        self.compression: Compression | None = None  # for `-lms_compress`
+        self._idle_compression: Compression | None = None  # kept while LMS rests
         self._workspace = None
         self.memory_owners, self.carry_over = MemoryOwners(self), CarryOver()
         file = self.config.plan_file
@@ -91,7 +91,7 @@ class Runtime:
                 self.compression = Compression(self.device, self.config.compress)
                 self.resident_bytes += self.compression.nbytes
                 _log.info(
-                    "Copies of activations and their gradients are lossy: they travel as %s", self.config.compress
+                    "Copies of activations and their gradients are lossy: they are made in %s", self.config.compress
                 )
 
     @property
