@@ -123,6 +123,10 @@ def test_the_eight_files_exist():
     assert len(files) == 8 and all((ROOT / file).is_file() for file in files)
 
 
+def test_contributing_stays_short():
+    assert len((ROOT / "CONTRIBUTING.md").read_text().splitlines()) <= 60
+
+
 def groups() -> dict[str, list[list[str]]]:
     """Return the rows of the glossary's tables by heading."""
     found = {}
