@@ -94,12 +94,16 @@ class DataParallel:
         return stop
 
     def close(self) -> None:
-        """Part from the other ranks when all have come to their end. The solver cannot train any more."""
-        net = self._solver.net
-        while self._tickets:
-            self._tickets.popleft().read()
-        net.memory.forget_plans()  # recordings hold what the communicator must give back
-        self._communicator.close()
+        """Part from the other ranks when all have come to their end. The solver cannot train any more. Where that
+        fails, part from them at once."""
+        try:
+            while self._tickets:
+                self._tickets.popleft().read()
+            self._solver.net.memory.forget_plans()  # recordings hold what the communicator must give back
+            self._communicator.close()
+        except BaseException:
+            self.abort()
+            raise
 
     def abort(self) -> None:
         """Part from the other ranks at once, so that they notice."""

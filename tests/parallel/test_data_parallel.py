@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.backend import get_device
-from pycaffe_lms.errors import GraphError, LostRank, UsageError
+from pycaffe_lms.errors import DeviceError, GraphError, LostRank, UsageError
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.parallel.data_parallel import LAG, DataParallel
@@ -329,6 +329,28 @@ def test_a_rank_that_fails_ends_the_others():
                 parallel.close()
 
         in_threads(2, work)
+
+
+def test_a_rank_whose_last_work_fails_ends_the_others():
+    """It finds out at the end, when it waits for what it has queued; the others then wait for it alone."""
+    kept = []  # nothing parts because Python lets go of it
+
+    def fail():
+        raise DeviceError("the last work failed", fix="begin again")
+
+    def work(rank, path):
+        solver = rank_solver(solver_text(GAUSSIAN + LAYERS), rank, 2, **PLACES["sim, latest"](rank))
+        parallel = joined(solver, path, timeout=20)
+        kept.append(parallel)
+        solver.step(2)
+        if rank == 1:
+            solver.net.device.queue(fail)
+        parallel.agree(False)
+        error, message = (DeviceError, "the last work failed") if rank == 1 else (LostRank, "rank 1 is gone")
+        with pytest.raises(error, match=message):
+            parallel.close()
+
+    in_threads(2, work)
 
 
 def test_ranks_with_different_nets():
