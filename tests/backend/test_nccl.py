@@ -91,6 +91,19 @@ def test_who_never_comes_is_named_where_ranks_share_their_counts(library, caplog
     assert len(said) == 3 and all(re.match(r"Rank 1 of 4 has waited 0 s for rank 2 of 4 on ", s) for s in said)
 
 
+@pytest.mark.parametrize(("rank", "said"), [(0, False), (1, True)])
+def test_rank_0_does_not_excuse_itself(library, caplog, rank, said):
+    """It alone tests and writes snapshots, and knows that it does neither where it waits."""
+    library.wait = threading.Event()
+    try:
+        with pytest.raises(LostRank):
+            meet(bytes(128), rank=rank, timeout=0.3, warn=0.1)
+    finally:
+        library.wait.set()
+    texts = [r.getMessage() for r in caplog.records]
+    assert texts and all(("rank 0 may be testing or writing a snapshot" in text) is said for text in texts)
+
+
 class Broken:
     """A communicator whose events never come to an end until it is broken off."""
 

@@ -111,8 +111,9 @@ class NcclCommunicator:
         return f"{names} of {self.size} on {socket.gethostname()}"
 
     def _say(self, waited: float) -> None:
-        _log.warning("Rank %d of %d has waited %.0f s for %s; rank 0 may be testing or writing a snapshot. It waits up "
-                     "to %g s.", self.rank, self.size, waited, self._missing(), self._timeout)  # fmt: skip
+        doing = "; rank 0 may be testing or writing a snapshot" if self.rank else ""
+        _log.warning("Rank %d of %d has waited %.0f s for %s%s. It waits up to %g s.",
+                     self.rank, self.size, waited, self._missing(), doing, self._timeout)  # fmt: skip
 
     def _join(self, uid: bytes):
         if isinstance(self._nccl.get_unique_id(), bytes):  # CuPy 14; before, a tuple of C's chars
