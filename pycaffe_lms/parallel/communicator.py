@@ -32,6 +32,10 @@ class Communicator(Protocol):
     def maximum(self, value: int) -> Ticket:
         """Queue the exchange of a number; the ticket's result is the largest of all ranks'."""
 
+    def check(self) -> None:
+        """Raises LostRank where an operation has failed, so that its arrays are no results, and the device goes on
+        with what was queued behind it. From any thread."""
+
     def close(self) -> None:
         """Wait for what is queued and part from the others."""
 

@@ -42,6 +42,7 @@ class DataParallel:
             )
         self._solver, self._communicator = solver, communicator
         self._tickets: deque[Ticket] = deque()
+        self._closed = False
         weakref.finalize(self, _drop_recordings, weakref.ref(solver.net))
 
     def bcast(self) -> None:
@@ -93,14 +94,22 @@ class DataParallel:
             self._tickets.clear()  # the same wish once more; on every rank
         return stop
 
+    def check(self) -> None:
+        """Raises LostRank where what the device has done may rest on a sum that failed; not after `close`, when all
+        had come to their end. From any thread."""
+        if not self._closed:
+            self._communicator.check()
+
     def close(self) -> None:
         """Part from the other ranks when all have come to their end. The solver cannot train any more. Where that
         fails, part from them at once."""
         try:
             while self._tickets:
                 self._tickets.popleft().read()
+            self._solver.snapshots.finish(self._solver)  # it asks `check`
             self._solver.net.memory.forget_plans()  # recordings hold what the communicator must give back
             self._communicator.close()
+            self._closed = True
         except BaseException:
             self.abort()
             raise

@@ -11,3 +11,7 @@ class Ranks(Protocol):
     def agree(self, wish: bool) -> bool:
         """Whether all ranks stop after this iteration: some iterations ago one of them wished to. Raises LostRank
         where another rank is gone."""
+
+    def check(self) -> None:
+        """Raises LostRank where what the device has done may rest on gradients that were not summed over all ranks.
+        From any thread."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -351,6 +352,72 @@ def test_a_rank_whose_last_work_fails_ends_the_others():
             parallel.close()
 
     in_threads(2, work)
+
+
+class BrokenOff:
+    """One of two ranks, of which the other never answers the second sum: that is broken off, as NCCL's on a GPU, and
+    what is queued behind it runs on gradients of this rank alone."""
+
+    rank, size, can_capture = 0, 2, False
+
+    def __init__(self, device):
+        self._device, self._sums, self.broken = device, 0, False
+
+    def broadcast(self, arrays):
+        pass
+
+    def sum(self, arrays):
+        self._device.queue(self._sum, arrays)
+
+    def _sum(self, arrays):
+        self._sums += 1
+        if self._sums == 2:
+            self.broken = True
+            return
+        for array in arrays:
+            array *= 2
+
+    def close(self):
+        self.broken = True
+
+    def maximum(self, value):
+        return SimpleNamespace(read=lambda: self.check() or value)
+
+    def check(self):
+        if self.broken:
+            raise LostRank("rank 0 of 2: rank 1 did not answer", fix="resume from the last snapshot")
+
+
+@pytest.mark.parametrize("form", ["BINARYPROTO", "HDF5"])
+def test_no_snapshot_is_written_behind_a_sum_that_was_broken_off(tmp_path, form):
+    """Its copies were queued in time and have been made, of weights that are of no use. That of before is whole."""
+    text = solver_text(GAUSSIAN + LAYERS, snapshot=1, snapshot_format=form, snapshot_prefix=f'"{tmp_path}/s"')
+    solver = rank_solver(text, 0, 2, **PLACES["sim, latest"](0))
+    ranks = BrokenOff(solver.net.device)
+    parallel = DataParallel(solver, ranks)
+    parallel.bcast()
+    parallel.join(layer_wise=True)
+    solver.step(1)
+    whole = sorted(tmp_path.iterdir())
+    assert len(whole) == 2 and not ranks.broken
+    with pytest.raises(LostRank, match="rank 1 did not answer"):
+        solver.step(1)
+    assert ranks.broken and sorted(tmp_path.iterdir()) == whole
+
+
+def test_a_snapshot_after_the_ranks_have_parted(tmp_path):
+    """What is on its way is whole before they part; later ones ask nobody, as a communicator that is closed fails."""
+    text = solver_text(GAUSSIAN + LAYERS, snapshot_prefix=f'"{tmp_path}/s"')
+    solver = rank_solver(text, 0, 2, **PLACES["sim, latest"](0))
+    parallel = DataParallel(solver, BrokenOff(solver.net.device))
+    parallel.bcast()
+    parallel.join(layer_wise=True)
+    solver.snapshot(wait=False)
+    parallel.close()
+    assert len(list(tmp_path.iterdir())) == 2
+    solver.iter += 1  # another name
+    solver.snapshot()
+    assert len(list(tmp_path.iterdir())) == 4
 
 
 def test_ranks_with_different_nets():

@@ -25,6 +25,7 @@ from ...formats.weights.solverstate import Best, SolverSnapshot, read_solverstat
 from ...memory.synced import SyncedMemory
 from ...net import recurrent_state, weights
 from ...proto.caffe_pb2 import NetParameter
+from ..ranks import Ranks
 from ..slots import hand_on
 from .files import HDF5, Files, existing, prefix
 from .history import check_history
@@ -50,6 +51,7 @@ class Copied:
     diff: list[tuple[str, list]] | None
     solver: SolverSnapshot  # without the model's digest
     staging: Staging
+    ranks: Ranks | None  # that the values are of
 
 
 def memories(solver: Solver) -> Iterator[SyncedMemory]:
@@ -83,12 +85,16 @@ def copy(solver: Solver, files: Files, staging: Staging, best: Best | None = Non
     saved = SolverSnapshot(
         solver.iter, files.model, solver.current_step, history, resume, kept, solver.rule.type, best=best
     )
-    return Copied(files, hdf5, weights.bare_proto(net), binary, data, diffs, saved, staging)
+    return Copied(files, hdf5, weights.bare_proto(net), binary, data, diffs, saved, staging, solver.ranks)
 
 
 def write(copied: Copied) -> None:
-    """Write the model, then the state that names it, each whole or not at all; on any thread."""
+    """Write the model, then the state that names it, each whole or not at all; on any thread.
+
+    Raises LostRank where the values may come of gradients that were not summed over all ranks."""
     copied.staging.wait()
+    if copied.ranks is not None:
+        copied.ranks.check()  # a GPU goes on behind a sum that was broken off, up to the copies
     if copied.hdf5:
         digest = write_hdf5_weights(copied.files.model, copied.data, copied.diff)
     else:
