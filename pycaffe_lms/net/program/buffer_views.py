@@ -1,6 +1,7 @@
-"""Steps of a solver's programs with values where `Graph.laid` has them: within others. Pure.
+"""Buffer views: values stored inside other values, so that Concat, Slice and their kin need no copies. Pure.
 
-See also: `laying.py` (which values those are, and why), `executor.py` (the arrays).
+`lay` chooses the views of a net (`Graph.laid`); `laid_out` rewrites the steps of a program to access the enclosing
+buffers and drops the steps that have nothing left to copy. The arrays are made in `net/run/executor.py`.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ from .steps import LayerStep, node_of
 
 @dataclass(frozen=True, slots=True)
 class ViewCopy:
-    """What a step copies: a buffer to, or from, the stretch of another one that begins at this element."""
+    """Describe one copy of a step: between a buffer and a range of elements of a larger buffer."""
 
     part: int
     whole: int
-    start: int
-    joins: bool  # the part is read, the whole is written
+    start: int  # element of `whole`
+    joins: bool  # the part is read and the whole is written
 
 
 def copied(graph: Graph, node: Node, forward: bool) -> list[ViewCopy]:
-    """For each of the many bottoms of a layer that joins them, or tops of one that cuts its bottom, what a pass
-    copies; none for any other layer."""
+    """Return what a pass of a layer copies: one entry per bottom of a layer that joins them (Concat) or per top of one
+    that cuts its bottom (Slice), none for other layers."""
     starts = node.layer.stretches
     if not starts or any(differs(graph, node, v) for v in (*node.bottoms, *node.tops)):
         return []
@@ -47,75 +48,82 @@ def copied(graph: Graph, node: Node, forward: bool) -> list[ViewCopy]:
 
 
 def in_place(graph: Graph, node: Node, forward: bool) -> frozenset[int]:
-    """Those of `copied`, by index, that lie where they would be copied to."""
+    """Return the indices in `copied` of the parts that are views of the whole, so need no copy."""
     found = copied(graph, node, forward)
-    return frozenset(i for i, copy in enumerate(found) if _settled(graph, copy))
+    return frozenset(i for i, copy in enumerate(found) if _is_view(graph, copy))
 
 
-def _settled(graph: Graph, copy: ViewCopy) -> bool:
+def _is_view(graph: Graph, copy: ViewCopy) -> bool:
     part, whole = (graph.laid.get(b, Place(b, 0)) for b in (copy.part, copy.whole))
     return part == Place(whole.buffer, whole.start + copy.start)
 
 
 def place_of(graph: Graph, step: LayerStep, buffer: int) -> Place:
-    """Where a step finds what it calls that buffer."""
+    """Return where a step finds the elements of a buffer."""
     at_start = Place(buffer, 0)
     return at_start if step.apart is None else graph.laid.get(buffer, at_start)
 
 
 def laid_out(graph: Graph, steps: Sequence[LayerStep]) -> list[LayerStep]:
-    """The steps of a program with values where `graph.laid` has them; those that then have nothing to do are left out.
+    """Return the steps of a program with the views of `graph.laid`, without those that have nothing left to do.
 
-    Who writes a stretch of a buffer leaves the rest of it, but for the first who touches it: nothing is there yet."""
+    A step that writes a range of a buffer updates the buffer, since the rest must be kept. The first access of the
+    program still overwrites: the buffer has no content yet."""
     if not graph.laid:
         return list(steps)
     found, seen = [], set()
     for step in steps:
-        laid = _laid(graph, step, seen)
-        if laid is not None:
-            found.append(laid)
-            seen.update(a.buffer for a in laid.step.accesses)
+        viewed = _with_views(graph, step, seen)
+        if viewed is not None:
+            found.append(viewed)
+            seen.update(a.buffer for a in viewed.step.accesses)
     return found
 
 
-def _laid(graph: Graph, step: LayerStep, seen: Collection[int]) -> LayerStep | None:
+def _with_views(graph: Graph, step: LayerStep, seen: Collection[int]) -> LayerStep | None:
+    """Return the step with accesses to the enclosing buffers, None where nothing is left to do.
+
+    Args:
+        seen: buffers that earlier steps of the program access.
+    """
     node = node_of(graph, step)
     copies = [] if step.look or step.zero else copied(graph, node, step.forward)
-    settled = in_place(graph, node, step.forward) if copies else frozenset()
-    gone: set[int] = {copies[i].part for i in settled}
-    if settled:
-        left = {c.part for i, c in enumerate(copies) if i not in settled and (step.forward or _moves(node, i))}
+    views = in_place(graph, node, step.forward) if copies else frozenset()
+    not_copied: set[int] = {copies[i].part for i in views}
+    if views:
+        left = {c.part for i, c in enumerate(copies) if i not in views and (step.forward or _moves(node, i))}
         if not left:
             return None
-        gone -= left
-    wholes = {c.whole for c in copies} if settled else set()
+        not_copied -= left
+    wholes = {c.whole for c in copies} if views else set()
     parts: list[Access] = []
     for a in step.step.accesses:
         place, mode = graph.laid.get(a.buffer), a.mode
-        if a.buffer in gone:
+        if a.buffer in not_copied:
             continue
         b = a.buffer if place is None else place.buffer
         if mode is Mode.OVERWRITE and b in seen and (place is not None or a.buffer in wholes):
             mode = Mode.UPDATE
         parts.append(Access(b, mode))
-    if not settled and not any(a.buffer in graph.laid for a in step.step.accesses):
+    if not views and not any(a.buffer in graph.laid for a in step.step.accesses):
         return step
     reuses = tuple(pair for pair in step.step.reuses if not graph.laid.keys() & set(pair))
     return replace(step, step=replace(step.step, accesses=merge_accesses(parts), reuses=reuses), apart=step.step)
 
 
 def replayed(graph: Graph, forward: LayerStep, replay: LayerStep | None) -> LayerStep | None:
-    """The replay of a forward of `laid_out`: None where it would write a stretch, for whole values are made again."""
+    """Return the remat step of a forward of `laid_out`, None where it would write to a view: only whole buffers are
+    rematerialized."""
     if replay is None or forward.apart is None:
         return replay
     written = {a.buffer for a in replay.step.accesses if a.mode is not Mode.READ}
     if node_of(graph, forward).layer.stretches or written & graph.laid.keys():
         return None
-    return _laid(graph, replay, ())
+    return _with_views(graph, replay, ())
 
 
 def _moves(node: Node, i: int) -> bool:
-    """Whether the backward of a layer that joins or cuts moves its i-th gradient."""
+    """Return whether the backward of a layer that joins or cuts copies its i-th gradient."""
     return node.propagate[i if len(node.bottoms) > 1 else 0]
 
 
@@ -129,15 +137,25 @@ def lay(
     dtype: np.dtype,
     managed: bool,
 ) -> dict[int, Place]:
-    """Where buffers lie within others. steps: of the widest program of a solver. passing: buffers that need memory only
-    for a while in it; lasting: those whose values are wanted after it, or come from outside. apart: those that lie in
-    no other, and no other in them. managed: with Large Model Support, where no step may need more than it does so."""
+    """Choose the buffer views of a net: {buffer: its place in another buffer}.
+
+    A copy is replaced by a view only if peak memory does not grow and every step still finds the same values.
+
+    Args:
+        steps: the longest program of the solver.
+        passing: buffers that need memory during a part of the program only.
+        lasting: buffers whose values are read after the program or come from outside.
+        apart: buffers that may neither be views nor have any.
+        managed: whether Large Model Support runs; then no step may access more bytes than without views.
+    """
     if any(node.layer.looks_at or (node.layer.runs_on is Runs.HOST and node.bottoms) for node in graph.nodes):
-        return {}  # shapes may change in the middle, where some stretches are written and others are not
+        return {}  # shapes may change within an iteration, when only some views are written
     return _Laying(graph, steps, buffers, passing, lasting, apart, dtype, managed).run()
 
 
 class _Laying:
+    """Choose views greedily, in the order of the steps."""
+
     def __init__(self, graph, steps, buffers, passing, lasting, apart, dtype, managed):
         self.graph, self.steps, self.buffers, self.lasting, self.apart = graph, steps, buffers, lasting, apart
         self.managed, self.passing = managed, passing
@@ -152,22 +170,28 @@ class _Laying:
         self.reuses = [(s, a, b) for s, a, b in pairs if buffers[a].nbytes == buffers[b].nbytes]
         self.elements = {b: count(v.shape) for v in graph.values for b in (v.data, v.diff)}
         itemsizes = {b: type_of(v, dtype).itemsize for v in graph.values for b in (v.data, v.diff)}
-        self.units = {b: ALIGN // size for b, size in itemsizes.items()}  # elements; of stretches and their whole alike
+        self.units = {b: ALIGN // size for b, size in itemsizes.items()}  # elements; views start at multiples of it
         self.places: dict[int, Place] = {}
-        self.inside: dict[int, list[int]] = {}  # whose memory others lie in -> they
-        self.needs: tuple[int, int] | None = None  # of `_needs`, with these places; None: nobody asked yet
+        self.inside: dict[int, list[int]] = {}  # buffer -> its views
+        self.needs: tuple[int, int] | None = None  # `_needs` with these places; None: not yet computed
 
     def run(self) -> dict[int, Place]:
+        """Return the chosen places, by buffer."""
         for s, step in enumerate(self.steps):
-            copies, whole = self._wanted(step)
-            if copies and not self._leave_out(copies, s, whole) and not whole:
+            copies, all_or_none = self._wanted(step)
+            if copies and not self._make_views(copies, s, all_or_none) and not all_or_none:
                 for copy in copies:
-                    self._leave_out([copy], s, True)
+                    self._make_views([copy], s, True)
         return self.places
 
-    def _leave_out(self, copies: Sequence[ViewCopy], s: int, every: bool) -> bool:
-        """Let what is copied in step `s` be where it is copied to, as far as that may be, and no more memory is needed.
-        every: all of it or nothing. Returns whether anything is."""
+    def _make_views(self, copies: Sequence[ViewCopy], s: int, every: bool) -> bool:
+        """Make views of what step `s` copies, as far as allowed, unless more memory would be needed.
+
+        Args:
+            every: make views of all copies or of none.
+        Returns:
+            whether any view was made.
+        """
         self.needs = self.needs or self._needs()
         before = dict(self.places), {b: list(ids) for b, ids in self.inside.items()}
         done = [self._may(copy, s) and self._put(copy) for copy in copies]
@@ -180,14 +204,14 @@ class _Laying:
         return False
 
     def _wanted(self, step: LayerStep) -> tuple[list[ViewCopy], bool]:
-        """What a step copies, and whether all of it must be left out or nothing."""
+        """Return the copies of a step that views may replace, and whether views must replace all of them or none."""
         node = node_of(self.graph, step)
         if step.look or step.zero or step.step.host or node.part or node.block:
             return [], False
         found = copied(self.graph, node, step.forward)
         if step.forward or not found:
             return found, False
-        if found[0].joins:  # tops without a gradient count as zeros, which somebody must write
+        if found[0].joins:  # tops without a gradient count as zeros, which this step must write
             return found if all(step.top_diffs) else [], True
         return [copy for copy, wanted in zip(found, node.propagate, strict=True) if wanted], False
 
@@ -195,7 +219,7 @@ class _Laying:
         return self.places.get(b, Place(b, 0))
 
     def _may(self, copy: ViewCopy, s: int) -> bool:
-        """Whether a part that is nowhere yet, with what lies in it, may be where step `s` copies it to or from."""
+        """Return whether the part of a copy in step `s`, with its own views, may become a view of the whole."""
         part, at = copy.part, self._place(copy.whole)
         start = at.start + copy.start
         if part in self.places or part == at.buffer or part in self.lasting or {part, at.buffer} & self.apart:
@@ -212,7 +236,7 @@ class _Laying:
         )
 
     def _clash(self, part: int, whole: int, s: int, joins: bool) -> bool:
-        """Whether somebody could tell that two buffers are one from the copy in step `s` on."""
+        """Return whether sharing memory from the copy in step `s` on would change a value that a step reads."""
         target = whole if joins else part
         if any(at < s for at, _ in self.uses[target]):
             return True
@@ -224,6 +248,7 @@ class _Laying:
         )
 
     def _put(self, copy: ViewCopy) -> bool:
+        """Record the part, and its own views, as views of the whole. Always return True."""
         at = self._place(copy.whole)
         moved = [copy.part, *self.inside.pop(copy.part, ())]
         for m in moved:
@@ -232,8 +257,8 @@ class _Laying:
         return True
 
     def _needs(self) -> tuple[int, int]:
-        """(most bytes alive at once of what passes, if every buffer lives from its first use to its last and hands its
-        memory over where it can; with Large Model Support, most that a step touches)."""
+        """Return (peak bytes of the buffers in `passing`, most bytes that one step accesses; the latter 0 unless
+        managed). Every buffer lives from its first use to its last and is reused in place where possible."""
         lives: dict[int, tuple[int, int]] = {}
         for b, uses in self.uses.items():
             root = self._place(b).buffer

@@ -1,7 +1,8 @@
-"""What a step must do at least: floating-point operations, and bytes to and from memory. Pure: shapes and sizes.
+"""Lower bounds of a step's work, floating-point operations and bytes moved, and the seconds predicted from them. Pure.
 
-Bytes are those of every array that the pass declares, once; one that is updated is read and written. Workspace does
-not count, for another way of computing the same may do without it.
+`step_flops` and `layer_bytes` count the work; `program_costs` turns it into seconds with a machine's rates, or takes
+measured times. Every array that a pass declares counts once, one that it updates twice. Workspace does not count, since
+another implementation may need none.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from .steps import LayerStep, node_of, remat_step, wants
 
 
 def step_flops(graph: Graph, step: LayerStep) -> int:
-    """Operations that the layer counts for its forward (`Layer.flops`); a backward takes as many for the gradients of
-    its bottoms together, and as many for those of its weights."""
+    """Return a step's floating-point operations: in forward those of `Layer.flops`, in backward as many for the
+    gradients of all bottoms together, and as many again for those of the weights."""
     node = node_of(graph, step)
     if step.look or step.zero:
         return 0
@@ -37,20 +38,25 @@ def step_flops(graph: Graph, step: LayerStep) -> int:
 
 
 def step_effort(graph: Graph, step: LayerStep) -> tuple[float, float]:
-    """By how much the step's bytes and operations count in its time, see `Layer.effort`."""
+    """Return the factors of the step's bytes and of its operations in its predicted time (see `Layer.effort`)."""
     over, times = _effort(graph, step)
     return over, times / HALF_GAIN if node_of(graph, step).half else times
 
 
 def _effort(graph: Graph, step: LayerStep) -> tuple[float, float]:
+    """Return the factors before a gain for 16 bits."""
     if not step.forward and sum(step.top_diffs) == 1 and node_of(graph, step).layer.type == SPLIT:
-        return 0.0, 1.0  # the sum of one gradient is where that is
+        return 0.0, 1.0  # one gradient needs no sum: nothing is copied
     return node_of(graph, step).layer.effort(step.forward, step.again)
 
 
 def layer_bytes(graph: Graph, step: LayerStep, buffers: Mapping[int, Buffer], sizes: Mapping[int, int]) -> int:
-    """`step_bytes` of a layer's pass; of a blob at the border of a region in parts, only its own images count, and of
-    one that holds others, only what the pass touches."""
+    """Return the bytes that a layer's pass must move. Of a blob at the border of a micro-batched region only the
+    step's images count; of a buffer with views only what the pass accesses.
+
+    Args:
+        sizes: buffer id -> bytes of its arrays.
+    """
     node, own = node_of(graph, step), step.apart or step.step
     values = [graph.values[v] for v in (*node.bottoms, *node.tops)]
     rows = {v.id: (v.rows[1] - v.rows[0]) / graph.values[v.whole].shape[0] for v in values if v.rows}
@@ -62,7 +68,7 @@ def layer_bytes(graph: Graph, step: LayerStep, buffers: Mapping[int, Buffer], si
 
 
 def step_bytes(step: Step, buffers: Mapping[int, Buffer], sizes: Mapping[int, int]) -> int:
-    """Bytes that the step must move. sizes: buffer id -> bytes of its arrays."""
+    """Return the bytes that a step must move. sizes: buffer id -> bytes of its arrays."""
     return sum(
         sizes[a.buffer] * (2 if a.mode is Mode.UPDATE else 1)
         for a in step.accesses
@@ -71,13 +77,13 @@ def step_bytes(step: Step, buffers: Mapping[int, Buffer], sizes: Mapping[int, in
 
 
 def program_remats(graph: Graph, steps: Sequence[LayerStep | HostedStep]) -> dict[int, LayerStep]:
-    """Forward steps, by index, that can run once more, and the step that does it."""
+    """Return {index of a forward step: its remat step} for the forwards that can run again."""
     found = {}
     for s, step in enumerate(steps):
         if isinstance(step, LayerStep) and step.forward and not step.look and not step.step.host:
-            replay = replayed(graph, step, remat_step(graph, step))
-            if replay is not None:
-                found[s] = replay
+            remat = replayed(graph, step, remat_step(graph, step))
+            if remat is not None:
+                found[s] = remat
     return found
 
 
@@ -90,8 +96,15 @@ def program_costs(
     machine: Machine,
     measured: Mapping[str, float],
 ) -> Costs:
-    """Seconds of every step and replay: as measured (by the step's name), else by bytes and operations. A replay that
-    was not measured is off by as much as its forward."""
+    """Return the seconds of every step and remat step: measured where known, else predicted from bytes and operations.
+
+    A remat step that was not measured is scaled by the measured/predicted ratio of its forward.
+
+    Args:
+        replays: remat steps by the index of their forward.
+        sizes: buffer id -> bytes of its arrays.
+        measured: step name -> seconds.
+    """
 
     def predicted(step: LayerStep | HostedStep) -> float:
         if not isinstance(step, LayerStep):
@@ -111,8 +124,8 @@ def program_costs(
 
 
 def _known(step: LayerStep | HostedStep, predicted: float, measured: Mapping[str, float]) -> float:
-    """Seconds of a step. Of a backward that was measured in two steps and runs as one, the sum; of one that was
-    measured whole and runs in two, half of it each."""
+    """Return the seconds of a step: measured, else predicted. A backward measured as a split one but run as one step
+    takes the sum; one measured whole but run split takes half for each step."""
     name = step.step.name
     if not isinstance(step, LayerStep) or step.forward:
         return measured.get(name, predicted)

@@ -1,4 +1,8 @@
-"""What layers ask of Large Model Support: `lms_param { policy: ... }`, for buffers and programs. Holds no arrays."""
+"""Policies that layers request from Large Model Support with `lms_param { policy: ... }`. Pure.
+
+`asked_by_layers` says which buffers are managed or kept; `wanted_remats` and `remat_requests_of` say what a program may
+and must rematerialize.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +18,25 @@ from ..build.graph import Graph, Node
 from .programs import Sequenced
 from .steps import LayerStep, forward_step, node_of, remat_step
 
-Replays = Mapping[int, LayerStep]
+RematSteps = Mapping[int, LayerStep]
+"""Remat steps by the index of their forward in the program."""
 _INSTEAD = "use AUTO, KEEP or SWAP, or leave lms_param out"
 
 
 def policy_of(node: Node) -> int:
-    """What a layer asks for; of a group, what all its layers ask for."""
+    """Return the policy of a layer, or of a group, whose layers all have the same."""
     return node.layer.param.lms_param.policy
 
 
 def asked_by_layers(graph: Graph, config: LMSConfig) -> dict[int, bool]:
-    """Buffers of layers with an lms_param: True to manage them (SWAP, RECOMPUTE), False to keep them on the device.
+    """Return {buffer: True to manage it (SWAP, RECOMPUTE), False to keep it on the device} for layers with a policy.
 
-    With KEEP and SWAP a layer's buffers are its tops' data and diffs, its parameters and its saved scratch; with
-    RECOMPUTE, what its replay makes. Raises LayerParamError for a RECOMPUTE that is impossible."""
+    KEEP and SWAP apply to the data and diffs of a layer's tops, its parameters and its saved scratch; RECOMPUTE to what
+    its remat step makes.
+
+    Raises:
+        LayerParamError: a RECOMPUTE is impossible.
+    """
     asked: dict[int, bool] = {}
     for node in graph.nodes:
         policy = policy_of(node)
@@ -41,31 +50,36 @@ def asked_by_layers(graph: Graph, config: LMSConfig) -> dict[int, bool]:
     if config.enabled:
         for node in _units(graph):
             if policy_of(node) == LMSParameter.RECOMPUTE:
-                asked.update(dict.fromkeys(_made_again(graph, node, config), True))
+                asked.update(dict.fromkeys(_rematerialized(graph, node, config), True))
     return asked
 
 
 def _units(graph: Graph) -> Iterator[Node]:
-    """Groups, and layers that are in none: what an iteration runs."""
+    """Return the groups, and the layers outside of groups: what an iteration runs."""
     inside = {m for group in graph.groups for m in group.members}
     yield from graph.groups
     yield from (node for node in graph.nodes if node.index not in inside)
 
 
-def _made_again(graph: Graph, node: Node, config: LMSConfig) -> set[int]:
+def _rematerialized(graph: Graph, node: Node, config: LMSConfig) -> set[int]:
+    """Return the buffers that the remat step of a layer with RECOMPUTE makes.
+
+    Raises:
+        LayerParamError: RECOMPUTE is impossible for the layer.
+    """
     layer = node.layer
     if config.recompute is False:
         raise layer.error("lms_param { policy: RECOMPUTE } contradicts -lms_recompute off", fix="leave one of them out")
     forward = forward_step(graph, node)
-    replay = remat_step(graph, forward) if forward is not None else None
-    if replay is None:
+    remat = remat_step(graph, forward) if forward is not None else None
+    if remat is None:
         raise layer.error(
             "lms_param { policy: RECOMPUTE }: a second forward would not make the same values, or runs on the host",
             fix=_INSTEAD,
         )
     workspace = {node.scratch[s.name] for s in layer.scratches.values() if s.lives is Lives.CALL}
-    changed = [a.buffer for a in replay.step.accesses if a.mode is Mode.UPDATE]
-    made = {a.buffer for a in replay.step.accesses if a.mode is Mode.OVERWRITE} - workspace
+    changed = [a.buffer for a in remat.step.accesses if a.mode is Mode.UPDATE]
+    made = {a.buffer for a in remat.step.accesses if a.mode is Mode.OVERWRITE} - workspace
     tops = {graph.values[t].data: graph.values[t].name for t in node.tops}
     for b in changed:
         raise layer.error(
@@ -87,9 +101,9 @@ def _made_again(graph: Graph, node: Node, config: LMSConfig) -> set[int]:
     return made
 
 
-def wanted_remats(graph: Graph, replays: Replays, config: LMSConfig) -> dict[int, LayerStep]:
-    """Of a program's possible replays, those that may run: of layers with RECOMPUTE; where values may be made again, of
-    others too, but not with SWAP."""
+def wanted_remats(graph: Graph, replays: RematSteps, config: LMSConfig) -> dict[int, LayerStep]:
+    """Return the remat steps of a program that may run: those of layers with RECOMPUTE and, if the configuration
+    rematerializes, of all others without SWAP."""
     found = {}
     for s, step in replays.items():
         policy = policy_of(node_of(graph, step))
@@ -98,9 +112,17 @@ def wanted_remats(graph: Graph, replays: Replays, config: LMSConfig) -> dict[int
     return found
 
 
-def remat_requests_of(graph: Graph, sequenced: Sequenced, replays: Replays, scratch: frozenset[int]) -> RematRequests:
-    """What must be made again in a program: values of layers with RECOMPUTE, unless they must survive it
-    (`net.keep`). Raises LayerParamError where the host reads one, and for an output of a net that is trained."""
+def remat_requests_of(
+    graph: Graph, sequenced: Sequenced, replays: RematSteps, scratch: frozenset[int]
+) -> RematRequests:
+    """Return what a program must rematerialize: values of layers with RECOMPUTE that need not survive it
+    (`net.keep`).
+
+    Args:
+        scratch: buffers whose content never outlives a step.
+    Raises:
+        LayerParamError: a step on the host reads such a value, or it is an output of a net that is trained.
+    """
     steps = sequenced.steps
     trains = any(isinstance(step, LayerStep) and not step.forward for step in steps)
     turn = next((s for s, step in enumerate(steps) if not (isinstance(step, LayerStep) and step.forward)), len(steps))
@@ -129,10 +151,10 @@ def remat_requests_of(graph: Graph, sequenced: Sequenced, replays: Replays, scra
 
 
 def cannot_remat(graph: Graph, steps: Sequence, failure: CannotRemat) -> CaffeError:
-    """The error for a program of these steps."""
+    """Return the error for a program of these steps, with the layer that was to be rematerialized."""
     node = node_of(graph, steps[failure.made])
     return node.layer.error(
         "lms_param { policy: RECOMPUTE }: what it reads or makes is changed before step "
-        f"{steps[failure.wanted].step.name} wants its values again",
+        f"{steps[failure.wanted].step.name} needs its values again",
         fix="give tops that are made in place names of their own, or " + _INSTEAD,
     )

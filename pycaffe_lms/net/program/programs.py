@@ -1,7 +1,8 @@
-"""Programs of a net: forward of some layers, backward of some layers, a whole training iteration. Pure but for `state`.
+"""Programs of a net: forward of some layers, backward of some layers, a whole training iteration. Pure.
 
-A program that the solver repeats knows its future, so dead values are dropped; one that a user starts by hand does not,
-so every value survives it.
+`ProgramBuilder` puts the steps of layers in order; `sequence` makes a program of steps. In a program that the solver
+repeats, values are dropped after their last use; every value survives a pass that a user starts by hand, since what
+follows it is not known.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from .steps import LayerStep, backward_steps, forward_step, look_step, separable
 
 @dataclass(frozen=True)
 class HostedStep:
-    """A step that is not a layer pass: a parameter's update, a norm. `run()` does it, once the asks are made.
+    """Hold a step that is not a layer's pass, such as a parameter's update or a norm.
 
-    repeatable: each time it queues the same operations with the same numbers, as long as arrays stay in their place.
+    Args:
+        run: run the step, once its buffers are where its accesses need them.
+        repeatable: every run queues the same operations with the same scalars, as long as arrays do not move.
     """
 
     step: Step
@@ -32,29 +35,33 @@ class HostedStep:
 
 @dataclass(frozen=True)
 class Sequenced:
-    """A program and what runs each of its steps. separate: makes the same program with gradients of parameters and of
-    bottoms in two steps, where that may be planned in its place (see `separating.py`)."""
+    """Hold a program and what runs each of its steps.
+
+    Args:
+        by_hand: every value survives the program.
+        separate: return the same program with split backwards, where it may be planned instead (see
+            `split_backward.py`).
+    """
 
     program: Program
     steps: tuple[LayerStep | HostedStep, ...]
-    by_hand: bool = False  # every value survives
+    by_hand: bool = False
     separate: Callable[[], Sequenced] | None = None
 
 
 class SplitBackward(Enum):
-    """Of which layers the gradients of parameters and those of bottoms are made in two steps: of those that may, and
-    then of all, or of those that are not small beside the largest."""
+    """Say which separable layers have a split backward: none, those that are not `SMALL`, or all."""
 
     NONE = "none"
     LARGE = "large"
     ALL = "all"
 
 
-SMALL = 6  # a layer is small if it has less than one part in so many of the largest's elements
+SMALL = 6  # a layer is small if its gradients have less than 1/SMALL of the elements of the largest layer's
 
 
 def _elements(graph: Graph, node: Node) -> int:
-    """Of what its backward makes: gradients of bottoms, or of parameters, whichever are more."""
+    """Return the elements that a layer's backward makes: of gradients of bottoms or of parameters, the larger sum."""
     bottoms = (b for b, wanted in zip(node.bottoms, node.propagate, strict=True) if wanted)
     params = (p for p, wanted in zip(node.params, node.param_propagate, strict=True) if wanted)
     return max(sum(count(graph.values[b].shape) for b in bottoms), sum(count(graph.params[p].shape) for p in params))
@@ -62,15 +69,18 @@ def _elements(graph: Graph, node: Node) -> int:
 
 @dataclass
 class ProgramBuilder:
-    """graph: what runs. Layers are named by their indices in the user's graph. join: where a solver's program may add
-    up gradients of one value in one place."""
+    """Build the steps of a graph's forward and backward. Layers are given by their indices in the user's graph.
+
+    Args:
+        join: whether readers of one value may add their gradients to one buffer in a solver's program.
+    """
 
     graph: Graph
     join: bool = True
 
     def _units(self, start: int, end: int, fused: bool) -> list[Node]:
-        """Layers start..end in the order in which they run; with `fused`, groups that lie inside in place of their
-        layers, at their last."""
+        """Return layers start..end in the order in which they run. With `fused`, a group whose layers are all among
+        them stands in their place, where its last layer would run."""
         nodes = [node for node in self.graph.nodes if start <= node.origin <= end]
         here = {node.index for node in nodes}
         groups = [g for g in self.graph.groups if fused and here.issuperset(g.members)]
@@ -79,7 +89,7 @@ class ProgramBuilder:
         return [last.get(node.index, node) for node in nodes if node.index in last or node.index not in inside]
 
     def forward(self, start: int, end: int, *, fused: bool = False) -> list[LayerStep]:
-        """Forward of layers start..end, both included."""
+        """Return the forward of layers start..end, both included. fused: as a solver runs it, with groups and views."""
         nodes = self._units(start, end, fused)
         steps = (make(self.graph, node) for node in nodes for make in (look_step, forward_step))
         found = [s for s in steps if s is not None]
@@ -89,14 +99,20 @@ class ProgramBuilder:
         self, start: int, end: int, present: Collection[int], *, accumulate: bool, fused: bool = False,
         separate: SplitBackward = SplitBackward.NONE,
     ) -> list[LayerStep]:  # fmt: skip
-        """Backward of layers start..end, start >= end. present: diff buffers that hold a gradient already. separate:
-        of which layers the gradients of parameters and of bottoms are made in two steps."""
+        """Return the backward of layers start..end, both included, start >= end.
+
+        Args:
+            present: diff buffers that hold a gradient already.
+            accumulate: add to the parameters' gradients.
+            fused: as a solver runs it, with groups and views.
+            separate: which layers have a split backward.
+        """
         here, touched, steps = set(present), set(), []
         units = self._units(end, start, fused)
         least, join = self._least(units, separate), fused and self.join
         for node in reversed(units):
-            halves = _elements(self.graph, node) >= least
-            for step in backward_steps(self.graph, node, here, touched, accumulate, join, halves):
+            split = _elements(self.graph, node) >= least
+            for step in backward_steps(self.graph, node, here, touched, accumulate, join, split):
                 steps.append(step)
                 here |= written_diffs(self.graph, step)
                 if not step.zero:
@@ -105,13 +121,13 @@ class ProgramBuilder:
         return laid_out(self.graph, steps) if fused else steps
 
     def _least(self, units: Sequence[Node], separate: SplitBackward) -> float:
-        """Elements that a layer must have for two steps."""
+        """Return the least `_elements` of a layer with a split backward."""
         if separate is not SplitBackward.LARGE:
             return 0 if separate is SplitBackward.ALL else math.inf
         return max((_elements(self.graph, n) for n in units if separable(self.graph, n)), default=0) / SMALL
 
     def loss_diffs(self) -> set[int]:
-        """Diff buffers that hold a loss weight."""
+        """Return the diff buffers that hold a loss weight."""
         return {v.diff for v in self.graph.values if v.loss_weight}
 
 
@@ -120,10 +136,13 @@ def sequence(
     steps: Sequence[LayerStep | HostedStep],
     survive: Iterable[int] | None,
 ) -> Sequenced:
-    """A program of these steps. survive: buffers whose values are needed after it; None: all of them.
+    """Make a program of steps.
 
-    What a repeated program reads before it writes must survive too, whatever `survive` says. Raises the error of a step
-    that is refused.
+    Args:
+        survive: buffers whose values are needed after the program; None: all of them. What the program reads before it
+            writes survives in any case, for the next iteration reads it.
+    Raises:
+        CaffeError: the error of a step that is refused.
     """
     for s in steps:
         if isinstance(s, LayerStep) and s.refused is not None:

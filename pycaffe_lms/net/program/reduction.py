@@ -1,9 +1,10 @@
 """Means of parameter gradients over the ranks of a data-parallel training, as steps of a net's programs.
 
-Which sums are formed, and in which order, depends on the backward steps and the parameters' sizes alone: never on where
-a buffer lies. So ranks agree whatever their devices manage, and results with Large Model Support equal those without.
-A gradient that is managed is summed where it is on the device anyway, behind the backward that completes it; one that
-stays may be summed on the side stream, while the backward goes on.
+`buckets` decides which gradients are summed together, and in which order, from the backward steps and the parameters'
+sizes alone, never from where a buffer lies. So ranks agree whatever their devices manage, and results with Large Model
+Support equal those without. `Reduction` makes the steps. A managed gradient is summed right after the backward that
+completes it, while it is on the device; one that is always on the device may be summed on the side stream while the
+backward goes on.
 """
 
 from __future__ import annotations
@@ -22,30 +23,30 @@ from .steps import LayerStep
 if TYPE_CHECKING:
     from ..net import Net
 
-ALONE_BYTES = 1 << 20  # a gradient of so many bytes is summed by itself; smaller ones together, to save launches
-TOGETHER_BYTES = 4 << 20  # at least, but for the last
+ALONE_BYTES = 1 << 20  # a gradient of at least so many bytes is summed by itself; smaller ones share calls
+TOGETHER_BYTES = 4 << 20  # least bytes of a shared call, except for the last one
 
 
 class Sums(Protocol):
-    """What a reduction needs of a communicator (see `parallel/communicator.py`)."""
+    """Sum arrays over ranks: what a reduction needs of a communicator (see `parallel/communicator.py`)."""
 
     size: int
     can_capture: bool
 
     def sum(self, arrays: Sequence) -> None:
-        """Queue arrays = their sums over all ranks."""
+        """Queue the replacement of arrays by their sums over all ranks."""
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """Gradients that are summed by one call. after: the index of the backward step that completes the last of them."""
+    """Hold the gradients that one call sums. after: index of the backward step that completes the last of them."""
 
     after: int
     params: tuple[Param, ...]
 
 
 def buckets(graph: Graph, steps: Sequence[LayerStep], itemsize: int) -> list[Bucket]:
-    """The gradients that these backward steps write, in the order in which they are summed."""
+    """Return the gradients that backward steps write, by call, in the order in which they are summed."""
     owners = {p.diff: p for p in graph.learnable}
     last: dict[int, int] = {}
     for s, step in enumerate(steps):
@@ -71,22 +72,27 @@ def buckets(graph: Graph, steps: Sequence[LayerStep], itemsize: int) -> list[Buc
 
 
 def digest(graph: Graph, steps: Sequence[LayerStep], itemsize: int) -> int:
-    """32 bits that are equal where the same gradients would be summed in the same order."""
+    """Return a checksum of 32 bits that is equal on ranks which sum the same gradients in the same order."""
     found = buckets(graph, steps, itemsize)
-    said = [[(graph.param_name(p), p.position, p.shape, p.channels_last) for p in b.params] for b in found]
-    return zlib.crc32(repr((itemsize, said)).encode())
+    described = [[(graph.param_name(p), p.position, p.shape, p.channels_last) for p in b.params] for b in found]
+    return zlib.crc32(repr((itemsize, described)).encode())
 
 
 class Reduction:
-    """net: whose gradients. sums: the communicator. layer_wise: sum every bucket as soon as it is complete, beside the
-    backward of the layers below where the gradients stay on the device; else all of them after the backward."""
+    """Make the steps that replace a net's gradients by their means over the ranks.
+
+    Args:
+        sums: the communicator.
+        layer_wise: sum every bucket as soon as it is complete, concurrently with the backward of lower layers if its
+            gradients are not managed; else sum all of them after the backward.
+    """
 
     def __init__(self, net: Net, sums: Sums, layer_wise: bool):
         self._net, self._sums, self.layer_wise = net, sums, layer_wise
         self._beside = False  # whether the side stream has work that the compute stream did not wait for
 
     def woven(self, steps: Sequence[LayerStep]) -> list[LayerStep | HostedStep]:
-        """Backward steps with the sums among them. They are joined at the end: whoever follows finds the means."""
+        """Return backward steps with the sums among them, and a last step that waits for all sums."""
         found = buckets(self._net.run_graph, steps, self._net.dtype.itemsize)
         if not self.layer_wise and not self._net.runtime.active:
             return [*steps, *(self._step(b) for b in found), self._join_step()]
@@ -99,7 +105,7 @@ class Reduction:
         return [*woven, self._join_step()]
 
     def alone(self, steps: Sequence[LayerStep]) -> list[HostedStep]:
-        """The sums for backward steps that have run."""
+        """Return the sums for backward steps that have already run."""
         found = buckets(self._net.run_graph, steps, self._net.dtype.itemsize)
         return [*(self._step(b) for b in found), self._join_step()]
 
@@ -116,8 +122,8 @@ class Reduction:
         net, device = self._net, self._net.device
         memory = net.memory
         arrays = [memory.executor.array(p.diff, p.shape, net.dtype, device.is_host) for p in params]
-        stay = not any(memory.memories[p.diff].managed for p in params)
-        if not (self.layer_wise and stay) or device.is_host:
+        managed = any(memory.memories[p.diff].managed for p in params)
+        if managed or not self.layer_wise or device.is_host:
             self._join()
             self._mean(arrays)
             return
@@ -133,6 +139,7 @@ class Reduction:
             ops.scale_by(array, 1 / self._sums.size)
 
     def _join(self) -> None:
+        """Let the compute stream wait for the sums on the side stream."""
         if self._beside:
             device = self._net.device
             device.wait(device.compute, device.record(device.side))

@@ -1,10 +1,10 @@
-"""Whether a training program makes a layer's gradients in one step or in two: first those of its parameters, then those
-of its bottoms. In two, a bottom's value may go before its gradient is born, but what tops give is read twice.
+"""Split backward: whether a training program makes a layer's gradients of parameters and of bottoms in two steps.
 
-The program as it is is planned first. Where that plan leaves steps waiting, or does not fit, the other is planned, too,
-in which layers that are not small beside the largest have two (`programs.Halves`), and what is predicted to take less
-time counts. A plan file says which one it is of. Results are the same to the bit.
-See also: `access.py` (which layers, which steps).
+In two steps, a bottom's value may be freed before its gradient is allocated, but the tops' gradients are read twice.
+`planned` first plans the program without split backwards. If that plan does not fit, or its steps wait for copies, it
+also plans the program in which layers that are not small have one (`programs.SplitBackward`), and takes the one
+predicted to be faster. A plan file says which one it is of. Results are bit-identical.
+See also: `steps.py` (which layers, which steps).
 """
 
 from __future__ import annotations
@@ -26,13 +26,19 @@ if TYPE_CHECKING:
     from ..memory.net_memory import NetMemory
 
 _log = logging.getLogger(__name__)
-SLOW = 1.15  # times the seconds of its steps: a plan that takes longer may be worth another program,
-WAITS = 0.1  # if it waits for copies for more than this share of its time
+# A split backward is tried for a plan that takes more than SLOW times the seconds of its steps and waits for copies for
+# more than WAITS of its time.
+SLOW = 1.15
+WAITS = 0.1
 
 
 def planned(memory: NetMemory, sequenced: Sequenced) -> tuple[Sequenced, Plan | None]:
-    """The program that is to run, and its plan. Raises as `NetMemory.plan_of`, OutOfDeviceMemory only where neither
-    program fits."""
+    """Return the program to run and its plan, None where nothing is managed.
+
+    Raises:
+        OutOfDeviceMemory: neither program fits.
+        CaffeError: as `NetMemory.plan_of`.
+    """
     whole, other, name = replace(sequenced, separate=None), tightest(sequenced), sequenced.program.name
     if len(other.steps) == len(whole.steps):
         return whole, memory.plan_of(whole)
@@ -49,7 +55,7 @@ def planned(memory: NetMemory, sequenced: Sequenced) -> tuple[Sequenced, Plan | 
     costs = memory.planned_with[name]
     if plan.seconds <= SLOW * sum(costs.steps) or plan.stall <= WAITS * plan.seconds:
         return whole, plan
-    found, _ = _plan_if_it_fits(memory, other)  # its steps are smaller, but its values lie otherwise
+    found, _ = _plan_if_it_fits(memory, other)  # may not fit, though its steps are smaller: offsets differ
     if found is not None and found.seconds < plan.seconds:
         return other, found
     memory.planned_with[name] = costs
@@ -57,7 +63,7 @@ def planned(memory: NetMemory, sequenced: Sequenced) -> tuple[Sequenced, Plan | 
 
 
 def _plan_if_it_fits(memory: NetMemory, sequenced: Sequenced) -> tuple[Plan | None, bool]:
-    """The plan of a program, None where nothing is managed; and whether there is one."""
+    """Return the plan of a program, None where nothing is managed, and whether the program fits."""
     try:
         return memory.plan_of(sequenced), True
     except OutOfDeviceMemory:
@@ -65,31 +71,31 @@ def _plan_if_it_fits(memory: NetMemory, sequenced: Sequenced) -> tuple[Plan | No
 
 
 def tightest(sequenced: Sequenced) -> Sequenced:
-    """Of the programs that may be planned for it, the one whose steps need least memory."""
+    """Return the program with split backwards if there is one, whose steps need less memory, else the program."""
     return sequenced.separate() if sequenced.separate is not None else sequenced
 
 
 def alike(sequenced: Sequenced, ran: Sequenced) -> Sequenced:
-    """Of the programs that may be planned for it, the one that is made as `ran` was."""
-    halves = any(isinstance(step, LayerStep) and step.makes is not Makes.ALL for step in ran.steps)
-    return tightest(sequenced) if halves else replace(sequenced, separate=None)
+    """Return the program with split backwards if `ran` has any, else without."""
+    split = any(isinstance(step, LayerStep) and step.makes is not Makes.ALL for step in ran.steps)
+    return tightest(sequenced) if split else replace(sequenced, separate=None)
 
 
 def separated(graph: Graph, program: Program) -> int:
-    """How many of the user's layers make their gradients in two steps."""
+    """Return how many of the user's layers have a split backward."""
     origins = {node.name: node.origin for node in graph.nodes}
     return len({origins[layer_of(step.name)] for step in program.steps if is_params_half(step.name)})
 
 
 def describe_split_backward(graph: Graph, program: Program) -> list[str]:
-    """A line that says so, where there are any."""
+    """Return a line about the split backwards of a program, or no line if it has none."""
     n = separated(graph, program)
     layers = f"{n} layers" if n > 1 else "1 layer"
     return [f"gradients of {layers} as two steps each, of parameters and then of bottoms"] if n else []
 
 
 def log_split_backward(graph: Graph, plans: Mapping[str, Plan | None]) -> None:
-    """Log it of training programs, by name."""
+    """Log which training programs, by name, have split backwards."""
     for name, plan in plans.items():
         for line in describe_split_backward(graph, plan.program) if plan is not None else ():
             _log.info("Program %s makes %s: predicted to take less time, or to fit", name, line)

@@ -1,9 +1,10 @@
-"""Gradients of bottoms made as late as possible, where that keeps less memory: an order of a backward's steps. Pure.
+"""Order of the steps of backwards and updates, chosen so that less memory is needed. Pure.
 
-Where layers read one value and one of them is reached long before the others, its gradient of that value, often the
-largest thing in sight, would lie there until the others add theirs. What it is made from is often smaller: that waits
-instead, and meanwhile the others make their gradients of parameters, after which the value itself may go. Nobody reads
-anything else than before, so results are the same to the bit.
+`delayed` moves later the steps of split backwards that make gradients of bottoms. When several layers read one value
+and one of them runs its backward long before the others, its gradient of that value, often a large buffer, would wait
+for theirs. If what that gradient is computed from is smaller, that waits instead; meanwhile the other layers make their
+gradients of parameters, after which the value itself may be freed. `with_updates` may place updates early. Every step
+reads the same values as before, so results are bit-identical.
 """
 
 from __future__ import annotations
@@ -18,16 +19,21 @@ S = TypeVar("S")  # anything with a `step`
 
 
 def delayed(steps: Sequence[S], sizes: Mapping[int, int], scratch: Collection[int]) -> list[S]:
-    """The steps of a program, those that make just gradients of bottoms as late as it pays: right before the next that
-    adds to these, or uses them. sizes: bytes of buffers. scratch: those whose content never outlives a step."""
+    """Return the steps of a program with steps that make only gradients of bottoms moved later, where that saves
+    memory: right before the next step that adds to these gradients or uses them.
+
+    Args:
+        sizes: bytes by buffer.
+        scratch: buffers whose content never outlives a step.
+    """
     found = list(steps)
-    for at in reversed([i for i, one in enumerate(steps) if _waits(one)]):
-        _delay(found, at, sizes, scratch)  # which moves nothing that is before it
+    for at in reversed([i for i, one in enumerate(steps) if _may_wait(one)]):
+        _delay(found, at, sizes, scratch)  # moves no step before `at`
     return found
 
 
 def _delay(steps: list[S], start: int, sizes: Mapping[int, int], scratch: Collection[int]) -> None:
-    """Move the step at `start`, with those that must come behind it, as far as it pays, in place."""
+    """Move the step at `start`, with the steps that must follow it, later in `steps` as long as that saves memory."""
     born = {b for b, mode in _touched(steps[start], scratch).items() if mode is Mode.OVERWRITE}
     group, behind = [steps[start]], start + 1
     while born:
@@ -41,28 +47,34 @@ def _delay(steps: list[S], start: int, sizes: Mapping[int, int], scratch: Collec
         if sum(sizes.get(b, 0) for b in born) <= sum(sizes.get(b, 0) for b in kept):
             return
         steps[behind - len(group) : end] = [*ahead, *pulled]
-        if not _waits(steps[end]):
+        if not _may_wait(steps[end]):
             return
         group, behind = [*pulled, steps[end]], end + 1
 
 
-def _waits(one: S) -> bool:
-    """Whether it is a step that may be put off."""
+def _may_wait(one: S) -> bool:
+    """Return whether a step may be delayed: it makes only gradients of bottoms, on the device."""
     return getattr(one, "makes", None) is Makes.BOTTOMS and not one.step.host
 
 
 def _touched(one: S, scratch: Collection[int]) -> dict[int, Mode]:
+    """Return how a step accesses its buffers, without scratch."""
     return {a.buffer: a.mode for a in one.step.accesses if a.buffer not in scratch}
 
 
 def _ordered(first: S, second: S, scratch: Collection[int]) -> bool:
-    """Whether the second must stay behind the first: both touch a buffer, and not just to read it."""
+    """Return whether the second step must follow the first: both access a buffer that one of them writes."""
     before = _touched(first, scratch)
     return any(b in before and not (mode is Mode.READ is before[b]) for b, mode in _touched(second, scratch).items())
 
 
 def with_updates(forward: Sequence[S], backward: Sequence[S], updates: Sequence[S], early: bool) -> list[S]:
-    """A training iteration. early: updates need not wait, unless a backward on the host, a user's layer, may fail."""
+    """Return the steps of a training iteration.
+
+    Args:
+        early: run updates as soon as their gradients are complete. Not done if a backward runs on the host: a user's
+            layer may fail there, and then no parameter may have changed.
+    """
     steps = [*forward, *backward]
     if early and not any(one.step.host for one in backward):
         return placed_early(steps, updates)
@@ -70,10 +82,10 @@ def with_updates(forward: Sequence[S], backward: Sequence[S], updates: Sequence[
 
 
 def placed_early(steps: Sequence[S], tail: Sequence[S]) -> list[S]:
-    """`steps` with each of `tail`, whose order may change, behind the last of them, and of the tail's before it, that
-    touches what it writes or writes what it touches. Every step finds the values that it would find in a row."""
-    written: dict[int, int] = {}  # buffer -> which of `steps` wrote it last
-    touched: dict[int, int] = {}
+    """Return `steps` with every step of `tail` as early as possible: right after the last step that accesses what it
+    writes or writes what it accesses. Every step reads the same values as in [*steps, *tail]."""
+    written: dict[int, int] = {}  # buffer -> index of the last of `steps` after which it is written
+    touched: dict[int, int] = {}  # the same for any access
     for i, one in enumerate(steps):
         _note(one, i, written, touched)
     behind: dict[int, list[S]] = {}
@@ -90,6 +102,7 @@ def placed_early(steps: Sequence[S], tail: Sequence[S]) -> list[S]:
 
 
 def _note(one, at: int, written: dict[int, int], touched: dict[int, int]) -> None:
+    """Record the accesses of a step at index `at`."""
     for a in one.step.accesses:
         touched[a.buffer] = max(at, touched.get(a.buffer, -1))
         if a.mode is not Mode.READ:

@@ -1,4 +1,8 @@
-"""Turns what layers declare into steps of an access list. Pure."""
+"""Turn what layers declare into steps with accesses. Pure.
+
+`forward_step`, `backward_steps`, `remat_step` and `look_step` each make the steps of one layer or group;
+`programs.py` puts them in order.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +21,21 @@ READ, UPDATE, OVERWRITE = Mode
 
 @dataclass(frozen=True)
 class LayerStep:
-    """A step and what is needed to run it. top_diffs[i]: False where top i's diff is all zeros (nobody wrote it).
-    accumulate[i]: parameter i's gradient is added, not overwritten. zero: all top diffs are zero, so just clear.
-    look: before the forward, show the layer the values that its shapes depend on. group: the group that runs in place
-    of its layers; node is the last of them. again: a forward that is replayed. joins[i]: the value to whose gradient
-    that of bottom i is added, in place of being written by itself; None: it is written. apart: the step as it would be
-    if no value lay within another one; None: it is that. makes: of a backward, which of the gradients. refused: why no
-    program may run it; a net is laid out as if it could."""
+    """Hold a step of a layer and what is needed to run it.
+
+    Args:
+        node: index of the layer; of a group, of its last layer.
+        top_diffs: per top, False where its diff is all zeros because no step wrote it.
+        accumulate: per parameter, whether its gradient is added rather than overwritten.
+        zero: all top diffs are zero, so the step only clears the gradients.
+        look: a step before the forward that shows the layer the values that its shapes depend on.
+        group: index of the group that runs in place of its layers.
+        again: a forward that is rematerialized.
+        joins: per bottom, the value to whose gradient the bottom's is added; None: it is written by itself.
+        apart: the step as it would be without buffer views; None: `step` is that.
+        makes: which gradients a backward makes.
+        refused: why no program may run the step; memory is planned as if one could.
+    """
 
     step: Step
     node: int
@@ -41,23 +53,23 @@ class LayerStep:
 
 
 def node_of(graph: Graph, step: LayerStep) -> Node:
-    """The layer, or the group of layers, that a step runs."""
+    """Return the layer, or the group of layers, that a step runs."""
     return graph.nodes[step.node] if step.group is None else graph.groups[step.group]
 
 
 def layer_of(graph: Graph, step: LayerStep) -> int:
-    """Index of the user's layer that a step belongs to; of a group, the last one."""
+    """Return the index of the user's layer that a step belongs to; of a group, its last layer."""
     return graph.nodes[step.node].origin
 
 
 def wants(node: Node, makes: Makes) -> tuple[Sequence[bool], Sequence[bool]]:
-    """Of which bottoms, and of which parameters, a backward that makes such gradients makes them."""
+    """Return, per bottom and per parameter, whether a backward restricted to `makes` computes its gradient."""
     bottoms = [makes is not Makes.PARAMS and wanted for wanted in node.propagate]
     return bottoms, [makes is not Makes.BOTTOMS and wanted for wanted in node.param_propagate]
 
 
 def look_step(graph: Graph, node: Node) -> LayerStep | None:
-    """What a layer looks at before its forward, or None where no shape of it depends on values."""
+    """Return the step before a layer's forward that reads what its shapes depend on, None where they do not."""
     if not node.layer.looks_at:
         return None
     parts = [Access(graph.values[node.bottoms[i]].data, READ) for i in sorted(node.layer.looks_at)]
@@ -65,7 +77,7 @@ def look_step(graph: Graph, node: Node) -> LayerStep | None:
 
 
 def forward_step(graph: Graph, node: Node) -> LayerStep | None:
-    """The forward of one layer, or None where it does nothing."""
+    """Return the forward of one layer, None where it does nothing."""
     layer = node.layer
     if layer.runs_on is Runs.NOWHERE:
         return None
@@ -88,12 +100,12 @@ def forward_step(graph: Graph, node: Node) -> LayerStep | None:
 
 
 def remat_step(graph: Graph, forward: LayerStep) -> LayerStep | None:
-    """The replay of a forward, which makes the same values once more, or None where the layer cannot."""
+    """Return the step that rematerializes what a forward made, None where the layer cannot."""
     node = node_of(graph, forward)
     layer = node.layer
     needs = None if forward.look or not forward.forward else layer.replay_needs()
     if needs is None or any(graph.values[t].whole is not None for t in node.tops):
-        return None  # of a value of which it makes some images, others would have to be made again, too
+        return None  # the top is some images of a whole: the other images would have to be rematerialized, too
     parts = [Access(graph.values[node.bottoms[i]].data, READ) for i in sorted(needs.bottoms)]
     parts += [Access(graph.params[node.params[i]].data, READ) for i in sorted(needs.params)]
     shared = layer.shares_data()
@@ -114,21 +126,25 @@ def backward_steps(
     graph: Graph, node: Node, present: Collection[int], touched: Collection[int], accumulate: bool, join: bool = False,
     separate: bool = False,
 ) -> list[LayerStep]:  # fmt: skip
-    """The backward of one layer; none where there is none. separate: two steps, where the layer is `separable`: the
-    gradients of its parameters, then those of its bottoms, for which what the first read need not be there any more."""
+    """Return the backward of one layer as steps: none where it has no backward, two for a split backward.
+
+    Args (the others are those of `backward_step`):
+        separate: split the backward of a `separable` layer: first the gradients of its parameters, then those of its
+            bottoms. What only the first step reads may be freed between them.
+    """
     given = graph, node, present, touched, accumulate, join
     step = backward_step(*given)
     if step is None:
         return []
     if not separate or step.zero or not separable(graph, node):
         return [step]
-    halves = (backward_step(*given, makes) for makes in (Makes.PARAMS, Makes.BOTTOMS))
-    return [half for half in halves if half is not None]
+    both = (backward_step(*given, makes) for makes in (Makes.PARAMS, Makes.BOTTOMS))
+    return [one for one in both if one is not None]
 
 
 def separable(graph: Graph, node: Node) -> bool:
-    """Whether a layer by itself makes gradients of both kinds, and where it writes those of bottoms is not where it
-    reads those of its tops."""
+    """Return whether the backward of a layer can be split: it makes gradients of parameters and of bottoms, runs by
+    itself on the device, and leaves the gradients of its tops unchanged."""
     layer, values = node.layer, graph.values
     if not layer.separable or layer.spoils_top_diffs or node.group is not None or layer.runs_on is not Runs.DEVICE:
         return False
@@ -140,11 +156,14 @@ def backward_step(
     graph: Graph, node: Node, present: Collection[int], touched: Collection[int], accumulate: bool, join: bool = False,
     makes: Makes = Makes.ALL,
 ) -> LayerStep | None:  # fmt: skip
-    """The backward of one layer, or None where there is none.
+    """Return the backward of one layer as a step, None where it has none.
 
-    present: ids of diff buffers that hold a gradient by now. touched: parameter diff buffers written earlier in this
-    program. accumulate: add to parameter gradients even at their first touch. join: readers of one value add up its
-    gradient among themselves where they can, so that its Split finds less to sum. makes: which of the gradients.
+    Args:
+        present: diff buffers that hold a gradient before this step.
+        touched: parameter diff buffers written earlier in this program.
+        accumulate: add to parameter gradients even at their first write in the program.
+        join: let readers of one value add to the same gradient where they can, so that its Split has less to sum.
+        makes: which gradients to make.
     """
     layer = node.layer
     propagate, param_propagate = wants(node, makes)
@@ -180,7 +199,7 @@ def backward_step(
 
 
 def _refused(graph: Graph, node: Node, propagate: Sequence[bool]) -> CaffeError | None:
-    """What is wrong where a gradient is wanted for a bottom that can have none."""
+    """Return the error for a gradient that is wanted for a bottom that can have none, None if all can."""
     blocked = node.layer.no_backward
     for i, propagates in enumerate(propagate):
         if propagates and (blocked is None or i in blocked):
@@ -192,7 +211,8 @@ def _refused(graph: Graph, node: Node, propagate: Sequence[bool]) -> CaffeError 
 
 
 def _joined(graph: Graph, node: Node, i: int, present: Collection[int]) -> int | None:
-    """The value, of another reader of the same Split, to whose gradient that of bottom i can be added."""
+    """Return another top of the bottom's Split to whose gradient that of bottom i can be added, None if there is
+    none."""
     own = graph.values[node.bottoms[i]]
     split = graph.nodes[own.producer]
     if i not in node.layer.adds_to or split.layer.type != SPLIT or own.whole is not None:
@@ -209,17 +229,17 @@ def _joined(graph: Graph, node: Node, i: int, present: Collection[int]) -> int |
 
 
 def _writes(graph: Graph, node: Node, v: int, *, first: int) -> Mode:
-    """How a step writes a value, or its gradient. Of images of a whole, the part that comes first overwrites, whatever
-    was there; the others leave what it wrote."""
+    """Return how a step writes a value or its gradient. Of the micro-batches of a whole value, the one numbered `first`
+    runs first and overwrites the buffer; the others update it."""
     return OVERWRITE if graph.values[v].whole is None or node.part[0] == first else UPDATE
 
 
 def _reuses(graph: Graph, node: Node, forward: bool) -> tuple[tuple[int, int], ...]:
-    """Pairs of buffers, of which the second may be written where the first is read."""
+    """Return pairs (read buffer, written buffer) for in-place reuse: the second may take the memory of the first."""
     if any(differs(graph, node, v) for v in (*node.bottoms, *node.tops)):
-        return ()  # copies in the layer's own order or type come between
+        return ()  # the layer works on copies in its own memory order or type
     if any(graph.values[v].whole is not None for v in (*node.bottoms, *node.tops)):
-        return ()  # some images of a buffer begin somewhere within it
+        return ()  # the images of a micro-batch start inside a buffer
     values, pairs = graph.values, []
     for kind, index, output in node.layer.reuses(forward):
         old = values[node.bottoms[index]].data if kind == "bottom" else values[node.tops[index]].diff
@@ -229,6 +249,7 @@ def _reuses(graph: Graph, node: Node, forward: bool) -> tuple[tuple[int, int], .
 
 
 def _backward_reads(graph: Graph, node: Node, top_diffs: tuple[bool, ...], makes: Makes) -> list[Access]:
+    """Return the accesses of a backward to all but the gradients that it makes."""
     layer = node.layer
     needs = layer.backward_needs(*wants(node, makes))
     parts = [Access(graph.values[node.bottoms[i]].data, READ) for i in sorted(needs.bottoms)]
@@ -244,7 +265,7 @@ def _backward_reads(graph: Graph, node: Node, top_diffs: tuple[bool, ...], makes
 
 
 def written_diffs(graph: Graph, step: LayerStep) -> set[int]:
-    """Diff buffers of values that a backward step writes."""
+    """Return the diff buffers of values that a backward step writes."""
     node = node_of(graph, step)
     joins = step.joins or (None,) * len(node.bottoms)
     wanted = zip(node.bottoms, wants(node, step.makes)[0], joins, strict=True)
