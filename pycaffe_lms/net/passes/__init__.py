@@ -1,1 +1,1 @@
-"""From graph to graph: orders in memory, precision, fusion, masks, micro-batches."""
+"""From graph to graph: memory order, precision, fusion, masks, regions and micro-batches, compression."""

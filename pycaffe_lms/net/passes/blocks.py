@@ -1,7 +1,7 @@
-"""Layers that can be cut into blocks of their outputs: each block with its rows of the parameters, for layers whose
-parameters are the reason that a net does not fit. Pure.
+"""Layers that can be cut into blocks of outputs, each with its rows of the parameters. Pure.
 
-See also: `layers/micro_batch.py` (what a block is), `unfold.py` (the graph that runs then).
+That is for layers whose parameters are too large for the device.
+See also: `layers/micro_batch.py` (what a block is), `net/passes/micro_batch.py` (the graph that runs then).
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections import Counter
 from ...proto.caffe_pb2 import LMSParameter
 from ..build.graph import Graph
 
-EVEN = 4  # outputs: blocks of a multiple of them keep rows of their tops on 16 bytes
+EVEN = 4  # outputs: blocks of a multiple of them keep rows of their tops aligned to 16 bytes
 
 
 def cuttable(graph: Graph) -> dict[int, int]:
-    """Outputs of every layer that can be cut, by its index. Not one that shares a parameter with others, nor one whose
-    buffers are to stay on the device (`lms_param { policy: KEEP }`)."""
+    """Return {index of a layer that can be cut: its number of outputs}. Excludes layers that share a parameter and
+    those with `lms_param { policy: KEEP }`."""
     users = Counter(p.owner for p in graph.params)
     found = {}
     for node in graph.nodes:
@@ -27,8 +27,9 @@ def cuttable(graph: Graph) -> dict[int, int]:
 
 
 def output_cuts(outputs: int, blocks: int) -> list[int]:
-    """Outputs at which the blocks begin, and their number. Where there are enough, blocks are of a multiple of EVEN
-    outputs, but for the last; there are never more blocks than outputs."""
+    """Return the first output of each block, then the number of outputs.
+
+    There are never more blocks than outputs. All but the last have a multiple of EVEN outputs if there are enough."""
     step = EVEN if outputs >= EVEN * blocks else 1
     units = -(-outputs // step)
     blocks = min(blocks, units)

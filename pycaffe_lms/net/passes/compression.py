@@ -1,8 +1,8 @@
-"""Which values may travel in 16 bits (`-lms_compress`). Pure.
+"""Compression (`-lms_compress`): which values may be copied between device and host in 16 bits. Pure.
 
-Activations and their gradients, as far as they live and die within one program and only layers on the device touch
-them. Never parameters, histories, saved choices; nothing that comes from outside (data, labels), that a layer takes
-where it gives no gradient (indices, regions, labels), or that somebody may read afterwards: those are exact.
+These are activations and their gradients that live within one program and are accessed only on the device. All else
+stays exact: parameters, histories, saved choices (masks, indices), data from outside, bottoms without a gradient
+(indices, regions, labels), and what may be read after the program.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..build.graph import Graph
 
 
 def inexact(graph: Graph) -> frozenset[int]:
-    """Buffers of activations and gradients of blobs that may lose digits."""
+    """Return the buffers of activations and gradients that may lose precision."""
     able, exact = set(), set()
     for value in graph.values:
         maker = graph.nodes[value.producer]
@@ -33,8 +33,13 @@ def inexact(graph: Graph) -> frozenset[int]:
 def with_compression(
     program: Program, managed: Mapping[int, Buffer], able: frozenset[int], sizes: Mapping[int, int]
 ) -> dict[int, Buffer]:
-    """The managed buffers of a program, those of `able` to be copied in 16 bits where nothing outside of its device
-    work sees them. sizes: bytes of each in 16 bits."""
+    """Return the managed buffers of a program, with compression for those of `able` that only its steps on the device
+    access.
+
+    Args:
+        able: buffers that may lose precision, from `inexact`.
+        sizes: bytes of each buffer in 16 bits.
+    """
     seen = set(program.live_out)
     first: dict[int, Mode] = {}
     for step in program.steps:

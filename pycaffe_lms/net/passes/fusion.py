@@ -1,9 +1,9 @@
-"""Which chains of layers a solver's iterations run as one. Pure.
+"""Fusion: which chains of layers a solver's iterations run as one step. Pure.
 
-A chain is a convolution and ReLU; or a normalisation, then as much as follows of: a factor per channel, a sum with
-another value, ReLU. Each layer is the only reader of the one before. They keep their names and values; an iteration
-just does not make the values in between, so those must not be wanted by anybody else. Passes that a user starts by
-hand run layer by layer.
+A chain is a convolution and ReLU; or a normalisation followed by any of, in this order: a factor per channel, a sum
+with another value, ReLU. Each layer must be the only reader of the one before, since an iteration does not compute the
+values between them. `find_groups` returns the chains as groups; the graph keeps its layers and values, and passes that
+a user starts by hand run layer by layer.
 """
 
 from __future__ import annotations
@@ -24,10 +24,14 @@ _FOLLOWING = {
 
 
 def find_groups(graph: Graph, kept: Collection[str], gradients: Collection[int]) -> list[Node]:
-    """Groups in order of their last layers. kept: names of blobs whose values a user wants to read; gradients: the
-    values whose gradients these blobs show."""
+    """Return the groups, in the order of their last layers.
+
+    Args:
+        kept: names of blobs that a user wants to read after an iteration.
+        gradients: the values whose gradients these blobs show.
+    """
     if any(node.layer.looks_at or (node.layer.runs_on is Runs.HOST and node.bottoms) for node in graph.nodes):
-        return []  # shapes may change in the middle, where a group's first layers have not run yet
+        return []  # shapes may change within an iteration, before a group's first layers have run
     readers: dict[int, list[int]] = {}
     for node in graph.nodes:
         for b in node.bottoms:
@@ -48,6 +52,7 @@ def find_groups(graph: Graph, kept: Collection[str], gradients: Collection[int])
 def _chain(
     graph: Graph, first: Node, readers, taken: set[int], kept: Collection[str], gradients: Collection[int]
 ) -> list[Node]:
+    """Return the longest chain that begins with a layer: that layer alone if nothing can be fused with it."""
     chain, wanted = [first], _FOLLOWING[first.layer.role]
     while wanted:
         value = graph.values[chain[-1].tops[0]]
@@ -69,7 +74,8 @@ def _chain(
 
 
 def _spoils(graph: Graph, chain: list[Node], kept: Collection[str]) -> bool:
-    """Whether a convolution with ReLU would overwrite a gradient that somebody may read: it has to be in place."""
+    """Return whether a fused convolution with ReLU would overwrite a gradient that may be read later. It would not if
+    the ReLU is in place and a user does not keep the blob."""
     if chain[0].layer.role is not Role.CONVOLVE:
         return False
     inner, last = graph.values[chain[0].tops[0]], graph.values[chain[-1].tops[0]]
@@ -77,11 +83,13 @@ def _spoils(graph: Graph, chain: list[Node], kept: Collection[str]) -> bool:
 
 
 def _runs_alike(a: Node, b: Node) -> bool:
+    """Return whether two layers have the same memory order, precision and `lms_param`."""
     alike = (a.channels_last, a.half) == (b.channels_last, b.half)
     return alike and a.layer.param.lms_param == b.layer.param.lms_param
 
 
 def _make(graph: Graph, chain: list[Node], index: int) -> Node:
+    """Return a node that runs a chain as one layer; `index` is its index among the groups."""
     first, last = chain[0], chain[-1]
     by_role = {node.layer.role: node for node in chain}
     affine, add = by_role.get(Role.AFFINE), by_role.get(Role.ADD)

@@ -1,11 +1,10 @@
-"""Which layers keep one bit per element for their backward in place of a value. Pure.
+"""Masks: which layers save one bit per element for their backward instead of reading a value. Pure.
 
-A layer whose backward only asks on which side of a bound a value lies (ReLU and its kin, alone or at the end of a chain
-that runs as one) can save those bits in its forward. That pays where nobody else's backward reads the value: then it
-may go after its last forward reader, be it a pooling, a sum or a Concat, and the bits are a 32nd of it. Where a
-convolution reads the value anyway, the layer is left as it is, unless bits are quicker to read than the value and cost
-nothing to save (the sums at the end of residual chains): there backward needs the value earlier for the last time.
-Results are the same to the bit. Only a solver's iterations save bits; passes that a user starts by hand read values.
+A layer whose backward only asks on which side of a bound a value lies (ReLU and similar layers, alone or at the end of
+a fused chain) can save those bits in its forward; they take a 32nd of the value's memory. That saves memory if no other
+backward reads the value, which is then freed after its last forward reader. If another backward reads it anyway, the
+layer saves bits only if they are faster to read than the value and cost nothing to save (sums at the end of residual
+chains). Results are bit-identical. Only a solver's iterations save bits; passes started by hand read values.
 """
 
 from __future__ import annotations
@@ -21,40 +20,43 @@ from ..build.graph import Graph, Node
 
 
 def mask_layers(graph: Graph, buffers: Sequence[Buffer], least: int | None, staying: Collection[int]) -> list[Node]:
-    """Let layers save bits; returns those of them that are new in `graph.groups` or changed there. Their `declare` is
-    due, and buffers are then to be assigned anew.
+    """Choose the layers that save bits, and return their nodes, which are new or changed in `graph.groups`.
 
-    graph: with its groups, declared, and buffers assigned. least: only values of more than so many bytes are worth it;
-    None: no memory is to be saved, only time. staying: buffers that last anyway.
+    The caller must then call `declare` on them and assign buffers again.
+
+    Args:
+        graph: with groups, after `declare`, with buffers assigned.
+        least: replace only values of more bytes; None: save time only, no memory.
+        staying: buffers that are never freed within an iteration.
     """
     if any(node.layer.looks_at or (node.layer.runs_on is Runs.HOST and node.bottoms) for node in graph.nodes):
-        return []  # shapes may change in the middle, and with them what pays
+        return []  # shapes may change within an iteration, and the choice depends on them
     inside = {m for group in graph.groups for m in group.members}
     units = [*(n for n in graph.nodes if n.index not in inside), *graph.groups]
-    readers, sparers = defaultdict(list), defaultdict(list)
+    readers, maskable = defaultdict(list), defaultdict(list)  # buffer -> layers that must read it, may use bits instead
     for unit in units:
         reads = backward_reads(graph, unit)
         left = _reads_masked(graph, unit) if isinstance(unit.layer, Masked) else reads
         for b in left:
             readers[b].append(unit)
         for b in reads - left:
-            sparers[b].append(unit)
+            maskable[b].append(unit)
     chosen: dict[int, Node] = {}
-    for b, able in sparers.items():
+    for b, able in maskable.items():
         cost = sum(4 * unit.layer.mask_words(graph.values[unit.tops[0]].shape) for unit in able)
-        goes = least is not None and not readers[b] and b not in staying and buffers[b].nbytes > max(least, cost)
-        chosen.update((id(unit), unit) for unit in able if goes or unit.layer.quicker_with_bits)
+        frees_it = least is not None and not readers[b] and b not in staying and buffers[b].nbytes > max(least, cost)
+        chosen.update((id(unit), unit) for unit in able if frees_it or unit.layer.quicker_with_bits)
     return [_masked(graph, unit) for unit in sorted(chosen.values(), key=lambda unit: unit.index)]
 
 
 def bits_of(graph: Graph, buffers: Sequence[Buffer], least: int) -> list[int]:
-    """Buffers of bits that layers save in place of values of more than `least` bytes."""
+    """Return the buffers of bits that layers save instead of values of more than `least` bytes."""
     masked = (unit for unit in graph.groups if isinstance(unit.layer, Masked) and unit.layer.masked)
     return [u.scratch["bits"] for u in masked if buffers[graph.values[u.tops[0]].data].nbytes > least]
 
 
 def backward_reads(graph: Graph, unit: Node) -> set[int]:
-    """Buffers of values whose data a layer's, or a group's, backward reads."""
+    """Return the data buffers of values that the backward of a layer or a group reads."""
     if not unit.need_backward or not (any(unit.propagate) or any(unit.param_propagate)):
         return set()
     needs = unit.layer.backward_needs(unit.propagate, unit.param_propagate)
@@ -63,6 +65,7 @@ def backward_reads(graph: Graph, unit: Node) -> set[int]:
 
 
 def _reads_masked(graph: Graph, unit: Node) -> set[int]:
+    """Return `backward_reads` as it would be if the layer saved bits."""
     try:
         unit.layer.masked = True
         return backward_reads(graph, unit)
@@ -71,8 +74,8 @@ def _reads_masked(graph: Graph, unit: Node) -> set[int]:
 
 
 def _masked(graph: Graph, unit: Node) -> Node:
-    """The unit with a layer that saves bits: a group is changed; a layer of its own becomes a group of one, so that
-    passes by hand go on reading its value."""
+    """Return the node with a layer that saves bits. A group is changed; a single layer is copied to a group of one, so
+    that passes started by hand still read its value."""
     if unit.group is None:
         unit = copy.copy(unit)
         unit.layer, unit.scratch = copy.copy(unit.layer), {}

@@ -1,8 +1,9 @@
-"""In which order images lie in memory: which layers run channels-last, and where arrays change their order. Pure.
+"""Memory order of images: which layers run channels-last, (N, H, W, C), and which values are stored so. Pure.
 
-A value is stored as its maker leaves it; a layer that runs in the other order works on copies (see `copies.py`). Layers
-that prefer channels-last (convolutions) get it; those that can do either follow most of their bottoms' bytes. What a
-layer shares with its bottom under another shape (Flatten), and what layers on the host see, is stored as (N, C, H, W).
+`choose` decides for each node. Layers that prefer channels-last (convolutions) run so; layers that can run in both
+orders take that of most of their bottoms' elements. A value is stored in the order of the layer that makes it; a layer
+that runs in the other order works on copies (see `order_copies.py`). Values that share memory under another shape
+(Flatten) or that layers on the host access are stored as (N, C, H, W).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from ..build.graph import Graph, Node
 
 
 def matters(shape: Shape) -> bool:
-    """Whether the two orders differ for an array of this shape."""
+    """Return whether the two orders differ for an array of this shape."""
     return len(shape) >= 4 and shape[1] > 1 and count(shape, 2) > 1
 
 
@@ -41,7 +42,7 @@ def choose(graph: Graph, ops) -> None:
 
 
 def _pinned(graph: Graph) -> set[int]:
-    """Values that must be stored channels-first."""
+    """Return the values that must be stored channels-first."""
     pinned: set[int] = set()
     for node in reversed(graph.nodes):
         if node.layer.runs_on is Runs.HOST:
@@ -54,8 +55,8 @@ def _pinned(graph: Graph) -> set[int]:
 
 
 def stored_alike(graph: Graph, node: Node) -> dict[int, int]:
-    """{top index: bottom index} of what must be stored in one order: shared memory, and versions of one blob, whose
-    gradient has one buffer."""
+    """Return {top index: bottom index} of the pairs that must be stored in the same order: shared memory, and versions
+    of one blob, whose gradients share a buffer."""
     versions = {
         j: j
         for j, (b, t) in enumerate(zip(node.bottoms, node.tops, strict=False))

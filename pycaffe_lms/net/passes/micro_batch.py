@@ -1,11 +1,13 @@
-"""The graph that runs: regions of a net's graph in parts, one after the other, and layers in blocks of outputs. Pure.
+"""The graph that runs: regions of a net's graph in micro-batches, and layers in blocks of outputs. Pure.
 
-Every layer of a region becomes k layers on the images of their part; all of the first part come first. Parameters are
-the same ones, so their gradients add up from part to part. A value inside a region becomes k values with memory of
-their own; of a value at its border the parts see their images. Everything else is as it was.
+Every layer of a region becomes k layers, one per micro-batch; all layers of the first micro-batch come first. They
+share the parameters, whose gradients add up. A value inside a region becomes k values with memory of their own; a value
+at its border stays whole, and each micro-batch sees its images. The rest of the graph is unchanged.
 
-A layer in blocks of outputs becomes n layers, each with parameters of its own, one that gathers their tops, and n - 1
-that hand the bottom from block to block: in backward they add up its gradient, two at a time, from the last block on.
+A layer in blocks of outputs becomes n layers with parameters of their own, one that gathers their tops, and n - 1 that
+pass the bottom from block to block: in backward they add up its gradient, two at a time, from the last block on.
+
+`unfold` makes that graph; `fold` gives the user's graph its buffers. `regions.py` and `blocks.py` say what can be cut.
 """
 
 from __future__ import annotations
@@ -24,10 +26,14 @@ from .regions import Region, boundaries, inner_values, readers
 
 @dataclass(frozen=True)
 class MicroBatchedGraph:
-    """graph: what runs. values: of every value of the user's graph, its values there: one, or one for each part.
-    starts: of every region in parts, the images at which they begin, and their number. params: of every parameter of
-    the user's graph, its parameters there: one, or one for each block of outputs. cuts: of every layer in blocks, the
-    outputs at which they begin, and their number."""
+    """Hold the graph that runs and how the user's graph maps to it.
+
+    Args:
+        values: per value of the user's graph, its values in `graph`: one, or one per micro-batch.
+        starts: per region, the first image of each micro-batch, then the number of images.
+        params: per parameter of the user's graph, its parameters in `graph`: one, or one per block of outputs.
+        cuts: per layer in blocks, the first output of each block, then the number of outputs.
+    """
 
     graph: Graph
     values: Mapping[int, tuple[int, ...]]
@@ -36,13 +42,17 @@ class MicroBatchedGraph:
     cuts: Mapping[int, tuple[int, ...]]
 
     def names(self, blobs: Collection[str]) -> set[str]:
-        """What blobs of the user are called there."""
+        """Return the names in `graph` of blobs of the user."""
         return {v.name for v in self.graph.values if v.blob in blobs}
 
 
 def unfold(graph: Graph, parts: Mapping[Region, int], blocks: Mapping[int, int] | None = None) -> MicroBatchedGraph:
-    """Regions in so many parts, or in as many as there are places to cut; layers outside of them, by index, in so many
-    blocks of outputs. The graph itself where there are none."""
+    """Build the graph that runs; without parts and blocks, the graph itself.
+
+    Args:
+        parts: number of micro-batches by region; fewer are made where there are too few places to cut.
+        blocks: number of blocks of outputs by the index of a layer outside of all regions.
+    """
     if not parts and not blocks:
         whole = {p.index: (p.index,) for p in graph.params}
         return MicroBatchedGraph(graph, {v.id: (v.id,) for v in graph.values}, {}, whole, {})
@@ -50,6 +60,8 @@ def unfold(graph: Graph, parts: Mapping[Region, int], blocks: Mapping[int, int] 
 
 
 class _Unfolding:
+    """Build a `MicroBatchedGraph`, node by node."""
+
     def __init__(self, graph: Graph, parts: Mapping[Region, int], blocks: Mapping[int, int]):
         self.old, self.parts, self.blocks = graph, parts, blocks
         self.new = Graph(graph.name, inputs=list(graph.inputs), outputs=list(graph.outputs))
@@ -61,6 +73,7 @@ class _Unfolding:
         self.cuts: dict[int, tuple[int, ...]] = {}
 
     def run(self) -> MicroBatchedGraph:
+        """Return the graph that runs."""
         starting = {region.first: region for region in self.parts}
         skip = -1
         for node in self.old.nodes:
@@ -71,7 +84,7 @@ class _Unfolding:
                 self._in_blocks(node)
             elif node.index > skip:
                 self._plain(node)
-        for node in reversed(self.new.nodes):  # the first part has them
+        for node in reversed(self.new.nodes):  # so the first micro-batch owns them
             for p in node.params:
                 self.new.params[p].node = node.index
         for v in self.old.last.values():
@@ -84,6 +97,7 @@ class _Unfolding:
         return len(self.new.values) - 1
 
     def _plain(self, node: Node) -> None:
+        """Add a layer as it is."""
         index = len(self.new.nodes)
         bottoms = [self.values[b][0] for b in node.bottoms]
         for t in node.tops:
@@ -92,13 +106,14 @@ class _Unfolding:
         self.new.nodes.append(replace(node, index=index, bottoms=bottoms, tops=tops, origin=node.index))
 
     def _region(self, region: Region) -> None:
+        """Add the layers of a region, micro-batch by micro-batch."""
         starts = tuple(boundaries(self.old, region, self.parts[region]))
         self.starts[region] = starts
         inner = inner_values(self.old, region, self.readers)
         nodes = self.old.nodes[region.first : region.last + 1]
         k = len(starts) - 1
         for i in range(k):
-            here: dict[int, int] = {}  # values of this part
+            here: dict[int, int] = {}  # values of this micro-batch
             for node in nodes:
                 index = len(self.new.nodes)
                 bottoms = [here[b] if b in here else self._rows(b, i, starts) for b in node.bottoms]
@@ -126,7 +141,8 @@ class _Unfolding:
         return self._add(value, name=f"{value.name} [{i + 1}/{len(starts) - 1}]", shape=shape, producer=producer)
 
     def _rows(self, v: int, i: int, starts: tuple[int, ...], producer: int | None = None) -> int:
-        """Images of a whole value. The name is nobody else's, so no layer works in place across the border."""
+        """Add a value for the images of micro-batch i of a whole value. Its name is unique, so that no layer works in
+        place across the region's border."""
         whole = self.values[v][0]
         value, rows = self.new.values[whole], (starts[i], starts[i + 1])
         changes = {
@@ -138,6 +154,7 @@ class _Unfolding:
         return self._add(value, rows=rows, whole=whole, **changes)
 
     def _in_blocks(self, node: Node) -> None:
+        """Add a layer in blocks of outputs, and the layers that gather their tops and pass on its bottom."""
         cuts = self.cuts[node.index] = tuple(output_cuts(node.layer.splits_over_outputs, self.blocks[node.index]))
         n, rest, tops = len(cuts) - 1, self.values[node.bottoms[0]][0], []
         whole = self.old.values[node.tops[0]]
@@ -159,9 +176,9 @@ class _Unfolding:
         self._insert(node, gather, tops, [top], propagate=[node.need_backward] * n)
 
     def _spread(self, node: Node, bottom: int, j: int, n: int) -> tuple[int, int]:
-        """The bottom for block j, and for those behind it."""
+        """Add the layer that passes on the bottom; return the value for block j and the value for later blocks."""
         value = self.new.values[bottom]
-        names = [f"{value.name} [{node.name} {who}/{n}]" for who in (f"{j + 1}", f"{j + 2}..{n}")]
+        names = [f"{value.name} [{node.name} {numbers}/{n}]" for numbers in (f"{j + 1}", f"{j + 2}..{n}")]
         tops = [self._between(value, name, value.shape, k) for k, name in enumerate(names)]
         spread = spread_of(node.layer, j, n, value.name, names)
         index = self._insert(node, spread, [bottom], tops, propagate=node.propagate)
@@ -169,7 +186,7 @@ class _Unfolding:
         return tops[0], tops[1]
 
     def _between(self, like: Value, name: str, shape: tuple[int, ...], top: int) -> int:
-        """A value of the next layer, which no user knows."""
+        """Add a value made by the next layer, which is no blob of the user."""
         return self._add(
             like, name=name, blob=name, shape=shape, producer=len(self.new.nodes), top=top, loss_weight=0.0
         )
@@ -182,7 +199,7 @@ class _Unfolding:
         return index
 
     def _rows_of(self, p: int, j: int, rows: int) -> int:
-        """Block j of a parameter."""
+        """Return the parameter for block j of a parameter: `rows` of its rows."""
         old = self.old.params[p]
         shape = (rows, *old.shape[1:])
         if j == 0:
@@ -194,13 +211,13 @@ class _Unfolding:
         return index
 
 
-PARTED = 1 << 19  # ids of what stands for several buffers start here
-WIDENED = 1 << 24  # the id of what stands for a buffer of bfloat16, less the buffer's
+PARTED = 1 << 19  # first id of split values of several buffers
+WIDENED = 1 << 24  # added to a bfloat16 buffer's id: the id of its float32 split value
 
 
 @dataclass(frozen=True)
 class SplitValue:
-    """A value, a parameter, or a gradient of one, whose parts lie in `buffers`, in order. half: as bfloat16."""
+    """Describe a value, a parameter or a gradient whose parts lie in `buffers`, in order. half: as bfloat16."""
 
     id: int
     name: str
@@ -209,7 +226,8 @@ class SplitValue:
 
 
 def fold(graph: Graph, unfolded: MicroBatchedGraph) -> list[SplitValue]:
-    """Give the user's graph the buffer ids of the graph that runs. What is in parts gets an id of its own."""
+    """Set the buffer ids of the user's graph from the graph that runs, and return the split values: those of several
+    buffers, which get ids of their own."""
     run = unfolded.graph
     if run is graph:
         return []
@@ -235,6 +253,6 @@ def fold(graph: Graph, unfolded: MicroBatchedGraph) -> list[SplitValue]:
 
 
 def widened(graph: Graph, buffers: Sequence[Buffer]) -> list[SplitValue]:
-    """What stands for the buffers of bfloat16 of the user's graph. After `fold`."""
+    """Return a split value for each single bfloat16 buffer of the user's graph. To be called after `fold`."""
     ids = {b for v in graph.values if v.half for b in (v.data, v.diff) if b < PARTED}
     return [SplitValue(WIDENED + b, buffers[b].name, (b,), True) for b in sorted(ids)]

@@ -1,6 +1,7 @@
-"""Copies in workspace, where a layer's arrays are not as its values are stored: in another order, of another type.
+"""Copies in workspace for layers that run in another memory order or type than their values are stored in.
 
-A layer's bottoms are brought into its order and type, and its results go back into theirs, in one step for both.
+`request_copies` asks for the workspace when a net is built. In a pass, `Copies` converts the bottoms before the layer
+runs and its results afterwards; one copy changes both order and type.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from .memory_order import matters
 
 
 def differs(graph: Graph, node: Node, v: int) -> bool:
-    """Whether a layer sees a value in another order or type than it is stored in."""
+    """Return whether a layer accesses a value in another order or type than it is stored in."""
     value = graph.values[v]
     if matters(value.shape) and value.channels_last != node.channels_last:
         return True
@@ -21,7 +22,7 @@ def differs(graph: Graph, node: Node, v: int) -> bool:
 
 
 def request_copies(graph: Graph, node: Node) -> None:
-    """Ask for the workspace in which the layer's arrays stand as it takes them. After `layer.declare`."""
+    """Request the workspace for a layer's copies. To be called after `layer.declare`."""
     layer = node.layer
     if layer.runs_on is not Runs.DEVICE or layer.shares_data():
         return
@@ -49,13 +50,17 @@ def _ask(node: Node, name: str, shape: Shape, *, forward: bool, backward: bool, 
 
 
 class Copies:
-    """Brings the arrays of one pass of a layer into its order and type, and its results into theirs."""
+    """Convert the arrays of a layer's pass to its order and type, and its results back.
+
+    Args:
+        graph, node: the layer and its values; `bottoms` and `tops` are then the indices of those that are copied.
+    """
 
     def __init__(self, graph: Graph, node: Node):
         self.bottoms = [i for i, v in enumerate(node.bottoms) if differs(graph, node, v)]
         self.tops = [j for j, v in enumerate(node.tops) if differs(graph, node, v)]
         self._to_last = node.channels_last
-        self._sizes = {}  # of those that change their order: (N, C, the rest)
+        self._sizes = {}  # (kind, index) of those that change their order -> (N, C, product of the other axes)
         for kind, ids in (("bottom", node.bottoms), ("top", node.tops)):
             for k, v in enumerate(ids):
                 value = graph.values[v]
@@ -66,6 +71,7 @@ class Copies:
         return bool(self.bottoms or self.tops)
 
     def _copy(self, io, kind: str, k: int, source, target, *, inwards: bool) -> None:
+        """Queue a copy, to the layer's order and type if `inwards`, else from it."""
         if (kind, k) not in self._sizes:
             io.ops.copy(source, target)
             return
@@ -73,35 +79,39 @@ class Copies:
         to_last = self._to_last if inwards else not self._to_last
         io.ops.transpose(source, target, (n, c, s) if to_last else (n, s, c), (0, 2, 1))
 
-    def _bring(self, io, kind: str, which: str, k: int, arrays: list) -> None:
+    def _copy_in(self, io, kind: str, which: str, k: int, arrays: list) -> None:
+        """Replace an input array by a converted copy."""
         if arrays[k] is not None:
             copy = io.scratch[f"copy.{which}{k}"]
             self._copy(io, kind, k, arrays[k], copy, inwards=True)
             arrays[k] = copy
 
-    def _lend(self, io, which: str, k: int, arrays: list, lent: list) -> None:
+    def _replace(self, io, which: str, k: int, arrays: list, replaced: list) -> None:
+        """Replace an output array by workspace, and note in `replaced` where its content belongs."""
         if arrays[k] is not None:
-            lent.append((which, k, arrays[k]))
+            replaced.append((which, k, arrays[k]))
             arrays[k] = io.scratch[f"copy.{which}{k}"]
 
     def forward(self, io, run) -> None:
-        lent: list = []
+        """Run a forward on converted arrays."""
+        replaced: list = []
         for i in self.bottoms:
-            self._bring(io, "bottom", "bottom", i, io.bottom)
+            self._copy_in(io, "bottom", "bottom", i, io.bottom)
         for j in self.tops:
-            self._lend(io, "top", j, io.top, lent)
+            self._replace(io, "top", j, io.top, replaced)
         run(io)
-        for which, k, array in lent:
+        for which, k, array in replaced:
             self._copy(io, "top", k, io.scratch[f"copy.{which}{k}"], array, inwards=False)
 
     def backward(self, io, run) -> None:
-        lent: list = []
+        """Run a backward on converted arrays."""
+        replaced: list = []
         for i in self.bottoms:
-            self._bring(io, "bottom", "bottom", i, io.bottom)
-            self._lend(io, "bottom_diff", i, io.bottom_diff, lent)
+            self._copy_in(io, "bottom", "bottom", i, io.bottom)
+            self._replace(io, "bottom_diff", i, io.bottom_diff, replaced)
         for j in self.tops:
-            self._bring(io, "top", "top", j, io.top)
-            self._bring(io, "top", "top_diff", j, io.top_diff)
+            self._copy_in(io, "top", "top", j, io.top)
+            self._copy_in(io, "top", "top_diff", j, io.top_diff)
         run(io)
-        for which, k, array in lent:
+        for which, k, array in replaced:
             self._copy(io, "bottom", k, io.scratch[f"copy.{which}{k}"], array, inwards=False)

@@ -1,8 +1,8 @@
-"""In which order parameters lie in memory: those that a layer takes in the order of its images are stored so. Pure.
+"""Memory order of parameters: stored channels-last, (O, H, W, C), where their layer runs channels-last.
 
-A parameter's data, its gradient and a solver's histories have one order, the owner's; it is chosen once, when the net
-is built. A layer that takes a parameter in the other order, because it shares the parameter with its owner or its net
-shares it with another net, works on a copy in workspace. Users see (O, C, H, W) in any case.
+A parameter's data, its gradient and a solver's histories have the same order, which its owner sets once, when the net
+is built (`choose`). A layer that shares a parameter stored in the other order, with a layer of this net or of another
+net, works on a copy in workspace (`request_copies`, `ParamCopies`). Users always see (O, C, H, W).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from ..build.graph import Graph, Node
 from .memory_order import matters
 
 Users = Sequence[tuple[Node, int]]
-"""Who takes a parameter: (layer, which of its parameters)."""
+"""The uses of a parameter: (layer, index among its parameters)."""
 
 
 def choose(graph: Graph) -> None:
-    """Set `channels_last` of every parameter. After the layers' orders are chosen."""
+    """Set `channels_last` of every parameter. To be called after `memory_order.choose`."""
     for owner, users in users_of(graph).items():
         param = graph.params[owner]
         last = takes_last(graph.nodes[param.node], param.position) and matters(param.shape)
@@ -27,7 +27,7 @@ def choose(graph: Graph) -> None:
 
 
 def users_of(graph: Graph) -> dict[int, Users]:
-    """By its owner's index, who takes a parameter: its owner, and all that share it."""
+    """Return {owner's index: uses of the parameter, by its owner and by all layers that share it}."""
     found: dict[int, list[tuple[Node, int]]] = {param.index: [] for param in graph.learnable}
     for node in graph.nodes:
         for i, p in enumerate(node.params):
@@ -36,19 +36,19 @@ def users_of(graph: Graph) -> dict[int, Users]:
 
 
 def set_order(graph: Graph, users: Users, last: bool) -> None:
-    """Of a parameter, for all who take it."""
+    """Set the order of a parameter at all its uses."""
     for node, i in users:
         graph.params[node.params[i]].channels_last = last
 
 
 def takes_last(node: Node, i: int) -> bool:
-    """Whether a layer takes its parameter i channels-last."""
+    """Return whether a layer takes its parameter i channels-last."""
     return node.channels_last and i in node.layer.ordered_params
 
 
 def may_lie_last(graph: Graph, users: Users) -> bool:
-    """Whether everybody who uses a parameter can work on a copy in the other order: no layer on the host, none that
-    changes it in its forward, none that sees it in another shape."""
+    """Return whether every user of a parameter can work on a copy in the other order: none runs on the host, changes it
+    in its forward, or has it in another shape."""
     alike = len({graph.params[node.params[i]].shape for node, i in users}) == 1
     return alike and all(
         node.layer.runs_on is Runs.DEVICE and i not in node.layer.forward_updates() for node, i in users
@@ -56,19 +56,20 @@ def may_lie_last(graph: Graph, users: Users) -> bool:
 
 
 def differs(graph: Graph, node: Node, i: int) -> bool:
-    """Whether a layer takes its parameter i in another order than it is stored in."""
+    """Return whether a layer takes its parameter i in another order than it is stored in."""
     param = graph.params[node.params[i]]
     return matters(param.shape) and param.channels_last != takes_last(node, i)
 
 
 def stored_shape(graph: Graph, node: Node, i: int) -> Shape:
-    """Of a layer's parameter i; where both orders are the same memory, the shape that the layer expects."""
+    """Return the shape in which a layer's parameter i is stored; where both orders are the same memory, the shape that
+    the layer expects."""
     param = graph.params[node.params[i]]
     return memory_shape(param.shape, param.channels_last if matters(param.shape) else takes_last(node, i))
 
 
 def request_copies(graph: Graph, node: Node) -> None:
-    """Ask for the workspace in which parameters stand in the layer's order. After `layer.declare`."""
+    """Request the workspace for copies of parameters in the layer's order. To be called after `layer.declare`."""
     layer = node.layer
     reads = layer.forward_needs().params
     needs = layer.backward_needs(node.propagate, node.param_propagate) if node.need_backward else None
@@ -84,10 +85,11 @@ def request_copies(graph: Graph, node: Node) -> None:
 
 
 class ParamCopies:
-    """Brings the parameters of one pass of a layer into its order, and their gradients back into theirs."""
+    """Convert the parameters of a layer's pass to its order, and their gradients back to the stored order."""
 
     def __init__(self, graph: Graph, node: Node):
-        self._moves: dict[int, tuple[Shape, bool]] = {}  # by parameter: (O, C, the rest), whether channels go last
+        # parameter -> (O, C, product of the other axes), whether the layer takes it channels-last
+        self._moves: dict[int, tuple[Shape, bool]] = {}
         for i, p in enumerate(node.params):
             if differs(graph, node, i):
                 shape = graph.params[p].shape
@@ -97,21 +99,24 @@ class ParamCopies:
         return bool(self._moves)
 
     def forward(self, io: Pass, run: Callable[[Pass], None]) -> None:
-        self._bring(io)
+        """Run a forward on converted parameters."""
+        self._copy_in(io)
         run(io)
 
     def backward(self, io: Pass, run: Callable[[Pass], None]) -> None:
-        self._bring(io)
-        lent = {i: io.param_diff[i] for i in self._moves if io.param_diff[i] is not None}
-        for i, gradient in lent.items():
+        """Run a backward on converted parameters and gradients."""
+        self._copy_in(io)
+        replaced = {i: io.param_diff[i] for i in self._moves if io.param_diff[i] is not None}
+        for i, gradient in replaced.items():
             io.param_diff[i] = io.scratch[f"order.param_diff{i}"]
             if io.accumulate[i]:
                 self._copy(io, i, gradient, io.param_diff[i], inwards=True)
         run(io)
-        for i, gradient in lent.items():
+        for i, gradient in replaced.items():
             self._copy(io, i, io.param_diff[i], gradient, inwards=False)
 
-    def _bring(self, io: Pass) -> None:
+    def _copy_in(self, io: Pass) -> None:
+        """Replace the parameters of a pass by converted copies."""
         for i in self._moves:
             if io.param[i] is not None:
                 copy = io.scratch[f"order.param{i}"]
@@ -119,5 +124,6 @@ class ParamCopies:
                 io.param[i] = copy
 
     def _copy(self, io: Pass, i: int, source, target, *, inwards: bool) -> None:
+        """Queue a copy, to the layer's order if `inwards`, else to the stored order."""
         (o, c, s), last = self._moves[i]
         io.ops.transpose(source, target, (o, c, s) if last is inwards else (o, s, c), (0, 2, 1))

@@ -1,8 +1,9 @@
-"""Which values are stored as bfloat16, and which layers run on such arrays (`-math bf16`). Pure.
+"""Precision (`-math bf16`): which values are stored as bfloat16, and which layers run on such arrays. Pure.
 
-A layer that prefers it (convolutions) runs so; those that can do either follow most of their bottoms' bytes. A value is
-stored so where its maker runs so. The rest stays as it is: parameters, what enters and leaves the net, what a loss or a
-layer on the host reads, what a layer takes where it gives no gradient (labels, indices, regions), losses themselves.
+Layers that prefer bfloat16 (convolutions) run on it; layers that can run on both types take that of most of their
+bottoms' elements. A value is stored as bfloat16 if the layer that makes it runs on bfloat16. The rest keeps the net's
+type: parameters, inputs and outputs of the net, losses, what a loss or a layer on the host reads, and bottoms without a
+gradient (labels, indices, regions).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from .memory_order import stored_alike
 
 
 def choose(graph: Graph, ops) -> None:
-    """Set `half` of every node and value. After the orders are chosen."""
+    """Set `half` of every node and value. To be called after `memory_order.choose`."""
     pinned = _pinned(graph)
     for node in graph.nodes:
         node.half = node.layer.half = _runs_half(graph, node, ops)
@@ -28,9 +29,10 @@ def choose(graph: Graph, ops) -> None:
 
 
 def _runs_half(graph: Graph, node: Node, ops) -> bool:
+    """Return whether a layer runs on bfloat16 arrays."""
     layer, bottoms = node.layer, [graph.values[b] for b in node.bottoms]
     if layer.runs_on is not Runs.DEVICE:
-        return False  # what it shares is the maker's
+        return False
     if not layer.takes_half([b.shape for b in bottoms], [graph.values[t].shape for t in node.tops], ops):
         return False
     half = sum(count(b.shape) for b in bottoms if b.half)
@@ -38,7 +40,7 @@ def _runs_half(graph: Graph, node: Node, ops) -> bool:
 
 
 def _pinned(graph: Graph) -> set[int]:
-    """Values that stay as they are."""
+    """Return the values that keep the net's type."""
     pinned = {graph.last[name] for name in (*graph.outputs, *graph.inputs)}
     pinned |= {v.id for v in graph.values if v.loss_weight}
     for node in reversed(graph.nodes):
@@ -54,10 +56,10 @@ def _pinned(graph: Graph) -> set[int]:
 
 
 def type_of(value: Value, dtype):
-    """The type of the array in which a value, or its gradient, is stored; `dtype` is the net's."""
+    """Return the type in which a value and its gradient are stored; `dtype` is the net's."""
     return BFLOAT16 if value.half else dtype
 
 
 def value_bytes(value: Value, itemsize: int) -> int:
-    """Bytes of a value, or of its gradient, as it is stored; `itemsize` is of the net's numbers."""
+    """Return the bytes of a value, or of its gradient, as stored; `itemsize`: bytes of a number of the net's type."""
     return count(value.shape) * (BFLOAT16.itemsize if value.half else itemsize)

@@ -1,9 +1,10 @@
-"""Runs of layers that can work on a part of the batch at a time. Pure.
+"""Regions: consecutive layers that can work on one micro-batch at a time. Pure.
 
-A region is a run of layers in the net's order, all of which say `splits_over_batch`, over blobs of one first axis. What
-is made and read inside it exists in parts only; what crosses its border is whole. Layers that share their bottom's
-memory (Split, Flatten) lie in a region only with all that they share, for a part is no piece of a whole's memory; with
-`lms_param { policy: RECOMPUTE }`, only where all that they make lies inside.
+All layers of a region declare `splits_over_batch`, over blobs with one size of the first axis. A value that is made and
+read inside exists only as micro-batches, each with memory of its own; a value at the border is whole. So a layer that
+shares its bottom's memory (Split, Flatten) may be in a region only if all values that share it are inside, and a layer
+with `lms_param { policy: RECOMPUTE }` only if all its tops are. `find_regions` finds the regions, `boundaries` the
+images at which one can be cut; `micro_batch.py` builds the graph.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ..build.graph import Graph, Node
 
 @dataclass(frozen=True)
 class Region:
-    """Layers first..last (indices, both included), over blobs of `items` images."""
+    """Name the layers first..last (indices, both included), over blobs of `items` images."""
 
     first: int
     last: int
@@ -31,7 +32,7 @@ class Region:
 
 
 def find_regions(graph: Graph, cut: Collection[int] = ()) -> list[Region]:
-    """The longest regions without the layers `cut`, in order. None where shapes may change in the middle of an
+    """Return the longest regions, in order, that exclude the layers `cut`; none where shapes may change within an
     iteration."""
     if any(node.layer.looks_at or (node.layer.runs_on is Runs.HOST and node.bottoms) for node in graph.nodes):
         return []
@@ -40,20 +41,23 @@ def find_regions(graph: Graph, cut: Collection[int] = ()) -> list[Region]:
 
 
 def is_region(graph: Graph, piece: Region, parts: int) -> bool:
-    """Whether some layers of a region are one, too, that can be cut into so many parts."""
+    """Return whether a piece of a region is a region itself that can be cut into so many micro-batches."""
     works = any(node.layer.runs_on is Runs.DEVICE for node in graph.nodes[piece.first : piece.last + 1])
     return works and _closed(graph, piece) == [piece] and len(boundaries(graph, piece, parts)) > parts
 
 
 def _trimmed(graph: Graph, region: Region) -> Region | None:
-    """The region without as many of its last layers, or else of its first, as keep it from being cut into two: a row of
-    what they leave whole has an odd number of elements. None where nothing is left that does any work."""
+    """Return the longest piece of a region that can be cut into two: without some of its last layers, or else without
+    some of its first. None if no such piece has a layer that runs on the device.
+
+    A region cannot be cut where an image of a border value has an odd number of elements: see `boundaries`."""
     pieces = [Region(region.first, last, region.items) for last in range(region.last, region.first - 1, -1)]
     pieces += [Region(first, region.last, region.items) for first in range(region.first + 1, region.last + 1)]
     return next((piece for piece in pieces if is_region(graph, piece, 2)), None)
 
 
 def _runs(graph: Graph, cut: Collection[int]) -> Iterable[Region]:
+    """Yield consecutive layers, without `cut`, that work on the same number of images."""
     run: Region | None = None
     for node in graph.nodes:
         items = 0 if node.index in cut else _items(graph, node)
@@ -68,7 +72,7 @@ def _runs(graph: Graph, cut: Collection[int]) -> Iterable[Region]:
 
 
 def _items(graph: Graph, node: Node) -> int:
-    """How many images a layer works on, if it can work on some of them; else 0."""
+    """Return how many images a layer works on, 0 if it cannot work on some of them at a time."""
     layer, values = node.layer, [graph.values[v] for v in (*node.bottoms, *node.tops)]
     if not layer.splits_over_batch or layer.runs_on is Runs.HOST or not node.bottoms:
         return 0
@@ -80,7 +84,7 @@ def _items(graph: Graph, node: Node) -> int:
 
 
 def readers(graph: Graph) -> Mapping[int, list[int]]:
-    """Layers that read a value, by its id."""
+    """Return {value: indices of the layers that read it}."""
     found: dict[int, list[int]] = {}
     for node in graph.nodes:
         for b in node.bottoms:
@@ -89,7 +93,8 @@ def readers(graph: Graph) -> Mapping[int, list[int]]:
 
 
 def inner_values(graph: Graph, region: Region, reading: Mapping[int, list[int]]) -> set[int]:
-    """Values that are made and read inside only. What nobody reads is for the user, so it is whole."""
+    """Return the values that a region makes and that are read only inside. One that no layer reads is an output for the
+    user, so it is not among them."""
     return {
         t
         for node in graph.nodes[region.first : region.last + 1]
@@ -99,15 +104,16 @@ def inner_values(graph: Graph, region: Region, reading: Mapping[int, list[int]])
 
 
 def _closed(graph: Graph, region: Region) -> list[Region]:
-    """The region without the layers that share memory with a value outside, or are to make one again, in pieces."""
+    """Return the pieces of a region without the layers that share memory with a value outside, or that must
+    rematerialize one."""
     reading = readers(graph)
     inner = inner_values(graph, region, reading)
     for node in graph.nodes[region.first : region.last + 1]:
         shared = node.layer.shares_data()
-        stays = {v for t, b in shared.items() for v in (node.tops[t], node.bottoms[b])}
-        if node.layer.param.lms_param.policy == LMSParameter.RECOMPUTE:  # parts of a whole are not made again
-            stays |= set(node.tops)
-        if stays - inner:
+        must_be_inner = {v for t, b in shared.items() for v in (node.tops[t], node.bottoms[b])}
+        if node.layer.param.lms_param.policy == LMSParameter.RECOMPUTE:  # images of a whole are not rematerialized
+            must_be_inner |= set(node.tops)
+        if must_be_inner - inner:
             pieces = [
                 Region(region.first, node.index - 1, region.items),
                 Region(node.index + 1, region.last, region.items),
@@ -117,9 +123,10 @@ def _closed(graph: Graph, region: Region) -> list[Region]:
 
 
 def boundaries(graph: Graph, region: Region, parts: int) -> list[int]:
-    """Images at which the parts begin, and the number of images. So many parts, fewer where there are too few places to
-    cut: each part of a whole blob, and of what is drawn at random, begins at a multiple of LANES elements (16 bytes of
-    float32, which kernels and libraries count on)."""
+    """Return the first image of each micro-batch, then the number of images.
+
+    There are `parts` micro-batches, or fewer where there are too few places to cut: in whole blobs and in random draws,
+    each begins at a multiple of LANES elements (16 bytes of float32, which kernels and libraries rely on)."""
     inner = inner_values(graph, region, readers(graph))
     step = 1
     for node in graph.nodes[region.first : region.last + 1]:
