@@ -1,1 +1,1 @@
-"""From a prototxt message to a graph: filter, splits, wiring, which layers run backward."""
+"""From a prototxt message to a graph: `source.py` reads, filters and inserts splits, `wiring.py` connects layers."""

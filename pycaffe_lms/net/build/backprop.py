@@ -1,4 +1,4 @@
-"""Who runs backward, and into which bottoms and parameters. Pure.
+"""Which layers run backward, and for which bottoms and parameters they make gradients. Pure.
 
 Source: BVLC/caffe, src/caffe/net.cpp, Net::Init, the two passes over need_backward (behaviour).
 """
@@ -27,6 +27,7 @@ def plan_gradients(graph: Graph, *, force: bool) -> None:
 
 
 def _from_inputs(graph: Graph) -> None:
+    """Mark, from first layer to last, what depends on a parameter that learns."""
     needs: dict[int, bool] = {}
     for node in graph.nodes:
         explicit = list(node.layer.param.propagate_down)
@@ -39,6 +40,7 @@ def _from_inputs(graph: Graph) -> None:
 
 
 def _from_losses(graph: Graph) -> None:
+    """Unmark, from last layer to first, what no loss depends on."""
     under_loss: set[str] = set()
     skipped: set[str] = set()
     for node in reversed(graph.nodes):
@@ -62,9 +64,11 @@ def _from_losses(graph: Graph) -> None:
 
 
 def _ignore_under_no_loss(graph: Graph) -> None:
-    """A diff that a user writes to a top under no loss is ignored, for the layer's backward does not run. So it must be
-    where no backward is needed to reach other layers, because the top shares memory (Flatten), or where that backward
-    runs for the sake of other tops that share it (Split)."""
+    """Clear takes_gradient of tops that share memory and that no loss depends on.
+
+    A diff that a user writes to a top under no loss is ignored, since the layer's backward does not run. It must be
+    ignored, too, where the top shares memory: the diff would reach other layers without any backward (Flatten), or
+    through a backward that runs because of other tops (Split)."""
     given = {b for node in graph.nodes if node.need_backward for b in gets_gradient(node)}
     alike = in_one_memory(graph)
     sharing = {alike[node.tops[j]] for node in graph.nodes for j in node.layer.shares()}

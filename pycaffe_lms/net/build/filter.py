@@ -1,4 +1,4 @@
-"""Which layers a net has in a given state: include and exclude rules. Pure, message to message.
+"""Include and exclude rules: which layers a net has in a given state. Pure, message to message.
 
 Source: BVLC/caffe, src/caffe/net.cpp, FilterNet and StateMeetsRule (behaviour).
 """
@@ -11,7 +11,7 @@ from ...errors import GraphError
 
 
 def meets_rule(state, rule) -> bool:
-    """Whether a NetState meets a NetStateRule; an empty rule is always met."""
+    """Return whether a NetState meets a NetStateRule; an empty rule is always met."""
     if rule.HasField("phase") and rule.phase != state.phase:
         return False
     if rule.HasField("min_level") and state.level < rule.min_level:
@@ -23,10 +23,12 @@ def meets_rule(state, rule) -> bool:
 
 
 def filter_net(net, line: Callable[[int], int | None] = lambda i: None) -> tuple[object, list[int]]:
-    """A copy of a NetParameter with only the layers that its `state` keeps, and each one's index in the original.
-    line(i): the prototxt line of layer i, for errors.
+    """Return a copy of a NetParameter with only the layers that its `state` keeps, and their indices in the original.
 
-    Raises GraphError for a layer with both include and exclude rules.
+    Args:
+        line: maps a layer's index to its prototxt line, for errors.
+    Raises:
+        GraphError: a layer has both include and exclude rules.
     """
     kept = type(net)()
     kept.CopyFrom(net)

@@ -1,4 +1,8 @@
-"""Which values are one memory in Caffe, so that a blob shows the gradient of one of them. Pure."""
+"""Which gradient a blob shows. Pure.
+
+In Caffe, the versions of a blob and the blobs that share its memory have one gradient array. Here each value may have
+its own; `shown_gradients` picks the one that Caffe's array would hold after a backward.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,16 @@ from .graph import Graph, Node
 
 
 def shown_gradients(graph: Graph) -> dict[str, int]:
-    """{blob name: the value whose gradient it shows after a whole backward}: the lowest version that gets one, or the
-    last one where none does. Versions of another shape than the blob's are other blobs here."""
+    """Return {blob name: the value whose gradient it shows after a whole backward}.
+
+    That is the first version that gets a gradient, or the last one if none does. Versions with another shape than the
+    blob's do not count."""
     alike, lowest = in_one_memory(graph), lowest_gradients(graph)
     return {name: lowest.get(alike[v], v) for name, v in graph.last.items()}
 
 
 def lowest_gradients(graph: Graph) -> dict[int, int]:
-    """{first of values that are one memory: the first of them that gets a gradient in a whole backward}."""
+    """Return {first of the values that share memory: the first of them that gets a gradient in a whole backward}."""
     alike, lowest = in_one_memory(graph), {}
     for v in sorted(b for node in graph.nodes if node.need_backward for b in gets_gradient(node)):
         lowest.setdefault(alike[v], v)
@@ -21,13 +27,13 @@ def lowest_gradients(graph: Graph) -> dict[int, int]:
 
 
 def gets_gradient(node: Node) -> list[int]:
-    """Bottoms to which a layer's backward gives a gradient, if it runs."""
+    """Return the bottoms for which a layer's backward, if it runs, makes a gradient."""
     return [b for b, wanted in zip(node.bottoms, node.propagate, strict=True) if wanted]
 
 
 def in_one_memory(graph: Graph) -> list[int]:
-    """For every value the first of those whose gradients are one memory in Caffe: versions of a blob, and what shares
-    it under another name."""
+    """Return, per value, the first value whose gradient shares its memory in Caffe: versions of a blob, and tops that
+    share it under another name."""
     first = list(range(len(graph.values)))
     for node in graph.nodes:
         shared = node.layer.shares()

@@ -1,7 +1,8 @@
-"""What wiring makes of a NetParameter: nodes, values and parameters. Plain data, no arrays.
+"""The graph of a net: nodes (layers), values (versions of blobs) and parameters. Plain data, no arrays.
 
 A *value* is one version of a blob: an in-place layer makes a new version of the same name. Versions share memory only
-where `buffers.py` finds that nobody needs the overwritten one.
+where `net/memory/buffers.py` finds that the overwritten one is not read later. `wiring.py` builds the graph of a
+NetParameter; `net/passes/` changes it.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ _E = TypeVar("_E", bound=CaffeError)
 
 @dataclass
 class Value:
-    """One version of a blob. `data` and `diff` are buffer ids, set by `buffers.assign`. takes_gradient: whether what is
-    in `diff` counts; it does not where no layer gives a gradient, but memory is shared with a value that has one.
+    """Describe one version of a blob. `data` and `diff` are buffer ids, set by `buffers.assign`.
 
-    Where layers run in parts (`unfold.py`): blob: the name that users know. rows, whole: these are the images from
-    rows[0] on, before rows[1], of the value `whole`, in its memory.
+    Args:
+        producer, top: index of the layer that makes it, and which of its tops it is.
+        takes_gradient: whether `diff` holds its gradient; False where no layer gives one and `diff` is shared with a
+            value that has one.
+        blob: the name that users know; another than `name` in micro-batches.
+        rows, whole: in a micro-batch, the value is images rows[0] to rows[1] - 1 of the value `whole`, in its memory.
     """
 
     id: int
@@ -34,8 +38,8 @@ class Value:
     diff: int = -1
     loss_weight: float = 0.0
     takes_gradient: bool = True
-    channels_last: bool = False  # stored as (N, H, W, C), see `orders.py`
-    half: bool = False  # stored as bfloat16, see `precision.py`
+    channels_last: bool = False  # stored as (N, H, W, C), see `passes/memory_order.py`
+    half: bool = False  # stored as bfloat16, see `passes/precision.py`
     blob: str = ""
     rows: tuple[int, int] | None = None
     whole: int | None = None
@@ -46,12 +50,15 @@ class Value:
 
 @dataclass
 class Param:
-    """One parameter of one layer. `owner`: the index (in Graph.params) of the one whose memory it uses.
+    """Describe one parameter of one layer.
 
-    explicit: which multipliers the prototxt gives, here or, for an owner, at one of its sharers.
-    lr_mult_here: that of this layer's own ParamSpec; where it is not 0, its backward makes the gradient, though another
-    sharer's may keep the parameter from moving.
-    channels_last: its data, diff and histories are stored as (O, H, W, C), see `param_orders.py`; as the owner's.
+    Args:
+        owner: index in Graph.params of the parameter whose memory it uses; its own unless it is shared.
+        lr_mult_here: the multiplier in this layer's own ParamSpec. If it is not 0, the layer's backward makes the
+            gradient, even where the multiplier of another sharer keeps the parameter from being updated.
+        explicit: the multipliers that the prototxt gives, for an owner also those given where it is shared.
+        channels_last: data, diff and histories are stored as (O, H, W, C), see `passes/param_order.py`; the same for
+            all sharers.
     """
 
     index: int
@@ -65,7 +72,7 @@ class Param:
     decay_mult: float
     lr_mult_here: float
     explicit: set[str] = field(default_factory=set)
-    values: Any = None  # an array of first values, in place of the filler's
+    values: Any = None  # an array of initial values, used instead of the filler
     channels_last: bool = False
     data: int = -1
     diff: int = -1
@@ -73,7 +80,7 @@ class Param:
 
 @dataclass
 class Node:
-    """One layer in place. Bottoms and tops are value ids, params indices into Graph.params."""
+    """Describe one layer in the graph. Bottoms and tops are value ids, params indices into Graph.params."""
 
     index: int
     layer: Layer
@@ -86,13 +93,13 @@ class Node:
     propagate: list[bool] = field(default_factory=list)
     param_propagate: list[bool] = field(default_factory=list)
     scratch: dict[str, int] = field(default_factory=dict)  # name -> buffer id
-    channels_last: bool = False  # the layer runs on (N, H, W, C), see `orders.py`
-    half: bool = False  # the layer runs on bfloat16 arrays, see `precision.py`
-    group: int | None = None  # this stands for several layers: its index in Graph.groups, see `fusion.py`
-    members: tuple[int, ...] = ()  # then: their indices, first to last
-    origin: int = -1  # the user's layer, by its index; its own, unless the layer runs in parts
-    part: tuple[int, int] | None = None  # then, of its batch: which part, from 0, of how many
-    block: tuple[int, int] | None = None  # or of its outputs: which block, from 0, of how many
+    channels_last: bool = False  # the layer runs on (N, H, W, C), see `passes/memory_order.py`
+    half: bool = False  # the layer runs on bfloat16 arrays, see `passes/precision.py`
+    group: int | None = None  # of a group of layers: its index in Graph.groups, see `passes/fusion.py`
+    members: tuple[int, ...] = ()  # of a group: the indices of its layers, first to last
+    origin: int = -1  # index of the user's layer; not the node's own in micro-batches and blocks
+    part: tuple[int, int] | None = None  # in micro-batches: which one, from 0, of how many
+    block: tuple[int, int] | None = None  # in blocks of outputs: which one, from 0, of how many
 
     def __post_init__(self) -> None:
         if self.origin < 0:
@@ -100,12 +107,13 @@ class Node:
 
     @property
     def name(self) -> str:
+        """Return the layer's name."""
         return self.layer.name
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a value lies: in `buffer`, from element `start` on."""
+    """Locate a value: in `buffer`, from element `start` on."""
 
     buffer: int
     start: int
@@ -113,6 +121,8 @@ class Place:
 
 @dataclass
 class Graph:
+    """Hold the layers, values and parameters of a net."""
+
     name: str
     nodes: list[Node] = field(default_factory=list)
     values: list[Value] = field(default_factory=list)
@@ -121,14 +131,14 @@ class Graph:
     inputs: list[str] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
     groups: list[Node] = field(default_factory=list)  # chains of layers that a solver's iterations run as one
-    laid: dict[int, Place] = field(default_factory=dict)  # buffers in whose place they use others, see `laying.py`
+    laid: dict[int, Place] = field(default_factory=dict)  # buffer views, see `program/buffer_views.py`
 
     def everyone(self) -> list[Node]:
-        """All nodes, and behind them the groups."""
+        """Return all nodes, then all groups."""
         return [*self.nodes, *self.groups]
 
     def place(self, error: _E, file: str | None) -> _E:
-        """The error, which may name a layer, with that layer's file, line and type."""
+        """Add the file, and the line and type of the layer that it names, to an error, and return it."""
         names = ((n, (n.name, n.layer.param.name)) for n in self.everyone())
         node = next((n for n, known in names if error.where.layer in known), None)
         if node is not None:
@@ -136,22 +146,22 @@ class Graph:
         return error.at(file=file)
 
     def stored(self, v: int) -> int:
-        """The value in whose memory a value lies: itself, unless it is some images of another one."""
+        """Return the value in whose memory a value is stored: itself, unless it is some images of a whole value."""
         whole = self.values[v].whole
         return v if whole is None else whole
 
     def param_name(self, param: Param) -> str:
-        """Whose parameter it is: a layer of the prototxt, or a block of one."""
+        """Return the name of a parameter's layer in the prototxt, or of its block of outputs."""
         node = self.nodes[param.node]
         return node.layer.param.name if node.block is None else node.name
 
     @property
     def learnable(self) -> list[Param]:
-        """Parameters that own their memory, in order of appearance."""
+        """Return the parameters that own their memory, in the order of the layers."""
         return [p for p in self.params if p.owner == p.index]
 
     def infer_shapes(self) -> bool:
-        """Run every layer's shape inference again, from the sources' current shapes. True if anything changed."""
+        """Infer all shapes again from the current shapes of inputs; return whether any shape changed."""
         changed = False
         for node in self.nodes:
             shapes = [self.values[b].shape for b in node.bottoms]

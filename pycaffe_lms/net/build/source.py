@@ -1,4 +1,4 @@
-"""From whatever names a net (a file, a message) to a filtered, split NetParameter with lines. No layers, no arrays."""
+"""From a prototxt file or a message to a filtered NetParameter with Split layers and line numbers. No arrays."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ from .splits import insert_splits
 
 @dataclass(frozen=True)
 class NetSource:
-    """message: filtered and with splits. lines[i]: prototxt line of layer i, None if unknown. file: as given."""
+    """Hold a NetParameter, filtered and with Split layers, and where its layers come from.
+
+    Args:
+        lines: prototxt line of each layer, None if unknown.
+        file: path as given.
+    """
 
     message: object
     lines: list[int | None]
@@ -27,8 +32,14 @@ def load_source(
     source: str | os.PathLike | caffe_pb2.NetParameter, *, phase: int | None = None, level: int = 0,
     stages: Sequence[str] = (), lines: Lines | None = None, file: str | None = None,
 ) -> NetSource:  # fmt: skip
-    """Read, upgrade, filter, split. With `phase` given, it and `level` replace the file's state and `stages` are
-    added to it; without, the state is as given. Raises PrototxtError and GraphError with file and line."""
+    """Read a net, upgrade it from old formats, filter its layers and insert Split layers.
+
+    Args:
+        phase: if given, it and `level` replace those of the net's state, and `stages` are added to it.
+        lines, file: where the layers of a message come from.
+    Raises:
+        PrototxtError, GraphError: with file and line.
+    """
     if isinstance(source, caffe_pb2.NetParameter):
         message = upgrade_net(source).message
         lines = lines or Lines()

@@ -1,7 +1,7 @@
-"""Split layers where a blob is used more than once. Pure, message to message; running it twice changes nothing.
+"""Insertion of Split layers where a blob is used more than once. Pure, message to message, idempotent.
 
-Source: BVLC/caffe, src/caffe/util/insert_splits.cpp (names and order). One quirk is not kept: a loss weight that moves
-to the Split no longer takes the weights of the layer's other tops with it.
+Source: BVLC/caffe, src/caffe/util/insert_splits.cpp (names and order). One difference: where a top's loss weight moves
+to its Split, the weights of the layer's other tops stay; Caffe clears them.
 """
 
 from __future__ import annotations
@@ -11,24 +11,29 @@ from collections.abc import Callable
 from ...errors import GraphError
 from ...formats.types import SPLIT
 
-_TOLD = 100  # blobs that an error names, at most
+_MAX_NAMED = 100  # blobs that an error names, at most
 
 
 def split_layer_name(blob: str, layer: str, index: int) -> str:
+    """Return the name of the Split after top `index` of a layer."""
     return f"{blob}_{layer}_{index}_split"
 
 
 def split_blob_name(blob: str, layer: str, index: int, k: int) -> str:
+    """Return the name of top k of that Split."""
     return f"{split_layer_name(blob, layer, index)}_{k}"
 
 
 def insert_splits(
     net, origins: list[int], line: Callable[[int], int | None] = lambda i: None
 ) -> tuple[object, list[int]]:
-    """A copy of a NetParameter with Split layers inserted after the producers, and the origins of its layers.
-    line(i): the prototxt line of the layer of origin i, for errors.
+    """Return a copy of a NetParameter with Split layers inserted after the producers, and the origins of its layers.
 
-    Raises GraphError for a bottom that no earlier layer makes.
+    Args:
+        origins: index in the prototxt of each layer; a Split has that of its producer.
+        line: maps an origin to its prototxt line, for errors.
+    Raises:
+        GraphError: a bottom is made by no earlier layer.
     """
     producer: dict[str, tuple[int, int]] = {}  # blob -> (layer, top) that last made it
     uses: dict[tuple[int, int], int] = {}
@@ -36,8 +41,8 @@ def insert_splits(
     for i, layer in enumerate(net.layer):
         for j, blob in enumerate(layer.bottom):
             if blob not in producer:
-                known = ", ".join([*producer][-_TOLD:]) or "none yet"
-                known += f" and {len(producer) - _TOLD} before" if len(producer) > _TOLD else ""
+                known = ", ".join([*producer][-_MAX_NAMED:]) or "none yet"
+                known += f" and {len(producer) - _MAX_NAMED} before" if len(producer) > _MAX_NAMED else ""
                 raise GraphError(
                     f"Unknown bottom blob '{blob}' (layer '{layer.name}', bottom index {j}): no earlier layer makes it",
                     fix=f"name a top of an earlier layer (known so far: {known})",

@@ -1,4 +1,4 @@
-"""From layers by name to a graph: bottoms, tops, shared parameters, shapes, who needs gradients. No arrays.
+"""From a NetParameter to a graph: bottoms, tops, shared parameters, shapes, needed gradients. No arrays.
 
 Source: BVLC/caffe, src/caffe/net.cpp, Net::Init, AppendTop, AppendBottom, AppendParam (behaviour).
 """
@@ -19,10 +19,13 @@ _MULTIPLIERS = ("lr_mult", "decay_mult")
 
 
 def wire(net, lines: list[int | None], *, file: str | None, dtype, prepare: Callable | None = None) -> Graph:
-    """Build the graph of a filtered NetParameter with its splits. lines[i]: prototxt line of layer i.
+    """Build the graph of a filtered NetParameter with Split layers. Data layers open their sources.
 
-    `prepare(layer, index)` is called on each new layer before its setup (seeds, ranks, file roots). Data layers open
-    their sources. Raises errors of the CaffeError family that name file, line, layer and blob.
+    Args:
+        lines: prototxt line of each layer.
+        prepare: called as prepare(layer, index) before each layer's setup (seeds, ranks, file roots).
+    Raises:
+        CaffeError: a layer cannot be set up or connected; names file, line, layer and blob.
     """
     graph = Graph(net.name)
     newest: dict[str, int] = {}
@@ -50,6 +53,7 @@ def wire(net, lines: list[int | None], *, file: str | None, dtype, prepare: Call
 
 
 def _make_node(graph: Graph, index: int, message, line: int | None, phase: int, dtype) -> Node:
+    """Make a layer and its node, without connections."""
     cls = layer_class(message.type)
     param = type(message)()
     param.CopyFrom(message)
@@ -72,6 +76,7 @@ def _make_node(graph: Graph, index: int, message, line: int | None, phase: int, 
 
 
 def _connect_bottoms(graph: Graph, node: Node, newest: dict[str, int], consumed: set[str]) -> None:
+    """Set a node's bottoms to the newest versions of the blobs that it names."""
     for j, blob in enumerate(node.layer.param.bottom):
         if blob not in newest:
             raise GraphError(
@@ -83,6 +88,7 @@ def _connect_bottoms(graph: Graph, node: Node, newest: dict[str, int], consumed:
 
 
 def _make_tops(graph: Graph, node: Node, newest: dict[str, int], consumed: set[str]) -> None:
+    """Add a value for each top of a node, with its inferred shape and loss weight."""
     param, layer = node.layer.param, node.layer
     shapes = layer.infer_shapes([graph.values[b].shape for b in node.bottoms])
     if len(shapes) != len(param.top):
@@ -109,6 +115,7 @@ def _make_tops(graph: Graph, node: Node, newest: dict[str, int], consumed: set[s
 
 
 def _loss_weights(node: Node) -> list[float]:
+    """Return the loss weight of each top."""
     param, n = node.layer.param, len(node.layer.param.top)
     if param.loss_weight:
         given = list(param.loss_weight)
@@ -121,6 +128,7 @@ def _loss_weights(node: Node) -> list[float]:
 
 
 def _make_params(graph: Graph, node: Node, named: dict[str, int]) -> None:
+    """Add a layer's parameters; one whose name is in `named` (name -> owner) uses its owner's memory."""
     layer, specs = node.layer, node.layer.param.param
     if len(specs) > len(layer.params):
         raise layer.error(
@@ -162,6 +170,7 @@ def _make_params(graph: Graph, node: Node, named: dict[str, int]) -> None:
 
 
 def _check_sharing(graph: Graph, node: Node, position: int, shape, spec, owner: Param) -> None:
+    """Raise GraphError unless a parameter can use its owner's memory; set the owner's multipliers from `spec`."""
     first = node if owner.node == node.index else graph.nodes[owner.node]
     if spec.share_mode == 1:  # PERMISSIVE
         if count(shape) != count(owner.shape):
