@@ -1,6 +1,7 @@
 """Layers that can be cut into blocks of outputs, each with its rows of the parameters. Pure.
 
-That is for layers whose parameters are too large for the device.
+Blocks are for nets that do not fit because of one layer's parameters. `cuttable` finds the layers, `output_cuts` the
+places to cut.
 See also: `layers/micro_batch.py` (what a block is), `net/passes/micro_batch.py` (the graph that runs then).
 """
 

@@ -42,7 +42,7 @@ def find_groups(graph: Graph, kept: Collection[str], gradients: Collection[int])
     for node in reversed(graph.nodes):
         if node.layer.role in _FOLLOWING and node.index not in taken:
             chain = _chain(graph, node, readers, taken, kept, gradients)
-            if len(chain) > 1 and not _spoils(graph, chain, kept):
+            if len(chain) > 1 and not _overwrites_gradient(graph, chain, kept):
                 taken.update(n.index for n in chain)
                 groups.append(chain)
     groups.sort(key=lambda chain: chain[-1].index)
@@ -73,7 +73,7 @@ def _chain(
     return chain
 
 
-def _spoils(graph: Graph, chain: list[Node], kept: Collection[str]) -> bool:
+def _overwrites_gradient(graph: Graph, chain: list[Node], kept: Collection[str]) -> bool:
     """Return whether a fused convolution with ReLU would overwrite a gradient that may be read later. It would not if
     the ReLU is in place and a user does not keep the blob."""
     if chain[0].layer.role is not Role.CONVOLVE:

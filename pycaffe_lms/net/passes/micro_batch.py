@@ -56,10 +56,10 @@ def unfold(graph: Graph, parts: Mapping[Region, int], blocks: Mapping[int, int] 
     if not parts and not blocks:
         whole = {p.index: (p.index,) for p in graph.params}
         return MicroBatchedGraph(graph, {v.id: (v.id,) for v in graph.values}, {}, whole, {})
-    return _Unfolding(graph, parts, blocks or {}).run()
+    return _MicroBatching(graph, parts, blocks or {}).run()
 
 
-class _Unfolding:
+class _MicroBatching:
     """Build a `MicroBatchedGraph`, node by node."""
 
     def __init__(self, graph: Graph, parts: Mapping[Region, int], blocks: Mapping[int, int]):
@@ -93,6 +93,7 @@ class _Unfolding:
         return MicroBatchedGraph(self.new, values, self.starts, params, self.cuts)
 
     def _add(self, value: Value, **changes) -> int:
+        """Add a copy of a value with changes, and return its id."""
         self.new.values.append(replace(value, id=len(self.new.values), data=-1, diff=-1, **changes))
         return len(self.new.values) - 1
 
@@ -128,6 +129,7 @@ class _Unfolding:
                 self._node(node, index, i, starts, bottoms, [here[t] for t in node.tops])
 
     def _node(self, node: Node, index: int, i: int, starts: tuple[int, ...], bottoms: list, tops: list) -> None:
+        """Add the layer that does micro-batch i of a layer."""
         k = len(starts) - 1
         first_element = starts[i] * count(self.old.values[(*node.tops, *node.bottoms)[0]].shape, 1)
         layer = part_of(node.layer, i, k, first_element)
@@ -136,6 +138,7 @@ class _Unfolding:
         self.new.nodes.append(replace(node, index=index, layer=layer, bottoms=bottoms, tops=tops, **more))
 
     def _part(self, v: int, i: int, starts: tuple[int, ...], producer: int) -> int:
+        """Add a value with memory of its own for micro-batch i of a value inside a region."""
         value = self.old.values[v]
         shape = (starts[i + 1] - starts[i], *value.shape[1:])
         return self._add(value, name=f"{value.name} [{i + 1}/{len(starts) - 1}]", shape=shape, producer=producer)
@@ -186,12 +189,13 @@ class _Unfolding:
         return tops[0], tops[1]
 
     def _between(self, like: Value, name: str, shape: tuple[int, ...], top: int) -> int:
-        """Add a value made by the next layer, which is no blob of the user."""
+        """Add a value that is no blob of the user and that the next inserted layer makes."""
         return self._add(
             like, name=name, blob=name, shape=shape, producer=len(self.new.nodes), top=top, loss_weight=0.0
         )
 
     def _insert(self, node: Node, layer: Layer, bottoms: list[int], tops: list[int], **more) -> int:
+        """Add a layer made for blocks of a node, and return its index."""
         layer.needs_backward = node.need_backward
         index, line, origin = len(self.new.nodes), node.line, node.index
         more = {"need_backward": node.need_backward, "origin": origin} | more

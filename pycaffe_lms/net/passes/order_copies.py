@@ -32,19 +32,19 @@ def request_copies(graph: Graph, node: Node) -> None:
         if differs(graph, node, v):
             back = needs is not None and i in needs.bottoms
             if i in reads or back:
-                _ask(node, f"copy.bottom{i}", graph.values[v].shape, forward=i in reads, backward=back)
+                _request(node, f"copy.bottom{i}", graph.values[v].shape, forward=i in reads, backward=back)
             if node.need_backward and node.propagate[i]:
                 more = {"backward": True, "serves": Makes.BOTTOMS}
-                _ask(node, f"copy.bottom_diff{i}", graph.values[v].shape, forward=False, **more)
+                _request(node, f"copy.bottom_diff{i}", graph.values[v].shape, forward=False, **more)
     for j, v in enumerate(node.tops):
         if differs(graph, node, v):
             back = needs is not None and j in needs.tops
-            _ask(node, f"copy.top{j}", graph.values[v].shape, forward=True, backward=back)
+            _request(node, f"copy.top{j}", graph.values[v].shape, forward=True, backward=back)
             if node.need_backward:
-                _ask(node, f"copy.top_diff{j}", graph.values[v].shape, forward=False, backward=True)
+                _request(node, f"copy.top_diff{j}", graph.values[v].shape, forward=False, backward=True)
 
 
-def _ask(node: Node, name: str, shape: Shape, *, forward: bool, backward: bool, serves: Makes = Makes.ALL) -> None:
+def _request(node: Node, name: str, shape: Shape, *, forward: bool, backward: bool, serves: Makes = Makes.ALL) -> None:
     shape, dtype = memory_shape(shape, node.channels_last), BFLOAT16 if node.half else None
     node.layer.scratch(name, shape, dtype=dtype, lives=Lives.CALL, forward=forward, backward=backward, serves=serves)
 

@@ -36,27 +36,28 @@ def find_regions(graph: Graph, cut: Collection[int] = ()) -> list[Region]:
     iteration."""
     if any(node.layer.looks_at or (node.layer.runs_on is Runs.HOST and node.bottoms) for node in graph.nodes):
         return []
-    closed = [region for run in _runs(graph, cut) for region in _closed(graph, run)]
-    return [region for whole in closed if (region := _trimmed(graph, whole)) is not None]
+    pieces = [piece for run in _candidates(graph, cut) for piece in _valid_pieces(graph, run)]
+    return [region for piece in pieces if (region := _divisible(graph, piece)) is not None]
 
 
 def is_region(graph: Graph, piece: Region, parts: int) -> bool:
     """Return whether a piece of a region is a region itself that can be cut into so many micro-batches."""
     works = any(node.layer.runs_on is Runs.DEVICE for node in graph.nodes[piece.first : piece.last + 1])
-    return works and _closed(graph, piece) == [piece] and len(boundaries(graph, piece, parts)) > parts
+    return works and _valid_pieces(graph, piece) == [piece] and len(boundaries(graph, piece, parts)) > parts
 
 
-def _trimmed(graph: Graph, region: Region) -> Region | None:
-    """Return the longest piece of a region that can be cut into two: without some of its last layers, or else without
-    some of its first. None if no such piece has a layer that runs on the device.
+def _divisible(graph: Graph, region: Region) -> Region | None:
+    """Return a piece of a region that can be cut into two: without as few of its last layers as possible, or else of
+    its first. None if there is no such piece with a layer that runs on the device.
 
-    A region cannot be cut where an image of a border value has an odd number of elements: see `boundaries`."""
+    A region of few images cannot be cut if an image of a border value has an odd number of elements: see
+    `boundaries`."""
     pieces = [Region(region.first, last, region.items) for last in range(region.last, region.first - 1, -1)]
     pieces += [Region(first, region.last, region.items) for first in range(region.first + 1, region.last + 1)]
     return next((piece for piece in pieces if is_region(graph, piece, 2)), None)
 
 
-def _runs(graph: Graph, cut: Collection[int]) -> Iterable[Region]:
+def _candidates(graph: Graph, cut: Collection[int]) -> Iterable[Region]:
     """Yield consecutive layers, without `cut`, that work on the same number of images."""
     run: Region | None = None
     for node in graph.nodes:
@@ -103,7 +104,7 @@ def inner_values(graph: Graph, region: Region, reading: Mapping[int, list[int]])
     }
 
 
-def _closed(graph: Graph, region: Region) -> list[Region]:
+def _valid_pieces(graph: Graph, region: Region) -> list[Region]:
     """Return the pieces of a region without the layers that share memory with a value outside, or that must
     rematerialize one."""
     reading = readers(graph)
@@ -118,7 +119,7 @@ def _closed(graph: Graph, region: Region) -> list[Region]:
                 Region(region.first, node.index - 1, region.items),
                 Region(node.index + 1, region.last, region.items),
             ]
-            return [r for piece in pieces if piece.first <= piece.last for r in _closed(graph, piece)]
+            return [r for piece in pieces if piece.first <= piece.last for r in _valid_pieces(graph, piece)]
     return [region]
 
 

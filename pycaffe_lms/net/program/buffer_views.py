@@ -1,4 +1,4 @@
-"""Buffer views: values stored inside other values, so that Concat, Slice and their kin need no copies. Pure.
+"""Buffer views: values stored inside other values, so that Concat, Slice and similar layers need no copies. Pure.
 
 `lay` chooses the views of a net (`Graph.laid`); `laid_out` rewrites the steps of a program to access the enclosing
 buffers and drops the steps that have nothing left to copy. The arrays are made in `net/run/executor.py`.
@@ -111,15 +111,15 @@ def _with_views(graph: Graph, step: LayerStep, seen: Collection[int]) -> LayerSt
     return replace(step, step=replace(step.step, accesses=merge_accesses(parts), reuses=reuses), apart=step.step)
 
 
-def replayed(graph: Graph, forward: LayerStep, replay: LayerStep | None) -> LayerStep | None:
+def replayed(graph: Graph, forward: LayerStep, remat: LayerStep | None) -> LayerStep | None:
     """Return the remat step of a forward of `laid_out`, None where it would write to a view: only whole buffers are
     rematerialized."""
-    if replay is None or forward.apart is None:
-        return replay
-    written = {a.buffer for a in replay.step.accesses if a.mode is not Mode.READ}
+    if remat is None or forward.apart is None:
+        return remat
+    written = {a.buffer for a in remat.step.accesses if a.mode is not Mode.READ}
     if node_of(graph, forward).layer.stretches or written & graph.laid.keys():
         return None
-    return _with_views(graph, replay, ())
+    return _with_views(graph, remat, ())
 
 
 def _moves(node: Node, i: int) -> bool:
@@ -146,7 +146,7 @@ def lay(
         passing: buffers that need memory during a part of the program only.
         lasting: buffers whose values are read after the program or come from outside.
         apart: buffers that may neither be views nor have any.
-        managed: whether Large Model Support runs; then no step may access more bytes than without views.
+        managed: whether Large Model Support runs; then the most bytes that one step accesses may not grow, either.
     """
     if any(node.layer.looks_at or (node.layer.runs_on is Runs.HOST and node.bottoms) for node in graph.nodes):
         return {}  # shapes may change within an iteration, when only some views are written
@@ -216,6 +216,7 @@ class _Laying:
         return [copy for copy, wanted in zip(found, node.propagate, strict=True) if wanted], False
 
     def _place(self, b: int) -> Place:
+        """Return where a buffer lies with the views chosen so far."""
         return self.places.get(b, Place(b, 0))
 
     def _may(self, copy: ViewCopy, s: int) -> bool:

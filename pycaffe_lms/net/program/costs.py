@@ -90,7 +90,7 @@ def program_remats(graph: Graph, steps: Sequence[LayerStep | HostedStep]) -> dic
 def program_costs(
     graph: Graph,
     steps: Sequence[LayerStep | HostedStep],
-    replays: Mapping[int, LayerStep],
+    remats: Mapping[int, LayerStep],
     buffers: Mapping[int, Buffer],
     sizes: Mapping[int, int],
     machine: Machine,
@@ -101,7 +101,7 @@ def program_costs(
     A remat step that was not measured is scaled by the measured/predicted ratio of its forward.
 
     Args:
-        replays: remat steps by the index of their forward.
+        remats: remat steps by the index of their forward.
         sizes: buffer id -> bytes of its arrays.
         measured: step name -> seconds.
     """
@@ -115,15 +115,15 @@ def program_costs(
         return machine.step_seconds(nbytes, flops)
 
     raw = [predicted(s) for s in steps]
-    known = [_known(s, seconds, measured) for s, seconds in zip(steps, raw, strict=True)]
+    known = [_step_seconds(s, seconds, measured) for s, seconds in zip(steps, raw, strict=True)]
     again = {
         s: measured.get(step.step.name, predicted(step) * known[s] / raw[s] if raw[s] else 0.0)
-        for s, step in replays.items()
+        for s, step in remats.items()
     }
     return Costs(known, again, machine)
 
 
-def _known(step: LayerStep | HostedStep, predicted: float, measured: Mapping[str, float]) -> float:
+def _step_seconds(step: LayerStep | HostedStep, predicted: float, measured: Mapping[str, float]) -> float:
     """Return the seconds of a step: measured, else predicted. A backward measured as a split one but run as one step
     takes the sum; one measured whole but run split takes half for each step."""
     name = step.step.name

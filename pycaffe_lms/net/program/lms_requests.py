@@ -101,20 +101,18 @@ def _rematerialized(graph: Graph, node: Node, config: LMSConfig) -> set[int]:
     return made
 
 
-def wanted_remats(graph: Graph, replays: RematSteps, config: LMSConfig) -> dict[int, LayerStep]:
+def wanted_remats(graph: Graph, remats: RematSteps, config: LMSConfig) -> dict[int, LayerStep]:
     """Return the remat steps of a program that may run: those of layers with RECOMPUTE and, if the configuration
     rematerializes, of all others without SWAP."""
     found = {}
-    for s, step in replays.items():
+    for s, step in remats.items():
         policy = policy_of(node_of(graph, step))
         if policy == LMSParameter.RECOMPUTE or (policy != LMSParameter.SWAP and config.recomputes):
             found[s] = step
     return found
 
 
-def remat_requests_of(
-    graph: Graph, sequenced: Sequenced, replays: RematSteps, scratch: frozenset[int]
-) -> RematRequests:
+def remat_requests_of(graph: Graph, sequenced: Sequenced, remats: RematSteps, scratch: frozenset[int]) -> RematRequests:
     """Return what a program must rematerialize: values of layers with RECOMPUTE that need not survive it
     (`net.keep`).
 
@@ -127,7 +125,7 @@ def remat_requests_of(
     trains = any(isinstance(step, LayerStep) and not step.forward for step in steps)
     turn = next((s for s, step in enumerate(steps) if not (isinstance(step, LayerStep) and step.forward)), len(steps))
     forced, buffers = set(), set()
-    for s, step in replays.items():
+    for s, step in remats.items():
         makes = {a.buffer for a in step.step.accesses if a.mode is not Mode.READ} - scratch
         node = node_of(graph, step)
         if policy_of(node) != LMSParameter.RECOMPUTE:
@@ -142,8 +140,8 @@ def remat_requests_of(
     for step in steps:
         for a in step.step.accesses if step.step.host else ():
             if a.buffer in buffers:
-                maker = next(r for r in forced if any(x.buffer == a.buffer for x in replays[r].step.accesses))
-                raise node_of(graph, replays[maker]).layer.error(
+                maker = next(r for r in forced if any(x.buffer == a.buffer for x in remats[r].step.accesses))
+                raise node_of(graph, remats[maker]).layer.error(
                     f"lms_param {{ policy: RECOMPUTE }}: {step.step.name} reads its top on the host, so it is copied",
                     fix=_INSTEAD,
                 )

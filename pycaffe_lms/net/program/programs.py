@@ -50,7 +50,7 @@ class Sequenced:
 
 
 class SplitBackward(Enum):
-    """Say which separable layers have a split backward: none, those that are not `SMALL`, or all."""
+    """Select which separable layers have a split backward: none, those that are not `SMALL`, or all."""
 
     NONE = "none"
     LARGE = "large"

@@ -40,12 +40,12 @@ def planned(memory: NetMemory, sequenced: Sequenced) -> tuple[Sequenced, Plan | 
         CaffeError: as `NetMemory.plan_of`.
     """
     whole, other, name = replace(sequenced, separate=None), tightest(sequenced), sequenced.program.name
-    if len(other.steps) == len(whole.steps):
+    if len(other.steps) == len(whole.steps):  # no backward is split
         return whole, memory.plan_of(whole)
-    book = memory.runtime.plan_cache
-    written = book.separates(name) if book is not None else None
-    if written is not None:
-        chosen = other if written else whole
+    cache = memory.runtime.plan_cache
+    cached_split = cache.separates(name) if cache is not None else None
+    if cached_split is not None:
+        chosen = other if cached_split else whole
         return chosen, memory.plan_of(chosen)
     plan, fits = _plan_if_it_fits(memory, whole)
     if not fits:
@@ -71,7 +71,7 @@ def _plan_if_it_fits(memory: NetMemory, sequenced: Sequenced) -> tuple[Plan | No
 
 
 def tightest(sequenced: Sequenced) -> Sequenced:
-    """Return the program with split backwards if there is one, whose steps need less memory, else the program."""
+    """Return the variant with split backwards, whose steps need less memory; the program itself if there is none."""
     return sequenced.separate() if sequenced.separate is not None else sequenced
 
 
