@@ -1,9 +1,10 @@
-"""From an access list to a plan: who is on the device when, where, and what waits for what. Pure.
+"""Plan from an access list: when each buffer is on the device, at which offset, and what waits for what. Pure.
 
-Covers: on-demand residences (from a step to the next one that needs the buffer, if that is the following step),
-look-ahead by a number of steps into memory that would be idle, offsets, minimal waits.
-See also: `optimise.py`, which chooses by predicted time what stays, is copied or is made again.
-Does not cover: who is managed (`policy.py`); whether the plan is right (`verify.py` proves it without this code).
+`live_ranges` finds live ranges on demand; `make_plan` lengthens them by a number of steps where memory would be idle
+(prefetch early, copy out late) and packs them; `finish` makes the plan from live ranges and offsets.
+
+See also: `lowering.py` (operations and waits), `optimise.py` (chooses by predicted time what stays, is copied or is
+rematerialized), `../managed.py` (which buffers are managed), `../plan/verify.py` (proves plans, without this code).
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from ..plan.plan import Plan
 from ..program import Buffer, Mode, Program, layer_of
 from .lowering import Emitted, emit
 
-IN_PARTS = (  # why it is not done unasked
-    "-lms_split auto, to run layers in parts of the batch, or -lms_split_outputs auto, fully connected ones in blocks "
-    "of their outputs: that rounds sums otherwise, so results equal those of whole layers to rounding, not to the bit"
+IN_PARTS = (  # advice in errors; also says why this is not the default
+    "-lms_split auto, to run layers in micro-batches, or -lms_split_outputs auto, to run fully connected layers in "
+    "blocks of outputs: sums round differently then, so results equal those of whole layers up to rounding"
 )
 
 
@@ -36,25 +37,31 @@ def make_plan(
     uncopied: Collection[int] = (),
     page: int | None = None,
 ) -> Plan:
-    """Plan `program` for the managed `buffers` (id -> Buffer, sizes aligned by the caller) in an arena of at most
-    `limit` bytes (None: no limit), looking `ahead` steps ahead where memory would be idle. uncopied: buffers whose
-    values stay from first to last use. page: size of the pages that the arena is made of; None: it is contiguous.
+    """Plan `program` on demand, with look-ahead where memory would be idle.
 
-    Raises OutOfDeviceMemory, naming the step, its buffers and their bytes, when even on-demand fetching cannot fit.
+    Args:
+        buffers: managed buffers by id; the caller aligns their sizes.
+        limit: bytes of the arena; None: no limit.
+        ahead: most steps that a prefetch comes before its use.
+        uncopied: buffers whose values are on the device from first to last use.
+        page: bytes of the arena's pages; None: the arena is contiguous.
+
+    Raises:
+        OutOfDeviceMemory: prefetch on demand does not fit either; names the step, its buffers and their bytes.
     """
     demand = live_ranges(program, buffers, uncopied=uncopied)
     refuse_impossible(program, buffers, limit)
     sizes = {b: taken_bytes(buffer.nbytes, page) for b, buffer in buffers.items()}
-    room, packing, stays = limit, None, demand
+    room, packing, ranges = limit, None, demand
     for _ in range(12):
-        stays = _look_ahead(demand, sizes, len(program.steps), room, ahead) if ahead else demand
-        packing = _pack(program, stays, buffers, limit, page)
-        if limit is None or packing.peak <= limit or stays == demand:
+        ranges = _look_ahead(demand, sizes, len(program.steps), room, ahead) if ahead else demand
+        packing = _pack(program, ranges, buffers, limit, page)
+        if limit is None or packing.peak <= limit or ranges == demand:
             break
         room = int((room or packing.peak) * 0.94)
     if limit is not None and packing.peak > limit:
-        stays, packing = demand, _pack(program, demand, buffers, limit, page)
-    if limit is not None and packing.peak > limit and page is not None:  # whole pages are too much: without
+        ranges, packing = demand, _pack(program, demand, buffers, limit, page)
+    if limit is not None and packing.peak > limit and page is not None:  # rounding to whole pages takes too much
         packing = in_one_piece(_pack(program, demand, buffers, limit // page * page, None), page)
     if limit is not None and packing.peak > limit:
         raise OutOfDeviceMemory(
@@ -65,21 +72,22 @@ def make_plan(
             fix=f"raise -lms_budget a little, or lower batch_size; or {IN_PARTS}",
         )
     return replace(
-        finish(program, buffers, stays, packing), rules=f"look-ahead of {ahead} steps" if ahead else "on demand"
+        finish(program, buffers, ranges, packing), rules=f"look-ahead of {ahead} steps" if ahead else "on demand"
     )
 
 
 def _pack(
-    program: Program, stays: Sequence[LiveRange], buffers: Mapping[int, Buffer], limit: int | None, page: int | None
+    program: Program, ranges: Sequence[LiveRange], buffers: Mapping[int, Buffer], limit: int | None, page: int | None
 ) -> Packing:
-    groups = chains(stays, inplace_reuses(program, buffers))
-    lives = [Lifetime(stays[g[0]].issue, stays[g[-1]].until, buffers[stays[g[0]].buffer].nbytes) for g in groups]
+    """Pack live ranges, those joined by in-place reuse as one."""
+    groups = chains(ranges, inplace_reuses(program, buffers))
+    lives = [Lifetime(ranges[g[0]].issue, ranges[g[-1]].until, buffers[ranges[g[0]].buffer].nbytes) for g in groups]
     packing = pack(lives, limit) if page is None else paged(lives, page, limit)
-    return spread(packing, groups, len(stays))
+    return spread(packing, groups, len(ranges))
 
 
 def spread(packing: Packing, groups: Sequence[Sequence[int]], n: int) -> Packing:
-    """The packing of groups, as one of their `n` members."""
+    """Return the packing of groups as a packing of their `n` members."""
     offsets = [0] * n
     for group, offset in zip(groups, packing.offsets, strict=True):
         for i in group:
@@ -90,12 +98,12 @@ def spread(packing: Packing, groups: Sequence[Sequence[int]], n: int) -> Packing
 def finish(
     program: Program,
     buffers: Mapping[int, Buffer],
-    stays: Sequence[LiveRange],
+    ranges: Sequence[LiveRange],
     packing: Packing,
     order: Sequence[tuple[int, bool]] | None = None,
 ) -> Plan:
-    """The plan of these residences at these offsets."""
-    made = emitted(program, buffers, stays, packing.offsets, packing.paging)
+    """Make the plan of these live ranges at these offsets (bytes). order: as `Plan.order`; None: the program's own."""
+    made = emitted(program, buffers, ranges, packing.offsets, packing.paging)
     plan = Plan(
         program=program,
         buffers=dict(buffers),
@@ -103,8 +111,8 @@ def finish(
         arena_bytes=packing.peak,
         held_bytes=made.held,
         live_bytes=packing.max_live,
-        bytes_in=sum(buffers[r.buffer].copied for r in stays if r.fetched),
-        bytes_out=sum(buffers[r.buffer].copied for r in stays if r.saved),
+        bytes_in=sum(buffers[r.buffer].copied for r in ranges if r.fetched),
+        bytes_out=sum(buffers[r.buffer].copied for r in ranges if r.saved),
         order=tuple(order) if order is not None else tuple((s, False) for s in range(len(program.steps))),
         paging=packing.paging,
     )
@@ -115,14 +123,14 @@ def finish(
 def emitted(
     program: Program,
     buffers: Mapping[int, Buffer],
-    stays: Sequence[LiveRange],
+    ranges: Sequence[LiveRange],
     offsets: Sequence[int],
     paging: Paging | None,
 ) -> Emitted:
-    """The operations of these residences at these offsets."""
+    """Return the operations of these live ranges at these offsets (bytes)."""
     pairs = inplace_reuses(program, buffers)
-    before = {j: i for group in chains(stays, pairs) for i, j in pairwise(group)}
-    return emit(program, buffers, stays, offsets, before, paging)
+    before = {j: i for group in chains(ranges, pairs) for i, j in pairwise(group)}
+    return emit(program, buffers, ranges, offsets, before, paging)
 
 
 def live_ranges(
@@ -131,16 +139,22 @@ def live_ranges(
     left: Collection[tuple[int, int]] | None = None,
     uncopied: Collection[int] = (),
 ) -> list[LiveRange]:
-    """On demand: a stay spans consecutive steps that use the buffer, and no more. With `left`: a stay goes on to the
-    next use, unless that is a host's or overwrites, or (buffer, step of the last use) is in `left`; a value in `left`
-    that is overwritten next ends there, be it in the next step. The stays of `uncopied` buffers go on like that in any
-    case."""
+    """Return live ranges in order of first use.
+
+    Without `left`, live ranges are on demand: each spans consecutive steps that use the buffer, and no more; those of
+    `uncopied` buffers go on to the next use, unless that is on the host or overwrites the value.
+
+    Args:
+        left: evictions, as (buffer, step of the last use before it). All other live ranges go on to the next use,
+            unless that is on the host or overwrites the value. A live range in `left` that is overwritten next ends,
+            even where the next step does so.
+    """
     uses: dict[int, list[tuple[int, Mode, bool]]] = {b: [] for b in buffers}
     for s, step in enumerate(program.steps):
         for a in step.accesses:
             if a.buffer in uses:
                 uses[a.buffer].append((s, a.mode, step.host))
-    stays: list[LiveRange] = []
+    ranges: list[LiveRange] = []
     for b, accesses in uses.items():
         run: list[tuple[int, Mode]] = []
         earliest = 0
@@ -151,7 +165,7 @@ def live_ranges(
             run.append((s, mode))
             following = accesses[i + 1] if i + 1 < len(accesses) else None
             goes_on = following and not following[2] and following[1] is not Mode.OVERWRITE
-            given = left is not None and (b, s) in left and not goes_on  # its memory may be another's already
+            given = left is not None and (b, s) in left and not goes_on  # in-place reuse may have taken its memory
             if following and not following[2] and following[0] == s + 1 and not given:
                 continue
             if goes_on and (b in uncopied if left is None else (b, s) not in left):
@@ -159,9 +173,9 @@ def live_ranges(
             live = following[1] is not Mode.OVERWRITE if following else b in program.live_out
             written = max((t for t, m in run if m is not Mode.READ), default=None)
             fetched = run[0][1] is not Mode.OVERWRITE
-            stays.append(LiveRange(b, run[0][0], s, fetched, written, live, earliest, run[0][0], s))
+            ranges.append(LiveRange(b, run[0][0], s, fetched, written, live, earliest, run[0][0], s))
             earliest, run = s + 1, []
-    return sorted(stays, key=lambda r: (r.first, r.buffer))
+    return sorted(ranges, key=lambda r: (r.first, r.buffer))
 
 
 def refuse_impossible(
@@ -170,7 +184,7 @@ def refuse_impossible(
     limit: int | None,
     pairs: Mapping[int, Sequence[Pair]] | None = None,
 ) -> None:
-    """Raise OutOfDeviceMemory for a step that does not fit. pairs: of in-place reuse, where not the program's own."""
+    """Raise OutOfDeviceMemory if a step's buffers exceed `limit` bytes. pairs: in-place reuse; None: the program's."""
     if limit is None:
         return
     sizes = {b: buffer.nbytes for b, buffer in buffers.items()}
@@ -194,7 +208,7 @@ def refuse_impossible(
 
 
 def _look_ahead(demand: list[LiveRange], sizes, n_steps: int, limit: int | None, ahead: int) -> list[LiveRange]:
-    """Fill idle memory: bridge short gaps, then fetch early, then let copies out drain while later steps run."""
+    """Fill idle memory: bridge short gaps, then prefetch early, then let copies out finish while later steps run."""
     load = Load(n_steps + 1)
     for r in demand:
         load.add(sizes[r.buffer], r.issue, r.until)
@@ -203,30 +217,31 @@ def _look_ahead(demand: list[LiveRange], sizes, n_steps: int, limit: int | None,
     def fits(size: int, start: int, end: int) -> bool:
         return limit is None or load.most(start, end) + size <= limit
 
-    stays: list[LiveRange] = []
+    ranges: list[LiveRange] = []
     last_of: dict[int, int] = {}
-    for r in demand:  # a value that is needed again in a moment stays
+    for r in demand:  # bridge gaps of at most `ahead` steps
         before = last_of.get(r.buffer)
         size = sizes[r.buffer]
-        if before is not None and r.fetched and r.earliest == stays[before].last + 1:
-            old = stays[before]
+        if before is not None and r.fetched and r.earliest == ranges[before].last + 1:
+            old = ranges[before]
             if r.first - old.last - 1 <= ahead and fits(size, old.last + 1, r.first - 1):
                 book(size, old.last + 1, r.first - 1)
                 written = old.written if r.written is None else r.written
-                stays[before] = replace(old, last=r.last, until=r.last, written=written, live=r.live)
+                ranges[before] = replace(old, last=r.last, until=r.last, written=written, live=r.live)
                 continue
-        last_of[r.buffer] = len(stays)
-        stays.append(r)
-    for i, r in enumerate(stays):
+        last_of[r.buffer] = len(ranges)
+        ranges.append(r)
+    for i, r in enumerate(ranges):
         size, issue = sizes[r.buffer], r.issue
         while r.fetched and issue > max(r.earliest, r.first - ahead) and fits(size, issue - 1, issue - 1):
             issue -= 1
             book(size, issue, issue)
-        stays[i] = replace(r, issue=issue)
-    return [_drain(r, sizes[r.buffer], stays, fits, book, n_steps) for r in stays]
+        ranges[i] = replace(r, issue=issue)
+    return [_drain(r, sizes[r.buffer], fits, book, n_steps) for r in ranges]
 
 
-def _drain(r: LiveRange, size: int, stays, fits, book, n_steps: int) -> LiveRange:
+def _drain(r: LiveRange, size: int, fits, book, n_steps: int) -> LiveRange:
+    """Hold the memory one step longer for the copy out, if that fits."""
     if not r.saved or r.last + 1 >= n_steps or not fits(size, r.last + 1, r.last + 1):
         return r
     book(size, r.last + 1, r.last + 1)

@@ -1,7 +1,7 @@
-"""From residences with offsets to operations with waits. Pure.
+"""Lower live ranges with offsets to operations with waits. Pure.
 
-The waits are minimal: one is written only if stream order and earlier waits do not imply it already (vector clocks), so
-taking any of them away is a race, and the verifier says so.
+Waits are minimal: an operation waits for another only if stream order and earlier waits (vector clocks) do not imply it
+already. Removing any wait is therefore a race, which `../plan/verify.py` reports. `lookahead.py` calls `emit`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Clock = tuple[int, int, int]
 
 
 class _Regions:
-    """Who held which bytes last. `claim` returns the residences whose memory is taken over."""
+    """Remember which live range held each byte last."""
 
     def __init__(self, paging: Paging | None) -> None:
         self._starts: list[int] = []  # of `_regions`, in order
@@ -31,6 +31,7 @@ class _Regions:
         self._pages: dict[int, int] = {}
 
     def claim(self, lo: int, hi: int, owner: int) -> set[int]:
+        """Give bytes `lo` to `hi` to live range `owner` and return the live ranges that held any of them before."""
         if self._paging is not None and lo >= self._paging.linear:
             pages = self._paging.pages[lo]
             found = {self._pages.get(p, owner) for p in pages} - {owner}
@@ -45,19 +46,21 @@ class _Regions:
             now.append((hi, taken[-1][1], taken[-1][2]))
         self._regions[first:last] = now
         self._starts[first:last] = [start for start, _, _ in now]
-        return {who for _, _, who in taken}
+        return {previous for _, _, previous in taken}
 
 
 class _Emitter:
+    """Collect operations in issue order, and reduce what each must come after to minimal waits."""
+
     def __init__(self) -> None:
         self.ops: list[Op] = []
         self.after: list[frozenset[int]] = []
-        self.clocks: list[_Clock] = []  # after each op: the last op of every stream that is known to be done
+        self.clocks: list[_Clock] = []  # per op: the last op of each stream known to be done after it
         self._streams: list[_Clock] = [(-1, -1, -1)] * 3
         self.host: _Clock = (-1, -1, -1)
 
     def add(self, kind: OpKind, stream: int, step: int, after: set[int], **parts) -> int:
-        """Append an op that must come after the ops `after`; keeps only the waits that are not implied."""
+        """Append an op that must come after the ops `after`, waiting only where that is not implied; return its id."""
         op = len(self.ops)
         clock = self.host if stream == HOST else _join(self._streams[stream], self.host)
         waits: list[int] = []
@@ -80,8 +83,11 @@ class _Emitter:
 
 @dataclass(frozen=True)
 class Emitted:
-    """ops in issue order. held: most bytes on loan at any moment of it. after: of every op all those that it must come
-    after, whether stream order implies it or not."""
+    """Hold operations in issue order.
+
+    held: most bytes of managed buffers on the device at any moment of the issue order. after: for each op, all ops
+    that it must come after, whether or not stream order implies it.
+    """
 
     ops: tuple[Op, ...]
     held: int
@@ -91,104 +97,112 @@ class Emitted:
 def emit(
     program: Program,
     buffers: Mapping[int, Buffer],
-    stays: Sequence[LiveRange],
+    ranges: Sequence[LiveRange],
     offsets: Sequence[int],
     before: Mapping[int, int],
     paging: Paging | None = None,
 ) -> Emitted:
-    """The operations of these residences. before: residence -> the one in whose place it is born.
+    """Return the operations of these live ranges.
 
-    Copies in that are issued before the same step are in the order of their first uses. Copies out after a step: first
-    of what it made, then those that were put off until there."""
-    arriving: dict[int, list[tuple[int, _Part]]] = {}
+    Copies in that are issued before the same step are in order of first use. Copies out after a step: first values that
+    it wrote, then copies that copy reordering moved there.
+
+    Args:
+        offsets: bytes, one for each live range.
+        before: in-place reuse: live range -> the one whose memory it reuses (indices).
+        paging: pages behind the offsets; None: the arena is contiguous.
+    """
+    copies_in: dict[int, list[tuple[int, _Part]]] = {}  # by step: (live range, part); so is `copies_out`
     starting: dict[int, list[int]] = {}
     ending: dict[int, list[int]] = {}
-    writing: dict[int, list[tuple[int, _Part]]] = {}
-    gone: dict[int, int] = {}  # residence -> the step after which its copy out is issued to the end
-    for i, r in enumerate(stays):
+    copies_out: dict[int, list[tuple[int, _Part]]] = {}
+    out_at: dict[int, int] = {}  # live range -> the step after which the last piece of its copy out is issued
+    for i, r in enumerate(ranges):
         for step, part in _parts(r.arrivals, r.issue) if r.fetched else ():
-            arriving.setdefault(step, []).append((i, part))
+            copies_in.setdefault(step, []).append((i, part))
         starting.setdefault(r.first, []).append(i)
         ending.setdefault(r.last, []).append(i)
         for step, part in _parts(r.departures, r.written) if r.saved else ():
-            writing.setdefault(step, []).append((i, part))
-            gone[i] = step
+            copies_out.setdefault(step, []).append((i, part))
+            out_at[i] = step
     out, regions = _Emitter(), _Regions(paging)
-    released: dict[int, set[int]] = {}  # residence -> the ops after which its memory is free
-    arrived: dict[int, int] = {}
+    released: dict[int, set[int]] = {}  # live range -> the ops after which its memory is free
+    copied_in: dict[int, int] = {}
     copied_out: dict[int, int] = {}  # buffer -> its last copy out
-    slot_users: dict[int, set[int]] = {}  # buffer -> copies that touched its host side since the last host step
+    host_users: dict[int, set[int]] = {}  # buffer -> copies of its host value since the last host step
     made: list[int] = []  # by step
     held = peak = 0
 
     def copy_out(s: int) -> int:
-        """Those that are issued after step `s`; returns what they give back."""
-        given_back = 0
-        for i, part in sorted(writing.get(s, ()), key=lambda w: (stays[w[0]].written != s, *_age(stays[w[0]]), w[0])):
-            b, release = stays[i].buffer, gone[i] == s >= stays[i].last
+        """Issue copies out after step `s` and return the bytes that they free."""
+        freed = 0
+        for i, part in sorted(
+            copies_out.get(s, ()), key=lambda w: (ranges[w[0]].written != s, *_age(ranges[w[0]]), w[0])
+        ):
+            b, release = ranges[i].buffer, out_at[i] == s >= ranges[i].last
             place = Placement(b, offsets[i])
-            copy = out.add(OpKind.OUT, COPY_OUT, s, {made[stays[i].written]}, place=place, release=release, part=part)
-            slot_users.setdefault(b, set()).add(copy)
-            if gone[i] == s:
+            copy = out.add(OpKind.OUT, COPY_OUT, s, {made[ranges[i].written]}, place=place, release=release, part=part)
+            host_users.setdefault(b, set()).add(copy)
+            if out_at[i] == s:
                 released.setdefault(i, set()).add(copy)
                 copied_out[b] = copy
-            given_back += buffers[b].nbytes if release else 0
-        return given_back
+            freed += buffers[b].nbytes if release else 0
+        return freed
 
     for s, step in enumerate(program.steps):
-        for i, part in sorted(arriving.get(s, ()), key=lambda a: (stays[a[0]].first, a[0])):
-            b, size = stays[i].buffer, buffers[stays[i].buffer].nbytes
+        for i, part in sorted(copies_in.get(s, ()), key=lambda a: (ranges[a[0]].first, a[0])):
+            b, size = ranges[i].buffer, buffers[ranges[i].buffer].nbytes
             first, after = part is None or part[0] == 0, set()
             if first:
                 after = after.union(*(released[j] for j in regions.claim(offsets[i], offsets[i] + size, i)))
             if b in copied_out:
                 after.add(copied_out[b])
-            arrived[i] = out.add(OpKind.IN, COPY_IN, s, after, place=Placement(b, offsets[i]), part=part)
-            slot_users.setdefault(b, set()).add(arrived[i])
+            copied_in[i] = out.add(OpKind.IN, COPY_IN, s, after, place=Placement(b, offsets[i]), part=part)
+            host_users.setdefault(b, set()).add(copied_in[i])
             held += size if first else 0
             peak = max(peak, held)
         if step.host:
             after = set()
             for a in step.accesses:
                 if a.mode is not Mode.READ:
-                    after |= slot_users.pop(a.buffer, set())
+                    after |= host_users.pop(a.buffer, set())
                 elif a.buffer in copied_out:
                     after.add(copied_out[a.buffer])
             made.append(out.add(OpKind.HOST, HOST, s, after))
             held -= copy_out(s)
             continue
-        births, after, given = [], set(), []
+        births, after, reuses = [], set(), []
         for i in starting.get(s, ()):
-            if stays[i].fetched:
-                after.add(arrived[i])
+            if ranges[i].fetched:
+                after.add(copied_in[i])
                 continue
-            b, size = stays[i].buffer, buffers[stays[i].buffer].nbytes
+            b, size = ranges[i].buffer, buffers[ranges[i].buffer].nbytes
             owners = regions.claim(offsets[i], offsets[i] + size, i)
             births.append(Placement(b, offsets[i]))
             if i in before:
-                given.append((stays[before[i]].buffer, b))
+                reuses.append((ranges[before[i]].buffer, b))
                 continue
             after = after.union(*(released[j] for j in owners))
             held += size
         peak = max(peak, held)
         done = ending.get(s, [])
-        frees = tuple(stays[i].buffer for i in done if stays[i].live and gone.get(i, -1) < s)
-        drops = tuple(stays[i].buffer for i in done if not stays[i].live)
-        parts = {"births": tuple(births), "frees": frees, "drops": drops, "inplace_reuses": tuple(given)}
+        frees = tuple(ranges[i].buffer for i in done if ranges[i].live and out_at.get(i, -1) < s)
+        drops = tuple(ranges[i].buffer for i in done if not ranges[i].live)
+        parts = {"births": tuple(births), "frees": frees, "drops": drops, "inplace_reuses": tuple(reuses)}
         made.append(out.add(OpKind.COMPUTE, COMPUTE, s, after, **parts))
         for i in done:
             released.setdefault(i, set()).add(made[s])
-        handed = {old for old, _ in given}
-        held -= sum(buffers[b].nbytes for b in (*frees, *drops) if b not in handed)
+        reused = {old for old, _ in reuses}
+        held -= sum(buffers[b].nbytes for b in (*frees, *drops) if b not in reused)
         held -= copy_out(s)
     return Emitted(tuple(out.ops), peak, tuple(out.after))
 
 
-_Part = tuple[int, int] | None
+_Part = tuple[int, int] | None  # (offset, bytes) within the buffer; None: all of it
 
 
 def _parts(pieces: Sequence[Piece], whole: int) -> list[tuple[int, _Part]]:
-    """(step, part) of the pieces of a copy; without any, it is made whole at step `whole`."""
+    """Return (step, (offset, bytes)) of each piece of a copy; a copy in one piece is (`whole` or its step, None)."""
     if len(pieces) < 2:
         return [(pieces[0].step if pieces else whole, None)]
     found, offset = [], 0
@@ -198,8 +212,8 @@ def _parts(pieces: Sequence[Piece], whole: int) -> list[tuple[int, _Part]]:
     return found
 
 
-def _age(stay: LiveRange) -> tuple[int, int]:
-    return stay.written, stay.last
+def _age(live_range: LiveRange) -> tuple[int, int]:
+    return live_range.written, live_range.last
 
 
 def _join(a: _Clock, b: _Clock) -> _Clock:
