@@ -1,1 +1,4 @@
-"""From a program to a plan: look-ahead, eviction, search, the order of copies, host slots, lowering."""
+"""Plan programs: look-ahead, eviction, search over rules, copy reordering, host slots and lowering.
+
+Begin with `choose.py`, then `lookahead.py` (fixed look-ahead) and `optimise.py` (by predicted time).
+"""

@@ -1,4 +1,8 @@
-"""From settings to a plan: which planner makes it, with which rules, around what layers ask for. Pure."""
+"""Choose the planner and its rules from the settings, and plan a program. Pure.
+
+`choose_plan` calls `make_plan` (fixed look-ahead) or `optimise` (predicted time), adds the rematerialization that
+layers request (`../remat/requested.py`), and reorders copies last (`copy_reordering.py`).
+"""
 
 from __future__ import annotations
 
@@ -45,9 +49,18 @@ def choose_plan(
     page: int | None = None,
     first: Rules | None = None,
 ) -> Plan:
-    """The plan of a program under these settings, with its predicted times. Arguments as of `optimise`; replays: with
-    those that `remakes` needs; first: rules to try before others. Raises OutOfDeviceMemory when it cannot fit,
-    CannotRemat (see there)."""
+    """Return the plan of a program under these settings, with its predicted times.
+
+    Args: as of `optimise`, and
+        limit: bytes of the arena.
+        replays: must include the steps that `remat_requests` needs.
+        remat_requests: values that layers request to rematerialize.
+        first: rules to try before the others.
+
+    Raises:
+        OutOfDeviceMemory: the program cannot fit.
+        CannotRemat: a requested rematerialization would make another value.
+    """
 
     def planned(program: Program, costs: Costs, replays: Mapping[int, Step], constraints: Constraints) -> Plan:
         if config.ahead is not None and not config.recomputes:
@@ -64,6 +77,6 @@ def choose_plan(
         return with_copies_reordered(planned(program, costs, replays, Constraints()), costs)
     inner = inner_program(program, RematCandidates(program, replays, scratch), costs, remat_requests)
     plan = planned(inner.result.program, inner.costs, inner.replays, Constraints(remat_requests.buffers, inner.again))
-    plan = replace(inner.outward(plan), rules=f"{plan.rules}, and what layers ask to be made again")
+    plan = replace(inner.outward(plan), rules=f"{plan.rules}, and rematerialization that layers request")
     verify_remat(program, Ordered(plan.program, plan.order), replays, scratch)
     return with_copies_reordered(plan, costs)

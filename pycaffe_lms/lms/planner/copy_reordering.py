@@ -1,8 +1,12 @@
-"""The two queues of copies of a plan, as they may be changed: who is copied when, in which pieces. Pure.
+"""Reorder the two copy queues of a plan, in and out, to shorten the predicted time. Pure.
 
-Copies only move back: a piece that is put off is issued at the step of the copy that it lets pass. So the memory that a
-copy needs is free when it is issued, as it was before, and all that is to be seen to is that nobody needs it yet.
-See also: `passing.py`, which says who passes whom; `emit.py`, which makes operations of the result.
+A copy that a step waits for may overtake copies before it that are needed later; a copy that already runs by then is
+cut in two pieces, and only its rest is postponed. Copies only move back, to the step at which the overtaking copy is
+issued. So the memory that a copy needs is still free when it is issued, and all that must be checked is that nothing
+needs the copy before then.
+
+Order of parts: `CopyQueues` (an immutable state of both queues), `_Times` (its predicted times), `_Search` (greedy
+improvement), `with_copies_reordered` (plan in, plan out). `lowering.py` makes operations of the result.
 """
 
 from __future__ import annotations
@@ -21,9 +25,12 @@ from .lookahead import emitted, finish
 
 @dataclass(frozen=True, slots=True)
 class QueuedCopy:
-    """A piece of the copy in or out of a residence, or all of it. step: at which it is issued; made: at which the copy
-    was before anything was put off. wanted: the first step that needs what it brings, or the memory that it leaves.
-    fixed: it is not to be put off. whole: it is not to be cut."""
+    """Describe a copy in or out of a live range, or a piece of it.
+
+    stay: index of the live range. out: device to host. step: the step at which it is issued. made: the step at which
+    the whole copy was issued before reordering. wanted: the first step that needs the copied value, or the memory that
+    the copy frees. nbytes, offset: bytes within the buffer. fixed: must not be postponed. whole: must not be cut.
+    """
 
     stay: int
     out: bool
@@ -37,23 +44,34 @@ class QueuedCopy:
 
 
 class CopyQueues:
-    """Tasks in issue order. Keys below the number of steps are those of steps, of copies from there on; the last piece
-    of a copy keeps the key of the whole, so that who waits for it waits for its end."""
+    """Hold the tasks of a plan (steps and copies) in issue order; never changed after it is made.
 
-    def __init__(self, stays: Sequence[LiveRange], copies: dict[int, QueuedCopy], tasks: dict[int, Task],
+    Keys below the number of steps are steps, the others copies. The last piece of a copy keeps the key of the whole
+    copy, so that tasks that wait for the copy wait for its end.
+
+    Args:
+        ranges: live ranges of the plan.
+        copies, tasks: by key.
+        groups: (stream, step) -> keys of the copies issued there, in order.
+        steps: number of steps.
+    """
+
+    def __init__(self, ranges: Sequence[LiveRange], copies: dict[int, QueuedCopy], tasks: dict[int, Task],
                  groups: dict[tuple[int, int], list[int]], steps: int):  # fmt: skip
-        self.stays, self.copies, self.tasks, self._groups, self.steps = stays, copies, tasks, groups, steps
+        self.ranges, self.copies, self.tasks, self._groups, self.steps = ranges, copies, tasks, groups, steps
         self.order: list[int] = []
         for s in range(steps):
             self.order += groups.get((COPY_IN, s), ())
             self.order.append(s)
             self.order += groups.get((COPY_OUT, s), ())
 
-    def passed(self, passer: int, passed: Sequence[int], cut: int, costs: Costs) -> CopyQueues:
-        """The same, but those of `passed` are issued behind `passer`; of the first only what is behind `cut` bytes."""
+    def overtake(self, overtaking: int, overtaken: Sequence[int], cut: int, costs: Costs) -> CopyQueues:
+        """Return queues in which the copies `overtaken` are issued after `overtaking`.
+
+        cut: bytes of the first of `overtaken` that keep their place; only the rest moves. 0: all of it moves."""
         copies, tasks, groups = dict(self.copies), dict(self.tasks), dict(self._groups)
-        to = self.copies[passer].step
-        stream = self.tasks[passer].stream
+        to = self.copies[overtaking].step
+        stream = self.tasks[overtaking].stream
 
         def put(key: int, copy: QueuedCopy) -> None:
             if copies[key].nbytes != copy.nbytes:
@@ -61,7 +79,7 @@ class CopyQueues:
             copies[key] = copy
 
         target = (stream, to)
-        for key in passed:
+        for key in overtaken:
             copy = copies[key]
             source = (stream, copy.step)
             groups[source] = [k for k in groups[source] if k != key]
@@ -76,27 +94,27 @@ class CopyQueues:
             if later is None:
                 put(key, replace(copy, step=to))
                 groups[target] = self._sorted([*groups[target], key], copies, copy.out)
-            else:  # two pieces at one step are one
+            else:  # join two pieces at one step
                 del copies[key]
                 put(later, replace(copies[later], nbytes=copy.nbytes + copies[later].nbytes, offset=copy.offset))
-        return CopyQueues(self.stays, copies, tasks, groups, self.steps)
+        return CopyQueues(self.ranges, copies, tasks, groups, self.steps)
 
     def _sorted(self, keys: Sequence[int], copies: Mapping[int, QueuedCopy], out: bool) -> list[int]:
-        """In the order in which `emit` issues the copies of a step."""
+        """Return `keys`, copies of one step, in the order in which `emit` issues them."""
 
         def place(key: int):
             c = copies[key]
-            stay = self.stays[c.stay]
-            return (c.step != c.made, c.made, stay.last, c.stay) if out else (stay.first, c.stay)
+            live_range = self.ranges[c.stay]
+            return (c.step != c.made, c.made, live_range.last, c.stay) if out else (live_range.first, c.stay)
 
         return sorted(keys, key=place)
 
     def live_ranges(self) -> list[LiveRange]:
-        """The residences with their copies as they are now."""
+        """Return the live ranges with their copies as they are in these queues."""
         pieces: dict[tuple[int, bool], list[QueuedCopy]] = {}
         for copy in self.copies.values():
             pieces.setdefault((copy.stay, copy.out), []).append(copy)
-        found = list(self.stays)
+        found = list(self.ranges)
         for (i, out), mine in pieces.items():
             mine.sort(key=lambda copy: copy.offset)
             made = tuple(Piece(copy.step, copy.nbytes) for copy in mine)
@@ -107,16 +125,16 @@ class CopyQueues:
         return found
 
 
-def copy_queues_of(plan: Plan, stays: Sequence[LiveRange], offsets: Sequence[int], costs: Costs) -> CopyQueues:
-    """The queues of a plan whose copies are whole; stays, offsets: its residences."""
-    made = emitted(plan.program, plan.buffers, stays, offsets, plan.paging)
+def copy_queues_of(plan: Plan, ranges: Sequence[LiveRange], offsets: Sequence[int], costs: Costs) -> CopyQueues:
+    """Return the queues of a plan whose copies are all whole. ranges, offsets: its live ranges and their offsets."""
+    made = emitted(plan.program, plan.buffers, ranges, offsets, plan.paging)
     steps, seconds = len(plan.program.steps), step_seconds(plan, costs)
     needed = _needed(made.ops, made.after)
     hosted = {a.buffer for step in plan.program.steps if step.host for a in step.accesses}
     left = {op.id for op in plan.carried_over}
     key = {op.id: op.step if op.place is None else steps + op.id for op in made.ops}
-    at = {(COPY_IN, r.buffer, r.issue): i for i, r in enumerate(stays) if r.fetched}
-    at |= {(COPY_OUT, r.buffer, r.written): i for i, r in enumerate(stays) if r.saved}
+    at = {(COPY_IN, r.buffer, r.issue): i for i, r in enumerate(ranges) if r.fetched}
+    at |= {(COPY_OUT, r.buffer, r.written): i for i, r in enumerate(ranges) if r.saved}
     copies: dict[int, QueuedCopy] = {}
     tasks: dict[int, Task] = {}
     groups: dict[tuple[int, int], list[int]] = {}
@@ -126,18 +144,18 @@ def copy_queues_of(plan: Plan, stays: Sequence[LiveRange], offsets: Sequence[int
             tasks[k] = Task(k, HOST if op.kind is OpKind.HOST else COMPUTE, seconds[op.step], 0.0, keys)
             continue
         i, out, buffer = at[op.stream, op.place.buffer, op.step], op.kind is OpKind.OUT, plan.buffers[op.place.buffer]
-        # who makes the next value there waits for it; or it would not be at the front, where it need not be made
+        # a host step that writes the next value waits for the copy in; a carried-over value is skipped only in front
         fixed = (not out and buffer.id in hosted) or op.id in left
         copies[k] = QueuedCopy(
             i, out, op.step, op.step, needed.get(op.id, steps), buffer.nbytes, fixed=fixed, whole=bool(buffer.halved)
         )
         tasks[k] = copy_task(k, op.stream, 0 if op.id in left else buffer.copied, keys, costs.machine)
         groups.setdefault((op.stream, op.step), []).append(k)
-    return CopyQueues(stays, copies, tasks, groups, steps)
+    return CopyQueues(ranges, copies, tasks, groups, steps)
 
 
 def _needed(ops: Sequence[Op], after: Sequence[frozenset[int]]) -> dict[int, int]:
-    """Copy -> the first step at which somebody must come after it, by ids."""
+    """Return, by id of a copy, the first step at which an operation must come after it."""
     found: dict[int, int] = {}
     for op, others in zip(ops, after, strict=True):
         for a in others:
@@ -145,16 +163,16 @@ def _needed(ops: Sequence[Op], after: Sequence[frozenset[int]]) -> dict[int, int
     return found
 
 
-UNIT = 2 << 20  # bytes; copies are cut at multiples of it
-LEAST = 16 << 20  # bytes of a piece: each costs what a copy does beside its bytes
-WORK = 2_000_000  # times that an operation's time is worked out anew; then what was found so far is taken
-TRIES = 4  # copies that are tried for a step that waits
-CHAIN = 64  # copies behind each other that are looked at for one
-EPSILON = 1e-7  # seconds; less is no gain, and no waiting
+UNIT = 2 << 20  # bytes: copies are cut at multiples of it
+LEAST = 16 << 20  # bytes: smallest piece, since each piece costs the latency of a copy
+WORK = 2_000_000  # tasks whose times are recomputed before the search ends with the best so far
+TRIES = 4  # copies tried for one waiting step
+CHAIN = 64  # copies followed back from one waiting step
+EPSILON = 1e-7  # seconds: shorter gains and waits count as none
 
 
 class _Times:
-    """When every task of `queues` runs; before the task `since` of the order as in `known`."""
+    """Predict when each task of `queues` runs (s), reusing times of the order's prefix that `known` shares."""
 
     def __init__(self, queues: CopyQueues, known: _Times | None = None):
         order, since = queues.order, 0
@@ -181,7 +199,7 @@ class _Times:
         self.seconds = max(free)
 
     def stalls(self) -> list[tuple[float, int]]:
-        """(seconds, the last copy that is waited for) of the steps that wait, and of the end."""
+        """Return (seconds, the copy waited for last), longest first, of steps that wait, then of the end of the run."""
         found, tasks, end = [], self.queues.tasks, self.end
         for key, free in zip(self.queues.order, self.free, strict=True):
             if key < self.queues.steps and tasks[key].after:
@@ -192,29 +210,30 @@ class _Times:
         return sorted(found, reverse=True) + ([(0.0, last)] if last >= self.queues.steps else [])
 
     @cached_property
-    def lanes(self) -> tuple[dict[int, list[int]], dict[int, int], dict[int, float]]:
-        """(the copies of each queue in order, where each stands there, when each could begin at the earliest)."""
-        queues, end, lanes, place, ready = self.queues, self.end, {}, {}, {}
+    def queued(self) -> tuple[dict[int, list[int]], dict[int, int], dict[int, float]]:
+        """Return (stream -> its copies in order, copy -> index there, copy -> earliest start in seconds)."""
+        queues, end, queued, place, ready = self.queues, self.end, {}, {}, {}
         for key, free in zip(queues.order, self.free, strict=True):
             if key >= queues.steps:
                 task = queues.tasks[key]
-                lane = lanes.setdefault(task.stream, [])
-                place[key] = len(lane)
-                lane.append(key)
+                queue = queued.setdefault(task.stream, [])
+                place[key] = len(queue)
+                queue.append(key)
                 ready[key] = max(free[HOST], max(map(end.__getitem__, task.after), default=0.0))
-        return lanes, place, ready
+        return queued, place, ready
 
 
 def with_copies_reordered(plan: Plan, costs: Costs) -> Plan:
-    """The plan, of copies that are whole, with those put off and cut that let others pass to its gain; with its
-    predicted times."""
+    """Return the plan with copies reordered and cut where that shortens its predicted time, and with predicted times.
+
+    plan: all its copies are whole."""
     times = time_plan(plan, costs)
     plan = replace(plan, seconds=times.seconds, stall=times.stall)
     if not plan.copies:
         return plan
     found = live_ranges_of(plan)
-    stays, offsets = [stay for stay, _ in found], tuple(offset for _, offset in found)
-    best = _Search(copy_queues_of(plan, stays, offsets, costs), costs).run()
+    ranges, offsets = [r for r, _ in found], tuple(offset for _, offset in found)
+    best = _Search(copy_queues_of(plan, ranges, offsets, costs), costs).run()
     if not best.changed:
         return plan
     packing = Packing(offsets, plan.arena_bytes, plan.live_bytes, plan.paging)
@@ -224,7 +243,7 @@ def with_copies_reordered(plan: Plan, costs: Costs) -> Plan:
 
 
 class _Search:
-    """Lets copies pass that are waited for, those that are waited for longest first, as long as that gains."""
+    """Move copies that steps wait for forward, longest waits first, as long as the predicted time drops."""
 
     def __init__(self, queues: CopyQueues, costs: Costs):
         self._costs, self._work = costs, WORK
@@ -232,21 +251,22 @@ class _Search:
         self.changed = False
 
     def run(self) -> _Search:
+        """Search until no move saves time or the work is spent."""
         gained = True
         while gained and self._work > 0:
             gained = False
             for _, blamed in self.times.stalls():
-                while blamed in self.times.queues.copies and self._work > 0 and self._pass_one(blamed):
+                while blamed in self.times.queues.copies and self._work > 0 and self._move_one(blamed):
                     gained = self.changed = True
         return self
 
-    def _pass_one(self, blamed: int) -> bool:
-        """Let the copy that is blamed, or one that it waits for, pass others. Whether that gained."""
-        lanes = self.times.lanes
-        for tried, passer in enumerate(self._waiting(blamed, *lanes)):
+    def _move_one(self, blamed: int) -> bool:
+        """Let the copy `blamed`, or one that it waits for, overtake others. Returns whether that saved time."""
+        queued = self.times.queued
+        for tried, copy in enumerate(self._queued_late(blamed, *queued)):
             if tried == TRIES or self._work <= 0:
                 break
-            queues = self._passed(passer, *lanes)
+            queues = self._overtake(copy, *queued)
             if queues is None:
                 continue
             times = _Times(queues, self.times)
@@ -259,41 +279,41 @@ class _Search:
     def _gains(self, times: _Times) -> bool:
         return times.seconds < self.times.seconds - EPSILON
 
-    def _waiting(self, key: int, lanes, place, ready) -> Iterator[int]:
-        """Copies that could have begun before they did, on the way back from one to what it waited for."""
+    def _queued_late(self, key: int, queued, place, ready) -> Iterator[int]:
+        """Yield copies that waited only for their queue, following back from `key` what each task waited for."""
         queues, start = self.times.queues, self.times.start
         for _ in range(CHAIN):
             if key not in queues.copies:
                 return
             if start[key] > ready[key] + EPSILON:
                 yield key
-                key = lanes[queues.tasks[key].stream][place[key] - 1]
+                key = queued[queues.tasks[key].stream][place[key] - 1]
             elif queues.tasks[key].after:
                 key = max(queues.tasks[key].after, key=self.times.end.__getitem__)
             else:
                 return
 
-    def _passed(self, key: int, lanes, place, ready) -> CopyQueues | None:
-        """The queues where a copy stands before those that are wanted later, from when on it could begin; or None."""
+    def _overtake(self, key: int, queued, place, ready) -> CopyQueues | None:
+        """Return queues where copy `key` starts as soon as it can, before copies needed later; None: it cannot."""
         queues, times, moment = self.times.queues, self.times, ready[key]
-        lane, at = lanes[queues.tasks[key].stream], place[key]
+        queue, at = queued[queues.tasks[key].stream], place[key]
         copy, to = queues.copies[key], at
         if copy.out and copy.step != copy.made:
-            return None  # behind what is issued there with it
-        while to and times.end[lane[to - 1]] > moment + EPSILON:
-            other = queues.copies[lane[to - 1]]
+            return None  # a postponed copy out is issued after the others of its step
+        while to and times.end[queue[to - 1]] > moment + EPSILON:
+            other = queues.copies[queue[to - 1]]
             last = other.wanted - 1 if other.out else other.wanted
             if other.fixed or other.wanted <= copy.wanted or other.step >= copy.step or last < copy.step:
                 break
             to -= 1
         cut = 0
-        if to < at and times.start[lane[to]] < moment - EPSILON:  # it runs by then
-            cut = self._cut(lane[to], moment)
+        if to < at and times.start[queue[to]] < moment - EPSILON:  # that copy is already running
+            cut = self._cut(queue[to], moment)
             to += cut == 0
-        return queues.passed(key, lane[to:at], cut, self._costs) if to < at else None
+        return queues.overtake(key, queue[to:at], cut, self._costs) if to < at else None
 
     def _cut(self, key: int, moment: float) -> int:
-        """After how many bytes a copy is cut that runs at a moment; 0: it is not."""
+        """Return bytes of copy `key` to keep in place, so that it ends soon after `moment` (s); 0: do not cut it."""
         copy, start = self.times.queues.copies[key], self.times.start[key]
         share = (moment - start) / (self.times.end[key] - start)
         cut = max(-int(-share * copy.nbytes // UNIT) * UNIT, LEAST)

@@ -1,11 +1,11 @@
-"""Homes on the host for values that live within a run: shared memory, used in turn. Pure.
+"""Assign host slots, shared memory used in turn, to values that live within a run. Pure.
 
-A value that is copied out needs a home from its making to its last copy in. The home is held until the step that
-first uses that copy: the step waits for it, and whose home begins later was made by that step or one behind it, so the
-next value may have the home without waiting for anybody. `verify.py` proves it. What is there before a run, what
-survives it, what the host touches, and what is copied in 16 bits keep homes of their own.
+A value that is copied out needs a host slot from its making to its last copy in. The slot is held until the step that
+first uses that copy. That step waits for the copy, and the next value in the slot is made by that step or a later one,
+so the copy out of the next value needs no further wait; `../plan/verify.py` proves it. A buffer keeps host memory of
+its own if its value exists before a run or survives it, if the host touches it, or if it is copied compressed.
 
-The memory comes in segments, as a copy must not cross from one block of page-locked memory into the next.
+Slots lie in segments, as a copy must not cross from one block of page-locked memory into the next.
 """
 
 from __future__ import annotations
@@ -19,24 +19,27 @@ from ..program import Mode
 
 
 def with_host_slots(plan: Plan, segment: int) -> Plan:
-    """The plan with shared homes for the values that may have one, in segments of `segment` bytes, or as large as the
-    largest of them."""
-    lives = _lives(plan, _within(plan))
-    if not lives:
+    """Return the plan with host slots for all values that may share them.
+
+    segment: bytes of a segment; the bytes of the largest value if that is more."""
+    values = _values(plan, _within(plan))
+    if not values:
         return plan
     begins = _begins(plan)
-    stays = [Lifetime(begins[life[0]], _first_use(plan, life), plan.buffers[plan.ops[life[0]].place.buffer].nbytes)
-             for life in lives]  # fmt: skip
-    places, sizes = pack_segments(stays, max(segment, max(stay.size for stay in stays)))
+    sizes = [plan.buffers[plan.ops[copies[0]].place.buffer].nbytes for copies in values]
+    lifetimes = [
+        Lifetime(begins[copies[0]], _first_use(plan, copies), size) for copies, size in zip(values, sizes, strict=True)
+    ]
+    places, segments = pack_segments(lifetimes, max(segment, *sizes))
     ops = list(plan.ops)
-    for life, place in zip(lives, places, strict=True):
-        for o in life:
-            ops[o] = replace(ops[o], home=HostSlot(*place, last=o == life[-1]))
-    return replace(plan, ops=tuple(ops), homes=tuple(sizes))
+    for copies, place in zip(values, places, strict=True):
+        for o in copies:
+            ops[o] = replace(ops[o], home=HostSlot(*place, last=o == copies[-1]))
+    return replace(plan, ops=tuple(ops), homes=tuple(segments))
 
 
 def _within(plan: Plan) -> set[int]:
-    """Buffers that every run overwrites before it reads them, and nobody needs after it or on the host."""
+    """Return buffers that every run overwrites before reading, and that are needed neither after it nor on the host."""
     first: dict[int, Mode] = {}
     hosted: set[int] = set()
     for step in plan.program.steps:
@@ -44,13 +47,13 @@ def _within(plan: Plan) -> set[int]:
             first.setdefault(a.buffer, a.mode)
             if step.host:
                 hosted.add(a.buffer)
-    apart = hosted | plan.program.live_out | plan.halved  # those in 16 bits have homes of another size
-    return {b for b, mode in first.items() if mode is Mode.OVERWRITE and b not in apart}
+    excluded = hosted | plan.program.live_out | plan.halved  # compressed values take other bytes on the host
+    return {b for b, mode in first.items() if mode is Mode.OVERWRITE and b not in excluded}
 
 
-def _lives(plan: Plan, within: set[int]) -> list[list[int]]:
-    """Copies of one value each, from the first out to the last in, by their ids."""
-    lives: list[list[int]] = []
+def _values(plan: Plan, within: set[int]) -> list[list[int]]:
+    """Return, for each value, the ids of its copies, from the copy out to the last copy in."""
+    values: list[list[int]] = []
     current: dict[int, list[int]] = {}
     for op in plan.ops:
         for place in op.births:
@@ -58,14 +61,15 @@ def _lives(plan: Plan, within: set[int]) -> list[list[int]]:
         if op.place is not None and op.place.buffer in within:
             if op.place.buffer not in current:
                 current[op.place.buffer] = []
-                lives.append(current[op.place.buffer])
+                values.append(current[op.place.buffer])
             current[op.place.buffer].append(op.id)
-    return lives
+    return values
 
 
 def _begins(plan: Plan) -> dict[int, int]:
-    """Copy out -> from when on it may run, by ids: behind the step that made its value, also where it is issued later,
-    for it waits for no more."""
+    """Return, by id of a copy out, the id from which its host slot is needed.
+
+    That is right after the step that made the value, even if the copy is issued later: it waits for nothing else."""
     found: dict[int, int] = {}
     wrote: dict[int, int] = {}
     for op in plan.ops:
@@ -77,10 +81,10 @@ def _begins(plan: Plan) -> dict[int, int]:
     return found
 
 
-def _first_use(plan: Plan, life: Sequence[int]) -> int:
-    """The id of the step that uses the last copy in."""
-    buffer = plan.ops[life[-1]].place.buffer
-    return next(op.id for op in plan.ops[life[-1] :] if op.kind is OpKind.COMPUTE and _uses(plan, op, buffer))
+def _first_use(plan: Plan, copies: Sequence[int]) -> int:
+    """Return the id of the operation that first uses the last copy in of a value."""
+    buffer = plan.ops[copies[-1]].place.buffer
+    return next(op.id for op in plan.ops[copies[-1] :] if op.kind is OpKind.COMPUTE and _uses(plan, op, buffer))
 
 
 def _uses(plan: Plan, op: Op, buffer: int) -> bool:

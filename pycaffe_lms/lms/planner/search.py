@@ -1,7 +1,8 @@
-"""Which rules to try next: the given ones, then what is near the best so far. Pure, and the same in every run.
+"""Propose the next set of eviction rules: given ones first, then neighbours of the best. Pure and deterministic.
 
-Near are rules that differ in one number; then prices of single values. A copy that was waited for was dearer than it
-seemed, and so was a value that was made again more than once: it is told so. A few prices change at random, too.
+Neighbours differ from the best rules in one number (`LADDERS`). After those come random changes to the prices of single
+values: up for values whose copies steps waited for or that were rematerialized more than once, and a few at random.
+`optimise.py` makes a plan of each proposal and reports it with `tell`.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from ..plan.plan import OpKind, Plan
 from ..plan.rules import Rules
 from ..remat.candidates import RematCandidates
 
-FIRST = 4  # of the rules that are given are tried before those near the best
-HARD = 2  # of those failed: the last (copies alone) is next, which needs least memory
-HOPELESS = 5  # of those failed: no more are tried
+FIRST = 4  # given rules tried before neighbours of the best
+HARD = 2  # failures after which the last given rules (copies alone, least memory) are next
+HOPELESS = 5  # failures after which no more are tried
 LADDERS = {
     "density": (0.0, 1.0, 2.0, 2.75, 3.5, 4.5, 6.0, 8.0, 12.0),
     "copies": (True, False),
@@ -27,11 +28,13 @@ LADDERS = {
     "excess": (1.0, 0.3, 0.1, 0.0),
     "chain": (0.1, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0),
 }
-SECONDS = (1e-4, 1e-3, 1e-2)  # that a value's way back may be made dearer by
+SECONDS = (1e-4, 1e-3, 1e-2)  # that may be added to the cost of bringing one value back
 
 
 class Search:
-    """Ask for `next` rules, `tell` what came of them. Ends when nothing given is left and there is no plan."""
+    """Search over rules: `next` proposes rules, `tell` takes the plan made by them.
+
+    given: rules to try first. Ends where all given rules failed."""
 
     def __init__(self, given: Sequence[Rules], can: RematCandidates, costs: Costs):
         self._can, self._costs = can, costs
@@ -44,6 +47,7 @@ class Search:
         self._rules: Rules | None = None
 
     def next(self) -> Rules | None:
+        """Return the rules to try next; None: the search is over."""
         if self.best is not None and len(self._given) <= self._first and self._rules.replays:
             for rules in self._near:
                 if rules not in self._tried:
@@ -51,16 +55,18 @@ class Search:
         while self._given and not (self.best is None and len(self._tried) >= HOPELESS):
             rules = self._given.pop(-1 if self.best is None and len(self._tried) == HARD else 0)
             if (rules.replays or self.best is None) and rules not in self._tried:
-                return rules  # copies alone are for where nothing else was found
+                return rules  # copies alone: only where nothing else gave a plan
         return self._moved() if self.best is not None and self._rules.replays else None
 
     def tell(self, rules: Rules, plan: Plan | None) -> None:
+        """Take the plan made by `rules`; None: they gave none."""
         self._tried.append(rules)
         if plan is not None and (self.best is None or plan.seconds < self.best.seconds):
             self.best, self._rules = plan, rules
             self._near = self._neighbours(rules)
 
     def _neighbours(self, rules: Rules) -> Iterator[Rules]:
+        """Yield rules with one number moved one rung of its ladder."""
         for name, ladder in LADDERS.items():
             value = getattr(rules, name)
             at = min(range(len(ladder)), key=lambda i: abs(ladder[i] - value))
@@ -69,7 +75,7 @@ class Search:
                     yield replace(rules, **{name: ladder[near]})
 
     def _moved(self) -> Rules:
-        """The best rules with other prices for some values."""
+        """Return the best rules with changed prices of some values."""
         rng, dear = self._rng, dict(self._rules.dear)
         waited, chains = self._blamed()
         kind = rng.randrange(3)
@@ -92,8 +98,8 @@ class Search:
         return replace(self._rules, dear=dear)
 
     def _blamed(self) -> tuple[Counter[int], Counter[int]]:
-        """Of the best plan: (buffer -> seconds that its copies were waited for, buffer -> seconds of making it again,
-        with what that took, after the first time)."""
+        """Return, for the best plan, (buffer -> seconds that steps waited for its copies, buffer -> seconds of its
+        rematerializations after the first, with those of their inputs)."""
         plan, can = self.best, self._can
         times, waited = time_plan(plan, self._costs), Counter()
         for op in plan.ops:
