@@ -1,1 +1,1 @@
-"""Plans as files that people can read and edit: writing, reading, and the cache that `-lms_plan` names."""
+"""Write and read plans as text that people can edit, and cache them in the file of `-lms_plan`."""

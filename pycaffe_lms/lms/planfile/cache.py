@@ -1,4 +1,7 @@
-"""The file of `-lms_plan`: plans that a run replays where it is there, and writes where it is not."""
+"""Cache plans in the file of `-lms_plan`: plans are read from it if it exists, and written to it if not.
+
+`read.py` and `write.py` turn text into plans and back; this module holds the file and says when it is used.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +23,18 @@ from .read import ANEW, FileProgram, parse_plan, plan_from
 from .write import plan_text, program_message
 
 _log = logging.getLogger(__name__)
-MOST_BYTES = 256 << 20  # of a file: some hundred times what a net of a thousand layers takes
+MOST_BYTES = 256 << 20  # of a file: about a hundred times that of a net of a thousand layers
 
 
 class PlanCache:
-    """path: of the file. A file that is there now is replayed, and never changed; else it is written.
+    """Hold the plan file at `path`. A file that exists now is read and never changed; else it is written.
 
-    open: whether plans are replayed and written; not until several ranks, which make one each, are joined, for then
-    other programs run, and all have seen whether there is a file. writes: whether this is the rank that writes.
-    Raises PlanError for a file that is no plan."""
+    open: whether plans are read and written. Several ranks make one cache each and open it when all have joined, as
+    their programs change then, and each must have seen whether the file existed. writes: whether this rank writes.
+
+    Raises:
+        PlanError: the file is not a plan.
+    """
 
     def __init__(self, path: str | os.PathLike):
         self.path = os.fspath(path)
@@ -49,10 +55,13 @@ class PlanCache:
         limit: int,
         page: int | None,
     ) -> Plan | None:
-        """The plan of a program that the file holds, proved; None where it holds none. Arguments as of `optimise`, and
-        as of `plan_from`.
+        """Return the file's plan of `program`, verified; None: it holds none.
 
-        Raises PlanError for one of another net, an unsafe one, and one that needs more than `limit` bytes."""
+        Args: as of `optimise` and `plan_from`.
+
+        Raises:
+            PlanError: the plan is of another net, unsafe, or needs more than `limit` bytes.
+        """
         written = self.programs.get(program.name) if self.programs is not None and self.open else None
         if written is None:
             return None
@@ -65,13 +74,17 @@ class PlanCache:
         return replace(plan, seconds=timed.seconds, stall=timed.stall, rules=f"written in {self.path}")
 
     def separates(self, program: str) -> bool | None:
-        """Whether the file's plan of a program is of one that makes gradients in two steps; None: it holds no plan."""
+        """Return whether the file's plan of `program` has split backwards; None: it holds no plan."""
         written = self.programs.get(program) if self.programs is not None and self.open else None
         return None if written is None else any(is_params_half(step.name) for step in written.message.step)
 
     def note(self, net: str, plans: Mapping[str, Plan | None], about: Collection[str]) -> None:
-        """The training programs and their plans: check that the file holds just these, or write it. `plans` may be
-        some of those of the last call, made anew."""
+        """Check that the file holds the plans of just these training programs, or write it.
+
+        Args:
+            plans: program -> plan; None: nothing is managed. A later call may give only those that changed.
+            about: comment lines for the head of the file.
+        """
         if not self.open:
             return
         made = {name: plan for name, plan in plans.items() if plan is not None}
@@ -89,6 +102,7 @@ class PlanCache:
         _log.info("LMS: the plans of %s are written to %s.", ", ".join(made), self.path)
 
     def _check(self, net: str, made: Mapping[str, Plan]) -> None:
+        """Raise PlanError unless the file and `made` name the same programs."""
         for name in made:
             if name not in self.programs:
                 raise PlanError(
@@ -101,12 +115,17 @@ class PlanCache:
 
 
 def _read(path: str) -> str:
+    """Return the text of the file. Raises PlanError."""
     try:
         size = os.stat(path).st_size
         if size > MOST_BYTES:
-            raise PlanError(f"{human_bytes(size)} are no plan", where=Where(file=path), fix=ANEW)
+            raise PlanError(
+                f"not a plan: a file of {human_bytes(size)}, more than {human_bytes(MOST_BYTES)}",
+                where=Where(file=path),
+                fix=ANEW,
+            )
         return Path(path).read_bytes().decode("utf-8")
     except OSError as failure:
         raise could_not_open(path, failure, PlanError) from None
     except UnicodeDecodeError:
-        raise PlanError("not a plan: it is no text", where=Where(file=path), fix=ANEW) from None
+        raise PlanError("not a plan: it is not UTF-8 text", where=Where(file=path), fix=ANEW) from None

@@ -1,7 +1,8 @@
-"""From a plan's text to a plan, with every mistake's line. No arrays, no files.
+"""Read plans from text; errors name the line. No arrays, no files.
 
-The text says little, so that little can be wrong: which steps run, who stays when and where. All else is worked out
-again for the program that is to run, and `verify.py` proves the whole.
+The text holds only the order of steps and the live ranges (field `residence`) with their offsets, so that little can be
+wrong. `plan_from` derives the rest for the program that is to run, and `../plan/verify.py` proves the whole.
+`write.py` is the other direction, `cache.py` opens files.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ ANEW = "plans belong to one net, batch size and set of flags; delete the file, a
 
 @dataclass(frozen=True)
 class FileProgram:
-    """A program's plan as it stands in a file, and the lines of its parts."""
+    """Hold the plan of a program as it stands in a file, and the line numbers of its parts."""
 
     message: caffe_pb2.LMSProgramPlan
     file: str
@@ -41,14 +42,14 @@ class FileProgram:
     lines: Mapping[str, Sequence[int]]  # of "buffer", "step", "residence" and "address"
 
     def wrong(self, part: str | None, index: int, what: str, fix: str = ANEW) -> PlanError:
-        """The error for one of its parts; None: for the whole."""
+        """Return the error for entry `index` of `part` (a key of `lines`); None: for the whole program."""
         known = self.lines.get(part, ()) if part else ()
         line = known[index] if index < len(known) else self.line
         return PlanError(what, where=Where(file=self.file, line=line), fix=fix)
 
 
 def parse_plan(text: str, file: str) -> dict[str, FileProgram]:
-    """The programs of a plan file, by name. Raises PlanError for what is no plan, with file and line."""
+    """Return the programs of a plan file by name. Raises PlanError, with file and line, if it is not a plan."""
     message = caffe_pb2.LMSPlan()
     try:
         text_format.Parse(text, message)
@@ -73,6 +74,7 @@ def parse_plan(text: str, file: str) -> dict[str, FileProgram]:
 
 
 def _lines(program: caffe_pb2.LMSProgramPlan, entry: Entry | None) -> dict[str, list[int]]:
+    """Return the line numbers of each part of a program; parts whose lines are unknown are missing."""
     lines: dict[str, list[int]] = {"buffer": [], "step": [], "residence": []}
     addresses: list[int] = []
     for part in scan(entry.body) if entry else ():
@@ -92,25 +94,30 @@ def plan_from(
     scratch: frozenset[int],
     page: int | None = None,
 ) -> Plan:
-    """The plan of `program` that the file holds, proved. buffers, replays, scratch: as `optimise` gets them. page:
-    bytes of the device's pages; None: it has none.
+    """Return the file's plan of `program`, verified.
 
-    Raises PlanError, with file and line, where it is another net's, or not safe."""
+    Args:
+        buffers, replays, scratch: as of `optimise`.
+        page: bytes of the device's pages; None: it has none.
+
+    Raises:
+        PlanError: with file and line; the plan is of another net, or unsafe.
+    """
     ids = _buffers(entry, buffers)
     result = _order(entry, program, replays)
-    said, paging = entry.message, None
-    if said.HasField("pages"):
-        paging = paging_of(said.pages, said.arena_bytes, page, entry.wrong)
-    end = said.arena_bytes if paging is None else max(paging.linear, paging.size)
-    stays, offsets, places = _stays(entry, result.program, buffers, ids, end)
-    for stay, offset, place in zip(stays, offsets, places, strict=True):
-        if paging is not None and not paging.holds(offset, buffers[stay.buffer].nbytes):
+    message, paging = entry.message, None
+    if message.HasField("pages"):
+        paging = paging_of(message.pages, message.arena_bytes, page, entry.wrong)
+    end = message.arena_bytes if paging is None else max(paging.linear, paging.size)
+    ranges, offsets, places = _live_ranges(entry, result.program, buffers, ids, end)
+    for live_range, offset, place in zip(ranges, offsets, places, strict=True):
+        if paging is not None and not paging.holds(offset, buffers[live_range.buffer].nbytes):
             raise entry.wrong("residence", place, f"offset {offset} is no address that has pages for the whole buffer")
-    _apart(entry, result.program, buffers, stays, offsets, places, paging)
-    lives = [Lifetime(r.issue, r.until, buffers[r.buffer].nbytes) for r in stays]
-    packing = Packing(tuple(offsets), said.arena_bytes, max_live_bytes(lives), paging)
+    _apart(entry, result.program, buffers, ranges, offsets, places, paging)
+    lives = [Lifetime(r.issue, r.until, buffers[r.buffer].nbytes) for r in ranges]
+    packing = Packing(tuple(offsets), message.arena_bytes, max_live_bytes(lives), paging)
     try:
-        plan = finish(result.program, buffers, stays, packing, result.order)
+        plan = finish(result.program, buffers, ranges, packing, result.order)
         verify(plan)
         if result.replayed:
             verify_remat(program, result, replays, scratch)
@@ -120,17 +127,20 @@ def plan_from(
 
 
 def _buffers(entry: FileProgram, buffers: Mapping[int, Buffer]) -> dict[str, int]:
+    """Return the ids of the managed buffers by name. Raises PlanError unless the file has just these."""
     names = {name: b for b, name in unique_names(buffers).items()}
     seen: set[str] = set()
-    for i, said in enumerate(entry.message.buffer):
-        if said.name not in names:
-            raise entry.wrong("buffer", i, f'the net has no managed buffer "{said.name}"')
-        nbytes = buffers[names[said.name]].nbytes
-        if said.bytes != nbytes:
-            raise entry.wrong("buffer", i, f'"{said.name}" has {nbytes} bytes in the net, {said.bytes} in the plan')
-        if said.name in seen:
-            raise entry.wrong("buffer", i, f'"{said.name}" is there twice', "delete one")
-        seen.add(said.name)
+    for i, declared in enumerate(entry.message.buffer):
+        if declared.name not in names:
+            raise entry.wrong("buffer", i, f'the net has no managed buffer "{declared.name}"')
+        nbytes = buffers[names[declared.name]].nbytes
+        if declared.bytes != nbytes:
+            raise entry.wrong(
+                "buffer", i, f'"{declared.name}" has {nbytes} bytes in the net, {declared.bytes} in the plan'
+            )
+        if declared.name in seen:
+            raise entry.wrong("buffer", i, f'"{declared.name}" is there twice', "delete one")
+        seen.add(declared.name)
     missing = [name for name in names if name not in seen]
     if missing:
         raise entry.wrong(None, 0, f'"{missing[0]}" is managed in the net, and not in the plan')
@@ -138,18 +148,19 @@ def _buffers(entry: FileProgram, buffers: Mapping[int, Buffer]) -> dict[str, int
 
 
 def _order(entry: FileProgram, program: Program, replays: Mapping[int, Step]) -> Ordered:
+    """Return the program in the file's order of steps. Raises PlanError where the program cannot run so."""
     order: list[tuple[int, bool]] = []
     done = 0
-    for i, said in enumerate(entry.message.step):
-        again = said.HasField("again")
-        s = said.again if again else done
+    for i, listed in enumerate(entry.message.step):
+        again = listed.HasField("again")
+        s = listed.again if again else done
         if s >= len(program.steps):
-            raise entry.wrong("step", i, f'"{said.name}": the program has {len(program.steps)} steps')
-        if program.steps[s].name != said.name:
-            raise entry.wrong("step", i, f'step {s} of the program is "{program.steps[s].name}", not "{said.name}"')
+            raise entry.wrong("step", i, f'"{listed.name}": the program has {len(program.steps)} steps')
+        if program.steps[s].name != listed.name:
+            raise entry.wrong("step", i, f'step {s} of the program is "{program.steps[s].name}", not "{listed.name}"')
         if again and (s >= done or s not in replays):
             why = "before it ran once" if s >= done else "it cannot, or -lms_recompute is off"
-            raise entry.wrong("step", i, f'"{said.name}" is to run again: {why}')
+            raise entry.wrong("step", i, f'"{listed.name}" is to run again: {why}')
         done += not again
         order.append((s, again))
     if done < len(program.steps):
@@ -157,14 +168,16 @@ def _order(entry: FileProgram, program: Program, replays: Mapping[int, Step]) ->
     return ordered(program, replays, order)
 
 
-_Stays = tuple[list[LiveRange], list[int], list[int]]
+_Placed = tuple[list[LiveRange], list[int], list[int]]
 
 
-def _stays(
+def _live_ranges(
     entry: FileProgram, program: Program, buffers: Mapping[int, Buffer], ids: Mapping[str, int], end: int
-) -> _Stays:
-    """(stays in order of their first use, their offsets, their places in the file). end: of all offsets."""
-    said: dict[int, list[int]] = {b: [] for b in buffers}
+) -> _Placed:
+    """Return (live ranges in order of first use, their offsets in bytes, their indices in the file).
+
+    end: bytes below which each must lie. Raises PlanError."""
+    indices: dict[int, list[int]] = {b: [] for b in buffers}
     for i, r in enumerate(entry.message.residence):
         if r.buffer not in ids:
             raise entry.wrong("residence", i, f'the net has no managed buffer "{r.buffer}"')
@@ -176,7 +189,7 @@ def _stays(
                 "residence", i, f"offset {r.offset} is no multiple of {ALIGN}, or {human_bytes(nbytes)} from there "
                 "are not in the arena", "see arena_bytes",
             )  # fmt: skip
-        said[ids[r.buffer]].append(i)
+        indices[ids[r.buffer]].append(i)
     uses: dict[int, list[tuple[int, Mode, bool]]] = {b: [] for b in buffers}
     for s, step in enumerate(program.steps):
         for a in step.accesses:
@@ -184,19 +197,19 @@ def _stays(
                 uses[a.buffer].append((s, a.mode, step.host))
     found: list[tuple[LiveRange, int, int]] = []
     names = {b: name for name, b in ids.items()}
-    for b, mine in said.items():
+    for b, mine in indices.items():
         mine.sort(key=lambda i: entry.message.residence[i].first)
-        found += _stays_of(entry, program, b, names[b], uses[b], mine)
+        found += _live_ranges_of(entry, program, b, names[b], uses[b], mine)
     found.sort(key=lambda f: (f[0].first, f[0].buffer))
     return [f[0] for f in found], [f[1] for f in found], [f[2] for f in found]
 
 
-def _stays_of(entry: FileProgram, program: Program, b: int, name: str, uses, mine: Sequence[int]):
-    """One buffer's: they must cover its uses on the device, in order."""
+def _live_ranges_of(entry: FileProgram, program: Program, b: int, name: str, uses, mine: Sequence[int]):
+    """Yield those of buffer `b`: (live range, offset, index in the file). They must cover its uses in order."""
     at = earliest = 0
     for i in mine:
         r = entry.message.residence[i]
-        while at < len(uses) and uses[at][2]:  # the host's
+        while at < len(uses) and uses[at][2]:  # on the host
             earliest = uses[at][0] + 1
             at += 1
         if at == len(uses) or uses[at][0] != r.first:
@@ -218,8 +231,8 @@ def _stays_of(entry: FileProgram, program: Program, b: int, name: str, uses, min
         following = uses[at] if at < len(uses) else None
         live = following[1] is not Mode.OVERWRITE if following else b in program.live_out
         written = max((s for s, mode, _ in run if mode is not Mode.READ), default=None)
-        stay = LiveRange(b, r.first, r.last, fetched, written, live, earliest, issue, r.last)
-        yield _with_pieces(entry, i, stay, len(program.steps)), r.offset, i
+        live_range = LiveRange(b, r.first, r.last, fetched, written, live, earliest, issue, r.last)
+        yield _with_pieces(entry, i, live_range, len(program.steps)), r.offset, i
         earliest = r.last + 1
     left = next((use for use in uses[at:] if not use[2]), None)
     if left is not None:
@@ -227,59 +240,61 @@ def _stays_of(entry: FileProgram, program: Program, b: int, name: str, uses, min
         raise entry.wrong(None, 0, f'step {left[0]}, "{step}", uses "{name}", and no residence says where')
 
 
-def _with_pieces(entry: FileProgram, i: int, stay: LiveRange, n_steps: int) -> LiveRange:
-    """The residence with the pieces of its copies. When a copy out may still be made is for `verify` to say."""
+def _with_pieces(entry: FileProgram, i: int, live_range: LiveRange, n_steps: int) -> LiveRange:
+    """Return the live range with the pieces of its copies. `verify` checks that copies out are not too late."""
     r = entry.message.residence[i]
-    arrivals = _pieces(entry, i, "piece_in", stay.fetched, stay.issue, stay.first)
-    departures = _pieces(entry, i, "piece_out", stay.saved, stay.written, n_steps - 1)
-    if arrivals and arrivals[0].step != stay.issue:
-        raise entry.wrong("residence", i, f'the first piece_in of "{r.buffer}" must be at step {stay.issue}, its issue')
-    return replace(stay, arrivals=arrivals, departures=departures)
+    arrivals = _pieces(entry, i, "piece_in", live_range.fetched, live_range.issue, live_range.first)
+    departures = _pieces(entry, i, "piece_out", live_range.saved, live_range.written, n_steps - 1)
+    if arrivals and arrivals[0].step != live_range.issue:
+        raise entry.wrong(
+            "residence", i, f'the first piece_in of "{r.buffer}" must be at step {live_range.issue}, its issue'
+        )
+    return replace(live_range, arrivals=arrivals, departures=departures)
 
 
 def _pieces(entry: FileProgram, i: int, kind: str, copied: bool, first: int | None, last: int) -> tuple[Piece, ...]:
-    """What is said of a copy's pieces: they are the whole buffer, one after the other, in steps `first` to `last`."""
+    """Return the pieces of a copy: they must make up the whole buffer, in order, in steps `first` to `last`."""
     r = entry.message.residence[i]
-    said = [Piece(piece.step, piece.bytes) for piece in getattr(r, kind)]
-    if not said:
+    pieces = [Piece(piece.step, piece.bytes) for piece in getattr(r, kind)]
+    if not pieces:
         return ()
     whole = next(buffer.bytes for buffer in entry.message.buffer if buffer.name == r.buffer)
     wrong = None
     if not copied:
         wrong = "there is no such copy"
-    elif sum(piece.nbytes for piece in said) != whole or any(p.nbytes % ALIGN or not p.nbytes for p in said):
+    elif sum(piece.nbytes for piece in pieces) != whole or any(p.nbytes % ALIGN or not p.nbytes for p in pieces):
         wrong = f"their bytes must be multiples of {ALIGN} and make {whole} together"
-    elif not all(a.step < b.step for a, b in pairwise(said)) or said[0].step < first or said[-1].step > last:
+    elif not all(a.step < b.step for a, b in pairwise(pieces)) or pieces[0].step < first or pieces[-1].step > last:
         wrong = f"their steps must rise, from {first} or later to {last} or earlier"
     if wrong:
         raise entry.wrong("residence", i, f'{kind} of "{r.buffer}": {wrong}')
-    return tuple(said)
+    return tuple(pieces)
 
 
-def _apart(entry: FileProgram, program: Program, buffers, stays, offsets, places, paging: Paging | None) -> None:
-    """Raise PlanError where two stays overlap, but for a value that is born where another ends."""
-    follows = {}
-    for group in chains(stays, inplace_reuses(program, buffers)):
+def _apart(entry: FileProgram, program: Program, buffers, ranges, offsets, places, paging: Paging | None) -> None:
+    """Raise PlanError where two live ranges overlap, unless one reuses the memory of the other in place."""
+    reuses = {}
+    for group in chains(ranges, inplace_reuses(program, buffers)):
         for i, j in zip(group, group[1:], strict=False):
-            follows[j] = i
+            reuses[j] = i
             if offsets[i] != offsets[j]:
-                names = [buffers[stays[k].buffer].name for k in (j, i)]
+                names = [buffers[ranges[k].buffer].name for k in (j, i)]
                 raise entry.wrong(
-                    "residence", places[j], f'"{names[0]}" takes the place of "{names[1]}", so their offsets must be '
-                    "one", f"write offset: {offsets[i]}",
+                    "residence", places[j], f'"{names[0]}" reuses the memory of "{names[1]}" in place, so their '
+                    "offsets must be equal", f"write offset: {offsets[i]}",
                 )  # fmt: skip
     there: list[int] = []
-    for i in sorted(range(len(stays)), key=lambda i: stays[i].issue):
-        there = [j for j in there if stays[j].last >= stays[i].issue]
-        end = offsets[i] + buffers[stays[i].buffer].nbytes
+    for i in sorted(range(len(ranges)), key=lambda i: ranges[i].issue):
+        there = [j for j in there if ranges[j].last >= ranges[i].issue]
+        end = offsets[i] + buffers[ranges[i].buffer].nbytes
         for j in there:
-            overlap = offsets[j] < end and offsets[i] < offsets[j] + buffers[stays[j].buffer].nbytes
+            overlap = offsets[j] < end and offsets[i] < offsets[j] + buffers[ranges[j].buffer].nbytes
             if overlap or (paging is not None and paging.share(offsets[i], offsets[j])):
-                if follows.get(i) == j or follows.get(j) == i:
+                if reuses.get(i) == j or reuses.get(j) == i:
                     continue
-                names = [buffers[stays[k].buffer].name for k in (i, j)]
+                names = [buffers[ranges[k].buffer].name for k in (i, j)]
                 raise entry.wrong(
-                    "residence", places[i], f'"{names[0]}" and "{names[1]}" overlap from step {stays[i].issue} on',
+                    "residence", places[i], f'"{names[0]}" and "{names[1]}" overlap from step {ranges[i].issue} on',
                     "give one of them another offset",
                 )  # fmt: skip
         there.append(i)

@@ -1,7 +1,7 @@
-"""A plan as text that people can read and edit: the message LMSPlan. Pure.
+"""Write plans as text that people can read and edit (the message `LMSPlan`). Pure.
 
-Written are the order of steps, who is on the device from when to when, and where, and copies that are made in pieces;
-operations and waits follow from that. See also: `planfile_read.py` (from text to plans), `planbook.py` (files).
+Written are the order of steps, the live ranges (field `residence`) with their offsets, and copies in several pieces;
+operations and waits follow from these. See also: `read.py` (from text to plans), `cache.py` (files).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ VERSION = 1
 
 
 def unique_names(buffers: Mapping[int, Buffer]) -> dict[int, str]:
-    """Buffer -> its name; of buffers with one name the second gets "(2)", and so on, in order of their ids."""
+    """Return a unique name for each buffer: in order of ids, the second of one name gets "(2)", and so on."""
     names: dict[int, str] = {}
     taken: set[str] = set()
     for b in sorted(buffers):
@@ -34,7 +34,7 @@ def unique_names(buffers: Mapping[int, Buffer]) -> dict[int, str]:
 
 
 def program_message(plan: Plan) -> caffe_pb2.LMSProgramPlan:
-    """One program's plan as a message."""
+    """Return the plan of one program as a message."""
     message = caffe_pb2.LMSProgramPlan(name=plan.program.name, arena_bytes=plan.arena_bytes)
     names = unique_names(plan.buffers)
     for b, name in names.items():
@@ -42,20 +42,22 @@ def program_message(plan: Plan) -> caffe_pb2.LMSProgramPlan:
     own = [step.name for step, (_, again) in zip(plan.program.steps, plan.order, strict=True) if not again]
     for s, again in plan.order:
         message.step.add(name=own[s], again=s if again else None)
-    for stay, offset in live_ranges_of(plan):
-        made = message.residence.add(buffer=names[stay.buffer], first=stay.first, last=stay.last, offset=offset)
-        if stay.fetched:
-            made.fetched, made.issue = True, stay.issue
-        for said, pieces in ((made.piece_in, stay.arrivals), (made.piece_out, stay.departures)):
+    for live_range, offset in live_ranges_of(plan):
+        made = message.residence.add(
+            buffer=names[live_range.buffer], first=live_range.first, last=live_range.last, offset=offset
+        )
+        if live_range.fetched:
+            made.fetched, made.issue = True, live_range.issue
+        for written, pieces in ((made.piece_in, live_range.arrivals), (made.piece_out, live_range.departures)):
             for piece in pieces:
-                said.add(bytes=piece.nbytes, step=piece.step)
+                written.add(bytes=piece.nbytes, step=piece.step)
     if plan.paging is not None:
         message.pages.CopyFrom(pages_message(plan.paging))
     return message
 
 
 def plan_text(net: str, programs: Iterable[caffe_pb2.LMSProgramPlan], about: Iterable[str] = ()) -> str:
-    """The file's text. about: lines for its head."""
+    """Return the text of a plan file. about: comment lines for its head."""
     return "\n".join(_lines(net, programs, about)) + "\n"
 
 
