@@ -20,8 +20,8 @@ from .copy_reordering import with_copies_reordered
 from .lookahead import make_plan
 from .optimise import optimise
 
-SWAP = (Rules(replays=False),)
-AUTO = (
+SWAP = (Rules(replays=False),)  # copies only
+AUTO = (  # in the order in which they are tried; see `Search.next` for the exceptions
     Rules(chain=0.5),
     Rules(copies=False, chain=0.1, density=4.5),
     Rules(copies=False, chain=0.3, density=4.5, excess=0.0),

@@ -141,6 +141,7 @@ class EvictionPass:
             self.maker[b], self.clean[b] = s, False
 
     def _host_step(self, s: int, mine) -> None:
+        """Run a host step: its buffers leave the device before it."""
         at = self._append(s, False)
         for a in mine:
             b = a.buffer
@@ -238,6 +239,7 @@ class EvictionPass:
         return maker
 
     def _rematerialize(self, r: int, s: int, pinned: set[int]) -> None:
+        """Run step `r` again before step `s`, once its inputs are restored. pinned: buffers that must not leave."""
         mine = [a for a in self.can.replays[r].accesses if a.buffer in self.uses]
         ids = {a.buffer for a in mine}
         pairs = [p for p in self._pairs(self.can.replays[r], s, r, 0) if p[0][0] not in pinned]
@@ -251,6 +253,7 @@ class EvictionPass:
             self._leave_if_dead(b)
 
     def _note_rematerialized(self, r: int) -> None:
+        """Take step `r` off the dropped steps, and remove inputs that nothing else reads."""
         if self.dropped.pop(r, None) is None:
             return
         root = self._root(r)
@@ -355,6 +358,7 @@ class EvictionPass:
         return True
 
     def _evict(self, b: int, way: int, price: float, wanted: int, successor: int | None, s: int, now: float) -> None:
+        """Carry out an eviction that `_cheapest` returned. A successor reuses the memory in place."""
         self.found.evicted += 1
         if successor is not None:
             self._drop(b, wanted)
@@ -372,6 +376,7 @@ class EvictionPass:
         self._take_off(b, way)
 
     def _drop(self, b: int, wanted: int) -> None:
+        """Drop the value of `b`, to be rematerialized before step `wanted`, and join its step to dropped neighbours."""
         r = self.maker[b]
         self.dropped[r] = min(wanted, self.dropped.get(r, NEVER))
         if r not in self.parent:
@@ -391,6 +396,7 @@ class EvictionPass:
                     self._join(r, h)
 
     def _root(self, s: int) -> int:
+        """Return the root of the set of dropped steps that `s` belongs to, or `s` itself."""
         if s not in self.parent:
             return s
         while self.parent[s] != s:
@@ -399,6 +405,7 @@ class EvictionPass:
         return s
 
     def _join(self, a: int, b: int) -> None:
+        """Unite the sets of two dropped steps."""
         a, b = self._root(a), self._root(b)
         if a != b and a in self.weight and b in self.weight:
             self.parent[b] = a

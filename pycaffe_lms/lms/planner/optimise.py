@@ -1,7 +1,7 @@
 """Plan by predicted time what stays on the device, is copied or is rematerialized, within a memory limit. Pure.
 
-For each set of rules (`search.py` proposes them) `evict.py` decides evictions; `_lay_out` then starts each prefetch as
-late as the link allows but early enough to hide it, holds memory until copies out are done, and packs offsets;
+For each set of rules (`search.py` proposes them) `evict.py` decides evictions; `_lay_out` then starts
+prefetches early enough for the link to hide them, holds memory until copies out are done, and packs offsets;
 `../cost/timing.py` predicts the plan's time. The fastest plan wins.
 
 The effort is counted in steps followed, not in seconds, so that every run finds the same plan. It is bounded by the
