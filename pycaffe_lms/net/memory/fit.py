@@ -1,10 +1,11 @@
-"""Makes nets fit their device: under Large Model Support; where that refuses them, as without it; where that does not
-do either, and only where it was asked for, with layers in parts of the batch or of outputs.
+"""Makes nets fit their device, in up to three attempts.
 
-Without Large Model Support everything that lives for a while shares memory, and nothing is copied. So what fits without
-it fits with any of its settings, to the same bits.
+First under Large Model Support; if that raises OutOfDeviceMemory, without it (buffers with short live ranges share
+memory and nothing is copied, so what fits without LMS fits with any of its settings, to the same bits); last, only if
+the user allows it, with layers in micro-batches or in blocks of outputs. `fit` runs the attempts for all nets of a
+runtime, `fitted` for one net, `follow` gives a net its new memory.
 
-See also: `splitting.py` (which layers, how many parts), `unfold.py` (the graph that runs then).
+See also: `micro_batch_choice.py` (which layers, how many parts), `../passes/micro_batch.py` (the graph that then runs).
 """
 
 from __future__ import annotations
@@ -33,18 +34,19 @@ T = TypeVar("T")
 
 
 ROUNDED = "sums are rounded otherwise so: results equal those of whole layers to rounding, not to the bit"
-MORE = (1.5, 2.0)  # times the fewest parts that fit: with smaller steps there is more room for what is to stay
-
-
+MORE = (1.5, 2.0)  # also try these multiples of the fewest parts that fit: smaller steps leave room for longer ranges
 Updates = Callable[[], Sequence[HostedStep]]
 
 
 def fit(runtime: Runtime, attempt: Callable[[], T]) -> T:
-    """What `attempt()` makes, which plans nets of this runtime: whole, under Large Model Support or without it; else in
-    parts, where some net is asked to choose them. All buffers of the nets are others then.
+    """Return `attempt()`, which plans nets of this runtime, making them fit if it raises OutOfDeviceMemory.
 
-    Raises OutOfDeviceMemory where nothing helps: what Large Model Support says of it. Within another `fit`, and where
-    Large Model Support is off, it just attempts."""
+    Attempts with whole layers, under LMS or without it, then with micro-batches or blocks if a net may choose them. A
+    change of mode gives the nets new buffers. Within another `fit`, and with LMS off, `attempt` runs once.
+
+    Raises:
+        OutOfDeviceMemory: every attempt failed; the error is the one raised under LMS.
+    """
     file = runtime.plan_cache is not None and runtime.plan_cache.programs is not None
     if runtime.fitting or file or runtime.device.is_host or not runtime.asked.enabled:
         return attempt()
@@ -67,7 +69,7 @@ def _whole_or_in_parts(runtime: Runtime, nets: Sequence[BuiltNet], attempt: Call
         except OutOfDeviceMemory as error:
             refused = error if refused is None or not rests else refused
         if any(net.ran and not net.forward_only for net in nets):
-            break  # what a forward left for its backward would be lost
+            break  # new buffers would lose the values that a forward left for its backward
     else:
         _let_rest(runtime, nets, False)
     runtime.whole = False
@@ -77,7 +79,7 @@ def _whole_or_in_parts(runtime: Runtime, nets: Sequence[BuiltNet], attempt: Call
 
 
 def _let_rest(runtime: Runtime, nets: Sequence[BuiltNet], rests: bool) -> None:
-    """Lay all nets out as without Large Model Support, or with it again."""
+    """Give all nets the memory they have without Large Model Support (rests), or with it."""
     if rests is not runtime.rests:
         runtime.rest(rests)
         for net in nets:
@@ -87,13 +89,19 @@ def _let_rest(runtime: Runtime, nets: Sequence[BuiltNet], rests: bool) -> None:
 
 def fitted(net: Net, plan: Callable[[], T], *, seconds: Callable[[], float] | None = None, by_hand: bool = False,
            updates: Updates | None = None) -> T:  # fmt: skip
-    """What `plan()` makes, as `fit` makes it fit. Where parts may be chosen, they become more and it is asked again, as
-    long as that can help.
+    """Return `plan()` for one net, run through `fit`; split layers into more parts and plan again while that can help.
 
-    seconds(): of what is to be planned, as predicted, without taking memory; then up to twice as many parts count where
-    they are faster. updates(): of the parameters, where they are to fit, too. by_hand: every pass that a user may start
-    must fit. Once something ran nothing is split any more: what a forward left for its backward would be lost. Raises
-    OutOfDeviceMemory where nothing helps."""
+    After the net ran a forward nothing is split: values left for the backward would be lost.
+
+    Args:
+        seconds: predicts the seconds of the program without taking memory. If given, up to twice the fewest parts are
+            tried and the fastest adopted.
+        updates: makes the steps of parameter updates, which must fit too.
+        by_hand: every pass that a user may start must fit.
+
+    Raises:
+        OutOfDeviceMemory: no number of parts helps.
+    """
     return fit(net.runtime, lambda: _fitted(net, plan, seconds, by_hand, updates))
 
 
@@ -110,7 +118,7 @@ def _fitted(net: Net, plan: Callable[[], T], seconds: Callable[[], float] | None
         except OutOfDeviceMemory as error:
             if net.ran or net.runtime.whole or not net.runtime.active or not _widen(net, error, by_hand, updates):
                 with net.placed():
-                    net.runtime.check_resident()  # says more, where nothing is left beside what stays for good
+                    net.runtime.check_resident()  # raises a more specific error if resident buffers fill the device
                 raise
             if seconds is not None:
                 _choose_fastest(net, seconds)
@@ -119,7 +127,7 @@ def _fitted(net: Net, plan: Callable[[], T], seconds: Callable[[], float] | None
 
 
 def say_parts(net: BuiltNet, said: Collection[str] = ()) -> None:
-    """Log which layers run in parts, but for what was said before."""
+    """Log which layers run in parts, except for lines already in `said`."""
     lines = [line for line in describe(net.graph, net.unfolded) if line not in said]
     for line in lines:
         _log.info("%s", line)
@@ -135,8 +143,7 @@ def say_parts(net: BuiltNet, said: Collection[str] = ()) -> None:
 
 
 def refuse_chosen_parts(net: BuiltNet) -> None:
-    """Raises PlanError where training is to follow a plan file, but how many parts layers run in was chosen here: the
-    file does not hold the number."""
+    """Raise PlanError if training uses a plan file and the number of parts was chosen here: the file lacks it."""
     splitting, unfolded = net.splitting, net.unfolded
     chosen = []
     if splitting.asked is None and unfolded.starts:
@@ -153,15 +160,15 @@ def refuse_chosen_parts(net: BuiltNet) -> None:
 
 
 def _refuse_whole_layers(net: Net) -> None:
-    """Raises OutOfDeviceMemory where some layer's pass does not fit, be it one of a later program."""
+    """Raise OutOfDeviceMemory if any layer's forward or backward does not fit, also those of later programs."""
     steps = tuple(s.step for s in net.all_steps(fused=False))
     refuse_impossible(Program("passes", steps, frozenset()), net.memory.managed(), net.runtime.limit())
 
 
 def _widen(net: Net, error: OutOfDeviceMemory, by_hand: bool, updates: Updates | None) -> bool:
-    """Run layers in more parts, until all fit one by one. Returns whether anything could be done."""
+    """Split layers into more parts until every step fits by itself. Returns whether anything could be split."""
     if error.free != net.runtime.limit() or not net.splitting.chooses:
-        return False  # not said by the planner: somebody else uses the device; or all is given
+        return False  # the error is not the planner's (the device is in use elsewhere), or the user fixed all parts
     helped = False
     while True:
         passes = net.all_steps(fused=not by_hand, separate=SplitBackward.NONE if by_hand else net.split_backward)
@@ -171,7 +178,7 @@ def _widen(net: Net, error: OutOfDeviceMemory, by_hand: bool, updates: Updates |
         if helped and max(need) <= limit:
             return True
         if not helped and error.where.layer is not None and max(need, default=0) < error.needed:
-            return False  # the step that did not fit is none of these
+            return False  # the step that did not fit is not among these
         if not net.splitting.widen(net.graph, net.unfolded, need, steps, managed, limit):
             return helped
         follow(net)
@@ -179,14 +186,14 @@ def _widen(net: Net, error: OutOfDeviceMemory, by_hand: bool, updates: Updates |
 
 
 def _choose_fastest(net: Net, seconds: Callable[[], float]) -> None:
-    """Of the fewest parts that fit, and somewhat more."""
+    """Adopt the fastest of the fewest parts that fit and the multiples in `MORE`."""
 
     def time() -> float:
         follow(net)
         try:
             return seconds()
         except OutOfDeviceMemory:
-            return math.inf  # offsets do not fit
+            return math.inf  # every step fits, but the packing does not
 
     fewest, best = net.splitting.chosen, time()
     candidates = [net.splitting.more(net.graph, factor) for factor in MORE]
@@ -200,14 +207,16 @@ def _choose_fastest(net: Net, seconds: Callable[[], float]) -> None:
 
 
 def follow(net: BuiltNet) -> None:
-    """Lay the net out as it is split now, and those that share its parameters. What the user filled in stays, in other
-    buffers; arrays of it that he holds are of these."""
+    """Give the net, and the nets that share its parameters, memory for its current parts.
+
+    Values of blobs move to the new buffers, and so do NumPy views that the user keeps of them.
+    """
     blobs = [*net.blobs.values(), *(blob for vector in net.params.values() for blob in vector)]
     before = [(blob, blob.data_memory, blob.diff_memory) for blob in blobs]
     for _, *memories in before:
         for memory in memories:
             if memory.state is State.HEAD_AT_GPU:
-                memory.ask(Ask.READ_CPU)  # device memory of what will lie elsewhere goes
+                memory.ask(Ask.READ_CPU)  # the device copy is about to be released
     net.reshape()
     for blob, data, diff in before:
         move_value(data, blob.data_memory)
@@ -217,7 +226,7 @@ def follow(net: BuiltNet) -> None:
 
 
 def move_value(old: SyncedMemory, new: SyncedMemory) -> None:
-    """What a memory holds is another's from now on, and so are the NumPy views of it."""
+    """Move the value of one memory to another of the same size, with the NumPy views of it."""
     if old is new or old.nbytes != new.nbytes or old.state in (State.UNINITIALIZED, State.DISCARDED):
         return
     old.ask(Ask.WRITE_CPU if alive(old.host_held) else Ask.READ_CPU)

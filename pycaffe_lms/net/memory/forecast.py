@@ -1,6 +1,7 @@
-"""What a net would need and take on a device, without running it: bytes and predicted seconds. No array is made.
+"""Predicts device bytes and seconds of a net without running it. Allocates no arrays.
 
-See also: `lms/cost/timing.py`, which says how long a plan takes; `Net.plan_only`, which makes one.
+`in_core` answers for a net without LMS, `fits` for on-demand copies, `least` and `needed` for the smallest budget.
+See also: `lms/cost/timing.py` (seconds of a plan), `Net.plan_only` (makes a plan).
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ if TYPE_CHECKING:
     from ..net import Net
 
 Tail = Callable[[], Sequence[HostedStep]] | None  # makes the updates of an iteration; None: a test forward
-CLOSE = 0.01  # of the least memory: how exactly it is found
+CLOSE = 0.01  # tolerance of the search for the smallest arena, as a fraction of the largest step's bytes
 
 
 @dataclass(frozen=True)
 class InCore:
-    """Without Large Model Support. nbytes: of device memory, all in all. seconds: predicted, of one run."""
+    """Hold a forecast without Large Model Support: bytes of device memory in all, predicted seconds of one run."""
 
     nbytes: int
     seconds: float
@@ -41,9 +42,11 @@ class InCore:
 
 @dataclass(frozen=True)
 class Least:
-    """The least device memory for which there is a plan. nbytes: all in all. fixed: of these, what stays for good and
-    the workspace. step: the one that needs most at once, or "" where nothing is managed. blobs: (name, bytes) of what
-    it touches, largest first."""
+    """Hold the least device memory for which there is a plan.
+
+    nbytes: the total. fixed: the part of it that is resident or workspace. step: name of the step that needs most at
+    once, "" if nothing is managed. blobs: (name, bytes) of the managed buffers of that step, largest first.
+    """
 
     nbytes: int
     fixed: int
@@ -52,12 +55,12 @@ class Least:
 
     @property
     def layer(self) -> str:
-        """Whose step it is."""
+        """Return the layer of the step."""
         return layer_of(self.step)
 
 
 def in_core(net: Net, tail: Tail) -> InCore:
-    """Of a net without Large Model Support on a device with enough memory. Raises OutOfDeviceMemory without enough."""
+    """Forecast a net without Large Model Support. Raises OutOfDeviceMemory if it does not fit its device."""
     plan = net.plan_only(tail)
     memory, runtime = net.memory, net.runtime
     sizes = {b: m.nbytes for b, m in memory.memories.items()}
@@ -66,13 +69,15 @@ def in_core(net: Net, tail: Tail) -> InCore:
 
 
 def device_bytes(net: Net, plan: Plan | None) -> int:
-    """What a run takes from the device, all in all."""
+    """Return the bytes of device memory that a run takes: resident buffers, workspace and the plan's arena."""
     return net.runtime.resident_bytes + net.runtime.workspace_bytes + (plan.arena_bytes if plan is not None else 0)
 
 
 def fits(net: Net, tail: Tail) -> Plan | None:
-    """A plan that fetches on demand, with layers in as few parts as fit; None where there is nothing to plan. Raises
-    OutOfDeviceMemory where no plan fits; takes far less time than to find the best."""
+    """Plan on-demand copies, with layers in as few micro-batches as fit. Far faster than a search for the best plan.
+
+    Returns None if there is nothing to plan. Raises OutOfDeviceMemory if no plan fits.
+    """
     if not net.runtime.active:
         net.plan_only(tail)
         return None
@@ -91,26 +96,30 @@ def _on_demand(net: Net, tail: Tail) -> Plan | None:
 
 
 def host_bytes(net: Net, plan: Plan) -> int:
-    """What a plan without homes takes of the host's memory."""
+    """Return the bytes of host memory that the host slots of a plan take; the plan has none assigned yet."""
     return with_host_slots(plan, net.runtime.slab.segment).host_bytes
 
 
 def _managed(net: Net, tail: Tail) -> tuple[Program, dict[int, Buffer], frozenset[int]]:
-    """What is to be planned, with what layers ask to be made again in it; the buffers that it touches and LMS manages;
-    those that are never copied. Of the programs that may be planned, the one whose largest step needs less."""
+    """Choose the program whose largest step needs less: with whole backward steps, or with split ones.
+
+    Returns:
+        The program with the rematerialization that layers request, the managed buffers that it touches, and the ids of
+        those that are never copied.
+    """
     made = net.program_of(tail)
-    whole, other = _asked(net, replace(made, separate=None)), _asked(net, tightest(made))
+    whole, other = _with_requests(net, replace(made, separate=None)), _with_requests(net, tightest(made))
     return other if max(_needs(*other[:2]), default=0) < max(_needs(*whole[:2]), default=0) else whole
 
 
-def _asked(net: Net, sequenced: Sequenced) -> tuple[Program, dict[int, Buffer], frozenset[int]]:
+def _with_requests(net: Net, sequenced: Sequenced) -> tuple[Program, dict[int, Buffer], frozenset[int]]:
     memory = net.memory
-    program, replays = sequenced.program, memory.replays_of(sequenced)
-    remat_requests = remat_requests_of(net.run_graph, sequenced, replays, memory.call_scratch)
+    program, remats = sequenced.program, memory.replays_of(sequenced)
+    remat_requests = remat_requests_of(net.run_graph, sequenced, remats, memory.call_scratch)
     if remat_requests.steps:
-        can = RematCandidates(program, {s: step.step for s, step in replays.items()}, memory.call_scratch)
+        candidates = RematCandidates(program, {s: step.step for s, step in remats.items()}, memory.call_scratch)
         try:
-            program = remat_order(program, can, remat_requests).program
+            program = remat_order(program, candidates, remat_requests).program
         except CannotRemat as failure:
             raise cannot_remat(net.run_graph, sequenced.steps, failure) from None
     ids = {a.buffer for step in program.steps for a in step.accesses}
@@ -119,7 +128,10 @@ def _asked(net: Net, sequenced: Sequenced) -> tuple[Program, dict[int, Buffer], 
 
 
 def least(net: Net, tail: Tail) -> Least:
-    """Of the net as it was built: with another budget, `-lms_frac` and the automatic mode may let others stay."""
+    """Find the least device memory for a plan of the net as built.
+
+    With another budget, `-lms_frac` and automatic mode may make other buffers resident.
+    """
     program, managed, uncopied = _managed(net, tail)
     fixed = net.runtime.resident_bytes + net.runtime.workspace_bytes
     if not managed:
@@ -132,8 +144,7 @@ def least(net: Net, tail: Tail) -> Least:
 
 
 def needed(net: Net, tail: Tail) -> int:
-    """Bytes of device memory without which there is no plan: what stays for good, and the largest step. Takes far less
-    time than `least`, which is never less."""
+    """Return a lower bound of `least` in bytes, much faster: resident buffers, workspace and the largest step."""
     program, managed, _ = _managed(net, tail)
     fixed = net.runtime.resident_bytes + net.runtime.workspace_bytes
     return fixed + max(_needs(program, managed), default=0)
@@ -145,7 +156,12 @@ def _needs(program: Program, managed: Mapping[int, Buffer]) -> list[int]:
 
 
 def _least_arena(program: Program, buffers: Mapping[int, Buffer], need: int, options: dict) -> int:
-    """The smallest limit, but for `CLOSE`, that on-demand fetching can be packed in. need: of the largest step."""
+    """Return the smallest arena, within `CLOSE`, into which on-demand copies can be packed.
+
+    Args:
+        need: bytes that the largest step needs.
+        options: keywords of `make_plan`.
+    """
     low, high = need, make_plan(program, buffers, limit=None, ahead=0, **options).arena_bytes
     while high - low > CLOSE * need:
         middle = (low + high) // 2 // ALIGN * ALIGN

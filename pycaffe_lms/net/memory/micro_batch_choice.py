@@ -1,9 +1,12 @@
-"""Which regions of a net run in how many parts of the batch, and which layers in how many blocks of their outputs: as
-`-lms_split` and `-lms_split_outputs` say, or as few as a budget allows. Pure.
+"""Chooses which regions of a net run in micro-batches ("parts" of the batch), which layers in blocks of outputs. Pure.
 
-With `auto`, nothing is split that fits whole: results would differ from the whole net's in the last digits, for
-gradients add up in another order. A step that does not fit is made smaller in blocks where parameters are the larger
-half of it, else in parts; the other way where the first does not help.
+The numbers of parts and blocks are those of `-lms_split` and `-lms_split_outputs`, or, with `auto`, the fewest that fit
+the budget. `auto` splits nothing that fits whole, because gradients then add up in another order and results differ in
+the last digits. A step that does not fit is split into blocks if parameters are more than half of its bytes, else into
+parts; if that does not help, the other way.
+
+`Splitting` holds the choice, `Splitting.widen` refines it. See also: `fit.py` (when it is refined),
+`../passes/micro_batch.py` (the graph that then runs).
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ AnyStep = LayerStep | HostedStep
 
 @dataclass(frozen=True)
 class Chosen:
-    """parts: of regions, by their first and last layer. blocks: of outputs, by layer."""
+    """Hold the number of parts by (first, last layer) of a region, and of blocks of outputs by layer."""
 
     parts: Mapping[tuple[int, int], int] = field(default_factory=dict)
     blocks: Mapping[int, int] = field(default_factory=dict)
@@ -36,10 +39,14 @@ class Chosen:
 
 @dataclass
 class Splitting:
-    """Of one net. asked: parts of every region; None: chosen here, region by region; 0 or 1: none. asked_blocks:
-    likewise, blocks of outputs of every layer that can be cut.
+    """Hold which layers of one net run in parts and in blocks.
 
-    given: blocks of layers that share parameters with another net, which lie as they lie there; 1: whole."""
+    Args:
+        asked: parts of every region; None: chosen here, region by region; 0 or 1: no parts.
+        asked_blocks: the same for blocks of outputs, for every layer that can be cut.
+        chosen: what was chosen here so far.
+        given: blocks, by layer, of layers that share parameters with another net and so are cut as there; 1: whole.
+    """
 
     asked: int | None = None
     asked_blocks: int | None = None
@@ -47,14 +54,14 @@ class Splitting:
     given: dict[int, int] = field(default_factory=dict)
 
     def blocks(self, graph: Graph) -> dict[int, int]:
-        """Layers that run in blocks of outputs, and in how many."""
+        """Return the number of blocks by layer, for layers that run in more than one."""
         able = cuttable(graph)
         found = dict(self.chosen.blocks) if self.asked_blocks is None else dict.fromkeys(able, self.asked_blocks)
         found |= self.given
         return {i: min(found[i], outputs) for i, outputs in able.items() if found.get(i, 1) > 1}
 
     def parts(self, graph: Graph) -> dict[Region, int]:
-        """What runs in parts, with the shapes of now."""
+        """Return the number of parts by region, for the current shapes."""
         if self.asked is not None:
             return dict.fromkeys(self._regions(graph), self.asked) if self.asked > 1 else {}
         if not self.chosen.parts:
@@ -63,46 +70,51 @@ class Splitting:
 
     @property
     def chooses(self) -> bool:
-        """Whether anything is left to be chosen here."""
+        """Return whether the number of parts or of blocks is chosen here."""
         return self.asked is None or self.asked_blocks is None
 
     def _regions(self, graph: Graph) -> list[Region]:
         return find_regions(graph, self.blocks(graph))
 
     def more(self, graph: Graph, factor: float) -> Chosen:
-        """`chosen`, so many times as many parts and blocks, as far as there are places to cut."""
+        """Return `chosen` with `factor` times the parts and blocks, limited by the number of places to cut."""
         regions, able = self.parts(graph).items(), cuttable(graph)
         parts = {_key(r): min(math.ceil(factor * k), _most(graph, r)) for r, k in regions}
         return Chosen(parts, {i: min(math.ceil(factor * n), able[i]) for i, n in self.chosen.blocks.items()})
 
     def adopt(self, graph: Graph, blocks: Mapping[int, int]) -> bool:
-        """Let layers have so many blocks, whatever is asked or chosen here. Returns whether that changes anything."""
+        """Fix the number of blocks of some layers, overriding the choice. Returns whether that changes anything."""
         before = self.blocks(graph)
         self.given.update(blocks)
         return self.blocks(graph) != before
 
     def widen(self, graph: Graph, unfolded: MicroBatchedGraph, need: Sequence[int], steps: Sequence[AnyStep],
               managed: Mapping[int, Buffer], limit: int) -> bool:  # fmt: skip
-        """Choose more parts or blocks, where that can help. Returns whether.
+        """Choose more parts or blocks for every step over the limit, or for the largest ones if none is over it.
 
-        need: bytes of `managed` buffers that each of these steps, layers' and updates, needs at once. limit: bytes that
-        there are."""
-        look = _Look(graph, unfolded, managed, limit)
+        Args:
+            need: bytes of `managed` buffers that each of `steps` (layers' and updates') needs at once.
+            limit: bytes available for `managed` buffers.
+
+        Returns:
+            Whether the choice grew. False, with the choice unchanged, if more parts and blocks cannot help some step.
+        """
+        counts = _PartCounts(graph, unfolded, managed, limit)
         regions = self._regions(graph) if self.asked is None else []
         now, able = self.blocks(graph), cuttable(graph)
         parts, blocks, largest = dict(self.chosen.parts), dict(self.chosen.blocks), max(need, default=0)
         for step, nbytes in zip(steps, need, strict=True):
             if nbytes <= limit and nbytes < largest:
                 continue
-            layer, own = look.parameters(step)
+            layer, own = counts.parameters(step)
             in_blocks = 0
             if self.asked_blocks is None and layer in able and layer not in self.given:
-                in_blocks = min(look.blocks(step, layer, own, nbytes, now.get(layer, 1)), able[layer])
+                in_blocks = min(counts.blocks(step, layer, own, nbytes, now.get(layer, 1)), able[layer])
             region = next((r for r in regions if layer in r), None) if isinstance(step, LayerStep) else None
             in_parts = 0
             if self.asked is None and region is not None:
                 so_far = self.chosen.parts.get(_key(region), 1)
-                in_parts = min(look.parts(step, region, nbytes, so_far), _most(graph, region))
+                in_parts = min(counts.parts(step, region, nbytes, so_far), _most(graph, region))
             more_blocks = in_blocks > now.get(layer, 1)
             more_parts = region is not None and in_parts > self.chosen.parts.get(_key(region), 1)
             if more_blocks and (2 * own > nbytes or not more_parts):
@@ -112,14 +124,14 @@ class Splitting:
             else:
                 return False
         self.chosen = Chosen(parts, blocks)
-        left = {_key(r) for r in self._regions(graph)}  # of what layers in blocks leave of regions nothing is known yet
+        left = {_key(r) for r in self._regions(graph)}  # new blocks may change regions; choices for old regions go
         self.chosen = Chosen({key: k for key, k in parts.items() if key in left}, blocks)
         return True
 
 
 @dataclass(frozen=True)
-class _Look:
-    """At steps of the graph that runs. managed: buffers, of which `limit` bytes may be there at once."""
+class _PartCounts:
+    """Count the parts or blocks that make a step fit. limit: bytes of `managed` buffers on the device at once."""
 
     graph: Graph
     unfolded: MicroBatchedGraph
@@ -131,8 +143,12 @@ class _Look:
         return sum(self.managed[b].nbytes for b in here)
 
     def parameters(self, step: AnyStep) -> tuple[int, int]:
-        """(a layer of the user's, bytes of its parameters, their gradients and histories that the step needs): the
-        layer that runs, or the one whose parameters are updated; (-1, 0) where that are several or none."""
+        """Find the user's layer that a step runs or whose parameters it updates.
+
+        Returns:
+            (layer, bytes of its parameters, their gradients and histories that the step needs); (-1, 0) for an update
+            of several layers or of none.
+        """
         run = self.unfolded.graph
         if isinstance(step, LayerStep):
             node = run.nodes[step.node]
@@ -144,9 +160,12 @@ class _Look:
         return (layers.pop(), self._bytes(step, touched)) if len(layers) == 1 else (-1, 0)
 
     def blocks(self, step: AnyStep, layer: int, own: int, nbytes: int, now: int) -> int:
-        """In how many blocks the layer would have to run for the step to fit; 0: that cannot help."""
+        """Return the number of blocks of the layer for which the step would fit; 0: blocks cannot help.
+
+        own: bytes of parameters that the step needs. nbytes: all bytes that it needs. now: current number of blocks.
+        """
         rest = nbytes - own
-        if isinstance(step, LayerStep):  # a block has the whole batch
+        if isinstance(step, LayerStep):  # a block reads the whole batch
             node = self.graph.nodes[layer]
             images = count(self.graph.values[node.bottoms[0]].shape) * node.layer.dtype.itemsize
             rest = max(rest, images if step.forward or not node.propagate[0] else 2 * images)
@@ -155,8 +174,11 @@ class _Look:
         return now + 1 if nbytes <= self.limit else max(now + 1, -(-own * now // (self.limit - rest)))
 
     def parts(self, step: LayerStep, region: Region, nbytes: int, now: int) -> int:
-        """In how many parts the region would have to run for the step to fit; 0: that cannot help."""
-        if nbytes <= self.limit:  # steps fit, their offsets do not
+        """Return the number of parts of the region for which the step would fit; 0: parts cannot help.
+
+        nbytes: all bytes that the step needs. now: current number of parts.
+        """
+        if nbytes <= self.limit:  # every step fits, but the packing does not
             return now + 1
         run = self.unfolded.graph
         whole = _whole_bytes(self.graph, run, region, run.nodes[step.node], step, self.managed)
@@ -168,12 +190,12 @@ def _key(region: Region) -> tuple[int, int]:
 
 
 def _most(graph: Graph, region: Region) -> int:
-    """Parts of a region, at most."""
+    """Return the largest number of parts of a region."""
     return len(boundaries(graph, region, region.items)) - 1
 
 
 def needs(steps: Sequence[AnyStep], managed: Mapping[int, Buffer]) -> list[int]:
-    """Bytes of managed buffers that every step needs at once."""
+    """Return the bytes of managed buffers that each step needs at once."""
     program = Program("all", tuple(s.step for s in steps), frozenset())
     sizes = {b: buffer.nbytes for b, buffer in managed.items()}
     pairs = inplace_reuses(program, managed)
@@ -181,8 +203,7 @@ def needs(steps: Sequence[AnyStep], managed: Mapping[int, Buffer]) -> list[int]:
 
 
 def _whole_bytes(graph: Graph, run: Graph, region: Region, node: Node, step: LayerStep, managed) -> int:
-    """Bytes of what a step needs that do not become less with more parts: parameters, and blobs at the border of the
-    region that is to be cut."""
+    """Return the bytes that a step needs however many parts there are: parameters, and blobs at the region's border."""
     fixed = {b for p in node.params for b in (run.params[p].data, run.params[p].diff)}
     if node.part is not None:
         wholes = (
@@ -197,7 +218,7 @@ def _whole_bytes(graph: Graph, run: Graph, region: Region, node: Node, step: Lay
 
 
 def describe(graph: Graph, unfolded: MicroBatchedGraph) -> list[str]:
-    """A line for each region that runs in parts, and for each layer in blocks of outputs."""
+    """Return a line for each region that runs in parts, and for each layer in blocks of outputs."""
     lines = []
     for region, starts in unfolded.starts.items():
         sizes = sorted({b - a for a, b in pairwise(starts)})

@@ -1,4 +1,9 @@
-"""A net's memory: SyncedMemory for every buffer, who is managed, plans of its programs, running them."""
+"""Owns the memory of a net: one SyncedMemory per buffer, which of them LMS manages, and a plan for every program.
+
+`NetMemory.run` binds a program (plans it, at its first run) and runs it. `buffers.py` assigns buffers,
+`external_buffers.py` adds those outside the graph, `../program/split_backward.py` picks the program to plan, and
+`../run/` executes steps and records CUDA graphs.
+"""
 
 from __future__ import annotations
 
@@ -39,31 +44,40 @@ from .residency import residency_estimate
 from .split_memory import hand_on, stand_for
 from .step_scalars import StepScalars
 
-WORTH = 0.995  # of the time of a plan: what another must be predicted to take at most, to count
+WORTH = 0.995  # a new plan replaces the old one if it is predicted to take at most this fraction of its time
 
 
 @dataclass(eq=False)
 class Bound:
-    """A program with its plan (None where nothing is managed), and how it may be repeated (None: step by step)."""
+    """Hold a program with its plan (None: it touches no managed buffer) and its replay (None: run step by step)."""
 
     sequenced: Sequenced
     plan: Plan | None
     step_scalars: StepScalars
     replay: Replay | None
     touched: tuple[SyncedMemory, ...]  # without call scratch
-    moved: tuple[SyncedMemory, ...]  # by the plan
-    parted: tuple[SplitMemory, ...]  # what stands for several of them
-    unmade: tuple[SyncedMemory, ...]  # values within chains that it runs as one: nobody may read older ones after it
-    housed: bool = False  # it was seen that what it takes at its first run is there
+    moved: tuple[SyncedMemory, ...]  # buffers that the plan places and copies
+    parted: tuple[SplitMemory, ...]  # split memory of which this program touches a part
+    unmade: tuple[SyncedMemory, ...]  # values inside fused chains, not computed: discarded after a run, being stale
+    room_checked: bool = False  # whether device memory for the first run was checked
 
 
 class NetMemory(ExternalBuffers):
-    """graph: wired, with buffers assigned in `table`. `used`: ids of buffers that the net's full program touches (the
-    others never get memory). packed: those that need memory only for a while in a solver's program, where LMS is off:
-    they share an arena then. old: what this replaces after a reshape; values, parameters and kept scratch of the same
-    size, and further buffers, carry over. graph_runs: repeat programs from a recording where possible.
-    lasting: what the automatic mode leaves on the device, because it outlives an iteration or the host touches it;
-    steps: those of an iteration, from which it sees whether that is possible. parted: values in several buffers."""
+    """Own the buffers of a net, bind its programs to plans, and run them.
+
+    Args:
+        graph: the wired graph, with buffers assigned in `table`.
+        used: ids of the buffers that the net's widest program touches; the others never get memory.
+        old: the memory that this one replaces after a reshape. Values, parameters and kept scratch whose size in bytes
+            is unchanged carry over, and so do external buffers.
+        packed: ids of buffers with a short live range in a solver's program; they share one arena where LMS is off.
+        graph_runs: replay programs as CUDA graphs where possible.
+        lasting: ids of buffers that automatic mode leaves on the device: they outlive an iteration or the host
+            touches them.
+        steps: the steps of an iteration, from which automatic mode estimates whether that is possible.
+        parted: values that lie in several buffers.
+        file: the prototxt, for errors.
+    """
 
     def __init__(
         self,
@@ -93,7 +107,7 @@ class NetMemory(ExternalBuffers):
             else:
                 del kept[buffer.name]
             self.memories[buffer.id] = memory
-        for memory in kept.values():  # of another size now
+        for memory in kept.values():  # their size changed
             memory.give_back()
         self._workspace = None
         self._used = used
@@ -101,7 +115,7 @@ class NetMemory(ExternalBuffers):
         mine = (b for b in table.buffers if b.id in used and b.id not in self.packed)
         by_layers = asked_by_layers(graph, runtime.config)
         asked = parts_to_manage(graph, table, runtime.config.min_bytes)
-        if not runtime.config.frac:  # bits are managed as the values would be that they stand for
+        if not runtime.config.frac:  # a mask is managed where the values that it replaces would be
             asked |= dict.fromkeys(bits_of(graph, table.buffers, runtime.config.min_bytes), True)
         asked |= by_layers
         if runtime.active and runtime.config.auto and runtime.decide_params(
@@ -110,11 +124,11 @@ class NetMemory(ExternalBuffers):
             lasting |= {b for p in graph.params for b in (p.data, p.diff)}
             asked |= dict.fromkeys(lasting, False) | by_layers
         self._managed = runtime.register(mine, asked)
-        if runtime.active:  # what only passes by hand touch would find no memory beside the managed
+        if runtime.active:  # manage buffers that only passes by hand touch: beside the arena no memory is left for them
             others = {b.id for b in table.buffers if b.id not in used and b.id not in lasting}
             self._managed = replace(self._managed, ids=self._managed.ids | others)
         self._unmade = (inside_groups(graph) | graph.laid.keys()) - used
-        for b in self.buffers:  # what a program may drop is managed
+        for b in self.buffers:  # all that a program may discard
             self.memories[b].manage(b in self._managed.ids or b in self.packed or b in self._unmade)
         sharing = {b.id for b in table.buffers if b.call_scratch and b.id in used and b.id not in self._managed.ids}
         self._workspace_offsets = call_scratch_layout(graph, table.buffers, sharing)
@@ -135,18 +149,18 @@ class NetMemory(ExternalBuffers):
 
     @property
     def name(self) -> str:
-        """The net's."""
+        """Return the name of the net."""
         return self.graph.name
 
     def place(self, error: OutOfDeviceMemory, layer: str) -> OutOfDeviceMemory:
-        """The error, at a layer of this net, where its prototxt has it."""
+        """Return the error with the layer's place in this net's prototxt."""
         return self.graph.place(error.at(layer=layer), self.file)
 
     def carry(self) -> dict[str, SyncedMemory]:
-        """Memory of values, parameters and kept scratch of its own, by buffer name."""
-        left = {b for b, buffer in self.buffers.items() if buffer.call_scratch} | self._shared.keys()
-        mine = ((b, m) for b, m in self.memories.items() if b in self.buffers and b < EXTRA)
-        return {self.buffers[b].name: m for b, m in mine if b not in left}
+        """Return, by buffer name, the memory that a reshaped net may reuse: its own, except for call scratch."""
+        dropped = {b for b, buffer in self.buffers.items() if buffer.call_scratch} | self._shared.keys()
+        own = ((b, m) for b, m in self.memories.items() if b in self.buffers and b < EXTRA)
+        return {self.buffers[b].name: m for b, m in own if b not in dropped}
 
     def _pin_host_sources(self) -> None:
         for node in self.graph.nodes:
@@ -155,7 +169,7 @@ class NetMemory(ExternalBuffers):
                     self.memories[self.graph.values[t].data].pinned = True
 
     def resident_listing(self, *, own: bool = False) -> list[tuple[str, int]]:
-        """(layer, bytes) of what stays on the device for good, in creation order. own: not what is another net's."""
+        """Return (layer, bytes) of every resident buffer, in creation order. own: leave out those of another net."""
         layers = makers(self.graph)
         return [
             (layers.get(b.id, b.name.split(".")[0]), b.nbytes)
@@ -166,7 +180,7 @@ class NetMemory(ExternalBuffers):
 
     # -- programs ---------------------------------------------------------------------------------------------------
     def bind(self, key: str, build: Callable[[], Sequenced]) -> Bound:
-        """The program named `key`, made once and kept as long as its plan fits beside what stays on the device."""
+        """Return the program `key`, built and planned at the first call or when its plan no longer fits."""
         if not self.keeps(key):
             del self._plans[key]
         bound = self._plans.get(key)
@@ -176,15 +190,15 @@ class NetMemory(ExternalBuffers):
                 self.runtime.check_resident()
             self._bind(key, *planned(self, sequenced))
         elif bound.plan is not None:
-            self.runtime.arena.prepare(bound.plan)  # where it was given back meanwhile
+            self.runtime.arena.prepare(bound.plan)  # the arena may have been released since
         return self._plans[key]
 
     def keeps(self, key: str) -> bool:
-        """Whether the program `key`, if it was bound, need not be planned anew: its plan still fits."""
+        """Return whether the program `key` is unbound, or bound to a plan that still fits."""
         return key not in self._plans or self.runtime.keeps(self._plans[key].plan)
 
     def refuse_oom(self, program: Program, plan: Plan | None) -> None:
-        """Raises OutOfDeviceMemory before the first run of a program for which others leave too little memory."""
+        """Raise OutOfDeviceMemory if the device has too little free memory for the first run of a program."""
         offsets = self._workspace_offsets
         missing, back = lacking(program, plan, self.buffers, self.memories, offsets)
         layers = makers(self.graph)
@@ -213,9 +227,10 @@ class NetMemory(ExternalBuffers):
         self._plans[key] = Bound(sequenced, plan, step_scalars, replay, lasting, moved, parted, unmade)
 
     def plan_of(self, sequenced: Sequenced) -> Plan | None:
-        """A proved plan, or None if the program touches nothing that is managed.
+        """Return a verified plan, or None if the program touches no managed buffer.
 
-        Packed buffers of a program by hand take memory of their own, for all of them survive."""
+        In a program by hand without LMS, packed buffers get memory of their own, because all values survive.
+        """
         if sequenced.by_hand and not self.runtime.active:
             return None
         ids = {a.buffer for s in sequenced.program.steps for a in s.accesses}
@@ -226,9 +241,11 @@ class NetMemory(ExternalBuffers):
         return self.runtime.pack(sequenced.program, managed)
 
     def replan(self, key: str, build: Callable[[], Sequenced]) -> tuple[float, float] | None:
-        """Plan a program that was bound once more, with what is known now about the time of its steps. The new plan
-        counts if it is predicted to be faster. Returns (seconds of the old one, of the one that counts), as predicted
-        now; None where there is no plan."""
+        """Plan a bound program again with the step times known now; adopt the new plan if it is predicted to be faster.
+
+        Returns:
+            (seconds of the old plan, seconds of the adopted plan), both as predicted now; None if there is no plan.
+        """
         if (old := self._plans.get(key)) is None or old.plan is None or not self.runtime.active:
             return None
         sequenced = alike(build(), old.sequenced)
@@ -242,71 +259,72 @@ class NetMemory(ExternalBuffers):
         return before, plan.seconds
 
     def halved(self, sequenced: Sequenced, managed: dict[int, Buffer]) -> dict[int, Buffer]:
-        """Managed buffers of a program, with the sizes in which they are copied."""
+        """Return the managed buffers of a program, with their copied sizes (smaller under compression)."""
         if not self.runtime.config.compress:
             return managed
         sizes = {b: compressed_bytes(self.memories[b].nbytes, self.dtype.itemsize) for b in managed}
         return with_compression(sequenced.program, managed, inexact(self.graph), sizes)
 
     def replays_of(self, sequenced: Sequenced) -> dict[int, LayerStep]:
-        """Forward steps of a program, by index, that may run once more, and the steps that do it."""
+        """Return the steps that rematerialize forward steps of a program, by the index of the forward step."""
         if sequenced.by_hand:
             return {}
         return wanted_remats(self.graph, program_remats(self.graph, sequenced.steps), self.runtime.config)
 
     @property
     def call_scratch(self) -> frozenset[int]:
-        """Buffers whose content never outlives a step."""
+        """Return the ids of buffers whose content never outlives a step."""
         return frozenset(b for b, buffer in self.buffers.items() if buffer.call_scratch)
 
-    def _costs(self, sequenced: Sequenced, replays) -> Costs:
+    def _costs(self, sequenced: Sequenced, remats) -> Costs:
         sizes = {b: memory.nbytes for b, memory in self.memories.items()}
         machine, measured = self.runtime.machine, self.runtime.measured
-        return program_costs(self.graph, sequenced.steps, replays, self.buffers, sizes, machine, measured)
+        return program_costs(self.graph, sequenced.steps, remats, self.buffers, sizes, machine, measured)
 
     def _optimised(self, sequenced: Sequenced, managed: dict[int, Buffer], first: Rules | None = None) -> Plan:
-        replays = self.replays_of(sequenced)
-        again = {s: step.step for s, step in replays.items()}
+        remats = self.replays_of(sequenced)
+        remat_steps = {s: step.step for s, step in remats.items()}
         scratch = self.call_scratch
-        self.planned_with[sequenced.program.name] = costs = self._costs(sequenced, replays)
-        remat_requests = remat_requests_of(self.graph, sequenced, replays, scratch)
+        self.planned_with[sequenced.program.name] = costs = self._costs(sequenced, remats)
+        remat_requests = remat_requests_of(self.graph, sequenced, remats, scratch)
         try:
-            return self.runtime.plan(sequenced.program, managed, costs, again, scratch, remat_requests, first)
+            return self.runtime.plan(sequenced.program, managed, costs, remat_steps, scratch, remat_requests, first)
         except CannotRemat as failure:
             raise cannot_remat(self.graph, sequenced.steps, failure) from None
 
     def _as_planned(self, sequenced: Sequenced, plan: Plan) -> Sequenced:
-        """The steps in the order of the plan, replays among them."""
+        """Return the program in the order of the plan, rematerialization steps included."""
         if not plan.replayed:
             return sequenced
-        replays = program_remats(self.graph, sequenced.steps)
-        steps = tuple(replays[s] if again else sequenced.steps[s] for s, again in plan.order)
+        remats = program_remats(self.graph, sequenced.steps)
+        steps = tuple(remats[s] if again else sequenced.steps[s] for s, again in plan.order)
         return replace(sequenced, program=plan.program, steps=steps)
 
     def steps(self, key: str) -> tuple:
-        """The steps of a program that was bound."""
+        """Return the steps of a bound program."""
         return self._plans[key].sequenced.steps
 
     def forget_plans(self) -> None:
+        """Drop all bound programs, so that each is planned again at its next run."""
         self._plans.clear()
 
     @property
     def last_plan(self) -> Plan | None:
-        """Of the program that ran last, if it has one."""
+        """Return the plan of the program that ran last, or None."""
         bound = self._plans.get(self._last)
         return bound.plan if bound is not None else None
 
     def managed(self) -> dict[int, Buffer]:
-        """Buffers that programs bring and take away."""
+        """Return the buffers whose device memory plans control, by id."""
         return {b: buffer for b, buffer in self.buffers.items() if self.memories[b].managed}
 
     @property
     def managed_ids(self) -> frozenset[int]:
-        """Buffers that Large Model Support manages."""
+        """Return the ids of the buffers that Large Model Support manages."""
         return self._managed.ids
 
     def release(self) -> None:
-        """Give back what does not carry over to a reshaped net: call scratch; and forget the accounting."""
+        """Release call scratch, which a reshaped net does not reuse, and unregister from the runtime."""
         self.runtime.unregister(self._managed)
         self.runtime.memory_owners.leave(self)
         for b, buffer in self.buffers.items():
@@ -314,16 +332,16 @@ class NetMemory(ExternalBuffers):
                 self.memories[b].give_back()
 
     def plans(self) -> dict[str, Plan | None]:
-        """Plans made so far, by program name."""
+        """Return the plans made so far, by program name."""
         return {key: bound.plan for key, bound in self._plans.items()}
 
     @property
     def _workspace_bytes(self) -> int:
-        """Bytes of the shared workspace that unmanaged call scratch of this net needs."""
+        """Return the bytes of shared workspace that this net's unmanaged call scratch needs."""
         return max((o + self.buffers[b].nbytes for b, o in self._workspace_offsets.items()), default=0)
 
     def _place_workspace(self) -> None:
-        """Point unmanaged call scratch at the shared workspace (which may have grown for another net)."""
+        """Point unmanaged call scratch at the shared workspace, which may have grown for another net."""
         ids = self._workspace_offsets
         if not ids:
             return
@@ -341,14 +359,16 @@ class NetMemory(ExternalBuffers):
                 self.memories[b].span = whole.at(self._workspace_offsets[b], self.buffers[b].nbytes)
 
     def run(self, key: str, build: Callable[[], Sequenced]) -> None:
-        """Run the program `key`, made by `build` the first time. Nets of other threads on this device wait.
+        """Run the program `key`, which `build` makes the first time. Nets of other threads on this device wait.
 
-        Raises UsageError where somebody holds a GPU array of memory that the program's plan moves."""
+        Raises:
+            UsageError: the user keeps an exported GPU view of memory that the plan moves.
+        """
         with self.device.lock, self.device.active():
             bound = self.bind(key, build)
-            if not bound.housed and not self.device.is_host:
+            if not bound.room_checked and not self.device.is_host:
                 self.refuse_oom(bound.sequenced.program, bound.plan)
-                bound.housed = True
+                bound.room_checked = True
             self._last = key
             self._place_workspace()
             if not self.device.is_host:
