@@ -1,1 +1,4 @@
-"""Memory of a net: its buffers, what of it is managed, how it is made to fit a device."""
+"""Owns a net's memory: assigns its buffers, picks those that LMS manages, and makes the net fit its device.
+
+Start at `net_memory.py`.
+"""

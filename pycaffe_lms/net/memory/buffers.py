@@ -1,9 +1,9 @@
-"""Which values share memory, and the table of all buffers in creation order. Pure.
+"""Assigns a buffer to every value, parameter and scratch of a graph, in creation order. Pure.
 
-Flatten, Reshape and Split share their bottom's data. A value made in place shares data with the one it replaces only if
-nobody reads the replaced value later: no backward, and no other layer's forward. So a net never keeps copies for
-in-place layers, and a chain such as convolution, BatchNorm, Scale, ReLU in place keeps just the values that gradients
-need. Diffs of one name share memory, as in Caffe, where the layer in place can do so (see `versions.py`).
+Flatten, Reshape and Split share their bottom's data. An in-place layer's top shares data with its bottom only if no
+backward and no other layer's forward reads the bottom later. So in-place layers need no copies, and an in-place chain
+such as convolution, BatchNorm, Scale, ReLU keeps only the values that gradients need. Diffs of one name share memory,
+as in Caffe, if the in-place layer supports it (see `versions.py`). `assign` is the entry point.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from ..passes.precision import value_bytes
 
 
 class BufferTable:
-    """Buffers by id, and their shape and type for arrays. Names are unique: a reshape finds memory by name."""
+    """List buffers by id, and their bytes before alignment. Names are unique: a reshape finds memory by name."""
 
     def __init__(self) -> None:
         self.buffers: list[Buffer] = []
         self.used_bytes: list[int] = []
         self._names: set[str] = set()
-        self._numbers: dict[str, int] = {}  # the last one of a name that several want
+        self._numbers: dict[str, int] = {}  # the last suffix of a name requested several times
 
     def add(self, name: str, nbytes: int, *, call_scratch: bool = False) -> int:
+        """Add a buffer and return its id; a name already in use gets a number."""
         wanted, (stem, dot, kind) = name, name.rpartition(".")
-        while name in self._names:  # layers of one name, unnamed tops
+        while name in self._names:  # layers with the same name, unnamed tops
             self._numbers[wanted] = k = self._numbers.get(wanted, 1) + 1
             name = f"{stem}({k}){dot}{kind}"
         self._names.add(name)
@@ -38,8 +39,11 @@ class BufferTable:
 
 
 def assign(graph: Graph, itemsize: int) -> BufferTable:
-    """Give every value, parameter and scratch its buffer id. Creation order: forward (parameters, tops, scratch, layer
-    by layer), then diffs from the last layer to the first, then the parameters' diffs."""
+    """Set the buffer ids of every value, parameter and scratch, and return the table of buffers.
+
+    Creation order: parameters, tops and scratch layer by layer; then diffs from the last layer to the first; then
+    diffs of parameters. itemsize: bytes of a number.
+    """
     table = BufferTable()
     for value in graph.values:
         value.data = value.diff = -1
@@ -49,7 +53,7 @@ def assign(graph: Graph, itemsize: int) -> BufferTable:
         for p in node.params:
             param = graph.params[p]
             if param.node != node.index:
-                continue  # a later part of the layer: the same parameters
+                continue  # a later micro-batch of the layer, with the same parameters
             if param.owner == p:
                 param.data = table.add(f"{_buffer_name(graph, param)}.data", count(param.shape) * itemsize)
             else:
@@ -70,7 +74,7 @@ def assign(graph: Graph, itemsize: int) -> BufferTable:
 
 
 def parts_to_manage(graph: Graph, table: BufferTable, least: int) -> dict[int, bool]:
-    """Buffers of the parts of layers, True, where those of the whole layers would be larger than `least` bytes."""
+    """Map buffers of layers in micro-batches or blocks to True if the whole layer's would exceed `least` bytes."""
     found: dict[int, bool] = {}
     for node in graph.everyone():
         parts = node.part or node.block
@@ -92,13 +96,12 @@ def _buffer_name(graph: Graph, param: Param) -> str:
 
 
 class _Tops:
-    """Gives tops the buffers of their data, layer by layer, in the order of the layers."""
+    """Assign data buffers to tops, layer by layer, in layer order. keep: ids of values that must not be overwritten."""
 
     def __init__(self, graph: Graph, table: BufferTable, keep: set[int], itemsize: int):
-        """keep: values that nothing may overwrite."""
         self._graph, self._table, self._keep, self._itemsize = graph, table, keep, itemsize
         self._last_read = {graph.stored(b): node.index for node in graph.nodes for b in node.bottoms}
-        self._lying: dict[int, list[int]] = {}  # by buffer: the values there, but for some that nothing reads later
+        self._stored: dict[int, list[int]] = {}  # by buffer: values stored there; some that no layer reads are dropped
 
     def assign(self, node: Node) -> None:
         graph, shared = self._graph, node.layer.shares_data()
@@ -121,7 +124,7 @@ class _Tops:
 
     def _put(self, v: int, buffer: int) -> None:
         self._graph.values[v].data = buffer
-        self._lying.setdefault(buffer, []).append(v)
+        self._stored.setdefault(buffer, []).append(v)
 
     def _may_overwrite(self, node: Node, j: int) -> bool:
         graph, mode = self._graph, node.layer.in_place
@@ -130,13 +133,13 @@ class _Tops:
             return True
         if mode is not InPlace.ALLOWED or count(old.shape) != count(new.shape):
             return False
-        lying = self._lying[old.data]
-        while lying and not self._matters_after(node, lying[-1]):
-            lying.pop()  # so that a long chain of layers in place takes no longer than one of others
-        return not any(v < node.tops[0] and self._matters_after(node, v) for v in reversed(lying))
+        stored = self._stored[old.data]
+        while stored and not self._needed_after(node, stored[-1]):
+            stored.pop()  # keeps the time for long in-place chains linear
+        return not any(v < node.tops[0] and self._needed_after(node, v) for v in reversed(stored))
 
-    def _matters_after(self, node: Node, v: int) -> bool:
-        """Whether a value must stay when the node has run."""
+    def _needed_after(self, node: Node, v: int) -> bool:
+        """Return whether a value is read after the node's forward."""
         return v in self._keep or self._last_read.get(self._graph.stored(v), -1) > node.index
 
 
@@ -145,7 +148,7 @@ def _in_place(graph: Graph, node: Node, j: int) -> bool:
 
 
 def _needed_by_backward(graph: Graph) -> set[int]:
-    """Values whose data some layer's backward reads."""
+    """Return the ids of values whose data some layer's backward reads."""
     needed: set[int] = set()
     for node in graph.everyone():
         if node.need_backward:
@@ -184,12 +187,14 @@ def _assign_diffs(graph: Graph, table: BufferTable, itemsize: int) -> None:
 
 
 def _unmade_gradients(graph: Graph) -> set[int]:
-    """Values within chains that run as one, of blobs that would show the gradient of one of them. They share none with
-    the chain's top, so that the blob does not show that one's."""
+    """Return values inside fused chains whose gradient a blob would show, although the chain does not compute it.
+
+    They share no diff with the chain's top, so that the blob does not show the top's gradient instead.
+    """
     inside = {
         t
         for group in graph.groups
-        if not group.layer.spoils_top_diffs  # which makes that gradient, in its top's
+        if not group.layer.spoils_top_diffs  # those that do compute that gradient, in their top's diff
         for member in group.members
         for t in graph.nodes[member].tops
         if t not in group.tops
@@ -199,11 +204,11 @@ def _unmade_gradients(graph: Graph) -> set[int]:
 
 
 def makers(graph: Graph) -> dict[int, str]:
-    """Buffer -> the layer, of those in the prototxt, that makes it first."""
+    """Map each buffer to the name of the layer in the prototxt that makes it first."""
     layers: dict[int, str] = {}
     for value in graph.values:
         maker = graph.nodes[value.producer]
-        if maker.layer.type == SPLIT:  # name the user's layer
+        if maker.layer.type == SPLIT:  # inserted: name the user's layer instead
             maker = graph.nodes[graph.values[maker.bottoms[0]].producer]
         for b in (value.data, value.diff):
             layers.setdefault(b, maker.name)
@@ -216,7 +221,7 @@ def makers(graph: Graph) -> dict[int, str]:
 
 
 def inside_groups(graph: Graph) -> set[int]:
-    """Buffers of the values that lie within chains of layers that run as one."""
+    """Return the buffers of values inside fused chains."""
     values = (
         graph.values[t]
         for group in graph.groups

@@ -1,6 +1,6 @@
-"""Buffers of a net's memory that are not of its graph: a solver's, which outlast a reshape, and another net's.
+"""Adds external buffers to a net's memory: a solver's histories, which outlive a reshape, and those of another net.
 
-See also: `memory.py`, whose base this is.
+See also: `net_memory.py`, whose base class this is.
 """
 
 from __future__ import annotations
@@ -16,50 +16,52 @@ from ...memory.split_memory import SplitMemory
 from ...memory.synced import SyncedMemory
 from ..passes.micro_batch import WIDENED
 
-EXTRA = 1 << 20  # ids of buffers that are not the net's own start here, so that they survive a reshape
+EXTRA = 1 << 20  # the first id of external buffers, above all of the graph's, so that a reshape keeps them
 
 
 class ExternalBuffers:
-    """See `memory.NetMemory`."""
+    """Add, drop and share the buffers of a `NetMemory` that are not its graph's."""
 
     runtime: Runtime
     device: Device
     buffers: dict[int, Buffer]
     memories: dict[int, SyncedMemory]
     parted: list[SplitMemory]
-    _extras: dict[int, bool | None]  # by id, what was asked of them
+    _extras: dict[int, bool | None]  # `manage` of each external buffer, by id
     _shared: dict[int, SyncedMemory]
     _used: set[int]
     _managed: Managed
     _plans: dict
 
     def shown(self, b: int) -> SyncedMemory:
-        """The memory of a buffer as users see it: in the net's type."""
+        """Return the memory of a buffer as users see it: in the net's type, also if it is stored as bfloat16."""
         return self.memories.get(WIDENED + b, self.memories[b])
 
     def extras(self) -> list[int]:
-        """Ids of the buffers that `add` made."""
+        """Return the ids of the buffers that `add` made."""
         return list(self._extras)
 
     def add(self, name: str, nbytes: int, *, manage: bool | None = None) -> int:
-        """A further buffer (solver history); managed like the others, or as `manage` says, and kept over a reshape.
-        Forgets plans."""
+        """Add an external buffer (a solver's history), which a reshape keeps, and return its id. Forgets plans.
+
+        manage: whether LMS manages it; None: by its size, as other buffers.
+        """
         b = max(self._extras, default=EXTRA - 1) + 1
         self._adopt(Buffer(b, name, max(align(nbytes), align(1))), SyncedMemory(nbytes, name, self.device), manage)
         self.runtime.make_room()
         return b
 
     def drop(self, ids: Iterable[int]) -> None:
-        """Forget further buffers, and what they hold. Forgets plans."""
+        """Drop external buffers and their values. Forgets plans."""
         for b in ids:
             nbytes = self.buffers.pop(b).nbytes
-            stays = 0 if b in self._managed.ids or self.device.is_host else nbytes
-            gone = Managed(frozenset({b}), stays, 0 if self.device.is_host else nbytes)
-            self.runtime.unregister(gone)
+            resident = 0 if b in self._managed.ids or self.device.is_host else nbytes
+            dropped = Managed(frozenset({b}), resident, 0 if self.device.is_host else nbytes)
+            self.runtime.unregister(dropped)
             self._managed = Managed(
-                self._managed.ids - gone.ids,
-                self._managed.resident_bytes - gone.resident_bytes,
-                self._managed.demanded - gone.demanded,
+                self._managed.ids - dropped.ids,
+                self._managed.resident_bytes - dropped.resident_bytes,
+                self._managed.demanded - dropped.demanded,
             )
             self._used.discard(b)
             del self._extras[b]
@@ -67,7 +69,7 @@ class ExternalBuffers:
         self._plans.clear()
 
     def _take_on(self, old: ExternalBuffers) -> None:
-        """All of the memory that this replaces."""
+        """Take over the external and shared buffers of the memory that this one replaces."""
         for b, manage in old._extras.items():
             self._adopt(old.buffers[b], old.memories[b], manage)
         theirs = {old.buffers[b].name: memory for b, memory in old._shared.items()}
@@ -92,7 +94,7 @@ class ExternalBuffers:
         self._plans.clear()
 
     def share(self, mine: int, theirs: SyncedMemory) -> None:
-        """Let a buffer be another net's memory."""
+        """Use another net's memory for a buffer. Forgets plans."""
         if self.memories[mine] is not theirs:
             if not (self.device.is_host or self.memories[mine].managed) and mine in self._used:
                 nbytes = self.buffers[mine].nbytes
@@ -102,7 +104,7 @@ class ExternalBuffers:
             self._plans.clear()
 
     def share_whole(self, mine: int, theirs: SplitMemory) -> None:
-        """Let a value in several buffers, each of which was shared, be another net's."""
+        """Use another net's split memory for a value whose buffers were all shared. Forgets plans."""
         self.parted = [theirs if memory is self.memories[mine] else memory for memory in self.parted]
         self.memories[mine] = theirs
         self._plans.clear()

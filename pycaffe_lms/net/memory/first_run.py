@@ -1,4 +1,4 @@
-"""Device memory that a program takes when it runs for the first time. Takes none itself."""
+"""Estimates the device memory that the first run of a program takes. Takes none itself."""
 
 from __future__ import annotations
 
@@ -13,13 +13,21 @@ def lacking(
     program: Program, plan: Plan | None, buffers: Mapping[int, Buffer], memories: Mapping[int, SyncedMemory],
     shared: Collection[int],
 ) -> tuple[list[Buffer], int]:  # fmt: skip
-    """Buffers that will take memory of their own, in the order of their creation, and bytes that others of the program
-    give back before. shared: buffers in the common workspace. Never more than it is: what steps on the host read in
-    between, and so may give back, is left out."""
-    lent = plan.buffers if plan is not None else {}
-    here = {a.buffer for step in program.steps if not step.host for a in step.accesses}
-    there = {a.buffer for step in program.steps if step.host for a in step.accesses}
-    own = sorted(here - there - lent.keys() - set(shared))
+    """Find the buffers for which the first run of a program must take device memory outside the arena.
+
+    A lower bound: buffers that host steps access are left out, because their device memory may be released in between.
+
+    Args:
+        plan: its buffers lie in the arena.
+        shared: ids of buffers in the shared workspace.
+
+    Returns:
+        The buffers, in creation order, and the bytes that planned buffers release first.
+    """
+    planned = plan.buffers if plan is not None else {}
+    on_device = {a.buffer for step in program.steps if not step.host for a in step.accesses}
+    on_host = {a.buffer for step in program.steps if step.host for a in step.accesses}
+    own = sorted(on_device - on_host - planned.keys() - set(shared))
     missing = {id(memories[b]): buffers[b] for b in own if memories[b].span is None}
-    back = {id(memories[b]): memories[b].own_bytes for b in lent}
-    return list(missing.values()), sum(back.values())
+    released = {id(memories[b]): memories[b].own_bytes for b in planned}
+    return list(missing.values()), sum(released.values())

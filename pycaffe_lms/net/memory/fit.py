@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-ROUNDED = "sums are rounded otherwise so: results equal those of whole layers to rounding, not to the bit"
+ROUNDED = "sums round differently in parts: results equal those of whole layers to rounding, not to the bit"
 MORE = (1.5, 2.0)  # also try these multiples of the fewest parts that fit: smaller steps leave room for longer ranges
 Updates = Callable[[], Sequence[HostedStep]]
 

@@ -1,4 +1,4 @@
-"""What the automatic mode would leave on the device for good, and what the largest step needs beside it. Pure."""
+"""Estimates how many bytes automatic mode would make resident, and what the largest step needs beside them. Pure."""
 
 from __future__ import annotations
 
@@ -8,22 +8,31 @@ from ...lms.layout.inplace_reuse import inplace_reuses, needed_bytes
 from ...lms.program import Buffer, Program, Step
 from ..build.graph import Graph
 
-HISTORIES = 2  # of a solver: the size of the parameters so many times, at most
+HISTORIES = 2  # most histories that a solver keeps per parameter
 
 
 def residency_estimate(
     graph: Graph, used: Iterable[Buffer], lasting: Collection[int], steps: Sequence[Step], least: int
 ) -> tuple[int, int]:
-    """(bytes of parameters, gradients, histories and `lasting` buffers, and of all that is not larger than `least`;
-    most bytes that one of the steps needs of the others)."""
+    """Estimate the residency of automatic mode.
+
+    Args:
+        used: buffers that the program touches.
+        lasting: ids of buffers that outlive an iteration.
+        least: buffers of at most this many bytes are resident.
+
+    Returns:
+        (bytes of the resident buffers: parameters, gradients, histories, `lasting` and small ones; most bytes of other
+        buffers that one step needs).
+    """
     used = list(used)
     sizes = {b.id: b.nbytes for b in used}
     params = {b for p in graph.params for b in (p.data, p.diff)}
     moving = {b.id: b for b in used if b.nbytes > least and b.id not in lasting and b.id not in params}
-    stays = sum(b.nbytes for b in used if b.id not in moving and not b.call_scratch)
-    stays += max((b.nbytes for b in used if b.id not in moving and b.call_scratch), default=0)
-    stays += HISTORIES * sum(sizes.get(p.data, 0) for p in graph.learnable)
+    resident = sum(b.nbytes for b in used if b.id not in moving and not b.call_scratch)
+    resident += max((b.nbytes for b in used if b.id not in moving and b.call_scratch), default=0)
+    resident += HISTORIES * sum(sizes.get(p.data, 0) for p in graph.learnable)
     program = Program("all", tuple(steps), frozenset())
     pairs = inplace_reuses(program, moving)
     moved = {b: buffer.nbytes for b, buffer in moving.items()}
-    return stays, max((needed_bytes(program, s, moved, pairs) for s in range(len(steps))), default=0)
+    return resident, max((needed_bytes(program, s, moved, pairs) for s in range(len(steps))), default=0)

@@ -1,6 +1,6 @@
-"""Memory of the values that lie in several buffers, because layers run in parts of the batch, or as bfloat16.
+"""Makes the split memory of a net: one per value that is stored in micro-batches, in blocks, or as bfloat16.
 
-See also: `folding.py` (which values), `memory/split_memory.py` (such a memory).
+See also: `../passes/micro_batch.py` (which values), `../../memory/split_memory.py` (the class).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..passes.micro_batch import SplitValue
 
 
 def stand_for(values: Sequence[SplitValue], memories: dict, device, old: Iterable[SplitMemory]) -> list[SplitMemory]:
-    """Memory of each value, also put into `memories`; the old one where it stands for the same buffers."""
+    """Return the split memory of each value and add it to `memories`; reuse an `old` one of the same buffers."""
     before = {memory.name: memory for memory in old}
     for value in values:
         parts = tuple(memories[b] for b in value.buffers)
@@ -25,7 +25,7 @@ def stand_for(values: Sequence[SplitValue], memories: dict, device, old: Iterabl
 
 
 def hand_on(parted: Sequence[SplitMemory]) -> None:
-    """Give buffers what was written to values that they make up."""
+    """Copy what the user wrote to split values into the buffers that store them."""
     exported_views.before_run(parted, ())
     for memory in parted:
         memory.hand_on()

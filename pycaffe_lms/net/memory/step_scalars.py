@@ -1,4 +1,4 @@
-"""Numbers that layers change from forward to forward (`Layer.turn`): written on the host before a program runs."""
+"""Writes step scalars, the numbers that layers change at every forward (`Layer.turn`), on the host before a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WORD = (1 << 64) - 1
 
 
 class StepScalars:
-    """Those of the layers whose forward is among `steps`."""
+    """Advance the step scalars of the layers whose forward is among `steps`."""
 
     def __init__(self, graph: Graph, memories: Mapping[int, SyncedMemory], steps: Iterable):
         forwards = (s for s in steps if isinstance(s, LayerStep) and s.forward and not s.look)
@@ -26,7 +26,7 @@ class StepScalars:
         self._before: list[dict[str, int]] = []
 
     def turn(self) -> None:
-        """All go on to their next forward."""
+        """Advance all layers to their next forward and write their scalars."""
         self._before = [node.layer.state() for node in self._nodes]
         for node in self._nodes:
             for name, numbers in node.layer.turn().items():
@@ -36,7 +36,7 @@ class StepScalars:
                 memory.host_array(scratch.shape, scratch.dtype)[...] = words
 
     def take_back(self, first: int) -> None:
-        """The forwards of layers `first` and later did not happen."""
+        """Restore the state of layer `first` and later ones, whose forwards did not run."""
         for node, state in zip(self._nodes, self._before, strict=True):
             if node.origin >= first:
                 node.layer.set_state(state)

@@ -1,7 +1,8 @@
-"""Versions of a blob: what layers made in place, in memory of its own, of one name; and their gradients.
+"""Tracks the versions of a blob: values of one name that in-place layers wrote to separate memory, and their gradients.
 
-In Caffe versions share one memory, data and diff. Here they share it where that changes no number, so a blob shows one
-of them, and before a pass what it shows is brought to the version that the pass reads.
+In Caffe all versions share one memory, data and diff. Here they share it only where results stay the same. So a blob
+shows one version, and before a pass the shown data or diff is copied to the version that the pass reads. `bring` and
+`show` handle data around a forward, `bring_diffs` and `show_diffs` gradients around a backward.
 """
 
 from __future__ import annotations
@@ -21,9 +22,15 @@ _NOTHING = (State.UNINITIALIZED, State.DISCARDED)
 
 
 class Versions:
-    """Of the blobs of a net: which version's data each shows, `shown`, by the id of its value. before: what this
-    replaces after a reshape. start, end: first and last layer of a forward, last and first of a backward. What they
-    touch is found once, for a solver's iterations are short on small batches."""
+    """Record which version every blob of a net shows: `shown` maps blob name to value id.
+
+    Methods take `start` and `end`: the first and last layer of a forward, or the last and first layer of a backward.
+    The values that such a pass touches are found once and kept, because iterations on small batches are short.
+
+    Args:
+        memory_of: returns the memory of a buffer id.
+        before: the record that this one replaces after a reshape.
+    """
 
     def __init__(
         self,
@@ -48,7 +55,7 @@ class Versions:
         self._several_diffs = {k for k, ids in diffs.items() if len(ids) > 1}
         showing = [*shown_gradients(graph).values(), *(before._shown_diffs.values() if before else ())]
         self._shown_diffs = {self._alike[v]: v for v in showing}
-        self._names: dict[int, list[str]] = {}  # of blobs that are one memory in Caffe
+        self._names: dict[int, list[str]] = {}  # names of blobs that share one memory in Caffe
         for name, v in graph.last.items():
             self._names.setdefault(self._alike[v], []).append(name)
         self._read_diffs: dict[tuple[int, int], list[Value]] = {}
@@ -60,14 +67,14 @@ class Versions:
 
     # -- data ---------------------------------------------------------------------------------------------------------
     def bring(self, start: int, end: int) -> None:
-        """Before a forward: what a blob shows is what its next reader gets, as if versions shared memory."""
+        """Before a forward, copy each shown version to the version that is read first, as if they shared memory."""
         if (start, end) not in self._read:
             self._read[start, end] = self._read_first(start, end)
         for value in self._read[start, end]:
             self._bring(self._graph.values[self.shown.get(value.name, value.id)], value)
 
     def show(self, start: int, end: int) -> None:
-        """After a forward: blobs show the versions that it made last."""
+        """After a forward, let blobs show the versions that it made last."""
         if (start, end) not in self._made:
             tops = [self._graph.values[t] for node in self._graph.nodes[start : end + 1] for t in node.tops]
             last = {v.name: v for v in tops if v.name in self._several}
@@ -82,7 +89,7 @@ class Versions:
             blob.data_memory, blob.data_last = self._memory_of(value.data), value.channels_last
 
     def _read_first(self, start: int, end: int) -> list[Value]:
-        """What these layers read that they do not make before, of blobs with several versions."""
+        """Return values that these layers read before they make them, of blobs with several versions."""
         made: set[int] = set()
         read = []
         for node in self._graph.nodes[start : end + 1]:
@@ -93,8 +100,8 @@ class Versions:
         return read
 
     def _bring(self, shown: Value, wanted: Value) -> None:
-        apart = shown.data != wanted.data and shown.shape == wanted.shape  # of two shapes a layer reads its own
-        if not apart or self._memory_of(shown.data).state is State.UNINITIALIZED:
+        separate = shown.data != wanted.data and shown.shape == wanted.shape  # where shapes differ, do not copy
+        if not separate or self._memory_of(shown.data).state is State.UNINITIALIZED:
             return
         self._copy(shown, shown.data, wanted, wanted.data)
 
@@ -110,7 +117,7 @@ class Versions:
 
     # -- gradients ----------------------------------------------------------------------------------------------------
     def bring_diffs(self, start: int, end: int) -> None:
-        """Before a backward: the gradient that a blob shows is what the layer gets that reads it first."""
+        """Before a backward, copy each shown gradient to the version that is read first."""
         if (start, end) not in self._read_diffs:
             self._read_diffs[start, end] = self._diffs_read_first(start, end)
         for value in self._read_diffs[start, end]:
@@ -120,12 +127,12 @@ class Versions:
             target = self._memory_of(value.diff)
             if self._memory_of(shown.diff).state not in _NOTHING:
                 self._copy(shown, shown.diff, value, value.diff)
-            elif target.state not in _NOTHING:  # of a pass before
+            elif target.state not in _NOTHING:  # left by an earlier pass
                 target.ask(Ask.OVERWRITE_CPU)
                 host_view(target, value.shape, self._dtype, value.channels_last)[...] = 0
 
     def show_diffs(self, start: int, end: int) -> None:
-        """After a backward: blobs show the gradients that it made last, those of their lowest versions."""
+        """After a backward, let blobs show the gradients that it made last: those of their earliest versions."""
         if (start, end) not in self._made_diffs:
             made = [self._graph.values[b] for node in self._backward(start, end) for b in gets_gradient(node)]
             last = {self._alike[v.id]: v for v in made if self._alike[v.id] in self._several_diffs}
@@ -144,8 +151,10 @@ class Versions:
         return [node for node in reversed(self._graph.nodes[end : start + 1]) if node.need_backward]
 
     def _diffs_read_first(self, start: int, end: int) -> list[Value]:
-        """Gradients that these layers read and do not make before, where there are several versions; not those that
-        are loss weights."""
+        """Return values whose gradients these layers read before they make them, of blobs with several versions.
+
+        Loss weights are left out.
+        """
         made: set[int] = set()
         read = {}
         for node in self._backward(start, end):
@@ -157,7 +166,7 @@ class Versions:
         return list(read.values())
 
     def reshaped(self, blob: Blob, memories: Mapping[int, SyncedMemory]) -> None:
-        """A blob's versions got other memory, for a user changed its shape: it shows one of them."""
+        """Point a blob at the new memory of its shown version, after the user changed its shape."""
         name = blob.name
         blob.data_memory = memories[self._graph.values[self.shown[name]].data]
         last = self._graph.values[self._graph.last[name]]
