@@ -1,1 +1,5 @@
-"""From prototxt to a running net: filter, splits, wiring (pure), buffers, programs, and the Net itself."""
+"""Turns a prototxt into a running net.
+
+In order: `build/` (message to graph), `passes/` (graph to graph), `program/` (graph to steps), `memory/` (buffers and
+plans), `run/` (steps to device work), `inspect/` (tables and logs). Start at `built.py` and `net.py`.
+"""

@@ -1,6 +1,7 @@
-"""The part of a Net that is built once (and again after a reshape): graph, memory, blobs, first values.
+"""Builds a net: graph, memory, blobs and first values; memory and blobs again after every reshape.
 
-See also: `net.py` (what a built net does), `wiring.py` (names to graph), `memory.py` (buffers and plans).
+`BuiltNet.__init__` makes the graph, `_set_up_memory` the rest. See also: `net.py` (what a built net does),
+`build/wiring.py` (names to graph), `memory/net_memory.py` (buffers and plans).
 """
 
 from __future__ import annotations
@@ -57,9 +58,9 @@ from .tuning import Tuning
 
 
 class BuiltNet(Uncopied):
-    """See `net.Net`."""
+    """Build the parts of a `net.Net`, which has the arguments."""
 
-    tuning_by_hand = Tuning(fuse=False, masks=False)  # where none is given: every blob has its value after a pass
+    tuning_by_hand = Tuning(fuse=False, masks=False)  # the default: every blob has its value after a pass
     instead_of_copying = (
         "build another net of the same file, and let it share_with(net), or copy_from what net.save wrote"
     )
@@ -81,13 +82,13 @@ class BuiltNet(Uncopied):
         self.forward_only, self._will_run = forward_only, fill
         self.tuning = tuning or self.tuning_by_hand
         self.callbacks = Callbacks()
-        self.reduction: Reduction | None = None  # set where several ranks train together
+        self.reduction: Reduction | None = None  # set if several ranks train together
         self._kept: set[str] = set()
         self._param_blobs: dict[int, Blob] = {}
         self._dirty = False
-        self.ran = False  # a forward, with the shapes of now
+        self.ran = False  # whether a forward ran with the current shapes
         self.splitting = Splitting(self.runtime.config.parts, self.runtime.config.blocks)
-        self.sharers: WeakSet[BuiltNet] = WeakSet()  # nets whose parameters are ours
+        self.sharers: WeakSet[BuiltNet] = WeakSet()  # nets that use this net's parameters
         with self._users_names():
             self.graph = wire(self.message, loaded.lines, file=self.file, dtype=self.dtype, prepare=self._prepare_layer)
         self.findings = Findings(self.graph, self.file, self.split_names())
@@ -107,8 +108,7 @@ class BuiltNet(Uncopied):
 
     # -- building ---------------------------------------------------------------------------------------------------
     def _prepare_layer(self, layer, index: int) -> None:
-        """Give random layers a seed of their own, derived from the net's, and data layers their rank; who is only
-        planned for reads no data."""
+        """Derive the seed of each layer from the net's, and tell data layers their rank and whether to read ahead."""
         layer.reads_ahead = self._will_run
         layer.seed = zlib.crc32(f"{index}:{layer.name}".encode()) ^ (self._random.seed & 0xFFFFFFFFFFFFFFFF)
         layer.solver_count = self.solver_count if layer.phase == 0 else 1
@@ -116,7 +116,7 @@ class BuiltNet(Uncopied):
 
     @contextmanager
     def _users_names(self) -> Iterator[None]:
-        """Errors raised inside name the user's blobs, not those of the Split layers."""
+        """Let errors raised inside name the user's blobs instead of tops of inserted Split layers."""
         try:
             yield
         except CaffeError as error:
@@ -124,14 +124,16 @@ class BuiltNet(Uncopied):
             raise
 
     def split_names(self) -> dict[str, str]:
-        """Tops of the Split layers that were put in, and the user's blobs that they are."""
+        """Return the user's blob name for every top of an inserted Split layer."""
         splits = [layer for layer in self.message.layer if layer.type == SPLIT]
         return {top: layer.bottom[0] for layer in splits for top in layer.top}
 
     @contextmanager
     def placed(self) -> Iterator[None]:
-        """Errors raised inside that name a layer get its file, line and type, and the user's names of blobs; those of a
-        full device, who has it."""
+        """Complete errors raised inside: file, line and type of the layer, the user's blob names.
+
+        OutOfDeviceMemory errors also list the owners of device memory.
+        """
         try:
             with self._users_names():
                 yield
@@ -146,17 +148,17 @@ class BuiltNet(Uncopied):
         self.unfolded = unfold(self.graph, self.splitting.parts(self.graph), self.splitting.blocks(self.graph))
         self.run_graph = graph = self.unfolded.graph
         for node in self.graph.nodes:
-            node.layer.scratches.clear()  # also of those that run in parts
-        table = self._lay_out(graph)
-        parted = [*fold(self.graph, self.unfolded), *widened(self.graph, table.buffers)]
+            node.layer.scratches.clear()  # also for layers that run in parts
+        table = self._assign_buffers(graph)
+        split_values = [*fold(self.graph, self.unfolded), *widened(self.graph, table.buffers)]
         self.builder = ProgramBuilder(graph, join=self.tuning.fuse)
         with self.placed():
-            self._lay_within(graph, table)
+            self._choose_views(graph, table)
             packed = self._packed() if self.tuning.pack else frozenset()
             steps = [s.step for s in self.all_steps(fused=True)]
             self.memory = NetMemory(
                 graph, table, self._used_buffers(steps), self.runtime, self.dtype, old, packed, self.tuning.graph,
-                self._lasting(values_too=True), steps, parted, self.file,
+                self._lasting(values_too=True), steps, split_values, self.file,
             )  # fmt: skip
         self.blobs: Named[Blob] = Named(net=self.graph.name, kind="blob", of=Blob)
         for name, v in self.graph.last.items():
@@ -177,24 +179,24 @@ class BuiltNet(Uncopied):
                     value.name, value.shape, self.dtype, (None, self.memory.memories[value.diff])
                 ).diff = value.loss_weight
 
-    def _lay_out(self, graph: Graph) -> BufferTable:
-        """What runs as one, what every layer wants beside its blobs, and the buffers of all."""
+    def _assign_buffers(self, graph: Graph) -> BufferTable:
+        """Choose fused chains, scratch of layers and bit masks, and return the table of all buffers."""
         graph.groups = find_groups(graph, self._kept_values(), self._kept_gradients()) if self.tuning.fuse else []
         self._declare(graph, graph.everyone())
         table = assign(graph, self.dtype.itemsize)
         if self.tuning.masks and not self.forward_only:
             with self.placed():
-                stays = {b for b, managed in asked_by_layers(graph, self.runtime.config).items() if not managed}
-            stays |= self._lasting(values_too=True)
+                resident = {b for b, managed in asked_by_layers(graph, self.runtime.config).items() if not managed}
+            resident |= self._lasting(values_too=True)
             least = self.runtime.config.min_bytes if self.runtime.active else None
-            masked = mask_layers(graph, table.buffers, least, stays)
+            masked = mask_layers(graph, table.buffers, least, resident)
             if masked:
                 self._declare(graph, masked)
                 table = assign(graph, self.dtype.itemsize)
         return table
 
-    def _lay_within(self, graph: Graph, table: BufferTable) -> None:
-        """Choose which values lie within others, where a solver's program may leave values of their own unmade."""
+    def _choose_views(self, graph: Graph, table: BufferTable) -> None:
+        """Choose which values become buffer views into others, if the net is tuned to drop values in an iteration."""
         graph.laid = {}
         dropped = self.tuning.fuse and (self.tuning.pack or self.runtime.active)
         if dropped and any(node.layer.stretches for node in graph.nodes):
@@ -218,35 +220,37 @@ class BuiltNet(Uncopied):
                 raise
 
     def _kept_values(self) -> set[str]:
-        """Values of the graph that runs which belong to kept blobs, by name."""
+        """Return the names of values of `run_graph` that belong to kept blobs."""
         return self.unfolded.names(self._kept)
 
     def _kept_gradients(self) -> set[int]:
-        """Values of the graph that runs whose gradients kept blobs show."""
+        """Return the ids of values of `run_graph` whose gradients kept blobs show."""
         shown = shown_gradients(self.graph) if self._kept else {}
         return {v for name in self._kept for v in self.unfolded.values[shown[name]]}
 
     def pieces(self, param: Param) -> list[Param]:
-        """What a parameter of `graph` is in the graph that runs: one, or one for each block of outputs, in order."""
+        """Return the parameters of `run_graph` for one of `graph`: itself, or one per block of outputs, in order."""
         return [self.run_graph.params[p] for p in self.unfolded.params[param.index]]
 
     def _lasting_blob(self, param: Param) -> Blob:
-        """What users see of a parameter: one object, wherever the values lie."""
+        """Return the Blob of a parameter; the same object after every reshape, pointed at the current memory."""
         now = self.param_blob(param)
         blob = self._param_blobs.setdefault(param.index, now)
         blob.take_over(now)
         return blob
 
     def param_blob(self, param: Param) -> Blob:
-        """A parameter's values and gradients where they lie now."""
+        """Return a new Blob of a parameter's current data and diff memory."""
         memories = self.memory.memories
         name = f"{self.graph.nodes[param.node].name}[{param.position}]"
         pair, last = (memories[param.data], memories[param.diff]), param.channels_last
         return Blob(name, param.shape, self.dtype, pair, channels_last=last)
 
     def _packed(self) -> frozenset[int]:
-        """What a solver's program needs only for a while: blobs, their gradients where there is a backward, and what
-        layers keep for it."""
+        """Return the buffers with a short live range in a solver's program.
+
+        These are blobs and, with a backward, their gradients and the scratch that layers save for it.
+        """
         graph = self.run_graph
         found = {v.data for v in graph.values}
         if not self.forward_only:
@@ -256,13 +260,15 @@ class BuiltNet(Uncopied):
         return frozenset(found) - self._lasting(values_too=True)
 
     def _lasting(self, *, values_too: bool) -> frozenset[int]:
-        """What outlives an iteration or passes between host and device. values_too: also data that somebody outside
-        reads or fills."""
+        """Return the buffers that outlive an iteration or pass between host and device layers.
+
+        values_too: also data that the user or a data layer fills, net outputs, and state of layers.
+        """
         graph, kept = self.run_graph, self._kept_values()
         lasting = {i for v in graph.values if v.loss_weight for i in (v.data, v.diff)}
         lasting |= {i for v in graph.values if v.name in kept for i in (v.data, v.diff)}
         for node in graph.nodes:
-            if node.layer.runs_on is Runs.HOST:  # what passes between host and device is copied
+            if node.layer.runs_on is Runs.HOST:  # its blobs are copied between host and device
                 lasting |= {
                     i for v in (*node.bottoms, *node.tops) for i in (graph.values[v].data, graph.values[v].diff)
                 }
@@ -281,11 +287,11 @@ class BuiltNet(Uncopied):
 
     @property
     def split_backward(self) -> SplitBackward:
-        """Of which layers the tightest of a solver's iterations makes gradients in two steps."""
+        """Return for which layers a solver's iteration may split the backward."""
         return {None: SplitBackward.LARGE, True: SplitBackward.ALL, False: SplitBackward.NONE}[self.tuning.separate]
 
     def all_steps(self, *, fused: bool, separate: SplitBackward = SplitBackward.NONE) -> list[LayerStep]:
-        """Those of the widest program that this net runs, as a solver runs it or by hand; see `ProgramBuilder`."""
+        """Return the steps of the net's widest program, fused as a solver runs it or by hand; see `ProgramBuilder`."""
         n = len(self.graph.nodes) - 1
         steps = self.builder.forward(0, n, fused=fused)
         if not self.forward_only and any(node.need_backward for node in self.graph.nodes):
@@ -295,7 +301,7 @@ class BuiltNet(Uncopied):
 
     def _used_buffers(self, steps: Sequence[Step]) -> set[int]:
         used = {a.buffer for step in steps for a in step.accesses}
-        if not self.forward_only:  # an update writes the gradient of every parameter that moves, if only for its decay
+        if not self.forward_only:  # updates write the gradient of every learning parameter, even if only for its decay
             used |= {p.diff for p in self.run_graph.learnable if p.lr_mult != 0}
         graph = self.run_graph
         inside = {t for g in graph.groups for m in g.members for t in graph.nodes[m].tops if t not in g.tops}
@@ -303,8 +309,7 @@ class BuiltNet(Uncopied):
         return used | {p.data for p in graph.params} | shown - graph.laid.keys()
 
     def _check_first_values(self) -> None:
-        """Raise what `_fill_params` would raise before a value is made, so that a net that is only planned is refused
-        for the same reasons as one that runs."""
+        """Raise the errors of `_fill_params` without filling, so that planning a net refuses what running it would."""
         for param in self.graph.params:
             node = self.graph.nodes[param.node]
             try:

@@ -1,7 +1,7 @@
-"""Net: a wired graph with memory. Builds, runs forward and backward, keeps blobs readable by name.
+"""Runs a net: passes by hand, whose values all survive, and a solver's iterations, each as a program; loss and reshape.
 
-Covers: construction, programs (by hand, and a solver's iteration), loss, reshape, keep.
-See also: `wiring.py` (names to graph), `memory.py` (buffers and plans), `weights.py` (files), `pycaffe.py` (the face).
+See also: `built.py` (construction), `build/wiring.py` (names to graph), `memory/net_memory.py` (buffers and plans),
+`weights.py` (files), `../pycaffe/net.py` (the class that users import).
 """
 
 from __future__ import annotations
@@ -32,70 +32,80 @@ from .run.callbacks import backward_layers, forward_layers
 
 
 class Net(BuiltNet):
-    """source: a prototxt path or a NetParameter. phase: 0 TRAIN, 1 TEST (None: as the message's state says).
+    """Build a net from a prototxt and run it.
 
-    device: a backend device (default: the CPU). lms: an LMSConfig. runtime: share memory with other nets (then device
-    and lms are its). seed: of parameter filling and random layers; None: from the system. solver_count, solver_rank:
-    data layers of a TRAIN net deal their records to that many ranks. forward_only: count (and manage) memory for
-    forward passes only, as a solver's test nets need; backward still works, with memory from the pool. fill: give
-    parameters and constant tops their first values (a net that is only planned needs none).
-    Raises errors of the CaffeError family that name file, line, layer and blob.
+    Args:
+        source: a prototxt path or a NetParameter.
+        phase: 0 TRAIN, 1 TEST; None: as the message's state says.
+        device: a backend device (default: the CPU).
+        lms: an LMSConfig.
+        runtime: the runtime of other nets, to share its memory; replaces `device` and `lms`.
+        seed: for parameter filling and random layers; None: from the system.
+        solver_count: number of ranks among which data layers of a TRAIN net divide their records.
+        solver_rank: index of this rank among them.
+        forward_only: count (and manage) memory for forward passes only, as a solver's test nets need; backward still
+            works, with memory from the pool.
+        fill: give parameters and constant tops their first values (a net that is only planned needs none).
+
+    Raises:
+        CaffeError: the net cannot be built; the error names file, line, layer and blob.
     """
 
     # -- names ------------------------------------------------------------------------------------------------------
     @property
     def name(self) -> str:
-        """What the prototxt calls the net."""
+        """Return the name of the net in its prototxt."""
         return self.graph.name
 
     @property
     def inputs(self) -> list[str]:
-        """Names of the inputs: blobs that the user fills, in order."""
+        """Return the names of the inputs, the blobs that the user fills, in order."""
         return list(self.graph.inputs)
 
     @property
     def outputs(self) -> list[str]:
-        """Names of the outputs: blobs that no layer reads, in alphabetical order."""
+        """Return the names of the outputs, the blobs that no layer reads, in alphabetical order."""
         return list(self.graph.outputs)
 
     @property
     def layers(self) -> list:
-        """What users see of each layer, in order."""
+        """Return the user's object of each layer, in order."""
         return [node.layer.face for node in self.graph.nodes]
 
     def layer_index(self, name: str) -> int:
-        """Index of the last layer of that name. Raises MissingName."""
+        """Return the index of the last layer of that name. Raises MissingName."""
         for node in reversed(self.graph.nodes):
             if node.name == name:
                 return node.index
         raise missing(self.name, "layer", name, [node.name for node in self.graph.nodes])
 
     def check_blob(self, name: str) -> None:
-        """Raises MissingName where there is no blob of that name."""
+        """Raise MissingName if there is no blob of that name."""
         if not isinstance(name, str) or name not in self.blobs:
             raise missing(self.name, "blob", name, list(self.blobs))
 
     def keep(self, *names: str) -> None:
-        """Blobs whose data and diff must stay readable after a solver's iteration under LMS: keep("conv1", "ip").
+        """Keep data and diff of blobs readable after a solver's iteration under LMS: keep("conv1", "ip").
 
-        Raises MissingName for what is no blob."""
+        Raises MissingName if there is no blob of a name.
+        """
         for name in names:
             self.check_blob(name)
         self._kept.update(names)
         self.memory.forget_plans()
         if self.run_graph.groups or self.run_graph.laid or self.memory.packed or self.runtime.config.auto:
-            self.reshape()  # a chain that runs as one does not make the values in between; packed ones do not last
+            self.reshape()  # fused chains do not make inner values, and packed values do not last
 
     # -- running ----------------------------------------------------------------------------------------------------
     def forward_range(self, start: int = 0, end: int | None = None) -> float:
-        """Forward of layers start..end (both included); returns their weighted loss. Every value survives."""
+        """Run the forward of layers start..end (both included) and return their weighted loss. Every value survives."""
         end = len(self.graph.nodes) - 1 if end is None else end
         self.refresh_shapes()
         self._forward_by_hand(start, end)
         return self.loss(start, end)
 
     def _forward_by_hand(self, start: int, end: int) -> bool:
-        """Forward of which every value survives. Returns whether no shape changed in the middle."""
+        """Run a forward of which every value survives. Returns whether all shapes stayed the same."""
         if self.callbacks.around_forward:
             return forward_layers(self, start, end)
 
@@ -105,27 +115,30 @@ class Net(BuiltNet):
         return self.run_by_hand(f"forward {start}..{end}", start, end, build)
 
     def run_by_hand(self, name: str, start: int, end: int, build: Callable[[str, int, bool], Sequenced]) -> bool:
-        """Run a forward of layers start..end; blobs show what it made last. See `_run`."""
+        """Run a forward of layers start..end and let blobs show the versions it made last. See `_run`."""
         self.versions.bring(start, end)
         done = self._run(name, start, build, by_hand=True)
         self.versions.show(start, end)
         return done
 
     def run_steps(self, key: str, steps: Sequence) -> None:
-        """Run these steps, of which every value survives, as the program `key`."""
+        """Run these steps as the program `key`; every value survives."""
         with self.placed():
             self.memory.run(key, lambda: sequence(key, steps, None))
 
     def _run(self, name: str, start: int, build: Callable[[str, int, bool], Sequenced], by_hand: bool = False) -> bool:
-        """Run build(key, start, False). A layer may find in the middle that its tops need other shapes: then memory
-        follows, and the rest is run, build(key, that layer's index, True). Returns whether no shape changed."""
+        """Run the program `build(key, start, False)`. Returns whether all shapes stayed the same.
+
+        If a layer finds during the run that its tops need other shapes, reshape the net and run the rest, the program
+        `build(key, index of that layer, True)`.
+        """
         first, reshaped, tries = start, False, 0
         while True:
             key = f"{name} from {first}" if reshaped else name
             make = partial(build, key, first, reshaped)
             try:
                 with self.placed():
-                    self.ran &= first > 0 or self.memory.keeps(key)  # else in parts, where it does not fit whole now
+                    self.ran &= first > 0 or self.memory.keeps(key)  # otherwise `fitted` may split layers
                     if not self.ran:
                         fitted(self, partial(self._bind, key, make, by_hand), by_hand=by_hand)
                         self.ran = True
@@ -145,9 +158,9 @@ class Net(BuiltNet):
 
     def _bind(self, key: str, make: Callable[[], Sequenced], by_hand: bool) -> None:
         bound = self.memory.bind(key, make)
-        if by_hand and self.runtime.rests:  # there is no plan that could be refused
+        if by_hand and self.runtime.rests:  # without LMS there is no plan that could fail
             program = bound.sequenced.program
-            if self.splitting.chooses:  # else every pass that may follow fits
+            if self.splitting.chooses:  # check every pass that may follow
                 program = sequence(key, self.all_steps(fused=False), None).program
             self.memory.refuse_oom(program, None)
 
@@ -156,7 +169,7 @@ class Net(BuiltNet):
         self.versions.bring(start, end)
 
     def backward_range(self, start: int | None = None, end: int = 0) -> None:
-        """Backward of layers start..end (both included, start >= end). Parameter gradients accumulate."""
+        """Run the backward of layers start..end (both included, start >= end). Parameter gradients accumulate."""
         start = len(self.graph.nodes) - 1 if start is None else start
         self.versions.bring_diffs(start, end)
         hand_on(self.memory.parted)
@@ -184,22 +197,28 @@ class Net(BuiltNet):
         self.versions.show_diffs(start, end)
 
     def reduce_by_hand(self, steps: Sequence, key: str) -> None:
-        """After these backward steps of the program `key`: the means of the gradients over all ranks, if any."""
+        """Average the gradients of these backward steps of the program `key` over all ranks, if there are several."""
         if self.reduction is not None:
             self.run_steps(f"{key}, reduction", self.reduction.alone(steps))
 
     def iteration(self, first: bool, tail: Sequence[HostedStep] = (), *, key: str, reduce: bool = False) -> bool:
-        """One forward and backward of a solver's iteration, then `tail` (updates), as the program `key`. first:
-        parameter gradients start anew. reduce: they become the means over all ranks, where there are several. Values
-        that nobody reads later are dropped under LMS.
+        """Run one forward and backward of a solver's iteration, then `tail`, as the program `key`.
 
-        Returns False where shapes changed in the middle (see ShapesChanged): then memory is new, and `tail` did not
-        run, because its steps are those of the old memory.
+        Under LMS, values that no later step reads are discarded.
+
+        Args:
+            first: overwrite parameter gradients instead of adding to them.
+            tail: update steps.
+            reduce: average parameter gradients over all ranks, if there are several.
+
+        Returns:
+            False if shapes changed during the run (see ShapesChanged). Then memory is new and `tail` did not run,
+            because its steps use the old memory.
         """
         if self.callbacks:
             return self._watched_iteration(first, tail, key, reduce)
         self._before(0, len(self.graph.nodes) - 1)
-        memory = self.memory  # another one, where the shapes of now make layers run in parts
+        memory = self.memory  # `_run` replaces it if layers must be split for the current shapes
 
         def build(name: str, start: int, reshaped: bool) -> Sequenced:
             own = () if reshaped or self.memory is not memory else tail
@@ -227,7 +246,7 @@ class Net(BuiltNet):
     def _iteration(self, first: bool, tail: Sequence[HostedStep], key: str, start: int = 0,
                    reduce: bool = False) -> Sequenced:  # fmt: skip
         n = len(self.graph.nodes) - 1
-        sums = reduce and self.reduction is not None  # on a stream of their own, perhaps: updates wait for all of them
+        sums = reduce and self.reduction is not None  # they may run on another stream: updates wait for all of them
 
         def made(separate: SplitBackward) -> Sequenced:
             steps, diffs = self.builder.forward(start, n, fused=True), self.builder.loss_diffs()
@@ -244,8 +263,10 @@ class Net(BuiltNet):
         return made(self.split_backward if self.tuning.separate else SplitBackward.NONE)
 
     def prepare_iterations(self, kinds: Iterable[tuple[str, bool, Sequence[HostedStep]]]) -> None:
-        """Plan a solver's iterations before the first one: (key, first, tail); the last of them is the one that
-        reduces. Raises OutOfDeviceMemory when they cannot fit."""
+        """Plan a solver's iterations before the first one. Raises OutOfDeviceMemory if they cannot fit.
+
+        kinds: (key, first, tail) of each kind of iteration; the last one averages gradients over ranks.
+        """
         kinds = list(kinds)
         with self.placed():
             refuse_chosen_parts(self)
@@ -258,12 +279,15 @@ class Net(BuiltNet):
             self.runtime.note_plans(self.name, plans)
 
     def predicted_seconds(self, kinds: Sequence[tuple[str, bool, Sequence[HostedStep]]]) -> float:
-        """Of the programs of `prepare_iterations`, together. Takes no memory. Raises OutOfDeviceMemory."""
+        """Predict the seconds of the programs of `prepare_iterations`, together, without taking memory.
+
+        Raises OutOfDeviceMemory if they cannot fit.
+        """
         programs = (self._iteration(f, t, key, reduce=key == kinds[-1][0]) for key, f, t in kinds)
         return sum(seconds_of(planned(self.memory, program)[1]) for program in programs)
 
     def replan(self, key: str, first: bool, tail: Sequence[HostedStep], reduce: bool) -> tuple[float, float] | None:
-        """See `NetMemory.replan`, for a program of `prepare_iterations`."""
+        """Plan a program of `prepare_iterations` again; see `NetMemory.replan`."""
         with self.device.active():
             found = self.memory.replan(key, lambda: self._iteration(first, tail, key, reduce=reduce))
         if found is not None and found[0] != found[1]:
@@ -271,7 +295,7 @@ class Net(BuiltNet):
         return found
 
     def test_forward(self) -> bool:
-        """A whole forward; outputs and kept blobs survive. Returns False where shapes changed in the middle."""
+        """Run a whole forward; outputs and kept blobs survive. Returns False if shapes changed during the run."""
         if self.callbacks.around_forward:
             self.refresh_shapes()
             return self._forward_by_hand(0, len(self.graph.nodes) - 1)
@@ -284,13 +308,16 @@ class Net(BuiltNet):
         return sequence(key, self.builder.forward(start, len(self.graph.nodes) - 1, fused=True), self._survivors())
 
     def prepare_test(self) -> None:
-        """Plan `test_forward` and take its memory. Raises OutOfDeviceMemory when it cannot fit."""
+        """Plan `test_forward` and take its memory. Raises OutOfDeviceMemory if it cannot fit."""
         self.runtime.check_resident()
         fitted(self, lambda: self.memory.bind("test", self._test_sequence))
 
     def plan_only(self, updates: Callable[[], Sequence[HostedStep]] | None) -> Plan | None:
-        """The plan of a training iteration with these updates (None: of a test forward), without taking its memory;
-        without LMS, of what it packs. None where it would do neither. Raises OutOfDeviceMemory when it cannot fit."""
+        """Plan a training iteration with these updates (None: a test forward) without taking its memory.
+
+        Without LMS the plan only packs buffers. Returns None if there is nothing to plan. Raises OutOfDeviceMemory if
+        it cannot fit.
+        """
 
         def plan() -> Plan | None:
             self.runtime.check_resident()
@@ -299,7 +326,7 @@ class Net(BuiltNet):
         return fitted(self, plan, seconds=lambda: seconds_of(plan()), updates=updates)
 
     def program_of(self, updates: Callable[[], Sequence[HostedStep]] | None) -> Sequenced:
-        """A training iteration with these updates (None: a test forward), as layers run in parts now."""
+        """Return the program of a training iteration with these updates (None: a test forward)."""
         return self._test_sequence() if updates is None else self._iteration(True, updates(), "train")
 
     def _survivors(self) -> set[int]:
@@ -319,7 +346,7 @@ class Net(BuiltNet):
         return ids
 
     def loss(self, start: int = 0, end: int | None = None) -> float:
-        """Weighted sum of the loss tops of layers start..end, as last computed."""
+        """Return the weighted sum of the loss tops of layers start..end, as last computed."""
         total = 0.0
         end = len(self.graph.nodes) - 1 if end is None else end
         for node in self.graph.nodes[start : end + 1]:
@@ -333,7 +360,7 @@ class Net(BuiltNet):
         return total
 
     def statistics(self) -> dict:
-        """What Large Model Support does with this net and those that share its memory: see `net_statistics`."""
+        """Return statistics of Large Model Support for this net and its runtime: see `net_statistics`."""
         return net_statistics(self)
 
     # -- shapes -------------------------------------------------------------------------------------------------------
@@ -353,7 +380,7 @@ class Net(BuiltNet):
         self._dirty = True
 
     def refresh_shapes(self) -> None:
-        """Follow changed input shapes (and sources whose next batch has another shape). Cheap if nothing changed."""
+        """Reshape the net if an input changed its shape, or a source's next batch has another. Cheap otherwise."""
         for node in self.graph.nodes:
             if node.bottoms or node.layer.is_net_input:
                 continue
@@ -363,7 +390,7 @@ class Net(BuiltNet):
             self.reshape()
 
     def reshape(self) -> None:
-        """Infer all shapes again and follow with memory; parameters and inputs keep their values."""
+        """Infer all shapes again and make memory for them; parameters and inputs keep their values."""
         try:
             self.ran &= not self.graph.infer_shapes()
         except CaffeError as error:
@@ -375,7 +402,7 @@ class Net(BuiltNet):
         self._dirty = False
         self._set_up_memory(old)
         self._fill_constants()
-        for name, blob in self.blobs.items():  # the user's Blob objects stay the same
+        for name, blob in self.blobs.items():  # keep the Blob objects that the user may hold
             mine = blobs.get(name)
             if mine is not None:
                 mine.take_over(blob)
@@ -384,7 +411,7 @@ class Net(BuiltNet):
     # -- parameters ---------------------------------------------------------------------------------------------------
     @property
     def learnable_params(self) -> list[Blob]:
-        """Blobs of parameters that own their memory, in order of appearance."""
+        """Return the blobs of parameters that own their memory, in order of appearance."""
         return [self.param_blob(p) for p in self.graph.learnable]
 
     def clear_param_diffs(self) -> None:

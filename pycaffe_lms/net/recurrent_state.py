@@ -1,4 +1,4 @@
-"""What layers carry from one forward to the next (recurrent states), read and set between two runs."""
+"""Reads and sets recurrent states, the values that layers carry from one forward to the next, between two runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from .net import Net
 
 
 def read(net: Net, copy: Callable[[SyncedMemory], np.ndarray] | None = None) -> dict[tuple[str, str], np.ndarray]:
-    """(layer, name of the buffer) -> a copy of its values. copy: makes one, as bytes, in place of the usual way."""
+    """Return a copy of every recurrent state by (layer, name of the scratch).
+
+    copy: returns the bytes of a memory; None: copied through the host.
+    """
     return {
         key: (copy or _copy)(memory)[: count(s.shape) * s.dtype.itemsize].view(s.dtype).reshape(s.shape)
         for key, s, memory in _buffers(net)
@@ -26,17 +29,17 @@ def _copy(memory: SyncedMemory) -> np.ndarray:
 
 
 def memories(net: Net) -> list[SyncedMemory]:
-    """The buffers that `read` reads."""
+    """Return the memories that `read` reads."""
     return [memory for _, _, memory in _buffers(net)]
 
 
 def shapes(net: Net) -> dict[tuple[str, str], tuple[int, ...]]:
-    """(layer, name of the buffer) -> its shape."""
+    """Return the shape of every recurrent state by (layer, name of the scratch)."""
     return {key: scratch.shape for key, scratch, _ in _buffers(net)}
 
 
 def write(net: Net, values: Mapping[tuple[str, str], np.ndarray]) -> None:
-    """Set what `read` returned; what is not in `values` becomes zero, as before the first forward."""
+    """Set the states that `read` returned; a state missing from `values` becomes zero, as before the first forward."""
     for key, scratch, memory in _buffers(net):
         memory.ask(Ask.OVERWRITE_CPU)
         memory.host_array(scratch.shape, scratch.dtype)[...] = values.get(key, 0)

@@ -1,1 +1,4 @@
-"""Runs the steps of a net's programs, one by one or from a recording, with callbacks."""
+"""Runs a net's programs, step by step or by replaying a CUDA graph, with callbacks.
+
+Start at `executor.py` (one step), then `recording.py` (a whole program).
+"""

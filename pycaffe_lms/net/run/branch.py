@@ -1,4 +1,4 @@
-"""Work of one layer's pass beside what follows in it, on a stream of its own, joined when the pass ends."""
+"""Queues part of a layer's pass on a second stream, beside the rest, and joins it when the pass ends."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from contextlib import contextmanager
 
 
 class Branch:
-    """Of one device's branch stream."""
+    """Fork work to the branch stream of a device and join it."""
 
     def __init__(self, device):
         self._device = device
-        self._busy = False  # there is work that the compute stream did not wait for
+        self._busy = False  # whether the compute stream has yet to wait for the branch
 
     @contextmanager
     def beside(self) -> Iterator[None]:
-        """Only where it costs the host nothing: in what is recorded."""
+        """Queue the work of this context on the branch stream; only while a CUDA graph is captured.
+
+        Outside a capture the extra events would cost the host time, so the work stays on the compute stream.
+        """
         device = self._device
         if not device.capturing:
             yield
@@ -26,7 +29,7 @@ class Branch:
             yield
 
     def join(self) -> None:
-        """What follows waits for the work beside."""
+        """Let the compute stream wait for the branch, if there was work on it."""
         if self._busy:
             self._busy = False
             self._device.wait(self._device.compute, self._device.record(self._device.branch))

@@ -1,9 +1,9 @@
-"""Functions that a user wants called around every layer: `before_forward`, `after_forward` and their like.
+"""Calls a user's functions before and after every layer: `before_forward`, `after_forward` and their like.
 
-Inside one, every blob can be read and written, so nothing may be on its way and nothing may have been dropped: while a
-net has callbacks its layers run one by one, each as a program of its own, whose values all survive. Numbers are the
-same; fused chains, look-ahead and recordings are not used meanwhile, and Large Model Support keeps all values on the
-host. Source of the behaviour: BVLC/caffe, net.{hpp,cpp}, Net::Callback.
+A callback may read and write every blob, so no copy may be in flight and no value discarded. While a net has callbacks,
+each layer therefore runs as a program of its own whose values all survive. Results are the same, but there are no fused
+chains, no prefetch and no CUDA graphs, and Large Model Support keeps all values on the host.
+Source of the behaviour: BVLC/caffe, net.{hpp,cpp}, Net::Callback.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LayerCallback = Callable[[int], object]
 
 @dataclass
 class Callbacks:
-    """Each is called with the index of a layer, in the order in which they were added."""
+    """List the callbacks of a net, each called with the index of a layer, in the order of the list."""
 
     before_forward: list[LayerCallback] = field(default_factory=list)
     after_forward: list[LayerCallback] = field(default_factory=list)
@@ -32,10 +32,12 @@ class Callbacks:
 
     @property
     def around_forward(self) -> bool:
+        """Return whether there are callbacks around a forward."""
         return bool(self.before_forward or self.after_forward)
 
     @property
     def around_backward(self) -> bool:
+        """Return whether there are callbacks around a backward."""
         return bool(self.before_backward or self.after_backward)
 
     def __bool__(self) -> bool:
@@ -43,7 +45,7 @@ class Callbacks:
 
 
 def forward_layers(net: Net, start: int, end: int) -> bool:
-    """Forward of layers start..end with callbacks around each. Returns whether no shape changed on the way."""
+    """Run the forward of layers start..end with callbacks around each. Returns whether all shapes stayed the same."""
     same = True
     for i in range(start, end + 1):
 
@@ -59,7 +61,7 @@ def forward_layers(net: Net, start: int, end: int) -> bool:
 
 
 def backward_layers(net: Net, start: int, end: int, steps: Sequence[LayerStep], name: str) -> None:
-    """These steps of layers start down to end, with callbacks around each layer, those without a step included."""
+    """Run backward steps of layers start down to end, with callbacks around every layer, also those without a step."""
     of_layer: dict[int, list[LayerStep]] = {}
     for step in steps:
         of_layer.setdefault(layer_of(net.run_graph, step), []).append(step)

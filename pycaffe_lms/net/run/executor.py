@@ -1,4 +1,8 @@
-"""Runs single steps: asks the state machine for what a step declares, hands the layer its arrays."""
+"""Runs single steps: prepares the buffers that a step accesses, then calls the layer on its arrays.
+
+`Executor.run` is the entry point; `_forward_pass` and `_backward_pass` collect the arrays. See also:
+`../../memory/states.py` (the state machine), `../program/steps.py` (what a step declares), `recording.py` (whole runs).
+"""
 
 from __future__ import annotations
 
@@ -27,18 +31,18 @@ _CPU = {Mode.READ: Ask.READ_CPU, Mode.UPDATE: Ask.WRITE_CPU, Mode.OVERWRITE: Ask
 
 
 class Executor:
-    """graph: the wired net. memories: buffer id -> SyncedMemory."""
+    """Run the steps of a net's programs. graph: the wired net. memories: SyncedMemory by buffer id."""
 
     def __init__(self, graph: Graph, memories: Mapping[int, SyncedMemory], device, dtype):
         self.graph, self.memories, self.device, self.dtype = graph, memories, device, dtype
         self._arrays: dict = {}
-        self._passes: dict[int, tuple[LayerStep, list[int], Pass]] = {}  # by id of the step: it, where its memories lay
+        self._passes: dict[int, tuple[LayerStep, list[int], Pass]] = {}  # by id of the step: step, addresses, arrays
         self._branch = Branch(device)
         self._copies = {id(node): copies for node in graph.everyone() if (copies := Copies(graph, node))}
         self._param_copies = {id(node): copies for node in graph.everyone() if (copies := ParamCopies(graph, node))}
 
     def run(self, step: LayerStep) -> None:
-        """One forward or backward of one layer. Errors get the layer's place."""
+        """Run one forward or backward of one layer. Errors get the layer's name, type and line."""
         node = node_of(self.graph, step)
         try:
             self.ask(step.step)
@@ -64,18 +68,18 @@ class Executor:
             raise
 
     def _with_params(self, node: Node, work, direction: str):
-        """`work` on parameters in the layer's order."""
+        """Wrap `work` so that it gets parameters in the memory order that the layer expects."""
         copies = self._param_copies.get(id(node))
         return partial(getattr(copies, direction), run=work) if copies else work
 
     def ask(self, step) -> None:
-        """Tell the state machine what the step touches."""
+        """Bring every buffer that the step accesses into the state that the access needs."""
         asks = _CPU if step.host or self.device.is_host else GPU_ASKS
         for access in step.accesses:
             self.memories[access.buffer].ask(asks[access.mode])
 
     def array(self, buffer: int, shape, dtype, on_host: bool, start: int = 0):
-        """The array of a buffer from element `start` on, where the step runs."""
+        """Return a buffer as an array of `shape` from element `start` on, on the host or the device."""
         memory = self.memories[buffer]
         if on_host:
             return memory.host_array(shape, dtype, start)
@@ -86,35 +90,38 @@ class Executor:
         return found
 
     def _pass(self, node: Node, step: LayerStep, on_host: bool) -> Pass:
-        """What the layer is handed; on the device, what it was handed the last time, as long as everything lies where
-        it lay. Copies put other arrays in."""
+        """Return the arrays for one pass of a layer; on the device, those of the last time if no address changed.
+
+        Layers with order copies get new ones each time, because the copies replace arrays in them.
+        """
         make = self._forward_pass if step.forward else self._backward_pass
         if on_host or id(node) in self._copies or id(node) in self._param_copies:
             return make(node, step, on_host)
-        place = self.device.place
-        places = [place(self.memories[access.buffer].span) for access in step.step.accesses]
+        addresses = [self.device.place(self.memories[access.buffer].span) for access in step.step.accesses]
         known = self._passes.get(id(step))
-        if known is None or known[1] != places:
-            known = self._passes[id(step)] = step, places, make(node, step, on_host)
+        if known is None or known[1] != addresses:
+            known = self._passes[id(step)] = step, addresses, make(node, step, on_host)
         return known[2]
 
     def forget(self) -> None:
-        """There are other programs from now on: of those that are gone nothing is kept."""
+        """Drop cached arrays, because programs changed."""
         self._passes.clear()
         self._arrays.clear()
 
     def _forward_pass(self, node: Node, step: LayerStep, on_host: bool) -> Pass:
         layer, graph, value = node.layer, self.graph, partial(self._value, node, step, on_host)
         touched = {a.buffer for a in (step.apart or step.step).accesses}
-        settled = in_place(graph, node, True) if step.apart is not None else frozenset()
-        here, there = (settled, frozenset()) if len(node.bottoms) > 1 else (frozenset(), settled)
+        settled = in_place(graph, node, True) if step.apart is not None else frozenset()  # views: need no copy
+        skip_bottoms, skip_tops = (settled, frozenset()) if len(node.bottoms) > 1 else (frozenset(), settled)
         needs = layer.replay_needs() if step.again else layer.forward_needs()
         updates = frozenset() if step.again else layer.forward_updates()
         return Pass(
             ops=ops_of(self.device),
-            bottom=[value(b, "data") if i in needs.bottoms - here else None for i, b in enumerate(node.bottoms)],
+            bottom=[
+                value(b, "data") if i in needs.bottoms - skip_bottoms else None for i, b in enumerate(node.bottoms)
+            ],
             top=[
-                value(t, "data") if graph.values[t].data in touched and j not in there else None
+                value(t, "data") if graph.values[t].data in touched and j not in skip_tops else None
                 for j, t in enumerate(node.tops)
             ],
             param=[
@@ -158,7 +165,7 @@ class Executor:
             self._branch.join()
 
     def _value(self, node: Node, step: LayerStep, on_host: bool, v: int, which: str):
-        """A value as it is stored; where both orders are the same memory, in the shape that the layer expects."""
+        """Return a value as stored; if both orders are the same in memory, in the order that the layer expects."""
         value = self.graph.values[v]
         last = value.channels_last if matters(value.shape) else node.channels_last
         shape = memory_shape(value.shape, last)
@@ -171,7 +178,7 @@ class Executor:
         return self.array(getattr(param, which), stored_shape(self.graph, node, i), self.dtype, on_host)
 
     def _scratch(self, node: Node, makes: Makes | None, on_host: bool) -> dict:
-        """makes: of a backward; None: for a forward."""
+        """Return the scratch arrays of a pass by name. makes: the gradients a backward makes; None: a forward."""
         return {
             name: self.array(node.scratch[name], scratch.shape, scratch.dtype, on_host)
             for name, scratch in node.layer.scratches.items()
@@ -188,7 +195,7 @@ class Executor:
 
 
 def call_scratch_layout(graph: Graph, buffers, sharing: Collection[int]) -> dict[int, int]:
-    """Offsets of the call scratch `sharing` in one workspace: every layer's starts at 0, for layers use it in turn."""
+    """Return byte offsets of the buffers `sharing` one workspace; each layer's start at 0, as layers take turns."""
     offsets: dict[int, int] = {}
     for node in graph.everyone():
         end = 0

@@ -1,4 +1,4 @@
-"""What a device found wrong in values while it ran: one warning for each layer."""
+"""Warns once per layer of bad values that device code found while it ran."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ _log = logging.getLogger(__name__)
 
 
 class Findings:
-    """Of the layers of a graph whose queued work looks at values (see `Layer.finding`)."""
+    """Collect findings of the layers of a graph whose kernels check values (see `Layer.finding`).
+
+    names: the user's blob names by the generated ones.
+    """
 
     def __init__(self, graph: Graph, file: str | None, names: dict[str, str]):
-        """names: the user's, for blobs whose names were made up."""
         self._file, self._names = file, names
         self._silent = [node for node in graph.nodes if node.layer.finds]
 
     def say(self) -> None:
-        """Warn of each layer that found something and was not named yet. Waits for no device: what is still queued is
-        said at a later call."""
+        """Log a warning for each layer with a new finding. Does not wait for the device: later findings come later."""
         for node in list(self._silent):
             error = node.layer.finding()
             if error is not None:

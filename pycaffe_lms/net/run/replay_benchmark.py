@@ -1,9 +1,8 @@
-"""Whether a program with copies runs faster from its recording or step by step: a few runs of each are timed.
+"""Measures whether a program with copies runs faster as a CUDA graph replay or step by step, from a few runs of each.
 
-Issuing step by step costs the host time, and the device too where the host is late; in a recording copies overlap a
-little less. Which counts for more depends on the host, so it is measured. As a host that keeps up may be busy later, a
-recording that takes hardly longer is preferred, and runs step by step go on being timed. Results are the same to the
-bit.
+Launching step by step costs host time, and device time if the host falls behind; in a replay copies overlap slightly
+less. Which effect is larger depends on the host. A replay that is hardly slower is preferred, because the host may be
+busier later; for the same reason step-by-step runs are timed on. Results are the same to the bit.
 """
 
 from __future__ import annotations
@@ -16,28 +15,28 @@ from statistics import median
 from ...backend.device import Device
 
 _log = logging.getLogger(__name__)
-RUNS = 4  # of each that are timed, and of those step by step that are judged together afterwards
-CLOSE = 1.02  # one way is faster than the other if that takes more than this times as long
+RUNS = 4  # timed runs of each kind; also how many later step-by-step runs give one median
+CLOSE = 1.02  # times within this ratio count as equal
 
 
 class ReplayBenchmark:
-    """Of one program on one device."""
+    """Time one program on one device, replayed and step by step, and choose the faster way."""
 
     def __init__(self, device: Device):
         self._device = device
-        self._spans: dict[bool, list[tuple]] = {False: [], True: []}  # of runs that are not judged yet
+        self._spans: dict[bool, list[tuple]] = {False: [], True: []}  # (start, end) events of runs not evaluated yet
         self._pays: bool | None = None
-        self._graph = 0.0  # milliseconds of a recorded run, once known
+        self._graph = 0.0  # milliseconds of a replay, once known
 
     def wants(self, recorded: bool) -> bool:
-        """Whether more runs of this kind are to be timed before it is known which is faster."""
+        """Return whether the choice needs more timed runs of this kind."""
         return self._pays is None and len(self._spans[recorded]) < RUNS
 
     @contextmanager
     def run(self, recorded: bool) -> Iterator[None]:
-        """Within, one run is queued."""
-        step_by_step_for_good = self._pays is False and not recorded
-        if not (self.wants(recorded) or step_by_step_for_good):
+        """Time the run that is queued inside this context, if it is of use."""
+        watch_steps = self._pays is False and not recorded
+        if not (self.wants(recorded) or watch_steps):
             yield
             return
         start = self._device.timed_event()
@@ -45,8 +44,11 @@ class ReplayBenchmark:
         self._spans[recorded].append((start, self._device.timed_event()))
 
     def recording_pays(self, name: str) -> bool:
-        """Which is faster, once the wanted runs are timed; waits for the last of them, later for none of the last
-        `RUNS`. name: the program's, for the log."""
+        """Return whether the replay is the faster way. Call it once both kinds have `RUNS` timed runs.
+
+        The first call waits for the last of these runs; later calls wait for none of the last `RUNS` runs.
+        name: the program's, for the log.
+        """
         if self._pays is None:
             steps, self._graph = self._took(False), self._took(True)
             self._pays = self._graph <= CLOSE * steps
@@ -66,8 +68,8 @@ class ReplayBenchmark:
         return self._pays
 
     def _took(self, recorded: bool) -> float:
-        """Milliseconds of the first runs of this kind, which are judged with that."""
+        """Remove the first `RUNS` runs of this kind and return their median in milliseconds."""
         spans = self._spans[recorded]
-        found = median(self._device.elapsed_ms(*span) for span in spans[:RUNS])
+        milliseconds = median(self._device.elapsed_ms(*span) for span in spans[:RUNS])
         del spans[:RUNS]
-        return found
+        return milliseconds
