@@ -1,5 +1,7 @@
-"""Weights of a net: from files by layer name, to messages, shared between nets.
+"""Loads weights of a net from files by layer name, writes them to messages and files, and shares them between nets.
 
+`copy_from` loads, `save` and `to_proto` write, `share` aliases another net's parameters. File formats are in
+`../formats/weights/`.
 Source: BVLC/caffe, net.cpp, CopyTrainedLayersFrom, ShareTrainedLayersWith, ToProto (behaviour).
 """
 
@@ -27,14 +29,17 @@ if TYPE_CHECKING:
     from .net import Net
 
 _log = logging.getLogger(__name__)
-_NAMED = 10  # layers in a warning
+_NAMED = 10  # most layers that a warning names
 Arrays = list[tuple[np.ndarray, "np.ndarray | None"]]
 Read = Callable[["Blob", str], np.ndarray]
 
 
 def copy_from(net: Net, path: str | os.PathLike) -> None:
-    """Load a .caffemodel (binary or HDF5) by layer name. Layers that the file lacks keep their values, which a warning
-    says; layers that the net lacks are passed over with a log line. Raises WeightsError naming file and layer."""
+    """Load a .caffemodel (binary or HDF5) by layer name.
+
+    Layers that the file lacks keep their values, with a warning; layers that the net lacks are skipped and logged.
+    Raises WeightsError, which names file and layer, if shapes or the number of blobs differ.
+    """
     seen: set[str] = set()
     loaded: set[int] = set()
     by_name = {}
@@ -52,7 +57,7 @@ def copy_from(net: Net, path: str | os.PathLike) -> None:
 
 
 def _warn_of_missing(net: Net, loaded: set[int], file: str) -> None:
-    """Name the layers that keep a value of their own; `loaded` are the parameters that the file has."""
+    """Warn of layers whose parameters the file lacks. loaded: indices of the parameters that it has."""
     learned = [node for node in net.graph.nodes if node.params]
     missing = [n.name for n in learned if not {net.graph.params[p].owner for p in n.params} <= loaded]
     if missing:
@@ -64,7 +69,7 @@ def _warn_of_missing(net: Net, loaded: set[int], file: str) -> None:
 
 
 def _load_layer(net: Net, node: Node, source: LayerWeights, *, file: str) -> set[int]:
-    """Returns the parameters that got a value, those that share with others under their owner's index."""
+    """Load one layer and return the indices of the parameters set; a shared parameter counts under its owner's."""
     _refuse_misfits(net, node, source, file=file)
     loaded: set[int] = set()
     for i, (blob, stored) in enumerate(zip(node.layer.blobs, source.blobs, strict=False)):
@@ -78,7 +83,7 @@ def _load_layer(net: Net, node: Node, source: LayerWeights, *, file: str) -> set
 
 
 def _refuse_misfits(net: Net, node: Node, source: LayerWeights, *, file: str) -> None:
-    """Raises WeightsError where a layer's parameters are not those of a file; it may have none."""
+    """Raise WeightsError if a layer's parameters differ in number or shape from the file's; the file may have none."""
     found, shapes = source.blobs, [net.graph.params[p].shape for p in node.params]
     if not found:
         return
@@ -101,13 +106,13 @@ def _refuse_misfits(net: Net, node: Node, source: LayerWeights, *, file: str) ->
 
 
 def load_presets(net: Net, node: Node) -> None:
-    """Parameter blobs that the prototxt itself carries (`blobs { }`)."""
+    """Load the parameter blobs that the prototxt itself holds (`blobs { }`)."""
     if node.layer.param.blobs:
         _load_layer(net, node, _presets(net, node), file=net.file or "prototxt")
 
 
 def check_presets(net: Net, node: Node) -> None:
-    """Raises WeightsError where `load_presets` would, before there is memory."""
+    """Raise WeightsError if `load_presets` would. Needs no memory."""
     if node.layer.param.blobs:
         _refuse_misfits(net, node, _presets(net, node), file=net.file or "prototxt")
 
@@ -120,12 +125,12 @@ def _presets(net: Net, node: Node) -> LayerWeights:
 
 
 def read_now(blob: Blob, which: str) -> np.ndarray:
-    """The values ("data") or gradients ("diff") of a blob, once the device has made them."""
+    """Return the values ("data") or gradients ("diff") of a blob; waits for the device."""
     return blob.read_data() if which == "data" else blob.read_diff()
 
 
 def bare_proto(net: Net) -> caffe_pb2.NetParameter:
-    """The net as Caffe writes it, without parameters: name and layers (Split layers and phases included)."""
+    """Return the net as Caffe writes it, without parameters: name and layers (Split layers and phases included)."""
     message = caffe_pb2.NetParameter(name=net.name)
     for node in net.graph.nodes:
         layer = message.layer.add()
@@ -141,7 +146,7 @@ def bare_proto(net: Net) -> caffe_pb2.NetParameter:
 
 
 def layer_arrays(net: Net, *, write_diff: bool = False, read: Read = read_now) -> list[Arrays]:
-    """(data, diff or None) of every parameter of every layer, those that share with others included."""
+    """Return (data, diff or None) of every parameter of every layer, shared ones included."""
     return [
         [(read(blob, "data"), read(blob, "diff") if write_diff else None) for blob in node.layer.blobs]
         for node in net.graph.nodes
@@ -149,7 +154,7 @@ def layer_arrays(net: Net, *, write_diff: bool = False, read: Read = read_now) -
 
 
 def to_proto(net: Net, *, write_diff: bool = False) -> caffe_pb2.NetParameter:
-    """The net with its parameters as Caffe writes it."""
+    """Return the net with its parameters as Caffe writes it."""
     message = bare_proto(net)
     for layer, arrays in zip(message.layer, layer_arrays(net, write_diff=write_diff), strict=True):
         for data, diff in arrays:
@@ -158,25 +163,29 @@ def to_proto(net: Net, *, write_diff: bool = False) -> caffe_pb2.NetParameter:
 
 
 def save(net: Net, path: str | os.PathLike, *, write_diff: bool = False) -> None:
-    """Write a .caffemodel, whole or not at all."""
+    """Write a .caffemodel atomically."""
     write_weights(path, bare_proto(net), layer_arrays(net, write_diff=write_diff))
 
 
 def hdf5_arrays(net: Net, which: str = "data", read: Read = read_now) -> list[tuple[str, list[np.ndarray | None]]]:
-    """(layer, arrays) as the HDF5 form has them: every layer; a shared parameter's data only at its owner."""
+    """Return (layer, arrays) of every layer as in HDF5 files; None for a shared parameter that it does not own."""
     layers = []
     for node in net.graph.nodes:
         arrays: list[np.ndarray | None] = []
         for blob, p in zip(node.layer.blobs, node.params, strict=True):
-            held = which == "diff" or net.graph.params[p].owner == p
-            arrays.append(read(blob, which) if held else None)
+            written = which == "diff" or net.graph.params[p].owner == p
+            arrays.append(read(blob, which) if written else None)
         layers.append((node.name, arrays))
     return layers
 
 
 def share(net: Net, other: Net) -> None:
-    """Alias the other net's parameter data for layers of the same name. Raises WeightsError on other shapes, UsageError
-    where the nets are on different devices, or where `other` is no net."""
+    """Use the other net's parameter data for layers of the same name.
+
+    Raises:
+        WeightsError: shapes or the number of parameters differ.
+        UsageError: the nets are on different devices, or `other` is no net.
+    """
     if not hasattr(other, "graph"):
         raise UsageError(f"{other!r} is no net to share parameters with", fix="give a caffe.Net, or solver.net")
     if net.device is not other.device and not (net.device.is_host and other.device.is_host):
@@ -205,24 +214,27 @@ def share(net: Net, other: Net) -> None:
 
 
 def _refuse_others(net: Net, other: Net, pairs: Sequence[tuple[Node, Node]]) -> None:
-    """Raises WeightsError where a layer's parameters are not those of its counterpart."""
+    """Raise WeightsError if a layer's parameters differ in number or shape from its counterpart's."""
     for node, source in pairs:
         if len(source.params) != len(node.params):
             raise WeightsError(
-                f"cannot share parameters: {len(source.params)} blobs there, {len(node.params)} here"
+                f"cannot share parameters: {len(source.params)} blobs in the other net, {len(node.params)} in this"
             ).at(file=net.file, line=node.line, layer=node.name, type=node.layer.param.type)
         for i, (p, q) in enumerate(zip(node.params, source.params, strict=True)):
-            mine, his = net.graph.params[p], other.graph.params[q]
-            if mine.shape != his.shape:
+            mine, theirs = net.graph.params[p], other.graph.params[q]
+            if mine.shape != theirs.shape:
                 raise WeightsError(
-                    f"cannot share parameter {i}: shapes {his.shape} and {mine.shape}",
+                    f"cannot share parameter {i}: shapes {theirs.shape} and {mine.shape}",
                     fix="give the layer the same parameters in both nets, or another name",
                 ).at(file=net.file, line=node.line, layer=node.name, type=node.layer.param.type)
 
 
 def _adopt_orders(net: Net, other: Net, pairs: Sequence[tuple[Node, Node]]) -> None:
-    """Let parameters lie in memory as the other net's do; layers that take them otherwise work on copies from now on.
-    Gradients keep their values, and so do histories: see `solvers/slots.py`. Raises UsageError where that cannot be."""
+    """Store parameters in the memory order of the other net's; layers that need another order then work on copies.
+
+    Gradients keep their values, and so do histories: see `../solvers/slots.py`. Raises UsageError if a layer cannot
+    work on copies.
+    """
     params, memories, wanted = net.graph.params, net.memory.memories, {}
     for node, source in pairs:
         for p, q in zip(node.params, source.params, strict=True):
@@ -250,15 +262,16 @@ def _adopt_orders(net: Net, other: Net, pairs: Sequence[tuple[Node, Node]]) -> N
         net.param_blob(params[owner]).diff = values
 
 
-def _share_one(net: Net, other: Net, mine: Param, his: Param) -> None:
-    memory, here, there = other.memory.memories[his.data], net.pieces(mine), other.pieces(his)
-    if len(here) != len(there):
+def _share_one(net: Net, other: Net, mine: Param, theirs: Param) -> None:
+    memory, own_blocks, their_blocks = other.memory.memories[theirs.data], net.pieces(mine), other.pieces(theirs)
+    if len(own_blocks) != len(their_blocks):
         node = net.graph.nodes[mine.node]
         raise UsageError(
-            f"the parameter lies in {len(there)} blocks of outputs in the other net, and this layer cannot be cut so",
+            f"the parameter lies in {len(their_blocks)} blocks of outputs in the other net, "
+            "and this layer cannot be cut so",
             fix="build both nets with -lms_split_outputs off (split_outputs=0 of caffe.LMS)",
         ).at(file=net.file, line=node.line, layer=node.name, type=node.layer.param.type)
-    for piece, theirs in zip(here, there, strict=True):
-        net.memory.share(piece.data, other.memory.memories[theirs.data])
-    if len(here) > 1:
+    for block, their_block in zip(own_blocks, their_blocks, strict=True):
+        net.memory.share(block.data, other.memory.memories[their_block.data])
+    if len(own_blocks) > 1:
         net.memory.share_whole(mine.data, memory)

@@ -1,6 +1,6 @@
-"""What Large Model Support does with a net, for people: its numbers, and the contents of a plan's page.
+"""Reports what Large Model Support does with a net: statistics by kind of buffer, and the contents of a plan's page.
 
-See also: `lms/runtime/counters.py`, `lms/report/page.py`.
+See also: `../../lms/runtime/counters.py`, `../../lms/report/page.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def buffer_kinds(memory: NetMemory) -> dict[int, str]:
-    """Of every buffer: "parameters" (a solver's histories too), "activations", "gradients" or "scratch"."""
+    """Return the kind of every buffer: "parameters" (histories too), "activations", "gradients" or "scratch"."""
     graph = memory.graph
     kinds = {b: "parameters" if b >= EXTRA else "scratch" for b in memory.buffers}
     kinds |= {v.data: "activations" for v in graph.values} | {v.diff: "gradients" for v in graph.values}
@@ -31,9 +31,12 @@ def buffer_kinds(memory: NetMemory) -> dict[int, str]:
 
 
 def net_statistics(net: Net) -> dict:
-    """`Runtime.statistics`, and of this net "buffers": {"managed", "resident", "host": {"count", "bytes"}, "by_kind":
-    {kind: {"count", "bytes"} of managed ones}}. resident: what stays on the device for good, shared buffers once per
-    net; host: managed ones with a home of their own on the host."""
+    """Return `Runtime.statistics` and, under "buffers", counts of this net's buffers.
+
+    Each of "managed", "resident" and "host" is {"count", "bytes"}, and "by_kind" has one such entry per kind of managed
+    buffer. "resident" are buffers that never leave the device (shared ones count in every net), "host" managed buffers
+    with host memory of their own.
+    """
     memory = net.memory
     kinds, by_kind = buffer_kinds(memory), {}
     managed = [b for b in memory.buffers.values() if memory.memories[b.id].managed]
@@ -51,13 +54,13 @@ def net_statistics(net: Net) -> dict:
 
 
 def predicted(net: Net, plan: Plan) -> PlanTimes:
-    """When every operation of a plan that this net made runs, as far as is known now."""
+    """Predict when every operation of a plan of this net runs, with the costs that it was planned with."""
     return time_plan(plan, net.memory.planned_with[plan.program.name])
 
 
 def page_contents(net: Net, title: str, plan: Plan, *, remark: str, measured: MeasuredRun | None = None,
                   budget: int | None = None) -> Contents:  # fmt: skip
-    """The page of a plan of this net. budget: bytes of the device; None: no limit."""
+    """Return the contents of the page of a plan of this net. budget: bytes of device memory; None: no limit."""
     runtime = net.runtime
     return Contents(
         title=title,
@@ -74,7 +77,7 @@ def page_contents(net: Net, title: str, plan: Plan, *, remark: str, measured: Me
 
 
 def totals(plan: Plan) -> list[str]:
-    """The statistics of a plan as lines of text."""
+    """Return the statistics of a plan as lines of text."""
     found = plan_statistics(plan)
     buffers = found.pop("buffers")
     lines = [

@@ -1,6 +1,6 @@
-"""What Caffe logs while a net is built, in its words, for people and parsers that know them.
+"""Logs a net's construction in Caffe's words, for people and parsers that know them.
 
-The whole prototxt, which Caffe prints too, is left out: the file is named, and an error after it would be hard to find.
+Caffe also prints the whole prototxt; it is left out here, because an error after it would be hard to find.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 def log_net(graph: Graph, message, itemsize: int, half: bool = False) -> None:
-    """What every layer reads, makes and needs, and what the net puts out. half: bfloat16 was asked for."""
+    """Log the bottoms, tops and backward of every layer, and the outputs. half: log how many values are bfloat16."""
     if not _log.isEnabledFor(logging.INFO):
         return
     _log.info("Initializing net from parameters: name %r, %d layers", message.name, len(message.layer))
@@ -44,7 +44,7 @@ def log_net(graph: Graph, message, itemsize: int, half: bool = False) -> None:
 
 
 def shape_text(shape) -> str:
-    """(2, 3, 4) -> "2 3 4 (24)"; a scalar is "(1)"."""
+    """Format a shape: (2, 3, 4) as "2 3 4 (24)", a scalar as "(1)"."""
     return " ".join([*(str(d) for d in shape), f"({count(shape)})"])
 
 

@@ -1,4 +1,4 @@
-"""Blobs, parameters and layers by name, as users look them up. No arrays."""
+"""Defines `Named`, the dictionary in which users look up blobs, parameters and layers by name."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from typing import TypeVar
 from ...errors import MissingName, UsageError
 
 V = TypeVar("V")
-_LISTED = 30  # names; of a net with more, the error lists those that are near
+_LISTED = 30  # most names that an error lists
 
 
 class Named(OrderedDict[str, V]):
-    """name -> thing, in the net's order; a name that is not there raises MissingName, which is a KeyError.
+    """Map names to entries in the net's order. An unknown name raises MissingName, which is a KeyError.
 
-    net, kind: for that error: whose things they are, and what one is called ("blob", "layer"). of: their class; to put
-    anything else under a name raises UsageError, for the net would not know."""
+    Args:
+        net: name of the net, for errors.
+        kind: what an entry is called in errors ("blob", "layer").
+        of: class of the entries. Assigning anything else raises UsageError, because the net would not use it.
+    """
 
     def __init__(
         self, items: Iterable[tuple[str, V]] = (), *, net: str = "", kind: str = "entry", of: type[V] | None = None
@@ -38,7 +41,7 @@ class Named(OrderedDict[str, V]):
 
 
 def missing(net: str, kind: str, name: object, known: list[str]) -> MissingName:
-    """The error of a name that is not there: what is near it, and what is there."""
+    """Return the error for an unknown name; its fix lists similar names and the known ones."""
     near = difflib.get_close_matches(str(name), known, n=3)
     noun, _, rest = kind.partition(" ")
     plural = f"{noun}s {rest}".rstrip()

@@ -1,6 +1,6 @@
-"""What every layer of a net is, makes, holds and computes, as plain data for tables and for other programs. Pure.
+"""Summarizes every layer of a net (shapes, parameters, floating-point operations, bytes) as plain data. Pure.
 
-See also: table.py (what `print(net)` shows), flops.py (what a step of a program must do).
+See also: `table.py` (what `print(net)` shows), `../program/costs.py` (the costs of a program's steps).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from . import table
 
 @dataclass(frozen=True)
 class ParamSummary:
-    """A parameter of a layer. owner: the layer that has its memory, None where that is the layer itself."""
+    """Describe a parameter of a layer. owner: the layer that owns its memory; None: this layer."""
 
     shape: Shape
     name: str
@@ -28,9 +28,12 @@ class ParamSummary:
 
 @dataclass(frozen=True)
 class LayerSummary:
-    """One layer. bottoms, tops: (blob, shape), by the names that the prototxt has. flops: floating-point operations of
-    the products of one forward, two for a multiplication with its addition (`Layer.flops`). parameters: numbers that it
-    owns. nbytes: of its tops and parameters that have memory of their own, without gradients."""
+    """Describe one layer.
+
+    bottoms, tops: (blob, shape), with the names in the prototxt. parameters: count of numbers that the layer owns.
+    flops: floating-point operations of the products of one forward, a multiply-add counting as two (`Layer.flops`).
+    nbytes: bytes of tops and parameters that have memory of their own, without gradients.
+    """
 
     name: str
     type: str
@@ -44,10 +47,9 @@ class LayerSummary:
 
 
 def summarize(graph: Graph, itemsize: int) -> list[LayerSummary]:
-    """A summary for each layer that the prototxt has, in order. Splits that were inserted are left out: they own and
-    compute nothing. Call it after every layer's `declare`, so on the graph of a Net.
+    """Summarize each layer of the prototxt, in order, without inserted Splits, which own and compute nothing.
 
-    itemsize: bytes of a number.
+    Call it after every layer's `declare`, that is, on the graph of a Net. itemsize: bytes of a number.
     """
     inserted = {n.index for n in graph.nodes if n.layer.type == SPLIT and _is_inserted(graph, n)}
     real = {t: graph.values[graph.nodes[i].bottoms[0]].name for i in inserted for t in graph.nodes[i].tops}
@@ -59,10 +61,10 @@ def summarize(graph: Graph, itemsize: int) -> list[LayerSummary]:
 
 
 def settings(layer: Any, axes: int = 2) -> str:
-    """What makes one convolution or pooling differ from the next, short: "MAX 3x3/2+1", "64 7x7/2+3", "g32", "d2".
+    """Format the main settings of a layer: "MAX 3x3/2+1", "64 7x7/2+3 g32 d2"; "" for most types.
 
-    layer: a LayerParameter. axes: spatial ones of its bottom. Number of outputs, kernel, /stride, +pad, g groups, d
-    dilation; "" for most other types.
+    These are the number of outputs, kernel, /stride, +pad, g groups and d dilation.
+    layer: a LayerParameter. axes: number of spatial axes of its bottom.
     """
     parts: list[str] = []
     for field in ("convolution_param", "inner_product_param", "embed_param", "recurrent_param"):
@@ -105,14 +107,14 @@ def _layer(graph: Graph, node: Node, row: table.LayerRow, real: dict[int, str]) 
 
 
 def _is_inserted(graph: Graph, node: Node) -> bool:
-    """By the name that only an inserted Split has: that of its blob's maker and place."""
+    """Return whether a Split was inserted, judged by its name: blob, producer and top index."""
     blob = graph.values[node.bottoms[0]]
     maker = graph.nodes[blob.producer]
     return node.name == f"{blob.name}_{maker.name}_{blob.top}_split"
 
 
 def _window(param: Any, axes: int) -> str:
-    """ "3x3/2+1" of a message with kernel, stride and pad: one number for all axes, or one for each."""
+    """Format kernel, stride and pad of a message, each one number for all axes or one per axis, as "3x3/2+1"."""
     kernel, stride, pad = (_sizes(param, name) for name in ("kernel", "stride", "pad"))
     text = "x".join(str(n) for n in (kernel * axes if len(kernel) == 1 else kernel))
     text += f"/{_times(stride)}" if any(n != 1 for n in stride) else ""
@@ -133,5 +135,5 @@ def _times(numbers: Sequence[int]) -> str:
 
 
 def totals(layers: Sequence[LayerSummary]) -> tuple[int, int, int]:
-    """(parameters, flops, nbytes) of all layers."""
+    """Return (parameters, flops, nbytes) summed over all layers."""
     return sum(x.parameters for x in layers), sum(x.flops for x in layers), sum(x.nbytes for x in layers)

@@ -1,4 +1,4 @@
-"""A net as a table: a row per layer. Pure; for `print(net)`, notebooks, logs."""
+"""Formats a net as a table with a row per layer, for `print(net)`, notebooks and logs. Pure."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ _RIGHT = {"parameters", "bytes"}
 
 @dataclass(frozen=True)
 class LayerRow:
-    """One layer. tops: (name, shape). parameters: how many numbers it learns or keeps; those that another layer owns
-    (shared_with) count there. nbytes: of the values of its tops and parameters that have memory of their own, without
-    gradients."""
+    """Describe one layer.
+
+    tops: (name, shape). parameters: count of numbers that it learns or keeps; those owned by another layer
+    (shared_with) count there. nbytes: bytes of tops and parameters that have memory of their own, without gradients.
+    """
 
     name: str
     type: str
@@ -30,7 +32,7 @@ class LayerRow:
 
 
 def rows(graph: Graph, itemsize: int) -> list[LayerRow]:
-    """A row for each layer, in order. Memory that several layers use (in place, Split, Flatten) counts once."""
+    """Return a row for each layer, in order. Memory that several layers use (in place, Split, Flatten) counts once."""
     seen: set[int] = set()
     found = []
     for node in graph.nodes:
@@ -55,13 +57,13 @@ def rows(graph: Graph, itemsize: int) -> list[LayerRow]:
 
 
 def short(name: str, rows: Sequence[LayerRow]) -> str:
-    """One line for `repr(net)`."""
+    """Format one line for `repr(net)`."""
     parameters = sum(row.parameters for row in rows)
     return f"<Net {name!r}: {len(rows)} layers, {parameters:,} parameters>"
 
 
 def text(title: str, rows: Sequence[LayerRow]) -> str:
-    """The table in columns, a total at the end."""
+    """Format the table as aligned text with a total at the end."""
     cells = [[*_cells(row)] for row in rows]
     cells = [list(HEAD), *cells, _total(rows)]
     widths = [max(len(line[i]) for line in cells) for i in range(len(HEAD))]
@@ -75,7 +77,7 @@ def text(title: str, rows: Sequence[LayerRow]) -> str:
 
 
 def html(title: str, rows: Sequence[LayerRow]) -> str:
-    """The table for a notebook."""
+    """Format the table as HTML for notebooks."""
 
     def line(cells: Sequence[str], tag: str) -> str:
         parts = (
