@@ -38,7 +38,7 @@ from .build.wiring import wire
 from .inspect.build_log import log_net
 from .inspect.named import Named
 from .memory.buffers import BufferTable, assign
-from .memory.fit import say_parts
+from .memory.fit import log_parts
 from .memory.micro_batch_choice import Splitting
 from .memory.net_memory import NetMemory
 from .memory.versions import Versions
@@ -104,7 +104,7 @@ class BuiltNet(Uncopied):
             self._fill_constants()
             self._fill_params()
         log_net(self.graph, self.message, self.dtype.itemsize, self.tuning.half)
-        say_parts(self)
+        log_parts(self)
 
     # -- building ---------------------------------------------------------------------------------------------------
     def _prepare_layer(self, layer, index: int) -> None:
@@ -145,6 +145,7 @@ class BuiltNet(Uncopied):
             raise
 
     def _set_up_memory(self, old: NetMemory | None = None) -> None:
+        """Make everything that depends on shapes: `run_graph`, buffers, memory, blobs. old: memory to carry over."""
         self.unfolded = unfold(self.graph, self.splitting.parts(self.graph), self.splitting.blocks(self.graph))
         self.run_graph = graph = self.unfolded.graph
         for node in self.graph.nodes:
@@ -205,6 +206,7 @@ class BuiltNet(Uncopied):
             graph.laid = lay(graph, steps, table.buffers, dtype=self.dtype, managed=self.runtime.active, **keep)
 
     def _declare(self, graph: Graph, nodes: Iterable[Node]) -> None:
+        """Let layers declare their scratch for the current shapes."""
         ops = ops_of(self.device)
         for node in nodes:
             node.layer.scratches.clear()
@@ -300,6 +302,7 @@ class BuiltNet(Uncopied):
         return steps
 
     def _used_buffers(self, steps: Sequence[Step]) -> set[int]:
+        """Return the ids of buffers that get memory: those of steps, parameters, and blobs that users can read."""
         used = {a.buffer for step in steps for a in step.accesses}
         if not self.forward_only:  # updates write the gradient of every learning parameter, even if only for its decay
             used |= {p.diff for p in self.run_graph.learnable if p.lr_mult != 0}

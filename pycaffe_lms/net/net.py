@@ -216,7 +216,7 @@ class Net(BuiltNet):
             because its steps use the old memory.
         """
         if self.callbacks:
-            return self._watched_iteration(first, tail, key, reduce)
+            return self._iteration_with_callbacks(first, tail, key, reduce)
         self._before(0, len(self.graph.nodes) - 1)
         memory = self.memory  # `_run` replaces it if layers must be split for the current shapes
 
@@ -232,7 +232,7 @@ class Net(BuiltNet):
             return False
         return done
 
-    def _watched_iteration(self, first: bool, tail: Sequence[HostedStep], key: str, reduce: bool) -> bool:
+    def _iteration_with_callbacks(self, first: bool, tail: Sequence[HostedStep], key: str, reduce: bool) -> bool:
         self.refresh_shapes()
         done = self._forward_by_hand(0, n := len(self.graph.nodes) - 1)
         steps = self.builder.backward(n, 0, self.builder.loss_diffs(), accumulate=not first)
@@ -245,6 +245,7 @@ class Net(BuiltNet):
 
     def _iteration(self, first: bool, tail: Sequence[HostedStep], key: str, start: int = 0,
                    reduce: bool = False) -> Sequenced:  # fmt: skip
+        """Return the program of an iteration from layer `start` on; with LMS, also its form with split backward."""
         n = len(self.graph.nodes) - 1
         sums = reduce and self.reduction is not None  # they may run on another stream: updates wait for all of them
 
@@ -330,6 +331,7 @@ class Net(BuiltNet):
         return self._test_sequence() if updates is None else self._iteration(True, updates(), "train")
 
     def _survivors(self) -> set[int]:
+        """Return the ids of buffers whose values must outlive a solver's program."""
         graph, kept = self.run_graph, self._kept_values()
         ids = {b for p in graph.params for b in (p.data, p.diff)}
         whole = (v for v in graph.values if v.whole is None)
@@ -365,6 +367,7 @@ class Net(BuiltNet):
 
     # -- shapes -------------------------------------------------------------------------------------------------------
     def _on_reshape(self, blob: Blob, shape: tuple[int, ...]) -> None:
+        """Give all versions of a blob memory of the new shape; other shapes follow at the next `refresh_shapes`."""
         versions = [v for v in self.graph.values if v.name == blob.name]
         if versions[0].shape == shape:
             return

@@ -47,7 +47,7 @@ class ExternalBuffers:
         manage: whether LMS manages it; None: by its size, as other buffers.
         """
         b = max(self._extras, default=EXTRA - 1) + 1
-        self._adopt(Buffer(b, name, max(align(nbytes), align(1))), SyncedMemory(nbytes, name, self.device), manage)
+        self._register(Buffer(b, name, max(align(nbytes), align(1))), SyncedMemory(nbytes, name, self.device), manage)
         self.runtime.make_room()
         return b
 
@@ -68,16 +68,16 @@ class ExternalBuffers:
             self.memories.pop(b).give_back()
         self._plans.clear()
 
-    def _take_on(self, old: ExternalBuffers) -> None:
+    def _take_over(self, old: ExternalBuffers) -> None:
         """Take over the external and shared buffers of the memory that this one replaces."""
         for b, manage in old._extras.items():
-            self._adopt(old.buffers[b], old.memories[b], manage)
+            self._register(old.buffers[b], old.memories[b], manage)
         theirs = {old.buffers[b].name: memory for b, memory in old._shared.items()}
         for b, buffer in list(self.buffers.items()):
             if buffer.name in theirs:
                 self.share(b, theirs[buffer.name])
 
-    def _adopt(self, buffer: Buffer, memory: SyncedMemory, manage: bool | None) -> None:
+    def _register(self, buffer: Buffer, memory: SyncedMemory, manage: bool | None) -> None:
         self.buffers[buffer.id], self.memories[buffer.id] = buffer, memory
         self._extras[buffer.id] = manage
         if self.runtime.keeps_params():

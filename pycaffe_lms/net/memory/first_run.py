@@ -9,7 +9,7 @@ from ...lms.program import Buffer, Program
 from ...memory.synced import SyncedMemory
 
 
-def lacking(
+def needed_at_first_run(
     program: Program, plan: Plan | None, buffers: Mapping[int, Buffer], memories: Mapping[int, SyncedMemory],
     shared: Collection[int],
 ) -> tuple[list[Buffer], int]:  # fmt: skip

@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 ROUNDED = "sums round differently in parts: results equal those of whole layers to rounding, not to the bit"
-MORE = (1.5, 2.0)  # also try these multiples of the fewest parts that fit: smaller steps leave room for longer ranges
+MORE = (1.5, 2.0)  # also try these multiples of the fewest parts that fit: smaller steps leave more room for prefetch
 Updates = Callable[[], Sequence[HostedStep]]
 
 
@@ -107,7 +107,7 @@ def fitted(net: Net, plan: Callable[[], T], *, seconds: Callable[[], float] | No
 
 def _fitted(net: Net, plan: Callable[[], T], seconds: Callable[[], float] | None, by_hand: bool,
             updates: Updates | None) -> T:  # fmt: skip
-    said = describe(net.graph, net.unfolded)
+    logged = describe(net.graph, net.unfolded)
     while True:
         try:
             with net.placed():
@@ -122,13 +122,13 @@ def _fitted(net: Net, plan: Callable[[], T], seconds: Callable[[], float] | None
                 raise
             if seconds is not None:
                 _choose_fastest(net, seconds)
-    say_parts(net, said)
+    log_parts(net, logged)
     return made
 
 
-def say_parts(net: BuiltNet, said: Collection[str] = ()) -> None:
-    """Log which layers run in parts, except for lines already in `said`."""
-    lines = [line for line in describe(net.graph, net.unfolded) if line not in said]
+def log_parts(net: BuiltNet, logged: Collection[str] = ()) -> None:
+    """Log which layers run in parts, except for lines already in `logged`."""
+    lines = [line for line in describe(net.graph, net.unfolded) if line not in logged]
     for line in lines:
         _log.info("%s", line)
     if lines:

@@ -1,7 +1,7 @@
 """Predicts device bytes and seconds of a net without running it. Allocates no arrays.
 
 `in_core` answers for a net without LMS, `fits` for on-demand copies, `least` and `needed` for the smallest budget.
-See also: `lms/cost/timing.py` (seconds of a plan), `Net.plan_only` (makes a plan).
+See also: `../../lms/cost/timing.py` (seconds of a plan), `Net.plan_only` (makes a plan).
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _managed(net: Net, tail: Tail) -> tuple[Program, dict[int, Buffer], frozense
 
 def _with_requests(net: Net, sequenced: Sequenced) -> tuple[Program, dict[int, Buffer], frozenset[int]]:
     memory = net.memory
-    program, remats = sequenced.program, memory.replays_of(sequenced)
+    program, remats = sequenced.program, memory.remat_steps_of(sequenced)
     remat_requests = remat_requests_of(net.run_graph, sequenced, remats, memory.call_scratch)
     if remat_requests.steps:
         candidates = RematCandidates(program, {s: step.step for s, step in remats.items()}, memory.call_scratch)
@@ -124,7 +124,7 @@ def _with_requests(net: Net, sequenced: Sequenced) -> tuple[Program, dict[int, B
             raise cannot_remat(net.run_graph, sequenced.steps, failure) from None
     ids = {a.buffer for step in program.steps for a in step.accesses}
     managed = {b: memory.buffers[b] for b in sorted(ids) if memory.memories[b].managed}
-    return program, memory.halved(sequenced, managed), remat_requests.buffers
+    return program, memory.compressed_sizes(sequenced, managed), remat_requests.buffers
 
 
 def least(net: Net, tail: Tail) -> Least:

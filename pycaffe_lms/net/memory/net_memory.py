@@ -39,9 +39,9 @@ from ..run.executor import Executor, call_scratch_layout
 from ..run.recording import Replay
 from .buffers import BufferTable, inside_groups, makers, parts_to_manage
 from .external_buffers import EXTRA, ExternalBuffers
-from .first_run import lacking
+from .first_run import needed_at_first_run
 from .residency import residency_estimate
-from .split_memory import hand_on, stand_for
+from .split_memory import hand_on, make_split_memories
 from .step_scalars import StepScalars
 
 WORTH = 0.995  # a new plan replaces the old one if it is predicted to take at most this fraction of its time
@@ -57,8 +57,8 @@ class Bound:
     replay: Replay | None
     touched: tuple[SyncedMemory, ...]  # without call scratch
     moved: tuple[SyncedMemory, ...]  # buffers that the plan places and copies
-    parted: tuple[SplitMemory, ...]  # split memory of which this program touches a part
-    unmade: tuple[SyncedMemory, ...]  # values inside fused chains, not computed: discarded after a run, being stale
+    split: tuple[SplitMemory, ...]  # those of which this program touches a part
+    unmade: tuple[SyncedMemory, ...]  # of values inside fused chains or stored as buffer views: discarded after a run
     room_checked: bool = False  # whether device memory for the first run was checked
 
 
@@ -75,7 +75,7 @@ class NetMemory(ExternalBuffers):
         lasting: ids of buffers that automatic mode leaves on the device: they outlive an iteration or the host
             touches them.
         steps: the steps of an iteration, from which automatic mode estimates whether that is possible.
-        parted: values that lie in several buffers.
+        split_values: values that lie in several buffers, or as bfloat16.
         file: the prototxt, for errors.
     """
 
@@ -91,7 +91,7 @@ class NetMemory(ExternalBuffers):
         graph_runs: bool = False,
         lasting: frozenset[int] = frozenset(),
         steps: Sequence[Step] = (),
-        parted: Sequence[SplitValue] = (),
+        split_values: Sequence[SplitValue] = (),
         file: str | None = None,
     ):
         self.graph, self.runtime, self.dtype, self.file = graph, runtime, dtype, file
@@ -112,7 +112,7 @@ class NetMemory(ExternalBuffers):
         self._workspace = None
         self._used = used
         self.packed = frozenset() if runtime.active or self.device.is_host else packed & used
-        mine = (b for b in table.buffers if b.id in used and b.id not in self.packed)
+        own = (b for b in table.buffers if b.id in used and b.id not in self.packed)
         by_layers = asked_by_layers(graph, runtime.config)
         asked = parts_to_manage(graph, table, runtime.config.min_bytes)
         if not runtime.config.frac:  # a mask is managed where the values that it replaces would be
@@ -123,7 +123,7 @@ class NetMemory(ExternalBuffers):
         ):  # fmt: skip
             lasting |= {b for p in graph.params for b in (p.data, p.diff)}
             asked |= dict.fromkeys(lasting, False) | by_layers
-        self._managed = runtime.register(mine, asked)
+        self._managed = runtime.register(own, asked)
         if runtime.active:  # manage buffers that only passes by hand touch: beside the arena no memory is left for them
             others = {b.id for b in table.buffers if b.id not in used and b.id not in lasting}
             self._managed = replace(self._managed, ids=self._managed.ids | others)
@@ -141,8 +141,8 @@ class NetMemory(ExternalBuffers):
         self._graph_runs = graph_runs
         self.timer: Callable[[], None] | None = None  # called before the first step and after each
         if old:
-            self._take_on(old)
-        self.parted = stand_for(parted, self.memories, self.device, old.parted if old else ())
+            self._take_over(old)
+        self.parted = make_split_memories(split_values, self.memories, self.device, old.parted if old else ())
         runtime.need_workspace(self._workspace_bytes)
         runtime.make_room()
         runtime.memory_owners.join(self)
@@ -200,13 +200,14 @@ class NetMemory(ExternalBuffers):
     def refuse_oom(self, program: Program, plan: Plan | None) -> None:
         """Raise OutOfDeviceMemory if the device has too little free memory for the first run of a program."""
         offsets = self._workspace_offsets
-        missing, back = lacking(program, plan, self.buffers, self.memories, offsets)
+        missing, released = needed_at_first_run(program, plan, self.buffers, self.memories, offsets)
         layers = makers(self.graph)
         wanted = [("", lacks)] if offsets and (lacks := self.runtime.workspace_lacks) else []
         wanted += [(layers.get(b.id, b.name.split(".")[0]), b.nbytes) for b in missing]
-        refuse_oom(self.runtime, self, wanted, back)
+        refuse_oom(self.runtime, self, wanted, released)
 
     def _bind(self, key: str, sequenced: Sequenced, plan: Plan | None) -> None:
+        """Store a planned program under `key`, with all that each run of it needs."""
         if plan is not None:
             prepare(self.runtime, self, plan)
             sequenced = self._as_planned(sequenced, plan)
@@ -218,13 +219,13 @@ class NetMemory(ExternalBuffers):
         layers = [s for s in sequenced.steps if isinstance(s, LayerStep)]
         grouped = any(s.group is not None or s.apart is not None for s in layers)
         unmade = self._unmade - touched if grouped else set()
-        lasting = touched - self._workspace_offsets.keys()
-        changing = {id(self.memories[b]) for b in lasting | unmade} if self.parted else ()
-        parted = tuple(m for m in self.parted if any(id(part) in changing for part in m.parts))
-        ids = lasting, plan.buffers if plan is not None else (), unmade
-        lasting, moved, unmade = (tuple(self.memories[b] for b in some) for some in ids)
+        touched -= self._workspace_offsets.keys()
+        changing = {id(self.memories[b]) for b in touched | unmade} if self.parted else ()
+        split = tuple(m for m in self.parted if any(id(part) in changing for part in m.parts))
+        groups = touched, plan.buffers if plan is not None else (), unmade
+        touched, moved, unmade = (tuple(self.memories[b] for b in ids) for ids in groups)
         self.executor.forget()
-        self._plans[key] = Bound(sequenced, plan, step_scalars, replay, lasting, moved, parted, unmade)
+        self._plans[key] = Bound(sequenced, plan, step_scalars, replay, touched, moved, split, unmade)
 
     def plan_of(self, sequenced: Sequenced) -> Plan | None:
         """Return a verified plan, or None if the program touches no managed buffer.
@@ -237,7 +238,7 @@ class NetMemory(ExternalBuffers):
         if not (managed := {b: self.buffers[b] for b in sorted(ids) if self.memories[b].managed}):
             return None
         if self.runtime.active:
-            return self._optimised(sequenced, self.halved(sequenced, managed))
+            return self._optimised(sequenced, self.compressed_sizes(sequenced, managed))
         return self.runtime.pack(sequenced.program, managed)
 
     def replan(self, key: str, build: Callable[[], Sequenced]) -> tuple[float, float] | None:
@@ -249,8 +250,8 @@ class NetMemory(ExternalBuffers):
         if (old := self._plans.get(key)) is None or old.plan is None or not self.runtime.active:
             return None
         sequenced = alike(build(), old.sequenced)
-        before = time_plan(old.plan, self._costs(sequenced, self.replays_of(sequenced))).seconds
-        managed = self.halved(sequenced, {b: self.buffers[b] for b in old.plan.buffers})
+        before = time_plan(old.plan, self._costs(sequenced, self.remat_steps_of(sequenced))).seconds
+        managed = self.compressed_sizes(sequenced, {b: self.buffers[b] for b in old.plan.buffers})
         plan = self._optimised(sequenced, managed, old.plan.how)
         if plan.seconds >= WORTH * before:
             return before, before
@@ -258,14 +259,14 @@ class NetMemory(ExternalBuffers):
         self._bind(key, sequenced, plan)
         return before, plan.seconds
 
-    def halved(self, sequenced: Sequenced, managed: dict[int, Buffer]) -> dict[int, Buffer]:
-        """Return the managed buffers of a program, with their copied sizes (smaller under compression)."""
+    def compressed_sizes(self, sequenced: Sequenced, managed: dict[int, Buffer]) -> dict[int, Buffer]:
+        """Return the managed buffers of a program, with the sizes of their copies (smaller under compression)."""
         if not self.runtime.config.compress:
             return managed
         sizes = {b: compressed_bytes(self.memories[b].nbytes, self.dtype.itemsize) for b in managed}
         return with_compression(sequenced.program, managed, inexact(self.graph), sizes)
 
-    def replays_of(self, sequenced: Sequenced) -> dict[int, LayerStep]:
+    def remat_steps_of(self, sequenced: Sequenced) -> dict[int, LayerStep]:
         """Return the steps that rematerialize forward steps of a program, by the index of the forward step."""
         if sequenced.by_hand:
             return {}
@@ -282,7 +283,8 @@ class NetMemory(ExternalBuffers):
         return program_costs(self.graph, sequenced.steps, remats, self.buffers, sizes, machine, measured)
 
     def _optimised(self, sequenced: Sequenced, managed: dict[int, Buffer], first: Rules | None = None) -> Plan:
-        remats = self.replays_of(sequenced)
+        """Return the best plan that the search finds. first: rules to try first."""
+        remats = self.remat_steps_of(sequenced)
         remat_steps = {s: step.step for s, step in remats.items()}
         scratch = self.call_scratch
         self.planned_with[sequenced.program.name] = costs = self._costs(sequenced, remats)
@@ -373,7 +375,7 @@ class NetMemory(ExternalBuffers):
             self._place_workspace()
             if not self.device.is_host:
                 exported_views.before_run(bound.touched, bound.moved)
-            hand_on(bound.parted)
+            hand_on(bound.split)
             bound.step_scalars.turn()
             try:
                 self._run(bound)
@@ -384,9 +386,9 @@ class NetMemory(ExternalBuffers):
                 for memory in bound.unmade:
                     if memory.state is not State.DISCARDED:
                         memory.ask(Ask.DISCARD)
-                for memory in bound.parted:
+                for memory in bound.split:
                     memory.follow()
-            exported_views.after_run(bound.parted)
+            exported_views.after_run(bound.split)
             if not self.device.is_host or bound.unmade:
                 exported_views.after_run((*bound.touched, *bound.unmade))
 

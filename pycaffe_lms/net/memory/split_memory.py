@@ -12,7 +12,9 @@ from ...memory.split_memory import SplitMemory
 from ..passes.micro_batch import SplitValue
 
 
-def stand_for(values: Sequence[SplitValue], memories: dict, device, old: Iterable[SplitMemory]) -> list[SplitMemory]:
+def make_split_memories(
+    values: Sequence[SplitValue], memories: dict, device, old: Iterable[SplitMemory]
+) -> list[SplitMemory]:
     """Return the split memory of each value and add it to `memories`; reuse an `old` one of the same buffers."""
     before = {memory.name: memory for memory in old}
     for value in values:
@@ -24,8 +26,8 @@ def stand_for(values: Sequence[SplitValue], memories: dict, device, old: Iterabl
     return [memories[value.id] for value in values]
 
 
-def hand_on(parted: Sequence[SplitMemory]) -> None:
+def hand_on(memories: Sequence[SplitMemory]) -> None:
     """Copy what the user wrote to split values into the buffers that store them."""
-    exported_views.before_run(parted, ())
-    for memory in parted:
+    exported_views.before_run(memories, ())
+    for memory in memories:
         memory.hand_on()

@@ -67,14 +67,14 @@ class Versions:
 
     # -- data ---------------------------------------------------------------------------------------------------------
     def bring(self, start: int, end: int) -> None:
-        """Before a forward, copy each shown version to the version that is read first, as if they shared memory."""
+        """Copy, before a forward, each shown version to the version that is read first, as if they shared memory."""
         if (start, end) not in self._read:
             self._read[start, end] = self._read_first(start, end)
         for value in self._read[start, end]:
             self._bring(self._graph.values[self.shown.get(value.name, value.id)], value)
 
     def show(self, start: int, end: int) -> None:
-        """After a forward, let blobs show the versions that it made last."""
+        """Let blobs show, after a forward, the versions that it made last."""
         if (start, end) not in self._made:
             tops = [self._graph.values[t] for node in self._graph.nodes[start : end + 1] for t in node.tops]
             last = {v.name: v for v in tops if v.name in self._several}
@@ -117,7 +117,7 @@ class Versions:
 
     # -- gradients ----------------------------------------------------------------------------------------------------
     def bring_diffs(self, start: int, end: int) -> None:
-        """Before a backward, copy each shown gradient to the version that is read first."""
+        """Copy, before a backward, each shown gradient to the version that is read first."""
         if (start, end) not in self._read_diffs:
             self._read_diffs[start, end] = self._diffs_read_first(start, end)
         for value in self._read_diffs[start, end]:
@@ -132,7 +132,7 @@ class Versions:
                 host_view(target, value.shape, self._dtype, value.channels_last)[...] = 0
 
     def show_diffs(self, start: int, end: int) -> None:
-        """After a backward, let blobs show the gradients that it made last: those of their earliest versions."""
+        """Let blobs show, after a backward, the gradients that it made last: those of their earliest versions."""
         if (start, end) not in self._made_diffs:
             made = [self._graph.values[b] for node in self._backward(start, end) for b in gets_gradient(node)]
             last = {self._alike[v.id]: v for v in made if self._alike[v.id] in self._several_diffs}

@@ -25,6 +25,6 @@ class Findings:
             error = node.layer.finding()
             if error is not None:
                 self._silent.remove(node)
-                error.message += ": what it should name is NaN (said once)"
+                error.message += ": what it should name is NaN (reported once)"
                 error.rename(self._names)
                 _log.warning("%s", error.at(file=self._file, line=node.line))
