@@ -1,7 +1,7 @@
-"""Memory that goes from a value to the next without being given back: where a step reads a value for the last time and
-writes another of the same size element by element, the new one may lie where the old one lay. Pure.
+"""Find in-place reuse: a step that reads a value for the last time writes another one of the same size over it.
 
-A layer says which (`Step.reuses`); here is found where the old value really ends.
+Pure. Layers declare the pairs that allow it (`Step.reuses`); this module finds the steps at which the old value ends.
+`planner/optimise.py` gives the two live ranges one offset.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from ..plan.live_ranges import LiveRange
     from ..remat.candidates import RematCandidates
 
-Pair = tuple[int, int]  # the buffer whose value ends, the buffer that is born in its place
+Pair = tuple[int, int]  # (buffer whose value ends, buffer written over it)
 
 
 def inplace_reuses(program: Program, buffers: Mapping[int, Buffer]) -> dict[int, tuple[Pair, ...]]:
-    """Step -> pairs of `buffers`. A buffer gives and takes at most once per step."""
-    following: dict[int, Mode] = {}  # how the next step that touches a buffer does it
+    """Return step -> pairs of `buffers` that reuse memory there; a buffer is in at most one pair per step."""
+    following: dict[int, Mode] = {}  # buffer -> mode of its next access
     found: dict[int, tuple[Pair, ...]] = {}
     for s in range(len(program.steps) - 1, -1, -1):
         step = program.steps[s]
@@ -37,7 +37,7 @@ def inplace_reuses(program: Program, buffers: Mapping[int, Buffer]) -> dict[int,
 
 
 def possible(step: Step, buffers: Mapping[int, Buffer]) -> list[Pair]:
-    """Pairs of `buffers` in a step of which the second may be born where the first lies, if that ends there."""
+    """Return the pairs of `buffers` whose second may be written over the first, if the first ends at this step."""
     if not step.reuses or step.host:
         return []
     modes = {a.buffer: a.mode for a in step.accesses if a.buffer in buffers}
@@ -49,7 +49,7 @@ def possible(step: Step, buffers: Mapping[int, Buffer]) -> list[Pair]:
 
 
 def hoped(program: Program, buffers: Mapping[int, Buffer], can: RematCandidates) -> dict[int, tuple[Pair, ...]]:
-    """`inplace_reuses`, and those of old values that are read again but could be made again for that."""
+    """Return `inplace_reuses` plus the pairs whose old value is read later but can be rematerialized for that."""
     found = {s: list(pairs) for s, pairs in inplace_reuses(program, buffers).items()}
     wanted: dict[tuple[int, int], int] = {}  # (step, old) -> the next step that reads it
     following: dict[int, tuple[int, Mode]] = {}
@@ -74,7 +74,11 @@ _READS = (Mode.READ, Mode.UPDATE)
 
 
 def chains(stays: Sequence[LiveRange], pairs: Mapping[int, Sequence[Pair]]) -> list[list[int]]:
-    """Indices of residences in groups that share one place, each following the one before; most stand alone."""
+    """Group live ranges that share one place.
+
+    Returns:
+        Lists of indices into `stays`, each in order of time; a live range without in-place reuse is a list of one.
+    """
     ending = {(r.buffer, r.last): i for i, r in enumerate(stays) if not r.live and r.until == r.last}
     starting = {(r.buffer, r.first): i for i, r in enumerate(stays) if not r.fetched}
     after: dict[int, int] = {}
@@ -95,5 +99,5 @@ def chains(stays: Sequence[LiveRange], pairs: Mapping[int, Sequence[Pair]]) -> l
 
 
 def needed_bytes(program: Program, s: int, sizes: Mapping[int, int], pairs: Mapping[int, Sequence[Pair]]) -> int:
-    """Bytes of `sizes` that step s needs on the device at once."""
+    """Return the bytes (by `sizes`) that step `s` needs on the device at once, in-place reuse considered."""
     return program.steps[s].device_bytes(sizes) - sum(sizes[new] for _, new in pairs.get(s, ()))

@@ -1,4 +1,7 @@
-"""Residences: when a buffer is on the device, and why; and a plan's residences, from its operations. Pure."""
+"""Define live ranges, the spans of steps in which a buffer is on the device, and derive them from a plan. Pure.
+
+Planners choose live ranges; `planner/lowering.py` turns them into operations, `live_ranges_of` is the way back.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,19 @@ from .plan import Op, OpKind, Piece, Plan
 
 @dataclass(frozen=True, slots=True)
 class LiveRange:
-    """A buffer's stay on the device. Used by steps `first`..`last`; memory is held from `issue` to `until`.
+    """Describe one span in which a buffer is on the device: steps `first`..`last` use it, both included.
 
-    fetched: its old value is copied in (issued before step `issue`). written: the last step that changes it there, or
-    None. live: read later, or must survive. So the value is copied out after `written` (live and changed), is at home
-    already (live and unchanged), or is dropped. arrivals, departures: where the copy in, the copy out, is made in
-    pieces, or not there; nothing: whole, at `issue`, and right after `written`.
+    At the end the value is copied out after `written` (live and changed), is on the host already (live and unchanged),
+    or is dropped (not live).
+
+    Attributes:
+        fetched: its value is copied in before step `issue`.
+        written: the last step that changes it in this span, or None.
+        live: the value is read later, or must survive the program.
+        earliest: no copy in may be issued before this step.
+        issue, until: first and last step at which its device memory is taken.
+        arrivals, departures: pieces of the copy in and of the copy out, if they are split or issued at other steps
+            than `issue` and `written`; else empty.
     """
 
     buffer: int
@@ -25,7 +35,7 @@ class LiveRange:
     fetched: bool
     written: int | None
     live: bool
-    earliest: int  # no copy in may be issued before this step
+    earliest: int
     issue: int
     until: int
     arrivals: tuple[Piece, ...] = ()
@@ -33,12 +43,12 @@ class LiveRange:
 
     @property
     def saved(self) -> bool:
-        """Whether it is copied out."""
+        """Tell whether it is copied out."""
         return self.live and self.written is not None
 
 
 def live_ranges_of(plan: Plan) -> list[tuple[LiveRange, int]]:
-    """(residence, offset) of all, in order of their first use: what `emit` makes this plan's operations of."""
+    """Return (live range, offset) of every live range of a plan, in order of first use: the inverse of `emit`."""
     uses: dict[int, list[tuple[int, Mode]]] = {b: [] for b in plan.buffers}
     for s, step in enumerate(plan.program.steps):
         if not step.host:
@@ -56,8 +66,8 @@ def live_ranges_of(plan: Plan) -> list[tuple[LiveRange, int]]:
         written = max((s for s, mode in run if mode is not Mode.READ), default=None)
         arrivals, departures = (tuple(pieces.pop((kind, b), ())) for kind in (OpKind.IN, OpKind.OUT))
         arrivals, departures = _unless_plain(arrivals, issue), _unless_plain(departures, written)
-        stay = LiveRange(b, first, last, fetched, written, live, issue, issue, last, arrivals, departures)
-        found.append((stay, offset))
+        live_range = LiveRange(b, first, last, fetched, written, live, issue, issue, last, arrivals, departures)
+        found.append((live_range, offset))
 
     def copied(op: Op) -> None:
         pieces.setdefault((op.kind, op.place.buffer), []).append(Piece(op.step, plan.stored(op)))
@@ -82,5 +92,5 @@ def live_ranges_of(plan: Plan) -> list[tuple[LiveRange, int]]:
 
 
 def _unless_plain(pieces: Sequence[Piece], step: int | None) -> tuple[Piece, ...]:
-    """Pieces as a residence has them: none where the copy is whole, and where it is without being asked."""
+    """Return `pieces`, or none if they are one whole copy at `step`, the default of a live range."""
     return () if len(pieces) == 1 and pieces[0].step == step else tuple(pieces)

@@ -1,5 +1,7 @@
-"""What a plan is: a list of operations with the events they wait for. Frozen values; made by the planner, checked by
-the verifier, obeyed by the runtime."""
+"""Define a plan: a list of operations and the events that they wait for, as frozen values.
+
+`planner/lowering.py` emits plans, `plan/verify.py` checks them, `runtime/executor.py` executes them.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,12 @@ from ..program import Buffer, Program, Step, unchanged
 from .rules import Rules
 
 COMPUTE, COPY_IN, COPY_OUT = 0, 1, 2  # streams
-HOST = 3  # not a stream: the issuing thread itself
+HOST = 3  # the issuing thread; not a stream
 
 
 class OpKind(Enum):
+    """Name the kinds of operations."""
+
     COMPUTE = "compute"  # run a step on the device
     HOST = "host"  # run a step on the host
     IN = "in"  # host -> device
@@ -26,7 +30,7 @@ class OpKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A managed buffer at an offset of the arena, or at an address of its own: see `Plan.paging`."""
+    """Place a managed buffer at an offset in the arena, or at a paged address (see `Plan.paging`)."""
 
     buffer: int
     offset: int
@@ -34,7 +38,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class HostSlot:
-    """Shared memory on the host: an offset in one of the plan's segments. last: the copy in gives it up."""
+    """Locate a host slot: an offset in one of the plan's host segments. last: the copy in frees the slot."""
 
     segment: int
     offset: int
@@ -43,7 +47,7 @@ class HostSlot:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Of a copy that is made in several: how much, and when it is issued: in, before a step; out, after one."""
+    """Describe a piece of a split copy: its bytes, and the step before (in) or after (out) which it is issued."""
 
     step: int
     nbytes: int
@@ -51,17 +55,21 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One operation. Operations are issued in order of `id`; `waits` are ids of operations on other streams.
+    """Describe one operation; operations are issued in order of `id`.
 
-    births: buffers that get memory for this step and are overwritten by it. frees: clean buffers whose memory is
-    given back after it. drops: buffers whose value dies with it. For IN and OUT, `place` is what is copied; an OUT
-    with `release` also gives the memory back (no later step reads it there). inplace_reuses: pairs of a buffer among
-    `drops` and one among `births` that is written in its place. home: where an IN or OUT finds or puts the value on the
-    host;
-    None: in the buffer's own memory there. part: (offset, bytes) of the buffer as it is stored on the device, of an IN
-    or OUT that copies no more; None: all of it. Parts of a copy follow each other in the order of their offsets. The
-    first gets what a copy needs, memory and home; what ends with a copy ends with the last (`release`, `home.last`),
-    and that is the one that others wait for.
+    The parts of a split copy follow each other in order of offset. The first one takes device memory and host slot;
+    the last one frees them (`release`, `home.last`) and is the one that other operations wait for.
+
+    Attributes:
+        waits: ids of operations on other streams that must finish first.
+        place: the buffer that an IN or OUT copies, and where it is on the device.
+        births: buffers that get memory for this step, which overwrites them.
+        frees: buffers whose memory is freed after this step; their value is on the host already.
+        drops: buffers whose value ends with this step.
+        release: an OUT frees the device memory after the copy.
+        inplace_reuses: pairs of a buffer in `drops` and one in `births` that is written over it.
+        home: host slot of an IN or OUT; None: the buffer's own host memory.
+        part: (offset, bytes) within the buffer, of an IN or OUT that copies only this part; None: the whole buffer.
     """
 
     id: int
@@ -80,24 +88,32 @@ class Op:
 
     @property
     def begins(self) -> bool:
-        """Whether a copy is whole, or its first part."""
+        """Tell whether this is a whole copy or the first part of one."""
         return self.part is None or self.part[0] == 0
 
     @property
     def comers(self) -> tuple[Placement, ...]:
-        """What gets memory with this operation."""
+        """Return the placements that take device memory with this operation."""
         return (self.place,) if self.kind is OpKind.IN and self.begins else self.births
 
 
 @dataclass(frozen=True)
 class Plan:
-    """ops in issue order. arena_bytes: device memory that holds all managed buffers. held_bytes: most bytes of managed
-    buffers on loan at any moment of the issue order. live_bytes: most bytes needed at once (packing's lower bound).
-    bytes_in, bytes_out: copied by one run, but for what the run before left (`carried_over`). order: which steps of the
-    program that was planned run, by index, and which of them are replays (True). seconds: predicted time of one run,
-    stall: how much of it steps wait for copies. rules: how it was made, in words. homes: bytes of the segments of host
-    memory that values use in turn. paging: what stands behind offsets that are no bytes of the arena; None: all are.
-    how: the rules that it was made by, if it was."""
+    """Hold the operations of one program, in issue order, and what they need.
+
+    Attributes:
+        arena_bytes: device memory for all managed buffers.
+        held_bytes: most bytes of managed buffers on the device at any point of the issue order.
+        live_bytes: most bytes needed at once, a lower bound of packing.
+        bytes_in, bytes_out: bytes copied by one run; carried-over values are not counted (`carried_over`).
+        order: (step of the original program, whether it rematerializes) for every step of `program`.
+        seconds: predicted time of one run.
+        stall: predicted seconds of it in which steps wait for copies.
+        rules: how it was made, in words.
+        homes: bytes of every segment of host memory that host slots share.
+        paging: memory behind offsets outside the contiguous part of the arena; None: the arena is contiguous.
+        how: the rules of the eviction pass that made it, if one did.
+    """
 
     program: Program
     buffers: Mapping[int, Buffer]
@@ -117,36 +133,37 @@ class Plan:
 
     @property
     def largest_step(self) -> Step:
-        """The step that needs most of the managed buffers at once."""
+        """Return the step that needs the most bytes of managed buffers at once."""
         sizes = {b: buffer.nbytes for b, buffer in self.buffers.items()}
         return max(self.program.steps, key=lambda step: step.device_bytes(sizes))
 
     @property
     def copies(self) -> bool:
-        """Whether anything is copied between host and device."""
+        """Tell whether the plan copies anything between host and device."""
         return bool(self.bytes_in or self.bytes_out)
 
     def stored(self, op: Op) -> int:
-        """Bytes that an IN or OUT reads or writes on the device."""
+        """Return the bytes that an IN or OUT reads or writes on the device."""
         return self.buffers[op.place.buffer].nbytes if op.part is None else op.part[1]
 
     def copied(self, op: Op) -> int:
-        """Bytes that an IN or OUT moves over the link."""
+        """Return the bytes that an IN or OUT moves over the link; fewer than `stored` under compression."""
         return self.buffers[op.place.buffer].copied if op.part is None else op.part[1]
 
     @cached_property
     def carried_over(self) -> tuple[Op, ...]:
-        """The copies in at the very front that need not be made if the run before was of this plan: of values that no
-        step changes, whose last place is their first, and nobody else comes there after their last use. (Before the
-        copy nobody does: who is copied in at the front stays beyond it.)"""
+        """Return the copies in at the start that can be skipped if the run before executed this plan too.
+
+        Their values are changed by no step, end where they begin, and no other buffer is placed over them afterwards.
+        (None is placed there before: values copied in at the start are used after that.)"""
         start = takewhile(lambda op: op.kind in (OpKind.HOST, OpKind.IN), self.ops)
         front = [op for op in start if op.kind is OpKind.IN and op.part is None and op.home is None]
         if not front:
             return ()
-        stay = unchanged(self.program, {op.place.buffer for op in front} - self.halved)
-        return tuple(op for op in front if op.place.buffer in stay and self._is_left(op.place))
+        constant = unchanged(self.program, {op.place.buffer for op in front} - self.halved)
+        return tuple(op for op in front if op.place.buffer in constant and self._is_left_in_place(op.place))
 
-    def _is_left(self, place: Placement) -> bool:
+    def _is_left_in_place(self, place: Placement) -> bool:
         last, end = place, 0
         for op in self.ops:
             for other in op.comers:
@@ -156,8 +173,8 @@ class Plan:
                 end = op.id
             if place.buffer in op.drops:
                 return False
-        behind = (other for op in self.ops[end + 1 :] for other in op.comers)
-        return last == place and not any(self._overlap(place, other) for other in behind)
+        later = (other for op in self.ops[end + 1 :] for other in op.comers)
+        return last == place and not any(self._overlap(place, other) for other in later)
 
     def _overlap(self, one: Placement, other: Placement) -> bool:
         linear = self.arena_bytes if self.paging is None else self.paging.linear
@@ -170,34 +187,34 @@ class Plan:
 
     @property
     def parts(self) -> int:
-        """Operations that copy a part of a buffer."""
+        """Return the number of operations that copy a part of a buffer."""
         return sum(op.part is not None for op in self.ops)
 
     @property
     def replayed(self) -> int:
-        """Steps that run a second time."""
+        """Return the number of steps that rematerialize."""
         return sum(again for _, again in self.order)
 
     @property
     def halved(self) -> frozenset[int]:
-        """Managed buffers that are copied in 16 bits."""
+        """Return the managed buffers that are copied with compression, in 16 bits."""
         return frozenset(op.place.buffer for op in self.ops if op.place and self.buffers[op.place.buffer].halved)
 
     @property
     def host_bytes(self) -> int:
-        """Of all homes on the host."""
+        """Return the bytes of host memory for copies: shared segments and the buffers' own."""
         return sum(self.homes) + sum(self.buffers[b].copied for b in self.host_buffers | self.halved)
 
     @property
     def unshared_host_bytes(self) -> int:
-        """The same, if every value had a home of its own."""
+        """Return `host_bytes` as it would be if every buffer had its own host memory."""
         shared = {op.place.buffer for op in self.ops if op.home is not None}
         return sum(self.buffers[b].copied for b in self.host_buffers | self.halved | shared)
 
     @property
     def host_buffers(self) -> frozenset[int]:
-        """Managed buffers that need a home of their own on the host, in full: copied out or in, or written by a host
-        step."""
+        """Return the managed buffers that need their own uncompressed host memory: copied without a host slot, or used
+        by a host step."""
         copied = {op.place.buffer for op in self.ops if op.place and op.home is None}
         copied -= self.halved
         for step in self.program.steps:
@@ -207,10 +224,10 @@ class Plan:
 
     @property
     def waited(self) -> frozenset[int]:
-        """Ids of operations that another one waits for: they need an event."""
+        """Return the ids of operations that another one waits for; they need an event."""
         return frozenset(w for op in self.ops for w in op.waits)
 
 
 def seconds_of(plan: Plan | None) -> float:
-    """Predicted time of one run of a plan; 0 where there is none."""
+    """Return the predicted seconds of one run of a plan; 0 without a plan."""
     return plan.seconds if plan is not None else 0.0

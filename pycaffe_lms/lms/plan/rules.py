@@ -1,4 +1,7 @@
-"""How evictions are decided, what they must keep to, and what was decided. Pure."""
+"""Define the input and output records of an eviction pass: its rules, its constraints and the evictions it chose.
+
+Pure. `planner/evict.py` runs the pass, `planner/search.py` varies the rules.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,23 @@ from dataclasses import dataclass, field
 
 
 class DoesNotFit(Exception):
-    """The program cannot run in this memory in this way."""
+    """Signal that the program cannot run within the memory limit under these rules."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """copies: values that could be made again may leave by a copy instead. replays: they may be made again. chain:
-    which share of the steps that would be made again together counts in a step's price. density: for a hundred steps
-    that can be made again, in how many parts the forward is cut; in each, what is alive at its narrowest place is
-    rather kept or copied than made again, see `checkpoints.py`. room: share of the memory that is used up here; the
-    rest is for copies that come early. excess: which share counts of the bytes that somebody's leaving sets free beyond
-    those that are short. dear: (buffer, whether it is made again or copied) -> seconds that this is taken to cost more
-    than it seems."""
+    """Set how an eviction pass chooses what leaves the device and how it comes back.
+
+    Attributes:
+        copies: allow copying values that could also be rematerialized.
+        replays: allow rematerialization.
+        chain: weight, in the price of a rematerialized step, of the seconds of the rematerialized steps linked to it.
+        density: forward segments per hundred rematerializable steps; the values alive at the narrowest point of each
+            segment are checkpoints, preferably kept or copied: see `remat/checkpoints.py`.
+        room: share of the memory limit that the pass may fill; the rest is left for early prefetches.
+        excess: weight of bytes freed beyond the shortfall.
+        dear: (buffer, True to rematerialize or False to copy) -> seconds added to its price.
+    """
 
     copies: bool = True
     replays: bool = True
@@ -38,8 +46,12 @@ class Rules:
 
 @dataclass(frozen=True)
 class Constraints:
-    """What is not the follower's to choose. uncopied: buffers that are never copied. again: steps of the program that
-    make values again -> the forward they repeat."""
+    """Fix what an eviction pass may not change.
+
+    Attributes:
+        uncopied: buffers that are never copied.
+        again: steps of the program that rematerialize values -> the forward step that they repeat.
+    """
 
     uncopied: Collection[int] = ()
     again: Mapping[int, int] = field(default_factory=dict)
@@ -47,9 +59,14 @@ class Constraints:
 
 @dataclass
 class Evictions:
-    """What was found. order: steps and replays as they run. left: (buffer, position in `order` of its last use) of the
-    stays that end there although the value is wanted again. stall: seconds that copies were predicted to be late.
-    evicted: how often memory was short."""
+    """Collect the result of an eviction pass.
+
+    Attributes:
+        order: (step, whether it rematerializes) in the order of execution.
+        left: (buffer, position in `order` of its last use) of live ranges that end before the value's next use.
+        stall: predicted seconds by which copies are late.
+        evicted: number of evictions.
+    """
 
     order: list[tuple[int, bool]] = field(default_factory=list)
     left: set[tuple[int, int]] = field(default_factory=set)

@@ -1,7 +1,8 @@
-"""Which values of a program can be made again instead of being kept, and a program with such replays in it. Pure.
+"""Find the values of a program that can be rematerialized, and build and verify programs that do so. Pure.
 
-A step that overwrites what it writes, from values that nobody changes before they are wanted again, can be run once
-more just before that. `replays` says how: for steps of the program, by index, the step that does it.
+A step can run again just before a later read if it overwrites what it writes and its inputs do not change until then.
+`replays` maps the index of such a step to the step that rematerializes its values. `planner/evict.py` decides which of
+them run; `remat/requested.py` inserts those that a prototxt asks for.
 """
 
 from __future__ import annotations
@@ -17,18 +18,25 @@ from ..program import Mode, Program, Step
 
 @dataclass(frozen=True)
 class Ordered:
-    """What runs: steps of the original program by index, in order, each once, and replays (True) of some in between."""
+    """Hold a program with rematerialization.
 
-    program: Program  # as it runs
+    Attributes:
+        program: all steps in order of execution.
+        order: for each of them, (index in the original program, whether it rematerializes). Every original step is
+            there once, in its order.
+    """
+
+    program: Program
     order: tuple[tuple[int, bool], ...]
 
     @property
     def replayed(self) -> int:
+        """Return the number of steps that rematerialize."""
         return sum(again for _, again in self.order)
 
 
 def ordered(program: Program, replays: Mapping[int, Step], order: Iterable[tuple[int, bool]]) -> Ordered:
-    """The program of that order."""
+    """Return the program that runs `program`'s steps, and their `replays`, in the given order."""
     order = tuple(order)
     steps = tuple(replays[s] if again else program.steps[s] for s, again in order)
     return Ordered(Program(program.name, steps, program.live_out), order)
@@ -36,8 +44,13 @@ def ordered(program: Program, replays: Mapping[int, Step], order: Iterable[tuple
 
 @dataclass(frozen=True)
 class RematCandidates:
-    """Questions about a program's values. scratch: ids of buffers whose content never outlives a step. same: steps of
-    the program that only make values again, see `remake.py`: they change nothing."""
+    """Tell which steps of a program can be rematerialized, and until when.
+
+    Attributes:
+        replays: step -> the step that rematerializes its values.
+        scratch: ids of buffers whose content never outlives a step.
+        same: steps of the program that rematerialize already (`remat/requested.py`); they change no value.
+    """
 
     program: Program
     replays: Mapping[int, Step]
@@ -46,7 +59,7 @@ class RematCandidates:
 
     @cached_property
     def writes(self) -> dict[int, list[int]]:
-        """Buffer -> the steps that write it."""
+        """Return buffer -> the steps that write it, in order."""
         found: dict[int, list[int]] = {}
         for s, step in enumerate(self.program.steps):
             for a in step.accesses:
@@ -56,26 +69,26 @@ class RematCandidates:
 
     @cached_property
     def reads(self) -> dict[int, tuple[int, ...]]:
-        """RematCandidates step -> the buffers that its replay reads."""
+        """Return step -> the buffers that its rematerialization reads."""
         return {s: tuple(a.buffer for a in r.accesses if a.mode is Mode.READ) for s, r in self.replays.items()}
 
     @cached_property
     def makes(self) -> dict[int, tuple[int, ...]]:
-        """RematCandidates step -> the buffers that its replay writes, its own workspace aside."""
+        """Return step -> the buffers that its rematerialization writes, scratch excluded."""
         return {
             s: tuple(a.buffer for a in r.accesses if a.mode is not Mode.READ and a.buffer not in self.scratch)
             for s, r in self.replays.items()
         }
 
     def next_write(self, buffer: int, after: int) -> int:
-        """The first step behind `after` that writes the buffer; the program's length if none."""
+        """Return the first step after step `after` that writes the buffer; the program's length if none does."""
         steps = self.writes.get(buffer, ())
         at = bisect_right(steps, after)
         return steps[at] if at < len(steps) else len(self.program.steps)
 
     @cached_property
     def valid_until(self) -> dict[int, int]:
-        """RematCandidates step -> the last step before which its replay still makes what the step made."""
+        """Return step -> the last step before which its rematerialization still computes the same values."""
         found = {}
         for s, replay in self.replays.items():
             if any(a.mode is Mode.UPDATE for a in replay.accesses):
@@ -88,8 +101,11 @@ class RematCandidates:
 
 
 def verify_remat(program: Program, result: Ordered, replays: Mapping[int, Step], scratch: frozenset[int]) -> None:
-    """Raise PlanError unless every step of the original program finds the values it would find there, and what must
-    survive is the same. Values are named by the step that made them and what it read; a replay's are its step's."""
+    """Raise PlanError unless `result` reads and leaves the same values as `program`.
+
+    A value is identified by the step that computes it and the values which that step reads. A rematerialized value is
+    the original one if its inputs are the same.
+    """
     names: dict[object, int] = {}
     plain = [(s, False) for s in range(len(program.steps))]
     expected, survivors = _follow(program, plain, replays, scratch, names)
@@ -113,9 +129,9 @@ def _follow(
     scratch: frozenset[int],
     names: dict[object, int],
 ):
-    """(what every original step reads, what survives), with values as numbers: equal ones are equal values."""
+    """Return (inputs of every original step, values that survive); equal values have equal numbers, from `names`."""
     value: dict[int, int] = {}
-    made: dict[int, dict[int, tuple[int, int]]] = {}  # step -> buffer -> (value, of which inputs)
+    made: dict[int, dict[int, tuple[int, int]]] = {}  # step -> buffer -> value; -1: of all it touched
 
     def number(what: object) -> int:
         return names.setdefault(what, len(names))
@@ -139,7 +155,7 @@ def _follow(
         seen.append(inputs)
         for b in outputs:
             value[b] = number((s, b, inputs))
-        # a replay may read what the forward wrote (statistics): that belongs to what it was made from
+        # a rematerialization may read what the forward step wrote (statistics): its outputs count as its inputs
         made[s] = {b: value[b] for b in outputs}
         made[s][-1] = dict(inputs) | {b: value[b] for b in outputs}
     return seen, {b: value[b] for b in program.live_out if b in value and b not in scratch}

@@ -1,7 +1,8 @@
-"""Values that are worth keeping when most are made again: where the forward is narrow. Pure.
+"""Choose checkpoints: values to keep or copy when most others are rematerialized. Pure.
 
-What is alive between two forward steps is all that later ones need. Where that is little, keeping it, on the device or
-by a copy, cuts the chains of replays in two: nothing before it runs again for what comes behind it.
+Later forward steps need only the values that are alive between two steps. Where these take few bytes, keeping them
+splits a chain of rematerialized steps in two: no step before the checkpoint runs again for a value after it.
+`planner/evict.py` then prefers to keep or copy checkpoints.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from .candidates import RematCandidates
 
 @dataclass(frozen=True)
 class CheckpointCandidates:
-    """can, costs: of a program. sizes: bytes of its managed buffers."""
+    """Find checkpoints of one program. sizes: bytes of its managed buffers."""
 
     can: RematCandidates
     costs: Costs
@@ -24,10 +25,10 @@ class CheckpointCandidates:
 
     @cached_property
     def _cuts(self) -> list[tuple[float, int, tuple[int, ...]]]:
-        """Behind every step that can be replayed: (seconds of them so far, bytes alive, whose)."""
+        """Return, after every rematerializable step: (seconds of these steps so far, bytes alive, buffers alive)."""
         steps = sorted(self.can.valid_until)
         maker: dict[int, int] = {}
-        last: dict[int, int] = {}  # the last of the steps that reads it
+        last: dict[int, int] = {}  # buffer -> the last of these steps that reads it
         for s in steps:
             last.update((b, s) for b in self.can.reads[s] if b in maker)
             for b in self.can.makes[s]:
@@ -42,7 +43,7 @@ class CheckpointCandidates:
         return found
 
     def checkpoints(self, parts: int) -> frozenset[int]:
-        """What is alive at the narrowest place, the latest of them, of each of so many parts of equal time."""
+        """Return the values alive at the narrowest point, the last if equal, of each of `parts` parts of equal time."""
         cuts = [cut for cut in self._cuts if cut[2]]
         total = self._cuts[-1][0] if self._cuts else 0.0
         chosen: set[int] = set()

@@ -1,7 +1,8 @@
-"""What making a large value again costs where it does not fit: beside it, when it is wanted, lie gradients. Pure.
+"""Price the copies that rematerializing a large value causes when it does not fit beside the gradients. Pure.
 
-A gradient cannot be made again. Where those of one moment, and the steps that make a value again, do not fit together,
-a gradient has to leave and come back meanwhile, and somebody waits for both copies. Who drops the value pays for that.
+Gradients cannot be rematerialized. Where the gradients alive at one step and the chain that rematerializes a value do
+not fit together, a gradient is copied out and back in, and steps wait for both copies. `RematCost.price` adds these
+seconds to the price of dropping the value; `planner/evict.py` asks for it.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from ..layout.inplace_reuse import possible
 from ..program import Buffer, Mode
 from .candidates import RematCandidates
 
-SHARE = 12  # a value is large if it takes more than one part in so many of the memory
-DWARF = 8  # and dwarfed if it takes less than one part in so many of the largest value that its replay touches
-KEPT = 20_000  # answers, before they are forgotten
+SHARE = 12  # a value is large if it takes more than 1/SHARE of the memory limit
+DWARF = 8  # and dwarfed if it takes less than 1/DWARF of the largest value that its rematerialization touches
+KEPT = 20_000  # entries of the cache of prices before it is emptied
 
 
 @dataclass(frozen=True)
 class RematCost:
-    """Of a program (`can.program`) and its managed buffers. sizes: bytes that they take from the memory."""
+    """Price rematerialization in a program (`can.program`). sizes: bytes of device memory of its managed buffers."""
 
     can: RematCandidates
     buffers: Mapping[int, Buffer]
@@ -31,17 +32,23 @@ class RematCost:
     _needs: dict[tuple, int] = field(default_factory=dict, repr=False)
 
     def large(self, b: int, limit: int) -> bool:
-        """Whether it is worth while to ask for the price."""
+        """Tell whether buffer `b` is so large that `price` may not be zero. limit: bytes of the memory."""
         return self.sizes[b] * SHARE > limit
 
     def dwarfed(self, b: int, r: int, limit: int) -> bool:
-        """Whether replay r needs a large value beside a small b."""
+        """Tell whether rematerializing step `r` needs a large value to recover the small buffer `b`."""
         most = self._largest[r]
         return self.sizes[b] * DWARF < most and most * SHARE > limit
 
     def price(self, b: int, chain: Sequence[int], wanted: int, limit: int) -> float:
-        """Seconds of copies that somebody waits for, if the steps of `chain`, in that order, make `b` again just before
-        step `wanted` in a memory of `limit` bytes."""
+        """Return the seconds that steps wait for copies of a gradient that has to make room.
+
+        Args:
+            b: buffer to rematerialize.
+            chain: steps that run again for it, in order.
+            wanted: step before which they run.
+            limit: bytes of the memory.
+        """
         key = b, wanted, tuple(chain)
         if key not in self._needs:
             if len(self._needs) >= KEPT:
@@ -56,14 +63,14 @@ class RematCost:
 
     @cached_property
     def _largest(self) -> dict[int, int]:
-        """Replay -> bytes of the largest managed buffer that it touches."""
+        """Return rematerializable step -> bytes of the largest managed buffer that its rematerialization touches."""
         replays = self.can.replays.items()
         return {r: max((self.sizes.get(a.buffer, 0) for a in step.accesses), default=0) for r, step in replays}
 
     @cached_property
     def _alive(self) -> list[frozenset[int]]:
-        """Before every step: the managed buffers whose value the program made so far, reads from there on, and cannot
-        make again."""
+        """Return, before every step, the managed buffers whose value is computed, read later, and cannot be
+        rematerialized."""
         steps, found = self.can.program.steps, []
         spans: list[tuple[int, int, int]] = []
         since: dict[int, int] = {}
@@ -100,8 +107,9 @@ class RematCost:
         return found
 
     def _need(self, b: int, chain: Sequence[int], beside: Collection[int]) -> int:
-        """Most bytes that are there at once while `chain` makes `b` again beside what is alive; what it reads from
-        outside counts from the start to its last reader."""
+        """Return the most bytes on the device at once while `chain` rematerializes `b` beside the buffers `beside`.
+
+        Inputs from outside the chain count from its start to their last reader."""
         steps = [self.can.replays[r] for r in chain]
         last = {a.buffer: i for i, step in enumerate(steps) for a in step.accesses if a.buffer in self.sizes}
         last |= dict.fromkeys([b, *(x for x in beside if x in last)], len(steps))

@@ -1,7 +1,8 @@
-"""Values that are made again because somebody said so, whatever they cost: `lms_param { policy: RECOMPUTE }`. Pure.
+"""Insert the rematerialization that a prototxt asks for, at any cost: `lms_param { policy: RECOMPUTE }`. Pure.
 
-A value that a replay overwrites before its next read is dead until then, so all that is needed is a program with these
-replays in it; what plans programs does the rest. See also: `replays.py`, `evict.py`, which replays where that pays.
+A value that is rematerialized before its next read is dead until then, so it is enough to plan a program that contains
+these steps (`inner_program`). See also `remat/candidates.py` (what can be rematerialized) and `planner/evict.py`, which
+rematerializes where that is cheaper than a copy.
 """
 
 from __future__ import annotations
@@ -18,8 +19,13 @@ from .candidates import Ordered, RematCandidates, ordered
 
 @dataclass(frozen=True)
 class RematRequests:
-    """steps: forward steps, by index, whose values are dropped before step `turn` and made again when they are read
-    from there on. buffers: those values'; they are never copied."""
+    """Name the values that a prototxt asks to rematerialize.
+
+    Attributes:
+        steps: forward steps, by index, whose values are dropped before step `turn` and rematerialized for later reads.
+        turn: index of the first step after the forward pass.
+        buffers: buffers of these values; they are never copied.
+    """
 
     steps: frozenset[int] = frozenset()
     turn: int = 0
@@ -27,7 +33,7 @@ class RematRequests:
 
 
 class CannotRemat(Exception):
-    """What step `made` made is not what its replay would make before step `wanted`."""
+    """Signal that rematerializing step `made` before step `wanted` would give other values."""
 
     def __init__(self, made: int, wanted: int):
         super().__init__(made, wanted)
@@ -35,8 +41,13 @@ class CannotRemat(Exception):
 
 
 def remat_order(program: Program, can: RematCandidates, remat_requests: RematRequests) -> Ordered:
-    """The program with a replay of each of the steps before the first read of what it makes from `turn` on; values that
-    nobody reads there are not made again. Raises CannotRemat."""
+    """Return the program in which each requested step runs again before the first read of its values from `turn` on.
+
+    Values without such a read are not rematerialized.
+
+    Raises:
+        CannotRemat: an input of a requested step has changed by then.
+    """
     maker = {b: r for r in sorted(remat_requests.steps) for b in can.makes[r]}
     order: list[tuple[int, bool]] = [(s, False) for s in range(remat_requests.turn)]
     done: set[int] = set()
@@ -62,8 +73,13 @@ def remat_order(program: Program, can: RematCandidates, remat_requests: RematReq
 
 @dataclass(frozen=True)
 class Inner:
-    """A program with remakes as the program that is planned. again: its steps that are replays -> the forward they
-    repeat, both by its own indices."""
+    """Hold a program with requested rematerialization, and its costs, as input of the planners.
+
+    Attributes:
+        result: the program and its order in terms of the original one.
+        costs, replays: seconds and rematerializing steps by index in the new program.
+        again: steps of the new program that rematerialize -> the forward step they repeat, by the same indices.
+    """
 
     result: Ordered
     costs: Costs
@@ -71,13 +87,13 @@ class Inner:
     again: Mapping[int, int] = field(default_factory=dict)
 
     def outward(self, plan: Plan) -> Plan:
-        """A plan of it as one of the original program."""
+        """Return a plan of this program with `order` in terms of the original program."""
         order = self.result.order
         return replace(plan, order=tuple((order[i][0], order[i][1] or again) for i, again in plan.order))
 
 
 def inner_program(program: Program, can: RematCandidates, costs: Costs, remat_requests: RematRequests) -> Inner:
-    """What is planned in place of `program`. Raises CannotRemat."""
+    """Return the program to plan in place of `program`. Raises CannotRemat."""
     result = remat_order(program, can, remat_requests)
     first = {s: i for i, (s, again) in enumerate(result.order) if not again}
     return Inner(
@@ -93,7 +109,7 @@ def inner_program(program: Program, can: RematCandidates, costs: Costs, remat_re
 
 
 def check_uncopied(plan: Plan, remat_requests: RematRequests) -> None:
-    """Raise PlanError where the plan copies what is to be made again."""
+    """Raise PlanError if the plan copies a buffer that is to be rematerialized."""
     for op in plan.ops:
         if op.place is not None and op.place.buffer in remat_requests.buffers:
             raise PlanError(
