@@ -1,5 +1,9 @@
-"""Bytes held by step, places in the order of their offsets, and gaps between them, counted with arrays: planners ask
-for many. Pure."""
+"""Pack lifetimes into one contiguous memory: choose offsets so that buffers that are alive together do not overlap.
+
+Pure. `pack` packs fixed lifetimes, `pack_segments` packs them into several segments, `pack_within` packs lifetimes that
+may be lengthened. `Load` and `Placed` are the array-based counters that they and the planners share. For memory in
+pages see `layout/paging.py`.
+"""
 
 from __future__ import annotations
 
@@ -16,28 +20,29 @@ NEVER = 1 << 62
 
 
 class Load:
-    """Bytes that are held, by step."""
+    """Count the bytes in use at every step."""
 
     def __init__(self, steps: int):
         self._held = np.zeros(steps, np.int64)
 
     def add(self, nbytes: int, first: int, last: int) -> None:
-        """Hold so much from step `first` to step `last`, both included."""
+        """Add `nbytes` at steps `first` to `last`, both included."""
         self._held[first : last + 1] += nbytes
 
     def most(self, first: int, last: int) -> int:
-        """The most that is held at any of these steps, 0 where there are none."""
+        """Return the most bytes in use at any step from `first` to `last`; 0 for an empty range."""
         return int(self._held[first : last + 1].max(initial=0))
 
 
 class Placed:
-    """What is placed, by offset."""
+    """Keep the blocks that are placed, in order of offset. most: how many blocks it can keep."""
 
     def __init__(self, most: int):
-        self._rows = np.zeros((4, most), np.int64)  # from, to, first step, last step
+        self._rows = np.zeros((4, most), np.int64)  # first byte, end byte, first step, last step
         self._count = 0
 
     def add(self, lo: int, hi: int, start: int, last: int) -> None:
+        """Place a block at bytes [lo, hi) from step `start` to step `last`, both included."""
         n, rows = self._count, self._rows
         at = int(np.searchsorted(rows[0, :n], lo, side="right"))
         rows[:, at + 1 : n + 1] = rows[:, at:n].copy()
@@ -47,8 +52,15 @@ class Placed:
     def gap(
         self, start: int, last: int, size: int, limit: int = NEVER, also: tuple[int, int] | None = None
     ) -> int | None:
-        """The tightest gap below `limit` that is free from step `start` to `last`; None: there is none. also: first and
-        last step of another time that it must be free."""
+        """Return the offset of the smallest gap of at least `size` bytes that is free from step `start` to `last`.
+
+        Args:
+            limit: end of the memory in bytes; it bounds only the space above all blocks.
+            also: first and last step of a second span in which the gap must be free.
+
+        Returns:
+            The offset in bytes, or None without such a gap.
+        """
         lo, hi, first, end = self._rows[:, : self._count]
         there = (end >= start) & (first <= last)
         if also is not None:
@@ -65,7 +77,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Lifetime:
-    """`size` bytes (already aligned) from step `start` to step `end`, both included."""
+    """Describe a use of `size` bytes (aligned already) from step `start` to step `end`, both included."""
 
     start: int
     end: int
@@ -74,19 +86,21 @@ class Lifetime:
 
 @dataclass(frozen=True)
 class Packing:
+    """Hold the offset of every lifetime, in bytes."""
+
     offsets: tuple[int, ...]
-    peak: int  # bytes the arena needs
-    max_live: int  # most bytes alive at once: no packing can do better
-    paging: Paging | None = None  # offsets are those of addresses with pages behind them: see `paging.py`
+    peak: int  # bytes of memory needed
+    max_live: int  # most bytes alive at once, a lower bound of `peak`
+    paging: Paging | None = None  # the pages behind offsets: see `layout/paging.py`; None: the memory is contiguous
 
     @property
     def loss(self) -> float:
-        """Share of the peak that packing wastes."""
+        """Return the bytes lost by packing as a fraction of `max_live`."""
         return 0.0 if self.max_live == 0 else self.peak / self.max_live - 1.0
 
 
 def max_live_bytes(lifetimes: Sequence[Lifetime]) -> int:
-    """Most bytes alive in any one step."""
+    """Return the most bytes alive at any one step."""
     change: dict[int, int] = {}
     for life in lifetimes:
         change[life.start] = change.get(life.start, 0) + life.size
@@ -100,7 +114,7 @@ def max_live_bytes(lifetimes: Sequence[Lifetime]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A lifetime that must be, within one that is wished for: memory a little earlier, and a little longer."""
+    """Describe a required lifetime (`must`) and the longer one wanted, from step `start` to step `end`."""
 
     must: Lifetime
     start: int
@@ -118,7 +132,7 @@ _ORDERS = (
 
 
 def pack(lifetimes: Sequence[Lifetime], limit: int | None = None) -> Packing:
-    """Choose offsets so that no two residences that are alive together overlap. limit: a peak that is good enough."""
+    """Choose offsets so that lifetimes that are alive together do not overlap. limit: bytes of a good enough peak."""
     live = max_live_bytes(lifetimes)
     best: tuple[list[int], int] | None = None
     for key in _ORDERS:
@@ -132,6 +146,7 @@ def pack(lifetimes: Sequence[Lifetime], limit: int | None = None) -> Packing:
 
 
 def _place(lifetimes: Sequence[Lifetime], order: Sequence[int]) -> tuple[list[int], int]:
+    """Return (offsets, peak) of placing lifetimes one by one, in `order`, each in its smallest gap."""
     offsets, placed, peak = [0] * len(lifetimes), Placed(len(lifetimes)), 0
     for i in order:
         life = lifetimes[i]
@@ -141,12 +156,15 @@ def _place(lifetimes: Sequence[Lifetime], order: Sequence[int]) -> tuple[list[in
     return offsets, peak
 
 
-MANY = 2000  # lifetimes: with more, one order is tried
+MANY = 2000  # with more lifetimes than this, only the first order is tried
 
 
 def pack_segments(lifetimes: Sequence[Lifetime], segment: int) -> tuple[list[tuple[int, int]], list[int]]:
-    """(segment, offset) of every lifetime, none across the end of a segment, and the bytes that the segments need: at
-    most `segment` each, which is no less than the largest lifetime."""
+    """Pack lifetimes into segments of at most `segment` bytes each; no lifetime may be larger than that.
+
+    Returns:
+        (segment, offset) of every lifetime, and the bytes that every segment needs.
+    """
     live, best = max_live_bytes(lifetimes), None
     for key in _ORDERS if len(lifetimes) <= MANY else _ORDERS[:1]:
         order = sorted(range(len(lifetimes)), key=lambda i, k=key: (k(lifetimes[i]), i))
@@ -159,13 +177,14 @@ def pack_segments(lifetimes: Sequence[Lifetime], segment: int) -> tuple[list[tup
 
 
 def _place_in_segments(lifetimes: Sequence[Lifetime], order: Sequence[int], segment: int):
+    """Return ((segment, offset) of every lifetime, bytes of every segment) of placing lifetimes in `order`."""
     places: list[tuple[int, int]] = [(0, 0)] * len(lifetimes)
     placed: list[Placed] = []
     peaks: list[int] = []
     for i in order:
         life, found = lifetimes[i], None
-        for k, there in enumerate(placed):  # where the segment grows least, the first of them
-            offset = there.gap(life.start, life.end, life.size, segment)
+        for k, blocks in enumerate(placed):  # the first of the segments that grow least
+            offset = blocks.gap(life.start, life.end, life.size, segment)
             if offset is not None:
                 grows = max(0, offset + life.size - peaks[k])
                 if found is None or grows < found[0]:
@@ -183,21 +202,27 @@ def _place_in_segments(lifetimes: Sequence[Lifetime], order: Sequence[int], segm
     return places, peaks
 
 
-SHARES = (1.0, 0.6, 0.3, 0.0)  # of what is wished for beyond what must be
-TRIES = 5
-LARGE = 40  # pieces of a memory
+SHARES = (1.0, 0.6, 0.3, 0.0)  # fractions of the wanted extension that are tried
+TRIES = 5  # orders tried, each beginning with what found no place in the one before
+LARGE = 40  # a lifetime is large if it takes at least 1/LARGE of the memory
 
 
 def pack_within(
     stretches: Sequence[Stretch], limit: int, ties: Mapping[int, int] | None = None
 ) -> tuple[list[Lifetime], Packing] | None:
-    """Lifetimes as near to the wished ones as fit below `limit`, and their offsets; None: not found. ties: of stretches
-    that must have one offset, each to the other.
+    """Choose lifetimes and offsets below `limit` bytes, the lifetimes as near to the wanted ones as fits.
 
-    Two orders are tried: by bytes and time together; and the large ones by size first, for those that are alike then
-    lie above each other without gaps. Those that found no place go first in the next try."""
+    Two orders are tried: by bytes times steps, and with large lifetimes first by size, which stacks equal ones without
+    gaps. What finds no place goes first in the next try.
+
+    Args:
+        ties: pairs of stretches, each index to the other, that must have the same offset.
+
+    Returns:
+        The lifetimes and their packing, or None if none is found.
+    """
     if max_live_bytes([s.must for s in stretches]) > limit:
-        return None  # in any order
+        return None
     area = [-s.must.size * (s.end - s.start + 1) for s in stretches]
     large = [-s.must.size if s.must.size * LARGE >= limit else 0 for s in stretches]
     for first in ([0] * len(stretches), large):
@@ -211,21 +236,22 @@ def pack_within(
 def _tries(
     stretches: Sequence[Stretch], order: list[int], limit: int, ties: Mapping[int, int]
 ) -> tuple[list[Lifetime], Packing] | None:
+    """Place stretches in `order`, at most `TRIES` times; None if some never find a place."""
     for _ in range(TRIES):
-        lives, offsets, homeless = _place_within(stretches, order, limit, ties)
-        if not homeless:
+        lives, offsets, unplaced = _place_within(stretches, order, limit, ties)
+        if not unplaced:
             peak = max((o + life.size for o, life in zip(offsets, lives, strict=True)), default=0)
             return lives, Packing(tuple(offsets), peak, max_live_bytes(lives))
-        first = set(homeless)
-        order = homeless + [i for i in order if i not in first]
+        first = set(unplaced)
+        order = unplaced + [i for i in order if i not in first]
     return None
 
 
 def _place_within(stretches: Sequence[Stretch], order: Sequence[int], limit: int, ties: Mapping[int, int]):
-    """(lifetimes, offsets, indices that found no place)."""
+    """Return (lifetimes, offsets, indices that found no place) of placing stretches once, in `order`."""
     lives = [s.must for s in stretches]
     offsets = [0] * len(stretches)
-    homeless: list[int] = []
+    unplaced: list[int] = []
     placed = Placed(len(stretches))
     settled: set[int] = set()
     for i in order:
@@ -243,16 +269,17 @@ def _place_within(stretches: Sequence[Stretch], order: Sequence[int], limit: int
                         placed.add(offset, offset + must.size, *span)
                 break
         else:
-            homeless += [i] if other is None else [i, other]
+            unplaced += [i] if other is None else [i, other]
         settled.add(other)
-    return lives, offsets, homeless
+    return lives, offsets, unplaced
 
 
 def _slack(stretch: Stretch) -> int:
+    """Return the steps by which the wanted lifetime is longer than the required one."""
     return stretch.must.start - stretch.start + stretch.end - stretch.must.end
 
 
 def _part(stretch: Stretch, share: float) -> tuple[int, int]:
-    """First and last step, with a share of what is wished for."""
+    """Return the first and last step with this share (0..1) of the wanted extension at both ends."""
     must = stretch.must
     return must.start - int((must.start - stretch.start) * share), must.end + int((stretch.end - must.end) * share)

@@ -1,9 +1,9 @@
-"""Places that need not be contiguous in memory: large residences lie in addresses of their own, and pages of one size
-stand behind them wherever some are free. Pure.
+"""Pack lifetimes with paging: a large one gets an address range of its own, mapped to any free pages of one size.
 
-So whatever fits by the number of its bytes fits: nothing is lost between residences of different sizes, only in their
-last pages. Small ones share the arena's start and are packed as in `arena.py`. Which pages stand behind which addresses
-never changes while a plan is in use, so the device's page table is written once, before the first run.
+Pure. Large lifetimes then fit whenever enough bytes are free: space is lost only in their last pages, not between
+lifetimes of different sizes. Small ones share the start of the arena and are packed as in `layout/packing.py`. The
+mapping of addresses to pages is fixed while a plan is in use, so the device's page table is written once, before the
+first run.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ import numpy as np
 
 from .packing import NEVER, Lifetime, Packing, Stretch, max_live_bytes, pack, pack_within
 
-WASTE = 8  # a residence lies in pages if its last one wastes at most one part in so many
+WASTE = 8  # a buffer lies in pages if its last page wastes at most 1/WASTE of the buffer
 
 
 @dataclass(frozen=True)
 class Paging:
-    """What stands behind the offsets of a plan. Bytes [0, linear) of the arena are themselves, in its first pages.
-    Offsets from `linear` on are addresses: a residence at offset o lies in the pages[o], each `page` bytes, of
-    [0, count). size: where the last address ends."""
+    """Map the offsets of a plan to memory.
+
+    Offsets in [0, linear) are bytes of the arena's contiguous part, its first pages. Offsets from `linear` on are
+    addresses: a buffer at offset o lies in the pages `pages[o]`, numbers below `count`, of `page` bytes each. The last
+    address ends at `size`.
+    """
 
     page: int
     linear: int
@@ -33,29 +36,29 @@ class Paging:
     pages: Mapping[int, tuple[int, ...]]
 
     def holds(self, offset: int, nbytes: int) -> bool:
-        """Whether there is memory behind so many bytes from an offset on."""
+        """Tell whether `nbytes` from `offset` on have memory behind them."""
         if offset < self.linear:
             return offset + nbytes <= self.linear
         return nbytes <= len(self.pages.get(offset, ())) * self.page
 
     def share(self, one: int, other: int) -> bool:
-        """Whether some pages stand behind the addresses at both offsets."""
+        """Tell whether the addresses at two offsets have a page in common."""
         return not set(self.pages.get(one, ())).isdisjoint(self.pages.get(other, ()))
 
 
 def pages_of(nbytes: int, page: int) -> int:
-    """How many pages a residence takes; 0: it is small, or would waste too much."""
+    """Return the pages that a buffer of `nbytes` takes; 0 if it is small or would waste too much of the last one."""
     count = -(-nbytes // page)
     return count if (count * page - nbytes) * WASTE <= nbytes else 0
 
 
 def taken_bytes(nbytes: int, page: int | None) -> int:
-    """What a residence of so many bytes takes from the memory."""
+    """Return the bytes of device memory that a buffer of `nbytes` takes. page: bytes of a page; None: no paging."""
     return nbytes if page is None else pages_of(nbytes, page) * page or nbytes
 
 
 def paged(lives: Sequence[Lifetime], page: int, limit: int | None = None) -> Packing:
-    """Places for lifetimes as they are. limit: a peak that is good enough for the small ones."""
+    """Pack fixed lifetimes with paging. limit: bytes of a good enough peak."""
     small = [i for i, life in enumerate(lives) if not pages_of(life.size, page)]
     large = [(i, pages_of(life.size, page)) for i, life in enumerate(lives) if pages_of(life.size, page)]
     most = _load(lives, large).max(initial=0)
@@ -64,7 +67,7 @@ def paged(lives: Sequence[Lifetime], page: int, limit: int | None = None) -> Pac
 
 
 def stretched(stretches: Sequence[Stretch], offsets: Sequence[int]) -> list[Lifetime]:
-    """Lifetimes as near to the wished ones as there is room at these offsets, which the shortest ones allow."""
+    """Lengthen lifetimes towards the wanted ones as far as is free at these offsets, a packing of the required ones."""
     lives = [s.must for s in stretches]
     lo = np.array(offsets, np.int64)
     hi = lo + np.array([life.size for life in lives], np.int64)
@@ -81,10 +84,18 @@ def stretched(stretches: Sequence[Stretch], offsets: Sequence[int]) -> list[Life
 def paged_within(
     stretches: Sequence[Stretch], limit: int, page: int, full: bool, ties: Mapping[int, int] | None = None
 ) -> tuple[list[Lifetime], Packing] | int:
-    """Lifetimes as near to the wished ones as fit into `limit` bytes, and their places; or how many bytes are
-    missing. Those that take most bytes for longest get their wish first. full: all of it may be used, so that memory
-    comes to its next user later; else as little as is needed. ties: of stretches that have one place if that can be,
-    each to the other."""
+    """Choose lifetimes and paged places in `limit` bytes, the lifetimes as near to the wanted ones as fits.
+
+    Lifetimes with most bytes times steps are lengthened first.
+
+    Args:
+        page: bytes of a page.
+        full: use all pages, so that each is reused as late as possible; else use as few as possible.
+        ties: pairs of stretches, each index to the other, that get the same place if possible.
+
+    Returns:
+        The lifetimes and their packing, or the number of missing bytes.
+    """
     ties = ties or {}
     lives = [s.must for s in stretches]
     small = [i for i, life in enumerate(lives) if not pages_of(life.size, page)]
@@ -122,7 +133,7 @@ def paged_within(
 
 
 def _load(lives: Sequence[Lifetime], large: Sequence[tuple[int, int]]) -> np.ndarray:
-    """Pages in use by step."""
+    """Return the pages in use at every step, by the `large` lifetimes: (index, pages)."""
     last = max((life.end for life in lives), default=-1)
     change = np.zeros(last + 2, np.int64)
     for i, n in large:
@@ -134,28 +145,39 @@ def _load(lives: Sequence[Lifetime], large: Sequence[tuple[int, int]]) -> np.nda
 def _joined(
     lives, small: Sequence[int], packing: Packing, large, page: int, spare: int, ties: Mapping[int, int] | None = None
 ) -> Packing:
+    """Join the packing of the small lifetimes with pages for the large ones; arguments as in `_PageAssignment`."""
     offsets = [0] * len(lives)
     for i, offset in zip(small, packing.offsets, strict=True):
         offsets[i] = offset
     linear = -(-packing.peak // page) * page
-    found = _assign([(i, n, lives[i]) for i, n in large], linear, page, spare, ties or {})
+    found = _PageAssignment([(i, n, lives[i]) for i, n in large], linear, page, spare, ties or {})
     offsets = [found.offsets.get(i, offset) for i, offset in enumerate(offsets)]
     paging = Paging(page, linear, found.count, found.end, found.pages)
     return Packing(tuple(offsets), linear + found.count * page, max_live_bytes(lives), paging)
 
 
 def in_one_piece(packing: Packing, page: int) -> Packing:
-    """A packing without addresses of its own, in pages that lie in order."""
+    """Return a packing of contiguous memory with its peak rounded up to whole pages."""
     linear = -(-packing.peak // page) * page
     return replace(packing, peak=linear, paging=Paging(page, linear, 0, linear, {}))
 
 
-class _assign:
-    """Pages for each residence, in order of time: where one of the same size ended, its addresses are used again with
-    its pages; else pages that nobody had, up to `spare`; else those that were free for longest.
+class _PageAssignment:
+    """Assign pages and addresses to large lifetimes, in order of time.
 
-    ties: residences that want one place, one at the start and one at the end, each to the other. Time runs backwards
-    then, as there is most room at the start: who is there still when the first of them comes does without its pages."""
+    A lifetime takes the address and pages of an ended one of the same size; else pages not used so far, while there are
+    fewer than `spare`; else those that are free for longest.
+
+    With ties the order of time is reversed, because most memory is free at the start. Lifetimes that overlap the second
+    one of a tie then do not take the pages reserved for it.
+
+    Args:
+        large: (index, pages, lifetime) of every large lifetime.
+        first: offset of the first address.
+        page: bytes of a page.
+        spare: pages that may be used even where fewer would do.
+        ties: pairs of lifetimes, one at the start and one at the end, each index to the other, that want one place.
+    """
 
     def __init__(
         self, large: Sequence[tuple[int, int, Lifetime]], first: int, page: int, spare: int, ties: Mapping[int, int]
@@ -164,22 +186,22 @@ class _assign:
             end = max(life.end for _, _, life in large)
             large = [(i, n, Lifetime(end - life.end, end - life.start, life.size)) for i, n, life in large]
         begins = {i: life.start for i, _, life in large}
-        kept: dict[int, int] = {}  # residence -> bits of the pages that it is to have
+        reserved: dict[int, int] = {}  # lifetime -> bits of the pages reserved for it
         self.offsets: dict[int, int] = {}
         self.pages: dict[int, tuple[int, ...]] = {}
         self.end = first
         self.count = 0
         free: dict[int, None] = {}
         bits_free = 0
-        places: dict[int, list[tuple[int, int]]] = {}  # pages -> (their bits, offset) of addresses that exist
+        places: dict[int, list[tuple[int, int]]] = {}  # number of pages -> (bits of the pages, offset) of every address
         ends: list[tuple[int, int, int, int]] = []
         for i, n, life in sorted(large, key=lambda one: (one[2].start, -one[1], one[0])):
             while ends and ends[0][0] < life.start:
                 _, _, bits, offset = heapq.heappop(ends)
                 bits_free |= bits
                 free.update(dict.fromkeys(self.pages[offset]))
-            own, barred = kept.pop(i, None), 0
-            for other, bits in kept.items():
+            own, barred = reserved.pop(i, None), 0
+            for other, bits in reserved.items():
                 barred |= bits if begins[other] <= life.end else 0
             may = bits_free & ~barred
             known = next(((bits, o) for bits, o in places.get(n, ()) if bits & may == bits), None)
@@ -201,5 +223,5 @@ class _assign:
                 free.pop(p, None)
             self.offsets[i] = offset
             if i in ties and ties[i] not in self.offsets:
-                kept[ties[i]] = bits
+                reserved[ties[i]] = bits
             heapq.heappush(ends, (life.end, i, bits, offset))

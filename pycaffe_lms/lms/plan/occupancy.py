@@ -1,4 +1,8 @@
-"""Which memory stands behind the places of a plan, in pieces that are taken whole or not at all. Pure."""
+"""Count which buffer occupies which device memory of a plan, for the verifier.
+
+Pure. `Cells` divides the memory into cells that every place covers whole or not at all; `LastOps` and `Occupants` keep
+one entry per cell.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +16,16 @@ from .plan import Plan
 
 
 def on_boundary(offset: int) -> bool:
-    """Whether something may begin at that byte of a buffer: what follows the last boundary may be none of its value."""
+    """Tell whether a part of a copy may begin at this offset in a buffer, in bytes: it must be aligned."""
     return offset % ALIGN == 0
 
 
 class Cells:
-    """Bytes of the arena's contiguous part between two neighbouring ends of places are one cell; so is a page.
+    """Divide device memory into cells: the bytes between neighbouring ends of places in the contiguous part, and pages.
 
-    Raises PlanError where the pages of a plan are not what they should be."""
+    Raises:
+        PlanError: the plan's paging is inconsistent.
+    """
 
     def __init__(self, plan: Plan):
         self._paging, self._arena = plan.paging, plan.arena_bytes
@@ -41,7 +47,7 @@ class Cells:
             self.count += self._paging.count
 
     def of(self, offset: int, nbytes: int, part: tuple[int, int] | None = None) -> slice | np.ndarray | None:
-        """Indices of the cells of a place, or of a part of it; None: it lies outside."""
+        """Return the indices of the cells of a place or of a part of it, (offset, bytes); None if outside the arena."""
         if part is not None and 0 <= offset < self._linear:
             return self.of(offset + part[0], part[1])
         if 0 <= offset < self._linear or nbytes == 0:
@@ -55,6 +61,7 @@ class Cells:
         return pages if part is None else pages[part[0] // page : -(-sum(part) // page)]
 
     def _check(self, plan: Plan) -> None:
+        """Raise PlanError unless addresses and pages of the paging are distinct and within the arena."""
         paging, end = self._paging, self._linear
         wrong = None
         if self._linear % paging.page or plan.arena_bytes < self._linear + paging.count * paging.page:
@@ -78,37 +85,39 @@ Where = slice | np.ndarray
 
 
 class LastOps:
-    """The newest operation of every stream that touched a cell in some way."""
+    """Keep the newest operation of every stream that touched a cell."""
 
     def __init__(self, cells: Cells):
         self._last = np.full((3, cells.count), -1, np.int64)
 
     def of(self, where: Where) -> list[int]:
-        """The newest of each stream that touched any of these cells."""
+        """Return the newest operation of every stream that touched any of these cells."""
         return [int(op) for op in self._last[:, where].max(axis=1, initial=-1) if op >= 0]
 
     def note(self, where: Where, stream: int, op: int) -> None:
+        """Record that operation `op` on a stream touches these cells."""
         self._last[stream, where] = op
 
 
 class Occupants:
-    """Who is where, and of every cell who was the first there, and who the last."""
+    """Keep the buffer in every cell, and the first and the last buffer that was there."""
 
     def __init__(self, cells: Cells):
-        self._who, self._first, self._last = (np.full(cells.count, -1, np.int64) for _ in range(3))
+        self._buffer, self._first, self._last = (np.full(cells.count, -1, np.int64) for _ in range(3))
 
     def enter(self, where: Where, buffer: int) -> int | None:
-        """None; or somebody who is there already, and then nothing changes."""
-        other = int(self._who[where].max(initial=-1))
+        """Enter a buffer and return None; or return a buffer that occupies a cell already, and change nothing."""
+        other = int(self._buffer[where].max(initial=-1))
         if other >= 0:
             return other
-        self._who[where] = self._last[where] = buffer
+        self._buffer[where] = self._last[where] = buffer
         self._first[where] = np.where(self._first[where] < 0, buffer, self._first[where])
         return None
 
     def framed(self, where: Where, buffer: int) -> bool:
-        """Whether it was the first and the last in each of these cells."""
+        """Tell whether `buffer` was the first and the last one in every one of these cells."""
         return bool((self._first[where] == buffer).all() and (self._last[where] == buffer).all())
 
     def leave(self, where: Where) -> None:
-        self._who[where] = -1
+        """Mark these cells as free."""
+        self._buffer[where] = -1

@@ -1,11 +1,11 @@
-"""Proves a plan before it runs, sharing no code with what made it. Pure. What is behind an offset: `cells.py`.
+"""Verify a plan before it runs, sharing no code with the planner. Pure.
 
-Three arguments. Order: vector clocks over the three streams and the issuing thread; every two operations that touch the
-same bytes, one of them writing, must be ordered by stream order and events alone, on the device and in shared memory of
-the host. Place: no two buffers that are on the device together overlap, no two values at home in shared memory do, and
-nothing lies outside. Value: followed in issue order (which order makes sound), every
-read finds the newest value, nothing live is lost, and what must survive is at home in the end. A copy in parts has
-arrived with the last of them, and nobody uses, changes or ends the value on its way.
+Order: by vector clocks over three streams and the issuing thread, stream order and events alone order every two
+operations that touch the same bytes, one of them writing, on the device and in host slots.
+Place: buffers that are on the device together do not overlap, nor do host slots in use; nothing lies outside.
+Value: in issue order, which the first check makes sound, every read finds the newest value, no live value is lost, and
+values that must survive are on the host at the end. A copy in parts is complete with its last part; until then no
+operation uses, changes or drops the value. `plan/occupancy.py` says which memory an offset covers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _STREAM_OF = {OpKind.COMPUTE: COMPUTE, OpKind.IN: COPY_IN, OpKind.OUT: COPY_OUT,
 
 
 def verify(plan: Plan) -> None:
-    """Raise PlanError, naming the operation and the buffer, unless the plan is safe and computes the right values."""
+    """Raise PlanError, with the operation and the buffer, unless the plan is free of races and every value is right."""
     cells = Cells(plan)
     order, values = _Order(plan, cells), _Values(plan, cells)
     steps_done = 0
@@ -40,6 +40,7 @@ def verify(plan: Plan) -> None:
 
 
 def _wrong(plan: Plan, op: Op, what: str) -> PlanError:
+    """Return the error for an operation, with its step and buffer."""
     step = plan.program.steps[op.step].name if 0 <= op.step < len(plan.program.steps) else "?"
     blob = plan.buffers[op.place.buffer].name if op.place and op.place.buffer in plan.buffers else None
     return PlanError(f"plan of {plan.program.name}, operation {op.id} ({op.kind.value}, step {step}): {what}",
@@ -47,23 +48,24 @@ def _wrong(plan: Plan, op: Op, what: str) -> PlanError:
 
 
 class _Order:
-    """Race detection: who touched which bytes last, and is that known to be over?"""
+    """Detect races: the operations that touched the same bytes before must be known to be done."""
 
     def __init__(self, plan: Plan, cells: Cells):
         self.plan, self.cells = plan, cells
         self.clock = {s: {} for s in (COMPUTE, COPY_IN, COPY_OUT, HOST)}  # stream -> {stream: last op known done}
         self.after: list[dict[int, int]] = []
-        # by stream and cell: the last op that wrote it, that read it. Older ones are ordered before those already
+        # by stream and cell: the last op that wrote it, and that read it; older ones are ordered before these
         self.wrote, self.read = LastOps(cells), LastOps(cells)
-        # by segment of the host's shared memory: disjoint [lo, hi, last writer, readers since]
-        self.shared: dict[int, list[tuple[int, int, int | None, tuple[int, ...]]]] = {}
-        # buffer -> host copy's last writer, readers since
-        self.home: dict[int, tuple[int | None, tuple[int, ...]]] = {}
-        self.place: dict[int, int] = {}  # where a buffer is, in issue order
+        # by host segment: disjoint (first byte, end byte, last writer, readers since)
+        self.slots: dict[int, list[tuple[int, int, int | None, tuple[int, ...]]]] = {}
+        # buffer -> (last writer, readers since) of its own host memory
+        self.host_copies: dict[int, tuple[int | None, tuple[int, ...]]] = {}
+        self.place: dict[int, int] = {}  # buffer -> its offset, in issue order
 
     def issue(self, op: Op) -> None:
+        """Check an operation against all before it, and advance its stream's clock."""
         known = dict(self.clock[op.stream])
-        for stream, last in self.clock[HOST].items():  # what the issuing thread has seen finished, is finished
+        for stream, last in self.clock[HOST].items():  # what the issuing thread has waited for is done
             known[stream] = max(known.get(stream, -1), last)
         for w in op.waits:
             if not 0 <= w < op.id:
@@ -78,6 +80,7 @@ class _Order:
         self.after.append(known)
 
     def _check_accesses(self, op: Op, known: dict[int, int]) -> None:
+        """Check all device and host memory that an operation touches. known: stream -> last operation known done."""
         for b, offset, writes in self._places(op):
             where = self.cells.of(offset, self.plan.buffers[b].nbytes, op.part)
             if where is None:
@@ -87,24 +90,24 @@ class _Order:
                 self._ordered(op, b, known, self.read.of(where), "is not ordered after the read of those bytes by")
             (self.wrote if writes else self.read).note(where, op.stream, op.id)
         if op.home is not None:
-            self._touch_home(op, known)
+            self._check_slot(op, known)
             return
         for b, writes in self._host_sides(op):
-            writer, readers = self.home.get(b, (None, ()))
+            writer, readers = self.host_copies.get(b, (None, ()))
             self._ordered(op, b, known, (writer,), "is not ordered after the write of its host copy by")
             if writes:
                 self._ordered(op, b, known, readers, "is not ordered after the read of its host copy by")
-            self.home[b] = (op.id, ()) if writes else (writer, (*readers, op.id))
+            self.host_copies[b] = (op.id, ()) if writes else (writer, (*readers, op.id))
 
-    def _touch_home(self, op: Op, known: dict[int, int]) -> None:
-        """The regions of shared memory after `op` read or wrote its home there."""
+    def _check_slot(self, op: Op, known: dict[int, int]) -> None:
+        """Check a copy's access to its host slot, and split the segment's regions accordingly."""
         b, writes = op.place.buffer, op.kind is OpKind.OUT
         start, nbytes = op.part or (0, self.plan.buffers[b].nbytes)
         lo = op.home.offset + start
         hi = lo + nbytes
         kept: list[tuple[int, int, int | None, tuple[int, ...]]] = []
         read: list[tuple[int, int, int | None, tuple[int, ...]]] = []
-        for region in self.shared.get(op.home.segment, ()):
+        for region in self.slots.get(op.home.segment, ()):
             start, end, writer, readers = region
             if end <= lo or start >= hi:
                 kept.append(region)
@@ -118,9 +121,10 @@ class _Order:
                 kept.append((hi, end, writer, readers))
             if not writes:
                 read.append((max(start, lo), min(end, hi), writer, (*readers, op.id)))
-        self.shared[op.home.segment] = kept + ([(lo, hi, op.id, ())] if writes else read)
+        self.slots[op.home.segment] = kept + ([(lo, hi, op.id, ())] if writes else read)
 
     def _ordered(self, op: Op, b: int, known: dict[int, int], others, text: str) -> None:
+        """Raise PlanError unless all `others` are known to be done when `op` runs."""
         for other in others:
             if other is None or other == op.id:
                 continue
@@ -128,6 +132,7 @@ class _Order:
                 raise _wrong(self.plan, op, f'"{self.plan.buffers[b].name}" {text} operation {other}')
 
     def _places(self, op: Op):
+        """Yield (buffer, offset, whether it writes) of all device memory that an operation touches."""
         sizes = self.plan.buffers
         if op.kind in (OpKind.IN, OpKind.OUT):
             b = op.place.buffer
@@ -141,11 +146,12 @@ class _Order:
             for a in accessed:
                 if a.buffer in sizes and a.buffer in self.place:
                     yield a.buffer, self.place[a.buffer], a.mode is not Mode.READ
-            for b in {*op.frees, *op.drops} - {a.buffer for a in accessed}:  # the next one there comes after that
+            for b in {*op.frees, *op.drops} - {a.buffer for a in accessed}:  # the next owner comes later
                 if b in self.place:
                     yield b, self.place[b], False
 
     def _host_sides(self, op: Op):
+        """Yield (buffer, whether it writes) of all host copies that an operation touches, host slots aside."""
         if op.kind is OpKind.IN:
             yield op.place.buffer, False
         elif op.kind is OpKind.OUT:
@@ -157,7 +163,7 @@ class _Order:
 
 
 class _Values:
-    """Which version of every buffer is where, in issue order."""
+    """Follow which version of every buffer is where, in issue order."""
 
     def __init__(self, plan: Plan, cells: Cells):
         self.plan, self.cells = plan, cells
@@ -165,31 +171,32 @@ class _Values:
         self.newest = dict.fromkeys(plan.buffers, 0)
         self.host = dict.fromkeys(plan.buffers, 0)
         self.device: dict[int, tuple[int, int]] = {}  # buffer -> (offset, version)
-        self.lent: dict[int, tuple[int, int]] = {}  # buffer -> its home in shared memory of the host
-        self.under_way: dict[int, tuple[OpKind, int]] = {}  # buffer -> which copy, how many bytes of it
+        self.host_slots: dict[int, tuple[int, int]] = {}  # buffer -> (segment, offset) of its host slot
+        self.under_way: dict[int, tuple[OpKind, int]] = {}  # buffer -> (direction, bytes so far) of a copy in parts
         self.held = self.peak = 0
 
     def run(self, op: Op) -> None:
+        """Apply an operation; raise PlanError if it would use a wrong value or place."""
         if op.kind is OpKind.IN:
             b, ended = op.place.buffer, self._under_way(op)
             if self.host[b] != self.newest[b]:
                 raise _wrong(self.plan, op, "the host copy is not the newest value")
-            if self.lent.get(b) != ((op.home.segment, op.home.offset) if op.home is not None else None):
-                raise _wrong(self.plan, op, "the value has another home")
+            if self.host_slots.get(b) != ((op.home.segment, op.home.offset) if op.home is not None else None):
+                raise _wrong(self.plan, op, "the value is in another host slot")
             if op.begins:
                 self._place(op, b, op.place.offset, self.host[b])
             elif self.device[b][0] != op.place.offset:
                 raise _wrong(self.plan, op, "another part of the buffer is elsewhere")
             if op.home is not None and op.home.last:
                 if not ended:
-                    raise _wrong(self.plan, op, "the home is given up before the last part")
-                del self.lent[b]
+                    raise _wrong(self.plan, op, "the host slot is freed before the last part")
+                del self.host_slots[b]
                 self.host[b] = -2
         elif op.kind is OpKind.OUT:
             b, ended = op.place.buffer, self._under_way(op)
             if b not in self.device or self.device[b][0] != op.place.offset:
                 raise _wrong(self.plan, op, "the buffer is not at that offset")
-            self._move_in(op, b)
+            self._take_slot(op, b)
             self.host[b] = self.device[b][1] if ended else -2
             if op.release:
                 self._leave(op, b)
@@ -201,7 +208,7 @@ class _Values:
             self._on_host(op)
 
     def _under_way(self, op: Op) -> bool:
-        """Whether a copy ends with this operation, which must be whole or the next part of it."""
+        """Tell whether a copy ends with this operation, which must be a whole copy or the next part of one."""
         b, nbytes = op.place.buffer, self.plan.buffers[op.place.buffer].nbytes
         start, size = op.part or (0, nbytes)
         before = self.under_way.pop(b, None)
@@ -214,30 +221,31 @@ class _Values:
             self.under_way[b] = op.kind, start + size
         return start + size == nbytes
 
-    def _move_in(self, op: Op, b: int) -> None:
-        """The value gets its home; whoever else has some of that memory loses it."""
+    def _take_slot(self, op: Op, b: int) -> None:
+        """Assign the host slot of a copy out, which must lie within its segment and be free."""
         if op.home is None:
-            if b in self.lent:
-                raise _wrong(self.plan, op, "the value has another home")
+            if b in self.host_slots:
+                raise _wrong(self.plan, op, "the value is in another host slot")
             return
-        home, size = (op.home.segment, op.home.offset), self.plan.buffers[b].nbytes
-        if not op.begins and b not in self.lent:
+        slot, size = (op.home.segment, op.home.offset), self.plan.buffers[b].nbytes
+        if not op.begins and b not in self.host_slots:
             raise _wrong(self.plan, op, "the part before it went to the buffer's own memory on the host")
-        there = self.plan.homes[home[0]] if 0 <= home[0] < len(self.plan.homes) else 0
-        if home[1] < 0 or home[1] + size > there:
-            raise _wrong(self.plan, op, f"bytes {home[1]}..{home[1] + size} lie outside segment {home[0]} of the host")
-        if self.lent.setdefault(b, home) != home:
-            raise _wrong(self.plan, op, "the value has another home")
-        for other, (segment, offset) in self.lent.items():
+        segment_bytes = self.plan.homes[slot[0]] if 0 <= slot[0] < len(self.plan.homes) else 0
+        if slot[1] < 0 or slot[1] + size > segment_bytes:
+            raise _wrong(self.plan, op, f"bytes {slot[1]}..{slot[1] + size} lie outside segment {slot[0]} of the host")
+        if self.host_slots.setdefault(b, slot) != slot:
+            raise _wrong(self.plan, op, "the value is in another host slot")
+        for other, (segment, offset) in self.host_slots.items():
             end = offset + self.plan.buffers[other].nbytes
-            if other != b and segment == home[0] and offset < home[1] + size and home[1] < end:
-                raise _wrong(self.plan, op, f'the home is still that of "{self.plan.buffers[other].name}"')
+            if other != b and segment == slot[0] and offset < slot[1] + size and slot[1] < end:
+                raise _wrong(self.plan, op, f'the host slot is still that of "{self.plan.buffers[other].name}"')
 
     def _compute(self, op: Op) -> None:
+        """Apply a step on the device."""
         accesses = {
             a.buffer: a.mode for a in self.plan.program.steps[op.step].accesses if a.buffer in self.plan.buffers
         }
-        given = self._hand_over(op, accesses)
+        given = self._reuse_in_place(op, accesses)
         for p in op.births:
             if accesses.get(p.buffer) is not Mode.OVERWRITE:
                 raise _wrong(self.plan, op, f'"{self.plan.buffers[p.buffer].name}" is placed without its value')
@@ -258,32 +266,33 @@ class _Values:
             if b in given:
                 continue
             if b not in self.device:
-                raise _wrong(self.plan, op, f'"{self.plan.buffers[b].name}" is given back but not on the device')
+                raise _wrong(self.plan, op, f'"{self.plan.buffers[b].name}" is freed but not on the device')
             if b in op.frees and self.host[b] != self.newest[b]:
-                raise _wrong(self.plan, op, f'"{self.plan.buffers[b].name}" is given back with a newer value')
+                raise _wrong(self.plan, op, f'"{self.plan.buffers[b].name}" is freed with a newer value')
             if b in op.drops:
                 self._ends(op, b)
-                self.host[b] = -2  # nowhere: whoever reads it now is wrong
+                self.host[b] = -2  # no valid copy is left
             self._leave(op, b)
 
     def _ends(self, op: Op, b: int) -> None:
-        if b in self.lent:
-            raise _wrong(self.plan, op, f'"{self.plan.buffers[b].name}" ends, and its home was not given up')
+        """Raise PlanError if a value that ends still has a host slot."""
+        if b in self.host_slots:
+            raise _wrong(self.plan, op, f'"{self.plan.buffers[b].name}" ends, and its host slot was not freed')
 
-    def _hand_over(self, op: Op, accesses: dict[int, Mode]) -> set[int]:
-        """Buffers whose newest value is read here for the last time, in whose place another is written."""
+    def _reuse_in_place(self, op: Op, accesses: dict[int, Mode]) -> set[int]:
+        """Apply in-place reuse; return the buffers that are read here for the last time and written over."""
         step, given = self.plan.program.steps[op.step], set()
         places = {p.buffer: p.offset for p in op.births}
         for old, new in op.inplace_reuses:
             name = self.plan.buffers[old].name
             if (old, new) not in step.reuses or old in given or old not in op.drops or new not in places:
-                raise _wrong(self.plan, op, f'"{name}" hands over its place, which the step does not allow')
+                raise _wrong(self.plan, op, f'"{name}" is written over in place, which the step does not allow')
             if old not in self.device or self.device[old] != (places[new], self.newest[old]):
-                raise _wrong(self.plan, op, f'"{name}" hands over its place, but is not there, or not the newest value')
+                raise _wrong(self.plan, op, f'"{name}" is written over in place, but elsewhere or not the newest')
             if accesses.get(old, Mode.OVERWRITE) is Mode.OVERWRITE:
-                raise _wrong(self.plan, op, f'"{name}" hands over its place without being read')
+                raise _wrong(self.plan, op, f'"{name}" is written over in place without being read')
             if self.plan.buffers[old].nbytes != self.plan.buffers[new].nbytes:
-                raise _wrong(self.plan, op, f'"{name}" hands over a place of another size')
+                raise _wrong(self.plan, op, f'"{name}" is written over in place by a buffer of another size')
             if accesses[old] is not Mode.READ:
                 self.newest[old] += 1
             self._ends(op, old)
@@ -293,14 +302,15 @@ class _Values:
         return given
 
     def _on_host(self, op: Op) -> None:
+        """Apply a step on the host."""
         for a in self.plan.program.steps[op.step].accesses:
             if a.buffer not in self.plan.buffers:
                 continue
             name = self.plan.buffers[a.buffer].name
             if a.buffer in self.device:
                 raise _wrong(self.plan, op, f'"{name}" is on the device while the host uses it')
-            if a.buffer in self.lent:
-                raise _wrong(self.plan, op, f'"{name}" has no home of its own while the host uses it')
+            if a.buffer in self.host_slots:
+                raise _wrong(self.plan, op, f'"{name}" is in a host slot while the host uses it')
             if self.plan.buffers[a.buffer].halved:
                 raise _wrong(self.plan, op, f'"{name}", which is copied in 16 bits, is used by the host')
             if a.mode is not Mode.OVERWRITE and self.host[a.buffer] != self.newest[a.buffer]:
@@ -310,6 +320,7 @@ class _Values:
                 self.host[a.buffer] = self.newest[a.buffer]
 
     def _place(self, op: Op, b: int, offset: int, version: int) -> None:
+        """Put a version of a buffer at an offset, which must be free."""
         size = self.plan.buffers[b].nbytes
         if b in self.device:
             raise _wrong(self.plan, op, f'"{self.plan.buffers[b].name}" is on the device already')
@@ -322,6 +333,7 @@ class _Values:
         self.peak = max(self.peak, self.held)
 
     def _leave(self, op: Op, b: int) -> None:
+        """Free the device memory of a buffer."""
         if b in self.under_way:
             raise _wrong(self.plan, op, f'only a part of "{self.plan.buffers[b].name}" is copied')
         offset, _ = self.device.pop(b)
@@ -329,6 +341,7 @@ class _Values:
         self.held -= self.plan.buffers[b].nbytes
 
     def finish(self) -> None:
+        """Check the state after the last operation."""
         plan = self.plan
         for b in plan.program.live_out & plan.buffers.keys():
             if plan.buffers[b].halved:
@@ -337,18 +350,16 @@ class _Values:
                 )
         if self.device:
             names = ", ".join(plan.buffers[b].name for b in self.device)
-            raise PlanError(f"plan of {plan.program.name}: still on the device in the end: {names}")
-        for place in (
-            op.place for op in plan.carried_over
-        ):  # what a run leaves there is what the next one would copy in
+            raise PlanError(f"plan of {plan.program.name}: still on the device at the end: {names}")
+        for place in (op.place for op in plan.carried_over):  # the next run skips these copies
             size, same = plan.buffers[place.buffer].nbytes, self.newest[place.buffer] == 0 == self.host[place.buffer]
             if not same or not self.memory_owners.framed(self.cells.of(place.offset, size), place.buffer):
                 raise PlanError(f"plan of {plan.program.name}: the value is not left where the next run begins").at(
                     blob=plan.buffers[place.buffer].name
                 )
-        if self.lent:
-            names = ", ".join(plan.buffers[b].name for b in self.lent)
-            raise PlanError(f"plan of {plan.program.name}: still in shared memory of the host in the end: {names}")
+        if self.host_slots:
+            names = ", ".join(plan.buffers[b].name for b in self.host_slots)
+            raise PlanError(f"plan of {plan.program.name}: still in host slots at the end: {names}")
         for b in plan.program.live_out & plan.buffers.keys():
             if self.host[b] != self.newest[b]:
                 raise PlanError(f"plan of {plan.program.name}: the value must survive but is lost").at(
