@@ -1,1 +1,1 @@
-"""Large Model Support: which buffers are managed, a plan of every copy, its independent check, and what obeys it."""
+"""Implement Large Model Support: choose managed buffers, plan their copies, verify the plan and execute it."""

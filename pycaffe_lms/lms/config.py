@@ -1,4 +1,7 @@
-"""The LMS settings as one frozen value. Pure; flags become this, nothing reads flags after that."""
+"""Define the LMS settings as one frozen value, and parse sizes such as "16GB".
+
+Pure. The command line and the Python interface turn `-lms...` flags into an `LMSConfig`; no other module reads flags.
+"""
 
 from __future__ import annotations
 
@@ -12,37 +15,37 @@ _UNITS = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "kib": 1 << 10, "m": 1 << 
           "g": 1 << 30, "gb": 1 << 30, "gib": 1 << 30, "t": 1 << 40, "tb": 1 << 40, "tib": 1 << 40}  # fmt: skip
 
 
-COMPRESSED = ("fp16", "bf16")  # forms of a value in 16 bits
-AUTO_BYTES = 64 << 10  # of `auto`: what is not larger stays on the device
+COMPRESSED = ("fp16", "bf16")  # formats of compression
+AUTO_BYTES = 64 << 10  # with `auto`, buffers up to this many bytes stay on the device
 
 
 @dataclass(frozen=True, slots=True)
 class LMSConfig:
-    """What LMS manages and how far it looks ahead.
+    """Set which buffers LMS manages, and how.
 
-    threshold_kb: manage buffers larger than this many KB of 1024 bytes; zero or less: LMS is off.
-    frac: 0..1; buffers are managed only once the bytes demanded so far, in creation order, exceed this share of GPU
-    memory (of the budget, where one is set).
-    budget: hard limit of the device pool in bytes; None: the GPU's memory, or a budget that is in force already (the
-    pool is shared by everything on the device). Also how a smaller GPU is emulated.
-    ahead: most steps of look-ahead for prefetch, and of keeping what is needed again, as far as memory would be idle
-    otherwise; 0: on demand; None: as much as fits, laid out by predicted time.
-    sync: 0 neither direction, 1 copies out, 2 copies in, 3 both synchronous with the layers.
-    host_limit: most bytes of page-locked host memory; None: what the host has available.
-    auto: the planner chooses who stays, and what is copied or made again; a threshold_kb above zero still bounds who is
-    managed.
-    recompute: whether values may be made again instead of being copied; None: with `auto` only.
-    exclude: bytes of the device's memory that LMS leaves to others: the budget is what remains. None: nothing said.
-    pages: let large buffers lie in pages wherever some are free, where the device has pages, instead of in one piece
-    of memory.
-    compress: "fp16" or "bf16": swapped activations and their gradients travel, and wait on the host, in 16 bits, which
-    loses digits; None: copies are exact.
-    plan_file: the plans of a solver's training programs are replayed from this file where it is there, and written to
-    it where it is not, by rank 0 where several train together.
-    split: layers that can work on a part of the batch do so, in so many parts (0 or 1: never); "auto": where a net does
-    not fit otherwise, in as few as possible; None: never. Sums are rounded otherwise than whole layers round them.
-    split_outputs: likewise, layers that can be cut into blocks of their outputs, each with its rows of the parameters,
-    in so many blocks; "auto": as few as possible; None: as `split` has it, but none where that is a number.
+    Attributes:
+        threshold_kb: manage buffers larger than this many KB of 1024 bytes; zero or less: LMS is off.
+        frac: 0..1; manage buffers only once the bytes demanded so far, in order of creation, exceed this fraction of
+            GPU memory (of the budget, if set).
+        budget: hard limit of the device pool in bytes, also to emulate a smaller GPU; None: the GPU's memory, or a
+            budget that is in force already (all nets on a device share the pool).
+        ahead: most steps by which prefetches are issued early and values are kept for reuse, in memory that would be
+            idle otherwise; 0: on demand; None: as much as fits, timed by predicted seconds.
+        sync: make copies synchronous with layers: 0 none, 1 copies out, 2 copies in, 3 both.
+        host_limit: most bytes of page-locked host memory; None: what the host has available.
+        auto: the planner chooses which buffers stay, are copied or are rematerialized; a threshold_kb above zero still
+            limits which are managed.
+        recompute: allow rematerialization; None: with `auto` only.
+        exclude: bytes of device memory that LMS leaves free; the rest is the budget. None: no such limit.
+        pages: use paging for large buffers if the device supports it, instead of contiguous memory only.
+        compress: "fp16" or "bf16": activations and their gradients are copied to the host, and kept there, in 16 bits,
+            which loses precision; None: copies are exact.
+        plan_file: read the plans of a solver's training programs from this file; if it does not exist, write them to it
+            (rank 0, if several train together).
+        split: run layers that support it in this many micro-batches (0 or 1: never); "auto": in as few as possible, if
+            a net does not fit otherwise; None: never. Sums are rounded differently than over the whole batch.
+        split_outputs: cut layers that support it into this many blocks of outputs, each with its rows of the
+            parameters; "auto": as few as possible; None: "auto" if `split` is, else never.
     """
 
     threshold_kb: int = 0
@@ -88,31 +91,32 @@ class LMSConfig:
 
     @property
     def enabled(self) -> bool:
+        """Tell whether LMS is on."""
         return self.auto or self.threshold_kb > 0
 
     @property
     def recomputes(self) -> bool:
-        """Whether values may be made again."""
+        """Tell whether values may be rematerialized."""
         return self.auto if self.recompute is None else self.recompute
 
     @property
     def parts(self) -> int | None:
-        """Parts of the batch of every layer that can run in parts, 0 or 1: none; None: as few as fit."""
+        """Return the micro-batches of every layer that supports them; 0 or 1: whole batches; None: as few as fit."""
         return None if self.split == "auto" else int(self.split or 0)
 
     @property
     def blocks(self) -> int | None:
-        """Likewise, blocks of outputs of every layer that can be cut."""
+        """Return the blocks of outputs of every layer that supports them; 0 or 1: whole layers; None: as few as fit."""
         chosen = self.split_outputs == "auto" or (self.split_outputs is None and self.split == "auto")
         return None if chosen else int(self.split_outputs or 0)
 
     @property
     def min_bytes(self) -> int:
-        """Buffers of more than this many bytes are managed."""
+        """Return the size in bytes that managed buffers exceed."""
         return AUTO_BYTES if self.auto and self.threshold_kb <= 0 else self.threshold_kb * 1024
 
     def budget_of(self, memory: int) -> int | None:
-        """Bytes that the device pool may hold, of a device with `memory` bytes. None: no limit of ours."""
+        """Return the limit of the device pool in bytes, on a device with `memory` bytes; None: no limit is set."""
         if self.exclude is None:
             return self.budget
         left = memory - self.exclude
@@ -125,7 +129,7 @@ class LMSConfig:
 
 
 def parse_size(text: str, flag: str) -> int:
-    """Bytes of "16GB", "512MB", "2MB", "1073741824" (KB, MB, GB, TB are powers of 1024). Raises UsageError."""
+    """Return the bytes of "16GB", "512MB" or "1073741824" (KB, MB, GB, TB are powers of 1024). Raises UsageError."""
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", text)
     if match is None or match.group(2).lower() not in _UNITS:
         raise UsageError(f"{flag} {text!r} is not a size", fix=f"for example {flag} 16GB, {flag} 512MB")

@@ -1,4 +1,4 @@
-"""Who is managed: `-lms N`, `-lms_frac f`, and a layer's own `lms_param`. Pure."""
+"""Choose the managed buffers by `-lms N`, `-lms_frac f` and the `lms_param` of layers. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ from .program import Buffer
 
 @dataclass(frozen=True)
 class Managed:
-    """ids: managed buffers. resident_bytes: what stays on the device for good. demanded: bytes of these buffers."""
+    """Hold the choice of managed buffers.
+
+    Attributes:
+        ids: managed buffers.
+        resident_bytes: bytes of the unmanaged buffers, call scratch excluded; they stay on the device.
+        demanded: bytes of all buffers.
+    """
 
     ids: frozenset[int]
     resident_bytes: int
@@ -26,11 +32,16 @@ def choose_managed(
     demanded: int = 0,
     asked: Mapping[int, bool] | None = None,
 ) -> Managed:
-    """Walk the buffers in creation order. One is managed if LMS is on, it is larger than `threshold_kb` KB, and the
-    bytes demanded so far, itself included, exceed `frac` of `capacity` bytes. `demanded`: met before (other nets).
-    asked: for buffers of layers with an lms_param, whether to manage them (SWAP) or not (KEEP), whatever their size.
+    """Choose the managed buffers, in order of creation.
 
-    Layer-local scratch is counted like any buffer; unmanaged scratch shares one workspace, so only the largest stays.
+    A buffer is managed if LMS is on, it is larger than `config.min_bytes`, and the bytes demanded so far, its own
+    included, exceed `config.frac` of `capacity`. Call scratch counts as demanded like any buffer; unmanaged scratch
+    shares one workspace and is not in `resident_bytes`.
+
+    Args:
+        capacity: bytes of device memory, or the budget.
+        demanded: bytes of buffers of other nets, created before.
+        asked: buffer -> whether to manage it (SWAP) or not (KEEP) at any size, as the `lms_param` of its layer says.
     """
     quota = config.frac * capacity
     ids: set[int] = set()

@@ -1,7 +1,8 @@
-"""The access list: what every step of a program touches. Pure: names and numbers, no arrays, no layers.
+"""Define programs: lists of steps, and the buffers that every step accesses. Pure: no arrays, no layers.
 
-A *buffer* is one SyncedMemory; several blobs may live in it. A *step* is one layer pass (or one parameter's update).
-A *program* is the whole sequence that will run, so the next use of every buffer is known.
+A *buffer* is one SyncedMemory, which several blobs may share. A *step* is the forward or backward of one layer, or the
+update of one parameter. A *program* is the whole sequence that will run, so the next use of every buffer is known.
+`net/program/programs.py` builds programs from nets.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-PARAMS_HALF = " [params]"  # ends the name of a backward that leaves the bottoms' gradients to the next step
+PARAMS_HALF = " [params]"  # ends the name of the step of a split backward that computes parameter gradients
 
 
 class Mode(Enum):
-    """READ leaves the value; UPDATE reads and changes it; OVERWRITE writes every element, whatever was there."""
+    """Name the modes of an access: READ only reads, UPDATE reads and changes, OVERWRITE writes every element unread."""
 
     READ = "read"
     UPDATE = "update"
@@ -23,8 +24,13 @@ class Mode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """One buffer: its number (order of creation), name ("conv1.data") and size. halved: bytes of its value in 16 bits,
-    in which it is copied to the host and back; 0: it is copied as it is."""
+    """Describe a buffer.
+
+    Attributes:
+        id: its number, in order of creation.
+        name: such as "conv1.data".
+        halved: bytes of its compressed value, which copies to and from the host move; 0: no compression.
+    """
 
     id: int
     name: str
@@ -34,20 +40,27 @@ class Buffer:
 
     @property
     def copied(self) -> int:
-        """Bytes that a copy of it moves over the link."""
+        """Return the bytes that a copy of it moves over the link."""
         return self.halved or self.nbytes
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
+    """Describe how a step accesses a buffer."""
+
     buffer: int
     mode: Mode
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`host`: the step runs on the host and touches host copies (a data layer filling its tops). reuses: pairs of
-    buffers, of which the second may be written where the first is read, where that ends here: see `handover.py`."""
+    """Describe a step.
+
+    Attributes:
+        host: the step runs on the host and accesses host copies (a data layer filling its tops).
+        reuses: pairs of buffers, the second of which may be written over the first if that one's value ends here: see
+            `layout/inplace_reuse.py`.
+    """
 
     name: str
     accesses: tuple[Access, ...]
@@ -55,13 +68,13 @@ class Step:
     reuses: tuple[tuple[int, int], ...] = ()
 
     def device_bytes(self, sizes: Mapping[int, int]) -> int:
-        """Bytes of `sizes` that this step needs on the device at once."""
+        """Return the bytes (by `sizes`) that this step needs on the device at once."""
         return 0 if self.host else sum(sizes.get(b, 0) for b in {a.buffer for a in self.accesses})
 
 
 @dataclass(frozen=True)
 class Program:
-    """Steps in order, and the buffers whose value must survive them (all others are dead after their last read)."""
+    """Hold steps in order. live_out: buffers whose value must survive; others are dead after their last read."""
 
     name: str
     steps: tuple[Step, ...]
@@ -69,25 +82,24 @@ class Program:
 
 
 def unchanged(program: Program, buffers: Iterable[int]) -> list[int]:
-    """Of `buffers`, those that all steps only read, and on the device."""
+    """Return those of `buffers` that no step changes and no host step accesses."""
     changed = {a.buffer for s in program.steps for a in s.accesses if s.host or a.mode is not Mode.READ}
     return [b for b in buffers if b not in changed]
 
 
 def layer_of(step_name: str) -> str:
-    """ "forward:conv1" -> "conv1", and so is "backward:conv1 [params]"."""
+    """Return the layer of a step's name: "conv1" of "forward:conv1" and of "backward:conv1 [params]"."""
     pass_name, _, layer = step_name.partition(":")
     return (layer.removesuffix(PARAMS_HALF) if pass_name == "backward" else layer) or step_name
 
 
 def is_params_half(step_name: str) -> bool:
-    """Whether a step makes the gradients of a layer's parameters alone, and another one those of its bottoms."""
+    """Tell whether a step is the part of a split backward that computes the gradients of the parameters."""
     return step_name.startswith("backward:") and step_name.endswith(PARAMS_HALF)
 
 
 def merge_accesses(accesses: Iterable[Access]) -> tuple[Access, ...]:
-    """One access per buffer: read + write is UPDATE. An OVERWRITE and a READ of one buffer in one step is an UPDATE
-    (an in-place layer), because the old value is needed."""
+    """Return one access per buffer; different modes of one buffer, as of an in-place layer, make an UPDATE."""
     modes: dict[int, Mode] = {}
     for a in accesses:
         old = modes.get(a.buffer)

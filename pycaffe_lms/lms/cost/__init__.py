@@ -1,1 +1,1 @@
-"""What steps and copies cost: a machine's rates, predicted times of a plan, measured ones."""
+"""Estimate the seconds of steps and copies: rates of a machine, predicted and measured times of a plan."""

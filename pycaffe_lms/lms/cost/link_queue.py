@@ -1,4 +1,7 @@
-"""What copies cost that nothing hides: the link's queue out, and what is wanted back when. Pure."""
+"""Predict the seconds by which copies delay steps, from the copies that the link has to do already.
+
+Pure. `planner/evict.py` asks for prices while it follows a program; its times are seconds since the program began.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,30 @@ NEVER = 1 << 60
 
 
 class LinkQueue:
-    """What copies cost that are not hidden."""
+    """Price copies by the seconds that the link cannot hide behind steps.
+
+    Args:
+        costs: seconds of steps, and the machine with the link.
+        times: time at which every step starts.
+        turn: time at which most memory is needed; copies in are assumed to begin no earlier.
+    """
 
     def __init__(self, costs: Costs, times: list[float], turn: float):
         self._machine, self._times, self._turn = costs.machine, times, turn
         self._out_free = 0.0
-        self._back: list[tuple[float, float]] = []  # (when wanted, seconds of its copy in)
+        self._back: list[tuple[float, float]] = []  # (time wanted, seconds) of copies in to come
         self._busy: list[float] = [0.0]  # seconds of the first k of them
-        self.late = 0.0
+        self.late = 0.0  # seconds by which booked copies out have delayed steps
 
     def price(self, nbytes: int, clean: bool, made: float, now: float, wanted: float) -> float:
+        """Return the seconds of delay if a value of `nbytes` leaves the device now and is copied back in time.
+
+        Args:
+            clean: the host has the value already; no copy out is needed.
+            made: time at which the value is complete.
+            now: time at which its memory is needed.
+            wanted: time of its next use.
+        """
         m = self._machine
         out = 0.0
         if not clean:
@@ -29,6 +46,7 @@ class LinkQueue:
         return out + max(0.0, busy + m.copy_seconds(nbytes, False) - max(0.0, wanted - start))
 
     def book(self, nbytes: int, clean: bool, made: float, now: float, wanted: float) -> None:
+        """Add the copies of a value that leaves the device; arguments as in `price`."""
         m = self._machine
         if not clean:
             self._out_free = max(self._out_free, made) + m.copy_seconds(nbytes, True)
@@ -37,6 +55,7 @@ class LinkQueue:
         self._busy = list(accumulate((seconds for _, seconds in self._back), initial=0.0))
 
     def arrived(self, wanted: float, nbytes: int) -> None:
+        """Remove the copy in of a value that is back on the device."""
         at = bisect_right(self._back, (wanted, self._machine.copy_seconds(nbytes, False))) - 1
         if at >= 0:
             self._back.pop(at)

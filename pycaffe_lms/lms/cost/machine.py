@@ -1,4 +1,7 @@
-"""What a machine can do, and how long a step takes on it: bytes over bandwidth or products over peak. Pure."""
+"""Describe machines by their rates, and predict seconds of steps and copies from them (a roofline model).
+
+Pure. A machine is found by name or JSON file (`find_machine`) or by what the driver calls the device (`machine_of`).
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,21 @@ from pathlib import Path
 from ...errors import UsageError
 
 GiB = 1 << 30
-HALF_GAIN = 2.0  # how many times faster products of bfloat16 are than of float32 with TF32
+HALF_GAIN = 2.0  # speed-up of products in bfloat16 over float32 with TF32
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A GPU and its link to the host. Rates are what well-made code reaches, not what the data sheet promises.
+    """Describe a GPU and its link to the host. Rates are those that good code reaches, not those of data sheets.
 
-    memory: bytes of device memory. memory_rate: bytes per second of kernels that read and write it. product_rate:
-    float32 operations per second of convolutions and matrix products (with TF32 where there is). link_in, link_out:
-    bytes per second from and to page-locked host memory, one direction alone; link_both: both together. copy_s: seconds
-    that a copy takes beside its bytes. launch_s: least seconds of a step.
+    Attributes:
+        memory: bytes of device memory.
+        memory_rate: bytes per second that kernels read and write.
+        product_rate: float32 operations per second of convolutions and matrix products (TF32 where available).
+        link_in, link_out: bytes per second from and to page-locked host memory, with one direction busy.
+        link_both: bytes per second of both directions together.
+        copy_s: fixed seconds of a copy.
+        launch_s: fixed seconds of a step.
     """
 
     name: str
@@ -34,18 +41,18 @@ class Machine:
     launch_s: float = 12e-6
 
     def step_seconds(self, nbytes: int, flops: int) -> float:
-        """Of a step that must move `nbytes` and do `flops`."""
+        """Return the seconds of a step that moves `nbytes` in device memory and does `flops` operations."""
         return max(nbytes / self.memory_rate, flops / self.product_rate) + self.launch_s
 
     def copy_seconds(self, nbytes: int, out: bool, both: bool = False) -> float:
-        """Of one copy over the link; both: while the other direction is busy too."""
+        """Return the seconds of a copy over the link. out: to the host; both: the other direction is busy too."""
         rate = self.link_out if out else self.link_in
         if both:
             rate = min(rate, self.link_both / 2)
         return self.copy_s + nbytes / rate
 
 
-# H200: measured. Others: data sheets, with the shares of peak that the H200 reaches.
+# H200: measured. Others: rates of data sheets times the fraction of peak that the H200 reaches.
 MACHINES = {
     "h200": Machine("h200", 139 * GiB, 4.0e12, 255e12, 55.4e9, 55.3e9, 101.6e9),
     "h100": Machine("h100", 79 * GiB, 2.6e12, 240e12, 55.4e9, 55.3e9, 101.6e9),
@@ -59,7 +66,7 @@ DEFAULT = "h200"
 
 
 def find_machine(name: str) -> Machine:
-    """A machine by its name here, or from a JSON file with the fields of `Machine`. Raises UsageError."""
+    """Return a machine by its name in `MACHINES`, or from a JSON file with its fields. Raises UsageError."""
     known = MACHINES.get(name.lower())
     if known is not None:
         return known
@@ -74,7 +81,7 @@ def find_machine(name: str) -> Machine:
 
 
 def machine_of(device_name: str, memory: int) -> Machine:
-    """The machine for a device by what the driver calls it, with its memory; a middling one where it is not known."""
+    """Return the machine for a device name of the driver, with `memory` bytes; A100 rates if it is unknown."""
     text = device_name.lower().replace(" ", "").replace("geforce", "")
     for key, machine in MACHINES.items():
         if key in text:
@@ -83,6 +90,7 @@ def machine_of(device_name: str, memory: int) -> Machine:
 
 
 def _from_fields(given, file: str) -> Machine:
+    """Return the machine with the fields read from a JSON file. Raises UsageError."""
     kinds = {f.name: f for f in fields(Machine)}
     if not isinstance(given, Mapping):
         raise UsageError(f"-gpu {file} does not hold one object", fix=f"write it like this: {_example()}")
@@ -98,12 +106,13 @@ def _from_fields(given, file: str) -> Machine:
 
 
 def _example() -> str:
+    """Return an example of a JSON file."""
     return json.dumps(asdict(MACHINES["v100"]))
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds of every step of a program, of its replay where there is one, and the link that copies use."""
+    """Hold seconds of every step (`steps`) and of rematerializing it (`again`), and the machine with the link."""
 
     steps: Sequence[float]
     again: Mapping[int, float]

@@ -1,6 +1,6 @@
-"""A recorded run of a plan: when each of its operations really ran. Pure: numbers that the recorder noted.
+"""Hold the measured times of a plan's operations, in the form of predicted ones (`cost/timing.py`), to compare them.
 
-The times of a prediction (`timing.PlanTimes`) are the same thing, so that one can be laid beside the other.
+Pure. `runtime/recorder.py` measures them; `report/page.py` shows both.
 """
 
 from __future__ import annotations
@@ -13,8 +13,13 @@ from .timing import PlanTimes
 
 @dataclass(frozen=True)
 class MeasuredRun:
-    """iteration: which one it was, as the recording calls it. times: seconds since the run began. simulated: by the
-    model clock of a simulated device."""
+    """Hold one recorded run of a plan.
+
+    Attributes:
+        iteration: its name in the recording.
+        times: measured times, in seconds since the run began.
+        simulated: the times are those of a simulated device's clock.
+    """
 
     plan: Plan
     iteration: str
@@ -23,12 +28,18 @@ class MeasuredRun:
 
     @property
     def how(self) -> str:
-        """What its times are called."""
+        """Return the word for its times."""
         return "simulated" if self.simulated else "measured"
 
     def described(self) -> dict:
-        """iteration; simulated: whether the times are those of a model clock; seconds: of the run, step by step and
-        with its marks; stall_ms: how long steps waited for copies; busy_in_ms, busy_out_ms: how long copies took."""
+        """Return its numbers, ready for JSON.
+
+        Returns:
+            iteration, simulated: see `MeasuredRun`.
+            seconds: of the run, issued step by step and with the events of the recording.
+            stall_ms: how long steps waited for copies.
+            busy_in_ms, busy_out_ms: how long copies took.
+        """
         t = self.times
         return {
             "iteration": self.iteration,
@@ -42,7 +53,12 @@ class MeasuredRun:
 
 def measured_run(plan: Plan, iteration: str, spans: dict[int, tuple[float, float]],
                  stalls: dict[int, float], simulated: bool) -> MeasuredRun:  # fmt: skip
-    """spans: seconds of every operation, by id. stalls: seconds that steps waited for copies, by step."""
+    """Return a recorded run from its times.
+
+    Args:
+        spans: operation id -> (start, end) in seconds.
+        stalls: step -> seconds that it waited for copies.
+    """
     begun = min((start for start, _ in spans.values()), default=0.0)
     start, end = (tuple(spans[op.id][i] - begun for op in plan.ops) for i in (0, 1))
     busy = {kind: 0.0 for kind in OpKind}

@@ -1,4 +1,7 @@
-"""How long a plan takes: its operations on three streams, in issue order, with predicted times. Pure."""
+"""Predict when the operations of a plan run, by simulating its three streams in issue order. Pure.
+
+`time_plan` times a whole plan; `follow` is the simulation itself, which `planner/copy_reordering.py` uses too.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,14 @@ from .machine import Costs, Machine
 
 @dataclass(frozen=True)
 class PlanTimes:
-    """start, end: seconds of every operation, by id. stalls: seconds that every step of the plan's program waits for
-    copies, beyond the steps before it. seconds: of the whole run. busy_in, busy_out: of the link."""
+    """Hold times of one run of a plan, all in seconds.
+
+    Attributes:
+        start, end: times of every operation, by id.
+        stalls: how long every step of the plan's program waits for copies after the step before it has ended.
+        seconds: of the whole run.
+        busy_in, busy_out: how long each direction of the link is busy.
+    """
 
     start: tuple[float, ...]
     end: tuple[float, ...]
@@ -24,18 +33,24 @@ class PlanTimes:
 
     @property
     def stall(self) -> float:
-        """Seconds of a run in which no step runs because of copies, those at the end included."""
+        """Return the seconds in which no step runs because of copies, those at the end included."""
         return sum(self.stalls)
 
 
 def step_seconds(plan: Plan, costs: Costs) -> list[float]:
-    """Seconds of every step of the plan's program."""
+    """Return the seconds of every step of the plan's program."""
     return [costs.again[s] if again else costs.steps[s] for s, again in plan.order]
 
 
 class Task(NamedTuple):
-    """An operation as far as time goes. alone: its seconds; both: those of a copy while the other direction of the link
-    is busy too, 0 for steps. after: tasks, by key, that it waits for."""
+    """Describe an operation to the simulation.
+
+    Attributes:
+        key: index of its end time.
+        alone: its seconds.
+        both: seconds of a copy while the other direction of the link is busy too; 0 for steps.
+        after: keys of the tasks that it waits for.
+    """
 
     key: int
     stream: int
@@ -45,7 +60,7 @@ class Task(NamedTuple):
 
 
 def copy_task(key: int, stream: int, nbytes: int, after: Iterable[int], machine: Machine) -> Task:
-    """The task of a copy of so many bytes; of none, where there is nothing to do, it takes no time."""
+    """Return the task of a copy of `nbytes`; without bytes it takes no time."""
     if not nbytes:
         return Task(key, stream, 0.0, 0.0, after)
     out = stream == COPY_OUT
@@ -55,10 +70,15 @@ def copy_task(key: int, stream: int, nbytes: int, after: Iterable[int], machine:
 def follow(
     tasks: Iterable[Task], end: MutableSequence[float], free: list[float]
 ) -> Iterator[tuple[float, tuple[float, ...]]]:
-    """Follow tasks in issue order: for each, when it starts, and when every stream had been free before.
+    """Simulate tasks in issue order; while both directions of the link are busy, each gets half of `link_both`.
 
-    end: by key, when a task ends; it is written. free: when each stream is free, and the issuing thread; it is changed.
-    While both directions of the link are busy, each gets half of what they reach together."""
+    Args:
+        end: end time of every task by key; written here.
+        free: time at which each stream, and the issuing thread, is free; updated here.
+
+    Yields:
+        For every task: its start time, and `free` as it was before.
+    """
     for key, stream, alone, both, after in tasks:
         before = tuple(free)
         begin = max(free[stream], free[HOST])
@@ -68,7 +88,7 @@ def follow(
         took = alone
         if both:
             other = free[COPY_IN + COPY_OUT - stream]
-            shared = min(max(0.0, other - begin), both)  # the other direction is known to be busy that long
+            shared = min(max(0.0, other - begin), both)  # seconds that the other direction is known to be busy
             took = shared + alone * (1 - shared / both)
         end[key] = free[stream] = begin + took
         yield begin, before
@@ -77,9 +97,9 @@ def follow(
 def time_plan(plan: Plan, costs: Costs) -> PlanTimes:
     """Predict when every operation of a plan runs."""
     seconds, machine = step_seconds(plan, costs), costs.machine
-    there = {op.id for op in plan.carried_over}  # from the run before
+    carried_over = {op.id for op in plan.carried_over}
     tasks = [
-        copy_task(op.id, op.stream, 0 if op.id in there else plan.copied(op), op.waits, machine)
+        copy_task(op.id, op.stream, 0 if op.id in carried_over else plan.copied(op), op.waits, machine)
         if op.kind in (OpKind.IN, OpKind.OUT)
         else Task(op.id, op.stream, seconds[op.step], 0.0, op.waits)
         for op in plan.ops

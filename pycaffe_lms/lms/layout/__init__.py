@@ -1,1 +1,1 @@
-"""Where buffers lie in device memory: packing into one contiguous space, pages, in-place reuse."""
+"""Lay out buffers in device memory: packing, paging, in-place reuse."""

@@ -1,1 +1,1 @@
-"""The plan: a list of operations with the events they wait for, its proof, its live ranges and its numbers."""
+"""Define plans, verify them, and derive their live ranges and statistics."""

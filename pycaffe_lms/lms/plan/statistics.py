@@ -1,6 +1,6 @@
-"""The numbers of a plan: what it copies, makes again and drops, and what it needs of memory. Pure; text is elsewhere.
+"""Compute the statistics of a plan: what it copies, rematerializes and drops, and the memory it needs. Pure.
 
-See also: `report.py` (a plan as text), `counters.py` (what really ran), `page.py` (a plan as a page).
+See also `report/text.py` (a plan as text), `report/page.py` (a plan as a page) and `runtime/counters.py` (what ran).
 """
 
 from __future__ import annotations
@@ -12,25 +12,29 @@ from .plan import OpKind, Plan
 
 
 def plan_statistics(plan: Plan) -> dict:
-    """Of one run of a plan; sizes in bytes of device memory (multiples of its alignment), ready for JSON.
+    """Return the statistics of one run of a plan, ready for JSON. Sizes are bytes, aligned as on the device.
 
-    program; steps: those that run, replays included; steps_replayed; copies_in, copies_out (one in parts counts once),
-    bytes_in, bytes_out; copies_in_parts: pieces of those that are made in several. A copy of what the run before left
-    counts in copies_in, and not in bytes_in.
-    seconds_predicted, stall_ms_predicted: of the run, and how much of it no step runs because of copies.
-    rules: by which rules it was made. arena_bytes: device memory taken for managed buffers; used_bytes: up to where
-    they lie in it; live_bytes: most that they need at once; packing_loss: used_bytes / live_bytes - 1; held_bytes: most
-    of them on the device at once, in the order of issue. host_bytes: homes on the host; host_bytes_unshared: what they
-    would take if no two values used one in turn.
-    buffers: {"count", "bytes"} of managed: all that the plan places; copied: whose value is copied at least once;
-    lossy: of those, which travel in 16 bits; dropped: whose value is given up once at least, because it is dead or will
-    be made again; recomputed: whose value is made again; stay: that are on the device from their making to their end,
-    neither copied nor made again.
+    Returns:
+        program: its name.
+        steps: steps that run, rematerialization included; steps_replayed: those that rematerialize.
+        copies_in, copies_out: copies, one in parts counted once, carried-over values included.
+        copies_in_parts: pieces of the copies that are made in parts.
+        bytes_in, bytes_out: bytes copied, without carried-over values.
+        seconds_predicted, stall_ms_predicted: time of the run, and how much of it steps wait for copies.
+        rules: the rules by which it was made.
+        arena_bytes: device memory allocated for managed buffers; used_bytes: how much of it the plan uses.
+        live_bytes: most bytes needed at once; packing_loss: used_bytes / live_bytes - 1.
+        held_bytes: most bytes of managed buffers on the device at once, in issue order.
+        host_bytes: host memory for copies; host_bytes_unshared: the same without shared host slots.
+        buffers: {"count", "bytes"} of the buffers that are
+            managed: placed by the plan; copied: copied at least once; lossy: copied with compression, in 16 bits;
+            dropped: dropped at least once, because they are dead or will be rematerialized; recomputed: rematerialized;
+            stay: neither copied nor rematerialized.
     """
     ops = plan.ops
     copied = {op.place.buffer for op in ops if op.place is not None}
     dropped = {b for op in ops for b in op.drops}
-    again = recomputed(plan)
+    rematerialized = recomputed(plan)
     used = used_bytes(plan)
     return {
         "program": plan.program.name,
@@ -56,14 +60,14 @@ def plan_statistics(plan: Plan) -> dict:
             "copied": _counted(plan, copied),
             "lossy": _counted(plan, plan.halved),
             "dropped": _counted(plan, dropped),
-            "recomputed": _counted(plan, again),
-            "stay": _counted(plan, plan.buffers.keys() - copied - again),
+            "recomputed": _counted(plan, rematerialized),
+            "stay": _counted(plan, plan.buffers.keys() - copied - rematerialized),
         },
     }
 
 
 def used_bytes(plan: Plan) -> int:
-    """Where the last of the managed buffers ends in the arena; with pages: those that stand behind some."""
+    """Return the bytes of the arena up to the end of the last managed buffer; with paging, of the pages in use."""
     if plan.paging is not None:
         return plan.paging.linear + plan.paging.page * len({p for pages in plan.paging.pages.values() for p in pages})
     places = [op.place for op in plan.ops if op.kind is OpKind.IN]
@@ -72,7 +76,7 @@ def used_bytes(plan: Plan) -> int:
 
 
 def recomputed(plan: Plan) -> set[int]:
-    """Managed buffers whose value a replay makes again; what layers use within a call is not counted."""
+    """Return the managed buffers that are rematerialized, scratch of a single layer call excluded."""
     return {
         a.buffer
         for (_, again), step in zip(plan.order, plan.program.steps, strict=True)
@@ -82,10 +86,7 @@ def recomputed(plan: Plan) -> set[int]:
     }
 
 
-def _bytes(plan: Plan, ids: Iterable[int]) -> int:
-    return sum(plan.buffers[b].nbytes for b in ids)
-
-
 def _counted(plan: Plan, ids: Iterable[int]) -> dict[str, int]:
-    ids = list(ids)
-    return {"count": len(ids), "bytes": _bytes(plan, ids)}
+    """Return the number of these buffers and their bytes."""
+    sizes = [plan.buffers[b].nbytes for b in ids]
+    return {"count": len(sizes), "bytes": sum(sizes)}

@@ -1,1 +1,1 @@
-"""Rematerialization: which values can be computed again instead of being kept, and what that costs."""
+"""Find the values that can be rematerialized, and what that costs."""
