@@ -1,4 +1,7 @@
-"""Choose the managed buffers by `-lms N`, `-lms_frac f` and the `lms_param` of layers. Pure."""
+"""Choose the managed buffers by `-lms N`, `-lms_frac f` and the `lms_param` of layers.
+
+Pure. Managed buffers are placed and copied by a plan (`planner/choose.py`); all others stay on the device.
+"""
 
 from __future__ import annotations
 

@@ -64,8 +64,8 @@ def hoped(program: Program, buffers: Mapping[int, Buffer], can: RematCandidates)
         maker.update((a.buffer, s) for a in step.accesses if a.mode is not Mode.READ)
         for old, new in possible(step, buffers):
             r, pairs = maker.get(old), found.setdefault(s, [])
-            again = (s, old) in wanted and r in can.valid_until and old in can.makes[r]
-            if again and can.valid_until[r] >= wanted[s, old] and not any({old, new} & {*p} for p in pairs):
+            possible_again = (s, old) in wanted and r in can.valid_until and old in can.makes[r]
+            if possible_again and can.valid_until[r] >= wanted[s, old] and not any({old, new} & {*p} for p in pairs):
                 pairs.append((old, new))
     return {s: tuple(pairs) for s, pairs in found.items() if pairs}
 
@@ -73,14 +73,14 @@ def hoped(program: Program, buffers: Mapping[int, Buffer], can: RematCandidates)
 _READS = (Mode.READ, Mode.UPDATE)
 
 
-def chains(stays: Sequence[LiveRange], pairs: Mapping[int, Sequence[Pair]]) -> list[list[int]]:
+def chains(live_ranges: Sequence[LiveRange], pairs: Mapping[int, Sequence[Pair]]) -> list[list[int]]:
     """Group live ranges that share one place.
 
     Returns:
-        Lists of indices into `stays`, each in order of time; a live range without in-place reuse is a list of one.
+        Lists of indices into `live_ranges`, each in order of time; without in-place reuse a list has one.
     """
-    ending = {(r.buffer, r.last): i for i, r in enumerate(stays) if not r.live and r.until == r.last}
-    starting = {(r.buffer, r.first): i for i, r in enumerate(stays) if not r.fetched}
+    ending = {(r.buffer, r.last): i for i, r in enumerate(live_ranges) if not r.live and r.until == r.last}
+    starting = {(r.buffer, r.first): i for i, r in enumerate(live_ranges) if not r.fetched}
     after: dict[int, int] = {}
     for s, found in pairs.items():
         for old, new in found:
@@ -89,7 +89,7 @@ def chains(stays: Sequence[LiveRange], pairs: Mapping[int, Sequence[Pair]]) -> l
                 after[i] = j
     followers = set(after.values())
     groups = []
-    for i in range(len(stays)):
+    for i in range(len(live_ranges)):
         if i not in followers:
             group = [i]
             while group[-1] in after:

@@ -62,10 +62,10 @@ class Placed:
             The offset in bytes, or None without such a gap.
         """
         lo, hi, first, end = self._rows[:, : self._count]
-        there = (end >= start) & (first <= last)
+        overlaps = (end >= start) & (first <= last)
         if also is not None:
-            there |= (end >= also[0]) & (first <= also[1])
-        lo, hi = lo[there], hi[there]
+            overlaps |= (end >= also[0]) & (first <= also[1])
+        lo, hi = lo[overlaps], hi[overlaps]
         ends = np.maximum.accumulate(np.concatenate(([0], hi)))
         gaps = lo - ends[:-1]
         gaps[gaps < size] = NEVER

@@ -74,9 +74,9 @@ def stretched(stretches: Sequence[Stretch], offsets: Sequence[int]) -> list[Life
     start, end = (np.array([getattr(life, which) for life in lives], np.int64) for which in ("start", "end"))
     for i in sorted(range(len(lives)), key=lambda i: (-lives[i].size, lives[i].start, i)):
         near = (lo < hi[i]) & (hi > lo[i])
-        before, behind = end[near & (end < start[i])], start[near & (start > end[i])]
+        before, after = end[near & (end < start[i])], start[near & (start > end[i])]
         start[i] = max(stretches[i].start, before.max(initial=-1) + 1)
-        end[i] = min(stretches[i].end, behind.min(initial=NEVER) - 1)
+        end[i] = min(stretches[i].end, after.min(initial=NEVER) - 1)
         lives[i] = Lifetime(int(start[i]), int(end[i]), lives[i].size)
     return lives
 
@@ -116,12 +116,12 @@ def paged_within(
         lives[i] = life
     capacity = limit // page - -(-within[1].peak // page)
     for i, n in sorted(large, key=lambda one: (-one[1] * (lives[one[0]].end - lives[one[0]].start + 1), one[0])):
-        wish, must = stretches[i], lives[i]
-        before, behind = load[wish.start : must.start], load[must.end + 1 : wish.end + 1]
+        wanted, must = stretches[i], lives[i]
+        before, after = load[wanted.start : must.start], load[must.end + 1 : wanted.end + 1]
         taken = np.flatnonzero(before > capacity - n)
-        start = wish.start + int(taken[-1]) + 1 if len(taken) else wish.start
-        taken = np.flatnonzero(behind > capacity - n)
-        end = must.end + int(taken[0]) if len(taken) else wish.end
+        start = wanted.start + int(taken[-1]) + 1 if len(taken) else wanted.start
+        taken = np.flatnonzero(after > capacity - n)
+        end = must.end + int(taken[0]) if len(taken) else wanted.end
         load[start : must.start] += n
         load[must.end + 1 : end + 1] += n
         lives[i] = Lifetime(start, end, must.size)

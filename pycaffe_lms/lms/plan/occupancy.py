@@ -65,11 +65,11 @@ class Cells:
         paging, end = self._paging, self._linear
         wrong = None
         if self._linear % paging.page or plan.arena_bytes < self._linear + paging.count * paging.page:
-            wrong = f"{paging.count} pages behind {self._linear} bytes are more than {plan.arena_bytes} bytes"
+            wrong = f"{paging.count} pages and {self._linear} contiguous bytes exceed {plan.arena_bytes} bytes"
         for offset in sorted(paging.pages):
             pages = paging.pages[offset]
             if offset < end or (offset - self._linear) % paging.page:
-                wrong = f"addresses from {offset} on are given twice, or begin within a page"
+                wrong = f"addresses from {offset} on are given twice, or do not begin at a page"
             elif len(set(pages)) < len(pages) or not all(0 <= p < paging.count for p in pages):
                 wrong = f"the pages at {offset} are not all there, or one is there twice"
             end = offset + len(pages) * paging.page

@@ -164,6 +164,7 @@ class Plan:
         return tuple(op for op in front if op.place.buffer in constant and self._is_left_in_place(op.place))
 
     def _is_left_in_place(self, place: Placement) -> bool:
+        """Tell whether a buffer ends at `place` and no other buffer overlaps it from then on."""
         last, end = place, 0
         for op in self.ops:
             for other in op.comers:
@@ -177,6 +178,7 @@ class Plan:
         return last == place and not any(self._overlap(place, other) for other in later)
 
     def _overlap(self, one: Placement, other: Placement) -> bool:
+        """Tell whether two placements have device memory in common."""
         linear = self.arena_bytes if self.paging is None else self.paging.linear
         if one.offset >= linear and other.offset >= linear:
             return not set(self.paging.pages[one.offset]).isdisjoint(self.paging.pages[other.offset])

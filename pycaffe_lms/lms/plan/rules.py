@@ -37,6 +37,7 @@ class Rules:
     dear: Mapping[tuple[int, bool], float] = field(default_factory=dict)
 
     def __str__(self) -> str:
+        """Return the rules in words, as plan files and reports have them."""
         if not self.replays:
             return "copies"
         more = f", checkpoints {self.density:g}" if self.density else ""

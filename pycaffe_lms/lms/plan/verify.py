@@ -1,7 +1,7 @@
 """Verify a plan before it runs, sharing no code with the planner. Pure.
 
-Order: by vector clocks over three streams and the issuing thread, stream order and events alone order every two
-operations that touch the same bytes, one of them writing, on the device and in host slots.
+Order: stream order and events must order every two operations that touch the same bytes, one of them writing, on the
+device and on the host; vector clocks over the three streams and the issuing thread show that.
 Place: buffers that are on the device together do not overlap, nor do host slots in use; nothing lies outside.
 Value: in issue order, which the first check makes sound, every read finds the newest value, no live value is lost, and
 values that must survive are on the host at the end. A copy in parts is complete with its last part; until then no
@@ -35,7 +35,7 @@ def verify(plan: Plan) -> None:
         order.issue(op)
         values.run(op)
     if steps_done != len(plan.program.steps):
-        raise PlanError(f"plan of {plan.program.name}: only {steps_done} of {len(plan.program.steps)} steps are there")
+        raise PlanError(f"plan of {plan.program.name}: only {steps_done} of {len(plan.program.steps)} steps run")
     values.finish()
 
 
@@ -182,7 +182,7 @@ class _Values:
             if self.host[b] != self.newest[b]:
                 raise _wrong(self.plan, op, "the host copy is not the newest value")
             if self.host_slots.get(b) != ((op.home.segment, op.home.offset) if op.home is not None else None):
-                raise _wrong(self.plan, op, "the value is in another host slot")
+                raise _wrong(self.plan, op, "the value is elsewhere on the host")
             if op.begins:
                 self._place(op, b, op.place.offset, self.host[b])
             elif self.device[b][0] != op.place.offset:
@@ -225,7 +225,7 @@ class _Values:
         """Assign the host slot of a copy out, which must lie within its segment and be free."""
         if op.home is None:
             if b in self.host_slots:
-                raise _wrong(self.plan, op, "the value is in another host slot")
+                raise _wrong(self.plan, op, "the value is elsewhere on the host")
             return
         slot, size = (op.home.segment, op.home.offset), self.plan.buffers[b].nbytes
         if not op.begins and b not in self.host_slots:
@@ -234,7 +234,7 @@ class _Values:
         if slot[1] < 0 or slot[1] + size > segment_bytes:
             raise _wrong(self.plan, op, f"bytes {slot[1]}..{slot[1] + size} lie outside segment {slot[0]} of the host")
         if self.host_slots.setdefault(b, slot) != slot:
-            raise _wrong(self.plan, op, "the value is in another host slot")
+            raise _wrong(self.plan, op, "the value is elsewhere on the host")
         for other, (segment, offset) in self.host_slots.items():
             end = offset + self.plan.buffers[other].nbytes
             if other != b and segment == slot[0] and offset < slot[1] + size and slot[1] < end:
@@ -286,13 +286,13 @@ class _Values:
         for old, new in op.inplace_reuses:
             name = self.plan.buffers[old].name
             if (old, new) not in step.reuses or old in given or old not in op.drops or new not in places:
-                raise _wrong(self.plan, op, f'"{name}" is written over in place, which the step does not allow')
+                raise _wrong(self.plan, op, f'"{name}" is reused in place, which the step does not allow')
             if old not in self.device or self.device[old] != (places[new], self.newest[old]):
-                raise _wrong(self.plan, op, f'"{name}" is written over in place, but elsewhere or not the newest')
+                raise _wrong(self.plan, op, f'"{name}" is reused in place, but is not there or not the newest value')
             if accesses.get(old, Mode.OVERWRITE) is Mode.OVERWRITE:
-                raise _wrong(self.plan, op, f'"{name}" is written over in place without being read')
+                raise _wrong(self.plan, op, f'"{name}" is reused in place without being read')
             if self.plan.buffers[old].nbytes != self.plan.buffers[new].nbytes:
-                raise _wrong(self.plan, op, f'"{name}" is written over in place by a buffer of another size')
+                raise _wrong(self.plan, op, f'"{name}" is reused in place by a buffer of another size')
             if accesses[old] is not Mode.READ:
                 self.newest[old] += 1
             self._ends(op, old)

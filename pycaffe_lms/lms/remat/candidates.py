@@ -90,10 +90,10 @@ class RematCandidates:
     def valid_until(self) -> dict[int, int]:
         """Return step -> the last step before which its rematerialization still computes the same values."""
         found = {}
-        for s, replay in self.replays.items():
-            if any(a.mode is Mode.UPDATE for a in replay.accesses):
+        for s, remat in self.replays.items():
+            if any(a.mode is Mode.UPDATE for a in remat.accesses):
                 continue
-            touched = [a.buffer for a in replay.accesses if a.buffer not in self.scratch]
+            touched = [a.buffer for a in remat.accesses if a.buffer not in self.scratch]
             if any(b in self.program.live_out for b in self.makes[s]):
                 continue
             found[s] = min((self.next_write(b, s) for b in touched), default=-1)
@@ -162,4 +162,5 @@ def _follow(
 
 
 def _agrees(inputs, known: Mapping[int, int]) -> bool:
+    """Tell whether all inputs, (buffer, value), are the known values of their buffers."""
     return all(known.get(b) == v for b, v in inputs)

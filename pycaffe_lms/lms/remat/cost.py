@@ -57,9 +57,9 @@ class RematCost:
         short = self._needs[key] - limit
         if short <= 0:
             return 0.0
-        leaves = min((self.sizes[x] for x in self._alive[wanted] if self.sizes[x] >= short), default=short)
+        evicted = min((self.sizes[x] for x in self._alive[wanted] if self.sizes[x] >= short), default=short)
         machine = self.costs.machine
-        return machine.copy_seconds(leaves, True) + machine.copy_seconds(leaves, False)
+        return machine.copy_seconds(evicted, True) + machine.copy_seconds(evicted, False)
 
     @cached_property
     def _largest(self) -> dict[int, int]:
@@ -114,19 +114,19 @@ class RematCost:
         last = {a.buffer: i for i, step in enumerate(steps) for a in step.accesses if a.buffer in self.sizes}
         last |= dict.fromkeys([b, *(x for x in beside if x in last)], len(steps))
         written = {a.buffer for step in steps for a in step.accesses if a.mode is not Mode.READ}
-        here = {x for x in last if x not in written} | set(beside)
-        used = most = sum(self.sizes[x] for x in here)
+        on_device = {x for x in last if x not in written} | set(beside)
+        used = most = sum(self.sizes[x] for x in on_device)
         for i, step in enumerate(steps):
-            born = {a.buffer for a in step.accesses if a.buffer in self.sizes} - here
-            used += sum(self.sizes[x] for x in born)
-            given, pairs = 0, set()
+            new_buffers = {a.buffer for a in step.accesses if a.buffer in self.sizes} - on_device
+            used += sum(self.sizes[x] for x in new_buffers)
+            reused, pairs = 0, set()
             for old, new in possible(step, self.buffers):
-                if new in born and last[old] == i and not pairs & {old, new}:
-                    given += self.sizes[old]
+                if new in new_buffers and last[old] == i and not pairs & {old, new}:
+                    reused += self.sizes[old]
                     pairs |= {old, new}
-            most = max(most, used - given)
-            here |= born
-            gone = {x for x in here if last.get(x) == i}
-            used -= sum(self.sizes[x] for x in gone)
-            here -= gone
+            most = max(most, used - reused)
+            on_device |= new_buffers
+            ended = {x for x in on_device if last.get(x) == i}
+            used -= sum(self.sizes[x] for x in ended)
+            on_device -= ended
         return most
