@@ -55,8 +55,8 @@ def test_nothing_is_scanned_until_a_line_is_asked_for(net, monkeypatch):
         return tokenize(text)
 
     texts = []
-    for module in ("dialects", "prototxt", "prototxt_errors"):
-        monkeypatch.setattr(f"pycaffe_lms.formats.{module}.tokenize", scanned)
+    for module in ("dialects", "parser", "errors"):
+        monkeypatch.setattr(f"pycaffe_lms.formats.prototxt.{module}.tokenize", scanned)
     text = NETS[net](20)
     parsed = parse_net(text)
     assert not texts

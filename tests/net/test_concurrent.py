@@ -15,6 +15,7 @@ from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.formats.prototxt.parser import parse_solver
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.net.tuning import Tuning
+from pycaffe_lms.pycaffe import mode
 from pycaffe_lms.pycaffe.classes import PycaffeNet
 from pycaffe_lms.solvers import SGDSolver
 
@@ -130,7 +131,7 @@ def test_modes_of_threads(tmp_path):
     for seed in (1, 2):
         caffe.set_random_seed(seed)
         build2[seed] = caffe.Net(str(path), caffe.TRAIN).params["a"][0].data.tobytes()
-    caffe.mode.settings["seed"] = None
+    mode.settings["seed"] = None
     assert (found["a"][1], found["b"][1]) == (build2[1], build2[2])
 
 
