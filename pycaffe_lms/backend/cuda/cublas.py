@@ -1,7 +1,8 @@
 """Matrix products of cuBLAS, called directly: CuPy's own binding refuses to be recorded into a CUDA graph.
 
-The library and the handle are CuPy's. A workspace of ours is given to the handle, for otherwise a product that is being
-recorded would have to take memory.
+The library is the one that CuPy loads. The handles are our own: CuPy sets the stream of its handle at each of its
+products, so a user's `a @ b` between two of ours would move ours to another stream. A handle has a workspace of ours;
+without one, a product that is being recorded would have to take memory.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
+import weakref
 
 from ...errors import DeviceError
 
@@ -37,6 +39,8 @@ def _library():
     product.argtypes = (
         _pointer, _int, _int, _int, _int, _int, _pointer, *_MATRIX, *_MATRIX, _pointer, *_MATRIX, _int, _int, _int,
     )  # fmt: skip
+    library.cublasCreate_v2.argtypes = (ctypes.POINTER(_pointer),)
+    library.cublasDestroy_v2.argtypes = (_pointer,)
     library.cublasSetStream_v2.argtypes = (_pointer, _pointer)
     library.cublasSetWorkspace_v2.argtypes = (_pointer, _pointer, ctypes.c_size_t)
     return library
@@ -47,20 +51,38 @@ def _check(status: int, what: str) -> None:
         raise DeviceError(f"cuBLAS failed in {what} (status {status})")
 
 
-def _handle():
-    """The calling thread's handle for the current device, set to CuPy's current stream."""
+class _Handle:
+    """A handle of cuBLAS for the current device, with its workspace, for one thread. Destroyed with the thread."""
+
+    def __init__(self) -> None:
+        import cupy
+
+        self._library, self._stream = _library(), None
+        self._workspace = cupy.cuda.Memory(_WORKSPACE_BYTES)
+        self._address = _pointer()
+        _check(self._library.cublasCreate_v2(ctypes.byref(self._address)), "making a handle")
+        weakref.finalize(self, self._library.cublasDestroy_v2, self._address).atexit = False
+
+    def on(self, stream: int) -> ctypes.c_void_p:
+        """Return the address of the handle, set to queue on this stream."""
+        if stream != self._stream:
+            _check(self._library.cublasSetStream_v2(self._address, stream), "setting the stream")
+            size = _WORKSPACE_BYTES  # setting the stream takes the workspace away
+            _check(
+                self._library.cublasSetWorkspace_v2(self._address, self._workspace.ptr, size), "setting the workspace"
+            )
+            self._stream = stream
+        return self._address
+
+
+def _handle() -> ctypes.c_void_p:
+    """Return the calling thread's handle for the current device, set to CuPy's current stream."""
     import cupy
 
-    handle, stream = cupy.cuda.device.get_cublas_handle(), cupy.cuda.get_current_stream().ptr
-    states = _local.__dict__.setdefault("states", {})
-    state = states.get(handle)
-    if state is None or state[0] != stream:
-        library = _library()
-        workspace = state[1] if state else cupy.cuda.Memory(_WORKSPACE_BYTES)
-        _check(library.cublasSetStream_v2(handle, stream), "setting the stream")
-        _check(library.cublasSetWorkspace_v2(handle, workspace.ptr, _WORKSPACE_BYTES), "setting the workspace")
-        states[handle] = stream, workspace
-    return handle
+    device, handles = cupy.cuda.runtime.getDevice(), _local.__dict__.setdefault("handles", {})
+    if device not in handles:
+        handles[device] = _Handle()
+    return handles[device].on(cupy.cuda.get_current_stream().ptr)
 
 
 def products(op_a, op_b, m, n, k, alpha_beta, a, b, c, kind, compute, batch) -> None:
