@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 
 import pytest
 
@@ -204,6 +205,18 @@ def test_no_file_is_longer_than_500_lines():
 
 def test_every_file_says_what_it_is():
     assert not [module_name(p) for p in sources() if not ast.get_docstring(tree(p))]
+
+
+def test_files_that_comments_name_exist():
+    """Between backticks, with as much of the path as tells which."""
+    names = {str(p.relative_to(ROOT.parent)) for p in [*sources(), *ROOT.parent.glob("t*/**/*.py")]}
+    missing = {
+        f"{module_name(path)}: {name}"
+        for path in sources()
+        for name in re.findall(r"`([\w/]+/[\w/]+\.py|[a-z_]+\.py)`", path.read_text())
+        if not any(known == name or known.endswith(f"/{name}") for known in names)
+    }
+    assert missing == {"search_path: numpy.py"}  # a user's file there
 
 
 def test_the_table_of_contents_of_layers_is_complete():

@@ -343,8 +343,8 @@ def add_plan(p: argparse.ArgumentParser) -> None:
         "--lms_plan",
         default=None,
         metavar="FILE",
-        help="the plans of training: replayed from FILE where it is there, else written to it; of several ranks "
-        "(-gpu 0,1), rank 0 writes it when all have joined, and all replay it",
+        help="the plans of training: read from FILE where it exists, else written to it; of several ranks "
+        "(-gpu 0,1), rank 0 writes it when all have joined, and all read it",
     )
 
 

@@ -155,7 +155,7 @@ class Layer:
     looks_at: frozenset[int] = frozenset()  # bottoms whose values `look` is handed before every forward
     repeatable: ClassVar[bool] = True  # see `dial`
     splits_over_batch: bool = False  # image i of the tops is a function of image i of the bottoms; after `infer_shapes`
-    splits_over_outputs: int = 0  # after `setup`: into how many blocks `block_of` can cut it (see `part.py`); 0: never
+    splits_over_outputs: int = 0  # after `setup`: most blocks that `block_of` can cut it into (`net/passes/blocks.py`)
     order_free: ClassVar[bool] = False  # element by element: bottoms and tops may lie in memory in any one order
     prefers_channels_last: ClassVar[bool] = False
     channels_last: bool = False  # set by the net before `declare`: see `takes_channels_last`

@@ -1,7 +1,7 @@
 """A net with pycaffe's methods: what `caffe.Net` and the nets of solvers are to their users.
 
 Covers: names and vectors, forward and backward by keyword, arrays of any length, weights in and out, what third-party
-code reaches for (`_forward`, `_top_ids` and their like). Does not cover: constructors (`pycaffe.py`).
+code reaches for (`_forward`, `_top_ids` and their like). Does not cover: constructors (`classes.py`).
 Source of the behaviour: BVLC/caffe, python/caffe/pycaffe.py and _caffe.cpp.
 """
 

@@ -1,4 +1,4 @@
-"""Builds cuDNN's graph of one direction of a convolution, once per process, with the engine of `cudnn_choice.py`.
+"""Builds cuDNN's graph of one direction of a convolution, once per process, with the engine of `choice.py`.
 
 Also holds what all graphs of a process share: a handle per device, and the lock for it.
 """

@@ -10,8 +10,8 @@ results on an H200 with cuDNN 9.19 and frontend 1.18) and
 engines were off by 4e-3, more than TF32's own rounding).
 
 Which engine runs: environment variable PYCAFFE_LMS_CUDNN. "measure" (default): the fastest of cuDNN's first few
-recommendations, measured once per shape (`cudnn_choice.py`) and kept for the process, and for later ones in a file
-(`cudnn_store.py`). "heuristic": the first recommendation, as also for convolutions that are too small to matter and
+recommendations, measured once per shape (`choice.py`) and kept for the process, and for later ones in a file
+(`store.py`). "heuristic": the first recommendation, as also for convolutions that are too small to matter and
 where there is no memory to measure in. Either way only engines that fit the workspace limit and the rules below.
 """
 

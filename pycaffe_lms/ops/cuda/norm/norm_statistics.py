@@ -1,5 +1,5 @@
 """A batch's statistics in one pass: per thread, per part and per channel a mean and the sum of squared
-distances from it, put together without subtracting large numbers. (`norm_walk.py` says how the array is walked.)"""
+distances from it, put together without subtracting large numbers. (`channel_walk.py` says how the array is walked.)"""
 
 from __future__ import annotations
 
