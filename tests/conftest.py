@@ -5,6 +5,7 @@ device to the bit, which has no library. A random test that fails prints the see
 
 import gc
 import os
+import signal
 
 from . import side_by_side
 
@@ -18,6 +19,8 @@ from pycaffe_lms.ops.cpu.onednn import library  # noqa: E402
 from . import seeds  # noqa: E402
 
 os.environ[library.VARIABLE] = "off"  # for the processes that tests start, too
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # pytest runs in the background; tests interrupt what they start
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 hypothesis.settings.register_profile("any machine", deadline=None)  # a busy one is slow, not wrong
 hypothesis.settings.load_profile("any machine")
