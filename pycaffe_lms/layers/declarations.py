@@ -1,4 +1,4 @@
-"""How many bottoms and tops a layer type takes."""
+"""What a layer declares and is handed: counts of bottoms and tops, the arrays of a pass, its role in a fused chain."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ class Pass:
 
 
 class Role(Enum):
-    """CONVOLVE: a convolution of one bottom. NORMALISE: per channel, over all else (BatchNorm). AFFINE: a learned
+    """The part that a layer can play in a chain that runs as one, see `net/passes/fusion.py`.
+
+    CONVOLVE: a convolution of one bottom. NORMALISE: per channel, over all else (BatchNorm). AFFINE: a learned
     factor, and shift, per channel (Scale). ADD: the plain sum of two bottoms (Eltwise). RECTIFY: max(x, 0) (ReLU)."""
 
     CONVOLVE = "convolve"

@@ -1,4 +1,4 @@
-"""Recurrent layers: what RNN and LSTM have in common, and RNN.
+"""Recurrent layers: what RNN and LSTM have in common, RNN, and LSTM.
 
 Caffe unrolls such a layer into a net of T copies; here it is one layer with the same parameters. What depends on the
 inputs alone is one product over all T x N items; only the recurrent product is done step by step.

@@ -1,12 +1,17 @@
-"""A transposition in the fewest axes: axes of size 1 vanish, axes that stay neighbours in order become one."""
+"""Axes of arrays: transpositions in the fewest axes, axes in channels-last memory, windows over channels."""
 
 from __future__ import annotations
 
 from math import prod
 
+Shape = tuple[int, ...]
+WIDEST_IN_REGISTERS = 63  # the widest window that kernels for channels behind the other axes take
+
 
 def merge_axes(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """(shape, order) of an equal transposition. Where nothing moves they are ((n,), (0,)).
+    """Return (shape, order) of an equal transposition in the fewest axes.
+
+    Axes of size 1 vanish, axes that stay neighbours in order become one. Where nothing moves they are ((n,), (0,)).
 
     merge_axes((2, 3, 4, 5), (0, 2, 3, 1)) == ((2, 3, 20), (0, 2, 1))
     """
@@ -30,9 +35,6 @@ def inverse(order: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(order.index(axis) for axis in range(len(order)))
 
 
-Shape = tuple[int, ...]
-
-
 def memory_shape(shape: Shape, channels_last: bool) -> Shape:
     """The shape as it lies in memory."""
     shape = tuple(shape)
@@ -50,9 +52,6 @@ def around_axis(shape: Shape, axis: int, channels_last: bool) -> tuple[int, int,
     """(outer, dim, inner): the numbers of elements in memory before, along and behind an axis."""
     at, shape = memory_axis(axis, len(shape), channels_last), memory_shape(shape, channels_last)
     return prod(shape[:at]), shape[at], prod(shape[at + 1 :])
-
-
-WIDEST_IN_REGISTERS = 63  # the widest window that kernels for channels behind the other axes take
 
 
 def effective_width(size: int, channels: int) -> int:

@@ -1,10 +1,12 @@
-"""How a fused normalisation of arrays seen as (n, c, s) is cut into parts: by sizes alone, so that the order of
-additions, hence every bit of the result, is the same on every run."""
+"""Into how many parts sums are cut, of normalisations, reductions and losses: by sizes alone, so that the order of
+additions, hence every bit of the result, is the same on every run. Arrays are seen as (n, c, s)."""
 
 from __future__ import annotations
 
 _ITEMS = 4096  # values that are worth a block of threads
 _NORM_BLOCKS = 1056  # eight blocks of 256 threads for each of 132 multiprocessors
+LOSS_BLOCKS = 1024  # most parts of a loss; its `work` scratch holds a sum and a count (float64) for each
+_BLOCKS = 4096  # blocks that fill any GPU
 _COLUMNS = 128  # channels that one block reads side by side where they are neighbours in memory (s = 1)
 
 
@@ -27,10 +29,6 @@ def bits_come_free(c: int, s: int) -> bool:
     """Whether a GPU's forward keeps bits of its result in the kernel that writes it: where channels are neighbours and
     fill whole words."""
     return s == 1 and c > 1 and c % 32 == 0
-
-
-LOSS_BLOCKS = 1024  # most parts of a loss; its `work` scratch holds a sum and a count (float64) for each
-_BLOCKS = 4096  # blocks that fill any GPU
 
 
 def reduction_parts(outer: int, dim: int, inner: int) -> int:

@@ -1,7 +1,7 @@
 """Datum records: one picture (or any C x H x W array) with its label, as databases store it.
 
 Covers: raw bytes, float values and encoded pictures (JPEG, PNG, ...) to an array and back; damaged records as errors.
-Does not cover: where records come from (database.py), cropping, mean and scale (transformer.py).
+Does not cover: where records come from (open.py), cropping, mean and scale (transformer.py).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Covers: fields of forks that change no result here (dropped, one warning per field with its place), `engine` values of
 forks, the 3-D spellings of windows, C3D's type names. Lines stay where they are: tokens are blanked or replaced in
-place. Does not cover: fields that change results; protobuf refuses them, and prototxt_errors.py says whose they are.
+place. Does not cover: fields that change results; protobuf refuses them, and errors.py says whose they are.
 See also: dialect_fields.py, the tables.
 """
 

@@ -1,8 +1,8 @@
 """prototxt files to messages of the current generation, with the line of every layer.
 
 Covers: nets and solvers as text, nets as binary proto. Inline nets of a solver are upgraded too.
-See also: dialects.py for forks' texts, upgrade.py for the generations, scanner.py for the lines, prototxt_errors.py for
-the errors.
+See also: dialects.py for forks' texts, upgrade.py for the generations, scanner.py for the lines,
+errors.py for the errors.
 """
 
 from __future__ import annotations

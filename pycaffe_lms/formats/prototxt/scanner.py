@@ -3,7 +3,7 @@
 Covers: the text dialect that protobuf reads (`#` comments, both quotes, `m {`, `m: {`, `m <`, lists, `,` and `;`).
 Does not cover: whether the text is right; the protobuf parser decides that. A wrong text is scanned as far as it goes,
 so that an error in it can still be given its layer.
-See also: prototxt.py, which pairs these lines with the messages.
+See also: parser.py, which pairs these lines with the messages.
 """
 
 from __future__ import annotations

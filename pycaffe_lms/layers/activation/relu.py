@@ -1,4 +1,4 @@
-"""ReLU, plain and leaky."""
+"""ReLU and ReLU6, plain and leaky."""
 
 from __future__ import annotations
 
@@ -8,28 +8,13 @@ from ..masked import Masked
 from ..registry import register_layer
 
 
-@register_layer("ReLU")
-class ReLULayer(Masked, Layer):
-    """y = max(x, 0) + negative_slope * min(x, 0) (relu_param.negative_slope, default 0).
-
-    Bottom 0: x, any shape. Top 0: y, the shape of x; may be in place.
-    Backward reads the top while negative_slope >= 0 (y > 0 exactly where x > 0), else the bottom; or saved bits, where
-    the net finds that no other layer's backward reads that value.
-    Source: BVLC/caffe, src/caffe/layers/relu_layer.cpp.
-    """
+class _Rectifier(Masked, Layer):
+    """What ReLU and ReLU6 share; `setup` sets `slope`, that of negative values, and `mask_planes`."""
 
     bottoms = tops = exactly(1)
     in_place = InPlace.ALLOWED
     order_free = True
     splits_over_batch = True
-
-    def setup(self, bottom_shapes):
-        self.slope = self.param.relu_param.negative_slope
-        self.mask_planes = 2 if self.slope else 1
-
-    @property
-    def role(self):
-        return Role.RECTIFY if self.slope == 0 else None
 
     def infer_shapes(self, bottom_shapes):
         return [tuple(bottom_shapes[0])]
@@ -41,6 +26,25 @@ class ReLULayer(Masked, Layer):
         if not propagate_down[0] or self.masked:
             return Needs()
         return Needs(tops=frozenset({0})) if self.slope >= 0 else Needs(bottoms=frozenset({0}))
+
+
+@register_layer("ReLU")
+class ReLULayer(_Rectifier):
+    """y = max(x, 0) + negative_slope * min(x, 0) (relu_param.negative_slope, default 0).
+
+    Bottom 0: x, any shape. Top 0: y, the shape of x; may be in place.
+    Backward reads the top while negative_slope >= 0 (y > 0 exactly where x > 0), else the bottom; or saved bits, where
+    the net finds that no other layer's backward reads that value.
+    Source: BVLC/caffe, src/caffe/layers/relu_layer.cpp.
+    """
+
+    def setup(self, bottom_shapes):
+        self.slope = self.param.relu_param.negative_slope
+        self.mask_planes = 2 if self.slope else 1
+
+    @property
+    def role(self):
+        return Role.RECTIFY if self.slope == 0 else None
 
     def forward(self, io):
         bits = io.scratch.get("bits")
@@ -60,7 +64,7 @@ class ReLULayer(Masked, Layer):
 
 
 @register_layer("ReLU6")
-class ReLU6Layer(Masked, Layer):
+class ReLU6Layer(_Rectifier):
     """y = min(max(x, 0), 6) + negative_slope * min(x, 0) (relu6_param or relu_param; default 0).
 
     Bottom 0: x, any shape. Top 0: y, the shape of x; may be in place.
@@ -69,11 +73,6 @@ class ReLU6Layer(Masked, Layer):
     Raises: LayerParamError where the two messages give different slopes.
     Source: the ReLU6 layer of MobileNetV2 forks, src/caffe/layers/relu6_layer.cpp; relu6_param as in chinakook's.
     """
-
-    bottoms = tops = exactly(1)
-    in_place = InPlace.ALLOWED
-    order_free = True
-    splits_over_batch = True
 
     def setup(self, bottom_shapes):
         given = [getattr(self.param, name) for name in ("relu6_param", "relu_param") if self.param.HasField(name)]
@@ -85,17 +84,6 @@ class ReLU6Layer(Masked, Layer):
             )
         self.slope = slopes[0] if slopes else 0.0
         self.mask_planes = 2 if self.slope else 1
-
-    def infer_shapes(self, bottom_shapes):
-        return [tuple(bottom_shapes[0])]
-
-    def declare(self, bottom_shapes, top_shapes, ops):
-        self.declare_bits(top_shapes[0])
-
-    def backward_needs(self, propagate_down, param_propagate):
-        if not propagate_down[0] or self.masked:
-            return Needs()
-        return Needs(tops=frozenset({0})) if self.slope >= 0 else Needs(bottoms=frozenset({0}))
 
     def forward(self, io):
         bits = io.scratch.get("bits")

@@ -1,4 +1,7 @@
-"""Convolution: a layer that turns convolution_param into a ConvGeometry and leaves the work to `io.ops.conv_*`."""
+"""Convolution and its depthwise kin: layers that turn convolution_param into a ConvGeometry.
+
+The work is done by `io.ops.conv_*`.
+"""
 
 from __future__ import annotations
 

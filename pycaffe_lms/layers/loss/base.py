@@ -1,4 +1,4 @@
-"""What the loss layers share: the check of the batch, loss_param's normalisation, and their scratch."""
+"""What the loss layers share: the check of the batch, loss_param's normalisation, scratch, labels."""
 
 from __future__ import annotations
 

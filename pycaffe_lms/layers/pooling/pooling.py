@@ -1,7 +1,8 @@
-"""Reads `pooling_param`: kernel, stride and pad per spatial axis, and how the last partial window counts.
+"""Pooling over spatial axes, and its parameters.
 
-Covers: one value for all axes, `_h`/`_w` pairs, the forks' `_shape` fields and `ceil_mode`, and their checks.
-Does not cover: sizes of outputs (`pooling.py`).
+Covers: `pooling_param`'s kernel, stride and pad per axis (one value for all, `_h`/`_w` pairs, the forks' `_shape`
+fields and `ceil_mode`) and their checks; the Pooling layer.
+Does not cover: the arithmetic of sizes (`ops/geometry.py`).
 """
 
 from __future__ import annotations

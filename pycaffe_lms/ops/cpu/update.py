@@ -1,4 +1,7 @@
-"""Solver updates: one pass over a parameter, its gradient and its histories (see `update_rules.py`)."""
+"""Solver updates: one pass over a parameter, its gradient and its histories, for one parameter or for many.
+
+See `update_rules.py` for the formulas, `update_table.py` for the table of many.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""Pooling of regions (rois): rows of (image, x1, y1, x2, y2), in the coordinates of a picture that is the feature map
-/ scale. All arithmetic on coordinates is in their own type, and the same on every device."""
+"""Pooling of regions (rois), plain and position-sensitive.
+
+Rois are rows of (image, x1, y1, x2, y2), in the coordinates of a picture that is the feature map / scale. All
+arithmetic on coordinates is in their own type, and the same on every device.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from ..threads import parallel
 __all__ = ["roi_pool_backward", "roi_pool_forward", "psroi_pool_backward", "psroi_pool_forward"]
 
 _LEAST = -float(np.finfo(np.float32).max)  # Caffe's start of a maximum, in every float type
-_FAR = 2.0**20  # scaled coordinates are kept within this; a float, see psroi.py
+_FAR = 2.0**20  # coordinates are kept within this; not an integer, with which NumPy 1 would clip in float64
 
 
 def roi_pool_forward(x, rois, y, argmax, scale):

@@ -1,4 +1,4 @@
-"""Element-wise activations."""
+"""ReLU and ReLU6, from values. Those that keep bits are in `bits.py`."""
 
 from __future__ import annotations
 

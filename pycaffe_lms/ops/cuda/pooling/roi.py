@@ -1,5 +1,8 @@
-"""Pooling of regions (rois): rows of (image, x1, y1, x2, y2), in the coordinates of a picture that is the feature map
-/ scale. All arithmetic on coordinates is in their own type, and the same on every device."""
+"""Pooling of regions (rois), plain and position-sensitive.
+
+Rois are rows of (image, x1, y1, x2, y2), in the coordinates of a picture that is the feature map / scale. All
+arithmetic on coordinates is in their own type, and the same on every device.
+"""
 
 from __future__ import annotations
 
