@@ -83,9 +83,15 @@ class Blob(Uncopied):
 
     instead_of_copying = "copy its values: blob.data.copy()"
 
-    def __init__(self, name: str, shape: Sequence[int], dtype: DTypeLike,
-                 memories: tuple[SyncedMemory, SyncedMemory | None],
-                 on_reshape: Callable | None = None, channels_last: bool = False):  # fmt: skip
+    def __init__(
+        self,
+        name: str,
+        shape: Sequence[int],
+        dtype: DTypeLike,
+        memories: tuple[SyncedMemory, SyncedMemory | None],
+        on_reshape: Callable | None = None,
+        channels_last: bool = False,
+    ):
         self.name = name
         self._shape = tuple(shape)
         self.dtype = np.dtype(dtype)

@@ -52,9 +52,12 @@ class RichBar:
 
     def __init__(self, rich, title: str, total: int, console):
         columns = (
-            rich.TextColumn("{task.description}"), rich.BarColumn(), rich.MofNCompleteColumn(),
-            rich.TimeRemainingColumn(), rich.TextColumn("{task.fields[words]}"),
-        )  # fmt: skip
+            rich.TextColumn("{task.description}"),
+            rich.BarColumn(),
+            rich.MofNCompleteColumn(),
+            rich.TimeRemainingColumn(),
+            rich.TextColumn("{task.fields[words]}"),
+        )
         self._progress = rich.Progress(*columns, console=console, auto_refresh=False)
         self._task = self._progress.add_task(title, total=total, words="")
         self._progress.start()

@@ -26,8 +26,19 @@ PACKAGE = {
     ),
     **dict.fromkeys(("TRAIN", "TEST", "layers", "params", "__version__"), VALUE),
     **dict.fromkeys(
-        ("_caffe", "pycaffe", "classifier", "detector", "net_spec", "proto", "proto.caffe_pb2", "io", "draw",
-         "coord_map"), MODULE,
+        (
+            "_caffe",
+            "pycaffe",
+            "classifier",
+            "detector",
+            "net_spec",
+            "proto",
+            "proto.caffe_pb2",
+            "io",
+            "draw",
+            "coord_map",
+        ),
+        MODULE,
     ),
     "set_mode_cpu": "()",
     "set_mode_gpu": "()",
@@ -44,24 +55,54 @@ PACKAGE = {
     "init_log": "(level=0, stderr=ANY, /)",
     "log": "(message, /)",
     "to_proto": "(*tops)",
-}  # fmt: skip
+}
 
 EXTENSION = {
     f"_caffe.{name}": kind
     for name, kind in {
-        **dict.fromkeys(("Blob", "Solver", "SolverParameter", "LayerParameter", "BlobVec", "RawBlobVec", "LayerVec",
-                         "NetVec", "StringVec", "IntVec", "BoolVec", "DtypeVec"), CLASS),
+        **dict.fromkeys(
+            (
+                "Blob",
+                "Solver",
+                "SolverParameter",
+                "LayerParameter",
+                "BlobVec",
+                "RawBlobVec",
+                "LayerVec",
+                "NetVec",
+                "StringVec",
+                "IntVec",
+                "BoolVec",
+                "DtypeVec",
+            ),
+            CLASS,
+        ),
         **{n: k for n, k in PACKAGE.items() if n in ("Net", "Layer", "Timer", "NCCL") or n.endswith("Solver")},
         **{n: k for n, k in PACKAGE.items() if n.startswith(("set_", "solver_", "has_", "get_", "init_", "log"))},
         "layer_type_list": "()",
     }.items()
-}  # fmt: skip
+}
 
 NET = {
     **dict.fromkeys(
-        ("Net.blobs", "Net.blob_loss_weights", "Net.params", "Net.layer_dict", "Net.layers", "Net.inputs",
-         "Net.outputs", "Net.top_names", "Net.bottom_names", "Net._blobs", "Net._blob_names", "Net._layer_names",
-         "Net._inputs", "Net._outputs", "Net._blob_loss_weights"), VALUE,
+        (
+            "Net.blobs",
+            "Net.blob_loss_weights",
+            "Net.params",
+            "Net.layer_dict",
+            "Net.layers",
+            "Net.inputs",
+            "Net.outputs",
+            "Net.top_names",
+            "Net.bottom_names",
+            "Net._blobs",
+            "Net._blob_names",
+            "Net._layer_names",
+            "Net._inputs",
+            "Net._outputs",
+            "Net._blob_loss_weights",
+        ),
+        VALUE,
     ),
     "Net": "(network_file, phase, level=0, stages=None, weights=None)",
     "Net.forward": _RUN,
@@ -86,12 +127,21 @@ NET = {
     "Net._top_ids": _INDEX,
     "Net._bottom_ids": _INDEX,
     "Net._set_input_arrays": "(data, labels, /)",
-}  # fmt: skip
+}
 
 BLOBS = {
     **dict.fromkeys(
-        ("Blob.data", "Blob.diff", "Blob.shape", "Blob.num", "Blob.channels", "Blob.height", "Blob.width",
-         "Blob.count"), VALUE,
+        (
+            "Blob.data",
+            "Blob.diff",
+            "Blob.shape",
+            "Blob.num",
+            "Blob.channels",
+            "Blob.height",
+            "Blob.width",
+            "Blob.count",
+        ),
+        VALUE,
     ),
     "Blob.reshape": "(*dims)",
     "Vec.append": "(item, /)",
@@ -103,11 +153,12 @@ BLOBS = {
     "Layer": "(layer_param, /)",
     **dict.fromkeys(("Layer.blobs", "Layer.type"), VALUE),
     **dict.fromkeys(("Layer.setup", "Layer.reshape"), "(bottom, top, /)"),
-}  # fmt: skip
+}
 
 SOLVERS = {
     **dict.fromkeys(
-        ("Solver.net", "Solver.test_nets", "Solver.iter", "Solver.param", "Solver.lr"), VALUE,
+        ("Solver.net", "Solver.test_nets", "Solver.iter", "Solver.param", "Solver.lr"),
+        VALUE,
     ),
     "Solver": "(filename, /)",
     "Solver.step": "(n, /)",
@@ -124,7 +175,7 @@ SOLVERS = {
     "NCCL": "(solver, uid, /)",
     "NCCL.new_uid": "()",
     "NCCL.bcast": "()",
-}  # fmt: skip
+}
 
 IO = {
     "io.blobproto_to_array": "(blob, return_diff=False)",
@@ -144,9 +195,10 @@ IO = {
     "Transformer.set_input_scale": "(in_, scale)",
     "Transformer.preprocess": "(in_, data)",
     "Transformer.deprocess": "(in_, data)",
-    **dict.fromkeys((f"Transformer.{n}" for n in ("inputs", "transpose", "channel_swap", "raw_scale", "mean",
-                                                  "input_scale")), VALUE),
-}  # fmt: skip
+    **dict.fromkeys(
+        (f"Transformer.{n}" for n in ("inputs", "transpose", "channel_swap", "raw_scale", "mean", "input_scale")), VALUE
+    ),
+}
 
 CLASSIFIERS = {
     "classifier.Classifier": "(model_file, pretrained_file, image_dims=None, mean=None, input_scale=None, "

@@ -99,8 +99,17 @@ def test_every_name_exists():
     assert len(names) > 50 and not [name for name in names if not exists(name)]
 
 
-@pytest.mark.parametrize("name", ["lms.plan.verify.verify", "ops.Ops", "memory.states", "net.net.Net.iteration",
-                                  "lms.config.LMSConfig.min_bytes", "lms.program.Buffer.nbytes"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "lms.plan.verify.verify",
+        "ops.Ops",
+        "memory.states",
+        "net.net.Net.iteration",
+        "lms.config.LMSConfig.min_bytes",
+        "lms.program.Buffer.nbytes",
+    ],
+)
 def test_what_exists(name):
     assert exists(name)
     assert not exists(f"{name}_not")

@@ -15,8 +15,12 @@ ROOT = Path(__file__).parent.parent
 def run(code: str, path: Path | None = None) -> str:
     """What a program prints, on stdout; on an uncaught exception its last line."""
     lines = [f"import sys; sys.path.insert(0, {str(ROOT)!r})", f"sys.path.insert(0, {str(path)!r})" if path else ""]
-    done = subprocess.run([sys.executable, "-W", "error", "-c", "\n".join([*lines, textwrap.dedent(code)])],
-                          capture_output=True, text=True, timeout=120)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", "\n".join([*lines, textwrap.dedent(code)])],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     return done.stdout.strip() if done.returncode == 0 else done.stderr.strip()
 
 
@@ -123,13 +127,19 @@ def test_a_python_layer_written_for_pycaffe(tmp_path):
         layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 } } }
         layer { name: "d" type: "Python" bottom: "x" top: "d"
                 python_param { module: "their_layers" layer: "Double" param_str: "{'factor': 4}" } }""")
-    assert run(f"""
+    assert (
+        run(
+            f"""
         import pycaffe_lms; pycaffe_lms.install_as_caffe()
         import caffe
         net = caffe.Net({str(net)!r}, caffe.TRAIN)
         net.blobs["x"].data[...] = [1, 3]
         print(net.forward()["d"].tolist(), net.backward(d=[1, 2])["x"].tolist())
-    """, tmp_path) == "[4.0, 12.0] [4.0, 8.0]"  # fmt: skip
+    """,
+            tmp_path,
+        )
+        == "[4.0, 12.0] [4.0, 8.0]"
+    )
 
 
 @pytest.mark.parametrize("name", ["NetSpec", "Net", "layers", "TEST"])

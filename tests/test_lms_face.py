@@ -32,14 +32,33 @@ def files(tmp_path):
 def test_sizes_in_words():
     assert caffe.LMS() == caffe.LMS(1000) == caffe.LMS("1000KB")
     lms = caffe.LMS(
-        "2MB", frac=0.4, budget="16GB", ahead=3, sync=1, host_limit="1.5 GiB", recompute=True, exclude="1KB", split=4,
+        "2MB",
+        frac=0.4,
+        budget="16GB",
+        ahead=3,
+        sync=1,
+        host_limit="1.5 GiB",
+        recompute=True,
+        exclude="1KB",
+        split=4,
         split_outputs=3,
-    )  # fmt: skip
+    )
     assert dataclasses.asdict(lms) == {
-        "threshold_kb": 2048, "frac": 0.4, "budget": 16 << 30, "ahead": 3, "sync": 1, "host_limit": 3 << 29,
-        "auto": False, "recompute": True, "exclude": 1024, "pages": True, "compress": None, "plan_file": None,
-        "split": 4, "split_outputs": 3,
-    }  # fmt: skip
+        "threshold_kb": 2048,
+        "frac": 0.4,
+        "budget": 16 << 30,
+        "ahead": 3,
+        "sync": 1,
+        "host_limit": 3 << 29,
+        "auto": False,
+        "recompute": True,
+        "exclude": 1024,
+        "pages": True,
+        "compress": None,
+        "plan_file": None,
+        "split": 4,
+        "split_outputs": 3,
+    }
     assert caffe.LMS("auto") == caffe.LMS(auto=True) and caffe.LMS("auto").threshold_kb == 0
     assert caffe.LMS("auto").enabled and caffe.LMS(5, auto=True).min_bytes == 5120
     assert caffe.LMS(0).enabled is False and caffe.LMS(5).min_bytes == 5120
@@ -56,10 +75,23 @@ def test_the_same_settings_as_the_config():
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"budget": "16 apples"}, {"budget": 1.5}, {"budget": -5}, {"threshold_kb": "1000"}, {"threshold_kb": 1.5},
-     {"frac": "0.4"}, {"frac": 1.5}, {"ahead": -1}, {"ahead": 2.5}, {"sync": 4}, {"host_limit": 0}, {"auto": 1},
-     {"recompute": "on"}, {"exclude": 2.5}],
-)  # fmt: skip
+    [
+        {"budget": "16 apples"},
+        {"budget": 1.5},
+        {"budget": -5},
+        {"threshold_kb": "1000"},
+        {"threshold_kb": 1.5},
+        {"frac": "0.4"},
+        {"frac": 1.5},
+        {"ahead": -1},
+        {"ahead": 2.5},
+        {"sync": 4},
+        {"host_limit": 0},
+        {"auto": 1},
+        {"recompute": "on"},
+        {"exclude": 2.5},
+    ],
+)
 def test_settings_that_make_no_sense(wrong):
     with pytest.raises(UsageError):
         caffe.LMS(**wrong)

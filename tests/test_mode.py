@@ -48,9 +48,15 @@ def test_every_thread_begins_with_the_defaults():
     assert (caffe.solver_count(), caffe.solver_rank()) == (4, 2)
     other = in_a_thread(everything)
     assert other == {
-        "backend": "cpu", "index": 0, "seed": None, "solver_count": 1, "solver_rank": 0, "multiprocess": False,
-        "lms": None, "half": False,
-    }  # fmt: skip
+        "backend": "cpu",
+        "index": 0,
+        "seed": None,
+        "solver_count": 1,
+        "solver_rank": 0,
+        "multiprocess": False,
+        "lms": None,
+        "half": False,
+    }
     in_a_thread(caffe.set_mode_cpu)
     assert everything() == mine
 

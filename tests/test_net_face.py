@@ -23,8 +23,12 @@ RNG = np.random.default_rng(2)
 @pytest.fixture
 def net(tmp_path):
     path = tmp_path / "net.prototxt"
-    path.write_text("force_backward: true\n" + inputs(x=(4, 3)) + ip("y", "x", 2) + layer("z", "Power", "y", text=(
-        "power_param { scale: 2 }")))  # fmt: skip
+    path.write_text(
+        "force_backward: true\n"
+        + inputs(x=(4, 3))
+        + ip("y", "x", 2)
+        + layer("z", "Power", "y", text=("power_param { scale: 2 }"))
+    )
     net = caffe.Net(str(path), caffe.TEST)
     net.params["y"][0].data[...] = W
     net.params["y"][1].data[...] = [0.5, 0]
@@ -113,8 +117,12 @@ def test_the_words_of_errors(net, call, words):
 
 
 def test_names_that_are_not_there(net):
-    for call in (lambda: net.forward(blobs=["w"]), lambda: net.backward(diffs=["w"]), lambda: net.forward(end="w"),
-                 lambda: net.backward(start="w")):  # fmt: skip
+    for call in (
+        lambda: net.forward(blobs=["w"]),
+        lambda: net.backward(diffs=["w"]),
+        lambda: net.forward(end="w"),
+        lambda: net.backward(start="w"),
+    ):
         with pytest.raises(GraphError, match='no (blob|layer) "w"'):
             call()
 
@@ -122,16 +130,25 @@ def test_names_that_are_not_there(net):
 def test_constructors_refuse(tmp_path):
     path = tmp_path / "n.prototxt"
     path.write_text(inputs(x=(1, 1)))
-    for args, options in (((7,), {}), ((caffe.TEST,), {"stages": "deep"}), ((caffe.TEST, 0, [], None, 1), {}),
-                          ((caffe.TEST,), {"lms": 1000})):  # fmt: skip
+    for args, options in (
+        ((7,), {}),
+        ((caffe.TEST,), {"stages": "deep"}),
+        ((caffe.TEST, 0, [], None, 1), {}),
+        ((caffe.TEST,), {"lms": 1000}),
+    ):
         with pytest.raises(UsageError):
             caffe.Net(str(path), *args, **options)
 
 
 # -- vectors and ids -------------------------------------------------------------------------------------------------
 def test_vectors_and_ids():
-    net = make_net(inputs(x=(2, 3), label=(2,)) + ip("y", "x", 3) + relu("r", "y") + loss("y", text="loss_weight: 3")
-                   + layer("p", "Softmax", "y"))  # fmt: skip
+    net = make_net(
+        inputs(x=(2, 3), label=(2,))
+        + ip("y", "x", 3)
+        + relu("r", "y")
+        + loss("y", text="loss_weight: 3")
+        + layer("p", "Softmax", "y")
+    )
     names = ["x", "label", "y", "y_r_0_split_0", "y_r_0_split_1", "loss", "p"]
     assert list(net._blob_names) == list(net.blobs) == names and isinstance(net._blob_names, StringVec)
     assert list(net._layer_names) == ["x", "label", "y", "r", "y_r_0_split", "loss", "p"]

@@ -62,9 +62,16 @@ def test_anonymous_lenet_counts_names_per_type():
     data, label = dummy_data()
     net = to_proto(lenet_layers(data, label)["loss"])
     assert names(net) == [
-        "DummyData1", "Convolution1", "Pooling1", "Convolution2", "Pooling2",
-        "InnerProduct1", "ReLU1", "InnerProduct2", "SoftmaxWithLoss1",
-    ]  # fmt: skip
+        "DummyData1",
+        "Convolution1",
+        "Pooling1",
+        "Convolution2",
+        "Pooling2",
+        "InnerProduct1",
+        "ReLU1",
+        "InnerProduct2",
+        "SoftmaxWithLoss1",
+    ]
     assert list(net.layer[0].top) == ["DummyData1", "DummyData2"]
     assert list(net.layer[-1].bottom) == ["InnerProduct2", "DummyData2"]
 

@@ -129,8 +129,9 @@ def test_with_rich(monkeypatch):
 
 
 @pytest.mark.usefixtures("without_rich")
-@pytest.mark.parametrize(("terminal", "asked", "seen"), [(True, None, True), (True, False, False), (False, None, False),
-                                                         (False, True, True)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("terminal", "asked", "seen"), [(True, None, True), (True, False, False), (False, None, False), (False, True, True)]
+)
 def test_solve_shows_it(terminal, asked, seen, solver, monkeypatch):
     stream = Terminal() if terminal else io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)

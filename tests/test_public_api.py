@@ -123,8 +123,14 @@ def test_it_says_what_it_does(name, examples):
         assert (inspect.getdoc(found) or "").strip()
 
 
-@pytest.mark.parametrize("name", sorted(n for n, k in (surface.NET | surface.BLOBS | surface.SOLVERS).items()
-                                        if k == surface.VALUE and n not in surface.PENDING))  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    sorted(
+        n
+        for n, k in (surface.NET | surface.BLOBS | surface.SOLVERS).items()
+        if k == surface.VALUE and n not in surface.PENDING
+    ),
+)
 def test_properties_say_what_they_are(name, examples):
     kind, last = name.split(".")
     found = getattr(type(examples[kind]), last, None)

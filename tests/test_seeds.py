@@ -53,8 +53,12 @@ def run(folder: Path, *tests: str, seed: str | None = None) -> str:
         environment["PYCAFFE_LMS_SEED"] = seed
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "-p", "no:cacheprovider", *tests],
-        cwd=folder, env=environment, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     return done.stdout
 
 

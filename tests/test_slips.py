@@ -22,10 +22,18 @@ from .net.nets import inputs, ip, layer, loss, relu
 @pytest.fixture
 def files(tmp_path):
     net, solver = tmp_path / "net.prototxt", tmp_path / "solver.prototxt"
-    net.write_text('name: "n" ' + inputs(x=(2, 3), label=(2,)) + ip("ip1", "x", 4) + relu("r", "ip1", "ip1")
-                   + ip("ip2", "ip1", 3) + loss("ip2"))  # fmt: skip
-    solver.write_text(f'net: "{net}" base_lr: 0.1 lr_policy: "fixed" max_iter: 7 random_seed: 1 '
-                      f'snapshot_prefix: "{tmp_path}/s" test_iter: 1 test_interval: 100')  # fmt: skip
+    net.write_text(
+        'name: "n" '
+        + inputs(x=(2, 3), label=(2,))
+        + ip("ip1", "x", 4)
+        + relu("r", "ip1", "ip1")
+        + ip("ip2", "ip1", 3)
+        + loss("ip2")
+    )
+    solver.write_text(
+        f'net: "{net}" base_lr: 0.1 lr_policy: "fixed" max_iter: 7 random_seed: 1 '
+        f'snapshot_prefix: "{tmp_path}/s" test_iter: 1 test_interval: 100'
+    )
     return str(net), str(solver)
 
 
@@ -233,8 +241,15 @@ def transformer():
 def test_setters_refuse_and_keep_nothing(transformer, set_it, words):
     with pytest.raises(RuntimeError, match=f'blob "data": .*{words}'):
         set_it(transformer)
-    assert not any((transformer.transpose, transformer.channel_swap, transformer.raw_scale, transformer.mean,
-                    transformer.input_scale))  # fmt: skip
+    assert not any(
+        (
+            transformer.transpose,
+            transformer.channel_swap,
+            transformer.raw_scale,
+            transformer.mean,
+            transformer.input_scale,
+        )
+    )
     assert (transformer.preprocess("data", PICTURE) == PICTURE).all()
 
 

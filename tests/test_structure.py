@@ -35,6 +35,7 @@ ORDER = (
     "errors",
     "faults",
     "uncopied",
+    "arrays",
     *("proto", "formats", "backend", "ops", "memory", "blob", "vectors", "random", "filler", "data"),
     *(
         "layers",
@@ -169,10 +170,12 @@ def _module_graph() -> dict[str, set[str]]:
     files = [p for p in sources() if p.name != "__init__.py"]
     named = {p: module_name(p) for p in files}
     return {
-        named[p]: {named[f] for n in imports(p, annotations=False) if n.split(".")[0] == NAME
-                   and (f := file_of(n)) in named} - {named[p]}
+        named[p]: {
+            named[f] for n in imports(p, annotations=False) if n.split(".")[0] == NAME and (f := file_of(n)) in named
+        }
+        - {named[p]}
         for p in files
-    }  # fmt: skip
+    }
 
 
 def test_only_the_backend_imports_cupy():

@@ -17,8 +17,20 @@ from pycaffe_lms.pycaffe.net import PycaffeNet
 
 ROOT = Path(caffe.__file__).parent
 STUB = ROOT / "proto" / "caffe_pb2.pyi"
-MODULES = ("blob", "classifier", "coord_map", "detector", "draw", "io", "net_spec", "vectors",
-           "pycaffe.classes", "pycaffe.lms", "pycaffe.mode", "pycaffe.timer")  # fmt: skip
+MODULES = (
+    "blob",
+    "classifier",
+    "coord_map",
+    "detector",
+    "draw",
+    "io",
+    "net_spec",
+    "vectors",
+    "pycaffe.classes",
+    "pycaffe.lms",
+    "pycaffe.mode",
+    "pycaffe.timer",
+)
 DYNAMIC = {"NetSpec", "Layers", "Parameters"}  # their attributes are looked up by name
 
 
@@ -56,10 +68,12 @@ FUNCTIONS = public_functions()
 
 def test_the_walk_finds_what_users_call():
     assert FUNCTIONS.keys() >= {
-        "pycaffe_lms.pycaffe.classes.Net.forward", "pycaffe_lms.pycaffe.classes.AdamSolver.step",
+        "pycaffe_lms.pycaffe.classes.Net.forward",
+        "pycaffe_lms.pycaffe.classes.AdamSolver.step",
         "pycaffe_lms.blob.Blob.data",
-        "pycaffe_lms.io.load_image", "pycaffe_lms.net_spec.NetSpec.__getattr__",
-    }  # fmt: skip
+        "pycaffe_lms.io.load_image",
+        "pycaffe_lms.net_spec.NetSpec.__getattr__",
+    }
 
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
@@ -76,8 +90,11 @@ def test_every_public_function_is_annotated(name):
 
 def test_the_net_of_a_solver_is_the_net_that_users_know():
     def hint(name):
-        text = next(vars(c)["__annotations__"][name] for c in caffe.SGDSolver.__mro__
-                    if name in vars(c).get("__annotations__", {}))  # fmt: skip
+        text = next(
+            vars(c)["__annotations__"][name]
+            for c in caffe.SGDSolver.__mro__
+            if name in vars(c).get("__annotations__", {})
+        )
         return eval(text, vars(importlib.import_module("pycaffe_lms.pycaffe.classes")))
 
     assert hint("net") is PycaffeNet and hint("test_nets") == caffe._caffe.NetVec[PycaffeNet]
@@ -105,8 +122,9 @@ def test_the_stub_is_up_to_date():
 
 
 def test_the_stub_has_every_field_of_every_message():
-    classes = {node.name: node for node in ast.parse(STUB.read_text(encoding="utf-8")).body
-               if isinstance(node, ast.ClassDef)}  # fmt: skip
+    classes = {
+        node.name: node for node in ast.parse(STUB.read_text(encoding="utf-8")).body if isinstance(node, ast.ClassDef)
+    }
     for name, descriptor in caffe_pb2.DESCRIPTOR.message_types_by_name.items():
         declared = {n.target.id for n in classes[name].body if isinstance(n, ast.AnnAssign)}
         assert declared >= {f.name for f in descriptor.fields}, name

@@ -31,8 +31,14 @@ def test_everything_that_a_vector_does(kind):
     v.insert(0, a)
     assert list(v) == [a, c, b, b, a]
     for wrong in bad:
-        for put in (v.append, lambda x: v.extend([x]), lambda x: v.__setitem__(0, x), lambda x: v.insert(0, x),
-                    lambda x: v.__setitem__(slice(0, 1), [x]), lambda x: kind([x])):  # fmt: skip
+        for put in (
+            v.append,
+            lambda x: v.extend([x]),
+            lambda x: v.__setitem__(0, x),
+            lambda x: v.insert(0, x),
+            lambda x: v.__setitem__(slice(0, 1), [x]),
+            lambda x: kind([x]),
+        ):
             with pytest.raises(TypeError, match=f"{kind.__name__} holds"):
                 put(wrong)
     assert list(v) == [a, c, b, b, a]

@@ -60,7 +60,8 @@ def host_bytes(nbytes: int) -> np.ndarray:
     try:
         raw = np.empty(nbytes + 64, np.uint8)
     except MemoryError as error:
-        raise OutOfHostMemory(f"the host cannot give {human_bytes(nbytes)}", needed=nbytes, free=0,
-                              fix="lower batch_size") from error  # fmt: skip
+        raise OutOfHostMemory(
+            f"the host cannot give {human_bytes(nbytes)}", needed=nbytes, free=0, fix="lower batch_size"
+        ) from error
     start = -raw.ctypes.data % 64
     return raw[start : start + nbytes]

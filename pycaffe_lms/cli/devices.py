@@ -18,8 +18,9 @@ _log = logging.getLogger(__name__)
 CPU_MODE, GPU_MODE = 0, 1
 
 
-def choose(args: argparse.Namespace, lms: LMSConfig, *, solver_mode: int | None = None, device_id: int = 0,
-           rank: int = 0):  # fmt: skip
+def choose(
+    args: argparse.Namespace, lms: LMSConfig, *, solver_mode: int | None = None, device_id: int = 0, rank: int = 0
+):
     """The device for -backend, -gpu (of a list that of `rank`, the first for commands that take one), else an explicit
     solver_mode, else what the machine has.
 

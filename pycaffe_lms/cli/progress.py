@@ -70,9 +70,13 @@ class _Bar:
         from rich.console import Console
 
         self._bar = progress.Progress(
-            progress.BarColumn(), progress.MofNCompleteColumn(), progress.TextColumn("{task.fields[rate]}"),
-            progress.TimeElapsedColumn(), progress.TimeRemainingColumn(), console=Console(stderr=True),
-        )  # fmt: skip
+            progress.BarColumn(),
+            progress.MofNCompleteColumn(),
+            progress.TextColumn("{task.fields[rate]}"),
+            progress.TimeElapsedColumn(),
+            progress.TimeRemainingColumn(),
+            console=Console(stderr=True),
+        )
         self.screen = terminal.Screen(self._bar)
         self._task: Any = None
         self._done, self._unit = 0, unit

@@ -42,8 +42,9 @@ def _seconds(text: str) -> float:
     raise argparse.ArgumentTypeError(f"{text!r} is no time in seconds, larger than 0")
 
 
-def launch(work: Callable[[list[str], Rank], int], argv: Sequence[str], args: argparse.Namespace,
-           numbers: Sequence[int]) -> int:  # fmt: skip
+def launch(
+    work: Callable[[list[str], Rank], int], argv: Sequence[str], args: argparse.Namespace, numbers: Sequence[int]
+) -> int:
     """Run work(argv, rank) in a process for each of these devices; returns the exit code. Raises RankError."""
     simulated = args.backend in ("cpu", "sim")
     names = [f"GPU {n}" if not simulated else f"{args.backend} {n}" for n in numbers]

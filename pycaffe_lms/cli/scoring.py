@@ -34,8 +34,12 @@ def add_net(p: argparse.ArgumentParser) -> None:
         "channels are subtracted; '' for none (default: that of ImageNet for nets of 3 channels)",
     )
     p.add_argument("--input_scale", type=float, help="multiply by this at last")
-    p.add_argument("--raw_scale", type=float, default=255.0,
-                   help="multiply values from 0 to 1 by this at first (default: %(default)g)")  # fmt: skip
+    p.add_argument(
+        "--raw_scale",
+        type=float,
+        default=255.0,
+        help="multiply values from 0 to 1 by this at first (default: %(default)g)",
+    )
     p.add_argument(
         "--channel_swap",
         default=None,
@@ -72,8 +76,10 @@ def set_input(net: Net, transformer: Transformer, args: argparse.Namespace) -> i
     if swap:
         order = numbers(swap, "-channel_swap")
         if sorted(order) != list(range(channels)):
-            raise UsageError(f"-channel_swap {swap} is no order of the net's {channels} channels",
-                             fix="name each from 0 once, or give ''")  # fmt: skip
+            raise UsageError(
+                f"-channel_swap {swap} is no order of the net's {channels} channels",
+                fix="name each from 0 once, or give ''",
+            )
         transformer.set_channel_swap(name, order)
     if args.raw_scale is not None:
         transformer.set_raw_scale(name, args.raw_scale)

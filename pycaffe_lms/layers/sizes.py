@@ -17,14 +17,16 @@ def check_sizes(layer: Layer, shapes: Iterable[tuple[str, Sequence[int]]]) -> No
         if max(shape, default=0) > MOST_AXIS:
             axis = next(a for a, d in enumerate(shape) if d > MOST_AXIS)
             raise layer.error(
-                f"axis {axis} of {what} has {shape[axis]} elements, the most is {MOST_AXIS}", kind=ShapeError,
+                f"axis {axis} of {what} has {shape[axis]} elements, the most is {MOST_AXIS}",
+                kind=ShapeError,
                 fix="lower the number in the layer's parameters (or the bottom's shape) that makes it so large",
-            )  # fmt: skip
+            )
         if count(shape) > MOST_ELEMENTS:
             raise layer.error(
                 f"{what} of shape {tuple(shape)} has {count(shape)} elements, more than any machine holds",
-                kind=ShapeError, fix="make the shape smaller",
-            )  # fmt: skip
+                kind=ShapeError,
+                fix="make the shape smaller",
+            )
 
 
 def check_tops(layer: Layer, shapes: Sequence[Sequence[int]]) -> None:
@@ -43,5 +45,6 @@ def check_scratch(layer: Layer) -> None:
         if count(scratch.shape) > MOST_ELEMENTS:
             raise layer.error(
                 f'its scratch "{scratch.name}" of shape {scratch.shape} is more than any machine holds',
-                kind=ShapeError, fix="make its bottoms, tops or kernel smaller",
-            )  # fmt: skip
+                kind=ShapeError,
+                fix="make its bottoms, tops or kernel smaller",
+            )

@@ -144,5 +144,6 @@ def _spoil(memory) -> None:
         blob = memory.name.rsplit(".", 1)[0].split("(")[0]
         _log.warning(
             'A NumPy view of "%s" is held, but its value was dropped: it is filled with NaN. net.keep("%s") keeps it',
-            memory.name, blob,
-        )  # fmt: skip
+            memory.name,
+            blob,
+        )

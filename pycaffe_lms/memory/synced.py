@@ -36,9 +36,28 @@ class SyncedMemory:
         pinned: allocate the host copy in page-locked memory if the device has any.
     """
 
-    __slots__ = ("_own_home", "_own_span", "device", "device_held", "half_home", "history", "host", "host_event",
-                 "host_held", "leaving", "locked", "name", "nbytes", "pinned", "span", "state", "table", "through",
-                 "touched_outside", "written")  # fmt: skip
+    __slots__ = (
+        "_own_home",
+        "_own_span",
+        "device",
+        "device_held",
+        "half_home",
+        "history",
+        "host",
+        "host_event",
+        "host_held",
+        "leaving",
+        "locked",
+        "name",
+        "nbytes",
+        "pinned",
+        "span",
+        "state",
+        "table",
+        "through",
+        "touched_outside",
+        "written",
+    )
 
     def __init__(self, nbytes: int, name: str, device, *, pinned: bool = False):
         self.nbytes = int(nbytes)
@@ -285,8 +304,9 @@ class SyncedMemory:
                 fix=f'call net.keep("{blob}") before the iteration',
             ).at(blob=blob)
         story = "; ".join(f"{a.value} --{b.value}--> {c.value}" for a, b, c in self.history) or "none"
-        return InvalidTransition(f'"{self.name}": no transition from {self.state.value} for "{ask.value}" (last '
-                                 f"transitions: {story})")  # fmt: skip
+        return InvalidTransition(
+            f'"{self.name}": no transition from {self.state.value} for "{ask.value}" (last transitions: {story})'
+        )
 
 
 _ACTIONS = {

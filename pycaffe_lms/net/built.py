@@ -65,11 +65,27 @@ class BuiltNet(Uncopied):
         "build another net of the same file, and let it share_with(net), or copy_from what net.save wrote"
     )
 
-    def __init__(self, source, phase: int | None = None, *, level: int = 0, stages: Sequence[str] = (), lines=None,
-                 file: str | None = None, device=None, lms: LMSConfig | None = None, runtime: Runtime | None = None,
-                 dtype=np.float32, seed: int | None = None, random: CaffeRandom | None = None, solver_count: int = 1,
-                 solver_rank: int = 0, forward_only: bool = False, fill: bool = True,
-                 tuning: Tuning | None = None):  # fmt: skip
+    def __init__(
+        self,
+        source,
+        phase: int | None = None,
+        *,
+        level: int = 0,
+        stages: Sequence[str] = (),
+        lines=None,
+        file: str | None = None,
+        device=None,
+        lms: LMSConfig | None = None,
+        runtime: Runtime | None = None,
+        dtype=np.float32,
+        seed: int | None = None,
+        random: CaffeRandom | None = None,
+        solver_count: int = 1,
+        solver_rank: int = 0,
+        forward_only: bool = False,
+        fill: bool = True,
+        tuning: Tuning | None = None,
+    ):
         loaded = load_source(source, phase=phase, level=level, stages=stages, lines=lines, file=file)
         self.file, self.message = loaded.file, loaded.message
         self.phase = self.message.state.phase
@@ -158,9 +174,19 @@ class BuiltNet(Uncopied):
             packed = self._packed() if self.tuning.pack else frozenset()
             steps = [s.step for s in self.all_steps(fused=True)]
             self.memory = NetMemory(
-                graph, table, self._used_buffers(steps), self.runtime, self.dtype, old, packed, self.tuning.graph,
-                self._lasting(values_too=True), steps, split_values, self.file,
-            )  # fmt: skip
+                graph,
+                table,
+                self._used_buffers(steps),
+                self.runtime,
+                self.dtype,
+                old,
+                packed,
+                self.tuning.graph,
+                self._lasting(values_too=True),
+                steps,
+                split_values,
+                self.file,
+            )
         self.blobs: Named[Blob] = Named(net=self.graph.name, kind="blob", of=Blob)
         for name, v in self.graph.last.items():
             value = self.graph.values[v]
@@ -344,8 +370,10 @@ class BuiltNet(Uncopied):
                 nbytes = math.prod(param.shape) * self.dtype.itemsize
                 raise OutOfHostMemory(
                     f"parameter {param.position} of shape {param.shape} needs {human_bytes(nbytes)}",
-                    needed=nbytes, free=0, fix="make the layer smaller",
-                ).at(file=self.file, line=node.line, layer=node.name, type=node.layer.param.type) from None  # fmt: skip
+                    needed=nbytes,
+                    free=0,
+                    fix="make the layer smaller",
+                ).at(file=self.file, line=node.line, layer=node.name, type=node.layer.param.type) from None
             if param.owner == param.index:  # a sharer draws too, as in Caffe, but keeps the owner's values
                 node.layer.blobs[param.position].data = values
         for node in self.graph.nodes:

@@ -243,8 +243,9 @@ class Net(BuiltNet):
             self.run_steps(f"{key}, updates", tail)
         return done
 
-    def _iteration(self, first: bool, tail: Sequence[HostedStep], key: str, start: int = 0,
-                   reduce: bool = False) -> Sequenced:  # fmt: skip
+    def _iteration(
+        self, first: bool, tail: Sequence[HostedStep], key: str, start: int = 0, reduce: bool = False
+    ) -> Sequenced:
         """Return the program of an iteration from layer `start` on; with LMS, also its form with split backward."""
         n = len(self.graph.nodes) - 1
         sums = reduce and self.reduction is not None  # they may run on another stream: updates wait for all of them

@@ -64,8 +64,11 @@ def _warn_of_missing(net: Net, loaded: set[int], file: str) -> None:
         listing = ", ".join(missing[:_NAMED]) + (f" and {len(missing) - _NAMED} more" if missing[_NAMED:] else "")
         _log.warning(
             "%s has nothing for %d of %d layers with parameters, which keep their values: %s",
-            file, len(missing), len(learned), listing,
-        )  # fmt: skip
+            file,
+            len(missing),
+            len(learned),
+            listing,
+        )
 
 
 def _load_layer(net: Net, node: Node, source: LayerWeights, *, file: str) -> set[int]:

@@ -95,11 +95,15 @@ class _Conversion:
         params = [graph.params[p].owner for p in node.params]
         blobs = self.source.nodes[node.index].layer.blobs
         site = Site(
-            self.sketch, self.tensors, self.node_names, node.layer, list(zip(params, blobs, strict=True)),
+            self.sketch,
+            self.tensors,
+            self.node_names,
+            node.layer,
+            list(zip(params, blobs, strict=True)),
             [self.tensor_of[b] for b in node.bottoms],
             [[graph.values[v].shape for v in ids] for ids in (node.bottoms, node.tops)],
             [[other.values[v].shape for v in ids] for ids in (twin.bottoms, twin.tops)],
-        )  # fmt: skip
+        )
         result = converter.run(site)
         results = [result] if isinstance(result, str) else list(result or [])
         taken: set[str] = set()

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from ..net.net import Net
 
 
-def export_onnx(net: Net, path: str | os.PathLike, *, opset: int = DEFAULT_OPSET,
-                dynamic_batch: bool = False) -> list[str]:  # fmt: skip
+def export_onnx(
+    net: Net, path: str | os.PathLike, *, opset: int = DEFAULT_OPSET, dynamic_batch: bool = False
+) -> list[str]:
     """Write a TEST net with its weights as an ONNX model; returns the names of the files that were written.
 
     Inputs and outputs are the net's, of its type (float32) and with the shapes that it has now. dynamic_batch: the

@@ -33,8 +33,15 @@ def interp(site: Site) -> str:
 def upsample(site: Site) -> str:
     if not site.layer.masked:
         scales = site.const([1, 1, *site.layer.scale], np.float32)
-        return site.op("Resize", site.x, "", scales, mode="nearest", coordinate_transformation_mode="asymmetric",
-                       nearest_mode="floor")  # fmt: skip
+        return site.op(
+            "Resize",
+            site.x,
+            "",
+            scales,
+            mode="nearest",
+            coordinate_transformation_mode="asymmetric",
+            nearest_mode="floor",
+        )
     size = int(np.prod(site.top_shapes[0][2:]))
     values, places = (site.reshape(x, (0, 0, -1)) for x in site.bottoms)
     places = site.cast(places, np.int64)
@@ -56,8 +63,9 @@ def roi_pooling(site: Site) -> str:
     return site.op("MaxRoiPool", site.x, regions, pooled_shape=[p.pooled_h, p.pooled_w], spatial_scale=p.spatial_scale)
 
 
-@converts("PriorBox", "DummyData", family="data", ops="Identity",
-          note="a constant; DummyData with constant fillers only")  # fmt: skip
+@converts(
+    "PriorBox", "DummyData", family="data", ops="Identity", note="a constant; DummyData with constant fillers only"
+)
 def constants(site: Site) -> list[str]:
     tops = []
     for i, shape in enumerate(site.top_shapes):

@@ -17,10 +17,14 @@ from .table import converts
 _LOWEST = float(np.finfo(np.float32).min)  # Caffe's maximum of nothing, in float64 too
 
 
-@converts("Pooling", "NdPooling", family="vision",
-          ops="MaxPool AveragePool GlobalMaxPool GlobalAveragePool Pad Mul Div Greater Where Mod Cast",
-          note="the exact number and size of Caffe's windows at every border, through explicit padding; STOCHASTIC as "
-               "in TEST; the second top (places of maxima) too")  # fmt: skip
+@converts(
+    "Pooling",
+    "NdPooling",
+    family="vision",
+    ops="MaxPool AveragePool GlobalMaxPool GlobalAveragePool Pad Mul Div Greater Where Mod Cast",
+    note="the exact number and size of Caffe's windows at every border, through explicit padding; STOCHASTIC as "
+    "in TEST; the second top (places of maxima) too",
+)
 def pooling(site: Site) -> str | list[str]:
     layer = site.layer
     if len(layer.stride) > 3:
@@ -45,8 +49,14 @@ class Window:
     has it, so it is left out of `outputs`, and `empty` says where.
     """
 
-    def __init__(self, inputs: Sequence[int], outputs: Sequence[int], kernel: Sequence[int], stride: Sequence[int],
-                 pad: Sequence[int]):  # fmt: skip
+    def __init__(
+        self,
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        kernel: Sequence[int],
+        stride: Sequence[int],
+        pad: Sequence[int],
+    ):
         self.inputs, self.kernel, self.stride, self.pad = tuple(inputs), tuple(kernel), tuple(stride), tuple(pad)
         starts = [(out - 1) * s - p for out, s, p in zip(outputs, stride, pad, strict=True)]
         self.empty = tuple(int(start >= n) for start, n in zip(starts, inputs, strict=True))

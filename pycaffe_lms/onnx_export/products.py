@@ -8,8 +8,9 @@ from .site import Site
 from .table import converts
 
 
-@converts("Convolution", "NdConvolution", "DepthwiseConvolution", "ConvolutionDepthwise", family="vision",
-          ops="Conv Reshape")  # fmt: skip
+@converts(
+    "Convolution", "NdConvolution", "DepthwiseConvolution", "ConvolutionDepthwise", family="vision", ops="Conv Reshape"
+)
 def convolution(site: Site) -> list[str]:
     return _convolve(site, "Conv")
 
@@ -33,8 +34,16 @@ def _convolve(site: Site, op: str) -> list[str]:
         plain = layer.axis == 1 and axes
         if not plain:
             x = site.reshape(x, (-1, *site.bottom_shapes[i][layer.axis :], *one))
-        y = site.op(op, x, *weights, kernel_shape=list(kernel), strides=list(stride), dilations=list(dilation),
-                    pads=[*pad, *pad], group=layer.group)  # fmt: skip
+        y = site.op(
+            op,
+            x,
+            *weights,
+            kernel_shape=list(kernel),
+            strides=list(stride),
+            dilations=list(dilation),
+            pads=[*pad, *pad],
+            group=layer.group,
+        )
         tops.append(y if plain else site.to_top(y, i))
     return tops
 

@@ -26,8 +26,17 @@ class Site:
     has them. other_bottoms, other_tops: as they are with another batch size; the same where the batch is fixed.
     """
 
-    def __init__(self, sketch: Sketch, tensors: Names, node_names: Names, layer, params: Sequence[tuple[int, Any]],
-                 bottoms: list[str], shapes, others):  # fmt: skip
+    def __init__(
+        self,
+        sketch: Sketch,
+        tensors: Names,
+        node_names: Names,
+        layer,
+        params: Sequence[tuple[int, Any]],
+        bottoms: list[str],
+        shapes,
+        others,
+    ):
         self.sketch, self.layer, self.bottoms = sketch, layer, bottoms
         self.param, self.dtype, self.opset = layer.param, sketch.dtype, sketch.opset
         self.bottom_shapes, self.top_shapes = shapes

@@ -43,8 +43,9 @@ class HostCommunicator:
 
     can_capture = True  # of a simulated device: what is queued is queued again
 
-    def __init__(self, device, path: str, size: int, rank: int, *, timeout: float = TIMEOUT_S,
-                 faults: Faults | None = None):  # fmt: skip
+    def __init__(
+        self, device, path: str, size: int, rank: int, *, timeout: float = TIMEOUT_S, faults: Faults | None = None
+    ):
         if not 0 <= rank < size:
             raise UsageError(f"rank {rank} of {size} is out of range", fix=f"ranks are 0 to {size - 1}")
         self._device, self.size, self.rank, self._timeout = device, size, rank, timeout
@@ -255,8 +256,17 @@ class _Patience:
         if waited > self._warn:
             self._warn *= 2
             doing = " It may be testing or writing a snapshot." if rank == 0 and what == "answer" else ""
-            _log.warning("Rank %d of %d has waited %.0f s for rank %d to %s (%s).%s It waits up to %g s.",
-                         w.rank, w.size, waited, rank, what, w._place(rank), doing, w._timeout)  # fmt: skip
+            _log.warning(
+                "Rank %d of %d has waited %.0f s for rank %d to %s (%s).%s It waits up to %g s.",
+                w.rank,
+                w.size,
+                waited,
+                rank,
+                what,
+                w._place(rank),
+                doing,
+                w._timeout,
+            )
         if waited > self._reassure:
             self._reassure = waited + min(w._timeout, w._warn) / 4
             w._reassure(but=rank)

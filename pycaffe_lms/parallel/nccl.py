@@ -35,8 +35,15 @@ class NCCL(DataParallel):
     Raises MissingDependency without NCCL, UsageError for a solver that is on no GPU or a uid that is none, LostRank.
     """
 
-    def __init__(self, solver: Solver, uid: bytes, *, timeout: float = TIMEOUT_S, capture: bool = False,
-                 beats: MutableSequence[int] | None = None):  # fmt: skip
+    def __init__(
+        self,
+        solver: Solver,
+        uid: bytes,
+        *,
+        timeout: float = TIMEOUT_S,
+        capture: bool = False,
+        beats: MutableSequence[int] | None = None,
+    ):
         super().__init__(solver, _communicator(solver, uid, timeout, capture, beats))
 
     @staticmethod
@@ -45,9 +52,16 @@ class NCCL(DataParallel):
         return unique_id()
 
 
-def _communicator(solver: Solver, uid: bytes, timeout: float, capture: bool,
-                  beats: MutableSequence[int] | None) -> NcclCommunicator:  # fmt: skip
+def _communicator(
+    solver: Solver, uid: bytes, timeout: float, capture: bool, beats: MutableSequence[int] | None
+) -> NcclCommunicator:
     return NcclCommunicator(
-        solver.net.device, uid, solver.solver_count, solver.solver_rank, timeout=timeout, capture=capture,
-        warn=communicator.WARN_S, beats=beats,
-    )  # fmt: skip
+        solver.net.device,
+        uid,
+        solver.solver_count,
+        solver.solver_rank,
+        timeout=timeout,
+        capture=capture,
+        warn=communicator.WARN_S,
+        beats=beats,
+    )

@@ -188,8 +188,9 @@ class NetLMS:
             raise UsageError("there is no plan to show", fix="run the net first, with Large Model Support on")
         remark = f"Program {plan.program.name}. All times are predictions."
         budget = self._net.device.capacity()
-        return render(page_contents(self._net, f"Large Model Support: {self._net.name}", plan, remark=remark,
-                                    budget=budget))  # fmt: skip
+        return render(
+            page_contents(self._net, f"Large Model Support: {self._net.name}", plan, remark=remark, budget=budget)
+        )
 
     def report(self, steps: bool = False) -> str:
         """The last plan in words; with `steps` also a line for each step, as `pycaffe-lms plan` prints it."""

@@ -62,10 +62,20 @@ class Solver(Uncopied):
     rule: Rule  # how parameters are updated, and from which settings
     net_class = Net
 
-    def __init__(self, param: SolverParameter, *, file: str | None = None, lines: Lines | None = None,
-                 device: Device | None = None,
-                 lms: LMSConfig | None = None, action: Callable[[], str] | None = None, dtype: DTypeLike = "float32",
-                 tuning: Tuning | None = None, solver_count: int = 1, solver_rank: int = 0):  # fmt: skip
+    def __init__(
+        self,
+        param: SolverParameter,
+        *,
+        file: str | None = None,
+        lines: Lines | None = None,
+        device: Device | None = None,
+        lms: LMSConfig | None = None,
+        action: Callable[[], str] | None = None,
+        dtype: DTypeLike = "float32",
+        tuning: Tuning | None = None,
+        solver_count: int = 1,
+        solver_rank: int = 0,
+    ):
         self.param, self.file = param, file
         self.solver_count, self.solver_rank = solver_count, solver_rank
         self.ranks: Ranks | None = None  # set where this is one of several that train together
@@ -88,8 +98,14 @@ class Solver(Uncopied):
         self.runtime = Runtime(device or get_device("cpu"), lms or LMSConfig())
         self.runtime.expect_ranks(solver_count, root=self.is_root)
         self._random = CaffeRandom(param.random_seed + solver_rank if param.random_seed >= 0 else None)
-        common = {"runtime": self.runtime, "random": self._random, "dtype": dtype, "tuning": tuning or Tuning(),
-                  "solver_count": solver_count, "solver_rank": solver_rank}  # fmt: skip
+        common = {
+            "runtime": self.runtime,
+            "random": self._random,
+            "dtype": dtype,
+            "tuning": tuning or Tuning(),
+            "solver_count": solver_count,
+            "solver_rank": solver_rank,
+        }
         train = train_request(param, file, lines)
         _log.info(train.said)
         self.net = self.net_class(train.message, lines=train.lines, file=train.file, **common)
@@ -307,8 +323,12 @@ class Solver(Uncopied):
         speed = (self.iter - self._displayed) / seconds
         _log.info(
             "Iteration %d (%s iter/s, %ss/%d iters), loss = %s",
-            self.iter, number(speed), number(seconds), self.param.display, number(self.mean_loss),
-        )  # fmt: skip
+            self.iter,
+            number(speed),
+            number(seconds),
+            self.param.display,
+            number(self.mean_loss),
+        )
         outputs = tuple(output_elements(self.net))
         self._shown = (outputs, self.iter - self._displayed, seconds)
         self._clock, self._displayed = now, self.iter

@@ -126,8 +126,9 @@ def _show_norms(net: Net) -> None:
     data, diff = ([getattr(b, read)().ravel() for b in net.learnable_params] for read in ("read_data", "read_diff"))
     sums = [sum(float(np.abs(a).sum(dtype=np.float64)) for a in arrays) for arrays in (data, diff)]
     roots = [math.sqrt(sum(float(np.square(a, dtype=np.float64).sum()) for a in arrays)) for arrays in (data, diff)]
-    _log.error("    [Backward] All net params (data, diff): L1 norm = (%.6g, %.6g); L2 norm = (%.6g, %.6g)",
-               *sums, *roots)  # fmt: skip
+    _log.error(
+        "    [Backward] All net params (data, diff): L1 norm = (%.6g, %.6g); L2 norm = (%.6g, %.6g)", *sums, *roots
+    )
 
 
 def _mean(values: np.ndarray) -> str:

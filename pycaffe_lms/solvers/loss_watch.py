@@ -169,8 +169,9 @@ class LossWatch:
             self._found = self._found or error
         self._bad = bad is not None
 
-    def _error(self, node: Node, value: Value, seen: np.ndarray, when: str, labels: dict[int, np.ndarray],
-               newest: bool) -> NonFiniteLoss:  # fmt: skip
+    def _error(
+        self, node: Node, value: Value, seen: np.ndarray, when: str, labels: dict[int, np.ndarray], newest: bool
+    ) -> NonFiniteLoss:
         """About what a layer made. labels: copies, by buffer. newest: no forward ran since, so others are there."""
         number = float(seen[~np.isfinite(seen)].flat[0])
         text = f"{when}: {'the loss' if value.loss_weight else value.name} is {number:g}"

@@ -37,8 +37,9 @@ def check_policy(param) -> None:
     if policy not in POLICIES:
         raise SolverError(
             f'lr_policy "{policy}" is unknown' if policy else "lr_policy is missing",
-            field="lr_policy", fix="use one of " + ", ".join(POLICIES),
-        )  # fmt: skip
+            field="lr_policy",
+            fix="use one of " + ", ".join(POLICIES),
+        )
     for name, wrong, found, wanted in (
         ("gamma", param.gamma < 0, f"gamma {param.gamma:g} is negative", ">= 0"),
         ("stepsize", param.stepsize <= 0, f"stepsize {param.stepsize} is not positive", "> 0"),

@@ -52,15 +52,17 @@ class Rule:
         if self.squares and not self.uses("momentum") and param.momentum:
             raise SolverError(
                 f"momentum {param.momentum:g} cannot be used with {self.type}",
-                field="momentum", fix='delete momentum, or choose another type, such as "Adam"',
-            )  # fmt: skip
+                field="momentum",
+                fix='delete momentum, or choose another type, such as "Adam"',
+            )
         for name in filter(None, (self.keep, self.keep2)):
             value = getattr(param, name)
             if self.squares and not 0 <= value < 1:
                 raise SolverError(
                     f"{name} {value:g} is no share of a running mean",
-                    field=name, fix=f"{self.type} needs 0 <= {name} < 1",
-                )  # fmt: skip
+                    field=name,
+                    fix=f"{self.type} needs 0 <= {name} < 1",
+                )
         if self.delta and param.delta < 0:
             raise SolverError(f"delta {param.delta:g} is negative", field="delta", fix="use a small positive number")
 

@@ -28,8 +28,12 @@ def check_file(param, rule: Rule, file: str | None, lines: Lines) -> None:
         error.at(file=file, line=lines.field(error.field) if error.field else None)
         raise
     for field, who in unread(param, rule):
-        _log.warning("%s: %s has no effect: %s does not read it",
-                     Where(file=file or "solver", line=lines.field(field)), field, who)  # fmt: skip
+        _log.warning(
+            "%s: %s has no effect: %s does not read it",
+            Where(file=file or "solver", line=lines.field(field)),
+            field,
+            who,
+        )
 
 
 def check(param, rule: Rule) -> None:
@@ -50,8 +54,9 @@ def check(param, rule: Rule) -> None:
     if param.regularization_type not in ("L1", "L2"):
         raise SolverError(
             f'regularization_type "{param.regularization_type}" is unknown',
-            field="regularization_type", fix='use "L1" or "L2"',
-        )  # fmt: skip
+            field="regularization_type",
+            fix='use "L1" or "L2"',
+        )
     check_policy(param)
     rule.check(param)
 

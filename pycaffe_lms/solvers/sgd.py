@@ -86,9 +86,12 @@ class SGDSolver(Solver):
         p, memory = self.param, self.net.memory.memories[self._numbers]
         memory.ask(Ask.OVERWRITE_CPU)
         memory.host_array((_NUMBERS,), np.float64)[...] = UpdateNumbers(
-            self.rule.rate(rate, self.iter, p), clip_scale / p.iter_size, p.weight_decay,
-            float(p.regularization_type == "L1"), *self.rule.numbers(p),
-        )  # fmt: skip
+            self.rule.rate(rate, self.iter, p),
+            clip_scale / p.iter_size,
+            p.weight_decay,
+            float(p.regularization_type == "L1"),
+            *self.rule.numbers(p),
+        )
 
     def _follow_net(self) -> None:
         """After a reshape the net's buffers are others (the history's stay): make the steps anew; likewise where
@@ -226,8 +229,10 @@ class SGDSolver(Solver):
             return 1.0
         _log.info(
             "Gradient clipping: scaling down gradients (L2 norm %s > %s) by scale factor %s",
-            number(norm), number(limit), number(limit / norm),
-        )  # fmt: skip
+            number(norm),
+            number(limit),
+            number(limit / norm),
+        )
         return limit / norm
 
     # -- steps ------------------------------------------------------------------------------------------------

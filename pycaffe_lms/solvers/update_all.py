@@ -75,9 +75,13 @@ class UpdateAll:
             return [self._array(b, p.shape, net.dtype) for b, p in zip(buffers, params, strict=True)]
 
         return ops_of(net.device).solver_update_all_plan(
-            arrays(p.data for p in params), arrays(p.diff for p in params), [arrays(h) for h in self._histories],
-            [p.lr_mult for p in params], [p.decay_mult for p in params], has_gradient,
-        )  # fmt: skip
+            arrays(p.data for p in params),
+            arrays(p.diff for p in params),
+            [arrays(h) for h in self._histories],
+            [p.lr_mult for p in params],
+            [p.decay_mult for p in params],
+            has_gradient,
+        )
 
     def _array(self, buffer: int, shape, dtype):
         return self._net.memory.executor.array(buffer, tuple(shape), np.dtype(dtype), False)

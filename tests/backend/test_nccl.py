@@ -38,9 +38,15 @@ def library(monkeypatch):
             made.append((count, uid, rank))
 
     found = SimpleNamespace(
-        NcclCommunicator=NcclCommunicator, NcclError=NcclError, NCCL_FLOAT32=7, NCCL_FLOAT64=8, made=made, lowest=-128,
-        wait=None, get_unique_id=lambda: tuple(range(-128, 0)),
-    )  # fmt: skip
+        NcclCommunicator=NcclCommunicator,
+        NcclError=NcclError,
+        NCCL_FLOAT32=7,
+        NCCL_FLOAT64=8,
+        made=made,
+        lowest=-128,
+        wait=None,
+        get_unique_id=lambda: tuple(range(-128, 0)),
+    )
     monkeypatch.setattr(communicator, "nccl", lambda: found)
     return found
 

@@ -31,9 +31,13 @@ def caffe(*argv: str, cwd: Path, path: Path | None = None) -> Finished:
     ours = str(Path(pycaffe_lms.__file__).parents[1])
     path = os.pathsep.join(filter(None, [ours, os.environ.get("PYTHONPATH"), path and str(path)]))
     done = subprocess.run(
-        [sys.executable, "-m", "pycaffe_lms", *argv], cwd=cwd, env={**os.environ, "PYTHONPATH": path},
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+        [sys.executable, "-m", "pycaffe_lms", *argv],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     lines = done.stderr.splitlines()
     matches = [LOG_LINE.match(line) for line in lines]
     return Finished(

@@ -93,8 +93,9 @@ def test_truncated_weights(trainable):
     message, fix = _train(trainable, "-backend", "cpu", "-weights", "cut.caffemodel")
     assert message.startswith("cut.caffemodel: ") and f"{len(whole) // 2} bytes" in message
     assert "cut short" in fix
-    done = caffe("train", "-solver", "solver.prototxt", "-backend", "cpu", "-weights", "whole.caffemodel",
-                 cwd=trainable)  # fmt: skip
+    done = caffe(
+        "train", "-solver", "solver.prototxt", "-backend", "cpu", "-weights", "whole.caffemodel", cwd=trainable
+    )
     assert done.code == 0 and "Finetuning from whole.caffemodel" in done.log
 
 
@@ -131,8 +132,21 @@ def test_a_budget_that_is_too_small_for_one_layer(trainable):
 def test_a_budget_that_is_too_small_is_placed_by_every_action(trainable, action):
     save(Net(trainable / "net.prototxt", 0), trainable / "w.caffemodel")
     weights = ["-weights", "w.caffemodel"] if action == "test" else []
-    done = caffe(action, "-model", "net.prototxt", *weights, "-backend", "sim", "-lms", "1", "-lms_budget", "32KB",
-                 "-lms_split", "off", cwd=trainable)  # fmt: skip
+    done = caffe(
+        action,
+        "-model",
+        "net.prototxt",
+        *weights,
+        "-backend",
+        "sim",
+        "-lms",
+        "1",
+        "-lms_budget",
+        "32KB",
+        "-lms_split",
+        "off",
+        cwd=trainable,
+    )
     message, _ = complaint(done, 1)
     name = 'conv" (Convolution)' if action == "time" else 'conv+relu" (Convolution+ReLU)'
     assert message.startswith(f'net.prototxt:4: layer "{name}: ')
@@ -148,8 +162,9 @@ def test_a_net_that_needs_lms_says_so(trainable):
     message, fix = _train(trainable, "-backend", "sim", "-lms_budget", "48KB")
     assert message.startswith("net.prototxt:") and "48.0 KiB are there" in message
     assert "-lms" in fix
-    enough = caffe("train", "-solver", "solver.prototxt", "-backend", "sim", "-lms", "1", "-lms_budget", "48KB",
-                   cwd=trainable)  # fmt: skip
+    enough = caffe(
+        "train", "-solver", "solver.prototxt", "-backend", "sim", "-lms", "1", "-lms_budget", "48KB", cwd=trainable
+    )
     assert enough.code == 0 and enough.log[-1] == "Optimization Done."
 
 
@@ -176,8 +191,12 @@ def test_other_slips(trainable, argv, code):
 
 def test_a_test_net_that_is_never_run_is_no_error(trainable):
     """As in Caffe, where `test_iter: 0` is a way to switch tests off."""
-    write(trainable, SOLVER, ("max_iter: 2", "max_iter: 2 test_iter: 0 test_interval: 1 test_compute_loss: true"),
-          name="solver.prototxt")  # fmt: skip
+    write(
+        trainable,
+        SOLVER,
+        ("max_iter: 2", "max_iter: 2 test_iter: 0 test_interval: 1 test_compute_loss: true"),
+        name="solver.prototxt",
+    )
     done = caffe("train", "-solver", "solver.prototxt", "-backend", "cpu", cwd=trainable)
     assert "Traceback" not in done.stderr and done.code == 0
     assert not any("Test net output" in line for line in done.log)

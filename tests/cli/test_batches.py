@@ -17,18 +17,36 @@ def test_sweeps():
             parse_sweep(wrong)
 
 
-@pytest.mark.parametrize("source, after", [
-    ('type: "DummyData" dummy_data_param { shape { dim: 4 dim: 3 } shape { dim: 4 } shape { dim: 9 dim: 4 } }',
-     'type: "DummyData" dummy_data_param { shape { dim: 6 dim: 3 } shape { dim: 6 } shape { dim: 9 dim: 4 } }'),
-    ('type: "Input" input_param { shape { dim: 4 dim: 4 } }', 'type: "Input" input_param { shape { dim: 6 dim: 4 } }'),
-    ('type: "Data" data_param { source: "x" batch_size: 4 }', 'type: "Data" data_param { source: "x" batch_size: 6 }'),
-    ('type: "ImageData" image_data_param { batch_size: 4 }', 'type: "ImageData" image_data_param { batch_size: 6 }'),
-    ('type: "HDF5Data" hdf5_data_param { batch_size: 4 }', 'type: "HDF5Data" hdf5_data_param { batch_size: 6 }'),
-    ('type: "MemoryData" memory_data_param { batch_size: 4 channels: 4 }',
-     'type: "MemoryData" memory_data_param { batch_size: 6 channels: 4 }'),
-    ('type: "DummyData" dummy_data_param { num: 4 channels: 4 height: 1 width: 1 }',
-     'type: "DummyData" dummy_data_param { num: 6 channels: 4 height: 1 width: 1 }'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "source, after",
+    [
+        (
+            'type: "DummyData" dummy_data_param { shape { dim: 4 dim: 3 } shape { dim: 4 } shape { dim: 9 dim: 4 } }',
+            'type: "DummyData" dummy_data_param { shape { dim: 6 dim: 3 } shape { dim: 6 } shape { dim: 9 dim: 4 } }',
+        ),
+        (
+            'type: "Input" input_param { shape { dim: 4 dim: 4 } }',
+            'type: "Input" input_param { shape { dim: 6 dim: 4 } }',
+        ),
+        (
+            'type: "Data" data_param { source: "x" batch_size: 4 }',
+            'type: "Data" data_param { source: "x" batch_size: 6 }',
+        ),
+        (
+            'type: "ImageData" image_data_param { batch_size: 4 }',
+            'type: "ImageData" image_data_param { batch_size: 6 }',
+        ),
+        ('type: "HDF5Data" hdf5_data_param { batch_size: 4 }', 'type: "HDF5Data" hdf5_data_param { batch_size: 6 }'),
+        (
+            'type: "MemoryData" memory_data_param { batch_size: 4 channels: 4 }',
+            'type: "MemoryData" memory_data_param { batch_size: 6 channels: 4 }',
+        ),
+        (
+            'type: "DummyData" dummy_data_param { num: 4 channels: 4 height: 1 width: 1 }',
+            'type: "DummyData" dummy_data_param { num: 6 channels: 4 height: 1 width: 1 }',
+        ),
+    ],
+)
 def test_every_way_to_say_it(source, after):
     rest = ' layer { name: "i" type: "InnerProduct" bottom: "d" top: "i" inner_product_param { num_output: 4 } }'
     before, wanted = (parse_net(f'layer {{ name: "d" top: "d" {x} }}{rest}').message for x in (source, after))

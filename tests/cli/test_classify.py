@@ -128,8 +128,21 @@ def test_a_real_net_on_a_real_picture(tmp_path, monkeypatch, capsys):
     data = SHARED / "data"
     net = data / "weights" / "squeezenet_v1.0"
     names = data / "imagenet" / "synset2012.txt"
-    argv = ["-model_def", net / "deploy.prototxt", "-pretrained_model", *net.glob("*.caffemodel"), "--center_only",
-            "-labels_file", names, "-top", "3", "-mean_file", "mean.npy", "-backend", "cpu"]  # fmt: skip
+    argv = [
+        "-model_def",
+        net / "deploy.prototxt",
+        "-pretrained_model",
+        *net.glob("*.caffemodel"),
+        "--center_only",
+        "-labels_file",
+        names,
+        "-top",
+        "3",
+        "-mean_file",
+        "mean.npy",
+        "-backend",
+        "cpu",
+    ]
     np.save("mean.npy", np.array([104, 117, 123]))  # the mean that the recorded input was made with
     assert main([str(a) for a in ("classify", data / "images" / "cat.jpg", "out.npy", *argv)]) == 0
     golden = np.load(data / "golden" / "squeezenet_cat.npz")["pool_final"].reshape(-1)

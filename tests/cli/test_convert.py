@@ -216,8 +216,14 @@ def test_the_first_digits_are_byte_for_byte_caffes(tmp_path, said, backend):
     theirs.close()
 
 
-COMMANDS = ("convert_imageset", "convert_mnist_data", "convert_mnist_siamese_data", "convert_cifar_data",
-            "compute_image_mean", "dataset")  # fmt: skip
+COMMANDS = (
+    "convert_imageset",
+    "convert_mnist_data",
+    "convert_mnist_siamese_data",
+    "convert_cifar_data",
+    "compute_image_mean",
+    "dataset",
+)
 
 
 @pytest.mark.parametrize("action", COMMANDS)

@@ -63,8 +63,11 @@ def test_a_folder_per_class(tree, capsys):
 def test_the_models_read_what_it_writes(tree):
     """Paths and the size of pictures that the model of ImageNet is written for."""
     root = Path(__file__).resolve().parents[2]
-    data = [layer for layer in read_net(root / "models" / "alexnet" / "train_val.prototxt").message.layer
-            if layer.type == "Data"]  # fmt: skip
+    data = [
+        layer
+        for layer in read_net(root / "models" / "alexnet" / "train_val.prototxt").message.layer
+        if layer.type == "Data"
+    ]
     assert main(["dataset", "imagenet", "-from", "in"]) == 0
     for layer in data:
         with LMDBSource(layer.data_param.source) as source:

@@ -102,8 +102,18 @@ def test_a_real_net_on_a_real_picture(tmp_path, monkeypatch):
     cv2.imwrite("cat.png", cv2.resize(cv2.imread(str(data / "images" / "cat.jpg")), (256, 256))[14:241, 14:241])
     (tmp_path / "windows.csv").write_text("filename,xmin,ymin,xmax,ymax\ncat.png,0,0,227,227\n")
     np.save("mean.npy", np.array([104, 117, 123]))  # the mean that the recorded input was made with
-    argv = ["-model_def", net / "deploy.prototxt", "-pretrained_model", *net.glob("*.caffemodel"), "-mean_file",
-            "mean.npy", "-context_pad", "0", "-backend", "cpu"]  # fmt: skip
+    argv = [
+        "-model_def",
+        net / "deploy.prototxt",
+        "-pretrained_model",
+        *net.glob("*.caffemodel"),
+        "-mean_file",
+        "mean.npy",
+        "-context_pad",
+        "0",
+        "-backend",
+        "cpu",
+    ]
     assert main([str(a) for a in ("detect", "windows.csv", "out.csv", *argv)]) == 0
     with open("out.csv", newline="") as file:
         _, row = csv.reader(file)

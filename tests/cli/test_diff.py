@@ -65,7 +65,12 @@ def test_a_reader_that_has_enough():
     """`pycaffe-lms diff ... | head -1` ends without a traceback."""
     nets = [str(ROOT / "models" / name / "train_val.prototxt") for name in ("resnet-50", "resnet-152")]
     done = subprocess.run(
-        f"{sys.executable} -m pycaffe_lms diff {nets[0]} {nets[1]} | head -1; exit ${{PIPESTATUS[0]}}", shell=True,
-        executable="/bin/bash", capture_output=True, text=True, cwd=ROOT, timeout=60,
-    )  # fmt: skip
+        f"{sys.executable} -m pycaffe_lms diff {nets[0]} {nets[1]} | head -1; exit ${{PIPESTATUS[0]}}",
+        shell=True,
+        executable="/bin/bash",
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=60,
+    )
     assert done.stdout.startswith("--- ") and done.stderr == "" and done.returncode == 1

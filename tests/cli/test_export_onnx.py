@@ -95,8 +95,10 @@ def test_layers_without_weights_are_not_exported_with_random_ones(files, said, t
 def test_a_layer_that_shares_its_parameters_needs_no_weights_of_its_own(said, tmp_path):
     shared = 'param { name: "w" } inner_product_param { num_output: 3 bias_term: false axis: 3 }'
     lines = ['layer { name: "i" type: "Input" top: "data" input_param { shape { dim: 1 dim: 1 dim: 1 dim: 3 } } }']
-    lines += [f'layer {{ name: "{n}" type: "InnerProduct" bottom: "{b}" top: "{n}" {shared} }}'
-              for n, b in (("a", "data"), ("b", "a"))]  # fmt: skip
+    lines += [
+        f'layer {{ name: "{n}" type: "InnerProduct" bottom: "{b}" top: "{n}" {shared} }}'
+        for n, b in (("a", "data"), ("b", "a"))
+    ]
     model = tmp_path / "net.prototxt"
     model.write_text("\n".join(lines[:2]))
     weights.save(Net(model, 1), tmp_path / "a.caffemodel")
@@ -112,14 +114,17 @@ def test_a_net_for_training_whose_data_is_not_there(files, said, tmp_path):
     assert code == 1 and 'layer "d" (Data)' in err and "give the deploy prototxt" in err
 
 
-@pytest.mark.parametrize(("argv", "code", "words"), [
-    (["-opset", "7"], 2, "opset 7 is not one of 13 to 2"),
-    (["-opset", "x"], 2, "argument --opset"),
-    (["-weights", " , "], 2, "-weights names no file"),
-    (["-weights", "none.caffemodel"], 1, "none.caffemodel"),
-    (["-model", "none.prototxt"], 1, "none.prototxt"),
-    (["-o", "no/such/folder/net.onnx"], 1, "no/such/folder/net.onnx: cannot be written"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("argv", "code", "words"),
+    [
+        (["-opset", "7"], 2, "opset 7 is not one of 13 to 2"),
+        (["-opset", "x"], 2, "argument --opset"),
+        (["-weights", " , "], 2, "-weights names no file"),
+        (["-weights", "none.caffemodel"], 1, "none.caffemodel"),
+        (["-model", "none.prototxt"], 1, "none.prototxt"),
+        (["-o", "no/such/folder/net.onnx"], 1, "no/such/folder/net.onnx: cannot be written"),
+    ],
+)
 def test_what_is_refused(argv, code, words, files, said, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     given = {"-model": "net.prototxt", "-weights": "net.caffemodel", "-o": "net.onnx"} | {argv[0]: argv[1]}

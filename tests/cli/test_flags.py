@@ -38,8 +38,20 @@ def test_any_size_of_integer():
 
 
 def test_every_lms_flag_arrives():
-    config = _lms("-lms", "7", "-lms_frac", "0.4", "-lms_budget=16GB", "--lms_ahead", "3", "-lms_sync=2",
-                  "-lms_host", "64GB", "-lms_split", "4")  # fmt: skip
+    config = _lms(
+        "-lms",
+        "7",
+        "-lms_frac",
+        "0.4",
+        "-lms_budget=16GB",
+        "--lms_ahead",
+        "3",
+        "-lms_sync=2",
+        "-lms_host",
+        "64GB",
+        "-lms_split",
+        "4",
+    )
     assert (config.threshold_kb, config.frac, config.ahead, config.sync) == (7, 0.4, 3, 2)
     assert (config.budget, config.host_limit) == (16 << 30, 64 << 30)
     assert config.split == 4 and _lms("-lms_split", "off").parts == 0
@@ -116,8 +128,13 @@ def test_a_word_too_many_is_refused():
 
 def test_numbers_and_what_follows_two_dashes_are_left_alone():
     assert flags.gflags_style(["-lms", "-1", "-x.5", "-.5", "--", "-model"]) == [
-        "--lms", "-1", "--x.5", "-.5", "--", "-model",
-    ]  # fmt: skip
+        "--lms",
+        "-1",
+        "--x.5",
+        "-.5",
+        "--",
+        "-model",
+    ]
 
 
 @pytest.fixture
@@ -129,8 +146,11 @@ def asked(monkeypatch):
         seen.update(options, out=out)
         return {}
 
-    monkeypatch.setitem(DATASETS, "digits", type("Fake", (), {"make": staticmethod(make), "needs_source": False,
-                                                              "description": "ten digits"}))  # fmt: skip
+    monkeypatch.setitem(
+        DATASETS,
+        "digits",
+        type("Fake", (), {"make": staticmethod(make), "needs_source": False, "description": "ten digits"}),
+    )
     return seen
 
 

@@ -35,13 +35,13 @@ CONV = "convolution_param {{ num_output: 2 kernel_size: {} pad: {} stride: {} }}
 NETS = {
     "padding of 2^31 - 1": IMAGE + _layer("Convolution", CONV(3, 2**31 - 1, 1)),
     "padding of 2^32 - 1": IMAGE + _layer("Convolution", CONV(3, 2**32 - 1, 1)),
-    "a pooling window of 2^31 - 1": IMAGE + _layer(
-        "Pooling", f"pooling_param {{ kernel_size: {2**31 - 1} pad: {2**31 - 2} }}"),
+    "a pooling window of 2^31 - 1": IMAGE
+    + _layer("Pooling", f"pooling_param {{ kernel_size: {2**31 - 1} pad: {2**31 - 2} }}"),
     "a stride of 2^32 - 1": IMAGE + _layer("Deconvolution", CONV(3, 0, 2**32 - 1)),
     "2^32 - 1 outputs": IMAGE + _layer("InnerProduct", f"inner_product_param {{ num_output: {2**32 - 1} }}"),
     "2^31 - 1 tiles": IMAGE + _layer("Tile", f"tile_param {{ tiles: {2**31 - 1} }}"),
-    "a vocabulary of 2^32 - 1": IMAGE + _layer(
-        "Embed", f"embed_param {{ input_dim: {2**32 - 1} num_output: {2**32 - 1} }}"),
+    "a vocabulary of 2^32 - 1": IMAGE
+    + _layer("Embed", f"embed_param {{ input_dim: {2**32 - 1} num_output: {2**32 - 1} }}"),
     "a pyramid of 2^40": IMAGE + _layer("SPP", "spp_param { pyramid_height: 40 }"),
     "an axis of 2^32": INPUT.format(f"dim: 1 dim: 1 dim: 1 dim: {2**32}") + _layer("Convolution", CONV(1, 0, 1)),
     "an axis of 2^63 - 1": INPUT.format(f"dim: {2**63 - 1} dim: 2") + _layer("ReLU", ""),
@@ -50,9 +50,9 @@ NETS = {
     "a name that is no UTF-8": IMAGE.replace('"d"', r'"\377\376"'),
     "a NUL in a name": IMAGE.replace('"d"', r'"d\000e"'),
     "a name of 300 letters": IMAGE.replace('"d"', f'"{LONG}"'),
-    "an unknown filler": IMAGE + _layer(
-        "InnerProduct", 'inner_product_param { num_output: 2 weight_filler { type: "xaver" } }'),
-}  # fmt: skip
+    "an unknown filler": IMAGE
+    + _layer("InnerProduct", 'inner_product_param { num_output: 2 weight_filler { type: "xaver" } }'),
+}
 FINE = ("a name of 300 letters",)
 WORDS = {
     "shape 2^63": ["plan", "-shape", f"data={2**63},1,1,1"],
@@ -140,8 +140,14 @@ def test_solvers(folder, capsys, field, value):
 def _shell(folder, line):
     path = os.pathsep.join(filter(None, [str(Path(pycaffe_lms.__file__).parents[1]), os.environ.get("PYTHONPATH")]))
     line = line.replace("CAFFE", f"'{sys.executable}' -m pycaffe_lms")
-    return subprocess.run(["bash", "-c", line], cwd=folder, env={**os.environ, "PYTHONPATH": path},
-                          capture_output=True, text=True, timeout=120)  # fmt: skip
+    return subprocess.run(
+        ["bash", "-c", line],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")

@@ -15,8 +15,15 @@ from .command import caffe, complaint
 from .nets import NET, SOLVER, write
 
 # What Caffe's own scripts look for in a log.
-PARSED = [r"Iteration (\d+)", r"(Train|Test) net output #(\d+): (\S+) = ([\.\deE+-]+)", r"lr = ([-+]?\d*\.?\d+)",
-          r"Solving", r"Testing", r", loss = ", r"Test "]  # fmt: skip
+PARSED = [
+    r"Iteration (\d+)",
+    r"(Train|Test) net output #(\d+): (\S+) = ([\.\deE+-]+)",
+    r"lr = ([-+]?\d*\.?\d+)",
+    r"Solving",
+    r"Testing",
+    r", loss = ",
+    r"Test ",
+]
 LINE = re.compile(
     r"LMS: ([\d.]+ \w+) in, ([\d.]+ \w+) out, stall ([\d.e-]+) ms \(predicted\), (\d+) steps replayed each time; "
     r"peak ([\d.]+ \w+) of ([\d.]+ \w+)"
@@ -35,8 +42,18 @@ def _train(folder, *flags, iterations=6, more=""):
 
 
 def test_report_statistics_and_log_of_one_run(folder):
-    done = _train(folder, "-backend", "sim", "-lms", "1", "-lms_report", "r.html", "-lms_stats=s.json", iterations=6,
-                  more="display: 2\n")  # fmt: skip
+    done = _train(
+        folder,
+        "-backend",
+        "sim",
+        "-lms",
+        "1",
+        "-lms_report",
+        "r.html",
+        "-lms_stats=s.json",
+        iterations=6,
+        more="display: 2\n",
+    )
     assert done.code == 0, done.stderr
     found = json.loads((folder / "s.json").read_text())
     train = found["programs"]["train"]

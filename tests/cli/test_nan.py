@@ -73,8 +73,18 @@ def test_two_ranks_stop(folder):
 def test_a_test_says_it_once(folder):
     (folder / "s.prototxt").write_text((folder / "s.prototxt").read_text().replace("max_iter: 40", "max_iter: 5"))
     assert caffe("train", "-solver", "s.prototxt", "-backend", "cpu", cwd=folder).code == 0
-    done = caffe("test", "-model", "net.prototxt", "-weights", "s_iter_5.caffemodel", "-iterations", "20", "-backend",
-                 "cpu", cwd=folder)  # fmt: skip
+    done = caffe(
+        "test",
+        "-model",
+        "net.prototxt",
+        "-weights",
+        "s_iter_5.caffemodel",
+        "-iterations",
+        "20",
+        "-backend",
+        "cpu",
+        cwd=folder,
+    )
     assert done.code == 0 and done.log[-2:] == ["Loss: nan", "loss = nan (* 1 = nan loss)"]
     assert sum(REASON in line for line in done.log) == 1
     assert any(line.startswith(f"{WORDS}batch 6: {REASON}") for line in done.log)

@@ -146,8 +146,11 @@ def test_the_least_budget_is_the_least(tmp_path, capsys, policy):
     model = Path(_dummy(tmp_path))
     text = model.read_text()
     assert 'name: "conv"' in text
-    model.write_text(text.replace('name: "conv"', f'name: "conv" lms_param {{ policy: {policy} }}').replace(
-        'name: "relu"', f'name: "relu" lms_param {{ policy: {policy} }}'))  # fmt: skip
+    model.write_text(
+        text.replace('name: "conv"', f'name: "conv" lms_param {{ policy: {policy} }}').replace(
+            'name: "relu"', f'name: "relu" lms_param {{ policy: {policy} }}'
+        )
+    )
     for lms in ("1", "auto"):
         argv = ["-model", str(model), "-lms", lms, "-lms_split", "off", "-lms_budget"]
         least = _json(tmp_path, *argv, "8MB")["least"]
@@ -215,10 +218,17 @@ def test_workspace_is_an_assumption(tmp_path, capsys):
     assert _json(tmp_path, *argv[:4], "-gpu", "v100")["workspace_assumed"] == "36MB"
 
 
-@pytest.mark.parametrize("argv, said", [(["-gpu", "0"], "name the kind"), (["-gpu", "h300"], "h200"),
-                                        (["-sweep", "batch=0..4"], "-sweep"), (["-sweep", "batch=8..4"], "-sweep"),
-                                        (["-sweep", "8,16"], "-sweep"),
-                                        (["-json", "/no/such/x"], "-json")])  # fmt: skip
+@pytest.mark.parametrize(
+    "argv, said",
+    [
+        (["-gpu", "0"], "name the kind"),
+        (["-gpu", "h300"], "h200"),
+        (["-sweep", "batch=0..4"], "-sweep"),
+        (["-sweep", "batch=8..4"], "-sweep"),
+        (["-sweep", "8,16"], "-sweep"),
+        (["-json", "/no/such/x"], "-json"),
+    ],
+)
 def test_wrong_flags(model, argv, said, capsys):
     assert main(["plan", "-model", model, "-lms", "1", *argv]) == 2
     assert said in capsys.readouterr().err
@@ -288,8 +298,20 @@ def test_parameters_that_do_not_fit_are_planned_in_blocks(tmp_path, capsys):
         assert f"update:ip [outputs {i + 1}/{found[1]}]:" in out
     least = {}
     for blocks in ("off", "8"):
-        _plan(capsys, "-model", str(path), "-lms", "1", "-lms_budget", "8MB", "-lms_split_outputs", blocks,
-              "-json", str(tmp_path / "plan.json"), "-summary")  # fmt: skip
+        _plan(
+            capsys,
+            "-model",
+            str(path),
+            "-lms",
+            "1",
+            "-lms_budget",
+            "8MB",
+            "-lms_split_outputs",
+            blocks,
+            "-json",
+            str(tmp_path / "plan.json"),
+            "-summary",
+        )
         least[blocks] = json.loads((tmp_path / "plan.json").read_text())["least"]["nbytes"]
     assert 3 << 20 <= least["off"] < 3.1 * 2**20
     assert 3 << 17 <= least["8"] < 3.3 * 2**17 + 4 * 512 * 4

@@ -20,16 +20,20 @@ SLIPS = {
     "a uniform filler without room": (FILLER, 'weight_filler { type: "uniform" min: 2 max: 1 }'),
     "a bias filler of a kernel": ("kernel_size: 3", 'kernel_size: 3 bias_filler { type: "bilinear" }'),
     "blobs of another shape": (
-        'top: "ip"', 'top: "ip" blobs { shape { dim: 2 } data: 1 data: 2 } blobs { shape { dim: 1 } data: 1 }'),
+        'top: "ip"',
+        'top: "ip" blobs { shape { dim: 2 } data: 1 data: 2 } blobs { shape { dim: 1 } data: 1 }',
+    ),
     "a blob without its values": ('top: "ip"', 'top: "ip" blobs { shape { dim: 3 } }'),
     "too few blobs": ('top: "ip"', 'top: "ip" blobs { shape { dim: 1 } data: 1 }'),
     "an unknown layer": ('"ReLU"', '"Relu"'),
     "a kernel without room": ("kernel_size: 3", "kernel_size: 30"),
     "labels that do not fit": ("shape { dim: 4 } }", "shape { dim: 5 } }"),
     "parameters shared in another shape": (
-        "num_output: 10", 'num_output: 10 } param { name: "w" } } layer { name: "more" type: "InnerProduct" '
-        'bottom: "ip" top: "more" param { name: "w" } inner_product_param { num_output: 3'),
-}  # fmt: skip
+        "num_output: 10",
+        'num_output: 10 } param { name: "w" } } layer { name: "more" type: "InnerProduct" '
+        'bottom: "ip" top: "more" param { name: "w" } inner_product_param { num_output: 3',
+    ),
+}
 
 RATE, NONE = 'lr_policy: "fixed"', "snapshot_after_train: false"
 TESTED = f"{NONE} test_iter: 1 test_interval: 1"
@@ -58,8 +62,10 @@ SOLVERS = {
     "a train net with a slip": (NONE, f'{NONE} train_state {{ stage: "slip" }}'),
     "a test net with a slip": (NONE, f'{TESTED} test_state {{ stage: "slip" }}'),
     "a test net in the file with a slip": (
-        NONE, f'{TESTED} test_net_param {{ layer {{ name: "r" type: "Relu" bottom: "x" top: "y" }} }}'),
-}  # fmt: skip
+        NONE,
+        f'{TESTED} test_net_param {{ layer {{ name: "r" type: "Relu" bottom: "x" top: "y" }} }}',
+    ),
+}
 SLIP = 'layer { name: "slip" type: "Relu" bottom: "ip" top: "slip" include { stage: "slip" } }\n'
 
 

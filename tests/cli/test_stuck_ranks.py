@@ -67,10 +67,23 @@ def two_ranks(folder: Path, *flags: str):
     path = os.pathsep.join([str(Path(pycaffe_lms.__file__).parents[1]), str(ROOT)])
     with open(folder / "log", "w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.cli.stuck", "train", "-solver", "s.prototxt", "-backend", "sim",
-             "-gpu", "0,1", *flags],
-            cwd=folder, env=os.environ | {"PYTHONPATH": path, "TMPDIR": str(folder / "t")}, stderr=log,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-m",
+                "tests.cli.stuck",
+                "train",
+                "-solver",
+                "s.prototxt",
+                "-backend",
+                "sim",
+                "-gpu",
+                "0,1",
+                *flags,
+            ],
+            cwd=folder,
+            env=os.environ | {"PYTHONPATH": path, "TMPDIR": str(folder / "t")},
+            stderr=log,
+        )
     run = Run(folder, process)
     try:
         run.wait_for(r"Iteration 3 \(")

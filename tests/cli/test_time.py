@@ -31,8 +31,11 @@ def test_the_log_stays_as_parsers_know_it(tmp_path):
     log = _time(tmp_path, "-backend", "cpu", "-iterations", "2").log
     start = log.index("*** Benchmark begins ***")
     number = r"[\d.e+-]+"
-    expected = ["Testing for 2 iterations.", *(rf"Iteration: {i} forward-backward time: {number} ms\." for i in (1, 2)),
-                "Average time per layer: "]  # fmt: skip
+    expected = [
+        "Testing for 2 iterations.",
+        *(rf"Iteration: {i} forward-backward time: {number} ms\." for i in (1, 2)),
+        "Average time per layer: ",
+    ]
     for name in ("data", "label", "conv", "relu", "pool", "ip", "loss"):
         expected += [rf" *{name}\tforward: {number} ms\.", rf" *{name}\tbackward: {number} ms\."]
     expected += [rf"Average {p}: {number} ms\." for p in ("Forward pass", "Backward pass", "Forward-Backward")]
@@ -82,8 +85,10 @@ def test_the_simulated_device_is_timed_by_its_model_clock(tmp_path):
 
 
 def test_layers_that_run_as_one_are_one_row_under_all_their_names(tmp_path):
-    chain = "".join(f'layer {{ name: "{n}" type: "{t}" bottom: "conv" top: "conv" }}\n'
-                    for n, t in (("norm", "BatchNorm"), ("scale", "Scale"), ("relu", "ReLU")))  # fmt: skip
+    chain = "".join(
+        f'layer {{ name: "{n}" type: "{t}" bottom: "conv" top: "conv" }}\n'
+        for n, t in (("norm", "BatchNorm"), ("scale", "Scale"), ("relu", "ReLU"))
+    )
     write(tmp_path, NET, ('layer { name: "relu" type: "ReLU" bottom: "conv" top: "conv" }\n', chain))
     done = _time(tmp_path, "-backend", "sim", "-iterations", "1", "-fuse", "on")
     layers, _ = _tables(done.out)
@@ -153,9 +158,11 @@ def test_the_limit_is_the_longer_of_moving_and_computing():
 
 
 def test_rates_and_shares():
-    rows = [row("c", "Convolution", "forward", 20.0, 2_000_000_000, 10**12, LIMITS),
-            row("r", "ReLU", "forward", 5.0, 4_000_000_000, 0, LIMITS),
-            row("h", "Data", "forward", 0.0, 0, 0, None)]  # fmt: skip
+    rows = [
+        row("c", "Convolution", "forward", 20.0, 2_000_000_000, 10**12, LIMITS),
+        row("r", "ReLU", "forward", 5.0, 4_000_000_000, 0, LIMITS),
+        row("h", "Data", "forward", 0.0, 0, 0, None),
+    ]
     cells = _tables(text(rows, 25.0))[0]
     assert cells[1][3:] == ["20.0000", "80.0%", "2000.000", "100.0", "1000.0000", "50.000", "50%"]
     assert cells[2][3:] == ["5.0000", "20.0%", "4000.000", "800.0", "-", "-", "80%"]
@@ -163,15 +170,23 @@ def test_rates_and_shares():
 
 
 def test_types_are_sums_slowest_first():
-    rows = [row(n, t, d, ms, 100, 0, LIMITS) for n, t, d, ms in (
-        ("a", "ReLU", "forward", 1.0), ("b", "ReLU", "forward", 2.0), ("c", "Pooling", "forward", 1.0),
-        ("c", "Pooling", "backward", 4.0))]  # fmt: skip
+    rows = [
+        row(n, t, d, ms, 100, 0, LIMITS)
+        for n, t, d, ms in (
+            ("a", "ReLU", "forward", 1.0),
+            ("b", "ReLU", "forward", 2.0),
+            ("c", "Pooling", "forward", 1.0),
+            ("c", "Pooling", "backward", 4.0),
+        )
+    ]
     found = [(r.name, r.type, r.direction, r.ms, r.nbytes) for r in by_type(rows)]
     assert found == [
-        ("1 layer", "Pooling", "forward", 1.0, 100), ("1 layer", "Pooling", "backward", 4.0, 100),
-        ("2 layers", "ReLU", "forward", 3.0, 200), ("all layers", "-", "forward", 4.0, 300),
+        ("1 layer", "Pooling", "forward", 1.0, 100),
+        ("1 layer", "Pooling", "backward", 4.0, 100),
+        ("2 layers", "ReLU", "forward", 3.0, 200),
+        ("all layers", "-", "forward", 4.0, 300),
         ("all layers", "-", "backward", 4.0, 100),
-    ]  # fmt: skip
+    ]
     assert together(rows, "", "", "").limit_ms == pytest.approx(4 * LIMITS.ms(100, 0))
     assert together([row("h", "Data", "forward", 1, 0, 0, None)], "", "", "").limit_ms is None
 

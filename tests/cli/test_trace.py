@@ -51,7 +51,11 @@ def test_every_row_in_order_with_its_totals():
     rows = _rows(found)
     assert list(rows) == [STEPS, COPIES_IN, COPIES_OUT, HOST]
     assert {name: sum(e["dur"] for e in row) for name, row in rows.items()} == {
-        STEPS: 45, COPIES_IN: 10, COPIES_OUT: 0, HOST: 1}  # fmt: skip
+        STEPS: 45,
+        COPIES_IN: 10,
+        COPIES_OUT: 0,
+        HOST: 1,
+    }
     assert [e["name"] for e in rows[STEPS]] == ["a", "b"]
     assert rows[COPIES_IN][0]["args"] == {"bytes": 20_000, "GB/s": 2.0}
     assert rows[COPIES_OUT][0]["args"] == {"bytes": 4}
@@ -74,8 +78,9 @@ def test_a_copy_before_the_first_iteration_moves_the_origin():
 
 def test_time_on_the_cpu_has_one_row_of_wall_clock_times(tmp_path):
     write(tmp_path, NET)
-    done = caffe("time", "-model", "net.prototxt", "-backend", "cpu", "-iterations", "2", "-profile", "t.json",
-                 cwd=tmp_path)  # fmt: skip
+    done = caffe(
+        "time", "-model", "net.prototxt", "-backend", "cpu", "-iterations", "2", "-profile", "t.json", cwd=tmp_path
+    )
     assert done.code == 0, done.stderr
     found = json.loads((tmp_path / "t.json").read_text())
     _check_order(found)
@@ -127,8 +132,9 @@ def test_a_run_that_ends_early_writes_what_there_is(tmp_path):
 
 def test_a_folder_that_is_not_there_is_refused_before_anything_runs(tmp_path):
     write(tmp_path, NET)
-    message, _ = complaint(caffe("time", "-model", "net.prototxt", "-backend", "cpu", "-profile", "no/t.json",
-                                 cwd=tmp_path), 2)  # fmt: skip
+    message, _ = complaint(
+        caffe("time", "-model", "net.prototxt", "-backend", "cpu", "-profile", "no/t.json", cwd=tmp_path), 2
+    )
     assert "-profile no/t.json" in message
     with pytest.raises(UsageError):
         profile.Profile(str(tmp_path), None, "")

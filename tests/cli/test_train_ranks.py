@@ -68,8 +68,9 @@ def test_two_processes_are_as_one_with_twice_the_batch(folder):
         "sim": ("-backend", "sim"),
         "lms": ("-backend", "sim", "-lms", "2", "-lms_budget", "100KB"),
     }.items():
-        done = train(folder, solver(folder, source, 8, name, "layer_wise_reduce: false" * (name == "cpu")),
-                     *flags, "-gpu", "0,1")  # fmt: skip
+        done = train(
+            folder, solver(folder, source, 8, name, "layer_wise_reduce: false" * (name == "cpu")), *flags, "-gpu", "0,1"
+        )
         found[name] = weights(folder / f"{name}_iter_12.caffemodel")
         assert len(re.findall(r"Iteration 8 \(", done.stderr)) == 1  # the root alone displays
         assert done.stderr.count("Optimization Done.") == 2
@@ -87,8 +88,9 @@ def test_a_damaged_database_is_told_once_with_all_that_is_known(folder):
     assert "nowhere" in done.stderr and "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(("number", "everybody"), [(signal.SIGINT, False), (signal.SIGTERM, False),
-                                                   (signal.SIGTERM, True)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("number", "everybody"), [(signal.SIGINT, False), (signal.SIGTERM, False), (signal.SIGTERM, True)]
+)
 def test_a_signal_stops_all_of_them_after_a_snapshot(number, everybody, folder):
     """Whether the parent alone gets it, or every process, as of a cluster's job."""
     folder, source = folder
@@ -99,9 +101,12 @@ def test_a_signal_stops_all_of_them_after_a_snapshot(number, everybody, folder):
     path.write_text(path.read_text().replace("max_iter: 12", "max_iter: 1000000"))
     process = subprocess.Popen(
         [sys.executable, "-m", "pycaffe_lms", "train", "-solver", name, "-backend", "sim", "-gpu", "0,1"],
-        cwd=folder, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        cwd=folder,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         start_new_session=True,
-    )  # fmt: skip
+    )
     until = time.monotonic() + 100
     for line in process.stderr:
         assert time.monotonic() < until

@@ -80,13 +80,19 @@ def _cut(path: str, size: float) -> None:
 
 
 DAMAGE = {
-    **{f"a bit of the {e} at {w}": (lambda e=e, w=w: _flip(f"s_iter_6.{e}", w))
-       for e in ("solverstate", "caffemodel") for w in (0.3, 0.5, 0.9, 1.0)},
-    **{f"the {e} cut at {w}": (lambda e=e, w=w: _cut(f"s_iter_6.{e}", w))
-       for e in ("solverstate", "caffemodel") for w in (0.0, 0.5, 0.99)},
+    **{
+        f"a bit of the {e} at {w}": (lambda e=e, w=w: _flip(f"s_iter_6.{e}", w))
+        for e in ("solverstate", "caffemodel")
+        for w in (0.3, 0.5, 0.9, 1.0)
+    },
+    **{
+        f"the {e} cut at {w}": (lambda e=e, w=w: _cut(f"s_iter_6.{e}", w))
+        for e in ("solverstate", "caffemodel")
+        for w in (0.0, 0.5, 0.99)
+    },
     "no caffemodel": lambda: Path("s_iter_6.caffemodel").unlink(),
     "an older caffemodel": lambda: shutil.copy("s_iter_4.caffemodel", "s_iter_6.caffemodel"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
@@ -123,8 +129,9 @@ def test_the_newest_stay(train):
     Path("s_iter_x.solverstate").write_text("of the user")
     train("-snapshot_keep", "2")
     assert {p.name for p in Path().glob("s_iter_*")} == {
-        "s_iter_x.solverstate", *(f"s_iter_{k}.{e}" for k in (10, 12) for e in ("caffemodel", "solverstate"))
-    }  # fmt: skip
+        "s_iter_x.solverstate",
+        *(f"s_iter_{k}.{e}" for k in (10, 12) for e in ("caffemodel", "solverstate")),
+    }
     Path("s_iter_x.solverstate").unlink()
     train("-snapshot_keep=3", max_iter=8, snapshot_prefix='"other"')
     assert iterations() == [10, 12], "those of another prefix stay"
@@ -143,9 +150,7 @@ def _tests(log: str, output: str) -> dict[int, float]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("wanted", "better"), [("loss", min), ("score", max), ("score:min", min), ("loss:max", max)]
-)  # fmt: skip
+@pytest.mark.parametrize(("wanted", "better"), [("loss", min), ("score", max), ("score:min", min), ("loss:max", max)])
 def test_the_best_stays(wanted, better, train):
     """The smallest of a loss, the largest of anything else, unless it is said; of equal ones the first."""
     output = wanted.partition(":")[0]

@@ -19,9 +19,14 @@ from ..solvers.helpers import make
 from .watching import NET
 
 
-@pytest.mark.parametrize(("package", "argv", "extra"), [("tensorboardX", ("-tensorboard", "tb"), "tensorboard"),
-                                                        ("matplotlib.figure", ("-plot", "p.png"), "plot"),
-                                                        ("rich", ("-progress", "bar"), "progress")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("package", "argv", "extra"),
+    [
+        ("tensorboardX", ("-tensorboard", "tb"), "tensorboard"),
+        ("matplotlib.figure", ("-plot", "p.png"), "plot"),
+        ("rich", ("-progress", "bar"), "progress"),
+    ],
+)
 def test_a_missing_package_is_said_first(package, argv, extra, train, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
     code, log = train(*argv)
@@ -29,10 +34,15 @@ def test_a_missing_package_is_said_first(package, argv, extra, train, monkeypatc
     assert argv[0] in log and f"pip install 'pycaffe-lms[{extra}]'" in log and "Solving" not in log
 
 
-@pytest.mark.parametrize(("argv", "message"), [(("-metrics", "no/m.jsonl"), "-metrics no/m.jsonl: no file can be"),
-                                               (("-plot", "no/p.png"), "-plot no/p.png: no file can be written"),
-                                               (("-plot", "p.pdf"), "-plot p.pdf: pictures are .png or .svg"),
-                                               (("-tensorboard", "solver.prototxt"), "-tensorboard s")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (("-metrics", "no/m.jsonl"), "-metrics no/m.jsonl: no file can be"),
+        (("-plot", "no/p.png"), "-plot no/p.png: no file can be written"),
+        (("-plot", "p.pdf"), "-plot p.pdf: pictures are .png or .svg"),
+        (("-tensorboard", "solver.prototxt"), "-tensorboard s"),
+    ],
+)
 def test_a_wrong_place_is_said_first(argv, message, train):
     pytest.importorskip("matplotlib")
     pytest.importorskip("tensorboardX")
@@ -40,8 +50,9 @@ def test_a_wrong_place_is_said_first(argv, message, train):
     assert code == UsageError("").exit_code and message in log and "Solving" not in log
 
 
-@pytest.mark.parametrize(("mode", "tty", "bar"), [("auto", True, True), ("auto", False, False), ("log", True, False),
-                                                  ("bar", False, True)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("mode", "tty", "bar"), [("auto", True, True), ("auto", False, False), ("log", True, False), ("bar", False, True)]
+)
 def test_modes(mode, tty, bar, monkeypatch):
     pytest.importorskip("rich")
     monkeypatch.setattr(sys, "stderr", SimpleNamespace(isatty=lambda: tty))

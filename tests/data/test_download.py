@@ -232,8 +232,10 @@ def test_copy(tmp_path, target):
 
 def test_what_came_from_an_address_that_was_given_up_goes(server, target):
     """With the next call; not while somebody may still write to it, nor what belongs to another file."""
-    given_up, going_on, another = (target.with_name(f".{name}.part") for name in (
-        f"{target.name}.0123456789ab", f"{target.name}.0123456789ac", "else.0123456789ab"))  # fmt: skip
+    given_up, going_on, another = (
+        target.with_name(f".{name}.part")
+        for name in (f"{target.name}.0123456789ab", f"{target.name}.0123456789ac", "else.0123456789ab")
+    )
     for path in (given_up, going_on, another):
         path.write_bytes(b"half")
     for path in (given_up, another):

@@ -197,8 +197,18 @@ def test_a_killed_run_leaves_no_database(tmp_path, caplog, backend, marker):
     if backend == "leveldb":
         pytest.importorskip("plyvel")
     listed(tmp_path, ["a.png"], "a.png 1\n" * 100_000)
-    command = [sys.executable, "-m", "pycaffe_lms", "convert_imageset", f"-backend={backend}", "-resize_height=64",
-               "-resize_width=64", f"{tmp_path}/", str(tmp_path / "list"), str(tmp_path / "db")]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "pycaffe_lms",
+        "convert_imageset",
+        f"-backend={backend}",
+        "-resize_height=64",
+        "-resize_width=64",
+        f"{tmp_path}/",
+        str(tmp_path / "list"),
+        str(tmp_path / "db"),
+    ]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         for line in process.stderr:  # in the middle: some thousand records have been committed
             if "Processed 2000 files." in line:

@@ -112,11 +112,15 @@ def test_wrong_setters():
 @pytest.mark.parametrize(
     ("method", "value"),
     [
-        ("set_transpose", (2, 0, 1)), ("set_channel_swap", (2, 1, 0)), ("set_raw_scale", 255.0),
-        ("set_mean", np.zeros(3)), ("set_input_scale", 2.0), ("preprocess", np.zeros((5, 6, 3))),
+        ("set_transpose", (2, 0, 1)),
+        ("set_channel_swap", (2, 1, 0)),
+        ("set_raw_scale", 255.0),
+        ("set_mean", np.zeros(3)),
+        ("set_input_scale", 2.0),
+        ("preprocess", np.zeros((5, 6, 3))),
         ("deprocess", np.zeros(SHAPE)),
     ],
-)  # fmt: skip
+)
 def test_unknown_inputs_are_named(method, value):
     with pytest.raises(UsageError, match="imgs is not one of the net inputs: {'data'"):
         getattr(Transformer({"data": SHAPE}), method)("imgs", value)

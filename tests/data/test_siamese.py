@@ -46,7 +46,9 @@ def test_pairs(tmp_path, backend):
 
 
 def test_no_pictures(tmp_path):
-    files = [store(tmp_path / "i", idx_bytes(np.zeros((0, 3, 2), np.uint8))),
-             store(tmp_path / "l", idx_bytes(np.zeros(0, np.uint8)))]  # fmt: skip
+    files = [
+        store(tmp_path / "i", idx_bytes(np.zeros((0, 3, 2), np.uint8))),
+        store(tmp_path / "l", idx_bytes(np.zeros(0, np.uint8))),
+    ]
     with pytest.raises(DataError, match="holds no picture"):
         convert_mnist_siamese(*files, tmp_path / "db", seed=0)

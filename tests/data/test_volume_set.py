@@ -66,8 +66,9 @@ def test_masks_and_files_of_a_bounded_size(scans):
     assert pairs[1] == Pair(3, "1.npy", "m1.npy")
     told = []
     one = 2 * 24 * 4  # bytes of a volume and its mask
-    made = write_volumes("in/", pairs, "out", "val", source="masks", file_bytes=2 * one + 1,
-                         progress=lambda *at: told.append(at))  # fmt: skip
+    made = write_volumes(
+        "in/", pairs, "out", "val", source="masks", file_bytes=2 * one + 1, progress=lambda *at: told.append(at)
+    )
     assert [path.name for path in made] == ["val_0000.h5", "val_0001.h5", "val_0002.h5", "val.txt"]
     assert read_file_list("out/val.txt") == [str(path) for path in made[:-1]]
     assert told == [(k, 5) for k in range(1, 6)]
@@ -92,12 +93,19 @@ def test_a_net_reads_them(scans):
     np.testing.assert_allclose(net.blobs["c"].data[1, 2, 0, 0, 0], volume(1)[:2, :2, :2].sum(), rtol=1e-5)
 
 
-@pytest.mark.parametrize("line, words", [
-    ("0.npy", "not a path, one space"), ("0.npy 1.5", "not a path, one space"), ("0.npy tumour", "not a path, one"),
-    (" 3", "not a path, one space"), ("0.npy 99999999", "not a path, one space"),
-    ("0.npy " + "9" * 5000, "not a path, one space"), ("0.npy +-3", "not a path, one space"),
-    ("0.npy m0.npy", "a class here and a volume of labels|another line"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "line, words",
+    [
+        ("0.npy", "not a path, one space"),
+        ("0.npy 1.5", "not a path, one space"),
+        ("0.npy tumour", "not a path, one"),
+        (" 3", "not a path, one space"),
+        ("0.npy 99999999", "not a path, one space"),
+        ("0.npy " + "9" * 5000, "not a path, one space"),
+        ("0.npy +-3", "not a path, one space"),
+        ("0.npy m0.npy", "a class here and a volume of labels|another line"),
+    ],
+)
 def test_wrong_lines_are_named(scans, line, words):
     (scans / "bad").write_text(f"1.npy 1\n{line}\n")
     with pytest.raises(DataError, match=words) as caught:
@@ -183,10 +191,24 @@ def test_without_h5py(scans, monkeypatch):
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 def test_a_killed_run_leaves_no_list(scans):
     (scans / "long").write_text("0.npy 1\n" * 50_000)
-    command = [sys.executable, "-m", "pycaffe_lms", "dataset", "volumes", "-list", "long", "-from", "in", "-out", "out",
-               "-file_size", "4KB"]  # fmt: skip
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True,
-                          env={**os.environ, "PYTHONPATH": str(ROOT)}) as process:  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "pycaffe_lms",
+        "dataset",
+        "volumes",
+        "-list",
+        "long",
+        "-from",
+        "in",
+        "-out",
+        "out",
+        "-file_size",
+        "4KB",
+    ]
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    ) as process:
         for line in process.stderr:
             if "Processed 200 files." in line:
                 break

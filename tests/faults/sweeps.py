@@ -38,8 +38,14 @@ class Training:
     def __init__(self, folder: Path, monkeypatch, read_stderr: Callable[[], str], form: str, order: str):
         self.folder, self.order = folder, order
         self._read_stderr, self._patch = read_stderr, monkeypatch
-        options = {"momentum": 0.9, "max_iter": ITERATIONS, "snapshot": 2, "snapshot_format": form, "display": 1,
-                   "snapshot_prefix": '"s"'}  # fmt: skip
+        options = {
+            "momentum": 0.9,
+            "max_iter": ITERATIONS,
+            "snapshot": 2,
+            "snapshot_format": form,
+            "display": 1,
+            "snapshot_prefix": '"s"',
+        }
         (folder / "s.prototxt").write_text(solver_text(NET, **options))
         monkeypatch.chdir(folder)
         counted = Faults()
@@ -65,8 +71,11 @@ class Training:
             code = main.main(["train", "-solver", "s.prototxt", "-backend", "sim", "-lms", "1", *flags])
         lines = ["", *self._read_stderr().splitlines()]
         pairs = zip(lines, lines[1:], strict=False)  # a warning may have its fix on a second line
-        said = [line for before, line in pairs if not LOG_LINE.match(line)
-                and not (line.startswith("  fix: ") and LOG_LINE.match(before))]  # fmt: skip
+        said = [
+            line
+            for before, line in pairs
+            if not LOG_LINE.match(line) and not (line.startswith("  fix: ") and LOG_LINE.match(before))
+        ]
         return Outcome(code, tuple(said))
 
     def survive(self, kind: str, n: int, lasting: bool) -> str:

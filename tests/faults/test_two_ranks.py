@@ -30,8 +30,9 @@ class Pair:
 
     def __init__(self, folder: Path, form: str = "BINARYPROTO"):
         self.folder, self.form = folder, form
-        self.text = solver_text(NET, momentum=0.9, max_iter=ITERATIONS, snapshot=2, snapshot_format=form,
-                                snapshot_prefix=f'"{folder}/s"')  # fmt: skip
+        self.text = solver_text(
+            NET, momentum=0.9, max_iter=ITERATIONS, snapshot=2, snapshot_format=form, snapshot_prefix=f'"{folder}/s"'
+        )
         self.counted = [Faults(), Faults()]
         errors = self.train(self.counted, self.counted[0])
         assert errors == [None, None]

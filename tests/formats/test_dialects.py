@@ -64,10 +64,16 @@ def test_fields_without_effect_are_dropped_once_each_with_their_place(caplog):
     assert f"f:3: eltwise_mem_sharing (NVIDIA Caffe) {nothing}" in said
     assert f"f:6: forward_type (NVIDIA Caffe) {nothing}, 2 times; numbers are stored and computed in float" in said
     assert [text.split()[:2] for text in said] == [
-        ["f:2:", "default_forward_type"], ["f:3:", "global_grad_scale"], ["f:3:", "reduce_buckets"],
-        ["f:3:", "eltwise_mem_sharing"], ["f:4:", "default_conv_algos_override"], ["f:6:", "forward_type"],
-        ["f:6:", "backward_math"], ["f:7:", "engine"], ["f:11:", "cudnn_convolution_algo_seeker"],
-    ]  # fmt: skip
+        ["f:2:", "default_forward_type"],
+        ["f:3:", "global_grad_scale"],
+        ["f:3:", "reduce_buckets"],
+        ["f:3:", "eltwise_mem_sharing"],
+        ["f:4:", "default_conv_algos_override"],
+        ["f:6:", "forward_type"],
+        ["f:6:", "backward_math"],
+        ["f:7:", "engine"],
+        ["f:11:", "cudnn_convolution_algo_seeker"],
+    ]
     assert all(record.levelno == logging.WARNING for record in caplog.records)
 
 
@@ -103,16 +109,20 @@ def test_a_text_without_forks_fields_is_not_touched(caplog):
 POOL = "layer {{ pooling_param {{ {} }} }}"
 RESPELLED = [
     ("kernel_size: 2 kernel_size: 3 kernel_size: 4", "kernel_shape { dim: [2, 3, 4] }"),
-    ("kernel_size: [2, 3], stride: 2; stride: 1, pad: 1",
-     "kernel_shape { dim: [2, 3] } stride_shape { dim: [2, 1] } pad: 1"),
+    (
+        "kernel_size: [2, 3], stride: 2; stride: 1, pad: 1",
+        "kernel_shape { dim: [2, 3] } stride_shape { dim: [2, 1] } pad: 1",
+    ),
     ("kernel_size: 2 pool: AVE kernel_size: 3", "kernel_shape { dim: [2, 3] } pool: AVE"),
     ("kernel_size_3d: 2 stride_3d: [1, 2, 2]", "kernel_shape { dim: 2 } stride_shape { dim: [1, 2, 2] }"),
     ("kernel_size: 2 kernel_depth: 1 stride: 3", "kernel_shape { dim: [1, 2, 2] } stride_shape { dim: [1, 3, 3] }"),
-    ("kernel_depth: 3\nkernel_size: 2\ntemporal_stride: 4\npad: 1",
-     "kernel_shape { dim: [3, 2, 2] } stride_shape { dim: [4, 1, 1] } pad_shape { dim: [0, 1, 1] }"),
+    (
+        "kernel_depth: 3\nkernel_size: 2\ntemporal_stride: 4\npad: 1",
+        "kernel_shape { dim: [3, 2, 2] } stride_shape { dim: [4, 1, 1] } pad_shape { dim: [0, 1, 1] }",
+    ),
     ("kernel_size: 3 stride: 2", "kernel_size: 3 stride: 2"),
     ("kernel_shape { dim: 1 }", "kernel_shape { dim: 1 }"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("written", "meant"), RESPELLED)
@@ -172,26 +182,50 @@ HEAD = 'name: "n"\neltwise_mem_sharing: true layer {\n  name: "c1"\n  type: "Poo
 PLACE = 'f:{}: layer "c1" (Pooling): '
 WRONG = [
     # text, line, the rest
-    (HEAD + "engine: MKL2017\n trt_param { } }", 6,
-     'LayerParameter has no field "trt_param": it belongs to NVIDIA Caffe (not supported: a layer type "TRT")\n'
-     '  fix: leave the layer out, or write it as a "Python" layer'),
-    (HEAD + "pooling_param { torch_pooling: false\n torch_pooling: true } }", 6,
-     'PoolingParameter has no field "torch_pooling": it belongs to NVIDIA Caffe (not supported: a field of that name)\n'
-     "  fix: write round_mode: FLOOR"),
-    (HEAD + "convolution_param { relu: false\n relu: true } }", 6,
-     'ConvolutionParameter has no field "relu": it belongs to Intel Caffe (not supported: a ReLU inside this layer)\n'
-     '  fix: write a layer of type "ReLU" after it'),
-    (HEAD + "transform_param { crop_h: 0\n resize_param { } } }", 6,
-     'TransformationParameter has no field "resize_param": it belongs to SSD\'s Caffe (not supported: this change of '
-     "pictures)\n  fix: make it when the data is made, or feed it from Python"),
-    (HEAD + "pooling_param { kernel_size: 2\n kernel_size: 2.5 } }", 6,
-     "2.5 is not an integer\n  fix: write a whole number"),
-    (HEAD + "pooling_param { kernel_size: 2 kernel_size: 2 kernel_size: 2\n strid: 2 } }", 6,
-     'PoolingParameter has no field "strid"\n  fix: did you mean "stride"?'),
-    (HEAD + "pooling_param { engine: MKL2017\n engine: MLK } }", 6,
-     "MLK is not a value of Engine\n  fix: write one of DEFAULT, CAFFE, CUDNN"),
+    (
+        HEAD + "engine: MKL2017\n trt_param { } }",
+        6,
+        'LayerParameter has no field "trt_param": it belongs to NVIDIA Caffe (not supported: a layer type "TRT")\n'
+        '  fix: leave the layer out, or write it as a "Python" layer',
+    ),
+    (
+        HEAD + "pooling_param { torch_pooling: false\n torch_pooling: true } }",
+        6,
+        'PoolingParameter has no field "torch_pooling": it belongs to NVIDIA Caffe (not supported: '
+        "a field of that name)\n"
+        "  fix: write round_mode: FLOOR",
+    ),
+    (
+        HEAD + "convolution_param { relu: false\n relu: true } }",
+        6,
+        'ConvolutionParameter has no field "relu": it belongs to Intel Caffe (not supported: '
+        "a ReLU inside this layer)\n"
+        '  fix: write a layer of type "ReLU" after it',
+    ),
+    (
+        HEAD + "transform_param { crop_h: 0\n resize_param { } } }",
+        6,
+        'TransformationParameter has no field "resize_param": it belongs to SSD\'s Caffe '
+        "(not supported: this change of "
+        "pictures)\n  fix: make it when the data is made, or feed it from Python",
+    ),
+    (
+        HEAD + "pooling_param { kernel_size: 2\n kernel_size: 2.5 } }",
+        6,
+        "2.5 is not an integer\n  fix: write a whole number",
+    ),
+    (
+        HEAD + "pooling_param { kernel_size: 2 kernel_size: 2 kernel_size: 2\n strid: 2 } }",
+        6,
+        'PoolingParameter has no field "strid"\n  fix: did you mean "stride"?',
+    ),
+    (
+        HEAD + "pooling_param { engine: MKL2017\n engine: MLK } }",
+        6,
+        "MLK is not a value of Engine\n  fix: write one of DEFAULT, CAFFE, CUDNN",
+    ),
     (HEAD + "forward_type: FLOAT\n nam: 1 }", 6, 'LayerParameter has no field "nam"\n  fix: did you mean "name"?'),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("text", "line", "rest"), WRONG)
@@ -234,10 +268,41 @@ def test_the_tables_name_messages_and_have_no_field_twice():
         assert not set(ignored) & set(REFUSED.get(message, ()))
 
 
-ATOMS = ["layer", "{", "}", "<", ">", ":", "[", "]", ",", ";", '"a"', "\n", "eltwise_mem_sharing: true", "engine",
-         "MKL2017", "pooling_param", "kernel_size", "kernel_size: 2", "kernel_depth: 1", "stride", "2", "multinode",
-         "type", '"Pooling3D"', "[]", "\ud800", "engine: MKL2017 \ud800", "pooling3d_param", "relu: false", "# x",
-         "name", "\r", "\u2028"]  # fmt: skip
+ATOMS = [
+    "layer",
+    "{",
+    "}",
+    "<",
+    ">",
+    ":",
+    "[",
+    "]",
+    ",",
+    ";",
+    '"a"',
+    "\n",
+    "eltwise_mem_sharing: true",
+    "engine",
+    "MKL2017",
+    "pooling_param",
+    "kernel_size",
+    "kernel_size: 2",
+    "kernel_depth: 1",
+    "stride",
+    "2",
+    "multinode",
+    "type",
+    '"Pooling3D"',
+    "[]",
+    "\ud800",
+    "engine: MKL2017 \ud800",
+    "pooling3d_param",
+    "relu: false",
+    "# x",
+    "name",
+    "\r",
+    "\u2028",
+]
 
 
 @given(st.lists(st.sampled_from(ATOMS), max_size=25).map(" ".join))

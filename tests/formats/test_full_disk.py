@@ -100,9 +100,13 @@ LIMIT = """
 def _run(script: str, folder) -> str:
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(WRITERS) + textwrap.dedent(script)],
-        cwd=folder, capture_output=True, text=True, timeout=300, check=False,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONDONTWRITEBYTECODE": "1"},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, f"ended with {done.returncode}\n{done.stdout}{done.stderr}"
     assert "Traceback" not in done.stderr and "Error" not in done.stderr, done.stderr
     return done.stdout

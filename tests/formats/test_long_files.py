@@ -20,22 +20,27 @@ NETS = {
     "layers": lambda n: "".join(RELU.format(i, i + 1) for i in range(n)),
     "convolutions": lambda n: "".join(
         f'layer {{ name: "l{i}" type: "Convolution" convolution_param {{ kernel_size: 1 stride: 1 engine: CUDNN }} }}\n'
-        for i in range(n)),
-    "V1 layers": lambda n: "".join(RELU.format(i, i + 1) for i in range(n)).replace("layer {", "layers {").replace(
-        '"ReLU"', "RELU"),
+        for i in range(n)
+    ),
+    "V1 layers": lambda n: (
+        "".join(RELU.format(i, i + 1) for i in range(n)).replace("layer {", "layers {").replace('"ReLU"', "RELU")
+    ),
     "fields of a fork": lambda n: "".join(
         f'layer {{ name: "l{i}" type: "Convolution" convolution_param {{ num_output: 1 engine: MKL2017 }} }}\n'
-        for i in range(n)),
+        for i in range(n)
+    ),
     "one long window": lambda n: (
-        'layer { name: "l" type: "Convolution" convolution_param {\n' + "kernel_size: 3\n" * n + "} }"),
+        'layer { name: "l" type: "Convolution" convolution_param {\n' + "kernel_size: 3\n" * n + "} }"
+    ),
     "old inputs": lambda n: "".join(f'input: "x{i}"\n' + "input_dim: 1\n" * 4 for i in range(n)),
-}  # fmt: skip
+}
 WRONG = {
     "a slip at the end": lambda n: NETS["layers"](n) + 'layer { nme: "x" }',
     "open braces": lambda n: "layer {\n" * n,
     "many unknown names": lambda n: (
-        'layer { type: "Pooling" pooling_param { ' + " ".join(f"kernel_size: 3 f{i}: 3" for i in range(n)) + " } }"),
-}  # fmt: skip
+        'layer { type: "Pooling" pooling_param { ' + " ".join(f"kernel_size: 3 f{i}: 3" for i in range(n)) + " } }"
+    ),
+}
 
 
 @pytest.mark.parametrize("net", NETS.values(), ids=NETS)

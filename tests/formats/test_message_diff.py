@@ -32,14 +32,22 @@ CONV = 'layer { name: "c" type: "Convolution" bottom: "x" top: "y" convolution_p
         ("engine: CUDNN|", "|", [Change("convolution_param.engine", "CUDNN", "DEFAULT (default)")]),
         ("|", "kernel_h: 3|", [Change("convolution_param.kernel_h", "(not set)", "3")]),
         ("pad: 1 pad: 2|", "|", [Change("convolution_param.pad", "1, 2", "(not set)")]),
-        ('weight_filler { type: "msra" }|', 'weight_filler { type: "gaussian" std: 0.1 }|',
-         [Change("convolution_param.weight_filler.type", "msra", "gaussian"),
-          Change("convolution_param.weight_filler.std", "1 (default)", "0.1")]),
-        ("|param { lr_mult: 1 }", "|param { lr_mult: 0 } param { lr_mult: 2 }",
-         [Change("param[0].lr_mult", "1", "0"), Change("param[1]", "(not set)", "{ lr_mult: 2 }")]),
+        (
+            'weight_filler { type: "msra" }|',
+            'weight_filler { type: "gaussian" std: 0.1 }|',
+            [
+                Change("convolution_param.weight_filler.type", "msra", "gaussian"),
+                Change("convolution_param.weight_filler.std", "1 (default)", "0.1"),
+            ],
+        ),
+        (
+            "|param { lr_mult: 1 }",
+            "|param { lr_mult: 0 } param { lr_mult: 2 }",
+            [Change("param[0].lr_mult", "1", "0"), Change("param[1]", "(not set)", "{ lr_mult: 2 }")],
+        ),
         ("|relu_param { }", "|", []),
     ],
-)  # fmt: skip
+)
 def test_fields(old, new, expected):
     a, b = (net(CONV % tuple(text.split("|"))) for text in (old, new))
     found = compare(a, b)

@@ -17,8 +17,11 @@ pytestmark = [needs_shared, pytest.mark.shared]
 MATERIAL, WEIGHTS = SHARED / "material", SHARED / "data" / "weights"
 NETS = [
     # file, layers after the upgrade, (index, line, name, type) of some
-    (MATERIAL / "legacy/imagenet_train_v0.prototxt", 24,
-     [(0, 2, "data", "Data"), (1, 15, "conv1", "Convolution"), (23, 325, "loss", "SoftmaxWithLoss")]),
+    (
+        MATERIAL / "legacy/imagenet_train_v0.prototxt",
+        24,
+        [(0, 2, "data", "Data"), (1, 15, "conv1", "Convolution"), (23, 325, "loss", "SoftmaxWithLoss")],
+    ),
     (WEIGHTS / "lenet/lenet.prototxt", 9, [(0, 2, "input", "Input"), (1, 7, "conv1", "Convolution")]),
     (WEIGHTS / "lenet/lenet_train_test.prototxt", 11, [(1, 17, "mnist", "Data"), (10, 141, "loss", "SoftmaxWithLoss")]),
     (WEIGHTS / "cifar10_quick/cifar10_quick_train_test.prototxt", 15, [(1, 16, "cifar", "Data")]),
@@ -28,7 +31,7 @@ NETS = [
     (MATERIAL / "mobilenet/mobilenet_deploy.prototxt", 112, [(0, 8, "input", "Input"), (111, 1991, "prob", "Softmax")]),
     (MATERIAL / "resnet50_yihui/resnet_50.prototxt", 232, [(231, 3013, "accuracy/top5", "Accuracy")]),
     (MATERIAL / "siamese/mnist_siamese_train_test.prototxt", 20, [(19, 339, "loss", "ContrastiveLoss")]),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("path", "count", "some"), NETS, ids=lambda v: v.parent.name if hasattr(v, "parent") else "")

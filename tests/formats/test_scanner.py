@@ -139,8 +139,13 @@ def test_entries_by_hand():
     text = "a: 1 # b: 2\nb { c: '}' }\nd: 'x' \"y\"\ne: [1,\n2]\nf: - 3"
     entries = list(scan(tokenize(text)))
     assert [(e.name, e.line, e.text()) for e in entries] == [
-        ("a", 1, "1"), ("b", 2, ""), ("d", 3, "xy"), ("e", 4, "1"), ("e", 5, "2"), ("f", 6, "-3"),
-    ]  # fmt: skip
+        ("a", 1, "1"),
+        ("b", 2, ""),
+        ("d", 3, "xy"),
+        ("e", 4, "1"),
+        ("e", 5, "2"),
+        ("f", 6, "-3"),
+    ]
     assert [t.text for t in entries[1].body] == ["c", ":", "'}'"]
 
 

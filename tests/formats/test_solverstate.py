@@ -77,9 +77,12 @@ def test_hdf5_as_others_write_it(tmp_path):
 @pytest.mark.parametrize("name", SUFFIXES)
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"iter": 2**31}, "iter is 2147483648"), ({"current_step": -(2**31) - 1}, "current_step is"),
-     ({"resume": {("a", "b", "c"): 2**63}}, "a/b/c is 9223372036854775808")],
-)  # fmt: skip
+    [
+        ({"iter": 2**31}, "iter is 2147483648"),
+        ({"current_step": -(2**31) - 1}, "current_step is"),
+        ({"resume": {("a", "b", "c"): 2**63}}, "a/b/c is 9223372036854775808"),
+    ],
+)
 def test_numbers_too_large(tmp_path, name, change, message):
     with pytest.raises(SnapshotError, match=message):
         write_solverstate(tmp_path / name, SolverSnapshot(**({"iter": 1} | change)))

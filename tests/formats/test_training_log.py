@@ -120,12 +120,21 @@ def test_the_last_of_february(tmp_path, monkeypatch, year):
 def test_lines_of_two_writers_that_run_together():
     """What is no number is passed over, and so are numbers that nobody counts to."""
     start, at = "I0210 13:39:22.000000 1 s.cpp:1] Solving x", "I0210 13:39:23.000000 1 s.cpp:1]"
-    log = parse([
-        start, f"{at} Iteration 1, loss = 0.20.25", f"{at} Iteration 2, loss = .", f"{at} Iteration 3, lr = 0.0.01",
-        f"{at}     Train net output #0: loss = 1.5I0210", f"{at} Iteration {'9' * 400}, loss = 7",
-        f"{at} Iteration {'9' * 5000}, loss = 7", f"I0210 {'9' * 12}:39:23.000000 1 s.cpp:1] Iteration 4, loss = 7",
-        f"{at} Iteration 5, loss = 1e-05", f"{at} Iteration 6, lr = .5", f"{at} Iteration 7, loss = -nan",
-    ])  # fmt: skip
+    log = parse(
+        [
+            start,
+            f"{at} Iteration 1, loss = 0.20.25",
+            f"{at} Iteration 2, loss = .",
+            f"{at} Iteration 3, lr = 0.0.01",
+            f"{at}     Train net output #0: loss = 1.5I0210",
+            f"{at} Iteration {'9' * 400}, loss = 7",
+            f"{at} Iteration {'9' * 5000}, loss = 7",
+            f"I0210 {'9' * 12}:39:23.000000 1 s.cpp:1] Iteration 4, loss = 7",
+            f"{at} Iteration 5, loss = 1e-05",
+            f"{at} Iteration 6, lr = .5",
+            f"{at} Iteration 7, loss = -nan",
+        ]
+    )
     assert [(p.iteration, p.value) for p in log.losses[:1]] == [(5, 1e-05)] and len(log.losses) == 2
     assert math.isnan(log.losses[1].value) and log.losses[1].iteration == 7
     assert [(p.iteration, p.value) for p in log.rates] == [(6, 0.5)] and not log.train

@@ -77,16 +77,30 @@ def test_every_message_of_v1_keeps_its_name():
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("NONE", ""), ("ABSVAL", "AbsVal"), ("ARGMAX", "ArgMax"), ("BNLL", "BNLL"), ("DUMMY_DATA", "DummyData"),
-        ("CONTRASTIVE_LOSS", "ContrastiveLoss"), ("DECONVOLUTION", "Deconvolution"), ("ELTWISE", "Eltwise"),
-        ("HDF5_DATA", "HDF5Data"), ("HDF5_OUTPUT", "HDF5Output"), ("IM2COL", "Im2col"),
+        ("NONE", ""),
+        ("ABSVAL", "AbsVal"),
+        ("ARGMAX", "ArgMax"),
+        ("BNLL", "BNLL"),
+        ("DUMMY_DATA", "DummyData"),
+        ("CONTRASTIVE_LOSS", "ContrastiveLoss"),
+        ("DECONVOLUTION", "Deconvolution"),
+        ("ELTWISE", "Eltwise"),
+        ("HDF5_DATA", "HDF5Data"),
+        ("HDF5_OUTPUT", "HDF5Output"),
+        ("IM2COL", "Im2col"),
         ("INNER_PRODUCT", "InnerProduct"),
-        ("IMAGE_DATA", "ImageData"), ("INFOGAIN_LOSS", "InfogainLoss"), ("LRN", "LRN"), ("MVN", "MVN"),
+        ("IMAGE_DATA", "ImageData"),
+        ("INFOGAIN_LOSS", "InfogainLoss"),
+        ("LRN", "LRN"),
+        ("MVN", "MVN"),
         ("RELU", "ReLU"),
-        ("MULTINOMIAL_LOGISTIC_LOSS", "MultinomialLogisticLoss"), ("SOFTMAX", "Softmax"), ("TANH", "TanH"),
-        ("SIGMOID_CROSS_ENTROPY_LOSS", "SigmoidCrossEntropyLoss"), ("SOFTMAX_LOSS", "SoftmaxWithLoss"),
+        ("MULTINOMIAL_LOGISTIC_LOSS", "MultinomialLogisticLoss"),
+        ("SOFTMAX", "Softmax"),
+        ("TANH", "TanH"),
+        ("SIGMOID_CROSS_ENTROPY_LOSS", "SigmoidCrossEntropyLoss"),
+        ("SOFTMAX_LOSS", "SoftmaxWithLoss"),
     ],
-)  # fmt: skip
+)
 def test_v1_types(old, new):
     check(f"layers {{ type: {old} }}", f'layer {{ type: "{new}" }}')
 
@@ -170,9 +184,15 @@ def test_both_generations_in_one_net():
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [("SGD", "SGD"), ("NESTEROV", "Nesterov"), ("ADAGRAD", "AdaGrad"), ("RMSPROP", "RMSProp"),
-     ("ADADELTA", "AdaDelta"), ("ADAM", "Adam")],
-)  # fmt: skip
+    [
+        ("SGD", "SGD"),
+        ("NESTEROV", "Nesterov"),
+        ("ADAGRAD", "AdaGrad"),
+        ("RMSPROP", "RMSProp"),
+        ("ADADELTA", "AdaDelta"),
+        ("ADAM", "Adam"),
+    ],
+)
 def test_solver_types(old, new):
     given = text_format.Parse(f"base_lr: 2 solver_type: {old}", SolverParameter())
     assert upgrade_solver(given) == SolverParameter(base_lr=2, type=new)

@@ -27,36 +27,52 @@ def same(inner, new):
 
 
 CASES = [
-    ('type: "conv" num_output: 4 biasterm: false pad: 1 kernelsize: 3 group: 2 stride: 5'
-     ' weight_filler { type: "gaussian" std: 0.1 } bias_filler { value: 2 }'
-     " blobs_lr: 1 blobs_lr: 2 weight_decay: 3 blobs { num: 1 data: 4 }",
-     'type: "Convolution" convolution_param { num_output: 4 bias_term: false pad: 1 kernel_size: 3 group: 2 stride: 5'
-     ' weight_filler { type: "gaussian" std: 0.1 } bias_filler { value: 2 } }'
-     " param { lr_mult: 1 decay_mult: 3 } param { lr_mult: 2 } blobs { num: 1 data: 4 }"),
-    ('type: "innerproduct" num_output: 4 biasterm: true weight_filler {} bias_filler { value: 1 }',
-     'type: "InnerProduct" inner_product_param { num_output: 4 bias_term: true weight_filler {}'
-     " bias_filler { value: 1 } }"),
-    ('type: "pool" pool: AVE kernelsize: 3 stride: 2 pad: 1',
-     'type: "Pooling" pooling_param { pool: AVE kernel_size: 3 stride: 2 pad: 1 }'),
+    (
+        'type: "conv" num_output: 4 biasterm: false pad: 1 kernelsize: 3 group: 2 stride: 5'
+        ' weight_filler { type: "gaussian" std: 0.1 } bias_filler { value: 2 }'
+        " blobs_lr: 1 blobs_lr: 2 weight_decay: 3 blobs { num: 1 data: 4 }",
+        'type: "Convolution" convolution_param { num_output: 4 bias_term: false pad: 1 kernel_size: 3 group: 2'
+        ' stride: 5 weight_filler { type: "gaussian" std: 0.1 } bias_filler { value: 2 } }'
+        " param { lr_mult: 1 decay_mult: 3 } param { lr_mult: 2 } blobs { num: 1 data: 4 }",
+    ),
+    (
+        'type: "innerproduct" num_output: 4 biasterm: true weight_filler {} bias_filler { value: 1 }',
+        'type: "InnerProduct" inner_product_param { num_output: 4 bias_term: true weight_filler {}'
+        " bias_filler { value: 1 } }",
+    ),
+    (
+        'type: "pool" pool: AVE kernelsize: 3 stride: 2 pad: 1',
+        'type: "Pooling" pooling_param { pool: AVE kernel_size: 3 stride: 2 pad: 1 }',
+    ),
     ('type: "dropout" dropout_ratio: 0.25', 'type: "Dropout" dropout_param { dropout_ratio: 0.25 }'),
-    ('type: "lrn" local_size: 3 alpha: 2 beta: 0.5 k: 4',
-     'type: "LRN" lrn_param { local_size: 3 alpha: 2 beta: 0.5 k: 4 }'),
-    ('type: "data" source: "s" scale: 0.5 meanfile: "m" batchsize: 8 cropsize: 6 mirror: true rand_skip: 3',
-     'type: "Data" data_param { source: "s" batch_size: 8 rand_skip: 3 }'
-     ' transform_param { scale: 0.5 mean_file: "m" crop_size: 6 mirror: true }'),
-    ('type: "images" source: "s" batchsize: 8 rand_skip: 3 shuffle_images: true new_height: 5 new_width: 6',
-     'type: "ImageData" image_data_param { source: "s" batch_size: 8 rand_skip: 3 shuffle: true new_height: 5'
-     " new_width: 6 }"),
-    ('type: "window_data" source: "s" batchsize: 8 det_fg_threshold: 0.75 det_bg_threshold: 0.125 det_fg_fraction: 1'
-     ' det_context_pad: 4 det_crop_mode: "square"',
-     'type: "WindowData" window_data_param { source: "s" batch_size: 8 fg_threshold: 0.75 bg_threshold: 0.125'
-     ' fg_fraction: 1 context_pad: 4 crop_mode: "square" }'),
+    (
+        'type: "lrn" local_size: 3 alpha: 2 beta: 0.5 k: 4',
+        'type: "LRN" lrn_param { local_size: 3 alpha: 2 beta: 0.5 k: 4 }',
+    ),
+    (
+        'type: "data" source: "s" scale: 0.5 meanfile: "m" batchsize: 8 cropsize: 6 mirror: true rand_skip: 3',
+        'type: "Data" data_param { source: "s" batch_size: 8 rand_skip: 3 }'
+        ' transform_param { scale: 0.5 mean_file: "m" crop_size: 6 mirror: true }',
+    ),
+    (
+        'type: "images" source: "s" batchsize: 8 rand_skip: 3 shuffle_images: true new_height: 5 new_width: 6',
+        'type: "ImageData" image_data_param { source: "s" batch_size: 8 rand_skip: 3 shuffle: true new_height: 5'
+        " new_width: 6 }",
+    ),
+    (
+        'type: "window_data" source: "s" batchsize: 8 det_fg_threshold: 0.75 det_bg_threshold: 0.125 det_fg_fraction: 1'
+        ' det_context_pad: 4 det_crop_mode: "square"',
+        'type: "WindowData" window_data_param { source: "s" batch_size: 8 fg_threshold: 0.75 bg_threshold: 0.125'
+        ' fg_fraction: 1 context_pad: 4 crop_mode: "square" }',
+    ),
     ('type: "hdf5_data" source: "s" batchsize: 8', 'type: "HDF5Data" hdf5_data_param { source: "s" batch_size: 8 }'),
-    ('type: "hdf5_output" hdf5_output_param { file_name: "o" }',
-     'type: "HDF5Output" hdf5_output_param { file_name: "o" }'),
+    (
+        'type: "hdf5_output" hdf5_output_param { file_name: "o" }',
+        'type: "HDF5Output" hdf5_output_param { file_name: "o" }',
+    ),
     ('type: "infogain_loss" source: "s"', 'type: "InfogainLoss" infogain_loss_param { source: "s" }'),
     ('type: "concat" concat_dim: 0', 'type: "Concat" concat_param { concat_dim: 0 }'),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("old", "new"), CASES, ids=[case[0].split('"')[1] for case in CASES])
@@ -66,11 +82,21 @@ def test_fields(old, new):
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [("accuracy", "Accuracy"), ("bnll", "BNLL"), ("euclidean_loss", "EuclideanLoss"), ("flatten", "Flatten"),
-     ("im2col", "Im2col"), ("multinomial_logistic_loss", "MultinomialLogisticLoss"), ("relu", "ReLU"),
-     ("sigmoid", "Sigmoid"), ("softmax", "Softmax"), ("softmax_loss", "SoftmaxWithLoss"), ("split", "Split"),
-     ("tanh", "TanH")],
-)  # fmt: skip
+    [
+        ("accuracy", "Accuracy"),
+        ("bnll", "BNLL"),
+        ("euclidean_loss", "EuclideanLoss"),
+        ("flatten", "Flatten"),
+        ("im2col", "Im2col"),
+        ("multinomial_logistic_loss", "MultinomialLogisticLoss"),
+        ("relu", "ReLU"),
+        ("sigmoid", "Sigmoid"),
+        ("softmax", "Softmax"),
+        ("softmax_loss", "SoftmaxWithLoss"),
+        ("split", "Split"),
+        ("tanh", "TanH"),
+    ],
+)
 def test_types_without_settings(old, new):
     same(f'type: "{old}"', f'type: "{new}"')
 

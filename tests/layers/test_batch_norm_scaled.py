@@ -135,8 +135,12 @@ def test_one_parameter_alone(text, wanted):
 def test_parameters():
     layer = LayerBench("BatchNorm", _text(), ((4, 3),)).layer
     assert [(p.shape, p.lr_mult, p.filler.value) for p in layer.params] == [
-        ((3,), 0, 0), ((3,), 0, 0), ((1,), 0, 0), ((3,), 1, 1), ((3,), 1, 0),
-    ]  # fmt: skip
+        ((3,), 0, 0),
+        ((3,), 0, 0),
+        ((1,), 0, 0),
+        ((3,), 1, 1),
+        ((3,), 1, 0),
+    ]
     text = "batch_norm_param { scale_filler { value: 0.5 } bias_filler { value: 2 } }"
     assert [p.filler.value for p in LayerBench("BatchNorm", text, ((4, 3),)).layer.params[3:]] == [0.5, 2]
     only_one = LayerBench("BatchNorm", "batch_norm_param { bias_filler { value: 2 } }", ((4, 3),)).layer

@@ -34,8 +34,15 @@ def test_forward_writes_every_element_of_the_inferred_shapes(case):
         assert np.isfinite(top).all(), f"top {i}"
 
 
-ASKED = {"splits_over_batch": bool, "splits_over_outputs": int, "repeatable": bool, "channels_last": bool,
-         "prefers_channels_last": bool, "makes_gradients": bool, "looks_at": frozenset}  # fmt: skip
+ASKED = {
+    "splits_over_batch": bool,
+    "splits_over_outputs": int,
+    "repeatable": bool,
+    "channels_last": bool,
+    "prefers_channels_last": bool,
+    "makes_gradients": bool,
+    "looks_at": frozenset,
+}
 
 
 @every_case

@@ -110,8 +110,11 @@ def test_what_was_added_is_used_before_more_comes():
     pictures = [p.transpose(1, 2, 0) for p in some(4, dtype=np.uint8)[0]]
     subject.add_images(pictures, range(4))
     for left in (4, 2):
-        for ask in (lambda: subject.add_images(pictures, range(4)), lambda: subject.add_datums([]),
-                    lambda: subject.set_batch_size(4)):  # fmt: skip
+        for ask in (
+            lambda: subject.add_images(pictures, range(4)),
+            lambda: subject.add_datums([]),
+            lambda: subject.set_batch_size(4),
+        ):
             with pytest.raises(DataError, match=f"{left} have not been used"):
                 ask()
         bench.forward([])
@@ -157,8 +160,11 @@ def test_crops_and_mirrors_repeat_by_the_seed_and_the_number_of_additions():
     assert (adding(second, 1)[0] != seen[0]).any()
     windows = {
         p[:, t : t + 4, c : c + 4][:, :, ::step].tobytes()
-        for p in pictures for t in range(6) for c in range(6) for step in (1, -1)
-    }  # fmt: skip
+        for p in pictures
+        for t in range(6)
+        for c in range(6)
+        for step in (1, -1)
+    }
     assert all(item.astype(np.uint8).tobytes() in windows for batch in seen for item in batch)
 
 

@@ -212,8 +212,13 @@ def test_what_is_wrong_is_named(net, tmp_path, monkeypatch):
         net(inputs(x=(2, 3), y=(2, 4)) + layer("loss", "Euclidean", "x y"))
 
 
-WRITES = ["bottom[0].data[...] = 0", "bottom[0].data[0] *= 2", "np.exp(bottom[0].data, out=bottom[0].data)",
-          "top[0].data[...] = 0  # backward", "bottom[0].data.fill(1)  # backward"]  # fmt: skip
+WRITES = [
+    "bottom[0].data[...] = 0",
+    "bottom[0].data[0] *= 2",
+    "np.exp(bottom[0].data, out=bottom[0].data)",
+    "top[0].data[...] = 0  # backward",
+    "bottom[0].data.fill(1)  # backward",
+]
 
 
 @pytest.mark.parametrize("statement", WRITES)

@@ -49,8 +49,12 @@ def _small(rng, shapes):
 def _cases():
     for kind in STATES:
         for steps, items, static, expose in (
-            (4, 3, False, False), (1, 5, True, False), (3, 2, True, True), (5, 4, False, True), (2, 0, True, False),
-        ):  # fmt: skip
+            (4, 3, False, False),
+            (1, 5, True, False),
+            (3, 2, True, True),
+            (5, 4, False, True),
+            (2, 0, True, False),
+        ):
             shapes, n_top = _shapes(kind, steps, items, static, expose), 1 + STATES[kind] * expose
             yield Case(kind, _text(kind, expose), shapes, n_top=n_top, integer_bottoms=((1, 2),), seed=steps)
         yield Case(kind, _text(kind, dim=5), ((3, 150, 2, 5), (3, 150)), maker=_small)
@@ -305,10 +309,21 @@ def test_no_num_output():
         LayerBench("LSTM", "", _shapes("LSTM"))
 
 
-@pytest.mark.parametrize(("kind", "expose", "n", "n_top"), [
-    ("RNN", False, 1, 1), ("RNN", False, 4, 1), ("RNN", True, 2, 2), ("RNN", True, 5, 2), ("RNN", True, 3, 1),
-    ("LSTM", False, 4, 1), ("LSTM", True, 3, 3), ("LSTM", True, 6, 3), ("LSTM", True, 4, 2), ("LSTM", False, 2, 2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "expose", "n", "n_top"),
+    [
+        ("RNN", False, 1, 1),
+        ("RNN", False, 4, 1),
+        ("RNN", True, 2, 2),
+        ("RNN", True, 5, 2),
+        ("RNN", True, 3, 1),
+        ("LSTM", False, 4, 1),
+        ("LSTM", True, 3, 3),
+        ("LSTM", True, 6, 3),
+        ("LSTM", True, 4, 2),
+        ("LSTM", False, 2, 2),
+    ],
+)
 def test_wrong_counts(kind, expose, n, n_top):
     with pytest.raises(BlobCountError):
         LayerBench(kind, _text(kind, expose), ((4, 3, 4),) * n, n_top=n_top)

@@ -13,8 +13,13 @@ from .all_cases import as_params, runnable_cases
 from .case_run import Run, hand_over_poison, spoil, spoil_undeclared
 
 FAMILY = {
-    "Convolution", "NdConvolution", "DepthwiseConvolution", "ConvolutionDepthwise", "Deconvolution", "InnerProduct",
-}  # fmt: skip
+    "Convolution",
+    "NdConvolution",
+    "DepthwiseConvolution",
+    "ConvolutionDepthwise",
+    "Deconvolution",
+    "InnerProduct",
+}
 CASES = [(n, c) for n, c in runnable_cases() if layer_class(c.type).separable]
 BOTH = [(n, c) for n, c in CASES if {kind for kind, _ in Run(c).targets()} == {"bottom", "param"}]
 

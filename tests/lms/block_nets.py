@@ -36,10 +36,15 @@ VARIANTS = {
     "frozen weight": FAT.replace('top: "ip2" ', 'top: "ip2" param { lr_mult: 0 } ', 1),
     "frozen": FAT.replace('top: "ip1" ', 'top: "ip1" param { lr_mult: 0 } param { lr_mult: 0 } ', 1),
     "loss weight": FAT.replace('top: "ip2" ', 'top: "ip2" loss_weight: 0.1 ', 1).replace(_relu("ip2"), ""),
-    "axis 2": _DATA + fc("ip1", "data", 30, "axis: 2") + _relu("ip1") + fc("ip2", "ip1", 37, "axis: -1")
+    "axis 2": _DATA
+    + fc("ip1", "data", 30, "axis: 2")
+    + _relu("ip1")
+    + fc("ip2", "ip1", 37, "axis: -1")
     + fc("fc", "ip2", 4),
-    "readers": FAT.replace('"fc" type', '"sum" type: "Eltwise" bottom: "ip2" bottom: "two" top: "sum" }\n'
-                           'layer { name: "fc" type').replace('bottom: "ip2" top: "fc"', 'bottom: "sum" top: "fc"')
+    "readers": FAT.replace(
+        '"fc" type', '"sum" type: "Eltwise" bottom: "ip2" bottom: "two" top: "sum" }\nlayer { name: "fc" type'
+    )
+    .replace('bottom: "ip2" top: "fc"', 'bottom: "sum" top: "fc"')
     .replace('layer { name: "sum"', fc("two", "ip1", 37) + 'layer { name: "sum"'),
-}  # fmt: skip
+}
 NETS.update({name: text + _LOSS for name, text in VARIANTS.items()})

@@ -82,14 +82,18 @@ NETS = {
     + _pool("half", "down1")
     + conv("down2", "half", 8)
     + _relu("down2")
-    + _of("up", "Deconvolution", "down2", more="convolution_param { num_output: 8 kernel_size: 2 stride: 2 "
-          'weight_filler { type: "xavier" } }')
+    + _of(
+        "up",
+        "Deconvolution",
+        "down2",
+        more='convolution_param { num_output: 8 kernel_size: 2 stride: 2 weight_filler { type: "xavier" } }',
+    )
     + _of("cut", "Crop", "down1 up", more="crop_param { axis: 2 }")
     + _of("both", "Concat", "cut up")
     + conv("fc", "both", 4, 1)
     + _of("sig", "Sigmoid", "fc")
     + _of("loss", "EuclideanLoss", "sig data"),
-}  # fmt: skip
+}
 SPLIT = tuple(NETS)  # those of this file: others add theirs
 
 
@@ -97,8 +101,15 @@ def solver(
     net: str, device, lms: LMSConfig | None = None, dtype="float32", tuning: Tuning | None = None, **options
 ) -> SGDSolver:
     """A solver on one of NETS; `options` are further SolverParameter fields."""
-    fields = {"base_lr": 0.05, "momentum": 0.9, "weight_decay": 0.01, "lr_policy": '"fixed"', "max_iter": 100,
-              "random_seed": 7, "snapshot_after_train": "false"} | options  # fmt: skip
+    fields = {
+        "base_lr": 0.05,
+        "momentum": 0.9,
+        "weight_decay": 0.01,
+        "lr_policy": '"fixed"',
+        "max_iter": 100,
+        "random_seed": 7,
+        "snapshot_after_train": "false",
+    } | options
     text = "\n".join(f"{name}: {value}" for name, value in fields.items())
     parsed = parse_solver(f"{text}\nnet_param {{ name: '{net}'\n{NETS[net]} }}\n", f"{net}.prototxt")
     more = {"file": parsed.filename, "lines": parsed.lines, "device": device, "lms": lms, "dtype": dtype}

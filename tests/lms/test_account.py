@@ -106,9 +106,11 @@ def test_replays_and_measured_times_of_layers(monkeypatch):
     times = predicted(solver.net, plan)
     assert times.seconds == pytest.approx(plan.seconds) and times.stall == pytest.approx(plan.stall)
     twice = dataclasses.replace(
-        times, start=tuple(2 * t for t in times.start), end=tuple(2 * t for t in times.end),
+        times,
+        start=tuple(2 * t for t in times.start),
+        end=tuple(2 * t for t in times.end),
         stalls=tuple(2 * t for t in times.stalls),
-    )  # fmt: skip
+    )
     rows = layer_costs(plan, times, twice)
     assert sum(r.replays for r in rows) == plan.replayed > 0
     for r in rows:

@@ -105,8 +105,12 @@ def test_the_least_memory_gets_smaller_with_more_blocks():
     sizes = []
     for n in (0, 2, 4, 8):
         s = solver("fat", sim(), LMSConfig(threshold_kb=1, ahead=0, split=0, split_outputs=n))
-        sizes.append(max(step.device_bytes({b: m.nbytes for b, m in s.net.memory.managed().items()})
-                         for step in s.net.memory.plans()["train"].program.steps))  # fmt: skip
+        sizes.append(
+            max(
+                step.device_bytes({b: m.nbytes for b, m in s.net.memory.managed().items()})
+                for step in s.net.memory.plans()["train"].program.steps
+            )
+        )
     weight = 4 * 90 * 256
     assert sizes[0] == 3 * weight  # data, gradient and history
     assert sizes == sorted(sizes, reverse=True) and sizes[3] < 0.2 * sizes[0]
@@ -226,9 +230,11 @@ def test_blocks_are_repeated_from_a_recording():
 def test_what_cannot_be_cut_stays_whole(change, monkeypatch):
     text = NETS["fat"].replace(*change, 1)
     if 'name: "w"' in change[1]:  # another layer has the same weight
-        text += 'layer { name: "twin" type: "InnerProduct" bottom: "data" top: "twin" param { name: "w" } ' \
-                "inner_product_param { num_output: 90 } }\n" \
-                'layer { name: "quiet" type: "Silence" bottom: "twin" }'  # fmt: skip
+        text += (
+            'layer { name: "twin" type: "InnerProduct" bottom: "data" top: "twin" param { name: "w" } '
+            "inner_product_param { num_output: 90 } }\n"
+            'layer { name: "quiet" type: "Silence" bottom: "twin" }'
+        )
     monkeypatch.setitem(NETS, "stiff", text)
     s = solver("stiff", sim(), LMSConfig(threshold_kb=1, split=0, split_outputs=3), "float64")
     assert set(blocks(s)) == {"ip2", "fc"}
@@ -240,8 +246,10 @@ def test_what_cannot_be_cut_stays_whole(change, monkeypatch):
 @pytest.mark.parametrize("place", ["ip1", "ip2"])
 def test_a_layer_in_blocks_may_be_asked_to_run_again(place, monkeypatch):
     text = NETS["fat"].replace(f'name: "{place}"', f'name: "{place}" lms_param {{ policy: RECOMPUTE }}', 1)
-    text = text.replace(f'name: "relu_{place}" type: "ReLU" bottom: "{place}" top: "{place}"',
-                        f'name: "relu_{place}" type: "Sigmoid" bottom: "{place}" top: "sig_{place}"')  # fmt: skip
+    text = text.replace(
+        f'name: "relu_{place}" type: "ReLU" bottom: "{place}" top: "{place}"',
+        f'name: "relu_{place}" type: "Sigmoid" bottom: "{place}" top: "sig_{place}"',
+    )
     text = text.replace(f'bottom: "{place}" top: "{place}" }}', f'bottom: "sig_{place}" top: "drop" }}')
     text = text.replace('bottom: "ip1" top: "ip2"', 'bottom: "drop" top: "ip2"')
     if place == "ip2":

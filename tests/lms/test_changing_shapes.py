@@ -49,8 +49,14 @@ def _net():
 
 def _solver(device, lms=None, *, tests=False, tuning=None, **options):
     """Inputs are fed; a test before every iteration but the first, where asked for."""
-    fields = {"base_lr": 0.01, "momentum": 0.9, "lr_policy": '"fixed"', "max_iter": 99, "random_seed": 7,
-              "snapshot_after_train": "false"} | options  # fmt: skip
+    fields = {
+        "base_lr": 0.01,
+        "momentum": 0.9,
+        "lr_policy": '"fixed"',
+        "max_iter": 99,
+        "random_seed": 7,
+        "snapshot_after_train": "false",
+    } | options
     if tests:
         fields |= {"test_iter": 1, "test_interval": 1, "test_initialization": "false"}
     text = "\n".join(f"{name}: {value}" for name, value in fields.items())

@@ -37,8 +37,13 @@ class Stage:
             self.forward(f"sum{i}", f"w{i} x{i}", f"x{i + 1} bits{i}", reuses=((f"w{i}", f"x{i + 1}"),))
         self.add("loss", f"x{blocks}", f"dx{blocks}", 1e-4)
         for i in reversed(range(blocks)):
-            self.add(f"backward sum{i}", f"w{i} dx{i + 1} bits{i}", f"dw{i} dx{i}", 1.2e-3,
-                     ((f"w{i}", f"dw{i}"), (f"dx{i + 1}", f"dx{i}")))  # fmt: skip
+            self.add(
+                f"backward sum{i}",
+                f"w{i} dx{i + 1} bits{i}",
+                f"dw{i} dx{i}",
+                1.2e-3,
+                ((f"w{i}", f"dw{i}"), (f"dx{i + 1}", f"dx{i}")),
+            )
             self.add(f"backward wide{i} [params]", f"a{i} dw{i}", "", 3e-4)
             self.add(f"backward wide{i}", f"dw{i}", f"da{i}", 3e-4)
             self.add(f"backward narrow{i}", f"x{i} da{i}", "", 8e-4, updates=f"dx{i}")

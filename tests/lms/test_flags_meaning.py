@@ -183,8 +183,9 @@ def test_ahead_k_bounds_how_early_a_copy_comes():
     for k, *more in ((1,), (3,), (0, "-lms_recompute", "on"), (2, "-lms_recompute", "on")):
         plan = _plan("-lms_ahead", str(k), "-lms_budget", "180KB", *more)
         uses = _device_uses(plan)
-        early = [min(s for s in uses[op.place.buffer] if s >= op.step) - op.step
-                 for op in plan.ops if op.kind is OpKind.IN]  # fmt: skip
+        early = [
+            min(s for s in uses[op.place.buffer] if s >= op.step) - op.step for op in plan.ops if op.kind is OpKind.IN
+        ]
         assert early and max(early) <= k
 
 

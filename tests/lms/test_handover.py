@@ -44,9 +44,15 @@ def _plan(steps, letters, units, again, replay_reuses=True):
     if not replay_reuses:
         replays = {s: dataclasses.replace(step, reuses=()) for s, step in replays.items()}
     plan = optimise(
-        program, buffers, limit=units * UNIT, costs=Costs([1e-6] * len(steps), dict.fromkeys(again, 1e-6), SLOW),
-        replays=replays, scratch=frozenset(), rules=(Rules(chain=0.5),), constraints=Constraints(frozenset(buffers)),
-    )  # fmt: skip
+        program,
+        buffers,
+        limit=units * UNIT,
+        costs=Costs([1e-6] * len(steps), dict.fromkeys(again, 1e-6), SLOW),
+        replays=replays,
+        scratch=frozenset(),
+        rules=(Rules(chain=0.5),),
+        constraints=Constraints(frozenset(buffers)),
+    )
     verify(plan)
     verify_remat(program, ordered(program, replays, plan.order), replays, frozenset())
     assert plan.arena_bytes <= units * UNIT and not plan.copies
@@ -133,8 +139,10 @@ def _with_ops(plan, change):
 
 
 @pytest.mark.pure
-@pytest.mark.parametrize(("case", "again", "name"), [((REPLAYED, "abcd", 2, [0, 1]), True, "again:1"),
-                                                     ((FORWARD, "zrxy", 3, [1]), False, "y")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("case", "again", "name"),
+    [((REPLAYED, "abcd", 2, [0, 1]), True, "again:1"), ((FORWARD, "zrxy", 3, [1]), False, "y")],
+)
 def test_the_verifier_refuses_wrong_handovers(case, again, name):
     plan = _plan(*case)
     assert [step for step, _, _ in _given(plan, again)] == [name]
@@ -217,17 +225,28 @@ def test_random_residual_chains_are_proved(page, seeds):
         costs = Costs(seconds, {s: seconds[s] for s in replays}, SLOW)
         for units in (12, 14, 17):
             plan = optimise(
-                program, buffers, limit=units * UNIT, costs=costs, replays=replays,
-                scratch=frozenset(), rules=(Rules(copies=False, chain=0.5), Rules(chain=0.5)), page=page,
-            )  # fmt: skip
+                program,
+                buffers,
+                limit=units * UNIT,
+                costs=costs,
+                replays=replays,
+                scratch=frozenset(),
+                rules=(Rules(copies=False, chain=0.5), Rules(chain=0.5)),
+                page=page,
+            )
             verify(plan)
             verify_remat(program, ordered(program, replays, plan.order), replays, frozenset())
             assert plan.arena_bytes <= units * UNIT
             for op in plan.ops:
                 if op.kind is OpKind.COMPUTE and op.inplace_reuses:
                     at_replays += plan.order[op.step][1]
-                    made_later = {a.buffer for s, again in plan.order[op.step :] if again
-                                  for a in replays[s].accesses if a.mode is OVERWRITE}  # fmt: skip
+                    made_later = {
+                        a.buffer
+                        for s, again in plan.order[op.step :]
+                        if again
+                        for a in replays[s].accesses
+                        if a.mode is OVERWRITE
+                    }
                     at_others += not plan.order[op.step][1] and any(old in made_later for old, _ in op.inplace_reuses)
     assert at_replays > 20 and at_others > 20
 

@@ -58,8 +58,10 @@ def test_a_copy_that_is_alone_for_a_part_of_its_time():
     beside = meeting * link.link_both / 2
     alone = (40 * MiB - beside) / link.link_in + link.copy_s
     one = RecordedTimes(COPIES_IN, "a", 0.0, 1e6 * (alone + meeting), 40 * MiB)
-    others = [replace(t, start_us=t.start_us + 1e2, end_us=t.end_us + 1e2)
-              for t in copies(link, [8 * MiB], out=True, both=True)]  # fmt: skip
+    others = [
+        replace(t, start_us=t.start_us + 1e2, end_us=t.end_us + 1e2)
+        for t in copies(link, [8 * MiB], out=True, both=True)
+    ]
     assert link_shares([one, *others], H200) == {False: pytest.approx(0.5)}  # of 8 MiB nothing is said
 
 
@@ -81,10 +83,16 @@ def test_rates_that_are_close_are_as_assumed():
     assert with_shares(H200, {False: 1 - 0.9 * CLOSE, True: 1 + 0.9 * CLOSE}) is H200
 
 
-@pytest.mark.parametrize("shares, expected", [
-    ({False: 0.5, True: 0.25}, (0.5, 0.25, 0.375)), ({False: 0.5}, (0.5, 0.5, 0.5)), ({True: 2.0}, (2.0, 2.0, 2.0)),
-    ({False: 1.0, True: 0.5}, (1.0, 0.5, 0.75)),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "shares, expected",
+    [
+        ({False: 0.5, True: 0.25}, (0.5, 0.25, 0.375)),
+        ({False: 0.5}, (0.5, 0.5, 0.5)),
+        ({True: 2.0}, (2.0, 2.0, 2.0)),
+        ({False: 1.0, True: 0.5}, (1.0, 0.5, 0.75)),
+    ],
+    ids=str,
+)
 def test_rates_that_are_not(shares, expected):
     found = with_shares(H200, shares)
     before = H200.link_in, H200.link_out, H200.link_both
@@ -99,13 +107,18 @@ def test_what_is_said():
     assert line == "copies run at 27.7 GB/s in and 27.6 out; 55.4 GB/s in and 55.3 out were assumed for h200"
 
 
-ROWS = """
+ROWS = (
+    """
 layer { name: "data" type: "DummyData" top: "data" dummy_data_param { shape { dim: 16 dim: 65536 }
   data_filler { type: "gaussian" } } }
 layer { name: "scale" type: "Scale" bottom: "data" top: "b0" scale_param { axis: 1 } }
-""" + "".join(
-    f'layer {{ name: "l{i}" type: "{("Sigmoid", "TanH")[i % 2]}" bottom: "b{i}" top: "b{i + 1}" }}\n' for i in range(12)
-) + 'layer { name: "loss" type: "Reduction" bottom: "b12" top: "loss" loss_weight: 1 }\n'  # fmt: skip
+"""
+    + "".join(
+        f'layer {{ name: "l{i}" type: "{("Sigmoid", "TanH")[i % 2]}" bottom: "b{i}" top: "b{i + 1}" }}\n'
+        for i in range(12)
+    )
+    + 'layer { name: "loss" type: "Reduction" bottom: "b12" top: "loss" loss_weight: 1 }\n'
+)
 
 
 def trained(lms: LMSConfig | None, rate: float):

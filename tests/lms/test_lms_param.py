@@ -115,14 +115,17 @@ def test_recompute_drops_after_the_forward_and_makes_again_before_the_backward()
     assert names[born[1]] == "again:c2" and born[1] > last_forward and names[dropped[1]].startswith("backward:bn_c2")
 
 
-@pytest.mark.parametrize("layer, net, why", [
-    ("data", "chain", "would not make the same values, or runs on the host"),
-    ("pool1", "chain", 'layer "relu1" changes its top "pool1" in place'),
-    ("relu1", "chain", 'runs in place on "pool1"'),
-    ("loss", "chain", "is an output of the net"),
-    ("reshape", "groups", "makes no value of its own|would not make the same"),
-    ("other", "branches", "would not make the same values"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "layer, net, why",
+    [
+        ("data", "chain", "would not make the same values, or runs on the host"),
+        ("pool1", "chain", 'layer "relu1" changes its top "pool1" in place'),
+        ("relu1", "chain", 'runs in place on "pool1"'),
+        ("loss", "chain", "is an output of the net"),
+        ("reshape", "groups", "makes no value of its own|would not make the same"),
+        ("other", "branches", "would not make the same values"),
+    ],
+)
 def test_recompute_that_cannot_be(layer, net, why):
     with pytest.raises(LayerParamError, match=rf'policy.prototxt:\d+: layer "{layer}" .*RECOMPUTE.*({why})') as error:
         _solver("RECOMPUTE", LMSConfig(threshold_kb=1), net, [layer])

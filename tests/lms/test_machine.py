@@ -10,8 +10,14 @@ from pycaffe_lms.errors import UsageError
 from pycaffe_lms.lms.cost.machine import find_machine
 
 pytestmark = pytest.mark.pure
-FIELDS = {"memory": 1 << 34, "memory_rate": 2e12, "product_rate": 1e14, "link_in": 2e10, "link_out": 2e10,
-          "link_both": 4e10}  # fmt: skip
+FIELDS = {
+    "memory": 1 << 34,
+    "memory_rate": 2e12,
+    "product_rate": 1e14,
+    "link_in": 2e10,
+    "link_out": 2e10,
+    "link_both": 4e10,
+}
 
 
 def test_a_file_is_a_machine(tmp_path):

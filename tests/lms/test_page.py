@@ -142,8 +142,10 @@ def _long_plan(n: int):
     """n layers forward and back, of which every value leaves and comes back."""
     buffers = {i: Buffer(i, f"stage{i // 10}/block{i}_convolution.data", 512 * (1 + i % 5)) for i in range(n + 1)}
     steps = [Step("forward:data", (Access(0, Mode.OVERWRITE),))]
-    steps += [Step(f"forward:stage{i // 10}/block{i}_convolution",
-                   (Access(i, Mode.READ), Access(i + 1, Mode.OVERWRITE))) for i in range(n)]  # fmt: skip
+    steps += [
+        Step(f"forward:stage{i // 10}/block{i}_convolution", (Access(i, Mode.READ), Access(i + 1, Mode.OVERWRITE)))
+        for i in range(n)
+    ]
     steps += [Step(f"backward:stage{i // 10}/block{i}_convolution", (Access(i, Mode.READ),)) for i in range(n)[::-1]]
     plan = make_plan(Program("long", tuple(steps), frozenset()), buffers, limit=None, ahead=0)
     return plan, time_plan(plan, Costs([1e-4] * len(steps), {}, MACHINES["v100"]))

@@ -114,8 +114,9 @@ def test_a_plan_file(net, parts, tmp_path):
 
 
 def test_a_plan_file_does_not_hold_a_number_that_was_chosen(tmp_path):
-    lms = LMSConfig(threshold_kb=1, budget=least("fat", {"split": 0}) // 2, split="auto",
-                    plan_file=str(tmp_path / "plan"))  # fmt: skip
+    lms = LMSConfig(
+        threshold_kb=1, budget=least("fat", {"split": 0}) // 2, split="auto", plan_file=str(tmp_path / "plan")
+    )
     with pytest.raises(PlanError, match="(?s)blocks of .*-lms_split_outputs [2-9]"):
         solver("fat", sim(), lms)
 

@@ -122,8 +122,19 @@ def random_plans(seeds=range(100)):
                 least = make_plan(program, buffers, limit=None, ahead=0, page=page).arena_bytes
                 yield make_plan(program, buffers, limit=None, ahead=rng.randint(1, 6), page=page), costs
                 limit = least + rng.choice((0, 2048, 8192))
-                yield optimise(program, buffers, limit=limit, costs=costs, replays={}, scratch=frozenset(),
-                               rules=(Rules(replays=False),), page=page), costs  # fmt: skip
+                yield (
+                    optimise(
+                        program,
+                        buffers,
+                        limit=limit,
+                        costs=costs,
+                        replays={},
+                        scratch=frozenset(),
+                        rules=(Rules(replays=False),),
+                        page=page,
+                    ),
+                    costs,
+                )
 
 
 def seconds_of(plan, costs) -> float:

@@ -75,8 +75,9 @@ def make(net: str, rng: random.Random, lms: LMSConfig | None, tuning: Tuning, te
     test = "test_iter: 1 test_interval: 1 test_initialization: true" if tested else ""
     parsed = parse_solver(
         'base_lr: 0.01 momentum: 0.9 weight_decay: 0.01 lr_policy: "fixed" max_iter: 9 random_seed: 5 '
-        f"snapshot_after_train: false {test} net_param {{ {net} }}", "random.prototxt",
-    )  # fmt: skip
+        f"snapshot_after_train: false {test} net_param {{ {net} }}",
+        "random.prototxt",
+    )
     device = SimDevice(ROOM, order="random", seed=rng.randrange(1000))
     return SGDSolver(parsed.message, lines=parsed.lines, device=device, lms=lms, tuning=tuning)
 

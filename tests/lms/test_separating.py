@@ -152,8 +152,9 @@ def test_a_mistake_in_such_a_file_is_found(tmp_path):
 def test_measured_times_keep_the_program_that_runs():
     net, budget = _faster_so()
     one = make(net, budget)
-    names = sorted(s.name for s, (_, again) in zip(plan_of(one).program.steps, plan_of(one).order, strict=True)
-                   if not again)  # fmt: skip
+    names = sorted(
+        s.name for s, (_, again) in zip(plan_of(one).program.steps, plan_of(one).order, strict=True) if not again
+    )
     expected = train(solver(net, SimDevice(64 << 20), False), 8)
     assert train(one, 8) == expected and one.settled
     assert any(is_params_half(name) for name in one.runtime.measured)
@@ -184,10 +185,16 @@ def test_both_steps_are_one_row_of_a_layer():
     costs, steps = one.net.memory.planned_with["train"], one.net.memory.steps("train")
     own = [s for s, (_, again) in zip(steps, plan.order, strict=True) if not again]
     for layer in halves(one):
-        expected = sum(costs.steps[plan.order[s][0]] for s, step in enumerate(steps)
-                       if not plan.order[s][1] and layer_of(step.step.name) == layer)  # fmt: skip
-        again = sum(costs.replays[plan.order[s][0]] for s, step in enumerate(steps)
-                    if plan.order[s][1] and layer_of(step.step.name) == layer)  # fmt: skip
+        expected = sum(
+            costs.steps[plan.order[s][0]]
+            for s, step in enumerate(steps)
+            if not plan.order[s][1] and layer_of(step.step.name) == layer
+        )
+        again = sum(
+            costs.replays[plan.order[s][0]]
+            for s, step in enumerate(steps)
+            if plan.order[s][1] and layer_of(step.step.name) == layer
+        )
         assert rows[layer].predicted == pytest.approx(expected + again)
     assert len(own) == plan_statistics(plan)["steps"] - plan.replayed
 

@@ -43,8 +43,11 @@ def test_in_parts_a_net_trains_to_the_same_numbers(net, parts, last, device):
 def test_large_model_support_changes_no_bit(net, device):
     """Six iterations: the later ones are replayed from a recording."""
     expected = train(solver(net, device, LMSConfig(split=3), tuning=Tuning(graph=True)), 6)
-    for lms in (LMSConfig(threshold_kb=1, split=3), LMSConfig(threshold_kb=1, split=3, ahead=0, sync=3),
-                LMSConfig(auto=True, threshold_kb=1, split=3)):  # fmt: skip
+    for lms in (
+        LMSConfig(threshold_kb=1, split=3),
+        LMSConfig(threshold_kb=1, split=3, ahead=0, sync=3),
+        LMSConfig(auto=True, threshold_kb=1, split=3),
+    ):
         s = solver(net, device, lms, tuning=Tuning(graph=True))
         assert train(s, 6) == expected, lms
         s.runtime.close()

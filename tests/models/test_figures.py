@@ -28,8 +28,20 @@ from .nets import (
 
 FILES = {path: (MODELS / path).read_text() for path in {model.path for model in ALL.values()}}
 DEEP = "cifar10_resnet-1001/train_val"  # half a minute; `python tools/gen_models.py --figures --check` looks at it too
-QUICK = ("digits", "lenet", "mnist_autoencoder", "alexnet", "vgg-16", "resnet-18", "squeezenet-1.0", "mobilenet-v1",
-         "unet-3d", "c3d", "dcgan", "char_lstm")  # fmt: skip
+QUICK = (
+    "digits",
+    "lenet",
+    "mnist_autoencoder",
+    "alexnet",
+    "vgg-16",
+    "resnet-18",
+    "squeezenet-1.0",
+    "mobilenet-v1",
+    "unet-3d",
+    "c3d",
+    "dcgan",
+    "char_lstm",
+)
 
 
 def readme(folder: str) -> str:
@@ -129,7 +141,15 @@ def test_the_figures_of_a_net_by_hand():
     assert 4 * (3 * 431_080 + read) < needed < 4 * (3 * 431_080 + 2 * blobs + 64 * 1.3 * (2880 + 800)) * 1.05
 
 
-@pytest.mark.parametrize("n, text", [(63_100, "63.1 k"), (568_740_352, "569 M"), (3_858_000_000, "3.86 G"),
-                                     (904_596_000_000, "905 G"), (6_607_010_000_000, "6.61 T")])  # fmt: skip
+@pytest.mark.parametrize(
+    "n, text",
+    [
+        (63_100, "63.1 k"),
+        (568_740_352, "569 M"),
+        (3_858_000_000, "3.86 G"),
+        (904_596_000_000, "905 G"),
+        (6_607_010_000_000, "6.61 T"),
+    ],
+)
 def test_counts(n, text):
     assert count_text(n) == text

@@ -12,9 +12,14 @@ from .nets import ALL, full_size
 
 # Multiply-adds for one picture, in units of the last figure, as the papers give them.
 PUBLISHED = {
-    "resnet-18": (1.8, 1e9), "resnet-34": (3.6, 1e9), "resnet-50": (3.8, 1e9), "resnet-101": (7.6, 1e9),
-    "resnet-152": (11.3, 1e9), "vgg-19": (19.6, 1e9), "mobilenet-v1": (569, 1e6),
-}  # fmt: skip
+    "resnet-18": (1.8, 1e9),
+    "resnet-34": (3.6, 1e9),
+    "resnet-50": (3.8, 1e9),
+    "resnet-101": (7.6, 1e9),
+    "resnet-152": (11.3, 1e9),
+    "vgg-19": (19.6, 1e9),
+    "mobilenet-v1": (569, 1e6),
+}
 
 
 def multiply_adds(net, batch: int) -> int:

@@ -25,8 +25,9 @@ def test_plan_at_full_size(name, capsys):
     assert main(["plan", "-model", str(MODELS / model.path), *shapes, "-lms", "1000", *ahead, "-summary"]) == 0
     out = capsys.readouterr().out
     assert "managed buffers: " in out and "device memory in all: " in out
-    in_core, least = (re.search(rf"^{said}: ([^ ]+ \w+) ", out, re.M).group(1)
-                      for said in ("in core", "least -lms_budget"))  # fmt: skip
+    in_core, least = (
+        re.search(rf"^{said}: ([^ ]+ \w+) ", out, re.M).group(1) for said in ("in core", "least -lms_budget")
+    )
     batch = str(model.batch) if model.file == "train_val" else f"{model.file}, {model.batch}"
     assert f"| {batch} | {in_core} | {least} | " in (MODELS / model.folder / "README.md").read_text()
 
@@ -37,8 +38,15 @@ def solver(capacity: int, lms: LMSConfig | None = None) -> SGDSolver:
     for layer in net.layer:
         if layer.convolution_param.num_output > 3:
             layer.convolution_param.num_output //= 4
-    param = SolverParameter(base_lr=0.01, momentum=0.9, lr_policy="fixed", max_iter=2, random_seed=7,
-                            snapshot_after_train=False, net_param=net)  # fmt: skip
+    param = SolverParameter(
+        base_lr=0.01,
+        momentum=0.9,
+        lr_policy="fixed",
+        max_iter=2,
+        random_seed=7,
+        snapshot_after_train=False,
+        net_param=net,
+    )
     return SGDSolver(param, device=SimDevice(capacity), lms=lms)
 
 

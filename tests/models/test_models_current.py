@@ -61,12 +61,40 @@ def test_texts_parse_and_leave_the_device_open(gen_models):
 
 
 LISTED = [
-    "digits", "lenet", "cifar10_quick", "cifar10_full", "cifar10_resnet-20", "cifar10_resnet-56",
-    "cifar10_resnet-1001", "mnist_autoencoder", "mnist_siamese", "alexnet", "caffenet", "flickr_style",
-    "rcnn_ilsvrc13", "googlenet", "vgg-16", "vgg-19", "resnet-18", "resnet-34", "resnet-50", "resnet-101",
-    "resnet-152", "squeezenet-1.0", "squeezenet-1.1", "mobilenet-v1", "mobilenet-v2", "densenet-121", "inception-v3",
-    "fcn-8s", "unet-2d", "unet-3d", "c3d", "dcgan", "char_lstm",
-]  # fmt: skip
+    "digits",
+    "lenet",
+    "cifar10_quick",
+    "cifar10_full",
+    "cifar10_resnet-20",
+    "cifar10_resnet-56",
+    "cifar10_resnet-1001",
+    "mnist_autoencoder",
+    "mnist_siamese",
+    "alexnet",
+    "caffenet",
+    "flickr_style",
+    "rcnn_ilsvrc13",
+    "googlenet",
+    "vgg-16",
+    "vgg-19",
+    "resnet-18",
+    "resnet-34",
+    "resnet-50",
+    "resnet-101",
+    "resnet-152",
+    "squeezenet-1.0",
+    "squeezenet-1.1",
+    "mobilenet-v1",
+    "mobilenet-v2",
+    "densenet-121",
+    "inception-v3",
+    "fcn-8s",
+    "unet-2d",
+    "unet-3d",
+    "c3d",
+    "dcgan",
+    "char_lstm",
+]
 THREE = {"train_val.prototxt", "solver.prototxt", "deploy.prototxt"}
 PAIR = {f"{half}{kind}.prototxt" for half in ("generator", "discriminator") for kind in ("", "_solver")}
 

@@ -27,15 +27,27 @@ RECORDED = {
     "cifar10_resnet-56": (172, "9254e2ffb8df4973"),
 }
 ALEXNET = {
-    "conv1": (96, 3, 11, 11), "conv2": (256, 48, 5, 5), "conv3": (384, 256, 3, 3), "conv4": (384, 192, 3, 3),
-    "conv5": (256, 192, 3, 3), "fc6": (4096, 9216), "fc7": (4096, 4096),
-}  # fmt: skip
+    "conv1": (96, 3, 11, 11),
+    "conv2": (256, 48, 5, 5),
+    "conv3": (384, 256, 3, 3),
+    "conv4": (384, 192, 3, 3),
+    "conv5": (256, 192, 3, 3),
+    "fc6": (4096, 9216),
+    "fc7": (4096, 4096),
+}
 C3D = {
-    "conv1a": (64, 3, 3, 3, 3), "conv2a": (128, 64, 3, 3, 3), "conv3a": (256, 128, 3, 3, 3),
-    "conv3b": (256, 256, 3, 3, 3), "conv4a": (512, 256, 3, 3, 3), "conv4b": (512, 512, 3, 3, 3),
-    "conv5a": (512, 512, 3, 3, 3), "conv5b": (512, 512, 3, 3, 3),
-    "fc6-1": (4096, 8192), "fc7-1": (4096, 4096), "fc8-1": (487, 4096),
-}  # fmt: skip
+    "conv1a": (64, 3, 3, 3, 3),
+    "conv2a": (128, 64, 3, 3, 3),
+    "conv3a": (256, 128, 3, 3, 3),
+    "conv3b": (256, 256, 3, 3, 3),
+    "conv4a": (512, 256, 3, 3, 3),
+    "conv4b": (512, 512, 3, 3, 3),
+    "conv5a": (512, 512, 3, 3, 3),
+    "conv5b": (512, 512, 3, 3, 3),
+    "fc6-1": (4096, 8192),
+    "fc7-1": (4096, 4096),
+    "fc8-1": (487, 4096),
+}
 
 
 def lines(folder: str) -> list[str]:
@@ -50,10 +62,15 @@ def test_names_and_shapes_of_the_public_weights(folder):
     assert (len(found), hashlib.sha256("\n".join(found).encode()).hexdigest()[:16]) == RECORDED[folder]
 
 
-@pytest.mark.parametrize("folder, last", [
-    ("alexnet", {"fc8": (1000, 4096)}), ("caffenet", {"fc8": (1000, 4096)}),
-    ("flickr_style", {"fc8_flickr": (20, 4096)}), ("rcnn_ilsvrc13", {"fc-rcnn": (200, 4096)}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "folder, last",
+    [
+        ("alexnet", {"fc8": (1000, 4096)}),
+        ("caffenet", {"fc8": (1000, 4096)}),
+        ("flickr_style", {"fc8_flickr": (20, 4096)}),
+        ("rcnn_ilsvrc13", {"fc-rcnn": (200, 4096)}),
+    ],
+)
 def test_alexnet_and_its_kin(folder, last):
     assert {name: blobs[0].shape for name, blobs in deployed(folder).params.items()} == ALEXNET | last
 

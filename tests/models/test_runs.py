@@ -50,8 +50,11 @@ def test_forward_and_backward(name):
 def test_nets_for_testing(name):
     """The other phase has the same weights, its own accuracies, and every solver's test states exist."""
     model = ALL[name]
-    (solver,) = [p for p in (MODELS / model.folder).glob("*solver.prototxt")
-                 if read_solver(p).message.net == f"models/{model.path}"]  # fmt: skip
+    (solver,) = [
+        p
+        for p in (MODELS / model.folder).glob("*solver.prototxt")
+        if read_solver(p).message.net == f"models/{model.path}"
+    ]
     states = read_solver(solver).message.test_state or [None]
     train = full_size(name)
     for state in states:

@@ -59,15 +59,17 @@ OUTPUTS = {
     "rcnn_ilsvrc13": {"fc-rcnn": (10, 200)},
     **{f"resnet-{depth}": {"prob": (1, 1000)} for depth in (18, 34, 50, 101, 152)},
     "inception-v3": {"prob": (1, 1000)},
-    **{folder: {"prob": (1, 1000, 1, 1)} for folder in ("squeezenet-1.0", "squeezenet-1.1", "mobilenet-v1",
-                                                       "mobilenet-v2", "densenet-121")},
+    **{
+        folder: {"prob": (1, 1000, 1, 1)}
+        for folder in ("squeezenet-1.0", "squeezenet-1.1", "mobilenet-v1", "mobilenet-v2", "densenet-121")
+    },
     "fcn-8s": {"score": (1, 21, 500, 500)},
     "unet-2d": {"prob": (1, 2, 388, 388)},
     "unet-3d": {"prob": (1, 3, 192, 192, 192)},
     "c3d": {"prob": (1, 487)},
     "char_lstm": {"prob": (1, 1, 128)},
     "dcgan": {"image": (1, 3, 64, 64)},
-}  # fmt: skip
+}
 
 
 def _of(table, model):
@@ -123,23 +125,33 @@ def test_googlenet_modules_join_as_many_channels_as_published():
     net = deployed("googlenet")
     joined = {v.name.removesuffix("/output"): v.shape[1:] for v in net.graph.values if v.name.endswith("/output")}
     assert {name.removeprefix("inception_"): shape for name, shape in joined.items()} == {
-        "3a": (256, 28, 28), "3b": (480, 28, 28), "4a": (512, 14, 14), "4b": (512, 14, 14), "4c": (512, 14, 14),
-        "4d": (528, 14, 14), "4e": (832, 14, 14), "5a": (832, 7, 7), "5b": (1024, 7, 7),
-    }  # fmt: skip
+        "3a": (256, 28, 28),
+        "3b": (480, 28, 28),
+        "4a": (512, 14, 14),
+        "4b": (512, 14, 14),
+        "4c": (512, 14, 14),
+        "4d": (528, 14, 14),
+        "4e": (832, 14, 14),
+        "5a": (832, 7, 7),
+        "5b": (1024, 7, 7),
+    }
 
 
-@pytest.mark.parametrize("name, blob, shape", [
-    ("inception-v3/train_val", "inception_a3_output", (32, 288, 35, 35)),
-    ("inception-v3/train_val", "inception_b4_concat", (32, 768, 17, 17)),
-    ("inception-v3/train_val", "inception_c2_concat", (32, 2048, 8, 8)),
-    ("densenet-121/train_val", "concat_5_16", (32, 1024, 7, 7)),
-    ("mobilenet-v1/train_val", "conv6/sep", (64, 1024, 7, 7)),
-    ("squeezenet-1.1/train_val", "fire9/concat", (32, 512, 14, 14)),
-    ("fcn-8s/train_val", "fuse_pool3", (1, 21, 70, 70)),
-    ("unet-2d/train_val", "d4c", (1, 1024, 28, 28)),
-    ("unet-2d/train_val", "d0cc", (1, 64, 392, 392)),
-    ("unet-3d/train_val", "conv_d3b", (1, 512, 24, 24, 24)),
-    ("c3d/train_val", "pool5", (30, 512, 1, 4, 4)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, blob, shape",
+    [
+        ("inception-v3/train_val", "inception_a3_output", (32, 288, 35, 35)),
+        ("inception-v3/train_val", "inception_b4_concat", (32, 768, 17, 17)),
+        ("inception-v3/train_val", "inception_c2_concat", (32, 2048, 8, 8)),
+        ("densenet-121/train_val", "concat_5_16", (32, 1024, 7, 7)),
+        ("mobilenet-v1/train_val", "conv6/sep", (64, 1024, 7, 7)),
+        ("squeezenet-1.1/train_val", "fire9/concat", (32, 512, 14, 14)),
+        ("fcn-8s/train_val", "fuse_pool3", (1, 21, 70, 70)),
+        ("unet-2d/train_val", "d4c", (1, 1024, 28, 28)),
+        ("unet-2d/train_val", "d0cc", (1, 64, 392, 392)),
+        ("unet-3d/train_val", "conv_d3b", (1, 512, 24, 24, 24)),
+        ("c3d/train_val", "pool5", (30, 512, 1, 4, 4)),
+    ],
+)
 def test_shapes_on_the_way_are_those_of_the_papers(name, blob, shape):
     assert shape_of(full_size(name), blob) == shape

@@ -11,11 +11,17 @@ from .nets import conv, inputs, ip, layer, loss, relu
 
 SHAPE = (4, 3, 8, 8)
 TEXT = (
-    inputs(data=SHAPE, label=(4,)) + conv("conv", "data", 4)
-    + layer("bn", "BatchNorm", "conv") + layer("scale", "Scale", "bn", "bn", "scale_param { bias_term: true }")
-    + relu("relu", "bn") + layer("pool", "Pooling", "bn", text="pooling_param { kernel_size: 2 stride: 2 }")
-    + layer("drop", "Dropout", "pool", "pool") + ip("ip", "pool", 5) + loss("ip") + layer("prob", "Softmax", "ip")
-)  # fmt: skip
+    inputs(data=SHAPE, label=(4,))
+    + conv("conv", "data", 4)
+    + layer("bn", "BatchNorm", "conv")
+    + layer("scale", "Scale", "bn", "bn", "scale_param { bias_term: true }")
+    + relu("relu", "bn")
+    + layer("pool", "Pooling", "bn", text="pooling_param { kernel_size: 2 stride: 2 }")
+    + layer("drop", "Dropout", "pool", "pool")
+    + ip("ip", "pool", 5)
+    + loss("ip")
+    + layer("prob", "Softmax", "ip")
+)
 
 
 def _feed(net, i: int, shape=SHAPE) -> None:

@@ -37,79 +37,146 @@ UP = 'convolution_param { num_output: 6 kernel_size: 2 stride: 2 weight_filler {
 # net: (text, layers whose forward still copies, whose backward still does)
 NETS = {
     "u-net": (
-        data() + unit("d0", "data", 4) + layer("pool", "Pooling", "d0", text=POOL) + unit("d1", "pool", 8)
-        + layer("up", "Deconvolution", "d1", text=UP) + concat("cat", "d0 up") + unit("u0", "cat", 4) + head("u0"),
-        [], [],
+        data()
+        + unit("d0", "data", 4)
+        + layer("pool", "Pooling", "d0", text=POOL)
+        + unit("d1", "pool", 8)
+        + layer("up", "Deconvolution", "d1", text=UP)
+        + concat("cat", "d0 up")
+        + unit("u0", "cat", 4)
+        + head("u0"),
+        [],
+        [],
     ),
     "first axis": (
-        data(2, 4) + conv("a", "data", 4) + relu("ra", "a") + conv("b", "data", 4) + concat("cat", "a b", "axis: 0")
-        + unit("c", "cat", 4) + head("c"),
-        [], [],
+        data(2, 4)
+        + conv("a", "data", 4)
+        + relu("ra", "a")
+        + conv("b", "data", 4)
+        + concat("cat", "a b", "axis: 0")
+        + unit("c", "cat", 4)
+        + head("c"),
+        [],
+        [],
     ),
     "other images between": (
         data(2, 2) + conv("a", "data", 4) + conv("b", "data", 4) + concat("cat", "a b") + head("cat"),
-        ["cat"], ["cat"],
+        ["cat"],
+        ["cat"],
     ),
     "slice": (
-        data() + conv("x", "data", 8) + layer("cut", "Slice", "x", "y z") + relu("ry", "y") + conv("b", "y", 4)
-        + conv("c", "z", 4) + total("s", "b c") + head("s"),
-        [], ["cut"],  # x's gradient would be there as soon as that of one piece
+        data()
+        + conv("x", "data", 8)
+        + layer("cut", "Slice", "x", "y z")
+        + relu("ry", "y")
+        + conv("b", "y", 4)
+        + conv("c", "z", 4)
+        + total("s", "b c")
+        + head("s"),
+        [],
+        ["cut"],  # x's gradient would be there as soon as that of one piece
     ),
     "a piece without a gradient": (  # which must become zero
-        data() + conv("x", "data", 8) + layer("cut", "Slice", "x", "y z") + conv("b", "y", 4)
+        data()
+        + conv("x", "data", 8)
+        + layer("cut", "Slice", "x", "y z")
+        + conv("b", "y", 4)
         + conv("c", "z", 4).replace('type: "Convolution"', 'type: "Convolution" propagate_down: false')
-        + total("s", "b c") + head("s"),
-        [], ["cut"],
+        + total("s", "b c")
+        + head("s"),
+        [],
+        ["cut"],
     ),
     "nested": (
-        data() + conv("a", "data", 4) + conv("b", "a", 4) + concat("ab", "a b") + conv("c", "ab", 4)
-        + concat("abc", "ab c") + conv("d", "abc", 4) + concat("all", "abc d") + unit("e", "all", 16) + head("e"),
-        [], [],
+        data()
+        + conv("a", "data", 4)
+        + conv("b", "a", 4)
+        + concat("ab", "a b")
+        + conv("c", "ab", 4)
+        + concat("abc", "ab c")
+        + conv("d", "abc", 4)
+        + concat("all", "abc d")
+        + unit("e", "all", 16)
+        + head("e"),
+        [],
+        [],
     ),
     "cut and put together again": (  # where it came from, but a half must be moved to be first
         data() + conv("x", "data", 8) + layer("cut", "Slice", "x", "y z") + concat("zy", "z y") + head("zy"),
-        ["zy"], ["cut"],
+        ["zy"],
+        ["cut"],
     ),
     "top changed in place": (
         data() + conv("a", "data", 4) + conv("b", "data", 4) + concat("cat", "a b") + relu("r", "cat") + head("cat"),
-        [], [],
+        [],
+        [],
     ),
     "a bottom is read after that": (
-        data() + conv("a", "data", 4) + conv("b", "data", 4) + concat("cat", "a b") + relu("r", "cat")
-        + conv("c", "cat", 4) + conv("d", "a", 4) + total("s", "c d") + head("s"),
-        ["cat"], [],
+        data()
+        + conv("a", "data", 4)
+        + conv("b", "data", 4)
+        + concat("cat", "a b")
+        + relu("r", "cat")
+        + conv("c", "cat", 4)
+        + conv("d", "a", 4)
+        + total("s", "c d")
+        + head("s"),
+        ["cat"],
+        [],
     ),
     "a bottom twice": (
         data() + conv("a", "data", 4) + concat("cat", "a a") + head("cat"),
-        ["cat"], [],
+        ["cat"],
+        [],
     ),
     "two want the same": (
-        data() + conv("a", "data", 4) + conv("b", "data", 4) + concat("ab", "a b") + concat("ba", "b a")
-        + total("s", "ab ba") + head("s"),
-        ["ba"], [],
+        data()
+        + conv("a", "data", 4)
+        + conv("b", "data", 4)
+        + concat("ab", "a b")
+        + concat("ba", "b a")
+        + total("s", "ab ba")
+        + head("s"),
+        ["ba"],
+        [],
     ),
     "a net's input": (
         data() + conv("a", "data", 4) + concat("cat", "a data") + head("cat"),
-        ["cat"], [],
+        ["cat"],
+        [],
     ),
     "rows": (  # flattened: of two axes
-        data() + conv("a", "data", 4) + layer("fa", "Flatten", "a") + conv("b", "data", 2) + layer("fb", "Flatten", "b")
-        + concat("cat", "fa fb") + head("cat"),
-        [], [],
+        data()
+        + conv("a", "data", 4)
+        + layer("fa", "Flatten", "a")
+        + conv("b", "data", 2)
+        + layer("fb", "Flatten", "b")
+        + concat("cat", "fa fb")
+        + head("cat"),
+        [],
+        [],
     ),
     "begins off a boundary": (  # 300 elements in
-        data() + layer("a", "InnerProduct", "data", text="inner_product_param { num_output: 300 }")
+        data()
+        + layer("a", "InnerProduct", "data", text="inner_product_param { num_output: 300 }")
         + layer("b", "InnerProduct", "data", text="inner_product_param { num_output: 20 }")
-        + concat("cat", "a b") + head("cat"),
-        ["cat"], ["cat"],
+        + concat("cat", "a b")
+        + head("cat"),
+        ["cat"],
+        ["cat"],
     ),
     "no gradient at all": (
-        data() + conv("a", "data", 4) + conv("b", "data", 4) + concat("cat", "a b")
+        data()
+        + conv("a", "data", 4)
+        + conv("b", "data", 4)
+        + concat("cat", "a b")
         + conv("c", "cat", 4).replace('type: "Convolution"', 'type: "Convolution" propagate_down: false')
-        + total("s", "a c") + head("s"),
-        [], [],
+        + total("s", "a c")
+        + head("s"),
+        [],
+        [],
     ),
-}  # fmt: skip
+}
 
 
 def solver(text: str, device=None, lms=None, **tuning) -> SGDSolver:
@@ -145,6 +212,7 @@ PLACES = {
     "on demand": (lambda: SimDevice(64 << 20, order="random", seed=5), LMSConfig(threshold_kb=1, ahead=0)),
     "auto": (lambda: SimDevice(64 << 20), LMSConfig(auto=True, split=0, split_outputs=0)),
     "gpu": (
-        lambda: get_device("cuda"), None,
+        lambda: get_device("cuda"),
+        None,
     ),
-}  # fmt: skip
+}

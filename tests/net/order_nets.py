@@ -33,8 +33,13 @@ NETS = {
     "volumes": _VOLUMES + nets.conv("c", "data", 4) + nets.conv("d", "c", 3) + nets.head("d"),
     "two bottoms": nets._DATA
     + nets.conv("a", "data", 3)
-    + layer("c", "Convolution", "data a", "c d", "convolution_param { num_output: 4 kernel_size: 3 "
-            'weight_filler { type: "xavier" } }')
+    + layer(
+        "c",
+        "Convolution",
+        "data a",
+        "c d",
+        'convolution_param { num_output: 4 kernel_size: 3 weight_filler { type: "xavier" } }',
+    )
     + nets._eltwise("sum", "c", "d")
     + nets.head("sum"),
     "tied": nets._DATA
@@ -47,13 +52,20 @@ NETS = {
     + layer("w", "Parameter", text='param { name: "w" } parameter_param { shape { dim: 4 dim: 3 dim: 3 dim: 3 } }')
     + layer("decay", "Reduction", "w", text="loss_weight: 0.1 reduction_param { operation: SUMSQ }")
     + nets.head("c"),
-}  # fmt: skip
+}
 
 
 def make(net: str, last: bool = True, device=None, lms=None, dtype="float32", **options):
     """A solver on one of NETS, or on layers as text, whose images lie channels-last or not."""
-    fields = {"base_lr": 0.05, "momentum": 0.9, "weight_decay": 0.01, "lr_policy": '"fixed"', "max_iter": 100,
-              "random_seed": 7, "snapshot_after_train": "false"} | options  # fmt: skip
+    fields = {
+        "base_lr": 0.05,
+        "momentum": 0.9,
+        "weight_decay": 0.01,
+        "lr_policy": '"fixed"',
+        "max_iter": 100,
+        "random_seed": 7,
+        "snapshot_after_train": "false",
+    } | options
     text = "\n".join(f"{name}: {value}" for name, value in fields.items())
     parsed = parse_solver(f"{text}\nnet_param {{ name: 'n'\n{NETS.get(net, net)} }}\n", "n.prototxt")
     more = {"device": device or SimDevice(64 << 20), "lms": lms, "tuning": Tuning(channels_last=last)}

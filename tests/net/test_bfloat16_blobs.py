@@ -15,10 +15,14 @@ from tests.ops.test_bfloat16 import half
 from .nets import CPU, conv, inputs, ip, layer, loss, make_net, relu
 
 TEXT = (
-    inputs(data=(4, 3, 8, 8), label=(4,)) + conv("a", "data", 4) + relu("r", "a")
+    inputs(data=(4, 3, 8, 8), label=(4,))
+    + conv("a", "data", 4)
+    + relu("r", "a")
     + layer("p", "Pooling", "a", text="pooling_param { pool: AVE kernel_size: 2 stride: 2 }")
-    + conv("b", "p", 6) + ip("scores", "b", 5) + loss("scores")
-)  # fmt: skip
+    + conv("b", "p", 6)
+    + ip("scores", "b", 5)
+    + loss("scores")
+)
 PLACES = {
     "cpu": lambda **lms: {"device": get_device("cpu")},
     "sim": lambda **lms: {"device": SimDevice(64 << 20, order="random", seed=2), "lms": LMSConfig(**lms)},

@@ -24,15 +24,22 @@ def net_of(n, name="fat", device=None, threshold=1, text=None):
     parsed = parse_net(f"force_backward: true {text or NETS[name]}", "net.prototxt")
     lms = LMSConfig(threshold_kb=threshold, split=1 if n is None else 0, split_outputs="auto" if n is None else n)
     device = device or SimDevice(64 << 20, order="random", seed=4)
-    return PycaffeNet(parsed.message, 0, lines=parsed.lines, file="net.prototxt", seed=3, dtype="float64",
-                      device=device, lms=lms)  # fmt: skip
+    return PycaffeNet(
+        parsed.message, 0, lines=parsed.lines, file="net.prototxt", seed=3, dtype="float64", device=device, lms=lms
+    )
 
 
 @pytest.mark.parametrize(
     ("outputs", "blocks", "cuts"),
-    [(16, 2, [0, 8, 16]), (90, 3, [0, 28, 60, 90]), (4096, 3, [0, 1364, 2728, 4096]), (5, 2, [0, 2, 5]),
-     (3, 8, [0, 1, 2, 3]), (10, 2, [0, 4, 10])],
-)  # fmt: skip
+    [
+        (16, 2, [0, 8, 16]),
+        (90, 3, [0, 28, 60, 90]),
+        (4096, 3, [0, 1364, 2728, 4096]),
+        (5, 2, [0, 2, 5]),
+        (3, 8, [0, 1, 2, 3]),
+        (10, 2, [0, 4, 10]),
+    ],
+)
 def test_where_outputs_are_cut(outputs, blocks, cuts):
     assert output_cuts(outputs, blocks) == cuts
 
@@ -43,9 +50,13 @@ def test_blocks_a_chain_of_the_bottoms_gradient_and_a_gather():
     made = unfold(old, {}, {ip2: 3})
     mine = [n for n in made.graph.nodes if n.origin == ip2]
     assert [n.name for n in mine] == [
-        "ip2 [spread 1/3]", "ip2 [outputs 1/3]", "ip2 [spread 2/3]", "ip2 [outputs 2/3]", "ip2 [outputs 3/3]",
+        "ip2 [spread 1/3]",
+        "ip2 [outputs 1/3]",
+        "ip2 [spread 2/3]",
+        "ip2 [outputs 2/3]",
+        "ip2 [outputs 3/3]",
         "ip2 [gather]",
-    ]  # fmt: skip
+    ]
     values = made.graph.values
     tops = [n.tops[0] for n in mine if n.block]
     assert [values[t].shape for t in tops] == [(6, 12), (6, 12), (6, 13)] and mine[-1].bottoms == tops

@@ -73,7 +73,7 @@ UNIT = conv("x", "data", 2) + bn("x") + scale("x") + relu("relu", "x")
         ),
         (conv("x", "data", 2) + layer("b", "Bias", "x", "x") + relu("r", "x"), "aaa", "Bias reads nothing"),
     ],
-)  # fmt: skip
+)
 def test_in_place_copies_only_what_backward_reads(chain, expected, why):
     g, _ = built(DATA + chain + ip("y", "x", 3) + loss("y"))
     assert pattern(datas(g, "x")) == expected, why
@@ -108,9 +108,12 @@ def test_a_reader_before_an_in_place_layer_is_only_possible_through_a_split():
 def test_in_place_on_one_branch_of_a_split_leaves_the_other():
     """Split, then in place on the first top, while the second is read later (a file may have Splits of its own)."""
     text = (
-        DATA + conv("x", "data", 2) + layer("s", "Split", "x", "x1 x2") + relu("r", "x1")
+        DATA
+        + conv("x", "data", 2)
+        + layer("s", "Split", "x", "x1 x2")
+        + relu("r", "x1")
         + layer("sum", "Eltwise", "x1 x2")
-    )  # fmt: skip
+    )
     g, _ = built(text)
     assert pattern(datas(g, "x") + datas(g, "x2") + datas(g, "x1")) == "aaab"
 
@@ -123,9 +126,13 @@ def test_in_place_after_the_last_reader_of_a_split_may_alias():
 
 def test_split_flatten_and_reshape_share_data():
     text = (
-        DATA + conv("x", "data", 2) + layer("f", "Flatten", "x") + layer("r", "Reshape", "f", text="reshape_param { "
-        "shape { dim: 0 dim: 2 dim: -1 } }") + relu("u", "r", "a") + relu("v", "r", "b")
-    )  # fmt: skip
+        DATA
+        + conv("x", "data", 2)
+        + layer("f", "Flatten", "x")
+        + layer("r", "Reshape", "f", text="reshape_param { shape { dim: 0 dim: 2 dim: -1 } }")
+        + relu("u", "r", "a")
+        + relu("v", "r", "b")
+    )
     g, table = built(text)
     names = ["x", "f", "r", "r_r_0_split_0", "r_r_0_split_1"]
     assert pattern([d for n in names for d in datas(g, n)]) == "aaaaa"

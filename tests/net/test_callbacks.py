@@ -14,8 +14,15 @@ from pycaffe_lms.lms.config import LMSConfig
 
 from .nets import conv, inputs, ip, layer, loss, make_net, make_solver, relu
 
-TEXT = (inputs(x=(4, 3, 6, 6), label=(4,)) + conv("c", "x", 4) + relu("r", "c") + ip("a", "c", 300)
-        + layer("drop", "Dropout", "a") + ip("b", "drop", 3) + loss("b"))  # fmt: skip
+TEXT = (
+    inputs(x=(4, 3, 6, 6), label=(4,))
+    + conv("c", "x", 4)
+    + relu("r", "c")
+    + ip("a", "c", 300)
+    + layer("drop", "Dropout", "a")
+    + ip("b", "drop", 3)
+    + loss("b")
+)
 LAYERS = 8
 RNG = np.random.default_rng(7)
 X = RNG.normal(size=(4, 3, 6, 6)).astype(np.float32)
@@ -156,8 +163,11 @@ def test_what_is_written_inside_is_used(where):
 
 def test_test_nets_too(place):
     """And a shape that changes in the middle, as Filter's: each layer is called once."""
-    text = (inputs(x=(4, 300), chosen=(4, 1)) + layer("f", "Filter", "x chosen", "y")
-            + layer("p", "Power", "y", text="power_param { scale: 2 }"))  # fmt: skip
+    text = (
+        inputs(x=(4, 300), chosen=(4, 1))
+        + layer("f", "Filter", "x chosen", "y")
+        + layer("p", "Power", "y", text="power_param { scale: 2 }")
+    )
     net = make_net(text, place, phase=1)
     seen = watch(net)
     net.blobs["x"].data[...] = np.arange(1200).reshape(4, 300)

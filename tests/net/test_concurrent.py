@@ -21,9 +21,17 @@ from pycaffe_lms.solvers import SGDSolver
 
 from .nets import conv, inputs, ip, layer, loss, relu
 
-TEXT = (inputs(x=(4, 3, 8, 8), label=(4,)) + conv("c1", "x", 8) + layer("n", "BatchNorm", "c1", "b1")
-        + relu("r", "b1", "r1") + layer("p", "Pooling", "r1", text="pooling_param { kernel_size: 2 stride: 2 }")
-        + ip("a", "p", 200) + layer("d", "Dropout", "a") + ip("b", "d", 3) + loss("b"))  # fmt: skip
+TEXT = (
+    inputs(x=(4, 3, 8, 8), label=(4,))
+    + conv("c1", "x", 8)
+    + layer("n", "BatchNorm", "c1", "b1")
+    + relu("r", "b1", "r1")
+    + layer("p", "Pooling", "r1", text="pooling_param { kernel_size: 2 stride: 2 }")
+    + ip("a", "p", 200)
+    + layer("d", "Dropout", "a")
+    + ip("b", "d", 3)
+    + loss("b")
+)
 STEPS = 6
 
 
@@ -45,8 +53,14 @@ class Job:
 
         head = f'base_lr: 0.05 momentum: 0.9 lr_policy: "fixed" max_iter: 100 random_seed: {self.seed}'
         parsed = parse_solver(f"{head}\nnet_param {{ {TEXT} }}", "f")
-        solver = _Solver(parsed.message, file=parsed.filename, lines=parsed.lines, device=self.device, lms=self.lms,
-                         tuning=Tuning(fuse=False, pack=False, graph=self.graph))  # fmt: skip
+        solver = _Solver(
+            parsed.message,
+            file=parsed.filename,
+            lines=parsed.lines,
+            device=self.device,
+            lms=self.lms,
+            tuning=Tuning(fuse=False, pack=False, graph=self.graph),
+        )
         rng, seen = np.random.default_rng(self.seed), []
         wait()
         for _ in range(STEPS):

@@ -36,16 +36,28 @@ def order(steps, scratch="", **sizes):
 def two_readers(**more):
     """Both read x and add up its gradient g: one gives it from p, the other from q. P and Q are their weights."""
     return [
-        step("params one", r="xp", w="d"), step("bottoms one", True, r="pP", w="g"), step("update P", r="d", u="P"),
-        step("makes q", r="s", w="q"), step("params two", r="xq", w="e"), step("bottoms two", True, r="qQ", u="g"),
-        step("update Q", r="e", u="Q"), step("sum", r="g", w="G"),
-    ]  # fmt: skip
+        step("params one", r="xp", w="d"),
+        step("bottoms one", True, r="pP", w="g"),
+        step("update P", r="d", u="P"),
+        step("makes q", r="s", w="q"),
+        step("params two", r="xq", w="e"),
+        step("bottoms two", True, r="qQ", u="g"),
+        step("update Q", r="e", u="Q"),
+        step("sum", r="g", w="G"),
+    ]
 
 
 def test_the_first_waits_for_the_second_and_its_update_with_it():
     assert order(two_readers(), g=8, p=2, P=1, d=1) == [
-        "params one", "makes q", "params two", "bottoms one", "update P", "bottoms two", "update Q", "sum",
-    ]  # fmt: skip
+        "params one",
+        "makes q",
+        "params two",
+        "bottoms one",
+        "update P",
+        "bottoms two",
+        "update Q",
+        "sum",
+    ]
 
 
 @pytest.mark.parametrize("kept", ["p", "P", "d"])
@@ -66,16 +78,27 @@ def test_what_depends_on_it_stays_behind():
     steps = two_readers()
     steps[3:3] = [step("reads P", r="P", w="y"), step("reads y", r="y", w="z"), step("free", r="f", w="h")]
     assert order(steps, g=8, p=2) == [
-        "params one", "free", "makes q", "params two", "bottoms one", "update P", "reads P", "reads y", "bottoms two",
-        "update Q", "sum",
-    ]  # fmt: skip
+        "params one",
+        "free",
+        "makes q",
+        "params two",
+        "bottoms one",
+        "update P",
+        "reads P",
+        "reads y",
+        "bottoms two",
+        "update Q",
+        "sum",
+    ]
 
 
 def test_of_three_readers_two_wait_for_the_third():
     steps = two_readers()
     steps[7:7] = [
-        step("makes v", r="t", w="v"), step("params three", r="xv", w="k"), step("bottoms three", True, r="vV", u="g"),
-    ]  # fmt: skip
+        step("makes v", r="t", w="v"),
+        step("params three", r="xv", w="k"),
+        step("bottoms three", True, r="vV", u="g"),
+    ]
     found = order(steps, g=8, p=2, q=2)
     assert found[-6:] == ["bottoms one", "update P", "bottoms two", "update Q", "bottoms three", "sum"]
     assert order(steps, g=8, p=2, q=6)[-4:] == ["makes v", "params three", "bottoms three", "sum"]  # too much together
@@ -131,14 +154,27 @@ def test_every_step_finds_what_it_would(seed):
 
 # -- nets ------------------------------------------------------------------------------------------------------------
 TEXTS["a shortcut that widens"] = (
-    _DATA + conv("a", "data", 8) + _pool("p", "a") + conv("s", "p", 16, 1) + conv("b", "p", 2, 1) + conv("c", "b", 2)
-    + conv("d", "c", 16, 1) + _eltwise("sum", "s", "d") + head("sum")
-)  # fmt: skip
+    _DATA
+    + conv("a", "data", 8)
+    + _pool("p", "a")
+    + conv("s", "p", 16, 1)
+    + conv("b", "p", 2, 1)
+    + conv("c", "b", 2)
+    + conv("d", "c", 16, 1)
+    + _eltwise("sum", "s", "d")
+    + head("sum")
+)
 TEXTS["four branches"] = (
-    _DATA + conv("a", "data", 32) + _pool("p", "a") + conv("b", "p", 2, 1) + conv("c", "p", 2, 1) + conv("d", "p", 2, 1)
+    _DATA
+    + conv("a", "data", 32)
+    + _pool("p", "a")
+    + conv("b", "p", 2, 1)
+    + conv("c", "p", 2, 1)
+    + conv("d", "p", 2, 1)
     + conv("e", "p", 2, 1)
-    + 'layer { name: "cat" type: "Concat" bottom: "b" bottom: "c" bottom: "d" bottom: "e" top: "cat" }\n' + head("cat")
-)  # fmt: skip
+    + 'layer { name: "cat" type: "Concat" bottom: "b" bottom: "c" bottom: "d" bottom: "e" top: "cat" }\n'
+    + head("cat")
+)
 CONFIGS = [LMSConfig(threshold_kb=1, ahead=0), LMSConfig(threshold_kb=1), LMSConfig(threshold_kb=1, recompute=True)]
 
 

@@ -28,12 +28,21 @@ def names(steps):
 
 
 def test_an_update_runs_when_its_gradient_is_complete_and_nobody_needs_the_parameter():
-    steps = [step("forward a", r="A", w="x"), step("forward b", r="Bx", w="y"), step("backward b", r="By", w="bx"),
-             step("backward a", r="Ax", w="a")]  # fmt: skip
+    steps = [
+        step("forward a", r="A", w="x"),
+        step("forward b", r="Bx", w="y"),
+        step("backward b", r="By", w="bx"),
+        step("backward a", r="Ax", w="a"),
+    ]
     tail = [step("update A", r="a", u="A"), step("update B", r="b", u="B")]
     assert names(placed_early(steps, tail)) == [
-        "forward a", "forward b", "backward b", "update B", "backward a", "update A",
-    ]  # fmt: skip
+        "forward a",
+        "forward b",
+        "backward b",
+        "update B",
+        "backward a",
+        "update A",
+    ]
 
 
 def test_what_depends_on_all_of_them_waits_and_so_does_what_follows_it():
@@ -77,10 +86,15 @@ def test_every_step_finds_what_it_finds_in_a_row(seed):
 
     def some(kind, count):
         return [
-            step(f"{kind}{i}", **{m: "".join(rng.sample("abcdefgh"[3 * k :][:3], rng.randrange(3))) for k, m in
-                                  enumerate(("r", "u", "w"))})
+            step(
+                f"{kind}{i}",
+                **{
+                    m: "".join(rng.sample("abcdefgh"[3 * k :][:3], rng.randrange(3)))
+                    for k, m in enumerate(("r", "u", "w"))
+                },
+            )
             for i in range(count)
-        ]  # fmt: skip
+        ]
 
     steps, tail = some("step", rng.randrange(1, 20)), some("tail", rng.randrange(8))
     placed = placed_early(steps, tail)

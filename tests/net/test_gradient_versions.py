@@ -30,8 +30,13 @@ LAYERS = {  # that keep the shape
     "Power": "power_param { power: 2 scale: 0.5 shift: 1 }",
     "TanH": "",
 }
-FLAT = {"Softmax": "", "InnerProduct": f"inner_product_param {{ num_output: 64 {XAVIER} }}", "Scale": LAYERS["Scale"],
-        "Tile": LAYERS["Tile"], "ReLU": ""}  # fmt: skip
+FLAT = {
+    "Softmax": "",
+    "InnerProduct": f"inner_product_param {{ num_output: 64 {XAVIER} }}",
+    "Scale": LAYERS["Scale"],
+    "Tile": LAYERS["Tile"],
+    "ReLU": "",
+}
 FROZEN = "param { lr_mult: 0 } param { lr_mult: 0 }"
 
 
@@ -229,8 +234,11 @@ WAYS = {  # device, LMS, tuning, rounding
 def test_any_chain_any_passes(way, seed):
     rng = np.random.default_rng(seed)
     types, flat = ([str(t) for t in rng.choice(list(known), size=rng.integers(0, 4))] for known in (LAYERS, FLAT))
-    options = {"frozen": bool(rng.integers(2)), "head": str(rng.choice(["", "force_backward: true "])),
-               "end": bool(rng.integers(4))}  # fmt: skip
+    options = {
+        "frozen": bool(rng.integers(2)),
+        "head": str(rng.choice(["", "force_backward: true "])),
+        "end": bool(rng.integers(4)),
+    }
     device, lms, tuning, rounding = WAYS[way]
     net, caffe = pair(Place(way), types, flat, options, device=device(), lms=lms, tuning=tuning)
     n, memory = len(net.graph.nodes) - 1, caffe.memory
@@ -298,9 +306,8 @@ SOLVED = {  # what is inside a chain that runs as one: nothing that x shows, or 
     "bn": conv("c", "data", 4) + NORM,
     "softmax": conv("x", "data", 4) + layer("s", "Softmax", "x", "x"),
     "lrn": conv("x", "data", 4) + layer("s", "LRN", "x", "x") + relu("relu", "x"),
-    "sum": conv("c", "data", 4) + layer("bn", "BatchNorm", "c", "x")
-    + layer("sum", "Eltwise", "x data", "x"),
-}  # fmt: skip
+    "sum": conv("c", "data", 4) + layer("bn", "BatchNorm", "c", "x") + layer("sum", "Eltwise", "x data", "x"),
+}
 
 
 def solved(name, place, keep):

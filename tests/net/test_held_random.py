@@ -17,9 +17,18 @@ from .nets import conv, inputs, ip, layer, loss, make_solver, relu
 from .open_sim import OpenSim
 from .test_held_views import On
 
-TEXT = (inputs(x=(3, 3, 6, 6), label=(3,)) + conv("c", "x", 4) + layer("n", "BatchNorm", "c", "c2")
-        + layer("s", "Scale", "c2", "c3") + relu("r", "c3") + ip("a", "c3", 300) + layer("d", "Dropout", "a")
-        + relu("q", "d", "e") + ip("f", "e", 3) + loss("f"))  # fmt: skip
+TEXT = (
+    inputs(x=(3, 3, 6, 6), label=(3,))
+    + conv("c", "x", 4)
+    + layer("n", "BatchNorm", "c", "c2")
+    + layer("s", "Scale", "c2", "c3")
+    + relu("r", "c3")
+    + ip("a", "c3", 300)
+    + layer("d", "Dropout", "a")
+    + relu("q", "d", "e")
+    + ip("f", "e", 3)
+    + loss("f")
+)
 NAMES = ("x", "c", "c2", "c3", "a", "d", "e", "f")
 
 

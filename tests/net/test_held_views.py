@@ -20,12 +20,21 @@ from .nets import conv, inputs, ip, layer, loss, make_net, make_solver, relu
 from .open_sim import OpenSim
 
 # y = 2 x + 1, z = y^2: every value is known
-TEXT = ("force_backward: true\n" + inputs(x=(2, 300))
-        + layer("y", "Power", "x", text="power_param { scale: 2 shift: 1 }")
-        + layer("z", "Power", "y", text="power_param { power: 2 }"))  # fmt: skip
-CHAIN = (inputs(x=(4, 3, 6, 6), label=(4,)) + conv("c", "x", 4) + layer("bn", "BatchNorm", "c", "c2")
-         + layer("sc", "Scale", "c2", "c3", "scale_param { bias_term: true }") + relu("r", "c3", "c4")
-         + ip("fc", "c4", 3) + loss("fc"))  # fmt: skip
+TEXT = (
+    "force_backward: true\n"
+    + inputs(x=(2, 300))
+    + layer("y", "Power", "x", text="power_param { scale: 2 shift: 1 }")
+    + layer("z", "Power", "y", text="power_param { power: 2 }")
+)
+CHAIN = (
+    inputs(x=(4, 3, 6, 6), label=(4,))
+    + conv("c", "x", 4)
+    + layer("bn", "BatchNorm", "c", "c2")
+    + layer("sc", "Scale", "c2", "c3", "scale_param { bias_term: true }")
+    + relu("r", "c3", "c4")
+    + ip("fc", "c4", 3)
+    + loss("fc")
+)
 
 
 @dataclass
@@ -290,8 +299,9 @@ def test_large_model_support_moves_no_memory_that_is_held():
 
 
 def test_strides_of_channels_last():
-    net = make_net(inputs(x=(2, 3, 4, 5)) + conv("c", "x", 4), device=OpenSim(64 << 20),
-                   tuning=Tuning(channels_last=True))  # fmt: skip
+    net = make_net(
+        inputs(x=(2, 3, 4, 5)) + conv("c", "x", 4), device=OpenSim(64 << 20), tuning=Tuning(channels_last=True)
+    )
     net.blobs["x"].data[...] = np.arange(120).reshape(2, 3, 4, 5)
     net.forward_range()
     array = net.blobs["c"].gpu_data

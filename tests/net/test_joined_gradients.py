@@ -19,35 +19,65 @@ LOSS = 'layer { name: "half" type: "Reduction" bottom: "a" top: "half" loss_weig
 NETS = {
     # backward meets the sum first, then c, whose product goes on top
     "residual": (
-        _DATA + unit("a", "data", 32) + unit("c", "a", 8, 1) + unit("d", "c", 32, relu=False) + _eltwise("s", "a", "d")
-        + _pool("p", "s") + head("p"),
-        {"backward:c": "a_relu_a_0_split_1"}, [1],
+        _DATA
+        + unit("a", "data", 32)
+        + unit("c", "a", 8, 1)
+        + unit("d", "c", 32, relu=False)
+        + _eltwise("s", "a", "d")
+        + _pool("p", "s")
+        + head("p"),
+        {"backward:c": "a_relu_a_0_split_1"},
+        [1],
     ),
     "four readers": (
-        _DATA + unit("a", "data", 8) + conv("b", "a", 8, 1) + conv("c", "a", 8, 3) + conv("d", "a", 8, 1)
+        _DATA
+        + unit("a", "data", 8)
+        + conv("b", "a", 8, 1)
+        + conv("c", "a", 8, 3)
+        + conv("d", "a", 8, 1)
         + 'layer { name: "cat" type: "Concat" bottom: "a" bottom: "b" bottom: "c" bottom: "d" top: "cat" }\n'
-        + _pool("p", "cat") + head("p"),
-        {"backward:d": "a_relu_a_0_split_3", "backward:b": "a_relu_a_0_split_1"}, [2],
+        + _pool("p", "cat")
+        + head("p"),
+        {"backward:d": "a_relu_a_0_split_3", "backward:b": "a_relu_a_0_split_1"},
+        [2],
     ),
     "first is who writes": (  # nothing is there yet when backward comes to b
-        _DATA + unit("a", "data", 8) + conv("c", "a", 8, 3) + conv("b", "a", 8, 1) + _eltwise("s", "c", "b")
-        + _pool("p", "s") + head("p"),
-        {}, [2],
+        _DATA
+        + unit("a", "data", 8)
+        + conv("c", "a", 8, 3)
+        + conv("b", "a", 8, 1)
+        + _eltwise("s", "c", "b")
+        + _pool("p", "s")
+        + head("p"),
+        {},
+        [2],
     ),
     "groups": (
-        _DATA + unit("a", "data", 8) + conv("b", "a", 8, 1, "group: 2") + conv("c", "a", 8, 3)
-        + _eltwise("s", "b", "c") + head("s"),
-        {}, [2],
+        _DATA
+        + unit("a", "data", 8)
+        + conv("b", "a", 8, 1, "group: 2")
+        + conv("c", "a", 8, 3)
+        + _eltwise("s", "b", "c")
+        + head("s"),
+        {},
+        [2],
     ),
     "strides": (  # both skip positions; the first that backward meets writes the rest
-        _DATA + unit("a", "data", 8) + conv("b", "a", 8, 1, "stride: 2") + conv("c", "a", 8, 1, "stride: 2")
-        + _eltwise("s", "b", "c") + head("s"),
-        {"backward:b": "a_relu_a_0_split_1"}, [1],
+        _DATA
+        + unit("a", "data", 8)
+        + conv("b", "a", 8, 1, "stride: 2")
+        + conv("c", "a", 8, 1, "stride: 2")
+        + _eltwise("s", "b", "c")
+        + head("s"),
+        {"backward:b": "a_relu_a_0_split_1"},
+        [1],
     ),
     "a loss is read, too": (
-        _DATA + unit("a", "data", 8) + LOSS + conv("b", "a", 8, 1) + _pool("p", "b") + head("p"), {}, [2],
+        _DATA + unit("a", "data", 8) + LOSS + conv("b", "a", 8, 1) + _pool("p", "b") + head("p"),
+        {},
+        [2],
     ),
-}  # fmt: skip
+}
 
 
 def make(net, device=None, lms=None, dtype="float32", lr=0.05, **tuning):
@@ -100,10 +130,14 @@ def test_gradients_are_those_of_the_sum(net):
 @pytest.mark.parametrize("net", NETS)
 def test_training_is_the_same_to_the_bit_under_lms(net):
     expected = train(make(net), 3)
-    for seed, lms in enumerate((
-        LMSConfig(threshold_kb=1), LMSConfig(threshold_kb=1, ahead=0), LMSConfig(threshold_kb=1, frac=0.001),
-        LMSConfig(auto=True, threshold_kb=1, budget=700 << 10),
-    )):  # fmt: skip
+    for seed, lms in enumerate(
+        (
+            LMSConfig(threshold_kb=1),
+            LMSConfig(threshold_kb=1, ahead=0),
+            LMSConfig(threshold_kb=1, frac=0.001),
+            LMSConfig(auto=True, threshold_kb=1, budget=700 << 10),
+        )
+    ):
         assert train(make(net, SimDevice(64 << 20, order="random", seed=seed), lms), 3) == expected
 
 

@@ -28,9 +28,11 @@ NETS = {
     "unnamed tops": lambda n: _layers('layer { name: "l<i>" type: "EuclideanLoss" bottom: "b0" bottom: "b0" }\n', n),
     "trained": lambda n: _layers(IP, n) + LOSS.format(n),
     "one parameter": lambda n: (
-        _layers(IP, 1) + _layers(IP.replace('top: "b<j>"', 'top: "b<j>" param { name: "w" }'), n + 1)[len(HEAD):]
-        .split("\n", 1)[1] + LOSS.format(n + 1)),
-}  # fmt: skip
+        _layers(IP, 1)
+        + _layers(IP.replace('top: "b<j>"', 'top: "b<j>" param { name: "w" }'), n + 1)[len(HEAD) :].split("\n", 1)[1]
+        + LOSS.format(n + 1)
+    ),
+}
 
 
 @pytest.mark.parametrize("text", NETS.values(), ids=NETS)

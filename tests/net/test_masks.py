@@ -47,21 +47,39 @@ NETS = {
         ["r_a"],  # not in place, so no part of a chain
     ),
     "read by a convolution too": (
-        _DATA + conv("a", "data", 6) + relu("a") + _pool("p", "a", "AVE") + conv("b", "a", 4, 1)
-        + _pool("q", "b") + concat("cat", "p", "q") + head("cat"),
+        _DATA
+        + conv("a", "data", 6)
+        + relu("a")
+        + _pool("p", "a", "AVE")
+        + conv("b", "a", 4, 1)
+        + _pool("q", "b")
+        + concat("cat", "p", "q")
+        + head("cat"),
         [],
     ),
     "inception": (
-        _DATA + conv("a", "data", 4, 1) + relu("a")
-        + conv("b", "data", 4, 3) + relu("b", "relu_param { negative_slope: 0.1 }")
-        + conv("c", "data", 4, 5) + relu("c", kind="ReLU6") + concat("cat", "a", "b", "c") + conv("d", "cat", 4, 1)
-        + relu("d", "clip_param { min: -0.5 max: 0.5 }", "Clip", top="e") + _pool("p", "e") + head("p"),
+        _DATA
+        + conv("a", "data", 4, 1)
+        + relu("a")
+        + conv("b", "data", 4, 3)
+        + relu("b", "relu_param { negative_slope: 0.1 }")
+        + conv("c", "data", 4, 5)
+        + relu("c", kind="ReLU6")
+        + concat("cat", "a", "b", "c")
+        + conv("d", "cat", 4, 1)
+        + relu("d", "clip_param { min: -0.5 max: 0.5 }", "Clip", top="e")
+        + _pool("p", "e")
+        + head("p"),
         ["a+ReLU_a", "ReLU_b", "ReLU6_c", "e_d"],
     ),
     "end of a residual chain": (
-        _DATA + unit("a", "data", 4) + unit("b", "a", 4, relu=False)
-        + 'layer { name: "s" type: "Eltwise" bottom: "a" bottom: "b" top: "s" }\n' + relu("s")
-        + _pool("p", "s", "AVE") + head("p"),
+        _DATA
+        + unit("a", "data", 4)
+        + unit("b", "a", 4, relu=False)
+        + 'layer { name: "s" type: "Eltwise" bottom: "a" bottom: "b" top: "s" }\n'
+        + relu("s")
+        + _pool("p", "s", "AVE")
+        + head("p"),
         ["bn_b+scale_b+s+ReLU_s"],
     ),
     "frozen normalisation": (
@@ -72,7 +90,7 @@ NETS = {
         _DATA + conv("a", "data", 6) + relu("a", "relu_param { negative_slope: -0.5 }") + _pool("p", "a") + head("p"),
         ["ReLU_a"],  # needs its bottom, which nobody else does
     ),
-}  # fmt: skip
+}
 
 
 def make(net, device=None, lms=None, *, masks=True, fuse=True, keep=()):
@@ -120,10 +138,15 @@ def test_who_saves_bits(net):
 @pytest.mark.parametrize("net", NETS)
 def test_training_is_the_same_to_the_bit(net, fuse):
     expected = train(make(net, fuse=fuse), 3)
-    for seed, config in enumerate((
-        MANAGED, LMSConfig(threshold_kb=1, ahead=0), LMSConfig(threshold_kb=1, recompute=True),
-        LMSConfig(threshold_kb=1, frac=0.001), LMSConfig(auto=True, threshold_kb=1),
-    )):  # fmt: skip
+    for seed, config in enumerate(
+        (
+            MANAGED,
+            LMSConfig(threshold_kb=1, ahead=0),
+            LMSConfig(threshold_kb=1, recompute=True),
+            LMSConfig(threshold_kb=1, frac=0.001),
+            LMSConfig(auto=True, threshold_kb=1),
+        )
+    ):
         device = SimDevice(64 << 20, order="random", seed=seed)
         solver = make(net, device, config, fuse=fuse)
         assert train(solver, 3) == expected

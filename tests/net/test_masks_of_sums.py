@@ -14,10 +14,16 @@ from pycaffe_lms.solvers import solver_class
 from tests.lms.nets import _DATA, _eltwise, _pool, conv, head, train, unit
 
 BLOCKS = (
-    unit("a", "data", {0}) + unit("b", "a", {0}, relu=False) + _eltwise("s", "a", "b")
-    + unit("c", "s", {0}, 1) + unit("d", "c", {0}, relu=False) + _eltwise("t", "s", "d")
-    + conv("e", "t", 4, 1) + _pool("p", "e", "AVE") + head("p")
-)  # fmt: skip
+    unit("a", "data", {0})
+    + unit("b", "a", {0}, relu=False)
+    + _eltwise("s", "a", "b")
+    + unit("c", "s", {0}, 1)
+    + unit("d", "c", {0}, relu=False)
+    + _eltwise("t", "s", "d")
+    + conv("e", "t", 4, 1)
+    + _pool("p", "e", "AVE")
+    + head("p")
+)
 SUMS = ["bn_b+scale_b+s+relu_s", "bn_d+scale_d+t+relu_t"]
 MANAGED = LMSConfig(threshold_kb=1)
 
@@ -57,9 +63,16 @@ def test_backward_of_a_sum_reads_bits_and_not_the_value():
     assert plain_value in plain
 
 
-@pytest.mark.parametrize("lms", [
-    None, MANAGED, LMSConfig(threshold_kb=1, ahead=0), LMSConfig(auto=True, threshold_kb=1, budget=620 << 10),
-], ids=["in memory", "managed", "on demand", "a small budget"])  # fmt: skip
+@pytest.mark.parametrize(
+    "lms",
+    [
+        None,
+        MANAGED,
+        LMSConfig(threshold_kb=1, ahead=0),
+        LMSConfig(auto=True, threshold_kb=1, budget=620 << 10),
+    ],
+    ids=["in memory", "managed", "on demand", "a small budget"],
+)
 def test_training_is_the_same_to_the_bit(lms):
     expected = train(make(masks=False), 3)
     solver = make(device=SimDevice(64 << 20, order="random", seed=1), lms=lms)

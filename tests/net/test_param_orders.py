@@ -68,9 +68,14 @@ def test_what_a_layer_needs_that_stays_channels_first():
     assert not stored_last(net.graph) and {"c.order.param0", "c.order.param_diff0"} <= copies(net)
 
 
-@pytest.mark.parametrize("why, value", [
-    ("runs_on", Runs.HOST), ("forward_updates", lambda self: frozenset({0})), ("", None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "why, value",
+    [
+        ("runs_on", Runs.HOST),
+        ("forward_updates", lambda self: frozenset({0})),
+        ("", None),
+    ],
+)
 def test_whom_a_sharer_keeps_from_it(why, value, monkeypatch):
     """A layer on the host, and one that changes the parameter in its forward."""
     if why:
@@ -88,10 +93,17 @@ def test_no_bit_is_another_than_with_transposed_weights(net):
     assert train(make(net)) == expected
 
 
-@pytest.mark.parametrize("options", [
-    {"iter_size": 3}, {"type": '"Adam"', "momentum2": 0.99, "delta": 1e-4}, {"type": '"Nesterov"'},
-    {"regularization_type": '"L1"'}, {"debug_info": "true"},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"iter_size": 3},
+        {"type": '"Adam"', "momentum2": 0.99, "delta": 1e-4},
+        {"type": '"Nesterov"'},
+        {"regularization_type": '"L1"'},
+        {"debug_info": "true"},
+    ],
+    ids=str,
+)
 def test_nor_with_other_updates(options):
     for net in ("chain", "two bottoms", "tied"):
         assert train(make(net, **options), 3) == train(make_transposing(net, **options), 3)
@@ -148,8 +160,9 @@ def test_what_is_written_between_iterations_counts():
 
 
 def test_gpu_arrays_have_the_shape_of_the_parameter():
-    net = make_net(inputs(x=(2, 3, 4, 5)) + conv("c", "x", 4), device=OpenSim(64 << 20),
-                   tuning=Tuning(channels_last=True))  # fmt: skip
+    net = make_net(
+        inputs(x=(2, 3, 4, 5)) + conv("c", "x", 4), device=OpenSim(64 << 20), tuning=Tuning(channels_last=True)
+    )
     weights = np.arange(108, dtype=np.float32).reshape(4, 3, 3, 3)
     net.params["c"][0].data[...] = weights
     array = net.params["c"][0].gpu_data

@@ -92,6 +92,10 @@ def test_layers_without_convolutions_stay_as_they_are():
 
 
 def test_nets_of_float64_are_left_alone():
-    net = Net(message(DATA + conv("a", "data", 4) + ip("s", "a", 3) + loss("s")), 0, dtype=np.float64,
-              tuning=Tuning(half=True))  # fmt: skip
+    net = Net(
+        message(DATA + conv("a", "data", 4) + ip("s", "a", 3) + loss("s")),
+        0,
+        dtype=np.float64,
+        tuning=Tuning(half=True),
+    )
     assert not any(v.half for v in net.graph.values)

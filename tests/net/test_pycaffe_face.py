@@ -12,9 +12,13 @@ from pycaffe_lms.proto import caffe_pb2
 from .nets import conv, inputs, ip, layer, loss, relu
 
 TEXT = (
-    inputs(data=(4, 3, 6, 6), label=(4,)) + conv("conv", "data", 2) + relu("relu", "conv") + ip("ip", "conv", 3)
-    + loss("ip", text="loss_weight: 2") + layer("prob", "Softmax", "ip")
-)  # fmt: skip
+    inputs(data=(4, 3, 6, 6), label=(4,))
+    + conv("conv", "data", 2)
+    + relu("relu", "conv")
+    + ip("ip", "conv", 3)
+    + loss("ip", text="loss_weight: 2")
+    + layer("prob", "Softmax", "ip")
+)
 X = np.random.default_rng(0).normal(size=(4, 3, 6, 6)).astype(np.float32)
 FED = {"data": X, "label": np.array([0, 1, 2, 0])}
 
@@ -98,7 +102,15 @@ def test_names(net):
     layers = ["data", "label", "conv", "relu", "ip", "ip_ip_0_split", "loss", "prob"]
     assert list(net.layer_dict) == list(net.top_names) == list(net.bottom_names) == layers
     assert [x.type for x in net.layers] == [
-        "Input", "Input", "Convolution", "ReLU", "InnerProduct", "Split", "SoftmaxWithLoss", "Softmax"]  # fmt: skip
+        "Input",
+        "Input",
+        "Convolution",
+        "ReLU",
+        "InnerProduct",
+        "Split",
+        "SoftmaxWithLoss",
+        "Softmax",
+    ]
     assert net.layer_dict["conv"] is net.layers[2]
     assert net.layers[4].blobs[0].data is not None and len(net.layers[4].blobs) == 2 and not net.layers[3].blobs
 
@@ -290,17 +302,18 @@ def test_a_warning_names_ten_layers(tmp_path, caplog):
     (tmp_path / "w").write_bytes(other.SerializeToString())
     with caplog.at_level("WARNING"):
         caffe.Net(str(path), caffe.TRAIN).copy_from(tmp_path / "w")
-    assert caplog.messages[-1].endswith("12 of 12 layers with parameters, which keep their values: "
-                                        "l0, l1, l2, l3, l4, l5, l6, l7, l8, l9 and 2 more")  # fmt: skip
+    assert caplog.messages[-1].endswith(
+        "12 of 12 layers with parameters, which keep their values: l0, l1, l2, l3, l4, l5, l6, l7, l8, l9 and 2 more"
+    )
 
 
 def test_weights_of_another_shape(net, tmp_path):
     net.save(tmp_path / "w")
     path = tmp_path / "other.prototxt"
     for change, said in (
-        (('num_output: 3 weight', 'num_output: 4 weight'), r"shape \(3, 72\) in the file and \(4, 72\) in the net"),
+        (("num_output: 3 weight", "num_output: 4 weight"), r"shape \(3, 72\) in the file and \(4, 72\) in the net"),
         (("inner_product_param {", "inner_product_param { bias_term: false"), "2 parameter blobs .* the net has 1"),
-    ):  # fmt: skip
+    ):
         assert change[0] in TEXT
         path.write_text(TEXT.replace(*change))
         with pytest.raises(RuntimeError, match=said) as caught:

@@ -16,10 +16,17 @@ from .test_net import IMAGES, UNIT, feed
 
 LMS = Place("lms")
 TEXT = (
-    IMAGES + UNIT + conv("z", "x", 4) + relu("rz", "z") + layer("sum", "Eltwise", "x z") + relu("rs", "sum")
-    + layer("flat", "Flatten", "sum") + ip("y", "flat", 3) + loss("y", text="loss_weight: 2")
+    IMAGES
+    + UNIT
+    + conv("z", "x", 4)
+    + relu("rz", "z")
+    + layer("sum", "Eltwise", "x z")
+    + relu("rs", "sum")
+    + layer("flat", "Flatten", "sum")
+    + ip("y", "flat", 3)
+    + loss("y", text="loss_weight: 2")
     + layer("accuracy", "Accuracy", "y label")
-)  # fmt: skip
+)
 
 
 def _solver(place):
@@ -118,8 +125,7 @@ def test_what_the_error_says_works():
 def test_keep_does_not_bring_back_what_was_dropped():
     """Until the next iteration makes it again, reading it is the same error as before, wherever it lives now."""
     parsed = parse_solver(f'base_lr: 0.1 lr_policy: "fixed" random_seed: 3 net_param {{ {TEXT} }}')
-    solver = SGDSolver(parsed.message, lines=parsed.lines, device=SimDevice(1 << 20),
-                       tuning=Tuning(pack=True))  # fmt: skip
+    solver = SGDSolver(parsed.message, lines=parsed.lines, device=SimDevice(1 << 20), tuning=Tuning(pack=True))
     feed(solver.net)
     solver.step(1)
     before = _all(solver.net)

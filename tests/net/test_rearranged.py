@@ -57,8 +57,15 @@ TUNINGS = {
 
 
 def make(net, tuning, device=None, lms=None, dtype="float64", **options):
-    fields = {"base_lr": 0.05, "momentum": 0.9, "weight_decay": 0.01, "lr_policy": '"fixed"', "max_iter": 100,
-              "random_seed": 7, "snapshot_after_train": "false"} | options  # fmt: skip
+    fields = {
+        "base_lr": 0.05,
+        "momentum": 0.9,
+        "weight_decay": 0.01,
+        "lr_policy": '"fixed"',
+        "max_iter": 100,
+        "random_seed": 7,
+        "snapshot_after_train": "false",
+    } | options
     text = "\n".join(f"{name}: {value}" for name, value in fields.items())
     parsed = parse_solver(f"{text}\nnet_param {{ name: 'n'\n{NETS[net]} }}\n", "n.prototxt")
     return SGDSolver(parsed.message, lines=parsed.lines, device=device, lms=lms, dtype=dtype, tuning=TUNINGS[tuning])
@@ -133,8 +140,9 @@ def test_groups_of_a_residual_net():
 
 
 def test_a_kept_blob_is_there_after_an_iteration():
-    text = NETS["residual"].replace('"bn_c4" type: "BatchNorm" bottom: "c4" top: "c4"',
-                                    '"bn_c4" type: "BatchNorm" bottom: "c4" top: "n4"')  # fmt: skip
+    text = NETS["residual"].replace(
+        '"bn_c4" type: "BatchNorm" bottom: "c4" top: "c4"', '"bn_c4" type: "BatchNorm" bottom: "c4" top: "n4"'
+    )
     text = text.replace('"scale_c4" type: "Scale" bottom: "c4"', '"scale_c4" type: "Scale" bottom: "n4"')
     text = text.replace('bottom: "n4" top: "c4"', 'bottom: "n4" top: "m4"')
     text = text.replace(

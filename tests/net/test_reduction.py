@@ -60,8 +60,11 @@ def test_they_are_due_when_the_last_layer_that_shares_them_is_done():
     (found,) = buckets(net.graph, back(net), 4)
     steps = [s.step.name for s in back(net)]
     assert [(net.graph.nodes[p.node].name, p.position) for p in found.params] == [
-        ("c", 0), ("c", 1), ("a", 0), ("a", 1),
-    ]  # fmt: skip
+        ("c", 0),
+        ("c", 1),
+        ("a", 0),
+        ("a", 1),
+    ]
     assert steps[found.after] == "backward:a"
 
 
@@ -79,9 +82,12 @@ def test_order_and_means_do_not_depend_on_the_place(monkeypatch, place, layer_wi
     monkeypatch.setattr(reduction, "ALONE_BYTES", 2000)
     monkeypatch.setattr(reduction, "TOGETHER_BYTES", 400)
     text = (
-        inputs(data=(2, 3, 6, 6), label=(2,)) + conv("conv", "data", 20) + relu("relu", "conv")
-        + ip("ip", "conv", 5) + loss("ip")
-    )  # fmt: skip
+        inputs(data=(2, 3, 6, 6), label=(2,))
+        + conv("conv", "data", 20)
+        + relu("relu", "conv")
+        + ip("ip", "conv", 5)
+        + loss("ip")
+    )
     rng = np.random.default_rng(1)
     data = {"data": rng.normal(size=(2, 3, 6, 6)), "label": [1, 3]}
     plain = make_net(text)

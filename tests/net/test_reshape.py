@@ -14,9 +14,12 @@ from .nets import conv, inputs, ip, layer, loss, make_net, make_solver, relu
 from .test_net import IMAGES, UNIT, feed, gradients
 
 NET = (
-    IMAGES + UNIT
-    + layer("p", "Pooling", "x", text="pooling_param { pool: AVE global_pooling: true }") + ip("y", "p", 3) + loss("y")
-)  # fmt: skip
+    IMAGES
+    + UNIT
+    + layer("p", "Pooling", "x", text="pooling_param { pool: AVE global_pooling: true }")
+    + ip("y", "p", 3)
+    + loss("y")
+)
 
 
 def set_shape(net, batch, height=8, width=8):

@@ -26,20 +26,37 @@ from tests.lms.nets import _DATA, NETS, _eltwise, _pool, conv, head, train
 from . import test_joined_gradients as joined
 
 MORE = {
-    "strides, groups, a transposed one": _DATA + conv("a", "data", 6) + conv("b", "a", 6, 3, "stride: 2 group: 3")
-    + conv("c", "b", 4).replace("Convolution", "Deconvolution") + _pool("p", "c") + head("p"),
-    "two bottoms": _DATA + conv("a", "data", 4) + conv("b", "data", 4)
+    "strides, groups, a transposed one": _DATA
+    + conv("a", "data", 6)
+    + conv("b", "a", 6, 3, "stride: 2 group: 3")
+    + conv("c", "b", 4).replace("Convolution", "Deconvolution")
+    + _pool("p", "c")
+    + head("p"),
+    "two bottoms": _DATA
+    + conv("a", "data", 4)
+    + conv("b", "data", 4)
     + 'layer { name: "c" type: "Convolution" bottom: "a" bottom: "b" top: "c1" top: "c2" convolution_param { '
-      "num_output: 4 kernel_size: 3 pad: 1 weight_filler { type: 'xavier' } } }\n"
-    + _eltwise("s", "c1", "c2") + head("s"),
-    "weights that do not learn": _DATA + conv("a", "data", 4) + conv("b", "a", 4).replace(
-        "convolution_param", "param { lr_mult: 0 } param { lr_mult: 1 } convolution_param") + head("b"),
-    "no gradient above": _DATA + conv("a", "data", 4) + conv("b", "a", 4) + conv("c", "a", 4)
-    + 'layer { name: "none" type: "Silence" bottom: "c" }\n' + head("b"),
+    "num_output: 4 kernel_size: 3 pad: 1 weight_filler { type: 'xavier' } } }\n"
+    + _eltwise("s", "c1", "c2")
+    + head("s"),
+    "weights that do not learn": _DATA
+    + conv("a", "data", 4)
+    + conv("b", "a", 4).replace("convolution_param", "param { lr_mult: 0 } param { lr_mult: 1 } convolution_param")
+    + head("b"),
+    "no gradient above": _DATA
+    + conv("a", "data", 4)
+    + conv("b", "a", 4)
+    + conv("c", "a", 4)
+    + 'layer { name: "none" type: "Silence" bottom: "c" }\n'
+    + head("b"),
     "convolutions": _DATA + conv("a", "data", 8) + conv("b", "a", 8) + conv("c", "b", 8) + _pool("p", "c") + head("p"),
-    "fused": _DATA + conv("a", "data", 4) + conv("b", "a", 6)
-    + 'layer { name: "relu_b" type: "ReLU" bottom: "b" top: "b" }\n' + conv("c", "b", 4) + head("c"),
-}  # fmt: skip
+    "fused": _DATA
+    + conv("a", "data", 4)
+    + conv("b", "a", 6)
+    + 'layer { name: "relu_b" type: "ReLU" bottom: "b" top: "b" }\n'
+    + conv("c", "b", 4)
+    + head("c"),
+}
 TEXTS = NETS | MORE | {f"joined {name}": text for name, (text, _, _) in joined.NETS.items()}
 
 
@@ -65,15 +82,18 @@ def separated(one):
 
 
 # -- which ---------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("net, layers", [
-    ("residual", {"fc", "c2", "c3", "c4", "c5"}),  # c1 reads data, which has no gradient
-    ("groups", {"fc", "fc6", "conv2"}),
-    ("strides, groups, a transposed one", {"fc", "b", "c"}),
-    ("two bottoms", {"fc", "c"}),
-    ("weights that do not learn", {"fc", "b"}),
-    ("no gradient above", {"fc", "b"}),  # c has nothing to do but to clear
-    ("fused", {"fc", "c"}),  # b runs together with its ReLU, and overwrites what its top is given
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "net, layers",
+    [
+        ("residual", {"fc", "c2", "c3", "c4", "c5"}),  # c1 reads data, which has no gradient
+        ("groups", {"fc", "fc6", "conv2"}),
+        ("strides, groups, a transposed one", {"fc", "b", "c"}),
+        ("two bottoms", {"fc", "c"}),
+        ("weights that do not learn", {"fc", "b"}),
+        ("no gradient above", {"fc", "b"}),  # c has nothing to do but to clear
+        ("fused", {"fc", "c"}),  # b runs together with its ReLU, and overwrites what its top is given
+    ],
+)
 def test_which_layers_make_them_in_two_steps(net, layers):
     one = solver(net, SimDevice(64 << 20))
     assert separated(one) == layers
@@ -90,15 +110,23 @@ def test_passes_by_hand_are_whole():
     assert all(s.makes is Makes.ALL for s in by_hand)
     one.net.forward_range()
     one.net.backward_range()
-    assert not any("[params]" in s.step.name for key in one.net.memory.plans() if key.startswith("backward")
-                   for s in one.net.memory.steps(key))  # fmt: skip
+    assert not any(
+        "[params]" in s.step.name
+        for key in one.net.memory.plans()
+        if key.startswith("backward")
+        for s in one.net.memory.steps(key)
+    )
 
 
 def test_what_each_step_touches():
     one = solver("chain", SimDevice(64 << 20))
     graph, buffers = one.net.run_graph, one.net.memory.buffers
-    workspace = {graph.nodes[n.index].scratch[s.name] for n in graph.nodes for s in n.layer.scratches.values()
-                 if s.lives is Lives.CALL}  # fmt: skip
+    workspace = {
+        graph.nodes[n.index].scratch[s.name]
+        for n in graph.nodes
+        for s in n.layer.scratches.values()
+        if s.lives is Lives.CALL
+    }
 
     def touched(name):
         step = steps_of(one, True)[name].step
@@ -106,8 +134,11 @@ def test_what_each_step_touches():
 
     read, made = Mode.READ, Mode.OVERWRITE
     assert touched("backward:fc [params]") == {
-        ("fc.diff", read), ("pool2.data", read), ("fc.param0.diff", made), ("fc.param1.diff", made),
-    }  # fmt: skip
+        ("fc.diff", read),
+        ("pool2.data", read),
+        ("fc.param0.diff", made),
+        ("fc.param1.diff", made),
+    }
     assert touched("backward:fc") == {("fc.diff", read), ("fc.param0.data", read), ("pool2.diff", made)}
 
 
@@ -171,19 +202,32 @@ def test_bits_are_those_of_one_step(net, options):
 def test_bits_under_lms(net):
     """Freed memory is poisoned there, so a half that reads what it did not declare is found."""
     expected = train(solver(net, SimDevice(64 << 20)), 2)
-    for seed, lms in enumerate((
-        LMSConfig(threshold_kb=1, ahead=0), LMSConfig(threshold_kb=1), LMSConfig(threshold_kb=1, recompute=True),
-        LMSConfig(auto=True, threshold_kb=1, budget=700 << 10),
-    )):  # fmt: skip
+    for seed, lms in enumerate(
+        (
+            LMSConfig(threshold_kb=1, ahead=0),
+            LMSConfig(threshold_kb=1),
+            LMSConfig(threshold_kb=1, recompute=True),
+            LMSConfig(auto=True, threshold_kb=1, budget=700 << 10),
+        )
+    ):
         one = solver(net, SimDevice(64 << 20, order="random", seed=seed), True, lms)
         assert any(s.makes is Makes.PARAMS for s in one.net.memory.steps("train") if hasattr(s, "makes"))
         assert train(one, 2) == expected
 
 
-@pytest.mark.parametrize("tuning", [
-    {"half": True}, {"half": True, "channels_last": False}, {"fuse": False}, {"channels_last": False}, {"pack": True},
-    {"masks": False}, {"graph": False},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "tuning",
+    [
+        {"half": True},
+        {"half": True, "channels_last": False},
+        {"fuse": False},
+        {"channels_last": False},
+        {"pack": True},
+        {"masks": False},
+        {"graph": False},
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("net", ["residual", "branches", "groups", "joined strides"])
 def test_bits_of_other_settings(net, tuning):
     expected = train(solver(net, SimDevice(64 << 20), False, tuning=tuning), 2)

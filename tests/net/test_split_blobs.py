@@ -112,10 +112,16 @@ def test_layer_by_layer_and_with_callbacks(pair):
 
 def test_another_batch():
     """The parts follow: 5 images in 3 parts, and one image whole."""
-    parsed = parse_net(NETS["sums"].replace("DummyData", "Input").replace(
-        'dummy_data_param {\n  shape { dim: 7 dim: 4 dim: 12 dim: 12 } shape { dim: 7 }\n'
-        '  data_filler { type: "gaussian" } data_filler { type: "uniform" min: 0 max: 3.99 } }',
-        "input_param { shape { dim: 7 dim: 4 dim: 12 dim: 12 } shape { dim: 7 } }"), "net.prototxt")  # fmt: skip
+    parsed = parse_net(
+        NETS["sums"]
+        .replace("DummyData", "Input")
+        .replace(
+            "dummy_data_param {\n  shape { dim: 7 dim: 4 dim: 12 dim: 12 } shape { dim: 7 }\n"
+            '  data_filler { type: "gaussian" } data_filler { type: "uniform" min: 0 max: 3.99 } }',
+            "input_param { shape { dim: 7 dim: 4 dim: 12 dim: 12 } shape { dim: 7 } }",
+        ),
+        "net.prototxt",
+    )
     ours, theirs = (
         PycaffeNet(parsed.message, 0, lines=parsed.lines, seed=3, dtype="float64", **PLACES["lms"](split=n))
         for n in (3, 0)

@@ -21,23 +21,31 @@ from .nets import conv, inputs, ip, layer, loss, make_net, relu
         ("convolution_param { num_output: 8 kernel_size: 3 pad: 2 dilation: 2 }", 2, "8 3x3+2 d2"),
         ("pooling_param { pool: AVE kernel_size: 3 stride: 2 }", 2, "AVE 3x3/2"),
         ("pooling_param { pool: MAX global_pooling: true }", 2, "MAX global"),
-        ("pooling_param { kernel_shape { dim: 2 dim: 3 dim: 4 } stride_shape { dim: 2 dim: 2 dim: 2 } }", 3,
-         "MAX 2x3x4/2"),
+        (
+            "pooling_param { kernel_shape { dim: 2 dim: 3 dim: 4 } stride_shape { dim: 2 dim: 2 dim: 2 } }",
+            3,
+            "MAX 2x3x4/2",
+        ),
         ("inner_product_param { num_output: 10 }", 2, "10"),
         ("eltwise_param { operation: MAX }", 2, "MAX"),
         ("relu_param { negative_slope: 0.1 }", 2, ""),
     ],
-)  # fmt: skip
+)
 def test_settings(text, axes, expected):
     assert settings(text_format.Parse(text, LayerParameter()), axes) == expected
 
 
 def test_a_net():
     text = (
-        'name: "tiny"\n' + inputs(x=(2, 3, 8, 8), label=(2,)) + conv("conv", "x", 5) + relu("relu", "conv")
+        'name: "tiny"\n'
+        + inputs(x=(2, 3, 8, 8), label=(2,))
+        + conv("conv", "x", 5)
+        + relu("relu", "conv")
         + ip("a", "conv", 6, 'param { name: "w" lr_mult: 2 decay_mult: 0 } param { name: "b" }')
-        + ip("b", "conv", 6, 'param { name: "w" } param { name: "b" }') + layer("sum", "Eltwise", "a b") + loss("sum")
-    )  # fmt: skip
+        + ip("b", "conv", 6, 'param { name: "w" } param { name: "b" }')
+        + layer("sum", "Eltwise", "a b")
+        + loss("sum")
+    )
     net = make_net(text)
     found = summarize(net.graph, 4)
     by_name = {x.name: x for x in found}

@@ -11,12 +11,16 @@ from pycaffe_lms.net.inspect.table import rows
 from .nets import conv, inputs, ip, layer, loss, make_net, relu
 
 TEXT = (
-    'name: "tiny <net>"\n' + inputs(x=(2, 3, 4, 4), label=(2,)) + conv("conv", "x", 5) + relu("relu", "conv")
+    'name: "tiny <net>"\n'
+    + inputs(x=(2, 3, 4, 4), label=(2,))
+    + conv("conv", "x", 5)
+    + relu("relu", "conv")
     + ip("a", "conv", 6, 'param { name: "w" } param { name: "b" }')
     + layer("flat", "Flatten", "conv")
-    + ip("b", "flat", 6, 'param { name: "w" } param { name: "b" }') + layer("sum", "Eltwise", "a b")
+    + ip("b", "flat", 6, 'param { name: "w" } param { name: "b" }')
+    + layer("sum", "Eltwise", "a b")
     + loss("sum")
-)  # fmt: skip
+)
 # layer: (tops, parameters, numbers with memory of their own)
 EXPECTED = {
     "x": ([("x", (2, 3, 4, 4))], 0, 96),
@@ -45,7 +49,12 @@ def test_text():
     assert repr(net) == "<Net 'tiny <net>': 10 layers, 626 parameters>"
     title, head, rule, *body, last_rule, total = str(net).splitlines()
     assert title == 'Net "tiny <net>", TRAIN, on CPU' and re.split(r"\s{2,}", head) == [
-        "layer", "type", "tops", "parameters", "bytes"]  # fmt: skip
+        "layer",
+        "type",
+        "tops",
+        "parameters",
+        "bytes",
+    ]
     assert set(rule) == {"-"} and rule == last_rule and [line.split()[0] for line in body] == list(EXPECTED)
     assert re.split(r"\s{2,}", body[2]) == ["conv", "Convolution", "conv (2 5 4 4)", "140", "1.2 KiB"]
     assert re.split(r"\s{2,}", body[7]) == ["b", "InnerProduct", "b (2 6)", "of a", "48 B"]

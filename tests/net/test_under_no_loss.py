@@ -20,13 +20,20 @@ SHARING = {  # a top `f` that shares memory with `a`
 NETS = {name: BASE + text + ip("b", "a", 3) + loss("b") for name, text in SHARING.items()} | {
     "Power": BASE + layer("f", "Power", "a") + ip("b", "a", 3) + loss("b"),
     "one of a Split's": BASE + layer("s", "Split", "a", "f g") + ip("b", "g", 3) + loss("b"),
-    "two of them": BASE + layer("e", "Flatten", "a") + SHARING["Reshape"].replace('"a"', '"e"') + ip("b", "a", 3)
+    "two of them": BASE
+    + layer("e", "Flatten", "a")
+    + SHARING["Reshape"].replace('"a"', '"e"')
+    + ip("b", "a", 3)
     + loss("b"),
     "in place": BASE + layer("f", "Flatten", "a") + layer("r", "ReLU", "f", "f") + ip("b", "a", 3) + loss("b"),
     "behind a Slice": BASE + layer("s", "Slice", "a", "u v") + layer("f", "Flatten", "v") + ip("b", "u", 3) + loss("b"),
-    "not propagated": BASE + layer("f", "Flatten", "a") + ip("c", "f", 3, "propagate_down: false") + ip("b", "a", 3)
-    + loss("b") + loss("c", "l2", "l2"),
-}  # fmt: skip
+    "not propagated": BASE
+    + layer("f", "Flatten", "a")
+    + ip("c", "f", 3, "propagate_down: false")
+    + ip("b", "a", 3)
+    + loss("b")
+    + loss("c", "l2", "l2"),
+}
 
 
 @pytest.mark.parametrize("name", NETS)
@@ -38,8 +45,13 @@ def test_what_is_written_there_reaches_no_parameter(name, place):
     expected = gradients(net)
     assert any(g.any() for g in expected)
     splits = [top for node in net.graph.nodes if node.layer.type == "Split" for top in net.top_names[node.name]]
-    given = {b for node in net.graph.nodes if node.need_backward
-             for b, wanted in zip(net.bottom_names[node.name], node.propagate, strict=True) if wanted}  # fmt: skip
+    given = {
+        b
+        for node in net.graph.nodes
+        if node.need_backward
+        for b, wanted in zip(net.bottom_names[node.name], node.propagate, strict=True)
+        if wanted
+    }
     under_none = [top for top in ("f", *splits) if top not in given]
     assert "f" in under_none
     for top in under_none:

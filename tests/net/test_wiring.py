@@ -228,8 +228,11 @@ def test_a_frozen_recurrent_layer_makes_gradients_of_its_parameters_if_it_runs_b
     """The net within Caffe's layer knows no lr_mult."""
     head = inputs(x=(4, 3, 2), cont=(4, 3), label=(12,))
     frozen = "param { lr_mult: 0 } " * (3 if kind == "LSTM" else 5) + "recurrent_param { num_output: 2 }"
-    behind = layer("r", kind, "%s cont", text=frozen) + layer("f", "Reshape", "r", text=(
-        "reshape_param { shape { dim: 12 dim: 2 } }")) + loss("f")  # fmt: skip
+    behind = (
+        layer("r", kind, "%s cont", text=frozen)
+        + layer("f", "Reshape", "r", text=("reshape_param { shape { dim: 12 dim: 2 } }"))
+        + loss("f")
+    )
     learned = layer("i", "InnerProduct", "x", text="inner_product_param { num_output: 2 axis: 2 }")
     for text, wanted in ((head + learned + behind % "i", True), (head + behind % "x", False)):
         (r,) = [n for n in graph(text).nodes if n.name == "r"]
@@ -294,9 +297,13 @@ def test_propagate_down_false_blocks_and_switches_off_what_is_behind():
 def test_a_block_on_one_path_leaves_the_other():
     """a -> (r blocked, s open) -> sum: the path through r is off, a and s stay."""
     text = (
-        DATA + ip("a", "data", 3) + ip("r", "a", 3) + relu("s", "a", "s")
-        + layer("sum", "Eltwise", "r s", text="propagate_down: false propagate_down: true") + loss("sum")
-    )  # fmt: skip
+        DATA
+        + ip("a", "data", 3)
+        + ip("r", "a", 3)
+        + relu("s", "a", "s")
+        + layer("sum", "Eltwise", "r s", text="propagate_down: false propagate_down: true")
+        + loss("sum")
+    )
     assert _plan(text) == {
         "a": [False],
         "a_a_0_split": [True],

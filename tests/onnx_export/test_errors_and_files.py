@@ -39,10 +39,15 @@ def test_all_layers_that_cannot_be_exported_are_named_at_once(tmp_path):
     file = tmp_path / "net.prototxt"
     file.write_text(
         "layer { name: 'label' type: 'DummyData' top: 'label' dummy_data_param { shape { dim: 2 } data_filler "
-        "{ type: 'uniform' } } }\n" + DATA + "\n" + layer("cols", "Im2col", "data", "cols", "convolution_param { "
-        "kernel_size: 3 }") + "\n" + layer("ip", "InnerProduct", "cols", "ip", "inner_product_param { num_output: 2 }")
-        + "\n" + layer("loss", "SoftmaxWithLoss", "ip label", "loss")
-    )  # fmt: skip
+        "{ type: 'uniform' } } }\n"
+        + DATA
+        + "\n"
+        + layer("cols", "Im2col", "data", "cols", "convolution_param { kernel_size: 3 }")
+        + "\n"
+        + layer("ip", "InnerProduct", "cols", "ip", "inner_product_param { num_output: 2 }")
+        + "\n"
+        + layer("loss", "SoftmaxWithLoss", "ip label", "loss")
+    )
     text = refusal(Net(file, 1), tmp_path)
     assert text.splitlines()[0] == f"{file}: 3 layers cannot become ONNX:"
     assert f'    {file}:1: layer "label" (DummyData): makes random values' in text
@@ -58,17 +63,24 @@ def test_one_layer_is_named_in_the_usual_way(tmp_path):
 
 
 def test_layers_that_read_data(tmp_path):
-    net = net_of("layer { name: 'm' type: 'MemoryData' top: 'x' top: 'l' memory_data_param { batch_size: 1 channels: 2 "
-                 "height: 3 width: 3 } } " + layer("s", "Softmax", "x", "s"))  # fmt: skip
+    net = net_of(
+        "layer { name: 'm' type: 'MemoryData' top: 'x' top: 'l' memory_data_param { batch_size: 1 channels: 2 "
+        "height: 3 width: 3 } } " + layer("s", "Softmax", "x", "s")
+    )
     assert 'layer "m" (MemoryData): reads data by itself' in refusal(net, tmp_path)
 
 
-@pytest.mark.parametrize(("text", "words"), [
-    (layer("d", "Dropout", "data", "d", "phase: TRAIN"), 'layer "d" (Dropout): has phase TRAIN'),
-    (layer("d", "Pooling", "data", "d", "phase: TRAIN pooling_param { pool: STOCHASTIC kernel_size: 2 }"),
-     "phase TRAIN"),
-    (layer("s", "Silence", "data", ""), "the net has no outputs"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (layer("d", "Dropout", "data", "d", "phase: TRAIN"), 'layer "d" (Dropout): has phase TRAIN'),
+        (
+            layer("d", "Pooling", "data", "d", "phase: TRAIN pooling_param { pool: STOCHASTIC kernel_size: 2 }"),
+            "phase TRAIN",
+        ),
+        (layer("s", "Silence", "data", ""), "the net has no outputs"),
+    ],
+)
 def test_other_refusals(text, words, tmp_path):
     assert words in refusal(net_of(DATA + text), tmp_path)
 
@@ -87,18 +99,34 @@ def test_an_input_without_a_shape(tmp_path):
 
 
 # -- the batch --------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(("text", "words"), [
-    (DATA + layer("t", "Slice", "data", "a b", "slice_param { axis: 0 }"), "cannot be cut into 2 equal pieces"),
-    (DATA + layer("r", "Reshape", "data", "r", "reshape_param { shape { dim: 2 dim: 90 } }"),
-     "with a batch of 3 instead of 2"),
-    (DATA + layer("p", "Permute", "data", "p", "permute_param { order: 1 order: 0 }")
-     + layer("f", "Flatten", "p", "f") + layer("b", "Bias", "f", "b", "bias_param { axis: 1 }"), "depends on the"),
-    (DATA + layer("m", "ArgMax", "data", "m", "argmax_param { axis: 0 }"), "chooses among the items of a batch"),
-    (DATA + layer("i", "InnerProduct", "data", "i", "inner_product_param { num_output: 2 axis: 0 }"), "depends on the"),
-    (RECURRENT + layer("l", "LSTM", "x cont", "y", "recurrent_param { num_output: 2 }"), "time as its first axis"),
-    (layer("c", "DummyData", "", "c", "dummy_data_param { shape { dim: 2 } }"), "the net has no inputs"),
-    (DATA + layer("m", "Slice", "data", "a b", "slice_param { axis: 0 slice_point: 1 }"), "depends on the batch size"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (DATA + layer("t", "Slice", "data", "a b", "slice_param { axis: 0 }"), "cannot be cut into 2 equal pieces"),
+        (
+            DATA + layer("r", "Reshape", "data", "r", "reshape_param { shape { dim: 2 dim: 90 } }"),
+            "with a batch of 3 instead of 2",
+        ),
+        (
+            DATA
+            + layer("p", "Permute", "data", "p", "permute_param { order: 1 order: 0 }")
+            + layer("f", "Flatten", "p", "f")
+            + layer("b", "Bias", "f", "b", "bias_param { axis: 1 }"),
+            "depends on the",
+        ),
+        (DATA + layer("m", "ArgMax", "data", "m", "argmax_param { axis: 0 }"), "chooses among the items of a batch"),
+        (
+            DATA + layer("i", "InnerProduct", "data", "i", "inner_product_param { num_output: 2 axis: 0 }"),
+            "depends on the",
+        ),
+        (RECURRENT + layer("l", "LSTM", "x cont", "y", "recurrent_param { num_output: 2 }"), "time as its first axis"),
+        (layer("c", "DummyData", "", "c", "dummy_data_param { shape { dim: 2 } }"), "the net has no inputs"),
+        (
+            DATA + layer("m", "Slice", "data", "a b", "slice_param { axis: 0 slice_point: 1 }"),
+            "depends on the batch size",
+        ),
+    ],
+)
 def test_a_batch_that_cannot_be_left_open(text, words, tmp_path):
     net = net_of(text)
     with pytest.raises(CaffeError) as caught:
@@ -155,8 +183,9 @@ def test_a_folder_that_is_not_there(tmp_path):
 def test_large_weights_lie_beside_the_model(tmp_path, monkeypatch):
     """As over 2 GiB: here the limit is lower. Small tensors stay inside."""
     monkeypatch.setattr(model, "MOST_BYTES", 4096)
-    net = net_of(DATA + conv("c", "data", "c") + layer("i", "InnerProduct", "c", "i", "inner_product_param { "
-                 "num_output: 30 }"))  # fmt: skip
+    net = net_of(
+        DATA + conv("c", "data", "c") + layer("i", "InnerProduct", "c", "i", "inner_product_param { num_output: 30 }")
+    )
     fill_params(net)
     path = tmp_path / "out" / "net.onnx"
     path.parent.mkdir()

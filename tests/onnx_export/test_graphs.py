@@ -20,8 +20,10 @@ DATA = 'layer { name: "in" type: "Input" top: "data" input_param { shape { dim: 
 
 
 def conv(name: str, bottom: str, top: str, param: str = "", more: str = "num_output: 4 kernel_size: 3 pad: 1") -> str:
-    return (f'layer {{ name: "{name}" type: "Convolution" bottom: "{bottom}" top: "{top}" {param} '
-            f"convolution_param {{ {more} weight_filler {{ type: 'gaussian' std: 0.3 }} }} }} ")  # fmt: skip
+    return (
+        f'layer {{ name: "{name}" type: "Convolution" bottom: "{bottom}" top: "{top}" {param} '
+        f"convolution_param {{ {more} weight_filler {{ type: 'gaussian' std: 0.3 }} }} }} "
+    )
 
 
 def layer(name: str, type: str, bottom: str, top: str, more: str = "") -> str:
@@ -104,14 +106,17 @@ def test_a_shared_parameter_is_one_constant(tmp_path):
     text += layer("ip1", "InnerProduct", "a", "c", ip) + layer("ip2", "InnerProduct", "b", "d", ip)
     exported = exported_and_checked(net_of(text), tmp_path)
     assert {name: a.shape for name, a in exported.constants.items()} == {
-        "one/weight": (4, 3, 3, 3), "one/bias": (4,), "ip1/weight": (3, 120),
-    }  # fmt: skip
+        "one/weight": (4, 3, 3, 3),
+        "one/bias": (4,),
+        "ip1/weight": (3, 120),
+    }
 
 
 def test_a_parameter_shared_in_another_shape(tmp_path):
     shared = 'param { name: "w" share_mode: PERMISSIVE }'
-    text = DATA + layer("one", "InnerProduct", "data", "a", shared + "inner_product_param { num_output: 6 bias_term: "
-                        "false axis: 3 }")  # fmt: skip
+    text = DATA + layer(
+        "one", "InnerProduct", "data", "a", shared + "inner_product_param { num_output: 6 bias_term: false axis: 3 }"
+    )
     text += layer(
         "two", "InnerProduct", "a", "b", shared + "inner_product_param { num_output: 5 bias_term: false axis: 3 }"
     )
@@ -153,7 +158,7 @@ BATCHED = {
     "mvn": layer("m", "MVN", "data", "m"),
     "crop": layer("p", "Pooling", "data", "p", "pooling_param { kernel_size: 2 }")
     + layer("c", "Crop", "data p", "c", "crop_param { offset: 1 }"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", BATCHED)
@@ -183,13 +188,19 @@ def test_the_shape_that_an_input_has_now_counts(tmp_path):
 
 # -- opsets and types -------------------------------------------------------------------------------------------------
 DIVERSE = (
-    conv("c", "data", "c") + layer("m", "MVN", "c", "m") + layer("l", "LRN", "m", "l")
-    + layer("n", "Normalize", "l", "n") + layer("p", "Pooling", "n", "p", "pooling_param { pool: AVE kernel_size: 3 "
-    "stride: 2 pad: 1 }") + layer("s", "Slice", "p", "s1 s2") + layer("x", "Concat", "s2 s1", "x")
-    + layer("z", "Interp", "x", "z", "interp_param { height: 5 width: 8 }") + layer("b", "BatchNorm", "z", "z")
+    conv("c", "data", "c")
+    + layer("m", "MVN", "c", "m")
+    + layer("l", "LRN", "m", "l")
+    + layer("n", "Normalize", "l", "n")
+    + layer("p", "Pooling", "n", "p", "pooling_param { pool: AVE kernel_size: 3 stride: 2 pad: 1 }")
+    + layer("s", "Slice", "p", "s1 s2")
+    + layer("x", "Concat", "s2 s1", "x")
+    + layer("z", "Interp", "x", "z", "interp_param { height: 5 width: 8 }")
+    + layer("b", "BatchNorm", "z", "z")
     + layer("r", "Reduction", "z", "r", "reduction_param { axis: 2 operation: ASUM }")
-    + layer("k", "ArgMax", "r", "k", "argmax_param { top_k: 2 }") + layer("u", "Upsample", "p", "u")
-)  # fmt: skip
+    + layer("k", "ArgMax", "r", "k", "argmax_param { top_k: 2 }")
+    + layer("u", "Upsample", "p", "u")
+)
 
 
 def onnxruntime_s_newest() -> int:
@@ -223,8 +234,8 @@ def test_float64(text, tmp_path):
 # -- recurrent layers -------------------------------------------------------------------------------------------------
 RECURRENT = (
     'layer { name: "in" type: "Input" top: "x" top: "cont" input_param { shape { dim: 3 dim: 2 dim: 4 } '
-    'shape { dim: 3 dim: 2 } } } '
-)  # fmt: skip
+    "shape { dim: 3 dim: 2 } } } "
+)
 
 
 @pytest.mark.parametrize(("kind", "states"), [("LSTM", ("h", "c")), ("RNN", ("h",))])
@@ -260,8 +271,10 @@ def _borders():
 def test_windows_at_every_border(method, tmp_path):
     """Kernels, strides (also above the kernel), pads, sizes and rounding, at random: all tops, and places of maxima."""
     for (kh, kw), (sh, sw), (ph, pw), size, rounding in _borders():
-        text = (f"pooling_param {{ pool: {method} kernel_h: {kh} kernel_w: {kw} stride_h: {sh} stride_w: {sw} "
-                f"pad_h: {ph} pad_w: {pw} round_mode: {rounding} }}")  # fmt: skip
+        text = (
+            f"pooling_param {{ pool: {method} kernel_h: {kh} kernel_w: {kw} stride_h: {sh} stride_w: {sw} "
+            f"pad_h: {ph} pad_w: {pw} round_mode: {rounding} }}"
+        )
         net = one_layer("Pooling", text, [(1, 2, *size)], n_top=2 if method == "MAX" else 1)
         agree(net, Exported(net, tmp_path), {"b0": np.random.default_rng(1).normal(size=(1, 2, *size))})
 

@@ -17,10 +17,25 @@ from tests.models.nets import ALL, MODELS, NARROW, tiny
 from .harness import Exported, agree, fill_like_trained
 
 DEPLOYS = (
-    "alexnet", "squeezenet-1.0", "mobilenet-v1", "mobilenet-v2", "googlenet", "resnet-18", "densenet-121",
-    "inception-v3", "unet-2d", "unet-3d", "fcn-8s", "c3d", "lenet", "cifar10_full", "cifar10_resnet-56",
-    "mnist_autoencoder", "mnist_siamese", "char_lstm",
-)  # fmt: skip
+    "alexnet",
+    "squeezenet-1.0",
+    "mobilenet-v1",
+    "mobilenet-v2",
+    "googlenet",
+    "resnet-18",
+    "densenet-121",
+    "inception-v3",
+    "unet-2d",
+    "unet-3d",
+    "fcn-8s",
+    "c3d",
+    "lenet",
+    "cifar10_full",
+    "cifar10_resnet-56",
+    "mnist_autoencoder",
+    "mnist_siamese",
+    "char_lstm",
+)
 
 
 def small(folder: str, file: str = "deploy") -> Net:

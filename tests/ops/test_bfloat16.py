@@ -40,9 +40,19 @@ def exactly_rounded(value: float) -> int:
 
 @pytest.mark.parametrize(
     "value, bits",
-    [(1.0, 0x3F80), (-2.0, 0xC000), (0.0, 0), (-0.0, 0x8000), (1.00390625, 0x3F80), (1.01171875, 0x3F82),
-     (3.141592653589793, 0x4049), (float("inf"), 0x7F80), (3.4028234663852886e38, 0x7F80), (1e-40, 0x0001)],
-)  # fmt: skip
+    [
+        (1.0, 0x3F80),
+        (-2.0, 0xC000),
+        (0.0, 0),
+        (-0.0, 0x8000),
+        (1.00390625, 0x3F80),
+        (1.01171875, 0x3F82),
+        (3.141592653589793, 0x4049),
+        (float("inf"), 0x7F80),
+        (3.4028234663852886e38, 0x7F80),
+        (1e-40, 0x0001),
+    ],
+)
 def test_known_values(value, bits):
     assert half([value])[0] == bits
 
@@ -184,8 +194,14 @@ def test_a_gpu_rounds_as_the_cpu(case):
     cupy, (name, *args) = cuda.require(), CASES[case]
     found = []
     for ops, put, get in ((load_ops("cpu"), np.array, np.array), (load_ops("cuda"), cupy.array, cupy.asnumpy)):
-        placed = [[put(a) for a in arg] if isinstance(arg, list) and isinstance(arg[0], np.ndarray)
-                  else put(arg) if isinstance(arg, np.ndarray) else arg for arg in args]  # fmt: skip
+        placed = [
+            [put(a) for a in arg]
+            if isinstance(arg, list) and isinstance(arg[0], np.ndarray)
+            else put(arg)
+            if isinstance(arg, np.ndarray)
+            else arg
+            for arg in args
+        ]
         getattr(ops, name)(*placed)
         arrays = [a for arg in placed for a in (arg if isinstance(arg, list) else [arg]) if hasattr(a, "shape")]
         found.append([get(a) for a in arrays])
@@ -220,8 +236,11 @@ def test_convolutions_on_a_gpu(name, last):
     if g.depthwise and last:
         return
     kind = "depthwise" if g.depthwise else "conv"
-    shapes = [(g.batch, g.channels, *g.in_spatial), (g.out_channels, g.group_channels, *g.kernel),
-              (g.batch, g.out_channels, *g.out_spatial)]  # fmt: skip
+    shapes = [
+        (g.batch, g.channels, *g.in_spatial),
+        (g.out_channels, g.group_channels, *g.kernel),
+        (g.batch, g.out_channels, *g.out_spatial),
+    ]
     rng = np.random.default_rng(2)
     x, w, dy = (half(rng.standard_normal(memory_shape(s, last)) / 3) for s in shapes)
     b, y, dx, dw = rng.standard_normal(g.out_channels).astype(np.float32), dy.copy(), x.copy(), np.ones(w.shape, "f4")

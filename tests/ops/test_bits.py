@@ -23,8 +23,14 @@ KINDS = {
     "leaky6": ("relu6_bits_forward", "relu6_forward", (0.2,), lambda x: (x > 0) & (x < 6)),
     "clip": ("clip_bits_forward", "clip_forward", (LOW, HIGH), lambda x: (x >= LOW) & (x <= HIGH)),
 }
-BACKWARD = {"relu": "relu_backward", "leaky": "relu_backward", "rising": "relu_backward", "relu6": "relu6_backward",
-            "leaky6": "relu6_backward", "clip": "clip_backward"}  # fmt: skip
+BACKWARD = {
+    "relu": "relu_backward",
+    "leaky": "relu_backward",
+    "rising": "relu_backward",
+    "relu6": "relu6_backward",
+    "leaky6": "relu6_backward",
+    "clip": "clip_backward",
+}
 
 
 @pytest.fixture(params=DEVICES)
@@ -132,9 +138,21 @@ def test_a_fused_normalisation_finds_the_same_gradients(place, shape, use_global
             sums = put(np.zeros(c, dtype)), put(np.zeros(c, dtype))
             work = put(np.zeros(fused_norm_work(*shape), dtype))
             ops.fused_norm_backward(
-                put(x), y if shown is None and residual else None, put(dy), dr, dx, *affine, *sums, False, False, True,
-                use_global, work, *shape, shown,
-            )  # fmt: skip
+                put(x),
+                y if shown is None and residual else None,
+                put(dy),
+                dr,
+                dx,
+                *affine,
+                *sums,
+                False,
+                False,
+                True,
+                use_global,
+                work,
+                *shape,
+                shown,
+            )
             found.append([get(a).tobytes() for a in (dr, dx, *sums)])
         assert found[0] == found[1]
         np.testing.assert_array_equal(np.frombuffer(found[1][0], dtype).reshape(shape), dy * (get(y) > 0))

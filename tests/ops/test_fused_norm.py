@@ -81,8 +81,17 @@ class Values:
             plain.batch_norm_global_backward(dxhat, dx, inv_std, *self.size)
         else:
             plain.batch_norm_backward(xhat, dxhat, dx, inv_std, work, *self.size)
-        return {"y": y, "dr": g, "dx": dx, "dgamma": dgamma, "dbeta": dbeta, "mean": mean, "inv_std": inv_std,
-                "running": running, "before": before}  # fmt: skip
+        return {
+            "y": y,
+            "dr": g,
+            "dx": dx,
+            "dgamma": dgamma,
+            "dbeta": dbeta,
+            "mean": mean,
+            "inv_std": inv_std,
+            "running": running,
+            "before": before,
+        }
 
 
 class Fused:
@@ -130,9 +139,24 @@ class Fused:
         out = {k: (dy if k == alias else a) if k in wanted else None for k, a in out.items()}
         add = start is not None
         self.place.ops.fused_norm_backward(
-            self.x, self.y if read_y else None, dy, out["dr"], out["dx"], self.mean, self.inv_std, self.gamma,
-            self.beta, out["dgamma"], out["dbeta"], add, add, v.relu, v.use_global, self.work, *v.size,
-        )  # fmt: skip
+            self.x,
+            self.y if read_y else None,
+            dy,
+            out["dr"],
+            out["dx"],
+            self.mean,
+            self.inv_std,
+            self.gamma,
+            self.beta,
+            out["dgamma"],
+            out["dbeta"],
+            add,
+            add,
+            v.relu,
+            v.use_global,
+            self.work,
+            *v.size,
+        )
         return {k: self.place.get(a) for k, a in out.items() if a is not None}
 
 

@@ -23,9 +23,7 @@ ERROR = {np.float32: 1e-5, np.float64: 5e-14}  # in units of the largest value
 
 def _geometry(batch, channels, outputs, group, spatial, kernel, pad):
     out = tuple(n + 2 * p - kernel + 1 for n, p in zip(spatial, pad, strict=True))
-    return ConvGeometry(
-        batch, channels, outputs, group, spatial, out, (kernel, kernel), (1, 1), pad, (1, 1)
-    )  # fmt: skip
+    return ConvGeometry(batch, channels, outputs, group, spatial, out, (kernel, kernel), (1, 1), pad, (1, 1))
 
 
 def _arrays(g: ConvGeometry, dtype):

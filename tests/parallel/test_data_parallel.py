@@ -159,9 +159,12 @@ def test_ranks_draw_their_own_records_and_begin_with_the_roots_weights():
 def test_parameters_that_are_shared_are_summed_once(tmp_path):
     shared = 'param { name: "w" } param { name: "b" }'
     layers = (
-        inner("ip1", outputs=3, params=shared) + RELU + inner("ip2", "ip1", outputs=3, params=shared)
-        + inner("ip", "ip2") + loss()
-    )  # fmt: skip
+        inner("ip1", outputs=3, params=shared)
+        + RELU
+        + inner("ip2", "ip1", outputs=3, params=shared)
+        + inner("ip", "ip2")
+        + loss()
+    )
     expected = alone(solver_text(rows(tmp_path, 8) + layers))
     for layer_wise in (True, False):
         for found in train(solver_text(rows(tmp_path, 4) + layers), 2, PLACES["cpu"], layer_wise=layer_wise):
@@ -225,8 +228,16 @@ def test_backward_by_hand_and_apply_update(tmp_path):
 
 def test_the_root_alone_displays_tests_and_writes(tmp_path, caplog):
     caplog.set_level(logging.INFO)
-    text = solver_text(GAUSSIAN + LAYERS, display=1, snapshot=2, snapshot_prefix=f'"{tmp_path}/run"', max_iter=5,
-                       test_iter=1, test_interval=2, snapshot_after_train="true")  # fmt: skip
+    text = solver_text(
+        GAUSSIAN + LAYERS,
+        display=1,
+        snapshot=2,
+        snapshot_prefix=f'"{tmp_path}/run"',
+        max_iter=5,
+        test_iter=1,
+        test_interval=2,
+        snapshot_after_train="true",
+    )
 
     def work(rank, path):
         solver = rank_solver(text, rank, 2)
@@ -246,8 +257,11 @@ def test_the_root_alone_displays_tests_and_writes(tmp_path, caplog):
 def test_every_rank_goes_on_from_the_roots_snapshot(tmp_path):
     """As if it had not stopped, random layers included: positions are the root's, seeds every rank's own."""
     drop = 'layer { name: "drop" type: "Dropout" bottom: "ip1" top: "ip1" }\n'
-    text = solver_text(rows(tmp_path, 4) + inner("ip1", outputs=9) + drop + inner("ip", "ip1") + loss(),
-                       snapshot_prefix=f'"{tmp_path}/run"', momentum=0.9)  # fmt: skip
+    text = solver_text(
+        rows(tmp_path, 4) + inner("ip1", outputs=9) + drop + inner("ip", "ip1") + loss(),
+        snapshot_prefix=f'"{tmp_path}/run"',
+        momentum=0.9,
+    )
     expected = train(text, 2, PLACES["cpu"], iterations=6)
 
     def work(rank, path):

@@ -68,8 +68,9 @@ def make(text: str, rank: Rank, lms, capture: bool, timeout: float = 60):
     parsed = parse_solver(text)
     device = get_device("cuda", index=rank.index)
     ops_of(device).workspace_limit = 4 << 20  # a budget leaves no more
-    solver = FaceSolver(parsed.message, lines=parsed.lines, device=device, lms=lms, solver_count=rank.count,
-                        solver_rank=rank.index)  # fmt: skip
+    solver = FaceSolver(
+        parsed.message, lines=parsed.lines, device=device, lms=lms, solver_count=rank.count, solver_rank=rank.index
+    )
     return solver, caffe.NCCL(solver, rank.place, timeout=timeout, capture=capture)
 
 

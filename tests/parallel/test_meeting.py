@@ -78,7 +78,11 @@ def test_others_are_left_alone(folder):
     with Meeting():
         pass
     assert sorted(p.name for p in folder.iterdir()) == [
-        "caffe-ranks-file", "caffe-ranks-link", "caffe-ranks-new", "elsewhere"]  # fmt: skip
+        "caffe-ranks-file",
+        "caffe-ranks-link",
+        "caffe-ranks-new",
+        "elsewhere",
+    ]
 
 
 def test_a_temporary_directory_that_cannot_be_used(folder, monkeypatch):

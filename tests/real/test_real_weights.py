@@ -29,8 +29,9 @@ def test_lenet_reads_9905_of_10000_digits():
 @pytest.mark.parametrize(("iteration", "right"), [(4000, 678), (5000, 744)])
 def test_cifar_quick_knows_so_many_of_the_first_1000_pictures(iteration, right):
     images, labels = cifar("test_first1000")
-    net = deploy(CIFAR / "cifar10_quick.prototxt", CIFAR / f"cifar10_quick_iter_{iteration}.caffemodel",
-                 (200, 3, 32, 32))  # fmt: skip
+    net = deploy(
+        CIFAR / "cifar10_quick.prototxt", CIFAR / f"cifar10_quick_iter_{iteration}.caffemodel", (200, 3, 32, 32)
+    )
     assert count_right(net, images - cifar_mean(), labels) == right
 
 

@@ -12,9 +12,10 @@ from .helpers import INPUT, inner
 BATCH, INPUTS, OUTPUTS = 4, 3, 5
 MULTS = "param { lr_mult: 0.5 decay_mult: 3 } param { lr_mult: 2 decay_mult: 0.5 }"
 NET = (
-    INPUT.replace("shape { dim: 4 } }", "shape { dim: 4 dim: 5 } }") + inner(params=MULTS)
+    INPUT.replace("shape { dim: 4 } }", "shape { dim: 4 dim: 5 } }")
+    + inner(params=MULTS)
     + 'layer { name: "loss" type: "EuclideanLoss" bottom: "ip" bottom: "label" top: "loss" }\n'
-)  # fmt: skip
+)
 # type -> (settings of the file, what they are in the rules)
 TYPES = {
     "SGD": ({"momentum": 0.9}, {"keep": 0.9}),

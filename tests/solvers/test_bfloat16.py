@@ -54,12 +54,14 @@ def test_parameters_move_by_less_than_bfloat16_could_hold():
 DIGITS = (
     'layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 50 dim: 1 dim: 8 dim: 8 } } }\n'
     'layer { name: "label" type: "Input" top: "label" input_param { shape { dim: 50 } } }\n'
-    + nets.unit("c1", "data", 8) + nets.unit("c2", "c1", 8) + nets.unit("c3", "c2", 8, relu=False)
+    + nets.unit("c1", "data", 8)
+    + nets.unit("c2", "c1", 8)
+    + nets.unit("c3", "c2", 8, relu=False)
     + 'layer { name: "sum" type: "Eltwise" bottom: "c1" bottom: "c3" top: "sum" }\n'
     + 'layer { name: "relu" type: "ReLU" bottom: "sum" top: "sum" }\n'
     + 'layer { name: "pool" type: "Pooling" bottom: "sum" top: "pool" pooling_param { kernel_size: 2 stride: 2 } }\n'
     + nets.head("pool").replace("num_output: 5", "num_output: 10")
-)  # fmt: skip
+)
 
 
 def learn(*, half: bool, device=None, iterations=200) -> tuple[float, list[float]]:

@@ -69,8 +69,10 @@ def test_the_same_numbers_as_in_the_log(place, more, caplog, tmp_path):
     assert notes.told[-1] == events.Done(8, watched.mean_loss, stopped=False)
     others = [(e, k) for e, k in zip(notes.told, notes.iters, strict=True) if not isinstance(e, events.Snapshot)]
     order = [type(e).__name__ for e, _ in others]
-    assert order == [*("Start", "Evaluation", "Display", "Display", "Evaluation", "Display", "Display"),
-                     *("Evaluation", "Done")]  # fmt: skip
+    assert order == [
+        *("Start", "Evaluation", "Display", "Display", "Evaluation", "Display", "Display"),
+        *("Evaluation", "Done"),
+    ]
     assert all(k == e.iteration for e, k in others[1:]), "the solver stands where the event says"
     (told,) = [k for k, e in enumerate(notes.told) if isinstance(e, events.Snapshot)]
     assert told >= 6 and notes.iters[told] >= 5, "once it is whole, between iterations"

@@ -94,8 +94,9 @@ class Fields:
         assert names(w.build(train_net=w.net("a"))) == ["a"]
 
     def test_net(self, w):
-        assert names(w.build(train_net=w.net("a"), test_net=[w.net("b"), w.net("c")], test_iter=[1, 1],
-                             test_interval=1)) == ["a", "b", "c"]  # fmt: skip
+        assert names(
+            w.build(train_net=w.net("a"), test_net=[w.net("b"), w.net("c")], test_iter=[1, 1], test_interval=1)
+        ) == ["a", "b", "c"]
 
     def net(self, w):
         assert names(w.build(net=w.net("a"), **TESTED)) == ["a", "a"]
@@ -297,17 +298,21 @@ def test_field(name, world):
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        *((name, v, f"{name} {v} is not finite") for name in ("base_lr", "momentum", "weight_decay", "delta", "gamma",
-                                                              "power", "rms_decay", "momentum2")
-          for v in ("nan", "inf")),
-        *((name, -2, f"{name} -2 is negative") for name in ("display", "max_iter", "snapshot", "test_interval",
-                                                            "device_id", "test_iter")),
+        *(
+            (name, v, f"{name} {v} is not finite")
+            for name in ("base_lr", "momentum", "weight_decay", "delta", "gamma", "power", "rms_decay", "momentum2")
+            for v in ("nan", "inf")
+        ),
+        *(
+            (name, -2, f"{name} -2 is negative")
+            for name in ("display", "max_iter", "snapshot", "test_interval", "device_id", "test_iter")
+        ),
         *((name, 0, f"{name} 0 is not positive") for name in ("average_loss", "iter_size")),
         ("clip_gradients", "nan", "clip_gradients nan is no limit"),
         ("regularization_type", '"L3"', 'regularization_type "L3" is unknown'),
         ("lr_policy", '"Fixed"', 'lr_policy "Fixed" is unknown'),
     ],
-)  # fmt: skip
+)
 def test_impossible(name, value, said):
     """The error names the file and the line."""
     options = {"test_iter": -2, "test_interval": 1} if name == "test_iter" else {name: value}

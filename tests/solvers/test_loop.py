@@ -166,8 +166,14 @@ class Actions:
 
 def test_stop_ends_after_the_iteration_with_a_snapshot(caplog, tmp_path):
     prefix = str(tmp_path / "s")
-    solver, story = _solve(caplog, action=Actions(NONE, STOP), max_iter=9, snapshot_after_train=None, display=1,
-                           snapshot_prefix=f'"{prefix}"')  # fmt: skip
+    solver, story = _solve(
+        caplog,
+        action=Actions(NONE, STOP),
+        max_iter=9,
+        snapshot_after_train=None,
+        display=1,
+        snapshot_prefix=f'"{prefix}"',
+    )
     assert solver.iter == 2
     assert story[-3:] == [
         f"Snapshotting to binary proto file {prefix}_iter_2.caffemodel",

@@ -101,9 +101,12 @@ def test_step_by_step_too(place):
 @pytest.mark.parametrize("place", PLACES)
 def test_an_infinite_loss_without_labels(place):
     """Half of the squared sum of 1e30 is beyond float32."""
-    solver = make(INPUT + inner("ip", outputs=1) + (
-        'layer { name: "far" type: "EuclideanLoss" bottom: "ip" bottom: "label" top: "far" }'
-    ), place)  # fmt: skip
+    solver = make(
+        INPUT
+        + inner("ip", outputs=1)
+        + ('layer { name: "far" type: "EuclideanLoss" bottom: "ip" bottom: "label" top: "far" }'),
+        place,
+    )
     solver.net.blobs["label"].data = 1e30
     solver.net.blobs["label"].reshape(4, 1)
     solver.net.blobs["label"].data = 1e30

@@ -120,9 +120,7 @@ NET = CONSTANT + inner() + loss()
 def test_a_solver_refuses_with_its_file():
     with pytest.raises(SolverError) as caught:
         make(NET, file="models/s.prototxt", lr_policy='"inv"', gamma=-2)
-    assert str(caught.value) == (
-        'models/s.prototxt:5: gamma -2 is negative\n  fix: lr_policy "inv" needs gamma >= 0'
-    )  # fmt: skip
+    assert str(caught.value) == ('models/s.prototxt:5: gamma -2 is negative\n  fix: lr_policy "inv" needs gamma >= 0')
 
 
 def test_reading_lr_advances_a_multistep_policy(caplog):

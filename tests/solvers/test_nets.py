@@ -150,8 +150,11 @@ def test_states_choose_the_layers_of_every_net():
     solver = make(
         layers, test_iter=[1, 1, 1], test_interval=1, test_state=states, train_state='{ stage: "extra" level: 1 }'
     )
-    chosen = [{n.name for n in net.graph.nodes if n.name in named} for net in (solver.net, *solver.test_nets)
-              for named in [("only_train", "only_test", "deep", "staged")]]  # fmt: skip
+    chosen = [
+        {n.name for n in net.graph.nodes if n.name in named}
+        for net in (solver.net, *solver.test_nets)
+        for named in [("only_train", "only_test", "deep", "staged")]
+    ]
     assert chosen == [{"only_train", "staged"}, {"only_test"}, {"only_test", "deep", "staged"}, {"only_test"}]
 
 
@@ -178,7 +181,11 @@ def test_weights_go_into_every_net(tmp_path, caplog):
     names = f'"{first} , {second}"'
     solver = make(BODY, test_iter=1, test_interval=1, weights=names)
     told = [m for m in messages(caplog) if m.startswith("Finetuning") or m == "Ignoring source layer other"]
-    assert told == [f"Finetuning from {first}", *["Ignoring source layer other"] * 2,
-                    f"Finetuning from {second}", *["Ignoring source layer other"] * 2]  # fmt: skip
+    assert told == [
+        f"Finetuning from {first}",
+        *["Ignoring source layer other"] * 2,
+        f"Finetuning from {second}",
+        *["Ignoring source layer other"] * 2,
+    ]
     for net in (solver.net, *solver.test_nets):
         assert (net.params["ip"][0].read_data() == makers[1].net.params["ip"][0].read_data()).all()

@@ -55,9 +55,15 @@ class Run:
 
     def __init__(self, net, place, tmp_path, **options):
         defaults = {
-            "snapshot_prefix": f'"{tmp_path}/r"', "momentum": 0.9, "weight_decay": 0.01, "test_interval": 2,
-            "test_iter": 2, "lr_policy": '"multistep"', "gamma": 0.5, "stepvalue": [1, 3],
-        }  # fmt: skip
+            "snapshot_prefix": f'"{tmp_path}/r"',
+            "momentum": 0.9,
+            "weight_decay": 0.01,
+            "test_interval": 2,
+            "test_iter": 2,
+            "lr_policy": '"multistep"',
+            "gamma": 0.5,
+            "stepvalue": [1, 3],
+        }
         self.solver, self.losses = make(net, place, **(defaults | options)), []
 
     def step(self, n):
@@ -250,9 +256,12 @@ def test_a_history_of_four_axes_fits(saved):
 
 @pytest.mark.parametrize(
     ("change", "text"),
-    [({("train", "drop", "draws"): None}, "'seed'"), ({("train", "drop", "more"): 3}, "'more': 3"),
-     ({("train", "data", "draws"): -1}, "'draws': -1")],
-)  # fmt: skip
+    [
+        ({("train", "drop", "draws"): None}, "'seed'"),
+        ({("train", "drop", "more"): 3}, "'more': 3"),
+        ({("train", "data", "draws"): -1}, "'draws': -1"),
+    ],
+)
 def test_positions_that_a_layer_does_not_keep(change, text, saved):
     path, solver = saved
     resume = {k: v for k, v in (dict(read_solverstate(path).resume) | change).items() if v is not None}

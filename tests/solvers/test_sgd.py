@@ -93,18 +93,21 @@ CASES = {
     "clip": ({"clip_gradients": 0.3, "weight_decay": 0.1}, {"clip": 0.3, "decay": 0.1}),
     "clip to nothing": ({"clip_gradients": 0, "weight_decay": 0.1}, {"clip": 0.0, "decay": 0.1}),
     "clip that is never met": ({"clip_gradients": 50}, {}),
-    "two batches": ({"iter_size": 2, "momentum": 0.9, "weight_decay": 0.1},
-                    {"iter_size": 2, "momentum": 0.9, "decay": 0.1}),
+    "two batches": (
+        {"iter_size": 2, "momentum": 0.9, "weight_decay": 0.1},
+        {"iter_size": 2, "momentum": 0.9, "decay": 0.1},
+    ),
     "three batches, clipped before the division": (
         {"iter_size": 3, "clip_gradients": 0.7, "momentum": 0.9, "weight_decay": 0.1, "mults": MULTS},
         {"iter_size": 3, "clip": 0.7, "momentum": 0.9, "decay": 0.1, "lr": (0.5, 2), "decays": (3, 0)},
     ),
-}  # fmt: skip
+}
 
 
-@pytest.mark.parametrize(("place", "dtype", "rel"), [
-    ("cpu", "float64", 1e-9), ("cpu", "float32", 2e-5), ("sim", "float32", 2e-5), ("sim with LMS", "float32", 2e-5)
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("place", "dtype", "rel"),
+    [("cpu", "float64", 1e-9), ("cpu", "float32", 2e-5), ("sim", "float32", 2e-5), ("sim with LMS", "float32", 2e-5)],
+)
 @pytest.mark.parametrize("case", CASES)
 def test_five_iterations(case, place, dtype, rel, monkeypatch):
     options, rules = CASES[case]

@@ -31,8 +31,9 @@ def _everything(solver) -> list[bytes]:
 
 def _written_as_caffe_does(folder) -> dict[tuple[str, int], np.ndarray]:
     """Weights and a state after 4 iterations, as Caffe's ToHDF5 and SnapshotSolverStateToHDF5 lay them out."""
-    shapes = {("ip", 0): (5, 3), ("ip", 1): (5,)} | {(n, i): (3, 3)[i:] for n in ("first", "second", "third")
-                                                     for i in STORED[n]}  # fmt: skip
+    shapes = {("ip", 0): (5, 3), ("ip", 1): (5,)} | {
+        (n, i): (3, 3)[i:] for n in ("first", "second", "third") for i in STORED[n]
+    }
     random = np.random.default_rng(5)
     values = {key: random.normal(size=shape).astype(np.float32) for key, shape in sorted(shapes.items())}
     with h5py.File(folder / "c.caffemodel.h5", "w") as file:

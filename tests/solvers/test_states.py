@@ -177,8 +177,17 @@ def test_of_another_type_by_the_number_of_histories(kind, tmp_path):
     assert error.message.endswith("for each of 2 parameters")
 
 
-@pytest.mark.parametrize(("kind", "squares"), [("AdaGrad", (0, 1)), ("RMSProp", (0, 1)), ("AdaDelta", (0, 1, 2, 3)),
-                                               ("Adam", (2, 3)), ("SGD", ()), ("Nesterov", ())])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "squares"),
+    [
+        ("AdaGrad", (0, 1)),
+        ("RMSProp", (0, 1)),
+        ("AdaDelta", (0, 1, 2, 3)),
+        ("Adam", (2, 3)),
+        ("SGD", ()),
+        ("Nesterov", ()),
+    ],
+)
 def test_of_another_type_by_signs(kind, squares, tmp_path):
     """A mean of squares is never negative; a momentum is, somewhere."""
     for k in range(2 * updates.HISTORIES[kind.lower()]):
@@ -202,9 +211,11 @@ def test_another_shape(shape, tmp_path):
 @pytest.mark.shared
 @pytest.mark.parametrize(
     ("kind", "said"),
-    [("Adam", "has 8 history blobs, this solver needs 16: 2 for each of 8 parameters; as many are kept by SGD,"),
-     ("AdaGrad", "history 0 has negative values, and AdaGrad keeps squares there")],
-)  # fmt: skip
+    [
+        ("Adam", "has 8 history blobs, this solver needs 16: 2 for each of 8 parameters; as many are kept by SGD,"),
+        ("AdaGrad", "history 0 has negative values, and AdaGrad keeps squares there"),
+    ],
+)
 def test_a_state_of_sgd_that_caffe_wrote(kind, said):
     from ..real.files import LENET
 
@@ -214,10 +225,14 @@ def test_a_state_of_sgd_that_caffe_wrote(kind, said):
     ]
     bottom = "x"
     for name, outputs in (("conv1", 20), ("conv2", 50)):
-        layers.append(f'layer {{ name: "{name}" type: "Convolution" bottom: "{bottom}" top: "{name}" '
-                      f"convolution_param {{ num_output: {outputs} kernel_size: 5 }} }}")  # fmt: skip
-        layers.append(f'layer {{ name: "{name}p" type: "Pooling" bottom: "{name}" top: "{name}p" '
-                      "pooling_param { kernel_size: 2 stride: 2 } }")  # fmt: skip
+        layers.append(
+            f'layer {{ name: "{name}" type: "Convolution" bottom: "{bottom}" top: "{name}" '
+            f"convolution_param {{ num_output: {outputs} kernel_size: 5 }} }}"
+        )
+        layers.append(
+            f'layer {{ name: "{name}p" type: "Pooling" bottom: "{name}" top: "{name}p" '
+            "pooling_param { kernel_size: 2 stride: 2 } }"
+        )
         bottom = f"{name}p"
     net = "\n".join(layers) + inner("ip1", bottom, outputs=500) + inner("ip2", "ip1", outputs=10) + loss("ip2")
     solver = make(net, type=f'"{kind}"')

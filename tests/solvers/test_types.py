@@ -132,9 +132,16 @@ def test_sgd_where_nothing_is_said():
 
 @pytest.mark.parametrize(
     ("written", "said"),
-    [("sgd", '; did you mean "SGD"?'), ("ADAM", '; did you mean "Adam"?'), ("Adamm", '; did you mean "Adam"?'),
-     ("adagrad", '; did you mean "AdaGrad"?'), ("RmsProp", '; did you mean "RMSProp"?'), ("LBFGS", ""), ("", "")],
-)  # fmt: skip
+    [
+        ("sgd", '; did you mean "SGD"?'),
+        ("ADAM", '; did you mean "Adam"?'),
+        ("Adamm", '; did you mean "Adam"?'),
+        ("adagrad", '; did you mean "AdaGrad"?'),
+        ("RmsProp", '; did you mean "RMSProp"?'),
+        ("LBFGS", ""),
+        ("", ""),
+    ],
+)
 def test_a_type_that_is_none(written, said):
     with pytest.raises(SolverError) as caught:
         chosen(f'type: "{written}"')
@@ -169,9 +176,15 @@ def test_refused(kind, options, said):
 
 @pytest.mark.parametrize(
     ("kind", "options"),
-    [("AdaGrad", {"momentum": 0, "delta": 0}), ("RMSProp", {"rms_decay": 0}), ("AdaDelta", {"momentum": 0}),
-     ("Adam", {"momentum": 0, "momentum2": 0}), ("SGD", {"delta": -1, "rms_decay": 5}), ("Nesterov", {"momentum": 1})],
-)  # fmt: skip
+    [
+        ("AdaGrad", {"momentum": 0, "delta": 0}),
+        ("RMSProp", {"rms_decay": 0}),
+        ("AdaDelta", {"momentum": 0}),
+        ("Adam", {"momentum": 0, "momentum2": 0}),
+        ("SGD", {"delta": -1, "rms_decay": 5}),
+        ("Nesterov", {"momentum": 1}),
+    ],
+)
 def test_taken(kind, options):
     solver = make(GAUSSIAN + inner() + loss(), type=f'"{kind}"', **options)
     before = values(solver)

@@ -11,8 +11,16 @@ import pytest
 from pycaffe_lms.cli.main import ACTIONS
 
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
-SCRIPTS = ("summarize", "parse_log", "extract_features", "plot_training_log", "draw_net", "classify", "detect",
-           "dataset")  # fmt: skip
+SCRIPTS = (
+    "summarize",
+    "parse_log",
+    "extract_features",
+    "plot_training_log",
+    "draw_net",
+    "classify",
+    "detect",
+    "dataset",
+)
 
 
 @pytest.mark.parametrize("action", SCRIPTS)

@@ -28,22 +28,53 @@ def _result(who, net="resnet-50", batch=256, **more):
 
 
 def test_the_table_has_ratios_memory_and_failures(table):
-    results = [_result("ours"), _result("eager", **(RAN | {"ms": 125.0, "memory": 5 << 30})),
-               _result("compile", error="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate"),
-               _result("ours", batch=16, error="DeviceError: a | b")]  # fmt: skip
+    results = [
+        _result("ours"),
+        _result("eager", **(RAN | {"ms": 125.0, "memory": 5 << 30})),
+        _result("compile", error="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate"),
+        _result("ours", batch=16, error="DeviceError: a | b"),
+    ]
     lines = table.markdown(results).splitlines()
     cells = [[c.strip() for c in line.strip("|").split("|")] for line in lines]
     assert len({len(c) for c in cells}) == 1
-    assert cells[0] == ["net", "batch", "ours ms", "images/s", "host ms", "GiB", "PyTorch ms", "ours / it", "GiB",
-                        "PyTorch compiled ms", "ours / it", "GiB"]  # fmt: skip
-    assert cells[2] == ["resnet-50", "256", "100.0", "2560", "12.3", "3.0", "125.0", "0.80", "5.0", "out of memory",
-                        "-", "-"]  # fmt: skip
+    assert cells[0] == [
+        "net",
+        "batch",
+        "ours ms",
+        "images/s",
+        "host ms",
+        "GiB",
+        "PyTorch ms",
+        "ours / it",
+        "GiB",
+        "PyTorch compiled ms",
+        "ours / it",
+        "GiB",
+    ]
+    assert cells[2] == [
+        "resnet-50",
+        "256",
+        "100.0",
+        "2560",
+        "12.3",
+        "3.0",
+        "125.0",
+        "0.80",
+        "5.0",
+        "out of memory",
+        "-",
+        "-",
+    ]
     assert cells[3][:6] == ["resnet-50", "16", "DeviceError: a / b", "-", "-", "-"]
 
 
 def test_ratios_are_of_what_ran(table):
-    results = [_result("ours"), _result("eager", **(RAN | {"ms": 50.0})), _result("compile", error="no"),
-               _result("eager", batch=16)]  # fmt: skip
+    results = [
+        _result("ours"),
+        _result("eager", **(RAN | {"ms": 50.0})),
+        _result("compile", error="no"),
+        _result("eager", batch=16),
+    ]
     assert table.with_ratios(results)[0]["ratio"] == {"eager": 2.0}
 
 
@@ -89,8 +120,24 @@ def test_a_run_on_the_cpu_ends_in_the_file(tmp_path):
     fake = tmp_path / "python"
     fake.write_text("#!/bin/sh\necho 'ImportError: no torch' >&2\nexit 1\n")
     fake.chmod(0o755)
-    command = [sys.executable, str(BENCH / "incore.py"), "--nets", "googlenet:1", "--backend", "cpu", "--warmup", "1",
-               "--iterations", "1", "--peers", "eager", "--torch_python", str(fake), "--json", "r.json"]  # fmt: skip
+    command = [
+        sys.executable,
+        str(BENCH / "incore.py"),
+        "--nets",
+        "googlenet:1",
+        "--backend",
+        "cpu",
+        "--warmup",
+        "1",
+        "--iterations",
+        "1",
+        "--peers",
+        "eager",
+        "--torch_python",
+        str(fake),
+        "--json",
+        "r.json",
+    ]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     ours, peer = json.loads((tmp_path / "r.json").read_text())["results"]

@@ -64,8 +64,10 @@ def test_bars_of_the_scenarios(bench, tmp_path):
 def test_the_table_in_the_docs_is_whole(bench):
     from lms_table import read_markdown
 
-    found = {(r["model"], r["batch"], r["budget"] and round(r["budget"] / GIB, 2), r["who"]): r for r in read_markdown(
-        (ROOT / "docs" / "speed.md").read_text())}  # fmt: skip
+    found = {
+        (r["model"], r["batch"], r["budget"] and round(r["budget"] / GIB, 2), r["who"]): r
+        for r in read_markdown((ROOT / "docs" / "speed.md").read_text())
+    }
     assert found["resnet-152", 256, 16.0, "auto"]["seconds"] == pytest.approx(0.1646)
     assert "20.5 GiB for a while" in found["resnet-152", 128, 16.0, "off"]["error"]
     assert found["resnet-50", 256, 2.56, "auto"]["seconds"] == pytest.approx(0.0907)

@@ -51,8 +51,12 @@ def test_a_small_run(tmp_path):
     (tmp_path / "train_dummy.prototxt").write_text(NET)
     words = ["--model", tmp_path, "--batch", "1", "--gpus", "2", "--iterations", "1", "--backend", "cpu"]
     out = tmp_path / "out.json"
-    done = subprocess.run([sys.executable, BENCH / "scaling.py", *words, "--modes", "off", "--json", out],
-                          capture_output=True, text=True, timeout=300)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, BENCH / "scaling.py", *words, "--modes", "off", "--json", out],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr
     lines = json.loads(out.read_text())
     assert [(x["gpus"], x["layer_wise"]) for x in lines] == [(2, True), (2, False)]

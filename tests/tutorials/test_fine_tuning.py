@@ -28,9 +28,12 @@ def parity_net(*, learn_all=False, train=True):
     n.ip1 = L.InnerProduct(n.pool2, num_output=500, param=other)
     n.relu1 = L.ReLU(n.ip1, in_place=True)
     n.ip2_parity = L.InnerProduct(
-        n.relu1, num_output=2, param=LEARNED, weight_filler=dict(type="gaussian", std=0.01),
+        n.relu1,
+        num_output=2,
+        param=LEARNED,
+        weight_filler=dict(type="gaussian", std=0.01),
         bias_filler=dict(type="constant", value=0.25),
-    )  # fmt: skip
+    )
     if train:
         n.label = L.Input(shape=dict(dim=[64]))
         n.loss = L.SoftmaxWithLoss(n.ip2_parity, n.label)

@@ -48,12 +48,22 @@ def solver(mnist_lmdb, tmp_path_factory):
 def test_it_learns(solver):
     # What the tutorial looks at first: shapes of intermediate features and of parameters.
     assert [(name, blob.data.shape) for name, blob in solver.net.blobs.items()] == [
-        ("data", (64, 1, 28, 28)), ("label", (64,)), ("conv1", (64, 20, 24, 24)), ("pool1", (64, 20, 12, 12)),
-        ("conv2", (64, 50, 8, 8)), ("pool2", (64, 50, 4, 4)), ("fc1", (64, 500)), ("score", (64, 10)), ("loss", ()),
-    ]  # fmt: skip
+        ("data", (64, 1, 28, 28)),
+        ("label", (64,)),
+        ("conv1", (64, 20, 24, 24)),
+        ("pool1", (64, 20, 12, 12)),
+        ("conv2", (64, 50, 8, 8)),
+        ("pool2", (64, 50, 4, 4)),
+        ("fc1", (64, 500)),
+        ("score", (64, 10)),
+        ("loss", ()),
+    ]
     assert [(name, v[0].data.shape) for name, v in solver.net.params.items()] == [
-        ("conv1", (20, 1, 5, 5)), ("conv2", (50, 20, 5, 5)), ("fc1", (500, 800)), ("score", (10, 500)),
-    ]  # fmt: skip
+        ("conv1", (20, 1, 5, 5)),
+        ("conv2", (50, 20, 5, 5)),
+        ("fc1", (500, 800)),
+        ("score", (10, 500)),
+    ]
 
     # Data is there after one forward: the first digits, scaled.
     solver.net.forward()

@@ -48,9 +48,14 @@ def make_solver(
     """
     net = dummy_net(ROOT / "models" / model / "train_dummy.prototxt", batch)
     param = caffe_pb2.SolverParameter(
-        base_lr=0.01, momentum=0.9, weight_decay=1e-4, lr_policy="fixed", max_iter=1000, random_seed=seed,
+        base_lr=0.01,
+        momentum=0.9,
+        weight_decay=1e-4,
+        lr_policy="fixed",
+        max_iter=1000,
+        random_seed=seed,
         snapshot_after_train=False,
-    )  # fmt: skip
+    )
     param.net_param.CopyFrom(net)
     device = get_device(backend, index=index)
     if not device.is_host:
@@ -73,5 +78,7 @@ def versions() -> str:
     frontend = library.load()[0]
     name = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
     cudnn = f"cuDNN {frontend.backend_version()}, frontend {frontend.__version__}" if frontend else "no cuDNN"
-    return f"{name}, CUDA {cupy.cuda.runtime.runtimeGetVersion()}, CuPy {cupy.__version__}, {cudnn}, " \
-           f"NumPy {np.__version__}, Python {platform.python_version()}"  # fmt: skip
+    return (
+        f"{name}, CUDA {cupy.cuda.runtime.runtimeGetVersion()}, CuPy {cupy.__version__}, {cudnn}, "
+        f"NumPy {np.__version__}, Python {platform.python_version()}"
+    )

@@ -45,9 +45,17 @@ def convolutions(model: str, batch: int) -> Counter:
         layer, (bottom,) = node.layer, node.bottoms
         shape, out = graph.values[bottom].shape, graph.values[node.tops[0]].shape
         g = ConvGeometry(
-            shape[0], shape[1], layer.num_output, layer.group, tuple(shape[2:]), tuple(out[2:]), layer.kernel,
-            layer.stride, layer.pad, layer.dilation,
-        )  # fmt: skip
+            shape[0],
+            shape[1],
+            layer.num_output,
+            layer.group,
+            tuple(shape[2:]),
+            tuple(out[2:]),
+            layer.kernel,
+            layer.stride,
+            layer.pad,
+            layer.dilation,
+        )
         found[g, node.propagate[0]] += 1
     return found
 

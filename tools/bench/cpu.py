@@ -196,16 +196,20 @@ def versions() -> dict:
 
 
 def show(result: dict) -> None:
-    print(f"{result['net']}, batch {result['batch']}, {result['threads']} threads, first call of ours "
-          f"{result['first_call_s']['ours']:.2f} s")  # fmt: skip
+    print(
+        f"{result['net']}, batch {result['batch']}, {result['threads']} threads, first call of ours "
+        f"{result['first_call_s']['ours']:.2f} s"
+    )
     if "agreement" in result:
         a = result["agreement"]
         print(f"  loss {a['loss']:.6f}, PyTorch {a['torch_loss']:.6f}; gradients {a['gradient']:.1e} apart")
     for who in ("ours", "torch"):
         if who in result:
             r = result[who]
-            print(f"  {who:6s} median {r['median_ms']:7.1f} ms   least {r['least_ms']:7.1f} ms   "
-                  f"CPU {r['cpu_ms']:7.1f} ms")  # fmt: skip
+            print(
+                f"  {who:6s} median {r['median_ms']:7.1f} ms   least {r['least_ms']:7.1f} ms   "
+                f"CPU {r['cpu_ms']:7.1f} ms"
+            )
     if "torch" in result:
         result["ratio"] = {k: result["ours"][k] / result["torch"][k] for k in result["ours"]}
         r = result["ratio"]

@@ -40,11 +40,15 @@ def ours(net: str, batch: int, warmup: int, iterations: int, backend: str, half:
     issue = _issue_times(lambda: solver.net.iteration(start, tail, key=key), device.synchronize, iterations)
     on_gpu = not device.is_host
     result = {
-        "ms": statistics.median(times), "least_ms": min(times), "issue_ms": statistics.median(issue),
-        "first_s": first, "loss": solver.net.loss(), "memory": device.in_use() if on_gpu else None,
+        "ms": statistics.median(times),
+        "least_ms": min(times),
+        "issue_ms": statistics.median(issue),
+        "first_s": first,
+        "loss": solver.net.loss(),
+        "memory": device.in_use() if on_gpu else None,
         "reserved": device.pool.total_bytes() if hasattr(device, "pool") else None,
         "versions": versions() if backend == "cuda" else device.describe(),
-    }  # fmt: skip
+    }
     solver.close()
     return result
 
@@ -89,11 +93,15 @@ def peer(net: str, batch: int, warmup: int, iterations: int, backend: str, who: 
     issue = _issue_times(step, synchronize, iterations)
     name = f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}" if cuda else "CPU"
     return {
-        "ms": statistics.median(times), "least_ms": min(times), "issue_ms": statistics.median(issue),
-        "first_s": first, "loss": float(losses[0]), "memory": peak,
+        "ms": statistics.median(times),
+        "least_ms": min(times),
+        "issue_ms": statistics.median(issue),
+        "first_s": first,
+        "loss": float(losses[0]),
+        "memory": peak,
         "reserved": torch.cuda.max_memory_reserved() if cuda else None,
         "versions": f"{name}, PyTorch {torch.__version__}",
-    }  # fmt: skip
+    }
 
 
 def _times(step, synchronize, warmup: int, iterations: int, begun: float) -> tuple[list[float], float]:

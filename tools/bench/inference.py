@@ -29,8 +29,14 @@ from pycaffe_lms.backend import get_device
 from pycaffe_lms.formats.prototxt.parser import parse_net
 
 PEERS = ("eager", "graph")
-NETS = {"resnet-50": "resnet50", "resnet-152": "resnet152", "vgg-16": "vgg16", "googlenet": "googlenet",
-        "mobilenet-v2": "mobilenet_v2", "densenet-121": "densenet121"}  # fmt: skip
+NETS = {
+    "resnet-50": "resnet50",
+    "resnet-152": "resnet152",
+    "vgg-16": "vgg16",
+    "googlenet": "googlenet",
+    "mobilenet-v2": "mobilenet_v2",
+    "densenet-121": "densenet121",
+}
 
 
 def input_shape(model: str, batch: int) -> tuple[int, ...]:
@@ -42,8 +48,9 @@ def input_shape(model: str, batch: int) -> tuple[int, ...]:
 def ours(model: str, shape: tuple[int, ...], backend: str, graph: bool) -> Callable[[np.ndarray], object]:
     """What runs a batch."""
     tuning = replace(caffe.Net.tuning_by_hand, graph=graph)
-    net = caffe.Net(str(ROOT / "models" / model / "deploy.prototxt"), caffe.TEST, device=get_device(backend),
-                    tuning=tuning)  # fmt: skip
+    net = caffe.Net(
+        str(ROOT / "models" / model / "deploy.prototxt"), caffe.TEST, device=get_device(backend), tuning=tuning
+    )
     blob = net.blobs[net.inputs[0]]
     blob.reshape(*shape)
 

@@ -129,8 +129,17 @@ def main() -> int:
         budget = None if text == "none" else parse_size(text, "--budget")
         for batch in args.batch:
             for who in (*args.modes, *(f"torch:{name}" for name in args.peers)):
-                found = one(who, args.model, batch, budget, args.iterations, args.math == "bf16", args.warmup,
-                            host_limit=host, split=args.split)  # fmt: skip
+                found = one(
+                    who,
+                    args.model,
+                    batch,
+                    budget,
+                    args.iterations,
+                    args.math == "bf16",
+                    args.warmup,
+                    host_limit=host,
+                    split=args.split,
+                )
                 key = ("model", "batch", "budget", "who")
                 results = [r for r in results if any(r[k] != found[k] for k in key)] + [found]
                 print(markdown([found]).splitlines()[-1], flush=True)

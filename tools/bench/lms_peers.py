@@ -101,9 +101,11 @@ def run(who: str, model: str, batch: int, budget: int | None, iterations: int) -
         torch.cuda.synchronize()
         times.append(time.perf_counter() - start)
     return {
-        "seconds": statistics.median(times[2:]), "device_peak": torch.cuda.max_memory_allocated(),
-        "loss": float(loss.detach()), "versions": f"PyTorch {torch.__version__}, CUDA {torch.version.cuda}",
-    }  # fmt: skip
+        "seconds": statistics.median(times[2:]),
+        "device_peak": torch.cuda.max_memory_allocated(),
+        "loss": float(loss.detach()),
+        "versions": f"PyTorch {torch.__version__}, CUDA {torch.version.cuda}",
+    }
 
 
 def main() -> int:

@@ -19,8 +19,20 @@ def _budget(nbytes) -> str:
 
 def markdown(results: list[dict]) -> str:
     """A row per result, in order of net, budget, batch."""
-    head = ["net", "budget GiB", "batch", "who", "ms", "images/s", "in GiB", "out GiB", "again", "device GiB",
-            "host GiB", "predicted ms"]  # fmt: skip
+    head = [
+        "net",
+        "budget GiB",
+        "batch",
+        "who",
+        "ms",
+        "images/s",
+        "in GiB",
+        "out GiB",
+        "again",
+        "device GiB",
+        "host GiB",
+        "predicted ms",
+    ]
     lines = [head, ["---"] * len(head)]
     for r in sorted(results, key=lambda r: (r["model"], -(r["budget"] or 0), r["batch"])):
         line = [r["model"], _budget(r["budget"]), str(r["batch"]), r["who"]]
@@ -28,9 +40,16 @@ def markdown(results: list[dict]) -> str:
             line += [r["error"]] + ["-"] * (len(head) - 5)
         else:
             predicted = r.get("predicted_s")
-            line += [f"{1e3 * r['seconds']:.1f}", f"{r['batch'] / r['seconds']:.0f}", _gib(r.get("bytes_in")),
-                     _gib(r.get("bytes_out")), str(r.get("replayed", "-")), _gib(r["device_peak"]),
-                     _gib(r.get("host")), f"{1e3 * predicted:.1f}" if predicted else "-"]  # fmt: skip
+            line += [
+                f"{1e3 * r['seconds']:.1f}",
+                f"{r['batch'] / r['seconds']:.0f}",
+                _gib(r.get("bytes_in")),
+                _gib(r.get("bytes_out")),
+                str(r.get("replayed", "-")),
+                _gib(r["device_peak"]),
+                _gib(r.get("host")),
+                f"{1e3 * predicted:.1f}" if predicted else "-",
+            ]
         lines.append(line)
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 

@@ -42,9 +42,14 @@ def settings(mode: str, budget: str | None) -> LMSConfig:
 def work(out: str, args: argparse.Namespace, mode: str, layer_wise: bool, rank: Rank) -> int:
     """One rank; 0 writes what it measured."""
     solver = make_solver(
-        args.model, args.batch, settings(mode, args.budget), backend=args.backend, solver_count=rank.count,
-        solver_rank=rank.index, **({"index": rank.index} if args.backend == "cuda" else {}),
-    )  # fmt: skip
+        args.model,
+        args.batch,
+        settings(mode, args.budget),
+        backend=args.backend,
+        solver_count=rank.count,
+        solver_rank=rank.index,
+        **({"index": rank.index} if args.backend == "cuda" else {}),
+    )
     device = solver.net.device
     if args.backend == "cuda":
         parallel: DataParallel = caffe.NCCL(solver, rank.place, capture=args.capture)

@@ -90,13 +90,20 @@ def measure(args: argparse.Namespace, folder: str) -> dict:
     lost = [ms + times[k + 1] - 2 * plain for k, ms in times.items() if (k + 1) % args.every == 0 and k + 1 in times]
     device = solver.net.device
     found = {
-        "model": args.model, "batch": args.batch, "lms": args.lms, "every": args.every, "snapshots": len(calls),
+        "model": args.model,
+        "batch": args.batch,
+        "lms": args.lms,
+        "every": args.every,
+        "snapshots": len(calls),
         "bytes": sum(m.nbytes for m in {id(m): m for m in snapshot.memories(solver)}.values()),
-        "iteration_ms": statistics.mean(without), "with_ms": statistics.mean(within),
+        "iteration_ms": statistics.mean(without),
+        "with_ms": statistics.mean(within),
         "lost_ms": statistics.median(lost),
-        "call_ms": statistics.median(calls[1:]), "copies_ms": statistics.median(copies[1:]),
-        "written_ms": statistics.median(written[1:]), "device": device.describe(),
-    }  # fmt: skip
+        "call_ms": statistics.median(calls[1:]),
+        "copies_ms": statistics.median(copies[1:]),
+        "written_ms": statistics.median(written[1:]),
+        "device": device.describe(),
+    }
     found["lost_share"] = found["lost_ms"] / found["iteration_ms"]
     solver.close()
     return found
@@ -126,10 +133,18 @@ def main() -> None:
         found = measure(args, folder)
     if args.backend == "cuda":
         found["versions"] = versions()
-    print(f"{args.model}, batch {args.batch}, a snapshot of {found['bytes'] / 2**20:.0f} MiB every {args.every} of "
-          f"{args.iterations} iterations")  # fmt: skip
-    for label, key in (("iteration without", "iteration_ms"), ("iteration with", "with_ms"), ("lost", "lost_ms"),
-                       ("call", "call_ms"), ("of it copies", "copies_ms"), ("written in", "written_ms")):  # fmt: skip
+    print(
+        f"{args.model}, batch {args.batch}, a snapshot of {found['bytes'] / 2**20:.0f} MiB every {args.every} of "
+        f"{args.iterations} iterations"
+    )
+    for label, key in (
+        ("iteration without", "iteration_ms"),
+        ("iteration with", "with_ms"),
+        ("lost", "lost_ms"),
+        ("call", "call_ms"),
+        ("of it copies", "copies_ms"),
+        ("written in", "written_ms"),
+    ):
         print(f"{label:>18} {found[key]:10.3f} ms")
     print(f"{'lost':>18} {100 * found['lost_share']:10.3f} % of an iteration")
     if args.json is not None:

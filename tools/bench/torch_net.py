@@ -155,9 +155,15 @@ def _convolution(layer, params):
         return nn.Conv3d(per_group * c.group, out, tuple(kernel), **steps, groups=c.group, bias=c.bias_term)
     dilation = list(c.dilation) or [1]
     return nn.Conv2d(
-        per_group * c.group, out, tuple(kernel), stride=_pair(c, "stride", 1), padding=_pair(c, "pad", 0),
-        dilation=(dilation[0], dilation[-1]), groups=c.group, bias=c.bias_term,
-    )  # fmt: skip
+        per_group * c.group,
+        out,
+        tuple(kernel),
+        stride=_pair(c, "stride", 1),
+        padding=_pair(c, "pad", 0),
+        dilation=(dilation[0], dilation[-1]),
+        groups=c.group,
+        bias=c.bias_term,
+    )
 
 
 def _deconvolution(layer, params):

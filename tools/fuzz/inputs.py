@@ -12,11 +12,76 @@ from google.protobuf.message import Message
 
 MOST = 1 << 20  # bytes of an input: a limit of seconds is for small files, reading takes time in proportion
 Change = Callable[[bytes, random.Random], bytes]
-NUMBERS = (0, 1, 2, 3, 7, 127, 128, 255, 256, 32767, 65535, 65536, 2**24, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**40,
-           2**62, 2**63 - 1, 2**63, 2**64 - 1, -1, -2, -128, -(2**31), -(2**31) - 1, -(2**63))  # fmt: skip
-WORDS = ("-1", "0", "1e999", "-1e999", "nan", "2147483648", "9223372036854775808", "9" * 25, "9" * 5000, "1.5", "true",
-         "''", '""', "{", "}", "{}", "[", "]", ":", "#", "\0", "\ufffd", "é", " ", "\t", "\r\n", "a" * 300, "../x", "/",
-         "{" * 3000, "[" * 3000, "a {" * 2000, "null", "\\", "\\x", "%s", "-", "1 " * 3000)  # fmt: skip
+NUMBERS = (
+    0,
+    1,
+    2,
+    3,
+    7,
+    127,
+    128,
+    255,
+    256,
+    32767,
+    65535,
+    65536,
+    2**24,
+    2**31 - 1,
+    2**31,
+    2**32 - 1,
+    2**32,
+    2**40,
+    2**62,
+    2**63 - 1,
+    2**63,
+    2**64 - 1,
+    -1,
+    -2,
+    -128,
+    -(2**31),
+    -(2**31) - 1,
+    -(2**63),
+)
+WORDS = (
+    "-1",
+    "0",
+    "1e999",
+    "-1e999",
+    "nan",
+    "2147483648",
+    "9223372036854775808",
+    "9" * 25,
+    "9" * 5000,
+    "1.5",
+    "true",
+    "''",
+    '""',
+    "{",
+    "}",
+    "{}",
+    "[",
+    "]",
+    ":",
+    "#",
+    "\0",
+    "\ufffd",
+    "é",
+    " ",
+    "\t",
+    "\r\n",
+    "a" * 300,
+    "../x",
+    "/",
+    "{" * 3000,
+    "[" * 3000,
+    "a {" * 2000,
+    "null",
+    "\\",
+    "\\x",
+    "%s",
+    "-",
+    "1 " * 3000,
+)
 FLOATS = (0.0, -0.0, 1.0, -1.0, 1e38, -1e38, 1e-45, float("inf"), float("-inf"), float("nan"), 0.5)
 TEXTS = ("", "a", "data", "é", "/etc/passwd", "..", "a" * 300, "a/b", "x\0y", "\n", "%s", "{", "//")
 
@@ -139,8 +204,10 @@ def _value(field, rng: random.Random):
         return rng.choice(FLOATS)
     if kind == field.CPPTYPE_STRING:
         return rng.choice(TEXTS).encode() if field.type == field.TYPE_BYTES else rng.choice(TEXTS)
-    bits, signed = (32 if kind in (field.CPPTYPE_INT32, field.CPPTYPE_UINT32) else 64), kind in (
-        field.CPPTYPE_INT32, field.CPPTYPE_INT64)  # fmt: skip
+    bits, signed = (
+        (32 if kind in (field.CPPTYPE_INT32, field.CPPTYPE_UINT32) else 64),
+        kind in (field.CPPTYPE_INT32, field.CPPTYPE_INT64),
+    )
     low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
     return rng.choice([n for n in NUMBERS if low <= n <= high])
 

@@ -138,8 +138,9 @@ def _copy_lost(plan, rng):
 def _operation_twice(plan, rng):
     i = rng.randrange(len(plan.ops))
     twice = [dataclasses.replace(plan.ops[k], id=n) for n, k in enumerate((*range(i + 1), *range(i, len(plan.ops))))]
-    return dataclasses.replace(plan, ops=tuple(dataclasses.replace(
-        op, waits=tuple(w + (w > i) for w in op.waits)) for op in twice))  # fmt: skip
+    return dataclasses.replace(
+        plan, ops=tuple(dataclasses.replace(op, waits=tuple(w + (w > i) for w in op.waits)) for op in twice)
+    )
 
 
 def _moved(plan, rng, i):
@@ -265,12 +266,14 @@ def _home_otherwise(plan, rng):
     if (i := _one(rng, plan, lambda op: op.home)) is None:
         return None
     home = plan.ops[i].home
-    made = rng.choice((
-        None,
-        dataclasses.replace(home, last=not home.last),
-        dataclasses.replace(home, offset=home.offset + _shift(rng)),
-        dataclasses.replace(home, segment=home.segment + rng.choice((-1, 1))),
-    ))  # fmt: skip
+    made = rng.choice(
+        (
+            None,
+            dataclasses.replace(home, last=not home.last),
+            dataclasses.replace(home, offset=home.offset + _shift(rng)),
+            dataclasses.replace(home, segment=home.segment + rng.choice((-1, 1))),
+        )
+    )
     return _with(plan, i, home=made)
 
 
@@ -342,12 +345,35 @@ def _pages_otherwise(plan, rng):
 
 
 CHANGES = (
-    _wait_dropped, _wait_moved, _wait_added, _operation_lost, _copy_lost, _operation_twice, _operation_moved,
-    _copy_moved, _copy_shifted, _copy_of_another, _birth_shifted, _birth_lost, _birth_of_another, _stay_shifted,
-    _end_lost, _end_otherwise, _end_elsewhere, _release_otherwise, _handover_otherwise, _home_otherwise,
-    _part_otherwise, _part_lost, _stream_otherwise, _kind_otherwise, _step_otherwise, _totals_otherwise,
-    _homes_otherwise, _pages_otherwise,
-)  # fmt: skip
+    _wait_dropped,
+    _wait_moved,
+    _wait_added,
+    _operation_lost,
+    _copy_lost,
+    _operation_twice,
+    _operation_moved,
+    _copy_moved,
+    _copy_shifted,
+    _copy_of_another,
+    _birth_shifted,
+    _birth_lost,
+    _birth_of_another,
+    _stay_shifted,
+    _end_lost,
+    _end_otherwise,
+    _end_elsewhere,
+    _release_otherwise,
+    _handover_otherwise,
+    _home_otherwise,
+    _part_otherwise,
+    _part_lost,
+    _stream_otherwise,
+    _kind_otherwise,
+    _step_otherwise,
+    _totals_otherwise,
+    _homes_otherwise,
+    _pages_otherwise,
+)
 
 
 # -- changes of the text ---------------------------------------------------------------------------------------------
@@ -402,8 +428,18 @@ def _character(lines, rng):
     lines[i] = lines[i][:at] + c + lines[i][at + rng.randrange(2) :]
 
 
-TEXT_CHANGES = (_line_lost, _line_twice, _line_moved, _number_otherwise, _number_otherwise, _field_lost,
-                _name_otherwise, _value_of_another, _value_of_another, _character)  # fmt: skip
+TEXT_CHANGES = (
+    _line_lost,
+    _line_twice,
+    _line_moved,
+    _number_otherwise,
+    _number_otherwise,
+    _field_lost,
+    _name_otherwise,
+    _value_of_another,
+    _value_of_another,
+    _character,
+)
 
 
 # -- what becomes of a mutant ----------------------------------------------------------------------------------------
@@ -559,8 +595,10 @@ def main() -> int:
     tally = Tally()
     for first in range(args.first, args.first + args.count, 1000):
         survey(tally, args.seed, range(first, min(first + 1000, args.first + args.count)), args.orders, print)
-        print(f"# {sum(tally.made.values())} made, {sum(tally.survived.values())} survived, "
-              f"{len(tally.harmful)} harmful", flush=True)  # fmt: skip
+        print(
+            f"# {sum(tally.made.values())} made, {sum(tally.survived.values())} survived, {len(tally.harmful)} harmful",
+            flush=True,
+        )
     print(tally.text())
     return 1 if tally.harmful else 0
 

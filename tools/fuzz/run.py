@@ -77,8 +77,9 @@ def put(files: Files, folder: Path) -> None:
         path.write_bytes(content)
 
 
-def fuzz(target: str, *, seed: int = 0, first: int = 0, count: int | None = None, seconds: float | None = None,
-         folder: Path) -> tuple[int, list[Finding]]:  # fmt: skip
+def fuzz(
+    target: str, *, seed: int = 0, first: int = 0, count: int | None = None, seconds: float | None = None, folder: Path
+) -> tuple[int, list[Finding]]:
     """(number of inputs, findings) of one target, until `count` inputs were read or `seconds` are over."""
     corpus(target)
     findings: list[Finding] = []
@@ -176,8 +177,14 @@ def main() -> int:
     total = failed = 0
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
         for target in args.target or TARGETS:
-            done, findings = fuzz(target, seed=args.seed, first=args.first, count=args.count, seconds=seconds,
-                                  folder=Path(folder, "input"))  # fmt: skip
+            done, findings = fuzz(
+                target,
+                seed=args.seed,
+                first=args.first,
+                count=args.count,
+                seconds=seconds,
+                folder=Path(folder, "input"),
+            )
             print(f"{target}: {done} inputs, {len(findings)} findings", flush=True)
             for finding in findings:
                 print(f"  seed {args.seed}, number {finding.number}, kept in {keep(finding, args.keep)}:")

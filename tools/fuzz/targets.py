@@ -97,8 +97,15 @@ I0210 13:39:23.350000 25210 sgd_solver.cpp:105] Iteration 0, lr = 0.01
 I0210 13:39:32.250000 25210 solver.cpp:218] Iteration 100 (11.2 iter/s, 8.9s/100 iters), loss = 0.2
 I0210 13:40:24.250000 25210 solver.cpp:315] Optimization Done.
 """
-GPU = {"name": "mine", "memory": 1 << 34, "memory_rate": 2e12, "product_rate": 1e14, "link_in": 2.5e10,
-       "link_out": 2.5e10, "link_both": 4e10}  # fmt: skip
+GPU = {
+    "name": "mine",
+    "memory": 1 << 34,
+    "memory_rate": 2e12,
+    "product_rate": 1e14,
+    "link_in": 2.5e10,
+    "link_out": 2.5e10,
+    "link_both": 4e10,
+}
 
 
 def _written(write: Callable[[Path], object], name: str) -> Files:
@@ -108,8 +115,11 @@ def _written(write: Callable[[Path], object], name: str) -> Files:
         write(path)
         if path.is_file():
             return {name: path.read_bytes()}
-        return {f"{name}/{p.name}": p.read_bytes() for p in sorted(path.iterdir())
-                if p.name not in ("LOCK", "lock.mdb", "LOG")}  # fmt: skip
+        return {
+            f"{name}/{p.name}": p.read_bytes()
+            for p in sorted(path.iterdir())
+            if p.name not in ("LOCK", "lock.mdb", "LOG")
+        }
 
 
 def _weights() -> bytes:
@@ -145,8 +155,18 @@ def _hdf5_weights(path: Path) -> None:
 
 def _snapshot(path: Path) -> None:
     history = [RNG.normal(size=shape).astype(np.float32) for shape in ((4, 3), (4,), (2, 2, 1, 1))]
-    write_solverstate(path, SolverSnapshot(7, "small.caffemodel", 1, history, {("train", "data", "batch"): 3},
-                                           {("train", "lstm", "h"): history[1]}, "Adam"))  # fmt: skip
+    write_solverstate(
+        path,
+        SolverSnapshot(
+            7,
+            "small.caffemodel",
+            1,
+            history,
+            {("train", "data", "batch"): 3},
+            {("train", "lstm", "h"): history[1]},
+            "Adam",
+        ),
+    )
 
 
 def _pictures() -> dict[str, bytes]:
@@ -160,8 +180,11 @@ def _pictures() -> dict[str, bytes]:
 
 def _datums() -> list[bytes]:
     floats = Datum(channels=1, height=2, width=2, label=3, float_data=[1, 2, 3, 4])
-    return [encode_datum(RNG.integers(0, 256, (3, 4, 5), np.uint8), 2), floats.SerializeToString(),
-            encode_picture_datum(_pictures()["jpg"], 5)]  # fmt: skip
+    return [
+        encode_datum(RNG.integers(0, 256, (3, 4, 5), np.uint8), 2),
+        floats.SerializeToString(),
+        encode_picture_datum(_pictures()["jpg"], 5),
+    ]
 
 
 def _records() -> list[tuple[bytes, bytes]]:
@@ -249,7 +272,8 @@ TARGETS: dict[str, Target] = {
         (change_message(NetParameter), change_bytes),
     ),
     "solver": Target(
-        _one("x.prototxt", SOLVER), lambda f: read_solver(f / "x.prototxt"),
+        _one("x.prototxt", SOLVER),
+        lambda f: read_solver(f / "x.prototxt"),
         (*TEXT, change_message(SolverParameter, True)),
     ),
     "caffemodel": Target(
@@ -306,8 +330,10 @@ TARGETS: dict[str, Target] = {
         (change_bytes, change_bytes, change_text),
     ),
     "nifti": Target(
-        lambda: [{"x.nii": nifti_bytes(np.ones((3, 4, 5), np.float32))},
-                 {"x.nii": nifti_bytes(np.ones((3, 4, 2), np.int16), slope=2.0, inter=-1.0)}],
+        lambda: [
+            {"x.nii": nifti_bytes(np.ones((3, 4, 5), np.float32))},
+            {"x.nii": nifti_bytes(np.ones((3, 4, 2), np.int16), slope=2.0, inter=-1.0)},
+        ],
         lambda f: read_volume(f / "x.nii", canonical=True),
         (change_bytes,),
     ),
@@ -316,8 +342,9 @@ TARGETS: dict[str, Target] = {
         lambda f: read_volume(f / "x.nii.gz"),
         (change_bytes, lambda data, rng: gzip.compress(change_bytes(gzip.decompress(data), rng), mtime=0)),
     ),
-    "volume list": Target(_one("x.txt", "a.nii b.nii\nc.npy d.npy\n", "a.npy 1\n"),
-                          lambda f: read_volume_list(f / "x.txt"), TEXT),
+    "volume list": Target(
+        _one("x.txt", "a.nii b.nii\nc.npy d.npy\n", "a.npy 1\n"), lambda f: read_volume_list(f / "x.txt"), TEXT
+    ),
     "plan": Target(_plan, _use_plan, TEXT),
     "training log": Target(_one("x.log", LOG), lambda f: read_training_log(f / "x.log"), TEXT),
     "metrics": Target(_one("x.jsonl", METRIC * 3), lambda f: metrics.read(str(f / "x.jsonl")), TEXT),
@@ -332,4 +359,4 @@ TARGETS: dict[str, Target] = {
     "cudnn store": Target(
         _one("x.json", json.dumps({"format": 1, "engines": {"a": "b", "c": "d"}})), lambda f: Store(f / "x.json"), TEXT
     ),
-}  # fmt: skip
+}

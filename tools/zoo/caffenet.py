@@ -68,8 +68,14 @@ def flickr_style() -> NetSpec:
     def pictures(listed, mirror, **more):
         transform = {"mirror": mirror, "crop_size": 227, "mean_file": MEAN}
         source = f"data/flickr_style/{listed}.txt"
-        return {"transform_param": transform, "source": source, "batch_size": 50, "new_height": 256, "new_width": 256,
-                **more}  # fmt: skip
+        return {
+            "transform_param": transform,
+            "source": source,
+            "batch_size": 50,
+            "new_height": 256,
+            "new_width": 256,
+            **more,
+        }
 
     both_phases(n, L.ImageData, TRAIN=pictures("train", True, shuffle=True), TEST=pictures("test", False))
     classifier_end(n, style(n))
@@ -126,16 +132,39 @@ def files() -> dict[str, str]:
         "caffenet/train_val.prototxt": net_text("caffenet", "CaffeNet", caffenet()),
         "caffenet/deploy.prototxt": net_text("caffenet", "CaffeNet", deploy(body)),
         "caffenet/solver.prototxt": folder_solver(
-            "caffenet", "caffenet", test_iter=1000, test_interval=1000, base_lr=0.01, stepsize=100000, max_iter=450000,
-            **STEP),
+            "caffenet",
+            "caffenet",
+            test_iter=1000,
+            test_interval=1000,
+            base_lr=0.01,
+            stepsize=100000,
+            max_iter=450000,
+            **STEP,
+        ),
         "flickr_style/train_val.prototxt": net_text("caffenet", "FlickrStyleCaffeNet", flickr_style()),
         "flickr_style/deploy.prototxt": net_text("caffenet", "FlickrStyleCaffeNet", deploy(style)),
         "flickr_style/solver.prototxt": folder_solver(
-            "caffenet", "flickr_style", TUNE, test_iter=100, test_interval=1000, base_lr=0.001, stepsize=20000,
-            max_iter=100000, **STEP),
+            "caffenet",
+            "flickr_style",
+            TUNE,
+            test_iter=100,
+            test_interval=1000,
+            base_lr=0.001,
+            stepsize=20000,
+            max_iter=100000,
+            **STEP,
+        ),
         "rcnn_ilsvrc13/train_val.prototxt": net_text("caffenet", "R-CNN-ilsvrc13", rcnn()),
         "rcnn_ilsvrc13/deploy.prototxt": net_text("caffenet", "R-CNN-ilsvrc13", rcnn_deploy()),
         "rcnn_ilsvrc13/solver.prototxt": folder_solver(
-            "caffenet", "rcnn_ilsvrc13", TUNE, test_iter=100, test_interval=1000, base_lr=0.001, stepsize=20000,
-            max_iter=50000, **STEP),
-    }  # fmt: skip
+            "caffenet",
+            "rcnn_ilsvrc13",
+            TUNE,
+            test_iter=100,
+            test_interval=1000,
+            base_lr=0.001,
+            stepsize=20000,
+            max_iter=50000,
+            **STEP,
+        ),
+    }

@@ -53,9 +53,14 @@ def discriminator() -> NetSpec:
 
 MODELS = (
     Model(FOLDER, {"z": (BATCH, CODE, 1, 1)}, {"z": (2, CODE, 1, 1)}, classes=None, file="generator"),
-    Model(FOLDER, {"data": (BATCH, 3, 64, 64), "real": (BATCH, 1, 1, 1)},
-          {"data": (2, 3, 64, 64), "real": (2, 1, 1, 1)}, classes=None, file="discriminator"),
-)  # fmt: skip
+    Model(
+        FOLDER,
+        {"data": (BATCH, 3, 64, 64), "real": (BATCH, 1, 1, 1)},
+        {"data": (2, 3, 64, 64), "real": (2, 1, 1, 1)},
+        classes=None,
+        file="discriminator",
+    ),
+)
 
 
 def files() -> dict[str, str]:

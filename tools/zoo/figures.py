@@ -64,8 +64,16 @@ def memory(model: Model, files: Mapping[str, str], times: int = 1) -> Memory:
     shapes = model.batch_times(times)
 
     def nets(lms: LMSConfig) -> Nets:
-        return Nets(parsed, shape_flags(shapes), level=0, stages=(), rule=RULES["SGD"], machine=find_machine(DEFAULT),
-                    lms=lms, workspace=None)  # fmt: skip
+        return Nets(
+            parsed,
+            shape_flags(shapes),
+            level=0,
+            stages=(),
+            rule=RULES["SGD"],
+            machine=find_machine(DEFAULT),
+            lms=lms,
+            workspace=None,
+        )
 
     least = [nets(LMSConfig(threshold_kb=kb)).least().nbytes for kb in (1000, 1)]
     return Memory(times * model.batch, nets(LMSConfig()).in_core().nbytes, *least)

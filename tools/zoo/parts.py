@@ -28,8 +28,17 @@ def weight_and_bias(decay: tuple | None = None) -> list[dict]:
     return specs
 
 
-def lmdb_layers(n: NetSpec, name: str, folder: str, *, train: str, test: str, batches: tuple,
-                tops: tuple[str, str] = ("data", "label"), **transforms) -> None:  # fmt: skip
+def lmdb_layers(
+    n: NetSpec,
+    name: str,
+    folder: str,
+    *,
+    train: str,
+    test: str,
+    batches: tuple,
+    tops: tuple[str, str] = ("data", "label"),
+    **transforms,
+) -> None:
     """Put the train and the test Data layer into `n`, with the same `tops`, both layers called `name`.
 
     `train` and `test` are LMDB folders inside `folder`; `batches` is (train, test) batch size; `transforms` go into
@@ -86,8 +95,9 @@ def relu(n: NetSpec, bottom, name: str):
     return n[name]
 
 
-def classifier_files(source: str, folder: str, title: str, body, *, batches: tuple, size: int, solver: dict,
-                     note: str = "", **transforms) -> dict[str, str]:  # fmt: skip
+def classifier_files(
+    source: str, folder: str, title: str, body, *, batches: tuple, size: int, solver: dict, note: str = "", **transforms
+) -> dict[str, str]:
     """train_val, deploy and solver of an ImageNet classifier. body(n): from n.data to the scores. solver: fields
     beside net and snapshot_prefix; `note` becomes its comment."""
     train_val, deploy = NetSpec(), NetSpec()

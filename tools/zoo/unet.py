@@ -83,8 +83,10 @@ def body(n: NetSpec):
 def hdf5_layers(n: NetSpec, folder: str, batch: int) -> None:
     """HDF5Data for both phases: train.txt and test.txt in `folder` list the files; tops "data" and "label"."""
     common = {"name": "data", "batch_size": batch}
-    train, test = ({"include": {"phase": p}, "source": f"{folder}/{f}.txt", **common}
-                   for p, f in (("TRAIN", "train"), ("TEST", "test")))  # fmt: skip
+    train, test = (
+        {"include": {"phase": p}, "source": f"{folder}/{f}.txt", **common}
+        for p, f in (("TRAIN", "train"), ("TEST", "test"))
+    )
     n.data, n.label = L.HDF5Data(ntop=2, shuffle=True, **train)
     n["data of TEST"] = L.HDF5Data(ntop=0, top=["data", "label"], **test)
 

@@ -68,8 +68,9 @@ def nccl():
     cp = require()
     if not nccl_available():
         family = cp.cuda.runtime.runtimeGetVersion() // 1000
-        raise MissingDependency(f"nvidia-nccl-cu{family}", "training on several GPUs",
-                                f"nvidia-nccl-cu{family}", "train on one GPU")  # fmt: skip
+        raise MissingDependency(
+            f"nvidia-nccl-cu{family}", "training on several GPUs", f"nvidia-nccl-cu{family}", "train on one GPU"
+        )
     return cp.cuda.nccl
 
 
@@ -162,10 +163,19 @@ def gemm_batched(
     lda, ldb = (m if trans_a else k), (k if trans_b else n)
     # cuBLAS is column-major: C' = op(B)' op(A)', so the operands change places
     cublas.products(
-        op_b, op_a, n, m, k, np.array([alpha, beta], np.float32 if half else dtype),
-        (b.data.ptr, max(1, ldb), stride_b), (a.data.ptr, max(1, lda), stride_a), (c.data.ptr, max(1, n), stride_c),
-        _CUDA_TYPES[str(dtype)], compute, batch,
-    )  # fmt: skip
+        op_b,
+        op_a,
+        n,
+        m,
+        k,
+        np.array([alpha, beta], np.float32 if half else dtype),
+        (b.data.ptr, max(1, ldb), stride_b),
+        (a.data.ptr, max(1, lda), stride_a),
+        (c.data.ptr, max(1, n), stride_c),
+        _CUDA_TYPES[str(dtype)],
+        compute,
+        batch,
+    )
 
 
 class CudaDevice:

@@ -40,8 +40,18 @@ class NcclCommunicator:
     ranks come in time, DeviceError where NCCL fails.
     """
 
-    def __init__(self, device, uid: bytes, size: int, rank: int, *, timeout: float, capture: bool = False,
-                 warn: float = 30.0, beats: MutableSequence[int] | None = None):  # fmt: skip
+    def __init__(
+        self,
+        device,
+        uid: bytes,
+        size: int,
+        rank: int,
+        *,
+        timeout: float,
+        capture: bool = False,
+        warn: float = 30.0,
+        beats: MutableSequence[int] | None = None,
+    ):
         self._nccl = nccl()
         if device.name != "cuda":
             raise UsageError(
@@ -60,8 +70,9 @@ class NcclCommunicator:
         cupy = require()
         with device.active():
             # not from the pool: a budget may leave nothing there
-            self._numbers = cupy.ndarray((_SLOTS,), np.int64, memptr=cupy.cuda.MemoryPointer(
-                cupy.cuda.Memory(8 * _SLOTS), 0))  # fmt: skip
+            self._numbers = cupy.ndarray(
+                (_SLOTS,), np.int64, memptr=cupy.cuda.MemoryPointer(cupy.cuda.Memory(8 * _SLOTS), 0)
+            )
         self._host = device.host_take(16 * _SLOTS, pinned=True).view(np.int64).reshape(2, _SLOTS)
         self._next = 0
         self._watch = _Watch(self._comm, timeout, warn, self._say, self._missing)
@@ -112,8 +123,15 @@ class NcclCommunicator:
 
     def _say(self, waited: float) -> None:
         doing = "; rank 0 may be testing or writing a snapshot" if self.rank else ""
-        _log.warning("Rank %d of %d has waited %.0f s for %s%s. It waits up to %g s.",
-                     self.rank, self.size, waited, self._missing(), doing, self._timeout)  # fmt: skip
+        _log.warning(
+            "Rank %d of %d has waited %.0f s for %s%s. It waits up to %g s.",
+            self.rank,
+            self.size,
+            waited,
+            self._missing(),
+            doing,
+            self._timeout,
+        )
 
     def _join(self, uid: bytes):
         if isinstance(self._nccl.get_unique_id(), bytes):  # CuPy 14; before, a tuple of C's chars
@@ -172,8 +190,10 @@ class NcclCommunicator:
         try:
             self._comm.check_async_error()
         except self._nccl.NcclError as error:
-            raise LostRank(f"rank {self.rank} of {self.size}: NCCL has failed: {error}",
-                           fix="see what the other ranks said; NCCL_DEBUG=INFO says more") from error  # fmt: skip
+            raise LostRank(
+                f"rank {self.rank} of {self.size}: NCCL has failed: {error}",
+                fix="see what the other ranks said; NCCL_DEBUG=INFO says more",
+            ) from error
 
     def close(self) -> None:
         """Wait for what is queued and part from the others."""

@@ -37,8 +37,21 @@ def _library():
         raise DeviceError(f"cuBLAS cannot be reached: {error}", fix="install CuPy with its CUDA libraries") from error
     product = library.cublasGemmStridedBatchedEx
     product.argtypes = (
-        _pointer, _int, _int, _int, _int, _int, _pointer, *_MATRIX, *_MATRIX, _pointer, *_MATRIX, _int, _int, _int,
-    )  # fmt: skip
+        _pointer,
+        _int,
+        _int,
+        _int,
+        _int,
+        _int,
+        _pointer,
+        *_MATRIX,
+        *_MATRIX,
+        _pointer,
+        *_MATRIX,
+        _int,
+        _int,
+        _int,
+    )
     library.cublasCreate_v2.argtypes = (ctypes.POINTER(_pointer),)
     library.cublasDestroy_v2.argtypes = (_pointer,)
     library.cublasSetStream_v2.argtypes = (_pointer, _pointer)
@@ -94,7 +107,19 @@ def products(op_a, op_b, m, n, k, alpha_beta, a, b, c, kind, compute, batch) -> 
     alpha, size = alpha_beta.ctypes.data, alpha_beta.itemsize
     matrices = [(address, kind, ld, stride) for address, ld, stride in (a, b, c)]
     status = _library().cublasGemmStridedBatchedEx(
-        _handle(), op_a, op_b, m, n, k, alpha, *matrices[0], *matrices[1], alpha + size, *matrices[2], batch, compute,
+        _handle(),
+        op_a,
+        op_b,
+        m,
+        n,
+        k,
+        alpha,
+        *matrices[0],
+        *matrices[1],
+        alpha + size,
+        *matrices[2],
+        batch,
+        compute,
         _DEFAULT_ALGORITHM,
-    )  # fmt: skip
+    )
     _check(status, f"a product of {m} x {k} and {k} x {n}")

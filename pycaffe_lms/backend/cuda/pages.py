@@ -26,10 +26,15 @@ class _Location(ctypes.Structure):
 
 class _Properties(ctypes.Structure):
     _fields_ = [
-        ("type", ctypes.c_int), ("handles", ctypes.c_int), ("location", _Location), ("win32", ctypes.c_void_p),
-        ("compression", ctypes.c_ubyte), ("rdma", ctypes.c_ubyte), ("usage", ctypes.c_ushort),
+        ("type", ctypes.c_int),
+        ("handles", ctypes.c_int),
+        ("location", _Location),
+        ("win32", ctypes.c_void_p),
+        ("compression", ctypes.c_ubyte),
+        ("rdma", ctypes.c_ubyte),
+        ("usage", ctypes.c_ushort),
         ("reserved", ctypes.c_ubyte * 4),
-    ]  # fmt: skip
+    ]
 
 
 class _Access(ctypes.Structure):

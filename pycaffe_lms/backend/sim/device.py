@@ -74,8 +74,15 @@ class SimDevice:
     memory_bytes_per_s = 4.3e12
     launch_s = 5e-6
 
-    def __init__(self, capacity: int = 16 << 30, *, order: str = "latest", seed: int = 0, page: int | None = 0,
-                 faults: Faults | None = None):  # fmt: skip
+    def __init__(
+        self,
+        capacity: int = 16 << 30,
+        *,
+        order: str = "latest",
+        seed: int = 0,
+        page: int | None = 0,
+        faults: Faults | None = None,
+    ):
         self.faults = faults
         self._capacity = capacity
         self.page = _page_of(capacity) if page == 0 else page
@@ -172,8 +179,12 @@ class SimDevice:
 
     def host_take(self, nbytes: int, *, pinned: bool = False) -> np.ndarray:
         if self._strikes("host allocation"):
-            raise OutOfHostMemory(f"the host cannot give {human_bytes(nbytes)}", needed=nbytes, free=0,
-                                  fix="lower batch_size, or manage fewer buffers (larger -lms)")  # fmt: skip
+            raise OutOfHostMemory(
+                f"the host cannot give {human_bytes(nbytes)}",
+                needed=nbytes,
+                free=0,
+                fix="lower batch_size, or manage fewer buffers (larger -lms)",
+            )
         raw = host_bytes(nbytes)
         raw.fill(POISON)
         return raw
@@ -232,8 +243,9 @@ class SimDevice:
 
     def _may_fail(self, kind: str) -> None:
         if self._strikes(kind):
-            raise DeviceError(f"the simulated device failed: {kind} {self.faults.counts[kind]}",
-                              fix="resume from the last snapshot")  # fmt: skip
+            raise DeviceError(
+                f"the simulated device failed: {kind} {self.faults.counts[kind]}", fix="resume from the last snapshot"
+            )
 
     @_locked
     def record(self, stream: SimStream) -> SimEvent:

@@ -35,8 +35,12 @@ def run(argv: list[str]) -> int:
     p.add_argument("output_file", metavar="OUTPUT", help=".npy to write; the ending is added where it is missing")
     scoring.add_net(p)
     p.add_argument("--center_only", action="store_true", help="score the centre crop alone")
-    p.add_argument("--images_dim", default="256,256", metavar="HEIGHT,WIDTH",
-                   help="size that pictures are resized to before they are cropped (default: %(default)s)")  # fmt: skip
+    p.add_argument(
+        "--images_dim",
+        default="256,256",
+        metavar="HEIGHT,WIDTH",
+        help="size that pictures are resized to before they are cropped (default: %(default)s)",
+    )
     p.add_argument(
         "--ext", default="jpg", metavar="ENDING", help="ending of the pictures of a folder (default: %(default)s)"
     )
@@ -56,15 +60,18 @@ def run(argv: list[str]) -> int:
     color = scoring.set_input(net, net.transformer, args) != 1
     _log.info("Classifying %d inputs.", len(names))
     start = time.perf_counter()
-    scores = np.concatenate([
-        net.predict(some, not args.center_only).reshape(len(some), -1) for some in _some(names, pictures, color)
-    ])  # fmt: skip
+    scores = np.concatenate(
+        [net.predict(some, not args.center_only).reshape(len(some), -1) for some in _some(names, pictures, color)]
+    )
     _log.info("Done in %.2f s.", time.perf_counter() - start)
     net.close()
     if labels is not None:
         if len(labels) != scores.shape[1]:
-            raise DataError(f"{len(labels)} names for {scores.shape[1]} classes", where=Where(file=args.labels_file),
-                            fix="give a line for each class")  # fmt: skip
+            raise DataError(
+                f"{len(labels)} names for {scores.shape[1]} classes",
+                where=Where(file=args.labels_file),
+                fix="give a line for each class",
+            )
         _print_best(names, scores, labels, args.top)
     path = args.output_file if args.output_file.endswith(".npy") else args.output_file + ".npy"
     _log.info("Saving results into %s", path)
@@ -80,8 +87,11 @@ def _inputs(args) -> tuple[list[str], np.ndarray | None]:
     if path.endswith(".npy"):
         pictures = scoring.load_npy(path)
         if pictures.ndim != 4 or not pictures.size:
-            raise DataError(f"pictures of shape {pictures.shape}", where=Where(file=path),
-                            fix="give (number, height, width, channels)")  # fmt: skip
+            raise DataError(
+                f"pictures of shape {pictures.shape}",
+                where=Where(file=path),
+                fix="give (number, height, width, channels)",
+            )
         return [f"{path}[{i}]" for i in range(len(pictures))], pictures
     if not os.path.isdir(path):
         return [path], None

@@ -47,9 +47,15 @@ def run(argv: list[str]) -> int:
     _log.info("A total of %d images.", len(images))
     with Progress(args.progress) as progress:
         done = convert_imageset(
-            args.root, images, args.database, form, order=order, backend=args.backend, overwrite=args.overwrite,
+            args.root,
+            images,
+            args.database,
+            form,
+            order=order,
+            backend=args.backend,
+            overwrite=args.overwrite,
             progress=progress,
-        )  # fmt: skip
+        )
     if done.skipped:
         _log.warning("%d of %d pictures could not be read and were left out.", done.skipped, len(images))
     return 0

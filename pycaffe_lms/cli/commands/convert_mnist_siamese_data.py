@@ -27,9 +27,14 @@ def run(argv: list[str]) -> int:
     _log.info("Drawing pairs (-seed %d repeats them)", seed)
     with Progress(args.progress) as progress:
         count, rows, columns = convert_mnist_siamese(
-            args.images, args.labels, args.database, seed=seed, backend=args.backend, overwrite=args.overwrite,
+            args.images,
+            args.labels,
+            args.database,
+            seed=seed,
+            backend=args.backend,
+            overwrite=args.overwrite,
             progress=progress,
-        )  # fmt: skip
+        )
     _log.info("A total of %d items.", count)
     _log.info("Rows: %d Cols: %d", rows, columns)
     return 0

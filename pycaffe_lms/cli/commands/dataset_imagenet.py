@@ -40,9 +40,17 @@ def run(argv: list[str]) -> int:
     form = picture_form(args, default=_SIDE)
     with Progress(args.progress) as progress:
         made, done = make_imagenet(
-            args.source, args.out, form, synsets=args.synsets, val_list=args.val_list, name=args.name, seed=args.seed,
-            backend=args.backend, progress=progress, overwrite=args.overwrite,
-        )  # fmt: skip
+            args.source,
+            args.out,
+            form,
+            synsets=args.synsets,
+            val_list=args.val_list,
+            name=args.name,
+            seed=args.seed,
+            backend=args.backend,
+            progress=progress,
+            overwrite=args.overwrite,
+        )
     if done.skipped:
         total = done.written + done.skipped
         _log.warning("%d of %d pictures could not be read and were left out.", done.skipped, total)

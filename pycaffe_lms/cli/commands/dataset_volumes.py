@@ -49,7 +49,13 @@ def _write(args: argparse.Namespace) -> list[Path]:
     root = args.source + "/" if args.source and not args.source.endswith("/") else args.source
     with Progress(args.progress, every=100) as progress:
         return write_volumes(
-            root, read_volume_list(args.list), args.out, args.name, source=args.list,
-            file_bytes=parse_size(args.file_size, "-file_size"), canonical=args.canonical, overwrite=args.overwrite,
+            root,
+            read_volume_list(args.list),
+            args.out,
+            args.name,
+            source=args.list,
+            file_bytes=parse_size(args.file_size, "-file_size"),
+            canonical=args.canonical,
+            overwrite=args.overwrite,
             progress=progress,
-        )  # fmt: skip
+        )

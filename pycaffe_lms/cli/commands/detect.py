@@ -84,15 +84,21 @@ def _windows(path: str) -> dict[str, list[list[int]]]:
     try:
         missing = {"filename", *_COORDINATES} - set(reader.fieldnames or ())
         if missing:
-            raise DataError(f"there is no column {', '.join(sorted(missing))}", where=Where(file=path, line=1),
-                            fix="begin it with a line filename,ymin,xmin,ymax,xmax")  # fmt: skip
+            raise DataError(
+                f"there is no column {', '.join(sorted(missing))}",
+                where=Where(file=path, line=1),
+                fix="begin it with a line filename,ymin,xmin,ymax,xmax",
+            )
         found: dict[str, list[list[int]]] = {}
         for row in reader:
             try:
                 window = [int(float(row[name])) for name in _COORDINATES]
             except (TypeError, ValueError, OverflowError):
-                raise DataError("a window is four numbers", where=Where(file=path, line=reader.line_num),
-                                fix="give ymin, xmin, ymax, xmax in pixels") from None  # fmt: skip
+                raise DataError(
+                    "a window is four numbers",
+                    where=Where(file=path, line=reader.line_num),
+                    fix="give ymin, xmin, ymax, xmax in pixels",
+                ) from None
             found.setdefault(row["filename"], []).append(window)
     except csv.Error as failure:
         fix = "give a text file of the columns filename, ymin, xmin, ymax, xmax"

@@ -24,8 +24,12 @@ def run(argv: list[str]) -> int:
     p = flags.parser("diff", _ABOUT)
     p.add_argument("old", metavar="OLD", help="prototxt of a net or a solver")
     p.add_argument("new", metavar="NEW", help="prototxt of the same kind, compared with it")
-    p.add_argument("--kind", choices=("auto", "net", "solver"), default="auto",
-                   help="what the files are; auto: as their fields say (default)")  # fmt: skip
+    p.add_argument(
+        "--kind",
+        choices=("auto", "net", "solver"),
+        default="auto",
+        help="what the files are; auto: as their fields say (default)",
+    )
     args = flags.parse(p, argv)
     try:
         kind = _kind(args.old, args.new) if args.kind == "auto" else args.kind

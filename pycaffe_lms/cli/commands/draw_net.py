@@ -19,10 +19,18 @@ def run(argv: list[str]) -> int:
     p = flags.parser("draw_net", _ABOUT)
     p.add_argument("model", metavar="MODEL", help="net prototxt")
     p.add_argument("picture", metavar="PICTURE", help="file to write; its ending says the format: .png, .svg, .pdf, ..")
-    p.add_argument("--rankdir", choices=("LR", "RL", "TB", "BT"), default="LR",
-                   help="where the net grows to: from left to right, .. (default: %(default)s)")  # fmt: skip
-    p.add_argument("--phase", choices=("ALL", "TRAIN", "TEST"), default="ALL",
-                   help="draw the layers of that phase only (default: %(default)s)")  # fmt: skip
+    p.add_argument(
+        "--rankdir",
+        choices=("LR", "RL", "TB", "BT"),
+        default="LR",
+        help="where the net grows to: from left to right, .. (default: %(default)s)",
+    )
+    p.add_argument(
+        "--phase",
+        choices=("ALL", "TRAIN", "TEST"),
+        default="ALL",
+        help="draw the layers of that phase only (default: %(default)s)",
+    )
     p.add_argument("--display_lrm", action="store_true", help="show the learning rate multipliers of layers")
     args = flags.parse(p, argv)
     net = read_net(args.model).message

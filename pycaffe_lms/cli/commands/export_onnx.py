@@ -25,10 +25,18 @@ def run(argv: list[str]) -> int:
         "--weights", required=True, metavar="FILES", help="comma list of .caffemodel (.h5) files with its weights"
     )
     p.add_argument("--o", "--output", dest="output", required=True, metavar="FILE.onnx", help="the model to write")
-    p.add_argument("--opset", type=int, default=DEFAULT_OPSET, metavar="N",
-                   help=f"version of ONNX's operators, {OPSETS[0]} to {OPSETS[-1]} (default: %(default)s)")  # fmt: skip
-    p.add_argument("--dynamic_batch", action="store_true",
-                   help="let the first axis of the input have any size, not only that of the prototxt")  # fmt: skip
+    p.add_argument(
+        "--opset",
+        type=int,
+        default=DEFAULT_OPSET,
+        metavar="N",
+        help=f"version of ONNX's operators, {OPSETS[0]} to {OPSETS[-1]} (default: %(default)s)",
+    )
+    p.add_argument(
+        "--dynamic_batch",
+        action="store_true",
+        help="let the first axis of the input have any size, not only that of the prototxt",
+    )
     flags.add_state(p)
     args = flags.parse(p, argv)
     files = [path.strip() for path in args.weights.split(",") if path.strip()]

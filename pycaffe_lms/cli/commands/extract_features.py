@@ -45,8 +45,16 @@ def run(argv: list[str]) -> int:
     _apply_mode(args)
     lms = flags.lms_config(args)
     device = devices.choose(args, lms)
-    net = Net(args.model, 1, level=args.level, stages=flags.stages(args), device=device, lms=lms, forward_only=True,
-              tuning=flags.tuning(args))  # fmt: skip
+    net = Net(
+        args.model,
+        1,
+        level=args.level,
+        stages=flags.stages(args),
+        device=device,
+        lms=lms,
+        forward_only=True,
+        tuning=flags.tuning(args),
+    )
     try:
         _check(net, names, args.model)
         for path in filter(None, args.weights.split(",")):

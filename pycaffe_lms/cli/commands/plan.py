@@ -40,19 +40,31 @@ def run(argv: list[str]) -> int:
     """Build the net without memory, plan one training iteration (or a forward, in phase TEST), print it."""
     p = flags.parser("plan", __doc__)
     p.add_argument("--model", default="", metavar="FILE.prototxt", help="prototxt of the net to be planned")
-    p.add_argument("--solver", default="", metavar="FILE.prototxt",
-                   help="in place of -model: prototxt of a solver. Its train net is planned, its settings and test "
-                        "nets are checked as train does before its first iteration")  # fmt: skip
-    p.add_argument("--phase", choices=("TRAIN", "TEST"), default="TRAIN",
-                   help="TRAIN: an iteration with its update; TEST: a forward pass of the TEST phase")  # fmt: skip
+    p.add_argument(
+        "--solver",
+        default="",
+        metavar="FILE.prototxt",
+        help="in place of -model: prototxt of a solver. Its train net is planned, its settings and test "
+        "nets are checked as train does before its first iteration",
+    )
+    p.add_argument(
+        "--phase",
+        choices=("TRAIN", "TEST"),
+        default="TRAIN",
+        help="TRAIN: an iteration with its update; TEST: a forward pass of the TEST phase",
+    )
     shapes.add_shape(p)
-    p.add_argument("--solver_type", choices=list(RULES), default=None,
-                   help="whose histories are planned for: Adam and AdaDelta keep two per parameter (default: SGD, "
-                        "with -solver its own)")  # fmt: skip
+    p.add_argument(
+        "--solver_type",
+        choices=list(RULES),
+        default=None,
+        help="whose histories are planned for: Adam and AdaDelta keep two per parameter (default: SGD, "
+        "with -solver its own)",
+    )
     p.add_argument(
         "--sweep",
         default="",
-        metavar="batch=A..B",  # fmt: skip
+        metavar="batch=A..B",
         help="a table over batch sizes, A doubled up to B, or batch=8,16,32; and the largest that fits",
     )
     p.add_argument(
@@ -73,9 +85,13 @@ def run(argv: list[str]) -> int:
     if args.workspace is None and args.gpu:
         args.workspace = ASSUMED
     make = partial(
-        Nets, lms=lms, python=args.python == "on", machine=_machine(args.gpu, lms.budget), half=flags.half(args),
+        Nets,
+        lms=lms,
+        python=args.python == "on",
+        machine=_machine(args.gpu, lms.budget),
+        half=flags.half(args),
         workspace=None if args.workspace is None else parse_size(args.workspace, "-workspace"),
-    )  # fmt: skip
+    )
     stages = flags.stages(args)
     if args.solver:
         nets = nets_of(args.solver, args.shape, args.level, stages, partial(make, stages=()))
@@ -111,8 +127,10 @@ def run(argv: list[str]) -> int:
 
 def _refuse_contradictions(args) -> None:
     if bool(args.model) == bool(args.solver):
-        raise UsageError("-model and -solver exclude each other" if args.model else "-model or -solver is missing",
-                         fix="plan a net with -model, or the train net of a solver with -solver")  # fmt: skip
+        raise UsageError(
+            "-model and -solver exclude each other" if args.model else "-model or -solver is missing",
+            fix="plan a net with -model, or the train net of a solver with -solver",
+        )
     if args.solver and (args.solver_type or args.phase == "TEST"):
         flag = "-solver_type" if args.solver_type else "-phase TEST"
         raise UsageError(f"{flag} and -solver exclude each other", fix=f"plan with -model, or without {flag}")
@@ -121,8 +139,10 @@ def _refuse_contradictions(args) -> None:
 def _machine(name: str, budget: int | None) -> Machine:
     """The machine that -gpu names; where it is not given, the budget alone says how much memory there is."""
     if name.lstrip("-").isdigit():
-        raise UsageError(f"-gpu {name}: plan needs no GPU, so there is none to be numbered",
-                         fix=f"name the kind that is planned for: {', '.join(MACHINES)}, or a JSON file")  # fmt: skip
+        raise UsageError(
+            f"-gpu {name}: plan needs no GPU, so there is none to be numbered",
+            fix=f"name the kind that is planned for: {', '.join(MACHINES)}, or a JSON file",
+        )
     machine = find_machine(name or DEFAULT)
     return machine if name or budget is None else replace(machine, memory=budget)
 

@@ -41,8 +41,16 @@ def run(argv: list[str]) -> int:
     form = p.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON object")
     form.add_argument("--markdown", action="store_true", help="print a Markdown table")
-    p.add_argument("--max_width", "--max-width", "--w", dest="most", type=int, default=30, metavar="N",
-                   help="most characters of a column of text (default: %(default)s)")  # fmt: skip
+    p.add_argument(
+        "--max_width",
+        "--max-width",
+        "--w",
+        dest="most",
+        type=int,
+        default=30,
+        metavar="N",
+        help="most characters of a column of text (default: %(default)s)",
+    )
     args = flags.parse(p, argv)
     if (args.model is None) == (args.model_flag is None):
         raise UsageError("give one net prototxt", fix=f"such as train_val.prototxt; see {p.prog} --help")
@@ -78,10 +86,17 @@ def _build(parsed: Parsed[NetParameter], args) -> Net:
     try:
         with only_warnings(), shapes.of_python_layers(message, args.shape, python):
             return Net(
-                message, phase, level=args.level, stages=flags.stages(args), lines=parsed.lines, file=parsed.filename,
-                device=get_device("sim", capacity=_UNLIMITED), fill=False, forward_only=phase == 1,
+                message,
+                phase,
+                level=args.level,
+                stages=flags.stages(args),
+                lines=parsed.lines,
+                file=parsed.filename,
+                device=get_device("sim", capacity=_UNLIMITED),
+                fill=False,
+                forward_only=phase == 1,
                 tuning=Tuning(pack=True),
-            )  # fmt: skip
+            )
     except DataError as error:
         error = shapes.or_a_shape(error)
         error.fix += "; -wiring prints what needs no shapes"
@@ -124,9 +139,13 @@ def _wiring(parsed: Parsed[NetParameter], args) -> list[list[str]]:
     kept, _ = filter_net(net, parsed.lines.layer)
     return [
         [
-            layer.name, layer.type, settings(layer) or "-", ", ".join(layer.bottom) or "-", ", ".join(layer.top) or "-",
+            layer.name,
+            layer.type,
+            settings(layer) or "-",
+            ", ".join(layer.bottom) or "-",
+            ", ".join(layer.top) or "-",
             ", ".join(f"{p.name + ' ' if p.name else ''}{p.lr_mult:g}xLR {p.decay_mult:g}xDECAY" for p in layer.param)
             or "-",
         ]
         for layer in kept.layer
-    ]  # fmt: skip
+    ]

@@ -34,8 +34,16 @@ def run(argv: list[str]) -> int:
         raise UsageError(f"-iterations {args.iterations} is not positive", fix="give 1 or more")
     lms = flags.lms_config(args)
     device = devices.choose(args, lms)
-    net = Net(args.model, 1, level=args.level, stages=flags.stages(args), device=device, lms=lms,
-              forward_only=True, tuning=flags.tuning(args))  # fmt: skip
+    net = Net(
+        args.model,
+        1,
+        level=args.level,
+        stages=flags.stages(args),
+        device=device,
+        lms=lms,
+        forward_only=True,
+        tuning=flags.tuning(args),
+    )
     for path in filter(None, args.weights.split(",")):
         weights.copy_from(net, path.strip())
     net.prepare_test()

@@ -56,8 +56,12 @@ def run(argv: list[str]) -> int:
         metavar="N",
         help="how many iterations are timed, after one that builds kernels",
     )
-    p.add_argument("--phase", choices=("TRAIN", "TEST"), default="TRAIN",
-                   help="TRAIN: forward and backward of the net's TRAIN phase; TEST: of its TEST phase")  # fmt: skip
+    p.add_argument(
+        "--phase",
+        choices=("TRAIN", "TEST"),
+        default="TRAIN",
+        help="TRAIN: forward and backward of the net's TRAIN phase; TEST: of its TEST phase",
+    )
     flags.add_tuning(p, fuse="off", pack="off", graph=False)
     flags.add_profile(p, "the timed iterations")
     flags.add_state(p)
@@ -69,8 +73,15 @@ def run(argv: list[str]) -> int:
     device = devices.choose(args, lms)
     limits = _limits(device)
     phase = 0 if args.phase == "TRAIN" else 1
-    net = Net(args.model, phase, level=args.level, stages=flags.stages(args), device=device, lms=lms,
-              tuning=flags.tuning(args))  # fmt: skip
+    net = Net(
+        args.model,
+        phase,
+        level=args.level,
+        stages=flags.stages(args),
+        device=device,
+        lms=lms,
+        tuning=flags.tuning(args),
+    )
     record = profile.Profile(args.profile, net.runtime, f"pycaffe-lms time: {net.name}, {device.describe()}")
     backward = any(node.need_backward for node in net.run_graph.nodes)
     if backward:
@@ -102,8 +113,10 @@ def _limits(device) -> roofline.Roofline | None:
         _log.info(
             "Limits of this GPU, measured now: %.0f GB/s of memory (a copy, read and written), %.1f TFLOP/s (a product "
             "of matrices, math %s).",
-            limits.bytes_per_s / 1e9, limits.flops_per_s / 1e12, cuda.math(),
-        )  # fmt: skip
+            limits.bytes_per_s / 1e9,
+            limits.flops_per_s / 1e12,
+            cuda.math(),
+        )
     return limits
 
 
@@ -190,13 +203,17 @@ def _print_table(net: Net, totals: dict, iterations: int, limits: roofline.Roofl
             done[1] += step_flops(net.run_graph, step)
     rows = [
         time_table.row(
-            runs[label].name, runs[label].layer.param.type, direction, totals[label] / iterations, *work[label],
+            runs[label].name,
+            runs[label].layer.param.type,
+            direction,
+            totals[label] / iterations,
+            *work[label],
             limits if label in on_device else None,
         )
         for node in net.run_graph.nodes
         for direction in ("forward", "backward")
         if (label := (node.index, direction)) in totals
-    ]  # fmt: skip
+    ]
     total = sum(r.ms for r in rows)
     tables = (time_table.text(some, total, simulated=net.device.simulated) for some in (rows, time_table.by_type(rows)))
     print(*tables, sep="\n\n")

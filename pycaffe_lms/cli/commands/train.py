@@ -31,8 +31,15 @@ class Signals:
     means stop, the second is a KeyboardInterrupt at once, and the third ends the process.
     """
 
-    def __init__(self, sigint: str, sighup: str, sigterm: str = NONE, keep: Callable[[], None] = lambda: None, *,
-                 insist: bool = False):  # fmt: skip
+    def __init__(
+        self,
+        sigint: str,
+        sighup: str,
+        sigterm: str = NONE,
+        keep: Callable[[], None] = lambda: None,
+        *,
+        insist: bool = False,
+    ):
         self._effects = {}
         self._insist, self._asked = insist and sigint in (STOP, SNAPSHOT_AND_STOP), False
         self._seen: set[int] = set()
@@ -106,27 +113,51 @@ def _parse(argv: list[str]) -> argparse.Namespace:
         metavar="FILE.prototxt",
         help="prototxt of the solver, which names net, rates, tests and snapshots",
     )
-    p.add_argument("--weights", default="", metavar="FILES",
-                   help="comma list of .caffemodel (.h5) files to start from, layer by layer by name")  # fmt: skip
-    p.add_argument("--snapshot", default="", metavar="FILE",
-                   help=".solverstate (.h5) file of a snapshot to resume from; it names its weights")  # fmt: skip
+    p.add_argument(
+        "--weights",
+        default="",
+        metavar="FILES",
+        help="comma list of .caffemodel (.h5) files to start from, layer by layer by name",
+    )
+    p.add_argument(
+        "--snapshot",
+        default="",
+        metavar="FILE",
+        help=".solverstate (.h5) file of a snapshot to resume from; it names its weights",
+    )
     _add_snapshots(p)
-    p.add_argument("--sigint_effect", choices=_EFFECTS, default=STOP,
-                   help="what SIGINT (Ctrl-C) does at the next iteration; stop also snapshots if the solver does so "
-                        "after training, snapshot_and_stop in any case; a second Ctrl-C ends at once, without a "
-                        "snapshot")  # fmt: skip
-    p.add_argument("--sighup_effect", choices=_EFFECTS, default=SNAPSHOT,
-                   help="what SIGHUP does at the next iteration")  # fmt: skip
-    p.add_argument("--sigterm_effect", choices=_EFFECTS, default=SNAPSHOT_AND_STOP,
-                   help="what SIGTERM, which clusters send before they kill, does at the next iteration")  # fmt: skip
-    p.add_argument("--nan", choices=POLICIES, default=POLICIES[0],
-                   help="what a loss that is NaN or infinite does: stop ends the run with exit code 1 and a snapshot "
-                        "named PREFIX_nan_iter_N, warn says it once and goes on, ignore looks for none")  # fmt: skip
+    p.add_argument(
+        "--sigint_effect",
+        choices=_EFFECTS,
+        default=STOP,
+        help="what SIGINT (Ctrl-C) does at the next iteration; stop also snapshots if the solver does so "
+        "after training, snapshot_and_stop in any case; a second Ctrl-C ends at once, without a "
+        "snapshot",
+    )
+    p.add_argument("--sighup_effect", choices=_EFFECTS, default=SNAPSHOT, help="what SIGHUP does at the next iteration")
+    p.add_argument(
+        "--sigterm_effect",
+        choices=_EFFECTS,
+        default=SNAPSHOT_AND_STOP,
+        help="what SIGTERM, which clusters send before they kill, does at the next iteration",
+    )
+    p.add_argument(
+        "--nan",
+        choices=POLICIES,
+        default=POLICIES[0],
+        help="what a loss that is NaN or infinite does: stop ends the run with exit code 1 and a snapshot "
+        "named PREFIX_nan_iter_N, warn says it once and goes on, ignore looks for none",
+    )
     flags.add_profile(p, "the run's iterations 2 to 4")
-    p.add_argument("--lms_report", default="", metavar="FILE.html",
-                   help="write a page about the plan of Large Model Support, with times of an iteration")  # fmt: skip
-    p.add_argument("--lms_stats", default="", metavar="FILE.json",
-                   help="write the statistics of Large Model Support at the end")  # fmt: skip
+    p.add_argument(
+        "--lms_report",
+        default="",
+        metavar="FILE.html",
+        help="write a page about the plan of Large Model Support, with times of an iteration",
+    )
+    p.add_argument(
+        "--lms_stats", default="", metavar="FILE.json", help="write the statistics of Large Model Support at the end"
+    )
     ranks.add_timeout(p)
     watch.add_watch(p)
     flags.add_state(p)
@@ -194,9 +225,16 @@ def _train(args: argparse.Namespace, rank: Rank | None) -> int:
     signals = Signals(*effects, keep=lambda: _set_last_snapshot(param), insist=rank is None) if root else NoSignals()
     try:
         solver = solver_class(param, parsed.filename, parsed.lines)(
-            param, file=parsed.filename, lines=parsed.lines, device=device, lms=lms, action=signals.poll,
-            tuning=flags.tuning(args), solver_count=count, solver_rank=index,
-        )  # fmt: skip
+            param,
+            file=parsed.filename,
+            lines=parsed.lines,
+            device=device,
+            lms=lms,
+            action=signals.poll,
+            tuning=flags.tuning(args),
+            solver_count=count,
+            solver_rank=index,
+        )
         title = f"pycaffe-lms train: {solver.net.name}, {device.describe()}"
         trace = args.profile if root else ""
         record = profile.Profile(trace, solver.runtime, title, first=2, last=4)  # the first builds kernels
@@ -240,9 +278,10 @@ def _log_memory(solver) -> None:
         return
     _log.info(
         "Device memory: %s resident, %s of workspace, budget %s.",
-        human_bytes(runtime.resident_bytes), human_bytes(runtime.workspace_bytes),
+        human_bytes(runtime.resident_bytes),
+        human_bytes(runtime.workspace_bytes),
         human_bytes(runtime.device.capacity()),
-    )  # fmt: skip
+    )
     if not runtime.active:
         return
     for net in (solver.net, *solver.test_nets):
@@ -252,9 +291,14 @@ def _log_memory(solver) -> None:
                 continue
             _log.info(
                 "LMS plan of %s: %d buffers managed, %s of device memory for them, %s in and %s out per run, "
-                "%s of host memory.", name, len(plan.buffers), human_bytes(plan.arena_bytes),
-                human_bytes(plan.bytes_in), human_bytes(plan.bytes_out), human_bytes(runtime.slab.nbytes),
-            )  # fmt: skip
+                "%s of host memory.",
+                name,
+                len(plan.buffers),
+                human_bytes(plan.arena_bytes),
+                human_bytes(plan.bytes_in),
+                human_bytes(plan.bytes_out),
+                human_bytes(runtime.slab.nbytes),
+            )
 
 
 def _log_totals(solver) -> None:
@@ -263,5 +307,8 @@ def _log_totals(solver) -> None:
         stats = runtime.stats
         _log.info(
             "LMS: %d runs, %s copied in, %s copied out, at most %s of managed buffers on the device.",
-            stats.runs, human_bytes(stats.bytes_in), human_bytes(stats.bytes_out), human_bytes(stats.held_peak),
-        )  # fmt: skip
+            stats.runs,
+            human_bytes(stats.bytes_in),
+            human_bytes(stats.bytes_out),
+            human_bytes(stats.held_peak),
+        )

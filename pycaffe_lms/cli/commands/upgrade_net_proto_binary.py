@@ -14,6 +14,10 @@ _ABOUT = """Write a binary net (a .caffemodel) of an older generation in the cur
 def run(argv: list[str]) -> int:
     """Read any generation, write the current one."""
     return upgrade(
-        "upgrade_net_proto_binary", _ABOUT, argv, lambda path: read_net_binary(path).message,
-        lambda path: parse_message(NetParameter(), path, "a binary net", PrototxtError), binary=True,
-    )  # fmt: skip
+        "upgrade_net_proto_binary",
+        _ABOUT,
+        argv,
+        lambda path: read_net_binary(path).message,
+        lambda path: parse_message(NetParameter(), path, "a binary net", PrototxtError),
+        binary=True,
+    )

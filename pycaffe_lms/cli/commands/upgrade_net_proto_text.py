@@ -13,6 +13,9 @@ second (layers { type: CONVOLUTION }), or with `input` fields. Comments are not 
 def run(argv: list[str]) -> int:
     """Read any generation, write the current one."""
     return upgrade(
-        "upgrade_net_proto_text", _ABOUT, argv,
-        lambda path: read_net(path).message, lambda path: text_as_it_is(path, NetParameter()),
-    )  # fmt: skip
+        "upgrade_net_proto_text",
+        _ABOUT,
+        argv,
+        lambda path: read_net(path).message,
+        lambda path: text_as_it_is(path, NetParameter()),
+    )

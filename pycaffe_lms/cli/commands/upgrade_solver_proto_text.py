@@ -13,6 +13,9 @@ upgrade_net_proto_text does. Comments are not kept."""
 def run(argv: list[str]) -> int:
     """Read any generation, write the current one."""
     return upgrade(
-        "upgrade_solver_proto_text", _ABOUT, argv,
-        lambda path: read_solver(path).message, lambda path: text_as_it_is(path, SolverParameter()),
-    )  # fmt: skip
+        "upgrade_solver_proto_text",
+        _ABOUT,
+        argv,
+        lambda path: read_solver(path).message,
+        lambda path: text_as_it_is(path, SolverParameter()),
+    )

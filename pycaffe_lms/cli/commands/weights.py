@@ -25,14 +25,19 @@ weights:
 
 def run(argv: list[str]) -> int:
     """Have them in the cache; print where."""
-    listing = "\n".join(f"  {name:<30}{w.what}{'' if w.url else '; needs -from or -mirror'}"
-                        for name, w in WEIGHTS.items())  # fmt: skip
+    listing = "\n".join(
+        f"  {name:<30}{w.what}{'' if w.url else '; needs -from or -mirror'}" for name, w in WEIGHTS.items()
+    )
     p = flags.parser("weights", _ABOUT + listing)
     p.add_argument("action", choices=("get",), help="get: have the file in the cache and print its path")
     p.add_argument("name", choices=tuple(WEIGHTS), help="which weights, of the list above")
     p.add_argument("--from", dest="source", default="", metavar="FILE", help="copy this file instead of downloading it")
-    p.add_argument("--mirror", default="", metavar="URL",
-                   help="download from here: the address of the file, or of the folder it is in")  # fmt: skip
+    p.add_argument(
+        "--mirror",
+        default="",
+        metavar="URL",
+        help="download from here: the address of the file, or of the folder it is in",
+    )
     args = flags.parse(p, argv)
     if args.source and args.mirror:
         raise UsageError("-from and -mirror exclude each other", fix="give one of them")
@@ -61,9 +66,10 @@ def _get(weights: Weights, target: Path, source: str, url: str) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DataError(
-            f"the folder cannot be made: {error.strerror}", where=Where(file=str(target.parent)),
+            f"the folder cannot be made: {error.strerror}",
+            where=Where(file=str(target.parent)),
             fix="set PYCAFFE_LMS_CACHE to a folder that can be written",
-        ) from error  # fmt: skip
+        ) from error
     if source:
         copy(Path(source), target, weights.checksum)
         return

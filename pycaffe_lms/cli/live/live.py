@@ -136,9 +136,12 @@ class Live(Watcher):
         left = self._pace.left(end)
         bar = Table.grid(padding=(0, 1))
         bar.add_row(
-            Text(self._title, overflow="ellipsis", no_wrap=True), ProgressBar(max(1, end), done, width=30),
-            f"{done}/{end}", Text(clock(now - self._clock), "yellow"), Text(f"{clock(left)} left", "cyan"),
-        )  # fmt: skip
+            Text(self._title, overflow="ellipsis", no_wrap=True),
+            ProgressBar(max(1, end), done, width=30),
+            f"{done}/{end}",
+            Text(clock(now - self._clock), "yellow"),
+            Text(f"{clock(left)} left", "cyan"),
+        )
         lines = [*self._status.numbers(), *self._status.tests()]
         return Group(bar, *(Text(line, overflow="ellipsis", no_wrap=True) for line in lines))
 

@@ -48,8 +48,11 @@ def train_record(display: Display, reading: Reading, clock: float) -> Record:
         "device_bytes": reading.device_bytes,
     }
     if reading.lms_in is not None:
-        record |= {"lms_bytes_in": reading.lms_in, "lms_bytes_out": reading.lms_out,
-                   "lms_stall_seconds": reading.lms_stall}  # fmt: skip
+        record |= {
+            "lms_bytes_in": reading.lms_in,
+            "lms_bytes_out": reading.lms_out,
+            "lms_stall_seconds": reading.lms_stall,
+        }
         if reading.lms_waited is not None:
             record["lms_stall_seconds_measured"] = reading.lms_waited
     return record

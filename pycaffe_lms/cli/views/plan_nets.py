@@ -68,9 +68,20 @@ class Nets:
     what the simulated device's do, within a GPU's limit. half: hidden activations are stored as bfloat16. python: the
     code of Python layers may run."""
 
-    def __init__(self, parsed: Parsed[NetParameter], shape: Sequence[str], *, level: int, stages: Sequence[str],
-                 rule: Rule | None, machine: Machine, lms: LMSConfig, workspace: int | None,
-                 half: bool = False, python: bool = False):  # fmt: skip
+    def __init__(
+        self,
+        parsed: Parsed[NetParameter],
+        shape: Sequence[str],
+        *,
+        level: int,
+        stages: Sequence[str],
+        rule: Rule | None,
+        machine: Machine,
+        lms: LMSConfig,
+        workspace: int | None,
+        half: bool = False,
+        python: bool = False,
+    ):
         self.parsed, self.rule, self.machine, self.lms, self._workspace = parsed, rule, machine, lms, workspace
         self.phase = 1 if rule is None else 0
         self.half, self._tuning = half, replace(_TUNING, half=half)
@@ -101,8 +112,15 @@ class Nets:
         runtime = Runtime(device, lms, machine=self.machine)
         try:
             with only_warnings(), shapes.of_python_layers(message, self._shape, self._python, sizes):
-                net = Net(message, self.phase, runtime=runtime, fill=False, forward_only=self.phase == 1,
-                          tuning=self._tuning, **self._options)  # fmt: skip
+                net = Net(
+                    message,
+                    self.phase,
+                    runtime=runtime,
+                    fill=False,
+                    forward_only=self.phase == 1,
+                    tuning=self._tuning,
+                    **self._options,
+                )
         except DataError as error:
             raise shapes.or_a_shape(error) from None
         return net, None if self.rule is None else updates(net, self.rule)
@@ -126,8 +144,16 @@ class Nets:
             return Outcome(seconds=core.seconds, **known)
         times, steps = predicted(net, plan), step_seconds(plan, net.memory.planned_with[plan.program.name])
         refused = self._host_refuses(plan.host_bytes)
-        return Outcome(plan=plan, host=plan.host_bytes, seconds=times.seconds, stall=times.stall, times=times,
-                       steps=steps, refused=refused, **known)  # fmt: skip
+        return Outcome(
+            plan=plan,
+            host=plan.host_bytes,
+            seconds=times.seconds,
+            stall=times.stall,
+            times=times,
+            steps=steps,
+            refused=refused,
+            **known,
+        )
 
     def _host_refuses(self, nbytes: int) -> OutOfHostMemory | None:
         limit = self.lms.host_limit
@@ -135,8 +161,10 @@ class Nets:
             return None
         return OutOfHostMemory(
             f"the plan needs {human_bytes(nbytes)} of page-locked host memory, -lms_host allows {human_bytes(limit)}",
-            needed=nbytes, free=limit, fix="raise -lms_host, or lower batch_size",
-        )  # fmt: skip
+            needed=nbytes,
+            free=limit,
+            fix="raise -lms_host, or lower batch_size",
+        )
 
     def least(self) -> Least:
         """The least -lms_budget with which the net runs, layers whole unless -lms_split and -lms_split_outputs give

@@ -56,8 +56,10 @@ def plan_lines(found: Outcome) -> list[str]:
     if found.refused is not None and found.plan is None:
         return ["with Large Model Support: does not fit"]
     runtime = found.net.runtime
-    lines = [f"resident on the device: {human_bytes(runtime.resident_bytes)}, and "
-             f"{human_bytes(runtime.workspace_bytes)} of workspace"]  # fmt: skip
+    lines = [
+        f"resident on the device: {human_bytes(runtime.resident_bytes)}, and "
+        f"{human_bytes(runtime.workspace_bytes)} of workspace"
+    ]
     if runtime.rests:
         lines.append("nothing is managed: everything fits as without Large Model Support")
     elif found.plan is None:
@@ -95,8 +97,10 @@ def _speed(found: Outcome, core: bool) -> str:
 def least_lines(least: Least, lms: LMSConfig) -> list[str]:
     """The least budget and what sets it. With less, layers may run in parts, where that is left to be chosen."""
     whole = " with layers whole" if None in (lms.parts, lms.blocks) else ""
-    lines = [f"least -lms_budget{whole}: {human_bytes(least.nbytes)} ({least.nbytes} bytes), of which "
-             f"{human_bytes(least.fixed)} stay"]  # fmt: skip
+    lines = [
+        f"least -lms_budget{whole}: {human_bytes(least.nbytes)} ({least.nbytes} bytes), of which "
+        f"{human_bytes(least.fixed)} stay"
+    ]
     if least.step:
         listing = ", ".join(f'"{name}" {human_bytes(n)}' for name, n in least.blobs[:6])
         lines.append(f'  set by layer "{least.layer}" ({least.step}), which needs at once: {listing}')
@@ -133,10 +137,14 @@ def numbers(found: Outcome) -> dict:
         result["plan"] = plan_statistics(plan)
         result["layers_in_two_steps"] = separated(found.net.run_graph, plan.program)
         result["steps"] = [
-            {"name": step.name, "again": plan.order[s][1], "ms": 1e3 * found.steps[s],
-             "stall_ms": 1e3 * found.times.stalls[s]}
+            {
+                "name": step.name,
+                "again": plan.order[s][1],
+                "ms": 1e3 * found.steps[s],
+                "stall_ms": 1e3 * found.times.stalls[s],
+            }
             for s, step in enumerate(plan.program.steps)
-        ]  # fmt: skip
+        ]
     return result
 
 

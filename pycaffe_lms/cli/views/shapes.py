@@ -23,10 +23,12 @@ def add_shape(p: argparse.ArgumentParser) -> None:
         help="shape of a data layer's top, so that no database is needed, or of a Python layer's; once per top",
     )
     p.add_argument(
-        "--python", choices=("on", "off"), default="off",
+        "--python",
+        choices=("on", "off"),
+        default="off",
         help="on: the modules of Python layers are imported, and their code says the shapes of their tops; off: no "
         "code of theirs runs, -shape gives them",
-    )  # fmt: skip
+    )
 
 
 def or_a_shape(error: DataError) -> DataError:
@@ -69,8 +71,9 @@ def with_shapes(message: NetParameter, given: Sequence[str], python: bool = Fals
         _refuse_contradictions(layer)
         missing = [t for t in layer.top if t not in shapes]
         if missing and not (len(layer.top) == 2 and layer.top[1] in missing):
-            raise UsageError(f'layer "{layer.name}" also makes {", ".join(missing)}',
-                             fix=f"give -shape {missing[0]}=... too")  # fmt: skip
+            raise UsageError(
+                f'layer "{layer.name}" also makes {", ".join(missing)}', fix=f"give -shape {missing[0]}=... too"
+            )
         replacement = LayerParameter(name=layer.name, type="DummyData", top=layer.top)
         replacement.include.extend(layer.include)
         replacement.exclude.extend(layer.exclude)

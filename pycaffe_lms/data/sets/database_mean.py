@@ -31,8 +31,9 @@ def database_mean(
     with closing(open_database(path, backend)) as source:
         # LevelDB would have to read all keys to count them.
         count = len(source) if backend == "lmdb" else None
-        decoded = in_order(lambda record: (record[0], decode_datum(record[1], source=shown, key=record[0])[0]),
-                           source.records())  # fmt: skip
+        decoded = in_order(
+            lambda record: (record[0], decode_datum(record[1], source=shown, key=record[0])[0]), source.records()
+        )
         first: tuple[int, ...] | None = None
         for key, array in decoded:
             first = first or array.shape

@@ -86,8 +86,9 @@ def download(url: str, target: Path, checksum: Checksum, *, progress: Progress =
             reason = "the connection broke off"
         except (OSError, http.client.HTTPException) as error:
             if isinstance(error, urllib.error.HTTPError) and error.code < 500:
-                raise DataError(f"the server answers {error.code} {error.reason}", where=Where(file=url),
-                                fix="check the address") from error  # fmt: skip
+                raise DataError(
+                    f"the server answers {error.code} {error.reason}", where=Where(file=url), fix="check the address"
+                ) from error
             reason = str(getattr(error, "reason", error)) or type(error).__name__
         except DataError:
             part.unlink(missing_ok=True)
@@ -95,8 +96,11 @@ def download(url: str, target: Path, checksum: Checksum, *, progress: Progress =
         now = part.stat().st_size if part.exists() else 0
         breaks = 0 if now > before else breaks + 1
         if breaks == _BREAKS:
-            raise DataError(f"cannot be downloaded: {reason}; {now} bytes are there", where=Where(file=url),
-                            fix="try again later: it goes on from there; or use -mirror or -from")  # fmt: skip
+            raise DataError(
+                f"cannot be downloaded: {reason}; {now} bytes are there",
+                where=Where(file=url),
+                fix="try again later: it goes on from there; or use -mirror or -from",
+            )
         time.sleep(_PAUSE_S * breaks)
     try:
         _check(part, checksum, url, fix="try again, or get it from elsewhere with -mirror or -from")
@@ -121,8 +125,9 @@ def _check(path: Path, checksum: Checksum, name: str, fix: str) -> None:
     if found != checksum.digits:
         raise DataError(
             f"these are other bytes: {checksum.algorithm} {found} instead of {checksum.digits}",
-            where=Where(file=name), fix=fix,
-        )  # fmt: skip
+            where=Where(file=name),
+            fix=fix,
+        )
 
 
 def _fetch(url: str, part: Path, done: int, progress: Progress) -> bool:

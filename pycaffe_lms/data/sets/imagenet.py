@@ -59,9 +59,15 @@ def make_imagenet(
         listed = out / f"{part}.txt"
         write_lines(listed, [f"{file} {label}" for file, label in lines], overwrite=overwrite)
         done = convert_imageset(
-            f"{source / part}{os.sep}", ImageList(listed), paths[part], form, order=shuffled(len(lines), seed),
-            backend=backend, overwrite=overwrite, progress=progress,
-        )  # fmt: skip
+            f"{source / part}{os.sep}",
+            ImageList(listed),
+            paths[part],
+            form,
+            order=shuffled(len(lines), seed),
+            backend=backend,
+            overwrite=overwrite,
+            progress=progress,
+        )
         written, skipped = written + done.written, skipped + done.skipped
     if form.size is not None:
         mean, _ = database_mean(paths["train"], backend=backend, progress=progress)

@@ -159,9 +159,16 @@ def _read_binary(path: str | os.PathLike) -> SolverSnapshot:
     texts = as_text(state.learned_net), as_text(state.resume.type)
     best = state.resume.best if state.resume.HasField("best") else None
     return SolverSnapshot(
-        state.iter, texts[0], state.current_step, history, resume, carried, texts[1], state.resume.model_sha256,
+        state.iter,
+        texts[0],
+        state.current_step,
+        history,
+        resume,
+        carried,
+        texts[1],
+        state.resume.model_sha256,
         best and Best(as_text(best.output), best.value, best.iteration),
-    )  # fmt: skip
+    )
 
 
 def _key(state: SourceState | CarriedState) -> tuple[str, str, str]:

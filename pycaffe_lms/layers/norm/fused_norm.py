@@ -104,7 +104,21 @@ class FusedNormLayer(Masked, Layer):
         add_gamma, add_beta = self._affine(io.accumulate)
         dr = io.bottom_diff[1] if self.adds else None
         io.ops.fused_norm_backward(
-            io.bottom[0], io.top[0], io.top_diff[0], dr, io.bottom_diff[0], io.scratch["mean"], io.scratch["inv_std"],
-            *self._affine(io.param), dgamma, dbeta, bool(add_gamma), bool(add_beta), self.relu, self.norm.use_global,
-            io.scratch["work"], *self.size, io.scratch.get("bits"),
-        )  # fmt: skip
+            io.bottom[0],
+            io.top[0],
+            io.top_diff[0],
+            dr,
+            io.bottom_diff[0],
+            io.scratch["mean"],
+            io.scratch["inv_std"],
+            *self._affine(io.param),
+            dgamma,
+            dbeta,
+            bool(add_gamma),
+            bool(add_beta),
+            self.relu,
+            self.norm.use_global,
+            io.scratch["work"],
+            *self.size,
+            io.scratch.get("bits"),
+        )

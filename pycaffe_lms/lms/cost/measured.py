@@ -51,8 +51,9 @@ class MeasuredRun:
         }
 
 
-def measured_run(plan: Plan, iteration: str, spans: dict[int, tuple[float, float]],
-                 stalls: dict[int, float], simulated: bool) -> MeasuredRun:  # fmt: skip
+def measured_run(
+    plan: Plan, iteration: str, spans: dict[int, tuple[float, float]], stalls: dict[int, float], simulated: bool
+) -> MeasuredRun:
     """Return a recorded run from its times.
 
     Args:

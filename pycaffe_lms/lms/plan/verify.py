@@ -43,8 +43,10 @@ def _wrong(plan: Plan, op: Op, what: str) -> PlanError:
     """Return the error for an operation, with its step and buffer."""
     step = plan.program.steps[op.step].name if 0 <= op.step < len(plan.program.steps) else "?"
     blob = plan.buffers[op.place.buffer].name if op.place and op.place.buffer in plan.buffers else None
-    return PlanError(f"plan of {plan.program.name}, operation {op.id} ({op.kind.value}, step {step}): {what}",
-                     fix="this is a bug in the planner, or an edited plan").at(blob=blob)  # fmt: skip
+    return PlanError(
+        f"plan of {plan.program.name}, operation {op.id} ({op.kind.value}, step {step}): {what}",
+        fix="this is a bug in the planner, or an edited plan",
+    ).at(blob=blob)
 
 
 class _Order:

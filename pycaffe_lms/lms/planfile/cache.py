@@ -106,9 +106,10 @@ class PlanCache:
         for name in made:
             if name not in self.programs:
                 raise PlanError(
-                    f'there is no plan of program "{name}", which net "{net}" runs', where=Where(file=self.path),
+                    f'there is no plan of program "{name}", which net "{net}" runs',
+                    where=Where(file=self.path),
                     fix=ANEW,
-                )  # fmt: skip
+                )
         for name, entry in self.programs.items():
             if name not in made:
                 raise entry.wrong(None, 0, f'program "{name}" is planned, and net "{net}" does not run it')

@@ -186,9 +186,12 @@ def _live_ranges(
         nbytes = buffers[ids[r.buffer]].nbytes
         if r.offset % ALIGN or r.offset + nbytes > end:
             raise entry.wrong(
-                "residence", i, f"offset {r.offset} is no multiple of {ALIGN}, or {human_bytes(nbytes)} from there "
-                "are not in the arena", "see arena_bytes",
-            )  # fmt: skip
+                "residence",
+                i,
+                f"offset {r.offset} is no multiple of {ALIGN}, or {human_bytes(nbytes)} from there "
+                "are not in the arena",
+                "see arena_bytes",
+            )
         indices[ids[r.buffer]].append(i)
     uses: dict[int, list[tuple[int, Mode, bool]]] = {b: [] for b in buffers}
     for s, step in enumerate(program.steps):
@@ -280,9 +283,11 @@ def _apart(entry: FileProgram, program: Program, buffers, ranges, offsets, place
             if offsets[i] != offsets[j]:
                 names = [buffers[ranges[k].buffer].name for k in (j, i)]
                 raise entry.wrong(
-                    "residence", places[j], f'"{names[0]}" reuses the memory of "{names[1]}" in place, so their '
-                    "offsets must be equal", f"write offset: {offsets[i]}",
-                )  # fmt: skip
+                    "residence",
+                    places[j],
+                    f'"{names[0]}" reuses the memory of "{names[1]}" in place, so their offsets must be equal',
+                    f"write offset: {offsets[i]}",
+                )
     there: list[int] = []
     for i in sorted(range(len(ranges)), key=lambda i: ranges[i].issue):
         there = [j for j in there if ranges[j].last >= ranges[i].issue]
@@ -294,7 +299,9 @@ def _apart(entry: FileProgram, program: Program, buffers, ranges, offsets, place
                     continue
                 names = [buffers[ranges[k].buffer].name for k in (i, j)]
                 raise entry.wrong(
-                    "residence", places[i], f'"{names[0]}" and "{names[1]}" overlap from step {ranges[i].issue} on',
+                    "residence",
+                    places[i],
+                    f'"{names[0]}" and "{names[1]}" overlap from step {ranges[i].issue} on',
                     "give one of them another offset",
-                )  # fmt: skip
+                )
         there.append(i)

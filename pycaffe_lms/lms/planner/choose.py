@@ -69,9 +69,17 @@ def choose_plan(
             )
         rules = AUTO if config.recomputes else SWAP
         return optimise(
-            program, buffers, limit=limit, costs=costs, replays=replays, scratch=scratch,
-            rules=rules if first is None else (first, *rules), constraints=constraints, ahead=config.ahead, page=page,
-        )  # fmt: skip
+            program,
+            buffers,
+            limit=limit,
+            costs=costs,
+            replays=replays,
+            scratch=scratch,
+            rules=rules if first is None else (first, *rules),
+            constraints=constraints,
+            ahead=config.ahead,
+            page=page,
+        )
 
     if not remat_requests.steps:
         return with_copies_reordered(planned(program, costs, replays, Constraints()), costs)

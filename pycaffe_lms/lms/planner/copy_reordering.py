@@ -56,8 +56,14 @@ class CopyQueues:
         steps: number of steps.
     """
 
-    def __init__(self, ranges: Sequence[LiveRange], copies: dict[int, QueuedCopy], tasks: dict[int, Task],
-                 groups: dict[tuple[int, int], list[int]], steps: int):  # fmt: skip
+    def __init__(
+        self,
+        ranges: Sequence[LiveRange],
+        copies: dict[int, QueuedCopy],
+        tasks: dict[int, Task],
+        groups: dict[tuple[int, int], list[int]],
+        steps: int,
+    ):
         self.ranges, self.copies, self.tasks, self._groups, self.steps = ranges, copies, tasks, groups, steps
         self.order: list[int] = []
         for s in range(steps):

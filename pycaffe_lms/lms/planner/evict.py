@@ -42,9 +42,19 @@ class EvictionPass:
         remat_cost: cost of rematerializing large values; None: not counted.
     """
 
-    def __init__(self, program: Program, buffers: Mapping[int, Buffer], limit: int, costs: Costs, can: RematCandidates,
-                 rules: Rules, constraints: Constraints, sizes: Mapping[int, int] | None = None,
-                 checkpoints: Collection[int] = (), remat_cost: RematCost | None = None):  # fmt: skip
+    def __init__(
+        self,
+        program: Program,
+        buffers: Mapping[int, Buffer],
+        limit: int,
+        costs: Costs,
+        can: RematCandidates,
+        rules: Rules,
+        constraints: Constraints,
+        sizes: Mapping[int, int] | None = None,
+        checkpoints: Collection[int] = (),
+        remat_cost: RematCost | None = None,
+    ):
         self.constraints, self.checkpoints, self.remat_cost = constraints, checkpoints, remat_cost
         self.program, self.limit, self.costs, self.rules, self.can = program, limit, costs, rules, can
         self.size = sizes or {b: buffer.nbytes for b, buffer in buffers.items()}

@@ -108,9 +108,20 @@ def optimise(
     return best
 
 
-def _with_rules(program: Program, buffers, limit: int | None, costs: Costs, can: RematCandidates, rules: Rules,
-                constraints: Constraints, ahead: int | None, page: int | None, checkpointing: CheckpointCandidates,
-                remat_cost: RematCost, below: float):  # fmt: skip
+def _with_rules(
+    program: Program,
+    buffers,
+    limit: int | None,
+    costs: Costs,
+    can: RematCandidates,
+    rules: Rules,
+    constraints: Constraints,
+    ahead: int | None,
+    page: int | None,
+    checkpointing: CheckpointCandidates,
+    remat_cost: RematCost,
+    below: float,
+):
     """Return (plan, number of tries); the plan is None where these rules give none faster than `below` seconds."""
     sizes = remat_cost.sizes
     room = sum(sizes.values()) if limit is None else int(limit * rules.room)
@@ -146,9 +157,15 @@ def timed(plan: Plan, costs: Costs) -> Plan:
 
 
 def _lay_out(
-    program: Program, buffers, found: Evictions, limit, costs: Costs, can: RematCandidates, ahead: int | None,
+    program: Program,
+    buffers,
+    found: Evictions,
+    limit,
+    costs: Costs,
+    can: RematCandidates,
+    ahead: int | None,
     page: int | None,
-) -> Plan | int | None:  # fmt: skip
+) -> Plan | int | None:
     """Return the plan, or the bytes by which it exceeds `limit`; None: it exceeds it by an unknown amount."""
     result = ordered(program, can.replays, found.order)
     if result.replayed and not can.same:  # else `choose.py` checks them against the original program

@@ -59,29 +59,43 @@ def render(c: Contents) -> str:
     measured = c.measured.times if c.measured else None
     seconds = max(c.times.seconds, measured.seconds if measured else 0.0)
     parts = [
-        "<!DOCTYPE html>", '<html lang="en"><head><meta charset="utf-8">',
+        "<!DOCTYPE html>",
+        '<html lang="en"><head><meta charset="utf-8">',
         '<meta http-equiv="Content-Security-Policy" '
         "content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'\">",
         '<meta name="viewport" content="width=device-width">',
         f"<title>{plain(c.title)}</title><style>{CSS}</style></head><body>",
-        f"<h1>{plain(c.title)}</h1><p>{plain(c.remark)}</p>", _facts(_plan_facts(c) + list(c.facts)),
-        "<h2>Device memory over the iteration, as predicted</h2>", _memory_key(c, held),
+        f"<h1>{plain(c.title)}</h1><p>{plain(c.remark)}</p>",
+        _facts(_plan_facts(c) + list(c.facts)),
+        "<h2>Device memory over the iteration, as predicted</h2>",
+        _memory_key(c, held),
         '<div class="rowed"><div class="dim">' + human_bytes(chart_top(held, c.fixed, c.budget)) + "</div>",
-        memory_chart(held, c.fixed, seconds, c.budget), "</div>", _axis(seconds),
-        "<h2>Streams</h2>", _key(_KEY), '<p class="dim">Turn the wheel over a chart to zoom, drag to move, click twice '
-        "to see all.</p>", "<h3>predicted</h3>", _lanes(c.plan, c.times, seconds, "predicted timeline"),
-    ]  # fmt: skip
+        memory_chart(held, c.fixed, seconds, c.budget),
+        "</div>",
+        _axis(seconds),
+        "<h2>Streams</h2>",
+        _key(_KEY),
+        '<p class="dim">Turn the wheel over a chart to zoom, drag to move, click twice to see all.</p>',
+        "<h3>predicted</h3>",
+        _lanes(c.plan, c.times, seconds, "predicted timeline"),
+    ]
     if c.measured is not None and measured is not None:
-        parts += [f"<h3>{c.measured.how}: {plain(c.measured.iteration)}</h3>",
-                  _lanes(c.measured.plan, measured, seconds, f"{c.measured.how} timeline")]  # fmt: skip
+        parts += [
+            f"<h3>{c.measured.how}: {plain(c.measured.iteration)}</h3>",
+            _lanes(c.measured.plan, measured, seconds, f"{c.measured.how} timeline"),
+        ]
     parts += [
-        _axis(seconds), "<h2>Layers</h2>", '<p class="dim">Copies in count for the layer that waits for them, copies '
+        _axis(seconds),
+        "<h2>Layers</h2>",
+        '<p class="dim">Copies in count for the layer that waits for them, copies '
         "out for the layer that wrote the value. Click a column to sort.</p>",
-        _table(layer_costs(c.plan, c.times, measured), c.measured.how if c.measured else ""), "<h2>Totals</h2>",
+        _table(layer_costs(c.plan, c.times, measured), c.measured.how if c.measured else ""),
+        "<h2>Totals</h2>",
         "<pre>" + "\n".join(plain(line) for line in (*report.summary(c.plan), *c.totals)) + "</pre>",
-        '<div id="tip"></div>', f'<script type="application/json" id="data">{_data(c, held, seconds)}</script>',
+        '<div id="tip"></div>',
+        f'<script type="application/json" id="data">{_data(c, held, seconds)}</script>',
         f"<script>{SCRIPT}</script></body></html>",
-    ]  # fmt: skip
+    ]
     return "\n".join(parts) + "\n"
 
 

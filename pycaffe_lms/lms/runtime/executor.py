@@ -178,8 +178,10 @@ class PlanRun:
     def _take_back(self, buffer: int, ask: Ask) -> None:
         memory = self.memories[buffer]
         if ask is Ask.EVICT and memory.state is not State.SYNCED:
-            raise PlanError(f'"{memory.name}" is given back in state "{memory.state.value}"',
-                            fix="this is a bug: a layer changed what it declared to read only")  # fmt: skip
+            raise PlanError(
+                f'"{memory.name}" is given back in state "{memory.state.value}"',
+                fix="this is a bug: a layer changed what it declared to read only",
+            )
         memory.ask(ask)
         self.runtime.stats.held -= self.plan.buffers[buffer].nbytes
 

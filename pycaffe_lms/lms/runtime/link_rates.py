@@ -44,9 +44,11 @@ def with_shares(machine: Machine, shares: Mapping[bool, float]) -> Machine:
         return machine
     into, out = (shares.get(way, shares.get(not way)) for way in (False, True))
     return replace(
-        machine, link_in=machine.link_in * into, link_out=machine.link_out * out,
+        machine,
+        link_in=machine.link_in * into,
+        link_out=machine.link_out * out,
         link_both=machine.link_both * (into + out) / 2,
-    )  # fmt: skip
+    )
 
 
 def described(now: Machine, before: Machine) -> str:

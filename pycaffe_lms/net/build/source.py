@@ -29,9 +29,14 @@ class NetSource:
 
 
 def load_source(
-    source: str | os.PathLike | caffe_pb2.NetParameter, *, phase: int | None = None, level: int = 0,
-    stages: Sequence[str] = (), lines: Lines | None = None, file: str | None = None,
-) -> NetSource:  # fmt: skip
+    source: str | os.PathLike | caffe_pb2.NetParameter,
+    *,
+    phase: int | None = None,
+    level: int = 0,
+    stages: Sequence[str] = (),
+    lines: Lines | None = None,
+    file: str | None = None,
+) -> NetSource:
     """Read a net, upgrade it from old formats, filter its layers and insert Split layers.
 
     Args:

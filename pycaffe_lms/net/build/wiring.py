@@ -164,7 +164,7 @@ def _make_params(graph: Graph, node: Node, named: dict[str, int]) -> None:
                 here,
                 explicit,
                 values=request.values,
-            )  # fmt: skip
+            )
         )
         node.params.append(index)
 

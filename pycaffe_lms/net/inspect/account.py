@@ -58,8 +58,9 @@ def predicted(net: Net, plan: Plan) -> PlanTimes:
     return time_plan(plan, net.memory.planned_with[plan.program.name])
 
 
-def page_contents(net: Net, title: str, plan: Plan, *, remark: str, measured: MeasuredRun | None = None,
-                  budget: int | None = None) -> Contents:  # fmt: skip
+def page_contents(
+    net: Net, title: str, plan: Plan, *, remark: str, measured: MeasuredRun | None = None, budget: int | None = None
+) -> Contents:
     """Return the contents of the page of a plan of this net. budget: bytes of device memory; None: no limit."""
     runtime = net.runtime
     return Contents(
@@ -96,10 +97,12 @@ def _machine(net: Net) -> list[tuple[str, str]]:
     )
     return [
         ("device", net.device.describe()),
-        ("predicted for", f"{machine.name}: {machine.memory_rate / 1e12:.3g} TB/s, "
-                          f"{machine.product_rate / 1e12:.3g} TFLOP/s"),
+        (
+            "predicted for",
+            f"{machine.name}: {machine.memory_rate / 1e12:.3g} TB/s, {machine.product_rate / 1e12:.3g} TFLOP/s",
+        ),
         ("link", link),
-    ]  # fmt: skip
+    ]
 
 
 def _counted(sizes: Iterable[int]) -> dict[str, int]:

@@ -95,7 +95,10 @@ def _layer(graph: Graph, node: Node, row: table.LayerRow, real: dict[int, str]) 
         tops=row.tops,
         params=tuple(
             ParamSummary(
-                tuple(p.shape), p.name, graph.params[p.owner].lr_mult, graph.params[p.owner].decay_mult,
+                tuple(p.shape),
+                p.name,
+                graph.params[p.owner].lr_mult,
+                graph.params[p.owner].decay_mult,
                 None if p.owner == p.index else graph.nodes[graph.params[p.owner].node].name,
             )
             for p in params
@@ -103,7 +106,7 @@ def _layer(graph: Graph, node: Node, row: table.LayerRow, real: dict[int, str]) 
         parameters=row.parameters,
         flops=node.layer.flops([v.shape for v in bottoms], [v.shape for v in tops]),
         nbytes=row.nbytes,
-    )  # fmt: skip
+    )
 
 
 def _is_inserted(graph: Graph, node: Node) -> bool:

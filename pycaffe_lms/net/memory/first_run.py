@@ -10,9 +10,12 @@ from ...memory.synced import SyncedMemory
 
 
 def needed_at_first_run(
-    program: Program, plan: Plan | None, buffers: Mapping[int, Buffer], memories: Mapping[int, SyncedMemory],
+    program: Program,
+    plan: Plan | None,
+    buffers: Mapping[int, Buffer],
+    memories: Mapping[int, SyncedMemory],
     shared: Collection[int],
-) -> tuple[list[Buffer], int]:  # fmt: skip
+) -> tuple[list[Buffer], int]:
     """Find the buffers for which the first run of a program must take device memory outside the arena.
 
     A lower bound: buffers that host steps access are left out, because their device memory may be released in between.

@@ -87,8 +87,14 @@ def _let_rest(runtime: Runtime, nets: Sequence[BuiltNet], rests: bool) -> None:
             net.ran = False
 
 
-def fitted(net: Net, plan: Callable[[], T], *, seconds: Callable[[], float] | None = None, by_hand: bool = False,
-           updates: Updates | None = None) -> T:  # fmt: skip
+def fitted(
+    net: Net,
+    plan: Callable[[], T],
+    *,
+    seconds: Callable[[], float] | None = None,
+    by_hand: bool = False,
+    updates: Updates | None = None,
+) -> T:
     """Return `plan()` for one net, run through `fit`; split layers into more parts and plan again while that can help.
 
     After the net ran a forward nothing is split: values left for the backward would be lost.
@@ -105,8 +111,9 @@ def fitted(net: Net, plan: Callable[[], T], *, seconds: Callable[[], float] | No
     return fit(net.runtime, lambda: _fitted(net, plan, seconds, by_hand, updates))
 
 
-def _fitted(net: Net, plan: Callable[[], T], seconds: Callable[[], float] | None, by_hand: bool,
-            updates: Updates | None) -> T:  # fmt: skip
+def _fitted(
+    net: Net, plan: Callable[[], T], seconds: Callable[[], float] | None, by_hand: bool, updates: Updates | None
+) -> T:
     logged = describe(net.graph, net.unfolded)
     while True:
         try:
@@ -138,8 +145,11 @@ def log_parts(net: BuiltNet, logged: Collection[str] = ()) -> None:
             "-lms_split %d: no layers of net %s can run in parts of its batch", net.splitting.asked, net.graph.name
         )
     if (net.splitting.asked_blocks or 0) > 1 and not net.unfolded.cuts:
-        _log.warning("-lms_split_outputs %d: no layer of net %s can run in blocks of its outputs",
-                     net.splitting.asked_blocks, net.graph.name)  # fmt: skip
+        _log.warning(
+            "-lms_split_outputs %d: no layer of net %s can run in blocks of its outputs",
+            net.splitting.asked_blocks,
+            net.graph.name,
+        )
 
 
 def refuse_chosen_parts(net: BuiltNet) -> None:

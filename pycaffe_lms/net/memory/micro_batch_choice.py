@@ -88,8 +88,15 @@ class Splitting:
         self.given.update(blocks)
         return self.blocks(graph) != before
 
-    def widen(self, graph: Graph, unfolded: MicroBatchedGraph, need: Sequence[int], steps: Sequence[AnyStep],
-              managed: Mapping[int, Buffer], limit: int) -> bool:  # fmt: skip
+    def widen(
+        self,
+        graph: Graph,
+        unfolded: MicroBatchedGraph,
+        need: Sequence[int],
+        steps: Sequence[AnyStep],
+        managed: Mapping[int, Buffer],
+        limit: int,
+    ) -> bool:
         """Choose more parts or blocks for every step over the limit, or for the largest ones if none is over it.
 
         Args:

@@ -118,9 +118,13 @@ class NetMemory(ExternalBuffers):
         if not runtime.config.frac:  # a mask is managed where the values that it replaces would be
             asked |= dict.fromkeys(bits_of(graph, table.buffers, runtime.config.min_bytes), True)
         asked |= by_layers
-        if runtime.active and runtime.config.auto and runtime.decide_params(
-            *residency_estimate(graph, [self.buffers[b] for b in used], lasting, steps, runtime.config.min_bytes)
-        ):  # fmt: skip
+        if (
+            runtime.active
+            and runtime.config.auto
+            and runtime.decide_params(
+                *residency_estimate(graph, [self.buffers[b] for b in used], lasting, steps, runtime.config.min_bytes)
+            )
+        ):
             lasting |= {b for p in graph.params for b in (p.data, p.diff)}
             asked |= dict.fromkeys(lasting, False) | by_layers
         self._managed = runtime.register(own, asked)

@@ -84,8 +84,9 @@ def _rematerialized(graph: Graph, node: Node, config: LMSConfig) -> set[int]:
     for b in changed:
         raise layer.error(
             f'lms_param {{ policy: RECOMPUTE }}: it runs in place on "{tops.get(b, "a buffer")}", so what it reads is '
-            "gone", fix="give its top a name of its own, or " + _INSTEAD,
-        )  # fmt: skip
+            "gone",
+            fix="give its top a name of its own, or " + _INSTEAD,
+        )
     if not made & tops.keys():
         raise layer.error("lms_param { policy: RECOMPUTE }: it makes no value of its own", fix=_INSTEAD)
     for other in graph.nodes:

@@ -96,9 +96,15 @@ class ProgramBuilder:
         return laid_out(self.graph, found) if fused else found
 
     def backward(
-        self, start: int, end: int, present: Collection[int], *, accumulate: bool, fused: bool = False,
+        self,
+        start: int,
+        end: int,
+        present: Collection[int],
+        *,
+        accumulate: bool,
+        fused: bool = False,
         separate: SplitBackward = SplitBackward.NONE,
-    ) -> list[LayerStep]:  # fmt: skip
+    ) -> list[LayerStep]:
         """Return the backward of layers start..end, both included, start >= end.
 
         Args:

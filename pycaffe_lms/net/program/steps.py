@@ -123,9 +123,14 @@ def remat_step(graph: Graph, forward: LayerStep) -> LayerStep | None:
 
 
 def backward_steps(
-    graph: Graph, node: Node, present: Collection[int], touched: Collection[int], accumulate: bool, join: bool = False,
+    graph: Graph,
+    node: Node,
+    present: Collection[int],
+    touched: Collection[int],
+    accumulate: bool,
+    join: bool = False,
     separate: bool = False,
-) -> list[LayerStep]:  # fmt: skip
+) -> list[LayerStep]:
     """Return the backward of one layer as steps: none where it has no backward, two for a split backward.
 
     Args (the others are those of `backward_step`):
@@ -153,9 +158,14 @@ def separable(graph: Graph, node: Node) -> bool:
 
 
 def backward_step(
-    graph: Graph, node: Node, present: Collection[int], touched: Collection[int], accumulate: bool, join: bool = False,
+    graph: Graph,
+    node: Node,
+    present: Collection[int],
+    touched: Collection[int],
+    accumulate: bool,
+    join: bool = False,
     makes: Makes = Makes.ALL,
-) -> LayerStep | None:  # fmt: skip
+) -> LayerStep | None:
     """Return the backward of one layer as a step, None where it has none.
 
     Args:
@@ -194,8 +204,18 @@ def backward_step(
     reuses = () if host or zero or makes is Makes.PARAMS else _reuses(graph, node, False)
     name = f"backward:{node.name}{PARAMS_HALF if makes is Makes.PARAMS else ''}"
     step = Step(name, merge_accesses(parts), host, reuses)
-    return LayerStep(step, node.index, False, top_diffs, tuple(adds), zero, group=node.group, joins=joins, makes=makes,
-                     refused=_refused(graph, node, propagate))  # fmt: skip
+    return LayerStep(
+        step,
+        node.index,
+        False,
+        top_diffs,
+        tuple(adds),
+        zero,
+        group=node.group,
+        joins=joins,
+        makes=makes,
+        refused=_refused(graph, node, propagate),
+    )
 
 
 def _refused(graph: Graph, node: Node, propagate: Sequence[bool]) -> CaffeError | None:
@@ -204,9 +224,10 @@ def _refused(graph: Graph, node: Node, propagate: Sequence[bool]) -> CaffeError 
     for i, propagates in enumerate(propagate):
         if propagates and (blocked is None or i in blocked):
             return node.layer.error(
-                f"has no gradient for bottom {i}", blob=graph.values[node.bottoms[i]].name,
+                f"has no gradient for bottom {i}",
+                blob=graph.values[node.bottoms[i]].name,
                 fix="set propagate_down: false for it; under force_backward, end the backward before this layer",
-            )  # fmt: skip
+            )
     return None
 
 

@@ -64,8 +64,14 @@ class Replay:
             return None
         return cls(sequenced, front, plan, memories, runtime)
 
-    def __init__(self, sequenced: Sequenced, front: int, plan: Plan | None, memories: Mapping[int, SyncedMemory],
-                 runtime: Runtime):  # fmt: skip
+    def __init__(
+        self,
+        sequenced: Sequenced,
+        front: int,
+        plan: Plan | None,
+        memories: Mapping[int, SyncedMemory],
+        runtime: Runtime,
+    ):
         self._front, self._plan, self._memories, self._runtime = front, plan, memories, runtime
         self._name, self._count = sequenced.program.name, len(sequenced.steps)
         self._planned = PlanGraph(runtime, plan, memories, front) if plan is not None else None

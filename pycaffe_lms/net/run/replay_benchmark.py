@@ -55,16 +55,21 @@ class ReplayBenchmark:
             which = "as recorded" if self._pays else "step by step"
             _log.info(
                 "Program %s took %.1f ms step by step and %.1f ms as recorded: it runs %s",
-                name, steps, self._graph, which,
-            )  # fmt: skip
+                name,
+                steps,
+                self._graph,
+                which,
+            )
         elif not self._pays and len(self._spans[False]) >= 2 * RUNS:
             steps = self._took(False)
             self._pays = steps > CLOSE * self._graph
             if self._pays:
                 _log.info(
                     "Program %s now takes %.1f ms step by step and took %.1f ms as recorded: it runs as recorded",
-                    name, steps, self._graph,
-                )  # fmt: skip
+                    name,
+                    steps,
+                    self._graph,
+                )
         return self._pays
 
     def _took(self, recorded: bool) -> float:

@@ -180,9 +180,7 @@ def lstm_forward(gates, add, weight, cont, h0, c0, h, h_last, c_last, hidden, ce
         before = hidden[t] if keep else hidden
         cuda.gemm(False, True, items, 4 * dim, dim, 1.0, before, weight, 1.0, gates[t])
         arrays = (gates, add, cont, kept, hidden, h, h_last, c_last)
-        cuda.launch(
-            _LSTM, "lstm_step", h.dtype, size, *arrays, t, steps, items, dim, int(add.ndim == 2), int(keep)
-        )  # fmt: skip
+        cuda.launch(_LSTM, "lstm_step", h.dtype, size, *arrays, t, steps, items, dim, int(add.ndim == 2), int(keep))
 
 
 def lstm_backward(gates, cells, cont, weight, dh, dgates, back, carry):

@@ -43,10 +43,18 @@ def _apply(x, y, ratio, key):
     seed, offset, start = (int(word) for word in key)
     kind, keys = x.dtype.type, tuple(_keys(seed))
     parallel(
-        _scale, -(-x.size // 4), x.reshape(-1), y.reshape(-1), np.uint64(start), np.uint64(offset & 0xFFFFFFFF),
-        np.uint64(offset >> 32 & 0xFFFFFFFF), keys, np.uint64(threshold(ratio)), kind(1.0 / (1.0 - ratio)),
+        _scale,
+        -(-x.size // 4),
+        x.reshape(-1),
+        y.reshape(-1),
+        np.uint64(start),
+        np.uint64(offset & 0xFFFFFFFF),
+        np.uint64(offset >> 32 & 0xFFFFFFFF),
+        keys,
+        np.uint64(threshold(ratio)),
+        kind(1.0 / (1.0 - ratio)),
         grain=_GRAIN,
-    )  # fmt: skip
+    )
 
 
 def _keys(seed: int):

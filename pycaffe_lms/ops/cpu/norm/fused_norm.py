@@ -61,9 +61,27 @@ def fused_norm_forward(x, r, y, mean, inv_std, gamma, beta, relu, n, c, s, bits=
 
 
 def fused_norm_backward(
-    x, y, dy, dr, dx, mean, inv_std, gamma, beta, dgamma, dbeta, accumulate_gamma, accumulate_beta, relu, use_global,
-    work, n, c, s, bits=None,
-):  # fmt: skip
+    x,
+    y,
+    dy,
+    dr,
+    dx,
+    mean,
+    inv_std,
+    gamma,
+    beta,
+    dgamma,
+    dbeta,
+    accumulate_gamma,
+    accumulate_beta,
+    relu,
+    use_global,
+    work,
+    n,
+    c,
+    s,
+    bits=None,
+):
     """Gradients of `fused_norm_forward`: with g = dy where the ReLU was active (everywhere without `relu`) and
     xhat = (x - mean) * inv_std,
 

@@ -128,9 +128,18 @@ def _build(g: ConvGeometry, direction: str, bias: bool, relu: bool) -> Call:
     biases = any_order((g.out_channels,)) if bias else None
     name = "convolution_{}_primitive_desc".format
     hint = Handle(
-        name("forward"), "create", engine(), _TRAINING, _DIRECT, like[0], like[1], biases, like[2], *places,
+        name("forward"),
+        "create",
+        engine(),
+        _TRAINING,
+        _DIRECT,
+        like[0],
+        like[1],
+        biases,
+        like[2],
+        *places,
         attributes(relu),
-    )  # fmt: skip
+    )
     if direction == "forward":
         arguments = [(_X, x, False), (_W, w, False), (_B, (g.out_channels,), False), (_Y, y, True)]
         return _good(hint, arguments if bias else [arguments[0], arguments[1], arguments[3]])
@@ -138,9 +147,18 @@ def _build(g: ConvGeometry, direction: str, bias: bool, relu: bool) -> Call:
         made = Handle(name(direction), "create", engine(), _DIRECT, *like, *places, hint, attributes())
         return _good(made, [(_DY, y, False), (_W, w, False), (_DX, x, True)])
     made = Handle(
-        name("backward_weights"), "create", engine(), _DIRECT, like[0], like[1], None, like[2], *places, hint,
+        name("backward_weights"),
+        "create",
+        engine(),
+        _DIRECT,
+        like[0],
+        like[1],
+        None,
+        like[2],
+        *places,
+        hint,
         attributes(),
-    )  # fmt: skip
+    )
     return _good(made, [(_X, x, False), (_DY, y, False), (_DW, w, True)])
 
 

@@ -24,8 +24,13 @@ _log = logging.getLogger(__name__)
 
 
 class _Version(ctypes.Structure):
-    _fields_ = [("major", ctypes.c_int), ("minor", ctypes.c_int), ("patch", ctypes.c_int), ("hash", ctypes.c_char_p),
-                ("cpu_runtime", ctypes.c_uint)]  # fmt: skip
+    _fields_ = [
+        ("major", ctypes.c_int),
+        ("minor", ctypes.c_int),
+        ("patch", ctypes.c_int),
+        ("hash", ctypes.c_char_p),
+        ("cpu_runtime", ctypes.c_uint),
+    ]
 
 
 @functools.cache
@@ -53,8 +58,13 @@ def load() -> ctypes.CDLL | None:
             return _open(path)
         except (OSError, AttributeError) as error:
             if path != _SONAME:
-                _log.warning("%s is installed but does not load: %s; convolutions run without it. fix: install what "
-                             "it needs (libgomp1), or set %s=off", _PACKAGE, error, VARIABLE)  # fmt: skip
+                _log.warning(
+                    "%s is installed but does not load: %s; convolutions run without it. fix: install what "
+                    "it needs (libgomp1), or set %s=off",
+                    _PACKAGE,
+                    error,
+                    VARIABLE,
+                )
     return None
 
 

@@ -54,8 +54,9 @@ def add(g: ConvGeometry, dy, w, dx, work) -> None:
         cuda.gemm(False, False, count, c, o, 1.0, dy[first * rows * o :], w, 0.0, made)
         size = packs_of(c, dx, made, to)
         source, packs = f"#define N {size}\n{_SCATTER}", count * c // size
-        cuda.launch(source, "scatter_add", dx.dtype, packs, made, to, packs, c // size, *g.out_spatial, *g.in_spatial,
-                    *g.stride)  # fmt: skip
+        cuda.launch(
+            source, "scatter_add", dx.dtype, packs, made, to, packs, c // size, *g.out_spatial, *g.in_spatial, *g.stride
+        )
 
 
 def _images(g: ConvGeometry, itemsize: int) -> int:

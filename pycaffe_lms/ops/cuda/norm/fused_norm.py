@@ -48,9 +48,27 @@ def fused_norm_forward(x, r, y, mean, inv_std, gamma, beta, relu, n, c, s, bits=
 
 
 def fused_norm_backward(
-    x, y, dy, dr, dx, mean, inv_std, gamma, beta, dgamma, dbeta, accumulate_gamma, accumulate_beta, relu, use_global,
-    work, n, c, s, bits=None,
-):  # fmt: skip
+    x,
+    y,
+    dy,
+    dr,
+    dx,
+    mean,
+    inv_std,
+    gamma,
+    beta,
+    dgamma,
+    dbeta,
+    accumulate_gamma,
+    accumulate_beta,
+    relu,
+    use_global,
+    work,
+    n,
+    c,
+    s,
+    bits=None,
+):
     """Gradients of `fused_norm_forward`: with g = dy where the ReLU was active (everywhere without `relu`) and
     xhat = (x - mean) * inv_std,
 
@@ -83,8 +101,19 @@ def fused_norm_backward(
         has += (4 + 8 * bool(accumulate_gamma)) * (dgamma is not None) + 16 * batch
         results = mean if dgamma is None else dgamma, mean if dbeta is None else dbeta
         sizes = float(n * s), c, walk.parts
-        launch(norm_source.GRADIENT_SUMS, "gradient_sums", work.dtype, 0, work, inv_std, *results, has, *sizes,
-               block=256, grid=c)  # fmt: skip
+        launch(
+            norm_source.GRADIENT_SUMS,
+            "gradient_sums",
+            work.dtype,
+            0,
+            work,
+            inv_std,
+            *results,
+            has,
+            *sizes,
+            block=256,
+            grid=c,
+        )
     if batch:
         if dr is not None:  # it holds g already, and dy may be gone
             dy, mask = dr, 0

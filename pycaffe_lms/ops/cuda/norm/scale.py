@@ -44,8 +44,9 @@ def scale_backward(x, s, dy, dx, ds, db, accumulate_s, accumulate_b, work, outer
     Each of dx (which may be dy), ds and db may be None. x is read for ds only, s for dx only. `work` is for the GPU's
     partial sums: dim * parts elements for each of ds and db.
     """
-    wanted = [(name, out, add) for name, out, add in (("s", ds, accumulate_s), ("b", db, accumulate_b))
-              if out is not None]  # fmt: skip
+    wanted = [
+        (name, out, add) for name, out, add in (("s", ds, accumulate_s), ("b", db, accumulate_b)) if out is not None
+    ]
     copies = dx is not None and s is None and dx.data.ptr != dy.data.ptr
     data = "scale" if dx is not None and s is not None else "copy" if copies else ""
     if wanted:

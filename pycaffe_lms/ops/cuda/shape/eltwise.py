@@ -60,9 +60,13 @@ def _max_source(n: int, mask: str) -> str:
 def _max_backward_source(n: int, mask: str) -> str:
     body = _each(n, "dx@ = mask == index@ ? dy : (T)0;", between=" ")
     return elementwise(
-        "eltwise", body, reads="dy, M mask", writes=_each(n, "dx@"), params=_each(n, "long long index@"),
+        "eltwise",
+        body,
+        reads="dy, M mask",
+        writes=_each(n, "dx@"),
+        params=_each(n, "long long index@"),
         helpers=f"typedef {mask} M;",
-    )  # fmt: skip
+    )
 
 
 def eltwise_sum(xs, coeffs, y):

@@ -1,0 +1,13 @@
+"""The types of arrays, for annotations."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+
+HostArray: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+"""A NumPy array of any shape and type; the text next to it says which."""
+
+AnyArray: TypeAlias = Any
+"""An array where the layer runs: NumPy's on the CPU, CuPy's (which has no types) on a GPU, a simulated one."""
