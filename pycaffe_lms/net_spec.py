@@ -124,15 +124,15 @@ def _home_of(type_name: str, key: str) -> str | None:
     """The message field that keyword `key` goes into, or None for LayerParameter itself. LayerParamError if neither."""
     if key.endswith("param") and key in _LAYER_FIELDS:
         return None
-    homes = _homes(type_name)
-    for home in homes:
+    host_segments = _homes(type_name)
+    for home in host_segments:
         if key in _LAYER_FIELDS[home].message_type.fields_by_name:
             return home
     if key in _LAYER_FIELDS:
         return None
-    known = list(_LAYER_FIELDS) + [f for home in homes for f in _LAYER_FIELDS[home].message_type.fields_by_name]
+    known = list(_LAYER_FIELDS) + [f for home in host_segments for f in _LAYER_FIELDS[home].message_type.fields_by_name]
     raise LayerParamError(
-        f'no keyword "{key}"' + (_did_you_mean(key, known) or f" (its messages: {', '.join(homes) or 'none'})"),
+        f'no keyword "{key}"' + (_did_you_mean(key, known) or f" (its messages: {', '.join(host_segments) or 'none'})"),
         where=Where(layer=f"L.{type_name}"),
         fix="use a field of the layer's message, or pass a message as xxx_param=dict(...)",
     )

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-PARAMS_HALF = " [params]"  # ends the name of the step of a split backward that computes parameter gradients
+PARAM_GRADIENTS = " [params]"  # ends the name of the step of a split backward that computes parameter gradients
 
 
 class Mode(Enum):
@@ -29,19 +29,19 @@ class Buffer:
     Attributes:
         id: its number, in order of creation.
         name: such as "conv1.data".
-        halved: bytes of its compressed value, which copies to and from the host move; 0: no compression.
+        compressed_bytes: bytes of its compressed value, which copies to and from the host move; 0: no compression.
     """
 
     id: int
     name: str
     nbytes: int
     call_scratch: bool = False  # its content never outlives a step
-    halved: int = 0
+    compressed_bytes: int = 0
 
     @property
     def copied(self) -> int:
         """Return the bytes that a copy of it moves over the link."""
-        return self.halved or self.nbytes
+        return self.compressed_bytes or self.nbytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +90,12 @@ def unchanged(program: Program, buffers: Iterable[int]) -> list[int]:
 def layer_of(step_name: str) -> str:
     """Return the layer of a step's name: "conv1" of "forward:conv1" and of "backward:conv1 [params]"."""
     pass_name, _, layer = step_name.partition(":")
-    return (layer.removesuffix(PARAMS_HALF) if pass_name == "backward" else layer) or step_name
+    return (layer.removesuffix(PARAM_GRADIENTS) if pass_name == "backward" else layer) or step_name
 
 
-def is_params_half(step_name: str) -> bool:
+def makes_param_gradients(step_name: str) -> bool:
     """Tell whether a step is the part of a split backward that computes the gradients of the parameters."""
-    return step_name.startswith("backward:") and step_name.endswith(PARAMS_HALF)
+    return step_name.startswith("backward:") and step_name.endswith(PARAM_GRADIENTS)
 
 
 def merge_accesses(accesses: Iterable[Access]) -> tuple[Access, ...]:

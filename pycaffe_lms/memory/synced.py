@@ -41,7 +41,7 @@ class SyncedMemory:
         "_own_span",
         "device",
         "device_held",
-        "half_home",
+        "compressed_slot",
         "history",
         "host",
         "host_event",
@@ -73,7 +73,7 @@ class SyncedMemory:
         self._own_span = False  # `span` is from the pool, not lent by a plan
         self._own_home = None  # own host copy, whether it is locked, its event: while a shared host slot is lent
         self.host_held = self.device_held = None  # weak references to exported views, see `exported_views.py`
-        self.half_home: np.ndarray | None = None  # uint8: host slot of the value in 16 bits, see `Compression`
+        self.compressed_slot: np.ndarray | None = None  # uint8: host slot of the value in 16 bits, see `Compression`
         self.leaving = None  # event of a copy from the device copy to elsewhere; the next write there waits for it
         self.through = None  # the `Compression` that copies go through; None: exact copies
         self.touched_outside = False  # a holder of a GPU array may have queued work on it since the last run
@@ -173,7 +173,7 @@ class SyncedMemory:
             np.copyto(slot[: self.nbytes], self.host[: self.nbytes])
         self.host, self.locked = slot, True
 
-    def lend_home(self, slot: np.ndarray) -> None:
+    def lend_host_slot(self, slot: np.ndarray) -> None:
         """Use this shared page-locked slot as the host copy until `end_home`.
 
         The value is on the device: the own host copy is stale.

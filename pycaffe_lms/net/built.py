@@ -45,9 +45,9 @@ from .memory.versions import Versions
 from .passes import memory_order, param_order, precision
 from .passes.fusion import find_groups
 from .passes.masks import mask_layers
-from .passes.micro_batch import fold, unfold, widened
+from .passes.micro_batch import split_values, widened, with_micro_batches
 from .passes.order_copies import request_copies
-from .program.buffer_views import lay
+from .program.buffer_views import choose_views
 from .program.lms_requests import asked_by_layers
 from .program.programs import ProgramBuilder, SplitBackward
 from .program.reduction import Reduction
@@ -162,12 +162,14 @@ class BuiltNet(Uncopied):
 
     def _set_up_memory(self, old: NetMemory | None = None) -> None:
         """Make everything that depends on shapes: `run_graph`, buffers, memory, blobs. old: memory to carry over."""
-        self.unfolded = unfold(self.graph, self.splitting.parts(self.graph), self.splitting.blocks(self.graph))
-        self.run_graph = graph = self.unfolded.graph
+        self.micro_batched = with_micro_batches(
+            self.graph, self.splitting.parts(self.graph), self.splitting.blocks(self.graph)
+        )
+        self.run_graph = graph = self.micro_batched.graph
         for node in self.graph.nodes:
             node.layer.scratches.clear()  # also for layers that run in parts
         table = self._assign_buffers(graph)
-        split_values = [*fold(self.graph, self.unfolded), *widened(self.graph, table.buffers)]
+        split = [*split_values(self.graph, self.micro_batched), *widened(self.graph, table.buffers)]
         self.builder = ProgramBuilder(graph, join=self.tuning.fuse)
         with self.placed():
             self._choose_views(graph, table)
@@ -184,7 +186,7 @@ class BuiltNet(Uncopied):
                 self.tuning.graph,
                 self._lasting(values_too=True),
                 steps,
-                split_values,
+                split,
                 self.file,
             )
         self.blobs: Named[Blob] = Named(net=self.graph.name, kind="blob", of=Blob)
@@ -224,12 +226,14 @@ class BuiltNet(Uncopied):
 
     def _choose_views(self, graph: Graph, table: BufferTable) -> None:
         """Choose which values become buffer views into others, if the net is tuned to drop values in an iteration."""
-        graph.laid = {}
+        graph.views = {}
         dropped = self.tuning.fuse and (self.tuning.pack or self.runtime.active)
         if dropped and any(node.layer.stretches for node in graph.nodes):
-            steps, apart = self.all_steps(fused=True), asked_by_layers(graph, self.runtime.config).keys()
-            keep = {"passing": self._packed(), "lasting": self._lasting(values_too=True), "apart": apart}
-            graph.laid = lay(graph, steps, table.buffers, dtype=self.dtype, managed=self.runtime.active, **keep)
+            steps, excluded = self.all_steps(fused=True), asked_by_layers(graph, self.runtime.config).keys()
+            keep = {"short_lived": self._packed(), "lasting": self._lasting(values_too=True), "excluded": excluded}
+            graph.views = choose_views(
+                graph, steps, table.buffers, dtype=self.dtype, managed=self.runtime.active, **keep
+            )
 
     def _declare(self, graph: Graph, nodes: Iterable[Node]) -> None:
         """Let layers declare their scratch for the current shapes."""
@@ -249,16 +253,16 @@ class BuiltNet(Uncopied):
 
     def _kept_values(self) -> set[str]:
         """Return the names of values of `run_graph` that belong to kept blobs."""
-        return self.unfolded.names(self._kept)
+        return self.micro_batched.names(self._kept)
 
     def _kept_gradients(self) -> set[int]:
         """Return the ids of values of `run_graph` whose gradients kept blobs show."""
         shown = shown_gradients(self.graph) if self._kept else {}
-        return {v for name in self._kept for v in self.unfolded.values[shown[name]]}
+        return {v for name in self._kept for v in self.micro_batched.values[shown[name]]}
 
     def pieces(self, param: Param) -> list[Param]:
         """Return the parameters of `run_graph` for one of `graph`: itself, or one per block of outputs, in order."""
-        return [self.run_graph.params[p] for p in self.unfolded.params[param.index]]
+        return [self.run_graph.params[p] for p in self.micro_batched.params[param.index]]
 
     def _lasting_blob(self, param: Param) -> Blob:
         """Return the Blob of a parameter; the same object after every reshape, pointed at the current memory."""
@@ -316,15 +320,17 @@ class BuiltNet(Uncopied):
     @property
     def split_backward(self) -> SplitBackward:
         """Return for which layers a solver's iteration may split the backward."""
-        return {None: SplitBackward.LARGE, True: SplitBackward.ALL, False: SplitBackward.NONE}[self.tuning.separate]
+        return {None: SplitBackward.LARGE, True: SplitBackward.ALL, False: SplitBackward.NONE}[
+            self.tuning.split_backward
+        ]
 
-    def all_steps(self, *, fused: bool, separate: SplitBackward = SplitBackward.NONE) -> list[LayerStep]:
+    def all_steps(self, *, fused: bool, split_backward: SplitBackward = SplitBackward.NONE) -> list[LayerStep]:
         """Return the steps of the net's widest program, fused as a solver runs it or by hand; see `ProgramBuilder`."""
         n = len(self.graph.nodes) - 1
         steps = self.builder.forward(0, n, fused=fused)
         if not self.forward_only and any(node.need_backward for node in self.graph.nodes):
             diffs = self.builder.loss_diffs()
-            steps += self.builder.backward(n, 0, diffs, accumulate=True, fused=fused, separate=separate)
+            steps += self.builder.backward(n, 0, diffs, accumulate=True, fused=fused, split_backward=split_backward)
         return steps
 
     def _used_buffers(self, steps: Sequence[Step]) -> set[int]:
@@ -335,7 +341,7 @@ class BuiltNet(Uncopied):
         graph = self.run_graph
         inside = {t for g in graph.groups for m in g.members for t in graph.nodes[m].tops if t not in g.tops}
         shown = {graph.values[v].data for v in graph.last.values() if v not in inside}
-        return used | {p.data for p in graph.params} | shown - graph.laid.keys()
+        return used | {p.data for p in graph.params} | shown - graph.views.keys()
 
     def _check_first_values(self) -> None:
         """Raise the errors of `_fill_params` without filling, so that planning a net refuses what running it would."""

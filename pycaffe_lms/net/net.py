@@ -93,7 +93,7 @@ class Net(BuiltNet):
             self.check_blob(name)
         self._kept.update(names)
         self.memory.forget_plans()
-        if self.run_graph.groups or self.run_graph.laid or self.memory.packed or self.runtime.config.auto:
+        if self.run_graph.groups or self.run_graph.views or self.memory.packed or self.runtime.config.auto:
             self.reshape()  # fused chains do not make inner values, and packed values do not last
 
     # -- running ----------------------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ class Net(BuiltNet):
 
     def _bind(self, key: str, make: Callable[[], Sequenced], by_hand: bool) -> None:
         bound = self.memory.bind(key, make)
-        if by_hand and self.runtime.rests:  # without LMS there is no plan that could fail
+        if by_hand and self.runtime.idle:  # without LMS there is no plan that could fail
             program = bound.sequenced.program
             if self.splitting.chooses:  # check every pass that may follow
                 program = sequence(key, self.all_steps(fused=False), None).program
@@ -172,7 +172,7 @@ class Net(BuiltNet):
         """Run the backward of layers start..end (both included, start >= end). Parameter gradients accumulate."""
         start = len(self.graph.nodes) - 1 if start is None else start
         self.versions.bring_diffs(start, end)
-        hand_on(self.memory.parted)
+        hand_on(self.memory.split_memories)
         written = {
             v.diff
             for v in self.run_graph.values
@@ -250,19 +250,19 @@ class Net(BuiltNet):
         n = len(self.graph.nodes) - 1
         sums = reduce and self.reduction is not None  # they may run on another stream: updates wait for all of them
 
-        def made(separate: SplitBackward) -> Sequenced:
+        def made(split_backward: SplitBackward) -> Sequenced:
             steps, diffs = self.builder.forward(start, n, fused=True), self.builder.loss_diffs()
-            back = self.builder.backward(n, 0, diffs, accumulate=not first, fused=True, separate=separate)
+            back = self.builder.backward(n, 0, diffs, accumulate=not first, fused=True, split_backward=split_backward)
             back = self.reduction.woven(back) if sums else back
             steps = with_updates(steps, back, tail, self.runtime.active and not sums)
-            if separate is not SplitBackward.NONE:
+            if split_backward is not SplitBackward.NONE:
                 sizes = {b: buffer.nbytes for b, buffer in self.memory.buffers.items()}
                 steps = delayed(steps, sizes, self.memory.call_scratch)
             return sequence(key, steps, self._survivors())
 
-        if self.tuning.separate is None and self.runtime.active:
-            return replace(made(SplitBackward.NONE), separate=partial(made, self.split_backward))
-        return made(self.split_backward if self.tuning.separate else SplitBackward.NONE)
+        if self.tuning.split_backward is None and self.runtime.active:
+            return replace(made(SplitBackward.NONE), split_backward=partial(made, self.split_backward))
+        return made(self.split_backward if self.tuning.split_backward else SplitBackward.NONE)
 
     def prepare_iterations(self, kinds: Iterable[tuple[str, bool, Sequence[HostedStep]]]) -> None:
         """Plan a solver's iterations before the first one. Raises OutOfDeviceMemory if they cannot fit.

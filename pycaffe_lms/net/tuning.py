@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class Tuning:
     """Choose how a net may be rearranged.
 
-    `pack`, `graph`, `masks` and `separate` leave results the same to the bit; `channels_last` and `fuse` change them to
-    rounding, `half` to the rounding of bfloat16.
+    `pack`, `graph`, `masks` and `split_backward` leave results the same to the bit; `channels_last` and `fuse` change
+    them to rounding, `half` to the rounding of bfloat16.
 
     Args:
         channels_last: store images as (N, H, W, C) where layers are faster so; None: on a GPU only.
@@ -22,9 +22,9 @@ class Tuning:
         masks: with LMS, let ReLU and similar layers keep a bit mask where no other layer's backward reads their values.
         half: store hidden activations and their gradients as bfloat16 where layers can; products take bfloat16 and
             accumulate in float32. Nets of float64 ignore it.
-        separate: split the backward of layers that can, in a solver's iterations: gradients of parameters in one step,
-            of bottoms in another. None: with LMS only, for large layers, if an iteration is predicted to be faster or
-            does not fit otherwise.
+        split_backward: split the backward of layers that can, in a solver's iterations: gradients of
+            parameters in one step, of bottoms in another. None: with LMS only, for large layers, if an
+            iteration is predicted to be faster or does not fit otherwise.
     """
 
     channels_last: bool | None = None
@@ -33,7 +33,7 @@ class Tuning:
     graph: bool = True
     masks: bool = True
     half: bool = False
-    separate: bool | None = None
+    split_backward: bool | None = None
 
     def wants_channels_last(self, device) -> bool:
         """Return whether a net on this device stores images channels-last."""

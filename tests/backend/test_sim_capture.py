@@ -61,8 +61,8 @@ def test_events_of_a_capture_mean_nothing_outside_and_the_reverse():
 def _captured_hazards(device, events):
     """A value comes in, is doubled in place, goes out; its memory is then taken by another, which goes out as well.
     Three launches. events: those to leave out. Returns what came home after each launch."""
-    span, source, homes = device.take(64), np.zeros(8), [np.zeros(8), np.zeros(8)]
-    array, raw = device.array(span, (8,), np.float64), [h.view(np.uint8) for h in (source, *homes)]
+    span, source, host_segments = device.take(64), np.zeros(8), [np.zeros(8), np.zeros(8)]
+    array, raw = device.array(span, (8,), np.float64), [h.view(np.uint8) for h in (source, *host_segments)]
 
     def after(name, stream, event):
         if name not in events:
@@ -84,7 +84,7 @@ def _captured_hazards(device, events):
         source[:] = i + 1
         launch()
         device.wait_host(device.record(device.compute))
-        found.append([h.tolist() for h in homes])
+        found.append([h.tolist() for h in host_segments])
     return found
 
 

@@ -25,7 +25,7 @@ PARSED = [
     r"Test ",
 ]
 LINE = re.compile(
-    r"LMS: ([\d.]+ \w+) in, ([\d.]+ \w+) out, stall ([\d.e-]+) ms \(predicted\), (\d+) steps replayed each time; "
+    r"LMS: ([\d.]+ \w+) in, ([\d.]+ \w+) out, stall ([\d.e-]+) ms \(predicted\), (\d+) steps rematerialized each time; "
     r"peak ([\d.]+ \w+) of ([\d.]+ \w+)"
 )
 

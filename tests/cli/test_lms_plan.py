@@ -30,7 +30,7 @@ def test_written_then_replayed(folder, capsys):
     text = (folder / "my.plan").read_text()
     assert "LMS: the plans of train are written to my.plan" in capsys.readouterr().err
     assert _train("--lms_plan=my.plan") == 0
-    assert "plans of train are replayed from my.plan" in capsys.readouterr().err
+    assert "plans of train are read from my.plan" in capsys.readouterr().err
     assert (folder / "my.plan").read_text() == text
     assert 'step { name: "forward:conv' in text and 'net: "small"' in text
 
@@ -70,7 +70,7 @@ def test_layers_in_a_given_number_of_parts(folder, capsys):
     text = (folder / "my.plan").read_text()
     assert 'step { name: "forward:conv [2/2]' in text
     assert _train("-lms_plan", "my.plan", "-lms_split", "2") == 0
-    assert "plans of train are replayed from my.plan" in capsys.readouterr().err
+    assert "plans of train are read from my.plan" in capsys.readouterr().err
     assert (folder / "my.plan").read_text() == text
     assert _train("-lms_plan", "my.plan", "-lms_split", "off") == 1
     assert "my.plan:" in capsys.readouterr().err

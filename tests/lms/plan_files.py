@@ -53,9 +53,9 @@ def planned(net: str, kind: str):
     asked = {}
     original = Runtime.plan
 
-    def noting(self, program, buffers, costs, replays, scratch, remakes, first):
-        plan = original(self, program, buffers, costs, replays, scratch, remakes, first)
-        asked[id(plan)] = (program, buffers, replays, scratch), plan
+    def noting(self, program, buffers, costs, remats, scratch, remakes, first):
+        plan = original(self, program, buffers, costs, remats, scratch, remakes, first)
+        asked[id(plan)] = (program, buffers, remats, scratch), plan
         return plan
 
     with pytest.MonkeyPatch.context() as patch:

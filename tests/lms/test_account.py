@@ -98,7 +98,7 @@ def test_costs_of_layers(seed):
     assert [[r.copies_in, r.bytes_in, r.copies_out, r.bytes_out, r.stall] for r in rows] == list(want.values())
     assert sum(r.bytes_in for r in rows) == plan.bytes_in and sum(r.bytes_out for r in rows) == plan.bytes_out
     assert sum(r.stall for r in rows) == pytest.approx(times.stall)
-    assert all(r.measured is None and r.replays == 0 for r in rows)
+    assert all(r.measured is None and r.remats == 0 for r in rows)
 
 
 def test_replays_and_measured_times_of_layers(monkeypatch):
@@ -112,11 +112,11 @@ def test_replays_and_measured_times_of_layers(monkeypatch):
         stalls=tuple(2 * t for t in times.stalls),
     )
     rows = layer_costs(plan, times, twice)
-    assert sum(r.replays for r in rows) == plan.replayed > 0
+    assert sum(r.remats for r in rows) == plan.rematerialized > 0
     for r in rows:
         assert r.measured == pytest.approx(2 * r.predicted) and r.measured_stall == pytest.approx(2 * r.stall)
     # replays count for their layer, whose forward they repeat
-    assert all(any(layer_of(s.name) == r.layer for s in plan.program.steps) for r in rows if r.replays)
+    assert all(any(layer_of(s.name) == r.layer for s in plan.program.steps) for r in rows if r.remats)
 
 
 def test_names_of_layers():

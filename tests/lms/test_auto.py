@@ -50,7 +50,7 @@ def link(request, monkeypatch):
 @pytest.mark.parametrize("net", NETS)
 def test_equal_bits_in_every_budget(net, link):
     most, least = _sizes(net)
-    tried = replayed = copied = 0
+    tried = rematerialized = copied = 0
     for k, share in enumerate((1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4)):
         budget = least + int(share * max(0, most - least)) // 512 * 512
         device = SimDevice(64 << 20, order=("random", "latest", "earliest")[k % 3], seed=k)
@@ -60,12 +60,12 @@ def test_equal_bits_in_every_budget(net, link):
             continue
         tried += 1
         plan = solver.net.memory.plans()["train"]
-        replayed += plan.replayed
+        rematerialized += plan.rematerialized
         copied += plan.bytes_in + plan.bytes_out
         assert train(solver, ITERATIONS) == without_lms(net), f"budget {budget}"
         assert device.in_use() <= budget
         assert solver.runtime.stats.held_peak <= plan.held_bytes
-    assert tried >= 3 and replayed + copied > 0
+    assert tried >= 3 and rematerialized + copied > 0
 
 
 def test_what_fits_is_neither_copied_nor_made_again():
@@ -73,7 +73,7 @@ def test_what_fits_is_neither_copied_nor_made_again():
         device = SimDevice(64 << 20)
         solver = make_solver(net, device, _auto())
         plan = solver.net.memory.plans()["train"]
-        assert not plan.copies and not plan.replayed and plan.stall == 0
+        assert not plan.copies and not plan.rematerialized and plan.stall == 0
         assert train(solver, 5) == train(make_solver(net, SimDevice(64 << 20)), 5)
         assert device.launches > 0  # repeated from a recording
 
@@ -89,7 +89,7 @@ def test_a_slow_link_means_replays_and_a_fast_one_copies(monkeypatch):
         )
         monkeypatch.setattr(runtime, "machine_of", lambda n, memory, m=machine: m)
         plan = make_solver("residual", SimDevice(64 << 20), _auto(budget=budget)).net.memory.plans()["train"]
-        found[name] = (plan.replayed, plan.bytes_out)
+        found[name] = (plan.rematerialized, plan.bytes_out)
     assert found["slow"][0] > 0 and found["slow"][1] == 0
     assert found["fast"][0] == 0 and found["fast"][1] > 0
 
@@ -103,7 +103,7 @@ def test_recompute_off_and_on():
         solver = make_solver("residual", SimDevice(64 << 20), lms)
         plans[recompute] = solver.net.memory.plans()["train"]
         assert train(solver, ITERATIONS) == without_lms("residual")
-    assert plans[False].replayed == 0 and plans[False].copies
+    assert plans[False].rematerialized == 0 and plans[False].copies
     assert plans[True].seconds <= plans[False].seconds
 
 

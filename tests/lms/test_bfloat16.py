@@ -93,7 +93,7 @@ def test_compressed_copies_leave_16_bits_alone():
     graph = solver.net.run_graph
     halves = {b for v in graph.values if v.half for b in (v.data, v.diff)}
     assert halves and not halves & inexact(graph)
-    assert solver.net.memory.plans()["train"].halved.isdisjoint(halves)
+    assert solver.net.memory.plans()["train"].compressed.isdisjoint(halves)
 
 
 def test_products_count_as_twice_as_fast():

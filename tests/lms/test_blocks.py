@@ -34,7 +34,7 @@ def whole(net, dtype="float64", **options):
 
 def blocks(s):
     """Layers that run in blocks, and in how many."""
-    return {s.net.graph.nodes[i].name: len(cuts) - 1 for i, cuts in s.net.unfolded.cuts.items()}
+    return {s.net.graph.nodes[i].name: len(cuts) - 1 for i, cuts in s.net.micro_batched.cuts.items()}
 
 
 @functools.cache
@@ -203,7 +203,7 @@ def test_a_test_net_shares_the_blocks():
     s = solver("fat", sim(), LMSConfig(threshold_kb=1, budget=least() // 2, split="auto"), **tested)
     train(s, ITERATIONS)
     [test_net] = s.test_nets
-    assert test_net.unfolded.cuts.keys() == s.net.unfolded.cuts.keys()
+    assert test_net.micro_batched.cuts.keys() == s.net.micro_batched.cuts.keys()
     for piece, theirs in zip(test_net.run_graph.learnable, s.net.run_graph.learnable, strict=True):
         assert test_net.memory.memories[piece.data] is s.net.memory.memories[theirs.data]
     reference = solver("fat", get_device("cpu"), **tested)
@@ -213,8 +213,8 @@ def test_a_test_net_shares_the_blocks():
 
 def test_blocks_are_repeated_from_a_recording():
     lms, device = LMSConfig(threshold_kb=1, split=0, split_outputs=3), sim()
-    replayed = solver("fat", device, lms, tuning=Tuning(graph=True))
-    assert train(replayed, 6) == train(solver("fat", sim(), lms, tuning=Tuning(graph=False)), 6)
+    rematerialized = solver("fat", device, lms, tuning=Tuning(graph=True))
+    assert train(rematerialized, 6) == train(solver("fat", sim(), lms, tuning=Tuning(graph=False)), 6)
     assert device.launches >= 2
 
 

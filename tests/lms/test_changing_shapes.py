@@ -13,7 +13,7 @@ from pycaffe_lms.backend.sim.streams import ORDERS
 from pycaffe_lms.errors import OutOfDeviceMemory
 from pycaffe_lms.formats.prototxt.parser import parse_solver
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.lms.program import is_params_half
+from pycaffe_lms.lms.program import makes_param_gradients
 from pycaffe_lms.net.net import Net
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.solvers import SGDSolver
@@ -170,7 +170,7 @@ def _tight(page, *, separate=False, **settings):
     """A solver in just what its large batch needs on demand, a layer's gradients in one step, beside a test net of many
     images: of few there would stay more than is left. separate: whether steps may be two then."""
     fixed = {**LMS["on demand"], "split": 0}
-    whole = Tuning(separate=False)
+    whole = Tuning(split_backward=False)
     probe = _solver(SimDevice(64 << 20, page=page), LMSConfig(**fixed), tests=True, tuning=whole)
     _train(probe, [LARGE, LARGE])
     runtime, plan = probe.runtime, probe.net.memory.plans()["train"]
@@ -205,11 +205,11 @@ def test_what_does_not_fit_whole_any_more_goes_on_in_parts(page):
     """With its histories, and the values that it had."""
     solver, reference = _tight(page, split="auto"), _solver(SimDevice(64 << 20), tests=True)
     _train(reference, [LARGE, LARGE])
-    assert not solver.net.unfolded.starts and _params(solver) == _params(reference)
+    assert not solver.net.micro_batched.starts and _params(solver) == _params(reference)
     for s in (solver, reference):
         _feed(s.test_nets[0], 2, 8)
         s.step(3)
-    assert solver.net.unfolded.starts and solver.runtime.device.in_use() <= solver.runtime.config.budget
+    assert solver.net.micro_batched.starts and solver.runtime.device.in_use() <= solver.runtime.config.budget
     for ours, theirs in zip(solver.net.learnable_params, reference.net.learnable_params, strict=True):
         np.testing.assert_allclose(ours.read_data(), theirs.read_data(), rtol=1e-4, atol=1e-6)
 
@@ -222,8 +222,8 @@ def test_what_does_not_fit_in_one_step_any_more_goes_on_in_two(page):
     for s in (solver, reference):
         _feed(s.test_nets[0], 2, 8)
         s.step(3)
-    assert any(is_params_half(s.step.name) for s in solver.net.memory.steps("train"))
-    assert not solver.net.unfolded.starts and solver.runtime.device.in_use() <= solver.runtime.config.budget
+    assert any(makes_param_gradients(s.step.name) for s in solver.net.memory.steps("train"))
+    assert not solver.net.micro_batched.starts and solver.runtime.device.in_use() <= solver.runtime.config.budget
     assert _params(solver) == _params(reference)
 
 

@@ -27,7 +27,7 @@ class Stage:
         self.ids: dict[str, int] = {}
         self.buffers: dict[int, Buffer] = {}
         self.steps: list[Step] = []
-        self.replays: dict[int, Step] = {}
+        self.remats: dict[int, Step] = {}
         self.seconds: list[float] = []
         self.wide = wide
         self.forward("first", "data", "x0")
@@ -48,9 +48,9 @@ class Stage:
             self.add(f"backward wide{i}", f"dw{i}", f"da{i}", 3e-4)
             self.add(f"backward narrow{i}", f"x{i} da{i}", "", 8e-4, updates=f"dx{i}")
         self.program = Program("stage", tuple(self.steps), frozenset())
-        again = {s: self.seconds[s] for s in self.replays}
+        again = {s: self.seconds[s] for s in self.remats}
         self.costs = Costs(self.seconds, again, MACHINE)
-        self.can = RematCandidates(self.program, self.replays, frozenset())
+        self.can = RematCandidates(self.program, self.remats, frozenset())
 
     def id(self, name: str) -> int:
         share = 4 if name[0] == "a" or name[:2] == "da" else 32 if name[0] == "b" else 1
@@ -70,7 +70,7 @@ class Stage:
     def forward(self, name: str, reads: str, makes: str, seconds: float = 4e-4, reuses=()) -> None:
         self.add(name, reads, makes, seconds, reuses)
         s = len(self.steps) - 1
-        self.replays[s] = Step(f"again:{name}", self.steps[s].accesses, False, self.steps[s].reuses)
+        self.remats[s] = Step(f"again:{name}", self.steps[s].accesses, False, self.steps[s].reuses)
 
     def step(self, name: str) -> int:
         return [s.name for s in self.steps].index(name)
@@ -125,7 +125,7 @@ def test_a_stage_of_wide_values_waits_less_for_gradients(blocks, monkeypatch):
     monkeypatch.setattr(optimising, "ENOUGH", 0)
     rules = (Rules(copies=False, density=2.75, excess=0.0),)
     stage = Stage(blocks, 512 * MB)
-    more = {"costs": stage.costs, "replays": stage.replays, "scratch": frozenset(), "page": 2 * MB}
+    more = {"costs": stage.costs, "remats": stage.remats, "scratch": frozenset(), "page": 2 * MB}
     limit = int(3.4 * 512 * MB)
     plan = optimise(stage.program, stage.buffers, limit=limit, rules=rules, **more)
     verify(plan)

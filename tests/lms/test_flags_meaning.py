@@ -244,7 +244,7 @@ def test_recompute_makes_again_in_place_of_copies_where_the_link_is_slow(monkeyp
     slow = replace(MACHINES["h200"], link_in=1e6, link_out=1e6, link_both=2e6)
     monkeypatch.setattr("pycaffe_lms.lms.runtime.runtime.machine_of", lambda name, memory: slow)
     off, on = (_plan("-lms_budget", "200KB", "-lms_pages", "off", "-lms_recompute", how) for how in ("off", "on"))
-    assert off.replayed == 0 < on.replayed
+    assert off.rematerialized == 0 < on.rematerialized
     assert on.bytes_in < off.bytes_in and on.bytes_out < off.bytes_out and on.seconds < off.seconds
 
 

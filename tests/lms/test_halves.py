@@ -61,7 +61,7 @@ def test_numbers_that_16_bits_hold_stay_what_they_are(config, seed):
         solver.step(1)
         found.append([g.tobytes() for g in gradients(solver)])
         assert all(g.any() for g in gradients(solver))
-    assert solver.runtime.stats.programs["train"].plan.halved
+    assert solver.runtime.stats.programs["train"].plan.compressed
     assert found[0] == found[1]
 
 
@@ -87,7 +87,7 @@ def test_plans_by_predicted_time(recompute):
     runs = [train(solver, 4) for solver in solvers]
     assert all(run == runs[0] for run in runs)
     plan = solvers[0].net.memory.plans()["train"]
-    assert plan.halved and solvers[0].net.device.in_use() <= budget
+    assert plan.compressed and solvers[0].net.device.in_use() <= budget
     assert runs[0][0] == pytest.approx(train(make_solver(net, SimDevice(64 << 20)), 4)[0], rel=1e-2)
 
 
@@ -106,11 +106,11 @@ def test_bytes_over_the_link_and_on_the_host():
     exact, lossy = (make_solver("chain", SimDevice(64 << 20), lms) for lms in (EXACT, FP16))
     plans = [s.net.memory.plans()["train"] for s in (exact, lossy)]
     assert [(o.kind, o.place, o.waits) for o in plans[0].ops] == [(o.kind, o.place, o.waits) for o in plans[1].ops]
-    halved, sizes = plans[1].halved, plans[0].buffers
+    compressed, sizes = plans[1].compressed, plans[0].buffers
     saved = sum(
-        sizes[op.place.buffer].nbytes - plans[1].buffers[op.place.buffer].halved
+        sizes[op.place.buffer].nbytes - plans[1].buffers[op.place.buffer].compressed_bytes
         for op in plans[1].ops
-        if op.kind.value == "in" and op.place.buffer in halved
+        if op.kind.value == "in" and op.place.buffer in compressed
     )
     assert saved > 0 and plans[0].bytes_in - plans[1].bytes_in == saved
     before = exact.net.device.bytes_in, lossy.net.device.bytes_in
@@ -128,7 +128,7 @@ def test_who_is_copied_exactly():
     solver = make_solver("groups", SimDevice(64 << 20), FP16)
     memory = solver.net.memory
     plan = memory.plans()["train"]
-    names = {memory.buffers[b].name for b in plan.halved}
+    names = {memory.buffers[b].name for b in plan.compressed}
     assert names and all(n.endswith((".data", ".diff")) and ".param" not in n for n in names)
     assert not names & {"data.data", "label.data", "loss.data", "accuracy.data", "fc.data"}  # accuracy takes fc
     copied = {memory.buffers[op.place.buffer].name for op in plan.ops if op.place} - names
@@ -163,7 +163,7 @@ def test_memory_between_is_counted_and_kept_within_the_budget():
     need = solver.runtime.resident_bytes + solver.runtime.workspace_bytes + plan.arena_bytes
     train(solver, 2)
     assert device.in_use() <= need
-    largest = max(plan.buffers[b].halved for b in plan.halved)
+    largest = max(plan.buffers[b].compressed_bytes for b in plan.compressed)
     assert largest > halves._piece  # so values went through in several pieces
 
 
@@ -214,7 +214,7 @@ def test_nothing_of_it_is_seen_after_a_failure():
         solver.step(1)
     executor.run = run
     assert solver.runtime.stats.held == 0
-    for b in plan.halved:
+    for b in plan.compressed:
         with pytest.raises(DiscardedRead):
             solver.net.memory.memories[b].ask(Ask.READ_CPU)
     solver.step(1)
@@ -233,7 +233,7 @@ def test_the_verifier_refuses_what_would_be_seen():
     solver = make_solver("chain", SimDevice(64 << 20), EXACT)
     plan = solver.net.memory.plans()["train"]
     out = next(b for b in plan.program.live_out if b in plan.buffers)
-    wrong = dict(plan.buffers) | {out: dataclasses.replace(plan.buffers[out], halved=2)}
+    wrong = dict(plan.buffers) | {out: dataclasses.replace(plan.buffers[out], compressed_bytes=2)}
     with pytest.raises(PlanError, match="must survive is copied in 16 bits"):
         verify(dataclasses.replace(plan, buffers=wrong))
 
@@ -266,7 +266,7 @@ def test_on_a_gpu_replayed_iterations_give_what_single_steps_give(net, config):
     for graph in (False, True):
         solver = make_solver(net, device, dataclasses.replace(config, budget=4 << 20), graph=graph)
         runs.append(train(solver, 6))
-        assert solver.net.memory.plans()["train"].halved
+        assert solver.net.memory.plans()["train"].compressed
         solver.runtime.close()
     device.set_budget(None)
     assert runs[0] == runs[1]

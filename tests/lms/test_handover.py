@@ -40,21 +40,21 @@ def _plan(steps, letters, units, again, replay_reuses=True):
     """The plan in `units` buffers' memory where only `again` (indices of steps) can be run once more, none copied."""
     program = Program("p", tuple(steps), frozenset())
     buffers = {ord(b): Buffer(ord(b), b, UNIT) for b in letters}
-    replays = {s: dataclasses.replace(steps[s], name=f"again:{s}") for s in again}
+    remats = {s: dataclasses.replace(steps[s], name=f"again:{s}") for s in again}
     if not replay_reuses:
-        replays = {s: dataclasses.replace(step, reuses=()) for s, step in replays.items()}
+        remats = {s: dataclasses.replace(step, reuses=()) for s, step in remats.items()}
     plan = optimise(
         program,
         buffers,
         limit=units * UNIT,
         costs=Costs([1e-6] * len(steps), dict.fromkeys(again, 1e-6), SLOW),
-        replays=replays,
+        remats=remats,
         scratch=frozenset(),
         rules=(Rules(chain=0.5),),
         constraints=Constraints(frozenset(buffers)),
     )
     verify(plan)
-    verify_remat(program, ordered(program, replays, plan.order), replays, frozenset())
+    verify_remat(program, ordered(program, remats, plan.order), remats, frozenset())
     assert plan.arena_bytes <= units * UNIT and not plan.copies
     return plan
 
@@ -167,11 +167,11 @@ def test_a_wrong_value_in_the_place_of_another_is_found():
     """r handed its place on, and nobody made it again before "back" reads it."""
     plan = _plan(FORWARD, "zrxy", 3, [1])
     program = Program("p", tuple(FORWARD), frozenset())
-    replays = {1: dataclasses.replace(FORWARD[1], name="again:1")}
+    remats = {1: dataclasses.replace(FORWARD[1], name="again:1")}
     order = [(s, again) for s, again in plan.order if not again]
     late = [*order[:-1], (1, True), order[-1]]
-    verify_remat(program, ordered(program, replays, plan.order), replays, frozenset())
-    kept = dataclasses.replace(plan, program=ordered(program, replays, late).program)
+    verify_remat(program, ordered(program, remats, plan.order), remats, frozenset())
+    kept = dataclasses.replace(plan, program=ordered(program, remats, late).program)
     with pytest.raises(PlanError):
         verify(kept)
 
@@ -215,27 +215,27 @@ def test_random_residual_chains_are_proved(page, seeds):
     at_replays = at_others = 0
     for seed in seeds:
         program, buffers = _residual_program(seed)
-        replays = {
+        remats = {
             s: dataclasses.replace(step, name=f"again:{s}")
             for s, step in enumerate(program.steps)
             if step.name.startswith("forward")
         }
         rng = seeded(seed)
         seconds = [rng.choice((1e-6, 1e-5)) for _ in program.steps]
-        costs = Costs(seconds, {s: seconds[s] for s in replays}, SLOW)
+        costs = Costs(seconds, {s: seconds[s] for s in remats}, SLOW)
         for units in (12, 14, 17):
             plan = optimise(
                 program,
                 buffers,
                 limit=units * UNIT,
                 costs=costs,
-                replays=replays,
+                remats=remats,
                 scratch=frozenset(),
                 rules=(Rules(copies=False, chain=0.5), Rules(chain=0.5)),
                 page=page,
             )
             verify(plan)
-            verify_remat(program, ordered(program, replays, plan.order), replays, frozenset())
+            verify_remat(program, ordered(program, remats, plan.order), remats, frozenset())
             assert plan.arena_bytes <= units * UNIT
             for op in plan.ops:
                 if op.kind is OpKind.COMPUTE and op.inplace_reuses:
@@ -244,7 +244,7 @@ def test_random_residual_chains_are_proved(page, seeds):
                         a.buffer
                         for s, again in plan.order[op.step :]
                         if again
-                        for a in replays[s].accesses
+                        for a in remats[s].accesses
                         if a.mode is OVERWRITE
                     }
                     at_others += not plan.order[op.step][1] and any(old in made_later for old, _ in op.inplace_reuses)
@@ -267,7 +267,7 @@ def _solver(device, lms=None):
     )
     parsed = parse_solver(text, "m.prototxt")
     more = {"file": parsed.filename, "lines": parsed.lines, "device": device, "lms": lms}
-    return solver_class(parsed.message)(parsed.message, tuning=Tuning(separate=False), **more)
+    return solver_class(parsed.message)(parsed.message, tuning=Tuning(split_backward=False), **more)
 
 
 def test_training_with_handovers_at_replays_is_the_same_to_the_bit(monkeypatch):

@@ -84,12 +84,12 @@ def test_who_keeps_a_home_of_its_own():
             if op.place is not None:
                 b = op.place.buffer
                 own = first[b] is not Mode.OVERWRITE or b in hosted or b in plan.program.live_out
-                assert (op.home is None) == own
+                assert (op.host_slot is None) == own
 
 
-def _changed(plan, o: int, **home):
+def _changed(plan, o: int, **host_slot):
     ops = list(plan.ops)
-    ops[o] = dataclasses.replace(ops[o], home=dataclasses.replace(ops[o].home, **home))
+    ops[o] = dataclasses.replace(ops[o], host_slot=dataclasses.replace(ops[o].host_slot, **host_slot))
     return dataclasses.replace(plan, ops=tuple(ops))
 
 
@@ -98,22 +98,27 @@ def test_wrong_homes_are_found():
     tried = 0
     for before in _plans():
         plan = with_host_slots(before, 4096)
-        homes = [op for op in plan.ops if op.home is not None]
-        if not homes:
+        host_segments = [op for op in plan.ops if op.host_slot is not None]
+        if not host_segments:
             continue
         rng = seeded(len(plan.ops))
-        op = rng.choice(homes)
-        ends = [o for o in homes if o.home.last]
+        op = rng.choice(host_segments)
+        ends = [o for o in host_segments if o.host_slot.last]
         wrong = [
-            _changed(plan, op.id, offset=op.home.offset + 512),
-            _changed(plan, op.id, segment=len(plan.homes)),
+            _changed(plan, op.id, offset=op.host_slot.offset + 512),
+            _changed(plan, op.id, segment=len(plan.host_segments)),
             _changed(plan, rng.choice(ends).id, last=False),
-            dataclasses.replace(plan, homes=(plan.homes[0] - 512, *plan.homes[1:])),
+            dataclasses.replace(plan, host_segments=(plan.host_segments[0] - 512, *plan.host_segments[1:])),
         ]
         following = {
-            o.id: next((n for n in homes if n.id > o.id and n.place.buffer == o.place.buffer), None) for o in homes
+            o.id: next((n for n in host_segments if n.id > o.id and n.place.buffer == o.place.buffer), None)
+            for o in host_segments
         }
-        early = [o for o in homes if o.kind is OpKind.IN and not o.home.last and following[o.id].kind is OpKind.IN]
+        early = [
+            o
+            for o in host_segments
+            if o.kind is OpKind.IN and not o.host_slot.last and following[o.id].kind is OpKind.IN
+        ]
         if early:
             wrong.append(_changed(plan, early[0].id, last=True))
         for bad in wrong:
@@ -130,19 +135,19 @@ def test_two_values_in_one_home_are_found():
         plan = with_host_slots(before, 1 << 20)
         lives, open_ = [], {}
         for op in plan.ops:
-            if op.home is not None:
+            if op.host_slot is not None:
                 open_.setdefault(op.place.buffer, []).append(op.id)
-                if op.home.last:
+                if op.host_slot.last:
                     lives.append(open_.pop(op.place.buffer))
         pairs = [(a, b) for a, b in itertools.combinations(lives, 2) if a[0] < b[-1] and b[0] < a[-1]]
         for a, b in pairs[:3]:
             ops = list(plan.ops)
             for o in b:
-                moved = dataclasses.replace(ops[o].home, offset=plan.ops[a[0]].home.offset)
-                ops[o] = dataclasses.replace(ops[o], home=moved)
+                moved = dataclasses.replace(ops[o].host_slot, offset=plan.ops[a[0]].host_slot.offset)
+                ops[o] = dataclasses.replace(ops[o], host_slot=moved)
             tried += 1
             with pytest.raises(PlanError, match="still that of|of the host by"):
-                verify(dataclasses.replace(plan, ops=tuple(ops), homes=(1 << 30,)))
+                verify(dataclasses.replace(plan, ops=tuple(ops), host_segments=(1 << 30,)))
     assert tried > 100
 
 
@@ -167,9 +172,11 @@ def test_a_copy_out_into_a_home_that_is_still_read_is_a_race():
         plan = finish(program, buffers, stays, pack([Lifetime(r.issue, r.until, 512) for r in stays]))
         plan = with_host_slots(plan, 1 << 20)
         verify(plan)
-        assert sum(plan.homes) == 1024
+        assert sum(plan.host_segments) == 1024
         ops = [
-            dataclasses.replace(op, home=dataclasses.replace(op.home, offset=0)) if op.home is not None else op
+            dataclasses.replace(op, host_slot=dataclasses.replace(op.host_slot, offset=0))
+            if op.host_slot is not None
+            else op
             for op in plan.ops
         ]
         (out,) = (op.id for op in ops if op.kind is OpKind.OUT and op.place.buffer == b)
@@ -199,13 +206,13 @@ def test_the_same_bits_in_every_order(net, order, monkeypatch):
         solver = make_solver(net, SimDevice(64 << 20, order=order, seed=seed), TIGHT)
         losses, blobs = train(solver, 3)
         assert (losses, blobs) == _without(net)
-        assert solver.net.memory.plans()["train"].homes and solver.runtime.slab.shared
+        assert solver.net.memory.plans()["train"].host_segments and solver.runtime.slab.shared
 
 
 def test_what_the_host_gives_is_what_the_plan_says():
     solver = make_solver("residual", SimDevice(64 << 20), TIGHT)
     plan, slab = solver.net.memory.plans()["train"], solver.runtime.slab
-    assert slab.shared_bytes == sum(plan.homes) > 0
+    assert slab.shared_bytes == sum(plan.host_segments) > 0
     assert plan.host_bytes < plan.unshared_host_bytes
     found = solver.runtime.statistics()
     assert found["host_shared_bytes"] == slab.shared_bytes and found["host_pinned_bytes"] == slab.nbytes

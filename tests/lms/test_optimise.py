@@ -23,7 +23,7 @@ from .programs import net_program, random_program
 pytestmark = pytest.mark.pure
 SEEDS = range(150)
 SLOW = dataclasses.replace(MACHINES["h200"], link_in=1e6, link_out=1e6, link_both=2e6)
-RULES = (Rules(copies=False, chain=0.0), Rules(chain=1.0), Rules(replays=False))
+RULES = (Rules(copies=False, chain=0.0), Rules(chain=1.0), Rules(remats=False))
 
 
 def _replays(program: Program) -> dict[int, Step]:
@@ -35,16 +35,16 @@ def _replays(program: Program) -> dict[int, Step]:
     return found
 
 
-def _costs(program, replays, machine=SLOW, seed=0) -> Costs:
+def _costs(program, remats, machine=SLOW, seed=0) -> Costs:
     rng = seeded(seed)
     seconds = [rng.choice((1e-6, 1e-5, 1e-4)) for _ in program.steps]
-    return Costs(seconds, {s: seconds[s] for s in replays}, machine)
+    return Costs(seconds, {s: seconds[s] for s in remats}, machine)
 
 
 def _optimise(program, buffers, limit, seed, rules=RULES, machine=SLOW, page=None):
-    replays = _replays(program)
-    costs = _costs(program, replays, machine, seed)
-    more = {"costs": costs, "replays": replays, "scratch": frozenset(), "rules": rules, "page": page}
+    remats = _replays(program)
+    costs = _costs(program, remats, machine, seed)
+    more = {"costs": costs, "remats": remats, "scratch": frozenset(), "rules": rules, "page": page}
     return optimise(program, buffers, limit=limit, **more), costs
 
 
@@ -53,7 +53,7 @@ def _optimise(program, buffers, limit, seed, rules=RULES, machine=SLOW, page=Non
 @pytest.mark.parametrize("page", [None, 1024])
 @sample("seeds", SEEDS, 25, also=(27, 67, 97, 112, 132, 147))  # there something runs again, where that is rare
 def test_every_plan_is_proved_and_fits(make, share, page, seeds):
-    replayed = 0
+    rematerialized = 0
     for seed in seeds:
         program, buffers = make(seed)
         least = make_plan(program, buffers, limit=None, ahead=0, page=page).arena_bytes
@@ -64,8 +64,8 @@ def test_every_plan_is_proved_and_fits(make, share, page, seeds):
         verify_remat(program, again, _replays(program), frozenset())
         assert again.program.steps == plan.program.steps
         assert plan.arena_bytes <= max(limit, 0)
-        replayed += plan.replayed
-    assert replayed > 0 or make is random_program or share not in (0.1, 0.3)
+        rematerialized += plan.rematerialized
+    assert rematerialized > 0 or make is random_program or share not in (0.1, 0.3)
 
 
 def test_without_a_limit_everything_stays():
@@ -73,7 +73,7 @@ def test_without_a_limit_everything_stays():
         program, buffers = net_program(seed)
         plan, costs = _optimise(program, buffers, None, seed, machine=MACHINES["h200"])
         read_first = {b for b in buffers if _first_mode(program, b) is not Mode.OVERWRITE}
-        assert plan.replayed == 0
+        assert plan.rematerialized == 0
         assert plan.bytes_in == sum(buffers[b].nbytes for b in read_first)
         assert plan.seconds >= sum(costs.steps)
 
@@ -115,14 +115,14 @@ def test_verify_replays_finds_wrong_values():
         Step("use", (Access(1, read), Access(2, overwrite))),
     )
     program = Program("p", steps, frozenset({2}))
-    replays = {1: Step("again:a", steps[1].accesses)}
-    right = ordered(program, replays, [(0, False), (1, False), (1, True), (2, False), (3, False)])
-    verify_remat(program, right, replays, frozenset())
-    wrong = ordered(program, replays, [(0, False), (1, False), (2, False), (1, True), (3, False)])
+    remats = {1: Step("again:a", steps[1].accesses)}
+    right = ordered(program, remats, [(0, False), (1, False), (1, True), (2, False), (3, False)])
+    verify_remat(program, right, remats, frozenset())
+    wrong = ordered(program, remats, [(0, False), (1, False), (2, False), (1, True), (3, False)])
     with pytest.raises(PlanError, match="step use"):
-        verify_remat(program, wrong, replays, frozenset())
+        verify_remat(program, wrong, remats, frozenset())
     with pytest.raises(PlanError, match="steps are not those"):
-        verify_remat(program, ordered(program, replays, [(0, False), (1, False)]), replays, frozenset())
+        verify_remat(program, ordered(program, remats, [(0, False), (1, False)]), remats, frozenset())
 
 
 def test_time_of_a_plan_by_hand():

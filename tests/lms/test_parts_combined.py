@@ -125,8 +125,8 @@ def test_a_plan_file_does_not_hold_a_number_that_was_chosen(tmp_path):
 def test_recorded_iterations(net, parts):
     """From the fourth on they are replayed, also with copies and with an update of many blocks."""
     device = sim("latest")
-    replayed = solver(net, device, LMSConfig(threshold_kb=1, **parts), tuning=Tuning(graph=True))
+    rematerialized = solver(net, device, LMSConfig(threshold_kb=1, **parts), tuning=Tuning(graph=True))
     expected = train(solver(net, sim(), LMSConfig(**parts), tuning=Tuning(graph=False)), 7)
-    assert train(replayed, 7) == expected
+    assert train(rematerialized, 7) == expected
     assert device.launches >= 3
     assert train(solver(net, sim("latest"), LMSConfig(**parts), tuning=Tuning(graph=True)), 7) == expected

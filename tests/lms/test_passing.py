@@ -128,9 +128,9 @@ def random_plans(seeds=range(100)):
                         buffers,
                         limit=limit,
                         costs=costs,
-                        replays={},
+                        remats={},
                         scratch=frozenset(),
-                        rules=(Rules(replays=False),),
+                        rules=(Rules(remats=False),),
                         page=page,
                     ),
                     costs,
@@ -238,11 +238,11 @@ def _wrong_parts(plan):
         yield "in another order", swapped
         if op.kind is OpKind.OUT:
             yield "given back before the last part", changed(op.id, release=True)
-        if op.home is not None:
+        if op.host_slot is not None:
             if op.kind is OpKind.IN:
-                yield "home given up too early", changed(op.id, home=dataclasses.replace(op.home, last=True))
-            yield "in memory of its own", changed(op.id, home=None)
-            yield "home elsewhere", changed(op.id, home=HostSlot(op.home.segment, op.home.offset + 512))
+                yield "home given up too early", changed(op.id, host_slot=dataclasses.replace(op.host_slot, last=True))
+            yield "in memory of its own", changed(op.id, host_slot=None)
+            yield "home elsewhere", changed(op.id, host_slot=HostSlot(op.host_slot.segment, op.host_slot.offset + 512))
         for user in ops if op.kind is OpKind.IN else ():
             if following.id in user.waits:
                 waits = tuple(op.id if w == following.id else w for w in user.waits)
@@ -296,10 +296,12 @@ def test_neither_steps_nor_copies_in_16_bits_have_parts():
     with pytest.raises(PlanError, match="a step has no parts"):
         verify(dataclasses.replace(plan, ops=ops))
     cut = with_copies_reordered(plan, costs)
-    halved = {b: dataclasses.replace(buffer, halved=buffer.nbytes // 2) for b, buffer in cut.buffers.items()}
+    compressed = {
+        b: dataclasses.replace(buffer, compressed_bytes=buffer.nbytes // 2) for b, buffer in cut.buffers.items()
+    }
     with pytest.raises(PlanError, match="are no part of the buffer"):
-        verify(dataclasses.replace(cut, buffers=halved))
-    assert not with_copies_reordered(dataclasses.replace(plan, buffers=halved), costs).parts
+        verify(dataclasses.replace(cut, buffers=compressed))
+    assert not with_copies_reordered(dataclasses.replace(plan, buffers=compressed), costs).parts
 
 
 # -- as text -----------------------------------------------------------------------------------------------------------

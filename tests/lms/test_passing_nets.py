@@ -23,7 +23,7 @@ from pycaffe_lms.lms.planner.lookahead import finish
 from pycaffe_lms.lms.runtime import runtime
 from pycaffe_lms.memory.states import State
 
-from ..net import replays
+from ..net import remats
 from ..seeds import seeded
 from .nets import NETS, make_solver, train
 
@@ -114,14 +114,14 @@ def test_thirty_other_plans(net):
 def test_captured_and_replayed(net, config):
     for order, seed in ORDERS:
         device = SimDevice(64 << 20, order=order, seed=seed)
-        solver = replays.make(net, device, True, lms=CONFIGS[config])
-        assert replays.steps(solver) == _stepped(net)
-        assert replays.recorded(solver) == {"train"} and device.launches == 4
+        solver = remats.make(net, device, True, lms=CONFIGS[config])
+        assert remats.steps(solver) == _stepped(net)
+        assert remats.recorded(solver) == {"train"} and device.launches == 4
 
 
 @functools.cache
 def _stepped(net):
-    return replays.steps(replays.make(net, SimDevice(64 << 20), False))
+    return remats.steps(remats.make(net, SimDevice(64 << 20), False))
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # what is not there yet is poison
@@ -223,9 +223,9 @@ def test_a_net_of_the_model_zoo(monkeypatch):
     monkeypatch.setattr(copy_reordering, "LEAST", 4096)
     monkeypatch.setattr(copy_reordering, "UNIT", 4096)
     monkeypatch.setattr(runtime, "machine_of", lambda name, memory: ZOO_LINK)
-    expected = replays.steps(replays.make(resnet_text(), SimDevice(256 << 20), False), 2)
+    expected = remats.steps(remats.make(resnet_text(), SimDevice(256 << 20), False), 2)
     for order, seed in ORDERS[:3]:
         device = SimDevice(256 << 20, order=order, seed=seed)
-        solver = replays.make(resnet_text(), device, False, lms=LMSConfig(threshold_kb=4, budget=2 << 20))
+        solver = remats.make(resnet_text(), device, False, lms=LMSConfig(threshold_kb=4, budget=2 << 20))
         assert plan_of(solver).parts > 5
-        assert replays.steps(solver, 2) == expected
+        assert remats.steps(solver, 2) == expected

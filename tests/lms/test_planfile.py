@@ -30,17 +30,17 @@ def test_there_and_back(net, kind):
     again = with_host_slots(read(text_of(net, kind), net, kind), SEGMENT)
     assert (
         again.ops == plan.ops
-        and again.homes == plan.homes
+        and again.host_segments == plan.host_segments
         and again.order == plan.order
         and again.program == plan.program
     )
-    numbers = ("arena_bytes", "held_bytes", "bytes_in", "bytes_out", "replayed")
+    numbers = ("arena_bytes", "held_bytes", "bytes_in", "bytes_out", "rematerialized")
     assert [getattr(again, n) for n in numbers] == [getattr(plan, n) for n in numbers]
 
 
 def test_some_plans_here_copy_and_some_replay():
     plans = [planned(net, kind)[0] for net in NETS for kind in SETTINGS]
-    assert any(p.bytes_out for p in plans) and any(p.replayed for p in plans)
+    assert any(p.bytes_out for p in plans) and any(p.rematerialized for p in plans)
     assert any(op.inplace_reuses for p in plans for op in p.ops)
 
 

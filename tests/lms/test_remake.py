@@ -40,12 +40,12 @@ def _case(seed: int, share: float):
     rng = seeded(1000 + seed)
     forward = _forward_steps(program)
     forced = frozenset(s for s in forward if rng.random() < share)
-    replays = {s: Step(f"again:{s}", program.steps[s].accesses) for s in forward}
+    remats = {s: Step(f"again:{s}", program.steps[s].accesses) for s in forward}
     made = {a.buffer for s in forced for a in program.steps[s].accesses if a.mode is Mode.OVERWRITE}
     turn = max(forward) + 2  # the loss is a forward, too
     seconds = [rng.choice((1e-6, 1e-4)) for _ in program.steps]
-    costs = Costs(seconds, {s: seconds[s] for s in replays}, SLOW)
-    return program, buffers, replays, costs, RematRequests(forced, turn, frozenset(made))
+    costs = Costs(seconds, {s: seconds[s] for s in remats}, SLOW)
+    return program, buffers, remats, costs, RematRequests(forced, turn, frozenset(made))
 
 
 def _on_device_before(plan, program: Program, turn: int) -> set[int]:
@@ -70,22 +70,22 @@ def _on_device_before(plan, program: Program, turn: int) -> set[int]:
 def test_what_is_to_be_made_again_is_never_copied_and_gone_after_the_forward(config, share, seeds):
     fitted = 0
     for seed in seeds:
-        program, buffers, replays, costs, remat_requests = _case(seed, share)
+        program, buffers, remats, costs, remat_requests = _case(seed, share)
         for room in (1.0, 0.7, 0.5):
             limit = int(room * sum(b.nbytes for b in buffers.values())) // 512 * 512
             try:
-                plan = choose_plan(program, buffers, config, limit, costs, replays, frozenset(), remat_requests)
+                plan = choose_plan(program, buffers, config, limit, costs, remats, frozenset(), remat_requests)
             except OutOfDeviceMemory:
                 assert room < 1
                 continue
             fitted += room < 1
             verify(plan)
-            verify_remat(program, ordered(program, replays, plan.order), replays, frozenset())
+            verify_remat(program, ordered(program, remats, plan.order), remats, frozenset())
             assert plan.arena_bytes <= limit
             copied = {op.place.buffer for op in plan.ops if op.place is not None}
             assert not copied & remat_requests.buffers
             assert not _on_device_before(plan, program, remat_requests.turn) & remat_requests.buffers
-            again = {s for s, replayed in plan.order if replayed}
+            again = {s for s, rematerialized in plan.order if rematerialized}
             read = {
                 a.buffer for step in program.steps[remat_requests.turn :] for a in step.accesses if a.mode is Mode.READ
             }
@@ -113,21 +113,21 @@ def test_the_order_by_hand():
         Step("backward a", (Access(a, read), Access(g, Mode.UPDATE))),
     )
     program = Program("hand", steps, frozenset({g}))
-    replays = {s: Step(f"again {steps[s].name}", steps[s].accesses) for s in (1, 2)}
-    can = RematCandidates(program, replays, frozenset())
+    remats = {s: Step(f"again {steps[s].name}", steps[s].accesses) for s in (1, 2)}
+    can = RematCandidates(program, remats, frozenset())
     found = remat_order(program, can, RematRequests(frozenset({1, 2}), 4))
     assert found.order == ((0, False), (1, False), (2, False), (3, False), (1, True), (2, True), (4, False), (5, False))
     alone = remat_order(program, can, RematRequests(frozenset({1}), 4)).order
     assert alone == ((0, False), (1, False), (2, False), (3, False), (4, False), (1, True), (5, False))
     changed = (*steps[:4], Step("change x", (Access(x, Mode.UPDATE),)), *steps[4:])
-    can = RematCandidates(Program("changed", changed, frozenset({g})), replays, frozenset())
+    can = RematCandidates(Program("changed", changed, frozenset({g})), remats, frozenset())
     with pytest.raises(CannotRemat) as failure:
         remat_order(can.program, can, RematRequests(frozenset({1, 2}), 5))
     assert failure.value.made == 1 and changed[failure.value.wanted].name == "backward b"
 
 
 def test_a_plan_that_copies_such_a_value_is_refused():
-    program, buffers, replays, costs, remat_requests = _case(3, 1.0)
-    plan = choose_plan(program, buffers, CONFIGS["on demand"], 1 << 30, costs, replays, frozenset(), RematRequests())
+    program, buffers, remats, costs, remat_requests = _case(3, 1.0)
+    plan = choose_plan(program, buffers, CONFIGS["on demand"], 1 << 30, costs, remats, frozenset(), RematRequests())
     with pytest.raises(PlanError, match="RECOMPUTE"):
         check_uncopied(plan, remat_requests)

@@ -14,7 +14,7 @@ from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import OutOfDeviceMemory
 from pycaffe_lms.formats.prototxt.parser import parse_net, parse_solver
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.net.memory.fit import _let_rest
+from pycaffe_lms.net.memory.fit import _set_idle
 from pycaffe_lms.net.net import Net
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.solvers import SGDSolver
@@ -110,9 +110,9 @@ def outcome(net: str, seed: int) -> set[str]:
             seen.add("refused")
             continue
         assert train(solver, ITERATIONS) == expected, said
-        assert not solver.net.unfolded.starts and not solver.net.unfolded.cuts, said
+        assert not solver.net.micro_batched.starts and not solver.net.micro_batched.cuts, said
         assert solver.runtime.device.in_use() <= budget, said
-        seen.add("as without" if solver.runtime.rests else "copied" if solver.runtime.stats.bytes_in else "stayed")
+        seen.add("as without" if solver.runtime.idle else "copied" if solver.runtime.stats.bytes_in else "stayed")
     return seen
 
 
@@ -147,7 +147,7 @@ def test_where_everything_fits_nothing_changes(lms, half, caplog):
         solver = digits(LMSConfig(budget=need(plain), **lms), tuning)
     assert train(solver, 3) == train(plain, 3)
     assert "parts" not in caplog.text
-    if solver.runtime.rests:
+    if solver.runtime.idle:
         assert "nothing is managed" in caplog.text and solver.runtime.stats.bytes_in == 0
         assert solver.runtime.device.in_use() <= need(plain)
 
@@ -156,9 +156,9 @@ def test_parts_are_for_what_does_not_fit_without_either():
     """Though they are asked for."""
     plain = digits(None)
     solver = digits(LMSConfig(threshold_kb=10_000, split="auto", budget=need(plain)))
-    assert not solver.net.unfolded.starts and solver.runtime.rests
+    assert not solver.net.micro_batched.starts and solver.runtime.idle
     solver = digits(LMSConfig(threshold_kb=100, split="auto", budget=need(plain) // 2))
-    assert solver.net.unfolded.starts and not solver.runtime.rests
+    assert solver.net.micro_batched.starts and not solver.runtime.idle
 
 
 def test_the_refusal_names_the_flag_and_what_it_costs(caplog):
@@ -178,20 +178,20 @@ def test_a_batch_that_grows_goes_on_without_where_it_fits_so():
     net += unit("u1", "data", 16) + pool("p1", "u1") + head("p1")
 
     def run(lms):
-        solver, rng, rests = make(net, random.Random(2), lms, Tuning(pack=True), False), np.random.default_rng(4), []
+        solver, rng, idle = make(net, random.Random(2), lms, Tuning(pack=True), False), np.random.default_rng(4), []
         for items in (16, 16, 40, 40, 16, 40):
             solver.net.blobs["data"].reshape(items, 3, 8, 8)
             solver.net.blobs["label"].reshape(items)
             solver.net.blobs["data"].data[...] = rng.normal(size=(items, 3, 8, 8))
             solver.net.blobs["label"].data[...] = rng.integers(5, size=items)
             solver.step(1)
-            rests.append(solver.runtime.rests)
+            idle.append(solver.runtime.idle)
         blobs = (*solver.net.learnable_params, *(b for b in solver.history_blobs() if not isinstance(b, tuple)))
-        return rests, [b.read_data().tobytes() for b in blobs], need(solver)
+        return idle, [b.read_data().tobytes() for b in blobs], need(solver)
 
     _, expected, most = run(None)
-    rests, ours, _ = run(LMSConfig(threshold_kb=10_000, budget=most))
-    assert ours == expected and not rests[0] and rests[-1]
+    idle, ours, _ = run(LMSConfig(threshold_kb=10_000, budget=most))
+    assert ours == expected and not idle[0] and idle[-1]
 
 
 @pytest.mark.parametrize("seed", range(100, 106))
@@ -202,11 +202,11 @@ def test_going_on_without_and_with_again_changes_no_bit(seed):
     lms = random_lms(random.Random(seed), ROOM, threshold_kb=1, compress=None)
     solver = make(net, random.Random(seed), lms, tuning, True)
     losses, values = [], []
-    for rests in (False, True, False, True):
-        _let_rest(solver.runtime, [solver.net, *solver.test_nets], rests)
+    for idle in (False, True, False, True):
+        _set_idle(solver.runtime, [solver.net, *solver.test_nets], idle)
         more, values = train(solver, 2)
         losses += more
-        assert solver.runtime.active is not rests
+        assert solver.runtime.active is not idle
     assert (losses, values) == expected
 
 
@@ -226,7 +226,7 @@ def test_a_net_by_hand_that_fits_without_fits_with(parts):
     plain = net_of(device)
     lms = LMSConfig(threshold_kb=10_000, budget=device.in_use(), split=parts)
     net = net_of(SimDevice(ROOM), lms)
-    assert not net.unfolded.starts
+    assert not net.micro_batched.starts
     for name in plain.blobs:
         assert net.blobs[name].read_data().tobytes() == plain.blobs[name].read_data().tobytes(), name
     for ours, theirs in zip(net.learnable_params, plain.learnable_params, strict=True):

@@ -22,7 +22,7 @@ from .programs import net_program
 from .test_optimise import RULES, SLOW, _costs, _replays
 
 pytestmark = pytest.mark.pure
-GIVEN = (Rules(chain=0.5), Rules(copies=False, chain=1.0), Rules(replays=False))
+GIVEN = (Rules(chain=0.5), Rules(copies=False, chain=1.0), Rules(remats=False))
 
 
 def _chain(widths):
@@ -32,9 +32,9 @@ def _chain(widths):
         steps.append(Step(f"{i}", (Access(i - 1, Mode.READ), Access(i, Mode.OVERWRITE))))
     back = [Step(f"back {i}", (Access(i, Mode.READ),)) for i in reversed(range(len(widths)))]
     program = Program("chain", (*steps, *back), frozenset())
-    replays = {s: Step(f"again:{s}", step.accesses) for s, step in enumerate(steps)}
-    can = RematCandidates(program, replays, frozenset())
-    costs = Costs([1.0] * len(program.steps), dict.fromkeys(replays, 1.0), MACHINES["h200"])
+    remats = {s: Step(f"again:{s}", step.accesses) for s, step in enumerate(steps)}
+    can = RematCandidates(program, remats, frozenset())
+    costs = Costs([1.0] * len(program.steps), dict.fromkeys(remats, 1.0), MACHINES["h200"])
     return CheckpointCandidates(can, costs, dict(enumerate(widths)))
 
 
@@ -63,10 +63,10 @@ def _plan(seed, rules, share=0.3):
     program, buffers = net_program(seed)
     least = make_plan(program, buffers, limit=None, ahead=0).arena_bytes
     limit = least + int(share * max(0, sum(b.nbytes for b in buffers.values()) - least)) // 512 * 512
-    replays = _replays(program)
-    costs = _costs(program, replays, SLOW, seed)
+    remats = _replays(program)
+    costs = _costs(program, remats, SLOW, seed)
     return optimiser.optimise(
-        program, buffers, limit=limit, costs=costs, replays=replays, scratch=frozenset(), rules=rules
+        program, buffers, limit=limit, costs=costs, remats=remats, scratch=frozenset(), rules=rules
     )
 
 
@@ -179,13 +179,13 @@ def test_what_leaves_may_be_just_large_enough(excess, leaves):
     program = Program("short", tuple(Step(str(s), (Access(*use),)) for s, use in enumerate(uses)), frozenset())
     buffers = {b: Buffer(b, f"{b}.data", size) for b, size in enumerate(sizes)}
     costs = Costs([1e-6] * len(uses), {}, MACHINES["h200"])
-    can, rules = RematCandidates(program, {}, frozenset()), Rules(replays=False, excess=excess)
+    can, rules = RematCandidates(program, {}, frozenset()), Rules(remats=False, excess=excess)
     found = EvictionPass(program, buffers, 10 << 20, costs, can, rules, Constraints()).run()
     assert {b for b, _ in found.left} == {leaves} and found.evicted == 1
 
 
 def test_where_nothing_fits_copies_alone_come_third_and_five_sets_of_rules_are_enough():
-    given = [Rules(chain=k / 10) for k in range(8)] + [Rules(replays=False)]
+    given = [Rules(chain=k / 10) for k in range(8)] + [Rules(remats=False)]
     search, tried = Search(given, None, None), []
     while (rules := search.next()) is not None:
         tried.append(rules)

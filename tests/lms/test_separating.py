@@ -16,7 +16,7 @@ from pycaffe_lms.errors import OutOfDeviceMemory, PlanError
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.lms.cost.machine import MACHINES
 from pycaffe_lms.lms.plan.statistics import plan_statistics
-from pycaffe_lms.lms.program import is_params_half, layer_of
+from pycaffe_lms.lms.program import layer_of, makes_param_gradients
 from pycaffe_lms.lms.report.layer_costs import layer_costs
 from pycaffe_lms.lms.runtime import runtime
 from pycaffe_lms.net.inspect.account import predicted
@@ -44,7 +44,7 @@ def plan_of(one):
 
 
 def halves(one) -> set[str]:
-    return {layer_of(s.name) for s in plan_of(one).program.steps if is_params_half(s.name)}
+    return {layer_of(s.name) for s in plan_of(one).program.steps if makes_param_gradients(s.name)}
 
 
 def takes(one) -> int:
@@ -80,7 +80,7 @@ def test_what_fits_only_so_trains_to_the_same_bits(net, auto):
     with pytest.raises(OutOfDeviceMemory):
         make(net, budget, False, auto=False)
     one = make(net, budget, auto=auto, split="auto")
-    assert halves(one) and not one.net.unfolded.starts  # parts of the batch would change the bits
+    assert halves(one) and not one.net.micro_batched.starts  # parts of the batch would change the bits
     assert takes(one) <= budget
     assert train(one, 3) == train(solver(net, SimDevice(64 << 20), False), 3)
 
@@ -157,7 +157,7 @@ def test_measured_times_keep_the_program_that_runs():
     )
     expected = train(solver(net, SimDevice(64 << 20), False), 8)
     assert train(one, 8) == expected and one.settled
-    assert any(is_params_half(name) for name in one.runtime.measured)
+    assert any(makes_param_gradients(name) for name in one.runtime.measured)
     after = plan_of(one)
     own = sorted(s.name for s, (_, again) in zip(after.program.steps, after.order, strict=True) if not again)
     assert own == names
@@ -169,7 +169,7 @@ def test_gradients_over_several_batches():
     lms = LMSConfig(threshold_kb=1, auto=True, budget=budget, pages=False, split=0)
     one = solver(net, SimDevice(64 << 20), None, lms, iter_size=2)
     plans = one.net.memory.plans()
-    assert any(is_params_half(s.name) for key in ("train first", "train last") for s in plans[key].program.steps)
+    assert any(makes_param_gradients(s.name) for key in ("train first", "train last") for s in plans[key].program.steps)
     assert train(one, 3) == train(solver(net, SimDevice(64 << 20), False, iter_size=2), 3)
 
 
@@ -191,12 +191,12 @@ def test_both_steps_are_one_row_of_a_layer():
             if not plan.order[s][1] and layer_of(step.step.name) == layer
         )
         again = sum(
-            costs.replays[plan.order[s][0]]
+            costs.remats[plan.order[s][0]]
             for s, step in enumerate(steps)
             if plan.order[s][1] and layer_of(step.step.name) == layer
         )
         assert rows[layer].predicted == pytest.approx(expected + again)
-    assert len(own) == plan_statistics(plan)["steps"] - plan.replayed
+    assert len(own) == plan_statistics(plan)["steps"] - plan.rematerialized
 
 
 def test_the_log_says_so(caplog):

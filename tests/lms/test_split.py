@@ -40,14 +40,16 @@ def assert_close(ours, theirs, dtype="float64"):
 def spans(s):
     """Layers that run in parts, and in how many."""
     graph = s.net.graph
-    return {(graph.nodes[r.first].name, graph.nodes[r.last].name): len(n) - 1 for r, n in s.net.unfolded.starts.items()}
+    return {
+        (graph.nodes[r.first].name, graph.nodes[r.last].name): len(n) - 1 for r, n in s.net.micro_batched.starts.items()
+    }
 
 
 @functools.cache
 def least(net, **options):
     """Bytes of the device that training needs without splitting, everything fetched on demand, gradients in two
     steps."""
-    lms, tuning = LMSConfig(threshold_kb=1, ahead=0, split=0), Tuning(separate=True)
+    lms, tuning = LMSConfig(threshold_kb=1, ahead=0, split=0), Tuning(split_backward=True)
     s = solver(net, SimDevice(64 << 20), lms, tuning=tuning, **options)
     return s.runtime.resident_bytes + s.runtime.workspace_bytes + s.net.memory.plans()["train"].arena_bytes
 
@@ -87,12 +89,12 @@ def test_which_layers_run_in_parts():
 @pytest.mark.parametrize("net", SPLIT)
 def test_every_blob_of_a_forward_can_be_read_whole(net):
     """Products of matrices have other numbers of rows, so the last digits may differ; random choices do not."""
-    parted, plain = (solver(net, get_device("cpu"), LMSConfig(split=n), "float64").net for n in (3, 0))
-    parted.forward_range()
+    split_memories, plain = (solver(net, get_device("cpu"), LMSConfig(split=n), "float64").net for n in (3, 0))
+    split_memories.forward_range()
     plain.forward_range()
-    assert list(parted.blobs) == list(plain.blobs)
+    assert list(split_memories.blobs) == list(plain.blobs)
     for name in plain.blobs:
-        ours, theirs = (n.blobs[name].read_data() for n in (parted, plain))
+        ours, theirs = (n.blobs[name].read_data() for n in (split_memories, plain))
         np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-14, err_msg=name)
         np.testing.assert_array_equal(ours == 0, theirs == 0, err_msg=name)
 
@@ -256,7 +258,7 @@ def test_a_test_net_runs_in_parts_too():
     s = solver("sums", SimDevice(64 << 20), LMSConfig(threshold_kb=1, budget=budget, split="auto"), **tested)
     train(s, ITERATIONS)
     [test_net] = s.test_nets
-    assert s.net.unfolded.starts and test_net.params["c1"][0].data_memory is s.net.params["c1"][0].data_memory
+    assert s.net.micro_batched.starts and test_net.params["c1"][0].data_memory is s.net.params["c1"][0].data_memory
     reference = solver("sums", get_device("cpu"), **tested)
     train(reference, ITERATIONS)
     for a, b in ((s, reference), (test_net, reference.test_nets[0])):
@@ -269,9 +271,9 @@ def test_parts_are_repeated_from_a_recording(net):
     """From the fourth iteration on; keys of random layers are read from buffers, so each run draws anew."""
     lms = LMSConfig(threshold_kb=1, split=3)
     device = SimDevice(64 << 20)
-    replayed = solver(net, device, lms, tuning=Tuning(graph=True))
+    rematerialized = solver(net, device, lms, tuning=Tuning(graph=True))
     stepped = solver(net, SimDevice(64 << 20), lms, tuning=Tuning(graph=False))
-    assert train(replayed, 6) == train(stepped, 6)
+    assert train(rematerialized, 6) == train(stepped, 6)
     assert device.launches >= 2
 
 
@@ -290,4 +292,4 @@ def test_layers_in_parts_may_be_asked_to_run_again(place, monkeypatch):
     s = solver("again", SimDevice(64 << 20), LMSConfig(threshold_kb=1, split=3), "float64")
     assert (place in {name for span in spans(s) for name in span}) is (place == "c1")
     assert_close(train(s, ITERATIONS), whole("sums"))
-    assert bool(s.net.memory.plans()["train"].replayed) is (place == "c1")
+    assert bool(s.net.memory.plans()["train"].rematerialized) is (place == "c1")

@@ -61,7 +61,7 @@ def auto_plan(monkeypatch):
         config = LMSConfig(auto=True, threshold_kb=1, budget=most - less)
         solver = make_solver("residual", SimDevice(64 << 20), config)
         plan = solver.net.memory.plans()["train"]
-        if plan.replayed and plan.copies:
+        if plan.rematerialized and plan.copies:
             return solver, plan
     raise AssertionError("no budget makes it replay")
 
@@ -154,8 +154,12 @@ def test_runs_are_counted_as_the_device_saw_them(order):
     assert total["held_peak_bytes"] == plan.held_bytes
     assert train["total"]["stall_ms_predicted"] == pytest.approx(4e3 * plan.stall)
     assert found["host_pinned_bytes"] == solver.runtime.slab.nbytes > 0
-    homes = [solver.net.memory.memories[b].host for b in solver.net.memory.buffers if b in plan.buffers]
-    assert found["buffers"]["host"]["bytes"] >= sum(home.nbytes for home in homes if home is not None) > 0
+    host_segments = [solver.net.memory.memories[b].host for b in solver.net.memory.buffers if b in plan.buffers]
+    assert (
+        found["buffers"]["host"]["bytes"]
+        >= sum(host_slot.nbytes for host_slot in host_segments if host_slot is not None)
+        > 0
+    )
     assert found["in_use_bytes"] == device.in_use() and found["held_bytes"] == 0
     assert json.loads(json.dumps(found)) == found
 

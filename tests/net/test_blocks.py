@@ -13,7 +13,7 @@ from pycaffe_lms.layers.base import count
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.net.memory.buffers import assign
 from pycaffe_lms.net.passes.blocks import cuttable, output_cuts
-from pycaffe_lms.net.passes.micro_batch import PARTED, fold, unfold
+from pycaffe_lms.net.passes.micro_batch import PARTED, split_values, with_micro_batches
 from pycaffe_lms.pycaffe.classes import PycaffeNet
 from tests.lms.block_nets import NETS
 
@@ -47,7 +47,7 @@ def test_where_outputs_are_cut(outputs, blocks, cuts):
 def test_blocks_a_chain_of_the_bottoms_gradient_and_a_gather():
     old = graph(NETS["fat"])
     [ip2] = [n.index for n in old.nodes if n.name == "ip2"]
-    made = unfold(old, {}, {ip2: 3})
+    made = with_micro_batches(old, {}, {ip2: 3})
     mine = [n for n in made.graph.nodes if n.origin == ip2]
     assert [n.name for n in mine] == [
         "ip2 [spread 1/3]",
@@ -70,19 +70,19 @@ def test_blocks_a_chain_of_the_bottoms_gradient_and_a_gather():
 
 def test_without_a_gradient_of_the_bottom_there_is_no_chain():
     old = graph(NETS["fat"])
-    made = unfold(old, {}, dict.fromkeys(cuttable(old), 2))
+    made = with_micro_batches(old, {}, dict.fromkeys(cuttable(old), 2))
     first = [n.name for n in made.graph.nodes if old.nodes[n.origin].name == "ip1"]
     assert first == ["ip1 [outputs 1/2]", "ip1 [outputs 2/2]", "ip1 [gather]"]
 
 
 def test_parameters_have_a_buffer_for_each_block():
     old = graph(NETS["fat"])
-    made = unfold(old, {}, dict.fromkeys(cuttable(old), 3))
+    made = with_micro_batches(old, {}, dict.fromkeys(cuttable(old), 3))
     table = assign(made.graph, 4)
-    parted = {v.id: v for v in fold(old, made)}
+    split_memories = {v.id: v for v in split_values(old, made)}
     for param in old.params:
         pieces = [made.graph.params[p] for p in made.params[param.index]]
-        assert param.data >= PARTED and parted[param.data].buffers == tuple(p.data for p in pieces)
+        assert param.data >= PARTED and split_memories[param.data].buffers == tuple(p.data for p in pieces)
         assert [table.used_bytes[p.data] for p in pieces] == [4 * count(p.shape) for p in pieces]
         assert sum(p.shape[0] for p in pieces) == param.shape[0]
     names = [b.name for b in table.buffers]
@@ -145,7 +145,7 @@ def test_nets_that_share_parameters_lie_alike():
     device = get_device("sim", capacity=64 << 20)
     ours, theirs = net_of(3, device=device), net_of(0, device=device)
     theirs.share_with(ours)
-    assert theirs.unfolded.cuts == ours.unfolded.cuts
+    assert theirs.micro_batched.cuts == ours.micro_batched.cuts
     ours.params["ip1"][0].data[...] *= 0.5
     assert (theirs.params["ip1"][0].data == ours.params["ip1"][0].data).all()
     for net in (ours, theirs):
@@ -155,7 +155,7 @@ def test_nets_that_share_parameters_lie_alike():
     assert (ours.params["fc"][1].data == 3).all()
     whole = net_of(0, device=device)
     ours.share_with(whole)
-    assert not ours.unfolded.cuts
+    assert not ours.micro_batched.cuts
     stiff = net_of(
         0, device=device, text=NETS["fat"].replace('name: "ip1"', 'name: "ip1" lms_param { policy: KEEP }', 1)
     )
@@ -169,12 +169,12 @@ def test_passes_by_hand_on_a_device_that_cannot_hold_a_weight_with_its_gradient(
     net, whole = net_of(None, device=device), net_of(0)
     blob = net.params["ip1"][0]
     view = blob.data
-    assert not net.unfolded.cuts
+    assert not net.micro_batched.cuts
     for one in (net, whole):
         one.params["ip1"][0].data[...] = 0.01
         one.forward()
         one.backward()
-    assert net.unfolded.cuts and net.params["ip1"][0] is blob
+    assert net.micro_batched.cuts and net.params["ip1"][0] is blob
     np.testing.assert_allclose(blob.diff, whole.params["ip1"][0].diff, rtol=1e-11, atol=1e-14)
     view[...] = 0.02
     whole.params["ip1"][0].data[...] = 0.02

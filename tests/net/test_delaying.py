@@ -205,7 +205,7 @@ def test_small_layers_make_theirs_in_one_step_unless_told():
     n, builder = len(one.net.graph.nodes) - 1, one.net.builder
 
     def halves(which):
-        steps = builder.backward(n, 0, builder.loss_diffs(), accumulate=False, fused=True, separate=which)
+        steps = builder.backward(n, 0, builder.loss_diffs(), accumulate=False, fused=True, split_backward=which)
         return {s.step.name.removeprefix("backward:") for s in steps if s.makes is Makes.BOTTOMS}
 
     def elements(layer):

@@ -96,9 +96,9 @@ def test_a_group_moves_less_than_its_layers():
     )
     (group,) = net.graph.groups
     n, sizes = len(net.graph.nodes) - 1, {b: m.nbytes for b, m in net.memory.memories.items()}
-    apart, together = (net.builder.forward(0, n, fused=fused) for fused in (False, True))
+    without_views, together = (net.builder.forward(0, n, fused=fused) for fused in (False, True))
     (one,) = (s for s in together if s.group == group.group)
-    moved = [sum(step_bytes(s.step, net.memory.buffers, sizes) for s in steps) for steps in (apart, together)]
+    moved = [sum(step_bytes(s.step, net.memory.buffers, sizes) for s in steps) for steps in (without_views, together)]
     x, c = 4 * 2 * 5 * 36, 4 * 5
     assert x * 2 <= step_bytes(one.step, net.memory.buffers, sizes) <= 2 * x + 20 * c
     assert moved[0] - moved[1] >= 2 * x  # what lies between is neither written nor read

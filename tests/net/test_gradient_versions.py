@@ -40,14 +40,14 @@ FLAT = {
 FROZEN = "param { lr_mult: 0 } param { lr_mult: 0 }"
 
 
-def chain(types, flat=(), *, apart=False, head="", frozen=False, end=True) -> tuple[str, dict[str, str]]:
+def chain(types, flat=(), *, without_views=False, head="", frozen=False, end=True) -> tuple[str, dict[str, str]]:
     """A net whose layers of these types run in place on x, then, behind a Flatten, on f; or each under a name of its
     own. And {name of a blob: the memory that it is in Caffe}."""
     text = head + inputs(data=(3, 2, 4, 4), label=(3,)) + conv("x", "data", 4, FROZEN if frozen else "")
     memory, now = {"x": "x"}, "x"
 
     def add(name, type, own, fields, now):
-        top = name if apart else own
+        top = name if without_views else own
         memory[top] = "x"
         return layer(name, type, now, top, fields), top
 
@@ -109,10 +109,10 @@ def same(net, caffe, rounding=0.0):
 def pair(place, types, flat=(), options=None, **how):
     """The net with layers in place, and what Caffe does with it."""
     net = make_net(chain(types, flat, **options or {})[0], place, **how)
-    text, memory = chain(types, flat, apart=True, **options or {})
-    apart = make_net(text)
-    alike(net, apart)
-    return net, Caffe(apart, memory)
+    text, memory = chain(types, flat, without_views=True, **options or {})
+    without_views = make_net(text)
+    alike(net, without_views)
+    return net, Caffe(without_views, memory)
 
 
 # -- against formulas --------------------------------------------------------------------------------------------------
@@ -199,8 +199,8 @@ def test_what_a_name_shows_after_a_backward(types, place):
     net.backward()
     caffe.backward(n, 0)
     same(net, caffe)
-    apart = caffe.net.blobs["x"]  # the lowest version
-    np.testing.assert_array_equal(net.blobs["x"].diff, apart.diff)
+    without_views = caffe.net.blobs["x"]  # the lowest version
+    np.testing.assert_array_equal(net.blobs["x"].diff, without_views.diff)
 
 
 @pytest.mark.parametrize("types", [["BatchNorm", "Scale"], *([t] for t in LAYERS)], ids="-".join)
@@ -409,11 +409,11 @@ def test_another_batch_size(place):
     net.backward()
     net.blobs["data"].reshape(5, 2, 4, 4)
     net.blobs["label"].reshape(5)
-    text, memory = chain(["Softmax", "LRN"], apart=True)
-    apart = make_net(text.replace("dim: 3", "dim: 5", 1).replace("shape { dim: 3 }", "shape { dim: 5 }"))
+    text, memory = chain(["Softmax", "LRN"], without_views=True)
+    without_views = make_net(text.replace("dim: 3", "dim: 5", 1).replace("shape { dim: 3 }", "shape { dim: 5 }"))
     net.clear_param_diffs()
-    alike(net, apart)
-    caffe = Caffe(apart, memory)
+    alike(net, without_views)
+    caffe = Caffe(without_views, memory)
     net.backward()
     caffe.backward(len(net.graph.nodes) - 1, 0)
     same(net, caffe)
@@ -423,13 +423,13 @@ def test_versions_of_two_shapes(place):
     """The blob has the shape of the last one: it shows gradients of that shape."""
     text = inputs(data=(3, 2, 4, 4), label=(3,)) + conv("x", "data", 4)
     text += layer("t", "Tile", "x", "%s", "tile_param { tiles: 2 }") + ip("y", "%s", 3) + loss("y")
-    net, apart = (make_net(text.replace("%s", name), place) for name in ("x", "z"))
-    alike(net, apart)
-    for one in (net, apart):
+    net, without_views = (make_net(text.replace("%s", name), place) for name in ("x", "z"))
+    alike(net, without_views)
+    for one in (net, without_views):
         one.forward(start="t")  # reads what the convolution made
         one.backward()
-    np.testing.assert_array_equal(net.blobs["x"].diff, apart.blobs["z"].diff)
-    for a, b in zip(net.learnable_params, apart.learnable_params, strict=True):
+    np.testing.assert_array_equal(net.blobs["x"].diff, without_views.blobs["z"].diff)
+    for a, b in zip(net.learnable_params, without_views.learnable_params, strict=True):
         np.testing.assert_array_equal(a.diff, b.diff)
 
 

@@ -34,26 +34,26 @@ def test_shapes_change_and_come_back(monkeypatch):
                 if make is not solver:
                     here.setattr(built, "lay", lambda *args, **more: {})
                 found.append(train(s, 2))
-            assert bool(s.net.run_graph.laid) == (batch == 1 and make is solver)
+            assert bool(s.net.run_graph.views) == (batch == 1 and make is solver)
     assert found[:5] == found[5:]
 
 
 @pytest.mark.parametrize("place", ["cpu", "sim", "all managed"])
 def test_passes_by_hand_know_every_blob(place, monkeypatch):
     make, lms = PLACES[place]
-    laid = solver(NETS["u-net"][0], make(), lms)
-    apart = copying(monkeypatch, NETS["u-net"][0], make())
-    for s in (laid, apart):
+    views = solver(NETS["u-net"][0], make(), lms)
+    without_views = copying(monkeypatch, NETS["u-net"][0], make())
+    for s in (views, without_views):
         s.step(1)
         s.net.forward_range()
         s.net.blobs["d0"].data[0, 1] = 3  # and what is written counts
         s.net.forward_range(s.net.layer_index("cat"))
         s.net.backward_range()
-    for name, blob in apart.net.blobs.items():
-        np.testing.assert_array_equal(laid.net.blobs[name].data, blob.data, err_msg=name)
-        np.testing.assert_array_equal(laid.net.blobs[name].diff, blob.diff, err_msg=name)
-    assert (laid.net.blobs["cat"].data[0, 1] == 3).all()
-    assert train(laid, 2) == train(apart, 2)
+    for name, blob in without_views.net.blobs.items():
+        np.testing.assert_array_equal(views.net.blobs[name].data, blob.data, err_msg=name)
+        np.testing.assert_array_equal(views.net.blobs[name].diff, blob.diff, err_msg=name)
+    assert (views.net.blobs["cat"].data[0, 1] == 3).all()
+    assert train(views, 2) == train(without_views, 2)
 
 
 @pytest.mark.parametrize("place", ["cpu", "sim", "all managed"])
@@ -79,14 +79,14 @@ def test_a_solver_that_keeps_values_copies():
     """Neither packed nor managed: every blob is there after an iteration."""
     s = solver(NETS["u-net"][0], get_device("cpu"), pack=False)
     s.step(1)
-    assert not s.net.run_graph.laid
+    assert not s.net.run_graph.views
     np.testing.assert_array_equal(s.net.blobs["d0"].data, s.net.blobs["cat"].data[:, :4])
 
 
 def test_layers_with_a_wish_keep_to_themselves():
     wish = NETS["nested"][0].replace('name: "c" type', 'name: "c" lms_param { policy: RECOMPUTE } type')
     s = solver(wish, lms=LMSConfig(threshold_kb=1, recompute=True))
-    names = {s.net.memory.buffers[b].name for b in s.net.run_graph.laid}
+    names = {s.net.memory.buffers[b].name for b in s.net.run_graph.views}
     assert "a.data" in names and "c.data" not in names
     assert train(s, 3) == train(solver(NETS["nested"][0]), 3)
 
@@ -95,9 +95,9 @@ def test_in_parts_of_the_batch(monkeypatch):
     """Convolutions write some images of a value that is a stretch of another."""
     text = NETS["first axis"][0]
     lms = LMSConfig(threshold_kb=1, split=2)
-    laid, apart = solver(text, lms=lms), copying(monkeypatch, text, lms=lms)
-    assert laid.net.unfolded.starts and laid.net.run_graph.laid
-    assert train(laid, 3) == train(apart, 3)
+    views, without_views = solver(text, lms=lms), copying(monkeypatch, text, lms=lms)
+    assert views.net.micro_batched.starts and views.net.run_graph.views
+    assert train(views, 3) == train(without_views, 3)
 
 
 def test_a_test_net_lays_its_values_too(monkeypatch):

@@ -102,17 +102,17 @@ def random_net(rng: np.random.Generator) -> str:
 @pytest.mark.parametrize("seed", range(20))
 def test_random_nets(seed, memory_counts, monkeypatch):
     if not memory_counts:
-        monkeypatch.setattr(buffer_views._Laying, "_needs", lambda self: (0, 0))
+        monkeypatch.setattr(buffer_views._ViewChoice, "_needs", lambda self: (0, 0))
     text = random_net(np.random.default_rng(seed))
-    apart = copying(monkeypatch, text)
-    expected = train(apart, 3)
+    without_views = copying(monkeypatch, text)
+    expected = train(without_views, 3)
     assert np.isfinite(expected[0]).all()
     for place in ("sim", "random", "all managed", "on demand", "cpu"):
         make, lms = PLACES[place]
         s = solver(text, make(), lms)
         assert train(s, 3) == expected, place
         if place == "sim" and memory_counts:
-            assert arena(s) <= arena(apart)
+            assert arena(s) <= arena(without_views)
 
 
 def arena(s: SGDSolver) -> int:
@@ -123,10 +123,10 @@ def test_memory_is_smaller_by_what_nobody_copies(monkeypatch):
     """Backward reads both bottoms and the top."""
     text = data() + conv("a", "data", 4) + layer("ta", "TanH", "a") + conv("b", "data", 4) + layer("tb", "TanH", "b")
     text += concat("cat", "ta tb") + conv("c", "cat", 1) + head("c")
-    laid, apart = solver(text), copying(monkeypatch, text)
-    for s in (laid, apart):
+    views, without_views = solver(text), copying(monkeypatch, text)
+    for s in (views, without_views):
         s.step(1)
     # channels: ta, tb, cat, cat's gradient and c's, in the backward of c
-    assert arena(apart) == (4 + 4 + 8 + 8 + 1) * CHANNEL
+    assert arena(without_views) == (4 + 4 + 8 + 8 + 1) * CHANNEL
     # cat, its gradient, and b's, in the backward of tb
-    assert arena(laid) == (8 + 8 + 4) * CHANNEL
+    assert arena(views) == (8 + 8 + 4) * CHANNEL

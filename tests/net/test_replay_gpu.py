@@ -8,7 +8,7 @@ from pycaffe_lms.backend import cuda_available, get_device
 from pycaffe_lms.lms.config import LMSConfig
 
 from ..lms.nets import NETS, TYPES, make_solver, train, type_name
-from . import replays
+from . import remats
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not cuda_available(), reason="no GPU")]
 
@@ -32,42 +32,42 @@ def device():
 
 
 def both(net, act, device, **options):
-    plain, solver = replays.make(net, device, False, **options), replays.make(net, device, True, **options)
+    plain, solver = remats.make(net, device, False, **options), remats.make(net, device, True, **options)
     expected, got = act(plain), act(solver)
-    programs = replays.recorded(solver)
-    assert not replays.recorded(plain)
+    programs = remats.recorded(solver)
+    assert not remats.recorded(plain)
     for used in (plain, solver):
         used.runtime.close()
     return expected, got, programs
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-@pytest.mark.parametrize("net", [*NETS, replays.STOCHASTIC], ids=[*NETS, "stochastic"])
+@pytest.mark.parametrize("net", [*NETS, remats.STOCHASTIC], ids=[*NETS, "stochastic"])
 def test_graphs_change_no_bit(net, options, device):
-    plain, replayed, programs = both(net, replays.steps, device, **options)
-    assert replayed == plain and programs
+    plain, rematerialized, programs = both(net, remats.steps, device, **options)
+    assert rematerialized == plain and programs
 
 
 @pytest.mark.parametrize("options", TYPES, ids=type_name)
-@pytest.mark.parametrize("act", [replays.steps, replays.written_between])
+@pytest.mark.parametrize("act", [remats.steps, remats.written_between])
 def test_every_solver_type(options, act, device):
     options = options | {"lr_policy": '"exp"', "gamma": 0.9, "base_lr": 0.01}
-    plain, replayed, programs = both("groups", act, device, **options)
-    assert replayed == plain and "train" in programs
+    plain, rematerialized, programs = both("groups", act, device, **options)
+    assert rematerialized == plain and "train" in programs
 
 
 @pytest.mark.parametrize("pack", [False, True], ids=["", "pack"])
-@pytest.mark.parametrize("act", [replays.written_between, replays.passes_by_hand, replays.kept])
+@pytest.mark.parametrize("act", [remats.written_between, remats.passes_by_hand, remats.kept])
 @pytest.mark.parametrize("net", ["branches", "groups", "residual", "shared"])
 def test_what_happens_between_iterations(net, act, pack, device):
-    plain, replayed, programs = both(net, act, device, pack=pack)
-    assert replayed == plain and "train" in programs
+    plain, rematerialized, programs = both(net, act, device, pack=pack)
+    assert rematerialized == plain and "train" in programs
 
 
-@pytest.mark.parametrize("net", ["branches", replays.STOCHASTIC], ids=["branches", "stochastic"])
+@pytest.mark.parametrize("net", ["branches", remats.STOCHASTIC], ids=["branches", "stochastic"])
 def test_snapshot_and_resume_in_between(net, device, tmp_path):
-    plain, replayed, programs = both(net, lambda s: replays.resumed(s, tmp_path), device)
-    assert replayed == plain and "train" in programs
+    plain, rematerialized, programs = both(net, lambda s: remats.resumed(s, tmp_path), device)
+    assert rematerialized == plain and "train" in programs
 
 
 @pytest.mark.parametrize("net", NETS)

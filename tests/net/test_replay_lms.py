@@ -16,7 +16,7 @@ from pycaffe_lms.lms.plan.plan import OpKind
 from pycaffe_lms.lms.runtime import runtime
 
 from ..lms.nets import NETS, TYPES, type_name
-from . import replays
+from . import remats
 
 ORDERS = [("latest", 0), ("earliest", 0), ("random", 1), ("random", 2)]
 CONFIGS = {
@@ -49,13 +49,13 @@ def device(order="latest", seed=0):
 
 def with_lms(net, lms="by time", order="latest", seed=0, graph=True, **options):
     config = CONFIGS[lms] if isinstance(lms, str) else lms
-    return replays.make(net, device(order, seed), graph, lms=config, **options)
+    return remats.make(net, device(order, seed), graph, lms=config, **options)
 
 
 @functools.cache
 def plain(net, act, **options):
     """Without Large Model Support and without graphs."""
-    return act(replays.make(net, device(), False, **options))
+    return act(remats.make(net, device(), False, **options))
 
 
 def plan_of(solver):
@@ -63,12 +63,12 @@ def plan_of(solver):
 
 
 @pytest.mark.parametrize("lms", CONFIGS)
-@pytest.mark.parametrize("net", [*NETS, replays.STOCHASTIC], ids=[*NETS, "stochastic"])
+@pytest.mark.parametrize("net", [*NETS, remats.STOCHASTIC], ids=[*NETS, "stochastic"])
 def test_graphs_and_copies_change_no_bit(net, lms):
     for order, seed in ORDERS[list(CONFIGS).index(lms) % 2 :: 2]:
         solver = with_lms(net, lms, order, seed)
-        assert replays.steps(solver) == plain(net, replays.steps)
-        assert replays.recorded(solver) == {"train"}
+        assert remats.steps(solver) == plain(net, remats.steps)
+        assert remats.recorded(solver) == {"train"}
         assert solver.net.device.launches == (2 if lms == "auto" else 4)  # which measures two iterations first
         assert lms in ("auto", "some") or plan_of(solver).copies
 
@@ -78,31 +78,31 @@ def test_graphs_and_copies_change_no_bit(net, lms):
 def test_every_program(net, options, keys):
     for k, (order, seed) in enumerate(ORDERS):
         solver = with_lms(net, ("ahead", "by time")[k % 2], order, seed, **options)
-        assert replays.steps(solver) == plain(net, replays.steps, **options)
-        assert replays.recorded(solver) == set(keys)
+        assert remats.steps(solver) == plain(net, remats.steps, **options)
+        assert remats.recorded(solver) == set(keys)
 
 
 @pytest.mark.parametrize("options", TYPES, ids=type_name)
-@pytest.mark.parametrize("act", [replays.steps, replays.written_between])
+@pytest.mark.parametrize("act", [remats.steps, remats.written_between])
 def test_every_solver_type(options, act):
     """Their numbers change from one iteration to the next; a parameter's update reads them, too."""
     options = options | {"lr_policy": '"exp"', "gamma": 0.9, "base_lr": 0.01}
     for order, seed in ORDERS[1:3]:
         solver = with_lms("groups", "ahead", order, seed, **options)
         assert act(solver) == plain("groups", act, **options)
-        assert replays.recorded(solver) == {"train"}
+        assert remats.recorded(solver) == {"train"}
 
 
 @pytest.mark.parametrize(
     "act",
-    [replays.written_between, replays.managed_written, replays.passes_by_hand, replays.nobody_waits, replays.kept],
+    [remats.written_between, remats.managed_written, remats.passes_by_hand, remats.nobody_waits, remats.kept],
 )
 @pytest.mark.parametrize("net", NETS)
 def test_what_happens_between_iterations(net, act):
     for k, (order, seed) in enumerate(ORDERS):
         solver = with_lms(net, ("ahead", "by time", "all ahead", "on demand")[k], order, seed)
         assert act(solver) == plain(net, act)
-        assert replays.recorded(solver) == {"train"}
+        assert remats.recorded(solver) == {"train"}
 
 
 @pytest.mark.parametrize("net", ["residual", "branches"])
@@ -110,7 +110,7 @@ def test_random_orders(net):
     for seed in range(20):
         lms = dataclasses.replace([*CONFIGS.values()][seed % 5], sync=seed // 5 % 4)
         solver = with_lms(net, lms, "random", seed)
-        assert replays.steps(solver, 5) == plain(net, functools.partial(replays.steps, n=5)), f"seed {seed}"
+        assert remats.steps(solver, 5) == plain(net, functools.partial(remats.steps, n=5)), f"seed {seed}"
         assert solver.net.device.launches == 3
 
 
@@ -130,35 +130,35 @@ def test_in_little_memory_with_steps_that_run_twice(net, monkeypatch):
             solver = with_lms(net, dataclasses.replace(CONFIGS["auto"], budget=budget), *ORDERS[k + 1])
         except OutOfDeviceMemory:  # parameters stay, so the least may be a little more
             continue
-        runs, again = runs + 1, again + plan_of(solver).replayed
-        assert replays.steps(solver) == plain(net, replays.steps)
+        runs, again = runs + 1, again + plan_of(solver).rematerialized
+        assert remats.steps(solver) == plain(net, remats.steps)
         assert solver.net.device.launches and solver.net.device.in_use() <= budget
     assert runs and (again or net in ("chain", "branches", "groups", "shared"))
 
 
-@pytest.mark.parametrize("net", ["branches", replays.STOCHASTIC], ids=["branches", "stochastic"])
+@pytest.mark.parametrize("net", ["branches", remats.STOCHASTIC], ids=["branches", "stochastic"])
 def test_snapshot_and_resume_in_between(net, tmp_path):
     (tmp_path / "plain").mkdir()
-    expected = replays.resumed(replays.make(net, device(), False), tmp_path / "plain")
+    expected = remats.resumed(remats.make(net, device(), False), tmp_path / "plain")
     for k, (order, seed) in enumerate(ORDERS):
         (tmp_path / str(k)).mkdir()
         solver = with_lms(net, "ahead", order, seed)
-        assert replays.resumed(solver, tmp_path / str(k)) == expected
-        assert replays.recorded(solver) == {"train"}
+        assert remats.resumed(solver, tmp_path / str(k)) == expected
+        assert remats.recorded(solver) == {"train"}
 
 
 def test_a_budget_that_changes():
     def act(solver):
-        found = [replays.steps(solver, 4)]
+        found = [remats.steps(solver, 4)]
         if solver.runtime.active:
             start = plan_of(solver)
         for budget_kb in (150, 400):
             if solver.runtime.active:
                 solver.net.device.set_budget(budget_kb << 10)
                 solver.net.memory.forget_plans()
-            found.append(replays.steps(solver, 4))
+            found.append(remats.steps(solver, 4))
             if solver.runtime.active:
-                assert plan_of(solver).bytes_in != start.bytes_in and replays.recorded(solver) == {"train"}
+                assert plan_of(solver).bytes_in != start.bytes_in and remats.recorded(solver) == {"train"}
                 start = plan_of(solver)
         return found
 
@@ -179,7 +179,7 @@ def test_these_tests_can_fail(kind):
         planned = solver.net.memory._plans["train"].replay._planned
         ops = tuple(dataclasses.replace(op, waits=()) if op.kind is kind else op for op in planned._work.ops)
         planned._work = dataclasses.replace(planned._work, ops=ops)
-        found = replays.steps(solver, 4)
-        changed += found[1] != plain("residual", functools.partial(replays.steps, n=5))[1]
+        found = remats.steps(solver, 4)
+        changed += found[1] != plain("residual", functools.partial(remats.steps, n=5))[1]
         launches += solver.net.device.launches
     assert changed > 0 and launches == 36

@@ -64,7 +64,7 @@ def solver(net, device, separate=None, lms=None, *, tuning=None, dtype="float32"
     fields = {"base_lr": 0.05, "momentum": 0.9, "lr_policy": "'fixed'", "max_iter": 9, "random_seed": 7} | options
     head_ = "\n".join(f"{name}: {value}" for name, value in fields.items())
     parsed = parse_solver(f"{head_} snapshot_after_train: false net_param {{ name: 'm'\n{TEXTS[net]} }}")
-    tuning = Tuning(**{"channels_last": True, "separate": separate} | (tuning or {}))
+    tuning = Tuning(**{"channels_last": True, "split_backward": separate} | (tuning or {}))
     more = {"lines": parsed.lines, "device": device, "lms": lms, "dtype": dtype}
     return solver_class(parsed.message)(parsed.message, tuning=tuning, **more)
 
@@ -73,7 +73,7 @@ def steps_of(one, separate):
     """Backward steps of a solver's iteration, by name."""
     n, builder = len(one.net.graph.nodes) - 1, one.net.builder
     halves = SplitBackward.ALL if separate else SplitBackward.NONE
-    steps = builder.backward(n, 0, builder.loss_diffs(), accumulate=False, fused=True, separate=halves)
+    steps = builder.backward(n, 0, builder.loss_diffs(), accumulate=False, fused=True, split_backward=halves)
     return {s.step.name: s for s in steps}
 
 

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from pycaffe_lms.layers.base import count
 from pycaffe_lms.net.memory.buffers import assign
-from pycaffe_lms.net.passes.micro_batch import PARTED, fold, unfold
+from pycaffe_lms.net.passes.micro_batch import PARTED, split_values, with_micro_batches
 from pycaffe_lms.net.passes.regions import find_regions
 from tests.lms.split_nets import NETS
 
 from .nets import graph
 
 
-def unfolded(name, parts):
+def micro_batched(name, parts):
     old = graph(NETS[name])
-    return old, unfold(old, {region: parts for region in find_regions(old)})
+    return old, with_micro_batches(old, {region: parts for region in find_regions(old)})
 
 
 def test_without_parts_it_is_the_graph_itself():
     old = graph(NETS["sums"])
-    made = unfold(old, {})
-    assert made.graph is old and all(ids == (v,) for v, ids in made.values.items()) and fold(old, made) == []
+    made = with_micro_batches(old, {})
+    assert made.graph is old and all(ids == (v,) for v, ids in made.values.items()) and split_values(old, made) == []
 
 
 def test_all_layers_of_a_part_come_before_the_next_part():
-    old, made = unfolded("sums", 3)
+    old, made = micro_batched("sums", 3)
     names = [node.layer.param.name for node in old.nodes]
     [region] = made.starts
     inside = names[region.first : region.last + 1]
@@ -38,7 +38,7 @@ def test_all_layers_of_a_part_come_before_the_next_part():
 
 
 def test_parts_together_are_the_whole():
-    old, made = unfolded("chain", 3)
+    old, made = micro_batched("chain", 3)
     assert list(made.starts.values()) == [(0, 2, 4, 7)]
     for value in old.values:
         ids = made.values[value.id]
@@ -55,12 +55,12 @@ def test_parts_together_are_the_whole():
 
 def test_buffers_of_parts_and_of_wholes():
     """Inner values have a buffer for each part; images of a whole lie in its buffer; parameters have one, as before."""
-    old, made = unfolded("sums", 2)
+    old, made = micro_batched("sums", 2)
     run = made.graph
     for node in run.nodes:
         node.layer.scratches.clear()
     table = assign(run, 4)
-    parted = fold(old, made)
+    split_memories = split_values(old, made)
     for v in run.values:
         if v.whole is not None:
             assert (v.data, v.diff) == (run.values[v.whole].data, run.values[v.whole].diff)
@@ -71,7 +71,7 @@ def test_buffers_of_parts_and_of_wholes():
     assert {p.data for p in old.params} == {
         names.index(f"{old.nodes[p.node].name}.param{p.position}.data") for p in old.params
     }
-    by_id = {p.id: p for p in parted}
+    by_id = {p.id: p for p in split_memories}
     inner = [v for v in old.values if len(made.values[v.id]) == 2]
     assert inner and all(v.data >= PARTED and v.diff >= PARTED for v in inner)
     for v in inner:
@@ -81,7 +81,7 @@ def test_buffers_of_parts_and_of_wholes():
 
 
 def test_in_place_layers_work_in_place_within_a_part_but_not_across_the_border():
-    old, made = unfolded("branches", 2)
+    old, made = micro_batched("branches", 2)
     for node in made.graph.nodes:
         node.layer.scratches.clear()
     assign(made.graph, 4)

@@ -19,7 +19,7 @@ def test_ranks_one_of_which_makes_gradients_in_two_steps(layer_wise):
     """What is summed, and in which order, does not depend on it, so every rank may choose for itself."""
 
     def work(rank, path, separate):
-        tuning = Tuning(channels_last=True, separate=separate[rank])
+        tuning = Tuning(channels_last=True, split_backward=separate[rank])
         text = CONVNET if layer_wise else f"layer_wise_reduce: false {CONVNET}"
         solver = rank_solver(text, rank, 2, tuning=tuning, **sim()(rank))
         parallel = joined(solver, path)

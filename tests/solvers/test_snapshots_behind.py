@@ -351,18 +351,18 @@ def test_allocations_that_touch_are_copied_apart():
     """One array over two would end with the first."""
     device = SimDevice(1 << 20)
     whole = np.zeros(2048, np.uint8)
-    homes = [np.frombuffer(memoryview(whole)[start : start + 1024], np.uint8)[:512] for start in (0, 1024)]
-    homes.insert(1, np.frombuffer(memoryview(whole)[512:1024], np.uint8))
+    host_segments = [np.frombuffer(memoryview(whole)[start : start + 1024], np.uint8)[:512] for start in (0, 1024)]
+    host_segments.insert(1, np.frombuffer(memoryview(whole)[512:1024], np.uint8))
     values = [np.arange(k, k + 512).astype(np.uint8) for k in range(3)]
     spans = [device.take(512) for _ in values]
     for span, value in zip(spans, values, strict=True):
         device.copy_up(span, value)
     with device.active():
-        gathered = gather(device, list(zip(homes, spans, strict=True)), device.host_take)
+        gathered = gather(device, list(zip(host_segments, spans, strict=True)), device.host_take)
         for raw, span in gathered.runs:
             device.copy_down(raw, span)
     device.synchronize()
     assert len(gathered.runs) == 3 and all(raw.nbytes == 512 for raw, _ in gathered.runs)
-    for home, value in zip(homes, values, strict=True):
+    for home, value in zip(host_segments, values, strict=True):
         np.testing.assert_array_equal(home, value)
     gathered.give()

@@ -63,7 +63,7 @@ def measure(model: str, batch: int, lms: LMSConfig, iterations: int, half: bool 
         "workspace": runtime.workspace_bytes,
         "arena": plan.arena_bytes if plan else 0,
         "live": plan.live_bytes if plan else 0,
-        "replayed": plan.replayed if plan else 0,
+        "replayed": plan.rematerialized if plan else 0,
         "predicted_s": plan.seconds if plan else None,
         "stall_s": plan.stall if plan else None,
         "host": runtime.slab.nbytes,

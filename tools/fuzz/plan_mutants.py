@@ -318,10 +318,12 @@ def _totals_otherwise(plan, rng):
 
 
 def _homes_otherwise(plan, rng):
-    if not plan.homes:
+    if not plan.host_segments:
         return None
-    k = rng.randrange(len(plan.homes))
-    return dataclasses.replace(plan, homes=(*plan.homes[:k], plan.homes[k] + _shift(rng), *plan.homes[k + 1 :]))
+    k = rng.randrange(len(plan.host_segments))
+    return dataclasses.replace(
+        plan, host_segments=(*plan.host_segments[:k], plan.host_segments[k] + _shift(rng), *plan.host_segments[k + 1 :])
+    )
 
 
 def _pages_otherwise(plan, rng):
@@ -486,7 +488,7 @@ def mutant(seed: int, number: int) -> Mutant:
 def same(made: Plan, plan: Plan) -> bool:
     """Whether a proved plan does what `plan` does: it may wait for more, which only forbids some orders, and say
     another step of a copy, which is for messages and charts. What else is not compared is only said of plans."""
-    names = ("program", "arena_bytes", "order", "homes", "paging")
+    names = ("program", "arena_bytes", "order", "host_segments", "paging")
     if len(made.ops) != len(plan.ops) or any(getattr(made, name) != getattr(plan, name) for name in names):
         return False
     for new, old in zip(made.ops, plan.ops, strict=True):
@@ -562,7 +564,9 @@ def survey(
             tally.same[found.how] += 1
             continue
         plan = found.plan
-        key = hash((found.net, found.kind, plan.ops, plan.arena_bytes, plan.homes, plan.order, str(plan.paging)))
+        key = hash(
+            (found.net, found.kind, plan.ops, plan.arena_bytes, plan.host_segments, plan.order, str(plan.paging))
+        )
         if key not in known:
             known[key] = _harm(found, [("random", number + k) for k in range(orders)])
         if known[key] == LATE:

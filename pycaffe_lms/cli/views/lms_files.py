@@ -45,7 +45,7 @@ class LmsFiles:
     def follow(self, solver) -> None:
         """Once the solver is built."""
         self._solver = solver
-        if not self._done and not (solver.runtime.active or solver.runtime.rests):
+        if not self._done and not (solver.runtime.active or solver.runtime.idle):
             flag = "-lms_report" if self._report else "-lms_stats"
             raise UsageError(
                 f"{flag}: Large Model Support is off, or there is no device memory for it to save",

@@ -13,7 +13,7 @@ from ...lms.report import text
 from ...net.memory.fit import ROUNDED
 from ...net.memory.forecast import Least
 from ...net.memory.micro_batch_choice import describe
-from ...net.program.split_backward import describe_split_backward, separated
+from ...net.program.split_backward import describe_split_backward, split_backward_count
 from ...ops import WORKSPACE_LIMIT
 from .plan_nets import Nets, Outcome
 
@@ -60,7 +60,7 @@ def plan_lines(found: Outcome) -> list[str]:
         f"resident on the device: {human_bytes(runtime.resident_bytes)}, and "
         f"{human_bytes(runtime.workspace_bytes)} of workspace"
     ]
-    if runtime.rests:
+    if runtime.idle:
         lines.append("nothing is managed: everything fits as without Large Model Support")
     elif found.plan is None:
         lines.append("nothing is managed: every buffer is at most -lms KB, or comes before -lms_frac")
@@ -72,7 +72,7 @@ def plan_lines(found: Outcome) -> list[str]:
             *([ROUNDED] if parts else ()),
             *describe_split_backward(found.net.run_graph, found.plan.program),
         ]
-        lines.append(f"made by: {found.plan.rules}; {found.plan.replayed} steps run again")
+        lines.append(f"made by: {found.plan.rules}; {found.plan.rematerialized} steps run again")
     verdict = "fits" if found.refused is None else "fits, but not on the host"
     lines.append(f"device memory in all: {human_bytes(found.device)}, which {verdict}")
     lines.append(f"predicted: {_speed(found, False)}")
@@ -81,7 +81,7 @@ def plan_lines(found: Outcome) -> list[str]:
 
 def part_lines(found: Outcome) -> list[str]:
     """Which layers run in parts of the batch, or of their outputs."""
-    return describe(found.net.graph, found.net.unfolded)
+    return describe(found.net.graph, found.net.micro_batched)
 
 
 def _speed(found: Outcome, core: bool) -> str:
@@ -135,7 +135,7 @@ def numbers(found: Outcome) -> dict:
         result["parts"] = part_lines(found)
     if plan is not None:
         result["plan"] = plan_statistics(plan)
-        result["layers_in_two_steps"] = separated(found.net.run_graph, plan.program)
+        result["layers_in_two_steps"] = split_backward_count(found.net.run_graph, plan.program)
         result["steps"] = [
             {
                 "name": step.name,
@@ -161,7 +161,7 @@ def sweep_row(found: Outcome) -> str:
         return " ".join(f"{cell:>10}" for cell in cells) + "  does not fit: " + found.refused.message
     plan = found.plan
     cells += [human_bytes(found.device), human_bytes(found.host), f"{1e3 * found.seconds:.1f}", f"{found.rate:.0f}"]
-    cells += [f"{1e3 * found.stall:.1f}", str(plan.replayed if plan else 0)]
+    cells += [f"{1e3 * found.stall:.1f}", str(plan.rematerialized if plan else 0)]
     cells += [f"{(n / _GiB):.2f}" for n in ((plan.bytes_in, plan.bytes_out) if plan else (0, 0))]
     return "  ".join([" ".join(f"{cell:>10}" for cell in cells), *part_lines(found)])
 

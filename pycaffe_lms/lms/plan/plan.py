@@ -83,7 +83,7 @@ class Op:
     drops: tuple[int, ...] = ()
     release: bool = False
     inplace_reuses: tuple[tuple[int, int], ...] = ()
-    home: HostSlot | None = None
+    host_slot: HostSlot | None = None
     part: tuple[int, int] | None = None
 
     @property
@@ -110,7 +110,7 @@ class Plan:
         seconds: predicted time of one run.
         stall: predicted seconds of it in which steps wait for copies.
         rules: how it was made, in words.
-        homes: bytes of every segment of host memory that host slots share.
+        host_segments: bytes of every segment of host memory that host slots share.
         paging: memory behind offsets outside the contiguous part of the arena; None: the arena is contiguous.
         how: the rules of the eviction pass that made it, if one did.
     """
@@ -127,7 +127,7 @@ class Plan:
     seconds: float = 0.0
     stall: float = 0.0
     rules: str = ""
-    homes: tuple[int, ...] = ()
+    host_segments: tuple[int, ...] = ()
     paging: Paging | None = None
     how: Rules | None = field(default=None, compare=False)
 
@@ -157,10 +157,10 @@ class Plan:
         Their values are changed by no step, end where they begin, and no other buffer is placed over them afterwards.
         (None is placed there before: values copied in at the start are used after that.)"""
         start = takewhile(lambda op: op.kind in (OpKind.HOST, OpKind.IN), self.ops)
-        front = [op for op in start if op.kind is OpKind.IN and op.part is None and op.home is None]
+        front = [op for op in start if op.kind is OpKind.IN and op.part is None and op.host_slot is None]
         if not front:
             return ()
-        constant = unchanged(self.program, {op.place.buffer for op in front} - self.halved)
+        constant = unchanged(self.program, {op.place.buffer for op in front} - self.compressed)
         return tuple(op for op in front if op.place.buffer in constant and self._is_left_in_place(op.place))
 
     def _is_left_in_place(self, place: Placement) -> bool:
@@ -193,32 +193,34 @@ class Plan:
         return sum(op.part is not None for op in self.ops)
 
     @property
-    def replayed(self) -> int:
+    def rematerialized(self) -> int:
         """Return the number of steps that rematerialize."""
         return sum(again for _, again in self.order)
 
     @property
-    def halved(self) -> frozenset[int]:
+    def compressed(self) -> frozenset[int]:
         """Return the managed buffers that are copied with compression, in 16 bits."""
-        return frozenset(op.place.buffer for op in self.ops if op.place and self.buffers[op.place.buffer].halved)
+        return frozenset(
+            op.place.buffer for op in self.ops if op.place and self.buffers[op.place.buffer].compressed_bytes
+        )
 
     @property
     def host_bytes(self) -> int:
         """Return the bytes of host memory for copies: shared segments and the buffers' own."""
-        return sum(self.homes) + sum(self.buffers[b].copied for b in self.host_buffers | self.halved)
+        return sum(self.host_segments) + sum(self.buffers[b].copied for b in self.host_buffers | self.compressed)
 
     @property
     def unshared_host_bytes(self) -> int:
         """Return `host_bytes` as it would be if every buffer had its own host memory."""
-        shared = {op.place.buffer for op in self.ops if op.home is not None}
-        return sum(self.buffers[b].copied for b in self.host_buffers | self.halved | shared)
+        shared = {op.place.buffer for op in self.ops if op.host_slot is not None}
+        return sum(self.buffers[b].copied for b in self.host_buffers | self.compressed | shared)
 
     @property
     def host_buffers(self) -> frozenset[int]:
         """Return the managed buffers that need their own uncompressed host memory: copied without a host slot, or used
         by a host step."""
-        copied = {op.place.buffer for op in self.ops if op.place and op.home is None}
-        copied -= self.halved
+        copied = {op.place.buffer for op in self.ops if op.place and op.host_slot is None}
+        copied -= self.compressed
         for step in self.program.steps:
             if step.host:
                 copied |= {a.buffer for a in step.accesses if a.buffer in self.buffers}

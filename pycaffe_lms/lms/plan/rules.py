@@ -19,7 +19,7 @@ class Rules:
 
     Attributes:
         copies: allow copying values that could also be rematerialized.
-        replays: allow rematerialization.
+        remats: allow rematerialization.
         chain: weight, in the price of a rematerialized step, of the seconds of the rematerialized steps linked to it.
         density: forward segments per hundred rematerializable steps; the values alive at the narrowest point of each
             segment are checkpoints, preferably kept or copied: see `remat/checkpoints.py`.
@@ -29,7 +29,7 @@ class Rules:
     """
 
     copies: bool = True
-    replays: bool = True
+    remats: bool = True
     chain: float = 0.5
     density: float = 0.0
     room: float = 1.0
@@ -38,11 +38,11 @@ class Rules:
 
     def __str__(self) -> str:
         """Return the rules in words, as plan files and reports have them."""
-        if not self.replays:
+        if not self.remats:
             return "copies"
         more = f", checkpoints {self.density:g}" if self.density else ""
         more += ", prices found by trying" if self.dear else ""
-        return f"{'copies and replays' if self.copies else 'replays where they can be'}, chain {self.chain:g}{more}"
+        return f"{'copies and remats' if self.copies else 'remats where they can be'}, chain {self.chain:g}{more}"
 
 
 @dataclass(frozen=True)

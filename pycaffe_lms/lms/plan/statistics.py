@@ -39,7 +39,7 @@ def plan_statistics(plan: Plan) -> dict:
     return {
         "program": plan.program.name,
         "steps": len(plan.program.steps),
-        "steps_replayed": plan.replayed,
+        "steps_replayed": plan.rematerialized,
         "copies_in": sum(op.kind is OpKind.IN and op.begins for op in ops),
         "copies_out": sum(op.kind is OpKind.OUT and op.begins for op in ops),
         "copies_in_parts": plan.parts,
@@ -58,7 +58,7 @@ def plan_statistics(plan: Plan) -> dict:
         "buffers": {
             "managed": _counted(plan, plan.buffers),
             "copied": _counted(plan, copied),
-            "lossy": _counted(plan, plan.halved),
+            "lossy": _counted(plan, plan.compressed),
             "dropped": _counted(plan, dropped),
             "recomputed": _counted(plan, rematerialized),
             "stay": _counted(plan, plan.buffers.keys() - copied - rematerialized),

@@ -91,7 +91,7 @@ class _Order:
             if writes:
                 self._ordered(op, b, known, self.read.of(where), "is not ordered after the read of those bytes by")
             (self.wrote if writes else self.read).note(where, op.stream, op.id)
-        if op.home is not None:
+        if op.host_slot is not None:
             self._check_slot(op, known)
             return
         for b, writes in self._host_sides(op):
@@ -105,11 +105,11 @@ class _Order:
         """Check a copy's access to its host slot, and split the segment's regions accordingly."""
         b, writes = op.place.buffer, op.kind is OpKind.OUT
         start, nbytes = op.part or (0, self.plan.buffers[b].nbytes)
-        lo = op.home.offset + start
+        lo = op.host_slot.offset + start
         hi = lo + nbytes
         kept: list[tuple[int, int, int | None, tuple[int, ...]]] = []
         read: list[tuple[int, int, int | None, tuple[int, ...]]] = []
-        for region in self.slots.get(op.home.segment, ()):
+        for region in self.slots.get(op.host_slot.segment, ()):
             start, end, writer, readers = region
             if end <= lo or start >= hi:
                 kept.append(region)
@@ -123,7 +123,7 @@ class _Order:
                 kept.append((hi, end, writer, readers))
             if not writes:
                 read.append((max(start, lo), min(end, hi), writer, (*readers, op.id)))
-        self.slots[op.home.segment] = kept + ([(lo, hi, op.id, ())] if writes else read)
+        self.slots[op.host_slot.segment] = kept + ([(lo, hi, op.id, ())] if writes else read)
 
     def _ordered(self, op: Op, b: int, known: dict[int, int], others, text: str) -> None:
         """Raise PlanError unless all `others` are known to be done when `op` runs."""
@@ -169,7 +169,7 @@ class _Values:
 
     def __init__(self, plan: Plan, cells: Cells):
         self.plan, self.cells = plan, cells
-        self.memory_owners = Occupants(cells)
+        self.occupants = Occupants(cells)
         self.newest = dict.fromkeys(plan.buffers, 0)
         self.host = dict.fromkeys(plan.buffers, 0)
         self.device: dict[int, tuple[int, int]] = {}  # buffer -> (offset, version)
@@ -183,13 +183,15 @@ class _Values:
             b, ended = op.place.buffer, self._under_way(op)
             if self.host[b] != self.newest[b]:
                 raise _wrong(self.plan, op, "the host copy is not the newest value")
-            if self.host_slots.get(b) != ((op.home.segment, op.home.offset) if op.home is not None else None):
+            if self.host_slots.get(b) != (
+                (op.host_slot.segment, op.host_slot.offset) if op.host_slot is not None else None
+            ):
                 raise _wrong(self.plan, op, "the value is elsewhere on the host")
             if op.begins:
                 self._place(op, b, op.place.offset, self.host[b])
             elif self.device[b][0] != op.place.offset:
                 raise _wrong(self.plan, op, "another part of the buffer is elsewhere")
-            if op.home is not None and op.home.last:
+            if op.host_slot is not None and op.host_slot.last:
                 if not ended:
                     raise _wrong(self.plan, op, "the host slot is freed before the last part")
                 del self.host_slots[b]
@@ -216,7 +218,7 @@ class _Values:
         before = self.under_way.pop(b, None)
         if before != ((op.kind, start) if start else None):
             raise _wrong(self.plan, op, "is not the next part of the copy that is under way")
-        possible = on_boundary(start) and 0 < size <= nbytes - start and not self.plan.buffers[b].halved
+        possible = on_boundary(start) and 0 < size <= nbytes - start and not self.plan.buffers[b].compressed_bytes
         if op.part is not None and not possible:
             raise _wrong(self.plan, op, f"bytes {start}..{start + size} are no part of the buffer's {nbytes}")
         if start + size < nbytes:
@@ -225,14 +227,14 @@ class _Values:
 
     def _take_slot(self, op: Op, b: int) -> None:
         """Assign the host slot of a copy out, which must lie within its segment and be free."""
-        if op.home is None:
+        if op.host_slot is None:
             if b in self.host_slots:
                 raise _wrong(self.plan, op, "the value is elsewhere on the host")
             return
-        slot, size = (op.home.segment, op.home.offset), self.plan.buffers[b].nbytes
+        slot, size = (op.host_slot.segment, op.host_slot.offset), self.plan.buffers[b].nbytes
         if not op.begins and b not in self.host_slots:
             raise _wrong(self.plan, op, "the part before it went to the buffer's own memory on the host")
-        segment_bytes = self.plan.homes[slot[0]] if 0 <= slot[0] < len(self.plan.homes) else 0
+        segment_bytes = self.plan.host_segments[slot[0]] if 0 <= slot[0] < len(self.plan.host_segments) else 0
         if slot[1] < 0 or slot[1] + size > segment_bytes:
             raise _wrong(self.plan, op, f"bytes {slot[1]}..{slot[1] + size} lie outside segment {slot[0]} of the host")
         if self.host_slots.setdefault(b, slot) != slot:
@@ -313,7 +315,7 @@ class _Values:
                 raise _wrong(self.plan, op, f'"{name}" is on the device while the host uses it')
             if a.buffer in self.host_slots:
                 raise _wrong(self.plan, op, f'"{name}" is in a host slot while the host uses it')
-            if self.plan.buffers[a.buffer].halved:
+            if self.plan.buffers[a.buffer].compressed_bytes:
                 raise _wrong(self.plan, op, f'"{name}", which is copied in 16 bits, is used by the host')
             if a.mode is not Mode.OVERWRITE and self.host[a.buffer] != self.newest[a.buffer]:
                 raise _wrong(self.plan, op, f'the host copy of "{name}" is not the newest value')
@@ -327,7 +329,7 @@ class _Values:
         if b in self.device:
             raise _wrong(self.plan, op, f'"{self.plan.buffers[b].name}" is on the device already')
         where = self.cells.of(offset, size)
-        other = self.memory_owners.enter(where, b)
+        other = self.occupants.enter(where, b)
         if other is not None:
             raise _wrong(self.plan, op, f'overlaps "{self.plan.buffers[other].name}"')
         self.device[b] = (offset, version)
@@ -339,14 +341,14 @@ class _Values:
         if b in self.under_way:
             raise _wrong(self.plan, op, f'only a part of "{self.plan.buffers[b].name}" is copied')
         offset, _ = self.device.pop(b)
-        self.memory_owners.leave(self.cells.of(offset, self.plan.buffers[b].nbytes))
+        self.occupants.leave(self.cells.of(offset, self.plan.buffers[b].nbytes))
         self.held -= self.plan.buffers[b].nbytes
 
     def finish(self) -> None:
         """Check the state after the last operation."""
         plan = self.plan
         for b in plan.program.live_out & plan.buffers.keys():
-            if plan.buffers[b].halved:
+            if plan.buffers[b].compressed_bytes:
                 raise PlanError(f"plan of {plan.program.name}: a value that must survive is copied in 16 bits").at(
                     blob=plan.buffers[b].name
                 )
@@ -355,7 +357,7 @@ class _Values:
             raise PlanError(f"plan of {plan.program.name}: still on the device at the end: {names}")
         for place in (op.place for op in plan.carried_over):  # the next run skips these copies
             size, same = plan.buffers[place.buffer].nbytes, self.newest[place.buffer] == 0 == self.host[place.buffer]
-            if not same or not self.memory_owners.framed(self.cells.of(place.offset, size), place.buffer):
+            if not same or not self.occupants.framed(self.cells.of(place.offset, size), place.buffer):
                 raise PlanError(f"plan of {plan.program.name}: the value is not left where the next run begins").at(
                     blob=plan.buffers[place.buffer].name
                 )

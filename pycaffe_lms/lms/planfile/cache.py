@@ -18,7 +18,7 @@ from ...proto import caffe_pb2
 from ..cost.machine import Costs
 from ..cost.timing import time_plan
 from ..plan.plan import Plan
-from ..program import Buffer, Program, Step, is_params_half
+from ..program import Buffer, Program, Step, makes_param_gradients
 from .read import ANEW, FileProgram, parse_plan, plan_from
 from .write import plan_text, program_message
 
@@ -43,14 +43,14 @@ class PlanCache:
         self.programs: dict[str, FileProgram] | None = None
         if os.path.lexists(self.path):
             self.programs = parse_plan(_read(self.path), self.path)
-            _log.info("LMS: plans of %s are replayed from %s.", ", ".join(self.programs), self.path)
+            _log.info("LMS: plans of %s are read from %s.", ", ".join(self.programs), self.path)
 
-    def replay(
+    def find(
         self,
         program: Program,
         buffers: Mapping[int, Buffer],
         costs: Costs,
-        replays: Mapping[int, Step],
+        remats: Mapping[int, Step],
         scratch: frozenset[int],
         limit: int,
         page: int | None,
@@ -65,7 +65,7 @@ class PlanCache:
         written = self.programs.get(program.name) if self.programs is not None and self.open else None
         if written is None:
             return None
-        plan = plan_from(written, program, buffers, replays, scratch, page)
+        plan = plan_from(written, program, buffers, remats, scratch, page)
         if plan.arena_bytes > limit:
             what = f"the plan takes {human_bytes(plan.arena_bytes)} of device memory for managed buffers"
             fix = "raise -lms_budget, or delete the file"
@@ -76,7 +76,7 @@ class PlanCache:
     def separates(self, program: str) -> bool | None:
         """Return whether the file's plan of `program` has split backwards; None: it holds no plan."""
         written = self.programs.get(program) if self.programs is not None and self.open else None
-        return None if written is None else any(is_params_half(step.name) for step in written.message.step)
+        return None if written is None else any(makes_param_gradients(step.name) for step in written.message.step)
 
     def note(self, net: str, plans: Mapping[str, Plan | None], about: Collection[str]) -> None:
         """Check that the file holds the plans of just these training programs, or write it.

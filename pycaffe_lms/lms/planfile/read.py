@@ -90,21 +90,21 @@ def plan_from(
     entry: FileProgram,
     program: Program,
     buffers: Mapping[int, Buffer],
-    replays: Mapping[int, Step],
+    remats: Mapping[int, Step],
     scratch: frozenset[int],
     page: int | None = None,
 ) -> Plan:
     """Return the file's plan of `program`, verified.
 
     Args:
-        buffers, replays, scratch: as of `optimise`.
+        buffers, remats, scratch: as of `optimise`.
         page: bytes of the device's pages; None: it has none.
 
     Raises:
         PlanError: with file and line; the plan is of another net, or unsafe.
     """
     ids = _buffers(entry, buffers)
-    result = _order(entry, program, replays)
+    result = _order(entry, program, remats)
     message, paging = entry.message, None
     if message.HasField("pages"):
         paging = paging_of(message.pages, message.arena_bytes, page, entry.wrong)
@@ -119,8 +119,8 @@ def plan_from(
     try:
         plan = finish(result.program, buffers, ranges, packing, result.order)
         verify(plan)
-        if result.replayed:
-            verify_remat(program, result, replays, scratch)
+        if result.rematerialized:
+            verify_remat(program, result, remats, scratch)
     except PlanError as error:
         raise error.at(file=entry.file, line=entry.line) from None
     return plan
@@ -147,7 +147,7 @@ def _buffers(entry: FileProgram, buffers: Mapping[int, Buffer]) -> dict[str, int
     return names
 
 
-def _order(entry: FileProgram, program: Program, replays: Mapping[int, Step]) -> Ordered:
+def _order(entry: FileProgram, program: Program, remats: Mapping[int, Step]) -> Ordered:
     """Return the program in the file's order of steps. Raises PlanError where the program cannot run so."""
     order: list[tuple[int, bool]] = []
     done = 0
@@ -158,14 +158,14 @@ def _order(entry: FileProgram, program: Program, replays: Mapping[int, Step]) ->
             raise entry.wrong("step", i, f'"{listed.name}": the program has {len(program.steps)} steps')
         if program.steps[s].name != listed.name:
             raise entry.wrong("step", i, f'step {s} of the program is "{program.steps[s].name}", not "{listed.name}"')
-        if again and (s >= done or s not in replays):
+        if again and (s >= done or s not in remats):
             why = "before it ran once" if s >= done else "it cannot, or -lms_recompute is off"
             raise entry.wrong("step", i, f'"{listed.name}" is to run again: {why}')
         done += not again
         order.append((s, again))
     if done < len(program.steps):
         raise entry.wrong(None, 0, f'step {done}, "{program.steps[done].name}", is missing in the plan')
-    return ordered(program, replays, order)
+    return ordered(program, remats, order)
 
 
 _Placed = tuple[list[LiveRange], list[int], list[int]]

@@ -53,7 +53,7 @@ def with_carry_over(
         last = max(own_ranges[b], key=lambda i: ranges[i].last)
         copy = machine.copy_seconds(buffers[b].copied, False)
         short = begin[ranges[first].first] < copy and begin[-1] - begin[ranges[last].last + 1] < LONG * copy
-        if not short or buffers[b].halved or first not in own or last not in own:
+        if not short or buffers[b].compressed_bytes or first not in own or last not in own:
             continue
         one, other = own[first], own[last]
         found[one] = _to(found[one], 0, found[one].must.end)

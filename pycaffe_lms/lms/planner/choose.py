@@ -20,7 +20,7 @@ from .copy_reordering import with_copies_reordered
 from .lookahead import make_plan
 from .optimise import optimise
 
-SWAP = (Rules(replays=False),)  # copies only
+SWAP = (Rules(remats=False),)  # copies only
 AUTO = (  # in the order in which they are tried; see `Search.next` for the exceptions
     Rules(chain=0.5),
     Rules(copies=False, chain=0.1, density=4.5),
@@ -33,7 +33,7 @@ AUTO = (  # in the order in which they are tried; see `Search.next` for the exce
     Rules(chain=0.1),
     Rules(copies=False, chain=1.0),
     Rules(copies=False, chain=0.1),
-    Rules(replays=False),
+    Rules(remats=False),
 )
 
 
@@ -43,7 +43,7 @@ def choose_plan(
     config: LMSConfig,
     limit: int,
     costs: Costs,
-    replays: Mapping[int, Step],
+    remats: Mapping[int, Step],
     scratch: frozenset[int],
     remat_requests: RematRequests,
     page: int | None = None,
@@ -53,7 +53,7 @@ def choose_plan(
 
     Args: as of `optimise`, and
         limit: bytes of the arena.
-        replays: must include the steps that `remat_requests` needs.
+        remats: must include the steps that `remat_requests` needs.
         remat_requests: values that layers request to rematerialize.
         first: rules to try before the others.
 
@@ -62,7 +62,7 @@ def choose_plan(
         CannotRemat: a requested rematerialization would make another value.
     """
 
-    def planned(program: Program, costs: Costs, replays: Mapping[int, Step], constraints: Constraints) -> Plan:
+    def planned(program: Program, costs: Costs, remats: Mapping[int, Step], constraints: Constraints) -> Plan:
         if config.ahead is not None and not config.recomputes:
             return make_plan(
                 program, buffers, limit=limit, ahead=config.ahead, uncopied=constraints.uncopied, page=page
@@ -73,7 +73,7 @@ def choose_plan(
             buffers,
             limit=limit,
             costs=costs,
-            replays=replays,
+            remats=remats,
             scratch=scratch,
             rules=rules if first is None else (first, *rules),
             constraints=constraints,
@@ -82,9 +82,9 @@ def choose_plan(
         )
 
     if not remat_requests.steps:
-        return with_copies_reordered(planned(program, costs, replays, Constraints()), costs)
-    inner = inner_program(program, RematCandidates(program, replays, scratch), costs, remat_requests)
-    plan = planned(inner.result.program, inner.costs, inner.replays, Constraints(remat_requests.buffers, inner.again))
+        return with_copies_reordered(planned(program, costs, remats, Constraints()), costs)
+    inner = inner_program(program, RematCandidates(program, remats, scratch), costs, remat_requests)
+    plan = planned(inner.result.program, inner.costs, inner.remats, Constraints(remat_requests.buffers, inner.again))
     plan = replace(inner.outward(plan), rules=f"{plan.rules}, and rematerialization that layers request")
-    verify_remat(program, Ordered(plan.program, plan.order), replays, scratch)
+    verify_remat(program, Ordered(plan.program, plan.order), remats, scratch)
     return with_copies_reordered(plan, costs)

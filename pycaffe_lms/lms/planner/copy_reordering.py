@@ -153,7 +153,14 @@ def copy_queues_of(plan: Plan, ranges: Sequence[LiveRange], offsets: Sequence[in
         # a host step that writes the next value waits for the copy in; a carried-over value is skipped only in front
         fixed = (not out and buffer.id in hosted) or op.id in left
         copies[k] = QueuedCopy(
-            i, out, op.step, op.step, needed.get(op.id, steps), buffer.nbytes, fixed=fixed, whole=bool(buffer.halved)
+            i,
+            out,
+            op.step,
+            op.step,
+            needed.get(op.id, steps),
+            buffer.nbytes,
+            fixed=fixed,
+            whole=bool(buffer.compressed_bytes),
         )
         tasks[k] = copy_task(k, op.stream, 0 if op.id in left else buffer.copied, keys, costs.machine)
         groups.setdefault((op.stream, op.step), []).append(k)

@@ -250,9 +250,9 @@ class EvictionPass:
 
     def _rematerialize(self, r: int, s: int, pinned: set[int]) -> None:
         """Run step `r` again before step `s`, once its inputs are restored. pinned: buffers that must not leave."""
-        mine = [a for a in self.can.replays[r].accesses if a.buffer in self.uses]
+        mine = [a for a in self.can.remats[r].accesses if a.buffer in self.uses]
         ids = {a.buffer for a in mine}
-        pairs = [p for p in self._pairs(self.can.replays[r], s, r, 0) if p[0][0] not in pinned]
+        pairs = [p for p in self._pairs(self.can.remats[r], s, r, 0) if p[0][0] not in pinned]
         self._admit([a.buffer for a in mine], ids | {b for b in pinned if self.where[b] == _ON_DEVICE}, s, pairs)
         at = self._append(r, True)
         for a in mine:
@@ -271,7 +271,7 @@ class EvictionPass:
         for x in self.can.reads[r]:
             if x in self.remat_readers:
                 self.remat_readers[x].discard(r)
-                if self.where[x] == _ON_DEVICE and x not in {a.buffer for a in self.can.replays[r].accesses}:
+                if self.where[x] == _ON_DEVICE and x not in {a.buffer for a in self.can.remats[r].accesses}:
                     self._leave_if_dead(x)
 
     # -- eviction ------------------------------------------------------------------------------------------------------
@@ -292,7 +292,7 @@ class EvictionPass:
         candidates = (b for b in self.on if b not in pinned)
         found = [(b, None, wanted := self.wanted(b), *self._price(b, now, wanted)) for b in candidates]
         for (old, new), wanted in pairs:
-            if wanted < self.n and self.rules.replays and self._may_reuse(old, new) and self.where[old] == _ON_DEVICE:
+            if wanted < self.n and self.rules.remats and self._may_reuse(old, new) and self.where[old] == _ON_DEVICE:
                 price = self._remat_price(old, wanted)
                 found.append((old, new, wanted, price, None if price is None else _GONE))
         for b, successor, wanted, price, way in found:
@@ -316,7 +316,7 @@ class EvictionPass:
             self.copied[b], self.clean[b], made + late, now, self.times[min(wanted, self.n)] + late
         )
         price += self.rules.dear.get((b, False), 0.0)
-        may = self.rules.replays and wanted < self.n and b not in self.needed_soon
+        may = self.rules.remats and wanted < self.n and b not in self.needed_soon
         if may and (price > 0 or not self.rules.copies):
             again = self._remat_price(b, wanted)
             if again is not None and (again < price or not (self.rules.copies or b in self.checkpoints)):

@@ -34,8 +34,8 @@ def with_host_slots(plan: Plan, segment: int) -> Plan:
     ops = list(plan.ops)
     for copies, place in zip(values, places, strict=True):
         for o in copies:
-            ops[o] = replace(ops[o], home=HostSlot(*place, last=o == copies[-1]))
-    return replace(plan, ops=tuple(ops), homes=tuple(segments))
+            ops[o] = replace(ops[o], host_slot=HostSlot(*place, last=o == copies[-1]))
+    return replace(plan, ops=tuple(ops), host_segments=tuple(segments))
 
 
 def _within(plan: Plan) -> set[int]:
@@ -47,7 +47,7 @@ def _within(plan: Plan) -> set[int]:
             first.setdefault(a.buffer, a.mode)
             if step.host:
                 hosted.add(a.buffer)
-    excluded = hosted | plan.program.live_out | plan.halved  # compressed values take other bytes on the host
+    excluded = hosted | plan.program.live_out | plan.compressed  # compressed values take other bytes on the host
     return {b for b, mode in first.items() if mode is Mode.OVERWRITE and b not in excluded}
 
 

@@ -52,7 +52,7 @@ def optimise(
     *,
     limit: int | None,
     costs: Costs,
-    replays: Mapping[int, Step],
+    remats: Mapping[int, Step],
     scratch: frozenset[int],
     rules: Sequence[Rules],
     constraints: Constraints | None = None,
@@ -65,7 +65,7 @@ def optimise(
         buffers: managed buffers by id.
         limit: bytes of the arena; None: no limit.
         costs: seconds of steps, of rematerialization and of copies.
-        replays: index of a forward step -> the step that rematerializes its values.
+        remats: index of a forward step -> the step that rematerializes its values.
         scratch: ids of all buffers, managed or not, whose content never outlives a step.
         rules: sets of rules to try first.
         constraints: buffers never copied, and steps that rematerialize by request; None: none.
@@ -76,7 +76,7 @@ def optimise(
         OutOfDeviceMemory: prefetch on demand does not fit either.
     """
     constraints = constraints or Constraints()
-    can = RematCandidates(program, replays, scratch, constraints.again)
+    can = RematCandidates(program, remats, scratch, constraints.again)
     refuse_impossible(program, buffers, limit, hoped(program, buffers, can))
     checkpointing = CheckpointCandidates(can, costs, {b: buffer.nbytes for b, buffer in buffers.items()})
     remat_cost = RematCost(can, buffers, {b: taken_bytes(buffer.nbytes, page) for b, buffer in buffers.items()}, costs)
@@ -167,9 +167,9 @@ def _lay_out(
     page: int | None,
 ) -> Plan | int | None:
     """Return the plan, or the bytes by which it exceeds `limit`; None: it exceeds it by an unknown amount."""
-    result = ordered(program, can.replays, found.order)
-    if result.replayed and not can.same:  # else `choose.py` checks them against the original program
-        verify_remat(program, result, can.replays, can.scratch)
+    result = ordered(program, can.remats, found.order)
+    if result.rematerialized and not can.same:  # else `choose.py` checks them against the original program
+        verify_remat(program, result, can.remats, can.scratch)
     seconds = _seconds(found, costs)
     ranges = live_ranges(result.program, buffers, found.left)
     groups = chains(ranges, inplace_reuses(result.program, buffers))

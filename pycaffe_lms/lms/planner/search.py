@@ -48,15 +48,15 @@ class Search:
 
     def next(self) -> Rules | None:
         """Return the rules to try next; None: the search is over."""
-        if self.best is not None and len(self._given) <= self._first and self._rules.replays:
+        if self.best is not None and len(self._given) <= self._first and self._rules.remats:
             for rules in self._near:
                 if rules not in self._tried:
                     return rules
         while self._given and not (self.best is None and len(self._tried) >= HOPELESS):
             rules = self._given.pop(-1 if self.best is None and len(self._tried) == HARD else 0)
-            if (rules.replays or self.best is None) and rules not in self._tried:
+            if (rules.remats or self.best is None) and rules not in self._tried:
                 return rules  # copies alone: only where nothing else gave a plan
-        return self._moved() if self.best is not None and self._rules.replays else None
+        return self._moved() if self.best is not None and self._rules.remats else None
 
     def tell(self, rules: Rules, plan: Plan | None) -> None:
         """Take the plan made by `rules`; None: they gave none."""

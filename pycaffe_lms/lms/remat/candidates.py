@@ -1,7 +1,7 @@
 """Find the values of a program that can be rematerialized, and build and verify programs that do so. Pure.
 
 A step can run again just before a later read if it overwrites what it writes and its inputs do not change until then.
-`replays` maps the index of such a step to the step that rematerializes its values. `planner/evict.py` decides which of
+`remats` maps the index of such a step to the step that rematerializes its values. `planner/evict.py` decides which of
 them run; `remat/requested.py` inserts those that a prototxt asks for.
 """
 
@@ -30,15 +30,15 @@ class Ordered:
     order: tuple[tuple[int, bool], ...]
 
     @property
-    def replayed(self) -> int:
+    def rematerialized(self) -> int:
         """Return the number of steps that rematerialize."""
         return sum(again for _, again in self.order)
 
 
-def ordered(program: Program, replays: Mapping[int, Step], order: Iterable[tuple[int, bool]]) -> Ordered:
-    """Return the program that runs `program`'s steps, and their `replays`, in the given order."""
+def ordered(program: Program, remats: Mapping[int, Step], order: Iterable[tuple[int, bool]]) -> Ordered:
+    """Return the program that runs `program`'s steps, and their `remats`, in the given order."""
     order = tuple(order)
-    steps = tuple(replays[s] if again else program.steps[s] for s, again in order)
+    steps = tuple(remats[s] if again else program.steps[s] for s, again in order)
     return Ordered(Program(program.name, steps, program.live_out), order)
 
 
@@ -47,13 +47,13 @@ class RematCandidates:
     """Tell which steps of a program can be rematerialized, and until when.
 
     Attributes:
-        replays: step -> the step that rematerializes its values.
+        remats: step -> the step that rematerializes its values.
         scratch: ids of buffers whose content never outlives a step.
         same: steps of the program that rematerialize already (`remat/requested.py`); they change no value.
     """
 
     program: Program
-    replays: Mapping[int, Step]
+    remats: Mapping[int, Step]
     scratch: frozenset[int]
     same: Collection[int] = ()
 
@@ -70,14 +70,14 @@ class RematCandidates:
     @cached_property
     def reads(self) -> dict[int, tuple[int, ...]]:
         """Return step -> the buffers that its rematerialization reads."""
-        return {s: tuple(a.buffer for a in r.accesses if a.mode is Mode.READ) for s, r in self.replays.items()}
+        return {s: tuple(a.buffer for a in r.accesses if a.mode is Mode.READ) for s, r in self.remats.items()}
 
     @cached_property
     def makes(self) -> dict[int, tuple[int, ...]]:
         """Return step -> the buffers that its rematerialization writes, scratch excluded."""
         return {
             s: tuple(a.buffer for a in r.accesses if a.mode is not Mode.READ and a.buffer not in self.scratch)
-            for s, r in self.replays.items()
+            for s, r in self.remats.items()
         }
 
     def next_write(self, buffer: int, after: int) -> int:
@@ -90,7 +90,7 @@ class RematCandidates:
     def valid_until(self) -> dict[int, int]:
         """Return step -> the last step before which its rematerialization still computes the same values."""
         found = {}
-        for s, remat in self.replays.items():
+        for s, remat in self.remats.items():
             if any(a.mode is Mode.UPDATE for a in remat.accesses):
                 continue
             touched = [a.buffer for a in remat.accesses if a.buffer not in self.scratch]
@@ -100,7 +100,7 @@ class RematCandidates:
         return found
 
 
-def verify_remat(program: Program, result: Ordered, replays: Mapping[int, Step], scratch: frozenset[int]) -> None:
+def verify_remat(program: Program, result: Ordered, remats: Mapping[int, Step], scratch: frozenset[int]) -> None:
     """Raise PlanError unless `result` reads and leaves the same values as `program`.
 
     A value is identified by the step that computes it and the values which that step reads. A rematerialized value is
@@ -108,8 +108,8 @@ def verify_remat(program: Program, result: Ordered, replays: Mapping[int, Step],
     """
     names: dict[object, int] = {}
     plain = [(s, False) for s in range(len(program.steps))]
-    expected, survivors = _follow(program, plain, replays, scratch, names)
-    found, surviving = _follow(program, result.order, replays, scratch, names)
+    expected, survivors = _follow(program, plain, remats, scratch, names)
+    found, surviving = _follow(program, result.order, remats, scratch, names)
     if [s for s, again in result.order if not again] != list(range(len(program.steps))):
         raise PlanError(f"plan of {program.name}: the steps are not those of the program", fix="this is a planner bug")
     for s, (want, have) in enumerate(zip(expected, found, strict=True)):
@@ -125,7 +125,7 @@ def verify_remat(program: Program, result: Ordered, replays: Mapping[int, Step],
 def _follow(
     program: Program,
     order: Sequence[tuple[int, bool]],
-    replays: Mapping[int, Step],
+    remats: Mapping[int, Step],
     scratch: frozenset[int],
     names: dict[object, int],
 ):
@@ -143,7 +143,7 @@ def _follow(
 
     seen = []
     for s, again in order:
-        step = replays[s] if again else program.steps[s]
+        step = remats[s] if again else program.steps[s]
         inputs = tuple((a.buffer, now(a.buffer)) for a in step.accesses if a.mode is not Mode.OVERWRITE)
         outputs = [a.buffer for a in step.accesses if a.mode is not Mode.READ and a.buffer not in scratch]
         if again:

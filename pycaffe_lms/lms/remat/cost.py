@@ -64,8 +64,8 @@ class RematCost:
     @cached_property
     def _largest(self) -> dict[int, int]:
         """Return rematerializable step -> bytes of the largest managed buffer that its rematerialization touches."""
-        replays = self.can.replays.items()
-        return {r: max((self.sizes.get(a.buffer, 0) for a in step.accesses), default=0) for r, step in replays}
+        remats = self.can.remats.items()
+        return {r: max((self.sizes.get(a.buffer, 0) for a in step.accesses), default=0) for r, step in remats}
 
     @cached_property
     def _alive(self) -> list[frozenset[int]]:
@@ -110,7 +110,7 @@ class RematCost:
         """Return the most bytes on the device at once while `chain` rematerializes `b` beside the buffers `beside`.
 
         Inputs from outside the chain count from its start to their last reader."""
-        steps = [self.can.replays[r] for r in chain]
+        steps = [self.can.remats[r] for r in chain]
         last = {a.buffer: i for i, step in enumerate(steps) for a in step.accesses if a.buffer in self.sizes}
         last |= dict.fromkeys([b, *(x for x in beside if x in last)], len(steps))
         written = {a.buffer for step in steps for a in step.accesses if a.mode is not Mode.READ}

@@ -68,7 +68,7 @@ def remat_order(program: Program, can: RematCandidates, remat_requests: RematReq
             if a.mode is not Mode.OVERWRITE and a.buffer in maker:
                 ensure(maker[a.buffer], t)
         order.append((t, False))
-    return ordered(program, can.replays, order)
+    return ordered(program, can.remats, order)
 
 
 @dataclass(frozen=True)
@@ -77,13 +77,13 @@ class Inner:
 
     Attributes:
         result: the program and its order in terms of the original one.
-        costs, replays: seconds and rematerializing steps by index in the new program.
+        costs, remats: seconds and rematerializing steps by index in the new program.
         again: steps of the new program that rematerialize -> the forward step they repeat, by the same indices.
     """
 
     result: Ordered
     costs: Costs
-    replays: Mapping[int, Step]
+    remats: Mapping[int, Step]
     again: Mapping[int, int] = field(default_factory=dict)
 
     def outward(self, plan: Plan) -> Plan:
@@ -103,7 +103,7 @@ def inner_program(program: Program, can: RematCandidates, costs: Costs, remat_re
             {i: costs.again[s] for i, (s, _) in enumerate(result.order) if s in costs.again},
             costs.machine,
         ),
-        {i: can.replays[s] for i, (s, _) in enumerate(result.order) if s in can.replays},
+        {i: can.remats[s] for i, (s, _) in enumerate(result.order) if s in can.remats},
         {i: first[s] for i, (s, again) in enumerate(result.order) if again},
     )
 

@@ -105,7 +105,7 @@ class LayerCost:
         needs_bytes: most bytes that one of its steps needs on the device at once.
         bytes_in, copies_in: copied in for its steps.
         bytes_out, copies_out: copied out of values that its steps wrote.
-        replays: steps that ran again for rematerialization.
+        remats: steps that ran again for rematerialization.
         predicted, measured: seconds of its steps.
         stall, measured_stall: seconds that its steps waited for copies.
 
@@ -118,7 +118,7 @@ class LayerCost:
     copies_in: int = 0
     bytes_out: int = 0
     copies_out: int = 0
-    replays: int = 0
+    remats: int = 0
     predicted: float = 0.0
     stall: float = 0.0
     measured: float | None = None
@@ -132,7 +132,7 @@ def layer_costs(plan: Plan, times: PlanTimes, measured: PlanTimes | None = None)
     for s, step in enumerate(steps):
         row = rows.setdefault(layer_of(step.name), LayerCost(layer_of(step.name)))
         row.needs_bytes = max(row.needs_bytes, step.device_bytes(sizes))
-        row.replays += plan.order[s][1]
+        row.remats += plan.order[s][1]
         row.stall += times.stalls[s]
         if measured is not None:
             row.measured_stall = (row.measured_stall or 0.0) + measured.stalls[s]

@@ -111,7 +111,7 @@ def _plan_facts(c: Contents) -> list[tuple[str, str]]:
             "copied out",
             f"{human_bytes(plan.bytes_out)} in {copies[1]} copies, link busy {milliseconds(times.busy_out)}",
         ),
-        ("steps", f"{len(plan.program.steps)}, of them {plan.replayed} rematerialized"),
+        ("steps", f"{len(plan.program.steps)}, of them {plan.rematerialized} rematerialized"),
     ]
     if c.measured is not None:
         m = c.measured.times
@@ -156,7 +156,7 @@ def _table(rows: Sequence[LayerCost], how: str) -> str:
     body = []
     for row in rows:
         cells = [_bytes_cell(row.needs_bytes), _bytes_cell(row.bytes_in), _count_cell(row.copies_in)]
-        cells += [_bytes_cell(row.bytes_out), _count_cell(row.copies_out), _count_cell(row.replays)]
+        cells += [_bytes_cell(row.bytes_out), _count_cell(row.copies_out), _count_cell(row.remats)]
         cells += [_time_cell(row.stall), _time_cell(row.predicted)]
         if with_times:
             cells += [_time_cell(row.measured_stall or 0.0), _time_cell(row.measured or 0.0)]

@@ -17,7 +17,7 @@ def summary(plan: Plan) -> list[str]:
     loss = used / plan.live_bytes - 1 if plan.live_bytes else 0.0
     unshared = human_bytes(plan.unshared_host_bytes)
     carried_over = sum(map(plan.copied, plan.carried_over))
-    lossy = f" (lossy: {len(plan.halved)} buffers in 16 bits)" if plan.halved else ""
+    lossy = f" (lossy: {len(plan.compressed)} buffers in 16 bits)" if plan.compressed else ""
     return [
         f"managed buffers: {len(plan.buffers)}, {human_bytes(managed)} in all",
         f"device memory for them: {human_bytes(plan.arena_bytes)}, {human_bytes(used)} of it used (live at once at "

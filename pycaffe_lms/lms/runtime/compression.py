@@ -43,9 +43,9 @@ class Compression:
 
     def prepare(self, sizes: Mapping[SyncedMemory, int], slab: HostSlab) -> None:
         """Allocate host slots of the given bytes where memories lack one, and the staging buffers."""
-        missing = {memory: nbytes for memory, nbytes in sizes.items() if memory.half_home is None}
+        missing = {memory: nbytes for memory, nbytes in sizes.items() if memory.compressed_slot is None}
         for memory, slot in slab.take(missing).items():
-            memory.half_home = slot
+            memory.compressed_slot = slot
         if sizes and self._memory is None:
             self._memory = self.device.take(self.nbytes)
             self.device.zero(self._counter_span)
@@ -95,10 +95,10 @@ class Compression:
 
     def _pieces(self, memory: SyncedMemory, staging):
         """Yield, piece by piece: (values on the device, their host slot, staging span, staging as uint16 array)."""
-        count = memory.half_home.nbytes // 2
-        dtype, step = _FLOATS[memory.nbytes // memory.half_home.nbytes], self._piece // 2
+        count = memory.compressed_slot.nbytes // 2
+        dtype, step = _FLOATS[memory.nbytes // memory.compressed_slot.nbytes], self._piece // 2
         for first in range(0, count, step):
             n = min(step, count - first)
             part = memory.span.at(first * dtype.itemsize, n * dtype.itemsize)
             values, staged = self.device.array(part, (n,), dtype), self.device.array(staging, (n,), np.uint16)
-            yield values, memory.half_home[2 * first : 2 * (first + n)], staging, staged
+            yield values, memory.compressed_slot[2 * first : 2 * (first + n)], staging, staged

@@ -58,7 +58,7 @@ class Counters:
 
     def finished(self, plan: Plan) -> None:
         """Count a finished run of the plan, with its predicted times."""
-        self.runs, self.steps_replayed = 1, plan.replayed
+        self.runs, self.steps_replayed = 1, plan.rematerialized
         self.seconds, self.stall_seconds = plan.seconds, plan.stall
 
     def described(self) -> dict[str, int | float]:

@@ -18,7 +18,7 @@ from ...memory.synced import SyncedMemory
 from ..plan.plan import Op, OpKind, Plan
 from ..program import Mode
 from .counters import Counters
-from .executor import PlanRun, bring_home, first_uses
+from .executor import PlanRun, bring_to_host, first_uses
 from .runtime import Runtime
 
 QUICK_OPERATION = 20e-6  # seconds: below what the host takes to issue one operation
@@ -47,19 +47,21 @@ class PlanGraph:
         early = () if runtime.config.sync else _early(plan, front)
         self._early = tuple(op.place for op in early)
         self._work = replace(plan, ops=_without(plan, {op.id for op in early}))  # what is captured
-        copied = {op.place.buffer for op in self._work.ops if op.place is not None and op.home is None}
+        copied = {op.place.buffer for op in self._work.ops if op.place is not None and op.host_slot is None}
         others = {place.buffer for op in plan.ops for place in (*op.births, *self._early)} - copied
         self._copied = [memories[b] for b in sorted(copied)]
-        self._own_slots = [memories[b] for b in sorted(copied - plan.halved)]  # slots of compressed copies never move
+        self._own_slots = [
+            memories[b] for b in sorted(copied - plan.compressed)
+        ]  # slots of compressed copies never move
         self._others = [memories[b] for b in sorted(others)]
 
-    def bring_home(self) -> None:
+    def bring_to_host(self) -> None:
         """Move the values that the plan starts from to the host."""
-        bring_home(self._device, self._first, self._memories)
+        bring_to_host(self._device, self._first, self._memories)
 
     def addresses(self) -> list:
         """Return objects that identify the plan's memory: while they are the same, so are its addresses."""
-        shared = self._runtime.slab.shared[: len(self._plan.homes)]
+        shared = self._runtime.slab.shared[: len(self._plan.host_segments)]
         arena = ref(self._runtime.arena.of(self._plan))  # weak, so that the arena can be freed
         return [arena, *shared, *map(attrgetter("host"), self._own_slots)]
 
@@ -71,7 +73,7 @@ class PlanGraph:
     def capture(self, execute: Callable[[int], None]) -> Callable[[], None]:
         """Capture the device work without running it; return a function that replays it once.
 
-        The caller runs `bring_home` and the host steps before each replay. States and counters are unchanged
+        The caller runs `bring_to_host` and the host steps before each replay. States and counters are unchanged
         afterwards, also after an error.
 
         Args:

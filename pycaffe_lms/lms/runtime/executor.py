@@ -1,6 +1,6 @@
 """Run a plan: issue its operations on three streams (compute, copy in, copy out), ordered by events.
 
-`bring_home` first moves values to the host, then `PlanRun` issues the operations one by one. `runtime.py` owns the
+`bring_to_host` first moves values to the host, then `PlanRun` issues the operations one by one. `runtime.py` owns the
 arena and the host slots that are used here; `cuda_graph.py` captures the same operations as one launch.
 """
 
@@ -36,7 +36,7 @@ def first_uses(plan: Plan) -> dict[int, Mode]:
     return found
 
 
-def bring_home(device: Device, first: Mapping[int, Mode], memories: Mapping[int, object]) -> None:
+def bring_to_host(device: Device, first: Mapping[int, Mode], memories: Mapping[int, object]) -> None:
     """Move the values that a plan starts from to the host; fill those never written with zeros.
 
     Args:
@@ -65,7 +65,7 @@ class PlanRun:
         self.device = runtime.device
         self.arena = runtime.arena.of(plan)
         self._events: dict[int, object] = {}
-        self._waited, self._compressed = plan.waited, plan.halved
+        self._waited, self._compressed = plan.waited, plan.compressed
         self._held_before = runtime.stats.held
         self._carried_over: frozenset[int] = frozenset()  # buffers that are already in their first place
         self.counted = Counters()
@@ -91,8 +91,10 @@ class PlanRun:
             self._copy_in(op, stream)
         elif op.kind is OpKind.OUT:
             memory, start = self.memories[op.place.buffer], recorder and recorder.begin(stream)
-            if op.home is not None:
-                memory.lend_home(self.runtime.slab.shared_slot(op.home.segment, op.home.offset, memory.nbytes))
+            if op.host_slot is not None:
+                memory.lend_host_slot(
+                    self.runtime.slab.shared_slot(op.host_slot.segment, op.host_slot.offset, memory.nbytes)
+                )
             with self._copying(op.place.buffer):
                 memory.ask(Ask.SAVE, stream=stream, part=op.part)
             nbytes = self._copied(op, memory)
@@ -138,7 +140,7 @@ class PlanRun:
         start = recorder and recorder.begin(stream)
         with self._copying(op.place.buffer):
             memory.ask(Ask.READ_GPU, span=self.span_of(op.place), stream=stream, part=op.part)
-        if op.home is not None and op.home.last:
+        if op.host_slot is not None and op.host_slot.last:
             memory.end_home()
         nbytes = self._copied(op, memory)
         self.counted.copied_in(nbytes, op.begins)
@@ -159,7 +161,7 @@ class PlanRun:
         """Return the bytes that an IN or OUT operation moves over the link."""
         if op.part is not None:
             return min(op.part[1], memory.nbytes - op.part[0])
-        return self.plan.buffers[op.place.buffer].halved or memory.nbytes
+        return self.plan.buffers[op.place.buffer].compressed_bytes or memory.nbytes
 
     def _lend(self, place: Placement, stream) -> None:
         self.memories[place.buffer].ask(Ask.OVERWRITE_GPU, span=self.span_of(place), stream=stream)

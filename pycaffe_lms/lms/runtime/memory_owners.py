@@ -188,7 +188,7 @@ def _shares(runtime: Runtime) -> str:
 def _fix(runtime: Runtime) -> str:
     ways = [_FREE_OTHERS] if runtime.memory_owners.others() else []
     ways += [] if runtime.asked.enabled else ["use Large Model Support: -lms 1000"]
-    return "; or ".join([*ways, _RAISE, *([IN_PARTS] if runtime.rests else [])])
+    return "; or ".join([*ways, _RAISE, *([IN_PARTS] if runtime.idle else [])])
 
 
 def _where_it_ends(sizes: Iterable[int], room: int) -> int | None:

@@ -32,7 +32,7 @@ from ..remat.requested import RematRequests, check_uncopied
 from .carry_over import CarryOver
 from .compression import Compression
 from .counters import Counters, Stats, statistics
-from .executor import PlanRun, bring_home, first_uses
+from .executor import PlanRun, bring_to_host, first_uses
 from .memory_owners import MemoryOwners, refuse_residents
 from .recorder import Recorder
 
@@ -52,7 +52,7 @@ class Runtime:
         workspace_bytes: bytes of call scratch, which layers use in turn.
         demanded: bytes of all buffers so far, in creation order, which `-lms_frac` is compared with.
         asked: the settings that were given; config: those in force.
-        rests: LMS manages nothing, since everything fits without it.
+        idle: LMS manages nothing, since everything fits without it.
         fitting: nets are being planned to fit; whole: without micro-batches.
         recorder: set while an iteration is recorded, see `recorder.py`.
         machine: rates of the device, for predictions; None: looked up by the device's name.
@@ -70,12 +70,12 @@ class Runtime:
     measured: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.asked, self.rests, self.fitting, self.whole = self.config, False, False, False  # see `net/memory/fit.py`
+        self.asked, self.idle, self.fitting, self.whole = self.config, False, False, False  # see `net/memory/fit.py`
         self.nets: list[ReferenceType] = []  # in the order of their creation
         self._keeps_params: bool | None = None
         self._arena = Arena(self.device)
         self.compression: Compression | None = None  # for `-lms_compress`
-        self._idle_compression: Compression | None = None  # kept while LMS rests
+        self._idle_compression: Compression | None = None  # kept while LMS is idle
         self._workspace = None
         self.memory_owners, self.carry_over = MemoryOwners(self), CarryOver()
         file = self.config.plan_file
@@ -99,12 +99,12 @@ class Runtime:
         """Return whether buffers may be managed: LMS is on, does not rest, and there is device memory."""
         return self.config.enabled and not self.device.is_host
 
-    def rest(self, on: bool) -> None:
+    def set_idle(self, on: bool) -> None:
         """Turn management off, or back to what the settings say. All nets must be planned again afterwards."""
-        if on == self.rests:
+        if on == self.idle:
             return
         off = {"threshold_kb": 0, "auto": False, "recompute": None, "plan_file": None, "compress": None}
-        self.rests, self.config = on, replace(self.asked, **off) if on else self.asked
+        self.idle, self.config = on, replace(self.asked, **off) if on else self.asked
         self.compression, self._idle_compression = self._idle_compression, self.compression
         self.resident_bytes += sum(
             h.nbytes * sign for h, sign in ((self.compression, 1), (self._idle_compression, -1)) if h
@@ -210,7 +210,7 @@ class Runtime:
         program: Program,
         buffers: Mapping[int, Buffer],
         costs: Costs,
-        replays: Mapping[int, Step],
+        remats: Mapping[int, Step],
         scratch: frozenset[int],
         remat_requests: RematRequests | None = None,
         first: Rules | None = None,
@@ -224,11 +224,11 @@ class Runtime:
         """
         remat_requests, plan, limit = remat_requests or RematRequests(), None, self.limit()
         if self.plan_cache is not None:
-            plan = self.plan_cache.replay(program, buffers, costs, replays, scratch, limit, self._page_here())
+            plan = self.plan_cache.find(program, buffers, costs, remats, scratch, limit, self._page_here())
         if plan is None:
             page = self.page(buffers)
             plan = choose_plan(
-                program, buffers, self.config, limit, costs, replays, scratch, remat_requests, page, first
+                program, buffers, self.config, limit, costs, remats, scratch, remat_requests, page, first
             )
         plan = with_host_slots(plan, self.slab.segment)
         verify(plan)
@@ -249,7 +249,7 @@ class Runtime:
 
     def note_plans(self, net: str, plans: Mapping[str, Plan | None]) -> None:
         """Keep the plans of a solver's training programs for the file of -lms_plan."""
-        if self.plan_cache is not None and self.rests:
+        if self.plan_cache is not None and self.idle:
             _log.warning("-lms_plan %s: not written, for nothing is managed", self.plan_cache.path)
         elif self.plan_cache is not None:
             self.plan_cache.note(net, plans, [f"Made on {self.device.describe()}."])
@@ -280,11 +280,13 @@ class Runtime:
     def prepare(self, plan: Plan, memories: Mapping[int, object]) -> None:
         """Allocate the arena and the host slots that a plan needs, so that runs allocate nothing."""
         missing = {b: memories[b].nbytes for b in sorted(plan.host_buffers) if memories[b].wants_lock}
-        for b, slot in self.slab.take(missing, plan.homes).items():
+        for b, slot in self.slab.take(missing, plan.host_segments).items():
             memories[b].move_home(slot)
         self._arena.prepare(plan)
         if self.compression is not None:
-            self.compression.prepare({memories[b]: plan.buffers[b].halved for b in sorted(plan.halved)}, self.slab)
+            self.compression.prepare(
+                {memories[b]: plan.buffers[b].compressed_bytes for b in sorted(plan.compressed)}, self.slab
+            )
 
     def check_resident(self) -> None:
         """Raise before the first iteration if the nets cannot fit: see `memory_owners.refuse_residents`."""
@@ -312,7 +314,7 @@ class Runtime:
 
     def run(self, plan: Plan, memories: Mapping[int, object], execute: Callable[[int], None]) -> Counters:
         """Run a prepared plan; `execute(step)` runs a layer pass. Return what was counted."""
-        bring_home(self.device, first_uses(plan), memories)
+        bring_to_host(self.device, first_uses(plan), memories)
         with nullcontext() if self.recorder is None else self.recorder.run(plan):
             return PlanRun(self, plan, memories).run(execute)
 

@@ -131,7 +131,7 @@ class Graph:
     inputs: list[str] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
     groups: list[Node] = field(default_factory=list)  # chains of layers that a solver's iterations run as one
-    laid: dict[int, Place] = field(default_factory=dict)  # buffer views, see `program/buffer_views.py`
+    views: dict[int, Place] = field(default_factory=dict)  # buffer views, see `program/buffer_views.py`
 
     def everyone(self) -> list[Node]:
         """Return all nodes, then all groups."""

@@ -26,7 +26,7 @@ class ExternalBuffers:
     device: Device
     buffers: dict[int, Buffer]
     memories: dict[int, SyncedMemory]
-    parted: list[SplitMemory]
+    split_memories: list[SplitMemory]
     _extras: dict[int, bool | None]  # `manage` of each external buffer, by id
     _shared: dict[int, SyncedMemory]
     _used: set[int]
@@ -105,6 +105,6 @@ class ExternalBuffers:
 
     def share_whole(self, mine: int, theirs: SplitMemory) -> None:
         """Use another net's split memory for a value whose buffers were all shared. Forgets plans."""
-        self.parted = [theirs if memory is self.memories[mine] else memory for memory in self.parted]
+        self.split_memories = [theirs if memory is self.memories[mine] else memory for memory in self.split_memories]
         self.memories[mine] = theirs
         self._plans.clear()

@@ -51,37 +51,37 @@ def fit(runtime: Runtime, attempt: Callable[[], T]) -> T:
     if runtime.fitting or file or runtime.device.is_host or not runtime.asked.enabled:
         return attempt()
     nets = [net for known in runtime.nets if (net := known()) is not None]
-    runtime.fitting, rested = True, runtime.rests
+    runtime.fitting, was_idle = True, runtime.idle
     try:
         return _whole_or_in_parts(runtime, nets, attempt)
     finally:
         runtime.fitting = runtime.whole = False
-        if runtime.rests and not rested:
+        if runtime.idle and not was_idle:
             _log.info("LMS: nothing is managed: everything fits the device as without Large Model Support")
 
 
 def _whole_or_in_parts(runtime: Runtime, nets: Sequence[BuiltNet], attempt: Callable[[], T]) -> T:
     refused, runtime.whole = None, True
-    for rests in (runtime.rests, not runtime.rests):
+    for idle in (runtime.idle, not runtime.idle):
         try:
-            _let_rest(runtime, nets, rests)
+            _set_idle(runtime, nets, idle)
             return attempt()
         except OutOfDeviceMemory as error:
-            refused = error if refused is None or not rests else refused
+            refused = error if refused is None or not idle else refused
         if any(net.ran and not net.forward_only for net in nets):
             break  # new buffers would lose the values that a forward left for its backward
     else:
-        _let_rest(runtime, nets, False)
+        _set_idle(runtime, nets, False)
     runtime.whole = False
     if runtime.active and any(net.splitting.chooses for net in nets):
         return attempt()
     raise refused
 
 
-def _let_rest(runtime: Runtime, nets: Sequence[BuiltNet], rests: bool) -> None:
-    """Give all nets the memory they have without Large Model Support (rests), or with it."""
-    if rests is not runtime.rests:
-        runtime.rest(rests)
+def _set_idle(runtime: Runtime, nets: Sequence[BuiltNet], idle: bool) -> None:
+    """Give all nets the memory they have without Large Model Support (idle), or with it."""
+    if idle is not runtime.idle:
+        runtime.set_idle(idle)
         for net in nets:
             follow(net)
             net.ran = False
@@ -114,7 +114,7 @@ def fitted(
 def _fitted(
     net: Net, plan: Callable[[], T], seconds: Callable[[], float] | None, by_hand: bool, updates: Updates | None
 ) -> T:
-    logged = describe(net.graph, net.unfolded)
+    logged = describe(net.graph, net.micro_batched)
     while True:
         try:
             with net.placed():
@@ -135,16 +135,16 @@ def _fitted(
 
 def log_parts(net: BuiltNet, logged: Collection[str] = ()) -> None:
     """Log which layers run in parts, except for lines already in `logged`."""
-    lines = [line for line in describe(net.graph, net.unfolded) if line not in logged]
+    lines = [line for line in describe(net.graph, net.micro_batched) if line not in logged]
     for line in lines:
         _log.info("%s", line)
     if lines:
         _log.info("%s", ROUNDED)
-    if (net.splitting.asked or 0) > 1 and not net.unfolded.starts:
+    if (net.splitting.asked or 0) > 1 and not net.micro_batched.starts:
         _log.warning(
             "-lms_split %d: no layers of net %s can run in parts of its batch", net.splitting.asked, net.graph.name
         )
-    if (net.splitting.asked_blocks or 0) > 1 and not net.unfolded.cuts:
+    if (net.splitting.asked_blocks or 0) > 1 and not net.micro_batched.cuts:
         _log.warning(
             "-lms_split_outputs %d: no layer of net %s can run in blocks of its outputs",
             net.splitting.asked_blocks,
@@ -154,15 +154,15 @@ def log_parts(net: BuiltNet, logged: Collection[str] = ()) -> None:
 
 def refuse_chosen_parts(net: BuiltNet) -> None:
     """Raise PlanError if training uses a plan file and the number of parts was chosen here: the file lacks it."""
-    splitting, unfolded = net.splitting, net.unfolded
+    splitting, micro_batched = net.splitting, net.micro_batched
     chosen = []
-    if splitting.asked is None and unfolded.starts:
+    if splitting.asked is None and micro_batched.starts:
         chosen.append("-lms_split 4")
-    if splitting.asked_blocks is None and unfolded.cuts:
-        chosen.append(f"-lms_split_outputs {max(len(cuts) - 1 for cuts in unfolded.cuts.values())}")
+    if splitting.asked_blocks is None and micro_batched.cuts:
+        chosen.append(f"-lms_split_outputs {max(len(cuts) - 1 for cuts in micro_batched.cuts.values())}")
     if net.runtime.plan_cache is not None and chosen:
         raise PlanError(
-            "; ".join(describe(net.graph, unfolded)) + ", and a plan file does not say so",
+            "; ".join(describe(net.graph, micro_batched)) + ", and a plan file does not say so",
             where=Where(file=net.runtime.plan_cache.path),
             fix=f"give a number of parts, for example {' '.join(chosen)}, both times; or -lms_split off and a larger "
             "-lms_budget or a smaller batch_size; or leave -lms_plan out",
@@ -181,7 +181,7 @@ def _widen(net: Net, error: OutOfDeviceMemory, by_hand: bool, updates: Updates |
         return False  # the error is not the planner's (the device is in use elsewhere), or the user fixed all parts
     helped = False
     while True:
-        passes = net.all_steps(fused=not by_hand, separate=SplitBackward.NONE if by_hand else net.split_backward)
+        passes = net.all_steps(fused=not by_hand, split_backward=SplitBackward.NONE if by_hand else net.split_backward)
         steps = [*passes, *(updates() if updates is not None else ())]
         managed, limit = net.memory.managed(), net.runtime.limit()
         need = needs(steps, managed)
@@ -189,7 +189,7 @@ def _widen(net: Net, error: OutOfDeviceMemory, by_hand: bool, updates: Updates |
             return True
         if not helped and error.where.layer is not None and max(need, default=0) < error.needed:
             return False  # the step that did not fit is not among these
-        if not net.splitting.widen(net.graph, net.unfolded, need, steps, managed, limit):
+        if not net.splitting.widen(net.graph, net.micro_batched, need, steps, managed, limit):
             return helped
         follow(net)
         helped = True

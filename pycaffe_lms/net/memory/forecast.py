@@ -22,7 +22,7 @@ from ...lms.remat.requested import CannotRemat, remat_order
 from ..program.costs import program_costs
 from ..program.lms_requests import cannot_remat, remat_requests_of
 from ..program.programs import HostedStep, Sequenced
-from ..program.split_backward import tightest
+from ..program.split_backward import with_least_memory
 from .fit import fitted
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def fits(net: Net, tail: Tail) -> Plan | None:
 
 
 def _on_demand(net: Net, tail: Tail) -> Plan | None:
-    if net.runtime.rests:
+    if net.runtime.idle:
         return net.plan_only(tail)
     net.runtime.check_resident()
     program, managed, uncopied = _managed(net, tail)
@@ -108,7 +108,7 @@ def _managed(net: Net, tail: Tail) -> tuple[Program, dict[int, Buffer], frozense
         those that are never copied.
     """
     made = net.program_of(tail)
-    whole, other = _with_requests(net, replace(made, separate=None)), _with_requests(net, tightest(made))
+    whole, other = _with_requests(net, replace(made, split_backward=None)), _with_requests(net, with_least_memory(made))
     return other if max(_needs(*other[:2]), default=0) < max(_needs(*whole[:2]), default=0) else whole
 
 

@@ -91,7 +91,7 @@ class Splitting:
     def widen(
         self,
         graph: Graph,
-        unfolded: MicroBatchedGraph,
+        micro_batched: MicroBatchedGraph,
         need: Sequence[int],
         steps: Sequence[AnyStep],
         managed: Mapping[int, Buffer],
@@ -106,7 +106,7 @@ class Splitting:
         Returns:
             Whether the choice grew. False, with the choice unchanged, if more parts and blocks cannot help some step.
         """
-        counts = _PartCounts(graph, unfolded, managed, limit)
+        counts = _PartCounts(graph, micro_batched, managed, limit)
         regions = self._regions(graph) if self.asked is None else []
         now, able = self.blocks(graph), cuttable(graph)
         parts, blocks, largest = dict(self.chosen.parts), dict(self.chosen.blocks), max(need, default=0)
@@ -141,7 +141,7 @@ class _PartCounts:
     """Count the parts or blocks that make a step fit. limit: bytes of `managed` buffers on the device at once."""
 
     graph: Graph
-    unfolded: MicroBatchedGraph
+    micro_batched: MicroBatchedGraph
     managed: Mapping[int, Buffer]
     limit: int
 
@@ -156,7 +156,7 @@ class _PartCounts:
             (layer, bytes of its parameters, their gradients and histories that the step needs); (-1, 0) for an update
             of several layers or of none.
         """
-        run = self.unfolded.graph
+        run = self.micro_batched.graph
         if isinstance(step, LayerStep):
             node = run.nodes[step.node]
             return node.origin, self._bytes(
@@ -187,7 +187,7 @@ class _PartCounts:
         """
         if nbytes <= self.limit:  # every step fits, but the packing does not
             return now + 1
-        run = self.unfolded.graph
+        run = self.micro_batched.graph
         whole = _whole_bytes(self.graph, run, region, run.nodes[step.node], step, self.managed)
         return 0 if whole >= self.limit else max(now + 1, -(-(nbytes - whole) * now // (self.limit - whole)))
 
@@ -224,15 +224,15 @@ def _whole_bytes(graph: Graph, run: Graph, region: Region, node: Node, step: Lay
     return sum(managed[a.buffer].nbytes for a in step.step.accesses if a.buffer in fixed and a.buffer in managed)
 
 
-def describe(graph: Graph, unfolded: MicroBatchedGraph) -> list[str]:
+def describe(graph: Graph, micro_batched: MicroBatchedGraph) -> list[str]:
     """Return a line for each region that runs in parts, and for each layer in blocks of outputs."""
     lines = []
-    for region, starts in unfolded.starts.items():
+    for region, starts in micro_batched.starts.items():
         sizes = sorted({b - a for a, b in pairwise(starts)})
         images = " or ".join(map(str, sizes))
         first, last = graph.nodes[region.first].name, graph.nodes[region.last].name
         lines.append(f'layers "{first}" .. "{last}" run in {len(starts) - 1} parts of {images} images')
-    for layer, cuts in unfolded.cuts.items():
+    for layer, cuts in micro_batched.cuts.items():
         sizes = sorted({b - a for a, b in pairwise(cuts)})
         name, outputs = graph.nodes[layer].name, " or ".join(map(str, sizes))
         lines.append(f'layer "{name}" runs in {len(cuts) - 1} blocks of {outputs} outputs')

@@ -33,7 +33,7 @@ from ..passes.micro_batch import SplitValue
 from ..program.costs import program_costs, program_remats
 from ..program.lms_requests import asked_by_layers, cannot_remat, remat_requests_of, wanted_remats
 from ..program.programs import HostedStep, Sequenced
-from ..program.split_backward import alike, planned
+from ..program.split_backward import in_same_form, planned
 from ..program.steps import LayerStep
 from ..run.executor import Executor, call_scratch_layout
 from ..run.recording import Replay
@@ -131,7 +131,7 @@ class NetMemory(ExternalBuffers):
         if runtime.active:  # manage buffers that only passes by hand touch: beside the arena no memory is left for them
             others = {b.id for b in table.buffers if b.id not in used and b.id not in lasting}
             self._managed = replace(self._managed, ids=self._managed.ids | others)
-        self._unmade = (inside_groups(graph) | graph.laid.keys()) - used
+        self._unmade = (inside_groups(graph) | graph.views.keys()) - used
         for b in self.buffers:  # all that a program may discard
             self.memories[b].manage(b in self._managed.ids or b in self.packed or b in self._unmade)
         sharing = {b.id for b in table.buffers if b.call_scratch and b.id in used and b.id not in self._managed.ids}
@@ -146,7 +146,9 @@ class NetMemory(ExternalBuffers):
         self.timer: Callable[[], None] | None = None  # called before the first step and after each
         if old:
             self._take_over(old)
-        self.parted = make_split_memories(split_values, self.memories, self.device, old.parted if old else ())
+        self.split_memories = make_split_memories(
+            split_values, self.memories, self.device, old.split_memories if old else ()
+        )
         runtime.need_workspace(self._workspace_bytes)
         runtime.make_room()
         runtime.memory_owners.join(self)
@@ -221,11 +223,11 @@ class NetMemory(ExternalBuffers):
         )
         touched = {a.buffer for s in sequenced.program.steps for a in s.accesses}
         layers = [s for s in sequenced.steps if isinstance(s, LayerStep)]
-        grouped = any(s.group is not None or s.apart is not None for s in layers)
+        grouped = any(s.group is not None or s.without_views is not None for s in layers)
         unmade = self._unmade - touched if grouped else set()
         touched -= self._workspace_offsets.keys()
-        changing = {id(self.memories[b]) for b in touched | unmade} if self.parted else ()
-        split = tuple(m for m in self.parted if any(id(part) in changing for part in m.parts))
+        changing = {id(self.memories[b]) for b in touched | unmade} if self.split_memories else ()
+        split = tuple(m for m in self.split_memories if any(id(part) in changing for part in m.parts))
         groups = touched, plan.buffers if plan is not None else (), unmade
         touched, moved, unmade = (tuple(self.memories[b] for b in ids) for ids in groups)
         self.executor.forget()
@@ -253,7 +255,7 @@ class NetMemory(ExternalBuffers):
         """
         if (old := self._plans.get(key)) is None or old.plan is None or not self.runtime.active:
             return None
-        sequenced = alike(build(), old.sequenced)
+        sequenced = in_same_form(build(), old.sequenced)
         before = time_plan(old.plan, self._costs(sequenced, self.remat_steps_of(sequenced))).seconds
         managed = self.compressed_sizes(sequenced, {b: self.buffers[b] for b in old.plan.buffers})
         plan = self._optimised(sequenced, managed, old.plan.how)
@@ -300,7 +302,7 @@ class NetMemory(ExternalBuffers):
 
     def _as_planned(self, sequenced: Sequenced, plan: Plan) -> Sequenced:
         """Return the program in the order of the plan, rematerialization steps included."""
-        if not plan.replayed:
+        if not plan.rematerialized:
             return sequenced
         remats = program_remats(self.graph, sequenced.steps)
         steps = tuple(remats[s] if again else sequenced.steps[s] for s, again in plan.order)

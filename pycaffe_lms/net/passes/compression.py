@@ -48,4 +48,6 @@ def with_compression(
             if step.host:
                 seen.add(a.buffer)
     seen |= {b for b, mode in first.items() if mode is not Mode.OVERWRITE}
-    return {b: replace(buffer, halved=sizes[b]) if b in able - seen else buffer for b, buffer in managed.items()}
+    return {
+        b: replace(buffer, compressed_bytes=sizes[b]) if b in able - seen else buffer for b, buffer in managed.items()
+    }

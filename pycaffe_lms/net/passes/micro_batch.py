@@ -7,7 +7,8 @@ at its border stays whole, and each micro-batch sees its images. The rest of the
 A layer in blocks of outputs becomes n layers with parameters of their own, one that gathers their tops, and n - 1 that
 pass the bottom from block to block: in backward they add up its gradient, two at a time, from the last block on.
 
-`unfold` makes that graph; `fold` gives the user's graph its buffers. `regions.py` and `blocks.py` say what can be cut.
+`with_micro_batches` makes that graph; `split_values` gives the user's graph its buffers. `regions.py` and `blocks.py`
+say what can be cut.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ class MicroBatchedGraph:
         return {v.name for v in self.graph.values if v.blob in blobs}
 
 
-def unfold(graph: Graph, parts: Mapping[Region, int], blocks: Mapping[int, int] | None = None) -> MicroBatchedGraph:
+def with_micro_batches(
+    graph: Graph, parts: Mapping[Region, int], blocks: Mapping[int, int] | None = None
+) -> MicroBatchedGraph:
     """Build the graph that runs; without parts and blocks, the graph itself.
 
     Args:
@@ -229,10 +232,10 @@ class SplitValue:
     half: bool = False
 
 
-def fold(graph: Graph, unfolded: MicroBatchedGraph) -> list[SplitValue]:
+def split_values(graph: Graph, micro_batched: MicroBatchedGraph) -> list[SplitValue]:
     """Set the buffer ids of the user's graph from the graph that runs, and return the split values: those of several
     buffers, which get ids of their own."""
-    run = unfolded.graph
+    run = micro_batched.graph
     if run is graph:
         return []
     found: dict[tuple[int, ...], SplitValue] = {}
@@ -245,11 +248,11 @@ def fold(graph: Graph, unfolded: MicroBatchedGraph) -> list[SplitValue]:
         return found[ids].id
 
     for value in graph.values:
-        mine = [run.values[v] for v in unfolded.values[value.id]]
+        mine = [run.values[v] for v in micro_batched.values[value.id]]
         value.data = one(value.name, "data", tuple(v.data for v in mine), value.half)
         value.diff = one(value.name, "diff", tuple(v.diff for v in mine), value.half)
     for param in graph.params:
-        mine = [run.params[p] for p in unfolded.params[param.index]]
+        mine = [run.params[p] for p in micro_batched.params[param.index]]
         name = f"{graph.nodes[param.node].name}.param{param.position}"
         param.data = one(name, "data", tuple(p.data for p in mine))
         param.diff = one(name, "diff", tuple(p.diff for p in mine))

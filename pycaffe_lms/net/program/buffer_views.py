@@ -1,7 +1,7 @@
 """Buffer views: values stored inside other values, so that Concat, Slice and similar layers need no copies. Pure.
 
-`lay` chooses the views of a net (`Graph.laid`); `laid_out` rewrites the steps of a program to access the enclosing
-buffers and drops the steps that have nothing left to copy. The arrays are made in `net/run/executor.py`.
+`choose_views` chooses the views of a net (`Graph.views`); `with_views` rewrites the steps of a program to access the
+enclosing buffers and drops the steps that have nothing left to copy. The arrays are made in `net/run/executor.py`.
 """
 
 from __future__ import annotations
@@ -54,22 +54,22 @@ def in_place(graph: Graph, node: Node, forward: bool) -> frozenset[int]:
 
 
 def _is_view(graph: Graph, copy: ViewCopy) -> bool:
-    part, whole = (graph.laid.get(b, Place(b, 0)) for b in (copy.part, copy.whole))
+    part, whole = (graph.views.get(b, Place(b, 0)) for b in (copy.part, copy.whole))
     return part == Place(whole.buffer, whole.start + copy.start)
 
 
 def place_of(graph: Graph, step: LayerStep, buffer: int) -> Place:
     """Return where a step finds the elements of a buffer."""
     at_start = Place(buffer, 0)
-    return at_start if step.apart is None else graph.laid.get(buffer, at_start)
+    return at_start if step.without_views is None else graph.views.get(buffer, at_start)
 
 
-def laid_out(graph: Graph, steps: Sequence[LayerStep]) -> list[LayerStep]:
-    """Return the steps of a program with the views of `graph.laid`, without those that have nothing left to do.
+def with_views(graph: Graph, steps: Sequence[LayerStep]) -> list[LayerStep]:
+    """Return the steps of a program with the views of `graph.views`, without those that have nothing left to do.
 
     A step that writes a range of a buffer updates the buffer, since the rest must be kept. The first access of the
     program still overwrites: the buffer has no content yet."""
-    if not graph.laid:
+    if not graph.views:
         return list(steps)
     found, seen = [], set()
     for step in steps:
@@ -98,26 +98,28 @@ def _with_views(graph: Graph, step: LayerStep, seen: Collection[int]) -> LayerSt
     wholes = {c.whole for c in copies} if views else set()
     parts: list[Access] = []
     for a in step.step.accesses:
-        place, mode = graph.laid.get(a.buffer), a.mode
+        place, mode = graph.views.get(a.buffer), a.mode
         if a.buffer in not_copied:
             continue
         b = a.buffer if place is None else place.buffer
         if mode is Mode.OVERWRITE and b in seen and (place is not None or a.buffer in wholes):
             mode = Mode.UPDATE
         parts.append(Access(b, mode))
-    if not views and not any(a.buffer in graph.laid for a in step.step.accesses):
+    if not views and not any(a.buffer in graph.views for a in step.step.accesses):
         return step
-    reuses = tuple(pair for pair in step.step.reuses if not graph.laid.keys() & set(pair))
-    return replace(step, step=replace(step.step, accesses=merge_accesses(parts), reuses=reuses), apart=step.step)
+    reuses = tuple(pair for pair in step.step.reuses if not graph.views.keys() & set(pair))
+    return replace(
+        step, step=replace(step.step, accesses=merge_accesses(parts), reuses=reuses), without_views=step.step
+    )
 
 
-def replayed(graph: Graph, forward: LayerStep, remat: LayerStep | None) -> LayerStep | None:
-    """Return the remat step of a forward of `laid_out`, None where it would write to a view: only whole buffers are
+def remat_with_views(graph: Graph, forward: LayerStep, remat: LayerStep | None) -> LayerStep | None:
+    """Return the remat step of a forward of `with_views`, None where it would write to a view: only whole buffers are
     rematerialized."""
-    if remat is None or forward.apart is None:
+    if remat is None or forward.without_views is None:
         return remat
     written = {a.buffer for a in remat.step.accesses if a.mode is not Mode.READ}
-    if node_of(graph, forward).layer.stretches or written & graph.laid.keys():
+    if node_of(graph, forward).layer.stretches or written & graph.views.keys():
         return None
     return _with_views(graph, remat, ())
 
@@ -127,13 +129,13 @@ def _moves(node: Node, i: int) -> bool:
     return node.propagate[i if len(node.bottoms) > 1 else 0]
 
 
-def lay(
+def choose_views(
     graph: Graph,
     steps: Sequence[LayerStep],
     buffers: Sequence[Buffer],
-    passing: Collection[int],
+    short_lived: Collection[int],
     lasting: Collection[int],
-    apart: Collection[int],
+    excluded: Collection[int],
     dtype: np.dtype,
     managed: bool,
 ) -> dict[int, Place]:
@@ -143,22 +145,22 @@ def lay(
 
     Args:
         steps: the longest program of the solver.
-        passing: buffers that need memory during a part of the program only.
+        short_lived: buffers that need memory during a part of the program only.
         lasting: buffers whose values are read after the program or come from outside.
-        apart: buffers that may neither be views nor have any.
+        excluded: buffers that may neither be views nor have any.
         managed: whether Large Model Support runs; then the most bytes that one step accesses may not grow, either.
     """
     if any(node.layer.looks_at or (node.layer.runs_on is Runs.HOST and node.bottoms) for node in graph.nodes):
         return {}  # shapes may change within an iteration, when only some views are written
-    return _Laying(graph, steps, buffers, passing, lasting, apart, dtype, managed).run()
+    return _ViewChoice(graph, steps, buffers, short_lived, lasting, excluded, dtype, managed).run()
 
 
-class _Laying:
+class _ViewChoice:
     """Choose views greedily, in the order of the steps."""
 
-    def __init__(self, graph, steps, buffers, passing, lasting, apart, dtype, managed):
-        self.graph, self.steps, self.buffers, self.lasting, self.apart = graph, steps, buffers, lasting, apart
-        self.managed, self.passing = managed, passing
+    def __init__(self, graph, steps, buffers, short_lived, lasting, excluded, dtype, managed):
+        self.graph, self.steps, self.buffers, self.lasting, self.excluded = graph, steps, buffers, lasting, excluded
+        self.managed, self.short_lived = managed, short_lived
         self.end = len(steps)
         self.uses: dict[int, list[tuple[int, bool]]] = {}  # buffer -> (step, whether it writes), in order
         for s, step in enumerate(steps):
@@ -223,7 +225,7 @@ class _Laying:
         """Return whether the part of a copy in step `s`, with its own views, may become a view of the whole."""
         part, at = copy.part, self._place(copy.whole)
         start = at.start + copy.start
-        if part in self.places or part == at.buffer or part in self.lasting or {part, at.buffer} & self.apart:
+        if part in self.places or part == at.buffer or part in self.lasting or {part, at.buffer} & self.excluded:
             return False
         if start % self.units[part] or not self.elements[part] or not {part, copy.whole} <= self.uses.keys():
             return False
@@ -258,12 +260,12 @@ class _Laying:
         return True
 
     def _needs(self) -> tuple[int, int]:
-        """Return (peak bytes of the buffers in `passing`, most bytes that one step accesses; the latter 0 unless
+        """Return (peak bytes of the buffers in `short_lived`, most bytes that one step accesses; the latter 0 unless
         managed). Every buffer lives from its first use to its last and is reused in place where possible."""
         lives: dict[int, tuple[int, int]] = {}
         for b, uses in self.uses.items():
             root = self._place(b).buffer
-            if root in self.passing:
+            if root in self.short_lived:
                 first, last = lives.get(root, (self.end, 0))
                 lives[root] = min(first, uses[0][0]), max(last, uses[-1][0])
         change = [0] * (self.end + 2)

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from ...formats.types import SPLIT
 from ...layers.base import Makes
 from ...lms.cost.machine import HALF_GAIN, Costs, Machine
-from ...lms.program import PARAMS_HALF, Buffer, Mode, Step
+from ...lms.program import PARAM_GRADIENTS, Buffer, Mode, Step
 from ..build.graph import Graph
-from .buffer_views import replayed
+from .buffer_views import remat_with_views
 from .programs import HostedStep
 from .steps import LayerStep, node_of, remat_step, wants
 
@@ -57,7 +57,7 @@ def layer_bytes(graph: Graph, step: LayerStep, buffers: Mapping[int, Buffer], si
     Args:
         sizes: buffer id -> bytes of its arrays.
     """
-    node, own = node_of(graph, step), step.apart or step.step
+    node, own = node_of(graph, step), step.without_views or step.step
     values = [graph.values[v] for v in (*node.bottoms, *node.tops)]
     rows = {v.id: (v.rows[1] - v.rows[0]) / graph.values[v.whole].shape[0] for v in values if v.rows}
     shares = {b: rows[v.id] for v in values if v.rows for b in (v.data, v.diff)}
@@ -81,7 +81,7 @@ def program_remats(graph: Graph, steps: Sequence[LayerStep | HostedStep]) -> dic
     found = {}
     for s, step in enumerate(steps):
         if isinstance(step, LayerStep) and step.forward and not step.look and not step.step.host:
-            remat = replayed(graph, step, remat_step(graph, step))
+            remat = remat_with_views(graph, step, remat_step(graph, step))
             if remat is not None:
                 found[s] = remat
     return found
@@ -129,8 +129,8 @@ def _step_seconds(step: LayerStep | HostedStep, predicted: float, measured: Mapp
     name = step.step.name
     if not isinstance(step, LayerStep) or step.forward:
         return measured.get(name, predicted)
-    bottoms = name.removesuffix(PARAMS_HALF)
-    params = bottoms + PARAMS_HALF
+    bottoms = name.removesuffix(PARAM_GRADIENTS)
+    params = bottoms + PARAM_GRADIENTS
     if step.makes is Makes.ALL and bottoms in measured:
         return measured[bottoms] + measured.get(params, 0.0)
     if step.makes is not Makes.ALL and bottoms in measured and params not in measured:

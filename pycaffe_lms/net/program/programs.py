@@ -15,7 +15,7 @@ from enum import Enum
 from ...layers.base import count
 from ...lms.program import Mode, Program, Step
 from ..build.graph import Graph, Node
-from .buffer_views import laid_out
+from .buffer_views import with_views
 from .steps import LayerStep, backward_steps, forward_step, look_step, separable, wants, written_diffs
 
 
@@ -39,14 +39,14 @@ class Sequenced:
 
     Args:
         by_hand: every value survives the program.
-        separate: return the same program with split backwards, where it may be planned instead (see
+        split_backward: return the same program with split backwards, where it may be planned instead (see
             `split_backward.py`).
     """
 
     program: Program
     steps: tuple[LayerStep | HostedStep, ...]
     by_hand: bool = False
-    separate: Callable[[], Sequenced] | None = None
+    split_backward: Callable[[], Sequenced] | None = None
 
 
 class SplitBackward(Enum):
@@ -93,7 +93,7 @@ class ProgramBuilder:
         nodes = self._units(start, end, fused)
         steps = (make(self.graph, node) for node in nodes for make in (look_step, forward_step))
         found = [s for s in steps if s is not None]
-        return laid_out(self.graph, found) if fused else found
+        return with_views(self.graph, found) if fused else found
 
     def backward(
         self,
@@ -103,7 +103,7 @@ class ProgramBuilder:
         *,
         accumulate: bool,
         fused: bool = False,
-        separate: SplitBackward = SplitBackward.NONE,
+        split_backward: SplitBackward = SplitBackward.NONE,
     ) -> list[LayerStep]:
         """Return the backward of layers start..end, both included, start >= end.
 
@@ -111,11 +111,11 @@ class ProgramBuilder:
             present: diff buffers that hold a gradient already.
             accumulate: add to the parameters' gradients.
             fused: as a solver runs it, with groups and views.
-            separate: which layers have a split backward.
+            split_backward: which layers have a split backward.
         """
         here, touched, steps = set(present), set(), []
         units = self._units(end, start, fused)
-        least, join = self._least(units, separate), fused and self.join
+        least, join = self._least(units, split_backward), fused and self.join
         for node in reversed(units):
             split = _elements(self.graph, node) >= least
             for step in backward_steps(self.graph, node, here, touched, accumulate, join, split):
@@ -124,12 +124,12 @@ class ProgramBuilder:
                 if not step.zero:
                     wanted = zip(node.params, wants(node, step.makes)[1], strict=True)
                     touched |= {self.graph.params[p].diff for p, wants_it in wanted if wants_it}
-        return laid_out(self.graph, steps) if fused else steps
+        return with_views(self.graph, steps) if fused else steps
 
-    def _least(self, units: Sequence[Node], separate: SplitBackward) -> float:
+    def _least(self, units: Sequence[Node], split_backward: SplitBackward) -> float:
         """Return the least `_elements` of a layer with a split backward."""
-        if separate is not SplitBackward.LARGE:
-            return 0 if separate is SplitBackward.ALL else math.inf
+        if split_backward is not SplitBackward.LARGE:
+            return 0 if split_backward is SplitBackward.ALL else math.inf
         return max((_elements(self.graph, n) for n in units if separable(self.graph, n)), default=0) / SMALL
 
     def loss_diffs(self) -> set[int]:

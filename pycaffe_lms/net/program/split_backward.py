@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ...errors import OutOfDeviceMemory
 from ...layers.base import Makes
 from ...lms.plan.plan import Plan
-from ...lms.program import Program, is_params_half, layer_of
+from ...lms.program import Program, layer_of, makes_param_gradients
 from ..build.graph import Graph
 from .programs import Sequenced
 from .steps import LayerStep
@@ -39,7 +39,7 @@ def planned(memory: NetMemory, sequenced: Sequenced) -> tuple[Sequenced, Plan | 
         OutOfDeviceMemory: neither program fits.
         CaffeError: as `NetMemory.plan_of`.
     """
-    whole, other, name = replace(sequenced, separate=None), tightest(sequenced), sequenced.program.name
+    whole, other, name = replace(sequenced, split_backward=None), with_least_memory(sequenced), sequenced.program.name
     if len(other.steps) == len(whole.steps):  # no backward is split
         return whole, memory.plan_of(whole)
     cache = memory.runtime.plan_cache
@@ -70,26 +70,26 @@ def _plan_if_it_fits(memory: NetMemory, sequenced: Sequenced) -> tuple[Plan | No
         return None, False
 
 
-def tightest(sequenced: Sequenced) -> Sequenced:
+def with_least_memory(sequenced: Sequenced) -> Sequenced:
     """Return the variant with split backwards, whose steps need less memory; the program itself if there is none."""
-    return sequenced.separate() if sequenced.separate is not None else sequenced
+    return sequenced.split_backward() if sequenced.split_backward is not None else sequenced
 
 
-def alike(sequenced: Sequenced, ran: Sequenced) -> Sequenced:
+def in_same_form(sequenced: Sequenced, ran: Sequenced) -> Sequenced:
     """Return the program with split backwards if `ran` has any, else without."""
     split = any(isinstance(step, LayerStep) and step.makes is not Makes.ALL for step in ran.steps)
-    return tightest(sequenced) if split else replace(sequenced, separate=None)
+    return with_least_memory(sequenced) if split else replace(sequenced, split_backward=None)
 
 
-def separated(graph: Graph, program: Program) -> int:
+def split_backward_count(graph: Graph, program: Program) -> int:
     """Return how many of the user's layers have a split backward."""
     origins = {node.name: node.origin for node in graph.nodes}
-    return len({origins[layer_of(step.name)] for step in program.steps if is_params_half(step.name)})
+    return len({origins[layer_of(step.name)] for step in program.steps if makes_param_gradients(step.name)})
 
 
 def describe_split_backward(graph: Graph, program: Program) -> list[str]:
     """Return a line about the split backwards of a program, or no line if it has none."""
-    n = separated(graph, program)
+    n = split_backward_count(graph, program)
     layers = f"{n} layers" if n > 1 else "1 layer"
     return [f"gradients of {layers} as two steps each, of parameters and then of bottoms"] if n else []
 

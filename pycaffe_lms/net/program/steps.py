@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ...errors import CaffeError
 from ...formats.types import SPLIT
 from ...layers.base import Lives, Makes, Runs
-from ...lms.program import PARAMS_HALF, Access, Mode, Step, merge_accesses
+from ...lms.program import PARAM_GRADIENTS, Access, Mode, Step, merge_accesses
 from ..build.graph import Graph, Node
 from ..passes.order_copies import differs
 
@@ -32,7 +32,7 @@ class LayerStep:
         group: index of the group that runs in place of its layers.
         again: a forward that is rematerialized.
         joins: per bottom, the value to whose gradient the bottom's is added; None: it is written by itself.
-        apart: the step as it would be without buffer views; None: `step` is that.
+        without_views: the step as it would be without buffer views; None: `step` is that.
         makes: which gradients a backward makes.
         refused: why no program may run the step; memory is planned as if one could.
     """
@@ -47,7 +47,7 @@ class LayerStep:
     group: int | None = None
     again: bool = False
     joins: tuple[int | None, ...] = ()
-    apart: Step | None = None
+    without_views: Step | None = None
     makes: Makes = Makes.ALL
     refused: CaffeError | None = None
 
@@ -129,19 +129,19 @@ def backward_steps(
     touched: Collection[int],
     accumulate: bool,
     join: bool = False,
-    separate: bool = False,
+    split_backward: bool = False,
 ) -> list[LayerStep]:
     """Return the backward of one layer as steps: none where it has no backward, two for a split backward.
 
     Args (the others are those of `backward_step`):
-        separate: split the backward of a `separable` layer: first the gradients of its parameters, then those of its
-            bottoms. What only the first step reads may be freed between them.
+        split_backward: split the backward of a `separable` layer: first the gradients of its parameters, then
+            those of its bottoms. What only the first step reads may be freed between them.
     """
     given = graph, node, present, touched, accumulate, join
     step = backward_step(*given)
     if step is None:
         return []
-    if not separate or step.zero or not separable(graph, node):
+    if not split_backward or step.zero or not separable(graph, node):
         return [step]
     both = (backward_step(*given, makes) for makes in (Makes.PARAMS, Makes.BOTTOMS))
     return [one for one in both if one is not None]
@@ -202,7 +202,7 @@ def backward_step(
             parts.append(Access(diff, UPDATE if adds[-1] else OVERWRITE))
     host = layer.runs_on is Runs.HOST
     reuses = () if host or zero or makes is Makes.PARAMS else _reuses(graph, node, False)
-    name = f"backward:{node.name}{PARAMS_HALF if makes is Makes.PARAMS else ''}"
+    name = f"backward:{node.name}{PARAM_GRADIENTS if makes is Makes.PARAMS else ''}"
     step = Step(name, merge_accesses(parts), host, reuses)
     return LayerStep(
         step,

@@ -110,8 +110,8 @@ class Executor:
 
     def _forward_pass(self, node: Node, step: LayerStep, on_host: bool) -> Pass:
         layer, graph, value = node.layer, self.graph, partial(self._value, node, step, on_host)
-        touched = {a.buffer for a in (step.apart or step.step).accesses}
-        settled = in_place(graph, node, True) if step.apart is not None else frozenset()  # views: need no copy
+        touched = {a.buffer for a in (step.without_views or step.step).accesses}
+        settled = in_place(graph, node, True) if step.without_views is not None else frozenset()  # views: need no copy
         skip_bottoms, skip_tops = (settled, frozenset()) if len(node.bottoms) > 1 else (frozenset(), settled)
         needs = layer.replay_needs() if step.again else layer.forward_needs()
         updates = frozenset() if step.again else layer.forward_updates()
@@ -133,7 +133,7 @@ class Executor:
 
     def _backward_pass(self, node: Node, step: LayerStep, on_host: bool) -> Pass:
         layer, value = node.layer, partial(self._value, node, step, on_host)
-        joins = step.apart is not None and len(node.bottoms) > 1
+        joins = step.without_views is not None and len(node.bottoms) > 1
         settled = in_place(self.graph, node, False) if joins else frozenset()
         propagate, param_propagate = wants(node, step.makes)
         needs = layer.backward_needs(propagate, param_propagate)

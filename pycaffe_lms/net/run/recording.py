@@ -109,7 +109,7 @@ class Replay:
                 if state is not State.HEAD_AT_GPU and not (state is State.SYNCED and ask is Ask.READ_GPU):
                     memory.ask(ask)
             if self._planned is not None:
-                self._planned.bring_home()
+                self._planned.bring_to_host()
             if not self._same_addresses():
                 self._launch, self._warm = None, 0
             elif self._launch is None:
