@@ -1,6 +1,6 @@
 """Hold the device memory that managed buffers use in turn: contiguous, or pages mapped anew for each plan.
 
-`lms/layout/packing.py` chooses offsets, `lms/layout/paging.py` pages; `backend/pages.py` maps pages to addresses.
+`lms/layout/packing.py` chooses offsets, `lms/layout/paging.py` pages; `backend/device.py` has `Pages`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.backend import cuda_available, get_device
-from pycaffe_lms.backend.pages import runs
+from pycaffe_lms.backend.device import runs
 from pycaffe_lms.backend.sim.device import POISON, SimDevice
 from pycaffe_lms.errors import OutOfDeviceMemory
 

@@ -1,8 +1,7 @@
-"""CUDA through CuPy: the only file of the package that imports cupy.
+"""Use a GPU through CuPy: compile and launch kernels, multiply matrices, and implement `Device`.
 
-Covers: kernels (compiled once, launched on the current stream), matrix products through cuBLAS, and the CUDA `Device`.
-Does not cover: convolutions through cuDNN (`ops/cuda/cudnn/convolution.py`, which gets plain pointers).
-Importing this file never fails; using it without CuPy or without a GPU is an error that says what to install.
+Only this file and `cublas.py` import cupy. Importing this one never fails; using it without CuPy or without a GPU
+raises an error that says what to install. Convolutions through cuDNN are in `ops/cuda/cudnn/convolution.py`.
 """
 
 from __future__ import annotations
@@ -10,15 +9,18 @@ from __future__ import annotations
 import functools
 import threading
 from collections import deque
-from collections.abc import Callable
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
+from ...arrays import AnyArray, HostArray
 from ...errors import DeviceError, MissingDependency
 from ..bfloat16 import BFLOAT16
 from ..cpu import host_bytes
-from ..device import ON_THE_CPU, Span, align, cannot_give
+from ..device import ON_THE_CPU, Event, Span, Stream, align, cannot_give
 from . import cublas
 from .pages import CudaPages, page_bytes
 from .pinned import nothing_unlocked, pinned_bytes
@@ -36,8 +38,8 @@ MAX_BLOCKS = 1 << 20  # kernels loop over the rest (grid stride)
 _dtype_name = functools.cache(lambda dtype: str(np.dtype(dtype)))  # NumPy takes longer than a launch
 
 
-def require():
-    """The cupy module. Raises MissingDependency without CuPy, DeviceError without a usable GPU."""
+def require() -> Any:
+    """Return the cupy module. Raises MissingDependency without CuPy."""
     if cupy is None:
         pip, otherwise = "'pycaffe-lms[cuda13]' (or [cuda12])", ON_THE_CPU
         raise MissingDependency("cupy", "the CUDA backend", pip, otherwise) from _missing
@@ -45,17 +47,17 @@ def require():
 
 
 def available() -> bool:
-    """Whether CuPy is installed and sees a GPU."""
+    """Return whether CuPy is installed and sees a GPU."""
     if cupy is None:
         return False
     try:
-        return cupy.cuda.runtime.getDeviceCount() > 0
+        return bool(cupy.cuda.runtime.getDeviceCount() > 0)
     except cupy.cuda.runtime.CUDARuntimeError:
         return False
 
 
 def nccl_available() -> bool:
-    """Whether CuPy is installed with NCCL."""
+    """Return whether CuPy is installed with NCCL."""
     if cupy is None:
         return False
     from cupy.cuda import nccl  # CuPy loads it only when asked
@@ -63,8 +65,8 @@ def nccl_available() -> bool:
     return bool(nccl.available)
 
 
-def nccl():
-    """CuPy's module for NCCL. Raises MissingDependency without CuPy or without NCCL."""
+def nccl() -> Any:
+    """Return CuPy's module for NCCL. Raises MissingDependency without CuPy or without NCCL."""
     cp = require()
     if not nccl_available():
         family = cp.cuda.runtime.runtimeGetVersion() // 1000
@@ -75,25 +77,39 @@ def nccl():
 
 
 def device_count() -> int:
-    """How many GPUs there are."""
-    return require().cuda.runtime.getDeviceCount()
+    """Return the number of GPUs."""
+    return int(require().cuda.runtime.getDeviceCount())
 
 
 @functools.cache
-def kernel(source: str, name: str, dtype: str = "float32"):
-    """The function `name` of a CUDA C++ source, compiled with `T` (data), `A` (sums) and `C` (values) as `dtype` says.
+def kernel(source: str, name: str, dtype: str = "float32") -> Any:
+    """Return the function `name` of a CUDA C++ source, compiled with the types `T` (data), `A` (sums) and `C` (values)
+    that belong to `dtype`.
 
-    Integer parameters must be `long long`, real ones `double`, because that is what Python's int and float become.
+    Integer parameters must be `long long`, real ones `double`, because Python's int and float are passed as such.
     """
     require()
     return cupy.RawKernel(prelude(str(dtype)) + source, name, options=("--std=c++14",))
 
 
 def launch(
-    source: str, name: str, dtype, threads: int, *args, block: int = BLOCK, grid: int | None = None, shared: int = 0
+    source: str,
+    name: str,
+    dtype: np.dtype[Any] | type | str,
+    threads: int,
+    *args: Any,
+    block: int = BLOCK,
+    grid: int | None = None,
+    shared: int = 0,
 ) -> None:
-    """Queue a kernel on the current stream: a grid of at least `threads` threads (grid-stride above a limit), or
-    exactly `grid` blocks where given. Zero threads launch nothing."""
+    """Queue a kernel on the current stream. Zero threads launch nothing.
+
+    Args:
+        threads: least threads of the grid; above a limit each thread loops over several elements.
+        block: threads of a block.
+        grid: exact number of blocks, in place of `threads`.
+        shared: bytes of shared memory of a block.
+    """
     if threads <= 0 and not grid:
         return
     blocks = grid if grid is not None else min((threads + block - 1) // block, MAX_BLOCKS)
@@ -110,8 +126,10 @@ _math = "tf32"
 
 
 def set_math(mode: str) -> None:
-    """ "tf32": matrix products and convolutions of float32 may round their inputs to TF32 (tensor cores);
-    "fp32": they do not. Products of float64 are never reduced."""
+    """Choose whether matrix products and convolutions of float32 may round their inputs to TF32 (tensor cores).
+
+    mode: "tf32": they may; "fp32": they do not. Products of float64 keep full precision in either mode.
+    """
     global _math
     if mode not in ("tf32", "fp32"):
         raise DeviceError(f'unknown math mode "{mode}"', fix="use tf32 or fp32")
@@ -119,20 +137,31 @@ def set_math(mode: str) -> None:
 
 
 def math() -> str:
-    """The current math mode, "tf32" or "fp32"."""
+    """Return the current math mode, "tf32" or "fp32"."""
     return _math
 
 
 def knows_bfloat16() -> bool:
-    """Whether the current GPU has instructions for bfloat16."""
+    """Return whether the current GPU has instructions for bfloat16."""
     return int(require().cuda.Device().compute_capability) >= 80
 
 
-def gemm(trans_a: bool, trans_b: bool, m: int, n: int, k: int, alpha: float, a, b, beta: float, c) -> None:
-    """Row-major C[m, n] = alpha * op(A)[m, k] op(B)[k, n] + beta * C, queued through cuBLAS.
+def gemm(
+    trans_a: bool,
+    trans_b: bool,
+    m: int,
+    n: int,
+    k: int,
+    alpha: float,
+    a: AnyArray,
+    b: AnyArray,
+    beta: float,
+    c: AnyArray,
+) -> None:
+    """Queue C[m, n] = alpha * op(A)[m, k] op(B)[k, n] + beta * C, row-major, through cuBLAS.
 
-    `a`, `b`, `c` are C-contiguous CuPy arrays of one type (bfloat16 adds up in float32); only their pointers are used,
-    so any array whose elements from its start are the matrix will do (a slice of a larger contiguous array, say).
+    `a`, `b`, `c` are C-contiguous CuPy arrays of one type (sums of bfloat16 are float32). Only their pointers are used,
+    so any array will do whose elements from its start are the matrix (a slice of a larger contiguous array, say).
     """
     gemm_batched(trans_a, trans_b, m, n, k, alpha, a, 0, b, 0, beta, c, 0, 1)
 
@@ -144,16 +173,16 @@ def gemm_batched(
     n: int,
     k: int,
     alpha: float,
-    a,
+    a: AnyArray,
     stride_a: int,
-    b,
+    b: AnyArray,
     stride_b: int,
     beta: float,
-    c,
+    c: AnyArray,
     stride_c: int,
     batch: int,
 ) -> None:
-    """`gemm` for `batch` matrices that lie `stride_*` elements apart (0: the same one for all)."""
+    """Queue `gemm` for `batch` matrices that begin `stride_*` elements apart (0: the same one for all)."""
     if m == 0 or n == 0 or batch == 0:
         return
     dtype = c.dtype
@@ -161,7 +190,7 @@ def gemm_batched(
     compute = cublas.COMPUTE_64F if dtype == np.float64 else cublas.COMPUTE_32F if half else _FLOAT_COMPUTE[_math]
     op_a, op_b = (cublas.TRANSPOSE if t else cublas.NO_TRANSPOSE for t in (trans_a, trans_b))
     lda, ldb = (m if trans_a else k), (k if trans_b else n)
-    # cuBLAS is column-major: C' = op(B)' op(A)', so the operands change places
+    # cuBLAS is column-major: C' = op(B)' op(A)', so the operands are swapped
     cublas.products(
         op_b,
         op_a,
@@ -179,9 +208,9 @@ def gemm_batched(
 
 
 class CudaDevice:
-    """One GPU: a shared CuPy memory pool with a hard limit, three streams, pinned host memory.
+    """Use one GPU: a shared CuPy memory pool with a hard limit, five streams, pinned host memory.
 
-    Raises DeviceError when the GPU is absent. Only one per GPU and process: see `backend.get_device`.
+    `backend.get_device` makes one object per GPU and process. Raises DeviceError when the GPU cannot be used.
     """
 
     name = "cuda"
@@ -201,45 +230,48 @@ class CudaDevice:
         self._budget: int | None = None
         self.page = page_bytes(index)
         self._paged = 0  # bytes of pages, which are not the pool's
-        self._gone: deque[Callable[[], None]] = deque()  # of pages that nobody has any more
+        self._gone: deque[Callable[[], None]] = deque()  # free pages that nothing refers to any more
         self.pool = cp.cuda.MemoryPool()
         self.compute = cp.cuda.Stream(non_blocking=True)
         self.copy_in, self.copy_out, self.side, self.branch = (cp.cuda.Stream(non_blocking=True) for _ in range(4))
         self.capturing = False
-        self.ops = None  # see ops.ops_of
+        self.ops: Any = None  # see ops.ops_of
         self.lock = threading.RLock()
         self.bytes_in = self.bytes_out = 0
 
     def describe(self) -> str:
-        return self._properties["name"].decode()
+        name: str = self._properties["name"].decode()
+        return name
 
     @contextmanager
-    def active(self):
-        """Within: operations of the calling thread are queued on this GPU's compute stream."""
+    def active(self) -> Iterator[None]:
+        """Within: queue the calling thread's operations on this GPU's compute stream."""
         with self._device, self.compute:
             yield
 
-    def properties(self) -> dict:
-        """CUDA's device properties, by their C names."""
-        return self._properties
+    def properties(self) -> dict[str, Any]:
+        """Return CUDA's device properties, by their C names."""
+        properties: dict[str, Any] = self._properties
+        return properties
 
-    def on(self, stream):
-        """A stream is its own context: it is the current one within."""
-        return stream
+    def on(self, stream: Stream) -> AbstractContextManager[Any]:
+        """Return the stream, which is its own context: within, it is the current one."""
+        context: AbstractContextManager[Any] = stream
+        return context
 
-    def adopt(self, ops):
-        """The operations as this device runs them: they queue by themselves."""
+    def adopt(self, ops: Any) -> Any:
+        """Return the operations unchanged: they queue by themselves."""
         return ops
 
     # -- memory ----------------------------------------------------------------------------------------------------
     def capacity(self) -> int:
         if self._budget is not None:
             return self._budget
-        free, _ = self._device.mem_info
-        return free + self.pool.total_bytes() + self._paged
+        free, _ = self.memory_info()
+        return free + int(self.pool.total_bytes()) + self._paged
 
     def in_use(self) -> int:
-        return self.pool.used_bytes() + self._paged
+        return int(self.pool.used_bytes()) + self._paged
 
     def let_go(self, give: Callable[[], None]) -> None:
         self._gone.append(give)
@@ -253,8 +285,9 @@ class CudaDevice:
                 self._gone.popleft()()
 
     def memory_info(self) -> tuple[int, int]:
-        """(free, total) bytes of the GPU."""
-        return self._device.mem_info
+        """Return (free, total) bytes of the GPU."""
+        free, total = self._device.mem_info
+        return free, total
 
     def set_budget(self, nbytes: int | None) -> None:
         self._budget = nbytes
@@ -278,14 +311,15 @@ class CudaDevice:
             except cupy.cuda.memory.OutOfMemoryError as error:
                 raise cannot_give(self, f"GPU {self.index}", size) from error
 
-    def give(self, span: Span, stream=None) -> None:
+    def give(self, span: Span, stream: Stream = None) -> None:
         if stream is not None and stream is not self.compute:
             self.wait(self.compute, self.record(stream))  # the pool hands it out in the compute stream's order
         del span  # the last reference returns the block to the pool
 
-    def spoil(self, span: Span, stream=None) -> None: ...
+    def spoil(self, span: Span, stream: Stream = None) -> None: ...
 
     def pages(self) -> CudaPages:
+        assert self.page is not None
         return CudaPages(self.index, self.page, self._count_pages, self._pointer)
 
     def _count_pages(self, nbytes: int) -> None:
@@ -299,51 +333,52 @@ class CudaDevice:
             self._paged += nbytes
             self._limit_pool()
 
-    def _pointer(self, address: int, nbytes: int):
+    def _pointer(self, address: int, nbytes: int) -> Any:
         memory = cupy.cuda.UnownedMemory(address, nbytes, self, self.index)
         return cupy.cuda.MemoryPointer(memory, 0)
 
-    def host_take(self, nbytes: int, *, pinned: bool = False) -> np.ndarray:
+    def host_take(self, nbytes: int, *, pinned: bool = False) -> HostArray:
         if not pinned:
             return host_bytes(nbytes)
         return pinned_bytes(nbytes, cupy.cuda.runtime)
 
     def place(self, span: Span) -> int:
-        return span.base.ptr + span.offset
+        start: int = span.base.ptr
+        return start + span.offset
 
-    def array(self, span: Span, shape, dtype):
+    def array(self, span: Span, shape: Sequence[int], dtype: DTypeLike) -> AnyArray:
         return cupy.ndarray(shape, dtype, memptr=self._pointer(self.place(span), span.nbytes))
 
-    def lend(self, span: Span, shape, dtype, owner):
-        """A CuPy array that keeps `owner` alive, as does whatever is made of it (a view, a DLPack capsule)."""
+    def lend(self, span: Span, shape: Sequence[int], dtype: DTypeLike, owner: object) -> AnyArray:
+        """Return a CuPy array that keeps `owner` alive, as does all that is made of it (a view, a DLPack capsule)."""
         self.synchronize()
         pointer = span.base.ptr + span.offset
         memory = cupy.cuda.UnownedMemory(pointer, span.nbytes, owner, self.index)
         return cupy.ndarray(shape, dtype, memptr=cupy.cuda.MemoryPointer(memory, 0))
 
     # -- queued work -------------------------------------------------------------------------------------------------
-    def copy_up(self, span: Span, host: np.ndarray, stream=None):
+    def copy_up(self, span: Span, host: HostArray, stream: Stream = None) -> Event:
         stream = stream or self.compute
         self.bytes_in += host.nbytes
         cupy.cuda.runtime.memcpyAsync(span.base.ptr + span.offset, host.ctypes.data, host.nbytes, 1, stream.ptr)
         return self.record(stream)
 
-    def copy_down(self, host: np.ndarray, span: Span, stream=None):
+    def copy_down(self, host: HostArray, span: Span, stream: Stream = None) -> Event:
         stream = stream or self.compute
         self.bytes_out += host.nbytes
         cupy.cuda.runtime.memcpyAsync(host.ctypes.data, span.base.ptr + span.offset, host.nbytes, 2, stream.ptr)
         return self.record(stream)
 
-    def zero(self, span: Span, stream=None) -> None:
+    def zero(self, span: Span, stream: Stream = None) -> None:
         cupy.cuda.runtime.memsetAsync(span.base.ptr + span.offset, 0, span.nbytes, (stream or self.compute).ptr)
 
-    def record(self, stream):
+    def record(self, stream: Stream) -> Event:
         event = cupy.cuda.Event(disable_timing=True)
         event.record(stream)
         return event
 
-    def timed_event(self, stream=None):
-        """An event on a stream (default: the compute stream) that `elapsed_ms` can use."""
+    def timed_event(self, stream: Stream = None) -> Event:
+        """Return an event on a stream (default: the compute stream) that `elapsed_ms` can use."""
         event = cupy.cuda.Event()
         event.record(stream or self.compute)
         return event
@@ -352,15 +387,15 @@ class CudaDevice:
         with self.active():
             launch(_PAUSE, "pause", "float32", 0, int(1e9 * seconds), block=1, grid=1)
 
-    def elapsed_ms(self, start, end) -> float:
-        """Milliseconds between two timed events, once the later one has run."""
+    def elapsed_ms(self, start: Event, end: Event) -> float:
+        """Return the milliseconds between two timed events, once the later one has run."""
         end.synchronize()
-        return cupy.cuda.get_elapsed_time(start, end)
+        return float(cupy.cuda.get_elapsed_time(start, end))
 
-    def wait(self, stream, event) -> None:
+    def wait(self, stream: Stream, event: Event) -> None:
         stream.wait_event(event)
 
-    def wait_host(self, event) -> None:
+    def wait_host(self, event: Event) -> None:
         event.synchronize()
 
     def synchronize(self) -> None:
@@ -368,11 +403,11 @@ class CudaDevice:
             self._device.synchronize()
 
     # -- graphs ------------------------------------------------------------------------------------------------------
-    def settings(self):
+    def settings(self) -> str:
         return math()
 
-    def capture(self, work):
-        """A CUDA graph. Other threads (of data layers) may take pinned memory meanwhile: the relaxed mode."""
+    def capture(self, work: Callable[[], object]) -> Callable[[], None]:
+        """Record a CUDA graph, in relaxed mode: threads of data layers may take pinned memory meanwhile."""
         before = self.bytes_in, self.bytes_out
         with self.active(), nothing_unlocked():
             self.compute.begin_capture(cupy.cuda.runtime.streamCaptureModeRelaxed)

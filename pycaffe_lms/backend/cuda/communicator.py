@@ -1,8 +1,8 @@
-"""Sums over several GPUs through NCCL, as CuPy binds it. One communicator per process and GPU.
+"""Sum arrays over several GPUs through NCCL, as CuPy binds it. One communicator per process and GPU.
 
-Who never comes back would let the others wait for ever, for a GPU waits without a limit: a thread watches how long
-`maximum`, which every iteration ends with, takes, says so after a while, and breaks the communicator off in the end.
-NCCL does not know for whom it waits. The ranks do where they share their counts of such numbers: who has the least.
+A GPU waits for the other ranks without a limit, so a rank that is lost would block the others for ever. Every iteration
+ends with `maximum`: a thread measures how long that takes, logs a warning after a while, and aborts the communicator
+at the timeout. NCCL does not know which rank is missing. Ranks that share their counts of calls do: the lowest count.
 """
 
 from __future__ import annotations
@@ -14,35 +14,47 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, MutableSequence, Sequence
+from typing import Any
 
 import numpy as np
 
+from ...arrays import AnyArray, HostArray
 from ...errors import DeviceError, LostRank, UsageError
+from ..device import Device, Event
 from . import nccl, require
 
 _log = logging.getLogger(__name__)
 UID_BYTES = 128
-_SLOTS = 8  # numbers under way at once
+_SLOTS = 8  # numbers in flight at once
 _PATIENCE_S = 5.0  # at the program's end
 
 
 def unique_id() -> bytes:
-    """A new group's name, 128 bytes. Raises MissingDependency without NCCL."""
+    """Return a new group's name, 128 bytes. Raises MissingDependency without NCCL."""
     return bytes(number & 0xFF for number in nccl().get_unique_id())
 
 
 class NcclCommunicator:
-    """See `parallel/communicator.py`. device: a CudaDevice. uid: of `unique_id`. timeout: seconds to wait for others,
-    warn: before it is said for whom, again each time the wait has doubled. beats: one number for every rank, 0 at
-    first, in memory that all of them share: with it messages name the rank that does not answer.
+    """Implement `parallel/communicator.py` for GPUs.
 
-    Raises MissingDependency without NCCL, UsageError for another device or a uid that is none, LostRank where not all
-    ranks come in time, DeviceError where NCCL fails.
+    Args:
+        device: a CudaDevice.
+        uid: the result of `unique_id` in one of the ranks.
+        timeout: seconds to wait for other ranks.
+        warn: seconds of a wait until it is logged; again each time the wait has doubled.
+        beats: one number for every rank, 0 at first, in memory that all ranks share: with it messages name the rank
+            that does not answer.
+
+    Raises:
+        MissingDependency: NCCL is not installed.
+        UsageError: another device, or an invalid uid.
+        LostRank: not all ranks come in time.
+        DeviceError: NCCL fails.
     """
 
     def __init__(
         self,
-        device,
+        device: Device,
         uid: bytes,
         size: int,
         rank: int,
@@ -78,9 +90,9 @@ class NcclCommunicator:
         self._watch = _Watch(self._comm, timeout, warn, self._say, self._missing)
         self._at_exit = weakref.finalize(self, _part, self._comm, device)
 
-    def _meet(self, uid: bytes):
-        """The communicator, once every rank has come. NCCL itself would wait for ever, so a thread does."""
-        found: list = []
+    def _meet(self, uid: bytes) -> Any:
+        """Return NCCL's communicator, once every rank has come. NCCL waits without a limit, so a thread calls it."""
+        found: list[Any] = []
 
         def work() -> None:
             try:
@@ -116,7 +128,7 @@ class NcclCommunicator:
             self._beats[self.rank] += 1
 
     def _missing(self) -> str:
-        """The ranks that have done less than this one, where that is known."""
+        """Return the names of the ranks that have made fewer calls than this one, where that is known."""
         behind = [] if self._beats is None else [r for r, n in enumerate(self._beats) if n < self._beats[self.rank]]
         names = f"rank {', '.join(map(str, behind))}" if behind else "another rank"
         return f"{names} of {self.size} on {socket.gethostname()}"
@@ -133,7 +145,7 @@ class NcclCommunicator:
             self._timeout,
         )
 
-    def _join(self, uid: bytes):
+    def _join(self, uid: bytes) -> Any:
         if isinstance(self._nccl.get_unique_id(), bytes):  # CuPy 14; before, a tuple of C's chars
             return self._nccl.NcclCommunicator(self.size, uid, self.rank)
         signed = tuple(b - 256 if b > 127 else b for b in uid)
@@ -143,7 +155,7 @@ class NcclCommunicator:
             return self._nccl.NcclCommunicator(self.size, tuple(uid), self.rank)
 
     # -- operations ---------------------------------------------------------------------------------------------------
-    def sum(self, arrays: Sequence) -> None:
+    def sum(self, arrays: Sequence[AnyArray]) -> None:
         """Queue arrays = their sums over all ranks, on the current stream, as one call."""
         comm, stream, add = self._open(), _current_stream(), self._nccl.NCCL_SUM
         self._nccl.groupStart()
@@ -153,14 +165,14 @@ class NcclCommunicator:
         finally:
             self._nccl.groupEnd()
 
-    def broadcast(self, arrays: Sequence) -> None:
+    def broadcast(self, arrays: Sequence[AnyArray]) -> None:
         """Queue arrays = those of rank 0."""
         comm, stream = self._open(), _current_stream()
         for a in arrays:
             comm.broadcast(a.data.ptr, a.data.ptr, a.size, self._types[str(a.dtype)], 0, stream)
 
     def maximum(self, value: int) -> _NcclTicket:
-        """Queue the exchange of a number on the compute stream; read no more than 7 calls later."""
+        """Queue the exchange of a number on the compute stream; read the result no more than 7 calls later."""
         comm, device = self._open(), self._device
         slot, self._next = self._next, (self._next + 1) % _SLOTS
         runtime, stream = require().cuda.runtime, device.compute.ptr
@@ -175,12 +187,12 @@ class NcclCommunicator:
         self._watch.expect(event)
         return _NcclTicket(self, event, back)
 
-    def _open(self):
+    def _open(self) -> Any:
         self.check()
         return self._comm
 
     def check(self) -> None:
-        """Raises LostRank where the communicator was broken off or has failed."""
+        """Raise LostRank if the communicator was aborted or has failed."""
         if self._watch.gave_up:
             raise LostRank(
                 f"rank {self.rank} of {self.size}: {self._watch.missing} did not answer within {self._timeout:g} s",
@@ -196,21 +208,23 @@ class NcclCommunicator:
             ) from error
 
     def close(self) -> None:
-        """Wait for what is queued and part from the others."""
+        """Wait for queued work and leave the group."""
         self._device.synchronize()
         self._watch.stop()
         self._at_exit.detach()
         self._comm.destroy()
 
     def abort(self) -> None:
-        """Part from the others at once."""
+        """Leave the group at once."""
         self._watch.stop()
         self._at_exit.detach()
         self._comm.abort()
 
 
 class _NcclTicket:
-    def __init__(self, communicator: NcclCommunicator, event, back: np.ndarray):
+    """Wait for a number that `maximum` exchanges, and read it."""
+
+    def __init__(self, communicator: NcclCommunicator, event: Event, back: HostArray):
         self._communicator, self._event, self._back = communicator, event, back
 
     def read(self) -> int:
@@ -220,19 +234,24 @@ class _NcclTicket:
 
 
 class _Watch:
-    """Breaks a communicator off where an event takes longer than `timeout` seconds: who waits for it then goes on.
+    """Abort a communicator when an event takes longer than `timeout` seconds, so that waits for it end.
 
-    say: told the seconds of a wait, after `warn` and each time it has doubled. missing: tells who is waited for."""
+    Args:
+        say(seconds): called when a wait has taken `warn` seconds, and each time it has doubled.
+        missing(): returns the names of the ranks that have not come.
+    """
 
-    def __init__(self, comm, timeout: float, warn: float, say: Callable[[float], None], missing: Callable[[], str]):
+    def __init__(
+        self, comm: Any, timeout: float, warn: float, say: Callable[[float], None], missing: Callable[[], str]
+    ):
         self._comm, self._timeout, self._warn, self._say, self._missing = comm, timeout, warn, say, missing
-        self._events: deque = deque()
+        self._events: deque[tuple[Event, float]] = deque()
         self._stopped = threading.Event()
         self.gave_up = False
-        self.missing = ""  # for whom it waited when it gave up
+        self.missing = ""  # the ranks that had not come when it gave up
         threading.Thread(target=self._run, name="caffe-nccl-watch", daemon=True).start()
 
-    def expect(self, event) -> None:
+    def expect(self, event: Event) -> None:
         self._events.append((event, time.monotonic()))
 
     def stop(self) -> None:
@@ -256,11 +275,12 @@ class _Watch:
 
 
 def _current_stream() -> int:
-    return require().cuda.get_current_stream().ptr
+    address: int = require().cuda.get_current_stream().ptr
+    return address
 
 
-def _part(comm, device) -> None:
-    """At the end of a program that did not close: others may be gone, so wait only a while, and do not say goodbye."""
+def _part(comm: Any, device: Device) -> None:
+    """Abort the communicator at the end of a program that did not close it: others may be gone, so wait briefly."""
     until = time.monotonic() + _PATIENCE_S
     with device.active():
         done = device.record(device.compute)

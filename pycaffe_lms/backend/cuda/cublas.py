@@ -1,8 +1,8 @@
-"""Matrix products of cuBLAS, called directly: CuPy's own binding refuses to be recorded into a CUDA graph.
+"""Call matrix products of cuBLAS directly: CuPy's own binding refuses to be recorded into a CUDA graph.
 
 The library is the one that CuPy loads. The handles are our own: CuPy sets the stream of its handle at each of its
-products, so a user's `a @ b` between two of ours would move ours to another stream. A handle has a workspace of ours;
-without one, a product that is being recorded would have to take memory.
+products, so a user's `a @ b` between two of ours would move ours to another stream. Each handle has a workspace of its
+own; without one, a product would allocate memory while it is recorded.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import functools
 import threading
 import weakref
 
+from ...arrays import HostArray
 from ...errors import DeviceError
 
 NO_TRANSPOSE, TRANSPOSE = 0, 1
@@ -21,12 +22,22 @@ _WORKSPACE_BYTES = 32 << 20  # what cuBLAS takes by itself on a Hopper GPU
 
 _int, _long, _pointer = ctypes.c_int, ctypes.c_longlong, ctypes.c_void_p
 _MATRIX = (_pointer, _int, _int, _long)  # address, type, leading dimension, stride
-_local = threading.local()
+_Matrix = tuple[int, int, int]  # address, leading dimension, elements from one matrix to the next
+
+
+class _Local(threading.local):
+    """Hold the calling thread's handles, by device."""
+
+    def __init__(self) -> None:
+        self.handles: dict[int, _Handle] = {}
+
+
+_local = _Local()
 
 
 @functools.cache
-def _library():
-    """cuBLAS as CuPy has loaded it."""
+def _library() -> ctypes.CDLL:
+    """Return cuBLAS as CuPy has loaded it."""
     import cupy
 
     cupy.cuda.device.get_cublas_handle()  # loads it
@@ -65,12 +76,13 @@ def _check(status: int, what: str) -> None:
 
 
 class _Handle:
-    """A handle of cuBLAS for the current device, with its workspace, for one thread. Destroyed with the thread."""
+    """Own a handle of cuBLAS for the current device, with its workspace, for one thread; destroyed with the thread."""
 
     def __init__(self) -> None:
         import cupy
 
-        self._library, self._stream = _library(), None
+        self._library = _library()
+        self._stream: int | None = None
         self._workspace = cupy.cuda.Memory(_WORKSPACE_BYTES)
         self._address = _pointer()
         _check(self._library.cublasCreate_v2(ctypes.byref(self._address)), "making a handle")
@@ -92,17 +104,37 @@ def _handle() -> ctypes.c_void_p:
     """Return the calling thread's handle for the current device, set to CuPy's current stream."""
     import cupy
 
-    device, handles = cupy.cuda.runtime.getDevice(), _local.__dict__.setdefault("handles", {})
+    device, handles = cupy.cuda.runtime.getDevice(), _local.handles
     if device not in handles:
         handles[device] = _Handle()
     return handles[device].on(cupy.cuda.get_current_stream().ptr)
 
 
-def products(op_a, op_b, m, n, k, alpha_beta, a, b, c, kind, compute, batch) -> None:
-    """Column-major C = alpha op(A) op(B) + beta C for a batch, queued on CuPy's current stream.
+def products(
+    op_a: int,
+    op_b: int,
+    m: int,
+    n: int,
+    k: int,
+    alpha_beta: HostArray,
+    a: _Matrix,
+    b: _Matrix,
+    c: _Matrix,
+    kind: int,
+    compute: int,
+    batch: int,
+) -> None:
+    """Queue C = alpha op(A) op(B) + beta C, column-major, for a batch on CuPy's current stream.
 
-    a, b, c: (address, leading dimension, elements from one matrix to the next). alpha_beta: array of the two, of the
-    type that sums have. kind: cudaDataType. Raises: DeviceError.
+    Args:
+        op_a, op_b: NO_TRANSPOSE or TRANSPOSE.
+        alpha_beta: both factors, of the type of the sums.
+        a, b, c: (address, leading dimension, elements from one matrix to the next).
+        kind: cudaDataType of the matrices.
+        compute: COMPUTE_32F and so on.
+
+    Raises:
+        DeviceError: cuBLAS fails.
     """
     alpha, size = alpha_beta.ctypes.data, alpha_beta.itemsize
     matrices = [(address, kind, ld, stride) for address, ld, stride in (a, b, c)]

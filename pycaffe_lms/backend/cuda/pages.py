@@ -1,7 +1,7 @@
-"""Pages of a GPU through the driver's virtual memory functions (CUDA 10.2 and newer, called with ctypes).
+"""Give pages of a GPU through the driver's virtual memory functions (CUDA 10.2 and newer, called with ctypes).
 
-A page is an allocation of its own, for only whole allocations can be mapped. Memory of a view is like any other to
-kernels and copies; on an H200 with scattered pages both run as fast as in one piece, and mapping takes 30 us a page.
+Each page is an allocation, because only whole allocations can be mapped. To kernels and copies a view is memory like
+any other: on an H200 both run as fast on scattered pages as on one piece, and mapping takes 30 us a page.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from ...errors import DeviceError, OutOfDeviceMemory, human_bytes
-from ..device import Span
-from ..pages import Piece
+from ..device import Piece, Span
 
 _OUT_OF_MEMORY = 2
 _SUPPORTED = 102  # CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
@@ -42,19 +42,19 @@ class _Access(ctypes.Structure):
 
 
 @functools.cache
-def _library():
+def _library() -> ctypes.CDLL:
     return ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
 
 
-def _call(name: str, *args) -> int:
-    code = getattr(_library(), name)(*args)
+def _call(name: str, *args: Any) -> int:
+    code: int = getattr(_library(), name)(*args)
     if code not in (0, _OUT_OF_MEMORY):
         raise DeviceError(f"the driver's {name} failed with error {code}", fix="run without pages: -lms_pages off")
     return code
 
 
 def page_bytes(device: int) -> int | None:
-    """Bytes of a page; None: the GPU or its driver has none."""
+    """Return the bytes of a page; None: the GPU or its driver has none."""
     try:
         found, size = ctypes.c_int(), ctypes.c_size_t()
         if _library().cuDeviceGetAttribute(ctypes.byref(found), _SUPPORTED, device) or not found.value:
@@ -72,9 +72,18 @@ def _properties(device: int) -> _Properties:
 
 
 class CudaPages:
-    """See `pages.Pages`. count_bytes(n): is told how many bytes more are taken, before they are; may refuse."""
+    """Implement `device.Pages`.
 
-    def __init__(self, device: int, page: int, count_bytes, pointer):
+    Args:
+        device: number of the GPU.
+        page: bytes of a page.
+        count_bytes(n): called before n more bytes are allocated (after -n are freed); raises to refuse.
+        pointer(address, nbytes): returns CuPy's pointer to a view.
+    """
+
+    def __init__(
+        self, device: int, page: int, count_bytes: Callable[[int], None], pointer: Callable[[int, int], object]
+    ):
         self._device, self._page, self._count_bytes, self._pointer = device, page, count_bytes, pointer
         self._handles: list[int] = []
         self._views: dict[int, tuple[int, list[tuple[int, int]]]] = {}  # address -> bytes, what is mapped there
@@ -107,7 +116,8 @@ class CudaPages:
         args = ctypes.c_size_t(size), ctypes.c_size_t(0), nothing, nothing
         if _call("cuMemAddressReserve", ctypes.byref(start), *args):
             raise OutOfDeviceMemory(f"the driver cannot give {human_bytes(size)} of addresses", needed=size, free=0)
-        address, mapped = start.value, []
+        address = start.value
+        mapped: list[tuple[int, int]] = []
         self._views[address] = size, mapped
         access = _Access(_Location(_ON_DEVICE, self._device), _READ_WRITE)
         page = ctypes.c_size_t(self._page)
@@ -144,6 +154,6 @@ class CudaPages:
         self.shrink(0)
 
 
-def _must(name: str, *args) -> None:
+def _must(name: str, *args: Any) -> None:
     if _call(name, *args):
         raise OutOfDeviceMemory(f"the driver's {name} found no memory", needed=0, free=0)

@@ -1,5 +1,8 @@
-"""Page-locked host memory. One plain call costs 0.6 s a GiB, most of it one thread touching pages; so large blocks are
-mapped, touched by several threads, and then registered with the driver."""
+"""Allocate page-locked host memory.
+
+CUDA's own call takes 0.6 s a GiB, mostly because one thread touches all pages. So blocks are mapped, touched by several
+threads, and then registered with the driver.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +12,24 @@ import mmap
 import os
 import threading
 import weakref
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
+from ...arrays import HostArray
 from ...errors import OutOfHostMemory, human_bytes
 
 _PARALLEL_FROM = 64 << 20
 _PIECE = 256 << 20
 
 
-def pinned_bytes(nbytes: int, runtime) -> np.ndarray:
-    """`nbytes` of page-locked memory as uint8, unlocked and given back when the last array over it is gone.
+def pinned_bytes(nbytes: int, runtime: Any) -> HostArray:
+    """Allocate `nbytes` of page-locked memory as uint8; it is unlocked and freed with the last array over it.
 
-    `runtime`: CuPy's. Raises OutOfHostMemory when the host cannot give or lock it.
+    runtime: CuPy's. Raises OutOfHostMemory when the host cannot allocate or lock it.
     """
     if nbytes == 0:
         return np.empty(0, np.uint8)
@@ -47,13 +53,15 @@ def pinned_bytes(nbytes: int, runtime) -> np.ndarray:
 
 _gate = threading.RLock()  # a finalizer may run wherever its thread is, here too
 _closed = 0
-_later: list[tuple] = []
+_later: list[tuple[Any, int, mmap.mmap]] = []
 
 
 @contextmanager
-def nothing_unlocked():
-    """Within: memory that nobody uses any more stays locked until the end. Unlocking waits for the device, which breaks
-    a capture of any thread; so nothing is collected meanwhile either, whatever else that would set off."""
+def nothing_unlocked() -> Iterator[None]:
+    """Within: keep unused memory locked until the end, and do not collect garbage.
+
+    Unlocking waits for the device, which breaks a capture in any thread, and so may finalizers of collected objects.
+    """
     global _closed
     collects = gc.isenabled()
     gc.disable()
@@ -70,7 +78,7 @@ def nothing_unlocked():
             gc.enable()
 
 
-def _give_back(runtime, address: int, mapping: mmap.mmap) -> None:
+def _give_back(runtime: Any, address: int, mapping: mmap.mmap) -> None:
     with _gate:
         if _closed:
             _later.append((runtime, address, mapping))
@@ -78,14 +86,14 @@ def _give_back(runtime, address: int, mapping: mmap.mmap) -> None:
             _unlock(runtime, address, mapping)
 
 
-def _unlock(runtime, address: int, mapping: mmap.mmap) -> None:
-    """mapping: kept until here, for its addresses must not be given to others while they are registered."""
+def _unlock(runtime: Any, address: int, mapping: mmap.mmap) -> None:
+    """Unlock memory. `mapping` exists until here: its addresses must not be reused while they are registered."""
     runtime.deviceSynchronize()  # a copy may still be in flight
     runtime.hostUnregister(address)
 
 
 def _touch(address: int, nbytes: int) -> None:
-    """Make the kernel back every page, with all cores when there is much of it."""
+    """Let the kernel allocate every page, with all cores where there are many."""
     pieces = [(address + i, min(_PIECE, nbytes - i)) for i in range(0, nbytes, _PIECE)]
     if nbytes < _PARALLEL_FROM:
         for where, size in pieces:

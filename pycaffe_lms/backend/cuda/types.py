@@ -1,4 +1,4 @@
-"""The types of CUDA C++ sources: what stands in front of every kernel. Pure text."""
+"""Define the types of CUDA C++ sources: the text before every kernel."""
 
 from __future__ import annotations
 
@@ -30,6 +30,6 @@ typedef {value} C;  // of one value that is worked on, and of parameters: T, but
 
 
 def prelude(dtype: str) -> str:
-    """For arrays of a NumPy type, by its name; "uint16" is bfloat16."""
+    """Return the text before kernels for arrays of a NumPy type, by its name; "uint16" is bfloat16."""
     data, total, value = _TYPES[dtype]
     return (_BF16 if data == "bf16" else "") + _PRELUDE.format(data=data, sum=total, value=value)

@@ -1,23 +1,27 @@
-"""A simulated GPU: device memory is host bytes with a capacity, freed memory is poison, streams are lazy.
+"""Simulate a GPU: device memory is host bytes with a capacity, freed memory is poisoned, streams are lazy.
 
 A missing wait, a reuse before a drain or a read of a dropped value therefore gives NaN or an error on a machine without
-a GPU. Operations are the CPU's, queued; a model clock adds up what the work would take (bytes over a bandwidth).
+a GPU. Operations are the CPU's, queued; a model clock adds up the time that the work would take (bytes / bandwidth).
 """
 
 from __future__ import annotations
 
 import functools
+import math
 import mmap
 import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
+from numpy.typing import DTypeLike
 
+from ...arrays import HostArray
 from ...errors import DeviceError, OutOfHostMemory, human_bytes
 from ...faults import Faults
 from ..cpu import host_bytes
@@ -29,12 +33,15 @@ POISON = 0xFF  # bytes of it are NaN in every float type and -1 in every signed 
 SMALL = 256 << 20
 WORKSPACE_LIMIT = 64 << 10  # bytes: little, so that small budgets can be tried
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
-def _locked(method):
-    """Threads that use the device at the same time take turns."""
+
+def _locked(method: Callable[Concatenate[SimDevice, _P], _R]) -> Callable[Concatenate[SimDevice, _P], _R]:
+    """Let threads that call the method at the same time take turns."""
 
     @functools.wraps(method)
-    def run(self, *args, **kwargs):
+    def run(self: SimDevice, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         with self.lock:
             return method(self, *args, **kwargs)
 
@@ -43,15 +50,15 @@ def _locked(method):
 
 @dataclass(frozen=True)
 class _Chunk(Span):
-    """What `take` gives. lost: tells the device when nobody has it any more, although nobody gave it back."""
+    """Be what `take` returns. lost: frees the memory when the last reference is gone without a call of `give`."""
 
-    lost: weakref.finalize
+    lost: weakref.finalize[..., HostArray]
 
 
 class _QueuedOps:
-    """The CPU's operations, queued on the compute stream; `*_plan` functions run at once."""
+    """Queue the CPU's operations on the compute stream; run `*_plan` functions at once."""
 
-    def __init__(self, device: SimDevice, ops):
+    def __init__(self, device: SimDevice, ops: Any):
         self.device = "sim"
         self.workspace_limit = WORKSPACE_LIMIT
         for name, function in ops.functions().items():
@@ -59,11 +66,15 @@ class _QueuedOps:
 
 
 class SimDevice:
-    """capacity: bytes of device memory. order: "latest", "earliest" or "random" (with `seed`), see Scheduler.
-    page: bytes of the pages it can give, a multiple of the host's; 0: as fits the capacity; None: it has none.
-    faults: which operations fail, for tests.
+    """Simulate one GPU.
 
-    The model clock's rates are of one H200: 55 GB/s a copy direction, 4.3 TB/s of device memory, 5 us a launch.
+    The model clock's rates are those of an H200: 55 GB/s a copy direction, 4.3 TB/s of device memory, 5 us a launch.
+
+    Args:
+        capacity: bytes of device memory.
+        order: "latest", "earliest" or "random" (with `seed`), see Scheduler.
+        page: bytes of its pages, a multiple of the host's; 0: as fits the capacity; None: it has no pages.
+        faults: which operations fail, for tests.
     """
 
     name = "sim"
@@ -88,29 +99,29 @@ class SimDevice:
         self.page = _page_of(capacity) if page == 0 else page
         self._budget: int | None = None
         self._used = 0
-        self._gone: deque[Callable[[], None]] = deque()  # of memory that nobody has any more
+        self._gone: deque[Callable[[], None]] = deque()  # free memory that nothing refers to any more
         names = ("compute", "in", "out", "side", "branch")
         self._streams = [SimStream(n) for n in names]
         self.compute, self.copy_in, self.copy_out, self.side, self.branch = self._streams
         self._operations_on = self.compute
         self._lanes = [SimStream(f"{n}, of a launch") for n in names[1:]]
         self._scheduler = Scheduler([*self._streams, *self._lanes], order, seed)
-        self.ops = None  # see ops.ops_of
+        self.ops: Any = None  # see ops.ops_of
         self.lock = threading.RLock()
         self.bytes_in = self.bytes_out = 0
-        self._recording: Recording | None = None  # of a capture that is under way
-        self.launches = 0  # of what was captured
+        self._recording: Recording | None = None  # of a capture that is in progress
+        self.launches = 0  # of captured work
 
     def describe(self) -> str:
         return f"simulated device (as an H200), {human_bytes(self.capacity())}"
 
-    def active(self):
-        """There is no current device to choose."""
+    def active(self) -> AbstractContextManager[None]:
+        """Do nothing: there is no current device to choose."""
         return nullcontext()
 
     @contextmanager
-    def on(self, stream: SimStream):
-        """Operations are queued on this stream; no other thread queues any meanwhile."""
+    def on(self, stream: SimStream) -> Iterator[None]:
+        """Within: queue operations on this stream; other threads wait before they queue any."""
         with self.lock:
             before, self._operations_on = self._operations_on, stream
             try:
@@ -118,8 +129,8 @@ class SimDevice:
             finally:
                 self._operations_on = before
 
-    def adopt(self, ops):
-        """The operations as this device runs them: queued."""
+    def adopt(self, ops: Any) -> Any:
+        """Return the operations as this device runs them: queued."""
         return _QueuedOps(self, ops)
 
     # -- memory ----------------------------------------------------------------------------------------------------
@@ -151,23 +162,25 @@ class SimDevice:
         if size > self.capacity() - self.in_use() or self._strikes("allocation"):
             raise cannot_give(self, "the simulated device", size)
         self._used += size
-        raw = np.full(size, POISON, np.uint8)
+        raw: HostArray = np.full(size, POISON, np.uint8)
         lost = weakref.finalize(raw, self.let_go, functools.partial(self._lose, size))
         lost.atexit = False
         return _Chunk(raw, 0, size, lost)
 
     @_locked
-    def give(self, span: Span, stream=None) -> None:
+    def give(self, span: Span, stream: SimStream | None = None) -> None:
         self._not_in_capture("memory is given back")
+        assert isinstance(span, _Chunk)  # the pool gets back what it gave
         span.lost.detach()
         self._used -= span.nbytes
         self.spoil(span, stream)
 
-    def spoil(self, span: Span, stream=None) -> None:
+    def spoil(self, span: Span, stream: SimStream | None = None) -> None:
         raw = _bytes(span)
         self._work(stream or self.compute, functools.partial(raw.fill, POISON), 0.0)
 
     def pages(self) -> SimPages:
+        assert self.page is not None
         return SimPages(self.page, self._count_pages, POISON)
 
     @_locked
@@ -177,7 +190,7 @@ class SimDevice:
             raise cannot_give(self, "the simulated device", nbytes, " in pages")
         self._used += nbytes
 
-    def host_take(self, nbytes: int, *, pinned: bool = False) -> np.ndarray:
+    def host_take(self, nbytes: int, *, pinned: bool = False) -> HostArray:
         if self._strikes("host allocation"):
             raise OutOfHostMemory(
                 f"the host cannot give {human_bytes(nbytes)}",
@@ -190,51 +203,49 @@ class SimDevice:
         return raw
 
     def place(self, span: Span) -> int:
-        return span.base.__array_interface__["data"][0] + span.offset
+        start: int = span.base.__array_interface__["data"][0]
+        return start + span.offset
 
-    def array(self, span: Span, shape, dtype) -> np.ndarray:
+    def array(self, span: Span, shape: Sequence[int], dtype: DTypeLike) -> HostArray:
         dtype = np.dtype(dtype)
-        count = 1
-        for d in shape:
-            count *= d
-        return _bytes(span)[: count * dtype.itemsize].view(dtype).reshape(shape)
+        return _bytes(span)[: math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
 
-    def lend(self, span: Span, shape, dtype, owner):
+    def lend(self, span: Span, shape: Sequence[int], dtype: DTypeLike, owner: object) -> NoReturn:
         raise DeviceError(
             "the simulated device hands out no arrays: its work runs late, so they would show anything",
             fix="use data and diff",
         )
 
     # -- queued work -------------------------------------------------------------------------------------------------
-    def queue(self, function, *args, **kwargs) -> None:
-        """Queue an operation on the compute stream, or on that of `on`."""
+    def queue(self, function: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+        """Queue an operation on the compute stream, or within `on` on its stream."""
         arrays = [a for a in _flatten(args) if isinstance(a, np.ndarray)]
         seconds = self.launch_s + sum(a.nbytes for a in arrays) / self.memory_bytes_per_s
         self._work(self._operations_on, functools.partial(function, *args, **kwargs), seconds)
 
-    def copy_up(self, span: Span, host: np.ndarray, stream=None) -> SimEvent:
+    def copy_up(self, span: Span, host: HostArray, stream: SimStream | None = None) -> SimEvent:
         return self._copy(_bytes(span)[: host.nbytes], host, stream or self.compute, "bytes_in")
 
-    def copy_down(self, host: np.ndarray, span: Span, stream=None) -> SimEvent:
+    def copy_down(self, host: HostArray, span: Span, stream: SimStream | None = None) -> SimEvent:
         return self._copy(host, _bytes(span)[: host.nbytes], stream or self.compute, "bytes_out")
 
     @_locked
-    def _copy(self, to: np.ndarray, source: np.ndarray, stream: SimStream, counter: str) -> SimEvent:
+    def _copy(self, to: HostArray, source: HostArray, stream: SimStream, counter: str) -> SimEvent:
         self._may_fail("copy")
         setattr(self, counter, getattr(self, counter) + source.nbytes)
         self._work(stream, functools.partial(np.copyto, to, source), source.nbytes / self.link_bytes_per_s)
         return self.record(stream)
 
-    def zero(self, span: Span, stream=None) -> None:
+    def zero(self, span: Span, stream: SimStream | None = None) -> None:
         self._work(stream or self.compute, functools.partial(_bytes(span).fill, 0), self.launch_s)
 
     @_locked
-    def _work(self, stream: SimStream, task, seconds: float) -> None:
+    def _work(self, stream: SimStream, task: Callable[[], None], seconds: float) -> None:
         if self.faults is not None:
             task = functools.partial(self._run, task)
         (self._recording or self._scheduler).work(stream, task, seconds)
 
-    def _run(self, task) -> None:
+    def _run(self, task: Callable[[], None]) -> None:
         self._may_fail("operation")
         task()
 
@@ -242,7 +253,7 @@ class SimDevice:
         return self.faults is not None and self.faults.strikes(kind)
 
     def _may_fail(self, kind: str) -> None:
-        if self._strikes(kind):
+        if self.faults is not None and self.faults.strikes(kind):
             raise DeviceError(
                 f"the simulated device failed: {kind} {self.faults.counts[kind]}", fix="resume from the last snapshot"
             )
@@ -254,15 +265,15 @@ class SimDevice:
 
     @_locked
     def timed_event(self, stream: SimStream | None = None) -> SimEvent:
-        """An event on a stream (default: the compute stream) that `elapsed_ms` can use."""
+        """Return an event on a stream (default: the compute stream) that `elapsed_ms` can use."""
         self._not_in_capture("time is taken")
         return self._scheduler.record(stream or self.compute)
 
     def pause(self, seconds: float) -> None:
-        """Nothing: the model clock knows no host that could be late."""
+        """Do nothing: on the model clock the host is never late."""
 
     def elapsed_ms(self, start: SimEvent, end: SimEvent) -> float:
-        """Milliseconds of the model clock between two events."""
+        """Return the milliseconds of the model clock between two events."""
         return 1e3 * (end.time - start.time)
 
     @_locked
@@ -282,16 +293,15 @@ class SimDevice:
         self._scheduler.drain()
 
     # -- graphs ------------------------------------------------------------------------------------------------------
-    def settings(self):
-        return None
+    def settings(self) -> None: ...
 
     @property
     def capturing(self) -> bool:
         return self._recording is not None
 
     @_locked
-    def capture(self, work):
-        """What is queued is kept and queued again at each call of the result: arguments stay as they were."""
+    def capture(self, work: Callable[[], object]) -> Callable[[], None]:
+        """Record what `work()` queues; each call of the result queues it again, with the same arguments."""
         self._not_in_capture("another begins")
         before = self.bytes_in, self.bytes_out
         recording = self._recording = Recording(self._scheduler, self._streams, self._lanes)
@@ -319,7 +329,7 @@ class SimDevice:
             raise DeviceError(f"{what} in the middle of a capture", fix="this is a bug")
 
     def model_seconds(self) -> float:
-        """The model clock: when the last of the streams ends."""
+        """Return the time of the model clock when the last of the streams ends."""
         return max(s.time for s in self._streams)
 
     def close(self) -> None:
@@ -327,17 +337,18 @@ class SimDevice:
 
 
 def _page_of(capacity: int) -> int | None:
-    """The host's pages where memory is little; those of a GPU where it is much; None where the host cannot."""
+    """Return bytes of a page: the host's for little memory, a GPU's for much, None where the host cannot map any."""
     if not hasattr(os, "memfd_create"):
         return None
     return mmap.PAGESIZE if capacity <= SMALL else 2 << 20
 
 
-def _bytes(span: Span) -> np.ndarray:
-    return span.base[span.offset : span.offset + span.nbytes]
+def _bytes(span: Span) -> HostArray:
+    chunk: HostArray = span.base
+    return chunk[span.offset : span.offset + span.nbytes]
 
 
-def _flatten(args):
+def _flatten(args: Iterable[object]) -> Iterator[object]:
     for a in args:
         if isinstance(a, (list, tuple)):
             yield from _flatten(a)

@@ -1,4 +1,4 @@
-"""Pages of the simulated device: a file in memory, mapped wherever a view says (Linux)."""
+"""Give the simulated device pages: of a file in memory, mapped wherever a view says (Linux)."""
 
 from __future__ import annotations
 
@@ -7,20 +7,19 @@ import functools
 import mmap
 import os
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from ...errors import OutOfDeviceMemory, human_bytes
-from ..device import Span
-from ..pages import Piece, runs
+from ..device import Piece, Span, runs
 
 _SHARED, _PRIVATE, _FIXED, _ANONYMOUS, _NO_RESERVE = 0x01, 0x02, 0x10, 0x20, 0x4000
 _FAILED = ctypes.c_void_p(-1).value
 
 
 @functools.cache
-def _library():
+def _library() -> ctypes.CDLL:
     library = ctypes.CDLL(None, use_errno=True)
     size, integer = ctypes.c_size_t, ctypes.c_int
     library.mmap.argtypes = [ctypes.c_void_p, size, integer, integer, integer, ctypes.c_int64]
@@ -30,7 +29,7 @@ def _library():
 
 
 def _map(address: int | None, nbytes: int, protection: int, flags: int, file: int, offset: int) -> int:
-    found = _library().mmap(address, nbytes, protection, flags, file, offset)
+    found: int = _library().mmap(address, nbytes, protection, flags, file, offset)
     if found == _FAILED:
         error = os.strerror(ctypes.get_errno())
         raise OutOfDeviceMemory(
@@ -40,7 +39,7 @@ def _map(address: int | None, nbytes: int, protection: int, flags: int, file: in
 
 
 class _Addresses:
-    """Given back when the last array over them is gone."""
+    """Reserve addresses until the last array over them is gone."""
 
     def __init__(self, nbytes: int):
         address = _map(None, nbytes, 0, _PRIVATE | _ANONYMOUS | _NO_RESERVE, -1, 0)
@@ -50,9 +49,9 @@ class _Addresses:
 
 
 class SimPages:
-    """See `pages.Pages`. count_bytes(n): is told how many bytes more are taken, before they are; may refuse."""
+    """Implement `device.Pages`. count_bytes(n): called before n more bytes are allocated; raises to refuse."""
 
-    def __init__(self, page: int, count_bytes, poison: int):
+    def __init__(self, page: int, count_bytes: Callable[[int], None], poison: int):
         self.count = 0
         self._page, self._count_bytes, self._poison = page, count_bytes, poison
         self._file = os.memfd_create("pages of a simulated device")
@@ -68,7 +67,7 @@ class SimPages:
         self.count = count
 
     def shrink(self, count: int) -> None:
-        """The file stays as long as it is: who reads a page that is gone finds poison, not the end of the process."""
+        """Free pages. The file keeps its length: a read of a freed page gives poison, and does not end the process."""
         if count < self.count:
             self._spoil(count, self.count)
             self._count_bytes((count - self.count) * self._page)
@@ -89,7 +88,7 @@ class SimPages:
     def drop(self, view: Span) -> None: ...
 
     def close(self) -> None:
-        """Views stay readable as long as somebody has them."""
+        """Free all pages. Views stay readable as long as they exist."""
         self._count_bytes(-self.count * self._page)
         self.count = 0
         self._close()

@@ -1,4 +1,4 @@
-"""Lazy streams for the simulated device: what runs when is decided late, early or by a seed, within what events allow.
+"""Run lazy streams: which queued task runs when is decided late, early or by a seed, within what events allow.
 
 A program whose result depends on that choice lacks an event. Nothing here knows about memory.
 """
@@ -8,15 +8,23 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
+from typing import TypeAlias
 
 from ...errors import CaffeError, DeviceError, LostRank
 
 ORDERS = ("latest", "earliest", "random")
 
+_Task: TypeAlias = "Callable[[], None] | SimEvent"
+"""A callable is called; an event is waited for."""
+
 
 class SimEvent:
-    """Done when the work queued before it on its stream has run. `time`: on the model clock, in seconds. recording: of
-    which it is a part (None: of none); it means something only there."""
+    """Mark a place in a stream: `done` once the work queued before it has run.
+
+    Attributes:
+        time: seconds on the model clock.
+        recording: the capture that the event belongs to, and has a meaning in; None: none.
+    """
 
     __slots__ = ("done", "recording", "stream", "time")
 
@@ -26,34 +34,37 @@ class SimEvent:
         self.done = False
         self.time = stream.time
 
+    def set_done(self) -> None:
+        self.done = True
+
 
 class SimStream:
-    """A queue of tasks: a callable to run, an event to mark (record), or an event to wait for."""
+    """Hold a queue of tasks, and the time on the model clock when the last of them ends."""
 
     def __init__(self, name: str):
         self.name = name
-        self.tasks: deque = deque()
+        self.tasks: deque[_Task] = deque()
         self.time = 0.0
 
     def ready(self) -> bool:
+        """Return whether there is a task that need not wait."""
         if not self.tasks:
             return False
-        kind, what = self.tasks[0]
-        return kind != "wait" or what.done
+        task = self.tasks[0]
+        return not isinstance(task, SimEvent) or task.done
 
     def run_one(self) -> None:
-        kind, what = self.tasks.popleft()
-        if kind == "work":
-            what()
-        elif kind == "record":
-            what.done = True
+        task = self.tasks.popleft()
+        if not isinstance(task, SimEvent):
+            task()
 
 
 class Scheduler:
-    """Runs the tasks of some streams in one legal order: "latest", "earliest" or "random" with a seed.
+    """Run the tasks of some streams in one legal order: "latest", "earliest" or "random" with a seed.
 
-    After a task that ends with DeviceError or LostRank none runs, as on a GPU: whoever waits for an event that is not
-    done by then gets this error, so that nobody takes for true what was to be computed."""
+    After a task that ends with DeviceError or LostRank no other runs, as on a GPU. A wait for an event that is not done
+    by then raises this error, so that no value is used that was not computed.
+    """
 
     def __init__(self, streams: list[SimStream], order: str = "latest", seed: int = 0):
         if order not in ORDERS:
@@ -64,23 +75,26 @@ class Scheduler:
         self._failed: CaffeError | None = None
 
     def work(self, stream: SimStream, task: Callable[[], None], seconds: float) -> None:
+        """Queue a task that takes this long on the model clock."""
         stream.time += seconds
-        stream.tasks.append(("work", task))
+        stream.tasks.append(task)
         self._poll()
 
     def record(self, stream: SimStream) -> SimEvent:
+        """Return an event behind the tasks queued so far."""
         event = SimEvent(stream)
-        stream.tasks.append(("record", event))
+        stream.tasks.append(event.set_done)
         self._poll()
         return event
 
     def wait(self, stream: SimStream, event: SimEvent) -> None:
+        """Let later tasks of the stream wait for the event."""
         stream.time = max(stream.time, event.time)
-        stream.tasks.append(("wait", event))
+        stream.tasks.append(event)
         self._poll()
 
     def finish(self, event: SimEvent) -> None:
-        """Run whatever the order chooses until `event` is done."""
+        """Run tasks, as the order chooses, until `event` is done."""
         if self.order == "random":
             while not event.done:
                 self._run_random()
@@ -88,7 +102,7 @@ class Scheduler:
             self._run_needed(event)
 
     def drain(self) -> None:
-        """Run everything."""
+        """Run all tasks."""
         while any(s.tasks for s in self.streams):
             if self.order == "latest":
                 stream = next(s for s in reversed(self.streams) if s.ready())
@@ -125,45 +139,52 @@ class Scheduler:
             elif last.stream.ready():
                 self._run_one(last.stream)
             else:
-                chain.append(last.stream.tasks[0][1])
+                awaited = last.stream.tasks[0]
+                assert isinstance(awaited, SimEvent)  # else the stream is ready
+                chain.append(awaited)
 
 
 class Recording:
-    """What was queued on some streams while it was open, to be queued again as one: nothing of it begins before what
-    the launching stream holds is done, nothing queued on that stream later before all of it is done. Streams are only
-    the order within; the device's other streams and a launch know nothing of each other."""
+    """Collect the tasks that are queued on some streams during a capture, to queue them again as one.
+
+    A launch begins after the work that the launching stream holds, and ends before the work that is queued there later.
+    The recorded streams only order tasks within the launch; the device's other streams and a launch are not ordered.
+
+    Args:
+        streams: those recorded; the first one launches.
+        lanes: the streams that run in place of the others.
+    """
 
     def __init__(self, scheduler: Scheduler, streams: list[SimStream], lanes: list[SimStream]):
-        """streams: those recorded; the first is the one that launches. lanes: what runs in place of the others."""
         self._scheduler = scheduler
         self._lane = dict(zip(streams, [streams[0], *lanes], strict=True))
-        self._tasks: list[tuple[str, SimStream, object, float]] = []
+        # each queues one recorded task again, given the events of this launch by those of the capture
+        self._tasks: list[Callable[[dict[SimEvent, SimEvent]], None]] = []
 
     def work(self, stream: SimStream, task: Callable[[], None], seconds: float) -> None:
-        self._tasks.append(("work", stream, task, seconds))
+        self._tasks.append(lambda events: self._scheduler.work(self._lane[stream], task, seconds))
 
     def record(self, stream: SimStream) -> SimEvent:
         event = SimEvent(stream, self)
-        self._tasks.append(("record", stream, event, 0.0))
+
+        def again(events: dict[SimEvent, SimEvent]) -> None:
+            events[event] = self._scheduler.record(self._lane[stream])
+
+        self._tasks.append(again)
         return event
 
     def wait(self, stream: SimStream, event: SimEvent) -> None:
-        self._tasks.append(("wait", stream, event, 0.0))
+        self._tasks.append(lambda events: self._scheduler.wait(self._lane[stream], events[event]))
 
     def launch(self) -> None:
-        """Queue it once more."""
-        scheduler, lane = self._scheduler, self._lane
-        first, *others = lane.values()
+        """Queue the recorded tasks once more."""
+        scheduler = self._scheduler
+        first, *others = self._lane.values()
         began = scheduler.record(first)
         for other in others:
             scheduler.wait(other, began)
-        events = {}
-        for kind, stream, what, seconds in self._tasks:
-            if kind == "work":
-                scheduler.work(lane[stream], what, seconds)
-            elif kind == "record":
-                events[what] = scheduler.record(lane[stream])
-            else:
-                scheduler.wait(lane[stream], events[what])
+        events: dict[SimEvent, SimEvent] = {}
+        for queue_again in self._tasks:
+            queue_again(events)
         for other in others:
             scheduler.wait(first, scheduler.record(other))
