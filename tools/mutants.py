@@ -192,7 +192,7 @@ MUTANTS = (
             "and self.host_event is not None:\n            self.device.wait_host(self.host_event)\n",
             "and self.host_event is not None:\n",
         ),
-        ("parts are not handed what was written", "memory/split_memory.py", "part.host[: part.nbytes] = mine", "pass"),
+        ("parts are not handed what was written", "memory/split_memory.py", "part.host_bytes[:] = mine", "pass"),
     ),
     *_mutants(
         "layers",

@@ -1,1 +1,1 @@
-"""Keep GPU memory as a cache of host memory: the state machine, buffers, the arena and page-locked host slots."""
+"""Use GPU memory as a cache of host memory: the state machine, buffers, exported views and page-locked host slots."""

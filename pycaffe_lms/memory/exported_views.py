@@ -1,12 +1,12 @@
-"""Export views: arrays over a buffer that a user holds, and keep them valid across runs of the net.
+"""Export views (arrays over a buffer that a user holds), and keep them valid across runs of the net.
 
-A NumPy view is over the host copy, a GPU array over the device copy. Every export, and whatever was derived from it (a
-slice, a tensor of another library), keeps one base object alive; a weak reference to it tells whether one still exists:
+A NumPy view shows the host copy, a GPU array the device copy. Every view, and all that is derived from it (a slice, a
+tensor of another library), keeps one base object alive; a weak reference to it tells whether one still exists:
 
 * before a run, a copy with an exported view counts as written by the user (`before_run`);
 * after a run, that copy is updated to the newest value; if the value was dropped, it is filled with NaN, and the log
   says how to keep it (`after_run`);
-* only one side of a buffer can be exported at a time, since it would be unknown which copy is newer (`check_side`);
+* only one side of a buffer can be exported at a time, since else it is unknown which copy is newer (`check_side`);
 * a GPU array of memory that Large Model Support moves is refused: the run raises until the array is deleted.
 
 Without exported views the cost is one check of two references per buffer.
@@ -16,12 +16,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import numpy as np
+from numpy.typing import DTypeLike
 
+from ..arrays import AnyArray, HostArray
+from ..backend.device import Span
 from ..errors import UsageError
 from .states import Ask, State
+
+if TYPE_CHECKING:
+    from .synced import SyncedMemory
 
 _log = logging.getLogger(__name__)
 
@@ -31,9 +38,9 @@ class _Base:
 
     __slots__ = ("__array_interface__", "array")
 
-    def __init__(self, array: np.ndarray):
+    def __init__(self, array: HostArray):
         self.array = array  # owns the memory
-        self.__array_interface__ = array.__array_interface__
+        self.__array_interface__: dict[str, Any] = array.__array_interface__
 
 
 class DeviceBase:
@@ -41,26 +48,28 @@ class DeviceBase:
 
     __slots__ = ("__weakref__", "span")
 
-    def __init__(self, span):
+    def __init__(self, span: Span):
         self.span = span
 
 
-def alive(reference: ref | None) -> bool:
+def alive(reference: ref[Any] | None) -> bool:
     """Return whether the exported view still exists."""
     return reference is not None and reference() is not None
 
 
-def lend_host(memory) -> np.ndarray:
+def lend_host(memory: SyncedMemory) -> HostArray:
     """Return the host copy as uint8, the base of exported views. Call it after a host ask."""
+    assert memory.host is not None
     raw = memory.host_held() if memory.host_held is not None else None
-    if raw is None or raw.base.array is not memory.host:
+    if raw is None or not isinstance(raw.base, _Base) or raw.base.array is not memory.host:
         raw = np.asarray(_Base(memory.host))
         memory.host_held = ref(raw)
     return raw
 
 
-def lend_device(memory, shape: Sequence[int], dtype):
+def lend_device(memory: SyncedMemory, shape: Sequence[int], dtype: DTypeLike) -> AnyArray:
     """Return the device copy as an array of the device's library; queued work is done. Call it after a GPU ask."""
+    assert memory.span is not None
     base = DeviceBase(memory.span)
     array = memory.device.lend(memory.span, shape, dtype, base)
     before = memory.device_held
@@ -69,13 +78,16 @@ def lend_device(memory, shape: Sequence[int], dtype):
     return array
 
 
-def device_side_held(memory) -> bool:
+def device_side_held(memory: SyncedMemory) -> bool:
     """Return whether an exported GPU array of the buffer exists."""
     return memory.device_held is not None and any(map(alive, memory.device_held))
 
 
-def check_side(memory, *, host: bool) -> None:
-    """Raise UsageError if a writable array of this side is requested while the other side has an exported view."""
+def check_side(memory: SyncedMemory, *, host: bool) -> None:
+    """Raise UsageError if the other side of the buffer has an exported view.
+
+    host: the side of which a writable array is requested.
+    """
     if host and device_side_held(memory):
         raise UsageError(
             f'a GPU array of "{memory.name}" is still held, so its values on the host cannot be exported for writing',
@@ -88,8 +100,8 @@ def check_side(memory, *, host: bool) -> None:
         )
 
 
-def before_run(memories: Iterable, moved: Iterable) -> None:
-    """Mark buffers as written that users may have changed through exported views.
+def before_run(memories: Iterable[SyncedMemory], moved: Iterable[SyncedMemory]) -> None:
+    """Mark the buffers as written that users may have changed through exported views.
 
     Args:
         memories: buffers that the program accesses.
@@ -117,7 +129,7 @@ def before_run(memories: Iterable, moved: Iterable) -> None:
         wait.synchronize()  # the user's work may be on other streams
 
 
-def after_run(memories: Iterable) -> None:
+def after_run(memories: Iterable[SyncedMemory]) -> None:
     """Update exported views to the newest values; fill those of dropped values with NaN."""
     wait = None
     for memory in memories:
@@ -134,8 +146,8 @@ def after_run(memories: Iterable) -> None:
         wait.synchronize()
 
 
-def _spoil(memory) -> None:
-    raw = memory.host_held()
+def _spoil(memory: SyncedMemory) -> None:
+    raw = memory.host_held() if memory.host_held is not None else None
     if memory.host_event is not None:  # a copy in flight, of an older value
         memory.device.wait_host(memory.host_event)
         memory.host_event = None

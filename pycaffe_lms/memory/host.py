@@ -1,18 +1,20 @@
 """Allocate page-locked host memory for managed buffers: once, before the loop, in a few large segments.
 
-`HostSlab.take` cuts slots of values that outlive a run, and sees to the shared segments, where `planner/host_slots.py`
-packs the values that live within a run.
+`HostSlab.take` allocates a slot for each value that outlives a run, and the shared segments, in which
+`planner/host_slots.py` packs the values that live within a run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 from weakref import ref
 
 import numpy as np
 
-from ..backend.device import align
+from ..arrays import HostArray
+from ..backend.device import Device, align
 from ..errors import OutOfHostMemory, human_bytes
 
 SEGMENT = 1 << 30  # bytes; a copy must not cross two registrations, so a slot is within one segment
@@ -40,18 +42,18 @@ def available_host_bytes() -> int | None:
 class HostSlab:
     """Allocate slots of page-locked memory, and segments that plans share.
 
-    A segment of slots is freed with the last array over one of its slots, so a reshaped net's old buffers hold nothing.
+    A segment of slots is freed with the last array over one of its slots.
 
     Attributes:
         limit: most bytes to allocate in all; None: what the host has available.
         shared: the shared segments, as uint8; no value in them outlives a run.
     """
 
-    def __init__(self, device, limit: int | None = None):
+    def __init__(self, device: Device, limit: int | None = None):
         self.device = device
         self.limit = limit
-        self._slots: list[tuple[ref, int]] = []  # per segment of slots: the array that its slots keep alive, bytes
-        self.shared: list[np.ndarray] = []
+        self._slots: list[tuple[ref[Any], int]] = []  # per segment of slots: the array that its slots keep alive, bytes
+        self.shared: list[HostArray] = []
 
     @property
     def segment(self) -> int:
@@ -83,7 +85,7 @@ class HostSlab:
         self._slots.clear()
         self.shared.clear()
 
-    def take(self, sizes: Mapping[int, int], shared: Sequence[int] = ()) -> dict[int, np.ndarray]:
+    def take(self, sizes: Mapping[int, int], shared: Sequence[int] = ()) -> dict[int, HostArray]:
         """Return a slot (uint8) for each key, and grow the shared segments.
 
         Args:
@@ -95,7 +97,7 @@ class HostSlab:
         """
         here = [raw.nbytes for raw in self.shared] + [0] * len(shared)
         small = [k for k, size in enumerate(shared) if size > here[k]]
-        need = sum(align(size) for size in sizes.values())
+        need = sum(map(align, sizes.values()))
         self._check(need + sum(shared[k] - here[k] for k in small))
         if any(here[k] for k in small):
             self.device.synchronize()  # wait for the last run's copies
@@ -103,7 +105,7 @@ class HostSlab:
             if here[k]:
                 self.shared[k] = np.empty(0, np.uint8)  # free it before the larger one is allocated
             self.shared[k : k + 1] = [self.device.host_take(shared[k], pinned=True)]
-        slots: dict[int, np.ndarray] = {}
+        slots: dict[int, HostArray] = {}
         group: list[int] = []
         room = 0
         for key, size in sizes.items():
@@ -116,11 +118,11 @@ class HostSlab:
             self._segment(group, sizes, slots)
         return slots
 
-    def shared_slot(self, segment: int, offset: int, nbytes: int) -> np.ndarray:
+    def shared_slot(self, segment: int, offset: int, nbytes: int) -> HostArray:
         """Return `nbytes` bytes of a shared segment, from `offset` on."""
         return self.shared[segment][offset : offset + nbytes]
 
-    def _segment(self, keys: list[int], sizes: Mapping[int, int], slots: dict[int, np.ndarray]) -> None:
+    def _segment(self, keys: list[int], sizes: Mapping[int, int], slots: dict[int, HostArray]) -> None:
         raw = self.device.host_take(sum(align(sizes[k]) for k in keys), pinned=True)
         offset = 0
         for k in keys:

@@ -8,16 +8,18 @@ run (`hand_on`). Host memory exists only while it has the newest value or an exp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from ..arrays import HostArray
 from ..backend.bfloat16 import BFLOAT16
+from ..backend.device import Device, Span, Stream
 from ..errors import UsageError
 from ..ops.cpu.widened import round_into, widened_copy
 from .exported_views import alive
 from .states import RESIDENT, Ask, State
-from .synced import SyncedMemory
+from .synced import Part, SyncedMemory
 
 _FOR_USERS = frozenset({Ask.READ_CPU, Ask.WRITE_CPU, Ask.OVERWRITE_CPU})
 # HEAD_AT_GPU: the parts are newer. DISCARDED: at least one part was dropped.
@@ -38,7 +40,7 @@ class SplitMemory(SyncedMemory):
 
     __slots__ = ("half", "parts")
 
-    def __init__(self, name: str, device, parts: Sequence[SyncedMemory], *, half: bool = False):
+    def __init__(self, name: str, device: Device, parts: Sequence[SyncedMemory], *, half: bool = False):
         super().__init__(sum(part.nbytes for part in parts) * (2 if half else 1), name, device)
         self.parts, self.half = tuple(parts), half
         self.table = _TABLE
@@ -47,7 +49,7 @@ class SplitMemory(SyncedMemory):
     def manage(self, on: bool) -> None:
         """Do nothing: the parts are managed themselves."""
 
-    def ask(self, ask: Ask, *, span=None, stream=None) -> None:
+    def ask(self, ask: Ask, *, span: Span | None = None, stream: Stream = None, part: Part | None = None) -> None:
         """Make a host transition, as SyncedMemory. Raise UsageError if one array on the GPU is requested."""
         if ask not in _FOR_USERS and self.half:
             raise UsageError(
@@ -69,9 +71,9 @@ class SplitMemory(SyncedMemory):
         for mine, part in self._pieces():
             part.ask(Ask.OVERWRITE_CPU)
             if self.half:
-                round_into(mine.view(np.float32), part.host[: part.nbytes].view(BFLOAT16))
+                round_into(mine.view(np.float32), part.host_bytes.view(BFLOAT16))
             else:
-                part.host[: part.nbytes] = mine
+                part.host_bytes[:] = mine
         self.state = State.SYNCED
 
     def follow(self) -> None:
@@ -84,19 +86,19 @@ class SplitMemory(SyncedMemory):
         if not alive(self.host_held):
             self.host = None
 
-    def _pieces(self):
+    def _pieces(self) -> Iterator[tuple[HostArray, SyncedMemory]]:
         """Yield (bytes of the host array for a part, the part) in order."""
-        start = 0
+        host, start = self.host_bytes, 0
         for part in self.parts:
             end = start + part.nbytes * (2 if self.half else 1)
-            yield self.host[start:end], part
+            yield host[start:end], part
             start = end
 
-    def _take_gpu(self, span, stream, _part) -> None:
+    def _take_gpu(self, span: Span | None) -> None:
         pass
 
-    def _copy_down(self, span, stream, _part) -> None:
-        for mine, part in self._pieces():
-            part.ask(Ask.READ_CPU)
-            held = part.host[: part.nbytes]
+    def _copy_down(self, stream: Stream, part: Part | None) -> None:
+        for mine, buffer in self._pieces():
+            buffer.ask(Ask.READ_CPU)
+            held = buffer.host_bytes
             mine[:] = widened_copy(held.view(BFLOAT16)).view(np.uint8) if self.half else held

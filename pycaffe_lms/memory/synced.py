@@ -8,20 +8,42 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import count
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+from weakref import ref
 
 import numpy as np
+from numpy.typing import DTypeLike
 
+from ..arrays import AnyArray, HostArray
+from ..backend.device import Device, Event, Span, Stream
 from ..errors import DiscardedRead, InvalidTransition
 from .exported_views import alive, lend_host
 from .states import MANAGED, RESIDENT, Ask, Do, State
+
+if TYPE_CHECKING:
+    from .exported_views import DeviceBase
+
+Part: TypeAlias = "tuple[int, int]"
+"""(offset, bytes) of a part of a buffer."""
 
 _HOST_ASKS = frozenset({Ask.READ_CPU, Ask.WRITE_CPU, Ask.OVERWRITE_CPU})
 _KEEP = frozenset({Ask.READ_CPU, Ask.READ_GPU, Ask.SAVE, Ask.EVICT})  # requests that do not change the value
 _WRITE_GPU = frozenset({Ask.WRITE_GPU, Ask.OVERWRITE_GPU})
 _CHANGE_GPU = frozenset({Do.ZERO_GPU, Do.COPY_UP, Do.SPOIL_GPU, Do.GIVE_GPU})  # actions that change the device copy
 _WRITES = count(1)
+
+
+class CompressedCopies(Protocol):
+    """Copy a value in fewer bits: see `lms/runtime/compression.py`."""
+
+    def copy_up(self, memory: SyncedMemory, stream: Stream) -> Event:
+        """Queue a copy to the device; return its event."""
+
+    def copy_down(self, memory: SyncedMemory, stream: Stream) -> Event:
+        """Queue a copy to the host; return its event."""
 
 
 class SyncedMemory:
@@ -32,7 +54,7 @@ class SyncedMemory:
     Args:
         nbytes: size of the value.
         name: what errors call it ("conv1.data").
-        device: a `backend.device.Device`.
+        device: where its device copy is.
         pinned: allocate the host copy in page-locked memory if the device has any.
     """
 
@@ -59,34 +81,37 @@ class SyncedMemory:
         "written",
     )
 
-    def __init__(self, nbytes: int, name: str, device, *, pinned: bool = False):
+    def __init__(self, nbytes: int, name: str, device: Device, *, pinned: bool = False):
         self.nbytes = int(nbytes)
         self.name = name
         self.device = device
         self.pinned = pinned
         self.state = State.UNINITIALIZED
         self.table = RESIDENT
-        self.host: np.ndarray | None = None  # uint8
+        self.host: HostArray | None = None  # uint8
         self.locked = False  # the host copy is page-locked
-        self.span = None  # device memory, see backend.device.Span
-        self.host_event = None  # the last queued copy that reads or writes the host side
+        self.span: Span | None = None  # device memory
+        self.host_event: Event = None  # the last queued copy that reads or writes the host side
         self._own_span = False  # `span` is from the pool, not lent by a plan
-        self._own_home = None  # own host copy, whether it is locked, its event: while a shared host slot is lent
-        self.host_held = self.device_held = None  # weak references to exported views, see `exported_views.py`
-        self.compressed_slot: np.ndarray | None = None  # uint8: host slot of the value in 16 bits, see `Compression`
-        self.leaving = None  # event of a copy from the device copy to elsewhere; the next write there waits for it
-        self.through = None  # the `Compression` that copies go through; None: exact copies
+        # own host copy, whether it is locked, its event: while a shared host slot is lent
+        self._own_home: tuple[HostArray | None, bool, Event] | None = None
+        self.host_held: ref[HostArray] | None = None  # exported views, see `exported_views.py`
+        self.device_held: tuple[ref[DeviceBase], ...] | None = None
+        self.compressed_slot: HostArray | None = None  # uint8: host slot of the value in 16 bits
+        self.leaving: Event = None  # a copy from the device copy to elsewhere; the next write there waits for it
+        self.through: CompressedCopies | None = None  # None: exact copies
         self.touched_outside = False  # a holder of a GPU array may have queued work on it since the last run
         self.written = 0  # a number unique over all memories, new whenever the value may have changed
-        self.history: deque = deque(maxlen=16)
+        self.history: deque[tuple[State, Ask, State]] = deque(maxlen=16)
 
     @property
     def managed(self) -> bool:
+        """Return whether Large Model Support moves the value."""
         return self.table is MANAGED
 
     @property
     def own_bytes(self) -> int:
-        """Return the bytes of device memory that it took from the pool; what a plan lends is not counted."""
+        """Return the bytes of device memory from the pool; memory that a plan lends is not counted."""
         return self.span.nbytes if self.span is not None and self._own_span else 0
 
     def manage(self, on: bool) -> None:
@@ -98,14 +123,13 @@ class SyncedMemory:
         else:
             self.table = RESIDENT
 
-    def ask(self, ask: Ask, *, span=None, stream=None, part: tuple[int, int] | None = None) -> None:
+    def ask(self, ask: Ask, *, span: Span | None = None, stream: Stream = None, part: Part | None = None) -> None:
         """Make the transition for `ask`: run its actions and change the state.
 
         Args:
-            span: device memory to use if some is taken (lent by a plan); default: from the pool.
+            span: device memory that a plan lends, used if the buffer has none; default: from the pool.
             stream: where copies are queued; default: the compute stream.
-            part: (offset, bytes) of the copy that is queued; default: all of it. Parts come in order, and the state
-                changes with the last.
+            part: the part to copy; default: all of it. Parts come in order, and the state changes with the last.
 
         Raises:
             DiscardedRead: the value was dropped.
@@ -123,7 +147,7 @@ class SyncedMemory:
         if actions:
             with self.device.lock:
                 for action in actions:
-                    getattr(self, _ACTIONS[action])(span, stream, part)
+                    _ACTIONS[action](self, span, stream, part)
         if part is not None and sum(part) < self.nbytes:
             return
         if self.state is not state or actions:
@@ -137,25 +161,33 @@ class SyncedMemory:
         """Release the device memory: to the pool if it is its own. The copy there must not be needed any more."""
         if self.leaving is not None:
             self._wait_for_leaving(None)
-        self._give_gpu(None, None, None)
+        self._give_gpu(None)
 
-    def host_array(self, shape, dtype, start: int = 0) -> np.ndarray:
+    @property
+    def host_bytes(self) -> HostArray:
+        """Return the host copy as uint8, shape (nbytes,). Call it after a host ask only."""
+        assert self.host is not None
+        return self.host[: self.nbytes]
+
+    def host_array(self, shape: Sequence[int], dtype: DTypeLike, start: int = 0) -> HostArray:
         """Return the host copy, from element `start` on, as an array. Call it after a host ask only."""
+        assert self.host is not None
         return _view(self.host[start * np.dtype(dtype).itemsize :] if start else self.host, shape, dtype)
 
-    def host_view(self, shape, dtype) -> np.ndarray:
+    def host_view(self, shape: Sequence[int], dtype: DTypeLike) -> HostArray:
         """Return the host copy as an exported view. Call it after a host ask only."""
         return _view(lend_host(self), shape, dtype)
 
-    def device_array(self, shape, dtype, start: int = 0):
+    def device_array(self, shape: Sequence[int], dtype: DTypeLike, start: int = 0) -> AnyArray:
         """Return the device copy, from element `start` on, as a device array. Call it after a GPU ask only."""
+        assert self.span is not None
         if not start:
             return self.device.array(self.span, shape, dtype)
         itemsize = np.dtype(dtype).itemsize
         return self.device.array(self.span.at(start * itemsize, math.prod(shape) * itemsize), shape, dtype)
 
     @property
-    def last_on_host(self) -> np.ndarray | None:
+    def last_on_host(self) -> HostArray | None:
         """Return the own host copy as uint8 in any state, perhaps stale; None if there is none or a slot is lent."""
         return self.host if self._own_home is None else None
 
@@ -164,7 +196,7 @@ class SyncedMemory:
         """Return whether the host copy should move to page-locked memory, and may: no exported view refers to it."""
         return not self.locked and not alive(self.host_held)
 
-    def move_home(self, slot: np.ndarray) -> None:
+    def move_home(self, slot: HostArray) -> None:
         """Move the host copy to this page-locked slot."""
         if self.host_event is not None:
             self.device.wait_host(self.host_event)
@@ -173,7 +205,7 @@ class SyncedMemory:
             np.copyto(slot[: self.nbytes], self.host[: self.nbytes])
         self.host, self.locked = slot, True
 
-    def lend_host_slot(self, slot: np.ndarray) -> None:
+    def lend_host_slot(self, slot: HostArray) -> None:
         """Use this shared page-locked slot as the host copy until `end_home`.
 
         The value is on the device: the own host copy is stale.
@@ -192,12 +224,12 @@ class SyncedMemory:
         """Move the value from a shared host slot, if one is lent, to the own host copy. No copy may be in flight."""
         if self._own_home is None:
             return
-        lent, holds = self.host, self.state in (State.HEAD_AT_CPU, State.SYNCED)
+        lent, holds = self.host_bytes, self.state in (State.HEAD_AT_CPU, State.SYNCED)
         self._restore_own_host()
         if holds:
             self.host_event = None
-            self._take_cpu(None, None, None)
-            np.copyto(self.host[: self.nbytes], lent[: self.nbytes])
+            self._take_cpu()
+            np.copyto(self.host_bytes, lent)
 
     def _restore_own_host(self) -> None:
         if self._own_home is not None:
@@ -208,7 +240,7 @@ class SyncedMemory:
         self.span = None
         self.ask(Ask.DISCARD)
 
-    def become(self, state: State, *, span=None, event=None) -> None:
+    def become(self, state: State, *, span: Span | None = None, event: Event = None) -> None:
         """Set the state without running actions, as captured operations leave it.
 
         Args:
@@ -219,35 +251,36 @@ class SyncedMemory:
         self.state, self.span, self.host_event = state, span, event
         self._own_span, self.written = False, next(_WRITES)
 
-    def be_found(self, span) -> None:
+    def be_found(self, span: Span) -> None:
         """Note that the value, which is on the host, was also carried over in this lent device memory."""
         if self.state is not State.HEAD_AT_CPU or self.span is not None:
             raise self._refuse(Ask.READ_GPU)
         self.state, self.span, self._own_span = State.SYNCED, span, False
 
-    def _wait_for_leaving(self, stream) -> None:
+    def _wait_for_leaving(self, stream: Stream) -> None:
         self.device.wait(self.device.compute if stream is None else stream, self.leaving)
         self.leaving = None
 
     # -- actions ---------------------------------------------------------------------------------------------------
-    def _take_cpu(self, span, stream, part) -> None:
+    def _take_cpu(self) -> None:
         if self.host is None and self.through is None:
             self.host, self.locked = self.device.host_take(self.nbytes, pinned=self.pinned), self.pinned
 
-    def _zero_cpu(self, span, stream, part) -> None:
+    def _zero_cpu(self) -> None:
         if self.host_event is not None:
             self.device.wait_host(self.host_event)
-        self.host[...] = 0
+        self.host_bytes.fill(0)
 
-    def _take_gpu(self, span, stream, part) -> None:
+    def _take_gpu(self, span: Span | None) -> None:
         if self.span is None:
             self._own_span = span is None
             self.span = self.device.take(self.nbytes) if span is None else span
 
-    def _zero_gpu(self, span, stream, part) -> None:
+    def _zero_gpu(self, stream: Stream) -> None:
+        assert self.span is not None
         self.device.zero(self.span, stream)
 
-    def _copy_up(self, span, stream, part) -> None:
+    def _copy_up(self, stream: Stream, part: Part | None) -> None:
         try:
             if self.through is not None:
                 self.host_event = self.through.copy_up(self, stream)
@@ -257,7 +290,7 @@ class SyncedMemory:
             self._wait_for_failed_copy()
             raise
 
-    def _copy_down(self, span, stream, part) -> None:
+    def _copy_down(self, stream: Stream, part: Part | None) -> None:
         if self.touched_outside:
             self.device.synchronize()
         try:
@@ -275,21 +308,22 @@ class SyncedMemory:
         with suppress(Exception):  # the device is lost: its work does not run
             self.device.synchronize()
 
-    def _sides(self, part):
+    def _sides(self, part: Part | None) -> tuple[Span, HostArray]:
         """Return (device memory, host memory) of a part of the buffer, cut at the end of the value.
 
         Sizes in plans are aligned, so the last part may be larger than what is left.
         """
+        assert self.span is not None and self.host is not None
         if part is None:
             return self.span, self.host
         start, end = part[0], min(sum(part), self.nbytes)
         return self.span.at(start, end - start), self.host[start:end]
 
-    def _spoil_gpu(self, span, stream, part) -> None:
+    def _spoil_gpu(self, stream: Stream) -> None:
         if self.span is not None:
             self.device.spoil(self.span, stream)
 
-    def _give_gpu(self, span, stream, part) -> None:
+    def _give_gpu(self, stream: Stream) -> None:
         if self.span is not None:
             if self._own_span:
                 self.device.give(self.span, stream)
@@ -309,21 +343,18 @@ class SyncedMemory:
         )
 
 
-_ACTIONS = {
-    Do.TAKE_CPU: "_take_cpu",
-    Do.ZERO_CPU: "_zero_cpu",
-    Do.TAKE_GPU: "_take_gpu",
-    Do.ZERO_GPU: "_zero_gpu",
-    Do.COPY_UP: "_copy_up",
-    Do.COPY_DOWN: "_copy_down",
-    Do.SPOIL_GPU: "_spoil_gpu",
-    Do.GIVE_GPU: "_give_gpu",
+_ACTIONS: dict[Do, Callable[[SyncedMemory, Span | None, Stream, Part | None], None]] = {
+    Do.TAKE_CPU: lambda memory, span, stream, part: memory._take_cpu(),
+    Do.ZERO_CPU: lambda memory, span, stream, part: memory._zero_cpu(),
+    Do.TAKE_GPU: lambda memory, span, stream, part: memory._take_gpu(span),
+    Do.ZERO_GPU: lambda memory, span, stream, part: memory._zero_gpu(stream),
+    Do.COPY_UP: lambda memory, span, stream, part: memory._copy_up(stream, part),
+    Do.COPY_DOWN: lambda memory, span, stream, part: memory._copy_down(stream, part),
+    Do.SPOIL_GPU: lambda memory, span, stream, part: memory._spoil_gpu(stream),
+    Do.GIVE_GPU: lambda memory, span, stream, part: memory._give_gpu(stream),
 }
 
 
-def _view(raw: np.ndarray, shape, dtype) -> np.ndarray:
+def _view(raw: HostArray, shape: Sequence[int], dtype: DTypeLike) -> HostArray:
     dtype = np.dtype(dtype)
-    count = 1
-    for d in shape:
-        count *= d
-    return raw[: count * dtype.itemsize].view(dtype).reshape(shape)
+    return raw[: math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)

@@ -9,7 +9,7 @@ import pytest
 
 from pycaffe_lms.backend.sim.device import POISON, SimDevice
 from pycaffe_lms.lms.layout.paging import Paging
-from pycaffe_lms.memory.arena import Arena
+from pycaffe_lms.lms.runtime.arena import Arena
 
 PAGE = 4096
 

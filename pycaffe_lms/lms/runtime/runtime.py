@@ -15,7 +15,6 @@ from weakref import ReferenceType
 
 from ...backend.device import Device
 from ...errors import OutOfDeviceMemory, PlanError, human_bytes
-from ...memory.arena import Arena
 from ...memory.host import HostSlab
 from ..config import LMSConfig
 from ..cost.machine import Costs, Machine, machine_of
@@ -29,6 +28,7 @@ from ..planner.host_slots import with_host_slots
 from ..planner.lookahead import make_plan
 from ..program import Buffer, Program, Step, layer_of
 from ..remat.requested import RematRequests, check_uncopied
+from .arena import Arena
 from .carry_over import CarryOver
 from .compression import Compression
 from .counters import Counters, Stats, statistics

@@ -8,11 +8,13 @@ from __future__ import annotations
 import math
 import weakref
 
-from ..backend.device import ALIGN, Device, Span
+from ...backend.device import ALIGN, Device, Pages, Piece, Span
+from ..layout.paging import Paging
+from ..plan.plan import Plan
 
 
 class Arena:
-    """Allocate device memory for plans (`lms/plan/plan.py`), which use it in turn.
+    """Allocate device memory for plans, which use it in turn.
 
     A plan is prepared before it runs. Preparing another plan, or `shrink`, may free its memory again: see `holds`.
     Once one plan needs pages, contiguous plans use the same pages, in order.
@@ -21,34 +23,40 @@ class Arena:
     def __init__(self, device: Device):
         self.device = device
         self._whole: Span | None = None
-        self._pages = None
-        self._views: list[tuple[weakref.ref, Span]] = []
+        self._pages: Pages | None = None
+        self._views: list[tuple[weakref.ref[Paging], Span]] = []
 
     @property
     def nbytes(self) -> int:
         """Return the device bytes that are allocated."""
         if self._pages is not None:
-            return self._pages.count * self.device.page
+            return self._pages.count * self._page
         return 0 if self._whole is None else self._whole.nbytes
 
-    def of(self, plan) -> Span:
+    @property
+    def _page(self) -> int:
+        assert self.device.page is not None  # only asked once a plan has pages
+        return self.device.page
+
+    def of(self, plan: Plan) -> Span:
         """Return the span that a prepared plan's offsets refer to; other addresses mean another object."""
         if plan.paging is None:
+            assert self._whole is not None
             return self._whole
         return next(view for known, view in self._views if known() is plan.paging)
 
     @property
     def unit(self) -> int:
         """Return the bytes of which the arena's size is a multiple."""
-        return ALIGN if self._pages is None else self.device.page
+        return ALIGN if self._pages is None else self._page
 
-    def holds(self, plan) -> bool:
+    def holds(self, plan: Plan) -> bool:
         """Return whether a plan's memory is allocated: it was prepared, and not freed since."""
         if plan.paging is None:
             return self._whole is not None and self._whole.nbytes >= plan.arena_bytes
         return any(known() is plan.paging for known, _ in self._views)
 
-    def prepare(self, plan) -> None:
+    def prepare(self, plan: Plan) -> None:
         """Allocate the memory that a plan needs, so that its runs allocate nothing."""
         if self.holds(plan):
             return
@@ -64,7 +72,7 @@ class Arena:
         paging = plan.paging
         first = paging.linear // paging.page
         self._pages.grow(first + paging.count)
-        pieces = [(0, range(first))] if first else []
+        pieces: list[Piece] = [(0, range(first))] if first else []
         pieces += [(offset, [first + p for p in pages]) for offset, pages in sorted(paging.pages.items())]
         self._views.append((weakref.ref(paging), self._pages.view(paging.size, pieces)))
 
@@ -73,7 +81,7 @@ class Arena:
         if self._pages is None:
             self._whole = self.device.take(nbytes)
             return
-        count = -(-nbytes // self.device.page)
+        count = -(-nbytes // self._page)
         self._pages.grow(count)
         self._whole = self._pages.view(nbytes, [(0, range(count))])
 
@@ -89,16 +97,19 @@ class Arena:
 
     def _forget_views(self, most: float = math.inf) -> None:
         """Unmap views of plans that no longer exist or use more than `most` pages."""
-        kept, gone = [], []
+        kept: list[tuple[weakref.ref[Paging], Span]] = []
+        gone: list[Span] = []
         for known, view in self._views:
             paging = known()
-            keep = paging is not None and paging.linear // paging.page + paging.count <= most
-            (kept if keep else gone).append((known, view))
-        if gone:
+            if paging is not None and paging.linear // paging.page + paging.count <= most:
+                kept.append((known, view))
+            else:
+                gone.append(view)
+        if gone and self._pages is not None:
             self.device.synchronize()
             self._views = kept
-        for _, view in gone:
-            self._pages.drop(view)
+            for view in gone:
+                self._pages.drop(view)
 
     def shrink(self, limit: int) -> None:
         """Free memory beyond `limit` bytes. Plans that use it must be prepared again. Call it between runs."""
@@ -107,8 +118,8 @@ class Arena:
         if self._pages is None:
             self._give_whole()
             return
-        count = max(0, limit) // self.device.page
-        if self._whole is not None and self._whole.nbytes > count * self.device.page:
+        count = max(0, limit) // self._page
+        if self._whole is not None and self._whole.nbytes > count * self._page:
             self._give_whole()
         self._forget_views(count)
         self.device.synchronize()
