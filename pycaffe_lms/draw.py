@@ -187,7 +187,7 @@ def draw_net(
 
 def draw_net_to_file(
     caffe_net: caffe_pb2.NetParameter,
-    filename: str | os.PathLike,
+    filename: str | os.PathLike[str],
     rankdir: str = "LR",
     phase: int | None = None,
     display_lrm: bool = False,

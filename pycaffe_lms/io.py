@@ -115,7 +115,7 @@ def datum_to_array(datum: caffe_pb2.Datum) -> np.ndarray:
     return np.array(array, dtype=np.uint8 if array.dtype == np.uint8 else np.float64)
 
 
-def load_image(filename: str | os.PathLike, color: bool = True) -> np.ndarray:
+def load_image(filename: str | os.PathLike[str], color: bool = True) -> np.ndarray:
     """A picture file as float32 in [0, 1]: RGB (H, W, 3), or with color=False gray (H, W, 1).
 
     8 or 16 bits per value. A gray picture is repeated three times for `color`; an alpha channel is dropped; rotation

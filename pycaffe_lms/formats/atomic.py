@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pycaffe_lms.errors import CaffeError, Where
-from pycaffe_lms.faults import of_files
-from pycaffe_lms.formats.leftovers import temporary
+from ..errors import CaffeError, Where
+from ..faults import of_files
+from .leftovers import temporary
 
 
 class Part:
@@ -26,7 +26,7 @@ class Part:
     pipe, is written to at `finish` and never replaced. Raises: OSError.
     """
 
-    def __init__(self, path: str | os.PathLike):
+    def __init__(self, path: str | os.PathLike[str]):
         self.target = Path(os.path.realpath(path))
         self._through = self.target.exists() and not self.target.is_file() and not self.target.is_dir()
         beside = Path(tempfile.gettempdir(), self.target.name) if self._through else self.target
@@ -78,7 +78,7 @@ class Part:
 
 
 @contextmanager
-def atomic_file(path: str | os.PathLike, *, error: type[CaffeError] = CaffeError) -> Iterator[Part]:
+def atomic_file(path: str | os.PathLike[str], *, error: type[CaffeError] = CaffeError) -> Iterator[Part]:
     """Within: a temporary file beside `path`, which becomes it at the end. Whatever is raised inside, an old file at
     `path` stays as it was and the temporary file is removed; where the process is killed, by the next that writes to
     the folder.
@@ -98,7 +98,7 @@ def atomic_file(path: str | os.PathLike, *, error: type[CaffeError] = CaffeError
 
 
 def atomic_write(
-    path: str | os.PathLike, content: bytes | Callable[[Path], None], *, error: type[CaffeError] = CaffeError
+    path: str | os.PathLike[str], content: bytes | Callable[[Path], None], *, error: type[CaffeError] = CaffeError
 ) -> None:
     """Write `path` as `atomic_file` does. content: the bytes, or a function that writes to the (new) temporary path it
     is given."""
@@ -110,7 +110,7 @@ def atomic_write(
             part.write(content)
 
 
-def try_write(path: str | os.PathLike) -> None:
+def try_write(path: str | os.PathLike[str]) -> None:
     """Find out whether `path` could be written: make the folders that are missing, and beside `path` write, flush,
     rename and remove a file whose name begins as its does and is as long. Raises: OSError."""
     path = Path(path)
@@ -125,19 +125,19 @@ def try_write(path: str | os.PathLike) -> None:
         remove(part.target)
 
 
-def file_sha256(path: str | os.PathLike, nbytes: int | None = None) -> bytes:
+def file_sha256(path: str | os.PathLike[str], nbytes: int | None = None) -> bytes:
     """The digest of a file, or of its first `nbytes`. Raises: OSError."""
     with open(path, "rb", buffering=0) as file:
         return _sha256(file, nbytes)
 
 
-def remove(path: str | os.PathLike) -> None:
+def remove(path: str | os.PathLike[str]) -> None:
     """Remove a file, if it is there. Raises: OSError."""
     with suppress(FileNotFoundError):
         os.unlink(path)
 
 
-def unwritable(path: str | os.PathLike, failure: OSError, error: type[CaffeError]) -> CaffeError:
+def unwritable(path: str | os.PathLike[str], failure: OSError, error: type[CaffeError]) -> CaffeError:
     """The error for a file that the system does not let be written."""
     return error(
         f"cannot be written: {failure.strerror or failure}",

@@ -14,10 +14,10 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from pycaffe_lms.errors import CaffeError, MissingDependency, Where, human_bytes
-from pycaffe_lms.faults import of_files
-from pycaffe_lms.formats.atomic import atomic_file
-from pycaffe_lms.formats.rawfile import DAMAGED, could_not_open
+from ..errors import CaffeError, MissingDependency, Where, human_bytes
+from ..faults import of_files
+from .atomic import atomic_file
+from .rawfile import DAMAGED, could_not_open
 
 # Deflate packs at most 1032:1. More than that is a size nobody stored.
 _MOST_PACKED = 1100
@@ -33,7 +33,7 @@ def load_h5py():
 
 
 @contextmanager
-def open_hdf5(path: str | os.PathLike, error: type[CaffeError]) -> Iterator:
+def open_hdf5(path: str | os.PathLike[str], error: type[CaffeError]) -> Iterator:
     """The file, open for reading; whatever h5py cannot make sense of inside the block becomes `error` with the path;
     errors without a fix get one."""
     h5py = load_h5py()
@@ -138,7 +138,7 @@ class Sheltered(io.RawIOBase):
         return size
 
 
-def write_hdf5(path: str | os.PathLike, fill: Callable, error: type[CaffeError], *, trailer: bytes = b"") -> bytes:
+def write_hdf5(path: str | os.PathLike[str], fill: Callable, error: type[CaffeError], *, trailer: bytes = b"") -> bytes:
     """Write an HDF5 file, whole or not at all; `fill` is given the h5py.File, open for writing. Returns its SHA-256.
 
     trailer: where it is given, this and the digest follow what HDF5 wrote; HDF5 reads no further than its own end.

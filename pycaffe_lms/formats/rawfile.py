@@ -7,14 +7,14 @@ import stat
 
 from google.protobuf.message import DecodeError, EncodeError, Message
 
-from pycaffe_lms.errors import CaffeError, Where, human_bytes
+from ..errors import CaffeError, Where, human_bytes
 
 MAX_BYTES = 2**31 - 1
 DAMAGED = "the file is damaged, or not what it is taken for: get it, or write it, again"  # a fix
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 
 
-def could_not_open(path: str | os.PathLike, failure: OSError, error: type[CaffeError]) -> CaffeError:
+def could_not_open(path: str | os.PathLike[str], failure: OSError, error: type[CaffeError]) -> CaffeError:
     """The error for a file that the system will not open; a missing one reads as in pycaffe."""
     message = f"Could not open file {os.fspath(path)}"
     if not isinstance(failure, FileNotFoundError):
@@ -22,7 +22,7 @@ def could_not_open(path: str | os.PathLike, failure: OSError, error: type[CaffeE
     return error(message, fix=f"check the path; a relative one begins at {os.getcwd()}")
 
 
-def read_bytes(path: str | os.PathLike, error: type[CaffeError]) -> bytes:
+def read_bytes(path: str | os.PathLike[str], error: type[CaffeError]) -> bytes:
     """A file's content. Raises: `error` for one that is missing, unreadable, empty or over protobuf's 2 GiB - 1."""
     try:
         found = os.stat(path)
@@ -44,7 +44,7 @@ def read_bytes(path: str | os.PathLike, error: type[CaffeError]) -> bytes:
     return content
 
 
-def parse_message(message: Message, path: str | os.PathLike, what: str, error: type[CaffeError]) -> Message:
+def parse_message(message: Message, path: str | os.PathLike[str], what: str, error: type[CaffeError]) -> Message:
     """Fill `message` from a binary file. Raises: `error` naming what the file begins with if it is not `what`."""
     content = read_bytes(path, error)
     try:
@@ -54,7 +54,7 @@ def parse_message(message: Message, path: str | os.PathLike, what: str, error: t
     return message
 
 
-def not_a(what: str, path: str | os.PathLike, content: bytes, error: type[CaffeError]) -> CaffeError:
+def not_a(what: str, path: str | os.PathLike[str], content: bytes, error: type[CaffeError]) -> CaffeError:
     """The error for a file of another kind, or a damaged one."""
     head = content[:24]
     printable = all(32 <= byte < 127 or byte in b"\t\r\n" for byte in content[:200])
@@ -71,7 +71,7 @@ def not_a(what: str, path: str | os.PathLike, content: bytes, error: type[CaffeE
     )
 
 
-def serialize(message: Message, path: str | os.PathLike, error: type[CaffeError]) -> bytes:
+def serialize(message: Message, path: str | os.PathLike[str], error: type[CaffeError]) -> bytes:
     """`message` as bytes. Raises: `error` for one over protobuf's 2 GiB - 1, or with a required field missing."""
     try:
         content = message.SerializeToString()
@@ -81,7 +81,7 @@ def serialize(message: Message, path: str | os.PathLike, error: type[CaffeError]
     return content
 
 
-def check_size(nbytes: int, path: str | os.PathLike, error: type[CaffeError]) -> None:
+def check_size(nbytes: int, path: str | os.PathLike[str], error: type[CaffeError]) -> None:
     """Raises: `error` where so many bytes are more than protobuf's 2 GiB - 1."""
     if nbytes > MAX_BYTES:
         raise error(
@@ -91,7 +91,7 @@ def check_size(nbytes: int, path: str | os.PathLike, error: type[CaffeError]) ->
         )
 
 
-def is_hdf5(path: str | os.PathLike) -> bool:
+def is_hdf5(path: str | os.PathLike[str]) -> bool:
     """Whether a file carries HDF5's signature: at its beginning, or at 512, 1024, 2048 .. bytes."""
     try:
         with open(path, "rb") as file:

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 
-from pycaffe_lms.errors import DataError, Where
-from pycaffe_lms.formats.rawfile import could_not_open
+from ..errors import DataError, Where
+from .rawfile import could_not_open
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class TrainingLog:
     weighted: set[str] = field(default_factory=set)
 
 
-def read_training_log(path: str | os.PathLike) -> TrainingLog:
+def read_training_log(path: str | os.PathLike[str]) -> TrainingLog:
     """The log in a file. Raises: DataError for a file that cannot be read, or in which no training begins."""
     name = os.fspath(path)
     try:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def export_onnx(
-    net: Net, path: str | os.PathLike, *, opset: int = DEFAULT_OPSET, dynamic_batch: bool = False
+    net: Net, path: str | os.PathLike[str], *, opset: int = DEFAULT_OPSET, dynamic_batch: bool = False
 ) -> list[str]:
     """Write a TEST net with its weights as an ONNX model; returns the names of the files that were written.
 

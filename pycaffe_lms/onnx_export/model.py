@@ -36,7 +36,7 @@ def newest_opset() -> int:
     return require().defs.onnx_opset_version()
 
 
-def write_model(sketch: Sketch, path: str | os.PathLike) -> list[str]:
+def write_model(sketch: Sketch, path: str | os.PathLike[str]) -> list[str]:
     """Write a sketch as a model file, whole or not at all; returns the names of the files.
 
     Where its weights are more than 2 GiB they go to "PATH-DIGEST.data" first, a name that no other weights have, so

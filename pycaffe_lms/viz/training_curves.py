@@ -10,8 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pycaffe_lms.errors import DataError, MissingDependency
-from pycaffe_lms.formats.training_log import ITERATION, SECONDS, Point, Row, TrainingLog, columns
+from ..errors import DataError, MissingDependency
+from ..formats.training_log import ITERATION, SECONDS, Point, Row, TrainingLog, columns
 
 ACCURACY, TEST_LOSS, RATE, TRAIN_LOSS = "Test accuracy", "Test loss", "Train learning rate", "Train loss"
 ITERS, TIME = "Iters", "Seconds"

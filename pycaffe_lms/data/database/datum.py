@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from pycaffe_lms.data.transform.picture import decode_picture
-from pycaffe_lms.errors import DataError, Where
-from pycaffe_lms.proto.caffe_pb2 import Datum
+from ...errors import DataError, Where
+from ...proto.caffe_pb2 import Datum
+from ..transform.picture import decode_picture
 
 _RECREATE = "write the database again from its pictures, or copy it again from where it came"
 

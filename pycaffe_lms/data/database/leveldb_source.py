@@ -12,8 +12,8 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from pycaffe_lms.data.database.shared_handles import SharedHandles
-from pycaffe_lms.errors import DataError, MissingDependency, Where
+from ...errors import DataError, MissingDependency, Where
+from .shared_handles import SharedHandles
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class LevelDBSource:
 
     backend = "LEVELDB"
 
-    def __init__(self, path: str | os.PathLike):
+    def __init__(self, path: str | os.PathLike[str]):
         self.path = os.fspath(path)
         real = _check_folder(self.path)
         self._errors = load_plyvel().Error

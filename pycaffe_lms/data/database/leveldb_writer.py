@@ -10,9 +10,9 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from pycaffe_lms.data.database.leveldb_source import load_plyvel
-from pycaffe_lms.data.database.whole_folder import DatabaseKind, Record, blocks, twice, write_folder
-from pycaffe_lms.faults import of_files
+from ...faults import of_files
+from .leveldb_source import load_plyvel
+from .whole_folder import DatabaseKind, Record, blocks, twice, write_folder
 
 _BATCH_BYTES = 64 << 20
 # Caffe's own settings
@@ -20,7 +20,7 @@ _SETTINGS = {"block_size": 64 << 10, "write_buffer_size": 256 << 20, "max_open_f
 
 
 def write_leveldb(
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     records: Iterable[Record],
     *,
     commit_every: int = 1000,
@@ -35,7 +35,7 @@ def write_leveldb(
     return write_folder(path, kind, lambda folder: _fill(folder, path, records, commit_every), overwrite=overwrite)
 
 
-def _fill(folder: Path, path: str | os.PathLike, records: Iterable[Record], commit_every: int) -> int:
+def _fill(folder: Path, path: str | os.PathLike[str], records: Iterable[Record], commit_every: int) -> int:
     count, largest = 0, None
     database = load_plyvel("writing").DB(str(folder), create_if_missing=True, error_if_exists=True, **_SETTINGS)
     try:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pycaffe_lms.errors import DataError, Where
+from ...errors import DataError, Where
 
 _META = struct.Struct("<IIQQ48sI2HQQQQQQQ")  # at byte 16 of pages 0 and 1
 _MAGIC, _FORMAT = 0xBEEFC0DE, 1

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import lmdb
 
-from pycaffe_lms.data.database.lmdb_check import can_check, check_tree, read_metas
-from pycaffe_lms.data.database.shared_handles import SharedHandles
-from pycaffe_lms.errors import DataError, Where
+from ...errors import DataError, Where
+from .lmdb_check import can_check, check_tree, read_metas
+from .shared_handles import SharedHandles
 
 _log = logging.getLogger(__name__)
 _READERS_IN_SHARED_LOCK = 126  # LMDB's own default, so that a database first opened here serves Caffe as well
@@ -34,7 +34,7 @@ class LMDBSource:
 
     backend = "LMDB"
 
-    def __init__(self, path: str | os.PathLike):
+    def __init__(self, path: str | os.PathLike[str]):
         self.path = os.fspath(path)
         real = _check_folder(self.path)
         environment = _ENVIRONMENTS.open(real, self.path)

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import lmdb
 
-from pycaffe_lms.data.database.whole_folder import DatabaseKind, Record, blocks, twice, write_folder
-from pycaffe_lms.errors import DataError, Where
-from pycaffe_lms.faults import of_files
+from ...errors import DataError, Where
+from ...faults import of_files
+from .whole_folder import DatabaseKind, Record, blocks, twice, write_folder
 
 _FIRST_MAP_BYTES = 64 << 20
 _COMMIT_BYTES = 64 << 20
@@ -23,7 +23,7 @@ _LMDB = DatabaseKind("an LMDB", "data.mdb", (lmdb.Error,))
 
 
 def write_lmdb(
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     records: Iterable[Record],
     *,
     commit_every: int = 1000,
@@ -37,7 +37,7 @@ def write_lmdb(
     return write_folder(path, _LMDB, lambda folder: _fill(folder, path, records, commit_every), overwrite=overwrite)
 
 
-def _fill(folder: Path, path: str | os.PathLike, records: Iterable[Record], commit_every: int) -> int:
+def _fill(folder: Path, path: str | os.PathLike[str], records: Iterable[Record], commit_every: int) -> int:
     count = 0
     # Nobody reads the folder before it is complete, so one sync at the end is enough.
     environment = lmdb.open(str(folder), map_size=_FIRST_MAP_BYTES, sync=False, metasync=False, readahead=False)
@@ -53,7 +53,7 @@ def _fill(folder: Path, path: str | os.PathLike, records: Iterable[Record], comm
     return count
 
 
-def _commit(environment: lmdb.Environment, block: list[Record], path: str | os.PathLike) -> None:
+def _commit(environment: lmdb.Environment, block: list[Record], path: str | os.PathLike[str]) -> None:
     """Write a block in one transaction, as often as it takes for the map to be large enough."""
     while True:
         try:
@@ -65,7 +65,7 @@ def _commit(environment: lmdb.Environment, block: list[Record], path: str | os.P
             environment.set_mapsize(2 * environment.info()["map_size"])
 
 
-def _put(transaction: lmdb.Transaction, key: bytes, value: bytes, path: str | os.PathLike) -> None:
+def _put(transaction: lmdb.Transaction, key: bytes, value: bytes, path: str | os.PathLike[str]) -> None:
     try:
         new = transaction.put(key, value, overwrite=False)
     except lmdb.BadValsizeError:

@@ -10,10 +10,10 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from pycaffe_lms.data.database.leveldb_source import LevelDBSource
-from pycaffe_lms.data.database.lmdb_source import LMDBSource
-from pycaffe_lms.errors import LayerParamError, Where
-from pycaffe_lms.proto.caffe_pb2 import DataParameter
+from ...errors import LayerParamError, Where
+from ...proto.caffe_pb2 import DataParameter
+from .leveldb_source import LevelDBSource
+from .lmdb_source import LMDBSource
 
 
 class Database(Protocol):
@@ -30,11 +30,11 @@ class Database(Protocol):
     def close(self) -> None: ...
 
 
-DATABASES: dict[str, Callable[[str | os.PathLike], Database]] = {"LMDB": LMDBSource, "LEVELDB": LevelDBSource}
+DATABASES: dict[str, Callable[[str | os.PathLike[str]], Database]] = {"LMDB": LMDBSource, "LEVELDB": LevelDBSource}
 """Name of a backend -> what opens a path for reading."""
 
 
-def open_database(path: str | os.PathLike, backend: str | int) -> Database:
+def open_database(path: str | os.PathLike[str], backend: str | int) -> Database:
     """Open `path` for reading. `backend`: "lmdb" or "leveldb" in any case, or the number of a DataParameter.DB.
 
     Raises: LayerParamError for another backend; DataError where the database cannot be opened.

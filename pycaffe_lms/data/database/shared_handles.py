@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from pycaffe_lms.errors import DataError, Where
+from ...errors import DataError, Where
 
 
 class SharedHandles:

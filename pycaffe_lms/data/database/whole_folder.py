@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pycaffe_lms.errors import DataError, Where
-from pycaffe_lms.faults import of_files
-from pycaffe_lms.formats.atomic import sync_folder
-from pycaffe_lms.formats.leftovers import remove_leftovers, temporary
+from ...errors import DataError, Where
+from ...faults import of_files
+from ...formats.atomic import sync_folder
+from ...formats.leftovers import remove_leftovers, temporary
 
 _log = logging.getLogger(__name__)
 
@@ -34,7 +34,9 @@ class DatabaseKind:
     errors: tuple[type[Exception], ...]
 
 
-def write_folder(path: str | os.PathLike, kind: DatabaseKind, fill: Callable[[Path], int], *, overwrite: bool) -> int:
+def write_folder(
+    path: str | os.PathLike[str], kind: DatabaseKind, fill: Callable[[Path], int], *, overwrite: bool
+) -> int:
     """Let `fill(folder)` write a database, then give the folder the name `path`; returns what `fill` returns.
 
     The work happens in a folder `.NAME. .. .partial` beside `path`: a killed run leaves at most that folder, never a
@@ -79,7 +81,7 @@ def blocks(records: Iterable[Record], most_records: int, most_bytes: int) -> Ite
         yield block
 
 
-def twice(key: bytes, path: str | os.PathLike) -> DataError:
+def twice(key: bytes, path: str | os.PathLike[str]) -> DataError:
     """The error for a key that came before."""
     return DataError(
         f"the key {key!r} comes twice", where=Where(file=os.fspath(path)), fix="give every record a key of its own"

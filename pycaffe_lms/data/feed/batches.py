@@ -12,12 +12,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pycaffe_lms.data.database.datum import datum_array, parse_datum, record_place
-from pycaffe_lms.data.database.open import open_database
-from pycaffe_lms.data.transform.transformer import DataTransformer, batch_rng
-from pycaffe_lms.data.transform.workers import each
-from pycaffe_lms.errors import DataError, LayerParamError, Where
-from pycaffe_lms.proto.caffe_pb2 import Datum
+from ...errors import DataError, LayerParamError, Where
+from ...proto.caffe_pb2 import Datum
+from ..database.datum import datum_array, parse_datum, record_place
+from ..database.open import open_database
+from ..transform.transformer import DataTransformer, batch_rng
+from ..transform.workers import each
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class DatumBatches:
 
     def __init__(
         self,
-        source: str | os.PathLike,
+        source: str | os.PathLike[str],
         backend: str | int,
         batch_size: int,
         transformer: DataTransformer,

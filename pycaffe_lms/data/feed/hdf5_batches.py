@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pycaffe_lms.data.transform.transformer import batch_rng
-from pycaffe_lms.errors import DataError, Where
-from pycaffe_lms.formats.hdf5_file import load_h5py, open_hdf5, read_array
+from ...errors import DataError, Where
+from ...formats.hdf5_file import load_h5py, open_hdf5, read_array
+from ..transform.transformer import batch_rng
 
 # Random numbers: the order of the files, and from here on the rows of each file.
 _SHUFFLE_STREAM = 1 << 32

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from pycaffe_lms.errors import DataError, Where
-from pycaffe_lms.formats.atomic import Part, unwritable
-from pycaffe_lms.formats.hdf5_file import Sheltered, load_h5py
+from ...errors import DataError, Where
+from ...formats.atomic import Part, unwritable
+from ...formats.hdf5_file import Sheltered, load_h5py
 
 
 class HDF5Writer:

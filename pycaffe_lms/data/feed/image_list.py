@@ -12,10 +12,10 @@ import re
 
 import numpy as np
 
-from pycaffe_lms.data.transform.picture import decode_picture, resize_picture
-from pycaffe_lms.data.transform.transformer import DataTransformer, batch_rng
-from pycaffe_lms.data.transform.workers import each
-from pycaffe_lms.errors import DataError, LayerParamError, Where
+from ...errors import DataError, LayerParamError, Where
+from ..transform.picture import decode_picture, resize_picture
+from ..transform.transformer import DataTransformer, batch_rng
+from ..transform.workers import each
 
 # Streams of random numbers beside those of the batches (whose stream is the rank, a small number).
 _SHUFFLE_STREAM = 1 << 32
@@ -31,7 +31,7 @@ class ImageList:
     Raises: DataError for a file that cannot be read or lists nothing, or a line without a label, naming it.
     """
 
-    def __init__(self, source: str | os.PathLike, root_folder: str = ""):
+    def __init__(self, source: str | os.PathLike[str], root_folder: str = ""):
         self.source = os.fspath(source)
         self.paths: list[str] = []
         labels, lines = [], []

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from pycaffe_lms.errors import LayerParamError
+from ...errors import LayerParamError
 
 _LOOK_AGAIN_SECONDS = 1.0
 _CLOSE_SECONDS = 60.0

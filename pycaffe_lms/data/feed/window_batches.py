@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pycaffe_lms.data.feed.window_list import LABEL, PICTURE, X1, Y2, WindowList
-from pycaffe_lms.data.transform.picture import decode_picture
-from pycaffe_lms.data.transform.transformer import batch_rng
-from pycaffe_lms.data.transform.workers import each
-from pycaffe_lms.errors import DataError, Where
+from ...errors import DataError, Where
+from ..transform.picture import decode_picture
+from ..transform.transformer import batch_rng
+from ..transform.workers import each
+from .window_list import LABEL, PICTURE, X1, Y2, WindowList
 
 
 @dataclass(frozen=True)

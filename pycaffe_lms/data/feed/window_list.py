@@ -12,7 +12,7 @@ from itertools import islice
 
 import numpy as np
 
-from pycaffe_lms.errors import DataError, Where
+from ...errors import DataError, Where
 
 LABEL, X1, Y1, X2, Y2, PICTURE = range(6)
 
@@ -29,7 +29,7 @@ class WindowList:
     Raises: DataError, naming file and line, where it cannot be read, lists nothing or breaks this format.
     """
 
-    def __init__(self, source: str | os.PathLike, fg_threshold: float, bg_threshold: float, root_folder: str = ""):
+    def __init__(self, source: str | os.PathLike[str], fg_threshold: float, bg_threshold: float, root_folder: str = ""):
         self.source = os.fspath(source)
         self.paths: list[str] = []
         self.sizes: list[tuple[int, int, int]] = []

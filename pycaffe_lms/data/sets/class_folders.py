@@ -10,15 +10,15 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from pycaffe_lms.errors import DataError, Where
-from pycaffe_lms.formats.atomic import atomic_write
+from ...errors import DataError, Where
+from ...formats.atomic import atomic_write
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".webp", ".tif", ".tiff")
 Line = tuple[str, int]
 """Path and label."""
 
 
-def read_synsets(path: str | os.PathLike) -> list[str]:
+def read_synsets(path: str | os.PathLike[str]) -> list[str]:
     """The first word of each line (what follows it is a description): the name of class 0, 1, ...
 
     Raises: DataError where the file cannot be read, names no class, or one twice.
@@ -38,7 +38,7 @@ def read_synsets(path: str | os.PathLike) -> list[str]:
     return names
 
 
-def find_classes(folder: str | os.PathLike) -> list[str]:
+def find_classes(folder: str | os.PathLike[str]) -> list[str]:
     """The folders in `folder`, those that begin with a dot apart, sorted by bytes as ImageNet's synsets are."""
     try:
         with os.scandir(folder) as entries:
@@ -49,7 +49,7 @@ def find_classes(folder: str | os.PathLike) -> list[str]:
         ) from error
 
 
-def list_pictures(folder: str | os.PathLike, synsets: Sequence[str]) -> list[Line]:
+def list_pictures(folder: str | os.PathLike[str], synsets: Sequence[str]) -> list[Line]:
     """("CLASS/NAME", number of the class in `synsets`) of each picture, class by class, names sorted by bytes.
 
     Pictures are the files with one of ENDINGS, in any case; others do not count. A class may have no folder here.
@@ -74,7 +74,7 @@ def list_pictures(folder: str | os.PathLike, synsets: Sequence[str]) -> list[Lin
     return lines
 
 
-def write_lines(path: str | os.PathLike, lines: Sequence[str], *, overwrite: bool) -> None:
+def write_lines(path: str | os.PathLike[str], lines: Sequence[str], *, overwrite: bool) -> None:
     """Write a text file, whole or not at all; one that holds the same already is left alone.
 
     Raises: DataError where another one is there (unless `overwrite`), or for a line that would be two.

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from pycaffe_lms.data.database.leveldb_writer import write_leveldb
-from pycaffe_lms.data.database.lmdb_writer import write_lmdb
-from pycaffe_lms.data.database.whole_folder import Record
-from pycaffe_lms.data.transform.transformer import batch_rng
-from pycaffe_lms.errors import DataError, Where
+from ...errors import DataError, Where
+from ..database.leveldb_writer import write_leveldb
+from ..database.lmdb_writer import write_lmdb
+from ..database.whole_folder import Record
+from ..transform.transformer import batch_rng
 
 Progress = Callable[[int, "int | None"], None]
 """Called as progress(records done, records in all or None where nobody knows) after each record."""
@@ -27,7 +27,7 @@ _ORDER_STREAM, _PAIR_STREAM = 1 << 34, 1 << 35  # apart from those of the data l
 
 
 def write_database(
-    path: str | os.PathLike, records: Iterable[Record], *, backend: str = "lmdb", overwrite: bool = False
+    path: str | os.PathLike[str], records: Iterable[Record], *, backend: str = "lmdb", overwrite: bool = False
 ) -> int:
     """Write (key, value) pairs as a database of the kind `backend`; return their number. Whole or not at all.
 

@@ -11,16 +11,16 @@ from contextlib import closing
 
 import numpy as np
 
-from pycaffe_lms.data.database.datum import decode_datum, record_place
-from pycaffe_lms.data.database.open import open_database
-from pycaffe_lms.data.sets.conversion import Progress
-from pycaffe_lms.data.transform.mean import MeanSum
-from pycaffe_lms.data.transform.workers import in_order
-from pycaffe_lms.errors import DataError
+from ...errors import DataError
+from ..database.datum import decode_datum, record_place
+from ..database.open import open_database
+from ..transform.mean import MeanSum
+from ..transform.workers import in_order
+from .conversion import Progress
 
 
 def database_mean(
-    path: str | os.PathLike, *, backend: str = "lmdb", progress: Progress | None = None
+    path: str | os.PathLike[str], *, backend: str = "lmdb", progress: Progress | None = None
 ) -> tuple[np.ndarray, int]:
     """(mean of all records, float32 (C, H, W); their number). Encoded pictures count as they are stored.
 

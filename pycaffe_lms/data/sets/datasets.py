@@ -18,11 +18,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pycaffe_lms.data.database.datum import encode_datum
-from pycaffe_lms.data.sets.conversion import Progress, told, write_database
-from pycaffe_lms.data.sets.raw_files import find_raw_file, open_labelled, read_cifar
-from pycaffe_lms.data.transform.mean import MeanSum, save_mean
-from pycaffe_lms.errors import DataError, Where
+from ...errors import DataError, Where
+from ..database.datum import encode_datum
+from ..transform.mean import MeanSum, save_mean
+from .conversion import Progress, told, write_database
+from .raw_files import find_raw_file, open_labelled, read_cifar
 
 Labelled = Iterable[tuple[np.ndarray, int]]
 
@@ -66,7 +66,7 @@ def digits_test_rows(labels: np.ndarray) -> np.ndarray:
 
 
 def make_digits(
-    out_dir: str | os.PathLike, *, backend: str = "lmdb", progress: Progress | None = None, overwrite: bool = False
+    out_dir: str | os.PathLike[str], *, backend: str = "lmdb", progress: Progress | None = None, overwrite: bool = False
 ) -> dict[str, Path]:
     """Write `digits_train_lmdb` (1,500 records) and `digits_test_lmdb` (297) into `out_dir`, keys %08d, in file order.
 
@@ -85,8 +85,8 @@ def make_digits(
 
 
 def make_mnist(
-    source_dir: str | os.PathLike,
-    out_dir: str | os.PathLike,
+    source_dir: str | os.PathLike[str],
+    out_dir: str | os.PathLike[str],
     *,
     name: str = "mnist",
     backend: str = "lmdb",
@@ -109,9 +109,9 @@ def make_mnist(
 
 
 def convert_mnist(
-    images_path: str | os.PathLike,
-    labels_path: str | os.PathLike,
-    path: str | os.PathLike,
+    images_path: str | os.PathLike[str],
+    labels_path: str | os.PathLike[str],
+    path: str | os.PathLike[str],
     *,
     backend: str = "lmdb",
     progress: Progress | None = None,
@@ -129,8 +129,8 @@ def convert_mnist(
 
 
 def make_cifar10(
-    source_dir: str | os.PathLike,
-    out_dir: str | os.PathLike,
+    source_dir: str | os.PathLike[str],
+    out_dir: str | os.PathLike[str],
     *,
     mean: bool = True,
     backend: str = "lmdb",
@@ -183,7 +183,7 @@ DATASETS: dict[str, Dataset] = {
 """Name -> how to make it, for the command line."""
 
 
-def _cifar_files(source_dir: str | os.PathLike, patterns: tuple[str, ...]) -> list[Path]:
+def _cifar_files(source_dir: str | os.PathLike[str], patterns: tuple[str, ...]) -> list[Path]:
     for pattern in patterns:
         found = {path.name.removesuffix(".gz"): path for path in Path(source_dir).glob(pattern + ".bin.gz")}
         found.update((path.name, path) for path in Path(source_dir).glob(pattern + ".bin"))  # plain rather than .gz
@@ -209,7 +209,7 @@ def _summed(records: Labelled, total: MeanSum) -> Iterator[tuple[np.ndarray, int
 
 
 def _write(
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     records: Labelled,
     count: int,
     key_format: str,

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from pycaffe_lms.errors import DataError, UsageError, Where
-from pycaffe_lms.formats.atomic import atomic_write
+from ...errors import DataError, UsageError, Where
+from ...formats.atomic import atomic_write
 
 Progress = Callable[[int, "int | None"], None]
 """Called with the bytes that are there and the bytes in all, None where the server does not say."""

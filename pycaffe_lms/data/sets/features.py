@@ -14,10 +14,10 @@ from contextlib import suppress
 
 import numpy as np
 
-from pycaffe_lms.data.database.datum import encode_datum
-from pycaffe_lms.data.database.whole_folder import Record
-from pycaffe_lms.data.sets.conversion import write_database
-from pycaffe_lms.errors import ShapeError
+from ...errors import ShapeError
+from ..database.datum import encode_datum
+from ..database.whole_folder import Record
+from .conversion import write_database
 
 _BATCHES_AHEAD = 4
 
@@ -40,7 +40,7 @@ class FeatureWriter:
     blob: for errors. backend, overwrite: as `write_database`.
     """
 
-    def __init__(self, path: str | os.PathLike, blob: str, *, backend: str = "lmdb", overwrite: bool = False):
+    def __init__(self, path: str | os.PathLike[str], blob: str, *, backend: str = "lmdb", overwrite: bool = False):
         self.path, self.blob = os.fspath(path), blob
         self.count = 0
         self._queue: queue.Queue[np.ndarray | None | _Stop] = queue.Queue(_BATCHES_AHEAD)

@@ -9,22 +9,22 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from pycaffe_lms.data.feed.image_list import ImageList
-from pycaffe_lms.data.sets.class_folders import Line, find_classes, list_pictures, read_synsets, write_lines
-from pycaffe_lms.data.sets.conversion import Progress, shuffled
-from pycaffe_lms.data.sets.database_mean import database_mean
-from pycaffe_lms.data.sets.imageset import Converted, PictureForm, convert_imageset
-from pycaffe_lms.data.transform.mean import save_mean
-from pycaffe_lms.errors import DataError, Where
+from ...errors import DataError, Where
+from ..feed.image_list import ImageList
+from ..transform.mean import save_mean
+from .class_folders import Line, find_classes, list_pictures, read_synsets, write_lines
+from .conversion import Progress, shuffled
+from .database_mean import database_mean
+from .imageset import Converted, PictureForm, convert_imageset
 
 
 def make_imagenet(
-    source_dir: str | os.PathLike,
-    out_dir: str | os.PathLike,
+    source_dir: str | os.PathLike[str],
+    out_dir: str | os.PathLike[str],
     form: PictureForm,
     *,
-    synsets: str | os.PathLike | None = None,
-    val_list: str | os.PathLike | None = None,
+    synsets: str | os.PathLike[str] | None = None,
+    val_list: str | os.PathLike[str] | None = None,
     name: str = "ilsvrc12",
     seed: int = 0,
     backend: str = "lmdb",
@@ -76,7 +76,7 @@ def make_imagenet(
     return paths, Converted(written, skipped)
 
 
-def _classes(source: Path, synsets: str | os.PathLike | None) -> list[str]:
+def _classes(source: Path, synsets: str | os.PathLike[str] | None) -> list[str]:
     if synsets is None and (source / "synsets.txt").is_file():
         synsets = source / "synsets.txt"
     if synsets is not None:
@@ -92,7 +92,7 @@ def _classes(source: Path, synsets: str | os.PathLike | None) -> list[str]:
     return classes
 
 
-def _val_lines(source: Path, classes: list[str], val_list: str | os.PathLike | None) -> list[Line]:
+def _val_lines(source: Path, classes: list[str], val_list: str | os.PathLike[str] | None) -> list[Line]:
     folder, beside = source / "val", source / "val.txt"
     if val_list is None and find_classes(folder):
         return list_pictures(folder, classes)

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pycaffe_lms.data.database.datum import encode_datum, encode_picture_datum
-from pycaffe_lms.data.database.whole_folder import Record
-from pycaffe_lms.data.feed.image_list import ImageList
-from pycaffe_lms.data.sets.conversion import Progress, write_database
-from pycaffe_lms.data.transform.picture import decode_picture, encode_picture, resize_picture, shorter_side_size
-from pycaffe_lms.data.transform.workers import in_order
-from pycaffe_lms.errors import DataError, Where
+from ...errors import DataError, Where
+from ..database.datum import encode_datum, encode_picture_datum
+from ..database.whole_folder import Record
+from ..feed.image_list import ImageList
+from ..transform.picture import decode_picture, encode_picture, resize_picture, shorter_side_size
+from ..transform.workers import in_order
+from .conversion import Progress, write_database
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class _MadeRecord:
 def convert_imageset(
     root: str,
     images: ImageList,
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     form: PictureForm | None = None,
     *,
     order: Sequence[int] | np.ndarray | None = None,

@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from pycaffe_lms.data.sets.download import Checksum
+from .download import Checksum
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from pycaffe_lms.errors import DataError, Where
+from ...errors import DataError, Where
 
 CIFAR_SHAPE = (3, 32, 32)
 _CIFAR_BYTES = 1 + 3 * 32 * 32
@@ -26,7 +26,7 @@ _MOST_DEFLATE = 1100  # gzip shrinks nothing by more than about 1,032
 _FIX = "download the file again"
 
 
-def find_raw_file(folder: str | os.PathLike, *names: str) -> Path:
+def find_raw_file(folder: str | os.PathLike[str], *names: str) -> Path:
     """The first of `names`, or of `names` + ".gz", that lies in `folder`. Raises: DataError where none does."""
     for name in names:
         for path in (Path(folder, name), Path(folder, name + ".gz")):
@@ -81,7 +81,7 @@ class IdxFile:
                 raise _damaged(self.path, f"it goes on after its {len(self)} records")
 
 
-def open_labelled(images_path: str | os.PathLike, labels_path: str | os.PathLike) -> tuple[IdxFile, IdxFile]:
+def open_labelled(images_path: str | os.PathLike[str], labels_path: str | os.PathLike[str]) -> tuple[IdxFile, IdxFile]:
     """A file of pictures and the one of their labels, both plain or .gz.
 
     Raises: DataError where one is damaged, they are not of one length, or empty.

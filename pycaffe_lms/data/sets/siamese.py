@@ -10,16 +10,16 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pycaffe_lms.data.database.datum import encode_datum
-from pycaffe_lms.data.database.whole_folder import Record
-from pycaffe_lms.data.sets.conversion import Progress, random_pairs, told, write_database
-from pycaffe_lms.data.sets.raw_files import open_labelled
+from ..database.datum import encode_datum
+from ..database.whole_folder import Record
+from .conversion import Progress, random_pairs, told, write_database
+from .raw_files import open_labelled
 
 
 def convert_mnist_siamese(
-    images_path: str | os.PathLike,
-    labels_path: str | os.PathLike,
-    path: str | os.PathLike,
+    images_path: str | os.PathLike[str],
+    labels_path: str | os.PathLike[str],
+    path: str | os.PathLike[str],
     *,
     seed: int,
     backend: str = "leveldb",

@@ -16,12 +16,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pycaffe_lms.data.sets.conversion import Progress
-from pycaffe_lms.data.transform.volume import is_volume, read_volume
-from pycaffe_lms.data.transform.workers import in_order
-from pycaffe_lms.errors import DataError, Where
-from pycaffe_lms.formats.atomic import atomic_write
-from pycaffe_lms.formats.hdf5_file import load_h5py, write_hdf5
+from ...errors import DataError, Where
+from ...formats.atomic import atomic_write
+from ...formats.hdf5_file import load_h5py, write_hdf5
+from ..transform.volume import is_volume, read_volume
+from ..transform.workers import in_order
+from .conversion import Progress
 
 
 class Pair(NamedTuple):
@@ -39,7 +39,7 @@ class _Row(NamedTuple):
     orientation: str | None
 
 
-def read_volume_list(path: str | os.PathLike) -> list[Pair]:
+def read_volume_list(path: str | os.PathLike[str]) -> list[Pair]:
     """Lines `VOLUME LABEL`, split at the last space; LABEL is a whole number, or in all lines the path of a volume.
 
     Raises: DataError for a list that cannot be read or is empty, or a line of another kind, naming it.
@@ -69,7 +69,7 @@ def read_volume_list(path: str | os.PathLike) -> list[Pair]:
 def write_volumes(
     root: str,
     pairs: Sequence[Pair],
-    out_dir: str | os.PathLike,
+    out_dir: str | os.PathLike[str],
     name: str,
     *,
     source: str,

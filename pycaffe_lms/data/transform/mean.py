@@ -10,16 +10,16 @@ import os
 
 import numpy as np
 
-from pycaffe_lms.errors import DataError, WeightsError, Where
-from pycaffe_lms.formats.atomic import atomic_write
-from pycaffe_lms.formats.rawfile import parse_message
-from pycaffe_lms.formats.weights.blobproto import blobproto_to_array
-from pycaffe_lms.proto.caffe_pb2 import BlobProto
+from ...errors import DataError, WeightsError, Where
+from ...formats.atomic import atomic_write
+from ...formats.rawfile import parse_message
+from ...formats.weights.blobproto import blobproto_to_array
+from ...proto.caffe_pb2 import BlobProto
 
 _FIX = "write it again with compute_image_mean, or use transform_param.mean_value"
 
 
-def load_mean(path: str | os.PathLike) -> np.ndarray:
+def load_mean(path: str | os.PathLike[str]) -> np.ndarray:
     """Read a mean file: float32 (C, H, W).
 
     Raises: DataError, naming the file, where it is absent, damaged, too large or not the mean of one picture.
@@ -73,7 +73,7 @@ class MeanSum:
         return self._sum.astype(np.float32) / np.float32(self.count)
 
 
-def save_mean(path: str | os.PathLike, mean: np.ndarray) -> None:
+def save_mean(path: str | os.PathLike[str], mean: np.ndarray) -> None:
     """Write `mean` (C, H, W) as float32 with the old dimensions 1, C, H, W; the file appears whole or not at all.
 
     Raises: DataError where the file cannot be written.

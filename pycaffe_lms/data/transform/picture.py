@@ -11,7 +11,7 @@ import struct
 
 import numpy as np
 
-from pycaffe_lms.errors import DataError, MissingDependency, Where
+from ...errors import DataError, MissingDependency, Where
 
 MAX_PICTURE_VALUES = 1 << 28
 """Most values (height x width x channels) a picture may decode to: 256 MiB, far above any training picture."""

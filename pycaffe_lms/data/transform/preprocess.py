@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from pycaffe_lms.data.transform.resize import as_picture, resize_image
-from pycaffe_lms.errors import ArrayError, UsageError
+from ...errors import ArrayError, UsageError
+from .resize import as_picture, resize_image
 
 
 class Transformer:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pycaffe_lms.errors import ArrayError, MissingDependency
+from ...errors import ArrayError, MissingDependency
 
 MAX_VALUES = 1 << 30
 """Most values a resized picture may have."""
@@ -53,7 +53,7 @@ def resize_image(im: np.ndarray, new_dims: Sequence[int], interp_order: int = 1)
 
 def as_picture(given: object) -> np.ndarray:
     """`given` as an array of real numbers. Raises ArrayError, which says how to read a file where it names one."""
-    if isinstance(given, (str, bytes, os.PathLike)):
+    if isinstance(given, (str, bytes, os.PathLike[str])):
         raise ArrayError(f"{given!r} is no picture", fix=f"read it first: caffe.io.load_image({given!r})")
     array = np.asarray(given)
     if array.dtype.kind not in "biuf":

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pycaffe_lms.data.transform.mean import load_mean
-from pycaffe_lms.data.transform.workers import each
-from pycaffe_lms.errors import DataError, LayerParamError, Where
-from pycaffe_lms.proto.caffe_pb2 import TEST, TRAIN, TransformationParameter
+from ...errors import DataError, LayerParamError, Where
+from ...proto.caffe_pb2 import TEST, TRAIN, TransformationParameter
+from .mean import load_mean
+from .workers import each
 
 Shape = tuple[int, int, int]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pycaffe_lms.errors import DataError, MissingDependency, Where, human_bytes
+from ...errors import DataError, MissingDependency, Where, human_bytes
 
 ENDINGS = (".npy", ".nii", ".nii.gz")
 MAX_VALUES = 2**31 - 1
@@ -34,7 +34,7 @@ def is_volume(path: str) -> bool:
     return path.lower().endswith(ENDINGS)
 
 
-def read_volume(path: str | os.PathLike, *, canonical: bool = False) -> tuple[np.ndarray, str | None]:
+def read_volume(path: str | os.PathLike[str], *, canonical: bool = False) -> tuple[np.ndarray, str | None]:
     """(values float32 (channels, depth, height, width), orientation) of a volume.
 
     npy: axes as they are, (D, H, W) or (C, D, H, W); the orientation is None. NIfTI: x, y, z are width, height, depth,

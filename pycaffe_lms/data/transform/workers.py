@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from pycaffe_lms.ops.cpu.threads import parallel, thread_count
+from ...ops.cpu.threads import parallel, thread_count
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")

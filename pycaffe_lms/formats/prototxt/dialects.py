@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
-from pycaffe_lms.errors import Where
-from pycaffe_lms.formats.prototxt.dialect_fields import (
+from ...errors import Where
+from .dialect_fields import (
     C3D_MESSAGES,
     C3D_TYPES,
     C3D_WINDOW,
@@ -26,7 +26,7 @@ from pycaffe_lms.formats.prototxt.dialect_fields import (
     REFUSED,
     Ignored,
 )
-from pycaffe_lms.formats.prototxt.scanner import Entry, Field, Token, fields, tokenize
+from .scanner import Entry, Field, Token, fields, tokenize
 
 _log = logging.getLogger(__name__)
 _PLAIN = re.compile(r"""-?[\d.][\w.+-]* | true | false | [A-Z][A-Z0-9_]* | (["']).*""", re.VERBOSE)

@@ -13,11 +13,11 @@ from google.protobuf import text_encoding
 from google.protobuf.message import Message
 from google.protobuf.text_format import ParseError
 
-from pycaffe_lms.errors import PrototxtError, Where
-from pycaffe_lms.formats.prototxt.dialect_fields import refusal
-from pycaffe_lms.formats.prototxt.scanner import Entry, Token, scan, tokenize, unclosed
-from pycaffe_lms.proto import caffe_pb2
-from pycaffe_lms.proto.caffe_pb2 import LayerParameter, NetParameter, SolverParameter
+from ...errors import PrototxtError, Where
+from ...proto import caffe_pb2
+from ...proto.caffe_pb2 import LayerParameter, NetParameter, SolverParameter
+from .dialect_fields import refusal
+from .scanner import Entry, Token, scan, tokenize, unclosed
 
 _LAYERS = ("layer", "layers")
 _BYTES = ("raw_data", "raw_diff")  # fields that are no text

@@ -17,14 +17,14 @@ from typing import Generic, TypeVar
 
 from google.protobuf import text_format
 
-from pycaffe_lms.errors import CaffeError, PrototxtError, Where
-from pycaffe_lms.formats.prototxt.dialects import may_name_c3d, translate
-from pycaffe_lms.formats.prototxt.errors import layer_words, missing_fields, nul_byte, syntax_error
-from pycaffe_lms.formats.prototxt.scanner import Entry, scan, tokenize
-from pycaffe_lms.formats.prototxt.upgrade import upgrade_net, upgrade_solver
-from pycaffe_lms.formats.prototxt.upgraded import UpgradeError
-from pycaffe_lms.formats.rawfile import parse_message, read_bytes
-from pycaffe_lms.proto.caffe_pb2 import NetParameter, SolverParameter
+from ...errors import CaffeError, PrototxtError, Where
+from ...proto.caffe_pb2 import NetParameter, SolverParameter
+from ..rawfile import parse_message, read_bytes
+from .dialects import may_name_c3d, translate
+from .errors import layer_words, missing_fields, nul_byte, syntax_error
+from .scanner import Entry, scan, tokenize
+from .upgrade import upgrade_net, upgrade_solver
+from .upgraded import UpgradeError
 
 _log = logging.getLogger(__name__)
 _INLINE = ("train_net_param", "test_net_param", "net_param")
@@ -88,17 +88,17 @@ class Parsed(Generic[_M]):
         return Where(file=self.filename, line=self.lines.layer(k), layer=layer.name or None, type=layer.type or None)
 
 
-def read_net(path: str | os.PathLike) -> Parsed[NetParameter]:
+def read_net(path: str | os.PathLike[str]) -> Parsed[NetParameter]:
     """A net from a text file, upgraded. Raises: PrototxtError, also for a file that is missing, binary or empty."""
     return parse_net(_read_text(path), os.fspath(path))
 
 
-def read_solver(path: str | os.PathLike) -> Parsed[SolverParameter]:
+def read_solver(path: str | os.PathLike[str]) -> Parsed[SolverParameter]:
     """A solver from a text file, upgraded. Raises: as read_net; SolverError for solver_type beside type."""
     return parse_solver(_read_text(path), os.fspath(path))
 
 
-def read_net_binary(path: str | os.PathLike) -> Parsed[NetParameter]:
+def read_net_binary(path: str | os.PathLike[str]) -> Parsed[NetParameter]:
     """A net from a binary proto file, upgraded; there are no lines. Raises: PrototxtError."""
     net = parse_message(NetParameter(), path, "a binary net", PrototxtError)
     filename = os.fspath(path)
@@ -144,7 +144,7 @@ def parse_solver(text: str, filename: str | None = None) -> Parsed[SolverParamet
     return Parsed(solver, Lines(lambda: lines, nets=nets), filename)
 
 
-def _read_text(path: str | os.PathLike) -> str:
+def _read_text(path: str | os.PathLike[str]) -> str:
     content = read_bytes(path, PrototxtError)
     if b"\0" in content[:4096]:
         raise PrototxtError(

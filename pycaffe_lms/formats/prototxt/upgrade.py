@@ -8,10 +8,10 @@ See also: upgrade_v0.py; upgraded.py, which traces layers back to the lines of t
 
 from __future__ import annotations
 
-from pycaffe_lms.errors import SolverError
-from pycaffe_lms.formats.prototxt.upgrade_v0 import upgrade_v0
-from pycaffe_lms.formats.prototxt.upgraded import Note, Upgraded, UpgradeError, as_text, assign, unchanged
-from pycaffe_lms.proto.caffe_pb2 import LayerParameter, NetParameter, SolverParameter, V1LayerParameter
+from ...errors import SolverError
+from ...proto.caffe_pb2 import LayerParameter, NetParameter, SolverParameter, V1LayerParameter
+from .upgrade_v0 import upgrade_v0
+from .upgraded import Note, Upgraded, UpgradeError, as_text, assign, unchanged
 
 _V1 = V1LayerParameter
 V1_TYPES = {

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
-from pycaffe_lms.formats.prototxt.upgraded import Note, Upgraded, UpgradeError, as_text, assign, unchanged
-from pycaffe_lms.proto.caffe_pb2 import NetParameter, V1LayerParameter
+from ...proto.caffe_pb2 import NetParameter, V1LayerParameter
+from .upgraded import Note, Upgraded, UpgradeError, as_text, assign, unchanged
 
 _TYPES = {
     "accuracy": "ACCURACY",

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from google.protobuf.message import Message
 
-from pycaffe_lms.errors import PrototxtError
-from pycaffe_lms.proto.caffe_pb2 import NetParameter
+from ...errors import PrototxtError
+from ...proto.caffe_pb2 import NetParameter
 
 
 class UpgradeError(PrototxtError):

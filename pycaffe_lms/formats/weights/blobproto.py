@@ -13,10 +13,10 @@ from math import prod
 
 import numpy as np
 
-from pycaffe_lms.errors import WeightsError
-from pycaffe_lms.formats.rawfile import DAMAGED
-from pycaffe_lms.formats.weights.pieces import as_bytes, packed
-from pycaffe_lms.proto.caffe_pb2 import BlobProto, C3DBlob
+from ...errors import WeightsError
+from ...proto.caffe_pb2 import BlobProto, C3DBlob
+from ..rawfile import DAMAGED
+from .pieces import as_bytes, packed
 
 MAX_AXES = 32
 MOST_VALUES = 1 << 48  # of a blob: what a file holds is far below

@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import Message
 
-from pycaffe_lms.errors import PrototxtError, WeightsError
-from pycaffe_lms.formats.atomic import atomic_write
-from pycaffe_lms.formats.prototxt.upgrade import upgrade_net
-from pycaffe_lms.formats.prototxt.upgraded import as_text
-from pycaffe_lms.formats.rawfile import is_hdf5, not_a, parse_message, read_bytes, serialize
-from pycaffe_lms.formats.weights.blobproto import LayerWeights, StoredBlob, load_blob, load_c3d_blob
-from pycaffe_lms.formats.weights.hdf5_weights import read_hdf5_weights
-from pycaffe_lms.formats.weights.pieces import Piece, blob_pieces, framed, write_pieces
-from pycaffe_lms.proto.caffe_pb2 import C3DWeights, LayerParameter, NetParameter, NetWeights
+from ...errors import PrototxtError, WeightsError
+from ...proto.caffe_pb2 import C3DWeights, LayerParameter, NetParameter, NetWeights
+from ..atomic import atomic_write
+from ..prototxt.upgrade import upgrade_net
+from ..prototxt.upgraded import as_text
+from ..rawfile import is_hdf5, not_a, parse_message, read_bytes, serialize
+from .blobproto import LayerWeights, StoredBlob, load_blob, load_c3d_blob
+from .hdf5_weights import read_hdf5_weights
+from .pieces import Piece, blob_pieces, framed, write_pieces
 
 _WHAT = "a caffemodel"
 _LAYER = NetParameter.DESCRIPTOR.fields_by_name["layer"].number
@@ -30,7 +30,7 @@ _BLOBS = LayerParameter.DESCRIPTOR.fields_by_name["blobs"].number
 Blob = tuple[np.ndarray, np.ndarray | None]
 
 
-def read_weights(path: str | os.PathLike) -> list[LayerWeights]:
+def read_weights(path: str | os.PathLike[str]) -> list[LayerWeights]:
     """The weights of every layer of a file, in the file's order; layers without weights have no blobs.
 
     Names may repeat (Caffe loads the first). Old generations are upgraded.
@@ -64,12 +64,12 @@ def read_weights(path: str | os.PathLike) -> list[LayerWeights]:
     return [_layer_weights(layer, file) for layer in net.layer]
 
 
-def write_caffemodel(path: str | os.PathLike, net: NetParameter) -> None:
+def write_caffemodel(path: str | os.PathLike[str], net: NetParameter) -> None:
     """Write a net with its weights as a binary file, whole or not at all. Raises: WeightsError."""
     atomic_write(path, serialize(net, path, WeightsError), error=WeightsError)
 
 
-def write_weights(path: str | os.PathLike, net: NetParameter, blobs: Iterable[Sequence[Blob]]) -> bytes:
+def write_weights(path: str | os.PathLike[str], net: NetParameter, blobs: Iterable[Sequence[Blob]]) -> bytes:
     """Write a binary file as `write_caffemodel` does, of a net without blobs and, for each of its layers, theirs:
     (data, diff or None). Values are not copied together first. Returns the file's SHA-256. Raises: WeightsError."""
     bare = NetParameter()
@@ -97,7 +97,7 @@ def _around(message: Message, field: str) -> tuple[bytes, bytes]:
     return parts[0], parts[1]
 
 
-def _c3d(path: str | os.PathLike, file: str) -> list[LayerWeights] | None:
+def _c3d(path: str | os.PathLike[str], file: str) -> list[LayerWeights] | None:
     """The weights of a file of C3D 1.0; None where it is none. Types are those of C3D, and are left out."""
     try:
         weights = parse_message(C3DWeights(), path, _WHAT, WeightsError)

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from pycaffe_lms.errors import WeightsError
-from pycaffe_lms.formats.hdf5_file import load_h5py, members, open_hdf5, read_array, write_hdf5
-from pycaffe_lms.formats.weights.blobproto import LayerWeights, StoredBlob
+from ...errors import WeightsError
+from ..hdf5_file import load_h5py, members, open_hdf5, read_array, write_hdf5
+from .blobproto import LayerWeights, StoredBlob
 
 Arrays = Iterable[tuple[str, Sequence["np.ndarray | None"]]]
 
@@ -21,7 +21,7 @@ _MOST_BLOBS = 1024
 _DEEPEST = 64
 
 
-def read_hdf5_weights(path: str | os.PathLike) -> list[LayerWeights]:
+def read_hdf5_weights(path: str | os.PathLike[str]) -> list[LayerWeights]:
     """The layers of an HDF5 weights file, in the file's (alphabetical) order; a blob the file omits is None.
 
     Raises: WeightsError for a file that is missing, damaged, without `/data`, or with anything but numbered
@@ -40,7 +40,7 @@ def read_hdf5_weights(path: str | os.PathLike) -> list[LayerWeights]:
         return [LayerWeights(name, "", _pair(name, arrays, diff.get(name, {}))) for name, arrays in data.items()]
 
 
-def write_hdf5_weights(path: str | os.PathLike, data: Arrays, diff: Arrays | None = None) -> bytes:
+def write_hdf5_weights(path: str | os.PathLike[str], data: Arrays, diff: Arrays | None = None) -> bytes:
     """Write an HDF5 weights file, whole or not at all; returns its SHA-256.
 
     data: (layer, arrays) for every layer, those without weights too; None for a blob that another layer owns.

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pycaffe_lms.errors import CaffeError
-from pycaffe_lms.formats.atomic import atomic_file
-from pycaffe_lms.formats.rawfile import check_size
-from pycaffe_lms.proto.caffe_pb2 import BlobProto
+from ...errors import CaffeError
+from ...proto.caffe_pb2 import BlobProto
+from ..atomic import atomic_file
+from ..rawfile import check_size
 
 Piece = bytes | np.ndarray  # of a file: bytes, or numbers of which it has the bytes in C order
 
@@ -54,7 +54,7 @@ def as_bytes(piece: Piece) -> bytes | np.ndarray:
 
 
 def write_pieces(
-    path: str | os.PathLike, pieces: Sequence[Piece], error: type[CaffeError], *, digest_as: int | None = None
+    path: str | os.PathLike[str], pieces: Sequence[Piece], error: type[CaffeError], *, digest_as: int | None = None
 ) -> bytes:
     """Write a binary proto, whole or not at all; returns the SHA-256 of the pieces. digest_as: the number of the field
     of the message that says it, at the end of the file.

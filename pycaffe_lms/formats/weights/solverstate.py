@@ -14,9 +14,10 @@ from urllib.parse import quote, unquote
 
 import numpy as np
 
-from pycaffe_lms.errors import SnapshotError, WeightsError, Where
-from pycaffe_lms.formats.atomic import file_sha256
-from pycaffe_lms.formats.hdf5_file import (
+from ...errors import SnapshotError, WeightsError, Where
+from ...proto.caffe_pb2 import BestScore, BlobProto, CarriedState, SolverState, SourceState
+from ..atomic import file_sha256
+from ..hdf5_file import (
     load_h5py,
     members,
     open_hdf5,
@@ -27,11 +28,10 @@ from pycaffe_lms.formats.hdf5_file import (
     write_int,
     write_string,
 )
-from pycaffe_lms.formats.prototxt.upgraded import as_text
-from pycaffe_lms.formats.rawfile import DAMAGED, is_hdf5, not_a, parse_message, read_bytes
-from pycaffe_lms.formats.weights.blobproto import array_to_blobproto, blobproto_to_array
-from pycaffe_lms.formats.weights.pieces import Piece, blob_pieces, framed, write_pieces
-from pycaffe_lms.proto.caffe_pb2 import BestScore, BlobProto, CarriedState, SolverState, SourceState
+from ..prototxt.upgraded import as_text
+from ..rawfile import DAMAGED, is_hdf5, not_a, parse_message, read_bytes
+from .blobproto import array_to_blobproto, blobproto_to_array
+from .pieces import Piece, blob_pieces, framed, write_pieces
 
 _WHAT = "a solver state"
 _RESUME, _CARRIED, _TYPE = "pycaffe_lms_resume", "pycaffe_lms_carried", "pycaffe_lms_type"
@@ -71,7 +71,7 @@ class SolverSnapshot:
     best: Best | None = None
 
 
-def read_solverstate(path: str | os.PathLike) -> SolverSnapshot:
+def read_solverstate(path: str | os.PathLike[str]) -> SolverSnapshot:
     """A solver state of either format, told apart by content.
 
     History blobs come in the file's shape (four axes in old files). Raises: SnapshotError for a file that is missing,
@@ -91,7 +91,7 @@ def read_solverstate(path: str | os.PathLike) -> SolverSnapshot:
     return snapshot
 
 
-def write_solverstate(path: str | os.PathLike, snapshot: SolverSnapshot) -> None:
+def write_solverstate(path: str | os.PathLike[str], snapshot: SolverSnapshot) -> None:
     """Write a solver state, whole or not at all; HDF5 where `path` ends in .h5, else binary.
 
     Raises: SnapshotError where the file cannot be written or a number is too large for it.
@@ -129,7 +129,7 @@ def _pieces(snapshot: SolverSnapshot) -> list[Piece]:
     return [*pieces, end.SerializeToString()]
 
 
-def _check_digest(path: str | os.PathLike, digest: bytes, after: int) -> None:
+def _check_digest(path: str | os.PathLike[str], digest: bytes, after: int) -> None:
     """Raises SnapshotError unless it is the SHA-256 of the file without its last `after` bytes."""
     if file_sha256(path, os.path.getsize(path) - after) != digest:
         raise SnapshotError(
@@ -139,7 +139,7 @@ def _check_digest(path: str | os.PathLike, digest: bytes, after: int) -> None:
         )
 
 
-def _check_trailer(path: str | os.PathLike) -> None:
+def _check_trailer(path: str | os.PathLike[str]) -> None:
     with open(path, "rb") as file:
         file.seek(max(0, os.path.getsize(path) - len(_TRAILER) - _DIGEST))
         trailer, digest = file.read(len(_TRAILER)), file.read(_DIGEST)
@@ -147,7 +147,7 @@ def _check_trailer(path: str | os.PathLike) -> None:
         _check_digest(path, digest, len(_TRAILER) + _DIGEST)
 
 
-def _read_binary(path: str | os.PathLike) -> SolverSnapshot:
+def _read_binary(path: str | os.PathLike[str]) -> SolverSnapshot:
     state = parse_message(SolverState(), path, _WHAT, SnapshotError)
     if not state.HasField("iter"):
         raise not_a(_WHAT, path, read_bytes(path, SnapshotError), SnapshotError)
@@ -175,14 +175,14 @@ def _key(state: SourceState | CarriedState) -> tuple[str, str, str]:
     return as_text(state.net), as_text(state.layer), as_text(state.key)
 
 
-def _values(proto: BlobProto, path: str | os.PathLike, name: str) -> np.ndarray:
+def _values(proto: BlobProto, path: str | os.PathLike[str], name: str) -> np.ndarray:
     try:
         return blobproto_to_array(proto, dtype=None)
     except WeightsError as error:
         raise SnapshotError(error.message, where=Where(file=os.fspath(path), blob=name), fix=error.fix) from None
 
 
-def _read_hdf5(path: str | os.PathLike) -> SolverSnapshot:
+def _read_hdf5(path: str | os.PathLike[str]) -> SolverSnapshot:
     h5py = load_h5py()
     with open_hdf5(path, SnapshotError) as file:
         found = dict(members(file, SnapshotError))
