@@ -7,33 +7,40 @@ where the disk may be full.
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..arrays import HostArray
 from ..errors import CaffeError, MissingDependency, Where, human_bytes
 from ..faults import of_files
 from .atomic import atomic_file
 from .rawfile import DAMAGED, could_not_open
 
+if TYPE_CHECKING:
+    import h5py
+    from _typeshed import ReadableBuffer, WriteableBuffer
+
 # Deflate packs at most 1032:1. More than that is a size nobody stored.
 _MOST_PACKED = 1100
 
 
-def load_h5py():
+def load_h5py() -> ModuleType:
     """The module h5py. Raises: MissingDependency with the pip line."""
     try:
-        import h5py
+        return importlib.import_module("h5py")
     except ImportError:
         raise MissingDependency("h5py", "reading and writing HDF5 files", "'pycaffe-lms[hdf5]'") from None
-    return h5py
 
 
 @contextmanager
-def open_hdf5(path: str | os.PathLike[str], error: type[CaffeError]) -> Iterator:
+def open_hdf5(path: str | os.PathLike[str], error: type[CaffeError]) -> Iterator[h5py.File]:
     """The file, open for reading; whatever h5py cannot make sense of inside the block becomes `error` with the path;
     errors without a fix get one."""
     h5py = load_h5py()
@@ -95,8 +102,8 @@ class Sheltered(io.RawIOBase):
         """Bytes of the file, with what is kept."""
         return max([os.fstat(self._file.fileno()).st_size, *(start + len(kept) for start, kept in self._kept)])
 
-    def write(self, content) -> int:
-        content = memoryview(content).cast("B")
+    def write(self, buffer: ReadableBuffer, /) -> int:
+        content = memoryview(buffer).cast("B")
         try:
             if self._failure is None:
                 of_files("write")
@@ -111,22 +118,22 @@ class Sheltered(io.RawIOBase):
         self._position += len(content)
         return len(content)
 
-    def readinto(self, buffer) -> int:
-        buffer = memoryview(buffer).cast("B")
-        buffer[:] = bytes(len(buffer))
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        into = memoryview(buffer).cast("B")
+        into[:] = bytes(len(into))
         begin, found = self._position, 0
         try:
             self._file.seek(begin)
-            while found < len(buffer) and (count := self._file.readinto(buffer[found:])):
+            while found < len(into) and (count := self._file.readinto(into[found:])):
                 found += count
         except BaseException as failure:
             self._failure = self._failure or failure
         for start, kept in self._kept:
-            low, high = max(start, begin), min(start + len(kept), begin + len(buffer))
+            low, high = max(start, begin), min(start + len(kept), begin + len(into))
             if low < high:
-                buffer[low - begin : high - begin] = kept[low - start : high - start]
-        self._position += len(buffer)
-        return len(buffer)
+                into[low - begin : high - begin] = kept[low - start : high - start]
+        self._position += len(into)
+        return len(into)
 
     def truncate(self, size: int | None = None) -> int:
         size = self._position if size is None else size
@@ -138,7 +145,9 @@ class Sheltered(io.RawIOBase):
         return size
 
 
-def write_hdf5(path: str | os.PathLike[str], fill: Callable, error: type[CaffeError], *, trailer: bytes = b"") -> bytes:
+def write_hdf5(
+    path: str | os.PathLike[str], fill: Callable[[h5py.File], None], error: type[CaffeError], *, trailer: bytes = b""
+) -> bytes:
     """Write an HDF5 file, whole or not at all; `fill` is given the h5py.File, open for writing. Returns its SHA-256.
 
     trailer: where it is given, this and the digest follow what HDF5 wrote; HDF5 reads no further than its own end.
@@ -157,7 +166,7 @@ def write_hdf5(path: str | os.PathLike[str], fill: Callable, error: type[CaffeEr
     return digest
 
 
-def members(group, error: type[CaffeError]) -> list[tuple[str, object]]:
+def members(group: h5py.Group, error: type[CaffeError]) -> list[tuple[str, Any]]:
     """Name and object of everything in a group. Raises: `error` for links that lead elsewhere."""
     h5py = load_h5py()
     found = []
@@ -168,7 +177,7 @@ def members(group, error: type[CaffeError]) -> list[tuple[str, object]]:
     return found
 
 
-def read_array(dataset, error: type[CaffeError]) -> np.ndarray:
+def read_array(dataset: h5py.Dataset, error: type[CaffeError]) -> HostArray:
     """A dataset as float32, or float64 where it is stored so; integers convert.
 
     Raises: `error` for values that are no numbers, lie outside the file, or are fewer than the shape says.
@@ -182,7 +191,7 @@ def read_array(dataset, error: type[CaffeError]) -> np.ndarray:
     return np.asarray(dataset[()], dtype=np.float64 if dataset.dtype == np.float64 else np.float32)
 
 
-def read_int(group, name: str, error: type[CaffeError]) -> int:
+def read_int(group: h5py.Group, name: str, error: type[CaffeError]) -> int:
     """An integer dataset of one element. Raises: `error` where it is missing or something else."""
     dataset = _member(group, name, error)
     if dataset.dtype.kind not in "iu" or dataset.size != 1:
@@ -190,7 +199,7 @@ def read_int(group, name: str, error: type[CaffeError]) -> int:
     return int(np.asarray(dataset[()]).reshape(()))
 
 
-def read_string(group, name: str, error: type[CaffeError]) -> str:
+def read_string(group: h5py.Group, name: str, error: type[CaffeError]) -> str:
     """A string dataset. Raises: `error` where it is missing or something else."""
     dataset = _member(group, name, error)
     value = dataset[()] if dataset.shape == () and dataset.dtype.kind in "SO" else None
@@ -199,18 +208,18 @@ def read_string(group, name: str, error: type[CaffeError]) -> str:
     return value.rstrip(b"\0").decode("utf-8", "replace")
 
 
-def write_int(group, name: str, value: int) -> None:
+def write_int(group: h5py.Group, name: str, value: int) -> None:
     """An integer as Caffe's reader takes it: a dataset of shape (1,)."""
     group.create_dataset(name, data=np.array([value], dtype=np.int32 if -(2**31) <= value < 2**31 else np.int64))
 
 
-def write_string(group, name: str, value: str) -> None:
+def write_string(group: h5py.Group, name: str, value: str) -> None:
     """A string of fixed length with its final NUL: Caffe's reader knows no other kind."""
     encoded = value.encode("utf-8")
     group.create_dataset(name, data=np.array(encoded, dtype=f"S{len(encoded) + 1}"))
 
 
-def _member(group, name: str, error: type[CaffeError]):
+def _member(group: h5py.Group, name: str, error: type[CaffeError]) -> h5py.Dataset:
     h5py = load_h5py()
     if name not in group:
         raise error(f'there is no "{name}" in {group.name}')
@@ -220,6 +229,6 @@ def _member(group, name: str, error: type[CaffeError]):
     return group[name]
 
 
-def _check_plain(dataset, error: type[CaffeError]) -> None:
+def _check_plain(dataset: h5py.Dataset, error: type[CaffeError]) -> None:
     if dataset.external or dataset.is_virtual:
         raise error(f"the values of {dataset.name} lie in another file, which is not followed")

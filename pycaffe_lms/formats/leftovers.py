@@ -88,7 +88,7 @@ def _short(name: str) -> str:
 def _is_left(path: Path, found: re.Match[str]) -> bool:
     """Whether its writer is gone. Raises OSError."""
     if found["machine"] != _machine() or found["begun"] == "0":
-        newest = max(p.lstat().st_mtime for p in (path, *(path.iterdir() if path.is_dir() else ())))
+        newest: float = max(p.lstat().st_mtime for p in (path, *(path.iterdir() if path.is_dir() else ())))
         return time.time() - newest > _WEEK_S
     pid = int(found["pid"])
     try:

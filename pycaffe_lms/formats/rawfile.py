@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
+from typing import TypeVar
 
 from google.protobuf.message import DecodeError, EncodeError, Message
 
 from ..errors import CaffeError, Where, human_bytes
 
+_M = TypeVar("_M", bound=Message)
 MAX_BYTES = 2**31 - 1
 DAMAGED = "the file is damaged, or not what it is taken for: get it, or write it, again"  # a fix
 _HDF5 = b"\x89HDF\r\n\x1a\n"
@@ -44,7 +46,7 @@ def read_bytes(path: str | os.PathLike[str], error: type[CaffeError]) -> bytes:
     return content
 
 
-def parse_message(message: Message, path: str | os.PathLike[str], what: str, error: type[CaffeError]) -> Message:
+def parse_message(message: _M, path: str | os.PathLike[str], what: str, error: type[CaffeError]) -> _M:
     """Fill `message` from a binary file. Raises: `error` naming what the file begins with if it is not `what`."""
     content = read_bytes(path, error)
     try:

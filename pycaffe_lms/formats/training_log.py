@@ -106,12 +106,11 @@ class _LogClock:
         stamp = _STAMP.match(line)
         if stamp is None:
             return None
-        year, month, *rest = stamp.groups()
-        micros = int(rest.pop()[:6].ljust(6, "0"))
-        if year is None:
-            year = self.year + (int(month) < self.month)
+        month, day, hour, minute, second = map(int, stamp.groups()[1:6])
+        year = int(stamp[1]) if stamp[1] else self.year + (month < self.month)
+        micros = int(stamp[7][:6].ljust(6, "0"))
         try:
-            now = datetime(int(year), int(month), *map(int, rest), micros, tzinfo=timezone.utc)
+            now = datetime(year, month, day, hour, minute, second, micros, tzinfo=timezone.utc)
         except (ValueError, OverflowError):  # no date after all
             return None
         self.year, self.month = now.year, now.month
@@ -122,7 +121,7 @@ class _Reader:
     def __init__(self, start: datetime):
         self.log = TrainingLog()
         self.start = start
-        self.iteration: int | None = None
+        self.iteration = -1  # that the newest lines are about
         self.rate = float("nan")
         self.net = 0
         self.rows: dict[str, Row] = {}  # the open row of "train" and "test"
@@ -131,7 +130,7 @@ class _Reader:
         at = _AT.search(line)
         if at:
             self.iteration = int(at.group(1))
-        if self.iteration is None:
+        if self.iteration < 0:
             return
         now = clock.read(line)
         if now is None:

@@ -13,6 +13,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any, TypeAlias
+
+from google.protobuf.descriptor import FieldDescriptor
 
 from ...errors import Where
 from .dialect_fields import (
@@ -28,6 +31,7 @@ from .dialect_fields import (
 )
 from .scanner import Entry, Field, Token, fields, tokenize
 
+_Descriptor: TypeAlias = Any  # of a message; its class depends on how protobuf is implemented
 _log = logging.getLogger(__name__)
 _PLAIN = re.compile(r"""-?[\d.][\w.+-]* | true | false | [A-Z][A-Z0-9_]* | (["']).*""", re.VERBOSE)
 _LAYERS = ("LayerParameter", "V1LayerParameter")
@@ -57,7 +61,7 @@ def may_name_c3d(text: str) -> bool:
     return any(name in text for name in C3D_TYPES)
 
 
-def translate(text: str, root, filename: str | None = None) -> str:
+def translate(text: str, root: _Descriptor, filename: str | None = None) -> str:
     """A text in BVLC's terms; a text without forks' fields is returned itself. Lines stay.
 
     root: the descriptor of the message that the text is. Each field that is ignored is logged as one warning.
@@ -72,7 +76,7 @@ def translate(text: str, root, filename: str | None = None) -> str:
     return _rewrite(text, edits.words) if edits.words else text
 
 
-def _walk(tokens: Sequence[Token], message, edits: _Edits) -> None:
+def _walk(tokens: Sequence[Token], message: _Descriptor, edits: _Edits) -> None:
     written = list(fields(tokens))
     for one in written:
         why = _no_effect(one, message)
@@ -96,12 +100,12 @@ def _walk(tokens: Sequence[Token], message, edits: _Edits) -> None:
 
 
 @cache
-def _known(message) -> Mapping[str, object]:
+def _known(message: _Descriptor) -> Mapping[str, FieldDescriptor]:
     """The fields of a message by name. (protobuf's own map cannot be asked for every string that a file may hold.)"""
     return {known.name: known for known in message.fields}
 
 
-def _no_effect(one: Field, message) -> Ignored | None:
+def _no_effect(one: Field, message: _Descriptor) -> Ignored | None:
     """Why a field may be dropped, or None for one that stays."""
     if not one.values or not all(_whole(entry) for entry in one.values):
         return None
@@ -145,8 +149,9 @@ def _windows(written: Sequence[Field], message: str, edits: _Edits) -> None:
     if any(name in given for name, *_ in C3D_WINDOW):
         for depth, size, default, ours in C3D_WINDOW:
             parts = [*given.get(depth, ()), *given.get(size, ())]
-            first, second = (_numbers(given.get(name, ())) or [default] for name in (depth, size))
-            if parts and len(first) == len(second) == 1 and None not in (*first, *second):
+            fallback = [] if default is None else [default]
+            first, second = (_numbers(given.get(name, ())) or fallback for name in (depth, size))
+            if parts and len(first) == len(second) == 1:
                 edits.replace(parts, _shape(ours, [*first, *second, *second]))
     elif message == "PoolingParameter":
         for spelling, needed in ((_WINDOW, 2), (_INTEL_3D, 1)):
@@ -174,7 +179,8 @@ def _rewrite(text: str, words: dict[Token, str]) -> str:
     for token in sorted(words, key=lambda t: (t.line, t.column)):
         by_line.setdefault(token.line, []).append(token)
     for number, tokens in by_line.items():
-        line, pieces, done = lines[number - 1], [], 0
+        line, done = lines[number - 1], 0
+        pieces: list[str] = []
         for token in tokens:
             start = token.column - 1
             pieces += (line[done:start], words[token].ljust(len(token.text)))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 
 from google.protobuf import text_encoding
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 from google.protobuf.text_format import ParseError
 
@@ -22,7 +23,7 @@ from .scanner import Entry, Token, scan, tokenize, unclosed
 _LAYERS = ("layer", "layers")
 _BYTES = ("raw_data", "raw_diff")  # fields that are no text
 _NESTED_NETS = ("net_param", "train_net_param", "test_net_param")
-Explain = Callable[[re.Match, "Entry | None"], "tuple[str, str | None]"]
+Explain = Callable[["re.Match[str]", "Entry | None"], "tuple[str, str | None]"]
 
 
 def syntax_error(text: str, failure: ParseError, filename: str | None) -> PrototxtError:
@@ -43,7 +44,7 @@ def syntax_error(text: str, failure: ParseError, filename: str | None) -> Protot
 
 def missing_fields(message: Message, text: str, filename: str | None) -> PrototxtError | None:
     """The error for required fields that are not there (ClipParameter's), or None."""
-    missing = message.FindInitializationErrors()
+    missing: list[str] = message.FindInitializationErrors()  # type: ignore[attr-defined]
     if not missing:
         return None
     entries, found, line = list(scan(tokenize(text))), None, None
@@ -94,7 +95,7 @@ def enclosing_layer(tokens: Sequence[Token], place: tuple[int, int]) -> Entry | 
 
 def layer_words(entry: Entry) -> dict[str, str]:
     """Name and type of a layer as written, V0 layers included; what is not written is left out."""
-    words = {}
+    words: dict[str, str] = {}
     for inner in scan(entry.body):
         if inner.name in ("name", "type") and inner.value:
             words.setdefault(inner.name, inner.text())
@@ -130,7 +131,7 @@ def _explain(reason: str, layer: Entry | None, text: str, line: int) -> tuple[st
     return message + (f", in `{near}`" if near else ""), fix
 
 
-def _unknown_field(match: re.Match, layer: Entry | None) -> tuple[str, str | None]:
+def _unknown_field(match: re.Match[str], layer: Entry | None) -> tuple[str, str | None]:
     type_name, field = match.groups()
     foreign = refusal(type_name, field)
     if foreign is not None:
@@ -139,7 +140,7 @@ def _unknown_field(match: re.Match, layer: Entry | None) -> tuple[str, str | Non
     return f'{type_name} has no field "{field}"', _field_fix(descriptor, field, layer)
 
 
-def _field_fix(descriptor, field: str, layer: Entry | None) -> str:
+def _field_fix(descriptor: Descriptor, field: str, layer: Entry | None) -> str:
     known = [f.name for f in descriptor.fields]
     if field in _LAYERS and layer is not None and descriptor is not SolverParameter.DESCRIPTOR:
         return f"close the {layer.name} that begins on line {layer.line} with a brace before this one"
@@ -171,13 +172,13 @@ def _slip(field: str, known: Sequence[str]) -> str | None:
     return stems[close[0]] if close else None
 
 
-def _bad_enum(match: re.Match, layer: Entry | None) -> tuple[str, str | None]:
+def _bad_enum(match: re.Match[str], layer: Entry | None) -> tuple[str, str | None]:
     path, value = match.groups()
-    scope = caffe_pb2.DESCRIPTOR
     *outer, name = path.split(".")
+    messages, enums = caffe_pb2.DESCRIPTOR.message_types_by_name, caffe_pb2.DESCRIPTOR.enum_types_by_name
     for part in outer:
-        scope = scope.message_types_by_name[part] if scope is caffe_pb2.DESCRIPTOR else scope.nested_types_by_name[part]
-    names = [v.name for v in scope.enum_types_by_name[name].values]
+        messages, enums = messages[part].nested_types_by_name, messages[part].enum_types_by_name
+    names = [v.name for v in enums[name].values]
     bare = value.strip("\"'")
     if bare != value and bare in names:
         return f"{value} is a string, {name} takes a plain word", f"write {bare} without quotes"
@@ -186,26 +187,26 @@ def _bad_enum(match: re.Match, layer: Entry | None) -> tuple[str, str | None]:
     return f"{value} is not a value of {name}", f"{hint}write one of {', '.join(names)}"
 
 
-def _twice(match: re.Match, layer: Entry | None) -> tuple[str, str | None]:
+def _twice(match: re.Match[str], layer: Entry | None) -> tuple[str, str | None]:
     return f"`{match[2]}` is given twice in one {match[1]}", "keep one of them"
 
 
-def _open_string(match: re.Match, layer: Entry | None) -> tuple[str, str | None]:
+def _open_string(match: re.Match[str], layer: Entry | None) -> tuple[str, str | None]:
     return f"the string {match[1][:60]} has no closing quote on its line", "close it with the quote it begins with"
 
 
-def _stray(match: re.Match, layer: Entry | None) -> tuple[str, str | None]:
+def _stray(match: re.Match[str], layer: Entry | None) -> tuple[str, str | None]:
     sign = match[1]
     if sign in ("}", ">"):
         return f'"{sign}" closes nothing', "delete it, or look for a block above that is closed too early"
     return f"expected the name of a field, found {sign[:60]!r}", _FIELDS
 
 
-def _no_colon(match: re.Match, layer: Entry | None) -> tuple[str, str | None]:
+def _no_colon(match: re.Match[str], layer: Entry | None) -> tuple[str, str | None]:
     return 'expected ":" between a field and its value', "write `field: value`"
 
 
-def _no_integer(match: re.Match, layer: Entry | None) -> tuple[str, str | None]:
+def _no_integer(match: re.Match[str], layer: Entry | None) -> tuple[str, str | None]:
     return f"{match[1]} is not an integer", "write a whole number"
 
 
@@ -217,7 +218,7 @@ _FIXES = (  # where nothing more is known than what was expected
     (re.compile(r"Couldn't parse float"), "write a number, such as 0.01"),
     (re.compile(r'Expected "true"'), "write true or false"),
 )
-_KNOWN: tuple[tuple[re.Pattern, Explain], ...] = (
+_KNOWN: tuple[tuple[re.Pattern[str], Explain], ...] = (
     (re.compile(r'Message type "caffe\.(\w+)" has no field named "(.*?)"'), _unknown_field),
     (re.compile(r'Enum type "caffe\.([\w.]+)" has no value (?:named|with number) (.*)\.'), _bad_enum),
     (re.compile(r'Message type "caffe\.(\w+)" should not have multiple "(\w+)" fields'), _twice),

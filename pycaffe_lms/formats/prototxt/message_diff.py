@@ -10,12 +10,16 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from google.protobuf.message import Message
 
+from ...proto.caffe_pb2 import LayerParameter, NetParameter
+
 _PRESENCE_COUNTS = {"solver_mode"}  # not written, it means: whatever the machine has
 _UNSET = "(not set)"
+_Field: TypeAlias = Any  # a FieldDescriptor, whose class depends on how protobuf is implemented
+_Key: TypeAlias = tuple[Any, ...]  # of a layer
 
 
 @dataclass(frozen=True)
@@ -50,18 +54,20 @@ class Differences:
 
 def compare(old: Message, new: Message) -> Differences:
     """Two messages of one type, a NetParameter or SolverParameter of today's generation."""
-    if "layer" not in old.DESCRIPTOR.fields_by_name:
+    if not isinstance(old, NetParameter) or not isinstance(new, NetParameter):
         return Differences(tuple(_fields(old, new, "")), ())
-    rest = []
-    for message in (old, new):
-        copy = type(message)()
-        copy.CopyFrom(message)
-        copy.ClearField("layer")
-        rest.append(copy)
-    return Differences(tuple(_fields(*rest, "")), tuple(_layers(old.layer, new.layer)))
+    a, b = _without_layers(old), _without_layers(new)
+    return Differences(tuple(_fields(a, b, "")), tuple(_layers(old.layer, new.layer)))
 
 
-def _layers(old: Sequence[Any], new: Sequence[Any]) -> Iterator[LayerChange]:
+def _without_layers(net: NetParameter) -> NetParameter:
+    copy = NetParameter()
+    copy.CopyFrom(net)
+    copy.ClearField("layer")
+    return copy
+
+
+def _layers(old: Sequence[LayerParameter], new: Sequence[LayerParameter]) -> Iterator[LayerChange]:
     before, after = _keyed(old), _keyed(new)
     common = [key for key in after if key in before]
     places = {key: i for i, key in enumerate(before)}
@@ -85,12 +91,12 @@ def _layers(old: Sequence[Any], new: Sequence[Any]) -> Iterator[LayerChange]:
         removed = next(gone, None)
 
 
-def _keyed(layers: Sequence[Any]) -> dict[tuple, Any]:
+def _keyed(layers: Sequence[LayerParameter]) -> dict[_Key, LayerParameter]:
     """Layers by name and, where a name comes again (the data layers of two phases), by their rules and number."""
     names = Counter(layer.name for layer in layers)
-    found: dict[tuple, Any] = {}
+    found: dict[_Key, LayerParameter] = {}
     for layer in layers:
-        key: tuple = (layer.name,)
+        key: _Key = (layer.name,)
         if names[layer.name] > 1:
             key += tuple(_message(r) for r in (*layer.include, *layer.exclude))
         number = 0
@@ -100,7 +106,7 @@ def _keyed(layers: Sequence[Any]) -> dict[tuple, Any]:
     return found
 
 
-def _longest_rising(keys: Sequence[tuple], places: Sequence[int]) -> list[tuple]:
+def _longest_rising(keys: Sequence[_Key], places: Sequence[int]) -> list[_Key]:
     """The most keys whose places rise: those that did not move."""
     tails: list[int] = []  # the smallest last place of a rising run of each length
     ends: list[int] = []
@@ -143,29 +149,29 @@ def _repeated_messages(old: Sequence[Message], new: Sequence[Message], path: str
             yield Change(place, *(_message(x[i]) if i < len(x) else _UNSET for x in (old, new)))
 
 
-def _repeated(field: Any) -> bool:
+def _repeated(field: _Field) -> bool:
     """Newer protobuf says is_repeated, and warns of `label`, which is all that older ones have."""
-    known = getattr(field, "is_repeated", None)
+    known: bool | None = getattr(field, "is_repeated", None)
     return field.label == field.LABEL_REPEATED if known is None else known
 
 
 def _same(a: Any, b: Any) -> bool:
-    return a == b or (a != a and b != b)  # NaN is no change
+    return bool(a == b or (a != a and b != b))  # NaN is no change
 
 
-def _value(field: Any, message: Message, presence: bool) -> str:
+def _value(field: _Field, message: Message, presence: bool) -> str:
     if not message.HasField(field.name):
         return _UNSET if presence or not field.has_default_value else f"{_text(field, field.default_value)} (default)"
     return _text(field, getattr(message, field.name))
 
 
-def _list(field: Any, values: Sequence[Any]) -> str:
+def _list(field: _Field, values: Sequence[Any]) -> str:
     return ", ".join(_text(field, v) for v in values) if len(values) else _UNSET
 
 
-def _text(field: Any, value: Any) -> str:
+def _text(field: _Field, value: Any) -> str:
     if field.enum_type is not None:
-        return field.enum_type.values_by_number[value].name
+        return str(field.enum_type.values_by_number[value].name)
     if field.cpp_type == field.CPPTYPE_FLOAT:
         return f"{value:.7g}"
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -82,7 +82,7 @@ class Parsed(Generic[_M]):
     lines: Lines
     filename: str | None = None
 
-    def where(self, k: int) -> Where:
+    def where(self: Parsed[NetParameter], k: int) -> Where:
         """The place of layer k of a net."""
         layer = self.message.layer[k]
         return Where(file=self.filename, line=self.lines.layer(k), layer=layer.name or None, type=layer.type or None)

@@ -90,7 +90,7 @@ def upgrade_net(net: NetParameter) -> Upgraded:
 def move_data_transform(net: NetParameter) -> Upgraded:
     """V1 data layers: scale, mean_file, crop_size and mirror go to transform_param. V2 layers are left alone."""
 
-    def moves(entry):
+    def moves(entry: V1LayerParameter) -> list[str]:
         param = getattr(entry, _DATA_PARAM[entry.type]) if entry.type in _DATA_PARAM else None
         return [name for name in _MOVED if param is not None and param.HasField(name)]
 

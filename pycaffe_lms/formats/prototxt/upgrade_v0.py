@@ -118,7 +118,7 @@ def fold_padding(net: NetParameter) -> Upgraded:
     producer: dict[str, int] = {}
     used: set[int] = set()
     for index, entry in enumerate(net.layers):
-        target = None
+        target = V1LayerParameter()
         if entry.layer.type != "padding":
             target = folded.layers.add()
             target.CopyFrom(entry)
@@ -191,7 +191,7 @@ def _translate_layer(entry: V1LayerParameter, new: V1LayerParameter, index: int)
                 layer=as_text(old.name),
                 fix=f'did you mean "{near[0]}"?' if near else f"use one of {', '.join(_TYPES)}",
             )
-        new.type = V1LayerParameter.LayerType.Value(_TYPES[kind])
+        new.type = getattr(V1LayerParameter, _TYPES[kind])
     unplaced = []
     for field, value in old.ListFields():
         name = field.name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from google.protobuf.message import Message
 
@@ -69,12 +70,12 @@ def unchanged(net: NetParameter) -> Upgraded:
     return Upgraded(net, tuple(range(len(net.layers) or len(net.layer))))
 
 
-def as_text(value):
+def as_text(value: str | bytes) -> str:
     """A string field's value: protobuf gives bytes where a binary file holds a string that is not UTF-8."""
     return value.decode("latin-1") if isinstance(value, bytes) else value
 
 
-def assign(message: Message, name: str, value) -> None:
+def assign(message: Message, name: str, value: Any) -> None:
     """Give field `name` a value that a field of the same type has elsewhere: set, copied, extended or appended."""
     target = getattr(message, name)
     if isinstance(value, Message):

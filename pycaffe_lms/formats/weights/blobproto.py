@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
+from ...arrays import HostArray
 from ...errors import WeightsError
 from ...proto.caffe_pb2 import BlobProto, C3DBlob
 from ..rawfile import DAMAGED
@@ -22,7 +25,7 @@ MAX_AXES = 32
 MOST_VALUES = 1 << 48  # of a blob: what a file holds is far below
 _LEGACY = ("num", "channels", "height", "width")
 # What is stored, and what becomes of it.
-_RAW = {
+_RAW: dict[int, tuple[np.dtype[Any], DTypeLike]] = {
     BlobProto.DOUBLE: (np.dtype("<f8"), np.float64),
     BlobProto.FLOAT: (np.dtype("<f4"), np.float32),
     BlobProto.FLOAT16: (np.dtype("<f2"), np.float32),
@@ -36,13 +39,13 @@ class StoredBlob:
     `legacy`: the shape was given as the four old sizes (C3D: five), which also fit blobs of fewer axes.
     """
 
-    data: np.ndarray
-    diff: np.ndarray | None = None
+    data: HostArray
+    diff: HostArray | None = None
     legacy: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.data.shape
+        return tuple(self.data.shape)
 
     def fits(self, shape: Sequence[int]) -> bool:
         """Whether a blob of `shape` may take these values."""
@@ -100,7 +103,7 @@ def load_c3d_blob(proto: C3DBlob) -> StoredBlob:
     return StoredBlob(_values(proto, shape, "data"), _values(proto, shape, "diff") if proto.diff else None, True)
 
 
-def blobproto_to_array(proto: BlobProto, dtype=np.float32, *, what: str = "data") -> np.ndarray:
+def blobproto_to_array(proto: BlobProto, dtype: DTypeLike | None = np.float32, *, what: str = "data") -> HostArray:
     """The values of a BlobProto, in its shape, as `dtype` (None: float64 for double values, else float32).
 
     what: "data", or "diff" for the gradients.
@@ -112,7 +115,7 @@ def blobproto_to_array(proto: BlobProto, dtype=np.float32, *, what: str = "data"
         return data if dtype is None else data.astype(dtype, copy=False)
 
 
-def array_to_blobproto(arr: np.ndarray, diff: np.ndarray | None = None, *, into: BlobProto | None = None) -> BlobProto:
+def array_to_blobproto(arr: HostArray, diff: HostArray | None = None, *, into: BlobProto | None = None) -> BlobProto:
     """A BlobProto of `arr`: float64 as double values, anything else as float32; never the four old sizes.
 
     into: an empty message to fill, such as `layer.blobs.add()`, which saves one more copy of a large blob.
@@ -137,7 +140,7 @@ def _fits(shape: tuple[int, ...], stored: tuple[int, ...], legacy: bool) -> bool
     return len(shape) <= len(stored) and (1,) * (len(stored) - len(shape)) + shape == stored
 
 
-def _values(proto: BlobProto, shape: tuple[int, ...], what: str) -> np.ndarray:
+def _values(proto: BlobProto | C3DBlob, shape: tuple[int, ...], what: str) -> HostArray:
     """The values of `data` or `diff`: double, else float, else raw; half precision becomes float."""
     double, raw = f"double_{what}", f"raw_{what}"
     if isinstance(proto, C3DBlob):
@@ -148,7 +151,7 @@ def _values(proto: BlobProto, shape: tuple[int, ...], what: str) -> np.ndarray:
     return _numbers(getattr(proto, field), shape, np.float64 if field == double else np.float32, field)
 
 
-def _numbers(values, shape: tuple[int, ...], dtype, field: str) -> np.ndarray:
+def _numbers(values: Any, shape: tuple[int, ...], dtype: DTypeLike, field: str) -> HostArray:
     if len(values) != prod(shape):
         raise _wrong_count(shape, len(values), field)
     # Newer protobuf hands its numbers over as an array; iterating is the fastest way for the others.
@@ -157,7 +160,7 @@ def _numbers(values, shape: tuple[int, ...], dtype, field: str) -> np.ndarray:
     return flat.reshape(shape)
 
 
-def _raw(proto: BlobProto, field: str, shape: tuple[int, ...]) -> np.ndarray:
+def _raw(proto: BlobProto, field: str, shape: tuple[int, ...]) -> HostArray:
     """Values as they lay in the memory of the machine that wrote them: little end first."""
     kind = getattr(proto, f"{field}_type")
     if not proto.HasField(f"{field}_type") or kind not in _RAW:
@@ -178,7 +181,7 @@ def _wrong_count(shape: tuple[int, ...], found: float, field: str) -> WeightsErr
     return WeightsError(f"{needs}, the file has {found:.12g} in `{field}`", fix=DAMAGED)
 
 
-def _store(proto: BlobProto, field: str, arr: np.ndarray) -> None:
+def _store(proto: BlobProto, field: str, arr: HostArray) -> None:
     """Fill a packed field through its wire format."""
     if pieces := packed(field, arr):
         proto.MergeFromString(b"".join(map(as_bytes, pieces)))

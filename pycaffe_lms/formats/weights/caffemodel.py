@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
-import numpy as np
 from google.protobuf.message import Message
 
+from ...arrays import HostArray
 from ...errors import PrototxtError, WeightsError
 from ...proto.caffe_pb2 import C3DWeights, LayerParameter, NetParameter, NetWeights
 from ..atomic import atomic_write
@@ -27,7 +27,7 @@ from .pieces import Piece, blob_pieces, framed, write_pieces
 _WHAT = "a caffemodel"
 _LAYER = NetParameter.DESCRIPTOR.fields_by_name["layer"].number
 _BLOBS = LayerParameter.DESCRIPTOR.fields_by_name["blobs"].number
-Blob = tuple[np.ndarray, np.ndarray | None]
+Blob: TypeAlias = "tuple[HostArray, HostArray | None]"
 
 
 def read_weights(path: str | os.PathLike[str]) -> list[LayerWeights]:
@@ -109,7 +109,7 @@ def _c3d(path: str | os.PathLike[str], file: str) -> list[LayerWeights] | None:
     return [_layer_weights(layer, file, load_c3d_blob) for layer in weights.layers]
 
 
-def _layer_weights(layer, file: str, load: Callable[[Any], StoredBlob] = load_blob) -> LayerWeights:
+def _layer_weights(layer: Any, file: str, load: Callable[[Any], StoredBlob] = load_blob) -> LayerWeights:
     name, kind = as_text(layer.name), as_text(getattr(layer, "type", ""))
     blobs = []
     for index, proto in enumerate(layer.blobs):

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from ...arrays import HostArray
 from ...errors import WeightsError
 from ..hdf5_file import load_h5py, members, open_hdf5, read_array, write_hdf5
 from .blobproto import LayerWeights, StoredBlob
 
-Arrays = Iterable[tuple[str, Sequence["np.ndarray | None"]]]
+if TYPE_CHECKING:
+    import h5py
+
+Arrays: TypeAlias = "Iterable[tuple[str, Sequence[HostArray | None]]]"
 
 _MOST_BLOBS = 1024
 _DEEPEST = 64
@@ -48,7 +53,7 @@ def write_hdf5_weights(path: str | os.PathLike[str], data: Arrays, diff: Arrays 
     Raises: WeightsError for layer names that HDF5 cannot hold or tell apart; MissingDependency without h5py.
     """
 
-    def fill(file) -> None:
+    def fill(file: h5py.File) -> None:
         _write_layers(file.create_group("data"), data)
         if diff is not None:
             _write_layers(file.create_group("diff"), diff)
@@ -60,12 +65,12 @@ def write_hdf5_weights(path: str | os.PathLike[str], data: Arrays, diff: Arrays 
         raise
 
 
-def _read_layers(top) -> dict[str, dict[int, np.ndarray]]:
+def _read_layers(top: h5py.Group) -> dict[str, dict[int, HostArray]]:
     h5py = load_h5py()
-    layers: dict[str, dict[int, np.ndarray]] = {}
+    layers: dict[str, dict[int, HostArray]] = {}
     seen: set[int] = set()
 
-    def visit(group, name: str, depth: int) -> None:
+    def visit(group: Any, name: str, depth: int) -> None:
         address = h5py.h5o.get_info(group.id).addr
         if depth > _DEEPEST or address in seen:
             raise WeightsError(f"{group.name} contains itself, or lies more than {_DEEPEST} groups deep")
@@ -84,13 +89,13 @@ def _read_layers(top) -> dict[str, dict[int, np.ndarray]]:
     return layers
 
 
-def _number(key: str, group) -> int:
+def _number(key: str, group: h5py.Group) -> int:
     if not (key.isascii() and key.isdigit() and len(key) <= 4 and int(key) < _MOST_BLOBS):
         raise WeightsError(f'unexpected dataset "{key}" in {group.name}: the blobs of a layer are numbered from 0')
     return int(key)
 
 
-def _pair(name: str, data: dict[int, np.ndarray], diff: dict[int, np.ndarray]) -> tuple[StoredBlob | None, ...]:
+def _pair(name: str, data: dict[int, HostArray], diff: dict[int, HostArray]) -> tuple[StoredBlob | None, ...]:
     blobs: list[StoredBlob | None] = [None] * (max(data, default=-1) + 1)
     for index, values in data.items():
         change = diff.get(index)
@@ -102,7 +107,7 @@ def _pair(name: str, data: dict[int, np.ndarray], diff: dict[int, np.ndarray]) -
     return tuple(blobs)
 
 
-def _write_layers(top, layers: Arrays) -> None:
+def _write_layers(top: h5py.Group, layers: Arrays) -> None:
     written: set[str] = set()
     for name, arrays in layers:
         try:

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 
+from ...arrays import HostArray
 from ...errors import CaffeError
 from ...proto.caffe_pb2 import BlobProto
 from ..atomic import atomic_file
 from ..rawfile import check_size
 
-Piece = bytes | np.ndarray  # of a file: bytes, or numbers of which it has the bytes in C order
+Piece: TypeAlias = "bytes | HostArray"  # of a file: bytes, or numbers of which it has the bytes in C order
 
 
-def blob_pieces(arr: np.ndarray, diff: np.ndarray | None = None) -> list[Piece]:
+def blob_pieces(arr: HostArray, diff: HostArray | None = None) -> list[Piece]:
     """The bytes of `array_to_blobproto(arr, diff)`; values are not copied, whatever their strides.
 
     Raises: ValueError where diff has another shape."""
@@ -32,25 +34,27 @@ def blob_pieces(arr: np.ndarray, diff: np.ndarray | None = None) -> list[Piece]:
         shape.shape.dim.extend(arr.shape)
     names = ("double_data", "double_diff") if double else ("data", "diff")
     values = [piece for name, a in zip(names, (arr, diff), strict=True) if a is not None for piece in packed(name, a)]
-    about = [shape.SerializeToString()]
+    about: list[Piece] = [shape.SerializeToString()]
     return about + values if double else values + about  # in the order of the fields' numbers
 
 
-def packed(field: str, values: np.ndarray) -> list[Piece]:
+def packed(field: str, values: HostArray) -> list[Piece]:
     """A repeated field of a BlobProto as in its wire format: a tag, the length, and the numbers as they lie in memory;
     nothing for none."""
     payload = np.asarray(values, dtype="<f8" if field.startswith("double") else "<f4")
     return framed(BlobProto.DESCRIPTOR.fields_by_name[field].number, [payload]) if payload.size else []
 
 
-def framed(number: int, pieces: list[Piece]) -> list[Piece]:
+def framed(number: int, pieces: Sequence[Piece]) -> list[Piece]:
     """The field `number` of a message, of a length that is said before these pieces."""
     return [_varint(number << 3 | 2) + _varint(sum(map(_size, pieces))), *pieces]
 
 
-def as_bytes(piece: Piece) -> bytes | np.ndarray:
+def as_bytes(piece: Piece) -> bytes | memoryview:
     """A piece as bytes, or as an array of them: of numbers that are not in C order, a copy."""
-    return np.ascontiguousarray(piece).reshape(-1).view(np.uint8) if isinstance(piece, np.ndarray) else piece
+    if isinstance(piece, bytes):
+        return piece
+    return np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data
 
 
 def write_pieces(
@@ -66,7 +70,7 @@ def write_pieces(
             part.write(as_bytes(piece))
         digest = part.sha256()
         if digest_as is not None:
-            part.write(b"".join(framed(digest_as, [digest])))
+            part.write(b"".join(map(as_bytes, framed(digest_as, [digest]))))
     return digest
 
 

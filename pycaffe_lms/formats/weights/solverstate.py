@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, unquote
 
 import numpy as np
 
+from ...arrays import HostArray
 from ...errors import SnapshotError, WeightsError, Where
 from ...proto.caffe_pb2 import BestScore, BlobProto, CarriedState, SolverState, SourceState
 from ..atomic import file_sha256
@@ -32,6 +33,9 @@ from ..prototxt.upgraded import as_text
 from ..rawfile import DAMAGED, is_hdf5, not_a, parse_message, read_bytes
 from .blobproto import array_to_blobproto, blobproto_to_array
 from .pieces import Piece, blob_pieces, framed, write_pieces
+
+if TYPE_CHECKING:
+    import h5py
 
 _WHAT = "a solver state"
 _RESUME, _CARRIED, _TYPE = "pycaffe_lms_resume", "pycaffe_lms_carried", "pycaffe_lms_type"
@@ -63,9 +67,9 @@ class SolverSnapshot:
     iter: int
     learned_net: str = ""
     current_step: int = 0
-    history: list[np.ndarray] = field(default_factory=list)
+    history: list[HostArray] = field(default_factory=list)
     resume: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
-    carried: Mapping[tuple[str, str, str], np.ndarray] = field(default_factory=dict)
+    carried: Mapping[tuple[str, str, str], HostArray] = field(default_factory=dict)
     type: str = ""
     model_sha256: bytes = b""
     best: Best | None = None
@@ -156,18 +160,17 @@ def _read_binary(path: str | os.PathLike[str]) -> SolverSnapshot:
     history = [_values(proto, path, f"history {index}") for index, proto in enumerate(state.history)]
     resume = {_key(s): s.value for s in state.resume.source}
     carried = {_key(s): _values(s.values, path, "/".join(_key(s))) for s in state.resume.carried}
-    texts = as_text(state.learned_net), as_text(state.resume.type)
-    best = state.resume.best if state.resume.HasField("best") else None
+    best = state.resume.best
     return SolverSnapshot(
-        state.iter,
-        texts[0],
-        state.current_step,
-        history,
-        resume,
-        carried,
-        texts[1],
-        state.resume.model_sha256,
-        best and Best(as_text(best.output), best.value, best.iteration),
+        iter=state.iter,
+        learned_net=as_text(state.learned_net),
+        current_step=state.current_step,
+        history=history,
+        resume=resume,
+        carried=carried,
+        type=as_text(state.resume.type),
+        model_sha256=state.resume.model_sha256,
+        best=Best(as_text(best.output), best.value, best.iteration) if state.resume.HasField("best") else None,
     )
 
 
@@ -175,7 +178,7 @@ def _key(state: SourceState | CarriedState) -> tuple[str, str, str]:
     return as_text(state.net), as_text(state.layer), as_text(state.key)
 
 
-def _values(proto: BlobProto, path: str | os.PathLike[str], name: str) -> np.ndarray:
+def _values(proto: BlobProto, path: str | os.PathLike[str], name: str) -> HostArray:
     try:
         return blobproto_to_array(proto, dtype=None)
     except WeightsError as error:
@@ -223,7 +226,7 @@ def _hexadecimal(text: str) -> bytes:
         raise SnapshotError(f"/{_MODEL} is {text[:80]!r}, not a SHA-256") from None
 
 
-def _read_best(group) -> Best:
+def _read_best(group: h5py.Group) -> Best:
     found = dict(members(group, SnapshotError))
     value = read_array(found["value"], SnapshotError) if "value" in found else np.empty(0)
     if value.size != 1:
@@ -235,7 +238,7 @@ def _read_best(group) -> Best:
     )
 
 
-def _fill_hdf5(file, snapshot: SolverSnapshot) -> None:
+def _fill_hdf5(file: h5py.File, snapshot: SolverSnapshot) -> None:
     write_int(file, "iter", snapshot.iter)
     write_string(file, "learned_net", snapshot.learned_net)
     write_int(file, "current_step", snapshot.current_step)
