@@ -6,10 +6,12 @@ Does not cover: writing (leveldb_writer.py), what records mean (datum.py).
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import weakref
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 from ...errors import DataError, MissingDependency, Where
@@ -18,13 +20,12 @@ from .shared_handles import SharedHandles
 _log = logging.getLogger(__name__)
 
 
-def load_plyvel(doing: str = "reading"):
+def load_plyvel(doing: str = "reading") -> ModuleType:
     """The module plyvel. Raises: MissingDependency with the pip line."""
     try:
-        import plyvel
+        return importlib.import_module("plyvel")
     except ImportError:
         raise MissingDependency("plyvel", f"{doing} LevelDB databases", "'pycaffe-lms[leveldb]'") from None
-    return plyvel
 
 
 class LevelDBSource:
@@ -106,7 +107,7 @@ class LevelDBSource:
         """
         self._check_usable()
         try:
-            record = self._records.item()
+            record: tuple[bytes, bytes] = self._records.item()
         except self._errors as error:
             raise _unreadable(self.path, error) from error
         self._advance()

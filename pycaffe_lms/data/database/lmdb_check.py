@@ -124,7 +124,8 @@ class _Walk:
         page, starts, heads = self._nodes(number, _BRANCH)
         if (starts + 8 + heads[:, 3] > len(page)).any():
             raise _damaged(self.file, f"page {number} has a key that leaves it")
-        return (heads[:, 0] | heads[:, 1] << 16 | heads[:, 2] << 32).tolist()
+        children: list[int] = (heads[:, 0] | heads[:, 1] << 16 | heads[:, 2] << 32).tolist()
+        return children
 
     def _leaf(self, number: int) -> int:
         page, starts, heads = self._nodes(number, _LEAF)

@@ -49,7 +49,7 @@ class LMDBSource:
         try:
             if can_check():
                 check_tree(Path(real, "data.mdb"), self._transaction.id())
-            self._length = self._transaction.stat()["entries"]
+            self._length: int = self._transaction.stat()["entries"]
             self._cursor = self._transaction.cursor()
             self._cursor.first()
         except BaseException as error:
@@ -95,7 +95,7 @@ class LMDBSource:
         """
         self._check_usable()
         try:
-            record = self._cursor.item()
+            record: tuple[bytes, bytes] = self._cursor.item()
             if self._position + 1 == self._length:
                 _log.info("Restarting data prefetching from start.")
                 self._cursor.first()

@@ -50,6 +50,7 @@ def write_folder(
     for left in sorted(target.parent.glob(f".{glob.escape(target.name)}.*.partial")):
         _log.warning("%s belongs to a run that goes on, or was killed elsewhere; in the second case remove it.", left)
     partial = temporary(target, "partial")
+    errors: tuple[type[Exception], ...] = (OSError, *kind.errors)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         partial.mkdir()
@@ -59,7 +60,7 @@ def write_folder(
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
-    except (OSError, *kind.errors) as error:
+    except errors as error:
         raise DataError(
             f"cannot write the database: {error}",
             where=Where(file=str(path)),

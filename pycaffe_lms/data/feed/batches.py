@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -86,7 +87,7 @@ class DatumBatches:
         """
         labels, shape = np.empty(self._batch_size, self._dtype), self._item_shape
         records = [self._record(batch * self._batch_size + item) for item in range(self._batch_size)]
-        decoded: list = [None] * self._batch_size
+        decoded: list[Any] = [None] * self._batch_size
 
         def decode(item: int) -> None:
             datum, array, where = self._decode(*records[item])

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...errors import DataError, Where
 from ...formats.hdf5_file import load_h5py, open_hdf5, read_array
 from ..transform.transformer import batch_rng
+
+if TYPE_CHECKING:
+    import h5py
 
 # Random numbers: the order of the files, and from here on the rows of each file.
 _SHUFFLE_STREAM = 1 << 32
@@ -187,7 +192,7 @@ class HDF5Batches:
             )
         return rows.pop(), tuple(shape[1:] for shape in shapes)
 
-    def _open(self, path: str):
+    def _open(self, path: str) -> AbstractContextManager[h5py.File]:
         beside = os.path.join(os.path.dirname(self._source), path)
         if not os.path.exists(path) and os.path.exists(beside):
             raise DataError(

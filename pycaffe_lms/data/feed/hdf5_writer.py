@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...errors import DataError, Where
 from ...formats.atomic import Part, unwritable
 from ...formats.hdf5_file import Sheltered, load_h5py
+
+if TYPE_CHECKING:
+    import h5py
 
 
 class HDF5Writer:
@@ -32,8 +36,8 @@ class HDF5Writer:
             raise self._error("the folder does not exist or is not writable")
         if self._target.is_dir():
             raise self._error("this is a folder")
-        self._file = self._sheltered = None
-        self._finish = lambda: None
+        self._open: tuple[h5py.File, Sheltered] | None = None
+        self._finish: Callable[[], object] = lambda: None
         self._closed = False
 
     def append(self, arrays: Mapping[str, np.ndarray]) -> None:
@@ -45,10 +49,9 @@ class HDF5Writer:
         if self._closed:
             raise DataError("the file is complete", where=Where(file=self.path), fix="make the net again to write more")
         try:
-            if self._file is None:
-                self._create(arrays)
+            file, sheltered = self._open = self._open or self._create(arrays)
             for name, values in arrays.items():
-                dataset = self._file[name]
+                dataset = file[name]
                 if values.shape[1:] != dataset.shape[1:]:
                     raise DataError(
                         f'"{name}": rows of shape {values.shape[1:]} after rows of shape {dataset.shape[1:]}',
@@ -58,8 +61,8 @@ class HDF5Writer:
                 rows = len(dataset)
                 dataset.resize(rows + len(values), axis=0)
                 dataset[rows:] = values
-            self._file.flush()
-            self._sheltered.check()
+            file.flush()
+            sheltered.check()
         except OSError as error:
             self._closed = True
             with suppress(OSError):
@@ -74,15 +77,16 @@ class HDF5Writer:
         except OSError as error:
             raise unwritable(self.path, error, DataError) from error
 
-    def _create(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def _create(self, arrays: Mapping[str, np.ndarray]) -> tuple[h5py.File, Sheltered]:
         h5py, part = load_h5py(), Part(self._target)
-        self._sheltered = Sheltered(part.file)
-        self._file = h5py.File(self._sheltered, "w")
-        self._finish = weakref.finalize(self, _complete, self._file, self._sheltered, part)
+        sheltered = Sheltered(part.file)
+        file = h5py.File(sheltered, "w")
+        self._finish = weakref.finalize(self, _complete, file, sheltered, part)
         for name, values in arrays.items():
             shape = values.shape[1:]
             most = (None, *(n or None for n in shape))  # HDF5 refuses chunks of an axis that stays 0
-            self._file.create_dataset(name, (0, *shape), values.dtype, maxshape=most, chunks=True)
+            file.create_dataset(name, (0, *shape), values.dtype, maxshape=most, chunks=True)
+        return file, sheltered
 
     def _error(self, found: str) -> DataError:
         return DataError(
@@ -90,7 +94,7 @@ class HDF5Writer:
         )
 
 
-def _complete(file, sheltered: Sheltered, part: Part) -> None:
+def _complete(file: h5py.File, sheltered: Sheltered, part: Part) -> None:
     try:
         file.close()
         sheltered.check()

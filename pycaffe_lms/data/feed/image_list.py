@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from typing import Any
 
 import numpy as np
 
@@ -139,7 +140,7 @@ class ImageBatches:
         """
         labels, shape = np.empty(self._batch_size, self._dtype), self._item_shape
         indices = [self.index(batch * self._batch_size + item) for item in range(self._batch_size)]
-        read: list = [None] * self._batch_size
+        read: list[Any] = [None] * self._batch_size
 
         def decode(item: int) -> None:
             array, labels[item], where = self._read(indices[item])

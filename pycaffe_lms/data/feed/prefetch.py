@@ -55,8 +55,8 @@ class Prefetcher:
                 queue.changed.notify_all()
                 self._position += 1
                 return result
-            error, traceback = queue.error, queue.traceback
-        raise error.with_traceback(traceback)
+            assert queue.error is not None  # of the wait above, the only other end
+            raise queue.error.with_traceback(queue.traceback)
 
     def seek(self, batch: int) -> None:
         """Drop what is queued and go on from `batch`, after an error or `close` as well."""

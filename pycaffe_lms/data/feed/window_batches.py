@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -123,8 +124,8 @@ class WindowBatches:
             return
         warped = _warp(picture[:, at.y1 : at.y2 + 1, at.x1 : at.x2 + 1], (at.height, at.width))
         inside = np.s_[:, at.top : at.top + at.height, at.left : at.left + at.width]
-        mean = self._crop.mean
-        if np.ndim(mean) and mean.shape[1] > 1:
+        mean = np.asarray(self._crop.mean)
+        if mean.ndim and mean.shape[1] > 1:
             mean = mean[inside]
         target = out[inside]
         np.subtract(warped[:, :, ::-1] if flip else warped, mean, out=target, dtype=self._dtype, casting="same_kind")
@@ -149,7 +150,7 @@ class WindowBatches:
 
 
 def placement(
-    window: np.ndarray, size: tuple[int, int], crop: Crop, flip: bool, real=np.float32
+    window: np.ndarray, size: tuple[int, int], crop: Crop, flip: bool, real: type[np.floating[Any]] = np.float32
 ) -> WindowPlacement | None:
     """Where a window of a picture of `size` (height, width) goes; None where it lies outside. real: the type in which
     Caffe computes, that of the data."""
@@ -179,10 +180,10 @@ def placement(
     return WindowPlacement(x1, y1, x2, y2, height, width, top, left)
 
 
-def _round(value) -> int:
+def _round(value: np.floating[Any]) -> int:
     """To the nearest integer, halves away from zero, as C's round."""
-    value = float(value)
-    return int(math.copysign(math.floor(abs(value) + 0.5), value))
+    exact = float(value)
+    return int(math.copysign(math.floor(abs(exact) + 0.5), exact))
 
 
 def _warp(pixels: np.ndarray, size: tuple[int, int]) -> np.ndarray:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from itertools import islice
+from typing import TextIO
 
 import numpy as np
 
@@ -64,7 +65,7 @@ class WindowList:
         x1, y1, x2, y2 = window[X1 : Y2 + 1].tolist()
         return Where(file=f"{self.source}: {self.paths[window[PICTURE]]}, window {x1} {y1} {x2} {y2}")
 
-    def _tokens(self, file) -> Iterator[str]:
+    def _tokens(self, file: TextIO) -> Iterator[str]:
         for self._line, text in enumerate(file, 1):
             yield from text.split()
 

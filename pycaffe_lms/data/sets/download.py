@@ -139,8 +139,8 @@ def _fetch(url: str, part: Path, done: int, progress: Progress) -> bool:
         if error.code != 416 or not done:
             raise
         error.close()  # nothing lies beyond: either all is there, or what is there is of something else
-        total = re.fullmatch(r"bytes \*/(\d+)", error.headers.get("Content-Range") or "")
-        if total and int(total[1]) == done:
+        whole = re.fullmatch(r"bytes \*/(\d+)", error.headers.get("Content-Range") or "")
+        if whole and int(whole[1]) == done:
             return True
         part.unlink()
         return False
@@ -165,7 +165,9 @@ def _place(response: http.client.HTTPResponse) -> tuple[int, int | None]:
     return int(found[1]), None if found[2] == "*" else int(found[2])
 
 
-def _receive(response, file: IO[bytes], done: int, total: int | None, url: str, progress: Progress) -> bool:
+def _receive(
+    response: http.client.HTTPResponse, file: IO[bytes], done: int, total: int | None, url: str, progress: Progress
+) -> bool:
     while True:
         try:
             block = response.read(_BLOCK)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from itertools import chain, islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from ...formats.hdf5_file import load_h5py, write_hdf5
 from ..transform.volume import is_volume, read_volume
 from ..transform.workers import in_order
 from .conversion import Progress
+
+if TYPE_CHECKING:
+    import h5py
 
 
 class Pair(NamedTuple):
@@ -112,7 +115,7 @@ def write_volumes(
     return [*files, listed]
 
 
-def _rows(root: str, pairs: Sequence[Pair], source: str, canonical: bool) -> Iterator[_Row]:
+def _rows(root: str, pairs: Sequence[Pair], source: str, canonical: bool) -> Generator[_Row, None, None]:
     """Volumes with their labels, in the list's order; all fit the first."""
     first: _Row | None = None
     # Volumes are large: one per thread is in the making.
@@ -155,7 +158,7 @@ def _read(root: str, pair: Pair, source: str, canonical: bool) -> _Row:
 def _write_file(
     path: Path, rows: Iterator[_Row], count: int, begin: int, total: int, progress: Progress | None
 ) -> None:
-    def fill(file) -> None:
+    def fill(file: h5py.File) -> None:
         for k, row in enumerate(rows):
             for key in ("data", "label"):
                 values = getattr(row, key)

@@ -184,7 +184,7 @@ def _swapped(picture: np.ndarray, order: Sequence[int], in_: str) -> np.ndarray:
     return picture[np.asarray(order), :, :]
 
 
-def _transposed(values: np.ndarray, order: Sequence[int]) -> np.ndarray:
+def _transposed(values: np.ndarray, order: Sequence[int] | np.ndarray) -> np.ndarray:
     if values.ndim != len(order):
         raise ArrayError(f"axes {tuple(order)} do not fit values of shape {values.shape}", fix="a picture is (H, W, K)")
     return values.transpose(order)

@@ -53,7 +53,7 @@ def resize_image(im: np.ndarray, new_dims: Sequence[int], interp_order: int = 1)
 
 def as_picture(given: object) -> np.ndarray:
     """`given` as an array of real numbers. Raises ArrayError, which says how to read a file where it names one."""
-    if isinstance(given, (str, bytes, os.PathLike[str])):
+    if isinstance(given, (str, bytes, os.PathLike)):
         raise ArrayError(f"{given!r} is no picture", fix=f"read it first: caffe.io.load_image({given!r})")
     array = np.asarray(given)
     if array.dtype.kind not in "biuf":
@@ -80,7 +80,7 @@ def _resample(values: np.ndarray, axis: int, size: int, order: int, centred: boo
         at = out * ((old - 1) / (size - 1)) if size > 1 else out
     if order == 0:
         nearest = np.clip(np.floor(at + 0.5).astype(np.intp), 0, old - 1)
-        return values.take(nearest, axis)
+        return np.asarray(values.take(nearest, axis))
     left = np.floor(at).astype(np.intp)
     along = [1] * values.ndim
     along[axis] = size
@@ -100,6 +100,6 @@ def _spline(values: np.ndarray, dims: tuple[int, int], order: int, centred: bool
         ) from None
     zoom = (dims[0] / values.shape[0], dims[1] / values.shape[1], 1)
     if not centred:
-        return ndimage.zoom(values, zoom, order=order)
+        return np.asarray(ndimage.zoom(values, zoom, order=order))
     resized = ndimage.zoom(values, zoom, order=order, mode="grid-constant", grid_mode=True)
-    return resized.clip(0, values.max())  # splines overshoot
+    return np.asarray(resized.clip(0, values.max()))  # splines overshoot

@@ -92,7 +92,7 @@ class DataTransformer:
             arrays, out = [arrays], out[None]  # type: ignore[list-item]
         assert len(arrays) == len(out), (len(arrays), len(out))
         # All three numbers of an item are drawn always, so that no setting changes what the others see.
-        draws: list = [(0, 0, 0)] * len(out)
+        draws: Sequence[Sequence[int]] = [(0, 0, 0)] * len(out)
         if self.needs_random:
             assert rng is not None, "this transform_param needs random numbers"
             draws = rng.integers(0, 2**32, size=(len(out), 3), dtype=np.uint32).tolist()

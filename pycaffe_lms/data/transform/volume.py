@@ -86,6 +86,7 @@ def _npy(path: str) -> np.ndarray:
 
 def _nifti(path: str, canonical: bool) -> tuple[np.ndarray, str]:
     nibabel = _load_nibabel()
+    errors: tuple[type[Exception], ...] = (*_nibabel_errors(nibabel), *_DAMAGE)
     with open(path, "rb"):  # absent or forbidden: the system's own words
         pass
     try:
@@ -106,7 +107,7 @@ def _nifti(path: str, canonical: bool) -> tuple[np.ndarray, str]:
         values = np.asanyarray(image.dataobj, np.float32)
     except (DataError, FileNotFoundError):
         raise
-    except (*_nibabel_errors(nibabel), *_DAMAGE) as error:
+    except errors as error:
         raise DataError(f"not a readable NIfTI file: {error}", where=Where(file=path), fix=_FIX) from error
     values = values.reshape([n for k, n in enumerate(values.shape) if not (k == 3 and values.ndim == 5)])
     return (values if values.ndim == 4 else values[..., None]).T, orientation
