@@ -181,4 +181,5 @@ def crop(top_from: Top, top_to: Top) -> Top:
     if not (np.round(shift) == shift).all():
         raise CropError(f"cannot crop noninteger offset (b = {shift})", fix="change a pad or a kernel_size by one")
     axis = 1 if axis is None else axis  # nothing between them moves a coordinate: any channel axis does
-    return L.Crop(top_from, top_to, crop_param={"axis": axis + 1, "offset": [int(-s) for s in shift]})
+    cut: Top = L.Crop(top_from, top_to, crop_param={"axis": axis + 1, "offset": [int(-s) for s in shift]})
+    return cut

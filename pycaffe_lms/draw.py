@@ -82,9 +82,9 @@ def get_layer_label(layer: caffe_pb2.LayerParameter, rankdir: str, display_lrm: 
 def _window(layer: caffe_pb2.LayerParameter) -> list[str]:
     """Kernel, stride and pad; one number where all axes agree."""
     pooling = layer.type == "Pooling"
-    param = layer.pooling_param if pooling else layer.convolution_param
-    if pooling and param.global_pooling:
+    if pooling and layer.pooling_param.global_pooling:
         return ["global"]
+    param = layer.pooling_param if pooling else layer.convolution_param
     texts = []
     for what, field, default in (("kernel size", "kernel", 1), ("stride", "stride", 1), ("pad", "pad", 0)):
         whole = getattr(param, "kernel_size" if field == "kernel" else field)
@@ -170,7 +170,7 @@ def draw_net(
     """
     graph = get_pydot_graph(caffe_net, rankdir, phase=phase, display_lrm=display_lrm)
     if ext in _TEXT:
-        return graph.to_string().encode()
+        return str(graph.to_string()).encode()
     if shutil.which("dot") is None:
         raise UsageError(
             f"drawing a net as .{ext} needs Graphviz, whose program `dot` is not on the PATH",
@@ -182,7 +182,7 @@ def draw_net(
         raise UsageError(
             f'Graphviz writes no format "{ext}"', fix="give the file an ending such as .png, .svg, .pdf, .dot"
         )
-    return graph.create(format=ext)
+    return bytes(graph.create(format=ext))
 
 
 def draw_net_to_file(
@@ -203,7 +203,7 @@ def _in_phase(layer: caffe_pb2.LayerParameter, phase: int) -> bool:
     if layer.include and layer.exclude:
         raise GraphError("both include and exclude", where=Where(layer=layer.name, type=layer.type))
 
-    def of(rule) -> bool:
+    def of(rule: caffe_pb2.NetStateRule) -> bool:
         return not rule.HasField("phase") or rule.phase == phase
 
     return any(map(of, layer.include)) if layer.include else not any(map(of, layer.exclude))
@@ -218,5 +218,5 @@ def _id(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else '"' + _escaped(name, r"\"") + '"'
 
 
-def _quoted(style: dict[str, str]) -> dict[str, str]:
+def _quoted(style: dict[str, str]) -> dict[str, Any]:
     return {key: f'"{value}"' for key, value in style.items()}

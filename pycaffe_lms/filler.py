@@ -12,15 +12,16 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from .errors import LayerParamError
-from .proto import caffe_pb2
+from .proto.caffe_pb2 import FillerParameter
 from .random import CaffeRandom
 
 Shape = tuple[int, ...]
 
 
-def fill(filler_param, shape: Shape, dtype, rng: CaffeRandom) -> np.ndarray:
+def fill(filler_param: FillerParameter, shape: Shape, dtype: DTypeLike, rng: CaffeRandom) -> np.ndarray:
     """A new array of `shape` with the values that the FillerParameter message describes.
 
     Values are computed in float32, as Caffe's nets do, whatever `dtype` is.
@@ -33,7 +34,7 @@ def fill(filler_param, shape: Shape, dtype, rng: CaffeRandom) -> np.ndarray:
     return array
 
 
-def check(filler_param, shape: Shape) -> None:
+def check(filler_param: FillerParameter, shape: Shape) -> None:
     """Raise LayerParamError unless `fill` can give values of this shape."""
     kind = filler_param.type
     if kind not in FILLERS:
@@ -64,7 +65,7 @@ def check(filler_param, shape: Shape) -> None:
         )
 
 
-def _check_sparse(filler_param, shape: Shape) -> None:
+def _check_sparse(filler_param: FillerParameter, shape: Shape) -> None:
     kind, sparse = filler_param.type, filler_param.sparse
     if kind != "gaussian":
         raise LayerParamError(f"a {kind} filler cannot be sparse", fix="drop `sparse` or use a gaussian filler")
@@ -75,57 +76,57 @@ def _check_sparse(filler_param, shape: Shape) -> None:
         )
 
 
-def fan(filler_param, shape: Shape) -> np.float32:
+def fan(filler_param: FillerParameter, shape: Shape) -> np.float32:
     """The n of xavier and msra: by the raw shape, whatever the axes mean to the layer."""
     size = math.prod(shape)
     fan_in = size // shape[0]
     fan_out = size // shape[1] if len(shape) > 1 else size
     norm = filler_param.variance_norm
-    if norm == caffe_pb2.FillerParameter.AVERAGE:
+    if norm == FillerParameter.AVERAGE:
         return np.float32((fan_in + fan_out) / 2)
-    return np.float32(fan_out if norm == caffe_pb2.FillerParameter.FAN_OUT else fan_in)
+    return np.float32(fan_out if norm == FillerParameter.FAN_OUT else fan_in)
 
 
-def _constant(filler_param, shape, rng):
-    return np.float32(filler_param.value)
+def _constant(filler_param: FillerParameter, shape: Shape, rng: CaffeRandom) -> np.ndarray:
+    return np.array(filler_param.value, np.float32)
 
 
-def _uniform(filler_param, shape, rng):
+def _uniform(filler_param: FillerParameter, shape: Shape, rng: CaffeRandom) -> np.ndarray:
     return rng.uniform(math.prod(shape), filler_param.min, filler_param.max).reshape(shape)
 
 
-def _gaussian(filler_param, shape, rng):
+def _gaussian(filler_param: FillerParameter, shape: Shape, rng: CaffeRandom) -> np.ndarray:
     values = rng.gaussian(math.prod(shape), filler_param.mean, filler_param.std)
     if filler_param.sparse >= 0:
-        values *= rng.bernoulli(values.size, np.float32(filler_param.sparse) / np.float32(shape[0]))
+        values *= rng.bernoulli(values.size, float(np.float32(filler_param.sparse) / np.float32(shape[0])))
     return values.reshape(shape)
 
 
-def _positive_unitball(filler_param, shape, rng):
+def _positive_unitball(filler_param: FillerParameter, shape: Shape, rng: CaffeRandom) -> np.ndarray:
     rows = rng.uniform(math.prod(shape), 0, 1).reshape(shape[0], -1)
     rows /= rows.sum(axis=1, keepdims=True)
     return rows.reshape(shape)
 
 
-def _xavier(filler_param, shape, rng):
+def _xavier(filler_param: FillerParameter, shape: Shape, rng: CaffeRandom) -> np.ndarray:
     bound = np.sqrt(np.float32(3) / fan(filler_param, shape))
     return rng.uniform(math.prod(shape), -bound, bound).reshape(shape)
 
 
-def _msra(filler_param, shape, rng):
+def _msra(filler_param: FillerParameter, shape: Shape, rng: CaffeRandom) -> np.ndarray:
     std = np.sqrt(np.float32(2) / fan(filler_param, shape))
     return rng.gaussian(math.prod(shape), 0.0, float(std)).reshape(shape)
 
 
-def _bilinear(filler_param, shape, rng):
+def _bilinear(filler_param: FillerParameter, shape: Shape, rng: CaffeRandom) -> np.ndarray:
     width = shape[3]
     half = math.ceil(width / 2)
     centre = np.float32((width - 1) / (2 * half))
     ramp = 1 - np.abs(np.arange(width, dtype=np.float32) / np.float32(half) - centre)
-    return ramp[:, None] * ramp[None, :]
+    return np.asarray(ramp[:, None] * ramp[None, :])
 
 
-FILLERS: dict[str, Callable] = {
+FILLERS: dict[str, Callable[[FillerParameter, Shape, CaffeRandom], np.ndarray]] = {
     "constant": _constant,
     "uniform": _uniform,
     "gaussian": _gaussian,

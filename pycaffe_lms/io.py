@@ -131,8 +131,8 @@ def load_image(filename: str | os.PathLike[str], color: bool = True) -> np.ndarr
         return np.repeat(gray, 3, axis=2) if color else gray
     red_green_blue = planes[2::-1].transpose(1, 2, 0)
     if color:
-        return levels.astype(np.float32)[red_green_blue]
-    return (levels[red_green_blue] @ np.array(_GRAY)).astype(np.float32)[..., None]
+        return np.asarray(levels.astype(np.float32)[red_green_blue])
+    return np.asarray((levels[red_green_blue] @ np.array(_GRAY)).astype(np.float32)[..., None])
 
 
 def oversample(images: Sequence[np.ndarray], crop_dims: Sequence[int]) -> np.ndarray:

@@ -17,14 +17,16 @@ import difflib
 import numbers
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from google.protobuf.message import Message
 
 from .errors import LayerParamError, Where
 from .proto import caffe_pb2
 
+_Field: TypeAlias = Any  # a FieldDescriptor, whose class depends on how protobuf is implemented
 _LAYER_FIELDS = caffe_pb2.LayerParameter.DESCRIPTOR.fields_by_name
+_MESSAGES = {name: field.message_type for name, field in _LAYER_FIELDS.items() if field.message_type is not None}
 
 # Where keywords go, beside the message named like the type. The first message that has the field wins.
 _EXTRA_MESSAGES = {
@@ -48,9 +50,9 @@ def param_name_dict() -> dict[str, str]:
     A type whose parameter message has another name (Deconvolution, SoftmaxWithLoss, ...) is not in it.
     """
     return {
-        field.message_type.name.removesuffix("Parameter"): field.name.removesuffix("_param")
-        for field in _LAYER_FIELDS.values()
-        if field.name.endswith("_param")
+        message.name.removesuffix("Parameter"): field.removesuffix("_param")
+        for field, message in _MESSAGES.items()
+        if field.endswith("_param")
     }
 
 
@@ -97,7 +99,7 @@ def _fill(message: Message, val: Any, name: str) -> None:
         raise TypeError(f'"{name}" takes a dict of {message.DESCRIPTOR.name} fields, not {val!r} ({type(val)})')
 
 
-def _scalar(field, val):
+def _scalar(field: _Field, val: Any) -> Any:
     if hasattr(val, "item"):
         val = val.item()
     if field.enum_type is None or not isinstance(val, str):
@@ -117,20 +119,20 @@ def _homes(type_name: str) -> list[str]:
     """The fields of LayerParameter whose messages a type's keywords may set, in order of preference."""
     own = _PARAM_NAMES.get(type_name)
     prefixes = ([own] if own else []) + list(_EXTRA_MESSAGES.get(type_name, ()))
-    return [f"{p}_param" for p in dict.fromkeys(prefixes) if f"{p}_param" in _LAYER_FIELDS]
+    return [f"{p}_param" for p in dict.fromkeys(prefixes) if f"{p}_param" in _MESSAGES]
 
 
 def _home_of(type_name: str, key: str) -> str | None:
     """The message field that keyword `key` goes into, or None for LayerParameter itself. LayerParamError if neither."""
     if key.endswith("param") and key in _LAYER_FIELDS:
         return None
-    host_segments = _homes(type_name)
-    for home in host_segments:
-        if key in _LAYER_FIELDS[home].message_type.fields_by_name:
+    homes = _homes(type_name)
+    for home in homes:
+        if key in _MESSAGES[home].fields_by_name:
             return home
     if key in _LAYER_FIELDS:
         return None
-    known = list(_LAYER_FIELDS) + [f for home in host_segments for f in _LAYER_FIELDS[home].message_type.fields_by_name]
+    known = list(_LAYER_FIELDS) + [f for home in homes for f in _MESSAGES[home].fields_by_name]
     raise LayerParamError(
         f'no keyword "{key}"' + (_did_you_mean(key, known) or f" (its messages: {', '.join(host_segments) or 'none'})"),
         where=Where(layer=f"L.{type_name}"),
@@ -166,7 +168,7 @@ class Function:
             if not isinstance(item, Top):
                 raise TypeError(f"{type_name} input {index} is not a Top (type is {type(item)})")
         self.params = dict(params)
-        self.ntop = self.params.pop("ntop", 1)
+        self.ntop: int = self.params.pop("ntop", 1)
         self.in_place = self.params.pop("in_place", False)
         if not isinstance(self.ntop, numbers.Integral) or self.ntop < 0:
             raise LayerParamError(
@@ -238,12 +240,12 @@ class NetSpec:
 class _Writer:
     """One to_proto call: names given so far, layers written so far."""
 
-    def __init__(self, names: dict):
+    def __init__(self, names: dict[Top | Function, str]):
         self.net = caffe_pb2.NetParameter()
         self.names = names
         self.given = frozenset(names.values())
-        self.counts = Counter()
-        self.tops_of = {}
+        self.counts: Counter[str] = Counter()
+        self.tops_of: dict[Function, list[str]] = {}
 
     def add(self, wanted: Top | Function) -> None:
         """Write a layer after the layers that it needs; each once. A stack, not recursion: nets may be very deep."""

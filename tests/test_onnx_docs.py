@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pycaffe_lms.layers.registry import LAYERS
-from pycaffe_lms.onnx_export.table import CONVERTERS
+from pycaffe_lms.onnx_export.convert import CONVERTERS
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -13,9 +13,8 @@ sys.path.insert(0, str(ROOT))
 
 from pycaffe_lms import layers  # noqa: E402, F401
 from pycaffe_lms.layers.registry import LAYERS  # noqa: E402
-from pycaffe_lms.onnx_export import families  # noqa: E402, F401
+from pycaffe_lms.onnx_export.convert import CONVERTERS  # noqa: E402
 from pycaffe_lms.onnx_export.sketch import DEFAULT_OPSET, OPSETS  # noqa: E402
-from pycaffe_lms.onnx_export.table import CONVERTERS  # noqa: E402
 
 FILE = ROOT / "docs" / "onnx.md"
 _FAMILIES = ("data", "vision", "normalisation", "neuron", "common", "utility", "recurrent")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from .site import Site
-from .table import converts
+from .site import Site, converts
 
 _FAMILY = "utility"
 

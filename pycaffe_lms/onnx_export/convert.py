@@ -15,11 +15,10 @@ import numpy as np
 from ..errors import ExportError, Where
 from ..net.build.graph import Graph, Node
 from ..net.build.splits import split_layer_name
-from . import families  # noqa: F401  (fills the table)
-from .site import NotExportable, Site
+from . import arrangement, images, normalise, pointwise, pooling, products, recurrent  # noqa: F401  (fill the table)
+from .site import CONVERTERS, Converter, NotExportable, Record, Shapes, Site
 from .sketch import BATCH, Dim, Names, Sketch, Tensor
 from .sketch import SketchNode as Operator
-from .table import CONVERTERS
 
 
 @dataclass
@@ -56,7 +55,7 @@ class _Conversion:
         self.tensors = Names(v.name for v in graph.values)
         self.node_names = Names()
         self.tensor_of: dict[int, str] = {}  # value -> tensor; values that are the same tensor have one
-        self.records: list[list] = []
+        self.records: list[list[Record]] = []
         self.states: list[Tensor] = []
 
     def run(self) -> list[Problem]:
@@ -90,7 +89,7 @@ class _Conversion:
             self.sketch.inputs.append(Tensor(self.tensor_of[v], self._dims(v), self.sketch.dtype))
         return []
 
-    def _layer(self, node: Node, twin: Node, converter) -> None:
+    def _layer(self, node: Node, twin: Node, converter: Converter) -> None:
         graph, other = self.graph, self.other
         params = [graph.params[p].owner for p in node.params]
         blobs = self.source.nodes[node.index].layer.blobs
@@ -101,8 +100,8 @@ class _Conversion:
             node.layer,
             list(zip(params, blobs, strict=True)),
             [self.tensor_of[b] for b in node.bottoms],
-            [[graph.values[v].shape for v in ids] for ids in (node.bottoms, node.tops)],
-            [[other.values[v].shape for v in ids] for ids in (twin.bottoms, twin.tops)],
+            _shapes(graph, node),
+            _shapes(other, twin),
         )
         result = converter.run(site)
         results = [result] if isinstance(result, str) else list(result or [])
@@ -143,18 +142,19 @@ class _Conversion:
         graph, sketch = self.graph, self.sketch
         names: dict[str, str] = {}
         inputs = {tensor.name for tensor in sketch.inputs}
-        for v in graph.values:
-            if self.tensor_of[v.id] in inputs and self.tensor_of[v.id] not in names:
-                names[self.tensor_of[v.id]] = v.name
+        for value in graph.values:
+            tensor = self.tensor_of[value.id]
+            if tensor in inputs and tensor not in names:
+                names[tensor] = value.name
         given = Names(names.values())
         for blob, v in graph.last.items():
             tensor = self.tensor_of[v]
             if tensor not in names and given.reserve(blob):
                 names[tensor] = blob
-        for v in graph.values:
-            tensor = self.tensor_of[v.id]
+        for value in graph.values:
+            tensor = self.tensor_of[value.id]
             if tensor not in names:
-                names[tensor] = self.tensors.new(f"{v.name}.{graph.nodes[v.producer].name}")
+                names[tensor] = self.tensors.new(f"{value.name}.{graph.nodes[value.producer].name}")
         for blob in graph.outputs:
             v = graph.last[blob]
             tensor = self.tensor_of[v]
@@ -180,6 +180,10 @@ class _Conversion:
     @staticmethod
     def _batch(graph: Graph) -> int:
         return next(((graph.values[graph.last[name]].shape or (0,))[0] for name in graph.inputs), 0)
+
+
+def _shapes(graph: Graph, node: Node) -> Shapes:
+    return [graph.values[v].shape for v in node.bottoms], [graph.values[v].shape for v in node.tops]
 
 
 def _place(node: Node) -> Where:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ..errors import CaffeError, ExportError, UsageError, Where
 from ..net.build.graph import Graph
 from ..net.build.wiring import wire
+from ..proto.caffe_pb2 import NetParameter
 from . import model
 from .convert import convert
 from .sketch import DEFAULT_OPSET, OPSETS
@@ -49,7 +50,7 @@ def with_another_batch(net: Net) -> Graph:
         what = f'input "{net.inputs[0]}" has no axis for a batch' if shapes else "the net has no inputs"
         raise ExportError(what, where=Where(file=net.file), fix="leave out dynamic_batch")
     batch = first[0]
-    message = type(net.message)()
+    message = NetParameter()
     message.CopyFrom(net.message)
     for layer, node in zip(message.layer, graph.nodes, strict=True):
         if not node.layer.is_net_input:

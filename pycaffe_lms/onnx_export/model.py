@@ -33,7 +33,8 @@ def require() -> Any:
 
 def newest_opset() -> int:
     """The last one that the installed onnx knows. Raises MissingDependency."""
-    return require().defs.onnx_opset_version()
+    newest: int = require().defs.onnx_opset_version()
+    return newest
 
 
 def write_model(sketch: Sketch, path: str | os.PathLike[str]) -> list[str]:
@@ -110,7 +111,8 @@ def _info(onnx: Any, tensor: Tensor) -> Any:
 
 
 def _type(onnx: Any, dtype: np.dtype) -> int:
-    return onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    number: int = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    return number
 
 
 def _initializer(onnx: Any, name: str, array: np.ndarray, external: tuple[str, dict[str, int]] | None) -> Any:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .site import Site
-from .table import converts
+from .site import Site, converts
 
 _FAMILY = "normalisation"
 _STATISTICS = "BatchNormalization Sub Mul ReduceMean Add Sqrt Div"
@@ -28,8 +27,8 @@ def batch_norm(site: Site) -> str:
 
 def _average(sums: np.ndarray, factor: np.ndarray) -> np.ndarray:
     """A running sum over the sum of its weights; 0 where nothing was summed."""
-    factor = np.float64(factor.reshape(-1)[0])
-    return sums.astype(np.float64) / factor if factor else np.zeros_like(sums)
+    weight = np.float64(factor.reshape(-1)[0])
+    return sums.astype(np.float64) / weight if weight else np.zeros_like(sums)
 
 
 @converts("BN", family=_FAMILY, ops=_STATISTICS, note="both dialects")

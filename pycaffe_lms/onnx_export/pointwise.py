@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .site import Site
-from .table import converts
+from .site import Site, converts
 
 _FAMILY = "neuron"
 
@@ -62,12 +61,8 @@ def power(site: Site) -> str:
 
 @converts("PReLU", family=_FAMILY, ops="PRelu")
 def prelu(site: Site) -> str:
-    shape = () if site.layer.shared else (-1, *(1,) * (len(site.shape) - 2))
-    return site.op("PRelu", site.x, site.weight(0, _known(shape, site.values(0).size), "slope"))
-
-
-def _known(shape, size):
-    return tuple(size if n == -1 else n for n in shape)
+    shape = () if site.layer.shared else (site.values(0).size, *(1,) * (len(site.shape) - 2))
+    return site.op("PRelu", site.x, site.weight(0, shape, "slope"))
 
 
 @converts("ReLU", family=_FAMILY, ops="Relu LeakyRelu")

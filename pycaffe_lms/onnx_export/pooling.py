@@ -11,8 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .site import Site
-from .table import converts
+from .site import Site, converts
 
 _LOWEST = float(np.finfo(np.float32).min)  # Caffe's maximum of nothing, in float64 too
 
@@ -64,7 +63,7 @@ class Window:
         each = zip(self.inputs, self.outputs, self.kernel, self.stride, self.pad, strict=True)
         self.far = tuple(max(0, (out - 1) * s + k - n - p) for n, out, k, s, p in each)
 
-    def attributes(self) -> dict:
+    def attributes(self) -> dict[str, list[int]]:
         return {"kernel_shape": list(self.kernel), "strides": list(self.stride), "pads": [*self.pad, *self.far]}
 
     def factors(self) -> np.ndarray | None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .site import Site
-from .table import converts
+from .site import Site, converts
 
 
 @converts(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from .site import Site
-from .table import converts
+from .site import Site, converts
 
 _UNROLLED = "Reshape Transpose MatMul Add Split Squeeze Unsqueeze Mul Tanh Concat"
 _NOTE = (
@@ -47,7 +46,7 @@ def _matrix(site: Site, i: int) -> str:
     return site.op("Transpose", site.weight(i), perm=[1, 0])
 
 
-def _unrolled(site: Site, step) -> list[str]:
+def _unrolled(site: Site, step: Callable[[list[str], str, str], tuple[str, list[str]]]) -> list[str]:
     """step(states, (N, gates), (N, 1) of cont) -> (what is the output, states)."""
     layer, steps = site.layer, site.shape[0]
     if site.follows_batch(0, 0):

@@ -7,14 +7,22 @@ See also: `convert.py`, which makes the sites and joins what they wrote.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
 from ..layers.base import Shape
 from .sketch import Names, Sketch, SketchNode, Tensor
 
 _TYPES = {"float32": 1, "float64": 11, "int64": 7}  # onnx.TensorProto's numbers
+
+
+Record: TypeAlias = tuple[Any, ...]
+Shapes: TypeAlias = tuple[Sequence[Shape], Sequence[Shape]]
+_Content: TypeAlias = tuple[str, tuple[int, ...], bytes]
+Result: TypeAlias = "str | list[str] | None"
 
 
 class NotExportable(Exception):
@@ -31,20 +39,20 @@ class Site:
         sketch: Sketch,
         tensors: Names,
         node_names: Names,
-        layer,
+        layer: Any,
         params: Sequence[tuple[int, Any]],
         bottoms: list[str],
-        shapes,
-        others,
+        shapes: Shapes,
+        others: Shapes,
     ):
         self.sketch, self.layer, self.bottoms = sketch, layer, bottoms
         self.param, self.dtype, self.opset = layer.param, sketch.dtype, sketch.opset
         self.bottom_shapes, self.top_shapes = shapes
         self.other_bottoms, self.other_tops = others
         self.nodes: list[SketchNode] = []
-        self.record: list[tuple] = []  # operators and constants without names, to compare with another batch size
+        self.record: list[Record] = []  # operators and constants without names, to compare with another batch size
         self.state_outputs: list[Tensor] = []
-        self._known: dict[tuple, str] = {}
+        self._known: dict[_Content, str] = {}
         self._tensors, self._node_names, self._params = tensors, node_names, params
 
     # -- operators ----------------------------------------------------------------------------------------------------
@@ -58,11 +66,11 @@ class Site:
         """Of the first bottom."""
         return self.bottom_shapes[0]
 
-    def op(self, op: str, *inputs: str, **attributes) -> str:
+    def op(self, op: str, *inputs: str, **attributes: Any) -> str:
         """Write an operator of one output; returns its name."""
         return self.ops(op, *inputs, outputs=1, **attributes)[0]
 
-    def ops(self, op: str, *inputs: str, outputs: int, **attributes) -> list[str]:
+    def ops(self, op: str, *inputs: str, outputs: int, **attributes: Any) -> list[str]:
         """Write an operator; returns the names of its outputs."""
         names = [self._tensors.new(f"{self.layer.name}/{op}") for _ in range(outputs)]
         node = SketchNode(op, self._node_names.new(self.layer.name), list(inputs), names, attributes)
@@ -76,7 +84,7 @@ class Site:
         return {name for node in self.nodes for name in node.outputs}
 
     # -- constants ----------------------------------------------------------------------------------------------------
-    def const(self, values, dtype=np.int64) -> str:
+    def const(self, values: ArrayLike, dtype: DTypeLike = np.int64) -> str:
         """A constant, by default of integers; equal ones of a layer are one."""
         array = np.array(values, dtype)
         content = _content(array)
@@ -93,7 +101,8 @@ class Site:
     # -- parameters ---------------------------------------------------------------------------------------------------
     def values(self, i: int) -> np.ndarray:
         """The values of parameter i."""
-        return self._params[i][1].read_data()
+        found: np.ndarray = self._params[i][1].read_data()
+        return found
 
     def weight(self, i: int, shape: Shape | None = None, name: str = "") -> str:
         """Parameter i as a constant (of that shape). Layers that share a parameter share the constant."""
@@ -120,7 +129,7 @@ class Site:
             x = self.op("Mul", x, self.number(scale))
         return self.op("Add", x, self.number(shift)) if shift != 0 else x
 
-    def cast(self, x: str, dtype) -> str:
+    def cast(self, x: str, dtype: DTypeLike) -> str:
         return self.op("Cast", x, to=_TYPES[np.dtype(dtype).name])
 
     def reduce(self, op: str, x: str, axes: Sequence[int], keep: bool) -> str:
@@ -152,7 +161,7 @@ class Site:
 
     def follows_batch(self, bottom: int, axis: int) -> bool:
         """Whether that size is another one with another batch size."""
-        return self.bottom_shapes[bottom][axis] != self.other_bottoms[bottom][axis]
+        return bool(self.bottom_shapes[bottom][axis] != self.other_bottoms[bottom][axis])
 
     # -- what a runtime keeps from run to run -------------------------------------------------------------------------
     def state_input(self, name: str, shape: Shape) -> str:
@@ -173,5 +182,36 @@ class Site:
         raise NotExportable(message, fix)
 
 
-def _content(array: np.ndarray) -> tuple:
+def _content(array: np.ndarray) -> _Content:
     return array.dtype.name, array.shape, array.tobytes()
+
+
+@dataclass(frozen=True)
+class Converter:
+    """run(site) writes operators and returns the names of the tops' tensors: one, a list, or None for no top.
+
+    family: the heading of its row in docs/onnx.md. ops: every operator that it may write. note: what the exported form
+    cannot do, or what a user would not expect; "" where there is nothing to say.
+    """
+
+    run: Callable[[Site], Result]
+    family: str
+    ops: tuple[str, ...]
+    note: str
+
+
+_Run = TypeVar("_Run", bound=Callable[[Site], Result])
+CONVERTERS: dict[str, Converter] = {}
+
+
+def converts(*types: str, family: str, ops: str, note: str = "") -> Callable[[_Run], _Run]:
+    """Decorator: the function converts these layer types. ops: names of operators, with spaces between."""
+
+    def add(run: _Run) -> _Run:
+        for name in types:
+            if name in CONVERTERS:
+                raise AssertionError(f"two converters for {name}")
+            CONVERTERS[name] = Converter(run, family, tuple(ops.split()), note)
+        return run
+
+    return add

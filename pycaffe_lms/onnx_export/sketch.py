@@ -5,6 +5,7 @@ See also: `model.py`, which turns it into ONNX's own messages.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,7 +53,9 @@ class Sketch:
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     inputs: list[Tensor] = field(default_factory=list)
     outputs: list[Tensor] = field(default_factory=list)
-    folded: dict[tuple, str] = field(default_factory=dict)  # constants made of parameters, see `Site.folded`
+    folded: dict[tuple[str, tuple[int, ...]], str] = field(
+        default_factory=dict
+    )  # constants made of parameters, see `Site.folded`
 
     def rename(self, names: dict[str, str]) -> None:
         """Replace names of tensors that nodes make, everywhere."""
@@ -65,7 +68,7 @@ class Sketch:
 class Names:
     """Hands out names, none of them twice."""
 
-    def __init__(self, taken=()):
+    def __init__(self, taken: Iterable[str] = ()):
         self._taken = set(taken)
 
     def reserve(self, name: str) -> bool:

@@ -9,10 +9,8 @@ pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
 from pycaffe_lms.layers.registry import LAYERS
-from pycaffe_lms.onnx_export import families  # noqa: F401
-from pycaffe_lms.onnx_export.convert import convert
+from pycaffe_lms.onnx_export.convert import CONVERTERS, convert
 from pycaffe_lms.onnx_export.export import with_another_batch
-from pycaffe_lms.onnx_export.table import CONVERTERS
 from tests.layers.all_cases import as_params, device_cases
 from tests.layers.cases import Case
 
