@@ -1,8 +1,8 @@
-"""pycaffe-lms: a Caffe-compatible layer framework with Large Model Support. `import pycaffe_lms as caffe`.
+"""Offers a Caffe-compatible layer framework with Large Model Support: `import pycaffe_lms as caffe`.
 
-Names and behaviour are pycaffe's; `install_as_caffe()` lets `import caffe` mean this package. Beyond pycaffe: `LMS` and
-`set_lms`, `set_math`, `net.lms`, `net.keep`, `blob.gpu_data`, `export_onnx`. Threads: see `mode`. How long a view of a
-blob is good: see `blob`.
+Names and behaviour are pycaffe's; `install_as_caffe()` lets `import caffe` mean this package. Beyond pycaffe it has
+`LMS` and `set_lms`, `set_math`, `net.lms`, `net.keep`, `blob.gpu_data`, `export_onnx`. `pycaffe/mode.py` tells what
+threads may do, `blob.py` how long a view of a blob is valid.
 """
 
 from . import search_path as search_path  # before anything else is imported

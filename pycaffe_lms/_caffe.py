@@ -1,4 +1,4 @@
-"""The names of pycaffe's extension module, for code that reaches for `caffe._caffe.Blob` and its like. Nothing else."""
+"""Offers the names of pycaffe's extension module, for code that uses `caffe._caffe.Blob` and the like."""
 
 from .blob import Blob
 from .layers.user_layer import UserLayer as Layer

@@ -1,4 +1,4 @@
-"""caffe.Classifier: a net that takes pictures and returns class scores."""
+"""Offers `caffe.Classifier`, a net that takes pictures and returns class scores."""
 
 from __future__ import annotations
 
@@ -22,35 +22,42 @@ def input_transformer(
     raw_scale: float | None = None,
     channel_swap: Sequence[int] | None = None,
 ) -> Transformer:
-    """A Transformer for pictures (H, W, K) to the first input of `net`; see its setters. Raises: as they do."""
+    """Return a Transformer of pictures (H, W, K) to the first input of `net`. Raises what its setters raise."""
     name = net.inputs[0]
     transformer = Transformer({name: net.blobs[name].shape})
     transformer.set_transpose(name, (2, 0, 1))
-    for value, setter in (
-        (mean, transformer.set_mean),
-        (input_scale, transformer.set_input_scale),
-        (raw_scale, transformer.set_raw_scale),
-        (channel_swap, transformer.set_channel_swap),
-    ):
-        if value is not None:
-            setter(name, value)
+    if mean is not None:
+        transformer.set_mean(name, mean)
+    if input_scale is not None:
+        transformer.set_input_scale(name, input_scale)
+    if raw_scale is not None:
+        transformer.set_raw_scale(name, raw_scale)
+    if channel_swap is not None:
+        transformer.set_channel_swap(name, channel_swap)
     return transformer
 
 
 class Classifier(Net):
-    """A deploy net in TEST phase whose first input takes pictures.
+    """Build a deploy net in TEST phase whose first input takes pictures.
 
-    image_dims: (height, width) to which pictures are resized before they are cropped to the net's input; default: the
-    input's own. mean, input_scale, raw_scale, channel_swap: see Transformer. options: as Net's (lms, device).
-    `transformer`, `image_dims` and `crop_dims`, the input's (height, width), can be looked at and changed.
-    Raises: as Net and Transformer; UsageError for image_dims smaller than the input.
+    `transformer`, `image_dims` and `crop_dims`, the input's (height, width), may be read and changed.
+
+    Args:
+        image_dims: (height, width) to which pictures are resized before they are cropped to the net's input; default:
+            the input's own.
+        mean, input_scale, raw_scale, channel_swap: see Transformer.
+        options: those of Net, such as lms and device.
+
+    Raises:
+        UsageError: image_dims are smaller than the input; and what Net and Transformer raise.
+
     Source of the behaviour: BVLC/caffe, python/caffe/classifier.py.
     """
 
     def __init__(
         self,
-        model_file: str | os.PathLike,
-        pretrained_file: str | os.PathLike,
+        model_file: str | os.PathLike[str],
+        pretrained_file: str | os.PathLike[str],
         image_dims: Sequence[int] | None = None,
         mean: np.ndarray | None = None,
         input_scale: float | None = None,
@@ -74,10 +81,10 @@ class Classifier(Net):
             )
 
     def predict(self, inputs: Sequence[np.ndarray], oversample: bool = True) -> np.ndarray:
-        """Scores of N pictures (H, W, K), K as the net's input has it after channel_swap: (N, classes).
+        """Return the scores (N, classes) of N pictures (H, W, K).
 
-        oversample: the mean over ten crops, corners and centre and their mirrors; else the centre crop alone.
-        Raises: ArrayError for what is no picture.
+        oversample: mean over ten crops, of corners and centre and their mirror images; else of the centre crop alone.
+        Raises ArrayError for what is not a picture.
         """
         if isinstance(inputs, np.ndarray) and inputs.ndim == 3:
             raise ArrayError(f"one picture of shape {inputs.shape}, not a list of them", fix="predict([picture])")
@@ -88,7 +95,7 @@ class Classifier(Net):
             raise UsageError("there are no pictures to classify", fix="give at least one (height, width, channels)")
         pictures = np.stack([resize_image(picture, self.image_dims) for picture in inputs])
         if oversample:
-            pictures = ten_crops(pictures, self.crop_dims)
+            pictures = ten_crops(list(pictures), [int(d) for d in self.crop_dims])
         else:
             top, left = (np.array(self.image_dims) - self.crop_dims) // 2
             height, width = self.crop_dims

@@ -1,4 +1,4 @@
-"""caffe.Detector: a net that scores windows of pictures, R-CNN's way."""
+"""Offers `caffe.Detector`, a net that scores windows of pictures as R-CNN does."""
 
 from __future__ import annotations
 
@@ -18,19 +18,25 @@ Window = Sequence[int]
 
 
 class Detector(Net):
-    """A deploy net in TEST phase whose first input takes windows of pictures, warped to its size.
+    """Build a deploy net in TEST phase whose first input takes windows of pictures, warped to its size.
 
-    context_pad: pixels of the input that show what surrounds the window; 0 or None: the window alone fills the input.
-    mean, input_scale, raw_scale, channel_swap: see Transformer; configure_crop follows where they change later.
-    `transformer`, `crop_dims` (the input as height, width, channels), `context_pad` and `crop_mean` can be looked at.
-    Raises: as Net and Transformer.
+    `transformer`, `crop_dims` (the input's height, width, channels), `context_pad` and `crop_mean` may be read.
+
+    Args:
+        context_pad: pixels on each side of the input that show what surrounds the window; 0 or None: the window fills
+            the input.
+        mean, input_scale, raw_scale, channel_swap: see Transformer; call configure_crop where they change later.
+
+    Raises:
+        What Net and Transformer raise.
+
     Source of the behaviour: BVLC/caffe, python/caffe/detector.py.
     """
 
     def __init__(
         self,
-        model_file: str | os.PathLike,
-        pretrained_file: str | os.PathLike,
+        model_file: str | os.PathLike[str],
+        pretrained_file: str | os.PathLike[str],
         mean: np.ndarray | None = None,
         input_scale: float | None = None,
         raw_scale: float | None = None,
@@ -45,12 +51,12 @@ class Detector(Net):
         self.configure_crop(context_pad)
 
     def detect_windows(
-        self, images_windows: Iterable[tuple[str | os.PathLike, Sequence[Window]]]
+        self, images_windows: Iterable[tuple[str | os.PathLike[str], Sequence[Window]]]
     ) -> list[dict[str, Any]]:
         """Score windows: [(picture file, windows)] -> [{"window", "prediction", "filename"}], in that order.
 
-        windows: rows of ymin, xmin, ymax, xmax.
-        Raises: DataError for a file that is no picture; ArrayError for a window outside of its picture.
+        windows: rows of ymin, xmin, ymax, xmax in pixels.
+        Raises DataError for a file that is not a picture, ArrayError for a window outside of its picture.
         """
         places, inputs = [], []
         source = self.inputs[0]
@@ -73,38 +79,40 @@ class Detector(Net):
             for (filename, window), prediction in zip(places, predictions, strict=True)
         ]
 
-    def detect_selective_search(self, image_fnames: Iterable[str | os.PathLike]) -> list[dict[str, Any]]:
-        """Not here: the windows would come from a MATLAB program that is not part of Caffe. Raises: UsageError."""
+    def detect_selective_search(self, image_fnames: Iterable[str | os.PathLike[str]]) -> list[dict[str, Any]]:
+        """Raise UsageError: these windows come from a MATLAB program that is not part of Caffe."""
         raise UsageError(
             "selective search runs in MATLAB, through a script that this package does not have",
             fix="compute windows with any proposal method and call detect_windows([(file, windows), ...])",
         )
 
     def crop(self, im: np.ndarray, window: Window) -> np.ndarray:
-        """The part of a picture (H, W, K) in `window`; with context_pad, of the input's size: (h, w, K).
+        """Return the part of a picture (H, W, K) in `window`; with context_pad, scaled to the input's size: (h, w, K).
 
-        With context_pad the window is enlarged so that it fills the input but for that many pixels on each side; what
-        lies outside of the picture shows the mean. Raises: ArrayError for a window without a pixel of the picture.
+        With context_pad the window fills the input but for so many pixels on each side, which show its surroundings;
+        pixels outside of the picture get the mean. Raises ArrayError for a window without a pixel of the picture.
         """
         if np.shape(window) != (4,):
             raise ArrayError(f"{window!r} is no window", fix="windows are ymin, xmin, ymax, xmax")
         ymin, xmin, ymax, xmax = (int(v) for v in window)
         if not self.context_pad:
             crop = im[max(ymin, 0) : max(ymax, 0), max(xmin, 0) : max(xmax, 0)]
-            return crop if crop.size else _outside(window, im)
+            if not crop.size:
+                raise _outside(window, im)
+            return crop
         y = _padded(ymin, ymax, im.shape[0], self.crop_dims[0], self.context_pad)
         x = _padded(xmin, xmax, im.shape[1], self.crop_dims[1], self.context_pad)
         part = im[y[0], x[0]]
         if not part.size or not y[2] > 0 or not x[2] > 0:
-            _outside(window, im)
+            raise _outside(window, im)
         crop = np.ones(self.crop_dims, np.float32) * self.crop_mean
         crop[y[1] : y[1] + y[2], x[1] : x[1] + x[2]] = resize_image(part, (y[2], x[2]))
         return crop
 
     def configure_crop(self, context_pad: int | None) -> None:
-        """Set context_pad, and work out the mean in the space of unprocessed pictures, which surrounds them.
+        """Set context_pad, and compute the mean of unprocessed pictures, which fills pixels outside of a picture.
 
-        Raises: UsageError for a context_pad that leaves nothing of the input.
+        Raises UsageError for a context_pad that leaves nothing of the input.
         """
         source = self.inputs[0]
         transformer = self.transformer
@@ -126,7 +134,7 @@ class Detector(Net):
 
 
 def _padded(low: int, high: int, length: int, size: int, pad: int) -> tuple[slice, int, int]:
-    """Along one axis: the part of the picture to take, where it begins in the crop, and how long it is there.
+    """Return, along one axis, the part of the picture to take, where it begins in the crop, and its length there.
 
     The window low..high of a picture of `length` pixels is enlarged about its centre by size / (size - 2 pad).
     """
@@ -140,8 +148,8 @@ def _padded(low: int, high: int, length: int, size: int, pad: int) -> tuple[slic
     return slice(int(start), int(stop)), begins, taken
 
 
-def _outside(window: Window, im: np.ndarray):
-    raise ArrayError(
+def _outside(window: Window, im: np.ndarray) -> ArrayError:
+    return ArrayError(
         f"window {tuple(int(v) for v in window)} holds no pixel of a picture of {im.shape[0]} x {im.shape[1]}",
         fix="windows are ymin, xmin, ymax, xmax",
     )

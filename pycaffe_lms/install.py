@@ -1,4 +1,4 @@
-"""`import caffe` for code that cannot be changed: scripts, Python layers, pickles that name caffe's modules.
+"""Makes `import caffe` mean this package, for code that cannot be changed: scripts, Python layers, pickles.
 
 import pycaffe_lms
 pycaffe_lms.install_as_caffe()
@@ -19,14 +19,14 @@ from types import ModuleType
 from .errors import UsageError
 
 NAME = "caffe"
-# pycaffe's modules. Not what is inside this package: caffe.layers, say, is an object there, as in pycaffe.
+# pycaffe's modules. Other modules of this package are not among them: caffe.layers is an object, as in pycaffe.
 MODULES = frozenset(
     {"_caffe", "classifier", "coord_map", "detector", "draw", "io", "net_spec", "proto", "proto.caffe_pb2", "pycaffe"}
 )
 
 
 class _Alias(Loader):
-    """Gives out a module that lives under another name, as it is."""
+    """Load a module that exists under another name: the same object."""
 
     def __init__(self, real: str):
         self._real = real
@@ -37,11 +37,11 @@ class _Alias(Loader):
         return self._module
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self._spec  # the import system put its own there; nothing else is to be run
+        module.__spec__ = self._spec  # the import system has replaced it; the module has run already
 
 
 class CaffeFinder(MetaPathFinder):
-    """Finds `caffe.x` in this package. Asked before the paths, which would load second copies of our files."""
+    """Find `caffe.x` in this package, before the search of paths, which would load second copies of our files."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -59,10 +59,10 @@ class CaffeFinder(MetaPathFinder):
 
 
 def install_as_caffe() -> ModuleType:
-    """Let `import caffe`, and the modules that pycaffe has, mean this package in the whole process; returns it.
+    """Let `import caffe`, and the modules that pycaffe has, mean this package in the whole process; return it.
 
-    Again is allowed and changes nothing. A caffe that is installed beside this package is not used then.
-    Raises UsageError where another caffe is imported already: its objects would mix with ours.
+    A second call has no effect. Another caffe that is installed is not used then. Raises UsageError where another caffe
+    is imported already: its objects would mix with ours.
     """
     ours = sys.modules[__package__]
     other = sys.modules.get(NAME)

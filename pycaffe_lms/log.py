@@ -1,4 +1,4 @@
-"""Log lines as Caffe printed them (the old glog prefix, without a year), so that existing parsers read them.
+"""Formats log lines as Caffe printed them (glog's old prefix, without a year), so that existing parsers read them.
 
 `I0210 13:39:22.381027 25210 solver.py:204] Iteration 100, loss = 0.2`
 """
@@ -17,7 +17,7 @@ _LETTERS = {logging.DEBUG: "I", logging.INFO: "I", logging.WARNING: "W", logging
 
 
 class GlogFormatter(logging.Formatter):
-    """Severity letter, MMDD, time with microseconds, thread id, file:line, message."""
+    """Write severity letter, MMDD, time with microseconds, thread id, file:line, message."""
 
     def format(self, record: logging.LogRecord) -> str:
         clock = time.localtime(record.created)
@@ -30,7 +30,7 @@ class GlogFormatter(logging.Formatter):
 
 @contextmanager
 def log_to_stderr(level: int = logging.INFO) -> Iterator[None]:
-    """Within: the package's log goes to stderr in Caffe's format. For the command line; a library user chooses."""
+    """Within: print the package's log on stderr in Caffe's format. Commands call it; library users set up logging."""
     logger = logging.getLogger(LOGGER)
     before = logger.level, logger.propagate
     handler = logging.StreamHandler(sys.stderr)
@@ -48,7 +48,7 @@ def log_to_stderr(level: int = logging.INFO) -> Iterator[None]:
 
 @contextmanager
 def only_warnings() -> Iterator[None]:
-    """Within: the package's log leaves out what is no warning, for commands whose result says it better."""
+    """Within: print warnings and errors only, for commands whose result says the rest better."""
     logger = logging.getLogger(LOGGER)
     before = logger.level
     logger.setLevel(max(before, logging.WARNING))

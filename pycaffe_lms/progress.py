@@ -1,6 +1,6 @@
-"""A progress bar while a solver trains: on a terminal and in a notebook; with rich where it is installed, else plain.
+"""Shows a progress bar while a solver trains, on a terminal or in a notebook; with rich where it is installed.
 
-Does not cover: the log (`log.py`), which says the same to programs.
+Programs read the log (`log.py`) instead.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 if TYPE_CHECKING:
     from .solvers import Solver
 
-_PERIOD_S = 0.1  # between two pictures
-_WIDTH = 30
+_PERIOD_S = 0.1  # least time between two pictures
+_WIDTH = 30  # characters of a bar
 
 
 class Bar(Protocol):
-    """What shows a number of iterations done, and words beside it."""
+    """Show how many iterations are done, with words beside it."""
 
     def show(self, done: int, words: str) -> None: ...
 
@@ -29,9 +29,9 @@ class Bar(Protocol):
 
 
 class PlainBar:
-    """One line of text, written over itself."""
+    """Draw a bar of text by overwriting one line."""
 
-    def __init__(self, title: str, total: int, stream):
+    def __init__(self, title: str, total: int, stream: TextIO):
         self._title, self._total, self._stream, self._length = title, total, stream, 0
 
     def show(self, done: int, words: str) -> None:
@@ -48,9 +48,9 @@ class PlainBar:
 
 
 class RichBar:
-    """rich's, drawn by the training thread itself."""
+    """Draw rich's bar, on the training thread. rich: the module `rich.progress`; console: a `rich.console.Console`."""
 
-    def __init__(self, rich, title: str, total: int, console):
+    def __init__(self, rich: Any, title: str, total: int, console: Any):
         columns = (
             rich.TextColumn("{task.description}"),
             rich.BarColumn(),
@@ -69,8 +69,8 @@ class RichBar:
         self._progress.stop()
 
 
-def make_bar(title: str, total: int, stream=None, *, always: bool = False) -> Bar | None:
-    """The bar for a stream (default: stderr); None where nobody would see it move, unless `always`."""
+def make_bar(title: str, total: int, stream: TextIO | None = None, *, always: bool = False) -> Bar | None:
+    """Return a bar for a stream (default: stderr); None where it is neither terminal nor notebook, unless `always`."""
     stream = stream or sys.stderr
     with suppress(ImportError):
         console = importlib.import_module("rich.console").Console(file=stream, force_terminal=always or None)
@@ -81,14 +81,14 @@ def make_bar(title: str, total: int, stream=None, *, always: bool = False) -> Ba
 
 
 def _in_notebook() -> bool:
-    """Whether a Jupyter kernel runs this."""
+    """Return whether a Jupyter kernel runs this."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return type(shell).__name__ == "ZMQInteractiveShell"
 
 
 @contextmanager
 def shown(solver: Solver, bar: Bar | None) -> Iterator[None]:
-    """Within: the bar follows the solver's iterations. It is asked for a picture at most ten times a second."""
+    """Within: let the bar follow the solver's iterations; it is redrawn at most ten times a second."""
     if bar is None:
         yield
         return

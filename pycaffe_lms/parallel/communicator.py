@@ -1,43 +1,51 @@
-"""What data-parallel training needs of a communication library. Every rank makes the same calls in the same order."""
+"""Declares what data-parallel training needs of a communication library.
+
+Every rank makes the same calls in the same order.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
-TIMEOUT_S = 3600.0  # how long a rank waits for another: the root also tests and writes snapshots meanwhile
-WARN_S = 30.0  # how long a rank waits before it says for whom; again each time the wait has doubled
+from ..arrays import AnyArray
+
+TIMEOUT_S = 3600.0  # longest wait for another rank: the root also tests and writes snapshots meanwhile
+WARN_S = 30.0  # wait after which a rank logs for which rank it waits; it does so again each time the wait has doubled
 
 
 class Ticket(Protocol):
+    """Hold the result of an exchange that is queued."""
+
     def read(self) -> int:
-        """The result; waits for it. Raises LostRank where another rank is gone or does not answer in time."""
+        """Wait for the result and return it. Raises LostRank where another rank is gone or does not answer in time."""
 
 
 class Communicator(Protocol):
-    """Of one rank and its device. Arrays are the device's; operations are queued on the current stream, in place.
+    """Exchange arrays of one rank's device with the other ranks.
 
-    Errors that concern other ranks are LostRank, at the call or at the next one that waits."""
+    Operations change arrays in place and are queued on the current stream. What goes wrong with other ranks is raised
+    as LostRank, by the call itself or by the next one that waits."""
 
     rank: int
     size: int
     can_capture: bool  # whether what `sum` queues can be recorded with `Device.capture`
 
-    def sum(self, arrays: Sequence[Any]) -> None:
-        """Every array becomes its sum over all ranks, the same to the bit on each."""
+    def sum(self, arrays: Sequence[AnyArray]) -> None:
+        """Queue the replacement of every array by its sum over all ranks, the same to the bit on each."""
 
-    def broadcast(self, arrays: Sequence[Any]) -> None:
-        """Every array becomes what it is on rank 0."""
+    def broadcast(self, arrays: Sequence[AnyArray]) -> None:
+        """Queue the replacement of every array by that of rank 0."""
 
     def maximum(self, value: int) -> Ticket:
-        """Queue the exchange of a number; the ticket's result is the largest of all ranks'."""
+        """Queue the exchange of a number; the ticket's result is the largest over all ranks."""
 
     def check(self) -> None:
-        """Raises LostRank where an operation has failed, so that its arrays are no results, and the device goes on
-        with what was queued behind it. From any thread."""
+        """Raise LostRank where an operation has failed, so that arrays hold no results although the device runs what
+        was queued behind it. May be called from any thread."""
 
     def close(self) -> None:
-        """Wait for what is queued and part from the others."""
+        """Wait for what is queued, then close the connections."""
 
     def abort(self) -> None:
-        """Part from the others at once; what is queued may never run."""
+        """Close the connections at once; what is queued may never run."""

@@ -1,4 +1,4 @@
-"""A solver as one of several ranks: same weights at the start, gradients averaged in every iteration.
+"""Makes a solver one of several ranks: same weights at the start, gradients averaged in every iteration.
 
 Source of the behaviour: BVLC/caffe, parallel.cpp (NCCL).
 """
@@ -20,17 +20,20 @@ if TYPE_CHECKING:
     from ..solvers.base import Solver
     from .communicator import Communicator, Ticket
 
-LAG = 2  # iterations: how far a rank may be ahead of the slowest, and how long a wish to stop takes
+LAG = 2  # iterations: how far a rank may be ahead of the slowest, and after how many a wish to stop is obeyed
 
 
 class DataParallel:
-    """Joins a solver to the ranks of its communicator, as rank `solver.solver_rank` of `solver.solver_count`.
+    """Join a solver to the ranks of its communicator, as rank `solver.solver_rank` of `solver.solver_count`.
 
-    `bcast()`, then `solver.add_callback(this)`; and `solver.net.after_backward(this)` to sum gradients layer by layer,
-    beside the backward (solver.param.layer_wise_reduce says whether the file wants that). From then on every rank must
-    do the same: step the same number of iterations. The gradient of an iteration is the mean over all ranks (after the
-    last of iter_size passes), before callbacks, clipping and decay see it.
-    Raises UsageError where solver and communicator are not of the same rank, LostRank where another rank is gone.
+    Call `bcast()`, then `solver.add_callback(this)`; also `solver.net.after_backward(this)` to sum gradients layer by
+    layer, beside the backward (`solver.param.layer_wise_reduce` says whether the file asks for that). From then on
+    every rank must step the same number of iterations. The gradient of an iteration is the mean over all ranks (after
+    the last of iter_size passes), before callbacks, clipping and decay see it.
+
+    Raises:
+        UsageError: solver and communicator are not of the same rank.
+        LostRank: another rank is gone.
     """
 
     def __init__(self, solver: Solver, communicator: Communicator):
@@ -46,7 +49,7 @@ class DataParallel:
         weakref.finalize(self, _drop_recordings, weakref.ref(solver.net))
 
     def bcast(self) -> None:
-        """Give every rank the parameters of rank 0 (not the history: restore every rank from the snapshot).
+        """Copy the parameters of rank 0 to every rank. Histories are not copied: restore every rank from the snapshot.
 
         Raises GraphError where the ranks' nets differ, LostRank where another rank is gone."""
         net = self._solver.net
@@ -80,34 +83,34 @@ class DataParallel:
             return self._communicator.maximum(value)
 
     def join(self, *, layer_wise: bool) -> None:
-        """From now on the solver's gradients are means over all ranks. layer_wise: see `net/program/reduction.py`."""
+        """Average the solver's gradients over all ranks from now on. layer_wise: see `net/program/reduction.py`."""
         net, before = self._solver.net, self._solver.net.reduction
         layer_wise = layer_wise or (before is not None and before.layer_wise)
         self._solver.train_with(self, Reduction(net, self._communicator, layer_wise))
 
     def agree(self, wish: bool) -> bool:
-        """Once per iteration: whether all ranks stop here, because one wished to LAG iterations ago."""
+        """Return whether all ranks stop here, because one wished to LAG iterations ago. Call it once per iteration."""
         self._tickets.append(self._queued(int(wish)))
         lag = 0 if self._solver.net.device.is_host else LAG
         stop = len(self._tickets) > lag and bool(self._tickets.popleft().read())
         if stop:
-            self._tickets.clear()  # the same wish once more; on every rank
+            self._tickets.clear()  # on every rank: what they still say is the same wish
         return stop
 
     def check(self) -> None:
-        """Raises LostRank where what the device has done may rest on a sum that failed; not after `close`, when all
-        had come to their end. From any thread."""
+        """Raise LostRank where results on the device may come of a sum that failed; never after `close`, when all ranks
+        had finished. May be called from any thread."""
         if not self._closed:
             self._communicator.check()
 
     def close(self) -> None:
-        """Part from the other ranks when all have come to their end. The solver cannot train any more. Where that
-        fails, part from them at once."""
+        """Close the connections once all ranks have finished, or at once where that fails. The solver cannot train any
+        more."""
         try:
             while self._tickets:
                 self._tickets.popleft().read()
             self._solver.snapshots.finish(self._solver)  # it asks `check`
-            self._solver.net.memory.forget_plans()  # recordings hold what the communicator must give back
+            self._solver.net.memory.forget_plans()  # CUDA graphs hold what the communicator must free
             self._communicator.close()
             self._closed = True
         except BaseException:
@@ -115,12 +118,12 @@ class DataParallel:
             raise
 
     def abort(self) -> None:
-        """Part from the other ranks at once, so that they notice."""
+        """Close the connections at once, so that the other ranks notice."""
         self._communicator.abort()
 
 
 def _drop_recordings(net: weakref.ref[Net]) -> None:
-    """At the program's end, before the communicator goes: they hold what it must give back."""
+    """Drop CUDA graphs before the communicator is freed, since they hold what it must free."""
     found = net()
     if found is not None:
         found.memory.forget_plans()

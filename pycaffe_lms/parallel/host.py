@@ -1,11 +1,12 @@
-"""Ranks that talk over local sockets: for CPUs and for the simulated device. Rank 0 gathers, combines in the order of
-the ranks, and answers; so sums are the same to the bit on every rank and in every run.
+"""Connects ranks over local sockets, for CPUs and the simulated device.
 
-Messages carry numbers and raw arrays only, with a header that both sides check, so that ranks which do not do the same
-are found out at once. The meeting place is a path in a folder that only the user can enter (meeting.py).
+Rank 0 receives from every rank, combines in the order of the ranks, and sends the result, so that sums are the same to
+the bit on every rank and in every run. Messages carry numbers and raw arrays only, with a header that both sides check,
+so that ranks which do different operations are noticed at once. Ranks meet at a path in a folder that only the user can
+enter (`meeting.py`).
 
-A rank that waits for another says so after a while, with the other's process. While rank 0 waits for one rank it tells
-the others that it is there, so that none of them takes rank 0 for the one that does not answer.
+A rank that waits for another logs that after a while, and names the other's process. While rank 0 waits for one rank it
+sends signs of life to the others, so that none of them takes rank 0 for the one that does not answer.
 """
 
 from __future__ import annotations
@@ -17,9 +18,13 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
+from ..arrays import HostArray
+from ..backend.device import Device
+from ..backend.sim.device import SimDevice
 from ..errors import LostRank, UsageError
 from ..faults import Faults
 from . import communicator
@@ -28,31 +33,45 @@ from .meeting import leave
 
 _log = logging.getLogger(__name__)
 _HEADER = struct.Struct("<4sBIQQ")  # magic, operation, rank, number of the operation, bytes that follow
-_PROCESS = struct.Struct("<Q")  # what a hello carries: the process's number
+_PROCESS = struct.Struct("<Q")  # what a hello carries: the number of the sender's process
 _MAGIC = b"cfr2"
 _HELLO, _SUM, _BROADCAST, _MAXIMUM, _WAITING = range(5)
 _NAMES = ("hello", "a sum", "a broadcast", "a maximum", "a sign of life")
-_SLICE_S = 1.0  # a wait looks around so often
+_SLICE_S = 1.0  # a wait is interrupted so often, to look whether it lasts too long
+_Combine = Callable[[HostArray, HostArray], None]  # changes the first array
 
 
 class HostCommunicator:
-    """See `communicator.Communicator`. path: of a `Meeting`. timeout: seconds to wait for another rank.
-    faults: which exchanges fail, for tests.
+    """Implement `communicator.Communicator` over sockets.
 
-    Raises LostRank where not all ranks come in time."""
+    Args:
+        path: that of a `Meeting`.
+        timeout: seconds to wait for another rank.
+        faults: which exchanges fail, for tests.
 
-    can_capture = True  # of a simulated device: what is queued is queued again
+    Raises:
+        LostRank: not all ranks come in time.
+    """
+
+    can_capture = True  # a launch on a simulated device queues the exchanges again
 
     def __init__(
-        self, device, path: str, size: int, rank: int, *, timeout: float = TIMEOUT_S, faults: Faults | None = None
+        self,
+        device: Device,
+        path: str,
+        size: int,
+        rank: int,
+        *,
+        timeout: float = TIMEOUT_S,
+        faults: Faults | None = None,
     ):
         if not 0 <= rank < size:
             raise UsageError(f"rank {rank} of {size} is out of range", fix=f"ranks are 0 to {size - 1}")
         self._device, self.size, self.rank, self._timeout = device, size, rank, timeout
         self._warn, self._faults = communicator.WARN_S, faults
         self._slice = min(_SLICE_S, timeout / 4, self._warn / 4)
-        self._processes: dict[int, int] = {}  # numbers of the other ranks' processes
-        self._count = 0
+        self._processes: dict[int, int] = {}  # rank -> number of its process
+        self._count = 0  # of exchanges
         self._lost: LostRank | None = None
         self._peers: dict[int, socket.socket] = {}
         if rank == 0:
@@ -65,15 +84,15 @@ class HostCommunicator:
 
     # -- meeting ------------------------------------------------------------------------------------------------------
     def _listen(self, path: str) -> None:
-        with socket.socket(socket.AF_UNIX) as door:
-            door.bind(path)
-            door.listen(self.size)
-            door.settimeout(self._slice)
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(path)
+            listening.listen(self.size)
+            listening.settimeout(self._slice)
             patience = _Patience(self)
             while len(self._peers) < self.size - 1:
                 missing = min(set(range(1, self.size)) - set(self._peers))
                 try:
-                    peer, _ = door.accept()
+                    peer, _ = listening.accept()
                 except TimeoutError:
                     patience.look(missing, "come")
                     continue
@@ -86,7 +105,7 @@ class HostCommunicator:
                 self._send(rank, _HELLO, _PROCESS.pack(os.getpid()))
 
     def _greet(self, peer: int) -> int:
-        """Receive a hello; returns the rank that the sender says it is."""
+        """Receive a hello; return the rank that the sender claims."""
         process = bytearray(_PROCESS.size)
         rank = self._receive(peer, _HELLO, memoryview(process))
         (self._processes[rank],) = _PROCESS.unpack(process)
@@ -107,24 +126,24 @@ class HostCommunicator:
 
     # -- messages -----------------------------------------------------------------------------------------------------
     def _fail(self, what: str, fix: str = "see what that rank said, and begin again") -> LostRank:
-        """Remember it, part from everybody (so that they know), and return it to be raised."""
+        """Remember the failure, close all connections so that the others notice, and return the error to raise."""
         self._lost = LostRank(f"rank {self.rank} of {self.size}: {what}", fix=fix)
         self.abort()
         return self._lost
 
     def _place(self, rank: int) -> str:
-        """Where a rank runs, as far as that is known."""
+        """Return where a rank runs, as far as that is known."""
         host = f"on {socket.gethostname()}"
         return f"process {self._processes[rank]} {host}" if rank in self._processes else host
 
-    def _send(self, to: int, operation: int, data) -> None:
+    def _send(self, to: int, operation: int, data: bytes | memoryview) -> None:
         self._write(to, _HEADER.pack(_MAGIC, operation, self.rank, self._count, len(data)))
         self._write(to, data)
 
     def _receive(self, sender: int, operation: int, into: memoryview) -> int:
-        """Fill `into`; returns the rank that the sender says it is."""
+        """Fill `into`; return the rank that the sender claims."""
         header = bytearray(_HEADER.size)
-        theirs = _WAITING
+        theirs, rank = _WAITING, sender
         while theirs == _WAITING:
             self._read(sender, memoryview(header))
             magic, theirs, rank, count, nbytes = _HEADER.unpack(header)
@@ -138,25 +157,24 @@ class HostCommunicator:
         self._read(sender, into)
         return rank
 
-    def _write(self, to: int, data) -> None:
-        peer, left = self._peers[to], memoryview(data)
+    def _write(self, to: int, data: bytes | memoryview) -> None:
+        left = memoryview(data)
         while left:
-            left = left[self._ready(to, lambda left=left: peer.send(left)) :]
+            left = left[self._ready(to, self._peers[to].send, left) :]
 
     def _read(self, sender: int, into: memoryview) -> None:
-        peer = self._peers[sender]
         while into:
-            n = self._ready(sender, lambda into=into: peer.recv_into(into))
+            n = self._ready(sender, self._peers[sender].recv_into, into)
             if n == 0:
                 raise self._fail(f"rank {sender} is gone (its process ended, or it gave up)")
             into = into[n:]
 
-    def _ready(self, rank: int, step: Callable[[], int]) -> int:
-        """Return what `step` returns, tried again for as long as the other rank lets it wait."""
+    def _ready(self, rank: int, step: Callable[[memoryview], int], data: memoryview) -> int:
+        """Call `step(data)` again until it does not time out; return what it returns, a number of bytes."""
         patience = None
         while True:
             try:
-                return step()
+                return step(data)
             except TimeoutError:
                 patience = patience or _Patience(self)
                 patience.look(rank, "answer")
@@ -164,37 +182,37 @@ class HostCommunicator:
                 raise self._fail(f"rank {rank} is gone ({error})") from None
 
     def _reassure(self, but: int) -> None:
-        """As rank 0: tell the other ranks that it waits for one, and is there."""
+        """Send signs of life from rank 0 to all ranks but the one that it waits for."""
         message = _HEADER.pack(_MAGIC, _WAITING, self.rank, 0, 0)
         for rank, peer in self._peers.items():
             if rank > 0 and rank != but and self.rank == 0:
-                with contextlib.suppress(OSError):  # a rank that does not read is the next to be waited for
+                with contextlib.suppress(OSError):  # a rank that does not read is the next that rank 0 waits for
                     peer.send(message, socket.MSG_DONTWAIT)
 
-    def _exchange(self, operation: int, mine: np.ndarray, combine: Callable[[np.ndarray, np.ndarray], None]) -> None:
-        """combine(mine, theirs) on rank 0, rank after rank; then `mine` is the result everywhere."""
+    def _exchange(self, operation: int, mine: HostArray, combine: _Combine) -> None:
+        """Call combine(mine, theirs) on rank 0 for rank after rank, then copy its `mine` to every rank's `mine`."""
         if self._lost is not None:
             raise self._lost
         if self._faults is not None and self._faults.strikes("rank"):
             raise self._fail("it failed on purpose")
         self._count += 1
-        data = memoryview(mine).cast("B")
+        data = mine.reshape(-1).view(np.uint8).data
         if self.rank:
             self._send(0, operation, data)
             self._receive(0, operation, data)
             return
         theirs = np.empty_like(mine)
         for rank in range(1, self.size):
-            self._receive(rank, operation, memoryview(theirs).cast("B"))
+            self._receive(rank, operation, theirs.reshape(-1).view(np.uint8).data)
             combine(mine, theirs)
         for rank in range(1, self.size):
             self._send(rank, operation, data)
 
     # -- operations ---------------------------------------------------------------------------------------------------
-    def sum(self, arrays: Sequence[np.ndarray]) -> None:
+    def sum(self, arrays: Sequence[HostArray]) -> None:
         self._queue(self._together, _SUM, list(arrays), _add)
 
-    def broadcast(self, arrays: Sequence[np.ndarray]) -> None:
+    def broadcast(self, arrays: Sequence[HostArray]) -> None:
         self._queue(self._together, _BROADCAST, list(arrays), _ignore)
 
     def maximum(self, value: int) -> _HostTicket:
@@ -203,14 +221,14 @@ class HostCommunicator:
         device = self._device
         return _HostTicket(device, box, None if device.is_host else device.record(device.compute))
 
-    def _queue(self, function, *args) -> None:
-        if self._device.is_host:
-            function(*args)
-        else:
+    def _queue(self, function: Callable[..., None], *args: object) -> None:
+        if isinstance(self._device, SimDevice):
             self._device.queue(function, *args)
+        else:
+            function(*args)
 
-    def _together(self, operation: int, arrays: list[np.ndarray], combine) -> None:
-        """Arrays of one type as one message."""
+    def _together(self, operation: int, arrays: list[HostArray], combine: _Combine) -> None:
+        """Exchange arrays of one type as one message."""
         arrays = [a for a in arrays if a.size]
         if not arrays:
             return
@@ -222,7 +240,7 @@ class HostCommunicator:
             start += a.size
 
     def check(self) -> None:
-        """Nothing: behind an exchange that failed neither the CPU nor a simulated device goes on."""
+        """Do nothing: neither the CPU nor a simulated device goes on behind an exchange that failed."""
 
     def close(self) -> None:
         try:
@@ -237,7 +255,7 @@ class HostCommunicator:
 
 
 class _Patience:
-    """One wait for another rank: says that it goes on, lets rank 0 reassure the others, and ends it in time."""
+    """Watch one wait for another rank: log that it lasts, let rank 0 send signs of life, and end it in time."""
 
     def __init__(self, waiting: HostCommunicator):
         self._waiting, self._since = waiting, time.monotonic()
@@ -245,7 +263,7 @@ class _Patience:
         self._reassure = 0.0
 
     def look(self, rank: int, what: str) -> None:
-        """Called every now and then. what: "come" or "answer". Raises LostRank when the time is over."""
+        """Take note that the wait goes on. what: "come" or "answer". Raises LostRank when it has lasted too long."""
         w, waited = self._waiting, time.monotonic() - self._since
         if waited > w._timeout:
             raise w._fail(
@@ -273,7 +291,9 @@ class _Patience:
 
 
 class _HostTicket:
-    def __init__(self, device, box: np.ndarray, event):
+    """Implement `communicator.Ticket`. box: the result (1,), once `event` has happened; event: None on the CPU."""
+
+    def __init__(self, device: Device, box: HostArray, event: Any):
         self._device, self._box, self._event = device, box, event
 
     def read(self) -> int:
@@ -282,12 +302,12 @@ class _HostTicket:
         return int(self._box[0])
 
 
-def _add(mine: np.ndarray, theirs: np.ndarray) -> None:
+def _add(mine: HostArray, theirs: HostArray) -> None:
     mine += theirs
 
 
-def _larger(mine: np.ndarray, theirs: np.ndarray) -> None:
+def _larger(mine: HostArray, theirs: HostArray) -> None:
     np.maximum(mine, theirs, out=mine)
 
 
-def _ignore(mine: np.ndarray, theirs: np.ndarray) -> None: ...
+def _ignore(mine: HostArray, theirs: HostArray) -> None: ...

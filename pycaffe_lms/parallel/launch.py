@@ -1,8 +1,8 @@
 """Starts one process per rank, watches them, and ends all where one fails.
 
-Processes and not threads: a process has an interpreter of its own, so that ranks do not wait for each other while they
-queue work, and a rank that crashes in a library leaves a parent that can say so. They are started with "spawn", because
-a process that is forked off cannot use a GPU that its parent has touched.
+Ranks are processes, not threads: each has an interpreter of its own, so that ranks do not wait for each other while
+they queue work, and when a rank crashes in a library, the parent can report it. They are started with "spawn", because
+a forked process cannot use a GPU that its parent has used. `run_ranks` is the parent's side, `_run` the rank's.
 """
 
 from __future__ import annotations
@@ -16,23 +16,27 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from ..errors import CaffeError, LostRank
 
-_GRACE_S = 5.0  # for the rank that is to blame to say so, and for the others to end by themselves
+_GRACE_S = 5.0  # time for the rank that failed first to report it, and for the others to end by themselves
 _INTERRUPTED = 130
-_ASKING = ("SIGINT", "SIGHUP", "SIGTERM")
+_SIGNALS = ("SIGINT", "SIGHUP", "SIGTERM")  # they ask to stop or to snapshot
 _AGAIN = b"interrupted: all ranks stop after this iteration; a second Ctrl-C ends them at once\n"
 
 
 @dataclass(frozen=True)
 class Rank:
-    """Which of how many a process is, and where they meet: NCCL's uid, or the path of a `meeting.Meeting`.
+    """Say which rank a process is.
 
-    beats: of every rank, a number that grows with what it has done: by them the others find one that stopped."""
+    Args:
+        index, count: this rank, from 0, and the number of ranks.
+        place: where they meet: NCCL's uid, or the path of a `meeting.Meeting`.
+        beats: a counter of each rank, which grows as it works; one that stands still shows which rank stopped.
+    """
 
     index: int
     count: int
@@ -40,68 +44,99 @@ class Rank:
     beats: Any = None
 
 
+@dataclass(frozen=True)
+class _Report:
+    """Hold what a rank's process reports at its end.
+
+    Args:
+        code: its exit code.
+        error: what went wrong; None: nothing.
+        lost: it failed only because another rank is gone.
+    """
+
+    code: int
+    error: str | None = None
+    lost: bool = False
+
+
 class RankError(CaffeError):
-    """A rank failed; the message is all that it said. `exit_code` is the rank's."""
+    """Report that a rank failed: the message is all that it said, `exit_code` is its own."""
 
 
 @dataclass
 class _Started:
-    name: str
+    """Hold a rank's process and what is known of it."""
+
     process: multiprocessing.process.BaseProcess
     pipe: Connection
-    report: dict | None = None
-    since: float = field(default=0.0)
+    report: _Report | None = None
+    since: float = 0.0  # when it reported, as time.monotonic()
 
     def poll(self) -> None:
-        """Take its report, if there is one; a process that ended without has failed."""
+        """Take the report, if there is one; a process that ended without one has failed."""
         if self.report is not None:
             return
         try:
             if self.pipe.poll():
-                self.report = json.loads(self.pipe.recv_bytes())
+                self.report = _Report(**json.loads(self.pipe.recv_bytes()))
         except EOFError:
             self.process.join(_GRACE_S)
         if self.report is None and not self.process.is_alive():
-            how = _ending(self.process.exitcode)
-            self.report = {"code": 1, "error": f"its process {how} without a word", "lost": False}
+            self.report = _Report(1, f"its process {_ending(self.process.exitcode)} without a word")
+
+    def end(self) -> _Report:
+        """Wait for a process that was asked to end, kill it where it does not; return its report."""
+        self.process.join(_GRACE_S)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+        if self.report is None:
+            self.report, self.since = _Report(1, "it was ended", lost=True), float("inf")
+        self.pipe.close()
+        return self.report
 
 
 def run_ranks(
-    work: Callable[..., int], args: Sequence, place: bytes | str, names: Sequence[str], *, insist: bool = True
+    work: Callable[..., int], args: Sequence[object], place: bytes | str, names: Sequence[str], *, insist: bool = True
 ) -> int:
-    """Run work(*args, rank) in a process per name ("GPU 0", for messages), until all are done; returns rank 0's code.
+    """Run work(*args, rank) in one process per rank until all are done; return the exit code of rank 0.
 
-    `work` is a function of a module. SIGINT, SIGHUP and SIGTERM are for rank 0, which gets those that reach this
-    process too. insist: a second SIGINT ends all processes at once, as KeyboardInterrupt.
-    Raises RankError, once no process is left, where one of them failed.
+    Only rank 0 obeys SIGINT, SIGHUP and SIGTERM; those that reach this process are sent on to it.
+
+    Args:
+        work: a function at the top of a module.
+        names: what messages call the ranks, such as "GPU 0".
+        insist: a second SIGINT ends all processes at once, as KeyboardInterrupt.
+
+    Raises:
+        RankError: a rank failed; no process is left.
     """
     context = multiprocessing.get_context("spawn")
     beats = context.RawArray("q", len(names))
     started: list[_Started] = []
     with _forwarded(started, insist):
         try:
-            for i, name in enumerate(names):
+            for i in range(len(names)):
                 ours, theirs = context.Pipe()
                 rank = Rank(i, len(names), place, beats)
                 process = context.Process(target=_run, args=(work, tuple(args), rank, theirs), name=f"rank {i}")
                 process.start()
                 theirs.close()
-                started.append(_Started(name, process, ours))
+                started.append(_Started(process, ours))
             _watch(started)
         finally:
-            _end(started)
-    failed = [s for s in started if "error" in s.report]
+            reports = _end(started)
+    failed = [i for i, report in enumerate(reports) if report.error is not None]
     if failed:
-        first = min(failed, key=lambda s: (s.report["lost"], s.since))
-        who = f"rank {started.index(first)} of {len(started)} ({first.name})"
-        error = RankError(f"{who} failed: {first.report['error']}")
-        error.exit_code = first.report["code"]
+        first = min(failed, key=lambda i: (reports[i].lost, started[i].since))
+        error = RankError(f"rank {first} of {len(started)} ({names[first]}) failed: {reports[first].error}")
+        error.exit_code = reports[first].code
         raise error
-    return started[0].report["code"]
+    return reports[0].code
 
 
 def _watch(started: Sequence[_Started]) -> None:
-    """Until all have reported, or one has failed and the others have had time to say why."""
+    """Wait until all have reported, or until one has failed and the others have had time to report why."""
     failed_at = None
     while any(s.report is None for s in started):
         left = None if failed_at is None else failed_at + _GRACE_S - time.monotonic()
@@ -113,37 +148,29 @@ def _watch(started: Sequence[_Started]) -> None:
             s.poll()
             if s.report is not None:
                 s.since = time.monotonic()
-                if "error" in s.report and failed_at is None:
+                if s.report.error is not None and failed_at is None:
                     failed_at = s.since
-                if "error" in s.report and not s.report["lost"]:
+                if s.report.error is not None and not s.report.lost:
                     return
 
 
-def _end(started: Sequence[_Started]) -> None:
-    """No process is left afterwards."""
+def _end(started: Sequence[_Started]) -> list[_Report]:
+    """End all processes; return their reports."""
     for s in started:
-        s.process.join(_GRACE_S if s.report is not None and "error" not in s.report else 0)
+        s.process.join(_GRACE_S if s.report is not None and s.report.error is None else 0)
         if s.process.is_alive():
             s.process.kill()  # SIGTERM only asks a rank to stop
-    for s in started:
-        s.process.join(_GRACE_S)
-        if s.process.is_alive():
-            s.process.kill()
-            s.process.join()
-        if s.report is None:
-            s.report = {"code": 1, "error": "it was ended", "lost": True}
-            s.since = float("inf")
-        s.pipe.close()
+    return [s.end() for s in started]
 
 
 @contextmanager
 def _forwarded(started: Sequence[_Started], insist: bool) -> Iterator[None]:
-    """Within: signals that ask to stop or to snapshot go to the root, which decides with the others.
+    """Within: send signals that ask to stop or to snapshot on to rank 0, which decides with the others.
 
-    insist: the second SIGINT kills all processes, also those that are stopped and those that wait for others."""
+    insist: the second SIGINT kills all processes, also those that are suspended or wait for others."""
     asked = False
 
-    def forward(number, frame) -> None:
+    def forward(number: int, frame: object) -> None:
         nonlocal asked
         if number == signal.SIGINT and insist and (asked or not started):
             for s in started:
@@ -151,15 +178,15 @@ def _forwarded(started: Sequence[_Started], insist: bool) -> Iterator[None]:
             raise KeyboardInterrupt
         asked |= number == signal.SIGINT
         root = started[0].process if started else None
-        if root is not None and root.is_alive():
+        if root is not None and root.pid is not None and root.is_alive():
             os.kill(root.pid, number)
         if number == signal.SIGINT and insist:
-            os.write(2, _AGAIN)  # a handler may have come into the middle of a print
+            os.write(2, _AGAIN)  # not print, which the signal may have interrupted
 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    numbers = [getattr(signal, name) for name in _ASKING if hasattr(signal, name)]
+    numbers = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
     before = {number: signal.signal(number, forward) for number in numbers}
     try:
         yield
@@ -175,25 +202,26 @@ def _ending(code: int | None) -> str:
 
 
 # -- in the rank's process ---------------------------------------------------------------------------------------------
-def _run(work: Callable[..., int], args: tuple, rank: Rank, pipe: Connection) -> None:
+def _run(work: Callable[..., int], args: tuple[object, ...], rank: Rank, pipe: Connection) -> None:
+    """Do a rank's work and report how it ended."""
     threading.Thread(target=_end_with_parent, args=(pipe,), name="caffe-parent", daemon=True).start()
     if rank.index:
-        for name in _ASKING:
+        for name in _SIGNALS:
             if hasattr(signal, name):
                 signal.signal(getattr(signal, name), signal.SIG_IGN)
     try:
-        report = {"code": work(*args, rank)}
+        report = _Report(work(*args, rank))
     except CaffeError as error:
-        report = {"code": error.exit_code, "error": str(error), "lost": isinstance(error, LostRank)}
+        report = _Report(error.exit_code, str(error), lost=isinstance(error, LostRank))
     except KeyboardInterrupt:
-        report = {"code": _INTERRUPTED, "error": "interrupted", "lost": False}
+        report = _Report(_INTERRUPTED, "interrupted")
     except BaseException:
-        report = {"code": 1, "error": traceback.format_exc().rstrip(), "lost": False}
-    pipe.send_bytes(json.dumps(report).encode())
+        report = _Report(1, traceback.format_exc().rstrip())
+    pipe.send_bytes(json.dumps(asdict(report)).encode())
 
 
 def _end_with_parent(pipe: Connection) -> None:
-    """The parent never sends: what comes is its end."""
+    """End this process when the parent, which never sends anything, has ended."""
     try:
         pipe.recv_bytes()
     except (EOFError, OSError):

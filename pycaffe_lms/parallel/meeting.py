@@ -1,7 +1,7 @@
-"""The folder where the ranks of one training on this machine find each other, which never stays behind.
+"""Makes the folder where the ranks of one training on this machine find each other, and removes it.
 
-A lock on a file in the folder is the sign of life of the process that made it: the system drops it with the process,
-however that ended. Rank 0 removes the folder as soon as all have met; the next meeting removes what a killed run left.
+A lock on a file in the folder shows that the process that made it lives: the system drops the lock with the process.
+Rank 0 removes the folder as soon as all ranks are connected; the next meeting removes what a killed run left.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LONGEST_PATH = 100  # bytes; the system's limit for the address of a local sock
 
 
 class Meeting:
-    """A meeting place for the ranks of one training on this machine; `path` is what every rank is given.
+    """Hold a meeting place for the ranks of one training on this machine. Every rank is given `path`.
 
     Raises UsageError where the temporary directory cannot be used."""
 
@@ -49,22 +49,22 @@ class Meeting:
     def __enter__(self) -> Meeting:
         return self
 
-    def __exit__(self, *exc) -> None:
+    def __exit__(self, *exc: object) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
         os.close(self._lock)
 
 
 def leave(path: str) -> None:
-    """Remove the folder of a meeting (its `path`), now that all ranks have met."""
+    """Remove the folder of a meeting, given its `path`, once all ranks are connected."""
     place = Path(path)
-    with suppress(OSError):  # the parent, too, removes it at its end
+    with suppress(OSError):  # the parent process removes it too when it ends
         place.unlink()
         (place.parent / _LOCK).unlink()
         place.parent.rmdir()
 
 
 def _make(parent: Path) -> tuple[Path, int]:
-    """A new folder and the open file whose lock says that it is in use; again where another process just removed it."""
+    """Make a folder, again where another process just removed it; return it and the file whose lock shows its use."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
         try:
@@ -78,7 +78,7 @@ def _make(parent: Path) -> tuple[Path, int]:
 
 
 def _remove_stale(parent: Path) -> None:
-    """Remove folders of this user whose makers have ended. What another process removes meanwhile is no error."""
+    """Remove folders of this user whose processes have ended. Another process may remove them at the same time."""
     for folder in parent.glob(_PREFIX + "*"):
         with suppress(OSError):
             status = folder.lstat()
@@ -98,7 +98,7 @@ def _remove_stale(parent: Path) -> None:
 
 
 def _locked(handle: int) -> bool:
-    """Whether this process has the file's lock now."""
+    """Lock a file; return whether that succeeded."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -1,4 +1,4 @@
-"""`caffe.NCCL`: data-parallel training on several GPUs, one process each, as pycaffe's users know it.
+"""Offers `caffe.NCCL`: data-parallel training on several GPUs, one process each, with pycaffe's interface.
 
 def rank(uid, rank, count):                      # in a process of its own, started with "spawn"
     caffe.set_device(rank); caffe.set_mode_gpu()
@@ -27,12 +27,20 @@ if TYPE_CHECKING:
 
 
 class NCCL(DataParallel):
-    """NCCL(solver, uid): the solver, which must be on a GPU of its own, as rank solver_rank() of solver_count().
+    """Join a solver, which must have a GPU of its own, to the others as rank solver_rank() of solver_count().
 
-    Waits until all ranks have come. uid: of `new_uid()`, the same for all. timeout: seconds to wait for another rank.
-    capture: let iterations be recorded as CUDA graphs with the sums in them. beats: of `launch.Rank`; with them the
-    messages about a rank that does not answer name it.
-    Raises MissingDependency without NCCL, UsageError for a solver that is on no GPU or a uid that is none, LostRank.
+    The constructor waits until all ranks are connected.
+
+    Args:
+        uid: what `new_uid()` returned, the same for all ranks.
+        timeout: seconds to wait for another rank.
+        capture: let CUDA graphs of iterations contain the sums.
+        beats: those of `launch.Rank`; they let messages name the rank that does not answer.
+
+    Raises:
+        MissingDependency: NCCL is not installed.
+        UsageError: the solver is not on a GPU, or uid is not one of `new_uid()`.
+        LostRank: another rank did not come.
     """
 
     def __init__(
@@ -44,24 +52,19 @@ class NCCL(DataParallel):
         capture: bool = False,
         beats: MutableSequence[int] | None = None,
     ):
-        super().__init__(solver, _communicator(solver, uid, timeout, capture, beats))
+        joined = NcclCommunicator(
+            solver.net.device,
+            uid,
+            solver.solver_count,
+            solver.solver_rank,
+            timeout=timeout,
+            capture=capture,
+            warn=communicator.WARN_S,
+            beats=beats,
+        )
+        super().__init__(solver, joined)
 
     @staticmethod
     def new_uid() -> bytes:
-        """128 bytes that name a new group of ranks. Raises MissingDependency without NCCL."""
+        """Return 128 bytes that name a new group of ranks. Raises MissingDependency without NCCL."""
         return unique_id()
-
-
-def _communicator(
-    solver: Solver, uid: bytes, timeout: float, capture: bool, beats: MutableSequence[int] | None
-) -> NcclCommunicator:
-    return NcclCommunicator(
-        solver.net.device,
-        uid,
-        solver.solver_count,
-        solver.solver_rank,
-        timeout=timeout,
-        capture=capture,
-        warn=communicator.WARN_S,
-        beats=beats,
-    )

@@ -1,4 +1,6 @@
-"""The Python interface that pycaffe's users know; `pycaffe_lms` itself exports the names."""
+"""Offers pycaffe's interface: `classes.py` and `net.py` are what users build, `mode.py` the settings of a thread,
+`lms.py` Large Model Support. `pycaffe_lms` exports the names too.
+"""
 
 from .classes import (
     TEST,

@@ -1,4 +1,4 @@
-"""caffe.Net and the solvers as pycaffe users know them: a thin face over `net_face.PycaffeNet` and `solvers`.
+"""Offers caffe.Net and the solvers with pycaffe's constructors, over `net.py` and the package `solvers`.
 
 Source of the behaviour: BVLC/caffe, python/caffe/pycaffe.py and _caffe.cpp.
 """
@@ -10,7 +10,7 @@ import inspect
 import logging
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, overload
+from typing import Any, TypeAlias, overload
 
 from .. import solvers
 from ..backend.device import Device
@@ -22,7 +22,7 @@ from ..net import net as core
 from ..net.tuning import Tuning
 from ..parallel.data_parallel import DataParallel
 from ..progress import make_bar, shown
-from ..proto.caffe_pb2 import NetParameter
+from ..proto.caffe_pb2 import NetParameter, SolverParameter
 from ..vectors import NetVec, StringVec
 from .mode import device_of as _device
 from .mode import lms_of, with_math
@@ -30,24 +30,32 @@ from .mode import settings as _mode
 from .net import PycaffeNet
 
 TRAIN, TEST = 0, 1
-Source = str | os.PathLike | NetParameter  # what a net is made of
+Source: TypeAlias = "str | os.PathLike[str] | NetParameter"  # what a net is made of
 _log = logging.getLogger(__name__)
 
 
 def layer_type_list() -> StringVec:
-    """Names of all layer types, sorted."""
+    """Return the names of all layer types, sorted."""
     importlib.import_module("pycaffe_lms.layers")
     return StringVec(sorted(LAYERS))
 
 
 class Net(PycaffeNet):
-    """Net(network_file, phase, level=0, stages=None, weights=None), or the older Net(network_file, weights, phase).
+    """Build a net: Net(network_file, phase, level=0, stages=None, weights=None), or the older form
+    Net(network_file, weights, phase).
 
-    network_file: a prototxt. phase: TRAIN or TEST. level, stages: which layers' include and exclude rules hold.
-    weights: a .caffemodel (.h5) to load. lms: `caffe.LMS(...)`; default: what `set_lms`, or a `with caffe.LMS(...)`
-    around, says. device: a backend device; default: what set_mode_* chose. options: those of `net.net.Net`.
-    Raises errors of the CaffeError family, which are RuntimeErrors: for missing files, bad prototxts and weights that
-    do not fit, with file, line, layer and what to change.
+    Args:
+        network_file: path of a prototxt, or a NetParameter.
+        phase: TRAIN or TEST.
+        level, stages: what the layers' include and exclude rules are compared with.
+        weights: a .caffemodel (.h5) to load.
+        lms: `caffe.LMS(...)`; default: that of `set_lms` or of a surrounding `with caffe.LMS(...)`.
+        device: a backend device; default: that of set_mode_*.
+        options: those of `net.net.Net`.
+
+    Raises:
+        CaffeError (a RuntimeError): a missing file, a bad prototxt or weights that do not fit; the error names file,
+            line, layer and what to change.
     """
 
     @overload
@@ -57,7 +65,7 @@ class Net(PycaffeNet):
         phase: int,
         level: int = 0,
         stages: Sequence[str] | None = None,
-        weights: str | os.PathLike | None = None,
+        weights: str | os.PathLike[str] | None = None,
         *,
         lms: LMSConfig | None = None,
         device: Device | None = None,
@@ -68,7 +76,7 @@ class Net(PycaffeNet):
     def __init__(
         self,
         network_file: Source,
-        weights: str | os.PathLike,
+        weights: str | os.PathLike[str],
         phase: int,
         *,
         lms: LMSConfig | None = None,
@@ -83,7 +91,7 @@ class Net(PycaffeNet):
         phase: int | None = None,
         level: int = 0,
         stages: Sequence[str] | None = None,
-        weights: str | os.PathLike | None = None,
+        weights: str | os.PathLike[str] | None = None,
         lms: LMSConfig | None = None,
         device: Device | None = None,
         **options: Any,
@@ -109,7 +117,7 @@ class Net(PycaffeNet):
             raise UsageError(f"a net needs a phase{given}", fix="Net(file, caffe.TEST) or Net(file, caffe.TRAIN)")
         if isinstance(stages, str):
             raise UsageError(f"stages is {stages!r}, not a list", fix=f"give stages=[{stages!r}]")
-        options.setdefault("seed", _mode["seed"])
+        options.setdefault("seed", _mode.seed)
         options = with_math(options, self.tuning_by_hand)
         super().__init__(
             network_file, phase, level=level, stages=stages or (), device=_device(device), lms=lms_of(lms), **options
@@ -119,19 +127,24 @@ class Net(PycaffeNet):
 
 
 class SGDSolver(solvers.SGDSolver):
-    """SGDSolver(file): the class decides the algorithm, `type` in the file is ignored (and that is said).
+    """Train with the algorithm of the class; another `type` in the file is ignored, with a warning.
 
-    lms: an LMSConfig. device: a backend device; default: what set_mode_* chose. options: those of `solvers.Solver`.
-    `param` is the solver's SolverParameter: what is written to its numbers takes effect in the next iteration.
+    `param` is the solver's SolverParameter: numbers written to it take effect in the next iteration.
+
+    Args:
+        solver_file: path of a solver prototxt.
+        lms: `caffe.LMS(...)`; default: that of `set_lms` or of a surrounding `with caffe.LMS(...)`.
+        device: a backend device; default: that of set_mode_*.
+        options: those of `solvers.Solver`.
     """
 
     net_class = PycaffeNet
     net: PycaffeNet
-    test_nets: NetVec[PycaffeNet]  # type: ignore[assignment]
+    test_nets: NetVec[PycaffeNet]
 
     def __init__(
         self,
-        solver_file: str | os.PathLike | Parsed,
+        solver_file: str | os.PathLike[str] | Parsed[SolverParameter],
         *,
         lms: LMSConfig | None = None,
         device: Device | None = None,
@@ -146,9 +159,9 @@ class SGDSolver(solvers.SGDSolver):
             line = parsed.lines.field("type") or parsed.lines.field("solver_type")
             where = Where(file=parsed.filename, line=line)
             _log.warning('%s: type "%s" is ignored: this is a %s', where, param.type, type(self).__name__)
-        if param.random_seed < 0 and _mode["seed"] is not None:
-            param.random_seed = _mode["seed"]
-        options = {"solver_count": _mode["solver_count"], "solver_rank": _mode["solver_rank"]} | options
+        if param.random_seed < 0 and _mode.seed is not None:
+            param.random_seed = _mode.seed
+        options = {"solver_count": _mode.solver_count, "solver_rank": _mode.solver_rank} | options
         options = with_math(options, Tuning()) | {"file": parsed.filename, "lines": parsed.lines}
         super().__init__(param, device=_device(device), lms=lms_of(lms), **options)
         self.test_nets = NetVec(self.test_nets)
@@ -158,17 +171,19 @@ class SGDSolver(solvers.SGDSolver):
 
     @property
     def base_lr(self) -> float:
-        """The setting that learning rate policies begin with."""
+        """Return the setting `base_lr`, from which policies compute the learning rate."""
         return self.param.base_lr
 
     @base_lr.setter
     def base_lr(self, rate: float) -> None:
         self.param.base_lr = rate
 
-    def solve(self, resume_file: str | os.PathLike | None = None, *, progress: bool | None = None) -> None:
-        """Train to max_iter, from where a .solverstate was if one is given.
+    def solve(self, resume_file: str | os.PathLike[str] | None = None, *, progress: bool | None = None) -> None:
+        """Train to max_iter.
 
-        progress: whether to show a bar; None: on a terminal and in a notebook. It is rich's where that is installed.
+        Args:
+            resume_file: a .solverstate to continue from.
+            progress: show a progress bar; None: where stderr is a terminal or a notebook.
         """
         bar = None
         if progress is not False:
@@ -179,11 +194,11 @@ class SGDSolver(solvers.SGDSolver):
     def add_callback(
         self, on_start: Callable[[], None] | object, on_gradients_ready: Callable[[], None] | None = None
     ) -> None:
-        """Call on_start before the forward of every iteration, on_gradients_ready between backward and update, where
-        it may read and change gradients. Both take no argument. Or give one object that has both as methods; or
-        `caffe.NCCL(...)`, which averages the gradients of several GPUs, before other callbacks see them.
+        """Call two functions without arguments in every iteration: on_start before its forward, on_gradients_ready
+        between backward and update, where it may read and change gradients.
 
-        Raises UsageError for what cannot be called."""
+        One object with both as methods will do; so will `caffe.NCCL(...)`, which averages gradients over several GPUs
+        before other callbacks see them. Raises UsageError for what cannot be called."""
         if isinstance(on_start, DataParallel) and on_gradients_ready is None:
             on_start.join(layer_wise=False)
             return
@@ -199,7 +214,7 @@ class SGDSolver(solvers.SGDSolver):
         self.callbacks.append(both)
 
     def share_weights(self, net: core.Net) -> None:
-        """Let `net` use the train net's parameters, by layer name, from now on. Raises UsageError where it lies on
+        """Let `net` use the train net's parameters, by layer name, from now on. Raises UsageError where it is on
         another device, WeightsError where shapes differ."""
         if not isinstance(net, core.Net):
             raise UsageError(f"{net!r} is no net to share parameters with", fix="give a caffe.Net")
@@ -213,31 +228,31 @@ class SGDSolver(solvers.SGDSolver):
 
 
 class NesterovSolver(SGDSolver):
-    """NesterovSolver(file): Nesterov's accelerated gradient; see `solvers.NesterovSolver`."""
+    """Train with Nesterov's accelerated gradient; see `solvers.NesterovSolver`."""
 
     rule = solvers.NesterovSolver.rule
 
 
 class AdaGradSolver(SGDSolver):
-    """AdaGradSolver(file): see `solvers.AdaGradSolver`."""
+    """Train with AdaGrad; see `solvers.AdaGradSolver`."""
 
     rule = solvers.AdaGradSolver.rule
 
 
 class RMSPropSolver(SGDSolver):
-    """RMSPropSolver(file): see `solvers.RMSPropSolver`."""
+    """Train with RMSProp; see `solvers.RMSPropSolver`."""
 
     rule = solvers.RMSPropSolver.rule
 
 
 class AdaDeltaSolver(SGDSolver):
-    """AdaDeltaSolver(file): see `solvers.AdaDeltaSolver`."""
+    """Train with AdaDelta; see `solvers.AdaDeltaSolver`."""
 
     rule = solvers.AdaDeltaSolver.rule
 
 
 class AdamSolver(SGDSolver):
-    """AdamSolver(file): see `solvers.AdamSolver`."""
+    """Train with Adam; see `solvers.AdamSolver`."""
 
     rule = solvers.AdamSolver.rule
 
@@ -248,10 +263,11 @@ _SOLVERS = {
 
 
 def get_solver(
-    solver_file: str | os.PathLike, *, lms: LMSConfig | None = None, device: Device | None = None, **options: Any
+    solver_file: str | os.PathLike[str], *, lms: LMSConfig | None = None, device: Device | None = None, **options: Any
 ) -> SGDSolver:
-    """The solver that the file's `type` names. lms, device, options: as of its class. Raises SolverError for a type
-    that is none."""
+    """Return a solver of the type that the file names. lms, device, options: those of `SGDSolver`.
+
+    Raises SolverError for an unknown type."""
     if not isinstance(solver_file, (str, bytes, os.PathLike)):
         raise _no_solver(solver_file)
     parsed = read_solver(solver_file)
@@ -267,12 +283,12 @@ def _no_solver(given: object) -> UsageError:
 
 
 def _check_options(cls: type, options: dict[str, Any]) -> None:
-    """Raises TypeError for a keyword that nobody up to `cls` takes, in the words of the class that the user named."""
+    """Raise TypeError for a keyword that neither `cls` nor a base takes. The message names `cls`."""
     known = {
         name
         for base in cls.__mro__
         if "__init__" in vars(base)
-        for name, p in inspect.signature(base.__init__).parameters.items()
+        for name, p in inspect.signature(vars(base)["__init__"]).parameters.items()
         if p.kind is p.KEYWORD_ONLY
     }
     wrong = [name for name in options if name not in known]

@@ -1,4 +1,4 @@
-"""Large Model Support in Python: `caffe.LMS(...)` says what is wanted, `net.lms` what came of it.
+"""Offers Large Model Support in Python: `caffe.LMS(...)` sets it up, `net.lms` tells what it does.
 
     net = caffe.Net("net.prototxt", caffe.TRAIN, lms=caffe.LMS(1000, frac=0.4, budget="16GB"))
     with caffe.LMS(1000):                # for everything that this thread builds inside
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..lms.config import LMSConfig, parse_size
@@ -26,20 +26,24 @@ from .mode import settings
 if TYPE_CHECKING:
     from ..net.net import Net
 
-DEFAULT_KB = 1000  # of the bare flag -lms
+DEFAULT_KB = 1000  # of 1024 bytes: what the flag -lms without a value means
 
-_around = threading.local()  # .stack: the settings outside of each `with` that the thread is in
+_around = threading.local()  # .stack: the defaults outside of each `with` that the thread is in
 
 
 class LMS(LMSConfig):
-    """What Large Model Support manages, and in how much memory: the flags of the command line.
+    """Say what Large Model Support manages, in how much memory, with the command line's flags as keywords.
 
-    threshold_kb: manage buffers larger than this many KB of 1024 bytes, or a size such as "1MB"; 0: LMS is off; "auto":
-    as auto=True. None: 1000, or with auto what is worth it. budget, host_limit, exclude: bytes, or sizes such as "16GB"
-    (powers of 1024). frac, ahead, sync, auto, recompute, pages, compress, plan_file, split, split_outputs: as those of
-    `LMSConfig`.
-    `with caffe.LMS(...):` makes it the default of the nets and solvers that the calling thread builds inside; after it
-    the default is what it was before. Raises UsageError for values that make no sense.
+    `with caffe.LMS(...):` makes it the default of the nets and solvers that the calling thread builds inside.
+
+    Args:
+        threshold_kb: manage buffers larger than so many KB of 1024 bytes, or than a size such as "1MB"; 0: LMS is off;
+            "auto": as auto=True; None: 1000, or with auto as much as pays off.
+        budget, host_limit, exclude: bytes, or sizes such as "16GB" (powers of 1024).
+        frac, ahead, sync, auto, recompute, pages, compress, plan_file, split, split_outputs: those of `LMSConfig`.
+
+    Raises:
+        UsageError: a value has the wrong type or is out of range.
     """
 
     __slots__ = ()
@@ -103,14 +107,14 @@ class LMS(LMSConfig):
     def __enter__(self) -> LMS:
         if not hasattr(_around, "stack"):
             _around.stack = []
-        _around.stack.append(settings["lms"])
-        settings["lms"] = self
+        _around.stack.append(settings.lms)
+        settings.lms = self
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        settings["lms"] = _around.stack.pop()
+        settings.lms = _around.stack.pop()
 
 
 def _size(value: int | str | None, name: str) -> int | None:
@@ -122,40 +126,41 @@ def _size(value: int | str | None, name: str) -> int | None:
 
 
 class NetLMS:
-    """`net.lms`: what Large Model Support does with a net. The nets of a solver share memory, and these numbers."""
+    """Tell what Large Model Support does with a net. The nets of a solver share memory, and these numbers."""
 
     def __init__(self, net: Net):
         self._net = net
 
     @property
     def config(self) -> LMSConfig:
-        """The settings that the net was built with."""
+        """Return the settings that the net was built with."""
         return self._net.runtime.asked
 
     @property
     def enabled(self) -> bool:
-        """Whether anything is managed: LMS is on, and there is device memory to save."""
+        """Return whether anything is managed: LMS is on, and there is device memory to save."""
         return self._net.runtime.active
 
     @property
     def plan(self) -> Plan | None:
-        """The plan of what the net ran last (of a solver's iteration, once there was a step): its operations, offsets
-        and bytes. None before anything ran, and where nothing is managed."""
+        """Return the plan of what the net ran last (a solver's iteration, after a step): operations, offsets, bytes.
+        None before anything ran, and where nothing is managed."""
         return self._net.memory.last_plan
 
     @property
     def plans(self) -> dict[str, Plan]:
-        """All plans of this net so far, by the name of the program."""
+        """Return all plans of this net so far, by the name of the program."""
         return {name: plan for name, plan in self._net.memory.plans().items() if plan is not None}
 
     def stats(self) -> dict[str, int | bool]:
-        """Totals since the net was built, sizes in bytes:
+        """Return totals since the net was built, sizes in bytes. On the CPU all are zero.
 
-        enabled; managed_buffers and managed_bytes: how many buffers, and how large together; resident_bytes: what stays
-        on the device for good; workspace_bytes: what layers use in turn; arena_bytes: what managed buffers use in turn;
-        device_bytes_in_use and device_bytes: of the pool, and its limit; host_bytes: page-locked; runs: of programs
-        with a plan; bytes_in, bytes_out: copied to and from the device by plans; held_peak_bytes: most bytes of managed
-        buffers on the device at once. All are zero on the CPU.
+        managed_buffers, managed_bytes: number of managed buffers and their sizes' sum.
+        resident_bytes: buffers that never leave the device.
+        workspace_bytes, arena_bytes: device memory that layers, and managed buffers, use in turn.
+        device_bytes_in_use, device_bytes: of the pool, and its limit. host_bytes: page-locked.
+        runs: of programs with a plan. bytes_in, bytes_out: copied to and from the device by plans.
+        held_peak_bytes: most bytes of managed buffers on the device at once.
         """
         runtime, memory, on_host = self._net.runtime, self._net.memory, self._net.device.is_host
         managed = [memory.buffers[b].nbytes for b in memory.managed_ids]
@@ -175,13 +180,13 @@ class NetLMS:
             "held_peak_bytes": runtime.stats.held_peak,
         }
 
-    def statistics(self) -> dict:
-        """More of them, by program, ready for JSON; which are counted, predicted or measured: see
-        `lms.statistics.statistics`, `net.account.net_statistics`. A solver's own has iterations too."""
+    def statistics(self) -> dict[str, Any]:
+        """Return more numbers, by program, ready for JSON. `lms/plan/statistics.py` says which are counted, predicted
+        or measured. The solver's own `statistics` counts iterations too."""
         return self._net.statistics()
 
     def html(self) -> str:
-        """The last plan as a page of its own: memory over an iteration, the streams, what layers cost. Times are
+        """Return the last plan as an HTML page: memory over an iteration, the streams, what layers cost. Times are
         predictions. Raises UsageError where there is no plan."""
         plan = self.plan
         if plan is None:
@@ -193,7 +198,7 @@ class NetLMS:
         )
 
     def report(self, steps: bool = False) -> str:
-        """The last plan in words; with `steps` also a line for each step, as `pycaffe-lms plan` prints it."""
+        """Return the last plan in words; with `steps` also a line for each step, as `pycaffe-lms plan` prints it."""
         plan = self.plan
         if plan is None:
             return "nothing is managed" if not self.enabled else "nothing ran yet"

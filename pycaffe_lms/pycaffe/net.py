@@ -1,7 +1,7 @@
-"""A net with pycaffe's methods: what `caffe.Net` and the nets of solvers are to their users.
+"""Gives a net pycaffe's methods, for `caffe.Net` and the nets of solvers.
 
-Covers: names and vectors, forward and backward by keyword, arrays of any length, weights in and out, what third-party
-code reaches for (`_forward`, `_top_ids` and their like). Does not cover: constructors (`classes.py`).
+The order is: names and vectors, forward and backward by keyword, callbacks, arrays of any length, weights in and out,
+and what third-party code calls (`_forward`, `_top_ids`). The constructor of `caffe.Net` is in `classes.py`.
 Source of the behaviour: BVLC/caffe, python/caffe/pycaffe.py and _caffe.cpp.
 """
 
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ..arrays import HostArray
 from ..errors import UsageError
 from ..formats.weights.hdf5_weights import write_hdf5_weights
 from ..net import net as core
@@ -32,12 +33,12 @@ from .mode import solver_count, solver_rank
 
 
 class PycaffeNet(core.Net):
-    """pycaffe's methods on a net. `blobs` and `params` are ordered: blob name -> Blob, layer name -> its parameters.
+    """Add pycaffe's methods to a net. `blobs` and `params` are ordered: blob name -> Blob, layer name -> parameters.
 
     One net belongs to one thread at a time; different nets may run in different threads: see `mode.py`.
     """
 
-    def __init__(self, source: str | os.PathLike | NetParameter, phase: int | None = None, **options: Any) -> None:
+    def __init__(self, source: str | os.PathLike[str] | NetParameter, phase: int | None = None, **options: Any) -> None:
         options.setdefault("solver_count", solver_count())
         options.setdefault("solver_rank", solver_rank())
         super().__init__(source, phase, **options)
@@ -45,41 +46,45 @@ class PycaffeNet(core.Net):
     # -- names and vectors --------------------------------------------------------------------------------------------
     @property
     def layers(self) -> LayerVec[Any]:
-        """All layers in order, inserted Split layers and inputs included; each has `type` and `blobs`. A Python layer
-        is the object of the user's class."""
+        """Return all layers in order, with inserted Split layers and inputs; each has `type` and `blobs`. A Python
+        layer is the object of the user's class."""
         return LayerVec(super().layers)
 
     @property
     def layer_dict(self) -> OrderedDict[str, Any]:
-        """Layers by name."""
+        """Return the layers by name."""
         return Named(((node.name, node.layer.face) for node in self.graph.nodes), net=self.name, kind="layer")
 
     @property
     def blob_loss_weights(self) -> OrderedDict[str, float]:
-        """Loss weight of every blob, by name."""
+        """Return every blob's loss weight by name."""
         values = self.graph.values
         return OrderedDict((name, values[v].loss_weight) for name, v in self.graph.last.items())
 
     @property
     def top_names(self) -> OrderedDict[str, list[str]]:
-        """Names of every layer's tops, by layer."""
+        """Return the names of every layer's tops, by layer."""
         return OrderedDict((n.name, [self.graph.values[t].name for t in n.tops]) for n in self.graph.nodes)
 
     @property
     def bottom_names(self) -> OrderedDict[str, list[str]]:
-        """Names of every layer's bottoms, by layer."""
+        """Return the names of every layer's bottoms, by layer."""
         return OrderedDict((n.name, [self.graph.values[b].name for b in n.bottoms]) for n in self.graph.nodes)
 
     # -- forward and backward -----------------------------------------------------------------------------------------
     def forward(
         self, blobs: Iterable[str] | None = None, start: str | None = None, end: str | None = None, **kwargs: ArrayLike
-    ) -> dict[str, np.ndarray]:
+    ) -> dict[str, HostArray]:
         """Run layers start..end (names, both included; default: all). Keyword arguments are arrays for every input.
 
-        Returns views of the outputs (or of the tops of `end`) and of the blobs named in `blobs`; see `Blob` for how
-        long a view is good. Raises UsageError for keywords that are not exactly the inputs or have another first
-        dimension, and where `end` comes before `start`; ArrayError for values that do not fit; MissingName for names
-        that are not there.
+        Returns:
+            Views of the outputs (or of the tops of `end`) and of the blobs named in `blobs`; see `Blob` for how long a
+            view is valid.
+
+        Raises:
+            UsageError: keywords are not exactly the inputs or have another first dimension; `end` is before `start`.
+            ArrayError: values do not fit.
+            MissingName: a layer or blob is not in the net.
         """
         first = 0 if start is None else self.layer_index(start)
         last = len(self.graph.nodes) - 1 if end is None else self.layer_index(end)
@@ -97,11 +102,11 @@ class PycaffeNet(core.Net):
 
     def backward(
         self, diffs: Iterable[str] | None = None, start: str | None = None, end: str | None = None, **kwargs: ArrayLike
-    ) -> dict[str, np.ndarray]:
+    ) -> dict[str, HostArray]:
         """Run backward from layer start down to end. Keyword arguments are gradients for every output.
 
         Returns views of the gradients of the inputs (or of the bottoms of `end`) and of the blobs named in `diffs`.
-        Parameter gradients add up until `clear_param_diffs`. Raises: as `forward`.
+        Parameter gradients add up until `clear_param_diffs`. Raises what `forward` raises.
         """
         first = len(self.graph.nodes) - 1 if start is None else self.layer_index(start)
         last = 0 if end is None else self.layer_index(end)
@@ -123,8 +128,8 @@ class PycaffeNet(core.Net):
             self.check_blob(name)
         return names
 
-    def _fill(self, name: str, values, which: str, complaint: str) -> None:
-        values, blob = np.asarray(values), self.blobs[name]
+    def _fill(self, name: str, given: ArrayLike, which: str, complaint: str) -> None:
+        values, blob = np.asarray(given), self.blobs[name]
         if values.shape[:1] != blob.shape[:1] and (blob.shape or values.size != 1):
             raise UsageError(complaint, fix=f'give an array of shape {blob.shape} for "{name}", not {values.shape}')
         if values.size == blob.count:
@@ -134,16 +139,16 @@ class PycaffeNet(core.Net):
     # -- Large Model Support ------------------------------------------------------------------------------------------
     @property
     def lms(self) -> NetLMS:
-        """What Large Model Support does with the net: `stats()`, `plan`, `report()`."""
+        """Return what Large Model Support does with the net: `stats()`, `plan`, `report()`."""
         return NetLMS(self)
 
     # -- callbacks ----------------------------------------------------------------------------------------------------
     def before_forward(self, function: LayerCallback) -> None:
         """Call function(layer index) before the forward of every layer, also in a solver's iterations and tests.
 
-        It may read and write any blob. While a net has such functions its layers run one by one, which costs speed,
-        and host memory under Large Model Support: see `net/run/callbacks.py`.
-        Raises UsageError for what is no function.
+        It may read and write any blob. A net that has such functions runs its layers one by one, which costs speed, and
+        host memory under Large Model Support: see `net/run/callbacks.py`.
+        Raises UsageError for what cannot be called.
         """
         self.callbacks.before_forward.append(_function(function))
 
@@ -152,25 +157,26 @@ class PycaffeNet(core.Net):
         self.callbacks.after_forward.append(_function(function))
 
     def before_backward(self, function: LayerCallback) -> None:
-        """Call function(layer index) before the backward of every layer, also of those that have none. See
+        """Call function(layer index) before the backward of every layer, even where it has none. See
         `before_forward`."""
         self.callbacks.before_backward.append(_function(function))
 
     def after_backward(self, function: LayerCallback | DataParallel) -> None:
-        """Call function(layer index) after the backward of every layer, also of those that have none. See
-        `before_forward`. Or give `caffe.NCCL(...)`: gradients are averaged layer by layer, beside the backward."""
+        """Call function(layer index) after the backward of every layer, even where it has none. See `before_forward`.
+
+        Given `caffe.NCCL(...)`, average gradients over ranks layer by layer, beside the backward."""
         if isinstance(function, DataParallel):
             function.join(layer_wise=True)
             return
         self.callbacks.after_backward.append(_function(function))
 
     # -- arrays of any length -----------------------------------------------------------------------------------------
-    def forward_all(self, blobs: Iterable[str] | None = None, **kwargs: ArrayLike) -> dict[str, np.ndarray]:
-        """`forward` for arrays of any number of items: batch by batch, the last one filled up with zeros.
+    def forward_all(self, blobs: Iterable[str] | None = None, **kwargs: ArrayLike) -> dict[str, HostArray]:
+        """Run `forward` on arrays of any number of items, batch by batch, the last batch padded with zeros.
 
-        Returns copies, joined along the first axis, of the outputs and of the blobs named in `blobs`, without what
-        belongs to filled-up items. What is not one value per item (a loss) comes once per batch.
-        Raises: as `forward`; UsageError where the arrays have different numbers of items.
+        Returns copies, joined along the first axis, of the outputs and of the blobs named in `blobs`, without those of
+        padded items. A blob that has not one value per item (a loss) has one per batch.
+        Raises what `forward` raises, and UsageError where the arrays have different numbers of items.
         """
         _check_items("forward_all", kwargs)
         found = Collected(self._batch_size, _items(kwargs))
@@ -180,9 +186,9 @@ class PycaffeNet(core.Net):
 
     def forward_backward_all(
         self, blobs: Iterable[str] | None = None, diffs: Iterable[str] | None = None, **kwargs: ArrayLike
-    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """`forward` and `backward` batch by batch: keyword arguments are arrays for every input, and gradients for
-        every output where wanted. Returns (blobs, diffs), joined as `forward_all` does. Raises: as that."""
+    ) -> tuple[dict[str, HostArray], dict[str, HostArray]]:
+        """Run `forward` and `backward` batch by batch. Keyword arguments are arrays for every input and, where wanted,
+        gradients for every output. Returns (blobs, diffs), joined as by `forward_all`. Raises what that raises."""
         unknown = kwargs.keys() - {*self.inputs, *self.outputs}
         if unknown:
             raise UsageError("Input blob arguments do not match net inputs.", fix=f"give exactly {self.inputs}")
@@ -191,7 +197,8 @@ class PycaffeNet(core.Net):
         outs, grads = Collected(size, items), Collected(size, items)
         ins = self._batch({name: kwargs[name] for name in self.inputs if name in kwargs})
         tops = self._batch({name: kwargs[name] for name in self.outputs if name in kwargs})
-        for batch, top_diffs in zip_longest(ins, tops, fillvalue={}):
+        none: dict[str, Any] = {}
+        for batch, top_diffs in zip_longest(ins, tops, fillvalue=none):
             outs.add(self.forward(blobs=blobs, **batch))
             grads.add(self.backward(diffs=diffs, **top_diffs))
         return outs.joined(), grads.joined()
@@ -200,15 +207,15 @@ class PycaffeNet(core.Net):
     def _batch_size(self) -> int:
         return next(iter(self.blobs.values())).num
 
-    def _batch(self, blobs: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
-        """Arrays in batches of the first blob's first dimension, the last filled up with zeros."""
+    def _batch(self, blobs: Mapping[str, ArrayLike]) -> Iterator[dict[str, Any]]:
+        """Return the arrays in batches of the first blob's first dimension, the last one padded with zeros."""
         return batches(blobs, self._batch_size)
 
-    def set_input_arrays(self, data: np.ndarray, labels: np.ndarray) -> None:
-        """Let the first layer, a MemoryData, deliver these arrays: data (n, c, h, w), labels (n) or (n, 1, 1, 1).
+    def set_input_arrays(self, data: HostArray, labels: HostArray) -> None:
+        """Let the first layer, a MemoryData, read these arrays: data (n, c, h, w), labels (n) or (n, 1, 1, 1).
 
-        They are used as they are, without a copy. Raises UsageError where the first layer is another, DataError for
-        arrays that do not fit it."""
+        They are not copied. Raises UsageError where the first layer is of another type, DataError for arrays that do
+        not fit it."""
         layer = self.graph.nodes[0].layer
         if not hasattr(layer, "set_input_arrays"):
             raise UsageError(
@@ -218,23 +225,23 @@ class PycaffeNet(core.Net):
         layer.set_input_arrays(data, labels)
 
     # -- weights ------------------------------------------------------------------------------------------------------
-    def copy_from(self, path: str | os.PathLike) -> None:
+    def copy_from(self, path: str | os.PathLike[str]) -> None:
         """Load weights (.caffemodel, binary or HDF5) by layer name. Raises WeightsError naming file and layer."""
         weights.copy_from(self, path)
 
-    def load_hdf5(self, path: str | os.PathLike) -> None:
-        """Load weights by layer name; the file's content says of which form they are."""
+    def load_hdf5(self, path: str | os.PathLike[str]) -> None:
+        """Load weights by layer name, as `copy_from` does, which finds the form from the file's content."""
         weights.copy_from(self, path)
 
-    def save(self, path: str | os.PathLike) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Write a .caffemodel, whole or not at all."""
         weights.save(self, path)
 
-    def save_hdf5(self, path: str | os.PathLike) -> None:
+    def save_hdf5(self, path: str | os.PathLike[str]) -> None:
         """Write the weights as HDF5, whole or not at all."""
         write_hdf5_weights(path, weights.hdf5_arrays(self))
 
-    # -- for people ---------------------------------------------------------------------------------------------------
+    # -- tables ------------------------------------------------------------------------------------------------------
     def _table_rows(self) -> list[table.LayerRow]:
         return table.rows(self.graph, self.dtype.itemsize)
 
@@ -242,23 +249,23 @@ class PycaffeNet(core.Net):
         return table.short(self.name, self._table_rows())
 
     def __str__(self) -> str:
-        """A table: every layer's type, tops and their shapes, parameters, and bytes (values, not gradients)."""
+        """Return a table: every layer's type, tops and their shapes, parameters, and bytes (values, not gradients)."""
         return table.text(self._title(), self._table_rows())
 
     def _repr_html_(self) -> str:
-        """The table, for notebooks."""
+        """Return the table as HTML, for notebooks."""
         return table.html(self._title(), self._table_rows())
 
     def _title(self) -> str:
         return f'Net "{self.name}", {"TEST" if self.phase else "TRAIN"}, on {self.device.describe()}'
 
-    # -- what third-party code reaches for ----------------------------------------------------------------------------
+    # -- what third-party code calls ----------------------------------------------------------------------------------
     def _forward(self, start: int, end: int) -> float:
-        """Run layers start..end by index; returns their weighted loss."""
+        """Run layers start..end by index; return their weighted loss."""
         return self.forward_range(*self._indices(start, end))
 
     def _backward(self, start: int, end: int) -> None:
-        """Run backward of layers start down to end by index."""
+        """Run the backward of layers start down to end by index."""
         end, start = self._indices(end, start)
         self.backward_range(start, end)
 
@@ -293,18 +300,18 @@ class PycaffeNet(core.Net):
         return self._ids(self.outputs)
 
     def _top_ids(self, layer: int) -> IntVec:
-        """Indices (in `_blobs`) of the tops of layer `layer`."""
+        """Return the indices (in `_blobs`) of the tops of layer `layer`."""
         return self._ids(self.graph.values[t].name for t in self.graph.nodes[layer].tops)
 
     def _bottom_ids(self, layer: int) -> IntVec:
-        """Indices (in `_blobs`) of the bottoms of layer `layer`."""
+        """Return the indices (in `_blobs`) of the bottoms of layer `layer`."""
         return self._ids(self.graph.values[b].name for b in self.graph.nodes[layer].bottoms)
 
     def _ids(self, names: Iterable[str]) -> IntVec:
         place = {name: i for i, name in enumerate(self.blobs)}
         return IntVec(place[name] for name in names)
 
-    def _set_input_arrays(self, data: np.ndarray, labels: np.ndarray) -> None:
+    def _set_input_arrays(self, data: HostArray, labels: HostArray) -> None:
         self.set_input_arrays(data, labels)
 
 
@@ -323,11 +330,11 @@ def _check_items(what: str, arrays: Mapping[str, ArrayLike]) -> None:
         )
 
 
-def _items(arrays: Mapping[str, np.ndarray]) -> int | None:
-    return next((len(values) for values in arrays.values() if np.ndim(values)), None)
+def _items(arrays: Mapping[str, ArrayLike]) -> int | None:
+    return next((len(np.asarray(values)) for values in arrays.values() if np.ndim(values)), None)
 
 
-def _function(given) -> LayerCallback:
+def _function(given: LayerCallback) -> LayerCallback:
     if not callable(given):
         raise UsageError(f"a callback is {given!r}", fix="give a function of one argument, the layer's index")
     return given

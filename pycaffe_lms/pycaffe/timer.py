@@ -1,4 +1,4 @@
-"""caffe.Timer: a stopwatch that waits for the GPU."""
+"""Offers `caffe.Timer`, a stopwatch that waits for the GPU."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _log = logging.getLogger(__name__)
 
 
 class Timer:
-    """Milliseconds between `start()` and `stop()`. In GPU mode both wait until the device of set_device is idle.
+    """Measure milliseconds between `start()` and `stop()`, which in GPU mode wait until the GPU of set_device is idle.
 
-    Starting a running timer and stopping a stopped one change nothing.
+    Starting a running timer and stopping a stopped one have no effect.
     Source of the behaviour: BVLC/caffe, src/caffe/util/benchmark.cpp.
     """
 
@@ -22,18 +22,18 @@ class Timer:
         self._elapsed: float | None = None
 
     def start(self) -> None:
-        """Begin to measure."""
+        """Start measuring."""
         if self._started is None:
             self._started = _now()
 
     def stop(self) -> None:
-        """End; `ms` is the time since `start`."""
+        """Stop measuring; `ms` is the time since `start`."""
         if self._started is not None:
             self._elapsed, self._started = (_now() - self._started) * 1000, None
 
     @property
     def ms(self) -> float:
-        """Milliseconds of the last measurement; stops a running timer. 0 and a warning where there was none."""
+        """Stop a running timer and return the milliseconds of the last measurement; without one warn and return 0."""
         self.stop()
         if self._elapsed is None:
             _log.warning("Timer has never been run before reading time.")

@@ -1,4 +1,7 @@
-"""Training loops: learning rate policies and solver types (pure), SGD and its kin, snapshots."""
+"""Trains nets: the loop, the solver types, learning rate policies, snapshots.
+
+`base.py` has the loop. `SOLVERS` maps each `type` of a solver file to its class.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,33 @@ import difflib
 
 from ..errors import SolverError
 from ..formats.prototxt.parser import Lines
+from ..proto.caffe_pb2 import SolverParameter
 from .adaptive import AdaDeltaSolver, AdaGradSolver, AdamSolver, NesterovSolver, RMSPropSolver
 from .base import Solver
 from .events import Observer
 from .sgd import SGDSolver
 
+__all__ = [
+    "SOLVERS",
+    "AdaDeltaSolver",
+    "AdaGradSolver",
+    "AdamSolver",
+    "NesterovSolver",
+    "Observer",
+    "RMSPropSolver",
+    "SGDSolver",
+    "Solver",
+    "solver_class",
+]
+
 _CLASSES = (SGDSolver, NesterovSolver, AdaGradSolver, RMSPropSolver, AdaDeltaSolver, AdamSolver)
 SOLVERS: dict[str, type[SGDSolver]] = {cls.rule.type: cls for cls in _CLASSES}
 
-__all__ = [*(cls.__name__ for cls in _CLASSES), "SOLVERS", "Observer", "Solver", "solver_class"]
 
+def solver_class(param: SolverParameter, file: str | None = None, lines: Lines | None = None) -> type[SGDSolver]:
+    """Return the class for a SolverParameter's `type`. file, lines: where it was read.
 
-def solver_class(param, file: str | None = None, lines: Lines | None = None) -> type[SGDSolver]:
-    """The class for a SolverParameter's `type`; file and lines: where it was read. Raises SolverError with the known
-    types."""
+    Raises SolverError, with the known types, for another one."""
     if param.type not in SOLVERS:
         folded = {name.lower(): name for name in SOLVERS}
         near = difflib.get_close_matches(param.type.lower(), folded, n=1, cutoff=0.6)

@@ -1,4 +1,4 @@
-"""Large Model Support in the training log: a line per display, in words that no parser of Caffe's logs looks for."""
+"""Tells in the training log what Large Model Support did: a line per display, which no parser of Caffe's logs reads."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _log = logging.getLogger(__name__)
 
 
 class IterationLog:
-    """Of one solver. Counts iterations, and what they copied since the last line; tests are left out.
+    """Count a solver's iterations and what they copied, tests aside, and log it at displays.
 
-    trained: what all iterations did, since the start or `reset`; its held_peak is 0."""
+    trained: totals of all iterations since the start or `reset`; its held_peak is 0."""
 
     def __init__(self, runtime: Runtime):
         self._runtime = runtime
@@ -26,7 +26,7 @@ class IterationLog:
 
     @contextmanager
     def iteration(self) -> Iterator[None]:
-        """Within: one iteration of training."""
+        """Within: count what the runtime does as one iteration of training."""
         if not self._runtime.active:
             yield
             return
@@ -36,26 +36,27 @@ class IterationLog:
             setattr(self.trained, name, getattr(self.trained, name) + getattr(self._runtime.stats, name) - value)
 
     def iterated(self, displays: bool) -> None:
-        """An iteration is over. displays: it is time for a line; there is none where LMS is off."""
+        """Count an iteration that is over. displays: log a line, unless LMS is off."""
         self.iterations += 1
         self._since += 1
         if not displays or not self._runtime.active:
             return
-        _log.info(line(self._runtime, self.trained, self._before, self._since))
+        _log.info(_line(self._runtime, self.trained, self._before, self._since))
         self._since, self._before = 0, replace(self.trained)
 
     def reset(self) -> None:
-        """Count from zero, here and in the runtime."""
+        """Restart all counts, here and in the runtime, from zero."""
         self._runtime.stats.reset()
         self.iterations = self._since = 0
         self.trained, self._before = Counters(), Counters()
 
 
-def line(runtime: Runtime, now: Counters, before: Counters, iterations: int) -> str:
-    """What the iterations between two counts did, each on average."""
+def _line(runtime: Runtime, now: Counters, before: Counters, iterations: int) -> str:
+    """Return the line about the iterations between two counts: means per iteration."""
 
     def each(name: str) -> float:
-        return (getattr(now, name) - getattr(before, name)) / iterations
+        total: float = getattr(now, name) - getattr(before, name)
+        return total / iterations
 
     peak = runtime.resident_bytes + runtime.workspace_bytes + runtime.stats.held_peak
     lossy = f" in lossy {runtime.config.compress}" if runtime.compression is not None else ""

@@ -1,4 +1,4 @@
-"""Learning rate policies. Pure but for the multistep counter, which the caller keeps.
+"""Computes the learning rate of an iteration by the solver's policy. Pure: the caller keeps the multistep counter.
 
 Source: BVLC/caffe, sgd_solver.cpp, GetLearningRate (formulas).
 """
@@ -9,9 +9,10 @@ import math
 from dataclasses import dataclass
 
 from ..errors import SolverError
+from ..proto.caffe_pb2 import SolverParameter
 
 # policy -> the settings that it reads beside base_lr
-USES = {
+USES: dict[str, tuple[str, ...]] = {
     "fixed": (),
     "step": ("gamma", "stepsize"),
     "exp": ("gamma",),
@@ -25,14 +26,14 @@ POLICIES = tuple(USES)
 
 @dataclass(frozen=True)
 class Rate:
-    """rate: base_lr times the policy's factor. current_step: the counter of "step" and "multistep" afterwards."""
+    """Hold `rate`, base_lr times the policy's factor, and the counter of "step" and "multistep" afterwards."""
 
     rate: float
     current_step: int
 
 
-def check_policy(param) -> None:
-    """Raise SolverError for an unknown policy or parameters out of range."""
+def check_policy(param: SolverParameter) -> None:
+    """Raise SolverError for an unknown policy, or settings of the policy that are out of range."""
     policy = param.lr_policy
     if policy not in POLICIES:
         raise SolverError(
@@ -49,8 +50,8 @@ def check_policy(param) -> None:
             raise SolverError(found, field=name, fix=f'lr_policy "{policy}" needs {name} {wanted}')
 
 
-def learning_rate(param, iteration: int, current_step: int = 0) -> Rate:
-    """The rate at `iteration` (updates done so far). A multistep counter advances by at most one per call."""
+def learning_rate(param: SolverParameter, iteration: int, current_step: int = 0) -> Rate:
+    """Return the rate after `iteration` updates. The counter of "multistep" advances by at most one per call."""
     base, gamma, policy = param.base_lr, param.gamma, param.lr_policy
     if policy == "fixed":
         return Rate(base, current_step)
@@ -79,8 +80,9 @@ def learning_rate(param, iteration: int, current_step: int = 0) -> Rate:
 
 
 def _power(base: float, exponent: float) -> float:
-    """base ** exponent; infinite, as in C, where Python gives up."""
+    """Return base ** exponent; infinity, as in C, where Python raises an error."""
     try:
-        return base**exponent
+        power: float = base**exponent
+        return power
     except (OverflowError, ZeroDivisionError):
         return math.inf

@@ -1,4 +1,4 @@
-"""Which nets a solver has: the train net and its test nets, with their states and lines. No arrays.
+"""Finds the nets of a solver: the train net and the test nets, with their states and lines. No arrays.
 
 Source: BVLC/caffe, solver.cpp, InitTrainNet and InitTestNets (rules).
 """
@@ -9,23 +9,21 @@ from dataclasses import dataclass
 
 from ..errors import SolverError
 from ..formats.prototxt.parser import Lines, read_net
-from ..proto import caffe_pb2
-
-TRAIN, TEST = 0, 1
+from ..proto.caffe_pb2 import TEST, TRAIN, NetParameter, NetState, Phase, SolverParameter
 
 
 @dataclass(frozen=True)
 class NetRequest:
-    """A net to build. message: with its final `state`. said: where it came from, for the log."""
+    """Describe a net to build. message: with its final `state`. said: where it came from, for the log."""
 
-    message: caffe_pb2.NetParameter
+    message: NetParameter
     lines: Lines
     file: str | None
     said: str
 
 
-def train_request(param, file: str | None, lines: Lines) -> NetRequest:
-    """The train net. Raises SolverError unless exactly one of the four fields gives it."""
+def train_request(param: SolverParameter, file: str | None, lines: Lines) -> NetRequest:
+    """Return the train net. Raises SolverError unless exactly one of the four fields gives it."""
     given = [f for f in ("net", "net_param", "train_net", "train_net_param") if param.HasField(f)]
     if len(given) != 1:
         raise SolverError(
@@ -41,8 +39,8 @@ def train_request(param, file: str | None, lines: Lines) -> NetRequest:
     return _with_state(request, TRAIN, param.train_state)
 
 
-def test_requests(param, file: str | None, lines: Lines) -> list[NetRequest]:
-    """The test nets, in Caffe's order. Raises SolverError when their number does not fit test_iter or test_state."""
+def test_requests(param: SolverParameter, file: str | None, lines: Lines) -> list[NetRequest]:
+    """Return the test nets, in Caffe's order. Raises SolverError where test_iter or test_state has another length."""
     generic = param.HasField("net") or param.HasField("net_param")
     n, requests = len(param.test_iter), []
     for i, message in enumerate(param.test_net_param):
@@ -70,7 +68,7 @@ def test_requests(param, file: str | None, lines: Lines) -> list[NetRequest]:
         raise SolverError("there is a test net but test_interval is not positive", fix="set test_interval").at(
             file=file, line=line
         )
-    empty = caffe_pb2.NetState()
+    empty = NetState()
     return [_with_state(r, TEST, param.test_state[i] if param.test_state else empty) for i, r in enumerate(requests)]
 
 
@@ -79,10 +77,10 @@ def _file(name: str, said: str) -> NetRequest:
     return NetRequest(parsed.message, parsed.lines, name, said + name)
 
 
-def _with_state(request: NetRequest, phase: int, state) -> NetRequest:
-    message = caffe_pb2.NetParameter()
+def _with_state(request: NetRequest, phase: Phase, state: NetState) -> NetRequest:
+    message = NetParameter()
     message.CopyFrom(request.message)
-    merged = caffe_pb2.NetState(phase=phase)
+    merged = NetState(phase=phase)
     merged.MergeFrom(request.message.state)
     merged.MergeFrom(state)
     message.state.CopyFrom(merged)

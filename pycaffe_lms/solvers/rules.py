@@ -1,7 +1,7 @@
-"""Solver types as a table: how each updates, which settings it works with, what it refuses. Pure.
+"""Lists the solver types: how each updates parameters, which settings it reads, which values it refuses. Pure.
 
-Source: BVLC/caffe, src/caffe/solvers (which settings, their ranges, the order of histories); the formulas are in
-`ops/update_rules.py`.
+`RULES` is the table. The formulas are in `ops/update_rules.py`.
+Source: BVLC/caffe, src/caffe/solvers (which settings, their ranges, the order of histories).
 """
 
 from __future__ import annotations
@@ -10,17 +10,25 @@ import math
 from dataclasses import dataclass
 
 from ..errors import SolverError
+from ..proto.caffe_pb2 import SolverParameter
 
-# Settings that only some types use; what the others do with them is said in `check`.
+# Settings that only some types use; `Rule.check` says what the others do with them.
 OF_TYPES = ("momentum", "momentum2", "rms_decay", "delta")
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A solver type. type: its name in a solver file. operation: of `ops.solver_update`. slots: histories of a
-    parameter. squares: those slots that hold sums or means of squares, which are never negative. keep, keep2: settings
-    that say how much of a history stays. delta: whether that setting is used. corrected: whether the rate makes up for
-    histories that begin at zero."""
+    """Describe a solver type.
+
+    Args:
+        type: its name in a solver file.
+        operation: the rule that `ops.solver_update` is given.
+        slots: number of histories of a parameter.
+        squares: the slots that hold sums or means of squares, which are never negative.
+        keep, keep2: names of the settings by which old histories are multiplied.
+        delta: whether the setting of this name is used.
+        corrected: whether the rate corrects the bias of histories that begin at zero (Adam).
+    """
 
     type: str
     operation: str
@@ -32,22 +40,23 @@ class Rule:
     corrected: bool = False
 
     def uses(self, setting: str) -> bool:
-        """Whether one of OF_TYPES has an effect."""
+        """Return whether one of OF_TYPES has an effect."""
         return setting in (self.keep, self.keep2) or (setting == "delta" and self.delta)
 
-    def numbers(self, param) -> tuple[float, float, float]:
-        """(keep, keep2, delta) of a SolverParameter, zero where unused."""
-        values = (getattr(param, name) if name else 0.0 for name in (self.keep, self.keep2))
-        return (*values, param.delta if self.delta else 0.0)
+    def numbers(self, param: SolverParameter) -> tuple[float, float, float]:
+        """Return (keep, keep2, delta), zero where unused."""
+        keep, keep2 = (getattr(param, name) if name else 0.0 for name in (self.keep, self.keep2))
+        return keep, keep2, param.delta if self.delta else 0.0
 
-    def rate(self, rate: float, iteration: int, param) -> float:
-        """What `rate`, the policy's, becomes in the update that follows `iteration` updates."""
+    def rate(self, rate: float, iteration: int, param: SolverParameter) -> float:
+        """Return the learning rate of the update that follows `iteration` updates. rate: that of the policy."""
         if not self.corrected:
             return rate
         t = iteration + 1
-        return rate * math.sqrt(1 - param.momentum2**t) / (1 - param.momentum**t)
+        corrected: float = rate * math.sqrt(1 - param.momentum2**t) / (1 - param.momentum**t)
+        return corrected
 
-    def check(self, param) -> None:
+    def check(self, param: SolverParameter) -> None:
         """Raise SolverError for settings that this type cannot work with."""
         if self.squares and not self.uses("momentum") and param.momentum:
             raise SolverError(

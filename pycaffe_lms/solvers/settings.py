@@ -1,7 +1,7 @@
-"""What a SolverParameter may say, checked before anything is built. Pure.
+"""Checks a SolverParameter before anything is built. Pure.
 
-Covers: numbers out of range, settings that contradict the solver type, settings that nothing reads.
-See also: `nets.py` (which nets), `snapshot.py` (where snapshots go).
+`check_file` is called once, `check` again before every `step`, since users may change settings in between. `nets.py`
+checks the nets that a solver names, `files.py` where its snapshots go.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from ..errors import SolverError, Where
 from ..formats.prototxt.parser import Lines
+from ..proto.caffe_pb2 import SolverParameter
 from .lr_policy import USES, check_policy
 from .rules import OF_TYPES, Rule
 
@@ -20,24 +21,24 @@ _REAL = ("base_lr", "gamma", "power", "momentum", "weight_decay", "delta", "rms_
 _COUNTS = ("display", "max_iter", "snapshot", "test_interval", "device_id")
 
 
-def check_file(param, rule: Rule, file: str | None, lines: Lines) -> None:
-    """`check`, with file and line in the error; then a warning for every setting that has no effect."""
+def check_file(param: SolverParameter, rule: Rule, file: str | None, lines: Lines) -> None:
+    """Run `check`, adding file and line to its error; then warn of every setting that has no effect."""
     try:
         check(param, rule)
     except SolverError as error:
         error.at(file=file, line=lines.field(error.field) if error.field else None)
         raise
-    for field, who in unread(param, rule):
+    for field, reader in _unread(param, rule):
         _log.warning(
             "%s: %s has no effect: %s does not read it",
             Where(file=file or "solver", line=lines.field(field)),
             field,
-            who,
+            reader,
         )
 
 
-def check(param, rule: Rule) -> None:
-    """Raise SolverError (whose `field` is the one to blame) for settings that cannot be trained with."""
+def check(param: SolverParameter, rule: Rule) -> None:
+    """Raise SolverError, whose `field` names the wrong setting, for settings that cannot be trained with."""
     for name in _REAL:
         if not math.isfinite(getattr(param, name)):
             raise SolverError(f"{name} {getattr(param, name)} is not finite", field=name, fix="give a number")
@@ -61,8 +62,8 @@ def check(param, rule: Rule) -> None:
     rule.check(param)
 
 
-def unread(param, rule: Rule) -> Iterator[tuple[str, str]]:
-    """(field, who does not read it) of settings that are written and have no effect, though they would elsewhere."""
+def _unread(param: SolverParameter, rule: Rule) -> Iterator[tuple[str, str]]:
+    """Yield (field, what does not read it) for settings that are given, but that this type or policy ignores."""
     for name in OF_TYPES:
         if param.HasField(name) and getattr(param, name) and not rule.uses(name):
             yield name, f'a solver of type "{rule.type}"'

@@ -145,7 +145,7 @@ def test_modes_of_threads(tmp_path):
     for seed in (1, 2):
         caffe.set_random_seed(seed)
         build2[seed] = caffe.Net(str(path), caffe.TRAIN).params["a"][0].data.tobytes()
-    mode.settings["seed"] = None
+    mode.settings.seed = None
     assert (found["a"][1], found["b"][1]) == (build2[1], build2[2])
 
 

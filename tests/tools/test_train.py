@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ def script(monkeypatch):
     monkeypatch.syspath_prepend(str(TOOLS))
     import train
 
-    before = dict(mode.settings._values)
+    before = asdict(mode.settings)
     made = []
 
     def nccl(solver, place):
@@ -41,7 +42,7 @@ def script(monkeypatch):
     monkeypatch.setattr(train.caffe, "init_log", lambda level, stderr: None)
     train.made = made
     yield train
-    mode.settings._values.update(before)
+    vars(mode.settings).update(before)
 
 
 @pytest.mark.parametrize("timing", [False, True])
@@ -54,7 +55,7 @@ def test_a_rank(script, tmp_path, timing, caplog):
     (solver,) = script.made
     expected = rank_solver(text, 0, 1)
     expected.step(4)
-    assert (solver.iter, mode.settings["index"]) == (4, 3) and bits(solver) == bits(expected)
+    assert (solver.iter, mode.settings.index) == (4, 3) and bits(solver) == bits(expected)
     said = [m for m in messages(caplog) if re.fullmatch(r"ip: forward [\d.]+ ms, backward [\d.]+ ms", m)]
     assert len(said) == 2 * timing
 
