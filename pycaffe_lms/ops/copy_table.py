@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..arrays import HostArray
+
 CHUNK = 1 << 15  # bytes per block
 ROW = 3  # words
 
@@ -19,7 +21,7 @@ def table_words(sizes: Sequence[int]) -> int:
     return ROW * len(sizes) + sum(-(-n // CHUNK) for n in sizes)
 
 
-def make_table(sources: Sequence[int], targets: Sequence[int], sizes: Sequence[int]) -> np.ndarray:
+def make_table(sources: Sequence[int], targets: Sequence[int], sizes: Sequence[int]) -> HostArray:
     """Return the table for buffers at these addresses, of so many bytes each."""
     rows = np.stack([np.asarray(column, np.int64) for column in (sources, targets, sizes)], axis=1)
     blocks = [(row << 32) + np.arange(-(-n // CHUNK), dtype=np.int64) for row, n in enumerate(sizes)]

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 Ints = tuple[int, ...]
 
@@ -171,17 +173,17 @@ def tap_range(size: int, outputs: int, stride: int, offset: int) -> tuple[int, i
 C_TYPES = {np.dtype(np.uint8): "unsigned char", np.dtype(np.uint16): "unsigned short", np.dtype(np.int32): "int"}
 
 
-def place_dtype(geometry: PoolGeometry) -> np.dtype:
+def place_dtype(geometry: PoolGeometry) -> np.dtype[Any]:
     """The smallest type that holds every place of a window, and no place."""
     return integer_dtype(prod(geometry.kernel))
 
 
-def integer_dtype(values: int) -> np.dtype:
+def integer_dtype(values: int) -> np.dtype[Any]:
     """The smallest of uint8, uint16 and int32 for the numbers 0 .. values - 1 and one more that stands for none."""
     return np.dtype(np.uint8 if values < 1 << 8 else np.uint16 if values < 1 << 16 else np.int32)
 
 
-def nowhere(dtype) -> int:
+def nowhere(dtype: DTypeLike) -> int:
     """What stands for no place in an array of this type: what -1 becomes when it is stored."""
     info = np.iinfo(dtype)
     return int(info.max) if info.min == 0 else -1

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..arrays import HostArray
+
 CHUNK = 8192  # elements per block
 ROW = 8  # words
 
@@ -20,7 +22,13 @@ def table_words(sizes: Sequence[int]) -> int:
     return ROW * len(sizes) + sum(_chunks(n) for n in sizes)
 
 
-def make_table(addresses: Sequence[Sequence[int]], sizes, lr_mults, decay_mults, has_gradient) -> np.ndarray:
+def make_table(
+    addresses: Sequence[Sequence[int]],
+    sizes: Sequence[int],
+    lr_mults: Sequence[float],
+    decay_mults: Sequence[float],
+    has_gradient: Sequence[bool],
+) -> HostArray:
     """The table. addresses: of all parameters, of all gradients, of all histories, of all second histories if any."""
     rows = np.zeros((len(sizes), ROW), np.int64)
     columns = (0, 1, 2, 7)[: len(addresses)]

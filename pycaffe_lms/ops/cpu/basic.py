@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from ...arrays import HostArray
 from .threads import ELEMENTS, parallel
 
 __all__ = ["fill", "copy", "scale_by", "sum_arrays", "sum_squares"]
@@ -11,23 +14,23 @@ __all__ = ["fill", "copy", "scale_by", "sum_arrays", "sum_squares"]
 _CHUNK = 1 << 18
 
 
-def fill(y, value):
+def fill(y: HostArray, value: float) -> None:
     """y = value."""
     y.fill(value)
 
 
-def copy(x, y):
+def copy(x: HostArray, y: HostArray) -> None:
     """y = x, element by element in memory order (shapes may differ); nothing to do where they are the same memory."""
     if x.ctypes.data != y.ctypes.data:
         parallel(_copy, y.size, x.reshape(-1), y.reshape(-1), grain=ELEMENTS)
 
 
-def scale_by(y, factor):
+def scale_by(y: HostArray, factor: float) -> None:
     """y = factor * y, with the factor rounded to y's type."""
     parallel(_scale, y.size, y.reshape(-1), y.dtype.type(factor), grain=ELEMENTS)
 
 
-def sum_arrays(xs, y):
+def sum_arrays(xs: Sequence[HostArray], y: HostArray) -> None:
     """y = ((xs[0] + xs[1]) + xs[2]) + ...; y may be any of them."""
     flat = [x.reshape(-1) for x in xs]
     if len(flat) == 1:
@@ -41,19 +44,19 @@ def sum_arrays(xs, y):
         np.copyto(y.reshape(-1), total)
 
 
-def _copy(first, last, x, y):
+def _copy(first: int, last: int, x: HostArray, y: HostArray) -> None:
     np.copyto(y[first:last], x[first:last])
 
 
-def _scale(first, last, y, factor):
+def _scale(first: int, last: int, y: HostArray, factor: float) -> None:
     y[first:last] *= factor
 
 
-def _add(first, last, a, b, y):
+def _add(first: int, last: int, a: HostArray, b: HostArray, y: HostArray) -> None:
     np.add(a[first:last], b[first:last], out=y[first:last])
 
 
-def sum_squares(x, out, index, work):
+def sum_squares(x: HostArray, out: HostArray, index: int, work: HostArray) -> None:
     """out[index] = sum of x^2 in float64. `work` (1024 doubles) is for the GPU's partial sums."""
     flat = x.reshape(-1)
     parts = (flat[i : i + _CHUNK].astype(np.float64) for i in range(0, flat.size, _CHUNK))

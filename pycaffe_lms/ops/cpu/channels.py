@@ -5,8 +5,12 @@ A channel is summed by one thread, so the result knows nothing of their number.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
+from ...arrays import HostArray
 from .compiled import BLOCK, kernel, sums
 from .threads import parallel
 
@@ -14,13 +18,13 @@ _CHUNK = 1 << 18
 _GRAIN = 1 << 13  # elements from which a second thread pays
 
 
-def row_slices(outer, width):
+def row_slices(outer: int, width: int) -> list[slice]:
     """Slices of the outer axis, each of some 2^18 elements (at least one row)."""
     rows = max(1, _CHUNK // max(1, width))
     return [slice(start, min(start + rows, outer)) for start in range(0, outer, rows)]
 
 
-def channel_sum(outer, dim, inner, term):
+def channel_sum(outer: int, dim: int, inner: int, term: Callable[[slice], HostArray]) -> HostArray:
     """float64 sums, one per channel, of `term(rows)`: an array (rows, dim, inner) for a slice of the outer axis."""
     total = np.zeros(dim, np.float64)
     for rows in row_slices(outer, dim * inner):
@@ -29,24 +33,24 @@ def channel_sum(outer, dim, inner, term):
     return total
 
 
-def over_channels(function, outer, dim, inner, *args) -> None:
+def over_channels(function: Callable[..., None], outer: int, dim: int, inner: int, *args: Any) -> None:
     """function(first channel, last channel, *args), in threads."""
     parallel(function, dim, *args, grain=_GRAIN // max(1, outer * inner) + 1)
 
 
-def over_rows(function, outer, dim, inner, *args) -> None:
+def over_rows(function: Callable[..., None], outer: int, dim: int, inner: int, *args: Any) -> None:
     """function(first row, last row, *args) for the outer * dim rows of `inner` values, in threads."""
     parallel(function, outer * dim, *args, grain=_GRAIN // max(1, inner) + 1)
 
 
-def channel_sums(x, outer, dim, inner):
+def channel_sums(x: HostArray, outer: int, dim: int, inner: int) -> HostArray:
     """float64 sums of x, one per channel."""
     total = np.empty(dim, np.float64)
     over_channels(_sums, outer, dim, inner, x.reshape(outer, dim, inner), total)
     return total
 
 
-def channel_dots(x, y, outer, dim, inner):
+def channel_dots(x: HostArray, y: HostArray, outer: int, dim: int, inner: int) -> HostArray:
     """float64 sums of x * y, one per channel."""
     total = np.empty(dim, np.float64)
     over_channels(_dots, outer, dim, inner, x.reshape(outer, dim, inner), y.reshape(outer, dim, inner), total)
@@ -54,7 +58,7 @@ def channel_dots(x, y, outer, dim, inner):
 
 
 @sums
-def _sum(x):
+def _sum(x: HostArray) -> float:
     total = x.dtype.type(0)
     for i in range(x.size):
         total += x[i]
@@ -62,7 +66,7 @@ def _sum(x):
 
 
 @sums
-def _dot(x, y):
+def _dot(x: HostArray, y: HostArray) -> float:
     total = x.dtype.type(0)
     for i in range(x.size):
         total += x[i] * y[i]
@@ -70,7 +74,7 @@ def _dot(x, y):
 
 
 @kernel
-def _sums(first, last, x, total):
+def _sums(first: int, last: int, x: HostArray, total: HostArray) -> None:
     outer, _, inner = x.shape
     for c in range(first, last):
         total[c] = 0
@@ -80,7 +84,7 @@ def _sums(first, last, x, total):
 
 
 @kernel
-def _dots(first, last, x, y, total):
+def _dots(first: int, last: int, x: HostArray, y: HostArray, total: HostArray) -> None:
     outer, _, inner = x.shape
     for c in range(first, last):
         total[c] = 0

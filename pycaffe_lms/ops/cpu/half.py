@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...arrays import HostArray
 from .threads import ELEMENTS, parallel
 
 __all__ = ["from_half", "to_half"]
@@ -17,7 +18,7 @@ LARGEST = 65504.0
 _BLOCK = 1 << 15
 
 
-def to_half(x, half, kind, saturated):
+def to_half(x: HostArray, half: HostArray, kind: str, saturated: HostArray | int) -> None:
     """half (uint16) = the values of x in 16 bits. saturated: an int64 to which the number of those that were too large
     is added (fp16)."""
     found: list[int] = []
@@ -25,12 +26,12 @@ def to_half(x, half, kind, saturated):
     saturated += sum(found)
 
 
-def from_half(half, x, kind):
+def from_half(half: HostArray, x: HostArray, kind: str) -> None:
     """x = the values of half."""
     parallel(_from_half, x.size, half.reshape(-1), x.reshape(-1), kind, grain=ELEMENTS)
 
 
-def _to_half(first, last, x, half, kind, found) -> None:
+def _to_half(first: int, last: int, x: HostArray, half: HostArray, kind: str, found: list[int]) -> None:
     for start in range(first, last, _BLOCK):
         end = min(start + _BLOCK, last)
         with np.errstate(all="ignore"):
@@ -48,7 +49,7 @@ def _to_half(first, last, x, half, kind, found) -> None:
         half[start:end] = rounded >> np.uint32(16)
 
 
-def _from_half(first, last, half, x, kind) -> None:
+def _from_half(first: int, last: int, half: HostArray, x: HostArray, kind: str) -> None:
     part = half[first:last]
     values = part.view(np.float16) if kind == "fp16" else (part.astype(np.uint32) << np.uint32(16)).view(np.float32)
     with np.errstate(invalid="ignore"):  # a NaN is one in the other type too

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...arrays import HostArray
 
-def sigmoid(x, out=None):
+
+def sigmoid(x: HostArray, out: HostArray | None = None) -> HostArray:
     """Return 1 / (1 + e^-x) within 4 units in the last place, below x = -87 too; `out` may be x.
 
     It is e^x / (e^x + 1): the small numbers are not differences of large ones. From x = 50 on it is 1 in any type.

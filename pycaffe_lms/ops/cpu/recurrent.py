@@ -7,9 +7,12 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
+from ...arrays import HostArray
 from .logistic import sigmoid
 
 __all__ = [
@@ -25,38 +28,38 @@ __all__ = [
 _PIECE = 1 << 16  # elements whose temporaries stay in a core's cache
 
 
-def _as_in_c(function):
+def _as_in_c(function: Callable[..., None]) -> Callable[..., None]:
     """Infinity and NaN are results like others."""
 
     @functools.wraps(function)
-    def run(*args):
+    def run(*args: Any) -> None:
         with np.errstate(all="ignore"):
             function(*args)
 
     return run
 
 
-def _pieces(items, width):
+def _pieces(items: int, width: int) -> list[slice]:
     step = max(1, _PIECE // max(1, width))
     return [slice(n, min(n + step, items)) for n in range(0, items, step)]
 
 
-def _column(cont, rows):
+def _column(cont: HostArray, rows: slice) -> HostArray:
     return cont[rows, None]
 
 
-def _activate(x, dim):
+def _activate(x: HostArray, dim: int) -> None:
     """Sigmoids of three quarters of the columns, tanh of the last; in place."""
     sigmoids, candidates = x[:, : 3 * dim], x[:, 3 * dim :]
     sigmoid(sigmoids, out=sigmoids)
     np.tanh(candidates, out=candidates)
 
 
-def _gates(x, dim):
+def _gates(x: HostArray, dim: int) -> Iterator[HostArray]:
     return (x[:, j * dim : (j + 1) * dim] for j in range(4))
 
 
-def _cell_forward(x, c_prev, cont, c, h, dim):
+def _cell_forward(x: HostArray, c_prev: HostArray, cont: HostArray, c: HostArray, h: HostArray, dim: int) -> None:
     """c = cont f c_prev + i g, h = o tanh(c); x holds the activated gates, c may be c_prev."""
     i, f, o, g = _gates(x, dim)
     work = f * c_prev
@@ -67,7 +70,16 @@ def _cell_forward(x, c_prev, cont, c, h, dim):
     np.multiply(o, work, out=h)
 
 
-def _cell_backward(x, c_prev, cont, dh, dc, dx, dc_prev, dim):
+def _cell_backward(
+    x: HostArray,
+    c_prev: HostArray,
+    cont: HostArray,
+    dh: HostArray | float,
+    dc: HostArray | float,
+    dx: HostArray,
+    dc_prev: HostArray | None,
+    dim: int,
+) -> None:
     """From the gradients of h and c to those of the gates before activation and of c_prev (which may be dc)."""
     i, f, o, g = _gates(x, dim)
     di, df, do, dg = _gates(dx, dim)
@@ -85,7 +97,19 @@ def _cell_backward(x, c_prev, cont, dh, dc, dx, dc_prev, dim):
 
 
 @_as_in_c
-def lstm_forward(gates, add, weight, cont, h0, c0, h, h_last, c_last, hidden, cells):
+def lstm_forward(
+    gates: HostArray,
+    add: HostArray,
+    weight: HostArray,
+    cont: HostArray,
+    h0: HostArray,
+    c0: HostArray,
+    h: HostArray,
+    h_last: HostArray,
+    c_last: HostArray,
+    hidden: HostArray,
+    cells: HostArray | None,
+) -> None:
     """gates (T, N, 4D) holds the inputs' share and gets the activated gates; h, h_last, c_last get the results.
 
     cells (T, N, D) gets c_(t-1), or is None. h0 and c0 (N D values each) may be h_last and c_last.
@@ -113,7 +137,16 @@ def lstm_forward(gates, add, weight, cont, h0, c0, h, h_last, c_last, hidden, ce
 
 
 @_as_in_c
-def lstm_backward(gates, cells, cont, weight, dh, dgates, back, carry):
+def lstm_backward(
+    gates: HostArray,
+    cells: HostArray,
+    cont: HostArray,
+    weight: HostArray,
+    dh: HostArray,
+    dgates: HostArray,
+    back: HostArray,
+    carry: HostArray,
+) -> None:
     """dgates (T, N, 4D) from what forward kept and dh; back and carry (N, D) are workspace."""
     steps, items, dim = dh.shape
     cont = cont.reshape(steps, items)
@@ -129,7 +162,9 @@ def lstm_backward(gates, cells, cont, weight, dh, dgates, back, carry):
 
 
 @_as_in_c
-def lstm_unit_forward(c_prev, x, cont, c, h, items, dim):
+def lstm_unit_forward(
+    c_prev: HostArray, x: HostArray, cont: HostArray, c: HostArray, h: HostArray, items: int, dim: int
+) -> None:
     """One step from gates x (N, 4D) before activation."""
     c_prev, c, h = (a.reshape(items, dim) for a in (c_prev, c, h))
     for rows in _pieces(items, 4 * dim):
@@ -139,7 +174,17 @@ def lstm_unit_forward(c_prev, x, cont, c, h, items, dim):
 
 
 @_as_in_c
-def lstm_unit_backward(c_prev, x, cont, dc, dh, dc_prev, dx, items, dim):
+def lstm_unit_backward(
+    c_prev: HostArray,
+    x: HostArray,
+    cont: HostArray,
+    dc: HostArray | None,
+    dh: HostArray | None,
+    dc_prev: HostArray | None,
+    dx: HostArray | None,
+    items: int,
+    dim: int,
+) -> None:
     """Gradients of c_prev and x; dc or dh, dc_prev or dx may be None: zero, not wanted."""
     for rows in _pieces(items, 4 * dim):
         gates = x.reshape(items, 4 * dim)[rows].copy()
@@ -152,7 +197,15 @@ def lstm_unit_backward(c_prev, x, cont, dc, dh, dc_prev, dx, items, dim):
 
 
 @_as_in_c
-def rnn_forward(states, add, weight, cont, h0, h_last, hidden):
+def rnn_forward(
+    states: HostArray,
+    add: HostArray,
+    weight: HostArray,
+    cont: HostArray,
+    h0: HostArray,
+    h_last: HostArray,
+    hidden: HostArray,
+) -> None:
     """states (T, N, D) holds the inputs' share and gets h; h_last gets the last of them. h0 may be h_last."""
     steps, items, dim = states.shape
     cont, h_last = cont.reshape(steps, items), h_last.reshape(items, dim)
@@ -173,7 +226,7 @@ def rnn_forward(states, add, weight, cont, h0, h_last, hidden):
 
 
 @_as_in_c
-def rnn_backward(states, cont, weight, dstates, back):
+def rnn_backward(states: HostArray, cont: HostArray, weight: HostArray, dstates: HostArray, back: HostArray) -> None:
     """dstates holds the outputs' share of the gradients of h, and gets those of the sums within tanh; back: (N, D)."""
     steps, items, dim = states.shape
     cont = cont.reshape(steps, items)
@@ -188,7 +241,7 @@ def rnn_backward(states, cont, weight, dstates, back):
 
 
 @_as_in_c
-def bias_tanh(y, b):
+def bias_tanh(y: HostArray, b: HostArray) -> None:
     """y = tanh(y + b), b along the last axis."""
     y = y.reshape(-1, b.size)
     for rows in _pieces(*y.shape):

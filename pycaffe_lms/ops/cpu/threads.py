@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from typing import Any
 
 ELEMENTS = 1 << 15  # of simple element-wise work, from which a second thread pays
 
@@ -29,7 +30,7 @@ def _pool(pid: int) -> tuple[int, ThreadPoolExecutor | None]:
     return n, ThreadPoolExecutor(n - 1, thread_name_prefix="caffe-cpu") if n > 1 else None
 
 
-def parallel(kernel: Callable, n: int, *args, grain: int = 1) -> None:
+def parallel(kernel: Callable[..., None], n: int, *args: Any, grain: int = 1) -> None:
     """kernel(first, last, *args) for parts [first, last) that make up [0, n), none shorter than `grain` but the last.
 
     Parts that no thread has begun when the caller is done with its own are run by the caller: calls from several

@@ -5,10 +5,12 @@ See `update_rules.py` for the formulas, `update_table.py` for the table of many.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from ...arrays import HostArray
 from ..update_rules import UpdateNumbers
 from ..update_table import make_table
 from .compiled import kernel
@@ -17,7 +19,15 @@ from .threads import ELEMENTS, parallel
 __all__ = ["solver_update", "solver_update_all", "solver_update_all_plan"]
 
 
-def solver_update(rule, param, diff, histories, numbers, lr_mult, decay_mult):
+def solver_update(
+    rule: str,
+    param: HostArray,
+    diff: HostArray,
+    histories: Sequence[HostArray],
+    numbers: HostArray,
+    lr_mult: float,
+    decay_mult: float,
+) -> None:
     """One update by `rule`, a name of `update_rules.HISTORIES`: diff becomes what is taken off param.
     numbers: an `UpdateNumbers` as an array of the device, float64; its rate and decay are multiplied by lr_mult and
     decay_mult."""
@@ -29,7 +39,7 @@ def solver_update(rule, param, diff, histories, numbers, lr_mult, decay_mult):
 
 
 @kernel
-def _gradient(w, g, l1, decay, scale):
+def _gradient(w: float, g: float, l1: bool, decay: float, scale: float) -> float:
     g = scale * g
     if decay != 0:
         g += decay * (np.sign(w) if l1 else w)
@@ -37,7 +47,7 @@ def _gradient(w, g, l1, decay, scale):
 
 
 @kernel
-def _sgd(first, last, w, d, h, l1, scalars):
+def _sgd(first: int, last: int, w: HostArray, d: HostArray, h: HostArray, l1: bool, scalars: tuple[float, ...]) -> None:
     rate, decay, scale, keep, _, _, _, _ = scalars
     for i in range(first, last):
         g = _gradient(w[i], d[i], l1, decay, scale)
@@ -47,7 +57,9 @@ def _sgd(first, last, w, d, h, l1, scalars):
 
 
 @kernel
-def _nesterov(first, last, w, d, h, l1, scalars):
+def _nesterov(
+    first: int, last: int, w: HostArray, d: HostArray, h: HostArray, l1: bool, scalars: tuple[float, ...]
+) -> None:
     rate, decay, scale, keep, _, _, _, _ = scalars
     for i in range(first, last):
         g = _gradient(w[i], d[i], l1, decay, scale)
@@ -58,7 +70,9 @@ def _nesterov(first, last, w, d, h, l1, scalars):
 
 
 @kernel
-def _adagrad(first, last, w, d, h, l1, scalars):
+def _adagrad(
+    first: int, last: int, w: HostArray, d: HostArray, h: HostArray, l1: bool, scalars: tuple[float, ...]
+) -> None:
     rate, decay, scale, _, _, _, _, delta = scalars
     for i in range(first, last):
         g = _gradient(w[i], d[i], l1, decay, scale)
@@ -68,7 +82,9 @@ def _adagrad(first, last, w, d, h, l1, scalars):
 
 
 @kernel
-def _rmsprop(first, last, w, d, h, l1, scalars):
+def _rmsprop(
+    first: int, last: int, w: HostArray, d: HostArray, h: HostArray, l1: bool, scalars: tuple[float, ...]
+) -> None:
     rate, decay, scale, keep, less, _, _, delta = scalars
     for i in range(first, last):
         g = _gradient(w[i], d[i], l1, decay, scale)
@@ -78,7 +94,9 @@ def _rmsprop(first, last, w, d, h, l1, scalars):
 
 
 @kernel
-def _adadelta(first, last, w, d, h, h2, l1, scalars):
+def _adadelta(
+    first: int, last: int, w: HostArray, d: HostArray, h: HostArray, h2: HostArray, l1: bool, scalars: tuple[float, ...]
+) -> None:
     rate, decay, scale, keep, less, _, _, delta = scalars
     for i in range(first, last):
         g = _gradient(w[i], d[i], l1, decay, scale)
@@ -90,7 +108,9 @@ def _adadelta(first, last, w, d, h, h2, l1, scalars):
 
 
 @kernel
-def _adam(first, last, w, d, h, h2, l1, scalars):
+def _adam(
+    first: int, last: int, w: HostArray, d: HostArray, h: HostArray, h2: HostArray, l1: bool, scalars: tuple[float, ...]
+) -> None:
     rate, decay, scale, keep, less, keep2, less2, delta = scalars
     for i in range(first, last):
         g = _gradient(w[i], d[i], l1, decay, scale)
@@ -114,12 +134,19 @@ _KERNELS = {
 class UpdatePlan:
     """`table` (int64) goes to where the device's kernel reads it; here the rest is used."""
 
-    table: np.ndarray
-    arrays: tuple
-    mults: tuple
+    table: HostArray
+    arrays: tuple[tuple[HostArray, HostArray, tuple[HostArray, ...]], ...]
+    mults: tuple[tuple[float, float, bool], ...]
 
 
-def solver_update_all_plan(params, diffs, histories, lr_mults, decay_mults, has_gradient):
+def solver_update_all_plan(
+    params: Sequence[HostArray],
+    diffs: Sequence[HostArray],
+    histories: Sequence[Sequence[HostArray]],
+    lr_mults: Sequence[float],
+    decay_mults: Sequence[float],
+    has_gradient: Sequence[bool],
+) -> UpdatePlan:
     """A plan for these arrays, as long as they stay where they are. histories: one list, or two, of an array for each
     parameter. has_gradient: False where the gradient is zero, whatever the array holds."""
     addresses = [[a.ctypes.data for a in arrays] for arrays in (params, diffs, *histories)]
@@ -128,7 +155,7 @@ def solver_update_all_plan(params, diffs, histories, lr_mults, decay_mults, has_
     return UpdatePlan(table, arrays, tuple(zip(lr_mults, decay_mults, has_gradient, strict=True)))
 
 
-def solver_update_all(rule, plan, table, numbers):
+def solver_update_all(rule: str, plan: UpdatePlan, table: HostArray, numbers: HostArray) -> None:
     """`solver_update` of each parameter. `numbers` (float64, an `UpdateNumbers`) and `table` (the plan's) are arrays of
     the device."""
     for (param, diff, histories), (lr_mult, decay_mult, has_gradient) in zip(plan.arrays, plan.mults, strict=True):

@@ -5,34 +5,36 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
+from ...arrays import HostArray
 from ...backend.bfloat16 import BFLOAT16
 from .half import from_half, to_half
 
 
-def widened_copy(half: np.ndarray) -> np.ndarray:
+def widened_copy(half: HostArray) -> HostArray:
     """The values of a bfloat16 array as float32."""
     values = np.empty(half.shape, np.float32)
     from_half(half, values, "bf16")
     return values
 
 
-def round_into(values: np.ndarray, half: np.ndarray) -> None:
+def round_into(values: HostArray, half: HostArray) -> None:
     """half = values in bfloat16: to nearest, ties to even."""
     to_half(values, half, "bf16", 0)
 
 
 @functools.cache  # reading 160 signatures takes milliseconds, and every device has operations of its own
-def widened(function: Callable) -> Callable:
+def widened(function: Callable[..., None]) -> Callable[..., None]:
     """The operation, which then takes bfloat16 arrays too: it computes in float32, and what it wrote is rounded once.
     Arrays in the same memory stay so. What was only read is written back as it was: rounding changes no such value."""
     signature = inspect.signature(function)
     exact = [i for i, name in enumerate(signature.parameters) if name == "mask"]
 
     @functools.wraps(function)
-    def run(*args, **kwargs):
+    def run(*args: Any, **kwargs: Any) -> None:
         if kwargs:
             args = signature.bind(*args, **kwargs).args
         if not any(_holds(a) for i, a in enumerate(args) if i not in exact):
@@ -45,7 +47,7 @@ def widened(function: Callable) -> Callable:
     return run
 
 
-def _holds(argument) -> bool:
+def _holds(argument: object) -> bool:
     if isinstance(argument, (list, tuple)):
         return any(map(_holds, argument))
     return isinstance(argument, np.ndarray) and argument.dtype == BFLOAT16
@@ -55,9 +57,9 @@ class _Copies:
     """float32 copies of bfloat16 arrays, by where these are."""
 
     def __init__(self) -> None:
-        self._of: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
+        self._of: dict[tuple[int, int], tuple[HostArray, HostArray]] = {}
 
-    def wide(self, argument):
+    def wide(self, argument: Any) -> Any:
         """An argument with copies in place of bfloat16 arrays."""
         if not _holds(argument):
             return argument

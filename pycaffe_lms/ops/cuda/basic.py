@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
+from ...arrays import AnyArray
 from ...backend.bfloat16 import BFLOAT16
 from ...backend.cuda import launch
 from .elementwise import elementwise, run, totals
@@ -41,12 +43,12 @@ extern "C" __global__ void total(const double* work, double* out, long long inde
 )
 
 
-def fill(y, value):
+def fill(y: AnyArray, value: float) -> None:
     """y = value."""
     run(_FILL, "fill", (y,), float(value))
 
 
-def copy(x, y):
+def copy(x: AnyArray, y: AnyArray) -> None:
     """y = x, element by element in memory order (shapes may differ); nothing to do where they are the same memory. One
     may be of bfloat16 and the other of float32."""
     if x.dtype != y.dtype:
@@ -55,7 +57,7 @@ def copy(x, y):
         run(_COPY, "copy", (x, y))
 
 
-def scale_by(y, factor):
+def scale_by(y: AnyArray, factor: float) -> None:
     """y = factor * y, with the factor rounded to y's type."""
     run(_SCALE, "scale_by", (y,), float(factor))
 
@@ -66,14 +68,14 @@ def _sum_source(n: int) -> str:
     return elementwise("sum_arrays", f"y = {' + '.join(names)};", reads=", ".join(names), writes="y")
 
 
-def sum_arrays(xs, y):
+def sum_arrays(xs: Sequence[AnyArray], y: AnyArray) -> None:
     """y = ((xs[0] + xs[1]) + xs[2]) + ...; y may be any of them."""
     if len(xs) == 1 and xs[0].data.ptr == y.data.ptr:
         return
     run(_sum_source(len(xs)), "sum_arrays", (*xs, y))
 
 
-def sum_squares(x, out, index, work):
+def sum_squares(x: AnyArray, out: AnyArray, index: int, work: AnyArray) -> None:
     """out[index] = sum of x^2 in float64. `work` (1024 doubles) is for the GPU's partial sums."""
     parts = min(_PARTS, max(1, (x.size + 4095) // 4096))
     launch(_SQUARES, "squares", x.dtype, 0, x, work, aligned(x), x.size, block=256, grid=parts)

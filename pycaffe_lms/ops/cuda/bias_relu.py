@@ -8,6 +8,7 @@ four values) where the sizes allow. The order of a sum depends on sizes alone: o
 
 from __future__ import annotations
 
+from ...arrays import AnyArray
 from ...backend import cuda
 from ..sum_parts import reduction_parts
 from .activation.bits import BITS
@@ -162,7 +163,7 @@ BACKWARD(wide, WIDE)
 )
 
 
-def forward(y, b, relu: bool, outer: int, channels: int, inner: int) -> None:
+def forward(y: AnyArray, b: AnyArray | None, relu: bool, outer: int, channels: int, inner: int) -> None:
     """y (outer, channels, inner) = y + b (channels), or y where b is None; then negative values become 0 if relu."""
     wide = min(4, 16 // y.dtype.itemsize)
     columns = inner == 1
@@ -179,7 +180,18 @@ def forward(y, b, relu: bool, outer: int, channels: int, inner: int) -> None:
     cuda.launch(FORWARD, name, y.dtype, packs, y, b if bias else y, packs, bias, int(relu), int(columns), *divide)
 
 
-def backward(y, bits, dy, dy_out, db, accumulate: bool, work, outer: int, channels: int, inner: int) -> None:
+def backward(
+    y: AnyArray | None,
+    bits: AnyArray | None,
+    dy: AnyArray,
+    dy_out: AnyArray | None,
+    db: AnyArray | None,
+    accumulate: bool,
+    work: AnyArray | None,
+    outer: int,
+    channels: int,
+    inner: int,
+) -> None:
     """dy_out = dy * (y > 0), or by `bits` that say where y > 0; both None: dy; db (+)= its sum per channel. dy_out may
     be dy, or None where both are; db may be None. `work`: channels * reduction_parts(outer, channels, inner) elements
     of dy's type, where db is given."""

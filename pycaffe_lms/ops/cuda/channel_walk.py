@@ -12,7 +12,10 @@ Defined in front of these sources: ROWS, V, ALIGNED (to V values) and each kerne
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
+from typing import Any
 
+from ...arrays import AnyArray
 from ...backend.cuda import launch
 from ..sum_parts import norm_parts
 from .channels import stage_two
@@ -132,7 +135,7 @@ def _source(kernel: str, **switches: int) -> str:
 class Walk:
     """How blocks walk (n, c, s): by sizes alone, so that sums are the same wherever the arrays lie."""
 
-    def __init__(self, n, c, s, itemsize):
+    def __init__(self, n: int, c: int, s: int, itemsize: int) -> None:
         if c == 1:
             n, s = 1, n * s
         self.rows = s == 1 and c > 1
@@ -145,7 +148,7 @@ class Walk:
         self.grid = (-(-c // (vector * across)) if self.rows else c) * self.parts
         self.sizes = n, c, s, self.parts, share, across
 
-    def run(self, kernel, name, arrays, *args, **switches):
+    def run(self, kernel: str, name: str, arrays: Sequence[AnyArray], *args: Any, **switches: int) -> None:
         """Queue a kernel that walks; `arrays` are those it may load and store as vectors."""
         aligned = all(a.data.ptr % _VECTOR_BYTES == 0 for a in arrays)
         source = _source(kernel, ROWS=int(self.rows), V=self.vector, ALIGNED=int(aligned), **switches)
@@ -208,7 +211,16 @@ WALKER {name}({pointers[2:]}{"".join(f", const C* {a}_all" for a in each)}{", C*
 """
 
 
-def run_walk(source: str, name: str, arrays, channel, n: int, c: int, s: int, work=None) -> int:
+def run_walk(
+    source: str,
+    name: str,
+    arrays: Sequence[AnyArray],
+    channel: Sequence[AnyArray],
+    n: int,
+    c: int,
+    s: int,
+    work: AnyArray | None = None,
+) -> int:
     """Queue a kernel of `walking`: its arrays, those of a value per channel and `work`, where it adds up. Returns the
     number of parts of a channel."""
     if n * c * s == 0:
@@ -218,7 +230,9 @@ def run_walk(source: str, name: str, arrays, channel, n: int, c: int, s: int, wo
     return walk.parts
 
 
-def add_up(work, which: int, out, accumulate: bool, c: int, parts: int, scale: float = 1.0, at: int = 0) -> None:
+def add_up(
+    work: AnyArray, which: int, out: AnyArray, accumulate: bool, c: int, parts: int, scale: float = 1.0, at: int = 0
+) -> None:
     """out[at + channel] (+)= scale * the sum number `which` that `run_walk` left in `work`; of no parts 0."""
     stage_two(work, which * c * parts, out, at, scale, accumulate, c, parts)
 

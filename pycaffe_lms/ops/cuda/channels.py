@@ -8,6 +8,7 @@ warp adds up the parts.
 
 from __future__ import annotations
 
+from ...arrays import AnyArray
 from ...backend.cuda import launch
 from ..sum_parts import reduction_parts
 from .column_sums import WALK_DOWN, launch_columns
@@ -111,7 +112,7 @@ KERNELS(3)
 SUM, DOT, BOTH = 1, 2, 3
 
 
-def stage_one(kind, u, v, work, outer, dim, inner):
+def stage_one(kind: int, u: AnyArray, v: AnyArray, work: AnyArray, outer: int, dim: int, inner: int) -> int:
     """Partial sums of v (SUM), of u * v (DOT) or of both into `work`. Returns the number of parts."""
     parts = reduction_parts(outer, dim, inner)
     if inner == 1:
@@ -122,13 +123,25 @@ def stage_one(kind, u, v, work, outer, dim, inner):
     return parts
 
 
-def stage_two(work, start, out, to, scale, accumulate, dim, parts):
+def stage_two(
+    work: AnyArray, start: int, out: AnyArray, to: int, scale: float, accumulate: bool, dim: int, parts: int
+) -> None:
     """out[to + channel] (+)= scale * sum of the channel's parts, which lie in `work` from `start` on."""
     args = (work, start, out, to, float(scale), int(accumulate), dim, parts)
     launch(_SOURCE, "total", out.dtype, dim * 32, *args)
 
 
-def channel_sum(kind, u, v, out, accumulate, work, outer, dim, inner):
+def channel_sum(
+    kind: int,
+    u: AnyArray,
+    v: AnyArray,
+    out: AnyArray,
+    accumulate: bool,
+    work: AnyArray,
+    outer: int,
+    dim: int,
+    inner: int,
+) -> None:
     """out[channel] (+)= sum of v (SUM) or of u * v (DOT) over outer and inner."""
     if v.size == 0:
         # no element, no block would write: sums of nothing are zero (and adding zero changes nothing)

@@ -7,6 +7,10 @@ channels allows it. The threads' sums are added in a tree: its order depends on 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+from ...arrays import AnyArray
 from ...backend.cuda import launch
 from .packs import PACK, aligned, pack_size
 
@@ -80,7 +84,9 @@ template <int SUMS, typename F> __device__ inline void column_sums(const Column&
 )
 
 
-def launch_columns(source, name, v, outer, dim, parts, *args, read=()) -> None:
+def launch_columns(
+    source: str, name: str, v: AnyArray, outer: int, dim: int, parts: int, *args: Any, read: Sequence[AnyArray] = ()
+) -> None:
     """Queue a kernel that sums columns: `parts` blocks for each group of channels. `source` is compiled with N and
     WHOLE, and the kernel gets args, then outer, dim, parts and lanes. read: the arrays it reads packs of."""
     n = pack_size(v.dtype, dim)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
+from ...arrays import AnyArray, HostArray
 from ...backend.cuda import launch
 from ..copy_table import CHUNK, ROW, make_table, table_words
 
@@ -32,18 +32,18 @@ extern "C" __global__ void __launch_bounds__({THREADS}) copy_all(const long long
 class CudaCopyPlan:
     """`table` (int64) goes to where the kernel reads it."""
 
-    table: np.ndarray
+    table: HostArray
     rows: int
     blocks: int
 
 
-def copy_all_plan(sources, targets):
+def copy_all_plan(sources: Sequence[AnyArray], targets: Sequence[AnyArray]) -> CudaCopyPlan:
     """Return a plan of copying each source to its target: arrays of bytes of the device, pairwise of one size."""
     sizes = [a.size for a in sources]
     addresses = ([a.data.ptr for a in arrays] for arrays in (sources, targets))
     return CudaCopyPlan(make_table(*addresses, sizes), len(sizes), table_words(sizes) - ROW * len(sizes))
 
 
-def copy_all(plan, table):
+def copy_all(plan: CudaCopyPlan, table: AnyArray) -> None:
     """Copy all that the plan says. `table` (the plan's) is an array of the device."""
     launch(SOURCE, "copy_all", "float32", 0, table, plan.rows, block=THREADS, grid=plan.blocks)

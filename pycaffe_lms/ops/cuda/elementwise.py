@@ -13,7 +13,12 @@ past the array's end too. Values of type T, in arrays of bfloat16, are float the
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from typing import Any
 
+from numpy.typing import DTypeLike
+
+from ...arrays import AnyArray
 from ...backend.cuda import launch
 from .packs import aligned
 
@@ -95,7 +100,15 @@ extern "C" __global__ void __launch_bounds__({THREADS}) {name}({_signature(read,
 
 
 def totals(
-    name: str, body: str, end: str, *, reads: str, params: str = "", setup: str = "", helpers: str = "", kind="double"
+    name: str,
+    body: str,
+    end: str,
+    *,
+    reads: str,
+    params: str = "",
+    setup: str = "",
+    helpers: str = "",
+    kind: str = "double",
 ) -> str:
     """The source of kernel `name`, in which `body` adds to `sum` and `count` (of type `kind`, per thread) for every
     element and `end` says what becomes of them; any number of blocks, each walking over every so many spans."""
@@ -129,7 +142,7 @@ extern "C" __global__ void __launch_bounds__({THREADS}) {name}({_signature(read,
 """
 
 
-def run(source: str, name: str, arrays, *scalars, dtype=None) -> None:
+def run(source: str, name: str, arrays: Sequence[AnyArray], *scalars: Any, dtype: DTypeLike | None = None) -> None:
     """Queue a kernel of `elementwise`; `scalars` are its other parameters. All arrays are of the size of the last.
     dtype: T; default: of the first array."""
     n = arrays[-1].size
@@ -154,11 +167,11 @@ def _arrays(names: str) -> list[tuple[str, str]]:
     return [tuple(("T " + name).split()[-2:]) for name in names.split(",") if name.strip()]
 
 
-def _signature(read, written, params: str) -> str:
+def _signature(read: Sequence[tuple[str, str]], written: Sequence[tuple[str, str]], params: str) -> str:
     parts = [f"const {t}* {a}_p" for t, a in read] + [f"{t}* {a}_p" for t, a in written]
     return "".join(part + ", " for part in (*parts, *([params] if params else [])))
 
 
-def _loads(arrays) -> str:
+def _loads(arrays: Sequence[tuple[str, str]]) -> str:
     loads = " ".join(f"{a}_q[u] = quad_at({a}_p, base + {SPAN // 2} * u, whole, n);" for _, a in arrays)
     return f"#pragma unroll\n  for (int u = 0; u < 2; ++u) {{ {loads} }}" if arrays else ""

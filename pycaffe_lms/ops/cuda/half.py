@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...arrays import AnyArray
 from .elementwise import elementwise, run
 
 __all__ = ["from_half", "to_half"]
@@ -51,12 +52,12 @@ _FROM = {
 }
 
 
-def to_half(x, half, kind, saturated):
+def to_half(x: AnyArray, half: AnyArray, kind: str, saturated: AnyArray) -> None:
     """half (uint16) = the values of x in 16 bits. saturated: an int64 to which the number of those that were too large
     is added (fp16)."""
     run(_TO[kind], "to_half", (x, half), saturated)
 
 
-def from_half(half, x, kind):
+def from_half(half: AnyArray, x: AnyArray, kind: str) -> None:
     """x = the values of half."""
     run(_FROM[kind], "from_half", (half, x), dtype=x.dtype)

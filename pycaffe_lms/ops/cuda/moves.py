@@ -9,7 +9,11 @@ one may be of bfloat16 and the other of float32.
 from __future__ import annotations
 
 import functools
+from typing import Any
 
+import numpy as np
+
+from ...arrays import AnyArray
 from ...backend.bfloat16 import BFLOAT16
 from ...backend.cuda import launch
 from .elementwise import THREADS
@@ -69,14 +73,14 @@ __device__ inline void move_units(const Unit<FROM, N>* x, Unit<TO, N>* y, long l
 {kernels}"""
 
 
-def unit_of(x, y, *counts: int) -> int:
+def unit_of(x: AnyArray, y: AnyArray, *counts: int) -> int:
     """How many elements x and y can be moved at a time: 4 or 2 where all of `counts` are multiples of it, else 1."""
     if not aligned(x, y):
         return 1
     return next(unit for unit in (4, 2, 1) if not any(count % unit for count in counts))
 
 
-def move(source: str, name: str, x, y, unit: int, n: int, *args) -> None:
+def move(source: str, name: str, x: AnyArray, y: AnyArray, unit: int, n: int, *args: Any) -> None:
     """Queue a kernel of `moving` for n units of `unit` elements; `args` are its other parameters, in units."""
     if n:
         span = THREADS * _UNITS[unit]
@@ -85,7 +89,7 @@ def move(source: str, name: str, x, y, unit: int, n: int, *args) -> None:
 
 
 @functools.cache
-def between(source: str, source_type, target_type):
+def between(source: str, source_type: np.dtype[Any], target_type: np.dtype[Any]) -> tuple[str, np.dtype[Any]]:
     """(A source whose arrays are of type FROM and TO, the type to compile it with.)"""
     if source_type == target_type:
         return f"#define FROM T\n#define TO T\n{source}", target_type

@@ -6,6 +6,9 @@ neither, every element finds its own channel.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from ...arrays import AnyArray
 from .elementwise import elementwise, run
 from .packs import aligned
 from .source import DIVIDE, divider
@@ -47,7 +50,9 @@ def per_channel(name: str, body: str, *, channel: str, reads: str, writes: str) 
     }
 
 
-def run_per_channel(sources: dict[str, str], name: str, arrays, channel, dim: int, inner: int) -> None:
+def run_per_channel(
+    sources: dict[str, str], name: str, arrays: Sequence[AnyArray], channel: Sequence[AnyArray], dim: int, inner: int
+) -> None:
     """Queue a kernel of `per_channel`: its arrays, and those of a value per channel."""
     n = arrays[-1].size
     if inner == 1 and dim % 4 == 0:

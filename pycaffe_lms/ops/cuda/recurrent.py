@@ -7,6 +7,7 @@ Every time step is two launches: a product, and one kernel for all that is done 
 
 from __future__ import annotations
 
+from ...arrays import AnyArray
 from ...backend import cuda
 from .logistic import SIGMOID
 
@@ -167,7 +168,19 @@ extern "C" __global__ void bias_tanh(T* y, const T* b, long long n, long long di
 )
 
 
-def lstm_forward(gates, add, weight, cont, h0, c0, h, h_last, c_last, hidden, cells):
+def lstm_forward(
+    gates: AnyArray,
+    add: AnyArray,
+    weight: AnyArray,
+    cont: AnyArray,
+    h0: AnyArray,
+    c0: AnyArray,
+    h: AnyArray,
+    h_last: AnyArray,
+    c_last: AnyArray,
+    hidden: AnyArray,
+    cells: AnyArray | None,
+) -> None:
     """gates (T, N, 4D) holds the inputs' share and gets the activated gates; h, h_last, c_last get the results.
 
     cells (T, N, D) gets c_(t-1), or is None. h0 and c0 (N D values each) may be h_last and c_last.
@@ -183,7 +196,16 @@ def lstm_forward(gates, add, weight, cont, h0, c0, h, h_last, c_last, hidden, ce
         cuda.launch(_LSTM, "lstm_step", h.dtype, size, *arrays, t, steps, items, dim, int(add.ndim == 2), int(keep))
 
 
-def lstm_backward(gates, cells, cont, weight, dh, dgates, back, carry):
+def lstm_backward(
+    gates: AnyArray,
+    cells: AnyArray,
+    cont: AnyArray,
+    weight: AnyArray,
+    dh: AnyArray,
+    dgates: AnyArray,
+    back: AnyArray,
+    carry: AnyArray,
+) -> None:
     """dgates (T, N, 4D) from what forward kept and dh; back and carry (N, D) are workspace."""
     steps, items, dim = dh.shape
     arrays = (gates, cells, cont, dh, back, dgates, carry)
@@ -193,12 +215,24 @@ def lstm_backward(gates, cells, cont, weight, dh, dgates, back, carry):
         cuda.launch(_LSTM, "lstm_step_backward", dh.dtype, items * dim, *arrays, t, steps, items, dim)
 
 
-def lstm_unit_forward(c_prev, x, cont, c, h, items, dim):
+def lstm_unit_forward(
+    c_prev: AnyArray, x: AnyArray, cont: AnyArray, c: AnyArray, h: AnyArray, items: int, dim: int
+) -> None:
     """One step from gates x (N, 4D) before activation."""
     cuda.launch(_UNIT, "unit", c.dtype, items * dim, c_prev, x, cont, c, h, items, dim)
 
 
-def lstm_unit_backward(c_prev, x, cont, dc, dh, dc_prev, dx, items, dim):
+def lstm_unit_backward(
+    c_prev: AnyArray,
+    x: AnyArray,
+    cont: AnyArray,
+    dc: AnyArray | None,
+    dh: AnyArray | None,
+    dc_prev: AnyArray | None,
+    dx: AnyArray | None,
+    items: int,
+    dim: int,
+) -> None:
     """Gradients of c_prev and x; dc or dh, dc_prev or dx may be None: zero, not wanted."""
     given = (dc is not None) + 2 * (dh is not None)
     wanted = (dc_prev is not None) + 2 * (dx is not None)
@@ -207,7 +241,9 @@ def lstm_unit_backward(c_prev, x, cont, dc, dh, dc_prev, dx, items, dim):
     cuda.launch(_UNIT, "unit_backward", x.dtype, size, c_prev, x, cont, *arrays, items, dim, given, wanted)
 
 
-def rnn_forward(states, add, weight, cont, h0, h_last, hidden):
+def rnn_forward(
+    states: AnyArray, add: AnyArray, weight: AnyArray, cont: AnyArray, h0: AnyArray, h_last: AnyArray, hidden: AnyArray
+) -> None:
     """states (T, N, D) holds the inputs' share and gets h; h_last gets the last of them. h0 may be h_last."""
     steps, items, dim = states.shape
     size, keep, dtype = items * dim, hidden.ndim == 3, states.dtype
@@ -220,7 +256,7 @@ def rnn_forward(states, add, weight, cont, h0, h_last, hidden):
         cuda.launch(_RNN, "rnn_step", dtype, size, states, add, cont, following, t, steps, items, dim, per_item)
 
 
-def rnn_backward(states, cont, weight, dstates, back):
+def rnn_backward(states: AnyArray, cont: AnyArray, weight: AnyArray, dstates: AnyArray, back: AnyArray) -> None:
     """dstates holds the outputs' share of the gradients of h, and gets those of the sums within tanh; back: (N, D)."""
     steps, items, dim = states.shape
     for t in reversed(range(steps)):
@@ -231,6 +267,6 @@ def rnn_backward(states, cont, weight, dstates, back):
         )
 
 
-def bias_tanh(y, b):
+def bias_tanh(y: AnyArray, b: AnyArray) -> None:
     """y = tanh(y + b), b along the last axis."""
     cuda.launch(_RNN, "bias_tanh", y.dtype, y.size, y, b, y.size, b.size)

@@ -5,10 +5,13 @@ See `update_rules.py` for the formulas, `update_table.py` for the table of many.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from ...arrays import AnyArray, HostArray
 from ...backend.cuda import launch
 from ..update_rules import HISTORIES, UpdateNumbers
 from ..update_table import CHUNK, ROW, make_table, table_words
@@ -100,7 +103,15 @@ def _source(rule: str) -> str:
 SOURCES = {rule: _source(rule) for rule in HISTORIES}
 
 
-def solver_update(rule, param, diff, histories, numbers, lr_mult, decay_mult):
+def solver_update(
+    rule: str,
+    param: AnyArray,
+    diff: AnyArray,
+    histories: Sequence[AnyArray],
+    numbers: AnyArray,
+    lr_mult: float,
+    decay_mult: float,
+) -> None:
     """One update by `rule`, a name of `update_rules.HISTORIES`: diff becomes what is taken off param.
     numbers: an `UpdateNumbers` as an array of the device, float64; its rate and decay are multiplied by lr_mult and
     decay_mult."""
@@ -155,13 +166,20 @@ ALL_SOURCES = {rule: _update_all_source(rule) for rule in HISTORIES}
 class CudaUpdatePlan:
     """`table` (int64) goes to where the kernel reads it."""
 
-    table: np.ndarray
-    dtype: np.dtype
+    table: HostArray
+    dtype: np.dtype[Any]
     rows: int
     blocks: int
 
 
-def solver_update_all_plan(params, diffs, histories, lr_mults, decay_mults, has_gradient):
+def solver_update_all_plan(
+    params: Sequence[AnyArray],
+    diffs: Sequence[AnyArray],
+    histories: Sequence[Sequence[AnyArray]],
+    lr_mults: Sequence[float],
+    decay_mults: Sequence[float],
+    has_gradient: Sequence[bool],
+) -> CudaUpdatePlan:
     """A plan for these arrays, as long as they stay where they are. histories: one list, or two, of an array for each
     parameter. has_gradient: False where the gradient is zero, whatever the array holds."""
     addresses = [[a.data.ptr for a in arrays] for arrays in (params, diffs, *histories)]
@@ -171,7 +189,7 @@ def solver_update_all_plan(params, diffs, histories, lr_mults, decay_mults, has_
     return CudaUpdatePlan(table, dtype, len(sizes), table_words(sizes) - ROW * len(sizes))
 
 
-def solver_update_all(rule, plan, table, numbers):
+def solver_update_all(rule: str, plan: CudaUpdatePlan, table: AnyArray, numbers: AnyArray) -> None:
     """`solver_update` of each parameter. `numbers` (float64, an `UpdateNumbers`) and `table` (the plan's) are arrays of
     the device."""
     name = f"{rule}_update_all"

@@ -7,8 +7,11 @@ of the operations that read values, to the bit.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
+from ....arrays import HostArray
 from ...bit_masks import bit_words
 from ..threads import ELEMENTS, parallel
 from .pointwise import clip_forward
@@ -25,55 +28,55 @@ __all__ = [
 _WORDS = 1 << 10  # worked on at a time: 32768 elements stay in the cache
 
 
-def positive_bits(v, bits):
+def positive_bits(v: HostArray, bits: HostArray) -> None:
     """Where v > 0."""
     _keep(bits, v, lambda part: part > 0)
 
 
-def relu_bits_forward(x, y, bits, slope):
+def relu_bits_forward(x: HostArray, y: HostArray, bits: HostArray, slope: float) -> None:
     """y = relu_forward of x, and where it is x (and slope * x). y may be x."""
     _planes(bits, x, slope, lambda part: part > 0)
     relu_forward(x, y, slope)
 
 
-def relu6_bits_forward(x, y, bits, slope):
+def relu6_bits_forward(x: HostArray, y: HostArray, bits: HostArray, slope: float) -> None:
     """y = relu6_forward of x, and where it is x (and slope * x). y may be x."""
     _planes(bits, x, slope, lambda part: (part > 0) & (part < 6))
     relu6_forward(x, y, slope)
 
 
-def clip_bits_forward(x, y, bits, low, high):
+def clip_bits_forward(x: HostArray, y: HostArray, bits: HostArray, low: float, high: float) -> None:
     """y = clip_forward of x, and where low <= x <= high. y may be x."""
     low_, high_ = x.dtype.type(low), x.dtype.type(high)
     _keep(bits, x, lambda part: (part >= low_) & (part <= high_))
     clip_forward(x, y, low, high)
 
 
-def bits_backward(bits, dy, dx, slope):
+def bits_backward(bits: HostArray, dy: HostArray, dx: HostArray, slope: float) -> None:
     """dx = dy * (1, slope or 0, as the bits say); dx may be dy."""
     words = bit_words(dy.size)
     first, second = bits[:words], bits[words:] if slope else None
     parallel(_scale, words, first, second, dy.reshape(-1), dx.reshape(-1), slope, grain=ELEMENTS // 32)
 
 
-def values_of(bits, like):
+def values_of(bits: HostArray, like: HostArray) -> HostArray:
     """An array as `like` that is 1 where a bit is set, else 0."""
     bits = bits.view(np.uint8)
     return np.unpackbits(bits, count=like.size, bitorder="little").astype(like.dtype).reshape(like.shape)
 
 
-def _planes(bits, x, slope, test) -> None:
+def _planes(bits: HostArray, x: HostArray, slope: float, test: Callable[[HostArray], HostArray]) -> None:
     words = bit_words(x.size)
     _keep(bits[:words], x, test)
     if slope:
         _keep(bits[words:], x, lambda part: part <= 0)
 
 
-def _keep(bits, v, test) -> None:
+def _keep(bits: HostArray, v: HostArray, test: Callable[[HostArray], HostArray]) -> None:
     parallel(_pack, bit_words(v.size), v.reshape(-1), bits, test, grain=ELEMENTS // 32)
 
 
-def _pack(first, last, v, bits, test) -> None:
+def _pack(first: int, last: int, v: HostArray, bits: HostArray, test: Callable[[HostArray], HostArray]) -> None:
     for start in range(first, last, _WORDS):
         end = min(start + _WORDS, last)
         packed = np.packbits(test(v[32 * start : 32 * end]), bitorder="little")
@@ -82,11 +85,13 @@ def _pack(first, last, v, bits, test) -> None:
         to[packed.size :] = 0
 
 
-def _unpack(bits, start, end, count):
+def _unpack(bits: HostArray, start: int, end: int, count: int) -> HostArray:
     return np.unpackbits(bits[start:end].view(np.uint8), count=count, bitorder="little").view(bool)
 
 
-def _scale(first, last, ones, slopes, dy, dx, slope) -> None:
+def _scale(
+    first: int, last: int, ones: HostArray, slopes: HostArray | None, dy: HostArray, dx: HostArray, slope: float
+) -> None:
     kind = dy.dtype.type
     for start in range(first, last, _WORDS):
         end = min(start + _WORDS, last)

@@ -8,9 +8,11 @@ array of three uint64: a seed, how many draws were made with it before, and the 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from ....arrays import HostArray
 from ..compiled import BLOCK, kernel
 from ..threads import parallel
 
@@ -22,7 +24,7 @@ _LOW = np.uint64(0xFFFFFFFF)
 _GRAIN = 1 << 11  # blocks of four elements from which a second thread pays
 
 
-def philox(counter, seed):
+def philox(counter: Sequence[HostArray], seed: int) -> list[HostArray]:
     """Four uint32 arrays: Philox4x32-10 of four arrays of counter words (uint64 holding 32 bits) under a 64-bit key."""
     c0, c1, c2, c3 = counter
     k0, k1 = seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF
@@ -34,12 +36,12 @@ def philox(counter, seed):
     return [c.astype(np.uint32) for c in (c0, c1, c2, c3)]
 
 
-def threshold(ratio):
+def threshold(ratio: float) -> int:
     """The smallest 32-bit draw that keeps its element, so that a share `ratio` (to 2^-32) of them is dropped."""
     return math.ceil(ratio * 2**32)
 
 
-def _apply(x, y, ratio, key):
+def _apply(x: HostArray, y: HostArray, ratio: float, key: HostArray) -> None:
     seed, offset, start = (int(word) for word in key)
     kind, keys = x.dtype.type, tuple(_keys(seed))
     parallel(
@@ -57,7 +59,7 @@ def _apply(x, y, ratio, key):
     )
 
 
-def _keys(seed: int):
+def _keys(seed: int) -> Iterator[np.uint64]:
     """Both words of the key, round by round."""
     for i in range(10):
         yield np.uint64((seed & 0xFFFFFFFF) + i * _WEYL[0] & 0xFFFFFFFF)
@@ -65,7 +67,18 @@ def _keys(seed: int):
 
 
 @kernel
-def _scale(first, last, x, y, start, offset_low, offset_high, keys, drop, scale):
+def _scale(
+    first: int,
+    last: int,
+    x: HostArray,
+    y: HostArray,
+    start: np.uint64,
+    offset_low: np.uint64,
+    offset_high: np.uint64,
+    keys: tuple[np.uint64, ...],
+    drop: np.uint64,
+    scale: float,
+) -> None:
     """Elements 4 * first to 4 * last, some blocks of four at a time."""
     zero, bits, result = x.dtype.type(0), np.empty(BLOCK, np.uint32), np.empty(BLOCK, x.dtype)
     for block in range(first, last, BLOCK // 4):
@@ -78,14 +91,23 @@ def _scale(first, last, x, y, start, offset_low, offset_high, keys, drop, scale)
 
 
 @kernel
-def _round(c0, c1, c2, c3, k0, k1):
+def _round(
+    c0: np.uint64, c1: np.uint64, c2: np.uint64, c3: np.uint64, k0: np.uint64, k1: np.uint64
+) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
     low, half = np.uint64(0xFFFFFFFF), np.uint64(32)
     p0, p1 = c0 * _MULTIPLY[0], c2 * _MULTIPLY[1]
     return (p1 >> half) ^ c1 ^ k0, p1 & low, (p0 >> half) ^ c3 ^ k1, p0 & low
 
 
 @kernel
-def _draw(bits, count, start, offset_low, offset_high, keys):
+def _draw(
+    bits: HostArray,
+    count: int,
+    start: np.uint64,
+    offset_low: np.uint64,
+    offset_high: np.uint64,
+    keys: tuple[np.uint64, ...],
+) -> None:
     """bits = the words of blocks `start` to start + count, as `philox` gives them."""
     low, half = np.uint64(0xFFFFFFFF), np.uint64(32)
     for j in range(count):
@@ -105,11 +127,11 @@ def _draw(bits, count, start, offset_low, offset_high, keys):
         bits[4 * j + 2], bits[4 * j + 3] = np.uint32(c2), np.uint32(c3)
 
 
-def dropout_forward(x, y, ratio, key):
+def dropout_forward(x: HostArray, y: HostArray, ratio: float, key: HostArray) -> None:
     """y = x / (1 - ratio) where kept, x * 0 where dropped; y may be x."""
     _apply(x, y, ratio, key)
 
 
-def dropout_backward(dy, dx, ratio, key):
+def dropout_backward(dy: HostArray, dx: HostArray, ratio: float, key: HostArray) -> None:
     """dx = dy / (1 - ratio) where forward kept, dy * 0 where it dropped; dx may be dy."""
     _apply(dy, dx, ratio, key)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....arrays import HostArray
 from ..channels import channel_sum, row_slices
 
 __all__ = ["prelu_forward", "prelu_backward"]
 
 
-def prelu_forward(x, a, y, outer, dim, inner):
+def prelu_forward(x: HostArray, a: HostArray, y: HostArray, outer: int, dim: int, inner: int) -> None:
     """y = max(x, 0) + a * min(x, 0); y may be x."""
     x, a, y = x.reshape(outer, dim, inner), a.reshape(dim, 1), y.reshape(outer, dim, inner)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -19,7 +20,18 @@ def prelu_forward(x, a, y, outer, dim, inner):
             np.add(np.maximum(x[rows], 0), below, out=y[rows])
 
 
-def prelu_backward(x, a, dy, dx, da, accumulate, work, outer, dim, inner):
+def prelu_backward(
+    x: HostArray,
+    a: HostArray,
+    dy: HostArray,
+    dx: HostArray | None,
+    da: HostArray | None,
+    accumulate: bool,
+    work: HostArray,
+    outer: int,
+    dim: int,
+    inner: int,
+) -> None:
     """da (+)= sum over outer and inner of dy * x where x <= 0; dx = dy * (1 where x > 0, a where x <= 0, 0 at NaN).
 
     dx or da may be None; a is read for dx only; dx may be dy. `work` is for the GPU's partial sums: dim * parts

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....arrays import HostArray
 from ..compiled import BLOCK, kernel
 from ..threads import ELEMENTS, parallel
 
 __all__ = ["relu_forward", "relu_backward", "relu6_forward", "relu6_backward"]
 
 
-def relu_forward(x, y, slope):
+def relu_forward(x: HostArray, y: HostArray, slope: float) -> None:
     """y = max(x, 0) + slope * min(x, 0); NaN stays NaN, and -inf with slope 0 gives NaN, as in Caffe."""
     parallel(_forward, x.size, x.reshape(-1), y.reshape(-1), x.dtype.type(slope), grain=ELEMENTS)
 
 
-def relu_backward(y_or_x, dy, dx, slope):
+def relu_backward(y_or_x: HostArray, dy: HostArray, dx: HostArray, slope: float) -> None:
     """dx = dy * (1 where v > 0, slope where v <= 0, 0 where v is NaN)."""
     flat = y_or_x.reshape(-1), dy.reshape(-1), dx.reshape(-1)
     parallel(_backward, dy.size, *flat, dy.dtype.type(slope), grain=ELEMENTS)
 
 
 @kernel
-def _forward(first, last, x, y, slope):
+def _forward(first: int, last: int, x: HostArray, y: HostArray, slope: float) -> None:
     zero, result = x.dtype.type(0), np.empty(BLOCK, x.dtype)
     for start in range(first, last, BLOCK):
         values = x[start : min(start + BLOCK, last)]
@@ -33,7 +34,7 @@ def _forward(first, last, x, y, slope):
 
 
 @kernel
-def _backward(first, last, v, dy, dx, slope):
+def _backward(first: int, last: int, v: HostArray, dy: HostArray, dx: HostArray, slope: float) -> None:
     zero, one, result = dy.dtype.type(0), dy.dtype.type(1), np.empty(BLOCK, dy.dtype)
     for start in range(first, last, BLOCK):
         end = min(start + BLOCK, last)
@@ -45,19 +46,19 @@ def _backward(first, last, v, dy, dx, slope):
         dx[start:end] = result[: end - start]
 
 
-def relu6_forward(x, y, slope):
+def relu6_forward(x: HostArray, y: HostArray, slope: float) -> None:
     """y = min(x, 6) where x > 0, slope * x where x <= 0 (plainly 0 for a slope of 0), NaN where x is NaN."""
     parallel(_relu6_forward, x.size, x.reshape(-1), y.reshape(-1), x.dtype.type(slope), grain=ELEMENTS)
 
 
-def relu6_backward(y_or_x, dy, dx, slope):
+def relu6_backward(y_or_x: HostArray, dy: HostArray, dx: HostArray, slope: float) -> None:
     """dx = dy * (1 where 0 < v < 6, slope where v <= 0, else 0); v is x, or y where slope >= 0."""
     flat = y_or_x.reshape(-1), dy.reshape(-1), dx.reshape(-1)
     parallel(_relu6_backward, dy.size, *flat, dy.dtype.type(slope), grain=ELEMENTS)
 
 
 @kernel
-def _relu6_forward(first, last, x, y, slope):
+def _relu6_forward(first: int, last: int, x: HostArray, y: HostArray, slope: float) -> None:
     zero, six, result = x.dtype.type(0), x.dtype.type(6), np.empty(BLOCK, x.dtype)
     for start in range(first, last, BLOCK):
         values = x[start : min(start + BLOCK, last)]
@@ -69,7 +70,7 @@ def _relu6_forward(first, last, x, y, slope):
 
 
 @kernel
-def _relu6_backward(first, last, v, dy, dx, slope):
+def _relu6_backward(first: int, last: int, v: HostArray, dy: HostArray, dx: HostArray, slope: float) -> None:
     zero, one, six, result = dy.dtype.type(0), dy.dtype.type(1), dy.dtype.type(6), np.empty(BLOCK, dy.dtype)
     for start in range(first, last, BLOCK):
         end = min(start + BLOCK, last)

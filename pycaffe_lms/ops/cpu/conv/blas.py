@@ -15,13 +15,14 @@ import threading
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ..threads import parallel
 
 
-def spread(function: Callable, pieces: int, *args) -> None:
+def spread(function: Callable[..., None], pieces: int, *args: Any) -> None:
     """function(first piece, last piece, *args), which multiplies matrices, in threads."""
     if pieces == 1 or _openblas() is None:
         function(0, pieces, *args)
@@ -43,7 +44,7 @@ def piece(size: int, pieces: int, i: int) -> slice:
 
 
 @cache
-def _openblas():
+def _openblas() -> tuple[Any, Any] | None:
     """(get, set) of the number of threads of NumPy's own OpenBLAS; None where NumPy has another BLAS."""
     root = Path(np.__file__).parent
     for path in sorted([*root.parent.glob("numpy.libs/*openblas*"), *root.glob(".dylibs/*openblas*")]):
@@ -58,10 +59,10 @@ def _openblas():
 class _OneThread:
     """Entered by several threads, the first one sets BLAS to one thread and the last one restores its number."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._lock, self._depth, self._before = threading.Lock(), 0, 1
 
-    def __enter__(self):
+    def __enter__(self) -> None:
         with self._lock:
             if self._depth == 0:
                 get, put = _openblas()
@@ -69,7 +70,7 @@ class _OneThread:
                 put(1)
             self._depth += 1
 
-    def __exit__(self, *error):
+    def __exit__(self, *error: object) -> None:
         with self._lock:
             self._depth -= 1
             if self._depth == 0:

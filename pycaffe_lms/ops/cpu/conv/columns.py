@@ -5,12 +5,27 @@ inputs, kernel, stride, pad, dilation and outputs are tuples, one value for each
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
+
+from ....arrays import HostArray
+from ...geometry import Ints
 
 __all__ = ["im2col_forward", "im2col_backward"]
 
 
-def _taps(x, y, planes, inputs, kernel, stride, pad, dilation, outputs):
+def _taps(
+    x: HostArray,
+    y: HostArray,
+    planes: int,
+    inputs: Ints,
+    kernel: Ints,
+    stride: Ints,
+    pad: Ints,
+    dilation: Ints,
+    outputs: Ints,
+) -> Iterator[tuple[HostArray, HostArray, tuple[slice, ...]]]:
     """For every kernel tap: its part of y (planes, *outputs), and the same places within x and within that part."""
     x, y = x.reshape(planes, *inputs), y.reshape(planes, *kernel, *outputs)
     for tap in np.ndindex(*kernel):
@@ -24,14 +39,34 @@ def _taps(x, y, planes, inputs, kernel, stride, pad, dilation, outputs):
         yield y[(slice(None), *tap)], x[tuple(theirs)], tuple(ours)
 
 
-def im2col_forward(x, y, planes, inputs, kernel, stride, pad, dilation, outputs):
+def im2col_forward(
+    x: HostArray,
+    y: HostArray,
+    planes: int,
+    inputs: Ints,
+    kernel: Ints,
+    stride: Ints,
+    pad: Ints,
+    dilation: Ints,
+    outputs: Ints,
+) -> None:
     """y[plane, tap, o] = x[plane, o * stride + tap * dilation - pad], 0 outside of x."""
     for part, values, within in _taps(x, y, planes, inputs, kernel, stride, pad, dilation, outputs):
         part.fill(0)
         part[within] = values
 
 
-def im2col_backward(dy, dx, planes, inputs, kernel, stride, pad, dilation, outputs):
+def im2col_backward(
+    dy: HostArray,
+    dx: HostArray,
+    planes: int,
+    inputs: Ints,
+    kernel: Ints,
+    stride: Ints,
+    pad: Ints,
+    dilation: Ints,
+    outputs: Ints,
+) -> None:
     """dx = for each element the sum of dy wherever it went."""
     dx.fill(0)
     for part, values, within in _taps(dx, dy, planes, inputs, kernel, stride, pad, dilation, outputs):

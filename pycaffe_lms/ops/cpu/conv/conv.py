@@ -6,10 +6,14 @@ Every sum runs in a fixed order: results depend on the plan, never on addresses.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
+from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
+from ....arrays import HostArray
 from ...column_plan import ColumnPlan, column_plan
 from ...geometry import ConvGeometry
 from ...winograd_plan import WinogradPlan, winograd_plan
@@ -19,7 +23,7 @@ from ..channels import channel_sums, over_rows
 from ..compiled import kernel
 from ..onednn import conv
 from ..onednn.conv import OneDnnPlan, onednn_plan
-from ..pooling.windows import windows
+from ..pooling.windows import Windows, windows
 from ..threads import ELEMENTS, parallel
 from . import conv_channels_last as channels_last
 from . import winograd
@@ -40,24 +44,30 @@ __all__ = [
     "conv_plan",
 ]
 
+_Plan = ColumnPlan | WinogradPlan | OneDnnPlan
 _CHUNK_BYTES = 12 << 20  # more makes no product faster, and leaves the caches
 _WIDE = 512  # positions per image from which a product per image is as fast as one over several images
 _PIECE = 128  # least positions in one product of a thread
 _LONG = 4096  # positions of all images from which a transposed sum of gradients pays
 
 
-def conv_channels_last_plan(geometry: ConvGeometry, dtype) -> bool:
+def conv_channels_last_plan(geometry: ConvGeometry, dtype: DTypeLike) -> bool:
     """Whether this device convolves channels-last: what has no direct kernels it does, slowly (see the module)."""
     return not geometry.depthwise
 
 
-def conv_half_plan(geometry: ConvGeometry, dtype) -> bool:
+def conv_half_plan(geometry: ConvGeometry, dtype: DTypeLike) -> bool:
     """Whether this device convolves bfloat16 arrays: in float32, as all its operations do."""
     return True
 
 
 def conv_plan(
-    geometry: ConvGeometry, dtype, workspace_limit: int, bias=False, relu=False, half=False
+    geometry: ConvGeometry,
+    dtype: DTypeLike,
+    workspace_limit: int,
+    bias: bool = False,
+    relu: bool = False,
+    half: bool = False,
 ) -> ColumnPlan | WinogradPlan:
     """Winograd's transforms where they pay and fit into `workspace_limit` bytes. Else chunks whose workspace stays
     within the limit, if one image's columns for one group do. What will follow the convolution, and bfloat16, change
@@ -68,13 +78,28 @@ def conv_plan(
     return column_plan(geometry, np.dtype(dtype).itemsize, min(workspace_limit, _CHUNK_BYTES), _WIDE)
 
 
-def library_conv_plan(geometry: ConvGeometry, dtype, workspace_limit: int, bias=False, relu=False, half=False):
+def library_conv_plan(
+    geometry: ConvGeometry,
+    dtype: DTypeLike,
+    workspace_limit: int,
+    bias: bool = False,
+    relu: bool = False,
+    half: bool = False,
+) -> _Plan:
     """oneDNN's plan where the library is installed and has a good one, else `conv_plan`'s."""
     plan = onednn_plan(geometry, dtype, workspace_limit)
     return conv_plan(geometry, dtype, workspace_limit) if plan is None else plan
 
 
-def conv_forward(plan, x, w, b, y, work, relu=False) -> None:
+def conv_forward(
+    plan: _Plan,
+    x: HostArray,
+    w: HostArray,
+    b: HostArray | None,
+    y: HostArray,
+    work: HostArray | None,
+    relu: bool = False,
+) -> None:
     """y = w * x (+ b): x (N, C, *in), w (O, C/group, *kernel), b (O) or None, y (N, O, *out); negative values become 0
     if relu."""
     if isinstance(plan, OneDnnPlan):
@@ -95,7 +120,7 @@ def conv_forward(plan, x, w, b, y, work, relu=False) -> None:
         np.maximum(y, 0, out=y)
 
 
-def _forward(plan: ColumnPlan, x, w, y, work) -> None:
+def _forward(plan: ColumnPlan, x: HostArray, w: HostArray, y: HostArray, work: HostArray | None) -> None:
     g = plan.geometry
     for n0, n1, g0, g1 in plan.chunks():
         columns = _im2col(plan, x, n0, n1, g0, g1, work)
@@ -107,7 +132,7 @@ def _forward(plan: ColumnPlan, x, w, y, work) -> None:
             _move(_scatter, y, values, n0, n1)
 
 
-def conv_backward_data(plan, dy, w, dx, work) -> None:
+def conv_backward_data(plan: _Plan, dy: HostArray, w: HostArray, dx: HostArray, work: HostArray | None) -> None:
     """dx from dy: the transpose of `conv_forward` (every element of dx is written)."""
     if isinstance(plan, OneDnnPlan):
         conv.backward_data(plan, dy, w, dx, work)
@@ -134,19 +159,21 @@ def conv_backward_data(plan, dy, w, dx, work) -> None:
             _windows(g).add(columns, dx, n0, g0 * g.group_channels, n1 - n0, (g1 - g0) * g.group_channels)
 
 
-def conv_add_backward_data_plan(plan) -> int | None:
+def conv_add_backward_data_plan(plan: _Plan) -> int | None:
     """Bytes of workspace that `conv_add_backward_data` takes; None: it cannot do this convolution."""
     g = plan.geometry
     can = g.channels_last and g.taps_one and g.group == 1 and g.batch and (g.pointwise or g.axes == 2)
     return 0 if can and not isinstance(plan, OneDnnPlan) else None
 
 
-def conv_add_backward_data(plan, dy, w, dx, work) -> None:
+def conv_add_backward_data(plan: _Plan, dy: HostArray, w: HostArray, dx: HostArray, work: HostArray | None) -> None:
     """dx += what `conv_backward_data` writes."""
     channels_last.add_backward_data(plan.geometry, dy, w, dx)
 
 
-def conv_backward_filter(plan, x, dy, dw, work, accumulate) -> None:
+def conv_backward_filter(
+    plan: _Plan, x: HostArray, dy: HostArray, dw: HostArray, work: HostArray | None, accumulate: bool
+) -> None:
     """dw (+)= the gradient of the weights, summed over images and positions."""
     if isinstance(plan, OneDnnPlan):
         conv.backward_filter(plan, x, dy, dw, work, accumulate)
@@ -177,19 +204,19 @@ def conv_backward_filter(plan, x, dy, dw, work, accumulate) -> None:
         np.add(dw, total.swapaxes(1, 2), out=dw) if accumulate else np.copyto(dw, total.swapaxes(1, 2))
 
 
-def conv_beside_plan(plan) -> int | None:
+def conv_beside_plan(plan: _Plan) -> int | None:
     """Bytes of workspace of its own with which `conv_backward_filter` can run beside `conv_backward_data`; None: it
     does not pay, for threads work on one operation together."""
     return None
 
 
-def conv_add_bias(y, b, outer, channels, inner) -> None:
+def conv_add_bias(y: HostArray, b: HostArray, outer: int, channels: int, inner: int) -> None:
     """y (outer, channels, inner) += b (channels)."""
     y = y.reshape(outer * channels, inner)
     over_rows(_add_bias, outer, channels, inner, y, b.reshape(channels))
 
 
-def conv_bias_gradient(dy, db, outer, channels, inner, accumulate) -> None:
+def conv_bias_gradient(dy: HostArray, db: HostArray, outer: int, channels: int, inner: int, accumulate: bool) -> None:
     """db (channels) (+)= dy (outer, channels, inner) summed over outer and inner."""
     total = channel_sums(dy, outer, channels, inner).astype(db.dtype)
     db = db.reshape(channels)
@@ -199,7 +226,18 @@ def conv_bias_gradient(dy, db, outer, channels, inner, accumulate) -> None:
         db[...] = total
 
 
-def conv_bias_relu_backward(y, dy, dy_out, db, accumulate, work, outer, channels, inner, bits=None) -> None:
+def conv_bias_relu_backward(
+    y: HostArray | None,
+    dy: HostArray,
+    dy_out: HostArray | None,
+    db: HostArray | None,
+    accumulate: bool,
+    work: HostArray | None,
+    outer: int,
+    channels: int,
+    inner: int,
+    bits: HostArray | None = None,
+) -> None:
     """dy_out = dy * (y > 0), or by `bits` that say where y > 0; both None: dy; db (+)= its sum per channel. dy_out may
     be dy, or None where both are; db may be None. `work`: channels * reduction_parts(outer, channels, inner) elements,
     which a GPU needs where db is given."""
@@ -215,24 +253,24 @@ def conv_bias_relu_backward(y, dy, dy_out, db, accumulate, work, outer, channels
         conv_bias_gradient(dy, db, outer, channels, inner, accumulate)
 
 
-def _multiply(a, b, out) -> None:
+def _multiply(a: HostArray, b: HostArray, out: HostArray) -> None:
     """out = a b for a group of each, in pieces of b's columns."""
     spread(_products, len(a) * pieces_of(b.shape[2], _PIECE), a, b, out)
 
 
-def _products(first, last, a, b, out) -> None:
+def _products(first: int, last: int, a: HostArray, b: HostArray, out: HostArray) -> None:
     pieces = pieces_of(b.shape[2], _PIECE)
     for i in range(first, last):
         group, columns = i // pieces, piece(b.shape[2], pieces, i % pieces)
         np.matmul(a[group], b[group, :, columns], out=out[group, :, columns])
 
 
-def _add_product(a, b, out, add) -> None:
+def _add_product(a: HostArray, b: HostArray, out: HostArray, add: bool) -> None:
     """out = a b, or out += a b if `add`, for a group of each, in pieces of the longer side of out."""
     spread(_added_products, len(a) * pieces_of(max(out.shape[1:]), _PIECE), a, b, out, add)
 
 
-def _added_products(first, last, a, b, out, add) -> None:
+def _added_products(first: int, last: int, a: HostArray, b: HostArray, out: HostArray, add: bool) -> None:
     pieces = pieces_of(max(out.shape[1:]), _PIECE)
     for i in range(first, last):
         group, rows, columns = i // pieces, slice(None), slice(None)
@@ -247,35 +285,35 @@ def _added_products(first, last, a, b, out, add) -> None:
             np.matmul(left, right, out=part)
 
 
-def _inputs(g: ConvGeometry, x):
+def _inputs(g: ConvGeometry, x: HostArray) -> HostArray:
     return x.reshape(g.batch, g.channels, g.in_size)
 
 
-def _outputs(g: ConvGeometry, y):
+def _outputs(g: ConvGeometry, y: HostArray) -> HostArray:
     return y.reshape(g.batch, g.out_channels, g.out_size)
 
 
-def _by_taps(g: ConvGeometry, w):
+def _by_taps(g: ConvGeometry, w: HostArray) -> HostArray:
     return w.reshape(g.group, g.group_outputs, g.group_channels, -1)
 
 
-def _groups(g: ConvGeometry, image, g0: int, g1: int, channels: int):
+def _groups(g: ConvGeometry, image: HostArray, g0: int, g1: int, channels: int) -> HostArray:
     """The channels of groups g0 to g1 of an image, (groups, channels of one, size)."""
     return image.reshape(g.group, channels, image.shape[1])[g0:g1]
 
 
-def _windows(g: ConvGeometry):
+def _windows(g: ConvGeometry) -> Windows:
     return windows(g.in_spatial, g.out_spatial, g.kernel, g.stride, g.pad, g.dilation)
 
 
-def _columns(plan, images: int, groups: int, work, dtype):
+def _columns(plan: ColumnPlan, images: int, groups: int, work: HostArray, dtype: np.dtype[Any]) -> HostArray:
     """The column matrices (groups, rows, images * positions), uninitialised, in the front of `work`."""
     g = plan.geometry
     shape = (groups, g.rows, images * g.out_size)
     return work[: prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
 
 
-def _values(plan, images: int, work, dtype):
+def _values(plan: ColumnPlan, images: int, work: HostArray, dtype: np.dtype[Any]) -> HostArray:
     """Room for outputs (group, outputs, images * positions), at the end of `work`."""
     g = plan.geometry
     shape = (g.group, g.group_outputs, images * g.out_size)
@@ -283,7 +321,7 @@ def _values(plan, images: int, work, dtype):
     return work[plan.workspace_bytes - nbytes : plan.workspace_bytes].view(dtype).reshape(shape)
 
 
-def _gather(plan, dy, n0: int, n1: int, g0: int, g1: int, work):
+def _gather(plan: ColumnPlan, dy: HostArray, n0: int, n1: int, g0: int, g1: int, work: HostArray | None) -> HostArray:
     """dy of a chunk as (groups, outputs, images * positions)."""
     g = plan.geometry
     if n1 - n0 == 1:
@@ -293,7 +331,7 @@ def _gather(plan, dy, n0: int, n1: int, g0: int, g1: int, work):
     return values
 
 
-def _im2col(plan, x, n0: int, n1: int, g0: int, g1: int, work):
+def _im2col(plan: ColumnPlan, x: HostArray, n0: int, n1: int, g0: int, g1: int, work: HostArray | None) -> HostArray:
     """The columns of a chunk; x itself where it already is its columns."""
     g = plan.geometry
     if g.pointwise and n1 - n0 == 1:
@@ -306,7 +344,7 @@ def _im2col(plan, x, n0: int, n1: int, g0: int, g1: int, work):
     return columns
 
 
-def _move(function, images, rows, n0: int, n1: int) -> None:
+def _move(function: Callable[..., None], images: HostArray, rows: HostArray, n0: int, n1: int) -> None:
     """Between images n0 to n1 of (all, channels, size) and rows (channels, images, size)."""
     _, channels, size = images.shape
     rows = rows.reshape(channels, n1 - n0, size)
@@ -314,21 +352,21 @@ def _move(function, images, rows, n0: int, n1: int) -> None:
 
 
 @kernel
-def _collect(first, last, images, rows):
+def _collect(first: int, last: int, images: HostArray, rows: HostArray) -> None:
     for c in range(first, last):
         for i in range(len(images)):
             rows[c, i] = images[i, c]
 
 
 @kernel
-def _scatter(first, last, images, rows):
+def _scatter(first: int, last: int, images: HostArray, rows: HostArray) -> None:
     for c in range(first, last):
         for i in range(len(images)):
             images[i, c] = rows[c, i]
 
 
 @kernel
-def _add_bias(first, last, y, b):
+def _add_bias(first: int, last: int, y: HostArray, b: HostArray) -> None:
     for r in range(first, last):
         row, shift = y[r], b[r % b.size]
         for j in range(row.size):

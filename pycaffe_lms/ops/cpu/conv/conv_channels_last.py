@@ -6,33 +6,57 @@ Each function gets the operation that works in the other order, and that operati
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
+from ....arrays import HostArray
+from ...column_plan import ColumnPlan
+from ...geometry import ConvGeometry, Ints
 
-def forward(convolve, plan, x, w, b, y, work, relu) -> None:
+
+def forward(
+    convolve: Callable[..., None],
+    plan: ColumnPlan,
+    x: HostArray,
+    w: HostArray,
+    b: HostArray | None,
+    y: HostArray,
+    work: HostArray | None,
+    relu: bool,
+) -> None:
     plan, x_shape, w_shape, y_shape = _turned(plan)
     result = np.empty(_first(y.reshape(y_shape)).shape, y.dtype)
     convolve(plan, _copy(x, x_shape), _copy(w, w_shape), b, result, work, relu)
     y[...] = np.moveaxis(result, 1, -1).reshape(y.shape)
 
 
-def backward_data(convolve, plan, dy, w, dx, work) -> None:
+def backward_data(
+    convolve: Callable[..., None], plan: ColumnPlan, dy: HostArray, w: HostArray, dx: HostArray, work: HostArray | None
+) -> None:
     plan, x_shape, w_shape, y_shape = _turned(plan)
     result = np.empty(_first(dx.reshape(x_shape)).shape, dx.dtype)
     convolve(plan, _copy(dy, y_shape), _copy(w, w_shape), result, work)
     dx[...] = np.moveaxis(result, 1, -1).reshape(dx.shape)
 
 
-def backward_filter(convolve, plan, x, dy, dw, work, accumulate) -> None:
+def backward_filter(
+    convolve: Callable[..., None],
+    plan: ColumnPlan,
+    x: HostArray,
+    dy: HostArray,
+    dw: HostArray,
+    work: HostArray | None,
+    accumulate: bool,
+) -> None:
     plan, x_shape, w_shape, y_shape = _turned(plan)
     result = _copy(dw, w_shape)
     convolve(plan, _copy(x, x_shape), _copy(dy, y_shape), result, work, accumulate)
     dw[...] = np.moveaxis(result, 1, -1).reshape(dw.shape)
 
 
-def add_backward_data(g, dy, w, dx) -> None:
+def add_backward_data(g: ConvGeometry, dy: HostArray, w: HostArray, dx: HostArray) -> None:
     """dx (N, *in, C) += w (O, C, ones...) applied to dy (N, *out, O), at every stride-th position."""
     dy, w = dy.reshape(g.batch, *g.out_spatial, g.out_channels), w.reshape(g.out_channels, g.channels)
     seen = (slice(0, (out - 1) * step + 1, step) for out, step in zip(g.out_spatial, g.stride, strict=True))
@@ -41,17 +65,17 @@ def add_backward_data(g, dy, w, dx) -> None:
         places[n] += dy[n] @ w
 
 
-def _turned(plan):
+def _turned(plan: ColumnPlan) -> tuple[ColumnPlan, Ints, Ints, Ints]:
     """The plan for the other order, and the shapes of x, w and y in this one."""
     g = plan.geometry
     x, w = (g.batch, *g.in_spatial, g.channels), (g.out_channels, *g.kernel, g.group_channels)
     return replace(plan, geometry=replace(g, channels_last=False)), x, w, (g.batch, *g.out_spatial, g.out_channels)
 
 
-def _first(array):
+def _first(array: HostArray) -> HostArray:
     """The last axis behind the first."""
     return np.moveaxis(array, -1, 1)
 
 
-def _copy(array, shape):
+def _copy(array: HostArray, shape: Ints) -> HostArray:
     return _first(array.reshape(shape)).copy()

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from math import prod
 
 import numpy as np
+from numpy.typing import DTypeLike
 
+from ....arrays import HostArray
 from ...geometry import ConvGeometry, Ints
 from ..compiled import kernel, sums
 from ..threads import parallel
@@ -32,14 +34,14 @@ class DepthwisePlan:
     geometry: ConvGeometry
     cells: Ints
     length: int
-    planes: np.ndarray
-    places: np.ndarray
-    order: np.ndarray
-    bounds: np.ndarray
+    planes: HostArray
+    places: HostArray
+    order: HostArray
+    bounds: HostArray
     workspace_bytes: int = 0
 
 
-def depthwise_plan(geometry: ConvGeometry, dtype, workspace_limit: int) -> DepthwisePlan:
+def depthwise_plan(geometry: ConvGeometry, dtype: DTypeLike, workspace_limit: int) -> DepthwisePlan:
     """A plan for a convolution whose `geometry.depthwise` is true; it needs no workspace."""
     g = geometry.with_axes(3)
     steps = list(zip(g.out_spatial, g.kernel, g.stride, g.dilation, strict=True))
@@ -54,7 +56,9 @@ def depthwise_plan(geometry: ConvGeometry, dtype, workspace_limit: int) -> Depth
     return DepthwisePlan(geometry, cells, length, planes, places, np.argsort(planes, kind="stable"), bounds)
 
 
-def depthwise_forward(plan, x, w, b, y, work) -> None:
+def depthwise_forward(
+    plan: DepthwisePlan, x: HostArray, w: HostArray, b: HostArray | None, y: HostArray, work: HostArray | None
+) -> None:
     """y = w * x (+ b): x (N, C, *in), w (O, 1, *kernel), b (O) or None, y (N, O, *out)."""
     g, x, w, y = _arrays(plan, x, w, y)
     bias = np.zeros(g.out_channels, y.dtype) if b is None else b.reshape(g.out_channels)
@@ -63,7 +67,9 @@ def depthwise_forward(plan, x, w, b, y, work) -> None:
     parallel(_forward, len(x), x, w, bias, y, plan.cells, plan.length, offsets, g.stride, g.pad, grain=grain)
 
 
-def depthwise_backward_data(plan, dy, w, dx, work) -> None:
+def depthwise_backward_data(
+    plan: DepthwisePlan, dy: HostArray, w: HostArray, dx: HostArray, work: HostArray | None
+) -> None:
     """dx from dy: the transpose of `depthwise_forward` (every element of dx is written)."""
     g, dx, w, dy = _arrays(plan, dx, w, dy)
     taps = plan.places, plan.order, plan.bounds
@@ -71,7 +77,9 @@ def depthwise_backward_data(plan, dy, w, dx, work) -> None:
     parallel(_backward_data, len(dx), dy, w, dx, plan.cells, *taps, g.stride, g.pad, grain=grain)
 
 
-def depthwise_backward_filter(plan, x, dy, dw, work, accumulate) -> None:
+def depthwise_backward_filter(
+    plan: DepthwisePlan, x: HostArray, dy: HostArray, dw: HostArray, work: HostArray | None, accumulate: bool
+) -> None:
     """dw (+)= the gradient of the weights, summed over images and positions."""
     g, x, dw, dy = _arrays(plan, x, dw, dy)
     offsets = plan.planes * prod(plan.cells) + plan.places
@@ -79,7 +87,9 @@ def depthwise_backward_filter(plan, x, dy, dw, work, accumulate) -> None:
     parallel(_backward_filter, g.channels, *args, grain=_grain(g, g.group_outputs * g.batch))
 
 
-def _arrays(plan, x, w, y):
+def _arrays(
+    plan: DepthwisePlan, x: HostArray, w: HostArray, y: HostArray
+) -> tuple[ConvGeometry, HostArray, HostArray, HostArray]:
     """The geometry with 3 axes, inputs (planes, d, h, w), weights (outputs, taps), outputs (planes, d, h, w)."""
     g = plan.geometry.with_axes(3)
     inputs = x.reshape(g.batch * g.channels, *g.in_spatial)
@@ -92,7 +102,7 @@ def _grain(g: ConvGeometry, planes: int) -> int:
 
 
 @kernel
-def _copy(plane, padded, stride, pad, back):
+def _copy(plane: HostArray, padded: HostArray, stride: Ints, pad: Ints, back: bool) -> None:
     """The pixels of a plane into the padded planes (stride..., cells...), or back; pixels without a place stay."""
     step, cells = stride[2], padded.shape[5]
     for d in range(plane.shape[0]):
@@ -125,7 +135,7 @@ def _copy(plane, padded, stride, pad, back):
 
 
 @kernel
-def _add(to, source, offsets, taps):
+def _add(to: HostArray, source: HostArray, offsets: HostArray, taps: HostArray) -> None:
     """to[i] += taps[t] * source[offsets[t] + i] for every tap; three at a time, so that `to` is read less often."""
     n, count = len(to), len(taps)
     for t in range(0, count - 2, 3):
@@ -142,7 +152,19 @@ def _add(to, source, offsets, taps):
 
 
 @kernel
-def _forward(start, stop, x, w, bias, y, cells, length, offsets, stride, pad):
+def _forward(
+    start: int,
+    stop: int,
+    x: HostArray,
+    w: HostArray,
+    bias: HostArray,
+    y: HostArray,
+    cells: Ints,
+    length: int,
+    offsets: HostArray,
+    stride: Ints,
+    pad: Ints,
+) -> None:
     outputs, multiple = len(w), len(y) // len(x)
     padded = np.zeros((*stride, *cells), x.dtype)
     source, result = padded.reshape(-1), np.empty(length, x.dtype)
@@ -158,7 +180,7 @@ def _forward(start, stop, x, w, bias, y, cells, length, offsets, stride, pad):
 
 
 @kernel
-def _spread_out(plane, flat, cells):
+def _spread_out(plane: HostArray, flat: HostArray, cells: Ints) -> None:
     """Rows of a plane into `flat`, as far apart as rows of padded planes."""
     for d in range(plane.shape[0]):
         for h in range(plane.shape[1]):
@@ -167,7 +189,19 @@ def _spread_out(plane, flat, cells):
 
 
 @kernel
-def _backward_data(start, stop, dy, w, dx, cells, places, order, bounds, stride, pad):
+def _backward_data(
+    start: int,
+    stop: int,
+    dy: HostArray,
+    w: HostArray,
+    dx: HostArray,
+    cells: Ints,
+    places: HostArray,
+    order: HostArray,
+    bounds: HostArray,
+    stride: Ints,
+    pad: Ints,
+) -> None:
     outputs, multiple, size = len(w), len(dy) // len(dx), cells[0] * cells[1] * cells[2]
     margin = places.max()
     padded = np.empty((*stride, *cells), dx.dtype)
@@ -188,7 +222,7 @@ def _backward_data(start, stop, dy, w, dx, cells, places, order, bounds, stride,
 
 
 @sums
-def _product(left, right):
+def _product(left: HostArray, right: HostArray) -> float:
     total = left[0] * 0
     for i in range(len(left)):
         total += left[i] * right[i]
@@ -196,7 +230,21 @@ def _product(left, right):
 
 
 @kernel
-def _backward_filter(start, stop, x, dy, dw, images, multiple, accumulate, cells, length, offsets, stride, pad):
+def _backward_filter(
+    start: int,
+    stop: int,
+    x: HostArray,
+    dy: HostArray,
+    dw: HostArray,
+    images: int,
+    multiple: int,
+    accumulate: bool,
+    cells: Ints,
+    length: int,
+    offsets: HostArray,
+    stride: Ints,
+    pad: Ints,
+) -> None:
     channels, taps = len(dw) // multiple, dw.shape[1]
     padded = np.zeros((*stride, *cells), x.dtype)
     source, gradient = padded.reshape(-1), np.zeros(length, x.dtype)

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....arrays import HostArray
+
 __all__ = ["embed_forward", "embed_backward", "find_outside", "outside_plan"]
 
 
-def _known(index, m, k):
+def _known(index: HostArray, m: int, k: int) -> tuple[HostArray, HostArray]:
     """(positions whose index is in 0..k-1, these indices); indices are truncated, NaN is in no range."""
     index = np.trunc(index.reshape(m).astype(np.float64))  # a float32 cannot be compared with every k
     at = np.flatnonzero((index >= 0) & (index < k))
     return at, index[at].astype(np.int64)
 
 
-def outside_plan():
+def outside_plan() -> HostArray:
     """Return where `find_outside` writes: three doubles of the host, zeros, which its work may write to at any time."""
     return np.zeros(3)
 
 
-def find_outside(index, found, m, k):
+def find_outside(index: HostArray, found: HostArray, m: int, k: int) -> None:
     """found = (1, i, index[i]) for one i of those whose index is out of range; nothing is written without any."""
     at, _ = _known(index, m, k)
     if at.size < m:
@@ -27,7 +29,7 @@ def find_outside(index, found, m, k):
         found[:] = 1, first, index.reshape(m)[first]
 
 
-def embed_forward(index, w, b, y, m, n, k):
+def embed_forward(index: HostArray, w: HostArray, b: HostArray | None, y: HostArray, m: int, n: int, k: int) -> None:
     """y[i] = w[int(index[i])] + b (None: no bias); NaN where the index is out of range."""
     w, y = w.reshape(k, n), y.reshape(m, n)
     at, rows = _known(index, m, k)
@@ -40,7 +42,7 @@ def embed_forward(index, w, b, y, m, n, k):
         y += b.reshape(n)
 
 
-def embed_backward(index, dy, dw, accumulate, m, n, k):
+def embed_backward(index: HostArray, dy: HostArray, dw: HostArray, accumulate: bool, m: int, n: int, k: int) -> None:
     """dw[row] (+)= the sum of dy[i] over the i whose index is that row, in their order."""
     dy, dw = dy.reshape(m, n), dw.reshape(k, n)
     if not accumulate:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....arrays import HostArray
 from ..compiled import products, sums
 from ..onednn import outer as onednn_outer
 from ..threads import ELEMENTS, parallel
@@ -27,7 +28,7 @@ def worthwhile(rows: int, n: int, k: int) -> bool:
     return 1 < rows <= MOST and n * k >= ELEMENTS
 
 
-def times_transposed(x, w, y) -> None:
+def times_transposed(x: HostArray, w: HostArray, y: HostArray) -> None:
     """y (m, n) = x (m, k) w'."""
     (m, _), n = x.shape, len(w)
     blocks = -(-n // _DOTS)
@@ -36,12 +37,12 @@ def times_transposed(x, w, y) -> None:
     y[...] = total[:n, :m].T
 
 
-def times(a, w, out) -> None:
+def times(a: HostArray, w: HostArray, out: HostArray) -> None:
     """out (m, k) = a (m, n) w."""
     parallel(_row_sums, -(-out.shape[1] // _COLUMNS), a, w, out)
 
 
-def outer(a, b, out, accumulate: bool) -> None:
+def outer(a: HostArray, b: HostArray, out: HostArray, accumulate: bool) -> None:
     """out (n, k) (+)= a' b, of a (m, n) and b (m, k)."""
     if not accumulate and onednn_outer.outer(a, b, out):
         return
@@ -49,7 +50,17 @@ def outer(a, b, out, accumulate: bool) -> None:
 
 
 @sums
-def _dots_of_four(p, q, r, s, x0, x1, x2, x3, x4):
+def _dots_of_four(
+    p: HostArray,
+    q: HostArray,
+    r: HostArray,
+    s: HostArray,
+    x0: HostArray,
+    x1: HostArray,
+    x2: HostArray,
+    x3: HostArray,
+    x4: HostArray,
+) -> tuple[tuple[float, ...], ...]:
     zero = p.dtype.type(0)
     a0 = a1 = a2 = a3 = a4 = b0 = b1 = b2 = b3 = b4 = zero
     c0 = c1 = c2 = c3 = c4 = d0 = d1 = d2 = d3 = d4 = zero
@@ -69,7 +80,7 @@ def _dots_of_four(p, q, r, s, x0, x1, x2, x3, x4):
 
 
 @products
-def _dots(first, last, x, w, total):
+def _dots(first: int, last: int, x: HostArray, w: HostArray, total: HostArray) -> None:
     """total (rows of w, images), both rounded up: what is beyond repeats the last row or image."""
     m, k = x.shape
     most = len(w) - 1
@@ -91,7 +102,7 @@ def _dots(first, last, x, w, total):
 
 
 @products
-def _row_sums(first, last, a, w, out):
+def _row_sums(first: int, last: int, a: HostArray, w: HostArray, out: HostArray) -> None:
     """For blocks of columns."""
     m, n = a.shape
     even, whole = n // _ROWS * _ROWS, m // _IMAGES * _IMAGES
@@ -133,12 +144,12 @@ def _row_sums(first, last, a, w, out):
 
 
 @products
-def _eight(row, r):
+def _eight(row: HostArray, r: int) -> tuple[float, ...]:
     return row[r], row[r + 1], row[r + 2], row[r + 3], row[r + 4], row[r + 5], row[r + 6], row[r + 7]
 
 
 @products
-def _outer(first, last, a, b, out, accumulate):
+def _outer(first: int, last: int, a: HostArray, b: HostArray, out: HostArray, accumulate: bool) -> None:
     """Ten images at a time where there are as many, or five; then single ones."""
     m, k = b.shape
     many = 10 if m >= 10 else 5 if m >= 5 else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....arrays import HostArray
 from . import few_rows
 from .blas import piece, pieces_of, spread
 
@@ -17,7 +18,9 @@ __all__ = [
 _PIECE = 128  # least rows or columns in one product of a thread
 
 
-def inner_product_forward(x, w, b, y, m, n, k, transpose) -> None:
+def inner_product_forward(
+    x: HostArray, w: HostArray, b: HostArray | None, y: HostArray, m: int, n: int, k: int, transpose: bool
+) -> None:
     """y = x w' + b; b is None without a bias."""
     y = y.reshape(m, n)
     _times(x.reshape(m, k), w, y, not transpose)
@@ -25,12 +28,16 @@ def inner_product_forward(x, w, b, y, m, n, k, transpose) -> None:
         y += b.reshape(n)
 
 
-def inner_product_backward_data(dy, w, dx, m, n, k, transpose) -> None:
+def inner_product_backward_data(
+    dy: HostArray, w: HostArray, dx: HostArray, m: int, n: int, k: int, transpose: bool
+) -> None:
     """dx = dy w."""
     _times(dy.reshape(m, n), w, dx.reshape(m, k), transpose)
 
 
-def inner_product_backward_weight(x, dy, dw, m, n, k, transpose, accumulate) -> None:
+def inner_product_backward_weight(
+    x: HostArray, dy: HostArray, dw: HostArray, m: int, n: int, k: int, transpose: bool, accumulate: bool
+) -> None:
     """dw (+)= dy' x (its transpose when `transpose`)."""
     a, b = x.reshape(m, k), dy.reshape(m, n)
     if not transpose:
@@ -44,7 +51,7 @@ def inner_product_backward_weight(x, dy, dw, m, n, k, transpose, accumulate) -> 
         _multiply(a.T, b, dw)
 
 
-def inner_product_backward_bias(dy, db, m, n, accumulate) -> None:
+def inner_product_backward_bias(dy: HostArray, db: HostArray, m: int, n: int, accumulate: bool) -> None:
     """db (+)= the column sums of dy."""
     total = dy.reshape(m, n).sum(axis=0, dtype=np.float64).astype(db.dtype)  # NumPy adds rows one by one: in double
     db = db.reshape(n)
@@ -54,7 +61,7 @@ def inner_product_backward_bias(dy, db, m, n, accumulate) -> None:
         db[...] = total
 
 
-def _times(a, w, out, transposed: bool) -> None:
+def _times(a: HostArray, w: HostArray, out: HostArray, transposed: bool) -> None:
     """out (m, columns) = a (m, rows) w, or a times the transpose of w as it lies in memory."""
     shape = (out.shape[1], a.shape[1]) if transposed else (a.shape[1], out.shape[1])
     w = w.reshape(shape)
@@ -64,16 +71,16 @@ def _times(a, w, out, transposed: bool) -> None:
         _multiply(a, w.T if transposed else w, out)
 
 
-def _multiply(a, b, out) -> None:
+def _multiply(a: HostArray, b: HostArray | None, out: HostArray) -> None:
     """out = a b, in pieces of the longer side of out, in threads."""
     spread(_products, _pieces(out), a, b, out)
 
 
-def _pieces(out) -> int:
+def _pieces(out: HostArray) -> int:
     return pieces_of(max(out.shape), _PIECE)
 
 
-def _products(first, last, a, b, out) -> None:
+def _products(first: int, last: int, a: HostArray, b: HostArray | None, out: HostArray) -> None:
     for i in range(first, last):
         rows, columns = slice(None), slice(None)
         if out.shape[0] > out.shape[1]:

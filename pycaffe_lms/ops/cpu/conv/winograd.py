@@ -10,22 +10,25 @@ have 5e-7.
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import numpy as np
 
+from ....arrays import HostArray
+from ...geometry import Ints
 from ...winograd_plan import WinogradPlan
 from .blas import spread
 from .winograd_tiles import restore, transform
 
 
-def forward(plan: WinogradPlan, x, w, y, work) -> None:
+def forward(plan: WinogradPlan, x: HostArray, w: HostArray, y: HostArray, work: HostArray) -> None:
     """y = w * x, of x (N, C, in_size), w (group, O / group, C / group, taps), y (N, O, out_size)."""
     g = plan.geometry
     sides = (x, g.group_channels, g.in_spatial), (y, g.group_outputs, g.out_spatial)
     _convolve(plan, *sides, "weights", w, g.pad, work)
 
 
-def backward_data(plan: WinogradPlan, dy, w, dx, work) -> None:
+def backward_data(plan: WinogradPlan, dy: HostArray, w: HostArray, dx: HostArray, work: HostArray) -> None:
     """dx: the convolution of dy with the kernels turned by half a circle."""
     g = plan.geometry
     pad = tuple(g.kernel[0] - 1 - p for p in g.pad)
@@ -33,7 +36,15 @@ def backward_data(plan: WinogradPlan, dy, w, dx, work) -> None:
     _convolve(plan, *sides, "weights_turned", w, pad, work)
 
 
-def _convolve(plan, source, target, way, weights, pad, work) -> None:
+def _convolve(
+    plan: WinogradPlan,
+    source: tuple[HostArray, int, Ints],
+    target: tuple[HostArray, int, Ints],
+    way: str,
+    weights: HostArray,
+    pad: Ints,
+    work: HostArray,
+) -> None:
     """source, target: (array, channels of a group, spatial size)."""
     (x, a, x_spatial), (y, b, y_spatial) = source, target
     g, form, tiles = plan.geometry, (plan.outputs, plan.geometry.kernel[0]), plan.tiles(y_spatial)
@@ -47,7 +58,9 @@ def _convolve(plan, source, target, way, weights, pad, work) -> None:
             restore("outputs", *form, m, y[n0:n1, _part(group, b)], y_spatial, tiles, False)
 
 
-def backward_filter(plan: WinogradPlan, x, dy, dw, work, accumulate) -> None:
+def backward_filter(
+    plan: WinogradPlan, x: HostArray, dy: HostArray, dw: HostArray, work: HostArray, accumulate: bool
+) -> None:
     """dw (+)= the transpose of `forward` in w."""
     g, form, tiles = plan.geometry, (plan.outputs, plan.geometry.kernel[0]), plan.tiles(plan.geometry.out_spatial)
     a, b = g.group_channels, g.group_outputs
@@ -68,31 +81,33 @@ def _part(group: int, channels: int) -> slice:
     return slice(group * channels, (group + 1) * channels)
 
 
-def _weights(plan, place: int, work, dtype):
+def _weights(plan: WinogradPlan, place: int, work: HostArray, dtype: np.dtype[Any]) -> HostArray:
     """The first or second array of transformed weights (points, outputs, channels), at the front of `work`."""
     a, b = plan.geometry.group_outputs, plan.geometry.group_channels
     return _room(plan, work, place * plan.plane(a * b), a, b, dtype)
 
 
-def _values(plan, tiles: int, a: int, b: int, work, dtype):
+def _values(
+    plan: WinogradPlan, tiles: int, a: int, b: int, work: HostArray, dtype: np.dtype[Any]
+) -> tuple[HostArray, HostArray]:
     """Transformed inputs and outputs (points, tiles, channels), behind the weights."""
     at = 2 * plan.plane(a * b)
     return _room(plan, work, at, tiles, a, dtype), _room(plan, work, at + plan.plane(tiles * a), tiles, b, dtype)
 
 
-def _room(plan, work, at: int, rows: int, columns: int, dtype):
+def _room(plan: WinogradPlan, work: HostArray, at: int, rows: int, columns: int, dtype: np.dtype[Any]) -> HostArray:
     """(points, rows, columns) from number `at * points` of `work` on."""
     size, area = np.dtype(dtype).itemsize, plan.points**2
     whole = work[at * area * size : (at + plan.plane(rows * columns)) * area * size].view(dtype).reshape(area, -1)
     return whole[:, : rows * columns].reshape(area, rows, columns)
 
 
-def _multiply(a, b, out, total=None) -> None:
+def _multiply(a: HostArray, b: HostArray, out: HostArray, total: HostArray | None = None) -> None:
     """out = a b for every point; added to total if there is one."""
     spread(_products, len(a), a, b, out, total)
 
 
-def _products(first, last, a, b, out, total) -> None:
+def _products(first: int, last: int, a: HostArray, b: HostArray, out: HostArray, total: HostArray | None) -> None:
     np.matmul(a[first:last], b[first:last], out=out[first:last])
     if total is not None:
         total[first:last] += out[first:last]

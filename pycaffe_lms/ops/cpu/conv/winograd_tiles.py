@@ -7,14 +7,18 @@ The matrices stand in this file since compiled kernels are kept on disk by it (s
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import cache
 from math import prod
+from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from ....arrays import HostArray
+from ...geometry import Ints
 from ...winograd_plan import LANES
 from ..compiled import kernel
 from ..threads import parallel
@@ -25,7 +29,7 @@ _WAYS = ("inputs", "outputs", "outputs_back", "weights", "weights_turned", "weig
 
 
 @cache
-def matrices(outputs: int, size: int) -> dict[str, np.ndarray]:
+def matrices(outputs: int, size: int) -> dict[str, HostArray]:
     """y = outputs ((weights w) * (inputs x)) is a correlation in one dimension; and what its gradients need.
 
     From Toom's and Cook's product of polynomials, transposed.
@@ -49,7 +53,9 @@ def matrices(outputs: int, size: int) -> dict[str, np.ndarray]:
     }
 
 
-def transform(way: str, outputs: int, size: int, x, spatial, pad, tiles, values) -> None:
+def transform(
+    way: str, outputs: int, size: int, x: HostArray, spatial: Ints, pad: Ints, tiles: Ints, values: HostArray
+) -> None:
     """values (points, images * tiles, channels) of x (images, channels, positions): tiles begin -pad from x's corner
     and overlap as the inputs of neighbouring outputs do; 0 outside of x."""
     tag, (points, taps) = _tag(way, outputs, size)
@@ -58,37 +64,50 @@ def transform(way: str, outputs: int, size: int, x, spatial, pad, tiles, values)
     parallel(_transform, units, x, spatial, pad, tiles, step, points, taps, values, tag)
 
 
-def restore(way: str, outputs: int, size: int, values, y, spatial, tiles, accumulate: bool) -> None:
+def restore(
+    way: str, outputs: int, size: int, values: HostArray, y: HostArray, spatial: Ints, tiles: Ints, accumulate: bool
+) -> None:
     """y (images, channels, positions) (+)= what the tiles of values (points, images * tiles, channels) stand for."""
     tag, (step, points) = _tag(way, outputs, size)
     units = len(y) * (y.shape[1] // LANES)
     parallel(_restore, units, values, y, spatial, tiles, step, points, accumulate, tag)
 
 
-def _tag(way, outputs, size):
+def _tag(way: str, outputs: int, size: int) -> tuple[Ints, tuple[int, int]]:
     """(a tuple whose length, part of its type, tells the compiler which matrix is meant; the matrix's shape)"""
     number = _SIZES.index((outputs, size)) * len(_WAYS) + _WAYS.index(way)
     return (0,) * (number + 1), matrices(outputs, size)[way].shape
 
 
 @intrinsic
-def _tile(typingctx, source, source_at, source_row, source_column, target, target_at, target_row, target_column, tag):
+def _tile(
+    typingctx: Any,
+    source: Any,
+    source_at: Any,
+    source_row: Any,
+    source_column: Any,
+    target: Any,
+    target_at: Any,
+    target_row: Any,
+    target_column: Any,
+    tag: Any,
+) -> tuple[Any, Callable[..., Any]]:
     """target = M source M' for LANES numbers side by side at every place of both; places are counted in numbers."""
     number = tag.count - 1
     matrix = matrices(*_SIZES[number // len(_WAYS)])[_WAYS[number % len(_WAYS)]]
     signature = types.void(source, *[types.intp] * 3, target, *[types.intp] * 3, tag)
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         value = context.get_value_type(source.dtype)
         vector = ir.VectorType(value, LANES)
         align = source.dtype.bitwidth // 8
 
-        def place(array_type, array, at, row, column, i, j):
+        def place(array_type: Any, array: Any, at: Any, row: Any, column: Any, i: int, j: int) -> Any:
             data = context.make_array(array_type)(context, builder, array).data
             index = builder.add(at, builder.add(_times(builder, row, i), _times(builder, column, j)))
             return builder.bitcast(builder.gep(data, [index]), vector.as_pointer())
 
-        def combine(factors, values):
+        def combine(factors: HostArray, values: Sequence[Any]) -> Any:
             total = None
             for factor, v in zip(factors, values, strict=True):
                 if factor == 0:
@@ -116,12 +135,24 @@ def _tile(typingctx, source, source_at, source_row, source_column, target, targe
     return signature, codegen
 
 
-def _times(builder, value, factor: int):
+def _times(builder: Any, value: Any, factor: int) -> Any:
     return builder.mul(value, ir.Constant(value.type, factor))
 
 
 @kernel
-def _transform(first, last, x, spatial, pad, tiles, step, points, taps, values, tag):
+def _transform(
+    first: int,
+    last: int,
+    x: HostArray,
+    spatial: Ints,
+    pad: Ints,
+    tiles: Ints,
+    step: int,
+    points: int,
+    taps: int,
+    values: HostArray,
+    tag: Ints,
+) -> None:
     height, width = spatial
     images, channels, _ = x.shape
     span = (tiles[1] - 1) * step + taps  # positions of a row of tiles
@@ -154,7 +185,18 @@ def _transform(first, last, x, spatial, pad, tiles, step, points, taps, values, 
 
 
 @kernel
-def _restore(first, last, values, y, spatial, tiles, step, points, accumulate, tag):
+def _restore(
+    first: int,
+    last: int,
+    values: HostArray,
+    y: HostArray,
+    spatial: Ints,
+    tiles: Ints,
+    step: int,
+    points: int,
+    accumulate: bool,
+    tag: Ints,
+) -> None:
     height, width = spatial
     images, channels, _ = y.shape
     line = tiles[1] * step * LANES

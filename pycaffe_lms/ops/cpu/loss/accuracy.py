@@ -4,10 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....arrays import HostArray
+
 __all__ = ["accuracy_forward"]
 
 
-def accuracy_forward(scores, label, accuracy, per_class, counts, has_ignore, ignore_label, top_k, outer, c, inner):
+def accuracy_forward(
+    scores: HostArray,
+    label: HostArray,
+    accuracy: HostArray,
+    per_class: HostArray | None,
+    counts: HostArray,
+    has_ignore: bool,
+    ignore_label: int,
+    top_k: int,
+    outer: int,
+    c: int,
+    inner: int,
+) -> None:
     """accuracy = right / counted (0 when nothing counts); per_class (c values, or None) the same for each class.
 
     Right: fewer than top_k other scores are >= the score of the true class (a NaN is >= nothing). A label outside

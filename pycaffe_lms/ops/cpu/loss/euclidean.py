@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....arrays import HostArray
+
 __all__ = ["euclidean_loss_forward", "euclidean_loss_backward"]
 
 _CHUNK = 1 << 18
 
 
-def euclidean_loss_forward(a, b, loss, work, scale):
+def euclidean_loss_forward(a: HostArray, b: HostArray, loss: HostArray, work: HostArray, scale: float) -> None:
     """loss = scale * sum of (a - b)^2, summed in float64. `work`: 2 * LOSS_BLOCKS doubles, for a GPU's partial sums."""
     a, b = a.reshape(-1), b.reshape(-1)
     total = 0.0
@@ -20,7 +22,9 @@ def euclidean_loss_forward(a, b, loss, work, scale):
         loss.fill(total * scale)
 
 
-def euclidean_loss_backward(a, b, dloss, da, db, scale):
+def euclidean_loss_backward(
+    a: HostArray, b: HostArray, dloss: HostArray, da: HostArray | None, db: HostArray | None, scale: float
+) -> None:
     """da = dloss * scale * (a - b), db = -da; one of them may be None."""
     with np.errstate(over="ignore", invalid="ignore"):
         for dx, sign in ((da, scale), (db, -scale)):

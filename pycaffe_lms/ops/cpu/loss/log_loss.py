@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....arrays import HostArray
+
 __all__ = [
     "multinomial_loss_forward",
     "multinomial_loss_backward",
@@ -16,14 +18,16 @@ _FLOOR = 1e-20
 _CHUNK = 1 << 18
 
 
-def _labels(label, c):
+def _labels(label: HostArray, c: int) -> tuple[HostArray, HostArray]:
     """(labels as integers, 0 where they name no class; which name none)."""
     label = np.trunc(label)
     wrong = ~((label >= 0) & (label < c))
     return np.where(wrong, 0, label).astype(np.int64), wrong
 
 
-def multinomial_loss_forward(p, label, loss, work, scale, n, c):
+def multinomial_loss_forward(
+    p: HostArray, label: HostArray, loss: HostArray, work: HostArray, scale: float, n: int, c: int
+) -> None:
     """loss = -scale * sum of log(max(p[label], 1e-20)).
 
     A label outside 0..c-1 makes the loss NaN. `work`: 2 * LOSS_BLOCKS doubles, for a GPU's partial sums.
@@ -35,7 +39,9 @@ def multinomial_loss_forward(p, label, loss, work, scale, n, c):
     loss.fill(-np.log(np.maximum(p.reshape(n, c)[np.arange(n), label], _FLOOR)).sum(dtype=np.float64) * scale)
 
 
-def multinomial_loss_backward(p, label, dloss, dx, scale, n, c):
+def multinomial_loss_backward(
+    p: HostArray, label: HostArray, dloss: HostArray, dx: HostArray, scale: float, n: int, c: int
+) -> None:
     """dx = -dloss * scale / max(p, 1e-20) at the label, 0 elsewhere; NaN where the item's label is outside 0..c-1."""
     label, wrong = _labels(label.reshape(n), c)
     dx, rows = dx.reshape(n, c), np.flatnonzero(~wrong)
@@ -45,12 +51,25 @@ def multinomial_loss_backward(p, label, dloss, dx, scale, n, c):
     dx[wrong] = np.nan
 
 
-def upload_matrix(host, matrix):
+def upload_matrix(host: HostArray, matrix: HostArray) -> None:
     """matrix = host, an array in the computer's memory that nobody changes."""
     np.copyto(matrix, host)
 
 
-def infogain_loss_forward(prob, label, matrix, loss, norm, work, has_ignore, ignore_label, normalizer, outer, c, inner):
+def infogain_loss_forward(
+    prob: HostArray,
+    label: HostArray,
+    matrix: HostArray,
+    loss: HostArray,
+    norm: HostArray,
+    work: HostArray,
+    has_ignore: bool,
+    ignore_label: int,
+    normalizer: float,
+    outer: int,
+    c: int,
+    inner: int,
+) -> None:
     """loss = -sum of matrix[label, l] * log(max(p[l], 1e-20)) over the labels that are not ignored, divided by norm.
 
     norm[0] (float64) = max(1, normalizer), where a negative normalizer means the number of labels not ignored.
@@ -73,7 +92,20 @@ def infogain_loss_forward(prob, label, matrix, loss, norm, work, has_ignore, ign
     loss.fill(-total / norm[0])
 
 
-def infogain_loss_backward(prob, label, matrix, dloss, norm, row_sums, dx, has_ignore, ignore_label, outer, c, inner):
+def infogain_loss_backward(
+    prob: HostArray,
+    label: HostArray,
+    matrix: HostArray,
+    dloss: HostArray,
+    norm: HostArray,
+    row_sums: HostArray,
+    dx: HostArray,
+    has_ignore: bool,
+    ignore_label: int,
+    outer: int,
+    c: int,
+    inner: int,
+) -> None:
     """dx = (p * sum(matrix[label]) - matrix[label]) * dloss / norm; 0 at ignored labels, NaN at labels outside 0..c-1.
 
     row_sums (c doubles): room for the sums.

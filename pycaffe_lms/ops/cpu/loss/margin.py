@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....arrays import HostArray
+
 __all__ = [
     "hinge_loss_forward",
     "hinge_loss_backward",
@@ -12,7 +14,7 @@ __all__ = [
 ]
 
 
-def _margins(x, label, n, c):
+def _margins(x: HostArray, label: HostArray, n: int, c: int) -> tuple[HostArray, HostArray, HostArray]:
     """(max(0, 1 - s x), s, items whose label names no class), s = 1 at the label, else -1."""
     label = np.trunc(label.reshape(n))
     wrong = ~((label >= 0) & (label < c))
@@ -23,7 +25,9 @@ def _margins(x, label, n, c):
     return np.maximum(margins, 0, out=margins), signs, wrong
 
 
-def hinge_loss_forward(x, label, loss, work, squared, scale, n, c):
+def hinge_loss_forward(
+    x: HostArray, label: HostArray, loss: HostArray, work: HostArray, squared: bool, scale: float, n: int, c: int
+) -> None:
     """loss = scale * sum of m (squared: m^2), m = max(0, 1 - s x), s = 1 at the label and -1 elsewhere.
 
     A label outside 0..c-1 makes the loss NaN. `work`: 2 * LOSS_BLOCKS doubles, for a GPU's partial sums.
@@ -36,7 +40,9 @@ def hinge_loss_forward(x, label, loss, work, squared, scale, n, c):
         loss.fill(np.nan if wrong.any() and c else margins.sum() * scale)
 
 
-def hinge_loss_backward(x, label, dloss, dx, squared, scale, n, c):
+def hinge_loss_backward(
+    x: HostArray, label: HostArray, dloss: HostArray, dx: HostArray, squared: bool, scale: float, n: int, c: int
+) -> None:
     """dx = -s * dloss * scale * (sign(m); squared: 2 m); NaN where the item's label is outside 0..c-1."""
     margins, signs, wrong = _margins(x, label, n, c)
     dx = dx.reshape(n, c)
@@ -45,7 +51,19 @@ def hinge_loss_backward(x, label, dloss, dx, squared, scale, n, c):
     dx[wrong] = np.nan
 
 
-def contrastive_loss_forward(a, b, y, loss, distance, work, margin, legacy, scale, n, c):
+def contrastive_loss_forward(
+    a: HostArray,
+    b: HostArray,
+    y: HostArray,
+    loss: HostArray,
+    distance: HostArray,
+    work: HostArray,
+    margin: float,
+    legacy: bool,
+    scale: float,
+    n: int,
+    c: int,
+) -> None:
     """loss = scale * sum of d^2 where y is not 0 (cut to an integer), else max(margin - d, 0)^2, d = |a - b|.
 
     legacy: max(margin - d^2, 0) for the latter. distance (n doubles) = d^2, which backward reads. `work` (512
@@ -58,7 +76,19 @@ def contrastive_loss_forward(a, b, y, loss, distance, work, margin, legacy, scal
         loss.fill(np.where(np.trunc(y.reshape(n)) != 0, distance, apart).sum() * scale)
 
 
-def contrastive_loss_backward(a, b, y, dloss, distance, dx, margin, legacy, scale, n, c):
+def contrastive_loss_backward(
+    a: HostArray,
+    b: HostArray,
+    y: HostArray,
+    dloss: HostArray,
+    distance: HostArray,
+    dx: HostArray,
+    margin: float,
+    legacy: bool,
+    scale: float,
+    n: int,
+    c: int,
+) -> None:
     """dx = dloss * scale * (a - b) * (y not 0: 1; d < margin: -(margin - d) / (d + 1e-4); legacy: -1; else 0)."""
     d, dx = np.sqrt(distance), dx.reshape(n, c)
     with np.errstate(over="ignore", invalid="ignore"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....arrays import HostArray
 from ..logistic import sigmoid
 
 __all__ = ["sigmoid_loss_forward", "sigmoid_loss_backward"]
@@ -11,11 +12,20 @@ __all__ = ["sigmoid_loss_forward", "sigmoid_loss_backward"]
 _CHUNK = 1 << 18
 
 
-def _ignored(t, has_ignore, ignore_label):
+def _ignored(t: HostArray, has_ignore: bool, ignore_label: int) -> HostArray | None:
     return np.trunc(t) == ignore_label if has_ignore else None
 
 
-def sigmoid_loss_forward(x, t, loss, norm, work, has_ignore, ignore_label, normalizer):
+def sigmoid_loss_forward(
+    x: HostArray,
+    t: HostArray,
+    loss: HostArray,
+    norm: HostArray,
+    work: HostArray,
+    has_ignore: bool,
+    ignore_label: int,
+    normalizer: float,
+) -> None:
     """loss = -sum of (t log(sigmoid(x)) + (1 - t) log(1 - sigmoid(x))) over targets not ignored, divided by norm.
 
     norm[0] (float64) = max(1, normalizer), where a negative normalizer means the number of targets not ignored.
@@ -36,7 +46,9 @@ def sigmoid_loss_forward(x, t, loss, norm, work, has_ignore, ignore_label, norma
     loss.fill(total / norm[0])
 
 
-def sigmoid_loss_backward(x, t, dloss, norm, dx, has_ignore, ignore_label):
+def sigmoid_loss_backward(
+    x: HostArray, t: HostArray, dloss: HostArray, norm: HostArray, dx: HostArray, has_ignore: bool, ignore_label: int
+) -> None:
     """dx = (sigmoid(x) - t) * dloss / norm; 0 at ignored targets."""
     x, t, dx = x.reshape(-1), t.reshape(-1), dx.reshape(-1)
     sigmoid(x, out=dx)

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....arrays import HostArray
+
 __all__ = ["smooth_l1_loss_forward", "smooth_l1_loss_backward"]
 
 _CHUNK = 1 << 18
 
 
-def smooth_l1_loss_forward(a, b, inside, outside, loss, work, sigma2, scale):
+def smooth_l1_loss_forward(
+    a: HostArray,
+    b: HostArray,
+    inside: HostArray | None,
+    outside: HostArray | None,
+    loss: HostArray,
+    work: HostArray,
+    sigma2: float,
+    scale: float,
+) -> None:
     """loss = scale * sum of outside * f(inside * (a - b)), summed in float64; weights may be None (all 1).
 
     f(d) = sigma2 * d^2 / 2 where |d| < 1 / sigma2, else |d| - 1 / (2 sigma2).
@@ -27,7 +38,17 @@ def smooth_l1_loss_forward(a, b, inside, outside, loss, work, sigma2, scale):
         loss.fill(total * scale)
 
 
-def smooth_l1_loss_backward(a, b, inside, outside, dloss, da, db, sigma2, scale):
+def smooth_l1_loss_backward(
+    a: HostArray,
+    b: HostArray,
+    inside: HostArray | None,
+    outside: HostArray | None,
+    dloss: HostArray,
+    da: HostArray | None,
+    db: HostArray | None,
+    sigma2: float,
+    scale: float,
+) -> None:
     """da = dloss * scale * outside * inside * f'(inside * (a - b)), db = -da; one of them may be None, and both are
     none of the others."""
     for dx, sign in ((da, scale), (db, -scale)):
@@ -35,7 +56,16 @@ def smooth_l1_loss_backward(a, b, inside, outside, dloss, da, db, sigma2, scale)
             _gradient(a, b, inside, outside, dloss, dx.reshape(-1), sigma2, sign)
 
 
-def _gradient(a, b, inside, outside, dloss, dx, sigma2, scale):
+def _gradient(
+    a: HostArray,
+    b: HostArray,
+    inside: HostArray | None,
+    outside: HostArray | None,
+    dloss: HostArray,
+    dx: HostArray,
+    sigma2: float,
+    scale: float,
+) -> None:
     with np.errstate(over="ignore", invalid="ignore"):
         np.subtract(a.reshape(-1), b.reshape(-1), out=dx)
         if inside is not None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....arrays import HostArray
+
 __all__ = ["softmax_forward", "softmax_backward", "softmax_loss_forward", "softmax_loss_backward"]
 
 FLT_MIN = float(np.finfo(np.float32).tiny)
 
 
-def softmax_forward(x, y, outer, c, inner):
+def softmax_forward(x: HostArray, y: HostArray, outer: int, c: int, inner: int) -> None:
     """y = exp(x - max(x)) / sum(exp(x - max(x))) along c; y may be x."""
     if x.size == 0:
         return
@@ -20,21 +22,33 @@ def softmax_forward(x, y, outer, c, inner):
     y /= y.sum(axis=1, keepdims=True)
 
 
-def softmax_backward(y, dy, dx, outer, c, inner):
+def softmax_backward(y: HostArray, dy: HostArray, dx: HostArray, outer: int, c: int, inner: int) -> None:
     """dx = y * (dy - sum(dy * y)), sums along c; dx may be dy."""
     y, dy, dx = (a.reshape(outer, c, inner) for a in (y, dy, dx))
     np.subtract(dy, np.einsum("oci,oci->oi", dy, y)[:, None], out=dx)
     dx *= y
 
 
-def _labels(label, has_ignore, ignore_label, c):
+def _labels(label: HostArray, has_ignore: bool, ignore_label: int, c: int) -> tuple[HostArray, HostArray, HostArray]:
     """(truncated labels, which count, which of those name no class). NaN names none."""
     label = np.trunc(label)
     counted = label != ignore_label if has_ignore else np.ones(label.shape, bool)
     return label, counted, counted & ~((label >= 0) & (label < c))
 
 
-def softmax_loss_forward(prob, label, loss, norm, work, has_ignore, ignore_label, normalizer, outer, c, inner):
+def softmax_loss_forward(
+    prob: HostArray,
+    label: HostArray,
+    loss: HostArray,
+    norm: HostArray,
+    work: HostArray,
+    has_ignore: bool,
+    ignore_label: int,
+    normalizer: float,
+    outer: int,
+    c: int,
+    inner: int,
+) -> None:
     """loss = sum of -log(max(p[label], FLT_MIN)) over the labels that are not ignored, divided by norm.
 
     norm[0] (float64) = max(1, normalizer), where a negative normalizer means the number of labels not ignored.
@@ -50,7 +64,18 @@ def softmax_loss_forward(prob, label, loss, norm, work, has_ignore, ignore_label
     loss.fill(-np.log(np.maximum(p, FLT_MIN)).sum(dtype=np.float64) / norm[0])
 
 
-def softmax_loss_backward(prob, label, dloss, norm, dx, has_ignore, ignore_label, outer, c, inner):
+def softmax_loss_backward(
+    prob: HostArray,
+    label: HostArray,
+    dloss: HostArray,
+    norm: HostArray,
+    dx: HostArray,
+    has_ignore: bool,
+    ignore_label: int,
+    outer: int,
+    c: int,
+    inner: int,
+) -> None:
     """dx = (p - onehot(label)) * dloss / norm; 0 at ignored labels, NaN at a label outside 0..c-1."""
     label, counted, wrong = _labels(label.reshape(outer, inner), has_ignore, ignore_label, c)
     prob, dx = prob.reshape(outer, c, inner), dx.reshape(outer, c, inner)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....arrays import HostArray
 from ..channels import over_channels
 from ..compiled import BLOCK, kernel, sums
 from .scale import scale_forward
@@ -24,7 +25,21 @@ __all__ = [
 ]
 
 
-def batch_norm_train_forward(x, y, inv_std, mean, running_mean, running_var, factor, momentum, eps, work, n, c, s):
+def batch_norm_train_forward(
+    x: HostArray,
+    y: HostArray,
+    inv_std: HostArray,
+    mean: HostArray,
+    running_mean: HostArray,
+    running_var: HostArray,
+    factor: HostArray,
+    momentum: float,
+    eps: float,
+    work: HostArray,
+    n: int,
+    c: int,
+    s: int,
+) -> None:
     """y = (x - mean) / sqrt(var + eps) with the batch's own statistics; y may be x.
 
     Writes mean and inv_std = 1 / sqrt(var + eps), and moves the running sums: factor = momentum * factor + 1,
@@ -46,13 +61,25 @@ def batch_norm_train_forward(x, y, inv_std, mean, running_mean, running_var, fac
     running_var += (var * (m / (m - 1) if m > 1 else 1)).astype(running_var.dtype)
 
 
-def batch_norm_apply(x, y, inv_std, mean, n, c, s):
+def batch_norm_apply(x: HostArray, y: HostArray, inv_std: HostArray, mean: HostArray, n: int, c: int, s: int) -> None:
     """y = (x - mean) * inv_std, with the bits of `batch_norm_train_forward`."""
     if n * s:
         over_channels(_shift_scale, n, c, s, x.reshape(n, c, s), y.reshape(n, c, s), mean, inv_std)
 
 
-def batch_norm_global_forward(x, y, inv_std, mean, running_mean, running_var, factor, eps, n, c, s):
+def batch_norm_global_forward(
+    x: HostArray,
+    y: HostArray,
+    inv_std: HostArray,
+    mean: HostArray,
+    running_mean: HostArray,
+    running_var: HostArray,
+    factor: HostArray,
+    eps: float,
+    n: int,
+    c: int,
+    s: int,
+) -> None:
     """y = (x - mean) / sqrt(var + eps) with the running sums over their factor (a zero factor: both are 0).
 
     Writes mean and inv_std; y may be x.
@@ -64,7 +91,9 @@ def batch_norm_global_forward(x, y, inv_std, mean, running_mean, running_var, fa
     over_channels(_shift_scale, n, c, s, x.reshape(n, c, s), y.reshape(n, c, s), mean, inv_std)
 
 
-def batch_norm_backward(y, dy, dx, inv_std, work, n, c, s):
+def batch_norm_backward(
+    y: HostArray, dy: HostArray, dx: HostArray, inv_std: HostArray, work: HostArray, n: int, c: int, s: int
+) -> None:
     """dx = (dy - mean(dy) - mean(dy * y) * y) * inv_std; y is the normalised top, dx may be dy.
 
     `work` is for the GPU's partial sums: 2 * c * (parts + 1) elements.
@@ -73,13 +102,13 @@ def batch_norm_backward(y, dy, dx, inv_std, work, n, c, s):
         over_channels(_backward, n, c, s, y.reshape(n, c, s), dy.reshape(n, c, s), dx.reshape(n, c, s), inv_std)
 
 
-def batch_norm_global_backward(dy, dx, inv_std, n, c, s):
+def batch_norm_global_backward(dy: HostArray, dx: HostArray, inv_std: HostArray, n: int, c: int, s: int) -> None:
     """dx = dy * inv_std; dx may be dy."""
     over_channels(_shift_scale, n, c, s, dy.reshape(n, c, s), dx.reshape(n, c, s), np.zeros(c, inv_std.dtype), inv_std)
 
 
 @sums
-def _sum(x):
+def _sum(x: HostArray) -> float:
     total = x.dtype.type(0)
     for i in range(x.size):
         total += x[i]
@@ -87,7 +116,7 @@ def _sum(x):
 
 
 @sums
-def _squares(x, mean):
+def _squares(x: HostArray, mean: float) -> float:
     total = x.dtype.type(0)
     for i in range(x.size):
         total += (x[i] - mean) * (x[i] - mean)
@@ -95,7 +124,7 @@ def _squares(x, mean):
 
 
 @sums
-def _sum_and_dot(x, y):
+def _sum_and_dot(x: HostArray, y: HostArray) -> tuple[float, float]:
     total, dot = x.dtype.type(0), x.dtype.type(0)
     for i in range(x.size):
         total += x[i]
@@ -104,7 +133,7 @@ def _sum_and_dot(x, y):
 
 
 @kernel
-def _shift_scale(first, last, x, y, shift, scale):
+def _shift_scale(first: int, last: int, x: HostArray, y: HostArray, shift: HostArray, scale: HostArray) -> None:
     items, _, size = x.shape
     result = np.empty(BLOCK, x.dtype)
     for c in range(first, last):
@@ -118,7 +147,9 @@ def _shift_scale(first, last, x, y, shift, scale):
 
 
 @kernel
-def _normalise(first, last, x, y, mean, var, inv_std, eps):
+def _normalise(
+    first: int, last: int, x: HostArray, y: HostArray, mean: HostArray, var: HostArray, inv_std: HostArray, eps: float
+) -> None:
     items, _, size = x.shape
     for c in range(first, last):
         total, squares = 0.0, 0.0
@@ -135,7 +166,7 @@ def _normalise(first, last, x, y, mean, var, inv_std, eps):
 
 
 @kernel
-def _backward(first, last, y, dy, dx, inv_std):
+def _backward(first: int, last: int, y: HostArray, dy: HostArray, dx: HostArray, inv_std: HostArray) -> None:
     items, _, size = y.shape
     result = np.empty(BLOCK, y.dtype)
     for c in range(first, last):
@@ -160,29 +191,81 @@ _BLOCK = 4096  # values summed in the array's own type, the rest in float64
 
 
 def batch_norm_scaled_train_forward(
-    x, y, inv_std, mean, running_mean, running_var, factor, scale, bias, momentum, eps, work, n, c, s
-):
+    x: HostArray,
+    y: HostArray,
+    inv_std: HostArray,
+    mean: HostArray,
+    running_mean: HostArray,
+    running_var: HostArray,
+    factor: HostArray,
+    scale: HostArray,
+    bias: HostArray,
+    momentum: float,
+    eps: float,
+    work: HostArray,
+    n: int,
+    c: int,
+    s: int,
+) -> None:
     """y = (x - mean) * inv_std * scale + bias; the rest as in `batch_norm_train_forward`."""
     running = (running_mean, running_var, factor)
     batch_norm_train_forward(x, y, inv_std, mean, *running, momentum, eps, work, n, c, s)
     scale_forward(y, scale, bias, y, n, c, s)
 
 
-def batch_norm_scaled_apply(x, y, inv_std, mean, scale, bias, n, c, s):
+def batch_norm_scaled_apply(
+    x: HostArray,
+    y: HostArray,
+    inv_std: HostArray,
+    mean: HostArray,
+    scale: HostArray,
+    bias: HostArray,
+    n: int,
+    c: int,
+    s: int,
+) -> None:
     """y = (x - mean) * inv_std * scale + bias, with the bits of `batch_norm_scaled_train_forward`."""
     batch_norm_apply(x, y, inv_std, mean, n, c, s)
     scale_forward(y, scale, bias, y, n, c, s)
 
 
-def batch_norm_scaled_global_forward(x, y, inv_std, mean, running_mean, running_var, factor, scale, bias, eps, n, c, s):
+def batch_norm_scaled_global_forward(
+    x: HostArray,
+    y: HostArray,
+    inv_std: HostArray,
+    mean: HostArray,
+    running_mean: HostArray,
+    running_var: HostArray,
+    factor: HostArray,
+    scale: HostArray,
+    bias: HostArray,
+    eps: float,
+    n: int,
+    c: int,
+    s: int,
+) -> None:
     """y = (x - mean) * inv_std * scale + bias; the rest as in `batch_norm_global_forward`."""
     batch_norm_global_forward(x, y, inv_std, mean, running_mean, running_var, factor, eps, n, c, s)
     scale_forward(y, scale, bias, y, n, c, s)
 
 
 def batch_norm_scaled_backward(
-    x, dy, dx, mean, inv_std, scale, dscale, dbias, add_scale, add_bias, batch, work, n, c, s
-):
+    x: HostArray | None,
+    dy: HostArray,
+    dx: HostArray | None,
+    mean: HostArray,
+    inv_std: HostArray,
+    scale: HostArray | None,
+    dscale: HostArray | None,
+    dbias: HostArray | None,
+    add_scale: bool,
+    add_bias: bool,
+    batch: bool,
+    work: HostArray,
+    n: int,
+    c: int,
+    s: int,
+) -> None:
     """dbias (+)= sum(dy), dscale (+)= sum(dy * v) where v = (x - mean) * inv_std, and dx = dy * scale * inv_std, or for
     the batch's own statistics (`batch`) (dy - mean(dy) - mean(dy * v) * v) * scale * inv_std.
 
@@ -207,7 +290,7 @@ def batch_norm_scaled_backward(
 
 
 @sums
-def _scaled_sum_and_dot(x, dy, mean):
+def _scaled_sum_and_dot(x: HostArray, dy: HostArray, mean: float) -> tuple[float, float]:
     total, dot = x.dtype.type(0), x.dtype.type(0)
     for i in range(x.size):
         total += dy[i]
@@ -216,7 +299,9 @@ def _scaled_sum_and_dot(x, dy, mean):
 
 
 @kernel
-def _add_up(first, last, x, dy, mean, inv_std, sums_of):
+def _add_up(
+    first: int, last: int, x: HostArray, dy: HostArray, mean: HostArray, inv_std: HostArray, sums_of: HostArray
+) -> None:
     items, _, size = x.shape
     for c in range(first, last):
         total, dot = 0.0, 0.0
@@ -231,7 +316,17 @@ def _add_up(first, last, x, dy, mean, inv_std, sums_of):
 
 
 @kernel
-def _data(first, last, x, dy, dx, mean, inv_std, scale, means):
+def _data(
+    first: int,
+    last: int,
+    x: HostArray,
+    dy: HostArray,
+    dx: HostArray,
+    mean: HostArray,
+    inv_std: HostArray,
+    scale: HostArray,
+    means: HostArray,
+) -> None:
     items, _, size = x.shape
     for c in range(first, last):
         slope, factor = means[1, c] * inv_std[c], scale[c] * inv_std[c]

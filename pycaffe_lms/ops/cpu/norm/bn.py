@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....arrays import HostArray
+
 __all__ = ["moving_average"]
 
 
-def moving_average(x, average, keep, weight):
+def moving_average(x: HostArray, average: HostArray, keep: float, weight: float) -> None:
     """average = keep * average + weight * x."""
     average = average.reshape(-1)
     scalar = average.dtype.type

@@ -9,8 +9,12 @@ in float64.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
+from ....arrays import HostArray
 from ..activation.bits import positive_bits, values_of
 from ..channels import over_channels
 from ..compiled import BLOCK, kernel, sums
@@ -22,7 +26,20 @@ __all__ = ["batch_norm_statistics", "batch_norm_running", "fused_norm_forward", 
 _BLOCKS = 32  # of rows worked on at once, whose values are added up in the array's own type
 
 
-def batch_norm_statistics(x, inv_std, mean, running_mean, running_var, factor, momentum, eps, work, n, c, s):
+def batch_norm_statistics(
+    x: HostArray,
+    inv_std: HostArray,
+    mean: HostArray,
+    running_mean: HostArray,
+    running_var: HostArray,
+    factor: HostArray,
+    momentum: float,
+    eps: float,
+    work: HostArray,
+    n: int,
+    c: int,
+    s: int,
+) -> None:
     """mean and inv_std = 1 / sqrt(var + eps) of a batch, and the running sums moved as in `batch_norm_train_forward`;
     of an empty batch zeros, and nothing moved. `work`: fused_norm_work(n, c, s) elements."""
     m = n * s
@@ -40,7 +57,15 @@ def batch_norm_statistics(x, inv_std, mean, running_mean, running_var, factor, m
         running_var[...] = momentum * running_var + var * (m / (m - 1) if m > 1 else 1)
 
 
-def batch_norm_running(inv_std, mean, running_mean, running_var, factor, eps, c):
+def batch_norm_running(
+    inv_std: HostArray,
+    mean: HostArray,
+    running_mean: HostArray,
+    running_var: HostArray,
+    factor: HostArray,
+    eps: float,
+    c: int,
+) -> None:
     """mean and inv_std = 1 / sqrt(var + eps) from the running sums over their factor (a zero factor: both are 0)."""
     weight = 0.0 if factor.reshape(-1)[0] == 0 else 1.0 / float(factor.reshape(-1)[0])
     np.multiply(running_mean, weight, out=mean)
@@ -48,7 +73,20 @@ def batch_norm_running(inv_std, mean, running_mean, running_var, factor, eps, c)
         inv_std[...] = 1 / np.sqrt(running_var.astype(np.float64) * weight + eps)
 
 
-def fused_norm_forward(x, r, y, mean, inv_std, gamma, beta, relu, n, c, s, bits=None):
+def fused_norm_forward(
+    x: HostArray,
+    r: HostArray | None,
+    y: HostArray,
+    mean: HostArray,
+    inv_std: HostArray,
+    gamma: HostArray | None,
+    beta: HostArray | None,
+    relu: bool,
+    n: int,
+    c: int,
+    s: int,
+    bits: HostArray | None = None,
+) -> None:
     """y = (x - mean) * inv_std * gamma + beta + r, then max(y, 0) if `relu`. bits: where y > 0 is kept, see `bits.py`.
 
     r, gamma and beta may be None; y may be x or r.
@@ -61,27 +99,27 @@ def fused_norm_forward(x, r, y, mean, inv_std, gamma, beta, relu, n, c, s, bits=
 
 
 def fused_norm_backward(
-    x,
-    y,
-    dy,
-    dr,
-    dx,
-    mean,
-    inv_std,
-    gamma,
-    beta,
-    dgamma,
-    dbeta,
-    accumulate_gamma,
-    accumulate_beta,
-    relu,
-    use_global,
-    work,
-    n,
-    c,
-    s,
-    bits=None,
-):
+    x: HostArray | None,
+    y: HostArray | None,
+    dy: HostArray,
+    dr: HostArray | None,
+    dx: HostArray | None,
+    mean: HostArray,
+    inv_std: HostArray,
+    gamma: HostArray | None,
+    beta: HostArray | None,
+    dgamma: HostArray | None,
+    dbeta: HostArray | None,
+    accumulate_gamma: bool,
+    accumulate_beta: bool,
+    relu: bool,
+    use_global: bool,
+    work: HostArray,
+    n: int,
+    c: int,
+    s: int,
+    bits: HostArray | None = None,
+) -> None:
     """Gradients of `fused_norm_forward`: with g = dy where the ReLU was active (everywhere without `relu`) and
     xhat = (x - mean) * inv_std,
 
@@ -128,13 +166,13 @@ def fused_norm_backward(
     )
 
 
-def _plane_moments(x, n, c, s):
+def _plane_moments(x: HostArray, n: int, c: int, s: int) -> tuple[HostArray, HostArray]:
     mean, var = np.empty(c), np.empty(c)
     over_channels(moments, n, c, s, x.reshape(n, c, s), mean, var)
     return mean, var
 
 
-def _row_moments(x, n, c):
+def _row_moments(x: HostArray, n: int, c: int) -> tuple[HostArray, HostArray]:
     parts = -(-n // PART)
     means, squares = np.empty((2, parts, c), x.dtype)
     parallel(part_moments, parts, x.reshape(n, c), means, squares)
@@ -143,32 +181,45 @@ def _row_moments(x, n, c):
     return mean, (squares + sizes * (means - mean) ** 2).sum(0) / n
 
 
-def _view(n, c, s, *arrays):
+def _view(n: int, c: int, s: int, *arrays: HostArray) -> list[HostArray]:
     return [a.reshape(-1 if s == 1 else (n, c, s)) for a in arrays]
 
 
-def _at_once(c):
+def _at_once(c: int) -> int:
     """Rows of c values that are worked on as one."""
     return max(1, BLOCK // max(1, c))
 
 
-def _constants(c, s, *arrays):
+def _constants(c: int, s: int, *arrays: HostArray) -> tuple[HostArray, ...]:
     return tuple(np.tile(a.reshape(-1), _at_once(c)) if s == 1 else a.reshape(-1) for a in arrays)
 
 
-def _affine(mean, inv_std, gamma, beta, c, s):
+def _affine(
+    mean: HostArray, inv_std: HostArray, gamma: HostArray | None, beta: HostArray | None, c: int, s: int
+) -> tuple[HostArray, ...]:
     gamma = np.ones_like(mean) if gamma is None else gamma
     return _constants(c, s, mean, inv_std, gamma, np.zeros_like(mean) if beta is None else beta)
 
 
-def _over(n, c, s, planes, rows, *args):
+def _over(n: int, c: int, s: int, planes: Callable[..., None], rows: Callable[..., None], *args: Any) -> None:
     if s == 1:
         parallel(rows, -(-n // _at_once(c)), *args, grain=4)
     else:
         over_channels(planes, n, c, s, *args)
 
 
-def _add_up(x, y, dy, affine, mask, dot, total, n, c, s):
+def _add_up(
+    x: HostArray,
+    y: HostArray,
+    dy: HostArray,
+    affine: tuple[HostArray, ...],
+    mask: int,
+    dot: bool,
+    total: HostArray,
+    n: int,
+    c: int,
+    s: int,
+) -> None:
     if s != 1:
         over_channels(_sums_planes, n, c, s, x, y, dy, affine, mask, dot, total)
     elif n:
@@ -178,12 +229,12 @@ def _add_up(x, y, dy, affine, mask, dot, total, n, c, s):
 
 
 @kernel
-def _value(x, mean, inv_std, gamma, beta):
+def _value(x: float, mean: float, inv_std: float, gamma: float, beta: float) -> float:
     return (x - mean) * inv_std * gamma + beta
 
 
 @kernel
-def _same(affine, c, size):
+def _same(affine: tuple[HostArray, ...], c: int, size: int) -> tuple[HostArray, HostArray, HostArray, HostArray]:
     """The constants of a channel, as many times as a row has values."""
     return (
         np.full(size, affine[0][c]),
@@ -194,7 +245,9 @@ def _same(affine, c, size):
 
 
 @kernel
-def _forward(x, r, affine, add, relu, result):
+def _forward(
+    x: HostArray, r: HostArray, affine: tuple[HostArray, ...], add: bool, relu: bool, result: HostArray
+) -> None:
     mean, inv_std, gamma, beta = affine
     zero = x.dtype.type(0)
     for i in range(x.size):
@@ -209,7 +262,16 @@ def _forward(x, r, affine, add, relu, result):
 
 
 @kernel
-def _forward_planes(first, last, x, r, y, affine, add, relu):
+def _forward_planes(
+    first: int,
+    last: int,
+    x: HostArray,
+    r: HostArray,
+    y: HostArray,
+    affine: tuple[HostArray, ...],
+    add: bool,
+    relu: bool,
+) -> None:
     items, _, size = x.shape
     result = np.empty(BLOCK, x.dtype)
     for c in range(first, last):
@@ -222,7 +284,16 @@ def _forward_planes(first, last, x, r, y, affine, add, relu):
 
 
 @kernel
-def _forward_rows(first, last, x, r, y, affine, add, relu):
+def _forward_rows(
+    first: int,
+    last: int,
+    x: HostArray,
+    r: HostArray,
+    y: HostArray,
+    affine: tuple[HostArray, ...],
+    add: bool,
+    relu: bool,
+) -> None:
     size = affine[0].size
     result = np.empty(size, x.dtype)
     for block in range(first, last):
@@ -232,7 +303,9 @@ def _forward_rows(first, last, x, r, y, affine, add, relu):
 
 
 @kernel
-def _gradient(x, y, dy, affine, mask, g):
+def _gradient(
+    x: HostArray, y: HostArray, dy: HostArray, affine: tuple[HostArray, ...], mask: int, g: HostArray
+) -> None:
     """g = dy * (the ReLU was active)."""
     zero, one = dy.dtype.type(0), dy.dtype.type(1)
     if mask == 0:
@@ -248,7 +321,7 @@ def _gradient(x, y, dy, affine, mask, g):
 
 
 @sums
-def _sum_and_dot(g, x, mean):
+def _sum_and_dot(g: HostArray, x: HostArray, mean: float) -> tuple[float, float]:
     total, dot = g.dtype.type(0), g.dtype.type(0)
     for i in range(x.size):
         total += g[i]
@@ -257,7 +330,17 @@ def _sum_and_dot(g, x, mean):
 
 
 @kernel
-def _sums_planes(first, last, x, y, dy, affine, mask, dot, total):
+def _sums_planes(
+    first: int,
+    last: int,
+    x: HostArray,
+    y: HostArray,
+    dy: HostArray,
+    affine: tuple[HostArray, ...],
+    mask: int,
+    dot: bool,
+    total: HostArray,
+) -> None:
     items, _, size = x.shape
     g = np.empty(BLOCK, dy.dtype)
     for c in range(first, last):
@@ -276,7 +359,18 @@ def _sums_planes(first, last, x, y, dy, affine, mask, dot, total):
 
 
 @kernel
-def _sums_rows(first, last, x, y, dy, affine, mask, dot, ones, twos):
+def _sums_rows(
+    first: int,
+    last: int,
+    x: HostArray,
+    y: HostArray,
+    dy: HostArray,
+    affine: tuple[HostArray, ...],
+    mask: int,
+    dot: bool,
+    ones: HostArray,
+    twos: HostArray,
+) -> None:
     mean = affine[0]
     size = mean.size
     g = np.empty(size, dy.dtype)
@@ -294,7 +388,9 @@ def _sums_rows(first, last, x, y, dy, affine, mask, dot, ones, twos):
 
 
 @kernel
-def _apply(x, affine, shift, slope, batch, g):
+def _apply(
+    x: HostArray, affine: tuple[HostArray, ...], shift: HostArray, slope: HostArray, batch: bool, g: HostArray
+) -> None:
     """g = dx, out of g."""
     mean, inv_std, gamma, _ = affine
     if batch:
@@ -305,7 +401,20 @@ def _apply(x, affine, shift, slope, batch, g):
 
 
 @kernel
-def _apply_planes(first, last, x, y, dy, dr, dx, affine, mask, shift, slope, wanted):
+def _apply_planes(
+    first: int,
+    last: int,
+    x: HostArray,
+    y: HostArray,
+    dy: HostArray,
+    dr: HostArray,
+    dx: HostArray,
+    affine: tuple[HostArray, ...],
+    mask: int,
+    shift: HostArray,
+    slope: HostArray,
+    wanted: tuple[bool, bool, bool],
+) -> None:
     items, _, size = x.shape
     g = np.empty(BLOCK, dy.dtype)
     for c in range(first, last):
@@ -324,7 +433,20 @@ def _apply_planes(first, last, x, y, dy, dr, dx, affine, mask, shift, slope, wan
 
 
 @kernel
-def _apply_rows(first, last, x, y, dy, dr, dx, affine, mask, shift, slope, wanted):
+def _apply_rows(
+    first: int,
+    last: int,
+    x: HostArray,
+    y: HostArray,
+    dy: HostArray,
+    dr: HostArray,
+    dx: HostArray,
+    affine: tuple[HostArray, ...],
+    mask: int,
+    shift: HostArray,
+    slope: HostArray,
+    wanted: tuple[bool, bool, bool],
+) -> None:
     size = shift.size
     g = np.empty(size, dy.dtype)
     for block in range(first, last):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import Any
+
 import numpy as np
 
+from ....arrays import HostArray
 from ..compiled import kernel
 from ..threads import parallel
 
@@ -21,29 +25,42 @@ _PIXELS = 1024  # worked on at a time across all channels, for the same reason
 _GRAIN = 1 << 13  # elements from which a second thread pays
 
 
-def lrn_across_forward(x, y, outer, channels, inner, size, alpha, beta, k) -> None:
+def lrn_across_forward(
+    x: HostArray, y: HostArray, outer: int, channels: int, inner: int, size: int, alpha: float, beta: float, k: float
+) -> None:
     """y = x * (k + alpha / size * sum of x^2 over `size` channels) ^ -beta; arrays are (outer, channels, inner)."""
     arrays = [a.reshape(outer, channels, inner) for a in (x, y)]
     _across(_across_forward, outer, channels, inner, *arrays, size // 2, *_typed(x, alpha / size, beta, k))
 
 
-def lrn_across_backward(x, dy, dx, outer, channels, inner, size, alpha, beta, k) -> None:
+def lrn_across_backward(
+    x: HostArray,
+    dy: HostArray,
+    dx: HostArray,
+    outer: int,
+    channels: int,
+    inner: int,
+    size: int,
+    alpha: float,
+    beta: float,
+    k: float,
+) -> None:
     """dx from x and dy; the scale is computed again from x."""
     arrays = [a.reshape(outer, channels, inner) for a in (x, dy, dx)]
     _across(_across_backward, outer, channels, inner, *arrays, size // 2, *_typed(x, alpha / size, beta, k))
 
 
-def _across(function, outer, channels, inner, *args) -> None:
+def _across(function: Callable[..., None], outer: int, channels: int, inner: int, *args: Any) -> None:
     blocks = -(-inner // _PIXELS)
     parallel(function, outer * blocks, blocks, *args, grain=_GRAIN // (channels * _PIXELS) + 1)
 
 
-def _typed(x, *values):
+def _typed(x: HostArray, *values: float) -> list[Any]:
     return [x.dtype.type(v) for v in values]
 
 
 @kernel
-def _window_squares(x, start, c, half, total):
+def _window_squares(x: HostArray, start: int, c: int, half: int, total: HostArray) -> None:
     """total = the sum of x^2 over the channels around c, at the pixels from `start` on."""
     total[:] = 0
     for other in range(max(c - half, 0), min(c + half + 1, len(x))):
@@ -53,7 +70,7 @@ def _window_squares(x, start, c, half, total):
 
 
 @kernel
-def _powers(scale, share, beta, k, power):
+def _powers(scale: HostArray, share: float, beta: float, k: float, power: HostArray) -> None:
     """scale = k + share * scale; power = scale ^ -beta. Caffe's default, 3/4, is two square roots: far faster."""
     if beta == 0.75:
         for j in range(power.size):
@@ -67,7 +84,9 @@ def _powers(scale, share, beta, k, power):
 
 
 @kernel
-def _across_forward(first, last, blocks, x, y, half, share, beta, k):
+def _across_forward(
+    first: int, last: int, blocks: int, x: HostArray, y: HostArray, half: int, share: float, beta: float, k: float
+) -> None:
     channels, inner = x.shape[1:]
     scales, powers = np.empty(_PIXELS, x.dtype), np.empty(_PIXELS, x.dtype)
     for block in range(first, last):
@@ -83,7 +102,18 @@ def _across_forward(first, last, blocks, x, y, half, share, beta, k):
 
 
 @kernel
-def _across_backward(first, last, blocks, x, dy, dx, half, share, beta, k):
+def _across_backward(
+    first: int,
+    last: int,
+    blocks: int,
+    x: HostArray,
+    dy: HostArray,
+    dx: HostArray,
+    half: int,
+    share: float,
+    beta: float,
+    k: float,
+) -> None:
     """dx = dy * scale^-beta - 2 * share * beta * x * sum over the channels around of dy * x * scale^(-beta - 1)."""
     channels, inner = x.shape[1:]
     scales, powers = np.empty(_PIXELS, x.dtype), np.empty(_PIXELS, x.dtype)
@@ -112,13 +142,26 @@ def _across_backward(first, last, blocks, x, dy, dx, half, share, beta, k):
                 result[j] -= factor * row[j] * scale[j]
 
 
-def lrn_within_forward(x, y, planes, height, width, size, alpha, beta) -> None:
+def lrn_within_forward(
+    x: HostArray, y: HostArray, planes: int, height: int, width: int, size: int, alpha: float, beta: float
+) -> None:
     """y = x * (1 + alpha / size^2 * sum of x^2 over a size x size window) ^ -beta, in (planes, height, width)."""
     for x_part, y_part in _chunks((planes, height, width), x, y):
         np.multiply(x_part, _power(_within_scale(x_part, size, alpha), beta), out=y_part)
 
 
-def lrn_within_backward(x, dy, dx, ratio, planes, height, width, size, alpha, beta) -> None:
+def lrn_within_backward(
+    x: HostArray,
+    dy: HostArray,
+    dx: HostArray,
+    ratio: HostArray,
+    planes: int,
+    height: int,
+    width: int,
+    size: int,
+    alpha: float,
+    beta: float,
+) -> None:
     """dx from x and dy. `ratio` is workspace of x's size."""
     for x_part, dy_part, dx_part, ratio_part in _chunks((planes, height, width), x, dy, dx, ratio):
         scale = _within_scale(x_part, size, alpha)
@@ -131,7 +174,7 @@ def lrn_within_backward(x, dy, dx, ratio, planes, height, width, size, alpha, be
         dx_part -= total
 
 
-def _chunks(shape, *arrays):
+def _chunks(shape: tuple[int, int, int], *arrays: HostArray) -> Iterator[list[HostArray]]:
     """The arrays as `shape`, a few items of axis 0 at a time."""
     arrays = [a.reshape(shape) for a in arrays]
     step = max(1, _CHUNK // max(1, shape[1] * shape[2]))
@@ -139,7 +182,7 @@ def _chunks(shape, *arrays):
         yield [a[first : first + step] for a in arrays]
 
 
-def _window_sum(values, size: int, axis: int):
+def _window_sum(values: HostArray, size: int, axis: int) -> HostArray:
     """The sum over a centred window of `size` (odd) along axis 1 or 2; nothing lies outside."""
     values = values.swapaxes(1, axis)
     length = values.shape[1]
@@ -150,14 +193,14 @@ def _window_sum(values, size: int, axis: int):
     return total.swapaxes(1, axis)
 
 
-def _within_scale(x, size: int, alpha: float):
+def _within_scale(x: HostArray, size: int, alpha: float) -> HostArray:
     scale = _window_sum(_window_sum(x * x, size, 1), size, 2)
     scale *= alpha / size**2
     scale += 1
     return scale
 
 
-def _power(scale, beta: float):
+def _power(scale: HostArray, beta: float) -> HostArray:
     """scale ^ -beta. Caffe's default, 3/4, is two square roots: several times faster than a general power."""
     if beta == 0.75:
         root = np.sqrt(scale)
@@ -166,17 +209,28 @@ def _power(scale, beta: float):
     return scale**-beta
 
 
-def lrn_last_forward(x, y, rows, channels, size, alpha, beta, k) -> None:
+def lrn_last_forward(
+    x: HostArray, y: HostArray, rows: int, channels: int, size: int, alpha: float, beta: float, k: float
+) -> None:
     """y = x * (k + alpha / size * sum of x^2 over `size` channels) ^ -beta; arrays are (rows, channels)."""
     _run(lrn_across_forward, (x,), y, rows, channels, size, alpha, beta, k)
 
 
-def lrn_last_backward(x, dy, dx, rows, channels, size, alpha, beta, k) -> None:
+def lrn_last_backward(
+    x: HostArray, dy: HostArray, dx: HostArray, rows: int, channels: int, size: int, alpha: float, beta: float, k: float
+) -> None:
     """dx from x and dy; the scale is computed again from x."""
     _run(lrn_across_backward, (x, dy), dx, rows, channels, size, alpha, beta, k)
 
 
-def _run(function, inputs, output, rows, channels, *numbers) -> None:
+def _run(
+    function: Callable[..., None],
+    inputs: tuple[HostArray, ...],
+    output: HostArray,
+    rows: int,
+    channels: int,
+    *numbers: float,
+) -> None:
     if output.size == 0:
         return
     inputs = [np.ascontiguousarray(a.reshape(rows, channels).T) for a in inputs]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....arrays import HostArray
 from ..channels import row_slices
 
 __all__ = ["mvn_forward", "mvn_backward"]
 
 
-def mvn_forward(x, y, inv_std, work, variance, eps, rows, dim):
+def mvn_forward(
+    x: HostArray, y: HostArray, inv_std: HostArray, work: HostArray, variance: bool, eps: float, rows: int, dim: int
+) -> None:
     """y = (x - mean) * inv_std, inv_std = 1 / (std + eps), or 1 where `variance` is False; y may be x.
 
     `work` is for the GPU's partial sums: 2 * rows * (parts + 1) elements.
@@ -28,7 +31,9 @@ def mvn_forward(x, y, inv_std, work, variance, eps, rows, dim):
             y[part] *= inv_std[part, None]
 
 
-def mvn_backward(y, dy, dx, inv_std, work, rows, dim):
+def mvn_backward(
+    y: HostArray | None, dy: HostArray, dx: HostArray, inv_std: HostArray | None, work: HostArray, rows: int, dim: int
+) -> None:
     """dx = (dy - mean(dy) - y * mean(dy * y)) * inv_std, or dy - mean(dy) where inv_std is None; dx may be dy."""
     if dim == 0:
         return

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....arrays import HostArray
 from ..compiled import BLOCK, kernel, sums
 
 PART = 64  # rows that are added up in the array's own type
 
 
 @sums
-def _sum(x):
+def _sum(x: HostArray) -> float:
     total = x.dtype.type(0)
     for i in range(x.size):
         total += x[i]
@@ -18,7 +19,7 @@ def _sum(x):
 
 
 @sums
-def _squares(x, mean):
+def _squares(x: HostArray, mean: float) -> float:
     total = x.dtype.type(0)
     for i in range(x.size):
         total += (x[i] - mean) * (x[i] - mean)
@@ -26,7 +27,7 @@ def _squares(x, mean):
 
 
 @kernel
-def moments(first, last, x, mean, var):
+def moments(first: int, last: int, x: HostArray, mean: HostArray, var: HostArray) -> None:
     """Of the channels [first, last) of an array (items, channels, size)."""
     items, _, size = x.shape
     for c in range(first, last):
@@ -43,7 +44,7 @@ def moments(first, last, x, mean, var):
 
 
 @kernel
-def part_moments(first, last, x, means, squares):
+def part_moments(first: int, last: int, x: HostArray, means: HostArray, squares: HostArray) -> None:
     """Of each part's rows the mean, and the sum of squared distances from it (the part is in the cache by then)."""
     rows, size = x.shape
     for part in range(first, last):

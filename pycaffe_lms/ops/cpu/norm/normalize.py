@@ -7,25 +7,37 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....arrays import HostArray
 from ..channels import row_slices
 
 __all__ = ["normalize_forward", "normalize_backward_data", "normalize_backward_scale"]
 
 
-def _sums(term, across):
+def _sums(term: HostArray, across: bool) -> HostArray:
     """Sums of (rows, c, s) over c, or over c and s, in float64; axes that were summed stay, with size 1."""
     if across:
         return term.sum(axis=(1, 2), dtype=np.float64, keepdims=True)
     return term.sum(axis=1, dtype=np.float64, keepdims=True)
 
 
-def _factor(squares, rows, eps, s, across):
+def _factor(squares: HostArray, rows: slice, eps: float, s: int, across: bool) -> HostArray:
     """1 / sqrt(squares + eps), shaped to broadcast against (rows, c, s)."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return 1 / np.sqrt(squares.reshape(-1, 1, 1 if across else s)[rows] + squares.dtype.type(eps))
 
 
-def normalize_forward(x, scale, y, squares, work, eps, n, c, s, across):
+def normalize_forward(
+    x: HostArray,
+    scale: HostArray,
+    y: HostArray,
+    squares: HostArray,
+    work: HostArray,
+    eps: float,
+    n: int,
+    c: int,
+    s: int,
+    across: bool,
+) -> None:
     """y = scale * x / sqrt(squares + eps); writes squares. `work` is for the GPU's partial sums: n * parts elements."""
     x, y, scale = x.reshape(n, c, s), y.reshape(n, c, s), scale.reshape(-1, 1)
     kept = squares.reshape(n, 1, 1 if across else s)
@@ -36,7 +48,20 @@ def normalize_forward(x, scale, y, squares, work, eps, n, c, s, across):
             y[rows] *= scale
 
 
-def normalize_backward_data(x, scale, dy, dx, squares, dots, work, eps, n, c, s, across):
+def normalize_backward_data(
+    x: HostArray,
+    scale: HostArray,
+    dy: HostArray,
+    dx: HostArray,
+    squares: HostArray,
+    dots: HostArray,
+    work: HostArray,
+    eps: float,
+    n: int,
+    c: int,
+    s: int,
+    across: bool,
+) -> None:
     """dx = (scale * dy - x * dots / (squares + eps)) / sqrt(squares + eps), dots = sums of scale * x * dy (written).
 
     `work` is for the GPU's partial sums: n * parts elements.
@@ -52,7 +77,19 @@ def normalize_backward_data(x, scale, dy, dx, squares, dots, work, eps, n, c, s,
             np.multiply(scaled, factor, out=dx[rows])
 
 
-def normalize_backward_scale(x, dy, dscale, accumulate, squares, work, eps, n, c, s, across):
+def normalize_backward_scale(
+    x: HostArray,
+    dy: HostArray,
+    dscale: HostArray,
+    accumulate: bool,
+    squares: HostArray,
+    work: HostArray,
+    eps: float,
+    n: int,
+    c: int,
+    s: int,
+    across: bool,
+) -> None:
     """dscale (+)= sums of x * dy / sqrt(squares + eps) per channel, or over everything where dscale has one element.
 
     `work` is for the GPU's partial sums: c * parts elements.

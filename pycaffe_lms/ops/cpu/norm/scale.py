@@ -4,18 +4,34 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....arrays import HostArray
 from ..channels import channel_dots, channel_sums, over_rows
 from ..compiled import BLOCK, kernel
 
 __all__ = ["scale_forward", "scale_backward"]
 
 
-def scale_forward(x, s, b, y, outer, dim, inner):
+def scale_forward(
+    x: HostArray, s: HostArray | None, b: HostArray | None, y: HostArray, outer: int, dim: int, inner: int
+) -> None:
     """y = x * s + b; s or b may be None; y may be x."""
     _run(x, s, b, y, outer, dim, inner)
 
 
-def scale_backward(x, s, dy, dx, ds, db, accumulate_s, accumulate_b, work, outer, dim, inner):
+def scale_backward(
+    x: HostArray | None,
+    s: HostArray | None,
+    dy: HostArray,
+    dx: HostArray | None,
+    ds: HostArray | None,
+    db: HostArray | None,
+    accumulate_s: bool,
+    accumulate_b: bool,
+    work: HostArray,
+    outer: int,
+    dim: int,
+    inner: int,
+) -> None:
     """ds (+)= sum over outer and inner of x * dy, db (+)= that of dy, and dx = dy * s, or dy where s is None.
 
     Each of dx (which may be dy), ds and db may be None. x is read for ds only, s for dx only. `work` is for the GPU's
@@ -31,12 +47,14 @@ def scale_backward(x, s, dy, dx, ds, db, accumulate_s, accumulate_b, work, outer
         _run(dy, s, None, dx, outer, dim, inner)
 
 
-def _write(gradient, total, accumulate):
+def _write(gradient: HostArray, total: HostArray, accumulate: bool) -> None:
     total = total.astype(gradient.dtype).reshape(gradient.shape)
     gradient[...] = gradient + total if accumulate else total
 
 
-def _run(x, s, b, y, outer, dim, inner):
+def _run(
+    x: HostArray, s: HostArray | None, b: HostArray | None, y: HostArray, outer: int, dim: int, inner: int
+) -> None:
     if inner == 1:
         _few(x.reshape(outer, dim), s, b, y.reshape(outer, dim))
         return
@@ -47,7 +65,7 @@ def _run(x, s, b, y, outer, dim, inner):
     over_rows(_scale, outer, dim, inner, x.reshape(rows, inner), factor, shift, y.reshape(rows, inner), dim)
 
 
-def _few(x, s, b, y):
+def _few(x: HostArray, s: HostArray | None, b: HostArray | None, y: HostArray) -> None:
     """Rows of one value are left to NumPy's broadcasting."""
     if s is not None:
         x = np.multiply(x, s.reshape(-1), out=y)
@@ -56,7 +74,7 @@ def _few(x, s, b, y):
 
 
 @kernel
-def _scale(first, last, x, s, b, y, dim):
+def _scale(first: int, last: int, x: HostArray, s: HostArray, b: HostArray, y: HostArray, dim: int) -> None:
     """y = x * s + b; an empty s or b counts as none."""
     result = np.empty(BLOCK, x.dtype)
     for r in range(first, last):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import prod
 
 import numpy as np
+from numpy.typing import DTypeLike
 
+from ....arrays import HostArray
 from ...geometry import ConvGeometry
 from .library import load
 from .primitives import (
@@ -36,9 +38,9 @@ class OneDnnPlan:
     Raises: OnednnUnsupported where oneDNN has nothing better than a plain loop.
     """
 
-    def __init__(self, geometry: ConvGeometry, chunks: int):
+    def __init__(self, geometry: ConvGeometry, chunks: int) -> None:
         self.geometry, self._chunks = geometry, chunks
-        self._calls: dict = {}
+        self._calls: dict[tuple[str, int, bool, bool], Call] = {}
         shares = {last - first for first, last in self.chunks()}
         makers = (self.forward, self.backward_data, self.backward_filter)
         self._sum_offset = max(make(images).nbytes for make in makers for images in shares)
@@ -68,13 +70,13 @@ class OneDnnPlan:
             self._calls[key] = _build(replace(self.geometry, batch=images), direction, bias, relu)
         return self._calls[key]
 
-    def sum_of(self, work):
+    def sum_of(self, work: HostArray) -> HostArray:
         """Where in `work` a gradient of the weights lies that is to be added."""
         begin = _aligned(work) - work.ctypes.data + self._sum_offset
         return work[begin : begin + 4 * prod(_weights(self.geometry))].view(np.float32)
 
 
-def onednn_plan(geometry: ConvGeometry, dtype, workspace_limit: int) -> OneDnnPlan | None:
+def onednn_plan(geometry: ConvGeometry, dtype: DTypeLike, workspace_limit: int) -> OneDnnPlan | None:
     """A plan whose workspace stays within `workspace_limit` bytes; None where our own kernels have to do it."""
     g = geometry
     if np.dtype(dtype) != np.float32 or g.channels_last or not 1 <= g.axes <= 3 or load() is None:
@@ -91,7 +93,9 @@ def onednn_plan(geometry: ConvGeometry, dtype, workspace_limit: int) -> OneDnnPl
     return plan if plan.workspace_bytes <= workspace_limit else None
 
 
-def forward(plan: OneDnnPlan, x, w, b, y, work, relu: bool) -> None:
+def forward(
+    plan: OneDnnPlan, x: HostArray, w: HostArray, b: HostArray | None, y: HostArray, work: HostArray, relu: bool
+) -> None:
     """y = w * x (+ b), negative values 0 if relu."""
     x, y = _images(plan, x), _images(plan, y)
     rest = [w.ctypes.data] if b is None else [w.ctypes.data, b.ctypes.data]
@@ -100,7 +104,7 @@ def forward(plan: OneDnnPlan, x, w, b, y, work, relu: bool) -> None:
         call.run(_aligned(work), x[first:last].ctypes.data, *rest, y[first:last].ctypes.data)
 
 
-def backward_data(plan: OneDnnPlan, dy, w, dx, work) -> None:
+def backward_data(plan: OneDnnPlan, dy: HostArray, w: HostArray, dx: HostArray, work: HostArray) -> None:
     """dx from dy."""
     dy, dx = _images(plan, dy), _images(plan, dx)
     for first, last in plan.chunks():
@@ -108,7 +112,9 @@ def backward_data(plan: OneDnnPlan, dy, w, dx, work) -> None:
         call.run(_aligned(work), dy[first:last].ctypes.data, w.ctypes.data, dx[first:last].ctypes.data)
 
 
-def backward_filter(plan: OneDnnPlan, x, dy, dw, work, accumulate: bool) -> None:
+def backward_filter(
+    plan: OneDnnPlan, x: HostArray, dy: HostArray, dw: HostArray, work: HostArray, accumulate: bool
+) -> None:
     """dw (+)= the gradient of the weights, chunk by chunk."""
     x, dy, dw = _images(plan, x), _images(plan, dy), dw.reshape(-1)
     for first, last in plan.chunks():
@@ -162,7 +168,7 @@ def _build(g: ConvGeometry, direction: str, bias: bool, relu: bool) -> Call:
     return _good(made, [(_X, x, False), (_DY, y, False), (_DW, w, True)])
 
 
-def _good(description: Handle, arguments) -> Call:
+def _good(description: Handle, arguments: Sequence[tuple[int, Sequence[int], bool]]) -> Call:
     if "ref" in implementation(description):
         raise OnednnUnsupported(f"{implementation(description)} is a plain loop")
     return Call(description, arguments)
@@ -173,9 +179,9 @@ def _weights(g: ConvGeometry) -> tuple[int, ...]:
     return (*groups, g.group_channels, *g.kernel)
 
 
-def _images(plan: OneDnnPlan, values):
+def _images(plan: OneDnnPlan, values: HostArray) -> HostArray:
     return values.reshape(plan.geometry.batch, -1)
 
 
-def _aligned(work) -> int:
+def _aligned(work: HostArray) -> int:
     return -(-work.ctypes.data // ALIGNMENT) * ALIGNMENT

@@ -6,6 +6,7 @@ import threading
 
 import numpy as np
 
+from ....arrays import HostArray
 from .library import load
 from .primitives import ALIGNMENT, Call, Handle, c_order, engine
 
@@ -14,7 +15,7 @@ _SRC, _DIFF_DST, _DIFF_WEIGHTS = 1, 145, 161
 _own = threading.local()  # calls of this thread, by sizes
 
 
-def outer(a, b, out) -> bool:
+def outer(a: HostArray, b: HostArray, out: HostArray) -> bool:
     """out (n, k) = a' b, of float32 a (m, n) and b (m, k); False, and nothing done, where oneDNN is not installed."""
     if a.dtype != np.float32 or load() is None:
         return False

@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 from .library import load
 
@@ -34,7 +35,7 @@ class _Argument(ctypes.Structure):
 class Handle:
     """A oneDNN object made by dnnl_<what>_<how>(&object, ...); destroyed when nobody holds it."""
 
-    def __init__(self, what: str, how: str, *args):
+    def __init__(self, what: str, how: str, *args: Any) -> None:
         library, self._pointer = load(), ctypes.c_void_p()
         status = getattr(library, f"dnnl_{what}_{how}")(ctypes.byref(self._pointer), *args)
         if status:
@@ -43,7 +44,7 @@ class Handle:
         weakref.finalize(self, getattr(library, f"dnnl_{kind}_destroy"), self._pointer).atexit = False
 
     @property
-    def _as_parameter_(self):
+    def _as_parameter_(self) -> ctypes.c_void_p:
         return self._pointer
 
 
@@ -65,7 +66,7 @@ def _stream() -> Handle:
     return _own.stream
 
 
-def numbers(values: Sequence[int]):
+def numbers(values: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:
     """As oneDNN takes sizes, strides and paddings."""
     return _Dims(*values)
 
@@ -108,7 +109,7 @@ class Call:
     first run. One thread at a time.
     """
 
-    def __init__(self, description: Handle, arguments: Sequence[tuple[int, Sequence[int], bool]]):
+    def __init__(self, description: Handle, arguments: Sequence[tuple[int, Sequence[int], bool]]) -> None:
         self._description, self._arguments, self._ready = description, arguments, None
         self._plain = [c_order(shape) for _, shape, _ in arguments]
         self._inner = [self._wanted(index) for index, _, _ in arguments]
@@ -119,16 +120,16 @@ class Call:
         self._scratch = ctypes.c_void_p(load().dnnl_primitive_desc_query_md(description, _SCRATCHPAD_MD, 0))
         self._scratch_offset = self._room(self._scratch)
 
-    def _wanted(self, index: int):
+    def _wanted(self, index: int) -> ctypes.c_void_p:
         return ctypes.c_void_p(load().dnnl_primitive_desc_query_md(self._description, _ARGUMENT_MD, index))
 
-    def _room(self, memory_description) -> int:
+    def _room(self, memory_description: ctypes.c_void_p) -> int:
         """Where in the workspace so much memory begins."""
         begin, size = self.nbytes, load().dnnl_memory_desc_get_size(memory_description)
         self.nbytes += -(-size // ALIGNMENT) * ALIGNMENT
         return begin
 
-    def _prepare(self):
+    def _prepare(self) -> tuple[list[tuple[int, Handle, Handle]], Handle, list[_Step]]:
         primitive = Handle("primitive", "create", self._description)
         memories, before, after = [], [], []
         for (index, _, written), plain, inner, offset in zip(
@@ -162,7 +163,7 @@ class Call:
 class _Step:
     """A primitive and its memory objects."""
 
-    def __init__(self, primitive: Handle, arguments: list[tuple[int, Handle]]):
+    def __init__(self, primitive: Handle, arguments: list[tuple[int, Handle]]) -> None:
         self._primitive, self._held = primitive, arguments
         pairs = [(index, memory._as_parameter_.value) for index, memory in arguments]
         self._arguments = (_Argument * len(pairs))(*pairs)
@@ -172,6 +173,6 @@ class _Step:
         check(status, "a primitive")
 
 
-def _reorder(source, target) -> _Step:
+def _reorder(source: tuple[Any, Handle], target: tuple[Any, Handle]) -> _Step:
     description = Handle("reorder_primitive_desc", "create", source[0], engine(), target[0], engine(), None)
     return _Step(Handle("primitive", "create", description), [(_FROM, source[1]), (_TO, target[1])])

@@ -6,9 +6,13 @@ maximum's row-major place in its window (see `ops/geometry.py`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
-from ...geometry import PoolGeometry, place_dtype
+from ....arrays import HostArray
+from ...geometry import Ints, PoolGeometry, place_dtype
 from ..compiled import kernel
 from ..threads import parallel
 from .window_places import plane_indices, scatter
@@ -25,7 +29,9 @@ _WIDE = 24  # outputs in a row from which vectors win
 _GRAIN = 1 << 14  # elements from which a second thread pays
 
 
-def max_pool_forward(x, y, mask, top_mask, geometry) -> None:
+def max_pool_forward(
+    x: HostArray, y: HostArray, mask: HostArray | None, top_mask: HostArray | None, geometry: PoolGeometry
+) -> None:
     """y = the maximum of each window: the first one in row-major order, never a NaN.
 
     `mask` (for backward) and `top_mask` (of x's type, for the user: the maximum's index in its plane) may be None.
@@ -39,28 +45,28 @@ def max_pool_forward(x, y, mask, top_mask, geometry) -> None:
         np.copyto(top_mask.reshape(-1), plane_indices(mask, g).reshape(-1), casting="unsafe")
 
 
-def max_pool_backward(dy, mask, dx, geometry) -> None:
+def max_pool_backward(dy: HostArray, mask: HostArray, dx: HostArray, geometry: PoolGeometry) -> None:
     """dx = for each input, the sum of dy over the windows whose maximum it was."""
     scatter(dy, mask, dx, geometry)
 
 
-def average_pool_forward(x, y, geometry) -> None:
+def average_pool_forward(x: HostArray, y: HostArray, geometry: PoolGeometry) -> None:
     """y = the sum of each window's pixels / its size with padding (see PoolGeometry.divisors)."""
     g = geometry
     _run(_average_forward, g, _planes(x, g), _planes(y, g), _divisors(g, y.dtype))
 
 
-def average_pool_backward(dy, dx, geometry) -> None:
+def average_pool_backward(dy: HostArray, dx: HostArray, geometry: PoolGeometry) -> None:
     """dx = for each input, the sum of dy / the window's size over the windows it was in."""
     g = geometry
     _run(_average_backward, g, _planes(dy, g), _planes(dx, g), _divisors(g, dy.dtype))
 
 
-def _run(function, g: PoolGeometry, *arrays) -> None:
+def _run(function: Callable[..., None], g: PoolGeometry, *arrays: HostArray) -> None:
     parallel(function, g.planes, *arrays, g.in_spatial, g.out_spatial, g.kernel, g.stride, g.pad, grain=_grain(g))
 
 
-def _planes(array, g: PoolGeometry):
+def _planes(array: HostArray, g: PoolGeometry) -> HostArray:
     return array.reshape(g.planes, array.size // g.planes if g.planes else 0)
 
 
@@ -68,12 +74,23 @@ def _grain(g: PoolGeometry) -> int:
     return _GRAIN // (g.in_spatial[0] * g.in_spatial[1]) + 1
 
 
-def _divisors(g: PoolGeometry, dtype):
+def _divisors(g: PoolGeometry, dtype: np.dtype[Any]) -> HostArray:
     return np.outer(g.divisors(0), g.divisors(1)).astype(dtype)
 
 
 @kernel
-def _max_narrow(first, last, x, y, mask, inputs, outputs, window, stride, pad):
+def _max_narrow(
+    first: int,
+    last: int,
+    x: HostArray,
+    y: HostArray,
+    mask: HostArray,
+    inputs: Ints,
+    outputs: Ints,
+    window: Ints,
+    stride: Ints,
+    pad: Ints,
+) -> None:
     """Output by output, in registers."""
     height, width = inputs
     rows, columns = outputs
@@ -97,7 +114,18 @@ def _max_narrow(first, last, x, y, mask, inputs, outputs, window, stride, pad):
 
 
 @kernel
-def _max_wide(first, last, x, y, mask, inputs, outputs, window, stride, pad):
+def _max_wide(
+    first: int,
+    last: int,
+    x: HostArray,
+    y: HostArray,
+    mask: HostArray,
+    inputs: Ints,
+    outputs: Ints,
+    window: Ints,
+    stride: Ints,
+    pad: Ints,
+) -> None:
     """Tap by tap, a row of outputs as one vector."""
     height, width = inputs
     rows, columns = outputs
@@ -140,7 +168,18 @@ def _max_wide(first, last, x, y, mask, inputs, outputs, window, stride, pad):
 
 
 @kernel
-def _average_forward(first, last, x, y, divisors, inputs, outputs, window, stride, pad):
+def _average_forward(
+    first: int,
+    last: int,
+    x: HostArray,
+    y: HostArray,
+    divisors: HostArray,
+    inputs: Ints,
+    outputs: Ints,
+    window: Ints,
+    stride: Ints,
+    pad: Ints,
+) -> None:
     height, width = inputs
     rows, columns = outputs
     for plane in range(first, last):
@@ -156,7 +195,18 @@ def _average_forward(first, last, x, y, divisors, inputs, outputs, window, strid
 
 
 @kernel
-def _average_backward(first, last, dy, dx, divisors, inputs, outputs, window, stride, pad):
+def _average_backward(
+    first: int,
+    last: int,
+    dy: HostArray,
+    dx: HostArray,
+    divisors: HostArray,
+    inputs: Ints,
+    outputs: Ints,
+    window: Ints,
+    stride: Ints,
+    pad: Ints,
+) -> None:
     height, width = inputs
     rows, columns = outputs
     for plane in range(first, last):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...geometry import place_dtype
+from ....arrays import HostArray
+from ...geometry import Ints, PoolGeometry, place_dtype
 from . import pooling
 from .window_places import plane_indices
 
@@ -20,7 +21,14 @@ __all__ = [
 ]
 
 
-def max_pool_last_forward(x, y, mask, top_mask, channels, geometry) -> None:
+def max_pool_last_forward(
+    x: HostArray,
+    y: HostArray,
+    mask: HostArray | None,
+    top_mask: HostArray | None,
+    channels: int,
+    geometry: PoolGeometry,
+) -> None:
     """y = the maximum of each window: the first one in row-major order, never a NaN.
 
     `mask` (for backward) and `top_mask` (of x's type, for the user: the maximum's index in its plane) may be None.
@@ -36,7 +44,9 @@ def max_pool_last_forward(x, y, mask, top_mask, channels, geometry) -> None:
         _put(place, mask)
 
 
-def max_pool_last_backward(dy, mask, dx, channels, geometry) -> None:
+def max_pool_last_backward(
+    dy: HostArray, mask: HostArray, dx: HostArray, channels: int, geometry: PoolGeometry
+) -> None:
     """dx = for each input, the sum of dy over the windows whose maximum it was."""
     g = geometry
     place = _planes(mask, channels, g.out_spatial)
@@ -45,7 +55,7 @@ def max_pool_last_backward(dy, mask, dx, channels, geometry) -> None:
     _put(bottom, dx)
 
 
-def average_pool_last_forward(x, y, channels, geometry) -> None:
+def average_pool_last_forward(x: HostArray, y: HostArray, channels: int, geometry: PoolGeometry) -> None:
     """y = the sum of each window's pixels / its size with padding (see PoolGeometry.divisors)."""
     planes = _planes(x, channels, geometry.in_spatial)
     top = np.empty((*planes.shape[:2], *geometry.out_spatial), y.dtype)
@@ -53,7 +63,7 @@ def average_pool_last_forward(x, y, channels, geometry) -> None:
     _put(top, y)
 
 
-def average_pool_last_backward(dy, dx, channels, geometry) -> None:
+def average_pool_last_backward(dy: HostArray, dx: HostArray, channels: int, geometry: PoolGeometry) -> None:
     """dx = for each input, the sum of dy / the window's size over the windows it was in."""
     planes = _planes(dy, channels, geometry.out_spatial)
     bottom = np.empty((*planes.shape[:2], *geometry.in_spatial), dx.dtype)
@@ -61,17 +71,17 @@ def average_pool_last_backward(dy, dx, channels, geometry) -> None:
     _put(bottom, dx)
 
 
-def _positions(spatial) -> int:
+def _positions(spatial: Ints) -> int:
     return spatial[0] * spatial[1]
 
 
-def _planes(array, channels, spatial):
+def _planes(array: HostArray, channels: int, spatial: Ints) -> HostArray:
     """(items, channels, *spatial) of an array whose channels lie last."""
     items = array.size // max(1, channels * _positions(spatial))
     return np.ascontiguousarray(array.reshape(items, *spatial, channels).transpose(0, 3, 1, 2))
 
 
-def _put(planes, array) -> None:
+def _put(planes: HostArray, array: HostArray) -> None:
     """Write planes (items, channels, ...) into an array whose channels lie last."""
     moved = planes.transpose(0, 2, 3, 1)
     np.copyto(array.reshape(moved.shape), moved, casting="unsafe")

@@ -10,9 +10,12 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
+from ....arrays import HostArray
 from ...geometry import PoolGeometry, place_dtype
 from ..compiled import kernel
 from ..threads import parallel
@@ -29,7 +32,9 @@ _LEAST = -float(np.finfo(np.float32).max)  # Caffe's start of a maximum, in ever
 _GRAIN = 1 << 14  # elements from which a second thread pays
 
 
-def max_pool_nd_forward(x, y, mask, top_mask, geometry) -> None:
+def max_pool_nd_forward(
+    x: HostArray, y: HostArray, mask: HostArray | None, top_mask: HostArray | None, geometry: PoolGeometry
+) -> None:
     """y = the maximum of each window: the first one in row-major order, never a NaN.
 
     `mask` (for backward) and `top_mask` (of x's type, for the user: the maximum's index in its plane) may be None.
@@ -42,38 +47,38 @@ def max_pool_nd_forward(x, y, mask, top_mask, geometry) -> None:
         np.copyto(top_mask.reshape(-1), plane_indices(mask, g).reshape(-1), casting="unsafe")
 
 
-def max_pool_nd_backward(dy, mask, dx, geometry) -> None:
+def max_pool_nd_backward(dy: HostArray, mask: HostArray, dx: HostArray, geometry: PoolGeometry) -> None:
     """dx = for each input, the sum of dy over the windows whose maximum it was."""
     scatter(dy, mask, dx, geometry)
 
 
-def average_pool_nd_forward(x, y, geometry) -> None:
+def average_pool_nd_forward(x: HostArray, y: HostArray, geometry: PoolGeometry) -> None:
     """y = the sum of each window's pixels / its size with padding (see PoolGeometry.divisors)."""
     g = geometry
     _run(_average_forward, g, _inputs(x, g), _outputs(y, g), _divisors(g, y.dtype))
 
 
-def average_pool_nd_backward(dy, dx, geometry) -> None:
+def average_pool_nd_backward(dy: HostArray, dx: HostArray, geometry: PoolGeometry) -> None:
     """dx = for each input, the sum of dy / the window's size over the windows it was in."""
     g = geometry
     _run(_average_backward, g, _outputs(dy, g), _inputs(dx, g), _divisors(g, dy.dtype))
 
 
-def _inputs(x, g: PoolGeometry):
+def _inputs(x: HostArray, g: PoolGeometry) -> HostArray:
     return x.reshape(g.planes, math.prod(g.in_spatial[:-1]), g.in_spatial[-1])
 
 
-def _outputs(y, g: PoolGeometry):
+def _outputs(y: HostArray, g: PoolGeometry) -> HostArray:
     return y.reshape(g.planes, math.prod(g.out_spatial[:-1]), g.out_spatial[-1])
 
 
-def _run(function, g: PoolGeometry, *arrays) -> None:
+def _run(function: Callable[..., None], g: PoolGeometry, *arrays: HostArray) -> None:
     window = g.kernel[-1], g.stride[-1], g.pad[-1]
     parallel(function, g.planes, *arrays, *_rows(g), *window, grain=_GRAIN // math.prod(g.in_spatial) + 1)
 
 
 @functools.lru_cache(maxsize=64)
-def _rows(g: PoolGeometry) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _rows(g: PoolGeometry) -> tuple[HostArray, HostArray, HostArray]:
     """(rows, starts, places): output row r looks at input rows rows[starts[r] : starts[r + 1]], in row-major order;
     places: the place in the window at which each begins."""
     per_axis = []  # for every axis but the last, for every output: the inputs inside its window
@@ -96,20 +101,33 @@ def _rows(g: PoolGeometry) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 @functools.lru_cache(maxsize=64)
-def _divisors(g: PoolGeometry, dtype):
+def _divisors(g: PoolGeometry, dtype: np.dtype[Any]) -> HostArray:
     per_axis = [np.array(g.divisors(axis)) for axis in range(len(g.kernel))]
     return functools.reduce(np.multiply.outer, per_axis).astype(dtype).reshape(-1, g.out_spatial[-1])
 
 
 @kernel
-def _inside(size, outputs, stride, offset):
+def _inside(size: int, outputs: int, stride: int, offset: int) -> tuple[int, int]:
     """[first, last) outputs o whose input o * stride + offset lies inside [0, size)."""
     first = max(0, -(offset // stride))
     return first, max(first, min(outputs, (size - 1 - offset) // stride + 1))
 
 
 @kernel
-def _max_forward(start, stop, x, y, mask, least, rows, starts, places, width, stride, pad):
+def _max_forward(
+    start: int,
+    stop: int,
+    x: HostArray,
+    y: HostArray,
+    mask: HostArray,
+    least: float,
+    rows: HostArray,
+    starts: HostArray,
+    places: HostArray,
+    width: int,
+    stride: int,
+    pad: int,
+) -> None:
     where = np.empty(y.shape[2], np.int32)
     for plane in range(start, stop):
         for r in range(y.shape[1]):
@@ -128,7 +146,7 @@ def _max_forward(start, stop, x, y, mask, least, rows, starts, places, width, st
 
 
 @kernel
-def _larger(best, where, row, place, stride):
+def _larger(best: HostArray, where: HostArray, row: HostArray, place: int, stride: int) -> None:
     """best[i] = row[i * stride] and where[i] = place wherever it is larger."""
     if stride == 1:
         for i in range(len(best)):
@@ -143,7 +161,7 @@ def _larger(best, where, row, place, stride):
 
 
 @kernel
-def _add(to, row, stride):
+def _add(to: HostArray, row: HostArray, stride: int) -> None:
     if stride == 1:
         for i in range(len(to)):
             to[i] += row[i]
@@ -153,7 +171,7 @@ def _add(to, row, stride):
 
 
 @kernel
-def _spread(to, row, stride):
+def _spread(to: HostArray, row: HostArray, stride: int) -> None:
     if stride == 1:
         for i in range(len(row)):
             to[i] += row[i]
@@ -163,7 +181,19 @@ def _spread(to, row, stride):
 
 
 @kernel
-def _average_forward(start, stop, x, y, divisors, rows, starts, places, width, stride, pad):
+def _average_forward(
+    start: int,
+    stop: int,
+    x: HostArray,
+    y: HostArray,
+    divisors: HostArray,
+    rows: HostArray,
+    starts: HostArray,
+    places: HostArray,
+    width: int,
+    stride: int,
+    pad: int,
+) -> None:
     for plane in range(start, stop):
         for r in range(y.shape[1]):
             to, divisor = y[plane, r], divisors[r]
@@ -179,7 +209,19 @@ def _average_forward(start, stop, x, y, divisors, rows, starts, places, width, s
 
 
 @kernel
-def _average_backward(start, stop, dy, dx, divisors, rows, starts, places, width, stride, pad):
+def _average_backward(
+    start: int,
+    stop: int,
+    dy: HostArray,
+    dx: HostArray,
+    divisors: HostArray,
+    rows: HostArray,
+    starts: HostArray,
+    places: HostArray,
+    width: int,
+    stride: int,
+    pad: int,
+) -> None:
     share = np.empty(dy.shape[2], dy.dtype)
     for plane in range(start, stop):
         dx[plane] = 0

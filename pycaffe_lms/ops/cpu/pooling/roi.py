@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....arrays import HostArray
+from ...geometry import Ints
 from ..compiled import kernel
 from ..threads import parallel
 
@@ -17,7 +19,7 @@ _LEAST = -float(np.finfo(np.float32).max)  # Caffe's start of a maximum, in ever
 _FAR = 2.0**20  # coordinates are kept within this; not an integer, with which NumPy 1 would clip in float64
 
 
-def roi_pool_forward(x, rois, y, argmax, scale):
+def roi_pool_forward(x: HostArray, rois: HostArray, y: HostArray, argmax: HostArray | None, scale: float) -> None:
     """y (R, C, ph, pw) = the maximum of x (N, C, H, W) in each cell of each region; 0 for a cell of nothing.
 
     `argmax` (int32, or None): the index h * W + w of the first maximum, -1 for a cell of nothing. Never a NaN.
@@ -30,13 +32,15 @@ def roi_pool_forward(x, rois, y, argmax, scale):
     parallel(_forward, len(image), x, y, saved, argmax is not None, image, rows, columns, y.dtype.type(_LEAST))
 
 
-def roi_pool_backward(dy, rois, argmax, dx, scale):
+def roi_pool_backward(dy: HostArray, rois: HostArray, argmax: HostArray, dx: HostArray, scale: float) -> None:
     """dx = for each input, the sum of dy over the cells whose maximum it was, region by region. `scale` as before."""
     image, _, _ = _cells(rois.reshape(-1, 5), scale, dx.shape, dy.shape[2:])
     parallel(_backward, dx.shape[0] * dx.shape[1], dy, argmax, dx, image)
 
 
-def _cells(rois, scale, shape, pooled):
+def _cells(
+    rois: HostArray, scale: float, shape: Ints, pooled: tuple[int, int]
+) -> tuple[HostArray, HostArray, HostArray]:
     """(image or -1, (R, ph, 2) first and last row of each cell, (R, pw, 2) columns); the last ones are excluded."""
     valid = np.isfinite(rois).all(axis=1) & (rois[:, 0] > -1) & (rois[:, 0] < shape[0])
     rois = np.where(valid[:, None], rois, 0)
@@ -55,7 +59,18 @@ def _cells(rois, scale, shape, pooled):
 
 
 @kernel
-def _forward(first, last, x, y, argmax, save, image, rows, columns, least):
+def _forward(
+    first: int,
+    last: int,
+    x: HostArray,
+    y: HostArray,
+    argmax: HostArray,
+    save: bool,
+    image: HostArray,
+    rows: HostArray,
+    columns: HostArray,
+    least: float,
+) -> None:
     width = x.shape[3]
     for r in range(first, last):
         for c in range(x.shape[1]):
@@ -76,7 +91,7 @@ def _forward(first, last, x, y, argmax, save, image, rows, columns, least):
 
 
 @kernel
-def _backward(first, last, dy, argmax, dx, image):
+def _backward(first: int, last: int, dy: HostArray, argmax: HostArray, dx: HostArray, image: HostArray) -> None:
     channels, width = dx.shape[1], dx.shape[3]
     total = np.zeros((dx.shape[2], width), np.float64)
     for plane in range(first, last):
@@ -94,7 +109,7 @@ def _backward(first, last, dy, argmax, dx, image):
                 dx[n, c, h, w] = total[h, w]
 
 
-def psroi_pool_forward(x, rois, y, scale):
+def psroi_pool_forward(x: HostArray, rois: HostArray, y: HostArray, scale: float) -> None:
     """y (R, D, g, g) = the average of channel (d * g + p) * g + q of x (N, D * g * g, H, W) in cell (p, q); 0 for a
     cell of nothing.
 
@@ -106,13 +121,13 @@ def psroi_pool_forward(x, rois, y, scale):
     parallel(_psroi_forward, len(image), x, y, image, rows, columns)
 
 
-def psroi_pool_backward(dy, rois, dx, scale):
+def psroi_pool_backward(dy: HostArray, rois: HostArray, dx: HostArray, scale: float) -> None:
     """dx = for each input, the sum over the cells that hold it of dy / the cell's size, region by region."""
     image, rows, columns = _psroi_cells(rois.reshape(-1, 5), scale, dx.shape, dy.shape[2])
     parallel(_psroi_backward, dx.shape[0] * dx.shape[1], dy, dx, image, rows, columns)
 
 
-def _psroi_cells(rois, scale, shape, cells):
+def _psroi_cells(rois: HostArray, scale: float, shape: Ints, cells: int) -> tuple[HostArray, HostArray, HostArray]:
     """(image or -1, (R, g, 2) first and last row of each cell, (R, g, 2) columns); the last ones are excluded."""
     kind = rois.dtype.type
     valid = np.isfinite(rois).all(axis=1) & (rois[:, 0] > -1) & (rois[:, 0] < shape[0])
@@ -131,7 +146,9 @@ def _psroi_cells(rois, scale, shape, cells):
 
 
 @kernel
-def _psroi_forward(first, last, x, y, image, rows, columns):
+def _psroi_forward(
+    first: int, last: int, x: HostArray, y: HostArray, image: HostArray, rows: HostArray, columns: HostArray
+) -> None:
     cells = y.shape[2]
     for r in range(first, last):
         for d in range(y.shape[1]):
@@ -150,7 +167,9 @@ def _psroi_forward(first, last, x, y, image, rows, columns):
 
 
 @kernel
-def _psroi_backward(first, last, dy, dx, image, rows, columns):
+def _psroi_backward(
+    first: int, last: int, dy: HostArray, dx: HostArray, image: HostArray, rows: HostArray, columns: HostArray
+) -> None:
     channels, cells = dx.shape[1], dy.shape[2]
     total = np.zeros(dx.shape[2:], np.float64)
     for plane in range(first, last):

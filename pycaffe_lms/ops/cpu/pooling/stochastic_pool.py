@@ -8,10 +8,13 @@ Running sums are added in the arrays' type in row-major order, on every device, 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
-from ...geometry import PoolGeometry, tap_range
+from ....arrays import HostArray
+from ...geometry import Ints, PoolGeometry, tap_range
 from ..activation.dropout import philox
 
 __all__ = ["stochastic_pool_forward", "stochastic_pool_mean_backward", "stochastic_pool_mean_forward"]
@@ -19,7 +22,9 @@ __all__ = ["stochastic_pool_forward", "stochastic_pool_mean_backward", "stochast
 _CHUNK = 1 << 18  # input elements worked on at a time: they stay in the cache
 
 
-def stochastic_pool_forward(x, y, mask, key, geometry) -> None:
+def stochastic_pool_forward(
+    x: HostArray, y: HostArray, mask: HostArray | None, key: HostArray, geometry: PoolGeometry
+) -> None:
     """y = the first of each window's elements at which the running sum reaches a random share, in (0, 1], of the sum;
     the last one where none does (a NaN, or negative values); 0 of nothing.
 
@@ -44,7 +49,7 @@ def stochastic_pool_forward(x, y, mask, key, geometry) -> None:
             _part(mask, g.out_spatial, planes, g)[...] = where
 
 
-def stochastic_pool_mean_forward(x, y, total, geometry) -> None:
+def stochastic_pool_mean_forward(x: HostArray, y: HostArray, total: HostArray | None, geometry: PoolGeometry) -> None:
     """y = the sum of each window's squares / its sum, 0 where that is not positive. `total` (or None) = the sum."""
     g = geometry
     for planes in _chunks(g):
@@ -59,7 +64,9 @@ def stochastic_pool_mean_forward(x, y, total, geometry) -> None:
             _part(total, g.out_spatial, planes, g)[...] = sums
 
 
-def stochastic_pool_mean_backward(dy, x, y, total, dx, geometry) -> None:
+def stochastic_pool_mean_backward(
+    dy: HostArray, x: HostArray, y: HostArray, total: HostArray, dx: HostArray, geometry: PoolGeometry
+) -> None:
     """dx = for each input, the sum of dy (2 x - y) / total over the windows it was in whose total is positive."""
     g = geometry
     for planes in _chunks(g):
@@ -73,14 +80,14 @@ def stochastic_pool_mean_backward(dy, x, y, total, dx, geometry) -> None:
             target[pixels] += share[out] * (2 * x_part[pixels] - y_part[out])
 
 
-def _sum(g: PoolGeometry, x):
+def _sum(g: PoolGeometry, x: HostArray) -> HostArray:
     total = np.zeros((len(x), *g.out_spatial), x.dtype)
     for out, pixels, _ in _taps(g):
         total[out] += x[pixels]
     return total
 
 
-def _shares(g: PoolGeometry, planes: slice, dtype, seed: int, offset: int, start: int):
+def _shares(g: PoolGeometry, planes: slice, dtype: np.dtype[Any], seed: int, offset: int, start: int) -> HostArray:
     """One random number in (0, 1] for each output of some planes, a multiple of 2^-24."""
     size = math.prod(g.out_spatial)
     first, last = planes.start * size, planes.stop * size
@@ -91,19 +98,19 @@ def _shares(g: PoolGeometry, planes: slice, dtype, seed: int, offset: int, start
     return ((bits >> np.uint32(8)) + np.uint32(1)).astype(dtype) * dtype.type(2.0**-24)
 
 
-def _chunks(g: PoolGeometry):
+def _chunks(g: PoolGeometry) -> Iterator[slice]:
     """Slices of planes that are worked on together."""
     step = max(1, _CHUNK // math.prod(g.in_spatial))
     for first in range(0, g.planes, step):
         yield slice(first, min(first + step, g.planes))
 
 
-def _part(array, spatial, planes: slice, g: PoolGeometry):
+def _part(array: HostArray, spatial: Ints, planes: slice, g: PoolGeometry) -> HostArray:
     """Some planes of an array (planes, *spatial)."""
     return array.reshape(g.planes, *spatial)[planes]
 
 
-def _taps(g: PoolGeometry):
+def _taps(g: PoolGeometry) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...], np.int32]]:
     """For every tap in row-major order that meets a real pixel: index of the outputs for which it does, index of those
     pixels, and its place in the window."""
     for place, tap in enumerate(np.ndindex(*g.kernel)):

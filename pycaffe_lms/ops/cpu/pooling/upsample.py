@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....arrays import HostArray
 from ..compiled import kernel
 from ..threads import parallel
 
 __all__ = ["repeat_backward", "repeat_forward", "unpool_backward", "unpool_forward"]
 
 
-def unpool_forward(x, mask, y, planes, size, out):
+def unpool_forward(x: HostArray, mask: HostArray, y: HostArray, planes: int, size: int, out: int) -> None:
     """y[plane, mask[plane, i]] = x[plane, i], 0 elsewhere; of several values for a place, the last one stays.
 
     x and mask: (planes, size), y: (planes, out). A mask value outside 0..out - 1 puts its value nowhere.
@@ -18,24 +19,24 @@ def unpool_forward(x, mask, y, planes, size, out):
     parallel(_unpool, planes, x.reshape(planes, size), mask.reshape(planes, size), y.reshape(planes, out))
 
 
-def unpool_backward(dy, mask, dx, planes, size, out):
+def unpool_backward(dy: HostArray, mask: HostArray, dx: HostArray, planes: int, size: int, out: int) -> None:
     """dx[plane, i] = dy[plane, mask[plane, i]], 0 where the mask value is outside 0..out - 1."""
     parallel(_gather, planes, dy.reshape(planes, out), mask.reshape(planes, size), dx.reshape(planes, size))
 
 
-def repeat_forward(x, y, planes, size, scale):
+def repeat_forward(x: HostArray, y: HostArray, planes: int, size: tuple[int, int], scale: tuple[int, int]) -> None:
     """y = x with every value repeated scale[0] times downwards and scale[1] times to the right; size: of x's planes."""
     y.reshape(planes, size[0], scale[0], size[1], scale[1])[...] = x.reshape(planes, size[0], 1, size[1], 1)
 
 
-def repeat_backward(dy, dx, planes, size, scale):
+def repeat_backward(dy: HostArray, dx: HostArray, planes: int, size: tuple[int, int], scale: tuple[int, int]) -> None:
     """dx = the sum of dy over each value's block."""
     blocks = dy.reshape(planes, size[0], scale[0], size[1], scale[1])
     np.sum(blocks, axis=(2, 4), out=dx.reshape(planes, *size))
 
 
 @kernel
-def _unpool(first, last, x, mask, y):
+def _unpool(first: int, last: int, x: HostArray, mask: HostArray, y: HostArray) -> None:
     out = y.shape[1]
     for plane in range(first, last):
         values, places, row = x[plane], mask[plane], y[plane]
@@ -46,7 +47,7 @@ def _unpool(first, last, x, mask, y):
 
 
 @kernel
-def _gather(first, last, dy, mask, dx):
+def _gather(first: int, last: int, dy: HostArray, mask: HostArray, dx: HostArray) -> None:
     out = dy.shape[1]
     for plane in range(first, last):
         row, places, values = dy[plane], mask[plane], dx[plane]

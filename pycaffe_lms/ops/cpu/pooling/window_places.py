@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
+from ....arrays import HostArray
 from ...geometry import PoolGeometry, nowhere
 from ..compiled import kernel
 from ..threads import parallel
@@ -14,7 +16,7 @@ from ..threads import parallel
 _GRAIN = 1 << 14  # input elements from which a second thread pays
 
 
-def plane_indices(places, geometry: PoolGeometry) -> np.ndarray:
+def plane_indices(places: HostArray, geometry: PoolGeometry) -> HostArray:
     """The row-major index inside the input plane of the element at each of `places` (planes, outputs); -1 of none."""
     g = geometry
     places = places.reshape(g.planes, math.prod(g.out_spatial))
@@ -22,7 +24,7 @@ def plane_indices(places, geometry: PoolGeometry) -> np.ndarray:
     return np.where(none, -1, _starts(g) + _offsets(g)[np.where(none, 0, places)])
 
 
-def scatter(dy, places, dx, geometry: PoolGeometry) -> None:
+def scatter(dy: HostArray, places: HostArray, dx: HostArray, geometry: PoolGeometry) -> None:
     """dx = for each input, the sum of dy over the windows in which it is the chosen element."""
     g = geometry
     outputs, inputs = math.prod(g.out_spatial), math.prod(g.in_spatial)
@@ -31,18 +33,18 @@ def scatter(dy, places, dx, geometry: PoolGeometry) -> None:
 
 
 @functools.lru_cache(maxsize=32)
-def _starts(g: PoolGeometry) -> np.ndarray:
+def _starts(g: PoolGeometry) -> HostArray:
     """Index of the first element of every output's window, as if the plane went on where there is padding."""
     return _index([np.arange(n) * s - p for n, s, p in zip(g.out_spatial, g.stride, g.pad, strict=True)], g)
 
 
 @functools.lru_cache(maxsize=32)
-def _offsets(g: PoolGeometry) -> np.ndarray:
+def _offsets(g: PoolGeometry) -> HostArray:
     """How far behind its window's start each place lies."""
     return _index([np.arange(k) for k in g.kernel], g)
 
 
-def _index(per_axis, g: PoolGeometry) -> np.ndarray:
+def _index(per_axis: Sequence[HostArray], g: PoolGeometry) -> HostArray:
     index = np.zeros(1, np.int64)
     for positions, size in zip(per_axis, g.in_spatial, strict=True):
         index = (index[:, None] * size + positions).reshape(-1)
@@ -50,7 +52,9 @@ def _index(per_axis, g: PoolGeometry) -> np.ndarray:
 
 
 @kernel
-def _scatter(first, last, dy, places, dx, starts, offsets):
+def _scatter(
+    first: int, last: int, dy: HostArray, places: HostArray, dx: HostArray, starts: HostArray, offsets: HostArray
+) -> None:
     """What stands for no place is none of `offsets`. No place whatsoever writes outside of the plane."""
     for plane in range(first, last):
         gradient, place, target = dy[plane], places[plane], dx[plane]

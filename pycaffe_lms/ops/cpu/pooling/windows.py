@@ -6,11 +6,14 @@ of outputs are as long as rows of inputs, and lie as far apart, several of them 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from math import prod
 
 import numpy as np
 
+from ....arrays import HostArray
+from ...geometry import Ints
 from ..compiled import kernel
 from ..threads import ELEMENTS, parallel
 
@@ -18,7 +21,7 @@ from ..threads import ELEMENTS, parallel
 class Windows:
     """inputs, outputs, kernel, stride, pad and dilation are tuples, one value for each spatial axis."""
 
-    def __init__(self, inputs, outputs, kernel, stride, pad, dilation):
+    def __init__(self, inputs: Ints, outputs: Ints, kernel: Ints, stride: Ints, pad: Ints, dilation: Ints) -> None:
         if not inputs:
             inputs = outputs = kernel = stride = dilation = (1,)
             pad = (0,)
@@ -27,29 +30,38 @@ class Windows:
         self.runs = _runs(rows, stride[-1] == 1 and inputs[-1] == outputs[-1])
         self.last = (inputs[-1], outputs[-1], kernel[-1], stride[-1], pad[-1], dilation[-1])
 
-    def gather(self, x, columns, item, channel, items, channels):
+    def gather(self, x: HostArray, columns: HostArray, item: int, channel: int, items: int, channels: int) -> None:
         """columns (channels, taps, items, out_size) = the windows of x (all items, all channels, in_size), of `items`
         items from `item` and `channels` channels from `channel` on; 0 outside of x."""
         columns = columns.reshape(channels, self.taps, items, self.out_size)
         self._run(_gather, x, columns, item, channel, items, channels)
 
-    def add(self, columns, x, item, channel, items, channels):
+    def add(self, columns: HostArray, x: HostArray, item: int, channel: int, items: int, channels: int) -> None:
         """x = for each of its elements the sum of columns wherever it went; shapes as in `gather`."""
         columns = columns.reshape(channels, self.taps, items, self.out_size)
         self._run(_add, x, columns, item, channel, items, channels)
 
-    def _run(self, function, x, columns, item, channel, items, channels):
+    def _run(
+        self,
+        function: Callable[..., None],
+        x: HostArray,
+        columns: HostArray,
+        item: int,
+        channel: int,
+        items: int,
+        channels: int,
+    ) -> None:
         grain = ELEMENTS // max(1, self.taps * self.out_size) + 1
         parallel(function, items * channels, x, columns, item, channel, items, self.runs, self.last, grain=grain)
 
 
 @lru_cache(maxsize=1024)
-def windows(inputs, outputs, kernel, stride, pad, dilation) -> Windows:
+def windows(inputs: Ints, outputs: Ints, kernel: Ints, stride: Ints, pad: Ints, dilation: Ints) -> Windows:
     """The Windows of a geometry, made once."""
     return Windows(inputs, outputs, kernel, stride, pad, dilation)
 
 
-def _rows(inputs, outputs, kernel, stride, pad, dilation):
+def _rows(inputs: Ints, outputs: Ints, kernel: Ints, stride: Ints, pad: Ints, dilation: Ints) -> HostArray:
     """(taps, outputs) of all axes but the last: which row of the input (in units of rows) is seen; -1 outside of it."""
     rows = np.zeros((1, 1), np.int64)
     for size, out, k, s, p, d in zip(inputs, outputs, kernel, stride, pad, dilation, strict=True):
@@ -61,7 +73,7 @@ def _rows(inputs, outputs, kernel, stride, pad, dilation):
     return np.ascontiguousarray(rows)
 
 
-def _runs(rows, whole: bool):
+def _runs(rows: HostArray, whole: bool) -> HostArray:
     """(tap, first row of outputs, rows, row of the input that the first one sees or -1) of rows to be treated as one.
 
     whole: rows of outputs follow each other as those of the input do."""
@@ -76,7 +88,17 @@ def _runs(rows, whole: bool):
 
 
 @kernel
-def _gather(first, last, x, columns, item, channel, items, runs, axis):
+def _gather(
+    first: int,
+    last: int,
+    x: HostArray,
+    columns: HostArray,
+    item: int,
+    channel: int,
+    items: int,
+    runs: HostArray,
+    axis: Ints,
+) -> None:
     width, out, taps, stride, pad, dilation = axis
     for plane in range(first, last):
         c, i = plane // items, plane % items
@@ -109,7 +131,17 @@ def _gather(first, last, x, columns, item, channel, items, runs, axis):
 
 
 @kernel
-def _add(first, last, x, columns, item, channel, items, runs, axis):
+def _add(
+    first: int,
+    last: int,
+    x: HostArray,
+    columns: HostArray,
+    item: int,
+    channel: int,
+    items: int,
+    runs: HostArray,
+    axis: Ints,
+) -> None:
     """What lies outside of x is made 0 in `columns` where it is in the way."""
     width, out, taps, stride, pad, dilation = axis
     for plane in range(first, last):

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....arrays import HostArray
+
 __all__ = ["argmax_forward"]
 
 
-def argmax_forward(x, y, indices, values, top_k, outer, dim, inner):
+def argmax_forward(
+    x: HostArray, y: HostArray, indices: bool, values: bool, top_k: int, outer: int, dim: int, inner: int
+) -> None:
     """y (outer, indices + values, top_k, inner): the top_k largest values' indices, if wanted, then the values, if so.
 
     Largest first; of equal values the larger index; a NaN is larger than any number.

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....arrays import HostArray
+
 __all__ = ["axpy_forward", "axpy_backward"]
 
 
-def axpy_forward(a, x, y, out, rows, dim):
+def axpy_forward(a: HostArray, x: HostArray, y: HostArray, out: HostArray, rows: int, dim: int) -> None:
     """out = a * x + y, a per row."""
     out = out.reshape(rows, dim)
     np.multiply(x.reshape(rows, dim), a.reshape(rows, 1), out=out)
     out += y.reshape(rows, dim)
 
 
-def axpy_backward(a, x, dout, da, dx, dy, work, rows, dim):
+def axpy_backward(
+    a: HostArray | None,
+    x: HostArray | None,
+    dout: HostArray,
+    da: HostArray | None,
+    dx: HostArray | None,
+    dy: HostArray | None,
+    work: HostArray | None,
+    rows: int,
+    dim: int,
+) -> None:
     """da = sum of x * dout over each row, dx = a * dout, dy = dout. Each may be None; none is dout, but dy may be.
 
     x is read for da only, a for dx only. `work` is for the GPU's partial sums of da: rows * parts elements.

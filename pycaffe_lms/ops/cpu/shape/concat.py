@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+from ....arrays import HostArray
 from ..threads import ELEMENTS, parallel
 
 __all__ = ["copy_block_in", "copy_block_out"]
 
 
-def copy_block_in(x, y, outer, width, total, start):
+def copy_block_in(x: HostArray, y: HostArray, outer: int, width: int, total: int, start: int) -> None:
     """Columns [start, start + width) of y (outer, total) = x (outer, width)."""
     _copy_rows(x.reshape(outer, width), y.reshape(outer, total)[:, start : start + width])
 
 
-def copy_block_out(x, y, outer, width, total, start):
+def copy_block_out(x: HostArray, y: HostArray, outer: int, width: int, total: int, start: int) -> None:
     """y (outer, width) = columns [start, start + width) of x (outer, total)."""
     _copy_rows(x.reshape(outer, total)[:, start : start + width], y.reshape(outer, width))
 
 
-def _copy_rows(x, y):
+def _copy_rows(x: HostArray, y: HostArray) -> None:
     parallel(_copy, len(y), x, y, grain=ELEMENTS // max(1, y.shape[1]) + 1)
 
 
-def _copy(first, last, x, y):
+def _copy(first: int, last: int, x: HostArray, y: HostArray) -> None:
     y[first:last] = x[first:last]

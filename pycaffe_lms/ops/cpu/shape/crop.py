@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from ....arrays import HostArray
+from ...geometry import Ints
+
 __all__ = ["crop_forward", "crop_backward"]
 
 
-def _window(size, start):
+def _window(size: Ints, start: Ints) -> tuple[slice, ...]:
     return tuple(slice(s, s + n) for s, n in zip(start, size, strict=True))
 
 
-def crop_forward(x, y, full, size, start):
+def crop_forward(x: HostArray, y: HostArray, full: Ints, size: Ints, start: Ints) -> None:
     """y = the window of x."""
     y.reshape(size)[...] = x.reshape(full)[_window(size, start)]
 
 
-def crop_backward(dy, dx, full, size, start):
+def crop_backward(dy: HostArray, dx: HostArray, full: Ints, size: Ints, start: Ints) -> None:
     """dx = dy in the window, 0 around it."""
     dx.fill(0)
     dx.reshape(full)[_window(size, start)] = dy.reshape(size)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from ....arrays import HostArray
 from ..compiled import kernel
 from ..threads import ELEMENTS, parallel
 
@@ -18,7 +21,7 @@ __all__ = [
 ]
 
 
-def eltwise_sum(xs, coeffs, y):
+def eltwise_sum(xs: Sequence[HostArray], coeffs: Sequence[float], y: HostArray) -> None:
     """y = sum of coeffs[i] * xs[i], added from the first to the last; y is none of them."""
     total, factor = xs[0], coeffs[0]
     for x, coeff in zip(xs[1:], coeffs[1:], strict=True):
@@ -27,7 +30,7 @@ def eltwise_sum(xs, coeffs, y):
         total, factor = y, 1.0
 
 
-def eltwise_sum_backward(dy, dxs, coeffs):
+def eltwise_sum_backward(dy: HostArray, dxs: Sequence[HostArray], coeffs: Sequence[float]) -> None:
     """dxs[i] = coeffs[i] * dy, for every array of the list."""
     for dx, coeff in zip(dxs, coeffs, strict=True):
         flat = dy.reshape(-1), dx.reshape(-1)
@@ -35,27 +38,27 @@ def eltwise_sum_backward(dy, dxs, coeffs):
 
 
 @kernel
-def _weighted_sum(first, last, a, b, y, u, v):
+def _weighted_sum(first: int, last: int, a: HostArray, b: HostArray, y: HostArray, u: float, v: float) -> None:
     a, b, y = a[first:last], b[first:last], y[first:last]
     for i in range(y.size):
         y[i] = u * a[i] + v * b[i]
 
 
 @kernel
-def _multiple(first, last, x, y, factor):
+def _multiple(first: int, last: int, x: HostArray, y: HostArray, factor: float) -> None:
     x, y = x[first:last], y[first:last]
     for i in range(y.size):
         y[i] = factor * x[i]
 
 
-def eltwise_prod(xs, y):
+def eltwise_prod(xs: Sequence[HostArray], y: HostArray) -> None:
     """y = product of all xs, from the first to the last; y is none of them."""
     np.multiply(xs[0], xs[1], out=y)
     for x in xs[2:]:
         y *= x
 
 
-def eltwise_prod_backward(others, dy, dx):
+def eltwise_prod_backward(others: Sequence[HostArray], dy: HostArray, dx: HostArray) -> None:
     """dx = dy * product of the other inputs."""
     np.copyto(dx, others[0])
     for x in others[1:]:
@@ -63,14 +66,14 @@ def eltwise_prod_backward(others, dy, dx):
     dx *= dy
 
 
-def eltwise_prod_backward_unstable(x, y, dy, dx):
+def eltwise_prod_backward_unstable(x: HostArray, y: HostArray, dy: HostArray, dx: HostArray) -> None:
     """dx = y / x * dy: no number where x is 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         np.divide(y, x, out=dx)
         dx *= dy
 
 
-def eltwise_max(xs, y, mask):
+def eltwise_max(xs: Sequence[HostArray], y: HostArray, mask: HostArray | None) -> None:
     """y = maximum; mask (an integer type, or None) = the input it came from.
 
     A tie of inputs 0 and 1 goes to 1; a later input must be strictly greater.
@@ -87,7 +90,7 @@ def eltwise_max(xs, y, mask):
             mask[greater] = i
 
 
-def eltwise_max_backward(dy, mask, indices, dxs):
+def eltwise_max_backward(dy: HostArray, mask: HostArray, indices: Sequence[int], dxs: Sequence[HostArray]) -> None:
     """dxs[i] = dy where the maximum came from input indices[i], else 0, for every array of the list."""
     for index, dx in zip(indices, dxs, strict=True):
         dx.fill(0)

@@ -3,14 +3,26 @@ from `start` on (in both axes) is stretched to `out`. The corners of the window 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+
+from ....arrays import HostArray
 
 __all__ = ["interp_backward", "interp_forward"]
 
 _CHUNK = 1 << 18
 
 
-def interp_forward(x, y, planes, full, start, size, out):
+def interp_forward(
+    x: HostArray,
+    y: HostArray,
+    planes: int,
+    full: tuple[int, int],
+    start: int,
+    size: tuple[int, int],
+    out: tuple[int, int],
+) -> None:
     """y = the window of x, stretched: output o lies at o * (size - 1) / (out - 1), or at 0 where out is 1."""
     y = y.reshape(planes, *out)
     window = x.reshape(planes, *full)[:, start : start + size[0], start : start + size[1]]
@@ -26,7 +38,15 @@ def interp_forward(x, y, planes, full, start, size, out):
         y[part] += rows[:, :, right] * across
 
 
-def interp_backward(dy, dx, planes, full, start, size, out):
+def interp_backward(
+    dy: HostArray,
+    dx: HostArray,
+    planes: int,
+    full: tuple[int, int],
+    start: int,
+    size: tuple[int, int],
+    out: tuple[int, int],
+) -> None:
     """dx = for each input, the sum of dy * its weight over the outputs that it is part of; 0 outside the window."""
     dy, dx = dy.reshape(planes, *out), dx.reshape(planes, *full)
     dx[...] = 0
@@ -39,7 +59,7 @@ def interp_backward(dy, dx, planes, full, start, size, out):
             window[part] = _transposed(rows, size[0], out[0])
 
 
-def _taps(size: int, out: int, dtype):
+def _taps(size: int, out: int, dtype: np.dtype[Any]) -> tuple[HostArray, HostArray, HostArray]:
     """(input before, input after, weight of the latter) of each output along one axis: exact, in integers."""
     steps = max(out - 1, 1)
     at = np.arange(out, dtype=np.int64) * (size - 1)
@@ -47,7 +67,7 @@ def _taps(size: int, out: int, dtype):
     return before, np.minimum(before + 1, size - 1), (at % steps / steps).astype(dtype)
 
 
-def _transposed(dy, size: int, out: int):
+def _transposed(dy: HostArray, size: int, out: int) -> HostArray:
     """The transpose of the interpolation along axis 1: (n, out, m) -> (n, size, m)."""
     before, _, weight = _taps(size, out, dy.dtype)
     inputs, starts = np.unique(before, return_index=True)  # neighbouring outputs share an input
@@ -59,6 +79,6 @@ def _transposed(dy, size: int, out: int):
     return dx
 
 
-def _chunks(planes, full, out):
+def _chunks(planes: int, full: tuple[int, int], out: tuple[int, int]) -> list[slice]:
     step = max(1, _CHUNK // max(1, full[0] * full[1], out[0] * out[1]))
     return [slice(first, first + step) for first in range(0, planes, step)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....arrays import HostArray
 from ..channels import row_slices
 
 __all__ = ["reduction_forward", "reduction_backward"]
@@ -11,14 +12,18 @@ __all__ = ["reduction_forward", "reduction_backward"]
 _TERM = {"SUM": lambda x: x, "ASUM": np.abs, "SUMSQ": np.square}
 
 
-def reduction_forward(x, y, kind, coeff, work, rows, dim):
+def reduction_forward(
+    x: HostArray, y: HostArray, kind: str, coeff: float, work: HostArray, rows: int, dim: int
+) -> None:
     """y[row] = coeff * sum of f(x[row]); `work` is for the GPU's partial sums: rows * parts elements."""
     x, y = x.reshape(rows, dim), y.reshape(rows)
     for part in row_slices(rows, dim):
         np.multiply(_TERM[kind](x[part]).sum(axis=1), coeff, out=y[part])
 
 
-def reduction_backward(x, dy, dx, kind, coeff, rows, dim):
+def reduction_backward(
+    x: HostArray | None, dy: HostArray, dx: HostArray, kind: str, coeff: float, rows: int, dim: int
+) -> None:
     """dx = coeff * dy[row] * f'(x); f' of ASUM is the sign of x. x is None for SUM."""
     dx, scale = dx.reshape(rows, dim), dy.reshape(rows, 1) * coeff
     if kind == "SUM":

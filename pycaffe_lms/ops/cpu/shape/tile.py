@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....arrays import HostArray
+
 __all__ = ["tile_forward", "tile_backward"]
 
 
-def tile_forward(x, y, outer, tiles, inner):
+def tile_forward(x: HostArray, y: HostArray, outer: int, tiles: int, inner: int) -> None:
     """y[o, t] = x[o] for every t."""
     y.reshape(outer, tiles, inner)[...] = x.reshape(outer, 1, inner)
 
 
-def tile_backward(dy, dx, work, parts, outer, tiles, inner):
+def tile_backward(
+    dy: HostArray, dx: HostArray, work: HostArray, parts: int, outer: int, tiles: int, inner: int
+) -> None:
     """dx[o] = sum of dy[o, t] over t. `work` is for the GPU's sums of `parts` parts: outer * parts * inner elements."""
     # in double: NumPy adds along a middle axis one by one
     dx.reshape(outer, inner)[...] = dy.reshape(outer, tiles, inner).sum(axis=1, dtype=np.float64)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....arrays import HostArray
+from ...geometry import Ints
 from ..compiled import kernel
 from ..threads import ELEMENTS, parallel
 
@@ -12,7 +14,7 @@ __all__ = ["transpose"]
 _COLUMNS, _ROWS = 16, 64  # of a tile: few enough rows for a column of cache lines of 16 floats
 
 
-def transpose(x, y, shape, order):
+def transpose(x: HostArray, y: HostArray, shape: Ints, order: Ints) -> None:
     """y = x, seen as an array of `shape`, with axis order[i] of x as axis i of y."""
     if order in ((1, 0), (0, 2, 1)):
         n, rows, columns = (1, *shape)[-3:]
@@ -25,7 +27,7 @@ def transpose(x, y, shape, order):
 
 
 @kernel
-def _tiles(first, last, x, y):
+def _tiles(first: int, last: int, x: HostArray, y: HostArray) -> None:
     """Strips of columns of x (n, rows, columns), which become rows of y (n, columns, rows)."""
     rows, columns = x.shape[1], x.shape[2]
     strips = (columns + _COLUMNS - 1) // _COLUMNS

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 
+from ....arrays import AnyArray
 from ...bit_masks import bit_words
 from ..elementwise import elementwise, run
 from .relu import RELU, RELU6
@@ -69,29 +70,29 @@ def _backward(second: bool) -> str:
     )
 
 
-def positive_bits(v, bits):
+def positive_bits(v: AnyArray, bits: AnyArray) -> None:
     """Where v > 0."""
     run(_keeping("", "x > 0", params=""), "keep", (v,), bits, bit_words(v.size))
 
 
-def relu_bits_forward(x, y, bits, slope):
+def relu_bits_forward(x: AnyArray, y: AnyArray, bits: AnyArray, slope: float) -> None:
     """y = relu_forward of x, and where it is x (and slope * x). y may be x."""
     source = _keeping(RELU, "x > 0", bool(slope))
     run(source, "keep", (x, y), bits, bit_words(x.size), float(slope))
 
 
-def relu6_bits_forward(x, y, bits, slope):
+def relu6_bits_forward(x: AnyArray, y: AnyArray, bits: AnyArray, slope: float) -> None:
     """y = relu6_forward of x, and where it is x (and slope * x). y may be x."""
     source = _keeping(RELU6, "x > 0 && x < 6", bool(slope))
     run(source, "keep", (x, y), bits, bit_words(x.size), float(slope))
 
 
-def clip_bits_forward(x, y, bits, low, high):
+def clip_bits_forward(x: AnyArray, y: AnyArray, bits: AnyArray, low: float, high: float) -> None:
     """y = clip_forward of x, and where low <= x <= high. y may be x."""
     source = _keeping(_CLIP, "x >= (T)low && x <= (T)high", params="double low, double high")
     run(source, "keep", (x, y), bits, bit_words(x.size), float(low), float(high))
 
 
-def bits_backward(bits, dy, dx, slope):
+def bits_backward(bits: AnyArray, dy: AnyArray, dx: AnyArray, slope: float) -> None:
     """dx = dy * (1, slope or 0, as the bits say); dx may be dy."""
     run(_backward(bool(slope)), "bits_backward", (dy, dx), bits, bit_words(dy.size), float(slope))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+from ....arrays import AnyArray
 from ..elementwise import elementwise, run
 
 __all__ = ["dropout_forward", "dropout_backward"]
@@ -44,21 +45,21 @@ _SOURCE = elementwise(
 )
 
 
-def threshold(ratio):
+def threshold(ratio: float) -> int:
     """The smallest 32-bit draw that keeps its element, so that a share `ratio` (to 2^-32) of them is dropped."""
     return math.ceil(ratio * 2**32)
 
 
-def _apply(x, y, ratio, key):
+def _apply(x: AnyArray, y: AnyArray, ratio: float, key: AnyArray) -> None:
     scale = 1.0 / (1.0 - ratio)
     run(_SOURCE, "dropout", (x, y), key, threshold(ratio), scale)
 
 
-def dropout_forward(x, y, ratio, key):
+def dropout_forward(x: AnyArray, y: AnyArray, ratio: float, key: AnyArray) -> None:
     """y = x / (1 - ratio) where kept, x * 0 where dropped; y may be x."""
     _apply(x, y, ratio, key)
 
 
-def dropout_backward(dy, dx, ratio, key):
+def dropout_backward(dy: AnyArray, dx: AnyArray, ratio: float, key: AnyArray) -> None:
     """dx = dy / (1 - ratio) where forward kept, dy * 0 where it dropped; dx may be dy."""
     _apply(dy, dx, ratio, key)

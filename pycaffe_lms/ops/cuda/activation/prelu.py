@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+from ....arrays import AnyArray
 from ..channel_walk import add_up, run_walk, walking
 from ..per_channel import per_channel, run_per_channel
 
@@ -32,12 +33,23 @@ def _backward(want_dx: bool) -> str:
     )
 
 
-def prelu_forward(x, a, y, outer, dim, inner):
+def prelu_forward(x: AnyArray, a: AnyArray, y: AnyArray, outer: int, dim: int, inner: int) -> None:
     """y = max(x, 0) + a * min(x, 0); y may be x."""
     run_per_channel(_FORWARD, "prelu_forward", (x, y), [a], dim, inner)
 
 
-def prelu_backward(x, a, dy, dx, da, accumulate, work, outer, dim, inner):
+def prelu_backward(
+    x: AnyArray,
+    a: AnyArray,
+    dy: AnyArray,
+    dx: AnyArray | None,
+    da: AnyArray | None,
+    accumulate: bool,
+    work: AnyArray,
+    outer: int,
+    dim: int,
+    inner: int,
+) -> None:
     """da (+)= sum over outer and inner of dy * x where x <= 0; dx = dy * (1 where x > 0, a where x <= 0, 0 at NaN).
 
     dx or da may be None; a is read for dx only; dx may be dy. `work` is for the GPU's partial sums: dim * parts

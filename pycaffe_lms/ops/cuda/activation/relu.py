@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ....arrays import AnyArray
 from ..elementwise import elementwise, run
 
 __all__ = ["relu_forward", "relu_backward", "relu6_forward", "relu6_backward"]
@@ -17,12 +18,12 @@ _BACKWARD = elementwise(
 )
 
 
-def relu_forward(x, y, slope):
+def relu_forward(x: AnyArray, y: AnyArray, slope: float) -> None:
     """y = max(x, 0) + slope * min(x, 0); NaN stays NaN, and -inf with slope 0 gives NaN, as in Caffe."""
     run(_FORWARD, "relu_forward", (x, y), float(slope))
 
 
-def relu_backward(y_or_x, dy, dx, slope):
+def relu_backward(y_or_x: AnyArray, dy: AnyArray, dx: AnyArray, slope: float) -> None:
     """dx = dy * (1 where v > 0, slope where v <= 0, 0 where v is NaN)."""
     run(_BACKWARD, "relu_backward", (y_or_x, dy, dx), float(slope))
 
@@ -42,11 +43,11 @@ _RELU6_BACKWARD = elementwise(
 )
 
 
-def relu6_forward(x, y, slope):
+def relu6_forward(x: AnyArray, y: AnyArray, slope: float) -> None:
     """y = min(x, 6) where x > 0, slope * x where x <= 0 (plainly 0 for a slope of 0), NaN where x is NaN."""
     run(_RELU6_FORWARD, "relu6_forward", (x, y), float(slope))
 
 
-def relu6_backward(y_or_x, dy, dx, slope):
+def relu6_backward(y_or_x: AnyArray, dy: AnyArray, dx: AnyArray, slope: float) -> None:
     """dx = dy * (1 where 0 < v < 6, slope where v <= 0, else 0); v is x, or y where slope >= 0."""
     run(_RELU6_BACKWARD, "relu6_backward", (y_or_x, dy, dx), float(slope))

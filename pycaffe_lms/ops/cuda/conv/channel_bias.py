@@ -7,6 +7,7 @@ for a GPU where channels are few; with a scratch array `bias_relu.backward` sums
 
 from __future__ import annotations
 
+from ....arrays import AnyArray
 from ....backend import cuda
 from .. import bias_relu
 
@@ -56,12 +57,12 @@ extern "C" __global__ void column_sum(const T* dy, T* db, long long rows, long l
 """
 
 
-def add_bias(y, b, outer: int, channels: int, inner: int) -> None:
+def add_bias(y: AnyArray, b: AnyArray, outer: int, channels: int, inner: int) -> None:
     """y (outer, channels, inner) += b (channels)."""
     bias_relu.forward(y, b, False, outer, channels, inner)
 
 
-def bias_gradient(dy, db, outer: int, channels: int, inner: int, accumulate: bool) -> None:
+def bias_gradient(dy: AnyArray, db: AnyArray, outer: int, channels: int, inner: int, accumulate: bool) -> None:
     """db (channels) (+)= dy (outer, channels, inner) summed over outer and inner."""
     add = int(accumulate)
     if inner == 1:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import functools
 import math
 
+from ....arrays import AnyArray
 from ....backend.cuda import launch
+from ...geometry import Ints
 
 __all__ = ["im2col_forward", "im2col_backward"]
 
@@ -63,14 +65,34 @@ extern "C" __global__ void col2im(const T* dy, T* dx, long long n, long long tap
 """
 
 
-def im2col_forward(x, y, planes, inputs, kernel, stride, pad, dilation, outputs):
+def im2col_forward(
+    x: AnyArray,
+    y: AnyArray,
+    planes: int,
+    inputs: Ints,
+    kernel: Ints,
+    stride: Ints,
+    pad: Ints,
+    dilation: Ints,
+    outputs: Ints,
+) -> None:
     """y[plane, tap, o] = x[plane, o * stride + tap * dilation - pad], 0 outside of x."""
     n = planes * math.prod(kernel) * math.prod(outputs)
     numbers = (*inputs, *kernel, *stride, *pad, *dilation, *outputs)
     launch(_source(len(inputs)), "im2col", y.dtype, n, x, y, n, *numbers)
 
 
-def im2col_backward(dy, dx, planes, inputs, kernel, stride, pad, dilation, outputs):
+def im2col_backward(
+    dy: AnyArray,
+    dx: AnyArray,
+    planes: int,
+    inputs: Ints,
+    kernel: Ints,
+    stride: Ints,
+    pad: Ints,
+    dilation: Ints,
+    outputs: Ints,
+) -> None:
     """dx = for each element the sum of dy wherever it went."""
     n = planes * math.prod(inputs)
     numbers = (*inputs, *kernel, *stride, *pad, *dilation, *outputs)

@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
+from ....arrays import AnyArray
 from ....backend import cuda
 from ....backend.bfloat16 import BFLOAT16
 from ... import WORKSPACE_LIMIT
@@ -43,14 +45,14 @@ class ConvPlan:
     columns: ColumnPlan | None = None
 
 
-def conv_channels_last_plan(geometry: ConvGeometry, dtype) -> bool:
+def conv_channels_last_plan(geometry: ConvGeometry, dtype: DTypeLike) -> bool:
     """Whether this device convolves channels-last: cuDNN does all three directions so, and has no rival in direct
     kernels."""
     g = replace(geometry, batch=max(1, geometry.batch), channels_last=True)
     return not replace(g, channels_last=False).depthwise and _cudnn_convolves(g, dtype)
 
 
-def conv_half_plan(geometry: ConvGeometry, dtype) -> bool:
+def conv_half_plan(geometry: ConvGeometry, dtype: DTypeLike) -> bool:
     """Whether this device convolves bfloat16 arrays: it knows the type, and cuDNN does all three directions so, where
     there are no direct kernels."""
     if np.dtype(dtype) != np.float32 or not cuda.knows_bfloat16() or cuda.math() != "tf32":
@@ -60,7 +62,7 @@ def conv_half_plan(geometry: ConvGeometry, dtype) -> bool:
     return bool(geometry.batch) and 1 <= geometry.axes <= 3 and _cudnn_convolves(geometry, BFLOAT16)
 
 
-def _cudnn_convolves(geometry: ConvGeometry, dtype) -> bool:
+def _cudnn_convolves(geometry: ConvGeometry, dtype: DTypeLike) -> bool:
     """Whether cuDNN does all three directions of it."""
     from ..cudnn import convolution  # here, so that a machine without cuDNN's packages can still import the operations
 
@@ -71,7 +73,14 @@ def _cudnn_convolves(geometry: ConvGeometry, dtype) -> bool:
     return True
 
 
-def conv_plan(geometry: ConvGeometry, dtype, workspace_limit: int, bias=False, relu=False, half=False) -> ConvPlan:
+def conv_plan(
+    geometry: ConvGeometry,
+    dtype: DTypeLike,
+    workspace_limit: int,
+    bias: bool = False,
+    relu: bool = False,
+    half: bool = False,
+) -> ConvPlan:
     """Choose an engine and its algorithms. bias, relu: what `conv_forward` will be asked for. half: images and weights
     are bfloat16, the gradient of the weights is of `dtype` all the same.
 
@@ -93,7 +102,9 @@ def conv_plan(geometry: ConvGeometry, dtype, workspace_limit: int, bias=False, r
     return ConvPlan(geometry, columns.workspace_bytes, columns=columns)
 
 
-def conv_forward(plan, x, w, b, y, work, relu=False) -> None:
+def conv_forward(
+    plan: ConvPlan, x: AnyArray, w: AnyArray, b: AnyArray | None, y: AnyArray, work: AnyArray | None, relu: bool = False
+) -> None:
     """y = w * x (+ b): x (N, C, *in), w (O, C/group, *kernel), b (O) or None, y (N, O, *out); negative values become 0
     if relu."""
     if plan.cudnn is not None:
@@ -104,7 +115,7 @@ def conv_forward(plan, x, w, b, y, work, relu=False) -> None:
         bias_relu.forward(y, b, relu, *plan.geometry.planes)
 
 
-def conv_backward_data(plan, dy, w, dx, work) -> None:
+def conv_backward_data(plan: ConvPlan, dy: AnyArray, w: AnyArray, dx: AnyArray, work: AnyArray | None) -> None:
     """dx from dy: the transpose of `conv_forward` (every element of dx is written)."""
     if plan.cudnn is not None:
         plan.cudnn.backward_data(dy, w, dx, work)
@@ -112,17 +123,19 @@ def conv_backward_data(plan, dy, w, dx, work) -> None:
         im2col.backward_data(plan.columns, dy, w, dx, work)
 
 
-def conv_add_backward_data_plan(plan) -> int | None:
+def conv_add_backward_data_plan(plan: ConvPlan) -> int | None:
     """Bytes of workspace that `conv_add_backward_data` takes; None: it cannot do this convolution."""
     return conv_add.workspace_bytes(plan.geometry, plan.cudnn.dtype.itemsize) if plan.cudnn is not None else None
 
 
-def conv_add_backward_data(plan, dy, w, dx, work) -> None:
+def conv_add_backward_data(plan: ConvPlan, dy: AnyArray, w: AnyArray, dx: AnyArray, work: AnyArray | None) -> None:
     """dx += what `conv_backward_data` writes."""
     conv_add.add(plan.geometry, dy, w, dx, work)
 
 
-def conv_backward_filter(plan, x, dy, dw, work, accumulate) -> None:
+def conv_backward_filter(
+    plan: ConvPlan, x: AnyArray, dy: AnyArray, dw: AnyArray, work: AnyArray | None, accumulate: bool
+) -> None:
     """dw (+)= the gradient of the weights, summed over images and positions."""
     if plan.cudnn is not None:
         plan.cudnn.backward_filter(x, dy, dw, work, accumulate)
@@ -130,7 +143,7 @@ def conv_backward_filter(plan, x, dy, dw, work, accumulate) -> None:
         im2col.backward_filter(plan.columns, x, dy, dw, work, accumulate)
 
 
-def conv_beside_plan(plan) -> int | None:
+def conv_beside_plan(plan: ConvPlan) -> int | None:
     """Bytes of workspace of its own with which `conv_backward_filter` can run beside `conv_backward_data`; None: it
     cannot, or does not pay, because either fills the GPU."""
     g = plan.geometry
@@ -139,17 +152,28 @@ def conv_beside_plan(plan) -> int | None:
     return plan.cudnn.workspace_by_direction["backward_filter"]
 
 
-def conv_add_bias(y, b, outer, channels, inner) -> None:
+def conv_add_bias(y: AnyArray, b: AnyArray, outer: int, channels: int, inner: int) -> None:
     """y (outer, channels, inner) += b (channels)."""
     channel_bias.add_bias(y, b, outer, channels, inner)
 
 
-def conv_bias_gradient(dy, db, outer, channels, inner, accumulate) -> None:
+def conv_bias_gradient(dy: AnyArray, db: AnyArray, outer: int, channels: int, inner: int, accumulate: bool) -> None:
     """db (channels) (+)= dy (outer, channels, inner) summed over outer and inner."""
     channel_bias.bias_gradient(dy, db, outer, channels, inner, accumulate)
 
 
-def conv_bias_relu_backward(y, dy, dy_out, db, accumulate, work, outer, channels, inner, bits=None) -> None:
+def conv_bias_relu_backward(
+    y: AnyArray | None,
+    dy: AnyArray,
+    dy_out: AnyArray | None,
+    db: AnyArray | None,
+    accumulate: bool,
+    work: AnyArray | None,
+    outer: int,
+    channels: int,
+    inner: int,
+    bits: AnyArray | None = None,
+) -> None:
     """dy_out = dy * (y > 0), or by `bits` that say where y > 0; both None: dy; db (+)= its sum per channel. dy_out may
     be dy, or None where both are; db may be None. `work`: channels * reduction_parts(outer, channels, inner) elements
     of dy's type, where db is given."""

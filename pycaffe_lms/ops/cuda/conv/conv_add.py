@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ....arrays import AnyArray
 from ....backend import cuda
 from ...geometry import ConvGeometry
 from ..packs import PACK, packs_of
@@ -42,7 +43,7 @@ def workspace_bytes(g: ConvGeometry, itemsize: int) -> int | None:
     return _images(g, itemsize) * g.out_size * g.channels * itemsize
 
 
-def add(g: ConvGeometry, dy, w, dx, work) -> None:
+def add(g: ConvGeometry, dy: AnyArray, w: AnyArray, dx: AnyArray, work: AnyArray | None) -> None:
     """dx (N, *in, C) += w (O, C) applied to dy (N, *out, O), at every stride-th position."""
     rows, c, o = g.out_size, g.channels, g.out_channels
     if g.pointwise:

@@ -12,7 +12,9 @@ import functools
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import DTypeLike
 
+from ....arrays import AnyArray
 from ....backend import cuda
 from ...geometry import ConvGeometry
 from ..source import BLOCK_SUM, DIVIDE, divider
@@ -191,7 +193,7 @@ class CudaDepthwisePlan:
     workspace_bytes: int
 
 
-def depthwise_plan(geometry: ConvGeometry, dtype, workspace_limit: int) -> CudaDepthwisePlan:
+def depthwise_plan(geometry: ConvGeometry, dtype: DTypeLike, workspace_limit: int) -> CudaDepthwisePlan:
     """How the kernels cut a convolution whose `geometry.depthwise` is true."""
     g = geometry.with_axes(3)
     taps, (_, kernel, _), stride = g.rows, g.kernel, g.stride[1]
@@ -206,7 +208,9 @@ def depthwise_plan(geometry: ConvGeometry, dtype, workspace_limit: int) -> CudaD
     return CudaDepthwisePlan(geometry, _source(g, strip, band, groups), strip, band, groups, parts, each, size)
 
 
-def depthwise_forward(plan, x, w, b, y, work) -> None:
+def depthwise_forward(
+    plan: CudaDepthwisePlan, x: AnyArray, w: AnyArray, b: AnyArray | None, y: AnyArray, work: AnyArray | None
+) -> None:
     """y = w * x (+ b): x (N, C, *in), w (O, 1, *kernel), b (O) or None, y (N, O, *out)."""
     g = plan.geometry.with_axes(3)
     strips = -(-g.out_spatial[1] // plan.strip)
@@ -228,7 +232,9 @@ def depthwise_forward(plan, x, w, b, y, work) -> None:
     )
 
 
-def depthwise_backward_data(plan, dy, w, dx, work) -> None:
+def depthwise_backward_data(
+    plan: CudaDepthwisePlan, dy: AnyArray, w: AnyArray, dx: AnyArray, work: AnyArray | None
+) -> None:
     """dx from dy: the transpose of `depthwise_forward` (every element of dx is written)."""
     g = plan.geometry.with_axes(3)
     bands = -(-g.in_spatial[1] // plan.band)
@@ -237,7 +243,9 @@ def depthwise_backward_data(plan, dy, w, dx, work) -> None:
     cuda.launch(plan.source, "backward_data", dx.dtype, n, dy, w, dx, n, *sizes, g.in_spatial[1], *g.out_spatial)
 
 
-def depthwise_backward_filter(plan, x, dy, dw, work, accumulate) -> None:
+def depthwise_backward_filter(
+    plan: CudaDepthwisePlan, x: AnyArray, dy: AnyArray, dw: AnyArray, work: AnyArray | None, accumulate: bool
+) -> None:
     """dw (+)= the gradient of the weights, summed over images and positions."""
     g = plan.geometry.with_axes(3)
     strips = -(-g.out_spatial[1] // plan.strip)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....arrays import AnyArray, HostArray
 from ....backend.cuda import launch, require
 from ....backend.cuda.pinned import pinned_bytes
 from ..elementwise import elementwise, run
@@ -103,19 +104,19 @@ extern "C" __global__ void outside(const T* index, long long found, long long m,
 _EACH = 8  # columns per thread where there are enough
 
 
-def outside_plan():
+def outside_plan() -> HostArray:
     """Return where `find_outside` writes: three doubles of the host, zeros, which its work may write to at any time."""
     found = pinned_bytes(24, require().cuda.runtime).view(np.float64)
     found.fill(0)
     return found
 
 
-def find_outside(index, found, m, k):
+def find_outside(index: AnyArray, found: HostArray, m: int, k: int) -> None:
     """found = (1, i, index[i]) for one i of those whose index is out of range; nothing is written without any."""
     launch(_OUTSIDE, "outside", index.dtype, m, index, found.ctypes.data, m, k)
 
 
-def embed_forward(index, w, b, y, m, n, k):
+def embed_forward(index: AnyArray, w: AnyArray, b: AnyArray | None, y: AnyArray, m: int, n: int, k: int) -> None:
     """y[i] = w[int(index[i])] + b (None: no bias); NaN where the index is out of range."""
     if b is None:
         unit = unit_of(w, y, n)
@@ -125,7 +126,7 @@ def embed_forward(index, w, b, y, m, n, k):
         run(_BIASED, "biased", (y,), w, b, index, *divider(n, m * n), k)
 
 
-def embed_backward(index, dy, dw, accumulate, m, n, k):
+def embed_backward(index: AnyArray, dy: AnyArray, dw: AnyArray, accumulate: bool, m: int, n: int, k: int) -> None:
     """dw[row] (+)= the sum of dy[i] over the i whose index is that row, in their order."""
     each = _EACH if n >= 256 * _EACH else 1
     columns = min(256, 1 << max(0, n - 1).bit_length()) * each

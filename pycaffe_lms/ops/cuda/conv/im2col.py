@@ -9,11 +9,13 @@ col2im gathers: each pixel sums its own taps in order, so results are the same e
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
+from ....arrays import AnyArray
 from ....backend import cuda
 from ...column_plan import ColumnPlan, column_plan
-from ...geometry import ConvGeometry
+from ...geometry import ConvGeometry, Ints
 from . import columns as any_axes
 
 _CHUNK_BYTES = 256 << 20
@@ -98,7 +100,7 @@ def plan(geometry: ConvGeometry, itemsize: int, workspace_limit: int) -> ColumnP
     return replace(column_plan(one, itemsize, budget), geometry=geometry)
 
 
-def forward(plan: ColumnPlan, x, w, y, work) -> None:
+def forward(plan: ColumnPlan, x: AnyArray, w: AnyArray, y: AnyArray, work: AnyArray | None) -> None:
     """y = w * x, without bias."""
     g = plan.geometry
     for n0, n1, g0, g1 in _chunks(plan):
@@ -122,7 +124,7 @@ def forward(plan: ColumnPlan, x, w, y, work) -> None:
             )
 
 
-def backward_data(plan: ColumnPlan, dy, w, dx, work) -> None:
+def backward_data(plan: ColumnPlan, dy: AnyArray, w: AnyArray, dx: AnyArray, work: AnyArray | None) -> None:
     """dx from dy: every element is written."""
     g = plan.geometry
     for n0, n1, g0, g1 in _chunks(plan):
@@ -166,7 +168,9 @@ def backward_data(plan: ColumnPlan, dy, w, dx, work) -> None:
             )
 
 
-def backward_filter(plan: ColumnPlan, x, dy, dw, work, accumulate: bool) -> None:
+def backward_filter(
+    plan: ColumnPlan, x: AnyArray, dy: AnyArray, dw: AnyArray, work: AnyArray | None, accumulate: bool
+) -> None:
     """dw (+)= the gradient of the weights."""
     g = plan.geometry
     if g.batch == 0 and not accumulate:
@@ -199,7 +203,7 @@ def backward_filter(plan: ColumnPlan, x, dy, dw, work, accumulate: bool) -> None
             )
 
 
-def _chunks(plan: ColumnPlan):
+def _chunks(plan: ColumnPlan) -> Iterable[tuple[int, int, int, int]]:
     """The plan's chunks; pointwise passes need no columns, so they take all images at once."""
     g = plan.geometry
     if not g.pointwise:
@@ -207,7 +211,9 @@ def _chunks(plan: ColumnPlan):
     return [(0, g.batch, 0, g.group)] if g.batch else []
 
 
-def _columns_by_image(g: ConvGeometry, x, work, n0: int, n1: int, g0: int, g1: int):
+def _columns_by_image(
+    g: ConvGeometry, x: AnyArray, work: AnyArray | None, n0: int, n1: int, g0: int, g1: int
+) -> tuple[AnyArray, int]:
     """(columns (image, group, row, position), elements between two images); x itself where it is its columns."""
     if g.pointwise:
         return _inputs(g, x, n0, g0), g.channels * g.in_size
@@ -216,7 +222,17 @@ def _columns_by_image(g: ConvGeometry, x, work, n0: int, n1: int, g0: int, g1: i
     return columns, stride
 
 
-def _im2col(g: ConvGeometry, x, columns, n0, n1, g0, g1, image_stride: int, row_stride: int) -> None:
+def _im2col(
+    g: ConvGeometry,
+    x: AnyArray,
+    columns: AnyArray,
+    n0: int,
+    n1: int,
+    g0: int,
+    g1: int,
+    image_stride: int,
+    row_stride: int,
+) -> None:
     images, channels = n1 - n0, (g1 - g0) * g.group_channels
     if g.axes > MAX_AXES:  # image by image, so both strides are those of (image, channel x tap, position)
         any_axes.im2col_forward(_inputs(g, x, n0, g0), columns, images * channels, *_windows(g))
@@ -242,17 +258,17 @@ def _shape(g: ConvGeometry) -> tuple[int, ...]:
     return (*g.in_spatial, *g.out_spatial, *g.kernel, *g.stride, *g.pad, *g.dilation)
 
 
-def _windows(g: ConvGeometry) -> tuple:
+def _windows(g: ConvGeometry) -> tuple[Ints, ...]:
     return g.in_spatial, g.kernel, g.stride, g.pad, g.dilation, g.out_spatial
 
 
-def _weights(g: ConvGeometry, w, group: int):
+def _weights(g: ConvGeometry, w: AnyArray, group: int) -> AnyArray:
     return w.reshape(-1)[group * g.group_outputs * g.rows :]
 
 
-def _inputs(g: ConvGeometry, x, image: int, group: int):
+def _inputs(g: ConvGeometry, x: AnyArray, image: int, group: int) -> AnyArray:
     return x.reshape(-1)[(image * g.channels + group * g.group_channels) * g.in_size :]
 
 
-def _outputs(g: ConvGeometry, y, image: int, group: int):
+def _outputs(g: ConvGeometry, y: AnyArray, image: int, group: int) -> AnyArray:
     return y.reshape(-1)[(image * g.out_channels + group * g.group_outputs) * g.out_size :]

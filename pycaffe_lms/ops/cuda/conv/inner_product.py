@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ....arrays import AnyArray
 from ....backend import cuda
 from . import channel_bias
 
@@ -13,19 +14,25 @@ __all__ = [
 ]
 
 
-def inner_product_forward(x, w, b, y, m, n, k, transpose) -> None:
+def inner_product_forward(
+    x: AnyArray, w: AnyArray, b: AnyArray | None, y: AnyArray, m: int, n: int, k: int, transpose: bool
+) -> None:
     """y = x w' + b; b is None without a bias."""
     cuda.gemm(False, not transpose, m, n, k, 1.0, x, w, 0.0, y)
     if b is not None:
         channel_bias.add_bias(y, b, m, n, 1)
 
 
-def inner_product_backward_data(dy, w, dx, m, n, k, transpose) -> None:
+def inner_product_backward_data(
+    dy: AnyArray, w: AnyArray, dx: AnyArray, m: int, n: int, k: int, transpose: bool
+) -> None:
     """dx = dy w."""
     cuda.gemm(False, transpose, m, k, n, 1.0, dy, w, 0.0, dx)
 
 
-def inner_product_backward_weight(x, dy, dw, m, n, k, transpose, accumulate) -> None:
+def inner_product_backward_weight(
+    x: AnyArray, dy: AnyArray, dw: AnyArray, m: int, n: int, k: int, transpose: bool, accumulate: bool
+) -> None:
     """dw (+)= dy' x (its transpose when `transpose`)."""
     beta = 1.0 if accumulate else 0.0
     if m == 0:
@@ -37,6 +44,6 @@ def inner_product_backward_weight(x, dy, dw, m, n, k, transpose, accumulate) -> 
         cuda.gemm(True, False, n, k, m, 1.0, dy, x, beta, dw)
 
 
-def inner_product_backward_bias(dy, db, m, n, accumulate) -> None:
+def inner_product_backward_bias(dy: AnyArray, db: AnyArray, m: int, n: int, accumulate: bool) -> None:
     """db (+)= the column sums of dy."""
     channel_bias.bias_gradient(dy, db, m, n, 1, accumulate)

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from ....arrays import AnyArray
 from ....backend import cuda
 from ....backend.bfloat16 import BFLOAT16
 from ....errors import DeviceError
-from ...geometry import ConvGeometry
+from ...geometry import ConvGeometry, Ints
 from .. import bias_relu
 from . import choice, library
 from .graph import BIAS, FIRST, RESULT, SECOND, Fused, Types, describe, elements
@@ -30,7 +31,7 @@ _FLOAT, _BF16 = np.dtype(np.float32), BFLOAT16
 _SEPARATE = "separate"  # the choice of a plain convolution and a kernel behind it
 
 lock = threading.RLock()  # one handle per device: its stream must not change between being set and being used
-_handles: dict[int, list] = {}  # device -> [cuDNN handle, address of the stream it is set to]
+_handles: dict[int, list[Any]] = {}  # device -> [cuDNN handle, address of the stream it is set to]
 _graphs: dict[Wanted, CudnnGraph | CudnnUnsupported] = {}
 _stores: dict[Any, Store] = {}
 
@@ -44,7 +45,7 @@ class CudnnGraph:
     """One built direction: `run(pointers, workspace, index, handle)` queues the engine, with the graph's own handle
     for None."""
 
-    run: Callable
+    run: Callable[..., None]
     index: int
     name: str
     workspace_bytes: int
@@ -123,7 +124,7 @@ def _build(wanted: Wanted) -> CudnnGraph:
     return CudnnGraph(_runner(graph), engine.index, engine.name, engine.workspace_bytes)
 
 
-def _choose(wanted: Wanted, graph, refusals) -> choice.Engine | None:
+def _choose(wanted: Wanted, graph: Any, refusals: tuple[type[BaseException], ...]) -> choice.Engine | None:
     """The engine for a described graph. None: there is none, or a plain convolution with a kernel behind is faster."""
     g, limit = wanted.geometry, wanted.limit
     candidates = choice.engines(graph, refusals, limit)
@@ -149,7 +150,9 @@ def _choose(wanted: Wanted, graph, refusals) -> choice.Engine | None:
     return engine
 
 
-def _measure(wanted: Wanted, graph, engines, refusals) -> list[float | None] | None:
+def _measure(
+    wanted: Wanted, graph: Any, engines: Sequence[choice.Engine | None], refusals: tuple[type[BaseException], ...]
+) -> list[float | None] | None:
     """Times of engines; None among them stands for the plain convolution with a kernel behind it."""
     first, second, result = elements(wanted.geometry, wanted.direction)
     inputs = [first, second] + [wanted.geometry.out_channels] * wanted.fused.bias
@@ -168,7 +171,7 @@ def _measure(wanted: Wanted, graph, engines, refusals) -> list[float | None] | N
 def _run(built: CudnnGraph, separate: Wanted | None = None) -> choice.Run:
     """A call of an engine on plain addresses; with `separate`, a kernel for its bias and ReLU behind it."""
 
-    def run(inputs, result, work):
+    def run(inputs: Sequence[int], result: int, work: AnyArray | None) -> None:
         names = (FIRST, SECOND) if separate else (FIRST, SECOND, BIAS)
         built.run({RESULT: result, **dict(zip(names, inputs, strict=False))}, work, built.index, None)
         if separate:
@@ -181,14 +184,14 @@ def _run(built: CudnnGraph, separate: Wanted | None = None) -> choice.Run:
     return run
 
 
-def _array(address: int, size: int, dtype: np.dtype):
+def _array(address: int, size: int, dtype: np.dtype[Any]) -> AnyArray:
     """Elements at an address, as an array that does not own them."""
     cupy = cuda.require()
     memory = cupy.cuda.UnownedMemory(address, dtype.itemsize * size, None)
     return cupy.ndarray((size,), dtype, cupy.cuda.MemoryPointer(memory, 0))
 
 
-def _runner(graph) -> Callable:
+def _runner(graph: Any) -> Callable[..., None]:
     """What queues a graph's engine. The frontend's own wrapper only copies the pointers' map, at each call."""
     return getattr(graph, "_execute_plan_at_index", None) or graph.execute_plan_at_index
 
@@ -201,7 +204,7 @@ def _store(device: int) -> Store:
     return _stores[path]
 
 
-def handle(device: int):
+def handle(device: int) -> Any:
     """The device's cuDNN handle, set to CuPy's current stream. Setting costs several driver calls, so not twice."""
     stream = cuda.require().cuda.get_current_stream().ptr
     entry = _handles.get(device)
@@ -219,7 +222,7 @@ def handle(device: int):
     return entry[0]
 
 
-def _by(sizes) -> str:
+def _by(sizes: Ints) -> str:
     return "x".join(map(str, sizes))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -46,7 +47,7 @@ extern "C" __global__ void differ(long long a, long long b, long long worst, lon
 }
 """
 
-Array = tuple[int, np.dtype]  # elements, and their type
+Array = tuple[int, np.dtype[Any]]  # elements, and their type
 Run = Callable[[Sequence[int], int, int], None]  # (addresses of the inputs, of the result, of the workspace)
 
 
@@ -59,7 +60,7 @@ class Engine:
     workspace_bytes: int
 
 
-def engines(graph, refusals, limit: int | None) -> Iterator[Engine]:
+def engines(graph: Any, refusals: tuple[type[BaseException], ...], limit: int | None) -> Iterator[Engine]:
     """A graph's candidates in cuDNN's order, built one by one. `refusals`: what the frontend raises for one that was
     deselected or does not build."""
     seen = set()
@@ -70,7 +71,7 @@ def engines(graph, refusals, limit: int | None) -> Iterator[Engine]:
             yield from _built(graph, index, name, refusals, limit)
 
 
-def named_engine(graph, name: str, refusals, limit: int | None) -> Engine | None:
+def named_engine(graph: Any, name: str, refusals: tuple[type[BaseException], ...], limit: int | None) -> Engine | None:
     """The candidate of that name, built; None where there is none."""
     for index in range(graph.get_execution_plan_count()):
         if graph.get_plan_name_at_index(index) == name:
@@ -78,7 +79,9 @@ def named_engine(graph, name: str, refusals, limit: int | None) -> Engine | None
     return None
 
 
-def _built(graph, index, name, refusals, limit) -> Iterator[Engine]:
+def _built(
+    graph: Any, index: int, name: str, refusals: tuple[type[BaseException], ...], limit: int | None
+) -> Iterator[Engine]:
     try:
         graph.build_plan_at_index(index)
     except refusals:
@@ -98,7 +101,11 @@ def fastest(times: Sequence[float | None]) -> int:
 
 
 def measure(
-    runs: Sequence[Run], inputs: Sequence[Array], result: Array, work_bytes: int, refusals
+    runs: Sequence[Run],
+    inputs: Sequence[Array],
+    result: Array,
+    work_bytes: int,
+    refusals: tuple[type[BaseException], ...],
 ) -> list[float | None] | None:
     """Milliseconds of each run (None: failed, wrong or hopeless), for `inputs` and `result` of so many elements of a
     type. None where the device has no room for them."""
@@ -125,7 +132,14 @@ def measure(
 class _Trial:
     """Scratch arrays on the device: inputs, the result that is expected, one to compare with it, workspace."""
 
-    def __init__(self, cupy, addresses, inputs, result: Array, refusals):
+    def __init__(
+        self,
+        cupy: Any,
+        addresses: Sequence[int],
+        inputs: Sequence[Array],
+        result: Array,
+        refusals: tuple[type[BaseException], ...],
+    ) -> None:
         self.cupy, self.refusals = cupy, refusals
         self.size, self.kind = result
         self.stream = cupy.cuda.get_current_stream().ptr

@@ -20,9 +20,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
+from ....arrays import AnyArray
 from ....backend import cuda
 from ....backend.bfloat16 import BFLOAT16
 from ....errors import DeviceError
@@ -64,7 +67,7 @@ class CudnnPlan:
     """
 
     geometry: ConvGeometry
-    dtype: np.dtype
+    dtype: np.dtype[Any]
     device: int
     graphs: Mapping[str, CudnnGraph]
     fused: Fused = Fused()
@@ -88,7 +91,9 @@ class CudnnPlan:
         """cuDNN's name of each built direction's engine."""
         return {d: g.name for d, g in self.graphs.items()}
 
-    def forward(self, x, w, b, y, work, relu=False) -> None:
+    def forward(
+        self, x: AnyArray, w: AnyArray, b: AnyArray | None, y: AnyArray, work: AnyArray | None, relu: bool = False
+    ) -> None:
         """y (N, O, *out) = w (O, C/group, *kernel) * x (N, C, *in) (+ b (O)); negative values become 0 if relu."""
         if (b is not None, relu) == self.fused and FUSED in self.graphs:
             bias = b.data.ptr if b is not None else 0
@@ -98,11 +103,11 @@ class CudnnPlan:
         if b is not None or relu:
             bias_relu.forward(y, b, relu, *self.geometry.planes)
 
-    def backward_data(self, dy, w, dx, work) -> None:
+    def backward_data(self, dy: AnyArray, w: AnyArray, dx: AnyArray, work: AnyArray | None) -> None:
         """dx (N, C, *in) from dy (N, O, *out); every element of dx is written."""
         self._execute("backward_data", dy.data.ptr, w.data.ptr, dx.data.ptr, work)
 
-    def backward_filter(self, x, dy, dw, work, accumulate) -> None:
+    def backward_filter(self, x: AnyArray, dy: AnyArray, dw: AnyArray, work: AnyArray | None, accumulate: bool) -> None:
         """dw (O, C/group, *kernel) (+)= the gradient of the weights, summed over images and positions."""
         if not accumulate and not self.narrow:
             self._execute("backward_filter", x.data.ptr, dy.data.ptr, dw.data.ptr, work)
@@ -115,7 +120,9 @@ class CudnnPlan:
         kind = self.dtype if self.narrow else _gradient_type(self.dtype)
         cuda.launch(_ADD, "add_into", kind, dw.size, added, dw, dw.size, int(accumulate))
 
-    def _execute(self, direction: str, first: int, second: int, result: int, work, bias: int = 0) -> None:
+    def _execute(
+        self, direction: str, first: int, second: int, result: int, work: AnyArray | None, bias: int = 0
+    ) -> None:
         built = self.graphs[direction]
         if built.workspace_bytes:
             self._check(work, built.workspace_bytes)
@@ -132,14 +139,14 @@ class CudnnPlan:
                 f"cuDNN failed in {direction} of {self.geometry} ({self.dtype}): {first_line(error)}"
             ) from error
 
-    def _check(self, work, needed: int) -> None:
+    def _check(self, work: AnyArray | None, needed: int) -> None:
         have = 0 if work is None else work.nbytes
         assert have >= needed, f"workspace of {have} bytes where {needed} are needed"
 
 
 def plan(
     geometry: ConvGeometry,
-    dtype,
+    dtype: DTypeLike,
     workspace_limit: int | None,
     directions: Iterable[str] = DIRECTIONS,
     fused: Fused = Fused(),  # noqa: B008  (a tuple)
@@ -181,12 +188,12 @@ def plan(
     return CudnnPlan(geometry, dtype, device, graphs, fused, narrow)
 
 
-def _filter_bytes(g: ConvGeometry, dtype: np.dtype) -> int:
+def _filter_bytes(g: ConvGeometry, dtype: np.dtype[Any]) -> int:
     """Of the weights' gradient."""
     return g.out_channels * g.rows * _gradient_type(dtype).itemsize
 
 
-def _gradient_type(dtype: np.dtype) -> np.dtype:
+def _gradient_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Of the weights' gradient, for images of a type."""
     return np.dtype(np.float32) if dtype == BFLOAT16 else dtype
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...geometry import ConvGeometry
 
@@ -27,7 +27,7 @@ class Types(NamedTuple):
     narrow: bool = False
 
 
-def describe(frontend, g: ConvGeometry, direction: str, fused: Fused, types: Types, handle):
+def describe(frontend: Any, g: ConvGeometry, direction: str, fused: Fused, types: Types, handle: Any) -> Any:
     """The frontend's graph. That a weight has fewer channels than x is how it learns of groups."""
     wide = frontend.data_type.FLOAT
     kind = frontend.data_type.BFLOAT16 if types.half else wide
@@ -38,10 +38,10 @@ def describe(frontend, g: ConvGeometry, direction: str, fused: Fused, types: Typ
     first, second, result = _dims(g, direction)
     steps = {"padding": list(g.pad), "stride": list(g.stride), "dilation": list(g.dilation)}
 
-    def tensor(name, dims, uid, of=kind):
+    def tensor(name: str, dims: list[int], uid: int, of: Any = kind) -> Any:
         return graph.tensor(name=name, dim=dims, stride=strides(dims, g.channels_last), data_type=of, uid=uid)
 
-    def sized(out, of=wide):
+    def sized(out: Any, of: Any = wide) -> Any:
         # set, never inferred: strides lose the input's size, groups its channels, and the default layout is NHWC
         return out.set_data_type(of).set_dim(result).set_stride(strides(result, g.channels_last))
 

@@ -18,7 +18,7 @@ _FORMAT = 1
 class Store:
     """What was chosen, by a text that describes the convolution. Other processes may write the same file."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path) -> None:
         self.path = path
         self._known = _read(path)
 

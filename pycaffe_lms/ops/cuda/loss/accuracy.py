@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ....arrays import AnyArray
 from ....backend.cuda import launch
 from ..basic import fill
 
@@ -41,7 +42,19 @@ extern "C" __global__ void rate(const int* counts, T* accuracy, T* per_class, lo
 """
 
 
-def accuracy_forward(scores, label, accuracy, per_class, counts, has_ignore, ignore_label, top_k, outer, c, inner):
+def accuracy_forward(
+    scores: AnyArray,
+    label: AnyArray,
+    accuracy: AnyArray,
+    per_class: AnyArray | None,
+    counts: AnyArray,
+    has_ignore: bool,
+    ignore_label: int,
+    top_k: int,
+    outer: int,
+    c: int,
+    inner: int,
+) -> None:
     """accuracy = right / counted (0 when nothing counts); per_class (c values, or None) the same for each class.
 
     Right: fewer than top_k other scores are >= the score of the true class (a NaN is >= nothing). A label outside

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
+from ....arrays import AnyArray, HostArray
 from ....backend.cuda import launch
 from ..source import DIVIDE, divider
 from .loss_sum import LOSS_PARTS, divided_loss, scaled_loss
@@ -83,7 +84,9 @@ extern "C" __global__ void gains_backward(const T* prob, const T* label, const T
 )
 
 
-def multinomial_loss_forward(p, label, loss, work, scale, n, c):
+def multinomial_loss_forward(
+    p: AnyArray, label: AnyArray, loss: AnyArray, work: AnyArray, scale: float, n: int, c: int
+) -> None:
     """loss = -scale * sum of log(max(p[label], 1e-20)).
 
     A label outside 0..c-1 makes the loss NaN. `work`: 2 * LOSS_BLOCKS doubles, for a GPU's partial sums.
@@ -91,18 +94,33 @@ def multinomial_loss_forward(p, label, loss, work, scale, n, c):
     scaled_loss(_SOURCE, "logs", n, (p, label, work, n, c), loss, work, scale)
 
 
-def multinomial_loss_backward(p, label, dloss, dx, scale, n, c):
+def multinomial_loss_backward(
+    p: AnyArray, label: AnyArray, dloss: AnyArray, dx: AnyArray, scale: float, n: int, c: int
+) -> None:
     """dx = -dloss * scale / max(p, 1e-20) at the label, 0 elsewhere; NaN where the item's label is outside 0..c-1."""
     args = (p, label, dloss, dx, float(scale), n * c, *divider(c, n * c))
     launch(_SOURCE, "logs_backward", dx.dtype, n * c, *args)
 
 
-def upload_matrix(host, matrix):
+def upload_matrix(host: HostArray, matrix: AnyArray) -> None:
     """matrix = host, an array in the computer's memory that nobody changes."""
     matrix.data.copy_from_host_async(ctypes.c_void_p(host.ctypes.data), host.nbytes)
 
 
-def infogain_loss_forward(prob, label, matrix, loss, norm, work, has_ignore, ignore_label, normalizer, outer, c, inner):
+def infogain_loss_forward(
+    prob: AnyArray,
+    label: AnyArray,
+    matrix: AnyArray,
+    loss: AnyArray,
+    norm: AnyArray,
+    work: AnyArray,
+    has_ignore: bool,
+    ignore_label: int,
+    normalizer: float,
+    outer: int,
+    c: int,
+    inner: int,
+) -> None:
     """loss = -sum of matrix[label, l] * log(max(p[l], 1e-20)) over the labels that are not ignored, divided by norm.
 
     norm[0] (float64) = max(1, normalizer), where a negative normalizer means the number of labels not ignored.
@@ -113,7 +131,20 @@ def infogain_loss_forward(prob, label, matrix, loss, norm, work, has_ignore, ign
     divided_loss(_SOURCE, "gains", n, args, loss, norm, work, normalizer)
 
 
-def infogain_loss_backward(prob, label, matrix, dloss, norm, row_sums, dx, has_ignore, ignore_label, outer, c, inner):
+def infogain_loss_backward(
+    prob: AnyArray,
+    label: AnyArray,
+    matrix: AnyArray,
+    dloss: AnyArray,
+    norm: AnyArray,
+    row_sums: AnyArray,
+    dx: AnyArray,
+    has_ignore: bool,
+    ignore_label: int,
+    outer: int,
+    c: int,
+    inner: int,
+) -> None:
     """dx = (p * sum(matrix[label]) - matrix[label]) * dloss / norm; 0 at ignored labels, NaN at labels outside 0..c-1.
 
     row_sums (c doubles): room for the sums.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from ....arrays import AnyArray
 from ....backend.cuda import launch
 from ...sum_parts import LOSS_BLOCKS
 from ..source import BLOCK_SUM
@@ -52,19 +55,30 @@ extern "C" __global__ void divided_total(const double* work, T* loss, double* no
 )
 
 
-def scaled_loss(source, name, n, args, loss, work, scale):
+def scaled_loss(
+    source: str, name: str, n: int, args: tuple[Any, ...], loss: AnyArray, work: AnyArray, scale: float
+) -> None:
     """loss = scale * the sum of what kernel `name` adds up over n elements; `args` are its arguments."""
     parts = _parts(source, name, n, args, loss)
     launch(_TOTAL, "scaled_total", loss.dtype, 0, work, loss, float(scale), parts, block=256, grid=1)
 
 
-def divided_loss(source, name, n, args, loss, norm, work, normalizer):
+def divided_loss(
+    source: str,
+    name: str,
+    n: int,
+    args: tuple[Any, ...],
+    loss: AnyArray,
+    norm: AnyArray,
+    work: AnyArray,
+    normalizer: float,
+) -> None:
     """norm[0] = max(1, normalizer, or the kernel's count where it is negative); loss = the kernel's sum / norm[0]."""
     parts = _parts(source, name, n, args, loss)
     launch(_TOTAL, "divided_total", loss.dtype, 0, work, loss, norm, float(normalizer), parts, block=256, grid=1)
 
 
-def _parts(source, name, n, args, loss) -> int:
+def _parts(source: str, name: str, n: int, args: tuple[Any, ...], loss: AnyArray) -> int:
     parts = min(LOSS_BLOCKS, max(1, (n + 1023) // 1024))
     launch(source, name, loss.dtype, 0, *args, block=256, grid=parts)
     return parts

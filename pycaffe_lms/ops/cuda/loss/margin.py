@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ....arrays import AnyArray
 from ....backend.cuda import launch
 from ..source import DIVIDE, divider
 from .loss_sum import LOSS_PARTS, scaled_loss
@@ -107,7 +108,9 @@ extern "C" __global__ void backward(const T* a, const T* b, const T* y, const T*
 )
 
 
-def hinge_loss_forward(x, label, loss, work, squared, scale, n, c):
+def hinge_loss_forward(
+    x: AnyArray, label: AnyArray, loss: AnyArray, work: AnyArray, squared: bool, scale: float, n: int, c: int
+) -> None:
     """loss = scale * sum of m (squared: m^2), m = max(0, 1 - s x), s = 1 at the label and -1 elsewhere.
 
     A label outside 0..c-1 makes the loss NaN. `work`: 2 * LOSS_BLOCKS doubles, for a GPU's partial sums.
@@ -116,13 +119,27 @@ def hinge_loss_forward(x, label, loss, work, squared, scale, n, c):
     scaled_loss(_HINGE, "hinges", n * c, args, loss, work, scale)
 
 
-def hinge_loss_backward(x, label, dloss, dx, squared, scale, n, c):
+def hinge_loss_backward(
+    x: AnyArray, label: AnyArray, dloss: AnyArray, dx: AnyArray, squared: bool, scale: float, n: int, c: int
+) -> None:
     """dx = -s * dloss * scale * (sign(m); squared: 2 m); NaN where the item's label is outside 0..c-1."""
     args = (x, label, dloss, dx, int(squared), float(scale), n * c, *divider(c, n * c))
     launch(_HINGE, "backward", dx.dtype, n * c, *args)
 
 
-def contrastive_loss_forward(a, b, y, loss, distance, work, margin, legacy, scale, n, c):
+def contrastive_loss_forward(
+    a: AnyArray,
+    b: AnyArray,
+    y: AnyArray,
+    loss: AnyArray,
+    distance: AnyArray,
+    work: AnyArray,
+    margin: float,
+    legacy: bool,
+    scale: float,
+    n: int,
+    c: int,
+) -> None:
     """loss = scale * sum of d^2 where y is not 0 (cut to an integer), else max(margin - d, 0)^2, d = |a - b|.
 
     legacy: max(margin - d^2, 0) for the latter. distance (n doubles) = d^2, which backward reads. `work` (512
@@ -133,7 +150,19 @@ def contrastive_loss_forward(a, b, y, loss, distance, work, margin, legacy, scal
     scaled_loss(_CONTRASTIVE, "pairs", n, args, loss, work, scale)
 
 
-def contrastive_loss_backward(a, b, y, dloss, distance, dx, margin, legacy, scale, n, c):
+def contrastive_loss_backward(
+    a: AnyArray,
+    b: AnyArray,
+    y: AnyArray,
+    dloss: AnyArray,
+    distance: AnyArray,
+    dx: AnyArray,
+    margin: float,
+    legacy: bool,
+    scale: float,
+    n: int,
+    c: int,
+) -> None:
     """dx = dloss * scale * (a - b) * (y not 0: 1; d < margin: -(margin - d) / (d + 1e-4); legacy: -1; else 0)."""
     args = (a, b, y, dloss, distance, dx, float(margin), int(legacy), float(scale), n * c, *divider(c, n * c))
     launch(_CONTRASTIVE, "backward", dx.dtype, n * c, *args)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ....arrays import AnyArray
 from ..elementwise import elementwise, run, totals
 from ..logistic import SIGMOID
 from ..packs import aligned
@@ -36,7 +37,16 @@ _BACKWARD = elementwise(
 )
 
 
-def sigmoid_loss_forward(x, t, loss, norm, work, has_ignore, ignore_label, normalizer):
+def sigmoid_loss_forward(
+    x: AnyArray,
+    t: AnyArray,
+    loss: AnyArray,
+    norm: AnyArray,
+    work: AnyArray,
+    has_ignore: bool,
+    ignore_label: int,
+    normalizer: float,
+) -> None:
     """loss = -sum of (t log(sigmoid(x)) + (1 - t) log(1 - sigmoid(x))) over targets not ignored, divided by norm.
 
     norm[0] (float64) = max(1, normalizer), where a negative normalizer means the number of targets not ignored.
@@ -46,6 +56,8 @@ def sigmoid_loss_forward(x, t, loss, norm, work, has_ignore, ignore_label, norma
     divided_loss(_ENTROPY, "entropy", x.size, args, loss, norm, work, normalizer)
 
 
-def sigmoid_loss_backward(x, t, dloss, norm, dx, has_ignore, ignore_label):
+def sigmoid_loss_backward(
+    x: AnyArray, t: AnyArray, dloss: AnyArray, norm: AnyArray, dx: AnyArray, has_ignore: bool, ignore_label: int
+) -> None:
     """dx = (sigmoid(x) - t) * dloss / norm; 0 at ignored targets."""
     run(_BACKWARD, "backward", (x, t, dx), dloss, norm, int(has_ignore), ignore_label)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+from ....arrays import AnyArray
 from ..elementwise import elementwise, run, totals
 from ..packs import aligned
 from .loss_sum import LOSS_PARTS, WRITE_PARTS, scaled_loss
@@ -44,13 +45,24 @@ def _sources(weights: int, gradients: str = "") -> tuple[str, str]:
     return forward, backward
 
 
-def _chosen(a, b, inside, outside, gradients=""):
+def _chosen(
+    a: AnyArray, b: AnyArray, inside: AnyArray | None, outside: AnyArray | None, gradients: str = ""
+) -> tuple[tuple[AnyArray, ...], tuple[str, str]]:
     """(arrays that are there, their kernels)."""
     arrays = tuple(array for array in (a, b, inside, outside) if array is not None)
     return arrays, _sources(int(inside is not None) + 2 * int(outside is not None), gradients)
 
 
-def smooth_l1_loss_forward(a, b, inside, outside, loss, work, sigma2, scale):
+def smooth_l1_loss_forward(
+    a: AnyArray,
+    b: AnyArray,
+    inside: AnyArray | None,
+    outside: AnyArray | None,
+    loss: AnyArray,
+    work: AnyArray,
+    sigma2: float,
+    scale: float,
+) -> None:
     """loss = scale * sum of outside * f(inside * (a - b)), summed in float64; weights may be None (all 1).
 
     f(d) = sigma2 * d^2 / 2 where |d| < 1 / sigma2, else |d| - 1 / (2 sigma2).
@@ -61,7 +73,17 @@ def smooth_l1_loss_forward(a, b, inside, outside, loss, work, sigma2, scale):
     scaled_loss(source, "smooth_l1", a.size, args, loss, work, scale)
 
 
-def smooth_l1_loss_backward(a, b, inside, outside, dloss, da, db, sigma2, scale):
+def smooth_l1_loss_backward(
+    a: AnyArray,
+    b: AnyArray,
+    inside: AnyArray | None,
+    outside: AnyArray | None,
+    dloss: AnyArray,
+    da: AnyArray | None,
+    db: AnyArray | None,
+    sigma2: float,
+    scale: float,
+) -> None:
     """da = dloss * scale * outside * inside * f'(inside * (a - b)), db = -da; one of them may be None, and both are
     none of the others."""
     wanted = {name: dx for name, dx in (("da", da), ("db", db)) if dx is not None}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+from ....arrays import AnyArray
 from ....backend.cuda import launch
 from ..elementwise import elementwise, run
 from ..source import BLOCK_SUM, DIVIDE, divider
@@ -198,7 +199,7 @@ def _across(groups: int, held: int) -> str:
     return f"#define GROUPS {groups}\n#define HELD {held}\n" + _ACROSS
 
 
-def _softmax(name, *arrays, outer, c, inner):
+def _softmax(name: str, *arrays: AnyArray, outer: int, c: int, inner: int) -> None:
     dtype = arrays[0].dtype
     if inner == 1 and c > 32:
         launch(_SOFTMAX, "row_" + name, dtype, 0, *arrays, c, block=256, grid=outer)
@@ -212,17 +213,29 @@ def _softmax(name, *arrays, outer, c, inner):
         launch(_across(groups, min(c, _HELD)), "across_" + name, dtype, 0, *args, block=256, grid=grid)
 
 
-def softmax_forward(x, y, outer, c, inner):
+def softmax_forward(x: AnyArray, y: AnyArray, outer: int, c: int, inner: int) -> None:
     """y = exp(x - max(x)) / sum(exp(x - max(x))) along c."""
     _softmax("forward", x, y, outer=outer, c=c, inner=inner)
 
 
-def softmax_backward(y, dy, dx, outer, c, inner):
+def softmax_backward(y: AnyArray, dy: AnyArray, dx: AnyArray, outer: int, c: int, inner: int) -> None:
     """dx = y * (dy - sum(dy * y)), sums along c; dx may be dy."""
     _softmax("backward", y, dy, dx, outer=outer, c=c, inner=inner)
 
 
-def softmax_loss_forward(prob, label, loss, norm, work, has_ignore, ignore_label, normalizer, outer, c, inner):
+def softmax_loss_forward(
+    prob: AnyArray,
+    label: AnyArray,
+    loss: AnyArray,
+    norm: AnyArray,
+    work: AnyArray,
+    has_ignore: bool,
+    ignore_label: int,
+    normalizer: float,
+    outer: int,
+    c: int,
+    inner: int,
+) -> None:
     """loss = sum of -log(max(p[label], FLT_MIN)) over the labels that are not ignored, divided by norm.
 
     norm[0] (float64) = max(1, normalizer), where a negative normalizer means the number of labels not ignored.
@@ -235,7 +248,18 @@ def softmax_loss_forward(prob, label, loss, norm, work, has_ignore, ignore_label
     launch(_LOSS, "loss_total", prob.dtype, 0, work, loss, norm, float(normalizer), parts, block=256, grid=1)
 
 
-def softmax_loss_backward(prob, label, dloss, norm, dx, has_ignore, ignore_label, outer, c, inner):
+def softmax_loss_backward(
+    prob: AnyArray,
+    label: AnyArray,
+    dloss: AnyArray,
+    norm: AnyArray,
+    dx: AnyArray,
+    has_ignore: bool,
+    ignore_label: int,
+    outer: int,
+    c: int,
+    inner: int,
+) -> None:
     """dx = (p - onehot(label)) * dloss / norm; 0 at ignored labels, NaN at a label outside 0..c-1."""
     n = outer * c * inner
     args = (label, dloss, norm, int(has_ignore), ignore_label, *divider(inner, n), *divider(c, n))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+from ....arrays import AnyArray
 from ..basic import fill
 from ..channel_walk import add_up, run_walk, walking
 from ..per_channel import per_channel, run_per_channel
@@ -37,7 +38,21 @@ BACKWARD = walking(
 _GLOBAL_BACKWARD = per_channel("backward", "dx = dy * inv_std;", reads="dy", writes="dx", channel="inv_std")
 
 
-def batch_norm_train_forward(x, y, inv_std, mean, running_mean, running_var, factor, momentum, eps, work, n, c, s):
+def batch_norm_train_forward(
+    x: AnyArray,
+    y: AnyArray,
+    inv_std: AnyArray,
+    mean: AnyArray,
+    running_mean: AnyArray,
+    running_var: AnyArray,
+    factor: AnyArray,
+    momentum: float,
+    eps: float,
+    work: AnyArray,
+    n: int,
+    c: int,
+    s: int,
+) -> None:
     """y = (x - mean) / sqrt(var + eps) with the batch's own statistics; y may be x.
 
     Writes mean and inv_std = 1 / sqrt(var + eps), and moves the running sums: factor = momentum * factor + 1,
@@ -48,12 +63,24 @@ def batch_norm_train_forward(x, y, inv_std, mean, running_mean, running_var, fac
     batch_norm_apply(x, y, inv_std, mean, n, c, s)
 
 
-def batch_norm_apply(x, y, inv_std, mean, n, c, s):
+def batch_norm_apply(x: AnyArray, y: AnyArray, inv_std: AnyArray, mean: AnyArray, n: int, c: int, s: int) -> None:
     """y = (x - mean) * inv_std, with the bits of `batch_norm_train_forward`."""
     run_walk(NORMALISE, "normalise", (x, y), (mean, inv_std), n, c, s)
 
 
-def batch_norm_global_forward(x, y, inv_std, mean, running_mean, running_var, factor, eps, n, c, s):
+def batch_norm_global_forward(
+    x: AnyArray,
+    y: AnyArray,
+    inv_std: AnyArray,
+    mean: AnyArray,
+    running_mean: AnyArray,
+    running_var: AnyArray,
+    factor: AnyArray,
+    eps: float,
+    n: int,
+    c: int,
+    s: int,
+) -> None:
     """y = (x - mean) / sqrt(var + eps) with the running sums over their factor (a zero factor: both are 0).
 
     Writes mean and inv_std; y may be x.
@@ -62,7 +89,9 @@ def batch_norm_global_forward(x, y, inv_std, mean, running_mean, running_var, fa
     run_per_channel(_GLOBAL, "normalise", (x, y), (mean, inv_std), c, s)
 
 
-def batch_norm_backward(y, dy, dx, inv_std, work, n, c, s):
+def batch_norm_backward(
+    y: AnyArray, dy: AnyArray, dx: AnyArray, inv_std: AnyArray, work: AnyArray, n: int, c: int, s: int
+) -> None:
     """dx = (dy - mean(dy) - mean(dy * y) * y) * inv_std; y is the normalised top, dx may be dy.
 
     `work` is for the GPU's partial sums: 2 * c * (parts + 1) elements.
@@ -74,12 +103,12 @@ def batch_norm_backward(y, dy, dx, inv_std, work, n, c, s):
     run_walk(BACKWARD, "backward", (y, dy, dx), (inv_std, mean, slope), n, c, s)
 
 
-def batch_norm_global_backward(dy, dx, inv_std, n, c, s):
+def batch_norm_global_backward(dy: AnyArray, dx: AnyArray, inv_std: AnyArray, n: int, c: int, s: int) -> None:
     """dx = dy * inv_std; dx may be dy."""
     run_per_channel(_GLOBAL_BACKWARD, "backward", (dy, dx), (inv_std,), c, s)
 
 
-def means_of(work, n, c, s, parts):
+def means_of(work: AnyArray, n: int, c: int, s: int, parts: int) -> tuple[AnyArray, AnyArray]:
     """The means of both sums of `run_walk`, which go behind the parts in `work`."""
     means = work[2 * c * parts :]
     for which in (0, 1):
@@ -122,27 +151,71 @@ def _sums(reads_x: bool, data: bool) -> str:
 
 
 def batch_norm_scaled_train_forward(
-    x, y, inv_std, mean, running_mean, running_var, factor, scale, bias, momentum, eps, work, n, c, s
-):
+    x: AnyArray,
+    y: AnyArray,
+    inv_std: AnyArray,
+    mean: AnyArray,
+    running_mean: AnyArray,
+    running_var: AnyArray,
+    factor: AnyArray,
+    scale: AnyArray,
+    bias: AnyArray,
+    momentum: float,
+    eps: float,
+    work: AnyArray,
+    n: int,
+    c: int,
+    s: int,
+) -> None:
     """y = (x - mean) * inv_std * scale + bias; the rest as in `batch_norm_train_forward`."""
     batch_statistics(x, inv_std, mean, running_mean, running_var, factor, momentum, eps, work, n, c, s)
     batch_norm_scaled_apply(x, y, inv_std, mean, scale, bias, n, c, s)
 
 
-def batch_norm_scaled_apply(x, y, inv_std, mean, scale, bias, n, c, s):
+def batch_norm_scaled_apply(
+    x: AnyArray, y: AnyArray, inv_std: AnyArray, mean: AnyArray, scale: AnyArray, bias: AnyArray, n: int, c: int, s: int
+) -> None:
     """y = (x - mean) * inv_std * scale + bias, with the bits of `batch_norm_scaled_train_forward`."""
     run_walk(_TRAIN_FORWARD, "forward", (x, y), (mean, inv_std, scale, bias), n, c, s)
 
 
-def batch_norm_scaled_global_forward(x, y, inv_std, mean, running_mean, running_var, factor, scale, bias, eps, n, c, s):
+def batch_norm_scaled_global_forward(
+    x: AnyArray,
+    y: AnyArray,
+    inv_std: AnyArray,
+    mean: AnyArray,
+    running_mean: AnyArray,
+    running_var: AnyArray,
+    factor: AnyArray,
+    scale: AnyArray,
+    bias: AnyArray,
+    eps: float,
+    n: int,
+    c: int,
+    s: int,
+) -> None:
     """y = (x - mean) * inv_std * scale + bias; the rest as in `batch_norm_global_forward`."""
     running_statistics(inv_std, mean, running_mean, running_var, factor, eps, c)
     run_per_channel(_GLOBAL_FORWARD, "forward", (x, y), (mean, inv_std, scale, bias), c, s)
 
 
 def batch_norm_scaled_backward(
-    x, dy, dx, mean, inv_std, scale, dscale, dbias, add_scale, add_bias, batch, work, n, c, s
-):
+    x: AnyArray | None,
+    dy: AnyArray,
+    dx: AnyArray | None,
+    mean: AnyArray,
+    inv_std: AnyArray,
+    scale: AnyArray | None,
+    dscale: AnyArray | None,
+    dbias: AnyArray | None,
+    add_scale: bool,
+    add_bias: bool,
+    batch: bool,
+    work: AnyArray,
+    n: int,
+    c: int,
+    s: int,
+) -> None:
     """dbias (+)= sum(dy), dscale (+)= sum(dy * v) where v = (x - mean) * inv_std, and dx = dy * scale * inv_std, or for
     the batch's own statistics (`batch`) (dy - mean(dy) - mean(dy * v) * v) * scale * inv_std.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ....arrays import AnyArray
 from ....backend.cuda import launch
 
 __all__ = ["moving_average"]
@@ -13,6 +14,6 @@ extern "C" __global__ void average(const T* x, T* average, double keep, double w
 """
 
 
-def moving_average(x, average, keep, weight):
+def moving_average(x: AnyArray, average: AnyArray, keep: float, weight: float) -> None:
     """average = keep * average + weight * x."""
     launch(_SOURCE, "average", average.dtype, average.size, x, average, float(keep), float(weight), average.size)

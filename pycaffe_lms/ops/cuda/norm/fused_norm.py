@@ -4,6 +4,7 @@ s = H * W, channels-last n = N * H * W and s = 1. The kernels are in `norm_sourc
 
 from __future__ import annotations
 
+from ....arrays import AnyArray
 from ....backend.cuda import launch
 from ...sum_parts import bits_come_free
 from ..activation.bits import positive_bits
@@ -15,23 +16,59 @@ from .norm_statistics import batch_statistics, running_statistics
 __all__ = ["batch_norm_statistics", "batch_norm_running", "fused_norm_forward", "fused_norm_backward"]
 
 
-def _affine(mean, inv_std, gamma, beta):
+def _affine(
+    mean: AnyArray, inv_std: AnyArray, gamma: AnyArray | None, beta: AnyArray | None
+) -> tuple[AnyArray, AnyArray, AnyArray, AnyArray, int]:
     has = (gamma is not None) + 2 * (beta is not None)
     return mean, inv_std, mean if gamma is None else gamma, mean if beta is None else beta, has
 
 
-def batch_norm_statistics(x, inv_std, mean, running_mean, running_var, factor, momentum, eps, work, n, c, s):
+def batch_norm_statistics(
+    x: AnyArray,
+    inv_std: AnyArray,
+    mean: AnyArray,
+    running_mean: AnyArray,
+    running_var: AnyArray,
+    factor: AnyArray,
+    momentum: float,
+    eps: float,
+    work: AnyArray,
+    n: int,
+    c: int,
+    s: int,
+) -> None:
     """mean and inv_std = 1 / sqrt(var + eps) of a batch, and the running sums moved as in `batch_norm_train_forward`;
     of an empty batch zeros, and nothing moved. `work`: fused_norm_work(n, c, s) elements."""
     batch_statistics(x, inv_std, mean, running_mean, running_var, factor, momentum, eps, work, n, c, s)
 
 
-def batch_norm_running(inv_std, mean, running_mean, running_var, factor, eps, c):
+def batch_norm_running(
+    inv_std: AnyArray,
+    mean: AnyArray,
+    running_mean: AnyArray,
+    running_var: AnyArray,
+    factor: AnyArray,
+    eps: float,
+    c: int,
+) -> None:
     """mean and inv_std = 1 / sqrt(var + eps) from the running sums over their factor (a zero factor: both are 0)."""
     running_statistics(inv_std, mean, running_mean, running_var, factor, eps, c)
 
 
-def fused_norm_forward(x, r, y, mean, inv_std, gamma, beta, relu, n, c, s, bits=None):
+def fused_norm_forward(
+    x: AnyArray,
+    r: AnyArray | None,
+    y: AnyArray,
+    mean: AnyArray,
+    inv_std: AnyArray,
+    gamma: AnyArray | None,
+    beta: AnyArray | None,
+    relu: bool,
+    n: int,
+    c: int,
+    s: int,
+    bits: AnyArray | None = None,
+) -> None:
     """y = (x - mean) * inv_std * gamma + beta + r, then max(y, 0) if `relu`. bits: where y > 0 is kept, see `bits.py`.
 
     r, gamma and beta may be None; y may be x or r.
@@ -48,27 +85,27 @@ def fused_norm_forward(x, r, y, mean, inv_std, gamma, beta, relu, n, c, s, bits=
 
 
 def fused_norm_backward(
-    x,
-    y,
-    dy,
-    dr,
-    dx,
-    mean,
-    inv_std,
-    gamma,
-    beta,
-    dgamma,
-    dbeta,
-    accumulate_gamma,
-    accumulate_beta,
-    relu,
-    use_global,
-    work,
-    n,
-    c,
-    s,
-    bits=None,
-):
+    x: AnyArray | None,
+    y: AnyArray | None,
+    dy: AnyArray,
+    dr: AnyArray | None,
+    dx: AnyArray | None,
+    mean: AnyArray,
+    inv_std: AnyArray,
+    gamma: AnyArray | None,
+    beta: AnyArray | None,
+    dgamma: AnyArray | None,
+    dbeta: AnyArray | None,
+    accumulate_gamma: bool,
+    accumulate_beta: bool,
+    relu: bool,
+    use_global: bool,
+    work: AnyArray,
+    n: int,
+    c: int,
+    s: int,
+    bits: AnyArray | None = None,
+) -> None:
     """Gradients of `fused_norm_forward`: with g = dy where the ReLU was active (everywhere without `relu`) and
     xhat = (x - mean) * inv_std,
 

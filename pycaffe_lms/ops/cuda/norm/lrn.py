@@ -9,7 +9,9 @@ Within a channel: a thread per pixel sums its window from the cache.
 from __future__ import annotations
 
 import functools
+from typing import Any
 
+from ....arrays import AnyArray
 from ....backend import cuda
 from ...axes import WIDEST_IN_REGISTERS, effective_width
 from ..packs import PACK, packs_of
@@ -195,30 +197,56 @@ extern "C" __global__ void within_backward(const T* x, const T* ratio, T* dx, lo
 """
 
 
-def lrn_across_forward(x, y, outer, channels, inner, size, alpha, beta, k) -> None:
+def lrn_across_forward(
+    x: AnyArray, y: AnyArray, outer: int, channels: int, inner: int, size: int, alpha: float, beta: float, k: float
+) -> None:
     """y = x * (k + alpha / size * sum of x^2 over `size` channels) ^ -beta; arrays are (outer, channels, inner)."""
     _run_across("across_forward", x, y, outer, channels, inner, size, alpha, beta, k)
 
 
-def lrn_across_backward(x, dy, dx, outer, channels, inner, size, alpha, beta, k) -> None:
+def lrn_across_backward(
+    x: AnyArray,
+    dy: AnyArray,
+    dx: AnyArray,
+    outer: int,
+    channels: int,
+    inner: int,
+    size: int,
+    alpha: float,
+    beta: float,
+    k: float,
+) -> None:
     """dx from x and dy; the scale is computed again from x."""
     _run_across("across_backward", x, dy, dx, outer, channels, inner, size, alpha, beta, k)
 
 
-def lrn_within_forward(x, y, planes, height, width, size, alpha, beta) -> None:
+def lrn_within_forward(
+    x: AnyArray, y: AnyArray, planes: int, height: int, width: int, size: int, alpha: float, beta: float
+) -> None:
     """y = x * (1 + alpha / size^2 * sum of x^2 over a size x size window) ^ -beta, in (planes, height, width)."""
     n, share = planes * height * width, alpha / size**2
     cuda.launch(WITHIN, "within_forward", x.dtype, n, x, y, n, height, width, size, share, beta)
 
 
-def lrn_within_backward(x, dy, dx, ratio, planes, height, width, size, alpha, beta) -> None:
+def lrn_within_backward(
+    x: AnyArray,
+    dy: AnyArray,
+    dx: AnyArray,
+    ratio: AnyArray,
+    planes: int,
+    height: int,
+    width: int,
+    size: int,
+    alpha: float,
+    beta: float,
+) -> None:
     """dx from x and dy. `ratio` is workspace of x's size."""
     n, share = planes * height * width, alpha / size**2
     cuda.launch(WITHIN, "within_ratio", x.dtype, n, x, dy, dx, ratio, n, height, width, size, share, beta)
     cuda.launch(WITHIN, "within_backward", x.dtype, n, x, ratio, dx, n, height, width, size, 2 * share * beta)
 
 
-def _run_across(name, *arrays_and_sizes) -> None:
+def _run_across(name: str, *arrays_and_sizes: Any) -> None:
     *arrays, outer, channels, inner, size, alpha, beta, k = arrays_and_sizes
     segments = (channels + SEGMENT - 1) // SEGMENT
     n = outer * segments * inner
@@ -336,7 +364,9 @@ extern "C" __global__ void backward(const T* __restrict__ x, const T* __restrict
 """
 
 
-def lrn_last_forward(x, y, rows, channels, size, alpha, beta, k) -> None:
+def lrn_last_forward(
+    x: AnyArray, y: AnyArray, rows: int, channels: int, size: int, alpha: float, beta: float, k: float
+) -> None:
     """y = x * (k + alpha / size * sum of x^2 over `size` channels) ^ -beta; arrays are (rows, channels)."""
     n = packs_of(channels, x, y)
     packs = rows * channels // n
@@ -344,7 +374,9 @@ def lrn_last_forward(x, y, rows, channels, size, alpha, beta, k) -> None:
     cuda.launch(_source(n, size, channels, beta), "forward", x.dtype, packs, x, y, *numbers)
 
 
-def lrn_last_backward(x, dy, dx, rows, channels, size, alpha, beta, k) -> None:
+def lrn_last_backward(
+    x: AnyArray, dy: AnyArray, dx: AnyArray, rows: int, channels: int, size: int, alpha: float, beta: float, k: float
+) -> None:
     """dx from x and dy; the scale is computed again from x."""
     n = packs_of(channels, x, dy, dx)
     packs, reach = rows * channels // n, -(-(effective_width(size, channels) // 2) // n)

@@ -8,7 +8,9 @@ batch normalisation, for which a row is a channel.
 from __future__ import annotations
 
 import functools
+from typing import Any
 
+from ....arrays import AnyArray
 from ....backend.cuda import launch
 from ...sum_parts import norm_parts
 from ..basic import fill
@@ -131,7 +133,7 @@ def _rows_source(n: int, warp: int, whole: int) -> str:
     return f"#define N {n}\n#define WARP {warp}\n#define ALIGNED {whole}\n{_ROWS}"
 
 
-def _whole_rows(name, arrays, rows, dim, *args):
+def _whole_rows(name: str, arrays: tuple[AnyArray, ...], rows: int, dim: int, *args: Any) -> None:
     """Queue a kernel for rows that lie in one part each."""
     warp = int(dim <= _SHORT)
     grid = -(-rows * 32 // _BLOCK) if warp else rows
@@ -139,7 +141,9 @@ def _whole_rows(name, arrays, rows, dim, *args):
     launch(source, name, arrays[0].dtype, 0, *arrays, *args, rows, dim, block=_BLOCK, grid=grid)
 
 
-def mvn_forward(x, y, inv_std, work, variance, eps, rows, dim):
+def mvn_forward(
+    x: AnyArray, y: AnyArray, inv_std: AnyArray, work: AnyArray, variance: bool, eps: float, rows: int, dim: int
+) -> None:
     """y = (x - mean) * inv_std, inv_std = 1 / (std + eps), or 1 where `variance` is False; y may be x.
 
     `work` is for the GPU's partial sums: 2 * rows * (parts + 1) elements.
@@ -153,7 +157,9 @@ def mvn_forward(x, y, inv_std, work, variance, eps, rows, dim):
         run_walk(NORMALISE, "normalise", (x, y), (mean, inv_std), 1, rows, dim)
 
 
-def mvn_backward(y, dy, dx, inv_std, work, rows, dim):
+def mvn_backward(
+    y: AnyArray | None, dy: AnyArray, dx: AnyArray, inv_std: AnyArray | None, work: AnyArray, rows: int, dim: int
+) -> None:
     """dx = (dy - mean(dy) - y * mean(dy * y)) * inv_std, or dy - mean(dy) where inv_std is None; dx may be dy."""
     variance = inv_std is not None
     if rows * dim == 0:

@@ -3,6 +3,7 @@ distances from it, put together without subtracting large numbers. (`channel_wal
 
 from __future__ import annotations
 
+from ....arrays import AnyArray
 from ....backend.cuda import launch
 from ..basic import fill
 from ..channel_walk import TOTALS, WALK, Walk
@@ -120,7 +121,20 @@ extern "C" __global__ void running_statistics(T* inv_std, T* mean, const T* runn
 )
 
 
-def batch_statistics(x, inv_std, mean, running_mean, running_var, factor, momentum, eps, work, n, c, s):
+def batch_statistics(
+    x: AnyArray,
+    inv_std: AnyArray,
+    mean: AnyArray,
+    running_mean: AnyArray,
+    running_var: AnyArray,
+    factor: AnyArray,
+    momentum: float,
+    eps: float,
+    work: AnyArray,
+    n: int,
+    c: int,
+    s: int,
+) -> None:
     """mean and inv_std of a batch, and the running sums moved; of an empty one zeros, and nothing moved."""
     if n * s == 0:
         fill(inv_std, 0)
@@ -133,7 +147,9 @@ def batch_statistics(x, inv_std, mean, running_mean, running_var, factor, moment
     launch(STATISTICS, "statistics", work.dtype, 0, work, *moved, *sizes, block=256, grid=c)
 
 
-def batch_moments(x, inv_std, work, scaled, eps, n, c, s):
+def batch_moments(
+    x: AnyArray, inv_std: AnyArray, work: AnyArray, scaled: bool, eps: float, n: int, c: int, s: int
+) -> AnyArray:
     """Writes inv_std = 1 / (std + eps), or 1 where not `scaled`. Returns the mean, which lies behind the parts in
     `work`."""
     walk = Walk(n, c, s, x.dtype.itemsize)
@@ -146,7 +162,15 @@ def batch_moments(x, inv_std, work, scaled, eps, n, c, s):
     return mean
 
 
-def running_statistics(inv_std, mean, running_mean, running_var, factor, eps, c):
+def running_statistics(
+    inv_std: AnyArray,
+    mean: AnyArray,
+    running_mean: AnyArray,
+    running_var: AnyArray,
+    factor: AnyArray,
+    eps: float,
+    c: int,
+) -> None:
     """mean and inv_std from the running sums."""
     args = (inv_std, mean, running_mean, running_var, factor, float(eps), c)
     launch(STATISTICS, "running_statistics", inv_std.dtype, c, *args)

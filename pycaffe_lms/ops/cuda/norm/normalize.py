@@ -6,6 +6,7 @@ A norm for each place is one kernel's work: what its sum has read, the results f
 
 from __future__ import annotations
 
+from ....arrays import AnyArray
 from ....backend.cuda import launch
 from ...sum_parts import reduction_parts
 from ..basic import fill
@@ -141,14 +142,16 @@ extern "C" __global__ void __launch_bounds__(256) backward(const T* x, const T* 
 """
 
 
-def _by_place(name, arrays, eps, scale, n, c, s):
+def _by_place(name: str, arrays: tuple[AnyArray, ...], eps: float, scale: AnyArray, n: int, c: int, s: int) -> None:
     """Queue a kernel of `_PLACES`."""
     blocks = (s + 31) // 32
     sizes = float(eps), c, int(scale.size > 1), s, blocks
     launch(_PLACES, name, arrays[0].dtype, 0, *arrays, *sizes, block=256, grid=n * blocks)
 
 
-def _sums(x, dy, scale, out, work, dots, n, c, s):
+def _sums(
+    x: AnyArray, dy: AnyArray, scale: AnyArray, out: AnyArray, work: AnyArray, dots: int, n: int, c: int, s: int
+) -> None:
     """out = sums of x^2, or of scale * x * dy (`dots`), over the rows of c * s elements."""
     if x.size == 0:
         fill(out, 0)
@@ -159,16 +162,27 @@ def _sums(x, dy, scale, out, work, dots, n, c, s):
     stage_two(work, 0, out, 0, 1.0, False, n, parts)
 
 
-def _norm_of_places(x, s, across):
+def _norm_of_places(x: AnyArray, s: int, across: bool) -> bool:
     return x.size > 0 and s > 1 and not across
 
 
-def _sizes(scale, n, c, s, across):
+def _sizes(scale: AnyArray, n: int, c: int, s: int, across: bool) -> tuple[int, ...]:
     total = n * c * s
     return int(scale.size > 1), int(across), total, *divider(s, total), *divider(c, total)
 
 
-def normalize_forward(x, scale, y, squares, work, eps, n, c, s, across):
+def normalize_forward(
+    x: AnyArray,
+    scale: AnyArray,
+    y: AnyArray,
+    squares: AnyArray,
+    work: AnyArray,
+    eps: float,
+    n: int,
+    c: int,
+    s: int,
+    across: bool,
+) -> None:
     """y = scale * x / sqrt(squares + eps); writes squares. `work` is for the GPU's partial sums: n * parts elements."""
     if _norm_of_places(x, s, across):
         _by_place("forward", (x, scale, squares, y), eps, scale, n, c, s)
@@ -178,7 +192,20 @@ def normalize_forward(x, scale, y, squares, work, eps, n, c, s, across):
     launch(_APPLY, "forward", y.dtype, y.size, x, scale, squares, y, float(eps), *sizes)
 
 
-def normalize_backward_data(x, scale, dy, dx, squares, dots, work, eps, n, c, s, across):
+def normalize_backward_data(
+    x: AnyArray,
+    scale: AnyArray,
+    dy: AnyArray,
+    dx: AnyArray,
+    squares: AnyArray,
+    dots: AnyArray,
+    work: AnyArray,
+    eps: float,
+    n: int,
+    c: int,
+    s: int,
+    across: bool,
+) -> None:
     """dx = (scale * dy - x * dots / (squares + eps)) / sqrt(squares + eps), dots = sums of scale * x * dy (written).
 
     `work` is for the GPU's partial sums: n * parts elements.
@@ -191,7 +218,19 @@ def normalize_backward_data(x, scale, dy, dx, squares, dots, work, eps, n, c, s,
     launch(_APPLY, "backward", dx.dtype, dx.size, x, scale, dy, squares, dots, dx, float(eps), *sizes)
 
 
-def normalize_backward_scale(x, dy, dscale, accumulate, squares, work, eps, n, c, s, across):
+def normalize_backward_scale(
+    x: AnyArray,
+    dy: AnyArray,
+    dscale: AnyArray,
+    accumulate: bool,
+    squares: AnyArray,
+    work: AnyArray,
+    eps: float,
+    n: int,
+    c: int,
+    s: int,
+    across: bool,
+) -> None:
     """dscale (+)= sums of x * dy / sqrt(squares + eps) per channel, or over everything where dscale has one element.
 
     `work` is for the GPU's partial sums: c * parts elements.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+from ....arrays import AnyArray
 from ..basic import copy
 from ..channel_walk import add_up, run_walk, walking
 from ..per_channel import per_channel, run_per_channel
@@ -32,13 +33,28 @@ def _backward(sums: str, data: str) -> str:
     )
 
 
-def scale_forward(x, s, b, y, outer, dim, inner):
+def scale_forward(
+    x: AnyArray, s: AnyArray | None, b: AnyArray | None, y: AnyArray, outer: int, dim: int, inner: int
+) -> None:
     """y = x * s + b; s or b may be None; y may be x."""
     name = "bias" if s is None else "scale" if b is None else "scale_bias"
     run_per_channel(_FORWARD[name], name, (x, y), [v for v in (s, b) if v is not None], dim, inner)
 
 
-def scale_backward(x, s, dy, dx, ds, db, accumulate_s, accumulate_b, work, outer, dim, inner):
+def scale_backward(
+    x: AnyArray | None,
+    s: AnyArray | None,
+    dy: AnyArray,
+    dx: AnyArray | None,
+    ds: AnyArray | None,
+    db: AnyArray | None,
+    accumulate_s: bool,
+    accumulate_b: bool,
+    work: AnyArray,
+    outer: int,
+    dim: int,
+    inner: int,
+) -> None:
     """ds (+)= sum over outer and inner of x * dy, db (+)= that of dy, and dx = dy * s, or dy where s is None.
 
     Each of dx (which may be dy), ds and db may be None. x is read for ds only, s for dx only. `work` is for the GPU's

@@ -7,9 +7,11 @@ maximum's row-major place in its window (see `ops/geometry.py`). The kernels are
 from __future__ import annotations
 
 import functools
+from typing import Any
 
+from ....arrays import AnyArray
 from ....backend import cuda
-from ...geometry import C_TYPES, PoolGeometry, place_dtype
+from ...geometry import C_TYPES, Ints, PoolGeometry, place_dtype
 from ..elementwise import elementwise, run
 from ..packs import aligned
 from ..source import DIVIDE, divider
@@ -35,7 +37,9 @@ _SPREAD = elementwise(
 )
 
 
-def max_pool_forward(x, y, mask, top_mask, geometry) -> None:
+def max_pool_forward(
+    x: AnyArray, y: AnyArray, mask: AnyArray | None, top_mask: AnyArray | None, geometry: PoolGeometry
+) -> None:
     """y = the maximum of each window: the first one in row-major order, never a NaN.
 
     `mask` (for backward) and `top_mask` (of x's type, for the user: the maximum's index in its plane) may be None.
@@ -46,12 +50,12 @@ def max_pool_forward(x, y, mask, top_mask, geometry) -> None:
     _forward("max_pool_forward", x, *outputs, *flags, y=y, g=g, mask=mask)
 
 
-def max_pool_backward(dy, mask, dx, geometry) -> None:
+def max_pool_backward(dy: AnyArray, mask: AnyArray, dx: AnyArray, geometry: PoolGeometry) -> None:
     """dx = for each input, the sum of dy over the windows whose maximum it was."""
     _backward("max_pool_backward", dy, mask, dx, g=geometry, mask=mask)
 
 
-def average_pool_forward(x, y, geometry) -> None:
+def average_pool_forward(x: AnyArray, y: AnyArray, geometry: PoolGeometry) -> None:
     """y = the sum of each window's pixels / its size with padding (see PoolGeometry.divisors)."""
     g = geometry
     if not _whole_planes(g):
@@ -64,7 +68,7 @@ def average_pool_forward(x, y, geometry) -> None:
         cuda.launch(PLANES, "long_planes", x.dtype, 0, x, y, size, block=256, grid=y.size)
 
 
-def average_pool_backward(dy, dx, geometry) -> None:
+def average_pool_backward(dy: AnyArray, dx: AnyArray, geometry: PoolGeometry) -> None:
     """dx = for each input, the sum of dy / the window's size over the windows it was in."""
     g = geometry
     if _whole_planes(g):
@@ -80,12 +84,12 @@ def _whole_planes(g: PoolGeometry) -> bool:
     )
 
 
-def _forward(name, *args, y, g, mask=None):
+def _forward(name: str, *args: Any, y: AnyArray, g: PoolGeometry, mask: AnyArray | None = None) -> None:
     numbers = (y.size, *_shape(g), *divider(g.out_spatial[1], y.size), *divider(g.out_spatial[0], y.size))
     cuda.launch(_of(g, mask), name, y.dtype, y.size, *args, *numbers)
 
 
-def _backward(name, *arrays, g, mask=None):
+def _backward(name: str, *arrays: AnyArray, g: PoolGeometry, mask: AnyArray | None = None) -> None:
     dx, (height, width) = arrays[-1], g.in_spatial
     quads = (width + 3) // 4
     n = g.planes * height * quads
@@ -94,12 +98,12 @@ def _backward(name, *arrays, g, mask=None):
     cuda.launch(_of(g, mask), name, dx.dtype, n, *arrays, *numbers)
 
 
-def _of(g, mask) -> str:
+def _of(g: PoolGeometry, mask: AnyArray | None) -> str:
     return _source(g.kernel, g.stride, g.pad, C_TYPES[place_dtype(g) if mask is None else mask.dtype])
 
 
 @functools.cache
-def _source(kernel, stride, pad, places: str) -> str:
+def _source(kernel: Ints, stride: Ints, pad: Ints, places: str) -> str:
     """The kernels for one form of window. places: the type of a mask."""
     names = [a + b for a in ("K", "S", "P") for b in ("_H", "_W")]
     fixed = max(kernel) <= _UNROLLED

@@ -9,9 +9,11 @@ loops are unrolled, and the loads of a row of the window are under way together.
 from __future__ import annotations
 
 import functools
+from typing import Any
 
+from ....arrays import AnyArray
 from ....backend import cuda
-from ...geometry import C_TYPES, PoolGeometry, place_dtype
+from ...geometry import C_TYPES, Ints, PoolGeometry, place_dtype
 from ..packs import PACK, packs_of
 from ..source import DIVIDE, divider
 
@@ -187,7 +189,9 @@ extern "C" __global__ void average_backward(const T* __restrict__ dy, T* __restr
 """
 
 
-def max_pool_last_forward(x, y, mask, top_mask, channels, geometry) -> None:
+def max_pool_last_forward(
+    x: AnyArray, y: AnyArray, mask: AnyArray | None, top_mask: AnyArray | None, channels: int, geometry: PoolGeometry
+) -> None:
     """y = the maximum of each window: the first one in row-major order, never a NaN.
 
     `mask` (for backward) and `top_mask` (of x's type, for the user: the maximum's index in its plane) may be None.
@@ -200,23 +204,23 @@ def max_pool_last_forward(x, y, mask, top_mask, channels, geometry) -> None:
     _launch("max_forward", n, y, channels, geometry, geometry.out_spatial, *arrays)
 
 
-def max_pool_last_backward(dy, mask, dx, channels, geometry) -> None:
+def max_pool_last_backward(dy: AnyArray, mask: AnyArray, dx: AnyArray, channels: int, geometry: PoolGeometry) -> None:
     """dx = for each input, the sum of dy over the windows whose maximum it was."""
     n = packs_of(channels, dy, dx, mask)
     _launch("max_backward", n, dx, channels, geometry, geometry.in_spatial, dy, mask, dx)
 
 
-def average_pool_last_forward(x, y, channels, geometry) -> None:
+def average_pool_last_forward(x: AnyArray, y: AnyArray, channels: int, geometry: PoolGeometry) -> None:
     """y = the sum of each window's pixels / its size with padding (see PoolGeometry.divisors)."""
     _launch("average_forward", packs_of(channels, x, y), y, channels, geometry, geometry.out_spatial, x, y)
 
 
-def average_pool_last_backward(dy, dx, channels, geometry) -> None:
+def average_pool_last_backward(dy: AnyArray, dx: AnyArray, channels: int, geometry: PoolGeometry) -> None:
     """dx = for each input, the sum of dy / the window's size over the windows it was in."""
     _launch("average_backward", packs_of(channels, dy, dx), dx, channels, geometry, geometry.in_spatial, dy, dx)
 
 
-def _launch(name: str, n: int, result, channels: int, g: PoolGeometry, places, *args) -> None:
+def _launch(name: str, n: int, result: AnyArray, channels: int, g: PoolGeometry, places: Ints, *args: Any) -> None:
     """Queue a kernel with a thread for N channels of each of `places` (rows, columns)."""
     threads = result.size // n
     split = (*divider(channels // n, threads), *divider(places[1], threads), *divider(places[0], threads))
@@ -225,12 +229,12 @@ def _launch(name: str, n: int, result, channels: int, g: PoolGeometry, places, *
     cuda.launch(source, name, result.dtype, threads, *args, *sizes, *split)
 
 
-def _source(n: int, places: str, kernel, stride, pad) -> str:
+def _source(n: int, places: str, kernel: Ints, stride: Ints, pad: Ints) -> str:
     return _compiled(n, places, kernel if max(kernel) <= _UNROLLED else None, stride, pad)
 
 
 @functools.cache
-def _compiled(n: int, places: str, kernel, stride, pad) -> str:
+def _compiled(n: int, places: str, kernel: Ints, stride: Ints, pad: Ints) -> str:
     """kernel None: a parameter of the kernel (sizes of one image must not become a compilation each)."""
     if kernel is None:
         window = {"K_H": "(int)k_h", "K_W": "(int)k_w", "AHEAD_WINDOW": 1, "AHEAD_COVER": 1}

@@ -7,7 +7,9 @@ maximum's row-major place in its window (see `ops/geometry.py`).
 from __future__ import annotations
 
 import functools
+from typing import Any
 
+from ....arrays import AnyArray
 from ....backend import cuda
 from ...geometry import C_TYPES, PoolGeometry, place_dtype
 from . import windows
@@ -97,7 +99,9 @@ extern "C" __global__ void average_pool_gradient(const T* dy, T* dx, long long n
 """
 
 
-def max_pool_nd_forward(x, y, mask, top_mask, geometry) -> None:
+def max_pool_nd_forward(
+    x: AnyArray, y: AnyArray, mask: AnyArray | None, top_mask: AnyArray | None, geometry: PoolGeometry
+) -> None:
     """y = the maximum of each window: the first one in row-major order, never a NaN.
 
     `mask` (for backward) and `top_mask` (of x's type, for the user: the maximum's index in its plane) may be None.
@@ -108,22 +112,22 @@ def max_pool_nd_forward(x, y, mask, top_mask, geometry) -> None:
     _launch(geometry, "max_pool", y, x, y, spare, top, *use, mask=mask)
 
 
-def max_pool_nd_backward(dy, mask, dx, geometry) -> None:
+def max_pool_nd_backward(dy: AnyArray, mask: AnyArray, dx: AnyArray, geometry: PoolGeometry) -> None:
     """dx = for each input, the sum of dy over the windows whose maximum it was."""
     _launch(geometry, "max_pool_gradient", dx, dy, mask, dx, mask=mask)
 
 
-def average_pool_nd_forward(x, y, geometry) -> None:
+def average_pool_nd_forward(x: AnyArray, y: AnyArray, geometry: PoolGeometry) -> None:
     """y = the sum of each window's pixels / its size with padding (see PoolGeometry.divisors)."""
     _launch(geometry, "average_pool", y, x, y)
 
 
-def average_pool_nd_backward(dy, dx, geometry) -> None:
+def average_pool_nd_backward(dy: AnyArray, dx: AnyArray, geometry: PoolGeometry) -> None:
     """dx = for each input, the sum of dy / the window's size over the windows it was in."""
     _launch(geometry, "average_pool_gradient", dx, dy, dx)
 
 
-def _launch(g: PoolGeometry, name: str, result, *args, mask=None) -> None:
+def _launch(g: PoolGeometry, name: str, result: AnyArray, *args: Any, mask: AnyArray | None = None) -> None:
     places = C_TYPES[place_dtype(g) if mask is None else mask.dtype]
     cuda.launch(
         _source(len(g.kernel), places), name, result.dtype, result.size, *args, result.size, *windows.numbers(g)

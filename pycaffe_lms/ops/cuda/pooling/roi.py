@@ -6,6 +6,7 @@ arithmetic on coordinates is in their own type, and the same on every device.
 
 from __future__ import annotations
 
+from ....arrays import AnyArray
 from ....backend.cuda import launch
 
 __all__ = ["roi_pool_backward", "roi_pool_forward", "psroi_pool_backward", "psroi_pool_forward"]
@@ -116,7 +117,7 @@ extern "C" __global__ void backward(const T* dy, const T* rois, const int* argma
 )
 
 
-def roi_pool_forward(x, rois, y, argmax, scale):
+def roi_pool_forward(x: AnyArray, rois: AnyArray, y: AnyArray, argmax: AnyArray | None, scale: float) -> None:
     """y (R, C, ph, pw) = the maximum of x (N, C, H, W) in each cell of each region; 0 for a cell of nothing.
 
     `argmax` (int32, or None): the index h * W + w of the first maximum, -1 for a cell of nothing. Never a NaN.
@@ -129,7 +130,7 @@ def roi_pool_forward(x, rois, y, argmax, scale):
     launch(_SOURCE, "forward", y.dtype, y.size, *args)
 
 
-def roi_pool_backward(dy, rois, argmax, dx, scale):
+def roi_pool_backward(dy: AnyArray, rois: AnyArray, argmax: AnyArray, dx: AnyArray, scale: float) -> None:
     """dx = for each input, the sum of dy over the cells whose maximum it was, region by region. `scale` as before."""
     planes, cells = dx.shape[0] * dx.shape[1], dy.shape[2] * dy.shape[3]
     block = min(256, (cells + 31) // 32 * 32)
@@ -199,7 +200,7 @@ extern "C" __global__ void backward(const T* dy, const T* rois, T* dx, double sc
 )
 
 
-def psroi_pool_forward(x, rois, y, scale):
+def psroi_pool_forward(x: AnyArray, rois: AnyArray, y: AnyArray, scale: float) -> None:
     """y (R, D, g, g) = the average of channel (d * g + p) * g + q of x (N, D * g * g, H, W) in cell (p, q); 0 for a
     cell of nothing.
 
@@ -211,7 +212,7 @@ def psroi_pool_forward(x, rois, y, scale):
     launch(_PSROI_SOURCE, "forward", y.dtype, y.size, *args)
 
 
-def psroi_pool_backward(dy, rois, dx, scale):
+def psroi_pool_backward(dy: AnyArray, rois: AnyArray, dx: AnyArray, scale: float) -> None:
     """dx = for each input, the sum over the cells that hold it of dy / the cell's size, region by region."""
     args = (dy, rois, dx, float(scale), dy.shape[0], *dx.shape, dy.shape[2])
     launch(_PSROI_SOURCE, "backward", dx.dtype, 0, *args, block=64, grid=dx.shape[0] * dx.shape[1])

@@ -8,7 +8,9 @@ Running sums are added in the arrays' type in row-major order, on every device, 
 from __future__ import annotations
 
 import functools
+from typing import Any
 
+from ....arrays import AnyArray
 from ....backend import cuda
 from ...geometry import C_TYPES, PoolGeometry, place_dtype
 from ..activation.dropout import PHILOX
@@ -90,7 +92,9 @@ extern "C" __global__ void mean_gradient(const T* dy, const T* x, const T* y, co
 """
 
 
-def stochastic_pool_forward(x, y, mask, key, geometry) -> None:
+def stochastic_pool_forward(
+    x: AnyArray, y: AnyArray, mask: AnyArray | None, key: AnyArray, geometry: PoolGeometry
+) -> None:
     """y = the first of each window's elements at which the running sum reaches a random share, in (0, 1], of the sum;
     the last one where none does (a NaN, or negative values); 0 of nothing.
 
@@ -100,17 +104,19 @@ def stochastic_pool_forward(x, y, mask, key, geometry) -> None:
     _launch(geometry, "choose", y, x, y, y if mask is None else mask, int(mask is not None), key, mask=mask)
 
 
-def stochastic_pool_mean_forward(x, y, total, geometry) -> None:
+def stochastic_pool_mean_forward(x: AnyArray, y: AnyArray, total: AnyArray | None, geometry: PoolGeometry) -> None:
     """y = the sum of each window's squares / its sum, 0 where that is not positive. `total` (or None) = the sum."""
     _launch(geometry, "mean", y, x, y, y if total is None else total, int(total is not None))
 
 
-def stochastic_pool_mean_backward(dy, x, y, total, dx, geometry) -> None:
+def stochastic_pool_mean_backward(
+    dy: AnyArray, x: AnyArray, y: AnyArray, total: AnyArray, dx: AnyArray, geometry: PoolGeometry
+) -> None:
     """dx = for each input, the sum of dy (2 x - y) / total over the windows it was in whose total is positive."""
     _launch(geometry, "mean_gradient", dx, dy, x, y, total, dx)
 
 
-def _launch(g: PoolGeometry, name: str, result, *args, mask=None) -> None:
+def _launch(g: PoolGeometry, name: str, result: AnyArray, *args: Any, mask: AnyArray | None = None) -> None:
     places = C_TYPES[place_dtype(g) if mask is None else mask.dtype]
     cuda.launch(
         _source(len(g.kernel), places), name, result.dtype, result.size, *args, result.size, *windows.numbers(g)

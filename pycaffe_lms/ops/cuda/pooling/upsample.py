@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ....arrays import AnyArray
 from ....backend.cuda import launch
 from ..elementwise import elementwise, run
 from ..source import DIVIDE, divider
@@ -73,7 +74,7 @@ _REPEAT = elementwise(
 )
 
 
-def unpool_forward(x, mask, y, planes, size, out):
+def unpool_forward(x: AnyArray, mask: AnyArray, y: AnyArray, planes: int, size: int, out: int) -> None:
     """y[plane, mask[plane, i]] = x[plane, i], 0 elsewhere; of several values for a place, the last one stays.
 
     x and mask: (planes, size), y: (planes, out). A mask value outside 0..out - 1 puts its value nowhere.
@@ -84,13 +85,13 @@ def unpool_forward(x, mask, y, planes, size, out):
     launch(_SOURCE, "settle", y.dtype, total, x, y, total, size, *divider(out, total))
 
 
-def unpool_backward(dy, mask, dx, planes, size, out):
+def unpool_backward(dy: AnyArray, mask: AnyArray, dx: AnyArray, planes: int, size: int, out: int) -> None:
     """dx[plane, i] = dy[plane, mask[plane, i]], 0 where the mask value is outside 0..out - 1."""
     n = planes * size
     launch(_SOURCE, "unpool_backward", dx.dtype, n, dy, mask, dx, n, *divider(size, n), out)
 
 
-def repeat_forward(x, y, planes, size, scale):
+def repeat_forward(x: AnyArray, y: AnyArray, planes: int, size: tuple[int, int], scale: tuple[int, int]) -> None:
     """y = x with every value repeated scale[0] times downwards and scale[1] times to the right; size: of x's planes."""
     height, width = size[0] * scale[0], size[1] * scale[1]
     n = planes * height * width
@@ -98,7 +99,7 @@ def repeat_forward(x, y, planes, size, scale):
     run(_REPEAT, "repeat_forward", (y,), x, *args)
 
 
-def repeat_backward(dy, dx, planes, size, scale):
+def repeat_backward(dy: AnyArray, dx: AnyArray, planes: int, size: tuple[int, int], scale: tuple[int, int]) -> None:
     """dx = the sum of dy over each value's block."""
     n = planes * size[0] * size[1]
     launch(_SOURCE, "repeat_backward", dx.dtype, n, dy, dx, n, *divider(size[1], n), *scale)

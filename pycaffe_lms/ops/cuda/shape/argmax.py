@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ....arrays import AnyArray
 from ....backend.cuda import launch
 
 __all__ = ["argmax_forward"]
@@ -70,7 +71,9 @@ extern "C" __global__ void places(const T* x, T* y, long long indices, long long
 """
 
 
-def argmax_forward(x, y, indices, values, top_k, outer, dim, inner):
+def argmax_forward(
+    x: AnyArray, y: AnyArray, indices: bool, values: bool, top_k: int, outer: int, dim: int, inner: int
+) -> None:
     """y (outer, indices + values, top_k, inner): the top_k largest values' indices, if wanted, then the values, if so.
 
     Largest first; of equal values the larger index; a NaN is larger than any number.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 
+from ....arrays import AnyArray
 from ....backend.cuda import launch
 from ..basic import copy
 from ..channel_walk import add_up, run_walk, walking
@@ -67,12 +68,22 @@ def _long_rows(data: bool, copies: bool) -> str:
     )
 
 
-def axpy_forward(a, x, y, out, rows, dim):
+def axpy_forward(a: AnyArray, x: AnyArray, y: AnyArray, out: AnyArray, rows: int, dim: int) -> None:
     """out = a * x + y, a per row."""
     run_per_channel(_FORWARD, "forward", (x, y, out), [a], rows, dim)
 
 
-def axpy_backward(a, x, dout, da, dx, dy, work, rows, dim):
+def axpy_backward(
+    a: AnyArray | None,
+    x: AnyArray | None,
+    dout: AnyArray,
+    da: AnyArray | None,
+    dx: AnyArray | None,
+    dy: AnyArray | None,
+    work: AnyArray | None,
+    rows: int,
+    dim: int,
+) -> None:
     """da = sum of x * dout over each row, dx = a * dout, dy = dout. Each may be None; none is dout, but dy may be.
 
     x is read for da only, a for dx only. `work` is for the GPU's partial sums of da: rows * parts elements.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ....arrays import AnyArray
 from ..moves import move, moving, unit_of
 from ..source import DIVIDE, divider
 
@@ -14,17 +15,17 @@ _IN = moving("copy_in", f"{_ROW} to = {_WIDE}", params=_PARAMS, helpers=DIVIDE)
 _OUT = moving("copy_out", f"{_ROW} from = {_WIDE}", params=_PARAMS, helpers=DIVIDE)
 
 
-def copy_block_in(x, y, outer, width, total, start):
+def copy_block_in(x: AnyArray, y: AnyArray, outer: int, width: int, total: int, start: int) -> None:
     """Columns [start, start + width) of y (outer, total) = x (outer, width)."""
     _copy(_IN, "copy_in", x, y, outer, width, total, start)
 
 
-def copy_block_out(x, y, outer, width, total, start):
+def copy_block_out(x: AnyArray, y: AnyArray, outer: int, width: int, total: int, start: int) -> None:
     """y (outer, width) = columns [start, start + width) of x (outer, total)."""
     _copy(_OUT, "copy_out", x, y, outer, width, total, start)
 
 
-def _copy(source, name, x, y, outer, width, total, start):
+def _copy(source: str, name: str, x: AnyArray, y: AnyArray, outer: int, width: int, total: int, start: int) -> None:
     unit = unit_of(x, y, width, total, start)
     n = outer * width // unit
     move(source, name, x, y, unit, n, *divider(width // unit, n), total // unit, start // unit)

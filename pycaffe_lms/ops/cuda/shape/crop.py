@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 import math
 
+from ....arrays import AnyArray
+from ...geometry import Ints
 from ..moves import move, moving, unit_of
 from ..source import DIVIDE, divider
 
 __all__ = ["crop_forward", "crop_backward"]
 
 
-def _merged(full, size, start):
+def _merged(full: Ints, size: Ints, start: Ints) -> list[tuple[int, int, int]]:
     """[(full, size, start)] of as few axes as will do: one that is taken whole becomes part of the axis before."""
     axes: list[tuple[int, int, int]] = []
     for f, n, s in zip(full, size, start, strict=True):
@@ -59,7 +61,7 @@ def _source(axes: int, backward: bool) -> str:
     return moving("crop", body, params=params, helpers=DIVIDE)
 
 
-def _move(x, y, full, size, start, backward):
+def _move(x: AnyArray, y: AnyArray, full: Ints, size: Ints, start: Ints, backward: bool) -> None:
     axes = _merged(full, size, start)
     unit = unit_of(x, y, *axes[-1])
     axes[-1] = tuple(number // unit for number in axes[-1])
@@ -71,11 +73,11 @@ def _move(x, y, full, size, start, backward):
     move(_source(len(axes), backward), "crop", x, y, unit, n, *numbers)
 
 
-def crop_forward(x, y, full, size, start):
+def crop_forward(x: AnyArray, y: AnyArray, full: Ints, size: Ints, start: Ints) -> None:
     """y = the window of x."""
     _move(x, y, full, size, start, False)
 
 
-def crop_backward(dy, dx, full, size, start):
+def crop_backward(dy: AnyArray, dx: AnyArray, full: Ints, size: Ints, start: Ints) -> None:
     """dx = dy in the window, 0 around it."""
     _move(dy, dx, full, size, start, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ....arrays import AnyArray
 from ....backend.cuda import launch
 from ..moves import move, moving, unit_of
 from ..source import DIVIDE, divider
@@ -37,23 +38,23 @@ _FORWARD = moving("filter_forward", f"{_ROW} to = {_PLACE}", params=_PARAMS, hel
 _BACKWARD = moving("filter_backward", f"{_ROW} from = {_PLACE}", params=_PARAMS, helpers=DIVIDE)
 
 
-def filter_positions(selector, positions) -> None:
+def filter_positions(selector: AnyArray, positions: AnyArray) -> None:
     """As in ops/cpu/shape/filter.py."""
     n = positions.size
     launch(_POSITIONS, "filter_positions", selector.dtype, n, selector, positions, n, block=_THREADS, grid=min(n, 1))
 
 
-def filter_forward(x, positions, y) -> None:
+def filter_forward(x: AnyArray, positions: AnyArray, y: AnyArray) -> None:
     """As in ops/cpu/shape/filter.py."""
     _move(_FORWARD, "filter_forward", x, y, x.size, x.shape[0], positions)
 
 
-def filter_backward(dy, positions, dx) -> None:
+def filter_backward(dy: AnyArray, positions: AnyArray, dx: AnyArray) -> None:
     """As in ops/cpu/shape/filter.py."""
     _move(_BACKWARD, "filter_backward", dy, dx, dx.size, dx.shape[0], positions)
 
 
-def _move(source, name, x, y, size, rows, positions):
+def _move(source: str, name: str, x: AnyArray, y: AnyArray, size: int, rows: int, positions: AnyArray) -> None:
     row = size // max(1, rows)
     unit = unit_of(x, y, row)
     move(source, name, x, y, unit, size // unit, positions, *divider(row // unit, size // unit))

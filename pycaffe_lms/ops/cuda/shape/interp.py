@@ -3,6 +3,7 @@ from `start` on (in both axes) is stretched to `out`. The corners of the window 
 
 from __future__ import annotations
 
+from ....arrays import AnyArray
 from ....backend.cuda import launch
 from ..elementwise import QUADS
 from ..packs import aligned
@@ -92,7 +93,15 @@ extern "C" __global__ void copy_out(const T* x, T* y, long long n, WINDOW, DIVID
 )
 
 
-def interp_forward(x, y, planes, full, start, size, out):
+def interp_forward(
+    x: AnyArray,
+    y: AnyArray,
+    planes: int,
+    full: tuple[int, int],
+    start: int,
+    size: tuple[int, int],
+    out: tuple[int, int],
+) -> None:
     """y = the window of x, stretched: output o lies at o * (size - 1) / (out - 1), or at 0 where out is 1."""
     if size == out:
         n = planes * out[0] * out[1]
@@ -107,7 +116,15 @@ def interp_forward(x, y, planes, full, start, size, out):
     launch(_SOURCE, "forward", y.dtype, n, x, y, n, whole, *sizes)
 
 
-def interp_backward(dy, dx, planes, full, start, size, out):
+def interp_backward(
+    dy: AnyArray,
+    dx: AnyArray,
+    planes: int,
+    full: tuple[int, int],
+    start: int,
+    size: tuple[int, int],
+    out: tuple[int, int],
+) -> None:
     """dx = for each input, the sum of dy * its weight over the outputs that it is part of; 0 outside the window."""
     n = planes * full[0] * full[1]
     lanes = _LANES if 2 * out[1] > _LANES * size[1] else 1

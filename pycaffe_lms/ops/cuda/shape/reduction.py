@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ....arrays import AnyArray
 from ....backend.cuda import launch
 from ...sum_parts import reduction_parts
 from ..channels import stage_two
@@ -57,7 +58,7 @@ _BACKWARD = {
 }
 
 
-def reduction_forward(x, y, kind, coeff, work, rows, dim):
+def reduction_forward(x: AnyArray, y: AnyArray, kind: str, coeff: float, work: AnyArray, rows: int, dim: int) -> None:
     """y[row] = coeff * sum of f(x[row]); `work` is for the GPU's partial sums: rows * parts elements."""
     if dim <= _SHORT:
         launch(_SOURCE, "short_rows", x.dtype, rows * 32, x, y, _KINDS[kind], float(coeff), rows, dim)
@@ -68,7 +69,9 @@ def reduction_forward(x, y, kind, coeff, work, rows, dim):
     stage_two(work, 0, y, 0, coeff, False, rows, parts)
 
 
-def reduction_backward(x, dy, dx, kind, coeff, rows, dim):
+def reduction_backward(
+    x: AnyArray | None, dy: AnyArray, dx: AnyArray, kind: str, coeff: float, rows: int, dim: int
+) -> None:
     """dx = coeff * dy[row] * f'(x); f' of ASUM is the sign of x. x is None for SUM."""
     arrays = (dx,) if kind == "SUM" else (x, dx)
     run(_BACKWARD[kind], "backward", arrays, dy, float(coeff), *divider(dim, rows * dim))

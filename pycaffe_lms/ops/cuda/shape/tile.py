@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ....arrays import AnyArray
 from ....backend.cuda import launch
 from ..moves import move, moving, unit_of
 from ..source import DIVIDE, divider
@@ -65,14 +66,14 @@ extern "C" __global__ void sum_middle_4(const T* x, T* y, SIZES) {
 )
 
 
-def tile_forward(x, y, outer, tiles, inner):
+def tile_forward(x: AnyArray, y: AnyArray, outer: int, tiles: int, inner: int) -> None:
     """y[o, t] = x[o] for every t."""
     unit = unit_of(x, y, inner)
     n = outer * tiles * inner // unit
     move(_TILE, "tile", x, y, unit, n, *divider(inner // unit, n), *divider(tiles, n))
 
 
-def tile_backward(dy, dx, work, parts, outer, tiles, inner):
+def tile_backward(dy: AnyArray, dx: AnyArray, work: AnyArray, parts: int, outer: int, tiles: int, inner: int) -> None:
     """dx[o] = sum of dy[o, t] over t. `work` is for the GPU's sums of `parts` parts: outer * parts * inner elements."""
     if parts > 1:
         _sum_middle(dy, work, outer, tiles, inner, parts)
@@ -80,7 +81,7 @@ def tile_backward(dy, dx, work, parts, outer, tiles, inner):
     _sum_middle(dy, dx, outer, tiles, inner, 1)
 
 
-def _sum_middle(x, y, outer, tiles, inner, parts):
+def _sum_middle(x: AnyArray, y: AnyArray, outer: int, tiles: int, inner: int, parts: int) -> None:
     unit = unit_of(x, y, inner)
     n = outer * parts * inner // unit
     sizes = (*divider(inner // unit, n), *divider(parts, n), tiles)

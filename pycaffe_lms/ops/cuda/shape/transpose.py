@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 from math import prod
 
+from ....arrays import AnyArray
 from ....backend.cuda import MAX_BLOCKS, launch
+from ...geometry import Ints
 from ..basic import copy
 from ..moves import between, move, moving, unit_of
 from ..source import DIVIDE, divider
@@ -16,7 +18,7 @@ _TILE = 32
 _NARROW = 8  # below this many elements along either axis most of a tile would stand empty
 
 
-def transpose(x, y, shape, order):
+def transpose(x: AnyArray, y: AnyArray, shape: Ints, order: Ints) -> None:
     """y = x, seen as an array of `shape`, with axis order[i] of x as axis i of y; in two types as `copy`."""
     n, last = prod(shape), len(shape) - 1
     if order == tuple(range(len(shape))) or n == 0:
@@ -27,7 +29,7 @@ def transpose(x, y, shape, order):
         _plain(x, y, shape, order)
 
 
-def _plain(x, y, shape, order):
+def _plain(x: AnyArray, y: AnyArray, shape: Ints, order: Ints) -> None:
     """Each element of y is found in x axis by axis; where the last axis stays the last, several at a time."""
     unit = unit_of(x, y, shape[-1]) if order[-1] == len(shape) - 1 else 1
     shape = (*shape[:-1], shape[-1] // unit)
@@ -36,11 +38,11 @@ def _plain(x, y, shape, order):
     move(_plain_source(len(shape)), "plain", x, y, unit, n, *axes)
 
 
-def _strides(shape) -> list[int]:
+def _strides(shape: Ints) -> list[int]:
     return [prod(shape[i + 1 :]) for i in range(len(shape))]
 
 
-def _tiled(x, y, shape, order):
+def _tiled(x: AnyArray, y: AnyArray, shape: Ints, order: Ints) -> None:
     """Tiles of the plane that the last axes of x and of y span go through shared memory: all addresses coalesce."""
     to = _strides([shape[axis] for axis in order])
     strides_in = _strides(shape)
