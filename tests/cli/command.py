@@ -1,15 +1,18 @@
-"""Runs the command line as a user does, in a process of its own, and takes its output apart."""
+"""Run the command line as a user does, here or in a process of its own, and take its output apart."""
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
 import pycaffe_lms
+from pycaffe_lms.cli.main import main
 
 # Severity, month and day, time, thread, file:line] message: as parse_log and its kin read it.
 LOG_LINE = re.compile(r"^[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ [\w.]+:\d+\] (.*)$")
@@ -26,7 +29,20 @@ class Finished:
     stderr: str
 
 
-def caffe(*argv: str, cwd: Path, path: Path | None = None) -> Finished:
+def caffe(*argv: str, cwd: Path) -> Finished:
+    """`pycaffe-lms argv...` in the folder `cwd` and in this process, which saves the time to start one."""
+    out, err = io.StringIO(), io.StringIO()
+    before = os.getcwd()
+    os.chdir(cwd)
+    try:
+        with redirect_stdout(out), redirect_stderr(err):
+            code = main(list(argv))
+    finally:
+        os.chdir(before)
+    return _finished(code, out.getvalue(), err.getvalue())
+
+
+def process(*argv: str, cwd: Path, path: Path | None = None) -> Finished:
     """`python -m pycaffe_lms argv...` in the folder `cwd`; path: where Python layers are found, too."""
     ours = str(Path(pycaffe_lms.__file__).parents[1])
     path = os.pathsep.join(filter(None, [ours, os.environ.get("PYTHONPATH"), path and str(path)]))
@@ -38,14 +54,18 @@ def caffe(*argv: str, cwd: Path, path: Path | None = None) -> Finished:
         text=True,
         timeout=120,
     )
-    lines = done.stderr.splitlines()
+    return _finished(done.returncode, done.stdout, done.stderr)
+
+
+def _finished(code: int, out: str, stderr: str) -> Finished:
+    lines = stderr.splitlines()
     matches = [LOG_LINE.match(line) for line in lines]
     return Finished(
-        done.returncode,
-        done.stdout,
+        code,
+        out,
         [m.group(1) for m in matches if m],
         [line for line, m in zip(lines, matches, strict=True) if not m],
-        done.stderr,
+        stderr,
     )
 
 

@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 
-from .command import caffe, complaint
+from .command import caffe, complaint, process
 
 NET = """layer { name: "data" type: "HDF5Data" top: "x" top: "label" hdf5_data_param { source: "list" batch_size: 4 } }
 layer {
@@ -64,7 +64,7 @@ def test_a_policy_that_there_is_none_of(folder):
 def test_two_ranks_stop(folder):
     """Each sees labels of its own; rank 0 ends both."""
     (folder / "net.prototxt").write_text(NET.replace("batch_size: 4", "batch_size: 2"))
-    done = caffe("train", "-solver", "s.prototxt", "-backend", "cpu", "-gpu", "0,1", cwd=folder)
+    done = process("train", "-solver", "s.prototxt", "-backend", "cpu", "-gpu", "0,1", cwd=folder)
     message, _ = complaint(done, 1)
     assert message.startswith("rank 0 of 2 (cpu 0) failed: ") and ": the loss is nan" in message
     assert [p.stem for p in folder.glob("*nan_iter*.solverstate")]

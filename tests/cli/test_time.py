@@ -11,7 +11,7 @@ from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.cli.views import roofline
 from pycaffe_lms.cli.views.time_table import by_type, row, text, together
 
-from .command import caffe, complaint
+from .command import caffe, complaint, process
 from .nets import NET, write
 
 
@@ -21,7 +21,7 @@ def _tables(out: str) -> list[list[list[str]]]:
 
 
 def _time(folder, *argv):
-    done = caffe("time", "-model", "net.prototxt", *argv, cwd=folder, path=folder)
+    done = caffe("time", "-model", "net.prototxt", *argv, cwd=folder)
     assert done.code == 0, done.stderr
     return done
 
@@ -130,21 +130,19 @@ layer { name: "p" type: "Power" bottom: "g" top: "p" }
 """
 
 
-def _growing(folder, last):
+def _time_growing(folder, last, *argv):
     write(folder, GROWING)
     (folder / "grows.py").write_text(GROWS.replace("LAST", str(last)))
+    return process("time", "-model", "net.prototxt", "-backend", "cpu", *argv, cwd=folder, path=folder)
 
 
 def test_an_iteration_whose_shapes_changed_is_timed_again(tmp_path):
-    _growing(tmp_path, 2)
-    layers, _ = _tables(_time(tmp_path, "-backend", "cpu", "-iterations", "2").out)
+    layers, _ = _tables(_time_growing(tmp_path, 2, "-iterations", "2").out)
     assert [c[0] for c in layers[1:]] == ["g", "p"]
 
 
 def test_shapes_that_change_every_time_are_refused(tmp_path):
-    _growing(tmp_path, 10**6)
-    done = caffe("time", "-model", "net.prototxt", "-backend", "cpu", cwd=tmp_path, path=tmp_path)
-    message, fix = complaint(done, 2)
+    message, fix = complaint(_time_growing(tmp_path, 10**6), 2)
     assert "shapes change in the middle of every iteration" in message and "same shapes" in fix
 
 

@@ -18,7 +18,7 @@ from pycaffe_lms.cli import devices
 from pycaffe_lms.errors import UsageError
 from pycaffe_lms.formats.weights.caffemodel import read_weights
 
-from .command import caffe
+from .command import caffe, process
 
 NET = """
 layer { name: "data" type: "Data" top: "data" top: "label" data_param { source: "%(source)s" batch_size: %(batch)d
@@ -54,7 +54,7 @@ def weights(path) -> list[np.ndarray]:
 
 
 def train(folder, name, *flags):
-    done = caffe("train", "-solver", name, *flags, cwd=folder)
+    done = process("train", "-solver", name, *flags, cwd=folder)
     assert done.code == 0, done.stderr
     return done
 
@@ -82,7 +82,9 @@ def test_two_processes_are_as_one_with_twice_the_batch(folder):
 
 def test_a_damaged_database_is_told_once_with_all_that_is_known(folder):
     folder, _ = folder
-    done = caffe("train", "-solver", solver(folder, "nowhere", 8, "bad"), "-backend", "cpu", "-gpu", "0,1", cwd=folder)
+    done = process(
+        "train", "-solver", solver(folder, "nowhere", 8, "bad"), "-backend", "cpu", "-gpu", "0,1", cwd=folder
+    )
     assert done.code == 1
     assert re.search(r'rank \d of 2 \(cpu \d\) failed: .*layer "data" \(Data\)', done.stderr)
     assert "nowhere" in done.stderr and "Traceback" not in done.stderr

@@ -18,7 +18,7 @@ from pycaffe_lms.parallel.launch import Rank, RankError, run_ranks
 from pycaffe_lms.pycaffe.classes import PycaffeNet
 from pycaffe_lms.solvers import SGDSolver
 
-from ..cli.command import caffe as command
+from ..cli.command import process as command
 from ..solvers.helpers import bits, solver_text
 from .ranks import in_threads, joined, rank_solver
 
