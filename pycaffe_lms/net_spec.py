@@ -134,7 +134,7 @@ def _home_of(type_name: str, key: str) -> str | None:
         return None
     known = list(_LAYER_FIELDS) + [f for home in homes for f in _MESSAGES[home].fields_by_name]
     raise LayerParamError(
-        f'no keyword "{key}"' + (_did_you_mean(key, known) or f" (its messages: {', '.join(host_segments) or 'none'})"),
+        f'no keyword "{key}"' + (_did_you_mean(key, known) or f" (its messages: {', '.join(homes) or 'none'})"),
         where=Where(layer=f"L.{type_name}"),
         fix="use a field of the layer's message, or pass a message as xxx_param=dict(...)",
     )

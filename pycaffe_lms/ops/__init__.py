@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from typing import Any
 
 FAMILIES = (
     "basic",
@@ -68,7 +69,7 @@ def load_ops(device: str) -> Ops:
     return Ops(device)
 
 
-def ops_of(device):
+def ops_of(device: Any) -> Ops:
     """The operations of a device, loaded at the first call and kept as `device.ops`."""
     if device.ops is None:
         device.ops = device.adopt(load_ops(device.operations))
