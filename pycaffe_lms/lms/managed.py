@@ -26,6 +26,14 @@ class Managed:
     resident_bytes: int
     demanded: int
 
+    def joined_by(self, other: Managed) -> Managed:
+        """Return the choice with other buffers added."""
+        return Managed(self.ids | other.ids, self.resident_bytes + other.resident_bytes, self.demanded + other.demanded)
+
+    def without(self, other: Managed) -> Managed:
+        """Return the choice with some of its buffers removed."""
+        return Managed(self.ids - other.ids, self.resident_bytes - other.resident_bytes, self.demanded - other.demanded)
+
 
 def choose_managed(
     buffers: Iterable[Buffer],

@@ -9,9 +9,40 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, IntEnum
+from typing import NewType
 
 PARAM_GRADIENTS = " [params]"  # ends the name of the step of a split backward that computes parameter gradients
+
+
+BufferId = NewType("BufferId", int)
+"""The id of a buffer: its kind, and its number among those of that kind, in order of creation."""
+_NUMBER_BITS = 26
+
+
+class BufferKind(IntEnum):
+    """Name what a buffer is for. In sorted ids, kinds follow each other in this order.
+
+    GRAPH: a value, a parameter or scratch of a net's graph; numbered anew whenever the net is reshaped.
+    SPLIT: a value that several buffers store; it has no memory of its own.
+    EXTERNAL: a solver's history or numbers; it keeps its id when the net is reshaped.
+    WIDENED: the float32 form of the bfloat16 buffer of the graph with the same number.
+    """
+
+    GRAPH = 0
+    SPLIT = 1
+    EXTERNAL = 2
+    WIDENED = 3
+
+
+def buffer_id(kind: BufferKind, number: int) -> BufferId:
+    """Return the id of buffer `number`, from 0, of a kind."""
+    return BufferId(kind << _NUMBER_BITS | number)
+
+
+def kind_of(buffer: int) -> BufferKind:
+    """Return the kind of the buffer with this id."""
+    return BufferKind(buffer >> _NUMBER_BITS)
 
 
 class Mode(Enum):

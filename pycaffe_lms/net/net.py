@@ -1,37 +1,58 @@
-"""Runs a net: passes by hand, whose values all survive, and a solver's iterations, each as a program; loss and reshape.
+"""Builds and runs a net: passes by hand, whose values all survive, and a solver's iterations, each as a program.
 
-See also: `built.py` (construction), `build/wiring.py` (names to graph), `memory/net_memory.py` (buffers and plans),
-`weights.py` (files), `../pycaffe/net.py` (the class that users import).
+A `Net` is put together from `build/wiring.py` (names to graph), `arrangement.py` (how the graph runs, and its
+programs), `memory/net_memory.py` (memory and plans), `blobs.py` (what users see) and `first_values.py`. `weights.py`
+reads and writes files; `../pycaffe/net.py` has the class that users import.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
+from weakref import WeakSet, ref
 
 import numpy as np
 
+from ..backend import get_device
 from ..blob import Blob
-from ..errors import CaffeError, ShapeError
+from ..errors import CaffeError, OutOfDeviceMemory, ShapeError
+from ..formats.types import SPLIT
 from ..layers.base import ShapesChanged
+from ..lms.config import LMSConfig
 from ..lms.plan.plan import Plan, seconds_of
+from ..lms.runtime.memory_owners import explain
+from ..lms.runtime.runtime import Runtime
 from ..memory.states import Ask, State
-from ..memory.synced import SyncedMemory
+from ..ops import ops_of
+from ..random import CaffeRandom
+from ..uncopied import Uncopied
+from ..vectors import NetBlobVec
 from . import weights
-from .built import BuiltNet
+from .arrangement import Arrangement
+from .blobs import NetBlobs
+from .build.graph import Graph
+from .build.source import load_source
+from .build.wiring import wire
+from .first_values import FirstValues
 from .inspect.account import net_statistics
-from .inspect.named import missing
-from .memory.fit import fitted, refuse_chosen_parts
-from .memory.split_memory import hand_on
-from .program.programs import HostedStep, Sequenced, SplitBackward, sequence
-from .program.split_backward import log_split_backward, planned
-from .program.step_order import delayed, with_updates
-from .run.callbacks import backward_layers, forward_layers
+from .inspect.build_log import log_net
+from .inspect.named import Named, missing
+from .memory.buffer_store import hand_on
+from .memory.fit import fitted, log_parts, refuse_chosen_parts
+from .memory.micro_batch_choice import Splitting
+from .memory.net_memory import NetMemory
+from .passes import memory_order, param_order, precision
+from .program.programs import HostedStep, Sequenced, sequence
+from .program.reduction import Reduction
+from .program.split_backward import log_split_backward
+from .run.callbacks import Callbacks, backward_layers, forward_layers
+from .run.findings import Findings
+from .tuning import Tuning
 
 
-class Net(BuiltNet):
+class Net(Uncopied):
     """Build a net from a prototxt and run it.
 
     Args:
@@ -50,6 +71,153 @@ class Net(BuiltNet):
     Raises:
         CaffeError: the net cannot be built; the error names file, line, layer and blob.
     """
+
+    tuning_by_hand = Tuning(fuse=False, masks=False)  # the default: every blob has its value after a pass
+    instead_of_copying = (
+        "build another net of the same file, and let it share_with(net), or copy_from what net.save wrote"
+    )
+
+    def __init__(
+        self,
+        source,
+        phase: int | None = None,
+        *,
+        level: int = 0,
+        stages: Sequence[str] = (),
+        lines=None,
+        file: str | None = None,
+        device=None,
+        lms: LMSConfig | None = None,
+        runtime: Runtime | None = None,
+        dtype=np.float32,
+        seed: int | None = None,
+        random: CaffeRandom | None = None,
+        solver_count: int = 1,
+        solver_rank: int = 0,
+        forward_only: bool = False,
+        fill: bool = True,
+        tuning: Tuning | None = None,
+    ):
+        loaded = load_source(source, phase=phase, level=level, stages=stages, lines=lines, file=file)
+        self.file, self.message = loaded.file, loaded.message
+        self.phase = self.message.state.phase
+        self.dtype = np.dtype(dtype)
+        self.runtime = runtime or Runtime(device or get_device("cpu"), lms or LMSConfig())
+        self.runtime.nets = [*(known for known in self.runtime.nets if known() is not None), ref(self)]
+        self.device = self.runtime.device
+        self._random = random or CaffeRandom(seed)
+        self.solver_count, self.solver_rank = solver_count, solver_rank
+        self.forward_only, self._will_run = forward_only, fill
+        self.tuning = tuning or self.tuning_by_hand
+        self.callbacks = Callbacks()
+        self.reduction: Reduction | None = None  # set if several ranks train together
+        self._kept: set[str] = set()
+        self.ran = False  # whether a forward ran with the current shapes
+        self.splitting = Splitting(self.runtime.config.parts, self.runtime.config.blocks)
+        self.sharers: WeakSet[Net] = WeakSet()  # nets that use this net's parameters
+        with self._users_names():
+            self.graph = wire(self.message, loaded.lines, file=self.file, dtype=self.dtype, prepare=self._prepare_layer)
+        self.findings = Findings(self.graph, self.file, self.split_names())
+        first_values = FirstValues(self.graph, self.file, self.dtype, self._random)
+        first_values.check()
+        self._choose_orders()
+        with self.placed(self.graph):
+            self.arrangement = self._arranged()
+            self.memory = self._made_memory(None)
+        self.own_blobs = NetBlobs(self.graph, self.dtype, self.memory.store)
+        self._first_values = first_values
+        if fill:
+            first_values.fill_constants(self.memory.memories)
+            first_values.fill_params()
+        log_net(self.graph, self.message, self.dtype.itemsize, self.tuning.half)
+        log_parts(self)
+
+    # -- building ---------------------------------------------------------------------------------------------------
+    def _prepare_layer(self, layer, index: int) -> None:
+        """Derive the seed of each layer from the net's, and tell data layers their rank and whether to read ahead."""
+        layer.reads_ahead = self._will_run
+        layer.seed = zlib.crc32(f"{index}:{layer.name}".encode()) ^ (self._random.seed & 0xFFFFFFFFFFFFFFFF)
+        layer.solver_count = self.solver_count if layer.phase == 0 else 1
+        layer.solver_rank = self.solver_rank if layer.phase == 0 else 0
+
+    @contextmanager
+    def _users_names(self) -> Iterator[None]:
+        """Let errors raised inside name the user's blobs instead of tops of inserted Split layers."""
+        try:
+            yield
+        except CaffeError as error:
+            error.rename(self.split_names())
+            raise
+
+    def split_names(self) -> dict[str, str]:
+        """Return the user's blob name for every top of an inserted Split layer."""
+        splits = [layer for layer in self.message.layer if layer.type == SPLIT]
+        return {top: layer.bottom[0] for layer in splits for top in layer.top}
+
+    @contextmanager
+    def placed(self, graph: Graph | None = None) -> Iterator[None]:
+        """Complete errors raised inside: file, line and type of the layer, the user's blob names.
+
+        OutOfDeviceMemory errors also list the owners of device memory. graph: the one whose layers errors name; None:
+        the one that runs.
+        """
+        try:
+            with self._users_names():
+                yield
+            self.findings.say()
+        except CaffeError as error:
+            (graph or self.run_graph).place(error, self.file)
+            if isinstance(error, OutOfDeviceMemory):
+                explain(self.runtime, error)
+            raise
+
+    def _choose_orders(self) -> None:
+        """Choose the memory order and the type of values and parameters."""
+        with self.device.active():
+            if self.tuning.wants_channels_last(self.device):
+                memory_order.choose(self.graph, ops_of(self.device))
+            if self.tuning.half and self.dtype == np.float32:
+                precision.choose(self.graph, ops_of(self.device))
+            param_order.choose(self.graph)
+
+    def _arranged(self) -> Arrangement:
+        return Arrangement(
+            self.graph,
+            self.runtime,
+            self.dtype,
+            self.tuning,
+            self.splitting,
+            self._kept,
+            self.forward_only,
+            self.file,
+        )
+
+    def _made_memory(self, old: NetMemory | None) -> NetMemory:
+        """Return memory for the current arrangement. old: the memory that it replaces, whose values carry over."""
+        return NetMemory(
+            self.arrangement.run_graph,
+            self.arrangement.choose_memory(),
+            self.runtime,
+            self.dtype,
+            old=old,
+            graph_runs=self.tuning.graph,
+            file=self.file,
+        )
+
+    @property
+    def run_graph(self) -> Graph:
+        """Return the graph that runs, whose layers may be parts of the user's."""
+        return self.arrangement.run_graph
+
+    @property
+    def blobs(self) -> Named[Blob]:
+        """Return the blobs by name."""
+        return self.own_blobs.blobs
+
+    @property
+    def params(self) -> Named[NetBlobVec]:
+        """Return the parameters of each layer that has any, by its name."""
+        return self.own_blobs.params
 
     # -- names ------------------------------------------------------------------------------------------------------
     @property
@@ -93,7 +261,7 @@ class Net(BuiltNet):
             self.check_blob(name)
         self._kept.update(names)
         self.memory.forget_plans()
-        if self.run_graph.groups or self.run_graph.views or self.memory.packed or self.runtime.config.auto:
+        if self.run_graph.groups or self.run_graph.views or self.memory.store.packed or self.runtime.config.auto:
             self.reshape()  # fused chains do not make inner values, and packed values do not last
 
     # -- running ----------------------------------------------------------------------------------------------------
@@ -110,15 +278,15 @@ class Net(BuiltNet):
             return forward_layers(self, start, end)
 
         def build(key: str, first: int, reshaped: bool) -> Sequenced:
-            return sequence(key, self.builder.forward(first, end), None)
+            return self.arrangement.forward(key, first, end)
 
         return self.run_by_hand(f"forward {start}..{end}", start, end, build)
 
     def run_by_hand(self, name: str, start: int, end: int, build: Callable[[str, int, bool], Sequenced]) -> bool:
         """Run a forward of layers start..end and let blobs show the versions it made last. See `_run`."""
-        self.versions.bring(start, end)
+        self.own_blobs.versions.bring(start, end)
         done = self._run(name, start, build, by_hand=True)
-        self.versions.show(start, end)
+        self.own_blobs.versions.show(start, end)
         return done
 
     def run_steps(self, key: str, steps: Sequence) -> None:
@@ -138,7 +306,7 @@ class Net(BuiltNet):
             make = partial(build, key, first, reshaped)
             try:
                 with self.placed():
-                    self.ran &= first > 0 or self.memory.keeps(key)  # otherwise `fitted` may split layers
+                    self.ran &= first > 0 or self.memory.programs.keeps(key)  # otherwise `fitted` may split layers
                     if not self.ran:
                         fitted(self, partial(self._bind, key, make, by_hand), by_hand=by_hand)
                         self.ran = True
@@ -157,33 +325,33 @@ class Net(BuiltNet):
                 self.reshape()
 
     def _bind(self, key: str, make: Callable[[], Sequenced], by_hand: bool) -> None:
-        bound = self.memory.bind(key, make)
+        bound = self.memory.programs.bind(key, make)
         if by_hand and self.runtime.idle:  # without LMS there is no plan that could fail
             program = bound.sequenced.program
             if self.splitting.chooses:  # check every pass that may follow
-                program = sequence(key, self.all_steps(fused=False), None).program
+                program = sequence(key, self.arrangement.all_steps(fused=False), None).program
             self.memory.refuse_oom(program, None)
 
     def _before(self, start: int, end: int) -> None:
         self.refresh_shapes()
-        self.versions.bring(start, end)
+        self.own_blobs.versions.bring(start, end)
 
     def backward_range(self, start: int | None = None, end: int = 0) -> None:
         """Run the backward of layers start..end (both included, start >= end). Parameter gradients accumulate."""
         start = len(self.graph.nodes) - 1 if start is None else start
-        self.versions.bring_diffs(start, end)
-        hand_on(self.memory.split_memories)
+        self.own_blobs.versions.bring_diffs(start, end)
+        hand_on(self.memory.store.split)
         written = {
             v.diff
             for v in self.run_graph.values
             if self.memory.memories[v.diff].state not in (State.UNINITIALIZED, State.DISCARDED)
         }
-        present = frozenset(written | self.builder.loss_diffs())
+        present = frozenset(written | self.arrangement.builder.loss_diffs())
         key = f"backward {start}..{end} {hash(present)}"
         if key in self.memory.plans():
             steps = self.memory.steps(key)
         else:
-            steps = self.builder.backward(start, end, present, accumulate=True)
+            steps = self.arrangement.builder.backward(start, end, present, accumulate=True)
         self.backward_by_hand(start, end, steps, key)
         if self.reduction is not None and self.reduction.layer_wise:
             self.reduce_by_hand(steps, key)
@@ -194,7 +362,7 @@ class Net(BuiltNet):
             backward_layers(self, start, end, steps, key)
         else:
             self.run_steps(key, steps)
-        self.versions.show_diffs(start, end)
+        self.own_blobs.versions.show_diffs(start, end)
 
     def reduce_by_hand(self, steps: Sequence, key: str) -> None:
         """Average the gradients of these backward steps of the program `key` over all ranks, if there are several."""
@@ -222,11 +390,11 @@ class Net(BuiltNet):
 
         def build(name: str, start: int, reshaped: bool) -> Sequenced:
             own = () if reshaped or self.memory is not memory else tail
-            return self._iteration(first, own, name, start, reduce)
+            return self._iteration(name, first, own, start, reduce=reduce)
 
         done = self._run(key, 0, build)
-        self.versions.show(0, n := len(self.graph.nodes) - 1)
-        self.versions.show_diffs(n, 0)
+        self.own_blobs.versions.show(0, n := len(self.graph.nodes) - 1)
+        self.own_blobs.versions.show_diffs(n, 0)
         if self.memory is not memory:
             self.memory.forget_plans()  # this program has no `tail`
             return False
@@ -235,7 +403,7 @@ class Net(BuiltNet):
     def _iteration_with_callbacks(self, first: bool, tail: Sequence[HostedStep], key: str, reduce: bool) -> bool:
         self.refresh_shapes()
         done = self._forward_by_hand(0, n := len(self.graph.nodes) - 1)
-        steps = self.builder.backward(n, 0, self.builder.loss_diffs(), accumulate=not first)
+        steps = self.arrangement.whole_backward(accumulate=not first)
         self.backward_by_hand(n, 0, steps, f"{key}, backward")
         if reduce:
             self.reduce_by_hand(steps, key)
@@ -244,25 +412,10 @@ class Net(BuiltNet):
         return done
 
     def _iteration(
-        self, first: bool, tail: Sequence[HostedStep], key: str, start: int = 0, reduce: bool = False
+        self, key: str, first: bool, tail: Sequence[HostedStep], start: int = 0, *, reduce: bool = False
     ) -> Sequenced:
-        """Return the program of an iteration from layer `start` on; with LMS, also its form with split backward."""
-        n = len(self.graph.nodes) - 1
-        sums = reduce and self.reduction is not None  # they may run on another stream: updates wait for all of them
-
-        def made(split_backward: SplitBackward) -> Sequenced:
-            steps, diffs = self.builder.forward(start, n, fused=True), self.builder.loss_diffs()
-            back = self.builder.backward(n, 0, diffs, accumulate=not first, fused=True, split_backward=split_backward)
-            back = self.reduction.woven(back) if sums else back
-            steps = with_updates(steps, back, tail, self.runtime.active and not sums)
-            if split_backward is not SplitBackward.NONE:
-                sizes = {b: buffer.nbytes for b, buffer in self.memory.buffers.items()}
-                steps = delayed(steps, sizes, self.memory.call_scratch)
-            return sequence(key, steps, self._survivors())
-
-        if self.tuning.split_backward is None and self.runtime.active:
-            return replace(made(SplitBackward.NONE), split_backward=partial(made, self.split_backward))
-        return made(self.split_backward if self.tuning.split_backward else SplitBackward.NONE)
+        reduction = self.reduction if reduce else None
+        return self.arrangement.iteration(key, first, tail, self.memory.buffers, start, reduction)
 
     def prepare_iterations(self, kinds: Iterable[tuple[str, bool, Sequence[HostedStep]]]) -> None:
         """Plan a solver's iterations before the first one. Raises OutOfDeviceMemory if they cannot fit.
@@ -275,7 +428,7 @@ class Net(BuiltNet):
             self.runtime.check_resident()
             for key, first, tail in kinds:
                 reduce = key == kinds[-1][0]
-                self.memory.bind(key, lambda f=first, t=tail, k=key, r=reduce: self._iteration(f, t, k, reduce=r))
+                self.memory.programs.bind(key, partial(self._iteration, key, first, tail, reduce=reduce))
             plans = {key: self.memory.plans()[key] for key, _, _ in kinds}
             log_split_backward(self.run_graph, plans)
             self.runtime.note_plans(self.name, plans)
@@ -285,13 +438,13 @@ class Net(BuiltNet):
 
         Raises OutOfDeviceMemory if they cannot fit.
         """
-        programs = (self._iteration(f, t, key, reduce=key == kinds[-1][0]) for key, f, t in kinds)
-        return sum(seconds_of(planned(self.memory, program)[1]) for program in programs)
+        programs = (self._iteration(key, f, t, reduce=key == kinds[-1][0]) for key, f, t in kinds)
+        return sum(seconds_of(self.memory.planner.planned(program)[1]) for program in programs)
 
     def replan(self, key: str, first: bool, tail: Sequence[HostedStep], reduce: bool) -> tuple[float, float] | None:
-        """Plan a program of `prepare_iterations` again; see `NetMemory.replan`."""
+        """Plan a program of `prepare_iterations` again; see `BoundPrograms.replan`."""
         with self.device.active():
-            found = self.memory.replan(key, lambda: self._iteration(first, tail, key, reduce=reduce))
+            found = self.memory.programs.replan(key, partial(self._iteration, key, first, tail, reduce=reduce))
         if found is not None and found[0] != found[1]:
             self.runtime.note_plans(self.name, {key: self.memory.plans()[key]})
         return found
@@ -302,17 +455,14 @@ class Net(BuiltNet):
             self.refresh_shapes()
             return self._forward_by_hand(0, len(self.graph.nodes) - 1)
         self._before(0, len(self.graph.nodes) - 1)
-        done = self._run("test", 0, lambda key, start, reshaped: self._test_sequence(key, start))
-        self.versions.show(0, len(self.graph.nodes) - 1)
+        done = self._run("test", 0, lambda key, start, reshaped: self.arrangement.test(key, start))
+        self.own_blobs.versions.show(0, len(self.graph.nodes) - 1)
         return done
-
-    def _test_sequence(self, key: str = "test", start: int = 0) -> Sequenced:
-        return sequence(key, self.builder.forward(start, len(self.graph.nodes) - 1, fused=True), self._survivors())
 
     def prepare_test(self) -> None:
         """Plan `test_forward` and take its memory. Raises OutOfDeviceMemory if it cannot fit."""
         self.runtime.check_resident()
-        fitted(self, lambda: self.memory.bind("test", self._test_sequence))
+        fitted(self, lambda: self.memory.programs.bind("test", self.arrangement.test))
 
     def plan_only(self, updates: Callable[[], Sequence[HostedStep]] | None) -> Plan | None:
         """Plan a training iteration with these updates (None: a test forward) without taking its memory.
@@ -323,30 +473,13 @@ class Net(BuiltNet):
 
         def plan() -> Plan | None:
             self.runtime.check_resident()
-            return planned(self.memory, self.program_of(updates))[1]
+            return self.memory.planner.planned(self.program_of(updates))[1]
 
         return fitted(self, plan, seconds=lambda: seconds_of(plan()), updates=updates)
 
     def program_of(self, updates: Callable[[], Sequence[HostedStep]] | None) -> Sequenced:
         """Return the program of a training iteration with these updates (None: a test forward)."""
-        return self._test_sequence() if updates is None else self._iteration(True, updates(), "train")
-
-    def _survivors(self) -> set[int]:
-        """Return the ids of buffers whose values must outlive a solver's program."""
-        graph, kept = self.run_graph, self._kept_values()
-        ids = {b for p in graph.params for b in (p.data, p.diff)}
-        whole = (v for v in graph.values if v.whole is None)
-        filled = [v.name for v in whole if not graph.nodes[v.producer].layer.rewrites(v.top)]
-        for name in {*graph.outputs, *graph.inputs, *filled, *kept & graph.last.keys()}:
-            value = graph.values[graph.last[name]]
-            ids.add(value.data)
-        ids |= {graph.values[graph.stored(v)].diff for v in self._kept_gradients()}
-        for value in graph.values:
-            if value.loss_weight:
-                ids.add(value.data)
-        for node in graph.nodes:
-            ids |= {node.scratch[s.name] for s in node.layer.scratches.values() if s.lives.value == "state"}
-        return ids
+        return self.arrangement.test() if updates is None else self._iteration("train", True, updates())
 
     def loss(self, start: int = 0, end: int | None = None) -> float:
         """Return the weighted sum of the loss tops of layers start..end, as last computed."""
@@ -367,30 +500,15 @@ class Net(BuiltNet):
         return net_statistics(self)
 
     # -- shapes -------------------------------------------------------------------------------------------------------
-    def _on_reshape(self, blob: Blob, shape: tuple[int, ...]) -> None:
-        """Give all versions of a blob memory of the new shape; other shapes follow at the next `refresh_shapes`."""
-        versions = [v for v in self.graph.values if v.name == blob.name]
-        if versions[0].shape == shape:
-            return
-        nbytes = math.prod(shape) * self.dtype.itemsize
-        for b in {b for v in versions for b in (v.data, v.diff)}:
-            memory = self.memory.memories[b]
-            if memory.nbytes != nbytes:
-                memory.give_back()
-                self.memory.memories[b] = SyncedMemory(nbytes, memory.name, self.device, pinned=memory.pinned)
-        self.versions.reshaped(blob, self.memory.memories)
-        for value in versions:
-            value.shape = shape
-        self._dirty = True
-
     def refresh_shapes(self) -> None:
         """Reshape the net if an input changed its shape, or a source's next batch has another. Cheap otherwise."""
+        changed = self.own_blobs.reshaped
         for node in self.graph.nodes:
             if node.bottoms or node.layer.is_net_input:
                 continue
             shapes = [tuple(s) for s in node.layer.infer_shapes([])]
-            self._dirty |= shapes != [self.graph.values[t].shape for t in node.tops]
-        if self._dirty:
+            changed |= shapes != [self.graph.values[t].shape for t in node.tops]
+        if changed:
             self.reshape()
 
     def reshape(self) -> None:
@@ -401,22 +519,19 @@ class Net(BuiltNet):
             error.at(file=self.file)
             raise
         self.device.synchronize()
-        old, blobs = self.memory, self.blobs
+        old = self.memory
         old.release()
-        self._dirty = False
-        self._set_up_memory(old)
-        self._fill_constants()
-        for name, blob in self.blobs.items():  # keep the Blob objects that the user may hold
-            mine = blobs.get(name)
-            if mine is not None:
-                mine.take_over(blob)
-                self.blobs[name] = mine
+        with self.placed(self.graph):
+            self.arrangement = self._arranged()
+            self.memory = self._made_memory(old)
+        self.own_blobs.follow(self.memory.store)
+        self._first_values.fill_constants(self.memory.memories)
 
     # -- parameters ---------------------------------------------------------------------------------------------------
     @property
     def learnable_params(self) -> list[Blob]:
         """Return the blobs of parameters that own their memory, in order of appearance."""
-        return [self.param_blob(p) for p in self.graph.learnable]
+        return [self.own_blobs.of_param(p) for p in self.graph.learnable]
 
     def clear_param_diffs(self) -> None:
         """Set all parameter gradients to zero."""

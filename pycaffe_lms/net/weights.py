@@ -25,7 +25,7 @@ from .passes import param_order
 
 if TYPE_CHECKING:
     from ..blob import Blob
-    from .build.graph import Node, Param
+    from .build.graph import Graph, Node, Param
     from .net import Net
 
 _log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ def copy_from(net: Net, path: str | os.PathLike) -> None:
         if source.name in seen:
             continue
         seen.add(source.name)
-        loaded |= _load_layer(net, by_name[source.name], source, file=os.fspath(path))
+        loaded |= _load_layer(net.graph, by_name[source.name], source, file=os.fspath(path))
     _warn_of_missing(net, loaded, os.fspath(path))
 
 
@@ -71,9 +71,9 @@ def _warn_of_missing(net: Net, loaded: set[int], file: str) -> None:
         )
 
 
-def _load_layer(net: Net, node: Node, source: LayerWeights, *, file: str) -> set[int]:
+def _load_layer(graph: Graph, node: Node, source: LayerWeights, *, file: str) -> set[int]:
     """Load one layer and return the indices of the parameters set; a shared parameter counts under its owner's."""
-    _refuse_misfits(net, node, source, file=file)
+    _refuse_misfits(graph, node, source, file=file)
     loaded: set[int] = set()
     for i, (blob, stored) in enumerate(zip(node.layer.blobs, source.blobs, strict=False)):
         if stored is None:
@@ -81,18 +81,18 @@ def _load_layer(net: Net, node: Node, source: LayerWeights, *, file: str) -> set
         blob.data = np.asarray(stored.data).reshape(blob.shape)
         if stored.diff is not None:
             blob.diff = np.asarray(stored.diff).reshape(blob.shape)
-        loaded.add(net.graph.params[node.params[i]].owner)
+        loaded.add(graph.params[node.params[i]].owner)
     return loaded
 
 
-def _refuse_misfits(net: Net, node: Node, source: LayerWeights, *, file: str) -> None:
+def _refuse_misfits(graph: Graph, node: Node, source: LayerWeights, *, file: str) -> None:
     """Raise WeightsError if a layer's parameters differ in number or shape from the file's; the file may have none."""
-    found, shapes = source.blobs, [net.graph.params[p].shape for p in node.params]
+    found, shapes = source.blobs, [graph.params[p].shape for p in node.params]
     if not found:
         return
     absent = [i for i in range(len(shapes)) if i >= len(found) or found[i] is None]
     # HDF5 files hold the values of shared parameters at their owner alone.
-    lacking = [i for i in absent if net.graph.params[node.params[i]].owner == node.params[i]]
+    lacking = [i for i in absent if graph.params[node.params[i]].owner == node.params[i]]
     if len(found) > len(shapes) or lacking:
         held = len(found) - (0 if len(found) > len(shapes) else found.count(None))
         raise WeightsError(
@@ -108,23 +108,23 @@ def _refuse_misfits(net: Net, node: Node, source: LayerWeights, *, file: str) ->
             ).at(file=file, layer=node.name, type=node.layer.param.type)
 
 
-def load_presets(net: Net, node: Node) -> None:
+def load_presets(graph: Graph, node: Node, file: str | None) -> None:
     """Load the parameter blobs that the prototxt itself holds (`blobs { }`)."""
     if node.layer.param.blobs:
-        _load_layer(net, node, _presets(net, node), file=net.file or "prototxt")
+        _load_layer(graph, node, _presets(node, file), file=file or "prototxt")
 
 
-def check_presets(net: Net, node: Node) -> None:
+def check_presets(graph: Graph, node: Node, file: str | None) -> None:
     """Raise WeightsError if `load_presets` would. Needs no memory."""
     if node.layer.param.blobs:
-        _refuse_misfits(net, node, _presets(net, node), file=net.file or "prototxt")
+        _refuse_misfits(graph, node, _presets(node, file), file=file or "prototxt")
 
 
-def _presets(net: Net, node: Node) -> LayerWeights:
+def _presets(node: Node, file: str | None) -> LayerWeights:
     try:
         return LayerWeights(node.name, node.layer.param.type, tuple(load_blob(b) for b in node.layer.param.blobs))
     except CaffeError as error:
-        raise error.at(file=net.file, line=node.line, layer=node.name, type=node.layer.param.type) from None
+        raise error.at(file=file, line=node.line, layer=node.name, type=node.layer.param.type) from None
 
 
 def read_now(blob: Blob, which: str) -> np.ndarray:
@@ -201,7 +201,9 @@ def share(net: Net, other: Net) -> None:
         theirs.setdefault(node.name, node)
     pairs = [(node, theirs[node.name]) for node in net.graph.nodes if node.params and node.name in theirs]
     blocks = {
-        node.index: len(other.pieces(other.graph.params[source.params[0]])) for node, source in pairs if source.params
+        node.index: len(other.arrangement.pieces(other.graph.params[source.params[0]]))
+        for node, source in pairs
+        if source.params
     }
     _refuse_others(net, other, pairs)
     other.sharers.add(net)
@@ -255,18 +257,22 @@ def _adopt_orders(net: Net, other: Net, pairs: Sequence[tuple[Node, Node]]) -> N
     for owner, last in changed.items():
         diff = memories[params[owner].diff]
         if diff.state not in (State.UNINITIALIZED, State.DISCARDED):
-            gradients[owner] = net.param_blob(params[owner]).read_diff().copy()
+            gradients[owner] = net.own_blobs.of_param(params[owner]).read_diff().copy()
         diff.give_back()
         memories[params[owner].diff] = SyncedMemory(diff.nbytes, diff.name, net.device)  # views keep the old one
         param_order.set_order(net.graph, users[owner], last)
     if changed:
         net.reshape()
     for owner, values in gradients.items():
-        net.param_blob(params[owner]).diff = values
+        net.own_blobs.of_param(params[owner]).diff = values
 
 
 def _share_one(net: Net, other: Net, mine: Param, theirs: Param) -> None:
-    memory, own_blocks, their_blocks = other.memory.memories[theirs.data], net.pieces(mine), other.pieces(theirs)
+    memory, own_blocks, their_blocks = (
+        other.memory.memories[theirs.data],
+        net.arrangement.pieces(mine),
+        other.arrangement.pieces(theirs),
+    )
     if len(own_blocks) != len(their_blocks):
         node = net.graph.nodes[mine.node]
         raise UsageError(
@@ -275,6 +281,6 @@ def _share_one(net: Net, other: Net, mine: Param, theirs: Param) -> None:
             fix="build both nets with -lms_split_outputs off (split_outputs=0 of caffe.LMS)",
         ).at(file=net.file, line=node.line, layer=node.name, type=node.layer.param.type)
     for block, their_block in zip(own_blocks, their_blocks, strict=True):
-        net.memory.share(block.data, other.memory.memories[their_block.data])
+        net.memory.store.share(block.data, other.memory.memories[their_block.data])
     if len(own_blocks) > 1:
-        net.memory.share_whole(mine.data, memory)
+        net.memory.store.share_whole(mine.data, memory)

@@ -163,7 +163,7 @@ class NetLMS:
         held_peak_bytes: most bytes of managed buffers on the device at once.
         """
         runtime, memory, on_host = self._net.runtime, self._net.memory, self._net.device.is_host
-        managed = [memory.buffers[b].nbytes for b in memory.managed_ids]
+        managed = [memory.buffers[b].nbytes for b in memory.store.managed_ids]
         return {
             "enabled": self.enabled,
             "managed_buffers": len(managed),

@@ -29,7 +29,7 @@ def iteration(net: Net, first: bool, tail: Sequence[HostedStep], *, show: bool, 
     memory = net.memory
     if math.isnan(forward(net, show=show)) and find_nan:
         _log.warning("The loss is nan: %s", first_nan(net))
-    builder, n = net.builder, len(net.graph.nodes) - 1
+    builder, n = net.arrangement.builder, len(net.graph.nodes) - 1
     steps = builder.backward(n, 0, builder.loss_diffs(), accumulate=not first)
     name = f"debug backward {first}"
     if not show:
@@ -89,7 +89,7 @@ def _run(net: Net, name: str, steps: Sequence) -> None:
 
 
 def _blob(net: Net, value: Value) -> Blob:
-    pair = net.memory.shown(value.data), net.memory.shown(value.diff)
+    pair = net.memory.store.shown(value.data), net.memory.store.shown(value.diff)
     return Blob(value.name, value.shape, net.dtype, pair, channels_last=value.channels_last)
 
 

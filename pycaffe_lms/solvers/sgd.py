@@ -49,7 +49,7 @@ class SGDSolver(Solver):
         self._histories = Histories(net, self.rule.slots)
         self._pieces: list[tuple[Param, Slots]] = []  # of `_moving`, with their histories
         self._squares: list[int] = []
-        self._numbers = net.memory.add("solver.numbers", 8 * _NUMBERS)  # they change between two runs
+        self._numbers = net.memory.store.add("solver.numbers", 8 * _NUMBERS)  # they change between two runs
         self._make_steps()
 
     def _make_steps(self) -> None:
@@ -59,7 +59,7 @@ class SGDSolver(Solver):
         self._pieces = list(self._histories.pieces(self._moving))
         possible = UpdateAll.possible(self.net)
         if anew or possible is not bool(self._together):
-            memory.drop(update.table for update in self._together.values())
+            memory.store.drop(update.table for update in self._together.values())
             self._together = {}
         if possible and not self._together:
             more = (self._numbers, [count(p.shape) for p, _ in self._pieces])
@@ -69,9 +69,9 @@ class SGDSolver(Solver):
         self._clears = [self._clear_step(p) for p in pieces if p.diff not in self._reached]
         self._clips = self.param.clip_gradients >= 0
         if self._clips and (anew or not self._squares):
-            memory.drop(self._squares)
+            memory.store.drop(self._squares)
             sizes = {"squares": max(1, len(pieces)), "partials": _PARTIALS}
-            self._squares = [memory.add(f"solver.{name}", 8 * n) for name, n in sizes.items()]
+            self._squares = [memory.store.add(f"solver.{name}", 8 * n) for name, n in sizes.items()]
         self._norms = [self._norm_step(i, p) for i, p in enumerate(pieces) if self._clips]
 
     def _update_steps(self, apart: bool) -> list[HostedStep]:
@@ -101,10 +101,10 @@ class SGDSolver(Solver):
             self._make_steps()
 
     def _is_reached(self, param: Param) -> bool:
-        return any(piece.diff in self._reached for piece in self.net.pieces(param))
+        return any(piece.diff in self._reached for piece in self.net.arrangement.pieces(param))
 
     def _gradients_that_backward_writes(self) -> set[int]:
-        builder, n = self.net.builder, len(self.net.graph.nodes) - 1
+        builder, n = self.net.arrangement.builder, len(self.net.graph.nodes) - 1
         steps = builder.backward(n, 0, builder.loss_diffs(), accumulate=False)
         return {a.buffer for s in steps for a in s.step.accesses if a.mode is not Mode.READ}
 
@@ -136,7 +136,7 @@ class SGDSolver(Solver):
             self.net.prepare_iterations(self._kinds())
             if not self._fused:
                 for key, build in self._apart_programs().items():
-                    self.net.memory.bind(key, build)
+                    self.net.memory.programs.bind(key, build)
 
         def seconds() -> float:
             self._follow_net()

@@ -28,7 +28,7 @@ class Histories:
         """Let these parameters, and no others, have histories, which keep their values. Returns whether any had to be
         laid out; then the net's plans are forgotten."""
         wanted = {p.index: p for p in params}
-        sizes = {i: [count(piece.shape) for piece in self._net.pieces(p)] for i, p in wanted.items()}
+        sizes = {i: [count(piece.shape) for piece in self._net.arrangement.pieces(p)] for i, p in wanted.items()}
         changed = [i for i in sizes if self._sizes.get(i) != sizes[i]]
         for i in changed:
             before = [self._memory(i, slot) for slot in range(self._slots)] if i in self._of else []
@@ -39,7 +39,7 @@ class Histories:
                 move_value(memory, now)
                 if isinstance(now, SplitMemory):
                     now.hand_on()
-            self._net.memory.drop(b for slots in old for b in slots)
+            self._net.memory.store.drop(b for slots in old for b in slots)
         self._sizes |= sizes
         for i, p in wanted.items():
             if self._last.setdefault(i, p.channels_last) != p.channels_last:
@@ -62,7 +62,7 @@ class Histories:
         manage = True if len(sizes) > 1 and sum(sizes) * item > net.runtime.config.min_bytes else None
         return [
             tuple(
-                net.memory.add(f"{name}{block}.history{slot or ''}", n * item, manage=manage)
+                net.memory.store.add(f"{name}{block}.history{slot or ''}", n * item, manage=manage)
                 for slot in range(self._slots)
             )
             for block, n in zip(blocks, sizes, strict=True)
@@ -71,7 +71,7 @@ class Histories:
     def pieces(self, params: Iterable[Param]) -> Iterator[tuple[Param, Slots]]:
         """What is updated by itself, in order: a parameter or a block of one, and its histories."""
         for p in params:
-            yield from zip(self._net.pieces(p), self._of[p.index], strict=True)
+            yield from zip(self._net.arrangement.pieces(p), self._of[p.index], strict=True)
 
     def blob(self, param: Param, slot: int) -> Blob | None:
         """A history as a whole, on the host; None where the parameter has none. What is written to one in blocks counts

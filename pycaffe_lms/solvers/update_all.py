@@ -34,7 +34,7 @@ class UpdateAll:
         self._params: Sequence[Param] = ()
         self._histories: Sequence[Slots] = ()
         self._words = table_words(sizes)
-        self.table = net.memory.add(f"solver.table{int(apart)}", 8 * self._words)
+        self.table = net.memory.store.add(f"solver.table{int(apart)}", 8 * self._words)
         self._plan, self._spans = None, ()
 
     def step(self, pieces: Sequence[tuple[Param, Slots]], has_gradient: Sequence[bool]) -> HostedStep:

@@ -164,7 +164,7 @@ def _may_be_in_place(case):
 
 @_runs(_may_be_in_place)
 def test_in_place_gives_the_same_numbers(case):
-    """Memory is shared as `net/memory/buffers.py` shares it: data if no step needs the old values, diffs if ALLOWED."""
+    """Memory is shared as in `net/program/buffers.py`: data if no step needs the old values, diffs if ALLOWED."""
     apart = Run(case, in_place=False)
     top, diffs = apart.forward(), apart.top_diffs()
     expected = apart.backward(diffs)

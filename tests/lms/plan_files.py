@@ -49,13 +49,13 @@ def lms_of(net: str, kind: str = "recompute", **more) -> LMSConfig:
 
 @functools.cache
 def planned(net: str, kind: str):
-    """(plan of an iteration, (program, buffers, replays, scratch) that it was asked for)."""
+    """(plan of an iteration, (program, buffers, remats, scratch) that it was asked for)."""
     asked = {}
     original = Runtime.plan
 
-    def noting(self, program, buffers, costs, remats, scratch, remakes, first):
-        plan = original(self, program, buffers, costs, remats, scratch, remakes, first)
-        asked[id(plan)] = (program, buffers, remats, scratch), plan
+    def noting(self, request):
+        plan = original(self, request)
+        asked[id(plan)] = (request.program, request.buffers, request.remats, request.scratch), plan
         return plan
 
     with pytest.MonkeyPatch.context() as patch:

@@ -101,7 +101,7 @@ def test_products_count_as_twice_as_fast():
     machine = dataclasses.replace(MACHINES["h200"], memory_rate=1e30, launch_s=0.0)
     for half in (False, True):
         net = make_solver("chain", SimDevice(64 << 20), half=half).net
-        steps = [s for s in net.all_steps(fused=True) if s.step.name == "forward:conv2"]
+        steps = [s for s in net.arrangement.all_steps(fused=True) if s.step.name == "forward:conv2"]
         sizes = {b: m.nbytes for b, m in net.memory.memories.items()}
         seconds.append(program_costs(net.run_graph, steps, {}, net.memory.buffers, sizes, machine, {}).steps[0])
     assert seconds[0] == pytest.approx(2 * seconds[1])

@@ -34,7 +34,7 @@ def whole(net, dtype="float64", **options):
 
 def blocks(s):
     """Layers that run in blocks, and in how many."""
-    return {s.net.graph.nodes[i].name: len(cuts) - 1 for i, cuts in s.net.micro_batched.cuts.items()}
+    return {s.net.graph.nodes[i].name: len(cuts) - 1 for i, cuts in s.net.arrangement.micro_batched.cuts.items()}
 
 
 @functools.cache
@@ -107,7 +107,7 @@ def test_the_least_memory_gets_smaller_with_more_blocks():
         s = solver("fat", sim(), LMSConfig(threshold_kb=1, ahead=0, split=0, split_outputs=n))
         sizes.append(
             max(
-                step.device_bytes({b: m.nbytes for b, m in s.net.memory.managed().items()})
+                step.device_bytes({b: m.nbytes for b, m in s.net.memory.store.managed().items()})
                 for step in s.net.memory.plans()["train"].program.steps
             )
         )
@@ -203,7 +203,7 @@ def test_a_test_net_shares_the_blocks():
     s = solver("fat", sim(), LMSConfig(threshold_kb=1, budget=least() // 2, split="auto"), **tested)
     train(s, ITERATIONS)
     [test_net] = s.test_nets
-    assert test_net.micro_batched.cuts.keys() == s.net.micro_batched.cuts.keys()
+    assert test_net.arrangement.micro_batched.cuts.keys() == s.net.arrangement.micro_batched.cuts.keys()
     for piece, theirs in zip(test_net.run_graph.learnable, s.net.run_graph.learnable, strict=True):
         assert test_net.memory.memories[piece.data] is s.net.memory.memories[theirs.data]
     reference = solver("fat", get_device("cpu"), **tested)

@@ -205,11 +205,13 @@ def test_what_does_not_fit_whole_any_more_goes_on_in_parts(page):
     """With its histories, and the values that it had."""
     solver, reference = _tight(page, split="auto"), _solver(SimDevice(64 << 20), tests=True)
     _train(reference, [LARGE, LARGE])
-    assert not solver.net.micro_batched.starts and _params(solver) == _params(reference)
+    assert not solver.net.arrangement.micro_batched.starts and _params(solver) == _params(reference)
     for s in (solver, reference):
         _feed(s.test_nets[0], 2, 8)
         s.step(3)
-    assert solver.net.micro_batched.starts and solver.runtime.device.in_use() <= solver.runtime.config.budget
+    assert (
+        solver.net.arrangement.micro_batched.starts and solver.runtime.device.in_use() <= solver.runtime.config.budget
+    )
     for ours, theirs in zip(solver.net.learnable_params, reference.net.learnable_params, strict=True):
         np.testing.assert_allclose(ours.read_data(), theirs.read_data(), rtol=1e-4, atol=1e-6)
 
@@ -223,7 +225,10 @@ def test_what_does_not_fit_in_one_step_any_more_goes_on_in_two(page):
         _feed(s.test_nets[0], 2, 8)
         s.step(3)
     assert any(makes_param_gradients(s.step.name) for s in solver.net.memory.steps("train"))
-    assert not solver.net.micro_batched.starts and solver.runtime.device.in_use() <= solver.runtime.config.budget
+    assert (
+        not solver.net.arrangement.micro_batched.starts
+        and solver.runtime.device.in_use() <= solver.runtime.config.budget
+    )
     assert _params(solver) == _params(reference)
 
 

@@ -150,7 +150,7 @@ def test_these_tests_can_fail(kind):
             SimDevice(64 << 20, order=("latest", "random")[seed % 2], seed=seed),
             LMSConfig(threshold_kb=1, ahead=4, budget=150 << 10),
         )
-        plans = solver.net.memory._plans
+        plans = solver.net.memory.programs.bound
         bound = plans["train"]
         ops = tuple(dataclasses.replace(op, waits=()) if op.kind.value == kind else op for op in bound.plan.ops)
         plan = dataclasses.replace(bound.plan, ops=ops)

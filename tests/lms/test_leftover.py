@@ -211,7 +211,7 @@ def test_predictions_and_totals_leave_out_what_is_left():
     ins = sum(plan.copied(op) for op in plan.ops if op.kind is OpKind.IN)
     left = sum(map(plan.copied, plan.carried_over))
     assert IMAGES <= left == ins - plan.bytes_in
-    times = time_plan(plan, solver.net.memory.planned_with["train"])
+    times = time_plan(plan, solver.net.memory.planner.requests["train"].costs)
     for op in plan.ops:
         if op.kind is OpKind.IN:
             assert (times.start[op.id] == times.end[op.id]) == (op in plan.carried_over)

@@ -33,7 +33,7 @@ def _solver(policy: str, config: LMSConfig | None, net="residual", layers=("c2",
 
 def _managed(solver, prefix):
     memory = solver.net.memory
-    return {m.name: b in memory.managed_ids for b, m in memory.memories.items() if m.name.startswith(prefix)}
+    return {m.name: b in memory.store.managed_ids for b, m in memory.memories.items() if m.name.startswith(prefix)}
 
 
 def test_keep():

@@ -131,12 +131,12 @@ def test_these_tests_can_fail(kind):
     changed = 0
     for net in NETS:
         solver = make_solver(net, SimDevice(64 << 20), CONFIGS["ahead"])
-        bound = solver.net.memory._plans["train"]
+        bound = solver.net.memory.programs.bound["train"]
         ends = {op.id for op in bound.plan.ops if op.kind is kind and op.part and not op.begins}
         assert ends & bound.plan.waited
         less = [dataclasses.replace(op, waits=tuple(w for w in op.waits if w not in ends)) for op in bound.plan.ops]
         plan = dataclasses.replace(bound.plan, ops=tuple(less))
-        solver.net.memory._plans["train"] = dataclasses.replace(bound, plan=plan, replay=None)
+        solver.net.memory.programs.bound["train"] = dataclasses.replace(bound, plan=plan, replay=None)
         solver.nan = "ignore"
         with np.errstate(all="ignore"):
             changed += train(solver, 3) != plain(net)

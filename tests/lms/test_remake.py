@@ -15,6 +15,7 @@ from pycaffe_lms.lms.planner.choose import choose_plan
 from pycaffe_lms.lms.program import Access, Mode, Program, Step
 from pycaffe_lms.lms.remat.candidates import RematCandidates, ordered, verify_remat
 from pycaffe_lms.lms.remat.requested import CannotRemat, RematRequests, check_uncopied, remat_order
+from pycaffe_lms.lms.request import PlanRequest
 
 from ..sampling import sample
 from ..seeds import seeded
@@ -74,7 +75,9 @@ def test_what_is_to_be_made_again_is_never_copied_and_gone_after_the_forward(con
         for room in (1.0, 0.7, 0.5):
             limit = int(room * sum(b.nbytes for b in buffers.values())) // 512 * 512
             try:
-                plan = choose_plan(program, buffers, config, limit, costs, remats, frozenset(), remat_requests)
+                plan = choose_plan(
+                    PlanRequest(program, buffers, costs, remats, requested=remat_requests), config, limit
+                )
             except OutOfDeviceMemory:
                 assert room < 1
                 continue
@@ -128,6 +131,6 @@ def test_the_order_by_hand():
 
 def test_a_plan_that_copies_such_a_value_is_refused():
     program, buffers, remats, costs, remat_requests = _case(3, 1.0)
-    plan = choose_plan(program, buffers, CONFIGS["on demand"], 1 << 30, costs, remats, frozenset(), RematRequests())
+    plan = choose_plan(PlanRequest(program, buffers, costs, remats), CONFIGS["on demand"], 1 << 30)
     with pytest.raises(PlanError, match="RECOMPUTE"):
         check_uncopied(plan, remat_requests)

@@ -110,7 +110,7 @@ def outcome(net: str, seed: int) -> set[str]:
             seen.add("refused")
             continue
         assert train(solver, ITERATIONS) == expected, said
-        assert not solver.net.micro_batched.starts and not solver.net.micro_batched.cuts, said
+        assert not solver.net.arrangement.micro_batched.starts and not solver.net.arrangement.micro_batched.cuts, said
         assert solver.runtime.device.in_use() <= budget, said
         seen.add("as without" if solver.runtime.idle else "copied" if solver.runtime.stats.bytes_in else "stayed")
     return seen
@@ -156,9 +156,9 @@ def test_parts_are_for_what_does_not_fit_without_either():
     """Though they are asked for."""
     plain = digits(None)
     solver = digits(LMSConfig(threshold_kb=10_000, split="auto", budget=need(plain)))
-    assert not solver.net.micro_batched.starts and solver.runtime.idle
+    assert not solver.net.arrangement.micro_batched.starts and solver.runtime.idle
     solver = digits(LMSConfig(threshold_kb=100, split="auto", budget=need(plain) // 2))
-    assert solver.net.micro_batched.starts and not solver.runtime.idle
+    assert solver.net.arrangement.micro_batched.starts and not solver.runtime.idle
 
 
 def test_the_refusal_names_the_flag_and_what_it_costs(caplog):
@@ -226,7 +226,7 @@ def test_a_net_by_hand_that_fits_without_fits_with(parts):
     plain = net_of(device)
     lms = LMSConfig(threshold_kb=10_000, budget=device.in_use(), split=parts)
     net = net_of(SimDevice(ROOM), lms)
-    assert not net.micro_batched.starts
+    assert not net.arrangement.micro_batched.starts
     for name in plain.blobs:
         assert net.blobs[name].read_data().tobytes() == plain.blobs[name].read_data().tobytes(), name
     for ours, theirs in zip(net.learnable_params, plain.learnable_params, strict=True):

@@ -80,7 +80,7 @@ def test_what_fits_only_so_trains_to_the_same_bits(net, auto):
     with pytest.raises(OutOfDeviceMemory):
         make(net, budget, False, auto=False)
     one = make(net, budget, auto=auto, split="auto")
-    assert halves(one) and not one.net.micro_batched.starts  # parts of the batch would change the bits
+    assert halves(one) and not one.net.arrangement.micro_batched.starts  # parts of the batch would change the bits
     assert takes(one) <= budget
     assert train(one, 3) == train(solver(net, SimDevice(64 << 20), False), 3)
 
@@ -101,7 +101,7 @@ def test_the_faster_program_counts():
             if halves(one):
                 assert plan_of(one).seconds == seconds[1] < seconds[0]
             else:
-                steps = sum(one.net.memory.planned_with["train"].steps)
+                steps = sum(one.net.memory.planner.requests["train"].costs.steps)
                 assert plan_of(one).seconds == seconds[0]
                 assert seconds[0] <= seconds[1] or seconds[0] <= 1.15 * steps
             assert predicted(one.net, plan_of(one)).seconds == pytest.approx(plan_of(one).seconds)
@@ -182,7 +182,7 @@ def test_both_steps_are_one_row_of_a_layer():
     assert rows.keys() <= {"numbers", *(n.name for n in one.net.run_graph.everyone())} | {
         layer_of(s.name) for s in plan.program.steps if s.name.startswith("update")
     }
-    costs, steps = one.net.memory.planned_with["train"], one.net.memory.steps("train")
+    costs, steps = one.net.memory.planner.requests["train"].costs, one.net.memory.steps("train")
     own = [s for s, (_, again) in zip(steps, plan.order, strict=True) if not again]
     for layer in halves(one):
         expected = sum(

@@ -41,7 +41,8 @@ def spans(s):
     """Layers that run in parts, and in how many."""
     graph = s.net.graph
     return {
-        (graph.nodes[r.first].name, graph.nodes[r.last].name): len(n) - 1 for r, n in s.net.micro_batched.starts.items()
+        (graph.nodes[r.first].name, graph.nodes[r.last].name): len(n) - 1
+        for r, n in s.net.arrangement.micro_batched.starts.items()
     }
 
 
@@ -258,7 +259,10 @@ def test_a_test_net_runs_in_parts_too():
     s = solver("sums", SimDevice(64 << 20), LMSConfig(threshold_kb=1, budget=budget, split="auto"), **tested)
     train(s, ITERATIONS)
     [test_net] = s.test_nets
-    assert s.net.micro_batched.starts and test_net.params["c1"][0].data_memory is s.net.params["c1"][0].data_memory
+    assert (
+        s.net.arrangement.micro_batched.starts
+        and test_net.params["c1"][0].data_memory is s.net.params["c1"][0].data_memory
+    )
     reference = solver("sums", get_device("cpu"), **tested)
     train(reference, ITERATIONS)
     for a, b in ((s, reference), (test_net, reference.test_nets[0])):

@@ -23,7 +23,7 @@ PUBLISHED = {
 
 
 def multiply_adds(net, batch: int) -> int:
-    steps = net.builder.forward(0, len(net.graph.nodes) - 1)
+    steps = net.arrangement.builder.forward(0, len(net.graph.nodes) - 1)
     return sum(step_flops(net.graph, step) for step in steps) // 2 // batch
 
 

@@ -6,7 +6,7 @@ from pycaffe_lms.backend import get_device
 from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.formats.prototxt.parser import parse_solver
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.net import built
+from pycaffe_lms.net import arrangement
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.solvers import SGDSolver
 
@@ -189,7 +189,7 @@ def solver(text: str, device=None, lms=None, **tuning) -> SGDSolver:
 
 def copying(monkeypatch, text: str, *args, **options) -> SGDSolver:
     with monkeypatch.context() as here:
-        here.setattr(built, "lay", lambda *args, **more: {})
+        here.setattr(arrangement, "choose_views", lambda *args, **more: {})
         return solver(text, *args, **options)
 
 

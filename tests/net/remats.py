@@ -52,7 +52,7 @@ def recorded(solver) -> set[str]:
     return {
         name + key
         for name, net in nets
-        for key, bound in net.memory._plans.items()
+        for key, bound in net.memory.programs.bound.items()
         if bound.replay is not None and bound.replay.ready and not bound.sequenced.by_hand
     }
 

@@ -11,9 +11,9 @@ from pycaffe_lms.errors import UsageError
 from pycaffe_lms.formats.prototxt.parser import parse_net
 from pycaffe_lms.layers.base import count
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.net.memory.buffers import assign
 from pycaffe_lms.net.passes.blocks import cuttable, output_cuts
 from pycaffe_lms.net.passes.micro_batch import PARTED, split_values, with_micro_batches
+from pycaffe_lms.net.program.buffers import assign
 from pycaffe_lms.pycaffe.classes import PycaffeNet
 from tests.lms.block_nets import NETS
 
@@ -145,7 +145,7 @@ def test_nets_that_share_parameters_lie_alike():
     device = get_device("sim", capacity=64 << 20)
     ours, theirs = net_of(3, device=device), net_of(0, device=device)
     theirs.share_with(ours)
-    assert theirs.micro_batched.cuts == ours.micro_batched.cuts
+    assert theirs.arrangement.micro_batched.cuts == ours.arrangement.micro_batched.cuts
     ours.params["ip1"][0].data[...] *= 0.5
     assert (theirs.params["ip1"][0].data == ours.params["ip1"][0].data).all()
     for net in (ours, theirs):
@@ -155,7 +155,7 @@ def test_nets_that_share_parameters_lie_alike():
     assert (ours.params["fc"][1].data == 3).all()
     whole = net_of(0, device=device)
     ours.share_with(whole)
-    assert not ours.micro_batched.cuts
+    assert not ours.arrangement.micro_batched.cuts
     stiff = net_of(
         0, device=device, text=NETS["fat"].replace('name: "ip1"', 'name: "ip1" lms_param { policy: KEEP }', 1)
     )
@@ -169,12 +169,12 @@ def test_passes_by_hand_on_a_device_that_cannot_hold_a_weight_with_its_gradient(
     net, whole = net_of(None, device=device), net_of(0)
     blob = net.params["ip1"][0]
     view = blob.data
-    assert not net.micro_batched.cuts
+    assert not net.arrangement.micro_batched.cuts
     for one in (net, whole):
         one.params["ip1"][0].data[...] = 0.01
         one.forward()
         one.backward()
-    assert net.micro_batched.cuts and net.params["ip1"][0] is blob
+    assert net.arrangement.micro_batched.cuts and net.params["ip1"][0] is blob
     np.testing.assert_allclose(blob.diff, whole.params["ip1"][0].diff, rtol=1e-11, atol=1e-14)
     view[...] = 0.02
     whole.params["ip1"][0].data[...] = 0.02

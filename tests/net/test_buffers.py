@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pycaffe_lms.net.memory.buffers import assign
+from pycaffe_lms.net.program.buffers import assign
 from pycaffe_lms.ops import load_ops
 
 from .nets import TEST, conv, graph, inputs, ip, layer, loss, relu

@@ -202,7 +202,7 @@ def test_small_layers_make_theirs_in_one_step_unless_told():
     text = _DATA + conv("a", "data", 8) + conv("b", "a", 8) + _pool("p", "b") + _pool("q", "p") + conv("c", "q", 8)
     TEXTS["small ones"] = text + head("c")
     one = solver("small ones", SimDevice(64 << 20))
-    n, builder = len(one.net.graph.nodes) - 1, one.net.builder
+    n, builder = len(one.net.graph.nodes) - 1, one.net.arrangement.builder
 
     def halves(which):
         steps = builder.backward(n, 0, builder.loss_diffs(), accumulate=False, fused=True, split_backward=which)

@@ -105,9 +105,9 @@ def test_every_step_finds_what_it_finds_in_a_row(seed):
 @pytest.mark.parametrize("net", NETS)
 def test_under_lms_updates_are_woven_into_the_backward_and_change_no_bit(net):
     solver = make_solver(net, SimDevice(64 << 20, order="random", seed=4), LMSConfig(threshold_kb=1, ahead=2))
-    order = [s.step.name.split(":")[0] for s in solver.net.memory._plans["train"].sequenced.steps]
+    order = [s.step.name.split(":")[0] for s in solver.net.memory.programs.bound["train"].sequenced.steps]
     assert "update" in order[: len(order) - order[::-1].index("backward")]
     plain = make_solver(net, SimDevice(64 << 20))
     assert train(solver, 3) == train(plain, 3)
-    order = [s.step.name.split(":")[0] for s in plain.net._iteration(True, plain._tail, "train").steps]
+    order = [s.step.name.split(":")[0] for s in plain.net._iteration("train", True, plain._tail).steps]
     assert "update" not in order[: len(order) - order[::-1].index("backward")]

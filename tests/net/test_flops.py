@@ -23,7 +23,9 @@ def _net(shape, text):
 def _steps(net):
     """{(layer, forward): step} of an iteration in which every top has a gradient."""
     n = len(net.graph.nodes) - 1
-    steps = net.builder.forward(0, n) + net.builder.backward(n, 0, {v.diff for v in net.graph.values}, accumulate=False)
+    steps = net.arrangement.builder.forward(0, n) + net.arrangement.builder.backward(
+        n, 0, {v.diff for v in net.graph.values}, accumulate=False
+    )
     return {(net.graph.nodes[s.node].name, s.forward): s for s in steps}
 
 
@@ -96,7 +98,7 @@ def test_a_group_moves_less_than_its_layers():
     )
     (group,) = net.graph.groups
     n, sizes = len(net.graph.nodes) - 1, {b: m.nbytes for b, m in net.memory.memories.items()}
-    without_views, together = (net.builder.forward(0, n, fused=fused) for fused in (False, True))
+    without_views, together = (net.arrangement.builder.forward(0, n, fused=fused) for fused in (False, True))
     (one,) = (s for s in together if s.group == group.group)
     moved = [sum(step_bytes(s.step, net.memory.buffers, sizes) for s in steps) for steps in (without_views, together)]
     x, c = 4 * 2 * 5 * 36, 4 * 5

@@ -277,7 +277,9 @@ def recorded_passes(device, lms):
         net._backward(middle, 0)
         caffe.backward(middle, 0)
         yield net, caffe
-    backwards = [key for key, bound in net.memory._plans.items() if bound.replay is not None and bound.replay.ready]
+    backwards = [
+        key for key, bound in net.memory.programs.bound.items() if bound.replay is not None and bound.replay.ready
+    ]
     assert len({key.rsplit(" ", 1)[0] for key in backwards if key.startswith("backward")}) == 2
 
 

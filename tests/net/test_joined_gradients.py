@@ -89,7 +89,7 @@ def make(net, device=None, lms=None, dtype="float32", lr=0.05, **tuning):
 
 
 def backward(solver):
-    return [s for s in solver.net._iteration(True, (), "train").steps if getattr(s, "joins", ())]
+    return [s for s in solver.net._iteration("train", True, ()).steps if getattr(s, "joins", ())]
 
 
 @pytest.mark.parametrize("net", NETS)

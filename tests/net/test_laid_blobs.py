@@ -8,7 +8,7 @@ import pytest
 from pycaffe_lms.backend import get_device
 from pycaffe_lms.errors import DiscardedRead
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.net import built
+from pycaffe_lms.net import arrangement
 
 from ..lms.nets import train
 from .laying_nets import NETS, PLACES, copying, data, solver, steps_of
@@ -32,7 +32,7 @@ def test_shapes_change_and_come_back(monkeypatch):
             s.net.blobs["label"].data[...] = rng.integers(0, 5, batch)
             with monkeypatch.context() as here:
                 if make is not solver:
-                    here.setattr(built, "lay", lambda *args, **more: {})
+                    here.setattr(arrangement, "choose_views", lambda *args, **more: {})
                 found.append(train(s, 2))
             assert bool(s.net.run_graph.views) == (batch == 1 and make is solver)
     assert found[:5] == found[5:]
@@ -96,7 +96,7 @@ def test_in_parts_of_the_batch(monkeypatch):
     text = NETS["first axis"][0]
     lms = LMSConfig(threshold_kb=1, split=2)
     views, without_views = solver(text, lms=lms), copying(monkeypatch, text, lms=lms)
-    assert views.net.micro_batched.starts and views.net.run_graph.views
+    assert views.net.arrangement.micro_batched.starts and views.net.run_graph.views
     assert train(views, 3) == train(without_views, 3)
 
 

@@ -111,7 +111,7 @@ def masked(solver):
 
 def carried(net):
     """Bytes of managed buffers that forward writes and backward reads."""
-    steps = net._iteration(True, (), "train").steps
+    steps = net._iteration("train", True, ()).steps
     cut = next(i for i, step in enumerate(steps) if not step.forward)
     written = {a.buffer for s in steps[:cut] for a in s.step.accesses if a.mode is not Mode.READ}
     first = {}

@@ -54,7 +54,7 @@ def test_backward_of_a_sum_reads_bits_and_not_the_value():
         solver = make(masks=masks)
         graph = solver.net.graph
         data = {v.name: v.data for v in graph.values}
-        steps = {s.step.name: s.step for s in solver.net._iteration(True, (), "train").steps}
+        steps = {s.step.name: s.step for s in solver.net._iteration("train", True, ()).steps}
         step = steps[f"backward:{SUMS[0]}"]
         found[masks] = {a.buffer for a in step.accesses if a.mode is Mode.READ}, data["s"], graph.groups
     (reads, value, groups), (plain, plain_value, _) = found[True], found[False]

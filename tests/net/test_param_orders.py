@@ -138,7 +138,8 @@ def test_in_parts_of_the_batch():
 def test_less_workspace():
     solver, other = make("residual"), make_transposing("residual")
     sizes = [
-        sum(memory.buffers[b].nbytes for b in memory.call_scratch) for memory in (solver.net.memory, other.net.memory)
+        sum(memory.buffers[b].nbytes for b in memory.store.call_scratch)
+        for memory in (solver.net.memory, other.net.memory)
     ]
     # c1 of 3 channels, c3, c4 and c5 of 6, each 6 outputs of 3 x 3; buffers are multiples of 512 bytes
     weights = [-(-6 * c * 9 * 4 // 512) * 512 for c in (3, 6, 6, 6)]
@@ -200,7 +201,9 @@ def test_ranks_with_other_orders_differ():
     found = []
     for solver in (make("chain"), make_transposing("chain"), make("chain")):
         net = solver.net
-        steps = net.builder.backward(len(net.graph.nodes) - 1, 0, net.builder.loss_diffs(), accumulate=False)
+        steps = net.arrangement.builder.backward(
+            len(net.graph.nodes) - 1, 0, net.arrangement.builder.loss_diffs(), accumulate=False
+        )
         found.append(digest(net.run_graph, steps, 4))
     assert found[0] == found[2] != found[1]
 

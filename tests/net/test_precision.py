@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pycaffe_lms.net.memory.buffers import assign
 from pycaffe_lms.net.net import Net
 from pycaffe_lms.net.passes import memory_order, precision
 from pycaffe_lms.net.passes.order_copies import differs
+from pycaffe_lms.net.program.buffers import assign
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.ops import load_ops
 

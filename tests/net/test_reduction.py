@@ -28,7 +28,7 @@ class Sums:
 
 
 def back(net):
-    builder = net.builder
+    builder = net.arrangement.builder
     return builder.backward(len(net.graph.nodes) - 1, 0, builder.loss_diffs(), accumulate=False)
 
 

@@ -192,7 +192,7 @@ CHAIN = NETS["chain"]
 
 
 def front(solver):
-    bound = solver.net.memory._plans["train"]
+    bound = solver.net.memory.programs.bound["train"]
     return host_front(solver.net.graph, bound.sequenced)
 
 
@@ -201,7 +201,7 @@ def test_what_can_be_recorded():
     assert front(solver) == 1  # the data layer
     solver.net.forward_range()
     solver.net.forward_range(0, 1)
-    assert [b.replay is None for b in solver.net.memory._plans.values()] == [False, False, True]  # few steps
+    assert [b.replay is None for b in solver.net.memory.programs.bound.values()] == [False, False, True]  # few steps
 
 
 HOST_LAYER = """

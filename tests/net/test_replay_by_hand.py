@@ -29,7 +29,7 @@ def on_the_cpu(act):
 
 
 def recorded(net) -> set[str]:
-    plans = net.memory._plans
+    plans = net.memory.programs.bound
     return {key.split()[0] for key, bound in plans.items() if bound.replay is not None and bound.replay.ready}
 
 
@@ -65,8 +65,10 @@ def test_from_the_third_run_on_a_pass_is_one_launch():
 
 def test_steps_of_a_backward_are_made_once(monkeypatch):
     net, made = net_on(SimDevice(64 << 20)), []
-    inner = type(net.builder).backward
-    monkeypatch.setattr(type(net.builder), "backward", lambda self, *a, **k: made.append(a) or inner(self, *a, **k))
+    inner = type(net.arrangement.builder).backward
+    monkeypatch.setattr(
+        type(net.arrangement.builder), "backward", lambda self, *a, **k: made.append(a) or inner(self, *a, **k)
+    )
     training(net)
     assert len(made) == len({presence for *_, presence in made}) == 2  # without gradients, and with those of before
 

@@ -176,7 +176,7 @@ def test_these_tests_can_fail(kind):
         solver = with_lms("residual", lms, ("latest", "random")[seed % 2], seed)
         solver.nan = "ignore"
         solver.step(1)
-        planned = solver.net.memory._plans["train"].replay._planned
+        planned = solver.net.memory.programs.bound["train"].replay._planned
         ops = tuple(dataclasses.replace(op, waits=()) if op.kind is kind else op for op in planned._work.ops)
         planned._work = dataclasses.replace(planned._work, ops=ops)
         found = remats.steps(solver, 4)

@@ -71,7 +71,7 @@ def solver(net, device, separate=None, lms=None, *, tuning=None, dtype="float32"
 
 def steps_of(one, separate):
     """Backward steps of a solver's iteration, by name."""
-    n, builder = len(one.net.graph.nodes) - 1, one.net.builder
+    n, builder = len(one.net.graph.nodes) - 1, one.net.arrangement.builder
     halves = SplitBackward.ALL if separate else SplitBackward.NONE
     steps = builder.backward(n, 0, builder.loss_diffs(), accumulate=False, fused=True, split_backward=halves)
     return {s.step.name: s for s in steps}
@@ -105,7 +105,7 @@ def test_which_layers_make_them_in_two_steps(net, layers):
 
 def test_passes_by_hand_are_whole():
     one = solver("residual", SimDevice(64 << 20), True)
-    builder = one.net.builder
+    builder = one.net.arrangement.builder
     by_hand = builder.backward(len(one.net.graph.nodes) - 1, 0, builder.loss_diffs(), accumulate=True)
     assert all(s.makes is Makes.ALL for s in by_hand)
     one.net.forward_range()

@@ -205,5 +205,5 @@ def test_what_was_filled_in_before_anything_ran_survives_the_splitting():
         net.blobs["c2"].data = value
         net.blobs["c1_c1_0_split_1"].data = value
         net.forward(start="c3")
-    assert ours.micro_batched.starts
+    assert ours.arrangement.micro_batched.starts
     close(ours.blobs["sum"].data, theirs.blobs["sum"].data)

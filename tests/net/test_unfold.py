@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pycaffe_lms.layers.base import count
-from pycaffe_lms.net.memory.buffers import assign
 from pycaffe_lms.net.passes.micro_batch import PARTED, split_values, with_micro_batches
 from pycaffe_lms.net.passes.regions import find_regions
+from pycaffe_lms.net.program.buffers import assign
 from tests.lms.split_nets import NETS
 
 from .nets import graph

@@ -123,7 +123,7 @@ def test_updates_wait_for_the_sums_on_the_side_stream(layer_wise):
     """Under Large Model Support, where updates of one rank alone do not wait for the rest of the backward."""
 
     def order(solver):
-        return [s.step.name.split(":")[0] for s in solver.net.memory._plans["train"].sequenced.steps]
+        return [s.step.name.split(":")[0] for s in solver.net.memory.programs.bound["train"].sequenced.steps]
 
     def work(rank, path):
         solver = rank_solver(solver_text(GAUSSIAN + LAYERS), rank, 2, **sim("latest", LMSConfig(threshold_kb=1))(rank))

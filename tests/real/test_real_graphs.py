@@ -9,7 +9,7 @@ import pytest
 from pycaffe_lms.formats.prototxt.parser import read_net
 from pycaffe_lms.net.build.source import load_source
 from pycaffe_lms.net.build.wiring import wire
-from pycaffe_lms.net.memory.buffers import assign
+from pycaffe_lms.net.program.buffers import assign
 from tests.shared_data import needs_shared
 
 from .files import MATERIAL

@@ -126,7 +126,7 @@ def test_a_launch_comes_again_once_all_have_left(tmp_path, monkeypatch):
     monkeypatch.setattr(snapshot, "write", lambda copied: None)
     device, solver = _solver(tmp_path)
     solver.step(5)
-    recordings = [bound.replay._launch for bound in solver.net.memory._plans.values() if bound.replay]
+    recordings = [bound.replay._launch for bound in solver.net.memory.programs.bound.values() if bound.replay]
     before, counts = device.launches, []
     for wait in (False, True):
         solver.snapshot(wait=False)
@@ -137,7 +137,7 @@ def test_a_launch_comes_again_once_all_have_left(tmp_path, monkeypatch):
             solver._iterate()
             counts.append(device.launches - before)
     assert counts == [0, 1, 2, 3]
-    assert [bound.replay._launch for bound in solver.net.memory._plans.values() if bound.replay] == recordings
+    assert [bound.replay._launch for bound in solver.net.memory.programs.bound.values() if bound.replay] == recordings
 
 
 def test_memory_that_is_given_back_is_not_used_before(tmp_path, monkeypatch):

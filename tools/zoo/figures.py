@@ -46,7 +46,7 @@ class Memory:
 def size(model: Model, files: Mapping[str, str]) -> Size:
     """files: texts of the prototxts by path under models/."""
     net = Net(fed(files[model.path], model.data, model.classes), TRAIN, fill=False, file=model.path)
-    steps = net.builder.forward(0, len(net.graph.nodes) - 1)
+    steps = net.arrangement.builder.forward(0, len(net.graph.nodes) - 1)
     return Size(
         learned=sum(prod(p.shape) for p in net.graph.learnable if p.lr_mult != 0),
         flops=sum(step_flops(net.graph, step) for step in steps) // model.batch,

@@ -142,7 +142,7 @@ class Nets:
         known |= {"net": net, "device": device_bytes(net, plan)}
         if plan is None or not net.runtime.active:
             return Outcome(seconds=core.seconds, **known)
-        times, steps = predicted(net, plan), step_seconds(plan, net.memory.planned_with[plan.program.name])
+        times, steps = predicted(net, plan), step_seconds(plan, net.memory.planner.requests[plan.program.name].costs)
         refused = self._host_refuses(plan.host_bytes)
         return Outcome(
             plan=plan,

@@ -81,7 +81,7 @@ def plan_lines(found: Outcome) -> list[str]:
 
 def part_lines(found: Outcome) -> list[str]:
     """Which layers run in parts of the batch, or of their outputs."""
-    return describe(found.net.graph, found.net.micro_batched)
+    return describe(found.net.graph, found.net.arrangement.micro_batched)
 
 
 def _speed(found: Outcome, core: bool) -> str:

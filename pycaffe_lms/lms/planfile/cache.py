@@ -15,10 +15,10 @@ from ...errors import PlanError, Where, human_bytes
 from ...formats.atomic import atomic_write
 from ...formats.rawfile import could_not_open
 from ...proto import caffe_pb2
-from ..cost.machine import Costs
 from ..cost.timing import time_plan
 from ..plan.plan import Plan
-from ..program import Buffer, Program, Step, makes_param_gradients
+from ..program import makes_param_gradients
+from ..request import PlanRequest
 from .read import ANEW, FileProgram, parse_plan, plan_from
 from .write import plan_text, program_message
 
@@ -45,32 +45,25 @@ class PlanCache:
             self.programs = parse_plan(_read(self.path), self.path)
             _log.info("LMS: plans of %s are read from %s.", ", ".join(self.programs), self.path)
 
-    def find(
-        self,
-        program: Program,
-        buffers: Mapping[int, Buffer],
-        costs: Costs,
-        remats: Mapping[int, Step],
-        scratch: frozenset[int],
-        limit: int,
-        page: int | None,
-    ) -> Plan | None:
-        """Return the file's plan of `program`, verified; None: it holds none.
+    def find(self, request: PlanRequest, limit: int, page: int | None) -> Plan | None:
+        """Return the file's plan of a program, verified; None: it holds none.
 
-        Args: as of `optimise` and `plan_from`.
+        Args:
+            limit: bytes of the arena.
+            page: bytes of a page of the arena; None: it is contiguous.
 
         Raises:
             PlanError: the plan is of another net, unsafe, or needs more than `limit` bytes.
         """
-        written = self.programs.get(program.name) if self.programs is not None and self.open else None
+        written = self.programs.get(request.program.name) if self.programs is not None and self.open else None
         if written is None:
             return None
-        plan = plan_from(written, program, buffers, remats, scratch, page)
+        plan = plan_from(written, request.program, request.buffers, request.remats, request.scratch, page)
         if plan.arena_bytes > limit:
             what = f"the plan takes {human_bytes(plan.arena_bytes)} of device memory for managed buffers"
             fix = "raise -lms_budget, or delete the file"
             raise written.wrong(None, 0, f"{what}, {human_bytes(max(0, limit))} are there", fix)
-        timed = time_plan(plan, costs)
+        timed = time_plan(plan, request.costs)
         return replace(plan, seconds=timed.seconds, stall=timed.stall, rules=f"written in {self.path}")
 
     def separates(self, program: str) -> bool | None:

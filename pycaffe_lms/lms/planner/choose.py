@@ -6,16 +6,14 @@ layers request (`../remat/requested.py`), and reorders copies last (`copy_reorde
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from ..config import LMSConfig
-from ..cost.machine import Costs
 from ..plan.plan import Plan
 from ..plan.rules import Constraints, Rules
-from ..program import Buffer, Program, Step
 from ..remat.candidates import Ordered, RematCandidates, verify_remat
-from ..remat.requested import RematRequests, inner_program
+from ..remat.requested import inner_program
+from ..request import PlanRequest
 from .copy_reordering import with_copies_reordered
 from .lookahead import make_plan
 from .optimise import optimise
@@ -37,54 +35,49 @@ AUTO = (  # in the order in which they are tried; see `Search.next` for the exce
 )
 
 
-def choose_plan(
-    program: Program,
-    buffers: Mapping[int, Buffer],
-    config: LMSConfig,
-    limit: int,
-    costs: Costs,
-    remats: Mapping[int, Step],
-    scratch: frozenset[int],
-    remat_requests: RematRequests,
-    page: int | None = None,
-    first: Rules | None = None,
-) -> Plan:
+def choose_plan(request: PlanRequest, config: LMSConfig, limit: int, page: int | None = None) -> Plan:
     """Return the plan of a program under these settings, with its predicted times.
 
-    Args: as of `optimise`, and
+    Args:
         limit: bytes of the arena.
-        remats: must include the steps that `remat_requests` needs.
-        remat_requests: values that layers request to rematerialize.
-        first: rules to try before the others.
+        page: bytes of a page of the arena; None: it is contiguous.
 
     Raises:
         OutOfDeviceMemory: the program cannot fit.
         CannotRemat: a requested rematerialization would make another value.
     """
+    program, requested = request.program, request.requested
+    if not requested.steps:
+        return with_copies_reordered(_planned(request, config, limit, page, Constraints()), request.costs)
+    inner = inner_program(program, RematCandidates(program, request.remats, request.scratch), request.costs, requested)
+    asked = replace(request, program=inner.result.program, costs=inner.costs, remats=inner.remats)
+    plan = _planned(asked, config, limit, page, Constraints(requested.buffers, inner.again))
+    plan = replace(inner.outward(plan), rules=f"{plan.rules}, and rematerialization that layers request")
+    verify_remat(program, Ordered(plan.program, plan.order), request.remats, request.scratch)
+    return with_copies_reordered(plan, request.costs)
 
-    def planned(program: Program, costs: Costs, remats: Mapping[int, Step], constraints: Constraints) -> Plan:
-        if config.ahead is not None and not config.recomputes:
-            return make_plan(
-                program, buffers, limit=limit, ahead=config.ahead, uncopied=constraints.uncopied, page=page
-            )
-        rules = AUTO if config.recomputes else SWAP
-        return optimise(
-            program,
-            buffers,
+
+def _planned(request: PlanRequest, config: LMSConfig, limit: int, page: int | None, constraints: Constraints) -> Plan:
+    """Return the plan of a program, with its copies in the order in which the planner issues them."""
+    if config.ahead is not None and not config.recomputes:
+        return make_plan(
+            request.program,
+            request.buffers,
             limit=limit,
-            costs=costs,
-            remats=remats,
-            scratch=scratch,
-            rules=rules if first is None else (first, *rules),
-            constraints=constraints,
             ahead=config.ahead,
+            uncopied=constraints.uncopied,
             page=page,
         )
-
-    if not remat_requests.steps:
-        return with_copies_reordered(planned(program, costs, remats, Constraints()), costs)
-    inner = inner_program(program, RematCandidates(program, remats, scratch), costs, remat_requests)
-    plan = planned(inner.result.program, inner.costs, inner.remats, Constraints(remat_requests.buffers, inner.again))
-    plan = replace(inner.outward(plan), rules=f"{plan.rules}, and rematerialization that layers request")
-    verify_remat(program, Ordered(plan.program, plan.order), remats, scratch)
-    return with_copies_reordered(plan, costs)
+    rules = AUTO if config.recomputes else SWAP
+    return optimise(
+        request.program,
+        request.buffers,
+        limit=limit,
+        costs=request.costs,
+        remats=request.remats,
+        scratch=request.scratch,
+        rules=rules if request.first is None else (request.first, *rules),
+        constraints=constraints,
+        ahead=config.ahead,
+        page=page,
+    )

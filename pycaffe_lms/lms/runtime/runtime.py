@@ -17,17 +17,17 @@ from ...backend.device import Device
 from ...errors import OutOfDeviceMemory, PlanError, human_bytes
 from ...memory.host import HostSlab
 from ..config import LMSConfig
-from ..cost.machine import Costs, Machine, machine_of
+from ..cost.machine import Machine, machine_of
 from ..managed import Managed, choose_managed
 from ..plan.plan import Plan
-from ..plan.rules import Rules
 from ..plan.verify import verify
 from ..planfile.cache import PlanCache
 from ..planner.choose import choose_plan
 from ..planner.host_slots import with_host_slots
 from ..planner.lookahead import make_plan
-from ..program import Buffer, Program, Step, layer_of
-from ..remat.requested import RematRequests, check_uncopied
+from ..program import Buffer, Program, layer_of
+from ..remat.requested import check_uncopied
+from ..request import PlanRequest
 from .arena import Arena
 from .carry_over import CarryOver
 from .compression import Compression
@@ -205,34 +205,22 @@ class Runtime:
             self._workspace = self.device.take(self.workspace_bytes)
         return self._workspace
 
-    def plan(
-        self,
-        program: Program,
-        buffers: Mapping[int, Buffer],
-        costs: Costs,
-        remats: Mapping[int, Step],
-        scratch: frozenset[int],
-        remat_requests: RematRequests | None = None,
-        first: Rules | None = None,
-    ) -> Plan:
-        """Plan a program, or read its plan from the file of -lms_plan; verify it. Arguments: as of `choose_plan`.
+    def plan(self, request: PlanRequest) -> Plan:
+        """Plan a program, or read its plan from the file of -lms_plan; verify it.
 
         Raises:
             OutOfDeviceMemory: the program cannot fit.
             PlanError: the plan in the file is wrong or belongs to another program.
             CannotRemat: as in `choose_plan`.
         """
-        remat_requests, plan, limit = remat_requests or RematRequests(), None, self.limit()
+        plan, limit = None, self.limit()
         if self.plan_cache is not None:
-            plan = self.plan_cache.find(program, buffers, costs, remats, scratch, limit, self._page_here())
+            plan = self.plan_cache.find(request, limit, self._page_here())
         if plan is None:
-            page = self.page(buffers)
-            plan = choose_plan(
-                program, buffers, self.config, limit, costs, remats, scratch, remat_requests, page, first
-            )
+            plan = choose_plan(request, self.config, limit, self.page(request.buffers))
         plan = with_host_slots(plan, self.slab.segment)
         verify(plan)
-        check_uncopied(plan, remat_requests)
+        check_uncopied(plan, request.requested)
         return plan
 
     def expect_ranks(self, count: int, *, root: bool) -> None:

@@ -1,7 +1,7 @@
 """The graph of a net: nodes (layers), values (versions of blobs) and parameters. Plain data, no arrays.
 
 A *value* is one version of a blob: an in-place layer makes a new version of the same name. Versions share memory only
-where `net/memory/buffers.py` finds that the overwritten one is not read later. `wiring.py` builds the graph of a
+where `net/program/buffers.py` finds that the overwritten one is not read later. `wiring.py` builds the graph of a
 NetParameter; `net/passes/` changes it.
 """
 

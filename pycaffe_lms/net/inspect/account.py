@@ -13,8 +13,8 @@ from ...lms.cost.measured import MeasuredRun
 from ...lms.cost.timing import PlanTimes, time_plan
 from ...lms.plan.plan import Plan
 from ...lms.plan.statistics import plan_statistics
+from ...lms.program import BufferKind, kind_of
 from ...lms.report.page import Contents
-from ..memory.external_buffers import EXTRA
 from ..memory.net_memory import NetMemory
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def buffer_kinds(memory: NetMemory) -> dict[int, str]:
     """Return the kind of every buffer: "parameters" (histories too), "activations", "gradients" or "scratch"."""
     graph = memory.graph
-    kinds = {b: "parameters" if b >= EXTRA else "scratch" for b in memory.buffers}
+    kinds = {b: "parameters" if kind_of(b) is BufferKind.EXTERNAL else "scratch" for b in memory.buffers}
     kinds |= {v.data: "activations" for v in graph.values} | {v.diff: "gradients" for v in graph.values}
     kinds |= {p.data: "parameters" for p in graph.params} | {p.diff: "gradients" for p in graph.params}
     return kinds
@@ -55,7 +55,7 @@ def net_statistics(net: Net) -> dict:
 
 def predicted(net: Net, plan: Plan) -> PlanTimes:
     """Predict when every operation of a plan of this net runs, with the costs that it was planned with."""
-    return time_plan(plan, net.memory.planned_with[plan.program.name])
+    return time_plan(plan, net.memory.planner.requests[plan.program.name].costs)
 
 
 def page_contents(

@@ -26,7 +26,6 @@ from ..program.programs import HostedStep, SplitBackward
 from .micro_batch_choice import describe, needs
 
 if TYPE_CHECKING:
-    from ..built import BuiltNet
     from ..net import Net
 
 _log = logging.getLogger(__name__)
@@ -60,7 +59,7 @@ def fit(runtime: Runtime, attempt: Callable[[], T]) -> T:
             _log.info("LMS: nothing is managed: everything fits the device as without Large Model Support")
 
 
-def _whole_or_in_parts(runtime: Runtime, nets: Sequence[BuiltNet], attempt: Callable[[], T]) -> T:
+def _whole_or_in_parts(runtime: Runtime, nets: Sequence[Net], attempt: Callable[[], T]) -> T:
     refused, runtime.whole = None, True
     for idle in (runtime.idle, not runtime.idle):
         try:
@@ -78,7 +77,7 @@ def _whole_or_in_parts(runtime: Runtime, nets: Sequence[BuiltNet], attempt: Call
     raise refused
 
 
-def _set_idle(runtime: Runtime, nets: Sequence[BuiltNet], idle: bool) -> None:
+def _set_idle(runtime: Runtime, nets: Sequence[Net], idle: bool) -> None:
     """Give all nets the memory they have without Large Model Support (idle), or with it."""
     if idle is not runtime.idle:
         runtime.set_idle(idle)
@@ -114,7 +113,7 @@ def fitted(
 def _fitted(
     net: Net, plan: Callable[[], T], seconds: Callable[[], float] | None, by_hand: bool, updates: Updates | None
 ) -> T:
-    logged = describe(net.graph, net.micro_batched)
+    logged = describe(net.graph, net.arrangement.micro_batched)
     while True:
         try:
             with net.placed():
@@ -133,18 +132,18 @@ def _fitted(
     return made
 
 
-def log_parts(net: BuiltNet, logged: Collection[str] = ()) -> None:
+def log_parts(net: Net, logged: Collection[str] = ()) -> None:
     """Log which layers run in parts, except for lines already in `logged`."""
-    lines = [line for line in describe(net.graph, net.micro_batched) if line not in logged]
+    lines = [line for line in describe(net.graph, net.arrangement.micro_batched) if line not in logged]
     for line in lines:
         _log.info("%s", line)
     if lines:
         _log.info("%s", ROUNDED)
-    if (net.splitting.asked or 0) > 1 and not net.micro_batched.starts:
+    if (net.splitting.asked or 0) > 1 and not net.arrangement.micro_batched.starts:
         _log.warning(
             "-lms_split %d: no layers of net %s can run in parts of its batch", net.splitting.asked, net.graph.name
         )
-    if (net.splitting.asked_blocks or 0) > 1 and not net.micro_batched.cuts:
+    if (net.splitting.asked_blocks or 0) > 1 and not net.arrangement.micro_batched.cuts:
         _log.warning(
             "-lms_split_outputs %d: no layer of net %s can run in blocks of its outputs",
             net.splitting.asked_blocks,
@@ -152,9 +151,9 @@ def log_parts(net: BuiltNet, logged: Collection[str] = ()) -> None:
         )
 
 
-def refuse_chosen_parts(net: BuiltNet) -> None:
+def refuse_chosen_parts(net: Net) -> None:
     """Raise PlanError if training uses a plan file and the number of parts was chosen here: the file lacks it."""
-    splitting, micro_batched = net.splitting, net.micro_batched
+    splitting, micro_batched = net.splitting, net.arrangement.micro_batched
     chosen = []
     if splitting.asked is None and micro_batched.starts:
         chosen.append("-lms_split 4")
@@ -171,8 +170,8 @@ def refuse_chosen_parts(net: BuiltNet) -> None:
 
 def _refuse_whole_layers(net: Net) -> None:
     """Raise OutOfDeviceMemory if any layer's forward or backward does not fit, also those of later programs."""
-    steps = tuple(s.step for s in net.all_steps(fused=False))
-    refuse_impossible(Program("passes", steps, frozenset()), net.memory.managed(), net.runtime.limit())
+    steps = tuple(s.step for s in net.arrangement.all_steps(fused=False))
+    refuse_impossible(Program("passes", steps, frozenset()), net.memory.store.managed(), net.runtime.limit())
 
 
 def _widen(net: Net, error: OutOfDeviceMemory, by_hand: bool, updates: Updates | None) -> bool:
@@ -181,15 +180,16 @@ def _widen(net: Net, error: OutOfDeviceMemory, by_hand: bool, updates: Updates |
         return False  # the error is not the planner's (the device is in use elsewhere), or the user fixed all parts
     helped = False
     while True:
-        passes = net.all_steps(fused=not by_hand, split_backward=SplitBackward.NONE if by_hand else net.split_backward)
+        split = SplitBackward.NONE if by_hand else net.arrangement.split_backward
+        passes = net.arrangement.all_steps(fused=not by_hand, split_backward=split)
         steps = [*passes, *(updates() if updates is not None else ())]
-        managed, limit = net.memory.managed(), net.runtime.limit()
+        managed, limit = net.memory.store.managed(), net.runtime.limit()
         need = needs(steps, managed)
         if helped and max(need) <= limit:
             return True
         if not helped and error.where.layer is not None and max(need, default=0) < error.needed:
             return False  # the step that did not fit is not among these
-        if not net.splitting.widen(net.graph, net.micro_batched, need, steps, managed, limit):
+        if not net.splitting.widen(net.graph, net.arrangement.micro_batched, need, steps, managed, limit):
             return helped
         follow(net)
         helped = True
@@ -216,13 +216,12 @@ def _choose_fastest(net: Net, seconds: Callable[[], float]) -> None:
     follow(net)
 
 
-def follow(net: BuiltNet) -> None:
+def follow(net: Net) -> None:
     """Give the net, and the nets that share its parameters, memory for its current parts.
 
     Values of blobs move to the new buffers, and so do NumPy views that the user keeps of them.
     """
-    blobs = [*net.blobs.values(), *(blob for vector in net.params.values() for blob in vector)]
-    before = [(blob, blob.data_memory, blob.diff_memory) for blob in blobs]
+    before = [(blob, blob.data_memory, blob.diff_memory) for blob in net.own_blobs]
     for _, *memories in before:
         for memory in memories:
             if memory.state is State.HEAD_AT_GPU:

@@ -20,7 +20,7 @@ from ...lms.program import Buffer, Program, layer_of
 from ...lms.remat.candidates import RematCandidates
 from ...lms.remat.requested import CannotRemat, remat_order
 from ..program.costs import program_costs
-from ..program.lms_requests import cannot_remat, remat_requests_of
+from ..program.lms_requests import cannot_remat
 from ..program.programs import HostedStep, Sequenced
 from ..program.split_backward import with_least_memory
 from .fit import fitted
@@ -100,7 +100,7 @@ def host_bytes(net: Net, plan: Plan) -> int:
     return with_host_slots(plan, net.runtime.slab.segment).host_bytes
 
 
-def _managed(net: Net, tail: Tail) -> tuple[Program, dict[int, Buffer], frozenset[int]]:
+def _managed(net: Net, tail: Tail) -> tuple[Program, Mapping[int, Buffer], frozenset[int]]:
     """Choose the program whose largest step needs less: with whole backward steps, or with split ones.
 
     Returns:
@@ -112,19 +112,15 @@ def _managed(net: Net, tail: Tail) -> tuple[Program, dict[int, Buffer], frozense
     return other if max(_needs(*other[:2]), default=0) < max(_needs(*whole[:2]), default=0) else whole
 
 
-def _with_requests(net: Net, sequenced: Sequenced) -> tuple[Program, dict[int, Buffer], frozenset[int]]:
-    memory = net.memory
-    program, remats = sequenced.program, memory.remat_steps_of(sequenced)
-    remat_requests = remat_requests_of(net.run_graph, sequenced, remats, memory.call_scratch)
-    if remat_requests.steps:
-        candidates = RematCandidates(program, {s: step.step for s, step in remats.items()}, memory.call_scratch)
+def _with_requests(net: Net, sequenced: Sequenced) -> tuple[Program, Mapping[int, Buffer], frozenset[int]]:
+    request = net.memory.planner.request_of(sequenced)
+    program, requested = request.program, request.requested
+    if requested.steps:
         try:
-            program = remat_order(program, candidates, remat_requests).program
+            program = remat_order(program, RematCandidates(program, request.remats, request.scratch), requested).program
         except CannotRemat as failure:
             raise cannot_remat(net.run_graph, sequenced.steps, failure) from None
-    ids = {a.buffer for step in program.steps for a in step.accesses}
-    managed = {b: memory.buffers[b] for b in sorted(ids) if memory.memories[b].managed}
-    return program, memory.compressed_sizes(sequenced, managed), remat_requests.buffers
+    return program, request.buffers, requested.buffers
 
 
 def least(net: Net, tail: Tail) -> Least:

@@ -1,155 +1,72 @@
-"""Owns the memory of a net: one SyncedMemory per buffer, which of them LMS manages, and a plan for every program.
+"""Owns the memory of a net and runs its programs.
 
-`NetMemory.run` binds a program (plans it, at its first run) and runs it. `buffers.py` assigns buffers,
-`external_buffers.py` adds those outside the graph, `../program/split_backward.py` picks the program to plan, and
-`../run/` executes steps and records CUDA graphs.
+`NetMemory` is put together from `buffer_store.py` (the memory of every buffer), `workspace.py` (call scratch),
+`program_planner.py` (plans) and `bound_programs.py` (programs that are ready to run); `choice.py` says beforehand which
+memory each buffer gets. `../run/` executes steps and records CUDA graphs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 from functools import partial
+
+import numpy as np
 
 from ...errors import OutOfDeviceMemory
 from ...layers.base import ShapesChanged
-from ...lms.cost.machine import Costs
-from ...lms.cost.timing import time_plan
 from ...lms.plan.plan import Plan
-from ...lms.plan.rules import Rules
-from ...lms.program import Buffer, Program, Step
-from ...lms.remat.requested import CannotRemat
-from ...lms.runtime.compression import compressed_bytes
-from ...lms.runtime.memory_owners import prepare, refuse_oom
+from ...lms.program import Program
+from ...lms.runtime.memory_owners import refuse_oom
 from ...lms.runtime.runtime import Runtime
 from ...memory import exported_views
-from ...memory.split_memory import SplitMemory
 from ...memory.states import Ask, State
-from ...memory.synced import SyncedMemory
 from ..build.graph import Graph
-from ..passes.compression import inexact, with_compression
-from ..passes.masks import bits_of
-from ..passes.micro_batch import SplitValue
-from ..program.costs import program_costs, program_remats
-from ..program.lms_requests import asked_by_layers, cannot_remat, remat_requests_of, wanted_remats
-from ..program.programs import HostedStep, Sequenced
-from ..program.split_backward import in_same_form, planned
+from ..program.buffers import makers
+from ..program.programs import HostedStep
 from ..program.steps import LayerStep
-from ..run.executor import Executor, call_scratch_layout
-from ..run.recording import Replay
-from .buffers import BufferTable, inside_groups, makers, parts_to_manage
-from .external_buffers import EXTRA, ExternalBuffers
+from ..run.executor import Executor
+from .bound_programs import Bound, BoundPrograms, Build
+from .buffer_store import BufferStore, hand_on
+from .choice import MemoryChoice
 from .first_run import needed_at_first_run
-from .residency import residency_estimate
-from .split_memory import hand_on, make_split_memories
-from .step_scalars import StepScalars
-
-WORTH = 0.995  # a new plan replaces the old one if it is predicted to take at most this fraction of its time
+from .program_planner import ProgramPlanner
+from .workspace import Workspace
 
 
-@dataclass(eq=False)
-class Bound:
-    """Hold a program with its plan (None: it touches no managed buffer) and its replay (None: run step by step)."""
-
-    sequenced: Sequenced
-    plan: Plan | None
-    step_scalars: StepScalars
-    replay: Replay | None
-    touched: tuple[SyncedMemory, ...]  # without call scratch
-    moved: tuple[SyncedMemory, ...]  # buffers that the plan places and copies
-    split: tuple[SplitMemory, ...]  # those of which this program touches a part
-    unmade: tuple[SyncedMemory, ...]  # of values inside fused chains or stored as buffer views: discarded after a run
-    room_checked: bool = False  # whether device memory for the first run was checked
-
-
-class NetMemory(ExternalBuffers):
-    """Own the buffers of a net, bind its programs to plans, and run them.
+class NetMemory:
+    """Own the memory of a net and run its programs.
 
     Args:
-        graph: the wired graph, with buffers assigned in `table`.
-        used: ids of the buffers that the net's widest program touches; the others never get memory.
-        old: the memory that this one replaces after a reshape. Values, parameters and kept scratch whose size in bytes
-            is unchanged carry over, and so do external buffers.
-        packed: ids of buffers with a short live range in a solver's program; they share one arena where LMS is off.
+        graph: the graph that runs, with buffers assigned.
+        choice: which memory its buffers get.
+        old: the memory that this one replaces after a reshape.
         graph_runs: replay programs as CUDA graphs where possible.
-        lasting: ids of buffers that automatic mode leaves on the device: they outlive an iteration or the host
-            touches them.
-        steps: the steps of an iteration, from which automatic mode estimates whether that is possible.
-        split_values: values that lie in several buffers, or as bfloat16.
         file: the prototxt, for errors.
     """
 
     def __init__(
         self,
         graph: Graph,
-        table: BufferTable,
-        used: set[int],
+        choice: MemoryChoice,
         runtime: Runtime,
-        dtype,
+        dtype: np.dtype,
+        *,
         old: NetMemory | None = None,
-        packed: frozenset[int] = frozenset(),
         graph_runs: bool = False,
-        lasting: frozenset[int] = frozenset(),
-        steps: Sequence[Step] = (),
-        split_values: Sequence[SplitValue] = (),
         file: str | None = None,
     ):
-        self.graph, self.runtime, self.dtype, self.file = graph, runtime, dtype, file
-        self.device = runtime.device
-        self.buffers: dict[int, Buffer] = {buffer.id: buffer for buffer in table.buffers}
-        self.memories: dict[int, SyncedMemory] = {}
-        self._extras: dict[int, bool | None] = {}
-        kept = old.carry() if old else {}
-        for buffer, nbytes in zip(table.buffers, table.used_bytes, strict=True):
-            memory = kept.get(buffer.name)
-            if memory is None or memory.nbytes != nbytes:
-                memory = SyncedMemory(nbytes, buffer.name, self.device)
-            else:
-                del kept[buffer.name]
-            self.memories[buffer.id] = memory
-        for memory in kept.values():  # their size changed
-            memory.give_back()
-        self._workspace = None
-        self._used = used
-        self.packed = frozenset() if runtime.active or self.device.is_host else packed & used
-        own = (b for b in table.buffers if b.id in used and b.id not in self.packed)
-        by_layers = asked_by_layers(graph, runtime.config)
-        asked = parts_to_manage(graph, table, runtime.config.min_bytes)
-        if not runtime.config.frac:  # a mask is managed where the values that it replaces would be
-            asked |= dict.fromkeys(bits_of(graph, table.buffers, runtime.config.min_bytes), True)
-        asked |= by_layers
-        if (
-            runtime.active
-            and runtime.config.auto
-            and runtime.decide_params(
-                *residency_estimate(graph, [self.buffers[b] for b in used], lasting, steps, runtime.config.min_bytes)
-            )
-        ):
-            lasting |= {b for p in graph.params for b in (p.data, p.diff)}
-            asked |= dict.fromkeys(lasting, False) | by_layers
-        self._managed = runtime.register(own, asked)
-        if runtime.active:  # manage buffers that only passes by hand touch: beside the arena no memory is left for them
-            others = {b.id for b in table.buffers if b.id not in used and b.id not in lasting}
-            self._managed = replace(self._managed, ids=self._managed.ids | others)
-        self._unmade = (inside_groups(graph) | graph.views.keys()) - used
-        for b in self.buffers:  # all that a program may discard
-            self.memories[b].manage(b in self._managed.ids or b in self.packed or b in self._unmade)
-        sharing = {b.id for b in table.buffers if b.call_scratch and b.id in used and b.id not in self._managed.ids}
-        self._workspace_offsets = call_scratch_layout(graph, table.buffers, sharing)
-        self._shared: dict[int, SyncedMemory] = {}
-        self._pin_host_sources()
+        self.graph, self.runtime, self.device, self.file = graph, runtime, runtime.device, file
+        self.store = store = BufferStore(graph, choice, runtime, old.store if old is not None else None)
+        self.buffers, self.memories = store.buffers, store.memories
+        self.workspace = Workspace(graph, store.unmanaged_call_scratch, self.buffers, self.memories, runtime)
         self.executor = Executor(graph, self.memories, self.device, dtype)
-        self._plans: dict[str, Bound] = {}
-        self._last = ""  # the program that ran last
-        self.planned_with: dict[str, Costs] = {}  # by program
-        self._graph_runs = graph_runs
-        self.timer: Callable[[], None] | None = None  # called before the first step and after each
-        if old:
-            self._take_over(old)
-        self.split_memories = make_split_memories(
-            split_values, self.memories, self.device, old.split_memories if old else ()
+        store.take_over(old.store if old is not None else None)
+        self.planner = ProgramPlanner(graph, store, runtime, dtype.itemsize)
+        self.programs = BoundPrograms(
+            self, graph, store, self.workspace, self.planner, self.executor, runtime, graph_runs
         )
-        runtime.need_workspace(self._workspace_bytes)
+        self._last = ""  # the program that ran last
+        self.timer: Callable[[], None] | None = None  # called before the first step and after each
         runtime.make_room()
         runtime.memory_owners.join(self)
 
@@ -162,223 +79,56 @@ class NetMemory(ExternalBuffers):
         """Return the error with the layer's place in this net's prototxt."""
         return self.graph.place(error.at(layer=layer), self.file)
 
-    def carry(self) -> dict[str, SyncedMemory]:
-        """Return, by buffer name, the memory that a reshaped net may reuse: its own, except for call scratch."""
-        dropped = {b for b, buffer in self.buffers.items() if buffer.call_scratch} | self._shared.keys()
-        own = ((b, m) for b, m in self.memories.items() if b in self.buffers and b < EXTRA)
-        return {self.buffers[b].name: m for b, m in own if b not in dropped}
-
-    def _pin_host_sources(self) -> None:
-        for node in self.graph.nodes:
-            if node.layer.runs_on.value == "host":
-                for t in node.tops:
-                    self.memories[self.graph.values[t].data].pinned = True
-
     def resident_listing(self, *, own: bool = False) -> list[tuple[str, int]]:
         """Return (layer, bytes) of every resident buffer, in creation order. own: leave out those of another net."""
-        layers = makers(self.graph)
-        return [
-            (layers.get(b.id, b.name.split(".")[0]), b.nbytes)
-            for b in self.buffers.values()
-            if b.id in self._used and not b.call_scratch and not self.memories[b.id].managed
-            if not (own and b.id in self._shared)
-        ]
+        return self.store.resident_listing(own=own)
+
+    def release(self) -> None:
+        """Release call scratch, which a reshaped net does not reuse, and unregister from the runtime."""
+        self.store.release()
+        self.runtime.memory_owners.leave(self)
 
     # -- programs ---------------------------------------------------------------------------------------------------
-    def bind(self, key: str, build: Callable[[], Sequenced]) -> Bound:
-        """Return the program `key`, built and planned at the first call or when its plan no longer fits."""
-        if not self.keeps(key):
-            del self._plans[key]
-        bound = self._plans.get(key)
-        if bound is None:
-            sequenced = build()
-            if not sequenced.by_hand:
-                self.runtime.check_resident()
-            self._bind(key, *planned(self, sequenced))
-        elif bound.plan is not None:
-            self.runtime.arena.prepare(bound.plan)  # the arena may have been released since
-        return self._plans[key]
+    def steps(self, key: str) -> tuple[LayerStep | HostedStep, ...]:
+        """Return the steps of a bound program."""
+        return self.programs.bound[key].sequenced.steps
 
-    def keeps(self, key: str) -> bool:
-        """Return whether the program `key` is unbound, or bound to a plan that still fits."""
-        return key not in self._plans or self.runtime.keeps(self._plans[key].plan)
+    def plans(self) -> dict[str, Plan | None]:
+        """Return the plans made so far, by program name."""
+        return {key: bound.plan for key, bound in self.programs.bound.items()}
+
+    @property
+    def last_plan(self) -> Plan | None:
+        """Return the plan of the program that ran last, or None."""
+        bound = self.programs.bound.get(self._last)
+        return bound.plan if bound is not None else None
+
+    def forget_plans(self) -> None:
+        """Drop all bound programs, so that each is planned again at its next run."""
+        self.programs.bound.clear()
 
     def refuse_oom(self, program: Program, plan: Plan | None) -> None:
         """Raise OutOfDeviceMemory if the device has too little free memory for the first run of a program."""
-        offsets = self._workspace_offsets
+        offsets = self.workspace.offsets
         missing, released = needed_at_first_run(program, plan, self.buffers, self.memories, offsets)
         layers = makers(self.graph)
         wanted = [("", lacks)] if offsets and (lacks := self.runtime.workspace_lacks) else []
         wanted += [(layers.get(b.id, b.name.split(".")[0]), b.nbytes) for b in missing]
         refuse_oom(self.runtime, self, wanted, released)
 
-    def _bind(self, key: str, sequenced: Sequenced, plan: Plan | None) -> None:
-        """Store a planned program under `key`, with all that each run of it needs."""
-        if plan is not None:
-            prepare(self.runtime, self, plan)
-            sequenced = self._as_planned(sequenced, plan)
-        replay = Replay.of(self.graph, sequenced, plan, self.memories, self.runtime) if self._graph_runs else None
-        step_scalars = StepScalars(
-            self.graph, self.memories, [s for s in sequenced.steps if not getattr(s, "again", False)]
-        )
-        touched = {a.buffer for s in sequenced.program.steps for a in s.accesses}
-        layers = [s for s in sequenced.steps if isinstance(s, LayerStep)]
-        grouped = any(s.group is not None or s.without_views is not None for s in layers)
-        unmade = self._unmade - touched if grouped else set()
-        touched -= self._workspace_offsets.keys()
-        changing = {id(self.memories[b]) for b in touched | unmade} if self.split_memories else ()
-        split = tuple(m for m in self.split_memories if any(id(part) in changing for part in m.parts))
-        groups = touched, plan.buffers if plan is not None else (), unmade
-        touched, moved, unmade = (tuple(self.memories[b] for b in ids) for ids in groups)
-        self.executor.forget()
-        self._plans[key] = Bound(sequenced, plan, step_scalars, replay, touched, moved, split, unmade)
-
-    def plan_of(self, sequenced: Sequenced) -> Plan | None:
-        """Return a verified plan, or None if the program touches no managed buffer.
-
-        In a program by hand without LMS, packed buffers get memory of their own, because all values survive.
-        """
-        if sequenced.by_hand and not self.runtime.active:
-            return None
-        ids = {a.buffer for s in sequenced.program.steps for a in s.accesses}
-        if not (managed := {b: self.buffers[b] for b in sorted(ids) if self.memories[b].managed}):
-            return None
-        if self.runtime.active:
-            return self._optimised(sequenced, self.compressed_sizes(sequenced, managed))
-        return self.runtime.pack(sequenced.program, managed)
-
-    def replan(self, key: str, build: Callable[[], Sequenced]) -> tuple[float, float] | None:
-        """Plan a bound program again with the step times known now; adopt the new plan if it is predicted to be faster.
-
-        Returns:
-            (seconds of the old plan, seconds of the adopted plan), both as predicted now; None if there is no plan.
-        """
-        if (old := self._plans.get(key)) is None or old.plan is None or not self.runtime.active:
-            return None
-        sequenced = in_same_form(build(), old.sequenced)
-        before = time_plan(old.plan, self._costs(sequenced, self.remat_steps_of(sequenced))).seconds
-        managed = self.compressed_sizes(sequenced, {b: self.buffers[b] for b in old.plan.buffers})
-        plan = self._optimised(sequenced, managed, old.plan.how)
-        if plan.seconds >= WORTH * before:
-            return before, before
-        del self._plans[key]
-        self._bind(key, sequenced, plan)
-        return before, plan.seconds
-
-    def compressed_sizes(self, sequenced: Sequenced, managed: dict[int, Buffer]) -> dict[int, Buffer]:
-        """Return the managed buffers of a program, with the sizes of their copies (smaller under compression)."""
-        if not self.runtime.config.compress:
-            return managed
-        sizes = {b: compressed_bytes(self.memories[b].nbytes, self.dtype.itemsize) for b in managed}
-        return with_compression(sequenced.program, managed, inexact(self.graph), sizes)
-
-    def remat_steps_of(self, sequenced: Sequenced) -> dict[int, LayerStep]:
-        """Return the steps that rematerialize forward steps of a program, by the index of the forward step."""
-        if sequenced.by_hand:
-            return {}
-        return wanted_remats(self.graph, program_remats(self.graph, sequenced.steps), self.runtime.config)
-
-    @property
-    def call_scratch(self) -> frozenset[int]:
-        """Return the ids of buffers whose content never outlives a step."""
-        return frozenset(b for b, buffer in self.buffers.items() if buffer.call_scratch)
-
-    def _costs(self, sequenced: Sequenced, remats) -> Costs:
-        sizes = {b: memory.nbytes for b, memory in self.memories.items()}
-        machine, measured = self.runtime.machine, self.runtime.measured
-        return program_costs(self.graph, sequenced.steps, remats, self.buffers, sizes, machine, measured)
-
-    def _optimised(self, sequenced: Sequenced, managed: dict[int, Buffer], first: Rules | None = None) -> Plan:
-        """Return the best plan that the search finds. first: rules to try first."""
-        remats = self.remat_steps_of(sequenced)
-        remat_steps = {s: step.step for s, step in remats.items()}
-        scratch = self.call_scratch
-        self.planned_with[sequenced.program.name] = costs = self._costs(sequenced, remats)
-        remat_requests = remat_requests_of(self.graph, sequenced, remats, scratch)
-        try:
-            return self.runtime.plan(sequenced.program, managed, costs, remat_steps, scratch, remat_requests, first)
-        except CannotRemat as failure:
-            raise cannot_remat(self.graph, sequenced.steps, failure) from None
-
-    def _as_planned(self, sequenced: Sequenced, plan: Plan) -> Sequenced:
-        """Return the program in the order of the plan, rematerialization steps included."""
-        if not plan.rematerialized:
-            return sequenced
-        remats = program_remats(self.graph, sequenced.steps)
-        steps = tuple(remats[s] if again else sequenced.steps[s] for s, again in plan.order)
-        return replace(sequenced, program=plan.program, steps=steps)
-
-    def steps(self, key: str) -> tuple:
-        """Return the steps of a bound program."""
-        return self._plans[key].sequenced.steps
-
-    def forget_plans(self) -> None:
-        """Drop all bound programs, so that each is planned again at its next run."""
-        self._plans.clear()
-
-    @property
-    def last_plan(self) -> Plan | None:
-        """Return the plan of the program that ran last, or None."""
-        bound = self._plans.get(self._last)
-        return bound.plan if bound is not None else None
-
-    def managed(self) -> dict[int, Buffer]:
-        """Return the buffers whose device memory plans control, by id."""
-        return {b: buffer for b, buffer in self.buffers.items() if self.memories[b].managed}
-
-    @property
-    def managed_ids(self) -> frozenset[int]:
-        """Return the ids of the buffers that Large Model Support manages."""
-        return self._managed.ids
-
-    def release(self) -> None:
-        """Release call scratch, which a reshaped net does not reuse, and unregister from the runtime."""
-        self.runtime.unregister(self._managed)
-        self.runtime.memory_owners.leave(self)
-        for b, buffer in self.buffers.items():
-            if buffer.call_scratch and b not in self._workspace_offsets:
-                self.memories[b].give_back()
-
-    def plans(self) -> dict[str, Plan | None]:
-        """Return the plans made so far, by program name."""
-        return {key: bound.plan for key, bound in self._plans.items()}
-
-    @property
-    def _workspace_bytes(self) -> int:
-        """Return the bytes of shared workspace that this net's unmanaged call scratch needs."""
-        return max((o + self.buffers[b].nbytes for b, o in self._workspace_offsets.items()), default=0)
-
-    def _place_workspace(self) -> None:
-        """Point unmanaged call scratch at the shared workspace, which may have grown for another net."""
-        ids = self._workspace_offsets
-        if not ids:
-            return
-        if self.device.is_host:
-            if self._workspace is None:
-                self._workspace = self.device.host_take(self._workspace_bytes)
-                for b in ids:
-                    offset = self._workspace_offsets[b]
-                    self.memories[b].host = self._workspace[offset : offset + self.buffers[b].nbytes]
-            return
-        whole = self.runtime.workspace()
-        if self._workspace is not whole:
-            self._workspace = whole
-            for b in ids:
-                self.memories[b].span = whole.at(self._workspace_offsets[b], self.buffers[b].nbytes)
-
-    def run(self, key: str, build: Callable[[], Sequenced]) -> None:
+    def run(self, key: str, build: Build) -> None:
         """Run the program `key`, which `build` makes the first time. Nets of other threads on this device wait.
 
         Raises:
             UsageError: the user keeps an exported GPU view of memory that the plan moves.
         """
         with self.device.lock, self.device.active():
-            bound = self.bind(key, build)
+            bound = self.programs.bind(key, build)
             if not bound.room_checked and not self.device.is_host:
                 self.refuse_oom(bound.sequenced.program, bound.plan)
                 bound.room_checked = True
             self._last = key
-            self._place_workspace()
+            self.workspace.place()
             if not self.device.is_host:
                 exported_views.before_run(bound.touched, bound.moved)
             hand_on(bound.split)

@@ -19,7 +19,7 @@ from itertools import pairwise
 
 from ...layers.base import Layer, count
 from ...layers.micro_batch import block_of, gather_of, part_of, spread_of
-from ...lms.program import Buffer
+from ...lms.program import Buffer, BufferId, BufferKind, buffer_id, kind_of
 from ..build.graph import Graph, Node, Value
 from .blocks import output_cuts
 from .regions import Region, boundaries, inner_values, readers
@@ -218,15 +218,11 @@ class _MicroBatching:
         return index
 
 
-PARTED = 1 << 19  # first id of split values of several buffers
-WIDENED = 1 << 24  # added to a bfloat16 buffer's id: the id of its float32 split value
-
-
 @dataclass(frozen=True)
 class SplitValue:
     """Describe a value, a parameter or a gradient whose parts lie in `buffers`, in order. half: as bfloat16."""
 
-    id: int
+    id: BufferId
     name: str
     buffers: tuple[int, ...]
     half: bool = False
@@ -244,7 +240,7 @@ def split_values(graph: Graph, micro_batched: MicroBatchedGraph) -> list[SplitVa
         if len(ids) == 1:
             return ids[0]
         if ids not in found:
-            found[ids] = SplitValue(PARTED + len(found), f"{name}.{kind}", ids, half)
+            found[ids] = SplitValue(buffer_id(BufferKind.SPLIT, len(found)), f"{name}.{kind}", ids, half)
         return found[ids].id
 
     for value in graph.values:
@@ -260,6 +256,6 @@ def split_values(graph: Graph, micro_batched: MicroBatchedGraph) -> list[SplitVa
 
 
 def widened(graph: Graph, buffers: Sequence[Buffer]) -> list[SplitValue]:
-    """Return a split value for each single bfloat16 buffer of the user's graph. To be called after `fold`."""
-    ids = {b for v in graph.values if v.half for b in (v.data, v.diff) if b < PARTED}
-    return [SplitValue(WIDENED + b, buffers[b].name, (b,), True) for b in sorted(ids)]
+    """Return a split value for each single bfloat16 buffer of the user's graph. To be called after `split_values`."""
+    ids = {b for v in graph.values if v.half for b in (v.data, v.diff) if kind_of(b) is BufferKind.GRAPH}
+    return [SplitValue(buffer_id(BufferKind.WIDENED, b), buffers[b].name, (b,), True) for b in sorted(ids)]

@@ -1,10 +1,7 @@
-"""Split backward: whether a training program makes a layer's gradients of parameters and of bottoms in two steps.
+"""Split backward: a training program in which layers make gradients of parameters and of bottoms in two steps.
 
-In two steps, a bottom's value may be freed before its gradient is allocated, but the tops' gradients are read twice.
-`planned` first plans the program without split backwards. If that plan does not fit, or its steps wait for copies, it
-also plans the program in which layers that are not small have one (`programs.SplitBackward`), and takes the one
-predicted to be faster. A plan file says which one it is of. Results are bit-identical.
-See also: `steps.py` (which layers, which steps).
+`../memory/program_planner.py` plans a program with whole and with split backwards, and chooses. Results are
+bit-identical. See also: `steps.py` (which layers, which steps), `programs.SplitBackward`.
 """
 
 from __future__ import annotations
@@ -12,9 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from ...errors import OutOfDeviceMemory
 from ...layers.base import Makes
 from ...lms.plan.plan import Plan
 from ...lms.program import Program, layer_of, makes_param_gradients
@@ -22,52 +17,7 @@ from ..build.graph import Graph
 from .programs import Sequenced
 from .steps import LayerStep
 
-if TYPE_CHECKING:
-    from ..memory.net_memory import NetMemory
-
 _log = logging.getLogger(__name__)
-# A split backward is tried for a plan that takes more than SLOW times the seconds of its steps and waits for copies for
-# more than WAITS of its time.
-SLOW = 1.15
-WAITS = 0.1
-
-
-def planned(memory: NetMemory, sequenced: Sequenced) -> tuple[Sequenced, Plan | None]:
-    """Return the program to run and its plan, None where nothing is managed.
-
-    Raises:
-        OutOfDeviceMemory: neither program fits.
-        CaffeError: as `NetMemory.plan_of`.
-    """
-    whole, other, name = replace(sequenced, split_backward=None), with_least_memory(sequenced), sequenced.program.name
-    if len(other.steps) == len(whole.steps):  # no backward is split
-        return whole, memory.plan_of(whole)
-    cache = memory.runtime.plan_cache
-    cached_split = cache.separates(name) if cache is not None else None
-    if cached_split is not None:
-        chosen = other if cached_split else whole
-        return chosen, memory.plan_of(chosen)
-    plan, fits = _plan_if_it_fits(memory, whole)
-    if not fits:
-        return other, memory.plan_of(other)
-    if plan is None:
-        return whole, None
-    costs = memory.planned_with[name]
-    if plan.seconds <= SLOW * sum(costs.steps) or plan.stall <= WAITS * plan.seconds:
-        return whole, plan
-    found, _ = _plan_if_it_fits(memory, other)  # may not fit, though its steps are smaller: offsets differ
-    if found is not None and found.seconds < plan.seconds:
-        return other, found
-    memory.planned_with[name] = costs
-    return whole, plan
-
-
-def _plan_if_it_fits(memory: NetMemory, sequenced: Sequenced) -> tuple[Plan | None, bool]:
-    """Return the plan of a program, None where nothing is managed, and whether the program fits."""
-    try:
-        return memory.plan_of(sequenced), True
-    except OutOfDeviceMemory:
-        return None, False
 
 
 def with_least_memory(sequenced: Sequenced) -> Sequenced:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..program.programs import Sequenced, sequence
+from ..program.programs import Sequenced
 from ..program.steps import LayerStep, layer_of
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def forward_layers(net: Net, start: int, end: int) -> bool:
     for i in range(start, end + 1):
 
         def build(key: str, first: int, reshaped: bool, i: int = i) -> Sequenced:
-            return sequence(key, net.builder.forward(first, i), None)
+            return net.arrangement.forward(key, first, i)
 
         for callback in net.callbacks.before_forward:
             callback(i)
@@ -69,8 +69,8 @@ def backward_layers(net: Net, start: int, end: int, steps: Sequence[LayerStep], 
         for callback in net.callbacks.before_backward:
             callback(i)
         if i in of_layer:
-            net.versions.bring_diffs(i, i)
+            net.own_blobs.versions.bring_diffs(i, i)
             net.run_steps(f"{name}, layer {i}", of_layer[i])
-            net.versions.show_diffs(i, i)
+            net.own_blobs.versions.show_diffs(i, i)
         for callback in net.callbacks.after_backward:
             callback(i)

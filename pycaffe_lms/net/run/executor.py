@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import partial
 
@@ -192,15 +192,3 @@ class Executor:
                 self._value(node, step, True, b, "diff").fill(0)
             elif wanted:
                 ops.fill(self._value(node, step, False, b, "diff"), 0.0)
-
-
-def call_scratch_layout(graph: Graph, buffers, sharing: Collection[int]) -> dict[int, int]:
-    """Return byte offsets of the buffers `sharing` one workspace; each layer's start at 0, as layers take turns."""
-    offsets: dict[int, int] = {}
-    for node in graph.everyone():
-        end = 0
-        for name in node.layer.scratches:
-            if node.scratch[name] in sharing:
-                offsets[node.scratch[name]] = end
-                end += buffers[node.scratch[name]].nbytes
-    return offsets

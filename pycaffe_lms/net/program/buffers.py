@@ -3,7 +3,7 @@
 Flatten, Reshape and Split share their bottom's data. An in-place layer's top shares data with its bottom only if no
 backward and no other layer's forward reads the bottom later. So in-place layers need no copies, and an in-place chain
 such as convolution, BatchNorm, Scale, ReLU keeps only the values that gradients need. Diffs of one name share memory,
-as in Caffe, if the in-place layer supports it (see `versions.py`). `assign` is the entry point.
+as in Caffe, if the in-place layer supports it (see `../memory/versions.py`). `assign` is the entry point.
 """
 
 from __future__ import annotations

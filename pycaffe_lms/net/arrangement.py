@@ -1,0 +1,290 @@
+"""Arranges a net's graph for its current shapes: what runs as one, where each value lies, which steps a program has.
+
+An `Arrangement` is made anew after every reshape and takes no memory: layers in micro-batches or blocks, fused chains,
+scratch, buffers, buffer views. `memory/choice.py` then says which memory the buffers get, and `Net` runs the programs
+that the arrangement makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from ..errors import CaffeError
+from ..layers.base import Lives, Runs
+from ..layers.sizes import check_scratch
+from ..lms.program import Buffer, Step
+from ..lms.runtime.runtime import Runtime
+from ..ops import ops_of
+from .build.gradients import shown_gradients
+from .build.graph import Graph, Node, Param
+from .memory.choice import MemoryChoice, choose_memory
+from .memory.micro_batch_choice import Splitting
+from .passes import param_order
+from .passes.fusion import find_groups
+from .passes.masks import mask_layers
+from .passes.micro_batch import split_values, widened, with_micro_batches
+from .passes.order_copies import request_copies
+from .program.buffer_views import choose_views
+from .program.buffers import BufferTable, assign
+from .program.lms_requests import asked_by_layers
+from .program.programs import HostedStep, ProgramBuilder, Sequenced, SplitBackward, sequence
+from .program.reduction import Reduction
+from .program.step_order import delayed, with_updates
+from .program.steps import LayerStep
+from .tuning import Tuning
+
+
+class Arrangement:
+    """Decide how a graph runs, and make its programs.
+
+    Attributes:
+        graph: the user's graph; run_graph: the one that runs, whose layers may be micro-batches or blocks of others.
+        micro_batched: which parts of `run_graph` belong to which layers and values of `graph`.
+        table: all buffers of `run_graph`.
+        builder: makes the steps of layers.
+
+    Args:
+        splitting: how many parts each layer runs in.
+        kept: names of blobs whose values and gradients stay readable after a solver's iteration.
+        forward_only: only forwards count, as of a solver's test nets.
+        file: the prototxt, for errors.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        runtime: Runtime,
+        dtype: np.dtype,
+        tuning: Tuning,
+        splitting: Splitting,
+        kept: Iterable[str],
+        forward_only: bool,
+        file: str | None,
+    ):
+        self.graph, self.dtype, self.tuning = graph, dtype, tuning
+        self._runtime, self._device = runtime, runtime.device
+        self._kept, self._forward_only, self._file = frozenset(kept), forward_only, file
+        self.micro_batched = with_micro_batches(graph, splitting.parts(graph), splitting.blocks(graph))
+        self.run_graph = self.micro_batched.graph
+        for node in graph.nodes:
+            node.layer.scratches.clear()  # also for layers that run in parts
+        self.table = self._assign_buffers()
+        self._split_values = [*split_values(graph, self.micro_batched), *widened(graph, self.table.buffers)]
+        self.builder = ProgramBuilder(self.run_graph, join=tuning.fuse)
+        with self._placed():
+            self._choose_views()
+
+    @contextmanager
+    def _placed(self) -> Iterator[None]:
+        """Complete errors raised inside: file, line and type of the layer."""
+        try:
+            yield
+        except CaffeError as error:
+            self.run_graph.place(error, self._file)
+            raise
+
+    # -- buffers ----------------------------------------------------------------------------------------------------
+    def _assign_buffers(self) -> BufferTable:
+        """Choose fused chains, scratch of layers and bit masks, and return the table of all buffers."""
+        graph, config = self.run_graph, self._runtime.config
+        graph.groups = find_groups(graph, self._kept_values(), self._kept_gradients()) if self.tuning.fuse else []
+        self._declare(graph, graph.everyone())
+        table = assign(graph, self.dtype.itemsize)
+        if self.tuning.masks and not self._forward_only:
+            with self._placed():
+                resident = {b for b, managed in asked_by_layers(graph, config).items() if not managed}
+            resident |= self._lasting()
+            least = config.min_bytes if self._runtime.active else None
+            masked = mask_layers(graph, table.buffers, least, resident)
+            if masked:
+                self._declare(graph, masked)
+                table = assign(graph, self.dtype.itemsize)
+        return table
+
+    def _choose_views(self) -> None:
+        """Choose which values become buffer views into others, if the net is tuned to drop values in an iteration."""
+        graph = self.run_graph
+        graph.views = {}
+        dropped = self.tuning.fuse and (self.tuning.pack or self._runtime.active)
+        if dropped and any(node.layer.stretches for node in graph.nodes):
+            steps, excluded = self.all_steps(fused=True), asked_by_layers(graph, self._runtime.config).keys()
+            keep = {"short_lived": self._packed(), "lasting": self._lasting(), "excluded": excluded}
+            graph.views = choose_views(
+                graph, steps, self.table.buffers, dtype=self.dtype, managed=self._runtime.active, **keep
+            )
+
+    def _declare(self, graph: Graph, nodes: Iterable[Node]) -> None:
+        """Let layers declare their scratch for the current shapes."""
+        ops = ops_of(self._device)
+        for node in nodes:
+            node.layer.scratches.clear()
+            shapes = [graph.values[b].shape for b in node.bottoms]
+            try:
+                with self._device.active():
+                    node.layer.declare(shapes, [graph.values[t].shape for t in node.tops], ops)
+                check_scratch(node.layer)
+                request_copies(graph, node)
+                param_order.request_copies(graph, node)
+            except CaffeError as error:
+                error.at(file=self._file, line=node.line, layer=node.name)
+                raise
+
+    def _kept_values(self) -> set[str]:
+        """Return the names of values of `run_graph` that belong to kept blobs."""
+        return self.micro_batched.names(self._kept)
+
+    def _kept_gradients(self) -> set[int]:
+        """Return the ids of values of `run_graph` whose gradients kept blobs show."""
+        shown = shown_gradients(self.graph) if self._kept else {}
+        return {v for name in self._kept for v in self.micro_batched.values[shown[name]]}
+
+    def _packed(self) -> frozenset[int]:
+        """Return the buffers with a short live range in a solver's program.
+
+        These are blobs and, with a backward, their gradients and the scratch that layers save for it.
+        """
+        graph = self.run_graph
+        found = {v.data for v in graph.values}
+        if not self._forward_only:
+            found |= {v.diff for v in graph.values}
+            for node in graph.everyone():
+                found |= {node.scratch[s.name] for s in node.layer.scratches.values() if s.lives is Lives.SAVED}
+        return frozenset(found) - self._lasting()
+
+    def _lasting(self) -> frozenset[int]:
+        """Return the buffers that outlive an iteration or pass between host and device layers: kept blobs, data that
+        the user or a data layer fills, outputs of the net, and state of layers."""
+        graph, kept = self.run_graph, self._kept_values()
+        lasting = {i for v in graph.values if v.loss_weight for i in (v.data, v.diff)}
+        lasting |= {i for v in graph.values if v.name in kept for i in (v.data, v.diff)}
+        for node in graph.nodes:
+            if node.layer.runs_on is Runs.HOST:  # its blobs are copied between host and device
+                lasting |= {
+                    i for v in (*node.bottoms, *node.tops) for i in (graph.values[v].data, graph.values[v].diff)
+                }
+        outside = {*graph.outputs, *graph.inputs}
+        for v in graph.values:
+            layer = graph.nodes[v.producer].layer
+            if v.name in outside or not layer.rewrites(v.top) or layer.is_net_input:
+                lasting.add(v.data)
+        for node in graph.everyone():
+            for scratch in node.layer.scratches.values():
+                if scratch.lives in (Lives.STATE, Lives.DIAL):
+                    lasting.add(node.scratch[scratch.name])
+        return frozenset(lasting)
+
+    def pieces(self, param: Param) -> list[Param]:
+        """Return the parameters of `run_graph` for one of `graph`: itself, or one per block of outputs, in order."""
+        return [self.run_graph.params[p] for p in self.micro_batched.params[param.index]]
+
+    def choose_memory(self) -> MemoryChoice:
+        """Choose which memory each buffer gets. Raises CaffeError for a request of a layer that cannot be met."""
+        steps = [step.step for step in self.all_steps(fused=True)]
+        with self._placed():
+            return choose_memory(
+                self.run_graph,
+                self.table,
+                self._runtime,
+                frozenset(self._used_buffers(steps)),
+                self._packed() if self.tuning.pack else frozenset(),
+                self._lasting(),
+                steps,
+                self._split_values,
+            )
+
+    def _used_buffers(self, steps: Sequence[Step]) -> set[int]:
+        """Return the ids of buffers that get memory: those of steps, parameters, and blobs that users can read."""
+        used = {a.buffer for step in steps for a in step.accesses}
+        if not self._forward_only:  # updates write the gradient of every learning parameter, even if only for its decay
+            used |= {p.diff for p in self.run_graph.learnable if p.lr_mult != 0}
+        graph = self.run_graph
+        inside = {t for g in graph.groups for m in g.members for t in graph.nodes[m].tops if t not in g.tops}
+        shown = {graph.values[v].data for v in graph.last.values() if v not in inside}
+        return used | {p.data for p in graph.params} | shown - graph.views.keys()
+
+    # -- programs ---------------------------------------------------------------------------------------------------
+    @property
+    def split_backward(self) -> SplitBackward:
+        """Return for which layers a solver's iteration may split the backward."""
+        return {None: SplitBackward.LARGE, True: SplitBackward.ALL, False: SplitBackward.NONE}[
+            self.tuning.split_backward
+        ]
+
+    def all_steps(self, *, fused: bool, split_backward: SplitBackward = SplitBackward.NONE) -> list[LayerStep]:
+        """Return the steps of the widest program, fused as a solver runs it or by hand; see `ProgramBuilder`."""
+        n = len(self.graph.nodes) - 1
+        steps = self.builder.forward(0, n, fused=fused)
+        if not self._forward_only and any(node.need_backward for node in self.graph.nodes):
+            diffs = self.builder.loss_diffs()
+            steps += self.builder.backward(n, 0, diffs, accumulate=True, fused=fused, split_backward=split_backward)
+        return steps
+
+    def forward(self, name: str, start: int, end: int) -> Sequenced:
+        """Return the program `name`: the forward of layers start..end; every value survives."""
+        return sequence(name, self.builder.forward(start, end), None)
+
+    def test(self, name: str = "test", start: int = 0) -> Sequenced:
+        """Return the program `name`: the forward from layer `start` on; outputs and kept blobs survive."""
+        n = len(self.graph.nodes) - 1
+        return sequence(name, self.builder.forward(start, n, fused=True), self._survivors())
+
+    def whole_backward(self, *, accumulate: bool) -> list[LayerStep]:
+        """Return the backward steps of all layers, not fused. accumulate: add to the parameters' gradients."""
+        n = len(self.graph.nodes) - 1
+        return self.builder.backward(n, 0, self.builder.loss_diffs(), accumulate=accumulate)
+
+    def iteration(
+        self,
+        name: str,
+        first: bool,
+        tail: Sequence[HostedStep],
+        buffers: Mapping[int, Buffer],
+        start: int = 0,
+        reduction: Reduction | None = None,
+    ) -> Sequenced:
+        """Return the program `name`: an iteration from layer `start` on; with LMS, also its form with split backward.
+
+        Args:
+            first: overwrite parameter gradients instead of adding to them.
+            tail: update steps.
+            buffers: all buffers of the net, by id, those of the updates too.
+            reduction: averages parameter gradients over all ranks; its sums may run on another stream, and updates wait
+                for all of them.
+        """
+        n = len(self.graph.nodes) - 1
+
+        def made(split: SplitBackward) -> Sequenced:
+            steps, diffs = self.builder.forward(start, n, fused=True), self.builder.loss_diffs()
+            back = self.builder.backward(n, 0, diffs, accumulate=not first, fused=True, split_backward=split)
+            back = reduction.woven(back) if reduction is not None else back
+            steps = with_updates(steps, back, tail, self._runtime.active and reduction is None)
+            if split is not SplitBackward.NONE:
+                sizes = {b: buffer.nbytes for b, buffer in buffers.items()}
+                steps = delayed(steps, sizes, {b for b, buffer in buffers.items() if buffer.call_scratch})
+            return sequence(name, steps, self._survivors())
+
+        if self.tuning.split_backward is None and self._runtime.active:
+            return replace(made(SplitBackward.NONE), split_backward=partial(made, self.split_backward))
+        return made(self.split_backward if self.tuning.split_backward else SplitBackward.NONE)
+
+    def _survivors(self) -> set[int]:
+        """Return the ids of buffers whose values must outlive a solver's program."""
+        graph, kept = self.run_graph, self._kept_values()
+        ids = {b for p in graph.params for b in (p.data, p.diff)}
+        whole = (v for v in graph.values if v.whole is None)
+        filled = [v.name for v in whole if not graph.nodes[v.producer].layer.rewrites(v.top)]
+        for name in {*graph.outputs, *graph.inputs, *filled, *kept & graph.last.keys()}:
+            value = graph.values[graph.last[name]]
+            ids.add(value.data)
+        ids |= {graph.values[graph.stored(v)].diff for v in self._kept_gradients()}
+        for value in graph.values:
+            if value.loss_weight:
+                ids.add(value.data)
+        for node in graph.nodes:
+            ids |= {node.scratch[s.name] for s in node.layer.scratches.values() if s.lives.value == "state"}
+        return ids
