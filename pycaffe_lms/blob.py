@@ -1,4 +1,4 @@
-"""Blob: a shape over two SyncedMemory, data and diff. What layers' names stand for, and what users read and write."""
+"""Define Blob, which users read and write: a shape, and two buffers (`SyncedMemory`) for data and diff."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
+from .arrays import AnyArray
+from .backend.device import Span
 from .errors import ArrayError, ShapeError, UsageError
 from .memory.exported_views import check_side, lend_device
 from .memory.states import Ask, State
@@ -21,30 +23,39 @@ MAX_AXES = 32
 
 
 def host_view(memory: SyncedMemory, shape: Sequence[int], dtype: DTypeLike, channels_last: bool) -> np.ndarray:
-    """The host copy as an array of axes (N, C, ...), however it is stored, to be held. Only after a host ask."""
-    return _logical(memory.host_view, shape, dtype, channels_last)
+    """Return the host copy as an exported view with the axes (N, C, ...). Call it after a host ask only."""
+    view: np.ndarray = _logical(memory.host_view, shape, dtype, channels_last)
+    return view
 
 
 def stored_view(raw: np.ndarray, shape: Sequence[int], dtype: DTypeLike, channels_last: bool) -> np.ndarray:
-    """Bytes that were copied from a blob's memory as an array of axes (N, C, ...)."""
+    """Return bytes that were copied from a blob's memory as an array with the axes (N, C, ...)."""
     values = raw[: math.prod(shape) * np.dtype(dtype).itemsize].view(dtype)
-    return _logical(lambda stored, _: values.reshape(stored), shape, dtype, channels_last)
+    view: np.ndarray = _logical(lambda stored, _: values.reshape(stored), shape, dtype, channels_last)
+    return view
 
 
-def _logical(array_of: Callable, shape, dtype, channels_last: bool):
-    """array_of(shape as stored, dtype), with the axes (N, C, ...)."""
+def _logical(
+    array_of: Callable[[Sequence[int], DTypeLike], AnyArray],
+    shape: Sequence[int],
+    dtype: DTypeLike,
+    channels_last: bool,
+) -> AnyArray:
+    """Return `array_of(shape as stored, dtype)` with the axes (N, C, ...)."""
     if not channels_last or len(shape) < 4:
         return array_of(shape, dtype)
-    stored = array_of(memory_shape(shape, True), dtype)
+    stored = array_of(memory_shape(tuple(shape), True), dtype)
     last = stored.ndim - 1
     return stored.transpose(0, last, *range(1, last))
 
 
-def checked_shape(dims: Sequence, blob: str, named: Mapping | None = None) -> tuple[int, ...]:
-    """The shape that reshape(*dims) or add_blob(*dims) means; one list in place of numbers will do, as NumPy has it.
+def checked_shape(dims: Sequence[Any], blob: str, named: Mapping[str, object] | None = None) -> tuple[int, ...]:
+    """Return the shape that reshape(*dims) or add_blob(*dims) means; as in NumPy, `dims` may be one list.
 
-    Raises ShapeError for anything else, keywords included."""
-    dims = dims[0] if len(dims) == 1 and np.iterable(dims[0]) else dims
+    Raises ShapeError for anything else, keyword arguments (`named`) included.
+    """
+    if len(dims) == 1 and np.iterable(dims[0]):
+        dims = tuple(dims[0])
     try:
         shape = tuple(operator.index(d) for d in dims)
     except TypeError:
@@ -59,26 +70,30 @@ def checked_shape(dims: Sequence, blob: str, named: Mapping | None = None) -> tu
 
 
 class Blob(Uncopied):
-    """name: what errors call it. `memories`: (data, diff). on_reshape(shape): asked when the user changes the shape.
+    """Show the values (`data`) and gradients (`diff`) of a net under a name, with a shape.
 
-    channels_last: whether they are stored as (N, H, W, C); arrays have the axes (N, C, H, W) in any case.
-
-    **Host.** `data` and `diff` are NumPy views of the net's own host memory: what is written there, the net uses. A
-    view stays valid as long as anybody holds it, also when the net is gone. While it is held it is renewed whenever a
-    forward, backward or step ends (on a GPU that costs a copy each time), and what was written to it counts when the
-    next one begins. If Large Model Support, or a chain of layers that runs as one, did not keep the value, the view is
-    filled with NaN and the log names `net.keep`; taking a new view raises DiscardedRead. A view belongs to the shape
-    that the blob had: after a reshape (and after a partial forward or backward that ends between layers that work in
-    place on the blob) take a new one; the old one keeps the values that it had.
+    **Host.** `data` and `diff` are NumPy views of the net's own host memory: the net uses what is written there. A view
+    stays valid as long as it exists, even after the net is gone. It is updated whenever a forward, backward or step
+    ends (on a GPU that costs a copy each time), and the next one uses what was written to it. If Large Model Support,
+    or a chain of fused layers, did not keep the value, the view is filled with NaN and the log names `net.keep`; a
+    request for a new view raises DiscardedRead. A view belongs to the shape that the blob had: after a reshape (and
+    after a partial forward or backward that ends between layers that work in place on the blob) take a new one; the old
+    one keeps its values.
 
     **Device.** `gpu_data` and `gpu_diff` are CuPy arrays of the net's own device memory, without a copy; other
-    libraries take them through `__dlpack__` or `__cuda_array_interface__`. Work queued before is done when one is
-    handed out, and the net waits for the holder's work before it runs. While one is held it is current after each run;
-    `data` of that blob is refused meanwhile (`read_data()` copies), and so is a run that would move the blob's memory
-    (Large Model Support). Of blobs stored channels-last (images on a GPU, and the weights of convolutions) both are
-    views with strides of their own: `reshape` and `ravel` of them are copies, `flat` is not.
+    libraries take them through `__dlpack__` or `__cuda_array_interface__`. Work queued before is done when the array is
+    returned, and the net waits for the user's work before it runs. As long as the array exists it is current after each
+    run, and two things are refused: `data` of that blob (`read_data()` copies), and a run that would move the blob's
+    memory (Large Model Support). For blobs stored channels-last (images on a GPU, and the weights of convolutions) both
+    are strided views: their `reshape` and `ravel` copy, `flat` does not.
 
     Source of the behaviour: BVLC/caffe, blob.{hpp,cpp}, python/caffe/_caffe.cpp.
+
+    Args:
+        name: what errors call it.
+        memories: (data, diff); diff is None for a value without a gradient.
+        on_reshape(blob, shape): called when the user changes the shape; None: the number of elements is fixed.
+        channels_last: the memory has the axes (N, H, W, C); arrays have the axes (N, C, H, W) in any case.
     """
 
     instead_of_copying = "copy its values: blob.data.copy()"
@@ -89,7 +104,7 @@ class Blob(Uncopied):
         shape: Sequence[int],
         dtype: DTypeLike,
         memories: tuple[SyncedMemory, SyncedMemory | None],
-        on_reshape: Callable | None = None,
+        on_reshape: Callable[[Blob, tuple[int, ...]], None] | None = None,
         channels_last: bool = False,
     ):
         self.name = name
@@ -100,19 +115,19 @@ class Blob(Uncopied):
         self.data_last = self.diff_last = channels_last
 
     def take_over(self, other: Blob) -> None:
-        """Show what another blob shows."""
+        """Take the shape and the memory of another blob."""
         self._shape, self.data_memory, self.diff_memory = other._shape, other.data_memory, other.diff_memory
         self.data_last, self.diff_last = other.data_last, other.diff_last
 
     # -- shape ----------------------------------------------------------------------------------------------------
     @property
     def shape(self) -> tuple[int, ...]:
-        """Numbers of elements along the axes; () for a scalar."""
+        """Return the number of elements along each axis; () for a scalar."""
         return self._shape
 
     @property
     def count(self) -> int:
-        """Number of elements."""
+        """Return the number of elements."""
         return math.prod(self._shape)
 
     def _legacy(self, axis: int) -> int:
@@ -124,28 +139,30 @@ class Blob(Uncopied):
 
     @property
     def num(self) -> int:
-        """The first axis of at most four; 1 if there is none. Raises ShapeError for more than four."""
+        """Return the first of at most four axes; 1 if there is none. Raises ShapeError for more than four."""
         return self._legacy(0)
 
     @property
     def channels(self) -> int:
-        """The second axis, as `num`."""
+        """Return the second axis, as `num`."""
         return self._legacy(1)
 
     @property
     def height(self) -> int:
-        """The third axis, as `num`."""
+        """Return the third axis, as `num`."""
         return self._legacy(2)
 
     @property
     def width(self) -> int:
-        """The fourth axis, as `num`."""
+        """Return the fourth axis, as `num`."""
         return self._legacy(3)
 
     def reshape(self, *dims: int, **named: object) -> None:
-        """Change the shape, reshape(2, 3); without arguments to a scalar. The net follows at its next forward or
-        reshape(). Raises ShapeError for what is no shape, for a parameter's number of elements, and for any other
-        shape of a parameter that is stored channels-last."""
+        """Change the shape, reshape(2, 3); without arguments to a scalar.
+
+        The net follows at its next forward or reshape(). Raises ShapeError if the arguments are no shape, if a
+        parameter's number of elements would change, and for any other shape of a parameter stored channels-last.
+        """
         shape = checked_shape(dims, self.name, named)
         if self._on_reshape is not None:
             self._on_reshape(self, shape)
@@ -167,7 +184,7 @@ class Blob(Uncopied):
             if ask is not Ask.READ_CPU:
                 check_side(memory, host=True)
             if memory.state is State.SYNCED:
-                memory.ask(Ask.WRITE_GPU)  # the holder of a GPU array may have written
+                memory.ask(Ask.WRITE_GPU)  # a user may have written to an exported GPU array
         memory.ask(ask)
         return host_view(memory, self._shape, self.dtype, last)
 
@@ -175,13 +192,18 @@ class Blob(Uncopied):
         return self._host(self.data_memory, ask, self.data_last)
 
     def _diff(self, ask: Ask) -> np.ndarray:
+        assert self.diff_memory is not None
         return self._host(self.diff_memory, ask, self.diff_last)
 
     @property
     def data(self) -> np.ndarray:
-        """The values, shape `self.shape`, writable. Raises DiscardedRead where the value was not kept, UsageError while
-        a GPU array of it is held. Assigned values are written in place; ArrayError (a ValueError) where they do not
-        fit."""
+        """Return the values, shape `self.shape`, writable. An assignment writes values in place.
+
+        Raises:
+            DiscardedRead: the value was not kept.
+            UsageError: a GPU array of it exists.
+            ArrayError: (a ValueError) assigned values do not fit.
+        """
         return self._data(Ask.WRITE_CPU)
 
     @data.setter
@@ -190,7 +212,7 @@ class Blob(Uncopied):
 
     @property
     def diff(self) -> np.ndarray:
-        """The gradients, shape `self.shape`, writable; zeros if nobody computed them. Raises: as `data`."""
+        """Return the gradients, shape `self.shape`, writable; zeros if none were computed. Raises: as `data`."""
         return self._diff(Ask.WRITE_CPU)
 
     @diff.setter
@@ -198,13 +220,13 @@ class Blob(Uncopied):
         self._diff(Ask.OVERWRITE_CPU)[...] = self._fitting(values)
 
     def _fitting(self, values: ArrayLike) -> np.ndarray:
-        """The values as an array that the blob takes whole. Raises ArrayError, before anything is written."""
+        """Return the values as an array that can be assigned to the blob's. Raises ArrayError otherwise."""
         array = np.asarray(values)
         if array.dtype.kind in "cSUmM":
             raise ArrayError(f"values of type {array.dtype} are no real numbers").at(blob=self.name)
         if array.shape in ((), self._shape):
             return array
-        while array.ndim > len(self._shape) and array.shape[0] == 1:  # as NumPy's assignment has it
+        while array.ndim > len(self._shape) and array.shape[0] == 1:  # as NumPy's assignment does
             array = array[0]
         try:
             return np.broadcast_to(array, self._shape)
@@ -215,56 +237,66 @@ class Blob(Uncopied):
             ).at(blob=self.name) from None
 
     def read_data(self) -> np.ndarray:
-        """The values as they are now, read-only: the device copy stays current too. Raises DiscardedRead."""
+        """Return the values as they are now, read-only: the device copy stays current too. Raises DiscardedRead."""
         view = self._data(Ask.READ_CPU)
         view.flags.writeable = False
         return view
 
     def read_diff(self) -> np.ndarray:
-        """The gradients as they are now, read-only. Raises DiscardedRead."""
+        """Return the gradients as they are now, read-only. Raises DiscardedRead."""
         view = self._diff(Ask.READ_CPU)
         view.flags.writeable = False
         return view
 
     # -- values on the device -------------------------------------------------------------------------------------
-    def _device(self, memory: SyncedMemory, last: bool):
+    def _device(self, memory: SyncedMemory, last: bool) -> AnyArray:
         check_side(memory, host=False)
         if memory.device.is_host:
-            memory.device.lend(None, (), self.dtype, None)  # says why not
+            memory.device.lend(Span(None, 0, 0), (), self.dtype, None)  # raises
         memory.ask(Ask.WRITE_GPU)
         return _logical(lambda shape, dtype: lend_device(memory, shape, dtype), self._shape, self.dtype, last)
 
     @property
     def gpu_data(self) -> Any:
-        """The values as a CuPy array of `self.shape` on the net's GPU, writable. Raises DeviceError where the net is
-        not on a GPU, UsageError while a NumPy view of it is held, DiscardedRead where the value was not kept."""
+        """Return the values as a CuPy array of `self.shape` on the net's GPU, writable.
+
+        Raises:
+            DeviceError: the net is not on a GPU.
+            UsageError: a NumPy view of it exists.
+            DiscardedRead: the value was not kept.
+        """
         return self._device(self.data_memory, self.data_last)
 
     @property
     def gpu_diff(self) -> Any:
-        """The gradients as a CuPy array on the net's GPU. Raises: as `gpu_data`."""
+        """Return the gradients as a CuPy array on the net's GPU. Raises: as `gpu_data`."""
+        assert self.diff_memory is not None
         return self._device(self.diff_memory, self.diff_last)
 
-    def _pointer(self, which: str) -> int:
-        memory, array = getattr(self, f"{which}_memory"), getattr(self, f"gpu_{which}")
+    def _pointer(self, array: AnyArray, memory: SyncedMemory | None, name: str) -> int:
+        assert memory is not None
         if memory.managed or not array.flags.c_contiguous:
             why = "a solver's iteration moves or drops the value" if memory.managed else "it is stored channels-last"
             raise UsageError(
                 f"a bare address is of no use here: {why}",
-                fix=f"use blob.gpu_{which}, which knows its strides and owner",
+                fix=f"use blob.{name}, which knows its strides and owner",
             ).at(blob=self.name)
-        return array.data.ptr
+        address: int = array.data.ptr
+        return address
 
     @property
     def _gpu_data_ptr(self) -> int:
-        """Address of the values on the GPU, for libraries that take nothing else: good until the net runs or is gone,
-        and to be asked for anew before each use. Raises: as `gpu_data`; UsageError where memory moves or is strided."""
-        return self._pointer("data")
+        """Return the address of the values on the GPU, for libraries that take nothing else.
+
+        It is valid until the net runs or is gone: read it again before each use. Raises: as `gpu_data`; UsageError if
+        the memory moves or is strided.
+        """
+        return self._pointer(self.gpu_data, self.data_memory, "gpu_data")
 
     @property
     def _gpu_diff_ptr(self) -> int:
-        """Address of the gradients on the GPU; see `_gpu_data_ptr`."""
-        return self._pointer("diff")
+        """Return the address of the gradients on the GPU; see `_gpu_data_ptr`."""
+        return self._pointer(self.gpu_diff, self.diff_memory, "gpu_diff")
 
     def __repr__(self) -> str:
         dims = " ".join(str(d) for d in self._shape)

@@ -1,20 +1,20 @@
-"""One family of errors: where it happened, what was found, what to change.
+"""Define one family of errors that say where the problem is, what it is, and what to change.
 
-Covers: the place of an error (file, line, layer, type, blob), its fix and the exit code the command line uses.
-Does not cover: our own bugs, which stay `AssertionError` and keep their traceback.
+An error has a place (file, line, layer, type, blob), a fix, and the exit code of the command line. Bugs of this package
+are `AssertionError` and keep their traceback.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 _E = TypeVar("_E", bound="CaffeError")
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """A place a user can go to. Every part may be unknown (None)."""
+    """Name a place in the user's files or net. Every part may be unknown (None)."""
 
     file: str | None = None
     line: int | None = None
@@ -39,9 +39,9 @@ class Where:
 
 
 class CaffeError(RuntimeError):
-    """Base of everything a user can cause. `str()` is `where: message` and, on a second line, `  fix: ...`.
+    """Be the base of all errors that a user can cause. `str()` is `where: message` and a second line `  fix: ...`.
 
-    `exit_code` is what the command line returns: 1 the user's model or data, 2 usage.
+    `exit_code` is what the command line returns: 1 for the user's model or data, 2 for usage.
     """
 
     exit_code = 1
@@ -55,15 +55,16 @@ class CaffeError(RuntimeError):
     def at(self: _E, **parts: str | int | None) -> _E:
         """Fill in the parts of the place that are still unknown, and return self: `raise error.at(layer="conv1")`.
 
-        A line counts only together with its file: an error in another file (a database, say) keeps that alone."""
+        A line is filled in only together with its file: an error in another file (a database, say) keeps that alone.
+        """
         if self.where.file is not None and parts.get("file") != self.where.file:
             parts.pop("line", None)
-        known = {k: v for k, v in parts.items() if v is not None and getattr(self.where, k) is None}
+        known: dict[str, Any] = {k: v for k, v in parts.items() if v is not None and getattr(self.where, k) is None}
         self.where = replace(self.where, **known)
         return self
 
     def rename(self, names: dict[str, str]) -> None:
-        """Replace names that were made up inside (keys) by the user's (values), in the text and in the place."""
+        """Replace internal names (keys) by the user's (values), in the message and in the place."""
         for made, given in names.items():
             self.message = self.message.replace(f'"{made}"', f'"{given}"').replace(f"'{made}'", f"'{given}'")
         if self.where.blob in names:
@@ -76,57 +77,57 @@ class CaffeError(RuntimeError):
 
 
 class UsageError(CaffeError):
-    """A wrong flag, a flag's wrong value, a missing argument."""
+    """Report a wrong flag, a wrong value of a flag, a missing argument."""
 
     exit_code = 2
 
 
 class PrototxtError(CaffeError):
-    """A prototxt (or binary proto) that cannot be read: syntax, unknown field, bad enum value, failed upgrade."""
+    """Report a prototxt or binary proto that cannot be read: syntax, unknown field, bad enum value, failed upgrade."""
 
 
 class UnknownLayerError(CaffeError):
-    """A `type:` that no layer claims."""
+    """Report a `type:` that no layer has."""
 
 
 class GraphError(CaffeError):
-    """Layers that do not fit together: missing bottom, duplicate top, bad sharing, contradicting rules."""
+    """Report layers that do not fit together: missing bottom, duplicate top, bad sharing, contradicting rules."""
 
 
 class MissingName(GraphError, KeyError):
-    """A name that no blob or layer of a net has; a KeyError too, as of a dict."""
+    """Report a name that no blob or layer of a net has; it is a KeyError too, as of a dict."""
 
 
 class BlobCountError(CaffeError):
-    """A layer got another number of bottoms or tops than it takes."""
+    """Report a layer with another number of bottoms or tops than it takes."""
 
 
 class ShapeError(CaffeError):
-    """Shapes that a layer cannot work on."""
+    """Report shapes that a layer cannot work on."""
 
 
 class LayerParamError(CaffeError):
-    """A layer's parameter message asks for something impossible."""
+    """Report impossible values in a layer's parameters."""
 
 
 class ReadOnlyValue(CaffeError, ValueError):
-    """A layer written in Python wrote to a value that it only gets to read."""
+    """Report that a layer written in Python wrote to a value that it may only read."""
 
 
 class WeightsError(CaffeError):
-    """Weights that cannot be read or do not fit the net."""
+    """Report weights that cannot be read or do not fit the net."""
 
 
 class ExportError(CaffeError):
-    """A net that another format cannot hold, or a file of that format that cannot be written."""
+    """Report a net that another format cannot express, or a file of that format that cannot be written."""
 
 
 class SnapshotError(CaffeError):
-    """A snapshot that cannot be written, read or resumed from."""
+    """Report a snapshot that cannot be written, read or resumed from."""
 
 
 class SolverError(CaffeError):
-    """A solver parameter that is missing, contradictory or out of range. `field`: its name, where one is to blame."""
+    """Report a solver parameter that is missing, contradictory or out of range. `field`: its name, if it is one."""
 
     def __init__(self, message: str, *, field: str | None = None, where: Where | None = None, fix: str | None = None):
         super().__init__(message, where=where, fix=fix)
@@ -134,10 +135,13 @@ class SolverError(CaffeError):
 
 
 class NonFiniteLoss(CaffeError):
-    """A loss, or another result of a layer that reads labels, is NaN or infinite.
+    """Report that a loss, or another result of a layer that reads labels, is NaN or infinite.
 
-    loss: its value. iteration: the solver's; None in a test. label, classes: a label that names none of so many
-    classes, where that is the reason; else None."""
+    Attributes:
+        loss: its value.
+        iteration: the solver's; None in a test.
+        label, classes: a label that is out of range, and the number of classes, if that is the reason; else None.
+    """
 
     loss: float
     iteration: int | None = None
@@ -146,15 +150,15 @@ class NonFiniteLoss(CaffeError):
 
 
 class DataError(CaffeError):
-    """A database, image, list or mean file that is absent, damaged or of the wrong shape."""
+    """Report a database, image, list or mean file that is absent, damaged or of the wrong shape."""
 
 
 class ArrayError(CaffeError, ValueError):
-    """An array given from Python that has the wrong shape; a ValueError too, as in pycaffe."""
+    """Report an array given from Python that has the wrong shape; it is a ValueError too, as in pycaffe."""
 
 
 class MissingDependency(CaffeError):
-    """An optional package is not installed; the message names the feature, the pip line and what else can be done."""
+    """Report an optional package that is not installed, with the feature, the pip command and an alternative."""
 
     def __init__(self, package: str, feature: str, pip: str | None = None, otherwise: str = ""):
         super().__init__(
@@ -164,15 +168,15 @@ class MissingDependency(CaffeError):
 
 
 class DeviceError(CaffeError):
-    """The device (GPU, driver, library) is absent or failed."""
+    """Report that the device (GPU, driver, library) is absent or failed."""
 
 
 class LostRank(DeviceError):
-    """Another of the processes that train together failed, is gone, or did not answer in time."""
+    """Report that another of the processes that train together failed, ended, or did not answer in time."""
 
 
 class OutOfDeviceMemory(CaffeError):
-    """The device pool cannot give what was asked: sizes in bytes."""
+    """Report that the device's pool has too little free memory. `needed`, `free`: bytes."""
 
     def __init__(self, message: str, *, needed: int, free: int, where: Where | None = None, fix: str | None = None):
         super().__init__(message, where=where, fix=fix)
@@ -181,7 +185,7 @@ class OutOfDeviceMemory(CaffeError):
 
 
 class OutOfHostMemory(CaffeError):
-    """The host cannot give (or pin) what was asked: sizes in bytes."""
+    """Report that the host has too little memory, or cannot lock it. `needed`, `free`: bytes."""
 
     def __init__(self, message: str, *, needed: int, free: int, where: Where | None = None, fix: str | None = None):
         super().__init__(message, where=where, fix=fix)
@@ -190,19 +194,19 @@ class OutOfHostMemory(CaffeError):
 
 
 class PlanError(CaffeError):
-    """A memory plan that the verifier refuses, or that no longer fits the net."""
+    """Report a memory plan that the verifier refuses, or that no longer fits the net."""
 
 
 class InvalidTransition(CaffeError):
-    """An ask that a buffer's state has no row for; carries the buffer's name and its last transitions."""
+    """Report an ask that a buffer's state has no row for, with the buffer's name and its last transitions."""
 
 
 class DiscardedRead(InvalidTransition):
-    """A read of a value that Large Model Support dropped because nothing in the iteration reads it again."""
+    """Report a read of a value that Large Model Support dropped because nothing in the iteration reads it again."""
 
 
 def human_bytes(size: int | float) -> str:
-    """`12_000_000` -> `11.4 MiB`."""
+    """Return a size as text: `12_000_000` -> `11.4 MiB`."""
     size = float(size)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(size) < 1024 or unit == "GiB":

@@ -1,7 +1,7 @@
-"""Faults on purpose, for tests: the n-th operation of a kind fails as the real one would.
+"""Inject faults, for tests: the n-th operation of a kind fails as the real one would.
 
-Covers: kinds, counting, which operation fails, the plan of the file layer.
-Does not cover: which error comes of it: that is the business of who was about to do the operation.
+This module counts operations and says which of them fail. The code that was about to run the operation raises the
+error; only errors of files are raised here.
 """
 
 from __future__ import annotations
@@ -14,21 +14,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 DEVICE = ("allocation", "host allocation", "copy", "event", "operation")
-"""Of a simulated device. All fail when they are asked for but "operation", which fails when queued work runs: a kernel,
-a copy or a fill, at each of its runs counted anew, as errors of a GPU's work come late."""
+"""Operations of a simulated device. All fail at their call, but "operation" (a kernel, copy or fill), which is counted
+and fails each time that queued work runs, because errors of a GPU's work come late."""
 FILES = ("write", "fsync", "rename")
 RANKS = ("rank",)
-"""An exchange with the other ranks, before which the rank parts from them."""
+"""An exchange with the other ranks; the rank leaves them before it."""
 KINDS = (*DEVICE, *FILES, *RANKS)
 _ERRORS = {"write": errno.ENOSPC, "fsync": errno.EIO, "rename": errno.EACCES}
 
 
 class Faults:
-    """Counts operations of every kind, and lets those of the plan fail. Threads may share it.
+    """Count operations of every kind, and let those of the plan fail. Threads may share it.
 
-    plan: pairs of a kind and n: the n-th operation of this kind fails, counted from 1; without any, operations are only
-    counted. lasting: with it all that follow fail too, of any kind, as on a GPU that is lost, or a disk.
-    `counts`: operations so far, by kind. `failed`: what the plan let fail, in order."""
+    Args:
+        plan: pairs (kind, n): the n-th operation of this kind fails, counted from 1; none: operations are only counted.
+        lasting: all later operations of any kind fail too, as on a GPU or disk that is lost.
+
+    Attributes:
+        counts: operations so far, by kind.
+        failed: the pairs of the plan that failed, in order.
+    """
 
     def __init__(self, *plan: tuple[str, int], lasting: bool = False):
         for kind, n in plan:
@@ -40,7 +45,7 @@ class Faults:
         self.failed: list[tuple[str, int]] = []
 
     def strikes(self, kind: str) -> bool:
-        """Count one more operation of a kind; returns whether it must fail."""
+        """Count one more operation of a kind; return whether it must fail."""
         with self._lock:
             self.counts[kind] += 1
             fault = kind, self.counts[kind]
@@ -54,7 +59,7 @@ _of_files: Faults | None = None
 
 @contextmanager
 def in_files(faults: Faults) -> Iterator[Faults]:
-    """Within: what this process writes whole or not at all, in any thread, follows this plan too."""
+    """Within: let this process's atomic file writes, in any thread, follow this plan."""
     global _of_files
     before, _of_files = _of_files, faults
     try:
@@ -64,7 +69,7 @@ def in_files(faults: Faults) -> Iterator[Faults]:
 
 
 def of_files(kind: str) -> None:
-    """Called before each operation of the file layer. Raises OSError where the plan says so."""
+    """Count an operation of the file layer, before it runs. Raise OSError if the plan says so."""
     if _of_files is not None and _of_files.strikes(kind):
         code = _ERRORS[kind]
         raise OSError(code, f"{os.strerror(code)} (on purpose)")

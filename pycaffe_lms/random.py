@@ -1,7 +1,6 @@
-"""Random numbers as Caffe draws them: one MT19937 stream per net, seeded in the old way.
+"""Draw random numbers as Caffe does: one MT19937 stream per net, seeded in the same way.
 
-Covers: raw 32-bit draws, uniform, Gaussian and Bernoulli values, seeds for layers that keep a stream of their own.
-Does not cover: dropout on the device (`ops/*/dropout.py`, a counter-based generator).
+Dropout on the device uses a counter-based generator instead: `ops/*/activation/dropout.py`.
 """
 
 from __future__ import annotations
@@ -14,22 +13,21 @@ _CHUNK = 1 << 20
 
 
 class CaffeRandom:
-    """The stream of `random_seed`; None or a negative seed takes one from the operating system.
+    """Draw from the stream of a `random_seed`; None or negative: a seed from the operating system.
 
-    The raw stream and the uniform values are exactly Caffe's. Gaussian values come from the same stream, but Caffe's
-    own differ between versions of boost, so they are not repeated. `seed`: the 32 bits that are kept of it.
+    The raw stream and the uniform values are exactly Caffe's. Gaussian values come from the same stream, but are not
+    Caffe's, which differ between versions of boost. `seed`: the low 32 bits of the seed.
     """
 
     def __init__(self, seed: int | None = None):
         if seed is None or seed < 0:
             seed = int.from_bytes(os.urandom(4), "little")
-        self.seed = seed  # what layers derive their own seeds from
         self.seed = seed & 0xFFFFFFFF
         self._state = np.random.RandomState(self.seed)
 
     @classmethod
     def keyed(cls, seed: int, draw: int, index: int) -> CaffeRandom:
-        """A stream that depends on (seed, draw, index) alone, so that any draw can be repeated at any time."""
+        """Return a stream that depends on (seed, draw, index) only, so that any draw can be repeated at any time."""
         random = cls(seed)
         words = 2**64 - 1
         bits = np.random.Philox(key=np.array([seed & words, 0], np.uint64), counter=[0, 0, draw & words, index & words])
@@ -37,11 +35,11 @@ class CaffeRandom:
         return random
 
     def raw(self, n: int) -> np.ndarray:
-        """The next n raw draws, uint32."""
+        """Return the next n raw draws, uint32."""
         return self._state.randint(0, 1 << 32, size=n, dtype=np.uint32)
 
     def uniform(self, n: int, a: float, b: float) -> np.ndarray:
-        """n float32 values in [a, b]: raw / 2^32 * (next float after b - a) + a, as boost computes it in float32."""
+        """Return n float32 values in [a, b]: raw / 2^32 * (next float after b - a) + a, in float32 as in boost."""
         low, high = np.float32(a), np.nextafter(np.float32(b), np.float32(np.inf))
         if not (low < high and float(high) - float(low) < float(np.finfo(np.float32).max)):
             raise ValueError(f"no uniform values between {a} and {b}")
@@ -55,7 +53,7 @@ class CaffeRandom:
         return out
 
     def gaussian(self, n: int, mean: float, std: float) -> np.ndarray:
-        """n float32 values of N(mean, std)."""
+        """Return n float32 values of a normal distribution with this mean and standard deviation."""
         out = np.empty(n, np.float32)
         for start in range(0, n, _CHUNK):
             part = out[start : start + _CHUNK]
@@ -63,14 +61,9 @@ class CaffeRandom:
         return out
 
     def bernoulli(self, n: int, p: float) -> np.ndarray:
-        """n booleans, each true with probability p: raw <= p * (2^32 - 1), in float32."""
+        """Return n booleans, each true with probability p: raw <= p * (2^32 - 1), in float32."""
         if not 0 <= p <= 1:
             raise ValueError(f"{p} is no probability")
         if p == 0:
             return np.zeros(n, bool)
         return self.raw(n).astype(np.float32) <= np.float32(p) * np.float32(2**32 - 1)
-
-    def seed64(self) -> int:
-        """A seed for a layer's own generator: two draws, 0 to 2^63 - 1 (it travels as a signed 64-bit integer)."""
-        high, low = (int(v) for v in self.raw(2))
-        return (high << 32 | low) & (2**63 - 1)

@@ -1,8 +1,8 @@
-"""Lets `python -m pycaffe_lms` import what the installed command imports: nothing from the current folder.
+"""Let `python -m pycaffe_lms` import what the installed command imports: nothing from the current folder.
 
-Python puts the current folder in front of all others there, so a file `numpy.py` beside a model would be run. This
-module is imported before any other, and takes the folder out. Where the package itself lies in it (a checkout), it goes
-behind all others, where an installation of the checkout has it. It imports only what Python has loaded already.
+With `-m` Python searches the current folder first, so a file `numpy.py` beside a model would be run. This module is
+imported before any other, and removes the folder. If the package itself is in it (a checkout), the folder is searched
+last, as with an installation of the checkout. The module imports only what Python has loaded already.
 """
 
 import os
@@ -12,8 +12,13 @@ _PACKAGE, _ROOT = __name__.partition(".")[0], os.path.dirname(os.path.dirname(os
 
 
 def searched(path: list[str], argv: list[str], command: list[str], root: str) -> list[str]:
-    """Return `path` without what `-m` put first. argv, command: sys.argv and sys.orig_argv while a package is imported;
-    root: the folder in which the package lies."""
+    """Return `path` without the folder that `-m` put first.
+
+    Args:
+        path: sys.path.
+        argv, command: sys.argv and sys.orig_argv while a package is imported.
+        root: the folder that contains the package.
+    """
     asked = command[len(command) - len(argv)] if 0 < len(argv) <= len(command) else ""
     if asked.startswith("-"):  # "-mname", in place of "-m name"
         asked = asked.partition("m")[2]

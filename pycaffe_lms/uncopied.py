@@ -1,4 +1,4 @@
-"""What is one of a kind: it holds memory of a device, open files, threads."""
+"""Refuse to copy objects that hold memory of a device, open files or threads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .errors import UsageError
 
 
 class Uncopied:
-    """copy.copy, copy.deepcopy and pickle raise UsageError, which says what to do instead, as pycaffe refuses them."""
+    """Raise UsageError in copy.copy, copy.deepcopy and pickle, as pycaffe refuses them; it says what to do instead."""
 
     instead_of_copying = ""
 

@@ -1,6 +1,6 @@
-"""pycaffe's vector classes: Python lists that know what they hold.
+"""Define pycaffe's vector classes: Python lists that check the type of their items.
 
-They slice to their own kind and refuse what does not belong. `BlobVec` holds blobs, and `add_blob` makes one.
+A slice has the class of the whole, and other items raise TypeError. `BlobVec` holds blobs, and `add_blob` makes one.
 Source of the behaviour: BVLC/caffe, python/caffe/_caffe.cpp (boost::python vector_indexing_suite).
 """
 
@@ -19,19 +19,20 @@ from .errors import UsageError
 from .memory.synced import SyncedMemory
 
 V = TypeVar("V")
-S = TypeVar("S", bound="Vec")
+S = TypeVar("S", bound="Vec[Any]")
 
 
 class Vec(list[V]):
-    """A list of one kind of things. Raises TypeError for another kind."""
+    """Hold items of one kind. Raises TypeError for another kind."""
 
     def __init__(self, items: Iterable[V] = ()):
         super().__init__(map(self._checked, items))
 
     @classmethod
     def _checked(cls, item: Any) -> V:
-        """The item as it is kept; TypeError where it does not belong."""
-        return item
+        """Return the item as the vector holds it. Raises TypeError for another kind."""
+        checked: V = item
+        return checked
 
     @classmethod
     def _refuse(cls, item: Any, kind: str) -> TypeError:
@@ -43,17 +44,17 @@ class Vec(list[V]):
     @overload
     def __getitem__(self: S, index: slice) -> S: ...
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: Any) -> Any:
         found = super().__getitem__(index)
         return type(self)(found) if isinstance(index, slice) else found
 
-    def __setitem__(self, index, value) -> None:
+    def __setitem__(self, index: Any, value: Any) -> None:
         super().__setitem__(index, map(self._checked, value) if isinstance(index, slice) else self._checked(value))
 
     def append(self, item: Any) -> None:
         super().append(self._checked(item))
 
-    def extend(self, items: Iterable) -> None:
+    def extend(self, items: Iterable[Any]) -> None:
         super().extend(map(self._checked, items))
 
     def insert(self, index: SupportsIndex, item: Any) -> None:
@@ -61,65 +62,66 @@ class Vec(list[V]):
 
 
 class IntVec(Vec[int]):
-    """Whole numbers."""
+    """Hold whole numbers."""
 
     @classmethod
-    def _checked(cls, item):
+    def _checked(cls, item: Any) -> int:
         if not isinstance(item, numbers.Integral):
             raise cls._refuse(item, "whole numbers")
         return int(item)
 
 
 class DtypeVec(Vec[float]):
-    """Real numbers."""
+    """Hold real numbers."""
 
     @classmethod
-    def _checked(cls, item):
+    def _checked(cls, item: Any) -> float:
         if not isinstance(item, numbers.Real):
             raise cls._refuse(item, "numbers")
         return float(item)
 
 
 class BoolVec(Vec[bool]):
-    """Truth values."""
+    """Hold truth values."""
 
     @classmethod
-    def _checked(cls, item):
+    def _checked(cls, item: Any) -> bool:
         if not isinstance(item, (bool, np.bool_)):
             raise cls._refuse(item, "True and False")
         return bool(item)
 
 
 class StringVec(Vec[str]):
-    """Strings."""
+    """Hold strings."""
 
     @classmethod
-    def _checked(cls, item):
+    def _checked(cls, item: Any) -> str:
         if not isinstance(item, str):
             raise cls._refuse(item, "strings")
         return item
 
 
 class LayerVec(Vec[V]):
-    """Layers of a net."""
+    """Hold the layers of a net."""
 
 
 class NetVec(Vec[V]):
-    """Nets."""
+    """Hold nets."""
 
 
 class RawBlobVec(Vec[V]):
-    """Blobs that somebody else owns: the bottoms and tops that a Python layer gets."""
+    """Hold blobs that the net owns: the bottoms and tops that a Python layer gets."""
 
     @classmethod
-    def _checked(cls, item):
-        if not hasattr(type(item), "diff"):  # to ask the blob itself would bring its values here
+    def _checked(cls, item: Any) -> V:
+        if not hasattr(type(item), "diff"):  # of the class: to read the blob's would copy its values to the host
             raise TypeError(f"{cls.__name__} holds blobs, not {type(item).__name__}: write to blob.data[...]")
-        return item
+        checked: V = item
+        return checked
 
 
 class BlobVec(RawBlobVec[Blob]):
-    """Blobs: all of a net, or the parameters of a layer."""
+    """Hold blobs: all of a net, or the parameters of a layer."""
 
     def add_blob(self, *shape: int) -> None:
         """Append a new blob of zeros of this shape, on the host. Raises ShapeError."""
@@ -131,20 +133,20 @@ class BlobVec(RawBlobVec[Blob]):
 
 
 class NetBlobVec(BlobVec):
-    """Blobs of a net: what they are is the net's to say."""
+    """Hold the blobs of a net, which alone decides what they are."""
 
     def add_blob(self, *shape: int) -> None:
-        """Refused: a layer asks for parameters when it is set up. Raises UsageError."""
+        """Raise UsageError: a layer asks for parameters when it is set up."""
         raise UsageError(
             "a net that is built takes no further blobs",
             fix="call self.blobs.add_blob in the layer's setup, or make the vector anew: _caffe.BlobVec()",
         )
 
-    @overload
+    @overload  # type: ignore[override]  # a slice is no vector of the net
     def __getitem__(self, index: SupportsIndex) -> Blob: ...
 
     @overload
     def __getitem__(self, index: slice) -> BlobVec: ...
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: Any) -> Any:
         return BlobVec(list.__getitem__(self, index)) if isinstance(index, slice) else super().__getitem__(index)
