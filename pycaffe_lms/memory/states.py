@@ -1,8 +1,8 @@
 """Define the memory state machine as two tables: (state, ask) -> (actions, next state). Standard library only.
 
-RESIDENT is Caffe's: device memory, once taken, is kept. MANAGED overrides rows for Large Model Support: device memory
-is lent, so a read on the host gives it back, and SAVE, EVICT and DISCARD exist. A pair without a row is a bug, or a
-user's read of a dropped value, and raises. A copy in flight is an event on the buffer, not a state. `synced.py` runs
+RESIDENT is Caffe's: device memory, once taken, is kept. MANAGED replaces rows for Large Model Support: device memory
+is lent, so a read on the host gives it back, and there are SAVE, EVICT and DISCARD. A pair without a row raises: it is
+a bug, or a user's read of a dropped value. A copy in flight is an event of the buffer, not a state. `synced.py` runs
 the actions.
 """
 
@@ -88,6 +88,8 @@ RESIDENT: dict[tuple[State, Ask], _Row] = {
     (_D, Ask.OVERWRITE_GPU): ((Do.TAKE_GPU,), _G),
 }
 
+# Here a buffer has no device memory while it is UNINITIALIZED, HEAD_AT_CPU or DISCARDED, but for a copy in that is made
+# in parts: the device memory is lent with the first part, and the state stays HEAD_AT_CPU until the last.
 MANAGED: dict[tuple[State, Ask], _Row] = RESIDENT | {
     (_G, Ask.READ_CPU): ((Do.TAKE_CPU, Do.COPY_DOWN, Do.GIVE_GPU), _C),
     (_G, Ask.WRITE_CPU): ((Do.TAKE_CPU, Do.COPY_DOWN, Do.GIVE_GPU), _C),
@@ -111,7 +113,3 @@ MANAGED: dict[tuple[State, Ask], _Row] = RESIDENT | {
     (_D, Ask.DISCARD): ((), _D),
     # no row for (DISCARDED, READ_* or WRITE_*): such a read raises at once
 }
-
-# Under MANAGED a buffer has no device memory in these states, but for a copy in that is made in parts: the device
-# memory is lent with the first part, and the state stays HEAD_AT_CPU until the last.
-HOST_STATES = frozenset({State.UNINITIALIZED, State.HEAD_AT_CPU, State.DISCARDED})

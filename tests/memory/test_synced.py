@@ -9,7 +9,7 @@ import pytest
 
 from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import DiscardedRead, InvalidTransition, OutOfDeviceMemory
-from pycaffe_lms.memory.states import HOST_STATES, MANAGED, RESIDENT, Ask, State
+from pycaffe_lms.memory.states import MANAGED, RESIDENT, Ask, State
 from pycaffe_lms.memory.synced import SyncedMemory
 
 from ..seeds import seeded
@@ -19,6 +19,7 @@ READS = {Ask.READ_CPU, Ask.READ_GPU}
 READS_OR_CHANGES = READS | {Ask.WRITE_CPU, Ask.WRITE_GPU, Ask.SAVE}
 ON_HOST = {Ask.READ_CPU, Ask.WRITE_CPU, Ask.OVERWRITE_CPU}
 ON_DEVICE = {Ask.READ_GPU, Ask.WRITE_GPU, Ask.OVERWRITE_GPU}
+HOST_STATES = {State.UNINITIALIZED, State.HEAD_AT_CPU, State.DISCARDED}
 ORDERS = [("latest", 0), ("earliest", 0)] + [("random", seed) for seed in range(4)]
 
 

@@ -8,7 +8,7 @@ import subprocess
 
 import numpy as np
 
-from pycaffe_lms.backend.cuda.types import prelude
+from pycaffe_lms.backend.cuda import prelude
 
 COMPILER = shutil.which("g++") or shutil.which("clang++")
 

@@ -10,7 +10,7 @@ import pytest
 
 from pycaffe_lms.backend import cuda, cuda_available
 from pycaffe_lms.backend.bfloat16 import BFLOAT16
-from pycaffe_lms.backend.cuda.types import prelude
+from pycaffe_lms.backend.cuda import prelude
 from pycaffe_lms.ops import load_ops
 from pycaffe_lms.ops.axes import memory_shape
 from pycaffe_lms.ops.cpu.activation.relu import relu_forward
