@@ -1,4 +1,4 @@
-"""Caffe's random stream: recorded draws and the formulas on top of them."""
+"""Check Caffe's random stream against recorded draws, and the formulas for values from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m pycaffe_lms` imports what the installed command does: nothing from the current folder."""
+"""Check that `python -m pycaffe_lms` imports what the installed command does: nothing from the current folder."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SOLVER = """net: "net.prototxt" base_lr: 0.1 lr_policy: "fixed" max_iter: 1 disp
 
 @pytest.fixture
 def folder(tmp_path):
-    """What a stranger's folder may hold: a net, and modules with the names of others."""
+    """Make a folder with a net, and with modules that have the names of well-known ones."""
     for name in SHADOWS[:-1]:
         text = f"open({str(tmp_path / name)!r} + '.ran', 'w').close()\nraise ImportError('not this one')\n"
         (tmp_path / f"{name}.py").write_text(text)
@@ -44,7 +44,7 @@ def _ran(folder):
 
 
 def _installed(tmp_path):
-    """The command that an installation writes, beside nothing else."""
+    """Write the command of an installation, alone in its folder."""
     script = tmp_path / "bin" / "pycaffe-lms"
     script.parent.mkdir()
     script.write_text("import sys\nfrom pycaffe_lms.cli.main import main\nsys.exit(main())\n")

@@ -1,4 +1,4 @@
-"""pycaffe's vector classes: what a list does, each of one kind of things."""
+"""Check pycaffe's vector classes: they do what a list does, each with items of one kind."""
 
 from __future__ import annotations
 

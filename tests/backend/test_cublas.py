@@ -1,4 +1,4 @@
-"""Products of cuBLAS stay on our stream, whatever a user does with CuPy in between."""
+"""Check that products of cuBLAS stay on our stream, whatever a user does with CuPy in between."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pycaffe_lms.backend import cuda, cuda_available, get_device
 @pytest.mark.gpu
 @pytest.mark.skipif(not cuda_available(), reason="no GPU")
 def test_a_users_product_does_not_move_ours_to_another_stream():
-    """Ours reads what is written behind a pause of the compute stream; the user's runs on CuPy's default stream."""
+    """Let ours read values written after a pause of the compute stream; the user's runs on CuPy's default stream."""
     import cupy
 
     device, ones = get_device("cuda"), np.ones((64, 64), np.float32)

@@ -1,5 +1,7 @@
-"""What is around NCCL: names of groups, who may join, who never comes. The library itself is a stand-in here; see
-tests/parallel/test_gpu.py for the real one."""
+"""Check the communicator with a stand-in for NCCL: names of groups, refused ranks, ranks that never come.
+
+tests/parallel/test_gpu.py uses the real library.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ class NcclError(RuntimeError):
 
 @pytest.fixture
 def library(monkeypatch):
-    """A module as CuPy's; `made`: arguments of communicators."""
+    """Stand in for CuPy's module. `made`: arguments of communicators."""
     made = []
 
     class NcclCommunicator:
@@ -84,7 +86,7 @@ def test_who_never_comes(library):
 
 
 def test_who_never_comes_is_named_where_ranks_share_their_counts(library, caplog):
-    """After a while, again each time the wait has doubled, and in the error."""
+    """Check the message after a while, again each time the wait has doubled, and in the error."""
     library.wait = threading.Event()
     beats = [1, 0, 0, 1]
     try:
@@ -99,7 +101,7 @@ def test_who_never_comes_is_named_where_ranks_share_their_counts(library, caplog
 
 @pytest.mark.parametrize(("rank", "said"), [(0, False), (1, True)])
 def test_rank_0_does_not_excuse_itself(library, caplog, rank, said):
-    """It alone tests and writes snapshots, and knows that it does neither where it waits."""
+    """Check that only other ranks suggest a test or a snapshot of rank 0 as the reason of a wait."""
     library.wait = threading.Event()
     try:
         with pytest.raises(LostRank):
@@ -111,7 +113,7 @@ def test_rank_0_does_not_excuse_itself(library, caplog, rank, said):
 
 
 class Broken:
-    """A communicator whose events never come to an end until it is broken off."""
+    """Make a communicator whose events never end until it is aborted."""
 
     def __init__(self):
         self.done, self.aborted = False, threading.Event()
@@ -152,7 +154,7 @@ def test_what_is_no_group(library):
 
 
 def test_the_class_is_there_without_nccl(tmp_path, monkeypatch):
-    """It says what to install; CuPy, or NCCL where CuPy is there."""
+    """Check that the error says what to install: CuPy, or NCCL if CuPy is there."""
     net = inputs(x=(2, 3), label=(2,)) + ip("ip", "x", 3) + loss("ip")
     (tmp_path / "solver.prototxt").write_text(f'net_param {{ {net} }} base_lr: 0.1 lr_policy: "fixed"')
     solver = caffe.SGDSolver(str(tmp_path / "solver.prototxt"))

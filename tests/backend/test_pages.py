@@ -1,4 +1,4 @@
-"""Pages behind addresses: the same memory in several places, in any order, within the budget, given back."""
+"""Check pages: mapped to several addresses, in any order, within the budget, and freed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_page_stands_in_many_places(device):
     pages.grow(5)
     assert pages.count == 5
     there = pages.view(5 * page, [(0, [4, 2, 3, 0]), (4 * page, [1])])
-    back = pages.view(5 * page, [(page, [0, 3]), (3 * page, [2, 4])])  # nothing behind the first page of it
+    back = pages.view(5 * page, [(page, [0, 3]), (3 * page, [2, 4])])  # its first page is not mapped
     values = np.arange(5 * per, dtype=np.float32)
     write(device, there, values)
     by_page = values.reshape(5, per)  # as 4, 2, 3, 0, 1 hold it
@@ -68,9 +68,11 @@ def test_pages_count_against_the_budget(device):
     with pytest.raises(OutOfDeviceMemory, match="in pages"):
         pages.grow(most + 1)
     with pytest.raises(OutOfDeviceMemory):
-        device.take((most - 1) * page)  # would fit if pages did not count; less may fit in what the pool keeps
+        device.take(
+            (most - 1) * page
+        )  # would fit if pages were not counted; less may fit in the blocks that the pool keeps
     assert pages.count == most - 1 and device.in_use() == before + (most - 1) * page
-    pages.grow(2)  # has them
+    pages.grow(2)  # no change
     assert pages.count == most - 1
     pages.close()
     assert device.in_use() == before
@@ -87,7 +89,7 @@ def test_the_last_pages_can_be_given_back(device):
     pages.shrink(2)
     assert pages.count == 2 and device.in_use() == before + 2 * page
     np.testing.assert_array_equal(read(device, first, 2 * per), np.arange(2 * per, dtype=np.float32))
-    pages.shrink(3)  # there are no more
+    pages.shrink(3)  # no change
     assert pages.count == 2 and device.in_use() == before + 2 * page
     pages.grow(3)
     write(device, pages.view(page, [(0, [2])]), np.full(per, 5, np.float32))

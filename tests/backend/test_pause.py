@@ -1,4 +1,4 @@
-"""A compute stream that stands still while the host queues what is to be timed."""
+"""Check that the compute stream stands still while the host queues the work to be timed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_steps_that_are_queued_during_a_pause_take_their_own_time():
             marks.append(device.timed_event())
         assert device.elapsed_ms(begin, marks[0]) >= 1e3 * seconds
     steps = [device.elapsed_ms(a, b) for a, b in zip(marks, marks[1:], strict=False)]
-    assert sorted(steps)[100] < 0.02  # issuing one takes longer than that
+    assert sorted(steps)[100] < 0.02  # queuing one takes longer
     device.give(span)
 
 

@@ -1,4 +1,4 @@
-"""Page-locked memory: locked once, unlocked when the last array over it is gone, refused with a remedy."""
+"""Check page-locked memory: locked once, unlocked with the last array over it, refused with a fix."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pycaffe_lms.memory.host import HostSlab
 
 
 class Driver:
-    """Stands in for CUDA: remembers what is locked."""
+    """Stand in for CUDA: remember what is locked."""
 
     class CUDARuntimeError(Exception):
         pass
@@ -41,7 +41,7 @@ def test_lives_as_long_as_any_view(nbytes):
     driver = Driver()
     memory = pinned_bytes(nbytes, driver)
     assert memory.nbytes == nbytes and list(driver.locked.values()) == [nbytes]
-    assert not memory.any()  # touched, so every page is there
+    assert not memory.any()  # touched, so every page is allocated
     view = memory[-1:]
     view[0] = 7
     del memory

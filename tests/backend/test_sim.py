@@ -1,4 +1,4 @@
-"""The simulated device: poison, capacity, lazy streams that punish a missing event, and the model clock."""
+"""Check the simulated device: poison, capacity, lazy streams that reveal a missing event, and the model clock."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_out_of_memory_says_how_much_was_asked_and_is_there():
 
 
 def test_what_nobody_has_any_more_is_free_again():
-    """As in CuPy's pool; not before the work that is queued on it is done."""
+    """Check, as for CuPy's pool, that memory is freed after the work that is queued on it."""
     device = SimDevice(4096)
     span = device.take(4096)
     queued = device.copy_down(np.zeros(512, np.uint8), span.at(0, 512))
@@ -90,7 +90,7 @@ def test_a_budget_is_a_smaller_device_never_a_larger_one():
 
 # -- streams -----------------------------------------------------------------------------------------------------------
 def _copy_out_before_it_is_made(device, events):
-    """The compute stream makes a value, the out stream copies it."""
+    """Compute a value on the compute stream and copy it on the out stream."""
     span, home = device.take(512), np.zeros(512, np.uint8)
     device.queue(np.copyto, device.array(span, (512,), np.uint8), 7)
     if events:
@@ -100,7 +100,7 @@ def _copy_out_before_it_is_made(device, events):
 
 
 def _use_before_it_is_in(device, events):
-    """The in stream brings a value, the compute stream uses it."""
+    """Copy a value in on the in stream and use it on the compute stream."""
     span, out = device.take(512), np.zeros(512, np.uint8)
     arrived = device.copy_up(span, np.full(512, 3, np.uint8), device.copy_in)
     if events:
@@ -111,7 +111,7 @@ def _use_before_it_is_in(device, events):
 
 
 def _reuse_before_it_is_drained(device, events):
-    """The out stream copies a value while the compute stream takes the memory for another one."""
+    """Copy a value on the out stream while the compute stream reuses its memory."""
     span, home = device.take(512), np.zeros(512, np.uint8)
     array = device.array(span, (512,), np.uint8)
     device.queue(np.copyto, array, 5)
@@ -156,7 +156,7 @@ def test_a_missing_event_makes_floats_nan():
 
 
 def _interleaving(order, seed):
-    """The order in which six tasks of each stream run; the third of `out` waits for the fourth of `compute`."""
+    """Return the order in which six tasks of each stream run; the third of `out` waits for the fourth of `compute`."""
     device, ran = SimDevice(4096, order=order, seed=seed), []
     scheduler = device._scheduler
     for i in range(6):
@@ -236,7 +236,7 @@ def test_on_the_model_clock_streams_overlap_and_events_hold_them_back():
     made = device.copy_up(span, home[:55_000], device.copy_in)  # 1 us, at the same time
     assert device.model_seconds() == pytest.approx(2e-6)
     assert made.time == pytest.approx(1e-6)
-    device.wait(device.copy_out, made)  # over already: nothing changes
+    device.wait(device.copy_out, made)  # has ended already: nothing changes
     assert device.copy_out.time == pytest.approx(2e-6)
     device.wait(device.copy_in, device.record(device.copy_out))
     device.copy_up(span, home[:55_000], device.copy_in)
@@ -247,7 +247,7 @@ def test_on_the_model_clock_streams_overlap_and_events_hold_them_back():
 @pytest.mark.parametrize("error", [DeviceError, LostRank])
 @pytest.mark.parametrize(("order", "seed"), ORDERS)
 def test_after_work_that_failed_no_event_comes_true(order, seed, error):
-    """As on a GPU, whoever waits: what lay behind the failed work in the queue would be taken for computed."""
+    """Check, as on a GPU, that every later wait fails: work queued behind the failed work was not computed."""
 
     def fail(_) -> None:
         raise error("it failed", fix="begin anew")

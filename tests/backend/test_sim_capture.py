@@ -1,4 +1,4 @@
-"""What the simulated device captures and launches again: work on all its streams, with the events between them."""
+"""Check that the simulated device captures work on all its streams, with their events, and launches it again."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_capture_runs_when_it_is_launched_and_each_time(order, seed):
     ],
 )
 def test_what_a_capture_refuses(act):
-    """As a CUDA graph does; and the device goes on after a failure."""
+    """Check the refusals of a CUDA graph, and that the device still works after a failure."""
     device = SimDevice(4096)
     span = device.take(512)
     with pytest.raises(DeviceError, match="capture"):
@@ -106,7 +106,7 @@ def test_an_event_that_is_missing_within_a_capture_shows(missing):
 
 @pytest.mark.parametrize("joined", [True, False])
 def test_other_streams_and_a_launch_know_nothing_of_each_other(joined):
-    """A launch reads on its copy stream what the device's copy stream brings: somebody must let one wait."""
+    """Read a value on a launch's copy stream that the device's copy stream copies in: one must wait for the other."""
     wrong = 0
     for order, seed in ORDERS:
         device = SimDevice(4096, order=order, seed=seed)

@@ -1,4 +1,4 @@
-"""The arena: memory for plans in turn, and giving it back while plans are in use."""
+"""Check the arena: memory that plans use in turn, and freeing it while plans are in use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _linear(nbytes):
 
 
 def _paged(linear, count):
-    """`linear` pages in order, and a residence in the pages behind them from the last to the first."""
+    """Return a plan of `linear` pages in order, and a live range in the pages behind them, in reverse order."""
     pages = {linear * PAGE: tuple(reversed(range(count)))}
     paging = Paging(PAGE, linear * PAGE, count, (linear + count) * PAGE, pages)
     return SimpleNamespace(paging=paging, arena_bytes=(linear + count) * PAGE)
@@ -45,7 +45,7 @@ def test_one_piece_is_given_back_whole_and_taken_smaller(device):
     arena.prepare(small)
     assert arena.of(small) is arena.of(large) and device.in_use() == arena.nbytes == 8192
     arena.shrink(8192)
-    assert arena.holds(large) and device.in_use() == 8192  # nothing to do
+    assert arena.holds(large) and device.in_use() == 8192  # prepared already
     arena.shrink(8191)
     assert not arena.holds(large) and not arena.holds(small) and device.in_use() == arena.nbytes == 0
     arena.prepare(small)
@@ -53,7 +53,7 @@ def test_one_piece_is_given_back_whole_and_taken_smaller(device):
 
 
 def test_what_is_queued_on_it_is_done_first(device):
-    """Memory that is given back is poison, so a copy that came too late would show."""
+    """Check that freed memory is poisoned, so that a copy that is too late is found."""
     arena, plan, home = Arena(device), _linear(4096), device.host_take(4096)
     arena.prepare(plan)
     _fill(device, arena.of(plan), 7)
@@ -73,17 +73,17 @@ def test_pages_beyond_the_limit_go_with_the_plans_that_use_them(device):
     arena.shrink(6 * PAGE - 1)
     assert device.in_use() == arena.nbytes == 5 * PAGE
     assert not arena.holds(large) and arena.holds(small) and arena.of(small) is there
-    assert _all(device, there.at(0, 5 * PAGE)) == {9}  # its pages are the ones that stayed
+    assert _all(device, there.at(0, 5 * PAGE)) == {9}  # its pages were kept
     arena.prepare(large)
     assert device.in_use() == 7 * PAGE and arena.holds(large) and arena.of(small) is there
-    arena.shrink(-512)  # what stays is more than there is
+    arena.shrink(-512)  # a negative limit frees all
     assert device.in_use() == arena.nbytes == 0 and not arena.holds(small)
     arena.close()
     assert device.in_use() == 0
 
 
 def test_one_piece_in_pages(device):
-    """It is kept where it fits, and prepared anew where pages come to an arena in one piece."""
+    """Check that a contiguous plan stays prepared where it fits, and not when the arena gets pages."""
     arena, linear, paged = Arena(device), _linear(PAGE + 512), _paged(1, 3)
     arena.prepare(linear)
     arena.prepare(paged)

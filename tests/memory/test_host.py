@@ -1,4 +1,4 @@
-"""HostSlab: slots in few segments, and a refusal before anything is taken."""
+"""Check HostSlab: slots in few segments, and a refusal before any memory is allocated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pycaffe_lms.memory.host import HostSlab
 
 
 class CountingDevice(SimDevice):
-    """Remembers what was taken from the host."""
+    """Remember what was allocated on the host."""
 
     def __init__(self):
         super().__init__(1 << 20)
@@ -51,7 +51,7 @@ def test_slots_have_their_size_and_lie_apart_on_aligned_places_of_one_segment(de
 
 
 def test_a_segment_goes_back_with_its_last_slot(device):
-    """Other views of a slot count: an array that a user holds is one."""
+    """Check that other views of a slot, such as an array that a user holds, keep its segment."""
     slab = HostSlab(device, 8192)
     slots = slab.take({0: 1024, 1: 512})
     more = slab.take({2: 4096}, shared=[512])

@@ -1,4 +1,4 @@
-"""A value in several buffers against one array: every read sees the last write, of either side."""
+"""Compare a value in several buffers with one array: every read sees the last write, of either side."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def make(device):
 
 
 def write_parts(memory, values):
-    """What a run does: the parts are overwritten where layers run."""
+    """Overwrite the parts where layers run, as a run does."""
     start = 0
     for part, n in zip(memory.parts, SIZES, strict=True):
         piece = values[start : start + n]

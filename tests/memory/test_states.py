@@ -1,4 +1,4 @@
-"""The tables of the memory state machine as closed worlds: which rows there are, and that each one keeps the truth."""
+"""Check the tables of the memory state machine: which rows exist, and that each ends in a true state."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ U, C, G, S, D = State
 HOST_STATES = {U, C, D}
 HOST_ASKS = {Ask.READ_CPU, Ask.WRITE_CPU, Ask.OVERWRITE_CPU}
 GPU_ASKS = {Ask.READ_GPU, Ask.WRITE_GPU, Ask.OVERWRITE_GPU}
-# Which copies are current in a state: (host, device). Nobody wrote in UNINITIALIZED, so neither is.
+# Which copies are current in a state: (host, device). In UNINITIALIZED nothing was written, so neither is.
 CURRENT = {U: (False, False), C: (True, False), G: (False, True), S: (True, True)}
 TABLES = pytest.mark.parametrize("table", [RESIDENT, MANAGED], ids=["resident", "managed"])
 
 
 def test_resident_is_caffes_table_and_drops_no_value():
-    whole = {(D, Ask.OVERWRITE_CPU), (D, Ask.OVERWRITE_GPU)}  # of one that was dropped while it was managed
+    whole = {(D, Ask.OVERWRITE_CPU), (D, Ask.OVERWRITE_GPU)}  # of a value that was dropped while it was managed
     assert set(RESIDENT) == set(itertools.product((U, C, G, S), HOST_ASKS | GPU_ASKS)) | whole
     assert all(state is not D for _, state in RESIDENT.values())
     assert all(Do.GIVE_GPU not in actions and Do.SPOIL_GPU not in actions for actions, _ in RESIDENT.values())
@@ -45,7 +45,7 @@ def test_a_dropped_value_can_be_replaced_but_never_read():
 
 @TABLES
 def test_every_row_keeps_the_truth(table):
-    """Follow the actions of each row with two flags: who holds the newest value, and is what was asked for true?"""
+    """Follow the actions of each row with two flags (which copies are current), and compare them with the state."""
     for (before, ask), (actions, after) in table.items():
         if D in (before, after):
             continue

@@ -1,4 +1,4 @@
-"""SyncedMemory against a model that is one number: every read sees the last write, whatever was asked in between."""
+"""Compare SyncedMemory with a model of one number: every read sees the last write, whatever was asked in between."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ ORDERS = [("latest", 0), ("earliest", 0)] + [("random", seed) for seed in range(
 
 @contextmanager
 def _ordered(device, stream):
-    """What is queued on `stream` inside stands between the compute stream's work before and after."""
+    """Within: order work on `stream` between the compute stream's work before and after."""
     device.wait(stream, device.record(device.compute))
     yield
     device.wait(device.compute, device.record(stream))
 
 
 class Walk:
-    """Random asks on one buffer. `value`: what it holds; device reads are queued into sinks and compared at the end."""
+    """Make random asks of one buffer. `value`: its expected value; device reads are queued and compared at the end."""
 
     def __init__(self, table, order, seed):
         self.rng = seeded(seed)
@@ -47,7 +47,7 @@ class Walk:
         self.rows: set = set()
 
     def leave(self):
-        """The value is copied to elsewhere, beside what follows."""
+        """Copy the value to other memory, concurrently with later work."""
         memory, device = self.memory, self.device
         if memory.state in (State.HEAD_AT_GPU, State.SYNCED):
             raw = np.full(NBYTES, 0xFF, np.uint8)
@@ -118,11 +118,11 @@ def test_every_read_sees_the_last_write(table, leaves):
                     walk.leave()
             walk.check()
             rows |= walk.rows
-    assert rows == set(table)  # every row was walked
+    assert rows == set(table)  # every row was used
 
 
 def _memory_in(state, device, table):
-    """A buffer brought to `state` along real asks."""
+    """Return a buffer that asks brought to `state`."""
     memory = SyncedMemory(NBYTES, "conv1.data", device)
     memory.manage(table is MANAGED)
     path = {
@@ -195,7 +195,10 @@ def test_overwritten_memory_is_not_copied():
     assert (device.bytes_in, device.bytes_out) == (0, 0)
     memory.ask(Ask.READ_CPU)
     memory.ask(Ask.WRITE_GPU)
-    assert (device.bytes_in, device.bytes_out) == (0, NBYTES)  # both copies were current: nothing goes up
+    assert (device.bytes_in, device.bytes_out) == (
+        0,
+        NBYTES,
+    )  # both copies were current: nothing is copied to the device
 
 
 @pytest.mark.parametrize(

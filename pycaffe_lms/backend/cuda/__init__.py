@@ -261,7 +261,7 @@ class CudaDevice:
         self._budget: int | None = None
         self.page = page_bytes(index)
         self._paged = 0  # bytes of pages, which are not the pool's
-        self._gone: deque[Callable[[], None]] = deque()  # free pages that nothing refers to any more
+        self._gone: deque[Callable[[], None]] = deque()  # give back pages that nothing refers to any more
         self.pool = cp.cuda.MemoryPool()
         self.compute = cp.cuda.Stream(non_blocking=True)
         self.copy_in, self.copy_out, self.side, self.branch = (cp.cuda.Stream(non_blocking=True) for _ in range(4))

@@ -1,1 +1,1 @@
-"""The simulated device: host memory, streams with a clock, pages; no GPU is needed."""
+"""Simulate a GPU with host memory, streams on a model clock, and pages."""

@@ -99,7 +99,7 @@ class SimDevice:
         self.page = _page_of(capacity) if page == 0 else page
         self._budget: int | None = None
         self._used = 0
-        self._gone: deque[Callable[[], None]] = deque()  # free memory that nothing refers to any more
+        self._gone: deque[Callable[[], None]] = deque()  # give back memory that nothing refers to any more
         names = ("compute", "in", "out", "side", "branch")
         self._streams = [SimStream(n) for n in names]
         self.compute, self.copy_in, self.copy_out, self.side, self.branch = self._streams
@@ -223,16 +223,19 @@ class SimDevice:
         seconds = self.launch_s + sum(a.nbytes for a in arrays) / self.memory_bytes_per_s
         self._work(self._operations_on, functools.partial(function, *args, **kwargs), seconds)
 
+    @_locked
     def copy_up(self, span: Span, host: HostArray, stream: SimStream | None = None) -> SimEvent:
-        return self._copy(_bytes(span)[: host.nbytes], host, stream or self.compute, "bytes_in")
-
-    def copy_down(self, host: HostArray, span: Span, stream: SimStream | None = None) -> SimEvent:
-        return self._copy(host, _bytes(span)[: host.nbytes], stream or self.compute, "bytes_out")
+        self._may_fail("copy")
+        self.bytes_in += host.nbytes
+        return self._copy(_bytes(span)[: host.nbytes], host, stream or self.compute)
 
     @_locked
-    def _copy(self, to: HostArray, source: HostArray, stream: SimStream, counter: str) -> SimEvent:
+    def copy_down(self, host: HostArray, span: Span, stream: SimStream | None = None) -> SimEvent:
         self._may_fail("copy")
-        setattr(self, counter, getattr(self, counter) + source.nbytes)
+        self.bytes_out += host.nbytes
+        return self._copy(host, _bytes(span)[: host.nbytes], stream or self.compute)
+
+    def _copy(self, to: HostArray, source: HostArray, stream: SimStream) -> SimEvent:
         self._work(stream, functools.partial(np.copyto, to, source), source.nbytes / self.link_bytes_per_s)
         return self.record(stream)
 
