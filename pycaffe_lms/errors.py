@@ -175,8 +175,8 @@ class LostRank(DeviceError):
     """Report that another of the processes that train together failed, ended, or did not answer in time."""
 
 
-class OutOfDeviceMemory(CaffeError):
-    """Report that the device's pool has too little free memory. `needed`, `free`: bytes."""
+class _OutOfMemory(CaffeError):
+    """Report too little free memory. `needed`, `free`: bytes."""
 
     def __init__(self, message: str, *, needed: int, free: int, where: Where | None = None, fix: str | None = None):
         super().__init__(message, where=where, fix=fix)
@@ -184,13 +184,12 @@ class OutOfDeviceMemory(CaffeError):
         self.free = free
 
 
-class OutOfHostMemory(CaffeError):
-    """Report that the host has too little memory, or cannot lock it. `needed`, `free`: bytes."""
+class OutOfDeviceMemory(_OutOfMemory):
+    """Report that the device's pool has too little free memory."""
 
-    def __init__(self, message: str, *, needed: int, free: int, where: Where | None = None, fix: str | None = None):
-        super().__init__(message, where=where, fix=fix)
-        self.needed = needed
-        self.free = free
+
+class OutOfHostMemory(_OutOfMemory):
+    """Report that the host has too little memory, or cannot lock it."""
 
 
 class PlanError(CaffeError):
@@ -207,9 +206,10 @@ class DiscardedRead(InvalidTransition):
 
 def human_bytes(size: int | float) -> str:
     """Return a size as text: `12_000_000` -> `11.4 MiB`."""
-    size = float(size)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(size) < 1024 or unit == "GiB":
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+    if abs(size) < 1024:
+        return f"{size:.0f} B"
+    for unit in ("KiB", "MiB"):
         size /= 1024
-    raise AssertionError("unreachable")
+        if abs(size) < 1024:
+            return f"{size:.1f} {unit}"
+    return f"{size / 1024:.1f} GiB"

@@ -25,18 +25,19 @@ S = TypeVar("S", bound="Vec[Any]")
 class Vec(list[V]):
     """Hold items of one kind. Raises TypeError for another kind."""
 
+    _kind: type | tuple[type, ...] = object
+    _name = "anything"  # the kind, in errors
+    _held_as: type | None = None  # None: items are held as they are
+
     def __init__(self, items: Iterable[V] = ()):
         super().__init__(map(self._checked, items))
 
     @classmethod
-    def _checked(cls, item: Any) -> V:
+    def _checked(cls, item: Any) -> Any:
         """Return the item as the vector holds it. Raises TypeError for another kind."""
-        checked: V = item
-        return checked
-
-    @classmethod
-    def _refuse(cls, item: Any, kind: str) -> TypeError:
-        return TypeError(f"{cls.__name__} holds {kind}, not {item!r} ({type(item)})")
+        if not isinstance(item, cls._kind):
+            raise TypeError(f"{cls.__name__} holds {cls._name}, not {item!r} ({type(item)})")
+        return item if cls._held_as is None else cls._held_as(item)
 
     @overload
     def __getitem__(self, index: SupportsIndex) -> V: ...
@@ -64,41 +65,28 @@ class Vec(list[V]):
 class IntVec(Vec[int]):
     """Hold whole numbers."""
 
-    @classmethod
-    def _checked(cls, item: Any) -> int:
-        if not isinstance(item, numbers.Integral):
-            raise cls._refuse(item, "whole numbers")
-        return int(item)
+    _kind, _name = numbers.Integral, "whole numbers"
+    _held_as = int
 
 
 class DtypeVec(Vec[float]):
     """Hold real numbers."""
 
-    @classmethod
-    def _checked(cls, item: Any) -> float:
-        if not isinstance(item, numbers.Real):
-            raise cls._refuse(item, "numbers")
-        return float(item)
+    _kind, _name = numbers.Real, "numbers"
+    _held_as = float
 
 
 class BoolVec(Vec[bool]):
     """Hold truth values."""
 
-    @classmethod
-    def _checked(cls, item: Any) -> bool:
-        if not isinstance(item, (bool, np.bool_)):
-            raise cls._refuse(item, "True and False")
-        return bool(item)
+    _kind, _name = (bool, np.bool_), "True and False"
+    _held_as = bool
 
 
 class StringVec(Vec[str]):
     """Hold strings."""
 
-    @classmethod
-    def _checked(cls, item: Any) -> str:
-        if not isinstance(item, str):
-            raise cls._refuse(item, "strings")
-        return item
+    _kind, _name = str, "strings"
 
 
 class LayerVec(Vec[V]):
@@ -113,11 +101,10 @@ class RawBlobVec(Vec[V]):
     """Hold blobs that the net owns: the bottoms and tops that a Python layer gets."""
 
     @classmethod
-    def _checked(cls, item: Any) -> V:
+    def _checked(cls, item: Any) -> Any:
         if not hasattr(type(item), "diff"):  # of the class: to read the blob's would copy its values to the host
             raise TypeError(f"{cls.__name__} holds blobs, not {type(item).__name__}: write to blob.data[...]")
-        checked: V = item
-        return checked
+        return item
 
 
 class BlobVec(RawBlobVec[Blob]):

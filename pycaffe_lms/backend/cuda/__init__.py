@@ -18,10 +18,12 @@ from numpy.typing import DTypeLike
 
 from ...arrays import AnyArray, HostArray
 from ...errors import DeviceError, MissingDependency
-from ..bfloat16 import BFLOAT16
 from ..cpu import host_bytes
 from ..device import ON_THE_CPU, Event, Span, Stream, align, cannot_give
-from . import cublas
+from .cublas import gemm as gemm
+from .cublas import gemm_batched as gemm_batched
+from .cublas import math as math
+from .cublas import set_math as set_math
 from .pages import CudaPages, page_bytes
 from .pinned import nothing_unlocked, pinned_bytes
 
@@ -151,91 +153,11 @@ _PAUSE = """
 __device__ long long now() { long long ns; asm volatile("mov.u64 %0, %globaltimer;" : "=l"(ns)); return ns; }
 extern "C" __global__ void pause(long long ns) { for (const long long start = now(); now() - start < ns;); }
 """
-_CUDA_TYPES = {"float32": 0, "float64": 1, "uint16": 14}  # cudaDataType: CUDA_R_32F, CUDA_R_64F, CUDA_R_16BF
-_FLOAT_COMPUTE = {"tf32": cublas.COMPUTE_32F_FAST_TF32, "fp32": cublas.COMPUTE_32F}
-_math = "tf32"
-
-
-def set_math(mode: str) -> None:
-    """Choose whether matrix products and convolutions of float32 may round their inputs to TF32 (tensor cores).
-
-    mode: "tf32": they may; "fp32": they do not. Products of float64 keep full precision in either mode.
-    """
-    global _math
-    if mode not in ("tf32", "fp32"):
-        raise DeviceError(f'unknown math mode "{mode}"', fix="use tf32 or fp32")
-    _math = mode
-
-
-def math() -> str:
-    """Return the current math mode, "tf32" or "fp32"."""
-    return _math
 
 
 def knows_bfloat16() -> bool:
     """Return whether the current GPU has instructions for bfloat16."""
     return int(require().cuda.Device().compute_capability) >= 80
-
-
-def gemm(
-    trans_a: bool,
-    trans_b: bool,
-    m: int,
-    n: int,
-    k: int,
-    alpha: float,
-    a: AnyArray,
-    b: AnyArray,
-    beta: float,
-    c: AnyArray,
-) -> None:
-    """Queue C[m, n] = alpha * op(A)[m, k] op(B)[k, n] + beta * C, row-major, through cuBLAS.
-
-    `a`, `b`, `c` are C-contiguous CuPy arrays of one type (sums of bfloat16 are float32). Only their pointers are used,
-    so any array will do whose elements from its start are the matrix (a slice of a larger contiguous array, say).
-    """
-    gemm_batched(trans_a, trans_b, m, n, k, alpha, a, 0, b, 0, beta, c, 0, 1)
-
-
-def gemm_batched(
-    trans_a: bool,
-    trans_b: bool,
-    m: int,
-    n: int,
-    k: int,
-    alpha: float,
-    a: AnyArray,
-    stride_a: int,
-    b: AnyArray,
-    stride_b: int,
-    beta: float,
-    c: AnyArray,
-    stride_c: int,
-    batch: int,
-) -> None:
-    """Queue `gemm` for `batch` matrices that begin `stride_*` elements apart (0: the same one for all)."""
-    if m == 0 or n == 0 or batch == 0:
-        return
-    dtype = c.dtype
-    half = dtype == BFLOAT16
-    compute = cublas.COMPUTE_64F if dtype == np.float64 else cublas.COMPUTE_32F if half else _FLOAT_COMPUTE[_math]
-    op_a, op_b = (cublas.TRANSPOSE if t else cublas.NO_TRANSPOSE for t in (trans_a, trans_b))
-    lda, ldb = (m if trans_a else k), (k if trans_b else n)
-    # cuBLAS is column-major: C' = op(B)' op(A)', so the operands are swapped
-    cublas.products(
-        op_b,
-        op_a,
-        n,
-        m,
-        k,
-        np.array([alpha, beta], np.float32 if half else dtype),
-        (b.data.ptr, max(1, ldb), stride_b),
-        (a.data.ptr, max(1, lda), stride_a),
-        (c.data.ptr, max(1, n), stride_c),
-        _CUDA_TYPES[str(dtype)],
-        compute,
-        batch,
-    )
 
 
 class CudaDevice:

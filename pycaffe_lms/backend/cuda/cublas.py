@@ -12,17 +12,22 @@ import functools
 import threading
 import weakref
 
-from ...arrays import HostArray
-from ...errors import DeviceError
+import numpy as np
 
-NO_TRANSPOSE, TRANSPOSE = 0, 1
-COMPUTE_32F, COMPUTE_32F_FAST_TF32, COMPUTE_64F = 68, 77, 70  # cublasComputeType_t
+from ...arrays import AnyArray
+from ...errors import DeviceError
+from ..bfloat16 import BFLOAT16
+
+_NO_TRANSPOSE, _TRANSPOSE = 0, 1
+_TYPES = {"float32": 0, "float64": 1, "uint16": 14}  # cudaDataType: CUDA_R_32F, CUDA_R_64F, CUDA_R_16BF
+_COMPUTE_32F, _COMPUTE_32F_FAST_TF32, _COMPUTE_64F = 68, 77, 70  # cublasComputeType_t
+_FLOAT_COMPUTE = {"tf32": _COMPUTE_32F_FAST_TF32, "fp32": _COMPUTE_32F}
 _DEFAULT_ALGORITHM = -1
 _WORKSPACE_BYTES = 32 << 20  # what cuBLAS takes by itself on a Hopper GPU
 
 _int, _long, _pointer = ctypes.c_int, ctypes.c_longlong, ctypes.c_void_p
 _MATRIX = (_pointer, _int, _int, _long)  # address, type, leading dimension, stride
-_Matrix = tuple[int, int, int]  # address, leading dimension, elements from one matrix to the next
+_math = "tf32"
 
 
 class _Local(threading.local):
@@ -47,22 +52,7 @@ def _library() -> ctypes.CDLL:
     except OSError as error:
         raise DeviceError(f"cuBLAS cannot be reached: {error}", fix="install CuPy with its CUDA libraries") from error
     product = library.cublasGemmStridedBatchedEx
-    product.argtypes = (
-        _pointer,
-        _int,
-        _int,
-        _int,
-        _int,
-        _int,
-        _pointer,
-        *_MATRIX,
-        *_MATRIX,
-        _pointer,
-        *_MATRIX,
-        _int,
-        _int,
-        _int,
-    )
+    product.argtypes = (_pointer, *[_int] * 5, _pointer, *_MATRIX, *_MATRIX, _pointer, *_MATRIX, *[_int] * 3)
     library.cublasCreate_v2.argtypes = (ctypes.POINTER(_pointer),)
     library.cublasDestroy_v2.argtypes = (_pointer,)
     library.cublasSetStream_v2.argtypes = (_pointer, _pointer)
@@ -110,48 +100,73 @@ def _handle() -> ctypes.c_void_p:
     return handles[device].on(cupy.cuda.get_current_stream().ptr)
 
 
-def products(
-    op_a: int,
-    op_b: int,
+def set_math(mode: str) -> None:
+    """Choose whether matrix products and convolutions of float32 may round their inputs to TF32 (tensor cores).
+
+    mode: "tf32": they may; "fp32": they do not. Products of float64 keep full precision in either mode.
+    """
+    global _math
+    if mode not in ("tf32", "fp32"):
+        raise DeviceError(f'unknown math mode "{mode}"', fix="use tf32 or fp32")
+    _math = mode
+
+
+def math() -> str:
+    """Return the current math mode, "tf32" or "fp32"."""
+    return _math
+
+
+def gemm(
+    trans_a: bool,
+    trans_b: bool,
     m: int,
     n: int,
     k: int,
-    alpha_beta: HostArray,
-    a: _Matrix,
-    b: _Matrix,
-    c: _Matrix,
-    kind: int,
-    compute: int,
+    alpha: float,
+    a: AnyArray,
+    b: AnyArray,
+    beta: float,
+    c: AnyArray,
+) -> None:
+    """Queue C[m, n] = alpha * op(A)[m, k] op(B)[k, n] + beta * C, row-major, through cuBLAS.
+
+    `a`, `b`, `c` are C-contiguous CuPy arrays of one type (sums of bfloat16 are float32). Only their pointers are used,
+    so any array will do whose elements from its start are the matrix (a slice of a larger contiguous array, say).
+    """
+    gemm_batched(trans_a, trans_b, m, n, k, alpha, a, 0, b, 0, beta, c, 0, 1)
+
+
+def gemm_batched(
+    trans_a: bool,
+    trans_b: bool,
+    m: int,
+    n: int,
+    k: int,
+    alpha: float,
+    a: AnyArray,
+    stride_a: int,
+    b: AnyArray,
+    stride_b: int,
+    beta: float,
+    c: AnyArray,
+    stride_c: int,
     batch: int,
 ) -> None:
-    """Queue C = alpha op(A) op(B) + beta C, column-major, for a batch on CuPy's current stream.
-
-    Args:
-        op_a, op_b: NO_TRANSPOSE or TRANSPOSE.
-        alpha_beta: both factors, of the type of the sums.
-        a, b, c: (address, leading dimension, elements from one matrix to the next).
-        kind: cudaDataType of the matrices.
-        compute: COMPUTE_32F and so on.
-
-    Raises:
-        DeviceError: cuBLAS fails.
-    """
-    alpha, size = alpha_beta.ctypes.data, alpha_beta.itemsize
-    matrices = [(address, kind, ld, stride) for address, ld, stride in (a, b, c)]
+    """Queue `gemm` for `batch` matrices that begin `stride_*` elements apart (0: the same one for all)."""
+    if m == 0 or n == 0 or batch == 0:
+        return
+    dtype = c.dtype
+    kind, half = _TYPES[str(dtype)], dtype == BFLOAT16
+    compute = _COMPUTE_64F if dtype == np.float64 else _COMPUTE_32F if half else _FLOAT_COMPUTE[_math]
+    op_a, op_b = (_TRANSPOSE if t else _NO_TRANSPOSE for t in (trans_a, trans_b))
+    factors = np.array([alpha, beta], np.float32 if half else dtype)
+    alpha_at, beta_at = factors.ctypes.data, factors.ctypes.data + factors.itemsize
+    in_a = a.data.ptr, kind, max(1, m if trans_a else k), stride_a
+    in_b = b.data.ptr, kind, max(1, k if trans_b else n), stride_b
+    out = c.data.ptr, kind, max(1, n), stride_c
+    # cuBLAS is column-major: C' = op(B)' op(A)', so the operands are swapped
+    sizes = op_b, op_a, n, m, k
     status = _library().cublasGemmStridedBatchedEx(
-        _handle(),
-        op_a,
-        op_b,
-        m,
-        n,
-        k,
-        alpha,
-        *matrices[0],
-        *matrices[1],
-        alpha + size,
-        *matrices[2],
-        batch,
-        compute,
-        _DEFAULT_ALGORITHM,
+        _handle(), *sizes, alpha_at, *in_b, *in_a, beta_at, *out, batch, compute, _DEFAULT_ALGORITHM
     )
-    _check(status, f"a product of {m} x {k} and {k} x {n}")
+    _check(status, f"a product of {n} x {k} and {k} x {m}")
