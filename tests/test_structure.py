@@ -59,10 +59,10 @@ COUNTING = [f"{NAME}.lms.{n}" for n in ("layout.packing", "layout.paging", "plan
 # Neither they nor anything else they import knows an array.
 PURE = [
     *("errors", "memory.states", "ops.update_rules", "backend.sim.streams"),
-    *(f"lms.{n}" for n in ("config", "managed", "program")),
+    *(f"lms.{n}" for n in ("config", "managed", "program", "rules")),
     *(f"lms.cost.{n}" for n in ("machine", "measured", "timing")),
     "lms.layout.inplace_reuse",
-    *(f"lms.plan.{n}" for n in ("live_ranges", "plan", "rules", "statistics", "verify")),
+    *(f"lms.plan.{n}" for n in ("live_ranges", "plan", "statistics", "verify")),
     *(f"lms.planfile.{n}" for n in ("pages", "write")),
     *(f"lms.planner.{n}" for n in ("choose", "copy_reordering", "evict", "host_slots", "lookahead", "lowering")),
     *(f"lms.planner.{n}" for n in ("carry_over", "optimise", "search")),

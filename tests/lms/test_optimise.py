@@ -9,12 +9,12 @@ import pytest
 from pycaffe_lms.errors import PlanError
 from pycaffe_lms.lms.cost.machine import MACHINES, Costs
 from pycaffe_lms.lms.cost.timing import time_plan
-from pycaffe_lms.lms.plan.rules import Rules
 from pycaffe_lms.lms.plan.verify import verify
 from pycaffe_lms.lms.planner.lookahead import make_plan
 from pycaffe_lms.lms.planner.optimise import optimise
 from pycaffe_lms.lms.program import Access, Buffer, Mode, Program, Step
 from pycaffe_lms.lms.remat.candidates import ordered, verify_remat
+from pycaffe_lms.lms.rules import Rules
 
 from ..sampling import sample
 from ..seeds import seeded
@@ -23,7 +23,7 @@ from .programs import net_program, random_program
 pytestmark = pytest.mark.pure
 SEEDS = range(150)
 SLOW = dataclasses.replace(MACHINES["h200"], link_in=1e6, link_out=1e6, link_both=2e6)
-RULES = (Rules(copies=False, chain=0.0), Rules(chain=1.0), Rules(remats=False))
+RULES = (Rules(copies=False, linked_weight=0.0), Rules(linked_weight=1.0), Rules(remats=False))
 
 
 def _replays(program: Program) -> dict[int, Step]:

@@ -12,7 +12,7 @@ from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.lms.cost.machine import MACHINES
 from pycaffe_lms.lms.planner import choose, optimise
 from pycaffe_lms.lms.planner.evict import EvictionPass
-from pycaffe_lms.lms.planner.search import HOPELESS
+from pycaffe_lms.lms.rules import SEARCH
 from pycaffe_lms.lms.runtime.runtime import Runtime
 from pycaffe_lms.net.net import Net
 from pycaffe_lms.net.tuning import Tuning
@@ -79,9 +79,9 @@ def test_no_more_is_tried_than_a_better_plan_could_save(searches):
         fitted += _plan(random_net(seed), int(share * nbytes))
     assert fitted > 3 and searches
     for steps, alone, first, followed in searches:
-        one = optimise.TRIES * steps
+        one = SEARCH.passes * steps
         worth = 0.0 if first is None else 6e6 * (first - alone)
-        assert followed <= HOPELESS * one + worth + one
+        assert followed <= SEARCH.failures * one + worth + one
 
 
 def test_a_value_that_is_reached_in_many_ways_is_looked_at_once(monkeypatch):

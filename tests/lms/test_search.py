@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pycaffe_lms.lms.cost.machine import MACHINES, Costs
 from pycaffe_lms.lms.layout.packing import Lifetime, Stretch, pack, pack_within
 from pycaffe_lms.lms.layout.paging import stretched
-from pycaffe_lms.lms.plan.rules import Constraints, Rules
 from pycaffe_lms.lms.planner import optimise as optimiser
-from pycaffe_lms.lms.planner.evict import EvictionPass
+from pycaffe_lms.lms.planner.evict import Constraints, EvictionPass
 from pycaffe_lms.lms.planner.lookahead import make_plan
 from pycaffe_lms.lms.planner.search import Search
 from pycaffe_lms.lms.program import Access, Buffer, Mode, Program, Step
 from pycaffe_lms.lms.remat.candidates import RematCandidates
 from pycaffe_lms.lms.remat.checkpoints import CheckpointCandidates
+from pycaffe_lms.lms.rules import SEARCH, Rules
 
 from ..sampling import sample
 from ..seeds import seeded
@@ -22,7 +24,7 @@ from .programs import net_program
 from .test_optimise import RULES, SLOW, _costs, _replays
 
 pytestmark = pytest.mark.pure
-GIVEN = (Rules(chain=0.5), Rules(copies=False, chain=1.0), Rules(remats=False))
+GIVEN = (Rules(linked_weight=0.5), Rules(copies=False, linked_weight=1.0), Rules(remats=False))
 
 
 def _chain(widths):
@@ -50,8 +52,8 @@ def test_checkpoints_are_the_narrowest_places_of_equal_parts():
 def _record(monkeypatch):
     tried, real = [], optimiser._with_rules
 
-    def wrapped(program, buffers, limit, costs, can, rules, *more):
-        plan, tries = real(program, buffers, limit, costs, can, rules, *more)
+    def wrapped(problem, rules, below):
+        plan, tries = real(problem, rules, below)
         tried.append((rules, plan))
         return plan, tries
 
@@ -59,14 +61,14 @@ def _record(monkeypatch):
     return tried
 
 
-def _plan(seed, rules, share=0.3):
+def _plan(seed, rules, search=SEARCH, share=0.3):
     program, buffers = net_program(seed)
     least = make_plan(program, buffers, limit=None, ahead=0).arena_bytes
     limit = least + int(share * max(0, sum(b.nbytes for b in buffers.values()) - least)) // 512 * 512
     remats = _replays(program)
     costs = _costs(program, remats, SLOW, seed)
     return optimiser.optimise(
-        program, buffers, limit=limit, costs=costs, remats=remats, scratch=frozenset(), rules=rules
+        program, buffers, limit=limit, costs=costs, remats=remats, scratch=frozenset(), rules=rules, search=search
     )
 
 
@@ -78,15 +80,11 @@ def _seconds_of(program, seed):
 def test_the_best_of_what_was_tried_counts_and_it_is_no_worse_than_the_given_rules(seeds, monkeypatch):
     better = 0
     for seed in seeds:
-        monkeypatch.setattr(optimiser, "ENOUGH", 0)  # the first rules that give a plan
-        first = _plan(seed, GIVEN)
-        monkeypatch.undo()
+        first = _plan(seed, GIVEN, replace(SEARCH, work=0))  # the first rules that give a plan
         tried = _record(monkeypatch)
-        monkeypatch.setattr(optimiser, "EACH", 1)  # else these are too small
-        monkeypatch.setattr(optimiser, "MOST", 20)
-        plan = _plan(seed, GIVEN)
+        plan = _plan(seed, GIVEN, replace(SEARCH, steps_per_try=1, most_tried=20))  # else these are too small
         program, _ = net_program(seed)
-        tight = any(p.seconds > optimiser.TIGHT * sum(_seconds_of(program, seed)) for _, p in tried if p is not None)
+        tight = any(p.seconds > SEARCH.slow * sum(_seconds_of(program, seed)) for _, p in tried if p is not None)
         assert len(tried) <= (81 if tight else 21)  # short programs get four times the tries where plans come out slow
         monkeypatch.undo()
         made = [p.seconds for _, p in tried if p is not None]
@@ -99,8 +97,7 @@ def test_the_best_of_what_was_tried_counts_and_it_is_no_worse_than_the_given_rul
 def test_the_same_rules_are_tried_in_every_run(monkeypatch):
     for seed in (1, 4, 7):
         tried = _record(monkeypatch)
-        monkeypatch.setattr(optimiser, "EACH", 2)
-        plans = [_plan(seed, GIVEN) for _ in range(2)]
+        plans = [_plan(seed, GIVEN, replace(SEARCH, steps_per_try=2)) for _ in range(2)]
         half = len(tried) // 2
         assert [rules for rules, _ in tried[:half]] == [rules for rules, _ in tried[half:]]
         assert plans[0].ops == plans[1].ops
@@ -179,13 +176,13 @@ def test_what_leaves_may_be_just_large_enough(excess, leaves):
     program = Program("short", tuple(Step(str(s), (Access(*use),)) for s, use in enumerate(uses)), frozenset())
     buffers = {b: Buffer(b, f"{b}.data", size) for b, size in enumerate(sizes)}
     costs = Costs([1e-6] * len(uses), {}, MACHINES["h200"])
-    can, rules = RematCandidates(program, {}, frozenset()), Rules(remats=False, excess=excess)
+    can, rules = RematCandidates(program, {}, frozenset()), Rules(remats=False, surplus_weight=excess)
     found = EvictionPass(program, buffers, 10 << 20, costs, can, rules, Constraints()).run()
     assert {b for b, _ in found.left} == {leaves} and found.evicted == 1
 
 
 def test_where_nothing_fits_copies_alone_come_third_and_five_sets_of_rules_are_enough():
-    given = [Rules(chain=k / 10) for k in range(8)] + [Rules(remats=False)]
+    given = [Rules(linked_weight=k / 10) for k in range(8)] + [Rules(remats=False)]
     search, tried = Search(given, None, None), []
     while (rules := search.next()) is not None:
         tried.append(rules)

@@ -1,5 +1,5 @@
 """Backwards in two steps: which layers, what each step reads, makes and costs, and that results are the same to the
-bit. See also tests/lms/test_separating.py (when that is planned)."""
+bit. See also tests/lms/test_split_backward.py (when that is planned)."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def steps_of(one, separate):
     return {s.step.name: s for s in steps}
 
 
-def separated(one):
+def split_backward_count(one):
     return {layer_of(name) for name, s in steps_of(one, True).items() if s.makes is not Makes.ALL}
 
 
@@ -96,7 +96,7 @@ def separated(one):
 )
 def test_which_layers_make_them_in_two_steps(net, layers):
     one = solver(net, SimDevice(64 << 20))
-    assert separated(one) == layers
+    assert split_backward_count(one) == layers
     names = list(steps_of(one, True))
     for layer in layers:  # the parameters' gradients come first
         assert names.index(f"backward:{layer} [params]") + 1 == names.index(f"backward:{layer}")
@@ -147,7 +147,7 @@ def test_both_halves_touch_what_the_whole_does(net):
     """And write what it writes, each gradient once."""
     one = solver(net, SimDevice(64 << 20))
     whole, halves = steps_of(one, False), steps_of(one, True)
-    for layer in separated(one):
+    for layer in split_backward_count(one):
         parts = [halves[f"backward:{layer} [params]"].step, halves[f"backward:{layer}"].step]
         expected = {(a.buffer, a.mode) for a in whole[f"backward:{layer}"].step.accesses}
         assert {(a.buffer, a.mode) for part in parts for a in part.accesses} == expected
@@ -160,7 +160,7 @@ def test_operations_and_seconds_are_those_of_each_half():
     one = solver("residual", SimDevice(64 << 20))
     graph, memory = one.net.run_graph, one.net.memory
     whole, halves = steps_of(one, False), steps_of(one, True)
-    for layer in separated(one):
+    for layer in split_backward_count(one):
         params, bottoms = (halves[f"backward:{layer}{half}"] for half in (" [params]", ""))
         both = step_flops(graph, whole[f"backward:{layer}"])
         assert step_flops(graph, params) == step_flops(graph, bottoms) == both / 2 > 0

@@ -36,7 +36,7 @@ from pycaffe_lms.lms.runtime.runtime import Runtime  # noqa: E402
 from pycaffe_lms.memory.host import SEGMENT  # noqa: E402
 from tests.lms import plan_files  # noqa: E402
 from tests.lms.nets import NETS, make_solver, train  # noqa: E402
-from tests.lms.test_passing_nets import cut_at_random  # noqa: E402
+from tests.lms.test_copy_reordering_nets import cut_at_random  # noqa: E402
 
 KINDS = ("auto", "slow link", "demand", "ahead", "pages", "parts")
 ITERATIONS = 3  # so that values that a run leaves for the next are used, and recorded iterations run

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..rules import SEARCH, SearchBudget
+
 if TYPE_CHECKING:
     from .paging import Paging
 
@@ -131,11 +133,11 @@ _ORDERS = (
 )
 
 
-def pack(lifetimes: Sequence[Lifetime], limit: int | None = None) -> Packing:
+def pack(lifetimes: Sequence[Lifetime], limit: int | None = None, search: SearchBudget = SEARCH) -> Packing:
     """Choose offsets so that lifetimes that are alive together do not overlap. limit: bytes of a good enough peak."""
     live = max_live_bytes(lifetimes)
     best: tuple[list[int], int] | None = None
-    for key in _ORDERS:
+    for key in _ORDERS[: search.packing_orders]:
         order = sorted(range(len(lifetimes)), key=lambda i, k=key: (k(lifetimes[i]), i))
         tried = _place(lifetimes, order)
         if best is None or tried[1] < best[1]:
@@ -156,17 +158,16 @@ def _place(lifetimes: Sequence[Lifetime], order: Sequence[int]) -> tuple[list[in
     return offsets, peak
 
 
-MANY = 2000  # with more lifetimes than this, only the first order is tried
-
-
-def pack_segments(lifetimes: Sequence[Lifetime], segment: int) -> tuple[list[tuple[int, int]], list[int]]:
+def pack_segments(
+    lifetimes: Sequence[Lifetime], segment: int, search: SearchBudget = SEARCH
+) -> tuple[list[tuple[int, int]], list[int]]:
     """Pack lifetimes into segments of at most `segment` bytes each; no lifetime may be larger than that.
 
     Returns:
         (segment, offset) of every lifetime, and the bytes that every segment needs.
     """
     live, best = max_live_bytes(lifetimes), None
-    for key in _ORDERS if len(lifetimes) <= MANY else _ORDERS[:1]:
+    for key in _ORDERS if len(lifetimes) <= search.segment_orders_up_to else _ORDERS[:1]:
         order = sorted(range(len(lifetimes)), key=lambda i, k=key: (k(lifetimes[i]), i))
         tried = _place_in_segments(lifetimes, order, segment)
         if best is None or sum(tried[1]) < sum(best[1]):
@@ -202,13 +203,8 @@ def _place_in_segments(lifetimes: Sequence[Lifetime], order: Sequence[int], segm
     return places, peaks
 
 
-SHARES = (1.0, 0.6, 0.3, 0.0)  # fractions of the wanted extension that are tried
-TRIES = 5  # orders tried, each beginning with what found no place in the one before
-LARGE = 40  # a lifetime is large if it takes at least 1/LARGE of the memory
-
-
 def pack_within(
-    stretches: Sequence[Stretch], limit: int, ties: Mapping[int, int] | None = None
+    stretches: Sequence[Stretch], limit: int, ties: Mapping[int, int] | None = None, search: SearchBudget = SEARCH
 ) -> tuple[list[Lifetime], Packing] | None:
     """Choose lifetimes and offsets below `limit` bytes, the lifetimes as near to the wanted ones as fits.
 
@@ -224,21 +220,22 @@ def pack_within(
     if max_live_bytes([s.must for s in stretches]) > limit:
         return None
     area = [-s.must.size * (s.end - s.start + 1) for s in stretches]
-    large = [-s.must.size if s.must.size * LARGE >= limit else 0 for s in stretches]
-    for first in ([0] * len(stretches), large):
+    parts = search.large_lifetime_parts
+    large = [-s.must.size if s.must.size * parts >= limit else 0 for s in stretches]
+    for first in ([0] * len(stretches), large) if parts else ([0] * len(stretches),):
         order = sorted(range(len(stretches)), key=lambda i, f=first: (f[i], area[i], stretches[i].must.start, i))
-        found = _tries(stretches, order, limit, ties or {})
+        found = _tries(stretches, order, limit, ties or {}, search)
         if found is not None:
             return found
     return None
 
 
 def _tries(
-    stretches: Sequence[Stretch], order: list[int], limit: int, ties: Mapping[int, int]
+    stretches: Sequence[Stretch], order: list[int], limit: int, ties: Mapping[int, int], search: SearchBudget
 ) -> tuple[list[Lifetime], Packing] | None:
-    """Place stretches in `order`, at most `TRIES` times; None if some never find a place."""
-    for _ in range(TRIES):
-        lives, offsets, unplaced = _place_within(stretches, order, limit, ties)
+    """Place stretches in `order`, at most `packing_tries` times; None if some never find a place."""
+    for _ in range(search.packing_tries):
+        lives, offsets, unplaced = _place_within(stretches, order, limit, ties, search.extension_shares)
         if not unplaced:
             peak = max((o + life.size for o, life in zip(offsets, lives, strict=True)), default=0)
             return lives, Packing(tuple(offsets), peak, max_live_bytes(lives))
@@ -247,7 +244,9 @@ def _tries(
     return None
 
 
-def _place_within(stretches: Sequence[Stretch], order: Sequence[int], limit: int, ties: Mapping[int, int]):
+def _place_within(
+    stretches: Sequence[Stretch], order: Sequence[int], limit: int, ties: Mapping[int, int], shares: Sequence[float]
+) -> tuple[list[Lifetime], list[int], list[int]]:
     """Return (lifetimes, offsets, indices that found no place) of placing stretches once, in `order`."""
     lives = [s.must for s in stretches]
     offsets = [0] * len(stretches)
@@ -258,7 +257,7 @@ def _place_within(stretches: Sequence[Stretch], order: Sequence[int], limit: int
         if i in settled:
             continue
         must, other = stretches[i].must, ties.get(i)
-        for share in SHARES if any(_slack(stretches[k]) for k in (i, other) if k is not None) else (0.0,):
+        for share in shares if any(_slack(stretches[k]) for k in (i, other) if k is not None) else (0.0,):
             start, last = _part(stretches[i], share)
             also = None if other is None else _part(stretches[other], share)
             offset = placed.gap(start, last, must.size, limit, also)

@@ -15,9 +15,8 @@ from itertools import islice
 
 import numpy as np
 
+from ..rules import SEARCH, SearchBudget
 from .packing import NEVER, Lifetime, Packing, Stretch, max_live_bytes, pack, pack_within
-
-WASTE = 8  # a buffer lies in pages if its last page wastes at most 1/WASTE of the buffer
 
 
 @dataclass(frozen=True)
@@ -46,23 +45,27 @@ class Paging:
         return not set(self.pages.get(one, ())).isdisjoint(self.pages.get(other, ()))
 
 
-def pages_of(nbytes: int, page: int) -> int:
-    """Return the pages that a buffer of `nbytes` takes; 0 if it is small or would waste too much of the last one."""
+def pages_of(nbytes: int, page: int, waste: int = SEARCH.page_waste_parts) -> int:
+    """Return the pages that a buffer of `nbytes` takes; 0 if more than 1/`waste` of it is wasted."""
     count = -(-nbytes // page)
-    return count if (count * page - nbytes) * WASTE <= nbytes else 0
+    return count if (count * page - nbytes) * waste <= nbytes else 0
 
 
-def taken_bytes(nbytes: int, page: int | None) -> int:
+def taken_bytes(nbytes: int, page: int | None, waste: int = SEARCH.page_waste_parts) -> int:
     """Return the bytes of device memory that a buffer of `nbytes` takes. page: bytes of a page; None: no paging."""
-    return nbytes if page is None else pages_of(nbytes, page) * page or nbytes
+    return nbytes if page is None else pages_of(nbytes, page, waste) * page or nbytes
 
 
-def paged(lives: Sequence[Lifetime], page: int, limit: int | None = None) -> Packing:
+def paged(lives: Sequence[Lifetime], page: int, limit: int | None = None, search: SearchBudget = SEARCH) -> Packing:
     """Pack fixed lifetimes with paging. limit: bytes of a good enough peak."""
-    small = [i for i, life in enumerate(lives) if not pages_of(life.size, page)]
-    large = [(i, pages_of(life.size, page)) for i, life in enumerate(lives) if pages_of(life.size, page)]
+    small = [i for i, life in enumerate(lives) if not pages_of(life.size, page, search.page_waste_parts)]
+    large = [
+        (i, pages_of(life.size, page, search.page_waste_parts))
+        for i, life in enumerate(lives)
+        if pages_of(life.size, page, search.page_waste_parts)
+    ]
     most = _load(lives, large).max(initial=0)
-    packing = pack([lives[i] for i in small], None if limit is None else limit - int(most) * page)
+    packing = pack([lives[i] for i in small], None if limit is None else limit - int(most) * page, search)
     return _joined(lives, small, packing, large, page, 0)
 
 
@@ -82,7 +85,12 @@ def stretched(stretches: Sequence[Stretch], offsets: Sequence[int]) -> list[Life
 
 
 def paged_within(
-    stretches: Sequence[Stretch], limit: int, page: int, full: bool, ties: Mapping[int, int] | None = None
+    stretches: Sequence[Stretch],
+    limit: int,
+    page: int,
+    full: bool,
+    ties: Mapping[int, int] | None = None,
+    search: SearchBudget = SEARCH,
 ) -> tuple[list[Lifetime], Packing] | int:
     """Choose lifetimes and paged places in `limit` bytes, the lifetimes as near to the wanted ones as fits.
 
@@ -98,17 +106,23 @@ def paged_within(
     """
     ties = ties or {}
     lives = [s.must for s in stretches]
-    small = [i for i, life in enumerate(lives) if not pages_of(life.size, page)]
-    large = [(i, pages_of(life.size, page)) for i, life in enumerate(lives) if pages_of(life.size, page)]
+    small = [i for i, life in enumerate(lives) if not pages_of(life.size, page, search.page_waste_parts)]
+    large = [
+        (i, pages_of(life.size, page, search.page_waste_parts))
+        for i, life in enumerate(lives)
+        if pages_of(life.size, page, search.page_waste_parts)
+    ]
     load = _load(lives, large)
     most = int(load.max(initial=0))
     room = limit // page - most
     if room < 0:
         return -room * page
     at = {i: k for k, i in enumerate(small)}
-    within = pack_within([stretches[i] for i in small], room * page, {at[i]: at[j] for i, j in ties.items() if i in at})
+    within = pack_within(
+        [stretches[i] for i in small], room * page, {at[i]: at[j] for i, j in ties.items() if i in at}, search
+    )
     if within is None:
-        tight = pack([lives[i] for i in small])
+        tight = pack([lives[i] for i in small], search=search)
         if tight.peak > room * page:
             return tight.peak - room * page
         within = stretched([stretches[i] for i in small], tight.offsets), tight

@@ -13,7 +13,7 @@ from itertools import takewhile
 
 from ..layout.paging import Paging
 from ..program import Buffer, Program, Step, unchanged
-from .rules import Rules
+from ..rules import Rules
 
 COMPUTE, COPY_IN, COPY_OUT = 0, 1, 2  # streams
 HOST = 3  # the issuing thread; not a stream

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 
 from ..layout.packing import Stretch
 from ..program import Buffer, Program, unchanged
+from ..rules import SEARCH
 
 if TYPE_CHECKING:
     from ..cost.machine import Machine
     from ..plan.live_ranges import LiveRange
-
-LONG = 2.0  # factor on the seconds of a value's copy in: longest time that it is kept after its last use
 
 
 def with_carry_over(
@@ -30,6 +29,7 @@ def with_carry_over(
     wished: Sequence[Stretch],
     seconds: Sequence[float],
     machine: Machine,
+    factor: float = SEARCH.carry_over_factor,
 ) -> tuple[list[Stretch], dict[int, int]]:
     """Lengthen the lifetimes of values to carry over, to the start and to the end of the run.
 
@@ -38,6 +38,7 @@ def with_carry_over(
         groups: indices of live ranges that reuse memory in place, in order.
         wished: lifetime of each group.
         seconds: of each step.
+        factor: see `SearchBudget.carry_over_factor`.
 
     Returns:
         (lifetimes, ties): ties map the group of a value's first live range to that of its last and back; both must get
@@ -52,7 +53,7 @@ def with_carry_over(
         first = min(own_ranges[b], key=lambda i: ranges[i].first)
         last = max(own_ranges[b], key=lambda i: ranges[i].last)
         copy = machine.copy_seconds(buffers[b].copied, False)
-        short = begin[ranges[first].first] < copy and begin[-1] - begin[ranges[last].last + 1] < LONG * copy
+        short = begin[ranges[first].first] < copy and begin[-1] - begin[ranges[last].last + 1] < factor * copy
         if not short or buffers[b].compressed_bytes or first not in own or last not in own:
             continue
         one, other = own[first], own[last]

@@ -10,37 +10,37 @@ from dataclasses import replace
 
 from ..config import LMSConfig
 from ..plan.plan import Plan
-from ..plan.rules import Constraints, Rules
+from ..program import Buffer, Program, Step
 from ..remat.candidates import Ordered, RematCandidates, verify_remat
-from ..remat.requested import inner_program
-from ..request import PlanRequest
+from ..remat.requested import RematRequests, inner_program
+from ..rules import SEARCH, SWAP, Rules, SearchBudget
 from .copy_reordering import with_copies_reordered
+from .evict import Constraints
 from .lookahead import make_plan
 from .optimise import optimise
 
-SWAP = (Rules(remats=False),)  # copies only
-AUTO = (  # in the order in which they are tried; see `Search.next` for the exceptions
-    Rules(chain=0.5),
-    Rules(copies=False, chain=0.1, density=4.5),
-    Rules(copies=False, chain=0.3, density=4.5, excess=0.0),
-    Rules(copies=False, chain=0.3, density=2.75, excess=0.3),
-    Rules(copies=False, chain=0.5, density=2.75, excess=0.0),
-    Rules(copies=False, chain=0.5, density=3.5, room=0.96),
-    Rules(copies=False, chain=0.5, density=2.0, room=0.96),
-    Rules(chain=0.7),
-    Rules(chain=0.1),
-    Rules(copies=False, chain=1.0),
-    Rules(copies=False, chain=0.1),
-    Rules(remats=False),
-)
 
-
-def choose_plan(request: PlanRequest, config: LMSConfig, limit: int, page: int | None = None) -> Plan:
+def choose_plan(
+    program: Program,
+    buffers: Mapping[int, Buffer],
+    config: LMSConfig,
+    limit: int,
+    costs: Costs,
+    remats: Mapping[int, Step],
+    scratch: frozenset[int],
+    remat_requests: RematRequests,
+    page: int | None = None,
+    first: Rules | None = None,
+    search: SearchBudget = SEARCH,
+) -> Plan:
     """Return the plan of a program under these settings, with its predicted times.
 
     Args:
         limit: bytes of the arena.
-        page: bytes of a page of the arena; None: it is contiguous.
+        remats: must include the steps that `remat_requests` needs.
+        remat_requests: values that layers request to rematerialize.
+        first: rules to try before the others.
+        search: the numbers by which plans are searched for.
 
     Raises:
         OutOfDeviceMemory: the program cannot fit.
@@ -56,28 +56,32 @@ def choose_plan(request: PlanRequest, config: LMSConfig, limit: int, page: int |
     verify_remat(program, Ordered(plan.program, plan.order), request.remats, request.scratch)
     return with_copies_reordered(plan, request.costs)
 
-
-def _planned(request: PlanRequest, config: LMSConfig, limit: int, page: int | None, constraints: Constraints) -> Plan:
-    """Return the plan of a program, with its copies in the order in which the planner issues them."""
-    if config.ahead is not None and not config.recomputes:
-        return make_plan(
-            request.program,
-            request.buffers,
+    def planned(program: Program, costs: Costs, remats: Mapping[int, Step], constraints: Constraints) -> Plan:
+        if config.ahead is not None and not config.recomputes:
+            return make_plan(
+                program,
+                buffers,
+                limit=limit,
+                ahead=config.ahead,
+                uncopied=constraints.uncopied,
+                page=page,
+                search=search,
+            )
+        rules = search.auto if config.recomputes else SWAP
+        return optimise(
+            program,
+            buffers,
             limit=limit,
             ahead=config.ahead,
             uncopied=constraints.uncopied,
             page=page,
+            search=search,
         )
-    rules = AUTO if config.recomputes else SWAP
-    return optimise(
-        request.program,
-        request.buffers,
-        limit=limit,
-        costs=request.costs,
-        remats=request.remats,
-        scratch=request.scratch,
-        rules=rules if request.first is None else (request.first, *rules),
-        constraints=constraints,
-        ahead=config.ahead,
-        page=page,
-    )
+
+    if not remat_requests.steps:
+        return with_copies_reordered(planned(program, costs, remats, Constraints()), costs, search)
+    inner = inner_program(program, RematCandidates(program, remats, scratch), costs, remat_requests)
+    plan = planned(inner.result.program, inner.costs, inner.remats, Constraints(remat_requests.buffers, inner.again))
+    plan = replace(inner.outward(plan), rules=f"{plan.rules}, and rematerialization that layers request")
+    verify_remat(program, Ordered(plan.program, plan.order), remats, scratch)
+    return with_copies_reordered(plan, costs, search)

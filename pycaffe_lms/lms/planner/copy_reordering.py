@@ -20,6 +20,7 @@ from ..cost.timing import Task, copy_task, follow, step_seconds, time_plan
 from ..layout.packing import Packing
 from ..plan.live_ranges import LiveRange, live_ranges_of
 from ..plan.plan import COMPUTE, COPY_IN, COPY_OUT, HOST, Op, OpKind, Piece, Plan
+from ..rules import SEARCH, SearchBudget
 from .lookahead import emitted, finish
 
 
@@ -176,14 +177,6 @@ def _needed(ops: Sequence[Op], after: Sequence[frozenset[int]]) -> dict[int, int
     return found
 
 
-UNIT = 2 << 20  # bytes: copies are cut at multiples of it
-LEAST = 16 << 20  # bytes: smallest piece, since each piece costs the latency of a copy
-WORK = 2_000_000  # tasks whose times are recomputed before the search ends with the best so far
-TRIES = 4  # copies tried for one waiting step
-CHAIN = 64  # copies followed back from one waiting step
-EPSILON = 1e-7  # seconds: shorter gains and waits count as none
-
-
 class _Times:
     """Predict when each task of `queues` runs (s), reusing times of the order's prefix that `known` shares."""
 
@@ -211,13 +204,15 @@ class _Times:
             before.append(was)
         self.seconds = max(free)
 
-    def stalls(self) -> list[tuple[float, int]]:
-        """Return (seconds, the copy waited for last), longest first, of steps that wait, then of the end of the run."""
+    def stalls(self, least: float) -> list[tuple[float, int]]:
+        """Return (seconds, the copy waited for last), longest first, of steps that wait, then of the end of the run.
+
+        least: seconds; shorter waits count as none."""
         found, tasks, end = [], self.queues.tasks, self.end
         for key, free in zip(self.queues.order, self.free, strict=True):
             if key < self.queues.steps and tasks[key].after:
                 late = self.start[key] - max(free[COMPUTE], free[HOST])
-                if late > EPSILON:
+                if late > least:
                     found.append((late, max(tasks[key].after, key=end.__getitem__)))
         last = max(self.queues.order, key=end.__getitem__, default=0)
         return sorted(found, reverse=True) + ([(0.0, last)] if last >= self.queues.steps else [])
@@ -236,7 +231,7 @@ class _Times:
         return queued, place, ready
 
 
-def with_copies_reordered(plan: Plan, costs: Costs) -> Plan:
+def with_copies_reordered(plan: Plan, costs: Costs, search: SearchBudget = SEARCH) -> Plan:
     """Return the plan with copies reordered and cut where that shortens its predicted time, and with predicted times.
 
     plan: all its copies are whole."""
@@ -246,7 +241,7 @@ def with_copies_reordered(plan: Plan, costs: Costs) -> Plan:
         return plan
     found = live_ranges_of(plan)
     ranges, offsets = [r for r, _ in found], tuple(offset for _, offset in found)
-    best = _Search(copy_queues_of(plan, ranges, offsets, costs), costs).run()
+    best = _Search(copy_queues_of(plan, ranges, offsets, costs), costs, search).run()
     if not best.changed:
         return plan
     packing = Packing(offsets, plan.arena_bytes, plan.live_bytes, plan.paging)
@@ -258,8 +253,8 @@ def with_copies_reordered(plan: Plan, costs: Costs) -> Plan:
 class _Search:
     """Move copies that steps wait for forward, longest waits first, as long as the predicted time drops."""
 
-    def __init__(self, queues: CopyQueues, costs: Costs):
-        self._costs, self._work = costs, WORK
+    def __init__(self, queues: CopyQueues, costs: Costs, budget: SearchBudget):
+        self._costs, self._budget, self._work = costs, budget, budget.reorder_work
         self.times = _Times(queues)
         self.changed = False
 
@@ -268,7 +263,7 @@ class _Search:
         gained = True
         while gained and self._work > 0:
             gained = False
-            for _, blamed in self.times.stalls():
+            for _, blamed in self.times.stalls(self._budget.least_gain):
                 while blamed in self.times.queues.copies and self._work > 0 and self._move_one(blamed):
                     gained = self.changed = True
         return self
@@ -277,7 +272,7 @@ class _Search:
         """Let the copy `blamed`, or one that it waits for, overtake others. Returns whether that saved time."""
         queued = self.times.queued
         for tried, copy in enumerate(self._queued_late(blamed, *queued)):
-            if tried == TRIES or self._work <= 0:
+            if tried == self._budget.reorder_tries or self._work <= 0:
                 break
             queues = self._overtake(copy, *queued)
             if queues is None:
@@ -290,15 +285,15 @@ class _Search:
         return False
 
     def _gains(self, times: _Times) -> bool:
-        return times.seconds < self.times.seconds - EPSILON
+        return times.seconds < self.times.seconds - self._budget.least_gain
 
     def _queued_late(self, key: int, queued, place, ready) -> Iterator[int]:
         """Yield copies that waited only for their queue, following back from `key` what each task waited for."""
         queues, start = self.times.queues, self.times.start
-        for _ in range(CHAIN):
+        for _ in range(self._budget.reorder_depth):
             if key not in queues.copies:
                 return
-            if start[key] > ready[key] + EPSILON:
+            if start[key] > ready[key] + self._budget.least_gain:
                 yield key
                 key = queued[queues.tasks[key].stream][place[key] - 1]
             elif queues.tasks[key].after:
@@ -313,14 +308,14 @@ class _Search:
         copy, to = queues.copies[key], at
         if copy.out and copy.step != copy.made:
             return None  # a postponed copy out is issued after the others of its step
-        while to and times.end[queue[to - 1]] > moment + EPSILON:
+        while to and times.end[queue[to - 1]] > moment + self._budget.least_gain:
             other = queues.copies[queue[to - 1]]
             last = other.wanted - 1 if other.out else other.wanted
             if other.fixed or other.wanted <= copy.wanted or other.step >= copy.step or last < copy.step:
                 break
             to -= 1
         cut = 0
-        if to < at and times.start[queue[to]] < moment - EPSILON:  # that copy is already running
+        if to < at and times.start[queue[to]] < moment - self._budget.least_gain:  # that copy is already running
             cut = self._cut(queue[to], moment)
             to += cut == 0
         return queues.overtake(key, queue[to:at], cut, self._costs) if to < at else None
@@ -328,6 +323,7 @@ class _Search:
     def _cut(self, key: int, moment: float) -> int:
         """Return bytes of copy `key` to keep in place, so that it ends soon after `moment` (s); 0: do not cut it."""
         copy, start = self.times.queues.copies[key], self.times.start[key]
+        unit = self._budget.cut_unit
         share = (moment - start) / (self.times.end[key] - start)
-        cut = max(-int(-share * copy.nbytes // UNIT) * UNIT, LEAST)
-        return 0 if copy.whole or copy.nbytes - cut < LEAST else cut
+        cut = max(-int(-share * copy.nbytes // unit) * unit, self._budget.least_piece)
+        return 0 if copy.whole or copy.nbytes - cut < self._budget.least_piece else cut

@@ -4,8 +4,8 @@
 evicts the buffer with the least cost per byte and second until its next use: Belady's rule with prices, since all next
 uses are known. A value comes back by a copy or by rematerialization. A copy costs the seconds that the link cannot
 hide: out, if the copies queued before it are not done by now; in, if other copies fill the link until the value is
-needed. Rematerialization costs its step; a share (`Rules.chain`) of the other dropped steps that depend on it or that
-it depends on, since their values would have to be alive together again; and, for a large value, the copies of
+needed. Rematerialization costs its step; a share (`Rules.linked_weight`) of the other dropped steps that depend on it
+or that it depends on, since their values would have to be alive together again; and, for a large value, the copies of
 gradients that it displaces (`remat/cost.py`). A value that the running step may reuse in place competes too: dropped
 after the step and rematerialized later, it leaves its memory to the new value.
 
@@ -15,19 +15,53 @@ See also: `cost/link_queue.py` (cost of copies), `optimise.py` (makes plans of t
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 from ...errors import PlanError
 from ..cost.link_queue import NEVER, LinkQueue
 from ..cost.machine import Costs
 from ..layout.inplace_reuse import Pair, possible
-from ..plan.rules import Constraints, DoesNotFit, Evictions, Rules
 from ..program import Buffer, Mode, Program, Step
 from ..remat.candidates import RematCandidates
 from ..remat.cost import RematCost
+from ..rules import SEARCH, Rules, SearchBudget
 
-CHECKPOINT = 1.0  # seconds added to the cost of rematerializing a checkpoint
 _ON_DEVICE, _ON_HOST, _GONE = range(3)  # _GONE: unwritten, dead, or to be rematerialized
+
+
+class DoesNotFit(Exception):
+    """Signal that the program cannot run within the memory limit under these rules."""
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """Fix what an eviction pass may not change.
+
+    Attributes:
+        uncopied: buffers that are never copied.
+        again: steps of the program that rematerialize values -> the forward step that they repeat.
+    """
+
+    uncopied: Collection[int] = ()
+    again: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass
+class Evictions:
+    """Collect the result of an eviction pass.
+
+    Attributes:
+        order: (step, whether it rematerializes) in the order of execution.
+        left: (buffer, position in `order` of its last use) of live ranges that end before the value's next use.
+        stall: predicted seconds by which copies are late.
+        evicted: number of evictions.
+    """
+
+    order: list[tuple[int, bool]] = field(default_factory=list)
+    left: set[tuple[int, int]] = field(default_factory=set)
+    stall: float = 0.0
+    evicted: int = 0
 
 
 class EvictionPass:
@@ -38,7 +72,7 @@ class EvictionPass:
         can: which steps can be rematerialized.
         constraints: buffers that are never copied, and steps that rematerialize by request.
         sizes: buffer -> bytes that it takes from memory (whole pages, say); None: its own bytes.
-        checkpoints: buffers whose rematerialization costs `CHECKPOINT` more.
+        checkpoints: buffers whose rematerialization costs `SearchBudget.checkpoint_seconds` more.
         remat_cost: cost of rematerializing large values; None: not counted.
     """
 
@@ -54,7 +88,9 @@ class EvictionPass:
         sizes: Mapping[int, int] | None = None,
         checkpoints: Collection[int] = (),
         remat_cost: RematCost | None = None,
+        search: SearchBudget = SEARCH,
     ):
+        self.search = search
         self.constraints, self.checkpoints, self.remat_cost = constraints, checkpoints, remat_cost
         self.program, self.limit, self.costs, self.rules, self.can = program, limit, costs, rules, can
         self.size = sizes or {b: buffer.nbytes for b, buffer in buffers.items()}
@@ -81,7 +117,7 @@ class EvictionPass:
         self.parent: dict[int, int] = {}  # union-find over dropped steps that depend on each other
         self.weight: dict[int, float] = {}  # root of such a set -> seconds to rematerialize its steps
         self.found = Evictions()
-        self.links = LinkQueue(costs, self.times, self.times[self._peak()])
+        self.links = LinkQueue(costs, self.times, self.times[self._peak()] if search.copies_in_after_peak else 0.0)
         for b, uses in self.uses.items():
             if uses and uses[0][1] is not Mode.OVERWRITE:
                 self.where[b], self.clean[b] = _ON_HOST, True
@@ -291,14 +327,14 @@ class EvictionPass:
         best, choice, starts = None, None, self.times[s] - 1e-6
         candidates = (b for b in self.on if b not in pinned)
         found = [(b, None, wanted := self.wanted(b), *self._price(b, now, wanted)) for b in candidates]
-        for (old, new), wanted in pairs:
+        for (old, new), wanted in pairs if self.search.evict_in_place else ():
             if wanted < self.n and self.rules.remats and self._may_reuse(old, new) and self.where[old] == _ON_DEVICE:
                 price = self._remat_price(old, wanted)
                 found.append((old, new, wanted, price, None if price is None else _GONE))
         for b, successor, wanted, price, way in found:
             if way is None:
                 continue
-            useful = min(self.size[b], short + self.rules.excess * (self.size[b] - short))
+            useful = min(self.size[b], short + self.rules.surplus_weight * (self.size[b] - short))
             area = useful * (self.times[min(wanted, self.n)] - starts)
             score = (b in self.needed_soon, price / area, -area)
             if best is None or score < best:
@@ -315,7 +351,7 @@ class EvictionPass:
         price = self.links.price(
             self.copied[b], self.clean[b], made + late, now, self.times[min(wanted, self.n)] + late
         )
-        price += self.rules.dear.get((b, False), 0.0)
+        price += self.rules.surcharges.get((b, False), 0.0)
         may = self.rules.remats and wanted < self.n and b not in self.needed_soon
         if may and (price > 0 or not self.rules.copies):
             again = self._remat_price(b, wanted)
@@ -331,11 +367,15 @@ class EvictionPass:
         if self.remat_cost is not None and self.remat_cost.dwarfed(b, r, self.limit):
             return None
         price = self.costs.again[r]
-        price += self.rules.dear.get((b, True), 0.0) + (CHECKPOINT if b in self.checkpoints else 0.0)
+        price += self.rules.surcharges.get((b, True), 0.0) + (
+            self.search.checkpoint_seconds if b in self.checkpoints else 0.0
+        )
         near = {self.maker[x] for x in self.can.reads[r] if self._gone(x) and x in self.maker}
         near.update(*(self.remat_readers[m] for m in self.can.makes[r] if m in self.remat_readers))
         if near:
-            price += self.rules.chain * sum(self.weight.get(root, 0.0) for root in {self._root(h) for h in near})
+            price += self.rules.linked_weight * sum(
+                self.weight.get(root, 0.0) for root in {self._root(h) for h in near}
+            )
         if self.remat_cost is not None and wanted < self.n and self.remat_cost.large(b, self.limit):
             price += self.remat_cost.price(b, self._chain(r), wanted, self.limit)
         return price

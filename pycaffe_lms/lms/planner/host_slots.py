@@ -16,9 +16,10 @@ from dataclasses import replace
 from ..layout.packing import Lifetime, pack_segments
 from ..plan.plan import HostSlot, Op, OpKind, Plan
 from ..program import Mode
+from ..rules import SEARCH, SearchBudget
 
 
-def with_host_slots(plan: Plan, segment: int) -> Plan:
+def with_host_slots(plan: Plan, segment: int, search: SearchBudget = SEARCH) -> Plan:
     """Return the plan with host slots for all values that may share them.
 
     segment: bytes of a segment; the bytes of the largest value if that is more."""
@@ -30,7 +31,7 @@ def with_host_slots(plan: Plan, segment: int) -> Plan:
     lifetimes = [
         Lifetime(begins[copies[0]], _first_use(plan, copies), size) for copies, size in zip(values, sizes, strict=True)
     ]
-    places, segments = pack_segments(lifetimes, max(segment, *sizes))
+    places, segments = pack_segments(lifetimes, max(segment, *sizes), search)
     ops = list(plan.ops)
     for copies, place in zip(values, places, strict=True):
         for o in copies:

@@ -20,6 +20,7 @@ from ..layout.paging import Paging, in_one_piece, paged, taken_bytes
 from ..plan.live_ranges import LiveRange
 from ..plan.plan import Plan
 from ..program import Buffer, Mode, Program, layer_of
+from ..rules import SEARCH, SearchBudget
 from .lowering import Emitted, emit
 
 IN_PARTS = (  # advice in errors; also says why this is not the default
@@ -37,6 +38,7 @@ def make_plan(
     ahead: int,
     uncopied: Collection[int] = (),
     page: int | None = None,
+    search: SearchBudget = SEARCH,
 ) -> Plan:
     """Plan `program` on demand, with look-ahead where memory would be idle.
 
@@ -46,24 +48,25 @@ def make_plan(
         ahead: most steps that a prefetch comes before its use.
         uncopied: buffers whose values are on the device from first to last use.
         page: bytes of the arena's pages; None: the arena is contiguous.
+        search: the numbers by which plans are searched for.
 
     Raises:
         OutOfDeviceMemory: prefetch on demand does not fit either; names the step, its buffers and their bytes.
     """
     demand = live_ranges(program, buffers, uncopied=uncopied)
     refuse_impossible(program, buffers, limit)
-    sizes = {b: taken_bytes(buffer.nbytes, page) for b, buffer in buffers.items()}
+    sizes = {b: taken_bytes(buffer.nbytes, page, search.page_waste_parts) for b, buffer in buffers.items()}
     room, packing, ranges = limit, None, demand
-    for _ in range(12):
+    for _ in range(search.ahead_tries):
         ranges = _look_ahead(demand, sizes, len(program.steps), room, ahead) if ahead else demand
-        packing = _pack(program, ranges, buffers, limit, page)
+        packing = _pack(program, ranges, buffers, limit, page, search)
         if limit is None or packing.peak <= limit or ranges == demand:
             break
-        room = int((room or packing.peak) * 0.94)
+        room = int((room or packing.peak) * search.ahead_factor)
     if limit is not None and packing.peak > limit:
-        ranges, packing = demand, _pack(program, demand, buffers, limit, page)
+        ranges, packing = demand, _pack(program, demand, buffers, limit, page, search)
     if limit is not None and packing.peak > limit and page is not None:  # rounding to whole pages takes too much
-        packing = in_one_piece(_pack(program, demand, buffers, limit // page * page, None), page)
+        packing = in_one_piece(_pack(program, demand, buffers, limit // page * page, None, search), page)
     if limit is not None and packing.peak > limit:
         raise OutOfDeviceMemory(
             f"program {program.name}: the managed buffers need {human_bytes(packing.peak)} at their offsets "
@@ -78,12 +81,17 @@ def make_plan(
 
 
 def _pack(
-    program: Program, ranges: Sequence[LiveRange], buffers: Mapping[int, Buffer], limit: int | None, page: int | None
+    program: Program,
+    ranges: Sequence[LiveRange],
+    buffers: Mapping[int, Buffer],
+    limit: int | None,
+    page: int | None,
+    search: SearchBudget,
 ) -> Packing:
     """Pack live ranges, those joined by in-place reuse as one."""
     groups = chains(ranges, inplace_reuses(program, buffers))
     lives = [Lifetime(ranges[g[0]].issue, ranges[g[-1]].until, buffers[ranges[g[0]].buffer].nbytes) for g in groups]
-    packing = pack(lives, limit) if page is None else paged(lives, page, limit)
+    packing = pack(lives, limit, search) if page is None else paged(lives, page, limit, search)
     return spread(packing, groups, len(ranges))
 
 

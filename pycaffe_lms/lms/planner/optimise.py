@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ..cost.machine import Costs
 from ..cost.timing import time_plan
@@ -21,29 +21,17 @@ from ..layout.packing import Lifetime, Stretch, pack, pack_within
 from ..layout.paging import paged, paged_within, taken_bytes
 from ..plan.live_ranges import LiveRange
 from ..plan.plan import Plan
-from ..plan.rules import Constraints, DoesNotFit, Evictions, Rules
 from ..program import Buffer, Program, Step
 from ..remat.candidates import RematCandidates, ordered, verify_remat
 from ..remat.checkpoints import CheckpointCandidates
 from ..remat.cost import RematCost
+from ..rules import SEARCH, Rules, SearchBudget
 from .carry_over import with_carry_over
-from .evict import EvictionPass
+from .evict import Constraints, DoesNotFit, EvictionPass, Evictions
 from .lookahead import finish, live_ranges, make_plan, refuse_impossible, spread
 from .search import Search
 
-MARGIN = 1.1  # factor on predicted copy times when memory is held for copies
-TRIES = 6  # eviction passes for one set of rules, with less memory each, until packing fits
-ENOUGH = 9_000_000  # sum of (tries x steps squared) after which no more rules are tried
-PRUNED = 0.5  # share of a try's work that counts where no plan came of it
-TIGHT = 1.3  # factor on the seconds of the steps alone: slower plans get a larger budget
-FEW = 600  # steps: a program of this length gets twice the budget then, shorter ones up to four times
-MOST = 40  # most sets of rules tried
-EACH = 12  # steps of the program per set of rules; as many as are given are tried in any case
-WORTH = 6_000_000  # steps followed, over all tries, per second that a better plan could save in a run
-CLOSE = 1.01  # factor on the seconds of the steps alone: a plan as fast as this ends the search
-HOPE = 0.25  # share of the stall predicted by the eviction pass that is taken as a lower bound
 STAYS = "nothing has to leave"  # `Plan.rules` of a plan without evictions
-LESS = 0.95  # factor on the memory from try to try
 
 
 def optimise(
@@ -58,6 +46,7 @@ def optimise(
     constraints: Constraints | None = None,
     ahead: int | None = None,
     page: int | None = None,
+    search: SearchBudget = SEARCH,
 ) -> Plan:
     """Return the plan with the least predicted time.
 
@@ -71,6 +60,7 @@ def optimise(
         constraints: buffers never copied, and steps that rematerialize by request; None: none.
         ahead: most steps that a prefetch comes before its use; None: as many as it takes.
         page: bytes of the arena's pages; None: the arena is contiguous.
+        search: the numbers by which plans are searched for.
 
     Raises:
         OutOfDeviceMemory: prefetch on demand does not fit either.
@@ -78,71 +68,100 @@ def optimise(
     constraints = constraints or Constraints()
     can = RematCandidates(program, remats, scratch, constraints.again)
     refuse_impossible(program, buffers, limit, hoped(program, buffers, can))
-    checkpointing = CheckpointCandidates(can, costs, {b: buffer.nbytes for b, buffer in buffers.items()})
-    remat_cost = RematCost(can, buffers, {b: taken_bytes(buffer.nbytes, page) for b, buffer in buffers.items()}, costs)
-    search, work, followed, alone = Search(rules, can, costs), 0, 0, sum(costs.steps)
-    least = ENOUGH // min(MOST, max(len(rules), len(program.steps) // EACH))  # least work counted for one set of rules
-    more = min(4.0, 1 + (FEW / max(1, len(program.steps))) ** 2)  # factor on the budget where plans are slow
-    while search.best is None or (
-        search.best.seconds > CLOSE * alone
-        and work < ENOUGH * (more if search.best.seconds > TIGHT * alone else 1)
-        and followed < WORTH * (search.best.seconds - alone)
+    sizes = {b: taken_bytes(buffer.nbytes, page, search.page_waste_parts) for b, buffer in buffers.items()}
+    problem = _Problem(
+        program,
+        buffers,
+        limit,
+        costs,
+        can,
+        constraints,
+        ahead,
+        page,
+        search,
+        CheckpointCandidates(can, costs, {b: buffer.nbytes for b, buffer in buffers.items()}),
+        RematCost(can, buffers, sizes, costs, search),
+    )
+    found, work, followed, alone, steps = Search(rules, can, costs, search), 0, 0, sum(costs.steps), len(program.steps)
+    sets = max(len(rules), steps // search.steps_per_try)
+    least = search.work // min(search.most_tried, sets)  # least work counted for one set of rules
+    more = min(4.0, 1 + (search.short_steps / max(1, steps)) ** 2)  # factor on the work where plans are slow
+    while found.best is None or (
+        found.best.seconds > search.close * alone
+        and work < search.work * (more if found.best.seconds > search.slow * alone else 1)
+        and followed < search.steps_per_second * (found.best.seconds - alone)
     ):
-        which = search.next()
+        which = found.next()
         if which is None:
             break
-        below = math.inf if search.best is None else search.best.seconds
-        plan, tries = _with_rules(
-            program, buffers, limit, costs, can, which, constraints, ahead, page, checkpointing, remat_cost, below
-        )
-        search.tell(which, plan)
-        followed += tries * len(program.steps)
-        work += int(tries * len(program.steps) ** 2 * (PRUNED if plan is None else 1)) + least
+        plan, passes = _with_rules(problem, which, math.inf if found.best is None else found.best.seconds)
+        found.tell(which, plan)
+        followed += passes * steps
+        work += int(passes * steps**2 * (search.failed_work if plan is None else 1)) + least
         if plan is not None and plan.rules == STAYS:
             break
-    best = search.best
+    best = found.best
     if best is None:
         ahead = 1 if ahead is None else min(1, ahead)
-        last = make_plan(program, buffers, limit=limit, ahead=ahead, uncopied=constraints.uncopied, page=page)
+        last = make_plan(
+            program, buffers, limit=limit, ahead=ahead, uncopied=constraints.uncopied, page=page, search=search
+        )
         best = timed(last, costs)
     return best
 
 
-def _with_rules(
-    program: Program,
-    buffers,
-    limit: int | None,
-    costs: Costs,
-    can: RematCandidates,
-    rules: Rules,
-    constraints: Constraints,
-    ahead: int | None,
-    page: int | None,
-    checkpointing: CheckpointCandidates,
-    remat_cost: RematCost,
-    below: float,
-):
-    """Return (plan, number of tries); the plan is None where these rules give none faster than `below` seconds."""
-    sizes = remat_cost.sizes
-    room = sum(sizes.values()) if limit is None else int(limit * rules.room)
-    checkpoints = checkpointing.checkpoints(round(rules.density * len(can.valid_until) / 100))
-    for tries in range(1, TRIES + 1):
+@dataclass(frozen=True)
+class _Problem:
+    """Hold what every set of rules is tried on: arguments of `optimise`, and what is derived from them once."""
+
+    program: Program
+    buffers: Mapping[int, Buffer]
+    limit: int | None
+    costs: Costs
+    can: RematCandidates
+    constraints: Constraints
+    ahead: int | None
+    page: int | None
+    search: SearchBudget
+    checkpointing: CheckpointCandidates
+    remat_cost: RematCost
+
+
+def _with_rules(problem: _Problem, rules: Rules, below: float) -> tuple[Plan | None, int]:
+    """Return (plan, eviction passes); the plan is None where these rules give none faster than `below` seconds."""
+    limit, costs, search, sizes = problem.limit, problem.costs, problem.search, problem.remat_cost.sizes
+    memory = sum(sizes.values()) if limit is None else int(limit * rules.memory_share)
+    checkpoints = problem.checkpointing.checkpoints(
+        round(rules.checkpoint_density * len(problem.can.valid_until) / 100)
+    )
+    for passes in range(1, search.passes + 1):
         try:
             found = EvictionPass(
-                program, buffers, room, costs, can, rules, constraints, sizes, checkpoints, remat_cost
+                problem.program,
+                problem.buffers,
+                memory,
+                costs,
+                problem.can,
+                rules,
+                problem.constraints,
+                sizes,
+                checkpoints,
+                problem.remat_cost,
+                search,
             ).run()
         except DoesNotFit:
-            return None, tries
-        if sum(_seconds(found, costs)) + HOPE * found.stall >= below:
-            return None, tries
-        plan = _lay_out(program, buffers, found, limit, costs, can, ahead, page)
+            return None, passes
+        if sum(_seconds(found, costs)) + search.stall_share * found.stall >= below:
+            return None, passes
+        plan = _lay_out(problem, found)
         if isinstance(plan, Plan):
             if found.evicted and plan.paging is None:  # the arena takes all of the limit
+                assert limit is not None  # without a limit nothing is evicted
                 plan = replace(plan, arena_bytes=limit)
             plan = replace(plan, rules=str(rules) if found.evicted else STAYS, how=rules)
-            return timed(plan, costs), tries
-        room = int(room * LESS) if plan is None else room - plan
-    return None, TRIES
+            return timed(plan, costs), passes
+        memory = int(memory * search.memory_factor) if plan is None else memory - plan
+    return None, search.passes
 
 
 def _seconds(found: Evictions, costs: Costs) -> list[float]:
@@ -156,34 +175,29 @@ def timed(plan: Plan, costs: Costs) -> Plan:
     return replace(plan, seconds=times.seconds, stall=times.stall)
 
 
-def _lay_out(
-    program: Program,
-    buffers,
-    found: Evictions,
-    limit,
-    costs: Costs,
-    can: RematCandidates,
-    ahead: int | None,
-    page: int | None,
-) -> Plan | int | None:
-    """Return the plan, or the bytes by which it exceeds `limit`; None: it exceeds it by an unknown amount."""
-    result = ordered(program, can.remats, found.order)
+def _lay_out(problem: _Problem, found: Evictions) -> Plan | int | None:
+    """Return the plan, or the bytes by which it exceeds the limit; None: it exceeds it by an unknown amount."""
+    buffers, limit, page = problem.buffers, problem.limit, problem.page
+    costs, can, search = problem.costs, problem.can, problem.search
+    result = ordered(problem.program, can.remats, found.order)
     if result.rematerialized and not can.same:  # else `choose.py` checks them against the original program
-        verify_remat(program, result, can.remats, can.scratch)
+        verify_remat(problem.program, result, can.remats, can.scratch)
     seconds = _seconds(found, costs)
     ranges = live_ranges(result.program, buffers, found.left)
     groups = chains(ranges, inplace_reuses(result.program, buffers))
-    wished = _wishes(ranges, buffers, seconds, costs, ahead)
+    wished = _wishes(ranges, buffers, seconds, costs, problem.ahead, search.copy_margin)
     wished = [_joined(wished[g[0]], wished[g[-1]]) for g in groups]
-    wished, ties = with_carry_over(result.program, buffers, ranges, groups, wished, seconds, costs.machine)
+    wished, ties = with_carry_over(
+        result.program, buffers, ranges, groups, wished, seconds, costs.machine, search.carry_over_factor
+    )
     if limit is None:
         lives = [Lifetime(w.start, w.end, w.must.size) for w in wished]
-        packing = pack(lives) if page is None else paged(lives, page)
+        packing = pack(lives, search=search) if page is None else paged(lives, page, search=search)
     else:
         within = (
-            pack_within(wished, limit, ties)
+            pack_within(wished, limit, ties, search)
             if page is None
-            else paged_within(wished, limit, page, found.evicted > 0, ties)
+            else paged_within(wished, limit, page, found.evicted > 0, ties, search)
         )
         if within is None or isinstance(within, int):
             return within
@@ -199,22 +213,29 @@ def _joined(first: Stretch, last: Stretch) -> Stretch:
     return Stretch(Lifetime(first.must.start, last.must.end, first.must.size), first.start, last.end)
 
 
-def _wishes(ranges: Sequence[LiveRange], buffers, seconds: Sequence[float], costs: Costs, ahead) -> list[Stretch]:
+def _wishes(
+    ranges: Sequence[LiveRange],
+    buffers: Mapping[int, Buffer],
+    seconds: Sequence[float],
+    costs: Costs,
+    ahead: int | None,
+    margin: float,
+) -> list[Stretch]:
     """Return lifetimes with time for copies: memory is held until a copy out is done, and from when the link must start
-    a copy in so that it is done before its use. seconds: of each step."""
+    a copy in so that it is done before its use. seconds: of each step. margin: factor on the seconds of copies."""
     begin, machine = [0.0], costs.machine
     for t in seconds:
         begin.append(begin[-1] + t)
     starts, ends = [r.first for r in ranges], [r.last for r in ranges]
     free = 0.0
     for written, _, i in sorted((r.written, r.last, i) for i, r in enumerate(ranges) if r.saved):
-        free = max(free, begin[written + 1]) + MARGIN * machine.copy_seconds(buffers[ranges[i].buffer].copied, True)
+        free = max(free, begin[written + 1]) + margin * machine.copy_seconds(buffers[ranges[i].buffer].copied, True)
         while ends[i] + 1 < len(seconds) and begin[ends[i] + 1] < free:
             ends[i] += 1
     deadline = begin[-1]
     for first, i in sorted(((r.first, i) for i, r in enumerate(ranges) if r.fetched), reverse=True):
         deadline = min(deadline, begin[first])
-        deadline -= MARGIN * machine.copy_seconds(buffers[ranges[i].buffer].copied, False)
+        deadline -= margin * machine.copy_seconds(buffers[ranges[i].buffer].copied, False)
         least = ranges[i].earliest if ahead is None else max(ranges[i].earliest, first - ahead)
         while starts[i] > least and begin[starts[i]] > deadline:
             starts[i] -= 1

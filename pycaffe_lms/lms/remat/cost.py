@@ -14,10 +14,9 @@ from functools import cached_property
 from ..cost.machine import Costs
 from ..layout.inplace_reuse import possible
 from ..program import Buffer, Mode
+from ..rules import SEARCH, SearchBudget
 from .candidates import RematCandidates
 
-SHARE = 12  # a value is large if it takes more than 1/SHARE of the memory limit
-DWARF = 8  # and dwarfed if it takes less than 1/DWARF of the largest value that its rematerialization touches
 KEPT = 20_000  # entries of the cache of prices before it is emptied
 
 
@@ -29,16 +28,17 @@ class RematCost:
     buffers: Mapping[int, Buffer]
     sizes: Mapping[int, int]
     costs: Costs
+    search: SearchBudget = SEARCH
     _needs: dict[tuple, int] = field(default_factory=dict, repr=False)
 
     def large(self, b: int, limit: int) -> bool:
         """Tell whether buffer `b` is so large that `price` may not be zero. limit: bytes of the memory."""
-        return self.sizes[b] * SHARE > limit
+        return self.sizes[b] * self.search.large_parts > limit
 
     def dwarfed(self, b: int, r: int, limit: int) -> bool:
         """Tell whether rematerializing step `r` needs a large value to recover the small buffer `b`."""
         most = self._largest[r]
-        return self.sizes[b] * DWARF < most and most * SHARE > limit
+        return self.sizes[b] * self.search.dwarf_factor < most and most * self.search.large_parts > limit
 
     def price(self, b: int, chain: Sequence[int], wanted: int, limit: int) -> float:
         """Return the seconds that steps wait for copies of a gradient that has to make room.

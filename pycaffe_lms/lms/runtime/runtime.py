@@ -25,10 +25,9 @@ from ..planfile.cache import PlanCache
 from ..planner.choose import choose_plan
 from ..planner.host_slots import with_host_slots
 from ..planner.lookahead import make_plan
-from ..program import Buffer, Program, layer_of
-from ..remat.requested import check_uncopied
-from ..request import PlanRequest
-from .arena import Arena
+from ..program import Buffer, Program, Step, layer_of
+from ..remat.requested import RematRequests, check_uncopied
+from ..rules import SEARCH, Rules, SearchBudget
 from .carry_over import CarryOver
 from .compression import Compression
 from .counters import Counters, Stats, statistics
@@ -57,6 +56,7 @@ class Runtime:
         recorder: set while an iteration is recorded, see `recorder.py`.
         machine: rates of the device, for predictions; None: looked up by the device's name.
         measured: measured seconds by step name, which replace predictions of `machine`.
+        search: the numbers by which plans are searched for.
     """
 
     device: Device
@@ -68,6 +68,7 @@ class Runtime:
     recorder: Recorder | None = None
     machine: Machine | None = None
     measured: dict[str, float] = field(default_factory=dict)
+    search: SearchBudget = SEARCH
 
     def __post_init__(self) -> None:
         self.asked, self.idle, self.fitting, self.whole = self.config, False, False, False  # see `net/memory/fit.py`
@@ -217,8 +218,11 @@ class Runtime:
         if self.plan_cache is not None:
             plan = self.plan_cache.find(request, limit, self._page_here())
         if plan is None:
-            plan = choose_plan(request, self.config, limit, self.page(request.buffers))
-        plan = with_host_slots(plan, self.slab.segment)
+            page = self.page(buffers)
+            plan = choose_plan(
+                program, buffers, self.config, limit, costs, remats, scratch, remat_requests, page, first, self.search
+            )
+        plan = with_host_slots(plan, self.slab.segment, self.search)
         verify(plan)
         check_uncopied(plan, request.requested)
         return plan
@@ -248,7 +252,9 @@ class Runtime:
         Raises:
             OutOfDeviceMemory: its buffers do not fit beside the resident ones.
         """
-        plan = make_plan(program, buffers, limit=None, ahead=len(program.steps), page=self.page(buffers))
+        plan = make_plan(
+            program, buffers, limit=None, ahead=len(program.steps), page=self.page(buffers), search=self.search
+        )
         if plan.bytes_in or plan.bytes_out:
             raise PlanError(f"program {program.name} copies values that should not outlive it", fix="this is a bug")
         verify(plan)

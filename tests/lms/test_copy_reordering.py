@@ -11,16 +11,15 @@ from pycaffe_lms.lms.cost.machine import MACHINES, Costs
 from pycaffe_lms.lms.cost.timing import time_plan
 from pycaffe_lms.lms.layout.packing import Packing
 from pycaffe_lms.lms.plan.plan import HOST, HostSlot, OpKind
-from pycaffe_lms.lms.plan.rules import Rules
 from pycaffe_lms.lms.plan.verify import verify
 from pycaffe_lms.lms.planfile.read import parse_plan, plan_from
 from pycaffe_lms.lms.planfile.write import plan_text, program_message
-from pycaffe_lms.lms.planner import copy_reordering
 from pycaffe_lms.lms.planner.copy_reordering import with_copies_reordered
 from pycaffe_lms.lms.planner.host_slots import with_host_slots
 from pycaffe_lms.lms.planner.lookahead import finish, live_ranges, make_plan
 from pycaffe_lms.lms.planner.optimise import optimise
 from pycaffe_lms.lms.program import Access, Buffer, Mode, Program, Step
+from pycaffe_lms.lms.rules import SEARCH, Rules
 
 from ..seeds import seeded
 from .programs import net_program, random_program
@@ -31,12 +30,11 @@ SECOND = 1 << 20  # bytes of the link here, each way whatever the other does
 LINK = dataclasses.replace(
     MACHINES["h200"], link_in=SECOND, link_out=SECOND, link_both=2 * SECOND, copy_s=1e-12, launch_s=0.0
 )
+SMALL_PIECES = dataclasses.replace(SEARCH, least_piece=512, cut_unit=512)
 
 
-@pytest.fixture(autouse=True)
-def _small_pieces(monkeypatch):
-    monkeypatch.setattr(copy_reordering, "LEAST", 512)
-    monkeypatch.setattr(copy_reordering, "UNIT", 512)
+def reordered(plan, costs, search=SMALL_PIECES):
+    return with_copies_reordered(plan, costs, search)
 
 
 # -- by hand: every step takes a second, a copy as many as its size says -----------------------------------------------
@@ -68,7 +66,7 @@ def test_a_copy_in_is_cut_for_one_whose_memory_becomes_free():
     plan, costs = by_hand(uses, (5, 1, 1), {X: 0, Y: 2}, (0, 5, 5))
     before = time_plan(plan, costs)
     assert (before.seconds, before.stall) == (pytest.approx(10), pytest.approx(3))  # Y from 5 to 6
-    after = with_copies_reordered(plan, costs)
+    after = reordered(plan, costs)
     verify(after)
     assert copies(after, OpKind.IN) == [(X, (0, 2)), (Y, None), (X, (2, 3))]
     assert (after.seconds, after.stall) == (pytest.approx(7), pytest.approx(0, abs=1e-6))
@@ -80,7 +78,7 @@ def test_a_copy_out_is_cut_for_one_whose_memory_is_wanted():
     plan, costs = by_hand(uses, (5, 1, 1), {}, (0, 5, 5), live_out=(X, Y))
     before = time_plan(plan, costs)
     assert (before.seconds, before.stall) == (pytest.approx(11), pytest.approx(4))
-    after = with_copies_reordered(plan, costs)
+    after = reordered(plan, costs)
     verify(after)
     assert copies(after, OpKind.OUT) == [(X, (0, 1)), (Y, None), (X, (1, 4))]
     assert (after.seconds, after.stall) == (pytest.approx(7), pytest.approx(0, abs=1e-6))
@@ -91,21 +89,19 @@ def test_a_copy_that_has_not_begun_is_passed_whole():
     uses = [[(Z, WRITE)], [], [], [(Y, READ)], [], [], [], [], [], [(X, READ)]]
     plan, costs = by_hand(uses, (4, 1, 4), {X: 1, Y: 2}, (0, 5, 0), live_out=(Z,))
     assert time_plan(plan, costs).seconds == pytest.approx(17)  # X 5..9, Y 9..10, step 3 from 10 on
-    after = with_copies_reordered(plan, costs)
+    after = reordered(plan, costs)
     verify(after)
     assert copies(after, OpKind.IN) == [(Y, None), (X, None)]
     assert after.seconds == pytest.approx(10)
 
 
-def test_small_pieces_are_not_made(monkeypatch):
+def test_small_pieces_are_not_made():
     uses = [[(Z, WRITE)], [(Z, READ)], [], [(Y, READ)], [], [], [(X, READ)]]
     plan, costs = by_hand(uses, (5, 1, 1), {X: 0, Y: 2}, (0, 5, 5))
     for least, pieces in ((2, [(X, (0, 2)), (Y, None), (X, (2, 3))]), (3, [(X, None), (Y, None)])):
-        monkeypatch.setattr(copy_reordering, "LEAST", least * SECOND)
-        assert copies(with_copies_reordered(plan, costs), OpKind.IN) == pieces
-    monkeypatch.setattr(copy_reordering, "LEAST", 512)
-    monkeypatch.setattr(copy_reordering, "UNIT", 5 * SECOND // 2)  # so it is cut at 2.5
-    after = with_copies_reordered(plan, costs)
+        large = dataclasses.replace(SMALL_PIECES, least_piece=least * SECOND)
+        assert copies(reordered(plan, costs, large), OpKind.IN) == pieces
+    after = reordered(plan, costs, dataclasses.replace(SMALL_PIECES, cut_unit=5 * SECOND // 2))  # so it is cut at 2.5
     assert copies(after, OpKind.IN) == [(X, (0, 2.5)), (Y, None), (X, (2.5, 2.5))]
     assert after.seconds == pytest.approx(7.5)
 
@@ -164,7 +160,7 @@ def seconds_of(plan, costs) -> float:
 def test_passes_gain_and_are_proved():
     passed, parts, gained = 0, 0, []
     for before, costs in random_plans():
-        plan = with_copies_reordered(before, costs)
+        plan = reordered(before, costs)
         verify(plan)
         verify(with_host_slots(plan, 4096))
         assert plan.seconds == pytest.approx(seconds_of(plan, costs), rel=1e-6)
@@ -184,7 +180,7 @@ def test_passes_gain_and_are_proved():
 
 def with_parts(seeds):
     for before, costs in random_plans(seeds):
-        plan = with_copies_reordered(before, costs)
+        plan = reordered(before, costs)
         if plan.parts:
             yield plan, costs
 
@@ -264,14 +260,14 @@ def test_nobody_may_touch_a_value_whose_copy_is_under_way():
     """X comes in from before step 0 until behind step 2; in the other plan it goes out after steps 0 and 1."""
     uses = [[(Z, WRITE)], [(Z, READ)], [], [(Y, READ)], [], [], [(X, READ)]]
     plan, costs = by_hand(uses, (5, 1, 1), {X: 0, Y: 2}, (0, 5, 5))
-    plan = with_copies_reordered(plan, costs)
+    plan = reordered(plan, costs)
     verify(_touching(plan, 2, X, READ))
     for mode in Mode:
         with pytest.raises(PlanError, match='only a part of "b0" is copied'):
             verify(_touching(plan, 1, X, mode))
     uses = [[(X, WRITE)], [(Y, WRITE)], [], [(Z, WRITE)], [(Z, READ)], [], []]
     plan, costs = by_hand(uses, (5, 1, 1), {}, (0, 5, 5), live_out=(X, Y))
-    plan = with_copies_reordered(plan, costs)
+    plan = reordered(plan, costs)
     verify(_touching(plan, 1, X, READ))
     with pytest.raises(PlanError, match='only a part of "b0" is copied'):
         verify(_touching(plan, 1, X, Mode.UPDATE))
@@ -295,13 +291,13 @@ def test_neither_steps_nor_copies_in_16_bits_have_parts():
     ops = tuple(dataclasses.replace(op, part=(0, 512)) if op is step else op for op in plan.ops)
     with pytest.raises(PlanError, match="a step has no parts"):
         verify(dataclasses.replace(plan, ops=ops))
-    cut = with_copies_reordered(plan, costs)
+    cut = reordered(plan, costs)
     compressed = {
         b: dataclasses.replace(buffer, compressed_bytes=buffer.nbytes // 2) for b, buffer in cut.buffers.items()
     }
     with pytest.raises(PlanError, match="are no part of the buffer"):
         verify(dataclasses.replace(cut, buffers=compressed))
-    assert not with_copies_reordered(dataclasses.replace(plan, buffers=compressed), costs).parts
+    assert not reordered(dataclasses.replace(plan, buffers=compressed), costs).parts
 
 
 # -- as text -----------------------------------------------------------------------------------------------------------
@@ -340,7 +336,7 @@ def test_there_and_back():
 def test_wrong_pieces_in_a_file(old, new, match):
     uses = [[(Z, WRITE)], [(Z, READ)], [], [(Y, READ)], [], [], [(X, READ)]]
     plan, costs = by_hand(uses, (5, 1, 1), {X: 0, Y: 2}, (0, 5, 5))
-    text = _text(with_copies_reordered(plan, costs))
+    text = _text(reordered(plan, costs))
     assert _read(text, plan).parts == 2 and old in text
     with pytest.raises(PlanError, match=match):
         _read(text.replace(old, new), plan)

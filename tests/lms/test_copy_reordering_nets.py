@@ -17,9 +17,10 @@ from pycaffe_lms.lms.cost.machine import MACHINES
 from pycaffe_lms.lms.layout.packing import Packing
 from pycaffe_lms.lms.plan.live_ranges import live_ranges_of
 from pycaffe_lms.lms.plan.plan import OpKind, Piece
-from pycaffe_lms.lms.planner import choose, copy_reordering
-from pycaffe_lms.lms.planner.copy_reordering import copy_queues_of
+from pycaffe_lms.lms.planner import choose
+from pycaffe_lms.lms.planner.copy_reordering import copy_queues_of, with_copies_reordered
 from pycaffe_lms.lms.planner.lookahead import finish
+from pycaffe_lms.lms.rules import SEARCH
 from pycaffe_lms.lms.runtime import runtime
 from pycaffe_lms.memory.states import State
 
@@ -43,7 +44,7 @@ def _cut_at_random(monkeypatch):
     monkeypatch.setattr(choose, "with_copies_reordered", cut_at_random)
 
 
-def cut_at_random(plan, costs):
+def cut_at_random(plan, costs, search):
     """The plan with copies in up to three pieces, in any steps that may be: whoever is issued between them passes."""
     rng = seeded(plan.program.name + plan.rules)
     stays, offsets = zip(*live_ranges_of(plan), strict=True)
@@ -220,8 +221,10 @@ def resnet_text() -> str:
 def test_a_net_of_the_model_zoo(monkeypatch):
     """As it is planned in earnest, but with small pieces: some pass, to their gain, and the bits are the same."""
     monkeypatch.undo()
-    monkeypatch.setattr(copy_reordering, "LEAST", 4096)
-    monkeypatch.setattr(copy_reordering, "UNIT", 4096)
+    small = dataclasses.replace(SEARCH, least_piece=4096, cut_unit=4096)
+    monkeypatch.setattr(
+        choose, "with_copies_reordered", lambda plan, costs, search: with_copies_reordered(plan, costs, small)
+    )
     monkeypatch.setattr(runtime, "machine_of", lambda name, memory: ZOO_LINK)
     expected = remats.steps(remats.make(resnet_text(), SimDevice(256 << 20), False), 2)
     for order, seed in ORDERS[:3]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from pycaffe_lms.lms.cost.machine import MACHINES, Costs
-from pycaffe_lms.lms.plan.rules import Rules
 from pycaffe_lms.lms.plan.verify import verify
-from pycaffe_lms.lms.planner import optimise as optimising
 from pycaffe_lms.lms.planner.optimise import optimise
 from pycaffe_lms.lms.program import Access, Buffer, Mode, Program, Step
 from pycaffe_lms.lms.remat.candidates import RematCandidates
-from pycaffe_lms.lms.remat.cost import SHARE, RematCost
+from pycaffe_lms.lms.remat.cost import RematCost
+from pycaffe_lms.lms.rules import SEARCH, Rules
 
 pytestmark = pytest.mark.pure
 R, U, O = Mode.READ, Mode.UPDATE, Mode.OVERWRITE  # noqa: E741
@@ -110,10 +111,10 @@ def test_before_gradients_only_the_chain_counts():
 def test_who_is_large_and_who_is_dwarfed():
     stage = Stage(1, 64 * MB)
     remat_cost, made = stage.remat_cost(), stage.step("sum0")
-    assert remat_cost.large(stage.ids["x1"], 64 * MB * SHARE - 1)
-    assert not remat_cost.large(stage.ids["x1"], 64 * MB * SHARE)
+    assert remat_cost.large(stage.ids["x1"], 64 * MB * SEARCH.large_parts - 1)
+    assert not remat_cost.large(stage.ids["x1"], 64 * MB * SEARCH.large_parts)
     assert remat_cost.dwarfed(stage.ids["bits0"], made, 256 * MB)  # 2 MB, of a step that needs 64 twice
-    assert not remat_cost.dwarfed(stage.ids["bits0"], made, 64 * MB * SHARE)  # where 64 MB are little
+    assert not remat_cost.dwarfed(stage.ids["bits0"], made, 64 * MB * SEARCH.large_parts)  # where 64 MB are little
     assert not remat_cost.dwarfed(stage.ids["x1"], made, 256 * MB)
 
 
@@ -122,10 +123,10 @@ def test_a_stage_of_wide_values_waits_less_for_gradients(blocks, monkeypatch):
     """In 3.4 times a wide value. A block's backward needs 3.25 of them at once, if its bottom is still there; made
     again when the gradients are there, it drives one of them out, which takes as long as 15 steps. By one set of rules:
     others may be found that come around it."""
-    monkeypatch.setattr(optimising, "ENOUGH", 0)
-    rules = (Rules(copies=False, density=2.75, excess=0.0),)
+    rules = (Rules(copies=False, checkpoint_density=2.75, surplus_weight=0.0),)
     stage = Stage(blocks, 512 * MB)
     more = {"costs": stage.costs, "remats": stage.remats, "scratch": frozenset(), "page": 2 * MB}
+    more["search"] = dataclasses.replace(SEARCH, work=0)
     limit = int(3.4 * 512 * MB)
     plan = optimise(stage.program, stage.buffers, limit=limit, rules=rules, **more)
     verify(plan)

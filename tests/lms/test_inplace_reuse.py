@@ -12,12 +12,13 @@ from pycaffe_lms.formats.prototxt.parser import parse_solver
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.lms.cost.machine import MACHINES, Costs
 from pycaffe_lms.lms.plan.plan import OpKind
-from pycaffe_lms.lms.plan.rules import Constraints, Rules
 from pycaffe_lms.lms.plan.verify import verify
 from pycaffe_lms.lms.planner import choose
+from pycaffe_lms.lms.planner.evict import Constraints
 from pycaffe_lms.lms.planner.optimise import optimise
 from pycaffe_lms.lms.program import Access, Buffer, Mode, Program, Step
 from pycaffe_lms.lms.remat.candidates import ordered, verify_remat
+from pycaffe_lms.lms.rules import Rules
 from pycaffe_lms.net.tuning import Tuning
 from pycaffe_lms.solvers import solver_class
 
@@ -50,7 +51,7 @@ def _plan(steps, letters, units, again, replay_reuses=True):
         costs=Costs([1e-6] * len(steps), dict.fromkeys(again, 1e-6), SLOW),
         remats=remats,
         scratch=frozenset(),
-        rules=(Rules(chain=0.5),),
+        rules=(Rules(linked_weight=0.5),),
         constraints=Constraints(frozenset(buffers)),
     )
     verify(plan)
@@ -231,7 +232,7 @@ def test_random_residual_chains_are_proved(page, seeds):
                 costs=costs,
                 remats=remats,
                 scratch=frozenset(),
-                rules=(Rules(copies=False, chain=0.5), Rules(chain=0.5)),
+                rules=(Rules(copies=False, linked_weight=0.5), Rules(linked_weight=0.5)),
                 page=page,
             )
             verify(plan)
@@ -272,7 +273,8 @@ def _solver(device, lms=None):
 
 def test_training_with_handovers_at_replays_is_the_same_to_the_bit(monkeypatch):
     """Residual blocks in less and less memory, in random orders of the streams; whatever can be is made again."""
-    monkeypatch.setattr(choose, "AUTO", (Rules(copies=False, chain=0.5, density=3.5),))
+    rules = (Rules(copies=False, linked_weight=0.5, checkpoint_density=3.5),)
+    monkeypatch.setattr(choose, "optimise", lambda *args, **more: optimise(*args, **(more | {"rules": rules})))
     expected, handed = train(_solver(SimDevice(64 << 20)), 3), 0
     roomy = _solver(SimDevice(64 << 20), LMSConfig(threshold_kb=1, ahead=0))
     least = roomy.net.memory.plans()["train"].arena_bytes + roomy.runtime.resident_bytes
