@@ -1,6 +1,7 @@
 """Define every number that planning chooses by: `Rules` of one eviction pass, and `SearchBudget` of a whole search.
 
-Pure. `planner/search.py` varies the rules; all other numbers are the same for every program.
+Pure. `planner/search.py` varies the rules; all other numbers are the same for every program. What each of them gains
+over the zoo: `tools/bench/ablation.py` changes them one at a time.
 """
 
 from __future__ import annotations
@@ -113,6 +114,9 @@ class SearchBudget:
         ahead_factor: factor on that memory from try to try.
         split_slow: a split backward is tried for a plan that takes more than so many times the seconds of its steps
         split_waits: and waits for copies for more than this share of its time.
+        params_share: share of the device; parameters, gradients and history that take less stay on it,
+        params_steps: if they leave so many times the largest step: with less, copies cannot overlap steps.
+        few_pages: pages; an arena of fewer is contiguous.
         replan: a new plan replaces the old one if it is predicted to take at most this share of its time.
     """
 
@@ -164,6 +168,9 @@ class SearchBudget:
     ahead_factor: float = 0.94
     split_slow: float = 1.15
     split_waits: float = 0.1
+    params_share: float = 0.4
+    params_steps: float = 1.5
+    few_pages: int = 16
     replan: float = 0.995
 
 

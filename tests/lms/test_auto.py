@@ -11,6 +11,7 @@ from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import OutOfDeviceMemory
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.lms.cost.machine import MACHINES
+from pycaffe_lms.lms.rules import SEARCH
 from pycaffe_lms.lms.runtime import runtime
 
 from .nets import NETS, make_solver, train
@@ -81,7 +82,7 @@ def test_what_fits_is_neither_copied_nor_made_again():
 def test_a_slow_link_means_replays_and_a_fast_one_copies(monkeypatch):
     most, least = _sizes("residual")
     budget = least + (most - least) * 7 // 10  # enough for parameters to stay
-    monkeypatch.setattr(runtime, "PARAMS_SHARE", 1.0)
+    monkeypatch.setattr(runtime, "SEARCH", dataclasses.replace(SEARCH, params_share=1.0))
     found = {}
     for name, rate in (("slow", 1e3), ("fast", 1e15)):
         machine = dataclasses.replace(

@@ -45,7 +45,7 @@ class Search:
             rules = self._given.pop(-1 if self.best is None and len(self._tried) == self._budget.copies_after else 0)
             if (rules.remats or self.best is None) and rules not in self._tried:
                 return rules  # copies alone: only where nothing else gave a plan
-        return self._moved() if self.best is not None and self._rules.remats else None
+        return self._moved() if self.best is not None and self._rules.remats and self._budget.moves else None
 
     def tell(self, rules: Rules, plan: Plan | None) -> None:
         """Take the plan made by `rules`; None: they gave none."""

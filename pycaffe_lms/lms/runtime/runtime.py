@@ -37,9 +37,6 @@ from .recorder import Recorder
 
 _log = logging.getLogger(__name__)
 RESERVE = 0.02  # share of a GPU without a budget, left to what libraries allocate
-PARAMS_SHARE = 0.4  # share of the device: parameters, gradients and history that take less are resident
-FEW_PAGES = 16  # pages: an arena below this is contiguous
-ROOM = 1.5  # times the largest step: with less memory beside the resident buffers, copies cannot overlap steps
 
 
 @dataclass(eq=False)
@@ -68,7 +65,7 @@ class Runtime:
     recorder: Recorder | None = None
     machine: Machine | None = None
     measured: dict[str, float] = field(default_factory=dict)
-    search: SearchBudget = SEARCH
+    search: SearchBudget = field(default_factory=lambda: SEARCH)
 
     def __post_init__(self) -> None:
         self.asked, self.idle, self.fitting, self.whole = self.config, False, False, False  # see `net/memory/fit.py`
@@ -132,14 +129,14 @@ class Runtime:
         """
         if self._keeps_params is None and self.active:
             capacity = self.device.capacity()
-            fits = stays <= PARAMS_SHARE * capacity and stays + ROOM * step <= capacity
+            fits = stays <= self.search.params_share * capacity and stays + self.search.params_steps * step <= capacity
             self._keeps_params = self.config.auto and fits
         return self.keeps_params()
 
     def page(self, buffers: Mapping[int, Buffer]) -> int | None:
         """Return the bytes of an arena page for a plan of these buffers; None if its arena is contiguous."""
         page = self._page_here()
-        if page is None or min(self.limit(), sum(b.nbytes for b in buffers.values())) < FEW_PAGES * page:
+        if page is None or min(self.limit(), sum(b.nbytes for b in buffers.values())) < self.search.few_pages * page:
             return None
         return page
 

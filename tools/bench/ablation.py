@@ -1,0 +1,361 @@
+"""What every number and mechanism of the plan search gains: each is changed or left out, one at a time, over the zoo.
+
+python tools/bench/ablation.py --processes 16 --seconds 470 --json ablation.json --table ablation.md
+python tools/bench/ablation.py --json ablation.json --table ablation.md --measure --seconds 470
+python tools/bench/ablation.py --json ablation.json --table ablation.md --seconds 0
+
+The first line needs no GPU: iterations are predicted for an H200, at three budgets for each net, 5%, 25% and 60% of the
+way from the least budget to all that the net takes in core, and at published ones. The second one trains six nets on
+this machine's GPU, with and without each change whose predicted effect is 0.3% to 3%. Jobs already in the JSON file are
+not repeated, so that the same command goes on where --seconds ended it; the third line only shows them. Ratios are
+seconds of an iteration with the change by those without it: 1.02 means that what was changed gains 2%. "planning" is
+the processor time of planning, likewise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import pickle
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
+from pathlib import Path
+
+for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(threads, "1")
+
+from common import ROOT  # noqa: E402
+
+from pycaffe_lms.cli.views.plan_nets import Nets  # noqa: E402
+from pycaffe_lms.errors import CaffeError, OutOfDeviceMemory  # noqa: E402
+from pycaffe_lms.formats.prototxt.parser import read_net  # noqa: E402
+from pycaffe_lms.lms.config import LMSConfig, parse_size  # noqa: E402
+from pycaffe_lms.lms.cost.machine import find_machine  # noqa: E402
+from pycaffe_lms.lms.planner.choose import choose_plan  # noqa: E402
+from pycaffe_lms.lms.rules import SEARCH, Rules, SearchBudget  # noqa: E402
+from pycaffe_lms.lms.runtime import runtime as runtimes  # noqa: E402
+from pycaffe_lms.net.program.split_backward import with_least_memory  # noqa: E402
+from pycaffe_lms.solvers.rules import RULES  # noqa: E402
+
+FRACTIONS = (0.05, 0.25, 0.6)  # of the way from the least budget to all memory
+PUBLISHED = {"resnet-152": ("2.4GB", "4GB", "8GB", "16GB"), "resnet-50": ("2.8GB",), "unet-3d": ("16GB",)}
+WORKSPACE = 36 << 20  # bytes of a convolution, as `pycaffe-lms plan -gpu` assumes
+NETS = {  # -shape of the data
+    "resnet-50": "data=256,3,224,224",
+    "unet-3d": "",
+    "resnet-152": "data=256,3,224,224",
+    "alexnet": "data=1024,3,227,227",
+    "vgg-16": "data=128,3,224,224",
+    "googlenet": "data=256,3,224,224",
+    "inception-v3": "data=64,3,299,299",
+    "densenet-121": "data=64,3,224,224",
+    "mobilenet-v2": "data=128,3,224,224",
+    "squeezenet-1.1": "data=256,3,227,227",
+    "resnet-18": "data=256,3,224,224",
+    "c3d": "data=30,3,16,112,112",
+}
+MEASURED = {"resnet-152": (256, "4GB"), "resnet-50": (256, "2.8GB"), "unet-3d": (1, "16GB"), "vgg-16": (128, "4GB")}
+MEASURED |= {"googlenet": (256, "2.5GB"), "alexnet": (1024, "3GB")}
+EFFECT = (0.003, 0.03)  # predicted effect of what is measured
+
+
+def _with_rules(ladder: str, value: float | bool) -> SearchBudget:
+    """One field of all rules fixed: in those tried first, and no neighbours in it."""
+    auto = [replace(rules, **{ladder: value}) for rules in SEARCH.auto if rules.remats]
+    distinct = [rules for i, rules in enumerate(auto) if rules not in auto[:i]]
+    return replace(SEARCH, auto=(*distinct, SEARCH.auto[-1]), ladders=_ladders_but(ladder))
+
+
+def _ladders_but(ladder: str) -> tuple[tuple[str, tuple[float, ...]], ...]:
+    return tuple((name, values) for name, values in SEARCH.ladders if name != ladder)
+
+
+def _values() -> Iterator[tuple[str, SearchBudget]]:
+    """Fields with the values that they are tried at, and mechanisms that are left out by one value."""
+    never = 1 << 62
+    tried = {
+        "reorder_work": (0, SEARCH.reorder_work // 4),
+        "reorder_tries": (1,),
+        "reorder_depth": (4,),
+        "cut_unit": (1 << 12,),
+        "least_piece": (never, 1 << 20),
+        "least_gain": (1e-12,),
+        "carry_over_factor": (0.0, 1.0, 10.0),
+        "large_parts": (0, 24),
+        "dwarf_factor": (never,),
+        "evict_in_place": (False,),
+        "copies_in_after_peak": (False,),
+        "checkpoint_seconds": (0.0,),
+        "moves": ((), ("again", "any"), ("waited", "any"), ("waited", "again"), ("any",)),
+        "surcharges": ((1e-3,),),
+        "given_first": (1, 12),
+        "copies_after": (never,),
+        "failures": (2, never),
+        "least_wait": (0.0,),
+        "work": (SEARCH.work // 3, SEARCH.work * 3),
+        "failed_work": (1.0,),
+        "slow": (1.0, math.inf),
+        "short_steps": (0,),
+        "most_tried": (20,),
+        "steps_per_try": (24,),
+        "steps_per_second": (SEARCH.steps_per_second // 3, SEARCH.steps_per_second * 3),
+        "close": (1.0,),
+        "stall_share": (0.0, 0.5),
+        "passes": (3,),
+        "memory_factor": (0.9,),
+        "copy_margin": (1.0,),
+        "packing_orders": (1,),
+        "packing_tries": (1,),
+        "extension_shares": ((0.0,), (1.0, 0.0)),
+        "large_lifetime_parts": (0,),
+        "page_waste_parts": (1, 64),
+        "ahead_tries": (1,),
+        "split_slow": (math.inf, 1.0),
+        "split_waits": (0.0,),
+        "params_share": (0.0,),
+        "params_steps": (1.0,),
+        "few_pages": (1,),
+        "ladders": ((),),
+    }
+    for field, values in tried.items():
+        for value in values:
+            if hasattr(SEARCH, field):
+                yield f"{field} = {value}", replace(SEARCH, **{field: value})
+
+
+def changes() -> dict[str, SearchBudget]:
+    """Every change by its name; those that leave most out come first."""
+    found = dict(_values())
+    fields = {"checkpoint_density": 0.0, "memory_share": 1.0, "surplus_weight": 1.0, "linked_weight": 0.0}
+    for name, value in fields.items():
+        if hasattr(Rules(), name):
+            found[f"all rules: {name} = {value}"] = _with_rules(name, value)
+    for name, _ in SEARCH.ladders:
+        found[f"no neighbours in {name}"] = replace(SEARCH, ladders=_ladders_but(name))
+    for i, rules in enumerate(SEARCH.auto):
+        found[f"without rules {i}: {described(rules)}"] = replace(SEARCH, auto=SEARCH.auto[:i] + SEARCH.auto[i + 1 :])
+    found["only the first rules, and copies"] = replace(SEARCH, auto=(SEARCH.auto[0], SEARCH.auto[-1]))
+    return dict(sorted(found.items(), key=lambda one: "= 0" not in one[0] and "= False" not in one[0]))
+
+
+def described(rules: Rules) -> str:
+    """Return the fields that differ from the default."""
+    return ", ".join(f"{k}={v:g}" for k, v in vars(rules).items() if k != "surcharges" and v != getattr(Rules(), k))
+
+
+# -- predicted ---------------------------------------------------------------------------------------------------------
+def nets_of(net: str, budget: int | None) -> Nets:
+    file = ROOT / "models" / net / "train_dummy.prototxt"
+    file = file if file.exists() else file.with_name("train_val.prototxt")
+    return Nets(
+        read_net(str(file)),
+        [NETS[net]] if NETS[net] else [],
+        level=0,
+        stages=(),
+        rule=RULES["SGD"],
+        machine=find_machine("h200"),
+        lms=LMSConfig(auto=True, budget=budget),
+        workspace=WORKSPACE,
+    )
+
+
+class _Asked(Exception):
+    """Carries what the planner is asked for."""
+
+
+def asked(net: str, budget: int, search: SearchBudget) -> list[tuple]:
+    """Return the arguments of `choose_plan` for the whole and for the split backward; empty: nothing is managed."""
+    nets, found = nets_of(net, budget), []
+
+    def stop(*args):
+        raise _Asked(args)
+
+    before = runtimes.SEARCH, runtimes.choose_plan
+    runtimes.SEARCH = search
+    try:
+        built, tail = nets.build(nets.lms)
+        sequenced = built.program_of(tail)
+        runtimes.choose_plan = stop
+        for one in (replace(sequenced, split_backward=None), with_least_memory(sequenced)):
+            try:
+                built.memory.plan_of(one)
+            except _Asked as args:
+                found.append(args.args[0][:-1])
+    finally:
+        runtimes.SEARCH, runtimes.choose_plan = before
+    return found
+
+
+def seconds_of(cases: list[tuple], search: SearchBudget) -> float:
+    """Return the predicted seconds of an iteration, with a split backward where `split_backward.py` takes one."""
+    try:
+        plan = choose_plan(*cases[0], search)
+    except OutOfDeviceMemory:
+        return choose_plan(*cases[-1], search).seconds
+    alone = sum(cases[0][4].steps)
+    if plan.seconds <= search.split_slow * alone or plan.stall <= search.split_waits * plan.seconds:
+        return plan.seconds
+    try:
+        return min(plan.seconds, choose_plan(*cases[-1], search).seconds)
+    except OutOfDeviceMemory:
+        return plan.seconds
+
+
+def prepare(net: str, folder: Path) -> list[tuple[str, int]]:
+    """Write what the planner is asked for at each budget of a net; return (name, budget in bytes) of each."""
+    least, core = nets_of(net, None).least().nbytes, nets_of(net, None).in_core().nbytes
+    budgets = {f"{100 * f:.0f}%": int(least + f * (core - least)) for f in FRACTIONS}
+    budgets |= {size: parse_size(size, "budget") for size in PUBLISHED.get(net, ())}
+    found = []
+    for label, budget in budgets.items():
+        cases = asked(net, budget, SEARCH)
+        if cases:
+            (folder / f"{net} {label}").write_bytes(pickle.dumps(cases))
+            found.append((f"{net} {label}", budget))
+    return found
+
+
+REBUILT = ("params_share", "params_steps", "few_pages")  # fields that decide what is managed
+
+
+def predict(case: str, budget: int, change: str, folder: Path) -> dict:
+    """Return {"seconds": of an iteration, None where nothing fits, "planning": processor seconds}."""
+    search, net = SEARCH if not change else changes()[change], case.split()[0]
+    rebuilt = any(getattr(search, f) != getattr(SEARCH, f) for f in REBUILT if hasattr(SEARCH, f))
+    cases = asked(net, budget, search) if rebuilt else pickle.loads((folder / case).read_bytes())
+    begun = time.process_time()
+    try:
+        seconds = seconds_of(cases, search)
+    except CaffeError:
+        seconds = None
+    return {"case": case, "change": change, "seconds": seconds, "planning": time.process_time() - begun}
+
+
+def predict_all(done: list[dict], nets: list[str], only: str, processes: int, end: float, save) -> None:
+    """Predict every case with every change, those not done yet, until the time `end`."""
+    known = {(r["case"], r["change"]) for r in done}
+    names = ["", *(name for name in changes() if only in name)]
+    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(processes) as pool:
+        at = Path(folder)
+        jobs = [pool.submit(prepare, net, at) for net in nets]
+        cases = [case for job in jobs for case in job.result()]
+        print(f"{len(cases)} cases, {len(names) - 1} changes", flush=True)
+        left = [(case, budget, name) for name in names for case, budget in cases if (case, name) not in known]
+        left.reverse()
+        running = set()
+        while (left and time.monotonic() < end) or running:
+            while left and len(running) < 2 * processes and time.monotonic() < end:
+                running.add(pool.submit(predict, *left.pop(), at))
+            ended = next(as_completed(running))
+            running.discard(ended)
+            done.append(ended.result())
+            if len(done) % 50 == 0:
+                save()
+                print(f"{len(done)} of {len(done) + len(left) + len(running)}", flush=True)
+    save()
+
+
+# -- measured ----------------------------------------------------------------------------------------------------------
+def measure_all(done: list[dict], only: str, iterations: int, end: float, save) -> None:
+    """Train six nets on the GPU with each change of middling effect, those not measured yet, until the time `end`."""
+    from lms import measure, settings
+
+    effects = {name: row["mean"] for name, row in summary(done).items()}
+    low, high = EFFECT
+    names = ["", *(name for name, mean in effects.items() if only in name and low <= abs(mean - 1) <= high)]
+    known = {(r["case"], r["change"]) for r in done}
+    for name in names:
+        for net, (batch, budget) in MEASURED.items():
+            case = f"measured {net} {budget}"
+            if (case, name) in known or time.monotonic() > end:
+                continue
+            runtimes.SEARCH = changes()[name] if name else SEARCH
+            try:
+                found = measure(net, batch, settings("auto", parse_size(budget, "budget")), iterations)["seconds"]
+            except CaffeError as error:
+                print(f"{case}, {name}: {error}", flush=True)
+                found = None
+            finally:
+                runtimes.SEARCH = SEARCH
+            done.append({"case": case, "change": name, "seconds": found, "planning": 0.0})
+            print(f"{case}, {name or 'as it is'}: {found and 1e3 * found:.1f} ms", flush=True)
+            save()
+
+
+# -- shown -------------------------------------------------------------------------------------------------------------
+def summary(done: list[dict], measured: bool = False) -> dict[str, dict]:
+    """Return, by change: geometric mean, worst and best ratio of seconds, cases, those lost, ratio of planning time."""
+    done = [r for r in done if r["case"].startswith("measured ") == measured]
+    plain = {r["case"]: r for r in done if not r["change"]}
+    found: dict[str, dict] = {}
+    for name in dict.fromkeys(r["change"] for r in done if r["change"]):
+        mine = [r for r in done if r["change"] == name and plain.get(r["case"], r)["seconds"] and r["case"] in plain]
+        ratios = {r["case"]: r["seconds"] / plain[r["case"]]["seconds"] for r in mine if r["seconds"]}
+        if not ratios:
+            continue
+        worst, best = max(ratios, key=ratios.__getitem__), min(ratios, key=ratios.__getitem__)
+        found[name] = {
+            "mean": math.exp(sum(map(math.log, ratios.values())) / len(ratios)),
+            "worst": (ratios[worst], worst),
+            "best": (ratios[best], best),
+            "cases": len(ratios),
+            "lost": [r["case"] for r in mine if not r["seconds"]],
+            "planning": sum(r["planning"] for r in mine) / max(1e-9, sum(plain[r["case"]]["planning"] for r in mine)),
+        }
+    return found
+
+
+def table(done: list[dict]) -> str:
+    """Return all as Markdown, what gains most first."""
+    predicted, measured = summary(done), summary(done, measured=True)
+    lines = [
+        "| change | mean | worst | best | cases | planning | measured mean, worst |",
+        "|---|---:|---|---|---:|---:|---|",
+    ]
+    for name, row in sorted(predicted.items(), key=lambda one: -one[1]["mean"]):
+        real = measured.get(name)
+        shown = f"{real['mean']:.3f}, {real['worst'][0]:.3f} {real['worst'][1][9:]}" if real else ""
+        lost = f"; {len(row['lost'])} do not fit: {', '.join(row['lost'])}" if row["lost"] else ""
+        lines.append(
+            f"| {name} | {row['mean']:.4f} | {row['worst'][0]:.3f} {row['worst'][1]}{lost} | "
+            f"{row['best'][0]:.3f} {row['best'][1]} | {row['cases']} | {row['planning']:.2f} | {shown} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--processes", type=int, default=os.cpu_count())
+    p.add_argument("--nets", nargs="*", default=list(NETS), choices=list(NETS))
+    p.add_argument("--only", default="", help="changes whose name has this in it")
+    p.add_argument("--seconds", type=float, default=470, help="begin no new job after this time")
+    p.add_argument("--measure", action="store_true", help="on the GPU, in place of predictions")
+    p.add_argument("--iterations", type=int, default=10, help="measured ones")
+    p.add_argument("--json", type=Path, default=Path("ablation.json"), help="results; begins with those in it")
+    p.add_argument("--table", type=Path, help="write the table here too")
+    args = p.parse_args()
+    end = time.monotonic() + args.seconds
+    done = json.loads(args.json.read_text()) if args.json.exists() else []
+
+    def save() -> None:
+        args.json.write_text("[\n" + ",\n".join(json.dumps(r) for r in done) + "\n]\n")
+        if args.table:
+            args.table.write_text(table(done))
+
+    if args.measure:
+        measure_all(done, args.only, args.iterations, end, save)
+    elif args.seconds:
+        predict_all(done, args.nets, args.only, args.processes, end, save)
+    save()
+    print(table(done))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
