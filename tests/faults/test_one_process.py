@@ -8,7 +8,7 @@ from pycaffe_lms.faults import DEVICE, FILES
 
 from .sweeps import SHARES, Training, sweep
 
-EVERY = {"operation": 6, "event": 3, "copy": 2}
+EVERY = {"operation": 6, "event": 3, "copy": 2, "write": 5}
 """Of the kinds with most operations only some, others for another PYCAFFE_LMS_SEED."""
 
 
@@ -21,12 +21,14 @@ def test_the_device_fails(tmp_path, monkeypatch, capsys, kind, lasting, whole):
     sweep(training.counts[kind], lambda n: training.survive(kind, n, lasting), every=every, kind=kind, lasting=lasting)
 
 
+@SHARES
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "from then on"])
 @pytest.mark.parametrize("form", ["BINARYPROTO", "HDF5"])
 @pytest.mark.parametrize("kind", FILES)
-def test_the_disk_fails(tmp_path, monkeypatch, capsys, kind, form, lasting):
+def test_the_disk_fails(tmp_path, monkeypatch, capsys, kind, form, lasting, whole):
     if form == "HDF5":
         pytest.importorskip("h5py")
     training = Training(tmp_path, monkeypatch, lambda: capsys.readouterr().err, form, "latest")
     tried = lambda n: training.survive(kind, n, lasting)  # noqa: E731
-    sweep(training.counts[kind], tried, kind=kind, form=form, lasting=lasting)
+    every = 1 if whole else EVERY.get(kind, 1)
+    sweep(training.counts[kind], tried, every=every, kind=kind, form=form, lasting=lasting)

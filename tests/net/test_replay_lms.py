@@ -170,8 +170,8 @@ def test_a_budget_that_changes():
 @pytest.mark.parametrize("kind", [OpKind.IN, OpKind.OUT, OpKind.COMPUTE])
 def test_these_tests_can_fail(kind):
     """Without the waits of one kind of operation within the graph, some order gives other numbers."""
-    changed = launches = 0
-    for seed in range(12):
+
+    def changes(seed):
         lms = LMSConfig(threshold_kb=1, ahead=4, budget=150 << 10)
         solver = with_lms("residual", lms, ("latest", "random")[seed % 2], seed)
         solver.nan = "ignore"
@@ -179,7 +179,8 @@ def test_these_tests_can_fail(kind):
         planned = solver.net.memory.programs.bound["train"].replay._planned
         ops = tuple(dataclasses.replace(op, waits=()) if op.kind is kind else op for op in planned._work.ops)
         planned._work = dataclasses.replace(planned._work, ops=ops)
-        found = remats.steps(solver, 4)
-        changed += found[1] != plain("residual", functools.partial(remats.steps, n=5))[1]
-        launches += solver.net.device.launches
-    assert changed > 0 and launches == 36
+        found = replays.steps(solver, 4)
+        assert solver.net.device.launches == 3
+        return found[1] != plain("residual", functools.partial(replays.steps, n=5))[1]
+
+    assert any(map(changes, range(12)))
