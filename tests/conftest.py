@@ -35,7 +35,7 @@ def pytest_cmdline_main(config):
 def pytest_configure(config):
     if hasattr(config, "workerinput"):  # one of several processes
         seeds.EXAMPLES = int(config.workerinput["examples"])
-        side_by_side.keep_kernels_apart()
+    side_by_side.keep_kernels_apart()
     if not config.getoption("hypothesis_seed", None):  # before Hypothesis reads it
         config.option.hypothesis_seed = str(seeds.EXAMPLES)
 

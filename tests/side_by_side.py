@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import os
+import secrets
 
 MOST = 12  # processes, however many CPUs there are
 
@@ -40,10 +40,9 @@ def keep_kernels_apart(cache_file=None) -> None:
     """Compiled kernels are kept on disk for all processes and runs, each in a file of its own.
 
     Numba numbers the files of a function by what its index says; two processes that compile it at a time, for different
-    types, would take the same number, and the index could then name the other's code."""
+    types, would take the same number, and the index could then name the other's code. Here numbers are random."""
     if cache_file is None:
         from numba.core.caching import IndexDataCacheFile as cache_file  # after `share_the_cpus`: it imports NumPy
 
-    numbers = itertools.count(os.getpid() * 10_000)
     name_of = cache_file._data_name
-    cache_file._data_name = lambda self, number: name_of(self, next(numbers))
+    cache_file._data_name = lambda self, number: name_of(self, secrets.randbits(62))

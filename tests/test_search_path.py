@@ -51,7 +51,7 @@ def _installed(tmp_path):
     return [str(script)]
 
 
-@pytest.mark.parametrize("how", ["installed", "-m", "-mpycaffe_lms", "-m pycaffe_lms.cli.main"])
+@pytest.mark.parametrize("how", ["installed", "-m", "-m pycaffe_lms.cli.main"])
 def test_both_commands_import_the_same(how, folder, tmp_path_factory):
     module = ["-m", "pycaffe_lms"] if how == "-m" else how.split()
     command = _installed(tmp_path_factory.mktemp("elsewhere")) if how == "installed" else module

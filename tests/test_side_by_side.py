@@ -65,9 +65,8 @@ def test_two_processes_that_compile_a_function_at_a_time_write_two_files(tmp_pat
         pass
 
     original = IndexDataCacheFile._data_name
-    for process, kept in ((1, IndexDataCacheFile), (2, InAnotherProcess)):
+    for kept in (IndexDataCacheFile, InAnotherProcess):
         monkeypatch.setattr(kept, "_data_name", original, raising=False)
-        monkeypatch.setattr(side_by_side.os, "getpid", lambda process=process: process)
         side_by_side.keep_kernels_apart(kept)
     one, other = (c(str(tmp_path), "f", "stamp") for c in (IndexDataCacheFile, InAnotherProcess))
     late = one._load_index()  # before the other saves

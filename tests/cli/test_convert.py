@@ -232,9 +232,3 @@ def test_help_ends_with_an_example_that_names_the_command(action, capsys):
         main([action, "--help"])
     example = capsys.readouterr().out.partition("\nexample:\n")[2]
     assert example.startswith(f"  pycaffe-lms {action} ")
-
-
-@pytest.mark.parametrize("action", COMMANDS[:-1])
-def test_there_is_a_tool_of_each_name(action, tmp_path):
-    done = subprocess.run([sys.executable, TOOLS / f"{action}.py"], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 2 and f"see pycaffe-lms {action} --help" in done.stderr

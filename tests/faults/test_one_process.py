@@ -8,7 +8,7 @@ from pycaffe_lms.faults import DEVICE, FILES
 
 from .sweeps import SHARES, Training, sweep
 
-EVERY = {"operation": 6, "event": 3, "copy": 2, "write": 5}
+EVERY = {"operation": 9, "event": 5, "copy": 3, "write": 5}
 """Of the kinds with most operations only some, others for another PYCAFFE_LMS_SEED."""
 
 

@@ -14,6 +14,8 @@ from .nets import ALL, MODELS, TEST, TRAIN, full_size, shape_of, tiny
 
 # Weights whose gradient is zero in the first iteration, for the scores behind them start at zero.
 BEHIND_ZEROS = {"fcn-8s": 21}
+DEEP = ("cifar10_resnet-1001/", "resnet-101/", "resnet-152/")  # more of the blocks of others
+SOME = [pytest.param(n, marks=pytest.mark.thorough if n.startswith(DEEP) else ()) for n in ALL]
 
 
 def run(name: str) -> Net:
@@ -28,7 +30,7 @@ def run(name: str) -> Net:
     return net
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", SOME)
 def test_forward_and_backward(name):
     net, model = run(name), ALL[name]
     losses = [v for v in net.graph.values if v.loss_weight]
@@ -46,7 +48,7 @@ def test_forward_and_backward(name):
                 assert diff.any(), (node.name, k)
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", SOME)
 def test_nets_for_testing(name):
     """The other phase has the same weights, its own accuracies, and every solver's test states exist."""
     model = ALL[name]

@@ -64,7 +64,7 @@ DIGITS = (
 )
 
 
-def learn(*, half: bool, device=None, iterations=200) -> tuple[float, list[float]]:
+def learn(*, half: bool, device=None, iterations=120) -> tuple[float, list[float]]:
     """(accuracy on 250 digits that were not seen, losses) of a small residual net."""
     with np.load(Path(pycaffe_lms.__file__).parent / "data/sets/digits.npz") as found:
         images, labels = found["images"].astype(np.float32)[:, None] / 16 - 0.5, found["labels"]

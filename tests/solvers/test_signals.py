@@ -17,11 +17,13 @@ import pycaffe_lms
 from pycaffe_lms.cli.commands.train import Signals
 from pycaffe_lms.formats.weights.solverstate import read_solverstate
 
+from ..cli.command import Finished, caffe
 from .helpers import GAUSSIAN, inner, loss, make, solver_text
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="signals as POSIX has them")
 
 NET = GAUSSIAN + inner() + loss()
+OPTIONS = {"max_iter": 10**9, "display": 20, "snapshot_after_train": "true", "momentum": 0.9}
 SECONDS = 60  # far more than anything here takes
 ITERATION = re.compile(r"\] Iteration (\d+) \(.*loss = ")
 
@@ -77,8 +79,7 @@ class Training:
 @contextmanager
 def training(folder: Path, *argv: str, **options):
     """`pycaffe-lms train` on a small net that would take for ever; killed if a test leaves it running."""
-    options = {"max_iter": 10**9, "display": 20, "snapshot_after_train": "true", "momentum": 0.9} | options
-    (folder / "s.prototxt").write_text(solver_text(NET, **options))
+    (folder / "s.prototxt").write_text(solver_text(NET, **OPTIONS | options))
     path = os.pathsep.join(filter(None, [str(Path(pycaffe_lms.__file__).parents[1]), os.environ.get("PYTHONPATH")]))
     command = [sys.executable, "-m", "pycaffe_lms", "train", "-solver", "s.prototxt", "-backend", "cpu", *argv]
     with open(folder / "log", "w") as log:
@@ -90,8 +91,13 @@ def training(folder: Path, *argv: str, **options):
         process.wait(SECONDS)
 
 
-def _last_messages(run: Training, n: int) -> list[str]:
-    return [line.split("] ", 1)[1] for line in run.log().splitlines()[-n:]]
+def _resume(run: Training, k: int, max_iter: int) -> Finished:
+    """Train on from the snapshot of iteration k."""
+    (run.folder / "s.prototxt").write_text(solver_text(NET, **OPTIONS | {"max_iter": max_iter}))
+    argv = ("train", "-solver", "s.prototxt", "-backend", "cpu", "-snapshot", f"s_iter_{k}.solverstate")
+    done = caffe(*argv, cwd=run.folder)
+    assert done.code == 0, done.stderr
+    return done
 
 
 def test_sigint_stops_with_a_snapshot_that_resumes(tmp_path):
@@ -104,10 +110,9 @@ def test_sigint_stops_with_a_snapshot_that_resumes(tmp_path):
     assert f"Snapshotting solver state to binary proto file s_iter_{k}.solverstate" in log
     assert k > 0 and read_solverstate(tmp_path / f"s_iter_{k}.solverstate").iter == k
     more = k + 10
-    with training(tmp_path, "-snapshot", f"s_iter_{k}.solverstate", max_iter=more) as resumed:
-        assert resumed.finish() == 0
-    assert _last_messages(resumed, 2)[-1] == "Optimization Done." and "stopped early" not in resumed.log()
-    assert resumed.snapshots() == [k, more]
+    resumed = _resume(run, k, more)
+    assert resumed.log[-1] == "Optimization Done." and "stopped early" not in resumed.stderr
+    assert run.snapshots() == [k, more]
     whole = make(NET, momentum=0.9, snapshot_prefix=f'"{tmp_path}/whole"')
     whole.step(more)
     whole.snapshot()
@@ -166,8 +171,7 @@ def test_sigterm_stops_with_a_snapshot_whatever_the_solver_says(tmp_path, after_
     (k,) = run.snapshots()
     assert "Optimization stopped early." in run.log() and "Traceback" not in run.log()
     more = k + 10
-    with training(tmp_path, "-snapshot", f"s_iter_{k}.solverstate", max_iter=more) as resumed:
-        assert resumed.finish() == 0
+    _resume(run, k, more)
     whole = make(NET, momentum=0.9, snapshot_prefix=f'"{tmp_path}/whole"')
     whole.step(more)
     whole.snapshot()
