@@ -168,11 +168,12 @@ class Function:
             if not isinstance(item, Top):
                 raise TypeError(f"{type_name} input {index} is not a Top (type is {type(item)})")
         self.params = dict(params)
-        self.ntop: int = self.params.pop("ntop", 1)
+        ntop = self.params.pop("ntop", 1)
+        self.ntop = int(ntop) if isinstance(ntop, numbers.Integral) else -1
         self.in_place = self.params.pop("in_place", False)
-        if not isinstance(self.ntop, numbers.Integral) or self.ntop < 0:
+        if self.ntop < 0:
             raise LayerParamError(
-                f"ntop {self.ntop!r} is no number of tops", where=Where(layer=f"L.{type_name}"), fix="give 0 or more"
+                f"ntop {ntop!r} is no number of tops", where=Where(layer=f"L.{type_name}"), fix="give 0 or more"
             )
         if self.in_place and self.ntop > len(self.inputs):
             raise LayerParamError(

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from pycaffe_lms.data.sets.class_folders import find_classes, list_pictures, read_synsets, write_lines
+from pycaffe_lms.data.sets.imagenet import find_classes, list_pictures, read_synsets, write_lines
 from pycaffe_lms.errors import DataError
 from tests.shared_data import SHARED, needs_shared
 

@@ -5,7 +5,7 @@ import pytest
 
 from pycaffe_lms.data.database.datum import decode_datum
 from pycaffe_lms.data.database.open import open_database
-from pycaffe_lms.data.sets.siamese import convert_mnist_siamese
+from pycaffe_lms.data.sets.datasets import convert_mnist_siamese
 from pycaffe_lms.errors import DataError
 from tests.data.test_raw_files import idx_bytes, store
 

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from pycaffe_lms.data.transform.volume import read_volume
+from pycaffe_lms.data.sets.volumes import read_volume
 from pycaffe_lms.errors import DataError, MissingDependency
 from tests.data.nifti import nifti_bytes
 

@@ -14,7 +14,7 @@ import pytest
 
 from pycaffe_lms.cli.main import main
 from pycaffe_lms.data.feed.hdf5_batches import HDF5Batches, read_file_list
-from pycaffe_lms.data.sets.volume_set import Pair, read_volume_list, write_volumes
+from pycaffe_lms.data.sets.volumes import Pair, read_volume_list, write_volumes
 from pycaffe_lms.errors import DataError, MissingDependency
 from tests.data.nifti import nifti_bytes
 

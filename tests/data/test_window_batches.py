@@ -8,8 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from pycaffe_lms.data.feed.window_batches import Crop, WindowBatches, placement
-from pycaffe_lms.data.feed.window_list import WindowList
+from pycaffe_lms.data.feed.windows import Crop, WindowBatches, WindowList, placement
 from pycaffe_lms.data.transform.transformer import batch_rng
 from pycaffe_lms.errors import DataError
 

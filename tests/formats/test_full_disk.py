@@ -20,7 +20,7 @@ WRITERS = """
     import errno, io, os, sys
     import numpy as np
     from pycaffe_lms.data.feed.hdf5_writer import HDF5Writer
-    from pycaffe_lms.data.sets.volume_set import _Row, _write_file, Pair
+    from pycaffe_lms.data.sets.volumes import _Row, _write_file, Pair
     from pycaffe_lms.errors import CaffeError
     from pycaffe_lms.formats import atomic
     from pycaffe_lms.formats.weights.hdf5_weights import write_hdf5_weights

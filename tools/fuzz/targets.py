@@ -26,13 +26,15 @@ from pycaffe_lms.data.database.lmdb_source import LMDBSource  # noqa: E402
 from pycaffe_lms.data.database.lmdb_writer import write_lmdb  # noqa: E402
 from pycaffe_lms.data.feed.hdf5_batches import HDF5Batches  # noqa: E402
 from pycaffe_lms.data.feed.image_list import ImageList  # noqa: E402
-from pycaffe_lms.data.feed.window_list import WindowList  # noqa: E402
-from pycaffe_lms.data.sets.class_folders import read_synsets  # noqa: E402
+from pycaffe_lms.data.feed.windows import WindowList  # noqa: E402
+from pycaffe_lms.data.sets.imagenet import read_synsets  # noqa: E402
 from pycaffe_lms.data.sets.raw_files import open_labelled, read_cifar  # noqa: E402
-from pycaffe_lms.data.sets.volume_set import read_volume_list  # noqa: E402
+from pycaffe_lms.data.sets.volumes import (
+    read_volume,  # noqa: E402
+    read_volume_list,  # noqa: E402
+)
 from pycaffe_lms.data.transform.mean import load_mean, save_mean  # noqa: E402
 from pycaffe_lms.data.transform.picture import decode_picture  # noqa: E402
-from pycaffe_lms.data.transform.volume import read_volume  # noqa: E402
 from pycaffe_lms.errors import Where  # noqa: E402
 from pycaffe_lms.formats.prototxt.parser import parse_net, read_net, read_net_binary, read_solver  # noqa: E402
 from pycaffe_lms.formats.training_log import read_training_log  # noqa: E402

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from ...data.sets.siamese import convert_mnist_siamese
+from ...data.sets.datasets import convert_mnist_siamese
 from .. import flags
 from ..conversion import add_seed, converter, seed_of
 from ..progress import Progress

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ...data.sets.volume_set import read_volume_list, write_volumes
+from ...data.sets.volumes import read_volume_list, write_volumes
 from ...errors import UsageError
 from ...lms.config import parse_size
 from .. import flags

@@ -9,16 +9,14 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from ...errors import DataError, LayerParamError, Where
+from ...errors import LayerParamError, Where
 from ...proto.caffe_pb2 import Datum
 from ..database.datum import datum_array, parse_datum, record_place
 from ..database.open import open_database
-from ..transform.transformer import DataTransformer, batch_rng
-from ..transform.workers import each
+from ..transform.transformer import DataTransformer, Item, batch_rng, transformed_batch
 
 _log = logging.getLogger(__name__)
 
@@ -85,33 +83,21 @@ class DatumBatches:
 
         Raises: DataError or LayerParamError, naming the database and the record's key.
         """
-        labels, shape = np.empty(self._batch_size, self._dtype), self._item_shape
         records = [self._record(batch * self._batch_size + item) for item in range(self._batch_size)]
-        decoded: list[Any] = [None] * self._batch_size
 
-        def decode(item: int) -> None:
+        def read(item: int) -> Item:
             datum, array, where = self._decode(*records[item])
-            decoded[item] = array, where
-            labels[item] = datum.label
+            return array, datum.label, where
 
-        each(decode, self._batch_size)
-        arrays = []
-        for array, where in decoded:
-            found = self._transformer.output_shape(array.shape, where=where)
-            if self._batch_size == 1:
-                shape = found
-            elif found != shape:
-                raise DataError(
-                    f"channels x height x width are {found}, where the batch has {shape}",
-                    where=where,
-                    fix="set crop_size, convert the pictures to one size (convert_imageset -resize_height "
-                    "-resize_width, -check_size), or set batch_size: 1",
-                )
-            arrays.append(array)
-        data = self._buffer(batch, shape)
-        rng = batch_rng(self._seed, batch, self._stream) if self._transformer.needs_random else None
-        self._transformer.transform(arrays, data, rng)
-        return data, labels
+        return transformed_batch(
+            self._transformer,
+            read,
+            self.shape,
+            batch_rng(self._seed, batch, self._stream),
+            new=lambda shape: self._buffer(batch, shape),
+            fix="set crop_size, convert the pictures to one size (convert_imageset -resize_height "
+            "-resize_width, -check_size), or set batch_size: 1",
+        )
 
     def close(self) -> None:
         """Let go of the database."""

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any
 
 import numpy as np
 
 from ...errors import DataError, LayerParamError, Where
 from ..transform.picture import decode_picture, resize_picture
-from ..transform.transformer import DataTransformer, batch_rng
-from ..transform.workers import each
+from ..transform.transformer import DataTransformer, Item, batch_rng, transformed_batch
 
 # Streams of random numbers beside those of the batches (whose stream is the rank, a small number).
 _SHUFFLE_STREAM = 1 << 32
@@ -138,31 +136,15 @@ class ImageBatches:
 
         Raises: DataError or LayerParamError, naming the list, the line and the picture.
         """
-        labels, shape = np.empty(self._batch_size, self._dtype), self._item_shape
         indices = [self.index(batch * self._batch_size + item) for item in range(self._batch_size)]
-        read: list[Any] = [None] * self._batch_size
-
-        def decode(item: int) -> None:
-            array, labels[item], where = self._read(indices[item])
-            read[item] = array, where
-
-        each(decode, self._batch_size)
-        arrays = []
-        for array, where in read:
-            found = self._transformer.output_shape(array.shape, where=where)
-            if self._batch_size == 1:
-                shape = found
-            elif found != shape:
-                raise DataError(
-                    f"channels x height x width are {found}, where the batch has {shape}",
-                    where=where,
-                    fix="set new_height and new_width, or transform_param.crop_size, or batch_size: 1",
-                )
-            arrays.append(array)
-        data = np.empty((self._batch_size, *shape), self._dtype)
-        rng = batch_rng(self._seed, batch, self._stream) if self._transformer.needs_random else None
-        self._transformer.transform(arrays, data, rng)
-        return data, labels
+        return transformed_batch(
+            self._transformer,
+            lambda item: self._read(indices[item]),
+            self.shape,
+            batch_rng(self._seed, batch, self._stream),
+            new=lambda shape: np.empty((self._batch_size, *shape), self._dtype),
+            fix="set new_height and new_width, or transform_param.crop_size, or batch_size: 1",
+        )
 
     def index(self, position: int) -> int:
         """Which picture of the list is number `position` since the start."""
@@ -178,7 +160,7 @@ class ImageBatches:
     def close(self) -> None:
         """Nothing stays open between pictures."""
 
-    def _read(self, index: int) -> tuple[np.ndarray, int, Where]:
+    def _read(self, index: int) -> Item:
         """Picture number `index` of the list: (array (C, H, W), label, place for errors)."""
         where = self._images.place(index)
         try:

@@ -1,7 +1,7 @@
 """Records on their way into a database: which kind of database, how far it is, in which order.
 
 Covers: writing by the name of a backend, telling a listener of every record, orders that a seed repeats.
-See also: lmdb_writer.py, leveldb_writer.py; datasets.py, imageset.py and siamese.py, whose records these are.
+See also: lmdb_writer.py, leveldb_writer.py; datasets.py and imageset.py, whose records these are.
 """
 
 from __future__ import annotations

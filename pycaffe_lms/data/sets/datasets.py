@@ -2,7 +2,7 @@
 
 Covers: the digits that come with the package; MNIST, Fashion-MNIST and CIFAR-10 from the files they are published as,
 with the keys and values of Caffe's convert_mnist_data and convert_cifar_data.
-Does not cover: downloading; lists of pictures (imageset.py); pairs of digits (siamese.py).
+Does not cover: downloading; lists of pictures (imageset.py).
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ import numpy as np
 
 from ...errors import DataError, Where
 from ..database.datum import encode_datum
+from ..database.whole_folder import Record
 from ..transform.mean import MeanSum, save_mean
-from .conversion import Progress, told, write_database
+from .conversion import Progress, random_pairs, told, write_database
 from .raw_files import find_raw_file, open_labelled, read_cifar
 
 Labelled = Iterable[tuple[np.ndarray, int]]
@@ -125,6 +126,33 @@ def convert_mnist(
     images, labels = open_labelled(images_path, labels_path)
     records = ((image[None], int(label)) for image, label in zip(images, labels, strict=True))
     _write(path, records, len(images), "%08d", backend, progress, overwrite)
+    return images.shape  # type: ignore[return-value]
+
+
+def convert_mnist_siamese(
+    images_path: str | os.PathLike[str],
+    labels_path: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    *,
+    seed: int,
+    backend: str = "leveldb",
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> tuple[int, int, int]:
+    """Write as many pairs as the idx file holds pictures, keys %08d; returns the pictures' shape, (N, H, W).
+
+    A record has two channels, two pictures drawn at random with replacement (a pair may be one picture twice), and
+    label 1 where their labels agree, else 0. `seed` settles the pairs.
+    Raises: DataError for absent or damaged files, and as `write_database`.
+    """
+    images, labels = open_labelled(images_path, labels_path)
+    pixels, digits = np.stack(list(images)), np.array(list(labels))
+
+    def records() -> Iterator[Record]:
+        for number, (i, j) in enumerate(random_pairs(len(images), seed)):
+            yield b"%08d" % number, encode_datum(pixels[[i, j]], int(digits[i] == digits[j]))
+
+    write_database(path, told(records(), len(images), progress), backend=backend, overwrite=overwrite)
     return images.shape  # type: ignore[return-value]
 
 

@@ -2,7 +2,7 @@
 
 Covers: keys and Datums as Caffe writes them, raw or encoded; decoding by several threads, records in order; pictures
 that cannot be read are reported and left out.
-Does not cover: the list itself (image_list.py), folders of pictures (class_folders.py).
+Does not cover: the list itself (image_list.py), folders of pictures (imagenet.py).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ Source: BVLC/caffe 9b89154, src/caffe/data_transformer.cpp (behaviour).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from .mean import load_mean
 from .workers import each
 
 Shape = tuple[int, int, int]
+Item = tuple[np.ndarray, int, Where]
+"""Array (C, H, W), label, and the place that errors name."""
 
 
 def batch_rng(seed: int, batch: int, stream: int = 0) -> np.random.Generator:
@@ -151,6 +153,46 @@ class DataTransformer:
                 fix=f"set crop_size to {min(height, width)} or less, or resize the pictures when converting them",
             )
         return (channels, self.crop_size or height, self.crop_size or width)
+
+
+def transformed_batch(
+    transformer: DataTransformer,
+    read: Callable[[int], Item],
+    shape: tuple[int, int, int, int],
+    rng: np.random.Generator,
+    *,
+    new: Callable[[Shape], np.ndarray],
+    fix: str,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Read the items of a batch with several threads and transform them; return (data (B, C, h, w), labels (B,)).
+
+    Args:
+        read: gives item 0 .. B - 1, from any thread.
+        shape: (B, C, h, w) of the data; a batch of one item may have another h and w.
+        rng: `batch_rng` of this batch.
+        new: makes the array for the data, of shape (B, c, h, w), from (c, h, w).
+        fix: what to do about items of several sizes.
+    Raises: DataError or LayerParamError, with the place of the item.
+    """
+    count, item_shape = shape[0], shape[1:]
+    items: dict[int, Item] = {}
+
+    def work(i: int) -> None:
+        items[i] = read(i)
+
+    each(work, count)
+    for i in range(count):
+        array, _, where = items[i]
+        found = transformer.output_shape(array.shape, where=where)
+        if count == 1:
+            item_shape = found
+        elif found != item_shape:
+            raise DataError(
+                f"channels x height x width are {found}, where the batch has {item_shape}", where=where, fix=fix
+            )
+    data = new(item_shape)
+    transformer.transform([items[i][0] for i in range(count)], data, rng)
+    return data, np.array([items[i][1] for i in range(count)], data.dtype)
 
 
 def _times(shape: tuple[int, ...]) -> str:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...data.feed.window_batches import Crop, WindowBatches
-from ...data.feed.window_list import WindowList
+from ...data.feed.windows import Crop, WindowBatches, WindowList
 from ...data.transform.mean import load_mean
 from ...errors import DataError, Where
 from ..base import TRAIN, exactly
