@@ -1,1 +1,1 @@
-"""Files in and out: prototxt, caffemodel, HDF5 weights and solver states, in every generation Caffe has written."""
+"""Read and write files: prototxt, caffemodel, HDF5 weights and solver states, in every generation Caffe has written."""

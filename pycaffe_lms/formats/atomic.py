@@ -1,4 +1,8 @@
-"""Files that are there whole or not at all. Every system call that such a file takes is in `Part`."""
+"""Write files that appear whole or not at all.
+
+`Part` is the temporary file and holds every system call; `atomic_file` and `atomic_write` are what others use.
+See also: `leftovers.py`, which names temporary files and removes those of killed runs.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +23,16 @@ from .leftovers import temporary
 
 
 class Part:
-    """A temporary file in the folder of `path`, open for writing and reading; `finish` gives it that name.
+    """Open a temporary file in the folder of `path`, for writing and reading; `finish` renames it to `path`.
 
-    path: of the temporary file. target: what `path` is in the end, links followed. file: unbuffered, binary.
-    Until `finish` has renamed it, an old file at `target` stays as it was. What is no file, such as /dev/stdout or a
-    pipe, is written to at `finish` and never replaced. Raises: OSError.
+    Until then an old file stays as it was. A device or a pipe, such as /dev/stdout, is never replaced: `finish` copies
+    the content into it.
+
+    Attributes:
+        path: of the temporary file.
+        target: the final path, links followed.
+        file: unbuffered, binary.
+    Raises: OSError.
     """
 
     def __init__(self, path: str | os.PathLike[str]):
@@ -34,19 +43,19 @@ class Part:
         self.file = io.FileIO(self.path, "x+")
 
     def write(self, content: bytes | memoryview) -> None:
-        """Write all of `content` where the file stands."""
+        """Write all of `content` at the file's position."""
         of_files("write")
         left = memoryview(content).cast("B")
         while left:
             left = left[self.file.write(left) :]
 
     def sha256(self) -> bytes:
-        """The digest of what was written; the file stands at its end afterwards."""
+        """Return the SHA-256 of what was written; the file's position is its end afterwards."""
         self.file.seek(0)
         return _sha256(self.file)
 
     def finish(self) -> None:
-        """Flush to the disk, close, rename, flush the folder. What fails before the rename discards the file."""
+        """Flush to the disk, close, rename, and flush the folder. On an error before the rename the file is removed."""
         if self._through:
             self._write_through()
             return
@@ -79,11 +88,11 @@ class Part:
 
 @contextmanager
 def atomic_file(path: str | os.PathLike[str], *, error: type[CaffeError] = CaffeError) -> Iterator[Part]:
-    """Within: a temporary file beside `path`, which becomes it at the end. Whatever is raised inside, an old file at
-    `path` stays as it was and the temporary file is removed; where the process is killed, by the next that writes to
-    the folder.
+    """Give the block a temporary file beside `path`, and rename it to `path` at the end of the block.
 
-    Raises: `error` with the system's reason in place of OSError; everything else goes through unchanged.
+    If the block raises, an old file at `path` stays as it was and the temporary file is removed. If the process is
+    killed, the next process that writes to the folder removes it.
+    Raises: `error` with the system's reason in place of OSError; other exceptions unchanged.
     """
     try:
         part = Part(path)
@@ -100,8 +109,10 @@ def atomic_file(path: str | os.PathLike[str], *, error: type[CaffeError] = Caffe
 def atomic_write(
     path: str | os.PathLike[str], content: bytes | Callable[[Path], None], *, error: type[CaffeError] = CaffeError
 ) -> None:
-    """Write `path` as `atomic_file` does. content: the bytes, or a function that writes to the (new) temporary path it
-    is given."""
+    """Write `path` as `atomic_file` does.
+
+    content: the bytes, or a function that writes them to the temporary path that it gets.
+    """
     with atomic_file(path, error=error) as part:
         if callable(content):
             of_files("write")
@@ -111,8 +122,10 @@ def atomic_write(
 
 
 def try_write(path: str | os.PathLike[str]) -> None:
-    """Find out whether `path` could be written: make the folders that are missing, and beside `path` write, flush,
-    rename and remove a file whose name begins as its does and is as long. Raises: OSError."""
+    """Raise OSError unless `path` could be written.
+
+    Makes missing folders, and beside `path` writes, flushes, renames and removes a file with a name of the same length.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     end = secrets.token_hex(6)
@@ -126,19 +139,19 @@ def try_write(path: str | os.PathLike[str]) -> None:
 
 
 def file_sha256(path: str | os.PathLike[str], nbytes: int | None = None) -> bytes:
-    """The digest of a file, or of its first `nbytes`. Raises: OSError."""
+    """Return the SHA-256 of a file, or of its first `nbytes`. Raises: OSError."""
     with open(path, "rb", buffering=0) as file:
         return _sha256(file, nbytes)
 
 
 def remove(path: str | os.PathLike[str]) -> None:
-    """Remove a file, if it is there. Raises: OSError."""
+    """Remove a file, if it exists. Raises: OSError."""
     with suppress(FileNotFoundError):
         os.unlink(path)
 
 
 def unwritable(path: str | os.PathLike[str], failure: OSError, error: type[CaffeError]) -> CaffeError:
-    """The error for a file that the system does not let be written."""
+    """Return the error for a file that the system refuses to write."""
     return error(
         f"cannot be written: {failure.strerror or failure}",
         where=Where(file=os.fspath(path)),
@@ -147,7 +160,7 @@ def unwritable(path: str | os.PathLike[str], failure: OSError, error: type[Caffe
 
 
 def _sha256(file: io.FileIO, nbytes: int | None = None) -> bytes:
-    """The digest of the rest of a file, or of so many bytes of it. Other threads run meanwhile."""
+    """Return the SHA-256 of the rest of a file, or of its next `nbytes`. Other threads run meanwhile."""
     digest, buffer = hashlib.sha256(), memoryview(bytearray(1 << 20))
     left = sys.maxsize if nbytes is None else max(nbytes, 0)
     while left and (count := file.readinto(buffer[: min(left, len(buffer))])):
@@ -157,7 +170,7 @@ def _sha256(file: io.FileIO, nbytes: int | None = None) -> bytes:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the rename itself durable, where the system lets a folder be opened."""
+    """Flush a folder to the disk, so that a rename in it lasts; nothing where the system cannot open folders."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)

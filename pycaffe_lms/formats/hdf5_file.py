@@ -1,8 +1,7 @@
-"""HDF5 files of strangers, read with care: only plain data of the file itself, no more than the file holds; and HDF5
-files of ours, written whole or not at all.
+"""Read HDF5 files that may be damaged or hostile, and write HDF5 files whole or not at all.
 
-Covers: opening with an error for a missing h5py, walking hard links, reading arrays, integers and strings, writing
-where the disk may be full.
+Reading follows hard links only and takes no more values than the file stores. Writing survives a full disk, on which
+libhdf5 would crash (`Sheltered`).
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ if TYPE_CHECKING:
     import h5py
     from _typeshed import ReadableBuffer, WriteableBuffer
 
-# Deflate packs at most 1032:1. More than that is a size nobody stored.
+# Deflate packs at most 1032:1; a larger ratio is a false size.
 _MOST_PACKED = 1100
 
 
 def load_h5py() -> ModuleType:
-    """The module h5py. Raises: MissingDependency with the pip line."""
+    """Import h5py. Raises: MissingDependency with the pip line."""
     try:
         return importlib.import_module("h5py")
     except ImportError:
@@ -41,8 +40,7 @@ def load_h5py() -> ModuleType:
 
 @contextmanager
 def open_hdf5(path: str | os.PathLike[str], error: type[CaffeError]) -> Iterator[h5py.File]:
-    """The file, open for reading; whatever h5py cannot make sense of inside the block becomes `error` with the path;
-    errors without a fix get one."""
+    """Open a file for reading. What h5py raises in the block becomes `error` with the path; errors get a fix."""
     h5py = load_h5py()
     try:
         with open(path, "rb"):
@@ -64,10 +62,10 @@ def open_hdf5(path: str | os.PathLike[str], error: type[CaffeError]) -> Iterator
 
 
 class Sheltered(io.RawIOBase):
-    """A file as libhdf5 may write it: no write fails, for libhdf5 crashes when it closes a file after one that did.
+    """Stand between libhdf5 and a file so that no write fails: libhdf5 crashes when it closes a file after that.
 
-    The first failure of `file` is kept for `check`. From then on what is written stays in memory, where libhdf5 finds
-    it until it has closed.
+    The first failure of `file` is kept for `check`. From then on what is written is kept in memory, for libhdf5 reads
+    some of it again.
     """
 
     def __init__(self, file: io.FileIO):
@@ -77,7 +75,7 @@ class Sheltered(io.RawIOBase):
         self._kept: list[tuple[int, bytes]] = []  # (position, content), in the order of writing
 
     def check(self) -> None:
-        """Raise the first failure, if there was one: the file is worth nothing then."""
+        """Raise the first failure, if there was one; the file is useless then."""
         if self._failure is not None:
             raise self._failure
 
@@ -99,7 +97,7 @@ class Sheltered(io.RawIOBase):
         return self._position
 
     def _end(self) -> int:
-        """Bytes of the file, with what is kept."""
+        """Return the size of the file in bytes, with what is kept in memory."""
         return max([os.fstat(self._file.fileno()).st_size, *(start + len(kept) for start, kept in self._kept)])
 
     def write(self, buffer: ReadableBuffer, /) -> int:
@@ -148,10 +146,11 @@ class Sheltered(io.RawIOBase):
 def write_hdf5(
     path: str | os.PathLike[str], fill: Callable[[h5py.File], None], error: type[CaffeError], *, trailer: bytes = b""
 ) -> bytes:
-    """Write an HDF5 file, whole or not at all; `fill` is given the h5py.File, open for writing. Returns its SHA-256.
+    """Write an HDF5 file, whole or not at all, and return the SHA-256 of what HDF5 wrote.
 
-    trailer: where it is given, this and the digest follow what HDF5 wrote; HDF5 reads no further than its own end.
-
+    Args:
+        fill: writes the content to the h5py.File that it gets.
+        trailer: where it is given, it and the digest are appended; HDF5 reads no further than its own end.
     Raises: `error` where the file cannot be written, a full disk included; MissingDependency without h5py.
     """
     h5py = load_h5py()
@@ -167,7 +166,7 @@ def write_hdf5(
 
 
 def members(group: h5py.Group, error: type[CaffeError]) -> list[tuple[str, Any]]:
-    """Name and object of everything in a group. Raises: `error` for links that lead elsewhere."""
+    """Return (name, object) of everything in a group. Raises: `error` for links that are not hard links."""
     h5py = load_h5py()
     found = []
     for name in group:
@@ -178,7 +177,7 @@ def members(group: h5py.Group, error: type[CaffeError]) -> list[tuple[str, Any]]
 
 
 def read_array(dataset: h5py.Dataset, error: type[CaffeError]) -> HostArray:
-    """A dataset as float32, or float64 where it is stored so; integers convert.
+    """Return a dataset as float64 where it is stored so, else as float32.
 
     Raises: `error` for values that are no numbers, lie outside the file, or are fewer than the shape says.
     """
@@ -192,7 +191,7 @@ def read_array(dataset: h5py.Dataset, error: type[CaffeError]) -> HostArray:
 
 
 def read_int(group: h5py.Group, name: str, error: type[CaffeError]) -> int:
-    """An integer dataset of one element. Raises: `error` where it is missing or something else."""
+    """Return an integer dataset of one element. Raises: `error` where it is missing or something else."""
     dataset = _member(group, name, error)
     if dataset.dtype.kind not in "iu" or dataset.size != 1:
         raise error(f"{dataset.name} is {dataset.dtype} of shape {dataset.shape}, not one integer")
@@ -200,7 +199,7 @@ def read_int(group: h5py.Group, name: str, error: type[CaffeError]) -> int:
 
 
 def read_string(group: h5py.Group, name: str, error: type[CaffeError]) -> str:
-    """A string dataset. Raises: `error` where it is missing or something else."""
+    """Return a string dataset. Raises: `error` where it is missing or something else."""
     dataset = _member(group, name, error)
     value = dataset[()] if dataset.shape == () and dataset.dtype.kind in "SO" else None
     if not isinstance(value, bytes) or len(value) > 65536:
@@ -209,12 +208,12 @@ def read_string(group: h5py.Group, name: str, error: type[CaffeError]) -> str:
 
 
 def write_int(group: h5py.Group, name: str, value: int) -> None:
-    """An integer as Caffe's reader takes it: a dataset of shape (1,)."""
+    """Write an integer as Caffe reads it: a dataset of shape (1,)."""
     group.create_dataset(name, data=np.array([value], dtype=np.int32 if -(2**31) <= value < 2**31 else np.int64))
 
 
 def write_string(group: h5py.Group, name: str, value: str) -> None:
-    """A string of fixed length with its final NUL: Caffe's reader knows no other kind."""
+    """Write a string of fixed length with its final NUL, the only kind that Caffe reads."""
     encoded = value.encode("utf-8")
     group.create_dataset(name, data=np.array(encoded, dtype=f"S{len(encoded) + 1}"))
 

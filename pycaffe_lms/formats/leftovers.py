@@ -1,11 +1,11 @@
-"""Names of temporary files and folders that say whose they are, and the removal of those whose writer is gone.
+"""Name temporary files and folders after their writer, and remove those whose writer has ended.
 
     .NAME.MACHINE-PID-BEGUN.XXXXXXXX.part        a file, or with .partial a folder, that is being written
-    .NAME.MACHINE-PID-BEGUN.XXXXXXXX.old         what lies at NAME until the new one does
+    .NAME.MACHINE-PID-BEGUN.XXXXXXXX.old         what was at NAME, until its replacement is there
 
-MACHINE stands for this boot of this machine and its table of processes, BEGUN for when the process began, so that a
-number that was given again is not taken for the writer. Of a writer elsewhere nothing can be known: what it left counts
-as left when nothing was written to it for a week.
+MACHINE identifies this boot of this machine and its table of processes. BEGUN is the start time of the process, so that
+another process with the same number is not taken for the writer. Writers on other machines cannot be looked up: what
+they left is removed when it has not been written to for a week.
 """
 
 from __future__ import annotations
@@ -24,15 +24,17 @@ _log = logging.getLogger(__name__)
 _NAME = re.compile(
     r"\.(?P<name>.+)\.(?P<machine>[0-9a-f]{8})-(?P<pid>\d+)-(?P<begun>\d+)\.[0-9a-f]{8}\.(part|partial|old)", re.DOTALL
 )
-_MOST_NAME = 100  # characters of NAME, and
-_MOST_BYTES = 150  # bytes: file systems take 255 in all
+_MOST_NAME = 100  # characters of NAME
+_MOST_BYTES = 150  # of NAME; file systems take 255 bytes in all
 _WEEK_S = 7 * 86400.0
-_seen: set[str] = set()  # folders in which this process has removed what was left
+_seen: set[str] = set()  # folders in which this process has removed leftovers
 
 
 def temporary(target: Path, kind: str) -> Path:
-    """A name for a temporary file ("part") or folder ("partial") beside `target`. Before a process's first in a folder,
-    what writers that are gone left there is removed."""
+    """Return a name for a temporary file ("part") or folder ("partial") beside `target`.
+
+    The first call for a folder removes leftovers of ended writers there.
+    """
     folder = os.path.realpath(target.parent)
     if folder not in _seen:
         _seen.add(folder)
@@ -43,20 +45,18 @@ def temporary(target: Path, kind: str) -> Path:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what writers that are gone left in a folder; what one had moved away to `.old`, and did not replace, gets
-    its name back."""
+    """Remove what ended writers left in a folder; an `.old` that was not replaced gets its name back."""
     try:
         names = os.listdir(folder)
-    except OSError:  # there is no such folder, or nobody may look: whoever writes to it will say so
+    except OSError:  # absent or unreadable: writing to it will raise
         return
     for name in sorted(names):
         found = _NAME.fullmatch(name)
         path = folder / name
         try:
-            if found is None or not _is_left(path, found):
-                continue
-            _put_away(path, found["name"])
-        except FileNotFoundError:  # another run does the same
+            if found is not None and _is_left(path, found):
+                _put_away(path, found["name"])
+        except FileNotFoundError:  # another run removed it
             continue
         except OSError as error:
             _log.warning("%s was left by a run that is gone, and cannot be removed: %s", path, error.strerror)
@@ -86,7 +86,7 @@ def _short(name: str) -> str:
 
 
 def _is_left(path: Path, found: re.Match[str]) -> bool:
-    """Whether its writer is gone. Raises OSError."""
+    """Return whether the writer of a temporary path has ended. Raises: OSError."""
     if found["machine"] != _machine() or found["begun"] == "0":
         newest: float = max(p.lstat().st_mtime for p in (path, *(path.iterdir() if path.is_dir() else ())))
         return time.time() - newest > _WEEK_S
@@ -95,14 +95,14 @@ def _is_left(path: Path, found: re.Match[str]) -> bool:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return True
-    except PermissionError:  # somebody else's process, of which it may be that nothing more is shown
+    except PermissionError:  # a process of another user, which the system may hide
         return False
     return _begun(pid) != int(found["begun"])
 
 
 @cache
 def _machine() -> str:
-    """Eight digits for this boot of the machine and this table of processes; zeros where the system does not tell."""
+    """Return eight hexadecimal digits for this boot and this table of processes; zeros where they are unknown."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text()
         return hashlib.sha256((boot + os.readlink("/proc/self/ns/pid")).encode()).hexdigest()[:8]
@@ -111,7 +111,7 @@ def _machine() -> str:
 
 
 def _begun(pid: int) -> int | None:
-    """When a process began, in the system's ticks since boot; None where it has ended or the system does not tell."""
+    """Return when a process began, in ticks since boot; None where it has ended or that is unknown."""
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:

@@ -1,4 +1,4 @@
-"""Reading whole binary files with errors a user can act on."""
+"""Read whole binary files, and parse and serialize protobuf messages, with errors a user can act on."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from ..errors import CaffeError, Where, human_bytes
 
 _M = TypeVar("_M", bound=Message)
 MAX_BYTES = 2**31 - 1
-DAMAGED = "the file is damaged, or not what it is taken for: get it, or write it, again"  # a fix
+DAMAGED = "the file is damaged, or not what it is taken for: get it, or write it, again"
+"""The `fix` of errors about content that makes no sense."""
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 
 
 def could_not_open(path: str | os.PathLike[str], failure: OSError, error: type[CaffeError]) -> CaffeError:
-    """The error for a file that the system will not open; a missing one reads as in pycaffe."""
+    """Return the error for a file that cannot be opened; for a missing one with pycaffe's words."""
     message = f"Could not open file {os.fspath(path)}"
     if not isinstance(failure, FileNotFoundError):
         message += f": {failure.strerror or failure}"
@@ -25,7 +26,7 @@ def could_not_open(path: str | os.PathLike[str], failure: OSError, error: type[C
 
 
 def read_bytes(path: str | os.PathLike[str], error: type[CaffeError]) -> bytes:
-    """A file's content. Raises: `error` for one that is missing, unreadable, empty or over protobuf's 2 GiB - 1."""
+    """Return a file's content. Raises: `error` for one that is missing, unreadable, empty or over 2 GiB - 1."""
     try:
         found = os.stat(path)
         size = found.st_size
@@ -36,7 +37,7 @@ def read_bytes(path: str | os.PathLike[str], error: type[CaffeError]) -> bytes:
                 fix="keep nets of this size as HDF5 (snapshot_format: HDF5)",
             )
         with open(path, "rb") as file:
-            # with a number, so much memory is taken before anything is read
+            # read(n) takes n bytes of memory first, so only devices and pipes are read with a limit
             content = file.read() if stat.S_ISREG(found.st_mode) else file.read(MAX_BYTES + 1)
     except OSError as failure:
         raise could_not_open(path, failure, error) from None
@@ -47,7 +48,7 @@ def read_bytes(path: str | os.PathLike[str], error: type[CaffeError]) -> bytes:
 
 
 def parse_message(message: _M, path: str | os.PathLike[str], what: str, error: type[CaffeError]) -> _M:
-    """Fill `message` from a binary file. Raises: `error` naming what the file begins with if it is not `what`."""
+    """Fill `message` from a binary file and return it. Raises: `error`, quoting the file's first bytes."""
     content = read_bytes(path, error)
     try:
         message.ParseFromString(content)
@@ -57,7 +58,7 @@ def parse_message(message: _M, path: str | os.PathLike[str], what: str, error: t
 
 
 def not_a(what: str, path: str | os.PathLike[str], content: bytes, error: type[CaffeError]) -> CaffeError:
-    """The error for a file of another kind, or a damaged one."""
+    """Return the error for a file that is not `what`: of another kind, or damaged."""
     head = content[:24]
     printable = all(32 <= byte < 127 or byte in b"\t\r\n" for byte in content[:200])
     if content.startswith(b"version https://git-lfs"):
@@ -74,7 +75,7 @@ def not_a(what: str, path: str | os.PathLike[str], content: bytes, error: type[C
 
 
 def serialize(message: Message, path: str | os.PathLike[str], error: type[CaffeError]) -> bytes:
-    """`message` as bytes. Raises: `error` for one over protobuf's 2 GiB - 1, or with a required field missing."""
+    """Serialize a message. Raises: `error` for one over protobuf's 2 GiB - 1, or with a required field missing."""
     try:
         content = message.SerializeToString()
     except (EncodeError, ValueError) as failure:
@@ -84,7 +85,7 @@ def serialize(message: Message, path: str | os.PathLike[str], error: type[CaffeE
 
 
 def check_size(nbytes: int, path: str | os.PathLike[str], error: type[CaffeError]) -> None:
-    """Raises: `error` where so many bytes are more than protobuf's 2 GiB - 1."""
+    """Raise `error` where `nbytes` is more than protobuf's 2 GiB - 1."""
     if nbytes > MAX_BYTES:
         raise error(
             f"{human_bytes(nbytes)} cannot be written: protobuf files hold at most 2 GiB - 1",
@@ -94,7 +95,7 @@ def check_size(nbytes: int, path: str | os.PathLike[str], error: type[CaffeError
 
 
 def is_hdf5(path: str | os.PathLike[str]) -> bool:
-    """Whether a file carries HDF5's signature: at its beginning, or at 512, 1024, 2048 .. bytes."""
+    """Return whether a file has HDF5's signature: at byte 0, 512, 1024, 2048, ..."""
     try:
         with open(path, "rb") as file:
             end, offset = file.seek(0, os.SEEK_END), 0

@@ -1,9 +1,8 @@
-"""What a training run logged: tables of train and test outputs, losses and learning rates over iterations and seconds.
+"""Read the log of a training run: tables of train and test outputs, losses and learning rates.
 
-Covers: logs of this package and of Caffe, with glog's old prefix and with the newer one that begins with the year.
-Source of the behaviour: BVLC/caffe, tools/extra/parse_log.py and extract_seconds.py. Fixed: NaN and infinite values
-count; a log with a single row has it; a blob of several elements has a column each; test nets do not overwrite one
-another.
+Reads logs of this package and of Caffe, with glog's old prefix and with the newer one that begins with the year.
+Source of the behaviour: BVLC/caffe, tools/extra/parse_log.py and extract_seconds.py. Unlike there, NaN and infinite
+values count, a table may have a single row, each element of a blob has a column, and so has each test net.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from .rawfile import could_not_open
 _log = logging.getLogger(__name__)
 
 ITERATION, SECONDS, RATE = "NumIters", "Seconds", "LearningRate"
-# A number whole: where two writers' lines ran into one another, another line may begin in the middle of it.
+# A whole number: in a log with several writers, another line may begin in the middle of one.
 _NUMBER = r"([-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf))(?![^\s,()])"
 _STAMP = re.compile(r"\s*[IWEF](\d{4})?(\d\d)(\d\d) +(\d{1,2}):(\d{1,2}):(\d{1,2})\.(\d+)\s")
 _AT = re.compile(r"Iteration (\d{1,18})\b")
@@ -39,7 +38,7 @@ Row = dict[str, float]
 
 @dataclass(frozen=True)
 class Point:
-    """A value that was displayed. seconds: since the line "Solving ..."."""
+    """Hold a displayed value. seconds: since the line "Solving ..."."""
 
     iteration: int
     seconds: float
@@ -48,12 +47,15 @@ class Point:
 
 @dataclass
 class TrainingLog:
-    """train, test: a row per display and per test. losses: the smoothed training loss. rates: learning rates.
-    weighted: the outputs that count in a loss.
+    """Hold what a log says.
 
-    LearningRate of a row is the last one that was displayed before it (of the first row, that of the second), as
-    Caffe's script has it; `rates` pairs each with its own iteration. Outputs of a blob with several elements are
-    "name", "name[1]", ..; those of test nets after the first "net1/name".
+    Attributes:
+        train: a row per display. Outputs of a blob with several elements are "name", "name[1]", ...
+        test: a row per test; outputs of test nets after the first are "net1/name", ...
+        losses: the smoothed training loss.
+        rates: learning rates, each at its own iteration. The column LearningRate of a row is, as in Caffe's script,
+            the last one displayed before the row, and in the first row that of the second.
+        weighted: the outputs that count in a loss.
     """
 
     train: list[Row] = field(default_factory=list)
@@ -64,7 +66,7 @@ class TrainingLog:
 
 
 def read_training_log(path: str | os.PathLike[str]) -> TrainingLog:
-    """The log in a file. Raises: DataError for a file that cannot be read, or in which no training begins."""
+    """Read the log in a file. Raises: DataError for a file that cannot be read, or in which no training begins."""
     name = os.fspath(path)
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
@@ -83,7 +85,7 @@ def read_training_log(path: str | os.PathLike[str]) -> TrainingLog:
 
 
 def parse_training_log(lines: Iterable[str], year: int) -> TrainingLog | None:
-    """The log in lines; None where no training begins. year: of the first line, where lines do not say."""
+    """Parse a log; return None where no training begins. year: of the first line, where lines name none."""
     clock, reader = _LogClock(year), None
     for line in lines:
         if reader is None:
@@ -96,7 +98,7 @@ def parse_training_log(lines: Iterable[str], year: int) -> TrainingLog | None:
 
 
 class _LogClock:
-    """Times of lines. Lines of the old prefix have no year: one begins where the month falls."""
+    """Read the times of lines. The old prefix has no year: a smaller month than before begins the next year."""
 
     def __init__(self, year: int):
         self.year = year
@@ -118,6 +120,8 @@ class _LogClock:
 
 
 class _Reader:
+    """Collect rows and points line by line, from the line after `start` on."""
+
     def __init__(self, start: datetime):
         self.log = TrainingLog()
         self.start = start
@@ -172,12 +176,12 @@ class _Reader:
 
 
 def columns(rows: Iterable[Row]) -> list[str]:
-    """All columns of a table, in the order in which they first appear."""
+    """Return all columns of a table, in the order in which they first appear."""
     return list(dict.fromkeys(name for row in rows for name in row))
 
 
 def _year_of(path: Path) -> int:
-    """The year of a file, or the leap year before it where the log has a February 29th that the file's has not."""
+    """Return the year of a file's last change; the leap year before where the log has a February 29th."""
     year = datetime.fromtimestamp(os.stat(path).st_ctime).year
     if not calendar.isleap(year):
         with open(path, encoding="utf-8", errors="replace") as file:

@@ -11,7 +11,6 @@ from pycaffe_lms.formats.weights.blobproto import (
     array_to_blobproto,
     blobproto_shape,
     blobproto_to_array,
-    legacy_shape_equal,
     load_blob,
 )
 from pycaffe_lms.proto.caffe_pb2 import BlobProto, BlobProtoVector
@@ -82,15 +81,14 @@ def test_arrays_can_be_written_to():
 )
 def test_old_sizes_are_compared_from_the_right(shape, sizes, equal):
     proto = BlobProto(**dict(zip(("num", "channels", "height", "width"), sizes, strict=True)))
-    assert legacy_shape_equal(shape, proto) is equal
     proto.data.extend([0] * int(np.prod(sizes)))
     assert load_blob(proto).fits(shape) is equal
 
 
 def test_new_shapes_must_be_the_same():
-    proto = BlobProto(shape={"dim": [1, 1, 4, 5]})
-    assert not legacy_shape_equal((4, 5), proto)
-    assert legacy_shape_equal([1, 1, 4, 5], proto)
+    blob = load_blob(BlobProto(shape={"dim": [1, 1, 4, 5]}, data=[0] * 20))
+    assert not blob.fits((4, 5))
+    assert blob.fits([1, 1, 4, 5])
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pycaffe_lms.errors import CaffeError, WeightsError
 from pycaffe_lms.formats import rawfile
 from pycaffe_lms.formats.weights.blobproto import array_to_blobproto
-from pycaffe_lms.formats.weights.caffemodel import read_weights, write_caffemodel
+from pycaffe_lms.formats.weights.caffemodel import read_weights, write_weights
 from pycaffe_lms.formats.weights.hdf5_weights import write_hdf5_weights
 from pycaffe_lms.proto.caffe_pb2 import NetParameter, V1LayerParameter
 
@@ -26,7 +26,9 @@ def small_net():
 
 def test_round_trip(tmp_path):
     path = tmp_path / "n.caffemodel"
-    write_caffemodel(path, small_net())
+    bare = NetParameter(name="n", layer=[{"name": "data", "type": "Data"}, {"name": "c", "type": "Convolution"}])
+    values = np.arange(6, dtype="f4").reshape(2, 3)
+    write_weights(path, bare, [[], [(values, np.ones((2, 3), "f4")), (np.array(5.0), None)]])
     data, conv = read_weights(path)
     assert (data.name, data.type, data.blobs) == ("data", "Data", ())
     assert (conv.name, conv.type) == ("c", "Convolution")
@@ -120,14 +122,14 @@ def test_sizes_over_the_limit_are_refused_before_reading(tmp_path, monkeypatch):
         read_weights(path)
     monkeypatch.setattr(rawfile, "MAX_BYTES", 10)
     with pytest.raises(WeightsError, match="snapshot_format: HDF5"):
-        write_caffemodel(tmp_path / "m", small_net())
+        write_weights(tmp_path / "m", NetParameter(name="larger than that"), [])
     assert not (tmp_path / "m").exists()
 
 
 def test_no_more_memory_is_taken_than_the_file_has(tmp_path):
     net = NetParameter(name="x")
     net.layer.add(name="ip", type="InnerProduct").blobs.add(num=1, channels=1, height=1, width=1, data=[1])
-    write_caffemodel(tmp_path / "x.caffemodel", net)
+    (tmp_path / "x.caffemodel").write_bytes(net.SerializeToString())
     tracemalloc.start()
     try:
         read_weights(tmp_path / "x.caffemodel")
@@ -139,7 +141,7 @@ def test_no_more_memory_is_taken_than_the_file_has(tmp_path):
 
 def test_required_fields_are_asked_for_when_writing(tmp_path):
     with pytest.raises(WeightsError, match="cannot be written: .*min"):
-        write_caffemodel(tmp_path / "m", NetParameter(layer=[{"clip_param": {"max": 1}}]))
+        rawfile.serialize(NetParameter(layer=[{"clip_param": {"max": 1}}]), tmp_path / "m", WeightsError)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from pycaffe_lms.errors import PrototxtError, SnapshotError, WeightsError
+from pycaffe_lms.formats.atomic import atomic_write
 from pycaffe_lms.formats.prototxt.parser import read_net, read_solver
+from pycaffe_lms.formats.rawfile import serialize
 from pycaffe_lms.formats.weights.blobproto import blobproto_to_array
-from pycaffe_lms.formats.weights.caffemodel import read_weights, write_caffemodel
+from pycaffe_lms.formats.weights.caffemodel import read_weights
 from pycaffe_lms.formats.weights.solverstate import read_solverstate, write_solverstate
 from pycaffe_lms.proto.caffe_pb2 import BlobProto, NetParameter, SolverParameter
 from tests.shared_data import SHARED, needs_shared
@@ -121,7 +123,7 @@ def test_weights(file, name, kind, shapes, target):
 def test_a_file_of_caffe_is_written_again_byte_for_byte(tmp_path):
     path = WEIGHTS / "mtcnn_det1/det1.caffemodel"
     net = NetParameter.FromString(path.read_bytes())
-    write_caffemodel(tmp_path / "again", net)
+    atomic_write(tmp_path / "again", serialize(net, tmp_path / "again", WeightsError))
     assert NetParameter.FromString((tmp_path / "again").read_bytes()) == net
 
 

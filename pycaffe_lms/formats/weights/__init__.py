@@ -1,1 +1,1 @@
-"""Weights and solver states: caffemodel, binaryproto, HDF5."""
+"""Read and write weights and solver states: caffemodel, binaryproto, HDF5."""

@@ -1,6 +1,6 @@
-"""Arrays to BlobProto messages and back.
+"""Convert arrays to BlobProto messages and back.
 
-Covers: both shape notations, float and double values, NVIDIA's raw values in all three precisions, diffs.
+Covers: both notations of shapes, float and double values, NVIDIA's raw values in three precisions, diffs.
 Source: BVLC/caffe 9b89154, src/caffe/blob.cpp (FromProto, ToProto, ShapeEquals; behaviour); NVIDIA/caffe caffe-0.17,
 the same file (raw values).
 """
@@ -22,9 +22,9 @@ from ..rawfile import DAMAGED
 from .pieces import as_bytes, packed
 
 MAX_AXES = 32
-MOST_VALUES = 1 << 48  # of a blob: what a file holds is far below
+MOST_VALUES = 1 << 48  # of a blob without elements; its other axes may still be absurd
 _LEGACY = ("num", "channels", "height", "width")
-# What is stored, and what becomes of it.
+# raw_data_type -> (type in the file, type of the array)
 _RAW: dict[int, tuple[np.dtype[Any], DTypeLike]] = {
     BlobProto.DOUBLE: (np.dtype("<f8"), np.float64),
     BlobProto.FLOAT: (np.dtype("<f4"), np.float32),
@@ -34,9 +34,9 @@ _RAW: dict[int, tuple[np.dtype[Any], DTypeLike]] = {
 
 @dataclass(frozen=True, eq=False)
 class StoredBlob:
-    """A blob as a file holds it: `data` (float32 or float64) in the file's shape, `diff` or None.
+    """Hold a blob as a file has it: `data` (float32 or float64) in the file's shape, `diff` or None.
 
-    `legacy`: the shape was given as the four old sizes (C3D: five), which also fit blobs of fewer axes.
+    legacy: the shape was given as the four old sizes (C3D: five), which also fit blobs of fewer axes.
     """
 
     data: HostArray
@@ -48,13 +48,18 @@ class StoredBlob:
         return tuple(self.data.shape)
 
     def fits(self, shape: Sequence[int]) -> bool:
-        """Whether a blob of `shape` may take these values."""
-        return _fits(tuple(shape), self.shape, self.legacy)
+        """Return whether a blob of `shape` may take these values.
+
+        Old sizes match shapes of fewer axes aligned at the right, missing axes counting as 1: (1, 1, N, K) fits
+        (N, K). Otherwise the shapes must be the same.
+        """
+        missing = len(self.shape) - len(shape) if self.legacy else 0
+        return missing >= 0 and (*(1,) * missing, *shape) == self.shape
 
 
 @dataclass(frozen=True, eq=False)
 class LayerWeights:
-    """The blobs a weights file holds for one layer. HDF5 files know no types (""); None: the file omits that blob."""
+    """Hold the blobs that a weights file has for one layer; None for one that it omits. type: "" in HDF5 files."""
 
     name: str
     type: str
@@ -62,12 +67,12 @@ class LayerWeights:
 
 
 def is_legacy(proto: BlobProto) -> bool:
-    """Whether any of num, channels, height and width is set, so that they are the shape."""
+    """Return whether any of num, channels, height and width is set, so that they are the shape."""
     return any(proto.HasField(name) for name in _LEGACY)
 
 
 def blobproto_shape(proto: BlobProto) -> tuple[int, ...]:
-    """The shape a BlobProto states. Raises: WeightsError for a negative size, absurd ones or more than 32 axes."""
+    """Return the shape of a BlobProto. Raises: WeightsError for a negative or absurd size, or more than 32 axes."""
     shape = tuple(getattr(proto, n) for n in _LEGACY) if is_legacy(proto) else tuple(proto.shape.dim)
     if len(shape) > MAX_AXES:
         raise WeightsError(f"a blob of {len(shape)} axes; {MAX_AXES} is the most", fix=DAMAGED)
@@ -78,17 +83,8 @@ def blobproto_shape(proto: BlobProto) -> tuple[int, ...]:
     return shape
 
 
-def legacy_shape_equal(shape: Sequence[int], proto: BlobProto) -> bool:
-    """Whether a blob of `shape` may take the values of `proto`.
-
-    Four old sizes match shapes of up to 4 axes aligned at the right, missing axes counting as 1: (1, 1, N, K) fits
-    (N, K). Otherwise the shapes must be the same.
-    """
-    return _fits(tuple(shape), blobproto_shape(proto), is_legacy(proto))
-
-
 def load_blob(proto: BlobProto) -> StoredBlob:
-    """All of a BlobProto. Raises: WeightsError where the number of values is not what the shape says."""
+    """Return all of a BlobProto. Raises: WeightsError where the number of values is not what the shape says."""
     shape = blobproto_shape(proto)
     data = _values(proto, shape, "data")
     has_diff = proto.double_diff or proto.diff or proto.raw_diff
@@ -96,7 +92,7 @@ def load_blob(proto: BlobProto) -> StoredBlob:
 
 
 def load_c3d_blob(proto: C3DBlob) -> StoredBlob:
-    """All of a blob of C3D 1.0. Raises: WeightsError where the number of values is not what the shape says."""
+    """Return all of a blob of C3D 1.0. Raises: WeightsError where the number of values is not what the shape says."""
     shape = tuple(getattr(proto, name) for name in ("num", "channels", "length", "height", "width"))
     if any(size < 0 for size in shape):
         raise WeightsError(f"a blob of shape {shape}: a size cannot be negative", fix=DAMAGED)
@@ -104,7 +100,7 @@ def load_c3d_blob(proto: C3DBlob) -> StoredBlob:
 
 
 def blobproto_to_array(proto: BlobProto, dtype: DTypeLike | None = np.float32, *, what: str = "data") -> HostArray:
-    """The values of a BlobProto, in its shape, as `dtype` (None: float64 for double values, else float32).
+    """Return the values of a BlobProto, in its shape, as `dtype` (None: float64 for double values, else float32).
 
     what: "data", or "diff" for the gradients.
     Raises: WeightsError where the number of values is not what the shape says.
@@ -116,10 +112,11 @@ def blobproto_to_array(proto: BlobProto, dtype: DTypeLike | None = np.float32, *
 
 
 def array_to_blobproto(arr: HostArray, diff: HostArray | None = None, *, into: BlobProto | None = None) -> BlobProto:
-    """A BlobProto of `arr`: float64 as double values, anything else as float32; never the four old sizes.
+    """Return a BlobProto of `arr`: float64 as double values, anything else as float32; never with the old sizes.
 
-    into: an empty message to fill, such as `layer.blobs.add()`, which saves one more copy of a large blob.
-    An array without axes has no `shape` field, as in Caffe. Raises: ValueError where diff has another shape.
+    An array without axes has no `shape` field, as in Caffe.
+    into: an empty message to fill, such as `layer.blobs.add()`, which saves a copy of a large blob.
+    Raises: ValueError where diff has another shape.
     """
     arr = np.asarray(arr)
     proto = BlobProto() if into is None else into
@@ -134,14 +131,8 @@ def array_to_blobproto(arr: HostArray, diff: HostArray | None = None, *, into: B
     return proto
 
 
-def _fits(shape: tuple[int, ...], stored: tuple[int, ...], legacy: bool) -> bool:
-    if not legacy:
-        return shape == stored
-    return len(shape) <= len(stored) and (1,) * (len(stored) - len(shape)) + shape == stored
-
-
 def _values(proto: BlobProto | C3DBlob, shape: tuple[int, ...], what: str) -> HostArray:
-    """The values of `data` or `diff`: double, else float, else raw; half precision becomes float."""
+    """Return the values of `data` or `diff`: the double ones, else the float ones, else the raw ones."""
     double, raw = f"double_{what}", f"raw_{what}"
     if isinstance(proto, C3DBlob):
         return _numbers(getattr(proto, what), shape, np.float32, what)
@@ -161,7 +152,7 @@ def _numbers(values: Any, shape: tuple[int, ...], dtype: DTypeLike, field: str) 
 
 
 def _raw(proto: BlobProto, field: str, shape: tuple[int, ...]) -> HostArray:
-    """Values as they lay in the memory of the machine that wrote them: little end first."""
+    """Return values that the file has as bytes in little-endian order; half precision becomes float32."""
     kind = getattr(proto, f"{field}_type")
     if not proto.HasField(f"{field}_type") or kind not in _RAW:
         name = BlobProto.RawType.Name(kind) if proto.HasField(f"{field}_type") else "not there"

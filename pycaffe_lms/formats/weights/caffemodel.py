@@ -1,7 +1,7 @@
-"""Weights files: binary NetParameters of every generation, and HDF5 recognised by content.
+"""Read weights files of every generation (HDF5 is recognised by content), and write binary ones.
 
+A field of a fork whose number means something else in our schema does not prevent reading the weights.
 Source: BVLC/caffe 9b89154, src/caffe/net.cpp (CopyTrainedLayersFrom), src/caffe/util/io.cpp (behaviour).
-Fields of forks whose numbers mean something else to us do not keep weights from being read.
 See also: hdf5_weights.py; blobproto.py for the shape rules.
 """
 
@@ -16,10 +16,9 @@ from google.protobuf.message import Message
 from ...arrays import HostArray
 from ...errors import PrototxtError, WeightsError
 from ...proto.caffe_pb2 import C3DWeights, LayerParameter, NetParameter, NetWeights
-from ..atomic import atomic_write
 from ..prototxt.upgrade import upgrade_net
 from ..prototxt.upgraded import as_text
-from ..rawfile import is_hdf5, not_a, parse_message, read_bytes, serialize
+from ..rawfile import is_hdf5, not_a, parse_message, read_bytes
 from .blobproto import LayerWeights, StoredBlob, load_blob, load_c3d_blob
 from .hdf5_weights import read_hdf5_weights
 from .pieces import Piece, blob_pieces, framed, write_pieces
@@ -27,11 +26,11 @@ from .pieces import Piece, blob_pieces, framed, write_pieces
 _WHAT = "a caffemodel"
 _LAYER = NetParameter.DESCRIPTOR.fields_by_name["layer"].number
 _BLOBS = LayerParameter.DESCRIPTOR.fields_by_name["blobs"].number
-Blob: TypeAlias = "tuple[HostArray, HostArray | None]"
+Blob: TypeAlias = "tuple[HostArray, HostArray | None]"  # data, diff
 
 
 def read_weights(path: str | os.PathLike[str]) -> list[LayerWeights]:
-    """The weights of every layer of a file, in the file's order; layers without weights have no blobs.
+    """Read the weights of every layer of a file, in the file's order; layers without weights have no blobs.
 
     Names may repeat (Caffe loads the first). Old generations are upgraded.
     Raises: WeightsError for a file that is missing, damaged, of another kind or over 2 GiB - 1 (binary), and for
@@ -43,7 +42,7 @@ def read_weights(path: str | os.PathLike[str]) -> list[LayerWeights]:
     try:
         net = parse_message(NetParameter(), path, _WHAT, WeightsError)
     except WeightsError:
-        # A fork's field under a number that means something else to us: names and blobs have the same numbers in all.
+        # Perhaps a fork's field whose number means something else here: names and blobs have the same numbers in all.
         weights = parse_message(NetWeights(), path, _WHAT, WeightsError)
         if not weights.layer:
             found = _c3d(path, file)
@@ -54,7 +53,7 @@ def read_weights(path: str | os.PathLike[str]) -> list[LayerWeights]:
     if not net.layer and not net.layers:
         raise not_a(_WHAT, path, read_bytes(path, WeightsError), WeightsError)
     if any(len(blob.diff) and not len(blob.data) for layer in net.layers for blob in layer.blobs):
-        found = _c3d(path, file)  # of another numbering: its values look like gradients
+        found = _c3d(path, file)  # C3D numbers fields otherwise: its values look like gradients
         if found is not None:
             return found
     try:
@@ -64,14 +63,16 @@ def read_weights(path: str | os.PathLike[str]) -> list[LayerWeights]:
     return [_layer_weights(layer, file) for layer in net.layer]
 
 
-def write_caffemodel(path: str | os.PathLike[str], net: NetParameter) -> None:
-    """Write a net with its weights as a binary file, whole or not at all. Raises: WeightsError."""
-    atomic_write(path, serialize(net, path, WeightsError), error=WeightsError)
-
-
 def write_weights(path: str | os.PathLike[str], net: NetParameter, blobs: Iterable[Sequence[Blob]]) -> bytes:
-    """Write a binary file as `write_caffemodel` does, of a net without blobs and, for each of its layers, theirs:
-    (data, diff or None). Values are not copied together first. Returns the file's SHA-256. Raises: WeightsError."""
+    """Write a net with its weights as a binary file, whole or not at all, and return the file's SHA-256.
+
+    Values go to the file from where they are, without a copy of all of them.
+
+    Args:
+        net: without blobs.
+        blobs: for each layer of `net`, its blobs.
+    Raises: WeightsError where the file cannot be written or would be over 2 GiB - 1.
+    """
     bare = NetParameter()
     bare.CopyFrom(net)
     del bare.layer[:]
@@ -84,7 +85,7 @@ def write_weights(path: str | os.PathLike[str], net: NetParameter, blobs: Iterab
 
 
 def _around(message: Message, field: str) -> tuple[bytes, bytes]:
-    """The fields of a message whose numbers are below and above that of `field`, as bytes."""
+    """Serialize the fields of a message whose numbers are below that of `field`, and those above."""
     number = message.DESCRIPTOR.fields_by_name[field].number
     parts = []
     for side in (int.__lt__, int.__gt__):
@@ -98,7 +99,7 @@ def _around(message: Message, field: str) -> tuple[bytes, bytes]:
 
 
 def _c3d(path: str | os.PathLike[str], file: str) -> list[LayerWeights] | None:
-    """The weights of a file of C3D 1.0; None where it is none. Types are those of C3D, and are left out."""
+    """Read a file of C3D 1.0; return None for any other. Layer types are C3D's own, and are left out."""
     try:
         weights = parse_message(C3DWeights(), path, _WHAT, WeightsError)
     except WeightsError:

@@ -1,6 +1,6 @@
-"""Weights as HDF5: `/data/<layer>/<i>`, and `/diff/<layer>/<i>` where diffs are kept.
+"""Read and write weights as HDF5: `/data/<layer>/<i>`, and `/diff/<layer>/<i>` where diffs are kept.
 
-Covers: layer names with `/`, which become nested groups (BVLC Caffe cannot write those).
+Layer names with `/` become nested groups (BVLC Caffe cannot write those).
 Source: BVLC/caffe 9b89154, src/caffe/net.cpp (ToHDF5, CopyTrainedLayersFromHDF5; behaviour).
 """
 
@@ -27,7 +27,7 @@ _DEEPEST = 64
 
 
 def read_hdf5_weights(path: str | os.PathLike[str]) -> list[LayerWeights]:
-    """The layers of an HDF5 weights file, in the file's (alphabetical) order; a blob the file omits is None.
+    """Read the layers of an HDF5 weights file, in the file's (alphabetical) order; a blob the file omits is None.
 
     Raises: WeightsError for a file that is missing, damaged, without `/data`, or with anything but numbered
     datasets in its layers; MissingDependency without h5py.
@@ -46,10 +46,11 @@ def read_hdf5_weights(path: str | os.PathLike[str]) -> list[LayerWeights]:
 
 
 def write_hdf5_weights(path: str | os.PathLike[str], data: Arrays, diff: Arrays | None = None) -> bytes:
-    """Write an HDF5 weights file, whole or not at all; returns its SHA-256.
+    """Write an HDF5 weights file, whole or not at all, and return its SHA-256.
 
-    data: (layer, arrays) for every layer, those without weights too; None for a blob that another layer owns.
-    diff: the same for the diffs, every sharer's included.
+    Args:
+        data: (layer, arrays) for every layer, those without weights too; None for a blob that another layer owns.
+        diff: the same for the diffs, those of shared blobs included.
     Raises: WeightsError for layer names that HDF5 cannot hold or tell apart; MissingDependency without h5py.
     """
 

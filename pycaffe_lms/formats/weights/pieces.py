@@ -1,7 +1,7 @@
-"""Binary protos that are written in pieces: large arrays go to the file from where they are.
+"""Write binary protos in pieces: large arrays go to the file from where they are.
 
-A message that is built and serialized holds its values three times, and holds up every other thread meanwhile; writing
-and hashing large pieces does neither.
+Building and serializing a whole message would hold its values in memory three times, and block all other threads
+meanwhile.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from ...proto.caffe_pb2 import BlobProto
 from ..atomic import atomic_file
 from ..rawfile import check_size
 
-Piece: TypeAlias = "bytes | HostArray"  # of a file: bytes, or numbers of which it has the bytes in C order
+Piece: TypeAlias = "bytes | HostArray"  # of a file: bytes, or numbers that it has in C order
 
 
 def blob_pieces(arr: HostArray, diff: HostArray | None = None) -> list[Piece]:
-    """The bytes of `array_to_blobproto(arr, diff)`; values are not copied, whatever their strides.
+    """Return the pieces of `array_to_blobproto(arr, diff)`; values are not copied, whatever their strides.
 
-    Raises: ValueError where diff has another shape."""
+    Raises: ValueError where diff has another shape.
+    """
     arr = np.asarray(arr)
     double = arr.dtype == np.float64
     if diff is not None and np.shape(diff) != arr.shape:
@@ -39,19 +40,18 @@ def blob_pieces(arr: HostArray, diff: HostArray | None = None) -> list[Piece]:
 
 
 def packed(field: str, values: HostArray) -> list[Piece]:
-    """A repeated field of a BlobProto as in its wire format: a tag, the length, and the numbers as they lie in memory;
-    nothing for none."""
+    """Return a repeated field of a BlobProto in wire format: a tag, the length and the numbers; nothing for none."""
     payload = np.asarray(values, dtype="<f8" if field.startswith("double") else "<f4")
     return framed(BlobProto.DESCRIPTOR.fields_by_name[field].number, [payload]) if payload.size else []
 
 
 def framed(number: int, pieces: Sequence[Piece]) -> list[Piece]:
-    """The field `number` of a message, of a length that is said before these pieces."""
+    """Return the pieces as field `number` of a message, preceded by its tag and length."""
     return [_varint(number << 3 | 2) + _varint(sum(map(_size, pieces))), *pieces]
 
 
 def as_bytes(piece: Piece) -> bytes | memoryview:
-    """A piece as bytes, or as an array of them: of numbers that are not in C order, a copy."""
+    """Return the bytes of a piece; for numbers that are not in C order, of a copy."""
     if isinstance(piece, bytes):
         return piece
     return np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data
@@ -60,10 +60,11 @@ def as_bytes(piece: Piece) -> bytes | memoryview:
 def write_pieces(
     path: str | os.PathLike[str], pieces: Sequence[Piece], error: type[CaffeError], *, digest_as: int | None = None
 ) -> bytes:
-    """Write a binary proto, whole or not at all; returns the SHA-256 of the pieces. digest_as: the number of the field
-    of the message that says it, at the end of the file.
+    """Write a binary proto, whole or not at all, and return the SHA-256 of the pieces.
 
-    Raises: `error` where the file cannot be written, or is over protobuf's 2 GiB - 1."""
+    digest_as: append the digest as the field of this number.
+    Raises: `error` where the file cannot be written, or is over protobuf's 2 GiB - 1.
+    """
     check_size(sum(map(_size, pieces)), path, error)
     with atomic_file(path, error=error) as part:
         for piece in pieces:
@@ -75,7 +76,7 @@ def write_pieces(
 
 
 def _size(piece: Piece) -> int:
-    """How many bytes of a file it is."""
+    """Return the number of bytes that a piece takes in the file."""
     return piece.nbytes if isinstance(piece, np.ndarray) else len(piece)
 
 

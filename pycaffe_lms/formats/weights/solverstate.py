@@ -1,6 +1,6 @@
-"""Solver states: what a snapshot keeps beside the weights, as binary proto or HDF5.
+"""Read and write solver states, what a snapshot keeps beside the weights, as binary proto or HDF5.
 
-Covers: Caffe's fields, and ours that make a resumed run deliver the batches an unbroken one would.
+Beside Caffe's fields there are ours, with which a resumed run continues with the batches of an unbroken one.
 Source: BVLC/caffe 9b89154, src/caffe/solvers/sgd_solver.cpp (behaviour).
 """
 
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 _WHAT = "a solver state"
 _RESUME, _CARRIED, _TYPE = "pycaffe_lms_resume", "pycaffe_lms_carried", "pycaffe_lms_type"
 _MODEL, _BEST = "pycaffe_lms_model_sha256", "pycaffe_lms_best"
-_TRAILER = b"\npycaffe-lms: sha256 of what precedes this line: "  # of HDF5 files; binary ones have a field
+_TRAILER = b"\npycaffe-lms: sha256 of what precedes this line: "  # in HDF5 files; binary ones have a field
 _DIGEST = 32
 _FIELDS = SolverState.DESCRIPTOR.fields_by_name
 _INT32, _INT64 = range(-(2**31), 2**31), range(-(2**63), 2**63)
 
 
 class Best(NamedTuple):
-    """The best mean of one output of a test net so far: of which output, the value, when."""
+    """Hold the best mean of one output of a test net so far: which output, its value, at which iteration."""
 
     output: str
     value: float
@@ -56,12 +56,16 @@ class Best(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class SolverSnapshot:
-    """A solver between two iterations.
+    """Hold the state of a solver between two iterations. The last five are empty in files that Caffe wrote.
 
-    learned_net: the model file written with it, "" for none. history: all first states in the order of the learnable
-    blobs, then all second ones. resume: (net, layer, key) -> a count, such as batches delivered. carried: (net, layer,
-    key) -> values that a layer carries from forward to forward. type: of the solver, such as "Adam". model_sha256: of
-    the model file. best: the best score so far. The last five are empty in files that Caffe wrote.
+    Attributes:
+        learned_net: the model file written with it, "" for none.
+        history: all first states in the order of the learnable blobs, then all second ones.
+        resume: (net, layer, key) -> a count, such as batches delivered.
+        carried: (net, layer, key) -> values that a layer keeps from forward to forward.
+        type: of the solver, such as "Adam".
+        model_sha256: of the model file.
+        best: the best score so far.
     """
 
     iter: int
@@ -76,10 +80,11 @@ class SolverSnapshot:
 
 
 def read_solverstate(path: str | os.PathLike[str]) -> SolverSnapshot:
-    """A solver state of either format, told apart by content.
+    """Read a solver state of either format, recognised by content.
 
-    History blobs come in the file's shape (four axes in old files). Raises: SnapshotError for a file that is missing,
-    damaged (where it says its own SHA-256: by a bit) or of another kind; MissingDependency for HDF5 without h5py.
+    History blobs have the file's shape (four axes in old files).
+    Raises: SnapshotError for a file that is missing, damaged (a file with its SHA-256: by a single bit) or of another
+    kind; MissingDependency for HDF5 without h5py.
     """
     if is_hdf5(path):
         _check_trailer(path)
@@ -112,7 +117,7 @@ def write_solverstate(path: str | os.PathLike[str], snapshot: SolverSnapshot) ->
 
 
 def _pieces(snapshot: SolverSnapshot) -> list[Piece]:
-    """The file without its digest, in the order of the fields' numbers."""
+    """Return the pieces of the file without its digest, in the order of the fields' numbers."""
     begin = SolverState(iter=snapshot.iter)
     if snapshot.learned_net:
         begin.learned_net = snapshot.learned_net
@@ -134,7 +139,7 @@ def _pieces(snapshot: SolverSnapshot) -> list[Piece]:
 
 
 def _check_digest(path: str | os.PathLike[str], digest: bytes, after: int) -> None:
-    """Raises SnapshotError unless it is the SHA-256 of the file without its last `after` bytes."""
+    """Raise SnapshotError unless `digest` is the SHA-256 of the file without its last `after` bytes."""
     if file_sha256(path, os.path.getsize(path) - after) != digest:
         raise SnapshotError(
             "its content is not what was written: the SHA-256 at its end differs",
