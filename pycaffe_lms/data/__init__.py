@@ -1,1 +1,1 @@
-"""Records from databases to batches: cursors, decoding, transformation, prefetch threads, built-in data sets."""
+"""Turn records of databases and files into batches: cursors, decoding, transformation, prefetching, data sets."""

@@ -1,1 +1,1 @@
-"""LMDB and LevelDB: records, sources, writers."""
+"""Read and write LMDB and LevelDB databases, and the records in them."""

@@ -1,7 +1,7 @@
-"""Datum records: one picture (or any C x H x W array) with its label, as databases store it.
+"""Convert Datum records, one picture (or any C x H x W array) with its label, to arrays and back.
 
-Covers: raw bytes, float values and encoded pictures (JPEG, PNG, ...) to an array and back; damaged records as errors.
-Does not cover: where records come from (open.py), cropping, mean and scale (transformer.py).
+Covers: raw bytes, float values and encoded pictures (JPEG, PNG, ...); damaged records are errors.
+See also: open.py, where records come from; transformer.py for cropping, mean and scale.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _RECREATE = "write the database again from its pictures, or copy it again from w
 
 
 def record_place(source: str, key: bytes | str | None) -> Where:
-    """The place of one record in an error: the database and the key, odd bytes escaped, at most 80 characters."""
+    """Return the place of a record for errors: the database and the key, escaped, at most 80 characters of it."""
     if key is None:
         return Where(file=source)
     text = key.decode("utf-8", "backslashreplace") if isinstance(key, bytes) else key
@@ -25,7 +25,7 @@ def record_place(source: str, key: bytes | str | None) -> Where:
 
 
 def parse_datum(record: bytes, *, source: str, key: bytes | str | None = None) -> Datum:
-    """The Datum message in `record`. Raises DataError, naming `source` and `key`, where the bytes are no Datum."""
+    """Parse a record. Raises: DataError, naming `source` and `key`, where the bytes are no Datum."""
     datum = Datum()
     try:
         datum.ParseFromString(record)
@@ -44,10 +44,10 @@ def datum_array(
     force_color: bool = False,
     force_gray: bool = False,
 ) -> np.ndarray:
-    """The values of `datum`: (channels, height, width), uint8 for bytes and pictures, float32 for `float_data`.
+    """Return the values of `datum`: (channels, height, width), uint8 for bytes and pictures, float32 for `float_data`.
 
     Raw bytes are not copied, so the array may be read-only. Encoded pictures come as OpenCV reads them, colour in the
-    order blue, green, red; `force_color` and `force_gray` act on those alone; not both (DataTransformer checks).
+    order blue, green, red. `force_color` and `force_gray`, of which DataTransformer allows one, act on those alone.
     Raises: DataError, naming `source` and `key`, for a damaged record; MissingDependency for a picture without OpenCV.
     """
     where = record_place(source, key)
@@ -60,7 +60,7 @@ def datum_array(
         )
     # Caffe: bytes win where a record has both, data_transformer.cpp
     found, kind = (len(datum.data), "bytes") if datum.data else (len(datum.float_data), "float values")
-    # Python integers do not overflow, and nothing has been allocated from the claimed shape yet.
+    # Python integers do not overflow, and no memory of the claimed size has been taken yet.
     if found != shape[0] * shape[1] * shape[2]:
         raise DataError(f"a Datum of shape {_times(shape)} holds {found} {kind}", where=where, fix=_RECREATE)
     if datum.data:
@@ -79,7 +79,7 @@ def decode_datum(
     force_color: bool = False,
     force_gray: bool = False,
 ) -> tuple[np.ndarray, int]:
-    """Serialized Datum -> (array, label): `parse_datum` and `datum_array` in one step; an absent label reads 0.
+    """Return (array, label) of a serialized Datum: `parse_datum` and `datum_array` in one step; no label counts as 0.
 
     Raises: DataError, naming `source` (the database) and `key`; MissingDependency for a picture without OpenCV.
     """
@@ -91,8 +91,8 @@ def decode_datum(
 def encode_datum(array: np.ndarray, label: int | None = 0, *, say_raw: bool = False) -> bytes:
     """Serialize one array of shape (channels, height, width): uint8 as bytes, float32 and float64 as `float_data`.
 
-    float64 is rounded to float32, the only float a Datum has; `label` is an int32, None: none is written.
-    say_raw: write the field `encoded: false` too, as Caffe's convert_imageset does and its other tools do not.
+    float64 is rounded to float32, the only float that a Datum has.
+    label: an int32; None writes none. say_raw: write `encoded: false` too, as Caffe's convert_imageset does.
     Raises: DataError for another shape or type of values, or a label outside int32.
     """
     array = np.asarray(array)

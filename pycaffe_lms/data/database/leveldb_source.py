@@ -1,7 +1,8 @@
-"""Reading LevelDB databases, the ones BVLC Caffe and its tools write included.
+"""Read LevelDB databases, those of BVLC Caffe and its tools included.
 
-Covers: records in the byte order of their keys, round and round; several readers of one database in one process.
-Does not cover: writing (leveldb_writer.py), what records mean (datum.py).
+Records come in the byte order of their keys, and from the beginning again after the last. A process may read one
+database through several sources.
+See also: leveldb_writer.py; datum.py for the records.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 def load_plyvel(doing: str = "reading") -> ModuleType:
-    """The module plyvel. Raises: MissingDependency with the pip line."""
+    """Import plyvel. Raises: MissingDependency with the pip line."""
     try:
         return importlib.import_module("plyvel")
     except ImportError:
@@ -29,11 +30,11 @@ def load_plyvel(doing: str = "reading") -> ModuleType:
 
 
 class LevelDBSource:
-    """A cursor over the records of one LevelDB folder, as they are at the time of opening; it wraps at the end.
+    """Read the records of a LevelDB folder, as they are when it is opened, with a cursor that wraps at the end.
 
-    LevelDB locks the folder against other processes and tidies its files when it opens them; no record changes. In
-    one process a folder may be opened many times. One source serves one thread at a time. LevelDB does not know how
-    many records it has: the first pass over the end, or `len`, counts them.
+    LevelDB locks the folder against other processes and may rearrange its files; no record changes. A process may open
+    a folder many times. A source serves one thread at a time. LevelDB does not know its number of records: the first
+    pass over the end, or `len`, counts them.
     path: the folder (with the file CURRENT in it).
     Raises: DataError where the folder is absent, no LevelDB, damaged, or open in another process; MissingDependency
     without plyvel.
@@ -54,7 +55,7 @@ class LevelDBSource:
                 raise _unreadable(self.path, error) from error
             raise
         self._finalizer = weakref.finalize(self, _release, self._records, real, os.getpid())
-        # At exit a prefetch thread may still be inside LevelDB; the system frees everything anyway.
+        # At exit a prefetch thread may still be inside LevelDB; the system frees all resources anyway.
         self._finalizer.atexit = False
         self._length: int | None = None
         try:
@@ -66,7 +67,7 @@ class LevelDBSource:
             self._length = 0
 
     def __len__(self) -> int:
-        """Number of records. The first call may read the whole database."""
+        """Return the number of records. The first call may read the whole database."""
         if self._length is None:
             if not self._finalizer.alive:
                 raise self._closed()
@@ -79,7 +80,7 @@ class LevelDBSource:
 
     @property
     def position(self) -> int:
-        """Index, in key order from 0, of the record that `next` returns."""
+        """Return the index, in key order from 0, of the record that `next` returns."""
         return self._position
 
     def seek(self, record_index: int) -> None:
@@ -101,7 +102,7 @@ class LevelDBSource:
                 steps %= self._length
 
     def next(self) -> tuple[bytes, bytes]:
-        """(key, value) of the record at `position`; moves on, from the last record to the first.
+        """Return (key, value) of the record at `position` and move on, from the last record to the first.
 
         Raises: DataError where the database is empty, closed or unreadable.
         """
@@ -116,7 +117,7 @@ class LevelDBSource:
         return record
 
     def records(self) -> Iterator[tuple[bytes, bytes]]:
-        """Every (key, value) once, in key order, wherever `position` is; to be used up before `close`.
+        """Yield every (key, value) once, in key order, wherever `position` is; read it to the end before `close`.
 
         Raises: DataError where the database is empty, closed or unreadable.
         """
@@ -128,7 +129,7 @@ class LevelDBSource:
             raise _unreadable(self.path, error) from error
 
     def close(self) -> None:
-        """Let go of the database; a second call does nothing."""
+        """Close the database; a second call does nothing."""
         self._finalizer()
 
     def _advance(self) -> None:
@@ -187,7 +188,7 @@ def _release(records: Any, real: str, process: int) -> None:
 
 
 def _check_folder(path: str) -> str:
-    """The real path of a LevelDB folder, after everything that can be seen from outside."""
+    """Check that a path is a LevelDB folder, as far as file names show it, and return its real path."""
     where = Where(file=path)
     if not os.path.exists(path):
         raise DataError(

@@ -1,8 +1,4 @@
-"""Writing LevelDB databases that appear whole or not at all.
-
-Covers: any stream of (key, value), a folder that gets its name at the very end.
-Does not cover: adding to a database that is already there.
-"""
+"""Write a stream of (key, value) as a new LevelDB database, which appears whole or not at all."""
 
 from __future__ import annotations
 
@@ -44,7 +40,7 @@ def _fill(folder: Path, path: str | os.PathLike[str], records: Iterable[Record],
             of_files("write")
             with database.write_batch() as batch:
                 for key, value in block:
-                    # Keys mostly rise, and then none needs to be looked for.
+                    # Keys mostly rise; only one that does not needs to be looked up.
                     if largest is not None and key <= largest and (key in here or database.get(key) is not None):
                         raise twice(key, path)
                     largest = key if largest is None else max(largest, key)
@@ -52,7 +48,7 @@ def _fill(folder: Path, path: str | os.PathLike[str], records: Iterable[Record],
                     batch.put(key, value)
             count += len(block)
         of_files("fsync")
-        with database.write_batch(sync=True):  # nothing more, but now all of it is on the disk
+        with database.write_batch(sync=True):  # an empty batch, which flushes what was written to the disk
             pass
     finally:
         database.close()

@@ -1,9 +1,9 @@
-"""Is an LMDB file sound? Asked before the LMDB library touches its pages.
+"""Check that an LMDB file is sound before the LMDB library touches its pages.
 
-The library follows page numbers and offsets in the file as they stand: a file cut short or with damaged pages ends the
-whole process with a bus error. This walks the tree (not the large values beside it) within bounds first.
+The library trusts page numbers and offsets in the file: a truncated file or damaged pages end the process with a bus
+error. So the tree is walked within bounds first (without the values on pages of their own).
 Covers: LMDB's data format 1 as 64-bit little-endian machines write it, one plain database without duplicate keys.
-Does not cover: damage inside values, which the reader of the records finds.
+Damage inside values is found when records are parsed.
 Source: LMDB 0.9's documented structures MDB_meta, MDB_db, MDB_page and MDB_node (lmdb.h, mdb.c).
 """
 
@@ -29,7 +29,7 @@ _BIG_VALUE, _OTHER_DATABASE, _DUPLICATES = 1, 2, 4
 
 @dataclass(frozen=True)
 class Meta:
-    """What one of the two head pages says; sizes in bytes, pages counted from 0."""
+    """Hold the content of one of the two head pages; sizes in bytes, pages counted from 0."""
 
     page_size: int
     depth: int
@@ -40,7 +40,7 @@ class Meta:
 
 
 def read_metas(data_file: Path) -> tuple[Meta, ...]:
-    """The readable head pages of `data.mdb`, newest first.
+    """Read the head pages of `data.mdb` that are valid, newest first.
 
     Raises: DataError where there is none, or the newest counts more pages than the file has.
     """
@@ -60,10 +60,9 @@ def read_metas(data_file: Path) -> tuple[Meta, ...]:
 
 
 def check_tree(data_file: Path, transaction: int) -> None:
-    """Walk every branch and leaf page that `transaction` (LMDB's own number) sees.
+    """Walk every branch and leaf page that `transaction` (LMDB's number of it) sees, in about 10 microseconds a page.
 
-    Time: about 10 microseconds a page. Raises: DataError for a page, offset or count that cannot be right, and for
-    named databases and duplicate keys.
+    Raises: DataError for a page, offset or count that cannot be right, and for named databases and duplicate keys.
     """
     meta = next((m for m in read_metas(data_file) if m.transaction == transaction), None)
     if meta is None:
@@ -92,20 +91,22 @@ def _parse_meta(page: bytes) -> Meta | None:
 
 
 class _Walk:
+    """Walk the tree of one transaction, each page once."""
+
     def __init__(self, data_file: Path, pages: mmap.mmap, meta: Meta):
         self.file, self.pages, self.meta = data_file, pages, meta
         self.seen: set[int] = set()
         self.end = min(meta.last_page + 1, len(pages) // meta.page_size)
 
     def entries(self) -> int:
-        """Records under the root, level by level."""
+        """Return the number of records under the root, walking level by level."""
         level = [self.meta.root]
         for _ in range(self.meta.depth - 1):
             level = [child for number in level for child in self._branch(number)]
         return sum(self._leaf(number) for number in level)
 
     def _nodes(self, number: int, kind: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The bytes of page `number`, where its nodes start, and their four 16-bit head fields (n, 4)."""
+        """Return the bytes of page `number`, the offsets of its n nodes, and their four 16-bit head fields (n, 4)."""
         size = self.meta.page_size
         if not 2 <= number < self.end or number in self.seen:
             raise _damaged(self.file, f"page {number} is out of place")
@@ -138,7 +139,7 @@ class _Walk:
         values = starts + 8 + heads[:, 3]
         if (values + np.where(big, 8, value_sizes) > len(page)).any():
             raise _damaged(self.file, f"page {number} has a record that leaves it")
-        if big.any():  # such a value lies on pages of its own, of which the first has a head of 16 bytes
+        if big.any():  # such a value has pages of its own, of which the first has a head of 16 bytes
             first = page[values[big, None] + np.arange(8)].view("<u8")[:, 0]
             pages = (value_sizes[big] + 16 + len(page) - 1) // len(page)
             if (first < 2).any() or (first > self.end).any() or (first.astype(np.int64) + pages > self.end).any():
@@ -155,5 +156,5 @@ def _damaged(data_file: Path, found: str, *, damaged: bool = True) -> DataError:
 
 
 def can_check() -> bool:
-    """Whether this machine's LMDB files have the layout that is checked here (64-bit, little-endian)."""
+    """Return whether this machine's LMDB files have the layout that is checked here (64-bit, little-endian)."""
     return sys.maxsize > 2**32 and sys.byteorder == "little"

@@ -1,7 +1,8 @@
-"""Reading LMDB databases, the ones BVLC Caffe and its tools write included.
+"""Read LMDB databases, those of BVLC Caffe and its tools included.
 
-Covers: records in the byte order of their keys, round and round; several readers of one database in one process.
-Does not cover: writing (lmdb_writer.py), what records mean (datum.py).
+Records come in the byte order of their keys, and from the beginning again after the last. A process may read one
+database through several sources.
+See also: lmdb_writer.py; datum.py for the records.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from .lmdb_check import can_check, check_tree, read_metas
 from .shared_handles import SharedHandles
 
 _log = logging.getLogger(__name__)
-_READERS_IN_SHARED_LOCK = 126  # LMDB's own default, so that a database first opened here serves Caffe as well
+_READERS_IN_SHARED_LOCK = 126  # LMDB's default, so that Caffe can read a database that was first opened here
 
 
 class LMDBSource:
-    """A cursor over the records of one LMDB folder, as they are at the time of opening; it wraps at the end.
+    """Read the records of an LMDB folder, as they are when it is opened, with a cursor that wraps at the end.
 
-    Opens for reading only; nothing but LMDB's `lock.mdb` is written, and not even that where the folder is read-only.
-    The same folder may be opened many times in a process. One source serves one thread at a time; `len` any.
+    Only LMDB's `lock.mdb` is written, and not even that where the folder is read-only. A process may open a folder many
+    times. A source serves one thread at a time, `len` any number.
     path: the folder (with `data.mdb` in it).
     Raises: DataError where the folder is absent, no LMDB, damaged, or being written to.
     """
@@ -44,7 +45,7 @@ class LMDBSource:
             _ENVIRONMENTS.close(real)
             raise _unreadable(self.path, error) from error
         self._finalizer = weakref.finalize(self, _release, self._transaction, real, os.getpid())
-        # At exit a prefetch thread may still be inside LMDB; the system frees everything anyway.
+        # At exit a prefetch thread may still be inside LMDB; the system frees all resources anyway.
         self._finalizer.atexit = False
         try:
             if can_check():
@@ -60,18 +61,18 @@ class LMDBSource:
         self._position = 0
 
     def __len__(self) -> int:
-        """Number of records."""
+        """Return the number of records."""
         return self._length
 
     @property
     def position(self) -> int:
-        """Index, in key order from 0, of the record that `next` returns."""
+        """Return the index, in key order from 0, of the record that `next` returns."""
         return self._position
 
     def seek(self, record_index: int) -> None:
         """Move to a record; an index past the end counts on from the first record again.
 
-        Forward moves cost about a microsecond per ten keys passed over, no value is read; a move back starts over.
+        A move forward takes about a microsecond per ten keys and reads no values; a move back starts over.
         Raises: DataError where the database is empty or closed.
         """
         self._check_usable()
@@ -80,7 +81,7 @@ class LMDBSource:
             if target < self._position:
                 self._cursor.first()
                 self._position = 0
-            # The first key that the iterator yields is the one it stands on.
+            # The first key that the iterator yields is that at the cursor.
             steps = target - self._position
             if steps:
                 next(islice(self._cursor.iternext(values=False), steps, None))
@@ -89,7 +90,7 @@ class LMDBSource:
             raise _unreadable(self.path, error) from error
 
     def next(self) -> tuple[bytes, bytes]:
-        """(key, value) of the record at `position`; moves on, from the last record to the first.
+        """Return (key, value) of the record at `position` and move on, from the last record to the first.
 
         Raises: DataError where the database is empty, closed or unreadable.
         """
@@ -108,7 +109,7 @@ class LMDBSource:
         return record
 
     def records(self) -> Iterator[tuple[bytes, bytes]]:
-        """Every (key, value) once, in key order, wherever `position` is; to be used up before `close`.
+        """Yield every (key, value) once, in key order, wherever `position` is; read it to the end before `close`.
 
         Raises: DataError where the database is empty, closed or unreadable.
         """
@@ -119,7 +120,7 @@ class LMDBSource:
             raise _unreadable(self.path, error) from error
 
     def close(self) -> None:
-        """Let go of the database; a second call does nothing."""
+        """Close the database; a second call does nothing."""
         self._finalizer()
 
     def _check_usable(self) -> None:
@@ -152,9 +153,9 @@ def _open_environment(real: str, shown: str) -> lmdb.Environment:
         if _may_write_lock(real):
             raise _unreadable(shown, error) from error
     else:
-        environment.reader_check()  # free the places of killed readers
+        environment.reader_check()  # free the slots of killed readers
         return environment
-    try:  # nobody who could write here shares the lock file, so nothing is lost without it
+    try:  # the folder is read-only, so no writer shares the lock file and none is needed
         return _open_lmdb(real, lock=False)
     except lmdb.Error as error:
         raise _unreadable(shown, error) from error
@@ -177,7 +178,7 @@ def _may_write_lock(real: str) -> bool:
 
 
 def _check_folder(path: str) -> str:
-    """The real path of an LMDB folder, after everything that can be seen from outside."""
+    """Check that a path is an LMDB folder with sound head pages, and return its real path."""
     where = Where(file=path)
     convert = "make it with `pycaffe-lms dataset` or convert_imageset"
     if not os.path.exists(path):

@@ -1,8 +1,4 @@
-"""Writing LMDB databases that appear whole or not at all.
-
-Covers: any stream of (key, value), a map that grows on demand, a folder that gets its name at the very end.
-Does not cover: adding to a database that is already there.
-"""
+"""Write a stream of (key, value) as a new LMDB database, which appears whole or not at all."""
 
 from __future__ import annotations
 
@@ -18,7 +14,7 @@ from .whole_folder import DatabaseKind, Record, blocks, twice, write_folder
 
 _FIRST_MAP_BYTES = 64 << 20
 _COMMIT_BYTES = 64 << 20
-"""A transaction ends here even before `commit_every` records: what it holds is kept until it is written."""
+"""A transaction ends at this size even before `commit_every` records: it is in memory until it is written."""
 _LMDB = DatabaseKind("an LMDB", "data.mdb", (lmdb.Error,))
 
 
@@ -39,7 +35,7 @@ def write_lmdb(
 
 def _fill(folder: Path, path: str | os.PathLike[str], records: Iterable[Record], commit_every: int) -> int:
     count = 0
-    # Nobody reads the folder before it is complete, so one sync at the end is enough.
+    # The folder is not read before it is complete, so one sync at the end is enough.
     environment = lmdb.open(str(folder), map_size=_FIRST_MAP_BYTES, sync=False, metasync=False, readahead=False)
     try:
         for block in blocks(records, commit_every, _COMMIT_BYTES):
@@ -54,7 +50,7 @@ def _fill(folder: Path, path: str | os.PathLike[str], records: Iterable[Record],
 
 
 def _commit(environment: lmdb.Environment, block: list[Record], path: str | os.PathLike[str]) -> None:
-    """Write a block in one transaction, as often as it takes for the map to be large enough."""
+    """Write a block in one transaction; where the map is too small, double it and write again."""
     while True:
         try:
             with environment.begin(write=True) as transaction:

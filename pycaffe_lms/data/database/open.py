@@ -1,6 +1,6 @@
-"""Databases by the name of their backend.
+"""Open a database by the name of its backend: `data_param.backend` or the tools' `-backend`.
 
-Covers: opening by `data_param.backend` or by the tools' `-backend`. A further kind is one line in `DATABASES`.
+Another kind of database would be one more line in `DATABASES`.
 See also: lmdb_source.py, leveldb_source.py.
 """
 
@@ -17,7 +17,7 @@ from .lmdb_source import LMDBSource
 
 
 class Database(Protocol):
-    """A cursor over records (key, value) in the byte order of keys that wraps at the end; one thread at a time."""
+    """Describe a cursor over records (key, value) in the byte order of keys that wraps at the end; for one thread."""
 
     path: str
 
@@ -31,12 +31,13 @@ class Database(Protocol):
 
 
 DATABASES: dict[str, Callable[[str | os.PathLike[str]], Database]] = {"LMDB": LMDBSource, "LEVELDB": LevelDBSource}
-"""Name of a backend -> what opens a path for reading."""
+"""Name of a backend -> the class that opens a path for reading."""
 
 
 def open_database(path: str | os.PathLike[str], backend: str | int) -> Database:
-    """Open `path` for reading. `backend`: "lmdb" or "leveldb" in any case, or the number of a DataParameter.DB.
+    """Open `path` for reading.
 
+    backend: "lmdb" or "leveldb" in any case, or the number of a DataParameter.DB.
     Raises: LayerParamError for another backend; DataError where the database cannot be opened.
     """
     if isinstance(backend, int):

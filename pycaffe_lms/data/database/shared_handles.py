@@ -1,4 +1,4 @@
-"""Open databases of this process, shared by their users: LMDB and LevelDB forbid opening one folder twice."""
+"""Share open databases within the process: LMDB and LevelDB forbid opening one folder twice."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from ...errors import DataError, Where
 
 
 class SharedHandles:
-    """Handles by real path, with the number of their users. library: named in errors. opener(real path, shown path)."""
+    """Hold open handles by real path, with the number of their users.
+
+    library: named in errors. opener: opens (real path, path for errors).
+    """
 
     def __init__(self, library: str, opener: Callable[[str, str], Any]) -> None:
         self._library, self._opener = library, opener
@@ -19,7 +22,7 @@ class SharedHandles:
         self._open: dict[str, tuple[Any, int, int]] = {}
 
     def open(self, real: str, shown: str) -> Any:
-        """The handle of a folder; every call needs a `close`. Raises: DataError after a fork; what `opener` raises."""
+        """Return the handle of a folder; every call needs a `close`. Raises: DataError after a fork; as `opener`."""
         with self._lock:
             handle, users, process = self._open.get(real, (None, 0, os.getpid()))
             if process != os.getpid():

@@ -1,8 +1,7 @@
-"""Database folders that appear whole or not at all.
+"""Write database folders that appear whole or not at all.
 
-Covers: working in a folder beside the final one, renaming at the end, replacing an old database, cutting streams of
-records into blocks.
-Does not cover: what is written (lmdb_writer.py, leveldb_writer.py).
+A database is written to a folder beside the final one, which is renamed at the end; an old database may be replaced.
+See also: lmdb_writer.py and leveldb_writer.py, which fill the folder.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Record = tuple[bytes, bytes]
 
 @dataclass(frozen=True)
 class DatabaseKind:
-    """A kind of database: its name with the article, a file that each has, the exceptions of its library."""
+    """Describe a kind of database: its name with the article, a file that each has, its library's exceptions."""
 
     name: str
     marker: str
@@ -37,11 +36,11 @@ class DatabaseKind:
 def write_folder(
     path: str | os.PathLike[str], kind: DatabaseKind, fill: Callable[[Path], int], *, overwrite: bool
 ) -> int:
-    """Let `fill(folder)` write a database, then give the folder the name `path`; returns what `fill` returns.
+    """Let `fill(folder)` write a database, then rename the folder to `path`; return what `fill` returns.
 
-    The work happens in a folder `.NAME. .. .partial` beside `path`: a killed run leaves at most that folder, never a
-    database that looks whole; the next run removes it. Errors do, those of others that come through `fill` included.
-    overwrite: replace a database of this kind (anything else that is there stays and is an error).
+    The folder is `.NAME. .. .partial` beside `path`. After an error it is removed; a killed run leaves it, for the next
+    run to remove, but never a database that looks complete.
+    overwrite: replace a database of this kind (anything else at `path` stays and is an error).
     Raises: DataError where `path` exists or cannot be written.
     """
     target = Path(os.path.abspath(path))
@@ -70,7 +69,7 @@ def write_folder(
 
 
 def blocks(records: Iterable[Record], most_records: int, most_bytes: int) -> Iterator[list[Record]]:
-    """Lists of records, each ended by whichever limit it reaches first."""
+    """Yield lists of records, each ended by whichever limit it reaches first."""
     block, size_bytes = [], 0
     for key, value in records:
         block.append((key, value))
@@ -83,7 +82,7 @@ def blocks(records: Iterable[Record], most_records: int, most_bytes: int) -> Ite
 
 
 def twice(key: bytes, path: str | os.PathLike[str]) -> DataError:
-    """The error for a key that came before."""
+    """Return the error for a key that comes a second time."""
     return DataError(
         f"the key {key!r} comes twice", where=Where(file=os.fspath(path)), fix="give every record a key of its own"
     )
@@ -113,7 +112,7 @@ def _put_back(old: Path, target: Path, error: OSError) -> None:
 
 
 def _put_in_place(partial: Path, target: Path, kind: DatabaseKind, overwrite: bool) -> None:
-    _check_target(target, kind, overwrite)  # it may be there by now, and a rename onto an empty folder succeeds
+    _check_target(target, kind, overwrite)  # it may exist by now, and a rename onto an empty folder would succeed
     old = partial.with_suffix(".old")
     if target.exists():
         of_files("rename")

@@ -1,1 +1,1 @@
-"""Batches for data layers: from databases, image lists, HDF5 files and windows."""
+"""Make batches for data layers: from databases, lists of pictures, HDF5 files and windows."""

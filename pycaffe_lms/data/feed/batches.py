@@ -1,7 +1,7 @@
-"""Batches of transformed pictures from a database of Datum records: what the Data layer prefetches.
+"""Make batches of transformed pictures from a database of Datum records, for the Data layer.
 
-Covers: which records make batch b, on which rank; decoding, transforming, naming the record that is at fault.
-Does not cover: the thread (prefetch.py).
+Covers: which records make batch b on which rank; decoding, transforming, errors that name the record.
+See also: prefetch.py, the thread that asks for batches.
 """
 
 from __future__ import annotations
@@ -22,14 +22,17 @@ _log = logging.getLogger(__name__)
 
 
 class DatumBatches:
-    """Batch b of a database, any b: (data, labels).
+    """Make batch b of a database, for any b: (data, labels).
 
-    Records count in key order, round and round. Without ranks, batch b is records b*B to b*B + B - 1. In TRAIN with
-    `ranks` processes, record k goes to rank k % ranks; in TEST every rank reads everything.
-    source, backend: as `open_database`. dtype: float32 or float64, of data and labels.
-    seed: with rank, batch and item it settles crops and mirroring.
-    buffers: arrays of `shape` and `dtype` to fill in turn instead of new ones; there must be at least the prefetch
-    depth + 2 of them, for the batch being made, those queued and the one in use.
+    Records are numbered in key order, and from the first again after the last. Batch b of B items has the records
+    b*B to b*B + B - 1. In TRAIN with `ranks` processes, record k goes to rank k % ranks; in TEST every rank reads all.
+
+    Args:
+        source, backend: as `open_database`.
+        dtype: of data and labels, float32 or float64.
+        seed: determines, with rank, batch and item, crops and mirroring.
+        buffers: arrays of `shape` and `dtype` to fill in turn instead of new ones. At least the prefetch depth + 2
+            are needed, for the batch being made, those queued and the one in use.
     Raises: DataError where the database or its first record cannot be read; LayerParamError for a batch_size of 0.
     """
 
@@ -71,15 +74,15 @@ class DatumBatches:
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """(B, C, h, w) of the data, from the first record. With a batch_size of 1 later batches may differ in h, w."""
+        """Return (B, C, h, w) of the data, from the first record; with a batch_size of 1, h and w may change later."""
         return (self._batch_size, *self._item_shape)
 
     def __len__(self) -> int:
-        """Number of records in the database."""
+        """Return the number of records in the database."""
         return len(self._database)
 
     def produce(self, batch: int) -> tuple[np.ndarray, np.ndarray]:
-        """(data (B, C, h, w), labels (B,)) of batch number `batch`; reading in order is fast, any order is right.
+        """Return (data (B, C, h, w), labels (B,)) of batch number `batch`; in order is fastest, any order works.
 
         Raises: DataError or LayerParamError, naming the database and the record's key.
         """
@@ -100,7 +103,7 @@ class DatumBatches:
         )
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
         self._database.close()
 
     def __enter__(self) -> DatumBatches:
@@ -110,7 +113,7 @@ class DatumBatches:
         self.close()
 
     def _record(self, index: int) -> tuple[bytes, bytes]:
-        """Key and record of this rank's item number `index` since the start."""
+        """Return key and value of this rank's record number `index` since the start."""
         self._database.seek(index * self._ranks + self._rank)
         return self._database.next()
 

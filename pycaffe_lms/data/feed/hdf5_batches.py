@@ -1,7 +1,7 @@
-"""Batches of rows from the HDF5 files that a text file lists: what the HDF5Data layer prefetches.
+"""Make batches of rows from the HDF5 files that a text file lists, for the HDF5Data layer.
 
 Covers: the list, which rows make batch b (files in turn, shuffling, ranks), checking that all files fit together.
-Does not cover: the thread (prefetch.py); values that lie outside the file (formats/hdf5_file.py).
+See also: prefetch.py, the thread that asks for batches; formats/hdf5_file.py, which reads arrays with care.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from ..transform.transformer import batch_rng
 if TYPE_CHECKING:
     import h5py
 
-# Random numbers: the order of the files, and from here on the rows of each file.
+# Streams of random numbers: this one for the order of the files, the following ones for the rows of each file.
 _SHUFFLE_STREAM = 1 << 32
 
 Shape = tuple[int, ...]
 
 
 def read_file_list(source: str) -> list[str]:
-    """The paths in a text file, separated by white space. Raises: DataError for no such file, or no path in it."""
+    """Read the paths in a text file, separated by white space. Raises: DataError for no such file, or no path."""
     where = Where(file=source)
     try:
         with open(source, encoding="utf-8", errors="surrogateescape") as file:
@@ -49,12 +49,15 @@ def read_file_list(source: str) -> list[str]:
 
 
 class HDF5Batches:
-    """Batch b of listed HDF5 files, any b: one array (batch_size, *row shape) per name.
+    """Make batch b of listed HDF5 files, for any b: one array (batch_size, *row shape) per name.
 
-    Rows count file after file, round and round; with `shuffle`, the files come in an order of each epoch's own, and so
-    do the rows within each file. Row k goes to rank k % ranks. One file at a time is in memory, as floats.
-    names: the datasets; all have one row per item, and the same row shape in every file.
-    seed: with epoch and file it settles every order, so that a resumed run need not replay those before.
+    Rows are numbered file after file, and from the first again after the last. With `shuffle`, every epoch has its own
+    order of files, and of the rows within each. Row k goes to rank k % ranks. One file at a time is in memory, as
+    floats.
+
+    Args:
+        names: of the datasets; all have one row per item, and the same row shape in every file.
+        seed: determines, with epoch and file, every order, so that a resumed run need not draw those before.
     Raises: DataError for a list, file or dataset that cannot be used, naming it; MissingDependency without h5py.
     """
 
@@ -101,15 +104,15 @@ class HDF5Batches:
 
     @property
     def shapes(self) -> list[Shape]:
-        """Of the arrays in a batch."""
+        """Return the shapes of the arrays in a batch."""
         return [(self._batch_size, *shape) for shape in self._row_shapes]
 
     def __len__(self) -> int:
-        """Number of rows in all files."""
+        """Return the number of rows in all files."""
         return self._total
 
     def produce(self, batch: int) -> list[np.ndarray]:
-        """The arrays of batch number `batch`; reading in order is fast, any order is right.
+        """Return the arrays of batch number `batch`; in order is fastest, any order works.
 
         Raises: DataError, naming the file.
         """
@@ -129,11 +132,11 @@ class HDF5Batches:
         return out
 
     def close(self) -> None:
-        """Let go of the rows in memory; no file stays open."""
+        """Drop the rows in memory; no file is open."""
         self._loaded = self._files = self._rows = None
 
     def _file_at(self, epoch: int, place: int) -> tuple[int, int, int]:
-        """(file, its first place, the place after its last) in an epoch's order, where row number `place` lies."""
+        """Return (file, its first place, the place after its last) for row number `place` in an epoch's order."""
         if self._files is None or self._files[0] != epoch:
             order = np.arange(len(self._paths))
             if self._shuffle:
@@ -152,7 +155,7 @@ class HDF5Batches:
 
     def _load(self, file: int) -> list[np.ndarray]:
         if self._loaded is None or self._loaded[0] != file:
-            self._loaded = None  # before the next one is read: two may not fit
+            self._loaded = None  # free it before the next one is read: two may not fit into memory
             with self._open(self._paths[file]) as found:
                 arrays = [read_array(found[name], DataError) for name in self._names]
             expected = [(int(self._lengths[file]), *shape) for shape in self._row_shapes]
@@ -166,7 +169,7 @@ class HDF5Batches:
         return self._loaded[1]
 
     def _look(self, path: str) -> tuple[int, tuple[Shape, ...]]:
-        """(number of rows, shape of a row in each dataset) of a file, from its headers."""
+        """Return (number of rows, shape of a row in each dataset) of a file, from its headers."""
         h5py = load_h5py()
         with self._open(path) as file:
             shapes = []

@@ -1,7 +1,6 @@
-"""Rows of arrays into one HDF5 file, batch after batch; the file gets its name when it is complete.
+"""Write rows of arrays to one HDF5 file, batch after batch; the file gets its name when it is complete.
 
-Covers: datasets that grow, a temporary file beside the final one, ending by `close`, by garbage collection or at exit,
-disks that fill up meanwhile.
+It is completed by `close`, by garbage collection or at exit. A disk that fills up is an error, not a crash.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ if TYPE_CHECKING:
 
 
 class HDF5Writer:
-    """Writes `path` through a file `.NAME. .. .part` beside it, made by the first `append`.
+    """Write `path` through a file `.NAME. .. .part` beside it, which the first `append` creates.
 
-    A killed run leaves what was at `path` before. Raises: DataError where the folder is absent or not writable.
+    If the run is killed, an old file at `path` stays. Raises: DataError where the folder is absent or not writable.
     """
 
     def __init__(self, path: str):
@@ -41,10 +40,10 @@ class HDF5Writer:
         self._closed = False
 
     def append(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Add rows to the datasets of these names; all but the first axis stays as it was at the first call.
+        """Add rows to the datasets of these names; all axes but the first have the sizes of the first call.
 
-        Raises: DataError where a shape changed, after `close`, or where the system refuses; then the temporary file is
-        removed, and nothing more can be written.
+        Raises: DataError where a shape changed, after `close`, or where the system refuses to write; then the temporary
+        file is removed, and nothing more can be written.
         """
         if self._closed:
             raise DataError("the file is complete", where=Where(file=self.path), fix="make the net again to write more")
@@ -66,11 +65,11 @@ class HDF5Writer:
         except OSError as error:
             self._closed = True
             with suppress(OSError):
-                self._finish()  # it says the same again
+                self._finish()  # raises the same error again
             raise unwritable(self.path, error, DataError) from error
 
     def close(self) -> None:
-        """Complete the file and give it its name; without an `append` there is none. A second call does nothing."""
+        """Complete and rename the file; without an `append` there is none. A second call does nothing."""
         self._closed = True
         try:
             self._finish()

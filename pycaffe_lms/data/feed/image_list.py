@@ -1,8 +1,8 @@
-"""Batches of transformed pictures from a text list of files: what the ImageData layer prefetches.
+"""Make batches of transformed pictures from a text list of files, for the ImageData layer.
 
-Covers: reading the list, which pictures make batch b (order, shuffling, skipping), decoding, resizing, naming the line
-and the picture that are at fault.
-Does not cover: the thread (prefetch.py).
+Covers: reading the list, which pictures make batch b (order, shuffling, skipping), decoding, resizing, errors that name
+the line and the picture.
+See also: prefetch.py, the thread that asks for batches.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _LABEL = re.compile(r"[ \t\v\f]*([+-]?[0-9]{1,20})[ \t\v\f]*")
 
 
 class ImageList:
-    """The lines `path label` of a text file, split at the last space; blank lines do not count.
+    """Read the lines `path label` of a text file, split at the last space; blank lines are skipped.
 
-    root_folder: put before every path as it stands (it has to end in a slash to be a folder).
+    root_folder: put before every path unchanged (it has to end in a slash to be a folder).
     Raises: DataError for a file that cannot be read or lists nothing, or a line without a label, naming it.
     """
 
@@ -59,7 +59,7 @@ class ImageList:
         return len(self.paths)
 
     def place(self, index: int) -> Where:
-        """List, line and picture number `index`, for errors."""
+        """Return list, line and path of picture number `index`, for errors."""
         return Where(file=f"{self.source}:{self._lines[index]}: {self.paths[index]}")
 
     def _split(self, line: str, number: int) -> tuple[str, int]:
@@ -76,13 +76,17 @@ class ImageList:
 
 
 class ImageBatches:
-    """Batch b of an ImageList, any b: (data, labels).
+    """Make batch b of an ImageList, for any b: (data, labels).
 
-    Pictures count in the list's order, round and round; with `shuffle`, in an order of each epoch's own.
-    transformer: applied after decoding and resizing. is_color: 3 channels (blue, green, red), else 1.
-    size: (height, width) to resize to, bilinearly; None leaves pictures as they are.
-    rand_skip: above 0, start at a random picture among the first `rand_skip`.
-    seed: with rank, epoch, batch and item it settles order, start, crops and mirroring.
+    Pictures are numbered in the list's order, and from the first again after the last; with `shuffle`, every epoch has
+    its own order.
+
+    Args:
+        transformer: applied after decoding and resizing.
+        is_color: 3 channels (blue, green, red), else 1.
+        size: (height, width) to resize to, bilinearly; None leaves pictures as they are.
+        rand_skip: above 0, start at a random picture among the first `rand_skip`.
+        seed: determines, with rank, epoch, batch and item, order, start, crops and mirroring.
     Raises: DataError where the first picture cannot be read; LayerParamError for a batch_size of 0, or a rand_skip
     beyond the list.
     """
@@ -128,11 +132,11 @@ class ImageBatches:
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """(B, C, h, w) of the first batch. With a batch_size of 1 later batches may differ in h, w."""
+        """Return (B, C, h, w) of the first batch; with a batch_size of 1, h and w may change later."""
         return (self._batch_size, *self._item_shape)
 
     def produce(self, batch: int) -> tuple[np.ndarray, np.ndarray]:
-        """(data (B, C, h, w), labels (B,)) of batch number `batch`, in any order.
+        """Return (data (B, C, h, w), labels (B,)) of batch number `batch`, in any order.
 
         Raises: DataError or LayerParamError, naming the list, the line and the picture.
         """
@@ -147,21 +151,21 @@ class ImageBatches:
         )
 
     def index(self, position: int) -> int:
-        """Which picture of the list is number `position` since the start."""
+        """Return the index in the list of picture number `position` since the start."""
         epoch, place = divmod(position + self._skip, len(self._images))
         if not self._shuffle:
             return place
         if self._order is None or self._order[0] != epoch:
-            # Each epoch's order comes from its number alone, so that a resumed run need not replay those before.
+            # An epoch's order depends on its number alone, so that a resumed run need not draw those before.
             rng = batch_rng(self._seed, epoch, _SHUFFLE_STREAM + self._stream)
             self._order = (epoch, rng.permutation(len(self._images)))  # a Fisher-Yates shuffle
         return int(self._order[1][place])
 
     def close(self) -> None:
-        """Nothing stays open between pictures."""
+        """Do nothing: no file is open between pictures."""
 
     def _read(self, index: int) -> Item:
-        """Picture number `index` of the list: (array (C, H, W), label, place for errors)."""
+        """Read picture number `index` of the list: (array (C, H, W), label, place for errors)."""
         where = self._images.place(index)
         try:
             with open(self._images.paths[index], "rb") as file:

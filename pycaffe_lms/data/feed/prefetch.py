@@ -1,7 +1,6 @@
-"""A thread that prepares batches ahead of the net.
+"""Make batches ahead of the net, in a thread.
 
-Covers: any function of a batch's number; errors at their place in the order; going on at another batch.
-Does not cover: what a batch is (batches.py).
+See also: batches.py, image_list.py, hdf5_batches.py and windows.py, which make the batches.
 """
 
 from __future__ import annotations
@@ -19,10 +18,11 @@ _CLOSE_SECONDS = 60.0
 
 
 class Prefetcher:
-    """Calls `produce(start)`, `produce(start + 1)`, ... on a daemon thread, at most `depth` results ahead of `next`.
+    """Call `produce(start)`, `produce(start + 1)`, ... on a daemon thread, at most `depth` results ahead of `next`.
 
-    An error in `produce` reaches the caller of `next` in its turn, with its own traceback, and again at every further
-    call until `seek`. Dropped or left open at the interpreter's exit, it stops its thread by itself.
+    An error in `produce` is raised by `next` when that batch's turn comes, with its own traceback, and by every further
+    `next` until `seek`. The thread stops when the Prefetcher is garbage collected, or at exit.
+    ahead: start the thread at once, else at the first `next`.
     Raises: LayerParamError for a depth below 1 (`data_param.prefetch`).
     """
 
@@ -35,11 +35,11 @@ class Prefetcher:
 
     @property
     def position(self) -> int:
-        """Number of the batch that `next` returns; with `start` 0, how many have been handed out."""
+        """Return the number of the batch that `next` returns next."""
         return self._position
 
     def next(self) -> Any:
-        """The next batch; waits for it. Raises: what `produce` raised for it; RuntimeError after `close`."""
+        """Wait for the next batch and return it. Raises: what `produce` raised for it; RuntimeError after `close`."""
         queue = self._queue
         if self._thread.ident is None and not queue.stopped:
             self._thread.start()
@@ -55,18 +55,18 @@ class Prefetcher:
                 queue.changed.notify_all()
                 self._position += 1
                 return result
-            assert queue.error is not None  # of the wait above, the only other end
+            assert queue.error is not None  # otherwise the loop above had not ended
             raise queue.error.with_traceback(queue.traceback)
 
     def seek(self, batch: int) -> None:
-        """Drop what is queued and go on from `batch`, after an error or `close` as well."""
+        """Drop what is queued and continue from `batch`, also after an error or `close`."""
         self.close()
         self._start(batch)
 
     def close(self) -> None:
-        """Stop and join the thread; what is queued is lost. A second call does nothing.
+        """Stop and join the thread, and drop what is queued. A second call does nothing.
 
-        A `produce` that is running is waited for. Raises: RuntimeError where it does not end within a minute.
+        Waits for a `produce` that is running. Raises: RuntimeError where it does not end within a minute.
         """
         if self._thread is threading.current_thread():
             raise RuntimeError("close() or seek() inside produce()")
@@ -78,7 +78,7 @@ class Prefetcher:
     def _start(self, batch: int) -> None:
         self._position = batch
         self._queue = _Queue(self._depth)
-        # The thread holds the queue but not this object, or dropping this object could not stop it.
+        # The thread refers to the queue but not to this object, so that garbage collection of the latter can stop it.
         self._thread = threading.Thread(
             target=_run, args=(self._queue, self._produce, batch), name=f"prefetch-{batch}", daemon=True
         )
@@ -94,7 +94,7 @@ class Prefetcher:
 
 
 class _Queue:
-    """What caller and thread share; every attribute is used under `changed`."""
+    """Hold what caller and thread share; every attribute is used under `changed`."""
 
     def __init__(self, depth: int):
         self.changed = threading.Condition()
@@ -113,7 +113,7 @@ def _run(queue: _Queue, produce: Callable[[int], Any], batch: int) -> None:
                 return
         try:
             result = produce(batch)
-        except BaseException as error:  # nothing may be lost in a thread: the caller raises it
+        except BaseException as error:  # `next` raises it
             with queue.changed:
                 queue.error, queue.traceback = error, error.__traceback__
                 queue.changed.notify_all()
@@ -123,7 +123,7 @@ def _run(queue: _Queue, produce: Callable[[int], Any], batch: int) -> None:
                 return
             queue.results.append(result)
             queue.changed.notify_all()
-        del result  # the caller owns it; holding on here would keep a batch alive
+        del result  # else this frame would keep the batch alive
         batch += 1
 
 
@@ -133,7 +133,6 @@ def _stop(queue: _Queue, thread: threading.Thread) -> None:
         queue.results.clear()
         queue.error = queue.traceback = None
         queue.changed.notify_all()
-    if (
-        thread.ident is not None and thread is not threading.current_thread()
-    ):  # garbage collection may run this in the thread itself
+    # Garbage collection may run this in the thread itself.
+    if thread.ident is not None and thread is not threading.current_thread():
         thread.join(_CLOSE_SECONDS)

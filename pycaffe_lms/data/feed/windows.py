@@ -26,14 +26,19 @@ LABEL, X1, Y1, X2, Y2, PICTURE = range(6)
 
 
 class WindowList:
-    """The blocks of a window file, which are, with white space between all values:
+    """Read a window file, which consists of blocks with white space between all values:
 
         # number   path   channels height width   number of windows   and for each: class overlap x1 y1 x2 y2
 
-    foreground: windows with overlap >= fg_threshold, background: those with overlap < bg_threshold (label 0), int64
-    (n, 6): label, x1, y1, x2, y2 (inclusive pixels), index of the picture; the others are dropped. A window belongs to
-    the picture of its own block, whatever the block's number.
-    root_folder: put before every path as it stands (it has to end in a slash to be a folder).
+    A window belongs to the picture of its block, whatever the block's number.
+
+    Args:
+        fg_threshold: windows with at least this overlap are `foreground`.
+        bg_threshold: windows with less overlap are `background`, with label 0; the rest are dropped.
+        root_folder: put before every path unchanged (it has to end in a slash to be a folder).
+    Attributes:
+        foreground, background: int64 (n, 6): label, x1, y1, x2, y2 (inclusive pixels), index of the picture.
+        paths, sizes: of the pictures; (channels, height, width).
     Raises: DataError, naming file and line, where it cannot be read, lists nothing or breaks this format.
     """
 
@@ -68,7 +73,7 @@ class WindowList:
         self.foreground, self.background = np.concatenate(foreground), np.concatenate(background)
 
     def place(self, window: np.ndarray) -> Where:
-        """File, picture and rectangle, for errors."""
+        """Return file, picture and rectangle of a window, for errors."""
         x1, y1, x2, y2 = window[X1 : Y2 + 1].tolist()
         return Where(file=f"{self.source}: {self.paths[window[PICTURE]]}, window {x1} {y1} {x2} {y2}")
 
@@ -77,7 +82,7 @@ class WindowList:
             yield from text.split()
 
     def _block(self, mark: str, tokens: Iterator[str], root_folder: str) -> np.ndarray:
-        """Read what follows a `#` into `paths` and `sizes`; float32 (windows, 6) in the file's order of values."""
+        """Read what follows a `#`: add to `paths` and `sizes`, return float32 (windows, 6) in the file's order."""
         if mark != "#":
             raise self._broken(f"{mark!r} where a block must begin with #")
         head = list(islice(tokens, 6))
@@ -116,10 +121,12 @@ class WindowList:
 
 @dataclass(frozen=True)
 class Crop:
-    """How a window becomes (3, size, size). square: take the square around it instead of stretching it.
+    """Set how a window becomes (3, size, size).
 
-    context: this many pixels of the result, on each side, show what lies around the window. mean: (3, 1, 1), or
-    (3, size, size) at the result's places, or 0.
+    Attributes:
+        context: pixels on each side of the result that show the surroundings of the window.
+        square: take the square around the window instead of stretching it.
+        mean: (3, 1, 1), or (3, size, size) for the places of the result, or 0.
     """
 
     size: int
@@ -132,7 +139,7 @@ class Crop:
 
 @dataclass(frozen=True)
 class WindowPlacement:
-    """The pixels [y1, y2] x [x1, x2] of a picture are warped to height x width, and put at (top, left)."""
+    """Hold that pixels [y1, y2] x [x1, x2] of a picture are warped to height x width and put at (top, left)."""
 
     x1: int
     y1: int
@@ -145,10 +152,12 @@ class WindowPlacement:
 
 
 class WindowBatches:
-    """Batch b, any b: (data (batch_size, 3, size, size), labels (batch_size)).
+    """Make batch b, for any b: (data (batch_size, 3, size, size), labels (batch_size,)).
 
-    fg_count of the items, the last ones, are windows of the foreground. seed: with rank, batch and item it settles
-    which windows come, and which are mirrored. cache: keep the files of pictures in memory, as they are on disk.
+    Args:
+        fg_count: number of items, the last ones, that are windows of the foreground.
+        cache: keep the files of pictures in memory, as they are on disk.
+        seed: determines, with rank, batch and item, which windows are drawn and which are mirrored.
     Raises: DataError where there is no window to draw from.
     """
 
@@ -186,7 +195,7 @@ class WindowBatches:
         return (self._batch_size, 3, self._crop.size, self._crop.size)
 
     def produce(self, batch: int) -> tuple[np.ndarray, np.ndarray]:
-        """(data, labels) of batch number `batch`, in any order. Raises: DataError, naming picture and window."""
+        """Return (data, labels) of batch number `batch`, in any order. Raises: DataError, naming picture and window."""
         data, labels = np.zeros(self.shape, self._dtype), np.empty(self._batch_size, self._dtype)
         draws = batch_rng(self._seed, batch, self._rank).integers(0, 2**32, size=(self._batch_size, 2), dtype=np.uint32)
         parts = [windows for windows, count in self._parts for _ in range(count)]
@@ -201,10 +210,10 @@ class WindowBatches:
         return data, labels
 
     def close(self) -> None:
-        """Nothing stays open between pictures."""
+        """Do nothing: no file is open between pictures."""
 
     def _fill(self, out: np.ndarray, window: np.ndarray, flip: bool) -> None:
-        """Write a window into zeros; what lies outside the picture stays zero."""
+        """Write a window into `out`, which is zero; what lies outside the picture stays zero."""
         picture = self._picture(window)
         at = placement(window, picture.shape[1:], self._crop, flip, self._dtype.type)
         if at is None:
@@ -246,8 +255,10 @@ class WindowBatches:
 def placement(
     window: np.ndarray, size: tuple[int, int], crop: Crop, flip: bool, real: type[np.floating[Any]] = np.float32
 ) -> WindowPlacement | None:
-    """Where a window of a picture of `size` (height, width) goes; None where it lies outside. real: the type in which
-    Caffe computes, that of the data."""
+    """Return the placement of a window of a picture of `size` (height, width); None where it lies outside.
+
+    real: the type in which Caffe computes, that of the data.
+    """
     x1, y1, x2, y2 = window[X1 : Y2 + 1].tolist()
     if not crop.context and not crop.square:
         inside = 0 <= x1 <= x2 < size[1] and 0 <= y1 <= y2 < size[0]
@@ -275,13 +286,13 @@ def placement(
 
 
 def _round(value: np.floating[Any]) -> int:
-    """To the nearest integer, halves away from zero, as C's round."""
+    """Round to the nearest integer, halves away from zero, as C's round."""
     exact = float(value)
     return int(math.copysign(math.floor(abs(exact) + 0.5), exact))
 
 
 def _warp(pixels: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    import cv2  # decode_picture has said so where it is missing
+    import cv2  # decode_picture raised where it is missing
 
     planes = np.ascontiguousarray(pixels.transpose(1, 2, 0))
     return cv2.resize(planes, size[::-1], interpolation=cv2.INTER_LINEAR).transpose(2, 0, 1)

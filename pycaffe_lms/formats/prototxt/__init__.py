@@ -1,1 +1,1 @@
-"""Prototxt files: parsing with lines in errors, dialects of forks, upgrades of old files."""
+"""Parse prototxt files: line numbers in errors, dialects of forks, upgrades of old files."""

@@ -1,7 +1,7 @@
-"""What forks of Caffe write that BVLC's schema has not: which fields change nothing, and what to do about the others.
+"""List the fields of Caffe's forks that BVLC's schema lacks: those without effect here, and a fix for the others.
 
-Covers: NVIDIA's and Intel's Caffe, and the fields most met of other forks. Fields that layers of ours have taken over
-from forks (permute_param, ceil_mode, ...) are in proto/caffe.proto itself.
+Covers: NVIDIA's and Intel's Caffe, and common fields of other forks. Fields of forks that our layers support
+(permute_param, ceil_mode, ...) are in proto/caffe.proto itself.
 Source: NVIDIA/caffe caffe-0.17 and intel/caffe 44d5363, src/caffe/proto/caffe.proto; lutzroeder/netron,
 tools/caffe-schema.js; facebookarchive/C3D (facts).
 See also: dialects.py, which acts on these tables.
@@ -16,14 +16,14 @@ NVIDIA, INTEL, SSD = "NVIDIA Caffe", "Intel Caffe", "SSD's Caffe"
 
 
 class Ignored(NamedTuple):
-    """A field without effect on results here; `note` says what becomes of what it asked for."""
+    """Describe a field that has no effect on results here. note: what happens instead of what it asks for."""
 
     fork: str
     note: str = ""
 
 
 class RefusedField(NamedTuple):
-    """A field that changes results. At `neutral`, its own default, it changes nothing and is ignored too."""
+    """Describe a field that changes results, and is refused. At `neutral`, its default, it is ignored instead."""
 
     fork: str
     missing: str
@@ -31,7 +31,7 @@ class RefusedField(NamedTuple):
     neutral: str | None = None
 
 
-# Values of `engine` beyond BVLC's; Intel's strings go on after these words ("MKL2017:MLSL,CAFFE").
+# Values of `engine` beyond BVLC's; Intel's strings may continue after these words ("MKL2017:MLSL,CAFFE").
 FORK_ENGINES = ("MKL2017", "MKLDNN", "MKL", "CAFFE_INTEL", "DNNL")
 ENGINES = ("DEFAULT", "CAFFE", "CUDNN", *FORK_ENGINES)
 
@@ -100,11 +100,11 @@ IGNORED: Mapping[str, Mapping[str, Ignored]] = {
 }
 
 
-# C3D's names of what is Convolution and Pooling over any number of axes here: `type`, in both generations, and fields.
+# C3D's layer types (in both generations) and fields for what are Convolution and Pooling over any number of axes here.
 C3D_TYPES = {"Convolution3D": "Convolution", "Pooling3D": "Pooling", "Deconvolution3D": "Deconvolution"}
 C3D_TYPES |= {old.upper(): new.upper() for old, new in C3D_TYPES.items()}
 C3D_MESSAGES = {"convolution3d_param": "convolution_param", "pooling3d_param": "pooling_param"}
-# C3D's fields: the value of the depth axis, the value of the other two, the default of both, ours.
+# (C3D's field for the depth axis, its field for the other two axes, the default of both, our field)
 C3D_WINDOW = (
     ("kernel_depth", "kernel_size", None, "kernel_shape"),
     ("temporal_stride", "stride", "1", "stride_shape"),
@@ -286,7 +286,7 @@ REFUSED: Mapping[str, Mapping[str, RefusedField]] = {
 
 
 def refusal(message: str, name: str) -> tuple[str, str] | None:
-    """What a fork's field asks for, and the fix; None for a field of no fork we know."""
+    """Return what a fork's field asks for, and the fix; None for a field of no known fork."""
     refused, ignored = REFUSED.get(message, {}).get(name), IGNORED.get(message, {}).get(name)
     if ignored is not None:
         return (

@@ -1,8 +1,8 @@
-"""prototxts of forks to BVLC's text, before protobuf reads them.
+"""Translate prototxts of Caffe's forks to BVLC's text, before protobuf reads them.
 
 Covers: fields of forks that change no result here (dropped, one warning per field with its place), `engine` values of
-forks, the 3-D spellings of windows, C3D's type names. Lines stay where they are: tokens are blanked or replaced in
-place. Does not cover: fields that change results; protobuf refuses them, and errors.py says whose they are.
+forks, the 3-D spellings of windows, C3D's type names. Tokens are blanked or replaced in place, so that lines stay.
+Does not cover: fields that change results; protobuf refuses them, and errors.py names their fork.
 See also: dialect_fields.py, the tables.
 """
 
@@ -41,7 +41,7 @@ _INTEL_3D = {"kernel_size_3d": "kernel_shape", "stride_3d": "stride_shape", "pad
 
 @dataclass
 class _Edits:
-    """What to write in place of tokens, by token, and where fields were ignored."""
+    """Collect replacements of tokens, and the lines of ignored fields by name and reason."""
 
     words: dict[Token, str] = field(default_factory=dict)
     ignored: dict[tuple[str, Ignored], list[int]] = field(default_factory=dict)
@@ -57,14 +57,15 @@ class _Edits:
 
 
 def may_name_c3d(text: str) -> bool:
-    """Whether C3D's names of types may be there, strings to protobuf. It refuses all else that `translate` changes."""
+    """Return whether a text may name C3D's layer types. They are strings, which protobuf takes as they are; all else
+    that `translate` changes is refused by protobuf."""
     return any(name in text for name in C3D_TYPES)
 
 
 def translate(text: str, root: _Descriptor, filename: str | None = None) -> str:
-    """A text in BVLC's terms; a text without forks' fields is returned itself. Lines stay.
+    """Return a text in BVLC's terms, with the same lines; the text itself where it has no fields of forks.
 
-    root: the descriptor of the message that the text is. Each field that is ignored is logged as one warning.
+    Logs one warning for each field that is ignored. root: the descriptor of the text's message.
     """
     edits = _Edits()
     _walk(tokenize(text), root, edits)
@@ -101,12 +102,12 @@ def _walk(tokens: Sequence[Token], message: _Descriptor, edits: _Edits) -> None:
 
 @cache
 def _known(message: _Descriptor) -> Mapping[str, FieldDescriptor]:
-    """The fields of a message by name. (protobuf's own map cannot be asked for every string that a file may hold.)"""
+    """Return the fields of a message by name. (protobuf's own map raises for some strings that files may hold.)"""
     return {known.name: known for known in message.fields}
 
 
 def _no_effect(one: Field, message: _Descriptor) -> Ignored | None:
-    """Why a field may be dropped, or None for one that stays."""
+    """Return why a field may be dropped, or None for one that stays."""
     if not one.values or not all(_whole(entry) for entry in one.values):
         return None
     values = [entry.text() for entry in one.values]
@@ -128,7 +129,7 @@ def _no_effect(one: Field, message: _Descriptor) -> Ignored | None:
 
 
 def _whole(entry: Entry) -> bool:
-    """Whether a value is there in full: wrong texts are left for protobuf to refuse at their place."""
+    """Return whether a value is complete; protobuf refuses incomplete ones and names their place."""
     if not entry.value:
         return bool(entry.closed and (entry.body or entry.end != entry.begin))
     return bool(_PLAIN.fullmatch(entry.value[-1].text))
@@ -142,7 +143,7 @@ def _same(value: str, neutral: str) -> bool:
 
 
 def _windows(written: Sequence[Field], message: str, edits: _Edits) -> None:
-    """Windows with a value per axis: forks' spellings become kernel_shape, stride_shape and pad_shape."""
+    """Replace forks' windows with a value per axis by kernel_shape, stride_shape and pad_shape."""
     given: dict[str, list[Field]] = {}
     for one in written:
         given.setdefault(one.name, []).append(one)
@@ -162,7 +163,7 @@ def _windows(written: Sequence[Field], message: str, edits: _Edits) -> None:
 
 
 def _numbers(written: Sequence[Field]) -> list[str]:
-    """The values of all fields of one name; none where one of them is no whole number."""
+    """Return the values of all fields of one name; none where one of them is no whole number."""
     values = [entry.text() for one in written for entry in one.values]
     return values if all(value.isdecimal() for value in values) else []
 
@@ -172,8 +173,7 @@ def _shape(name: str, numbers: Sequence[str]) -> str:
 
 
 def _rewrite(text: str, words: dict[Token, str]) -> str:
-    """`text` with tokens replaced. A word that is shorter than its token is filled up with spaces, so that columns stay
-    right."""
+    """Return `text` with tokens replaced; shorter words are padded with spaces, so that columns stay right."""
     lines = text.split("\n")
     by_line: dict[int, list[Token]] = {}
     for token in sorted(words, key=lambda t: (t.line, t.column)):

@@ -1,6 +1,6 @@
-"""protobuf's words about a bad text file to ours: file, line, layer, what was found, and a fix.
+"""Turn protobuf's errors about a text file into ours: file, line, layer, what was found, and a fix.
 
-Does not cover: what a net means; only whether its text is a NetParameter (or SolverParameter).
+This is about the text being a NetParameter or SolverParameter, not about the meaning of the net.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from .dialect_fields import refusal
 from .scanner import Entry, Token, scan, tokenize, unclosed
 
 _LAYERS = ("layer", "layers")
-_BYTES = ("raw_data", "raw_diff")  # fields that are no text
+_BYTES = ("raw_data", "raw_diff")  # fields of bytes, in which NUL is allowed
 _NESTED_NETS = ("net_param", "train_net_param", "test_net_param")
 Explain = Callable[["re.Match[str]", "Entry | None"], "tuple[str, str | None]"]
+"""(match of protobuf's message, layer of the error) -> (our message, fix)."""
 
 
 def syntax_error(text: str, failure: ParseError, filename: str | None) -> PrototxtError:
-    """The error for a text that protobuf refused."""
+    """Return the error for a text that protobuf refused."""
     tokens = tokenize(text)
     line, column = failure.GetLine() or 1, failure.GetColumn() or 1
     reason = _reason(str(failure), text, line)
@@ -43,7 +44,7 @@ def syntax_error(text: str, failure: ParseError, filename: str | None) -> Protot
 
 
 def missing_fields(message: Message, text: str, filename: str | None) -> PrototxtError | None:
-    """The error for required fields that are not there (ClipParameter's), or None."""
+    """Return the error for a missing required field (ClipParameter has some), or None."""
     missing: list[str] = message.FindInitializationErrors()  # type: ignore[attr-defined]
     if not missing:
         return None
@@ -66,7 +67,7 @@ def missing_fields(message: Message, text: str, filename: str | None) -> Prototx
 
 
 def nul_byte(text: str, filename: str | None) -> PrototxtError | None:
-    """The error for a string that holds a NUL byte, which no name of a file or a blob may, or None."""
+    """Return the error for a string with a NUL byte, which names of files and blobs cannot have, or None."""
     if "\\" not in text and "\0" not in text:
         return None
     tokens, name = tokenize(text), ""
@@ -84,7 +85,7 @@ def nul_byte(text: str, filename: str | None) -> PrototxtError | None:
 
 
 def enclosing_layer(tokens: Sequence[Token], place: tuple[int, int]) -> Entry | None:
-    """The layer (of the file, or of a net inside a solver) in whose text a place lies."""
+    """Return the layer (of the file, or of a net inside a solver) in whose text a place (line, column) lies."""
     for entry in scan(tokens):
         if entry.begin <= place and (place <= entry.end or not entry.closed):
             if entry.name in _NESTED_NETS:
@@ -94,7 +95,7 @@ def enclosing_layer(tokens: Sequence[Token], place: tuple[int, int]) -> Entry | 
 
 
 def layer_words(entry: Entry) -> dict[str, str]:
-    """Name and type of a layer as written, V0 layers included; what is not written is left out."""
+    """Return "name" and "type" of a layer as written, V0 layers included; what is not written is left out."""
     words: dict[str, str] = {}
     for inner in scan(entry.body):
         if inner.name in ("name", "type") and inner.value:
@@ -110,7 +111,7 @@ def _where(filename: str | None, line: int | None, layer: Entry | None) -> Where
 
 
 def _reason(said: str, text: str, line: int) -> str:
-    """protobuf's message without its `line:column : 'the whole line': ` in front."""
+    """Return protobuf's message without the prefix `line:column : 'the whole line': `."""
     reason = re.sub(r"^\d+:\d+ : ", "", said)
     lines = text.split("\n")
     for quoted in (f"'{lines[line - 1]}': " if line <= len(lines) else "", "'': "):
@@ -163,7 +164,10 @@ def _field_fix(descriptor: Descriptor, field: str, layer: Entry | None) -> str:
 
 
 def _slip(field: str, known: Sequence[str]) -> str | None:
-    """The known name that `field` misspells. Names of forks (roi_pooling_param) look like slips but are none."""
+    """Return the known name that `field` misspells, or None.
+
+    The bounds are strict, for names of forks (roi_pooling_param) resemble known ones.
+    """
     close = get_close_matches(field.lower(), known, 1, 0.9)
     if close:
         return close[0]
@@ -211,7 +215,7 @@ def _no_integer(match: re.Match[str], layer: Entry | None) -> tuple[str, str | N
 
 
 _FIELDS = "fields are `name: value` or `name { ... }`: look for a quote or a brace that is missing or left over"
-_FIXES = (  # where nothing more is known than what was expected
+_FIXES = (  # for messages that `_KNOWN` does not explain
     (re.compile(r"Expected string"), 'write the value in quotes: "..."'),
     (re.compile(r"Couldn't parse string"), "write the string in UTF-8, a backslash as \\\\"),
     (re.compile(r'Expected "\{"'), "write `name { ... }`: the value is a message"),

@@ -1,7 +1,6 @@
-"""What differs between two nets or two solvers: layers added, removed, moved and changed, fields old -> new. Pure.
+"""Compare two nets or two solvers: layers added, removed, moved and changed, fields old -> new. Pure.
 
-Compared is what messages mean: older generations are today's after reading, and a field that is written with its
-default equals one that is not.
+Messages are compared by meaning: a field that is written with its default equals one that is not written.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from google.protobuf.message import Message
 
 from ...proto.caffe_pb2 import LayerParameter, NetParameter
 
-_PRESENCE_COUNTS = {"solver_mode"}  # not written, it means: whatever the machine has
+_PRESENCE_COUNTS = {"solver_mode"}  # where it is not written, the machine decides
 _UNSET = "(not set)"
 _Field: TypeAlias = Any  # a FieldDescriptor, whose class depends on how protobuf is implemented
 _Key: TypeAlias = tuple[Any, ...]  # of a layer
@@ -24,7 +23,7 @@ _Key: TypeAlias = tuple[Any, ...]  # of a layer
 
 @dataclass(frozen=True)
 class Change:
-    """A field: its path inside the layer or the file, and both values as text."""
+    """Hold a changed field: its path inside the layer or the file, and both values as text."""
 
     path: str
     old: str
@@ -33,7 +32,7 @@ class Change:
 
 @dataclass(frozen=True)
 class LayerChange:
-    """A layer with what became of it: "added", "removed", "moved" or "changed" (then its fields)."""
+    """Hold what happened to a layer: "added", "removed", "moved" or "changed" (with its fields)."""
 
     name: str
     type: str
@@ -43,7 +42,10 @@ class LayerChange:
 
 @dataclass(frozen=True)
 class Differences:
-    """Fields outside of layers, and layers: in the new file's order, removed ones after those that went before them."""
+    """Hold the changes of fields outside of layers, and of layers, in the new file's order.
+
+    A removed layer comes after the layer that preceded it in the old file.
+    """
 
     fields: tuple[Change, ...]
     layers: tuple[LayerChange, ...]
@@ -53,7 +55,7 @@ class Differences:
 
 
 def compare(old: Message, new: Message) -> Differences:
-    """Two messages of one type, a NetParameter or SolverParameter of today's generation."""
+    """Compare two NetParameters, or two SolverParameters, of the current generation."""
     if not isinstance(old, NetParameter) or not isinstance(new, NetParameter):
         return Differences(tuple(_fields(old, new, "")), ())
     a, b = _without_layers(old), _without_layers(new)
@@ -92,7 +94,7 @@ def _layers(old: Sequence[LayerParameter], new: Sequence[LayerParameter]) -> Ite
 
 
 def _keyed(layers: Sequence[LayerParameter]) -> dict[_Key, LayerParameter]:
-    """Layers by name and, where a name comes again (the data layers of two phases), by their rules and number."""
+    """Return layers by a key: the name and, where it repeats (data layers of two phases), the rules and a number."""
     names = Counter(layer.name for layer in layers)
     found: dict[_Key, LayerParameter] = {}
     for layer in layers:
@@ -107,7 +109,7 @@ def _keyed(layers: Sequence[LayerParameter]) -> dict[_Key, LayerParameter]:
 
 
 def _longest_rising(keys: Sequence[_Key], places: Sequence[int]) -> list[_Key]:
-    """The most keys whose places rise: those that did not move."""
+    """Return a longest list of keys whose places rise: the layers that did not move."""
     tails: list[int] = []  # the smallest last place of a rising run of each length
     ends: list[int] = []
     back: list[int] = []
@@ -150,7 +152,7 @@ def _repeated_messages(old: Sequence[Message], new: Sequence[Message], path: str
 
 
 def _repeated(field: _Field) -> bool:
-    """Newer protobuf says is_repeated, and warns of `label`, which is all that older ones have."""
+    """Return whether a field is repeated. Newer protobuf has `is_repeated` and warns of `label`; older has `label`."""
     known: bool | None = getattr(field, "is_repeated", None)
     return field.label == field.LABEL_REPEATED if known is None else known
 
@@ -178,7 +180,7 @@ def _text(field: _Field, value: Any) -> str:
 
 
 def _message(message: Message) -> str:
-    """As in a prototxt, on one line; numbers as everywhere here, whatever the version of protobuf."""
+    """Return a message as in a prototxt, on one line; the same with every version of protobuf."""
     parts = []
     for field, value in message.ListFields():
         for one in value if _repeated(field) else [value]:

@@ -1,6 +1,6 @@
-"""prototxt files to messages of the current generation, with the line of every layer.
+"""Read prototxt files into messages of the current generation, with the line of every layer.
 
-Covers: nets and solvers as text, nets as binary proto. Inline nets of a solver are upgraded too.
+Covers: nets and solvers as text, nets as binary proto. Nets inside a solver are upgraded too.
 See also: dialects.py for forks' texts, upgrade.py for the generations, scanner.py for the lines,
 errors.py for the errors.
 """
@@ -29,16 +29,18 @@ from .upgraded import UpgradeError
 _log = logging.getLogger(__name__)
 _INLINE = ("train_net_param", "test_net_param", "net_param")
 _M = TypeVar("_M", NetParameter, SolverParameter)
-_LinesOfFields = Mapping[str, tuple[int, ...]]  # one line per value, by name of a field as the file has it
+_LinesOfFields = Mapping[str, tuple[int, ...]]  # name of a top-level field in the file -> one line per value
 
 
 @dataclass(frozen=True)
 class Lines:
-    """Lines, from 1, of what a message was read from; None where there is no text.
+    """Find the lines, from 1, of the text that a message was read from; None where there is no text.
 
-    find: returns the lines of the top-level fields, for which it scans the text when it is first called. origins: by
-    layer of the message, which of the file's it is, None for an Input layer that was added. old: the file's field for
-    layers. nets: by field name, the lines of a solver's inline nets.
+    Args:
+        find: returns the lines of the top-level fields; scans the text at the first call.
+        origins: for each layer of the message, its index in the file, None for an Input layer that was added.
+        old: the file's field for layers, "layer" or "layers".
+        nets: the lines of the nets inside a solver, by field name.
     """
 
     find: Callable[[], _LinesOfFields] = dict
@@ -48,58 +50,58 @@ class Lines:
 
     @property
     def fields(self) -> _LinesOfFields:
-        """By name of a top-level field as the file has it, one line per value."""
+        """Return the lines of top-level fields, by name in the file."""
         return self.find()
 
     @property
     def layers(self) -> tuple[int | None, ...]:
-        """By layer of the message."""
+        """Return the line of each layer of the message."""
         return tuple(map(self.layer, range(len(self.origins))))
 
     def layer(self, k: int) -> int | None:
-        """The line of layer k; an added Input layer has that of the `input` field."""
+        """Return the line of layer k; for an added Input layer that of the `input` field."""
         if k >= len(self.origins):
             return None
         origin = self.origins[k]
         return self.field("input") if origin is None else self.field(self.old, origin)
 
     def field(self, name: str, index: int = 0) -> int | None:
-        """The line of a top-level field's value number `index`."""
+        """Return the line of value number `index` of a top-level field."""
         lines = self.fields.get(name, ())
         return lines[index] if index < len(lines) else None
 
     def net(self, name: str, index: int = 0) -> Lines:
-        """The lines inside an inline net, such as "net_param"."""
+        """Return the lines of a net inside a solver, such as "net_param"."""
         nets = self.nets.get(name, ())
         return nets[index] if index < len(nets) else Lines()
 
 
 @dataclass(frozen=True)
 class Parsed(Generic[_M]):
-    """A message, the lines it was read from and the file's name as it was given."""
+    """Hold a message, its lines and the file's name as given."""
 
     message: _M
     lines: Lines
     filename: str | None = None
 
     def where(self: Parsed[NetParameter], k: int) -> Where:
-        """The place of layer k of a net."""
+        """Return the place of layer k of a net."""
         layer = self.message.layer[k]
         return Where(file=self.filename, line=self.lines.layer(k), layer=layer.name or None, type=layer.type or None)
 
 
 def read_net(path: str | os.PathLike[str]) -> Parsed[NetParameter]:
-    """A net from a text file, upgraded. Raises: PrototxtError, also for a file that is missing, binary or empty."""
+    """Read a net from a text file, upgraded. Raises: PrototxtError, also for a missing, binary or empty file."""
     return parse_net(_read_text(path), os.fspath(path))
 
 
 def read_solver(path: str | os.PathLike[str]) -> Parsed[SolverParameter]:
-    """A solver from a text file, upgraded. Raises: as read_net; SolverError for solver_type beside type."""
+    """Read a solver from a text file, upgraded. Raises: as read_net; SolverError for solver_type beside type."""
     return parse_solver(_read_text(path), os.fspath(path))
 
 
 def read_net_binary(path: str | os.PathLike[str]) -> Parsed[NetParameter]:
-    """A net from a binary proto file, upgraded; there are no lines. Raises: PrototxtError."""
+    """Read a net from a binary proto file, upgraded; it has no lines. Raises: PrototxtError."""
     net = parse_message(NetParameter(), path, "a binary net", PrototxtError)
     filename = os.fspath(path)
     upgraded, lines = _upgrade(net, dict, tuple, filename)
@@ -107,10 +109,9 @@ def read_net_binary(path: str | os.PathLike[str]) -> Parsed[NetParameter]:
 
 
 def parse_net(text: str, filename: str | None = None) -> Parsed[NetParameter]:
-    """A net from text. Unknown fields, bad values and a mixture of `layer` and `layers` are errors, as in Caffe.
+    """Parse a net. Unknown fields, bad values and a mixture of `layer` and `layers` are errors, as in Caffe.
 
-    Fields of forks that change no result are logged as warnings with their lines (see dialects.py), and so is what an
-    upgrade has to drop.
+    Logs a warning with its line for each ignored field of a fork (see dialects.py), and for what an upgrade drops.
     Raises: PrototxtError with file, line, layer, what was found and a fix.
     """
     text, net = _parse(text, NetParameter, filename)
@@ -123,7 +124,7 @@ def parse_net(text: str, filename: str | None = None) -> Parsed[NetParameter]:
 
 
 def parse_solver(text: str, filename: str | None = None) -> Parsed[SolverParameter]:
-    """A solver from text. Raises: PrototxtError as parse_net; SolverError for solver_type beside type."""
+    """Parse a solver. Raises: PrototxtError as parse_net; SolverError for solver_type beside type."""
     text, message = _parse(text, SolverParameter, filename)
     entries = list(scan(tokenize(text)))
     lines = _file_lines(entries)
@@ -155,12 +156,12 @@ def _read_text(path: str | os.PathLike[str]) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        # Comments in other encodings are common and mean nothing to the parser, whatever letters they become.
+        # Comments in other encodings are common; the parser skips them, whatever letters they become.
         return content.decode("latin-1")
 
 
 def _parse(text: str, kind: type[_M], filename: str | None) -> tuple[str, _M]:
-    """The text in BVLC's terms, and its message."""
+    """Return the text in BVLC's terms, and its message."""
     text, message = _merge(text, kind, filename)
     if not message.ListFields() and not tokenize(text):
         raise PrototxtError(
@@ -176,7 +177,7 @@ def _parse(text: str, kind: type[_M], filename: str | None) -> tuple[str, _M]:
 
 def _merge(text: str, kind: type[_M], filename: str | None) -> tuple[str, _M]:
     if not may_name_c3d(text):
-        with suppress(text_format.ParseError):  # it may be a fork's, which takes longer to find out
+        with suppress(text_format.ParseError):  # only then is the text translated, which takes longer
             return text, text_format.Parse(text, kind())
     text = translate(text, kind.DESCRIPTOR, filename)
     try:
@@ -194,13 +195,13 @@ def _file_lines(entries: Iterable[Entry]) -> _LinesOfFields:
 
 def _upgrade_inline(net: NetParameter, entries: Iterable[Entry], filename: str | None) -> tuple[NetParameter, Lines]:
     lines = _file_lines(entries)
-    return _upgrade(net, lambda: lines, lambda: entries, filename)  # lines alone are kept
+    return _upgrade(net, lambda: lines, lambda: entries, filename)  # keeps the lines, not the entries
 
 
 def _upgrade(
     net: NetParameter, find: Callable[[], _LinesOfFields], entries: Callable[[], Iterable[Entry]], filename: str | None
 ) -> tuple[NetParameter, Lines]:
-    """The net of today and its lines, from the net of the file, the lines of its fields and its entries."""
+    """Upgrade the net of a file, whose fields have these lines and entries; return the net and its lines."""
     old = "layers" if net.layers else "layer"
     try:
         result = upgrade_net(net)
@@ -219,7 +220,7 @@ def _upgrade(
 
 
 def _line(source: int | None, name: str | None, old: str, lines: Lines) -> int | None:
-    """The line of a layer of the file or, where the net itself is meant, of one of its fields."""
+    """Return the line of layer `source` of the file or, where that is None, of the net's field `name`."""
     if source is not None:
         return lines.field(old, source)
     return lines.field(name) if name else None

@@ -1,8 +1,8 @@
-"""Where the fields of a protobuf text file begin and end.
+"""Find where the fields of a protobuf text file begin and end.
 
 Covers: the text dialect that protobuf reads (`#` comments, both quotes, `m {`, `m: {`, `m <`, lists, `,` and `;`).
-Does not cover: whether the text is right; the protobuf parser decides that. A wrong text is scanned as far as it goes,
-so that an error in it can still be given its layer.
+Whether the text is right is for protobuf's parser; a wrong text is scanned as far as possible, so that errors in it can
+name their layer.
 See also: parser.py, which pairs these lines with the messages.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-# a line's end, with the comment before it, is the only group; white space matches nothing
+# The only group is the end of a line with the comment before it; white space matches nothing.
 _TOKEN = re.compile(
     r"""
     ( \n | \#[^\n]*\n? )
@@ -27,7 +27,7 @@ _SEPARATORS = frozenset(";,")
 
 
 class Token(NamedTuple):
-    """One word, string or sign and where it begins; lines and columns count from 1."""
+    """Hold one word, string or sign and where it begins; lines and columns count from 1."""
 
     text: str
     line: int
@@ -36,7 +36,10 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One value of one field. `body` holds the tokens between a message's braces, `value` the tokens of a scalar."""
+    """Hold one value of a field. body: tokens between the braces of a message. value: tokens of a scalar.
+
+    begin, end: (line, column). closed: the closing brace is there.
+    """
 
     name: str
     begin: tuple[int, int]
@@ -50,13 +53,13 @@ class Entry:
         return self.begin[0]
 
     def text(self) -> str:
-        """A scalar as written, strings without their quotes."""
+        """Return a scalar as written, strings without their quotes."""
         return "".join(t.text.strip(t.text[0]) if t.text[0] in "\"'" else t.text for t in self.value)
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A name with everything that is written for it: `tokens`, of which the first is the name, and `values`."""
+    """Hold a field as it is written. tokens: all of it, the name first. values: one, or the elements of a list."""
 
     name: str
     tokens: Sequence[Token]
@@ -64,7 +67,7 @@ class Field:
 
 
 def tokenize(text: str) -> list[Token]:
-    """Every token of `text`, without white space and comments."""
+    """Return all tokens of `text`, without white space and comments."""
     tokens, line, line_start = [], 1, 0
     for match in _TOKEN.finditer(text):
         if match.lastindex:
@@ -75,13 +78,13 @@ def tokenize(text: str) -> list[Token]:
 
 
 def scan(tokens: Sequence[Token]) -> Iterator[Entry]:
-    """The fields at the outermost level, in order; a list gives one entry per element."""
+    """Yield the values of the fields at the outermost level, in order; a list gives one entry per element."""
     for field in fields(tokens):
         yield from field.values
 
 
 def fields(tokens: Sequence[Token]) -> Iterator[Field]:
-    """The fields at the outermost level as they are written, in order; a list is one field."""
+    """Yield the fields at the outermost level, in order; a list is one field."""
     at = 0
     while at < len(tokens):
         head, first = tokens[at], at
@@ -101,7 +104,7 @@ def fields(tokens: Sequence[Token]) -> Iterator[Field]:
 
 
 def unclosed(tokens: Sequence[Token]) -> Token | None:
-    """The innermost brace that is still open at the end of the text."""
+    """Return the innermost brace that is still open at the end of the text, or None."""
     stack: list[Token] = []
     for token in tokens:
         if token.text in _OPEN:
@@ -112,7 +115,7 @@ def unclosed(tokens: Sequence[Token]) -> Token | None:
 
 
 def _list(tokens: Sequence[Token], at: int, head: Token) -> tuple[tuple[Entry, ...], int]:
-    """The elements of a list that begins at `at`, and the index after its bracket."""
+    """Return the elements of the list that begins at `at`, and the index after its bracket."""
     entries: list[Entry] = []
     while at < len(tokens) and tokens[at].text != "]" and tokens[at].text not in _CLOSE:
         if tokens[at].text == ",":
@@ -131,7 +134,7 @@ def _text(tokens: Sequence[Token], at: int) -> str:
 
 
 def _value(tokens: Sequence[Token], at: int, name: str, begin: tuple[int, int]) -> tuple[Entry, int]:
-    """The message or scalar that begins at `at`, and the index after it."""
+    """Return the message or scalar that begins at `at`, and the index after it."""
     first = at
     if _text(tokens, at) in _OPEN:
         depth = 0

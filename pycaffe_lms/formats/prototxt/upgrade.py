@@ -1,7 +1,7 @@
-"""Nets and solvers of every generation to the current one; pure functions, message to message.
+"""Upgrade nets and solvers of every generation to the current one; pure functions, message to message.
 
 Covers: V0 and V1 layers, data settings that moved to transform_param, `input` fields, BatchNorm's ParamSpecs,
-`solver_type`. Nothing given is changed; a message that needs nothing is returned itself.
+`solver_type`. Arguments are not changed; a message that needs no upgrade is returned itself.
 Source: BVLC/caffe 9b89154, src/caffe/util/upgrade_proto.cpp (behaviour and order of the steps).
 See also: upgrade_v0.py; upgraded.py, which traces layers back to the lines of the file.
 """
@@ -66,12 +66,12 @@ _SOLVER_TYPES = {
 }
 _DATA_PARAM = {_V1.DATA: "data_param", _V1.IMAGE_DATA: "image_data_param", _V1.WINDOW_DATA: "window_data_param"}
 _MOVED = ("scale", "mean_file", "crop_size", "mirror")
-# ParamSpec field -> the V1 list it came from
+# field of ParamSpec -> the V1 list for it
 _PARAM_SPEC = {"name": "param", "share_mode": "blob_share_mode", "lr_mult": "blobs_lr", "decay_mult": "weight_decay"}
 
 
 def upgrade_net(net: NetParameter) -> Upgraded:
-    """All steps in Caffe's order. Origins index the file's `layers`, or its `layer` where it has no `layers`.
+    """Apply all steps in Caffe's order. Origins index the file's `layers`, or `layer` where it has no `layers`.
 
     Raises: UpgradeError for a net with both `layer` and `layers`, or one that a step cannot translate.
     """
@@ -88,7 +88,7 @@ def upgrade_net(net: NetParameter) -> Upgraded:
 
 
 def move_data_transform(net: NetParameter) -> Upgraded:
-    """V1 data layers: scale, mean_file, crop_size and mirror go to transform_param. V2 layers are left alone."""
+    """Move scale, mean_file, crop_size and mirror of V1 data layers to transform_param; V2 layers stay."""
 
     def moves(entry: V1LayerParameter) -> list[str]:
         param = getattr(entry, _DATA_PARAM[entry.type]) if entry.type in _DATA_PARAM else None
@@ -106,7 +106,7 @@ def move_data_transform(net: NetParameter) -> Upgraded:
 
 
 def upgrade_v1(net: NetParameter) -> Upgraded:
-    """`layers` become `layer`: type names, and ParamSpecs from the four lists; everything else keeps its name."""
+    """Turn `layers` into `layer`: types by name, ParamSpecs from the four lists; other fields keep their names."""
     if not net.layers:
         return unchanged(net)
     new = NetParameter()
@@ -133,7 +133,7 @@ def _upgrade_v1_layer(old: V1LayerParameter, new: LayerParameter) -> None:
 
 
 def upgrade_input(net: NetParameter) -> Upgraded:
-    """`input` with input_shape or input_dim becomes one Input layer, first in the net; the old fields go.
+    """Turn `input` with input_shape or input_dim into one Input layer, first in the net; the old fields go.
 
     Raises: UpgradeError where there are fewer shapes than inputs.
     """
@@ -172,7 +172,7 @@ def upgrade_input(net: NetParameter) -> Upgraded:
 
 
 def freeze_batch_norm(net: NetParameter) -> Upgraded:
-    """BatchNorm layers with exactly three ParamSpecs: rates and decays become 0, the statistics are not learned."""
+    """Set rates and decays of BatchNorm layers with exactly three ParamSpecs to 0: statistics are not learned."""
     if not any(layer.type == "BatchNorm" and len(layer.param) == 3 for layer in net.layer):
         return unchanged(net)
     new = _copy(net)
@@ -184,7 +184,7 @@ def freeze_batch_norm(net: NetParameter) -> Upgraded:
 
 
 def upgrade_solver(solver: SolverParameter) -> SolverParameter:
-    """`solver_type: ADAM` becomes `type: "Adam"`. Raises: SolverError where both are set."""
+    """Turn `solver_type: ADAM` into `type: "Adam"`. Raises: SolverError where both are set."""
     if not solver.HasField("solver_type"):
         return solver
     name = _SOLVER_TYPES[solver.solver_type]

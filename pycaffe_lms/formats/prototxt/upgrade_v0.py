@@ -1,8 +1,8 @@
-"""First-generation nets (`layers { layer { type: "conv" ... } }`) to the second generation.
+"""Upgrade nets of the first generation (`layers { layer { type: "conv" ... } }`) to the second.
 
 Covers: padding layers folded into the layer they feed, types, and every field that still has a meaning.
-Source: BVLC/caffe 9b89154, src/caffe/util/upgrade_proto.cpp (behaviour); Caffe logs a field it cannot place and goes
-on, which here is a note.
+Source: BVLC/caffe 9b89154, src/caffe/util/upgrade_proto.cpp (behaviour). A field without a place, which Caffe logs, is
+a note here.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _PARAM = {
 }
 _WEIGHTED = ("conv", "innerproduct")
 _WINDOWED = ("conv", "pool")
-# V0 field -> its name in the messages of these layer types
+# V0 field -> (its name today, the V0 layer types that have it)
 _FIELDS = {
     "num_output": ("num_output", _WEIGHTED),
     "biasterm": ("bias_term", _WEIGHTED),
@@ -87,7 +87,7 @@ _NET_FIELDS = ("name", "input", "input_dim", "force_backward")
 
 
 def upgrade_v0(net: NetParameter) -> Upgraded:
-    """A net with V1 `layers`, from one with V0 layers inside them; any other net is returned as it is.
+    """Return a net with V1 `layers` from one with V0 layers inside them; any other net is returned as it is.
 
     Raises: UpgradeError for an unknown type, a value out of range, padding that feeds anything but one convolution or
     pooling bottom, and a mixture of generations.
@@ -177,7 +177,7 @@ def _translate(net: NetParameter) -> Upgraded:
 
 
 def _translate_layer(entry: V1LayerParameter, new: V1LayerParameter, index: int) -> list[str]:
-    """Fill `new` from `entry`; returns the names of V0 fields that have no place."""
+    """Fill `new` from `entry`; return the names of V0 fields that have no place in it."""
     old = entry.layer
     new.bottom.extend(map(as_text, entry.bottom))
     new.top.extend(map(as_text, entry.top))

@@ -1,4 +1,4 @@
-"""What one upgrade step hands to the next: the message, where each layer came from, and what was passed over."""
+"""Define what upgrade steps hand on: the message, the origin of each layer, and notes on what was dropped."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ...proto.caffe_pb2 import NetParameter
 
 
 class UpgradeError(PrototxtError):
-    """An old file that has no meaning today.
+    """Signal an old file that has no meaning today.
 
-    `source` is the index of the layer in the file; where it is None, `field` is the field of the net.
+    source: index of the layer in the file. field: where source is None, the field of the net.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class UpgradeError(PrototxtError):
 
 @dataclass(frozen=True)
 class Note:
-    """Something in the file that an upgrade drops; `source` and `field` as in UpgradeError."""
+    """Note something in the file that an upgrade drops. source, field: as in UpgradeError."""
 
     text: str
     source: int | None = None
@@ -45,14 +45,14 @@ class Note:
 
 @dataclass(frozen=True)
 class Upgraded:
-    """A net after some steps. `origins[k]` is the index layer k had in the file, None for a layer that was added."""
+    """Hold a net after some steps. origins[k]: index of layer k in the file, None for a layer that was added."""
 
     message: NetParameter
     origins: tuple[int | None, ...]
     notes: tuple[Note, ...] = ()
 
     def then(self, step: Callable[[NetParameter], Upgraded]) -> Upgraded:
-        """Apply one more step; its layer indices are traced back to the file."""
+        """Apply one more step, and trace its layer indices back to the file."""
         try:
             later = step(self.message)
         except UpgradeError as error:
@@ -66,17 +66,20 @@ class Upgraded:
 
 
 def unchanged(net: NetParameter) -> Upgraded:
-    """The net as it is, layers of whichever generation it has."""
+    """Return the net as it is, whichever generation its layers have."""
     return Upgraded(net, tuple(range(len(net.layers) or len(net.layer))))
 
 
 def as_text(value: str | bytes) -> str:
-    """A string field's value: protobuf gives bytes where a binary file holds a string that is not UTF-8."""
+    """Return the value of a string field: protobuf gives bytes where a binary file holds a string that is not UTF-8.
+
+    Values of other fields are returned as they are.
+    """
     return value.decode("latin-1") if isinstance(value, bytes) else value
 
 
 def assign(message: Message, name: str, value: Any) -> None:
-    """Give field `name` a value that a field of the same type has elsewhere: set, copied, extended or appended."""
+    """Give field `name` the value of a field of the same type elsewhere: set, copied, extended or appended."""
     target = getattr(message, name)
     if isinstance(value, Message):
         target.CopyFrom(value)
