@@ -1,1 +1,1 @@
-"""Data sets: finding, downloading, converting them."""
+"""Find, download and convert data sets."""

@@ -1,6 +1,5 @@
-"""Records on their way into a database: which kind of database, how far it is, in which order.
+"""Write records as a database of either kind, report progress, and draw orders that a seed repeats.
 
-Covers: writing by the name of a backend, telling a listener of every record, orders that a seed repeats.
 See also: lmdb_writer.py, leveldb_writer.py; datasets.py and imageset.py, whose records these are.
 """
 
@@ -18,10 +17,10 @@ from ..database.whole_folder import Record
 from ..transform.transformer import batch_rng
 
 Progress = Callable[[int, "int | None"], None]
-"""Called as progress(records done, records in all or None where nobody knows) after each record."""
+"""Called as progress(records done, records in all or None where that is unknown) after each record."""
 
 WRITERS: dict[str, Callable[..., int]] = {"lmdb": write_lmdb, "leveldb": write_leveldb}
-"""Name of a backend, as Caffe's tools spell it -> what writes a database."""
+"""Name of a backend, as Caffe's tools spell it -> the function that writes a database."""
 
 _ORDER_STREAM, _PAIR_STREAM = 1 << 34, 1 << 35  # apart from those of the data layers
 
@@ -29,7 +28,7 @@ _ORDER_STREAM, _PAIR_STREAM = 1 << 34, 1 << 35  # apart from those of the data l
 def write_database(
     path: str | os.PathLike[str], records: Iterable[Record], *, backend: str = "lmdb", overwrite: bool = False
 ) -> int:
-    """Write (key, value) pairs as a database of the kind `backend`; return their number. Whole or not at all.
+    """Write (key, value) pairs as a database of kind `backend`, whole or not at all; return their number.
 
     Raises: DataError for another backend, where `path` exists (unless `overwrite`) or cannot be written.
     """
@@ -41,7 +40,7 @@ def write_database(
 
 
 def told(records: Iterable[Record], total: int | None, progress: Progress | None) -> Iterator[Record]:
-    """The same records; after each has been taken, `progress` hears of it."""
+    """Yield the same records, and call `progress` after each was taken."""
     for done, record in enumerate(records, 1):
         yield record
         if progress:
@@ -49,10 +48,10 @@ def told(records: Iterable[Record], total: int | None, progress: Progress | None
 
 
 def shuffled(count: int, seed: int) -> np.ndarray:
-    """The numbers 0 .. count - 1 in an order that `seed` alone settles."""
+    """Return the numbers 0 .. count - 1 in an order that `seed` alone determines."""
     return batch_rng(seed, 0, _ORDER_STREAM).permutation(count)
 
 
 def random_pairs(count: int, seed: int) -> np.ndarray:
-    """(count, 2) numbers below `count`, drawn with replacement; `seed` alone settles them."""
+    """Return (count, 2) numbers below `count`, drawn with replacement; `seed` alone determines them."""
     return batch_rng(seed, 0, _PAIR_STREAM).integers(0, count, (count, 2))

@@ -1,7 +1,6 @@
-"""The mean picture of a database: what Caffe's compute_image_mean does.
+"""Compute the mean picture of a database, as Caffe's compute_image_mean does, decoding with several threads.
 
-Covers: raw, float and encoded records of LMDB and LevelDB, decoded by several threads.
-See also: mean.py, which adds up and writes the file.
+See also: mean.py, which sums pictures and writes the file.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from .conversion import Progress
 def database_mean(
     path: str | os.PathLike[str], *, backend: str = "lmdb", progress: Progress | None = None
 ) -> tuple[np.ndarray, int]:
-    """(mean of all records, float32 (C, H, W); their number). Encoded pictures count as they are stored.
+    """Return (mean of all records, float32 (C, H, W); their number). Encoded pictures count as they are stored.
 
     Raises: DataError for an empty or damaged database, or records of several shapes, naming the record;
     MissingDependency for encoded pictures without OpenCV.
     """
     shown, total = os.fspath(path), MeanSum()
     with closing(open_database(path, backend)) as source:
-        # LevelDB would have to read all keys to count them.
+        # LevelDB counts its records by reading all keys.
         count = len(source) if backend == "lmdb" else None
         decoded = in_order(
             lambda record: (record[0], decode_datum(record[1], source=shown, key=record[0])[0]), source.records()
@@ -50,5 +49,5 @@ def database_mean(
 
 
 def channel_means(mean: np.ndarray) -> list[float]:
-    """The mean of each channel of a mean picture (C, H, W), added up one after another in float32 as Caffe does."""
+    """Return the mean of each channel of a mean picture (C, H, W), summed in order in float32 as Caffe does."""
     return [float(np.cumsum(plane.ravel(), dtype=np.float32)[-1] / np.float32(plane.size)) for plane in mean]

@@ -1,7 +1,7 @@
-"""Small data sets as databases, ready for training.
+"""Write small data sets as databases, ready for training.
 
-Covers: the digits that come with the package; MNIST, Fashion-MNIST and CIFAR-10 from the files they are published as,
-with the keys and values of Caffe's convert_mnist_data and convert_cifar_data.
+Covers: the digits that come with the package; MNIST (also as pairs), Fashion-MNIST and CIFAR-10 from their published
+files, with the keys and values of Caffe's convert_mnist_data, convert_mnist_siamese_data and convert_cifar_data.
 Does not cover: downloading; lists of pictures (imageset.py).
 """
 
@@ -29,12 +29,12 @@ Labelled = Iterable[tuple[np.ndarray, int]]
 
 DIGITS_FILE = Path(__file__).with_name("digits.npz")
 DIGITS_SHA256 = "a19cb3d96bba7deace8ee5a513a6eb7bad0403d528f00bf4d351b6a7a55baa91"
-"""Of the images' bytes followed by the labels'."""
+"""The digest of the images' bytes followed by the labels'."""
 DIGITS_TEST_RECORDS = 297
 
 
 def load_digits() -> tuple[np.ndarray, np.ndarray]:
-    """The digits of the UCI optical recognition set: images (1797, 1, 8, 8) uint8 gray, labels (1797,) uint8.
+    """Load the digits of the UCI optical recognition set: images (1797, 1, 8, 8) uint8 gray, labels (1797,) uint8.
 
     Raises: DataError where the installed file is damaged. Source and licence: DIGITS.md beside this file.
     """
@@ -50,11 +50,11 @@ def load_digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 def digits_test_rows(labels: np.ndarray) -> np.ndarray:
-    """Which of the digits (bool, as long as `labels`) are for testing: 297, evenly spaced over each class.
+    """Return a bool for each of `labels`: whether the digit is for testing. 297 are, evenly spaced over each class.
 
-    So all writers are in both parts, as in a random split, but any program can repeat it: of a class of n digits with
-    t for testing, numbers (2 i + 1) n // (2 t), i = 0 .. t - 1. t is n * 297 / 1797, rounded down; the classes that
-    lose most by rounding (the lower digit first) give one more.
+    All writers are in both parts, as in a random split, but any program can repeat it: of a class of n digits with t
+    for testing, those are numbers (2 i + 1) n // (2 t), i = 0 .. t - 1. t is n * 297 / 1797, rounded down; the classes
+    that lose most by rounding (of equal ones the lower digit) have one more.
     """
     counts = np.bincount(labels, minlength=10)
     share, rest = np.divmod(counts * DIGITS_TEST_RECORDS, len(labels))
@@ -71,8 +71,8 @@ def make_digits(
 ) -> dict[str, Path]:
     """Write `digits_train_lmdb` (1,500 records) and `digits_test_lmdb` (297) into `out_dir`, keys %08d, in file order.
 
-    backend: lmdb or leveldb, and the ending of the names. Returns {"train": path, "test": path}. Split:
-    `digits_test_rows`.
+    Return {"train": path, "test": path}. `digits_test_rows` makes the split.
+    backend: lmdb or leveldb, and the ending of the names.
     Raises: DataError where a database exists (unless `overwrite`) or cannot be written.
     """
     images, labels = load_digits()
@@ -96,8 +96,9 @@ def make_mnist(
 ) -> dict[str, Path]:
     """Write `mnist_train_lmdb` and `mnist_test_lmdb` from the four idx files (.gz or not) in `source_dir`, keys %08d.
 
-    Records are 1 x 28 x 28 (whatever the files hold: other sets in this format, which differ in `name`, do as well).
-    backend: lmdb or leveldb, and the ending of the names. Returns {"train": path, "test": path}.
+    Return {"train": path, "test": path}. Records have the shape of the files' pictures, for MNIST 1 x 28 x 28; other
+    sets in this format can be written with another `name`.
+    backend: lmdb or leveldb, and the ending of the names.
     Raises: DataError for absent or damaged files, and as `make_digits`.
     """
     paths = {}
@@ -118,9 +119,9 @@ def convert_mnist(
     progress: Progress | None = None,
     overwrite: bool = False,
 ) -> tuple[int, int, int]:
-    """Write an idx file of pictures with its file of labels as one database, keys %08d; returns the pictures' shape,
-    (N, H, W).
+    """Write an idx file of pictures with its file of labels as one database, keys %08d.
 
+    Return the pictures' shape, (N, H, W).
     Raises: DataError for absent or damaged files, and as `make_digits`.
     """
     images, labels = open_labelled(images_path, labels_path)
@@ -139,10 +140,10 @@ def convert_mnist_siamese(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> tuple[int, int, int]:
-    """Write as many pairs as the idx file holds pictures, keys %08d; returns the pictures' shape, (N, H, W).
+    """Write as many pairs as the idx file holds pictures, keys %08d; return the pictures' shape, (N, H, W).
 
     A record has two channels, two pictures drawn at random with replacement (a pair may be one picture twice), and
-    label 1 where their labels agree, else 0. `seed` settles the pairs.
+    label 1 where their labels agree, else 0. `seed` determines the pairs.
     Raises: DataError for absent or damaged files, and as `write_database`.
     """
     images, labels = open_labelled(images_path, labels_path)
@@ -165,12 +166,13 @@ def make_cifar10(
     progress: Progress | None = None,
     overwrite: bool = False,
 ) -> dict[str, Path]:
-    """Write `cifar10_train_lmdb`, `cifar10_test_lmdb` (keys %05d) and, with `mean`, `mean.binaryproto` of the training
-    pictures.
+    """Write `cifar10_train_lmdb`, `cifar10_test_lmdb` (keys %05d) and, with `mean`, `mean.binaryproto`.
 
+    Return {"train": path, "test": path, "mean": path}. Records are 3 x 32 x 32 as published: red, green, blue. The mean
+    is that of the training pictures.
     source_dir: data_batch_1.bin to data_batch_5.bin and test_batch.bin, or else any train*.bin and test*.bin, each
-    plain or .gz; several are taken in the order of their names. Records are 3 x 32 x 32 as published: red, green, blue.
-    backend: lmdb or leveldb, and the ending of the names. Returns {"train": path, "test": path, "mean": path}.
+    plain or .gz; several are taken in the order of their names.
+    backend: lmdb or leveldb, and the ending of the names.
     Raises: DataError for absent or damaged files, and as `make_digits`; an existing mean file is replaced.
     """
     paths, total = {}, MeanSum()
@@ -180,7 +182,7 @@ def make_cifar10(
         if mean and part == "train":
             records = _summed(records, total)
         paths[part] = Path(out_dir, f"cifar10_{part}_{backend}")
-        # How many a .gz holds is known at its end only; a first pass is cheap beside the writing.
+        # The number of records of a .gz is known only at its end; counting them first is cheap beside the writing.
         count = sum(1 for file in files for _ in read_cifar(file))
         _write(paths[part], records, count, "%05d", backend, progress, overwrite)
     if mean:
@@ -190,8 +192,8 @@ def make_cifar10(
 
 
 class Dataset(NamedTuple):
-    """`make(out_dir)`, or `make(source_dir, out_dir)` where `needs_source`; both take `backend`, `progress` and
-    `overwrite`."""
+    """Describe a data set. `make(out_dir)`, or `make(source_dir, out_dir)` where `needs_source`, writes it; both take
+    `backend`, `progress` and `overwrite`."""
 
     make: Callable[..., dict[str, Path]]
     needs_source: bool
@@ -208,7 +210,7 @@ DATASETS: dict[str, Dataset] = {
     ),
     "cifar10": Dataset(make_cifar10, True, "60,000 colour pictures, 3 x 32 x 32; needs the binary version"),
 }
-"""Name -> how to make it, for the command line."""
+"""Name on the command line -> data set."""
 
 
 def _cifar_files(source_dir: str | os.PathLike[str], patterns: tuple[str, ...]) -> list[Path]:

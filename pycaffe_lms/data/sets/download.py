@@ -1,4 +1,4 @@
-"""One file over HTTP, resumed where it broke off, checked, and there whole or not at all."""
+"""Download a file over HTTP: resumed where it broke off, checked, and at its place whole or not at all."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from ...errors import DataError, UsageError, Where
 from ...formats.atomic import atomic_write
 
 Progress = Callable[[int, "int | None"], None]
-"""Called with the bytes that are there and the bytes in all, None where the server does not say."""
+"""Called with the bytes received so far and the bytes in all, None where the server does not say."""
 MOST_BYTES = 2 << 30  # no .caffemodel is larger: protobuf's own limit
 _BLOCK = 1 << 20
-_BREAKS = 5  # in a row without a new byte
+_BREAKS = 5  # broken connections in a row without a new byte
 _TIMEOUT_S = 30.0
-_PAUSE_S = 1.0  # times the breaks so far
-_ABANDONED_S = 3600.0  # without a byte: a run gives up long before
+_PAUSE_S = 1.0  # times the broken connections so far
+_ABANDONED_S = 3600.0  # since the last byte; a run gives up long before
 _ALGORITHMS = {40: "sha1", 64: "sha256"}  # by the number of digits
 
 
 @dataclass(frozen=True)
 class Checksum:
-    """Digits of a SHA-256, or of a SHA-1 where nothing better is published."""
+    """Hold the digits of a SHA-256, or of a SHA-1 where nothing better is published."""
 
     digits: str
 
@@ -42,7 +42,7 @@ class Checksum:
         return _ALGORITHMS[len(self.digits)]
 
     def of(self, path: Path) -> str:
-        """That of a file."""
+        """Return the checksum of a file by the same algorithm."""
         found = hashlib.new(self.algorithm, usedforsecurity=False)
         with open(path, "rb") as file:
             while block := file.read(_BLOCK):
@@ -51,12 +51,12 @@ class Checksum:
 
 
 def is_whole(path: Path, checksum: Checksum) -> bool:
-    """Whether the file is there and has this checksum."""
+    """Return whether the file exists and has this checksum."""
     return path.is_file() and checksum.of(path) == checksum.digits
 
 
 def copy(source: Path, target: Path, checksum: Checksum) -> None:
-    """Copy a file that must have this checksum. Raises DataError, with `target` as it was."""
+    """Copy a file that must have this checksum. Raises: DataError; `target` is then as it was."""
     if not source.is_file():
         raise DataError("there is no such file", where=Where(file=str(source)))
     _check(source, checksum, str(source), fix="get the file that the name stands for")
@@ -68,11 +68,12 @@ def _copied(source: Path, part: Path) -> None:
 
 
 def download(url: str, target: Path, checksum: Checksum, *, progress: Progress = lambda done, total: None) -> None:
-    """Bring `url` to `target`, whose folder must exist. What came of an earlier, broken call is used.
+    """Download `url` to `target`, whose folder must exist, resuming an earlier call that broke off.
 
-    Parts that came of other addresses go, once nobody writes to them any more.
-    Raises UsageError for a url that is not http or https; DataError where the server cannot be reached or stops in the
-    middle (the part that came is kept, and used by the next call) or serves other bytes (nothing is kept)."""
+    Parts downloaded from other addresses are removed once they have not been written to for an hour.
+    Raises: UsageError for a url that is not http or https; DataError where the server cannot be reached, stops in the
+    middle (the part so far is kept for the next call) or sends other bytes (nothing is kept).
+    """
     if not re.match(r"https?://[^/]", url):
         raise UsageError(f"{url} is no address to download from", fix="give one that begins with http:// or https://")
     part = target.with_name(f".{target.name}.{hashlib.sha256(url.encode()).hexdigest()[:12]}.part")
@@ -113,9 +114,9 @@ def download(url: str, target: Path, checksum: Checksum, *, progress: Progress =
 
 
 def _remove_others(part: Path, target: Path) -> None:
-    """Remove what is there of the same file from other addresses, by runs that gave up."""
+    """Remove parts of the same file from other addresses that ended runs left."""
     for other in target.parent.glob(f".{glob.escape(target.name)}.*.part"):
-        with suppress(FileNotFoundError):  # another run does the same
+        with suppress(FileNotFoundError):  # another run removed it
             if other != part and time.time() - other.stat().st_mtime > _ABANDONED_S:
                 other.unlink()
 
@@ -131,14 +132,14 @@ def _check(path: Path, checksum: Checksum, name: str, fix: str) -> None:
 
 
 def _fetch(url: str, part: Path, done: int, progress: Progress) -> bool:
-    """One request, from byte `done` on; whether all bytes have come."""
+    """Request the file from byte `done` on; return whether all bytes have come."""
     request = urllib.request.Request(url, headers={"Range": f"bytes={done}-"} if done else {})
     try:
         response = urllib.request.urlopen(request, timeout=_TIMEOUT_S)
     except urllib.error.HTTPError as error:
         if error.code != 416 or not done:
             raise
-        error.close()  # nothing lies beyond: either all is there, or what is there is of something else
+        error.close()  # there are no bytes from `done` on: the part is complete, or of something else
         whole = re.fullmatch(r"bytes \*/(\d+)", error.headers.get("Content-Range") or "")
         if whole and int(whole[1]) == done:
             return True
@@ -155,7 +156,7 @@ def _fetch(url: str, part: Path, done: int, progress: Progress) -> bool:
 
 
 def _place(response: http.client.HTTPResponse) -> tuple[int, int | None]:
-    """At which byte an answer begins, and how many there are in all."""
+    """Return the byte at which a response begins, and the number of bytes in all, None where it is unknown."""
     length = response.headers.get("Content-Length")
     if response.status != 206:
         return 0, int(length) if length and length.isdigit() else None
@@ -168,6 +169,7 @@ def _place(response: http.client.HTTPResponse) -> tuple[int, int | None]:
 def _receive(
     response: http.client.HTTPResponse, file: IO[bytes], done: int, total: int | None, url: str, progress: Progress
 ) -> bool:
+    """Append a response to a part of `done` bytes; return whether all bytes have come."""
     while True:
         try:
             block = response.read(_BLOCK)

@@ -1,7 +1,6 @@
-"""Blobs of a net, batch after batch, as databases of Datums: several at once, each whole or not at all.
+"""Write blobs of a net, batch after batch, as databases of Datums with Caffe's keys, in threads beside the net.
 
-Covers: Caffe's keys and records; writers that run beside the net.
-See also: cli/commands/extract_features.py, whose net it is.
+See also: cli/commands/extract_features.py, which runs the net.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _BATCHES_AHEAD = 4
 
 
 def feature_shape(shape: tuple[int, ...], blob: str) -> tuple[int, int, int, int]:
-    """(number, channels, height, width) of a blob; axes that it lacks are 1. Raises: ShapeError for over 4 axes."""
+    """Return (number, channels, height, width) of a blob; missing axes are 1. Raises: ShapeError for over 4 axes."""
     if len(shape) > 4:
         raise ShapeError(
             f"{len(shape)} axes, {shape}; a Datum has channels, height and width",
@@ -34,10 +33,10 @@ def feature_shape(shape: tuple[int, ...], blob: str) -> tuple[int, int, int, int
 
 
 class FeatureWriter:
-    """A database that takes features while a net makes more. A context: leaving it ends the database, and where an
-    error leaves it, nothing of it stays.
+    """Write a database of features while the net computes more.
 
-    blob: for errors. backend, overwrite: as `write_database`.
+    It is a context manager: leaving it completes the database; an error in the block removes it.
+    blob: named in errors. backend, overwrite: as `write_database`.
     """
 
     def __init__(self, path: str | os.PathLike[str], blob: str, *, backend: str = "lmdb", overwrite: bool = False):
@@ -58,7 +57,7 @@ class FeatureWriter:
             raise self._failure
 
     def add(self, features: np.ndarray) -> None:
-        """One batch of the blob: the first axis counts items. Raises: what made writing fail, ShapeError."""
+        """Add a batch of the blob; its first axis counts items. Raises: ShapeError, or the error that ended writing."""
         shape = feature_shape(features.shape, self.blob)
         self._hand_over(np.array(features, np.float32).reshape(shape))
         self.count += shape[0]
@@ -66,7 +65,7 @@ class FeatureWriter:
             raise self._failure
 
     def _hand_over(self, item: np.ndarray | None | _Stop) -> None:
-        while self._thread.is_alive():  # one that failed takes nothing any more
+        while self._thread.is_alive():  # after a failure it takes no more items
             with suppress(queue.Full):
                 self._queue.put(item, timeout=0.2)
                 return
@@ -76,7 +75,7 @@ class FeatureWriter:
             write_database(self.path, self._records(), backend=backend, overwrite=overwrite)
         except _Stop:
             pass
-        except BaseException as failure:  # raised again by whoever adds or ends
+        except BaseException as failure:  # `add` or `__exit__` raises it
             self._failure = failure
 
     def _records(self) -> Iterator[Record]:
@@ -90,4 +89,4 @@ class FeatureWriter:
 
 
 class _Stop(Exception):
-    """The net failed: leave no database."""
+    """Signal that the net failed, so that no database must stay."""

@@ -21,11 +21,11 @@ from .imageset import Converted, PictureForm, convert_imageset
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".webp", ".tif", ".tiff")
 Line = tuple[str, int]
-"""Path and label."""
+"""(path, label)."""
 
 
 def read_synsets(path: str | os.PathLike[str]) -> list[str]:
-    """The first word of each line (what follows it is a description): the name of class 0, 1, ...
+    """Read the names of classes 0, 1, ...: the first word of each line; the rest is a description.
 
     Raises: DataError where the file cannot be read, names no class, or one twice.
     """
@@ -45,7 +45,7 @@ def read_synsets(path: str | os.PathLike[str]) -> list[str]:
 
 
 def find_classes(folder: str | os.PathLike[str]) -> list[str]:
-    """The folders in `folder`, those that begin with a dot apart, sorted by bytes as ImageNet's synsets are."""
+    """Return the names of the folders in `folder` that begin with no dot, sorted by bytes as ImageNet's synsets are."""
     try:
         with os.scandir(folder) as entries:
             return sorted((e.name for e in entries if e.is_dir() and not e.name.startswith(".")), key=os.fsencode)
@@ -56,9 +56,9 @@ def find_classes(folder: str | os.PathLike[str]) -> list[str]:
 
 
 def list_pictures(folder: str | os.PathLike[str], synsets: Sequence[str]) -> list[Line]:
-    """("CLASS/NAME", number of the class in `synsets`) of each picture, class by class, names sorted by bytes.
+    """Return ("CLASS/NAME", index of the class in `synsets`) of each picture, class by class, names sorted by bytes.
 
-    Pictures are the files with one of ENDINGS, in any case; others do not count. A class may have no folder here.
+    Pictures are the files with one of ENDINGS, in any case. A class may have no folder here.
     Raises: DataError for a folder that is no class, or where there is no picture.
     """
     numbers, lines = {name: k for k, name in enumerate(synsets)}, []
@@ -81,9 +81,9 @@ def list_pictures(folder: str | os.PathLike[str], synsets: Sequence[str]) -> lis
 
 
 def write_lines(path: str | os.PathLike[str], lines: Sequence[str], *, overwrite: bool) -> None:
-    """Write a text file, whole or not at all; one that holds the same already is left alone.
+    """Write a text file, whole or not at all; a file with the same content is left alone.
 
-    Raises: DataError where another one is there (unless `overwrite`), or for a line that would be two.
+    Raises: DataError where another file is there (unless `overwrite`), or for a line with a line break.
     """
     odd = next((line for line in lines if "\n" in line or "\r" in line), None)
     if odd is not None:
@@ -120,13 +120,18 @@ def make_imagenet(
     progress: Progress | None = None,
     overwrite: bool = False,
 ) -> tuple[dict[str, Path], Converted]:
-    """Write `synsets.txt`, `train.txt`, `val.txt`, NAME_train_BACKEND, NAME_val_BACKEND and, where `form` has a size,
-    `imagenet_mean.binaryproto` of the training pictures into `out_dir`; return their paths and how many pictures.
+    """Write lists, databases and the mean of pictures in a folder per class; return their paths and the counts.
 
-    source_dir: train/CLASS/* and, unless there is nothing to test with, val/CLASS/*; or val/* with `val_list`, lines
-    `name label` (default: val.txt in source_dir). synsets: file with the classes in the order of their labels (default:
-    synsets.txt in source_dir, else the folders of train, sorted). Both databases are in an order that `seed` settles.
-    Raises: DataError for absent folders and lists, labels beyond the classes, and what is there already.
+    Into `out_dir` go `synsets.txt`, `train.txt`, `val.txt`, NAME_train_BACKEND, NAME_val_BACKEND and, where `form` has
+    a size, `imagenet_mean.binaryproto` of the training pictures.
+
+    Args:
+        source_dir: holds train/CLASS/* and, for testing, val/CLASS/*; or val/* with `val_list`.
+        synsets: file with the classes in the order of their labels (default: synsets.txt in source_dir, else the
+            folders of train, sorted).
+        val_list: file with lines `name label` (default: val.txt in source_dir).
+        seed: determines the order of records in both databases.
+    Raises: DataError for absent folders and lists, labels beyond the classes, and files that exist already.
     """
     source, out = Path(source_dir), Path(out_dir)
     classes = _classes(source, synsets)
@@ -135,7 +140,7 @@ def make_imagenet(
         parts["val"] = _val_lines(source, classes, val_list)
     paths = {part: out / f"{name}_{part}_{backend}" for part in parts}
     for path in paths.values():
-        if path.exists() and not overwrite:  # before hours of work on the other one
+        if path.exists() and not overwrite:  # checked before the other one is written, which may take hours
             raise DataError(
                 "exists already",
                 where=Where(file=str(path)),

@@ -1,8 +1,8 @@
-"""Pictures that a list names, into a database: what Caffe's convert_imageset does.
+"""Write the pictures that a list names as a database, as Caffe's convert_imageset does.
 
-Covers: keys and Datums as Caffe writes them, raw or encoded; decoding by several threads, records in order; pictures
-that cannot be read are reported and left out.
-Does not cover: the list itself (image_list.py), folders of pictures (imagenet.py).
+Keys and Datums, raw or encoded, are Caffe's. Several threads decode; records are in order. Pictures that cannot be read
+are reported and left out.
+See also: image_list.py, which reads the list; imagenet.py for folders of pictures.
 """
 
 from __future__ import annotations
@@ -27,12 +27,15 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PictureForm:
-    """How pictures are stored.
+    """Set how pictures are stored.
 
-    gray: one channel, else three (blue, green, red). size: (height, width) to resize to; or shorter_side: pixels of the
-    shorter side after resizing, which keeps the proportions; None for both keeps each picture as it is.
-    encoded: as the bytes of a picture file, of kind `encode_type` (jpg, png, ..) or, where that is "", of the kind that
-    its name ends in; the file's own bytes where nothing has to change. check_size: all must have one shape.
+    Attributes:
+        gray: one channel, else three (blue, green, red).
+        size: (height, width) to resize to; None keeps each picture as it is.
+        shorter_side: instead of `size`, pixels of the shorter side after resizing with the same proportions.
+        encoded: store the bytes of a picture file; the original ones where nothing has to change.
+        encode_type: kind of that file (jpg, png, ..); "" takes the ending of the picture's name.
+        check_size: all pictures must have one shape.
     """
 
     gray: bool = False
@@ -45,7 +48,7 @@ class PictureForm:
 
 @dataclass(frozen=True)
 class Converted:
-    """Numbers of pictures."""
+    """Count pictures."""
 
     written: int
     skipped: int
@@ -53,7 +56,7 @@ class Converted:
 
 @dataclass(frozen=True)
 class _MadeRecord:
-    """A record with the picture's shape (C, H, W), or why there is none."""
+    """Hold a record with the picture's shape (C, H, W), or the reason why there is none. line: index in the list."""
 
     line: int
     record: Record | None
@@ -72,11 +75,14 @@ def convert_imageset(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Converted:
-    """Write the pictures of `images` as the database `path`; `root` is put before each name as it stands.
+    """Write the pictures of `images` as the database `path`.
 
-    order: the lines in the order they are stored in; None takes them as they are. The key of the picture in place n of
-    that order is n in eight digits, "_" and the name as listed. A picture that cannot be read is logged and left out,
-    its number stays unused.
+    The key of the picture in place n is n in eight digits, "_" and the name as listed. A picture that cannot be read is
+    logged and left out; its number stays unused.
+
+    Args:
+        root: put before each name unchanged.
+        order: indices of the lines in the order of the records; None keeps the list's order.
     Raises: DataError where not one picture can be read, pictures differ in size (with `check_size`) or cannot be
     encoded, and as `write_database`; MissingDependency without OpenCV.
     """
@@ -103,7 +109,7 @@ def convert_imageset(
 def _records(
     root: str, images: ImageList, form: PictureForm, order: Sequence[int] | np.ndarray, counts: dict[str, int]
 ) -> Iterator[Record | None]:
-    """The records in order, None for each picture that is left out."""
+    """Yield the records in order, None for each picture that is left out."""
     first: tuple[int, ...] | None = None
     for made in in_order(lambda place: _make(root, images, form, place, int(order[place])), range(len(order))):
         if made.record is None:
@@ -160,6 +166,6 @@ def _ending(name: str, where: Where) -> str:
 
 
 def _is_kind(name: str, kind: str) -> bool:
-    """Whether a file of this name holds pictures of `kind`. Caffe: a .jpeg is a jpg, a .jpg is no jpeg; io.cpp."""
+    """Return whether a file of this name is of `kind`. Caffe: a .jpeg is a jpg, but a .jpg is no jpeg; io.cpp."""
     ending, kind = name.rpartition(".")[2].lower(), kind.lower()
     return ending == kind or (ending == "jpeg" and kind == "jpg")

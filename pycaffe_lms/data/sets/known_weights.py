@@ -1,7 +1,7 @@
-"""Public weights by name: what file, with which checksum, from where if its publisher says so.
+"""List public weights by name: file, checksum, and address where its publisher gives one.
 
-Addresses and SHA-1 digits are those that the publishers' model pages give, or where these give none, those that other
-projects' download lists have (OpenCV, MXNet, Open Model Zoo). SHA-256 digits are of the published files.
+Addresses and SHA-1 digits are from the publishers' model pages, or else from download lists of other projects (OpenCV,
+MXNet, Open Model Zoo). SHA-256 digits are of the published files.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .download import Checksum
 
 @dataclass(frozen=True)
 class Weights:
-    """file: its published name. url: where its publisher has it, "" where no lasting address is known."""
+    """Describe a file of weights. file: its published name. url: its publisher's address, "" where none is known."""
 
     what: str
     file: str
@@ -155,5 +155,5 @@ WEIGHTS: dict[str, Weights] = {
 
 
 def cache_folder() -> Path:
-    """PYCAFFE_LMS_CACHE, else ~/.cache/pycaffe_lms."""
+    """Return the folder for downloads: PYCAFFE_LMS_CACHE, else ~/.cache/pycaffe_lms."""
     return Path(os.environ.get("PYCAFFE_LMS_CACHE") or Path.home() / ".cache" / "pycaffe_lms").expanduser()

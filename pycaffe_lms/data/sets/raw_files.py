@@ -1,7 +1,7 @@
-"""The files that MNIST and CIFAR-10 are published as, plain or gzipped, read record by record.
+"""Read the published files of MNIST (idx) and CIFAR-10 (binary), plain or gzipped, record by record.
 
-Covers: idx files of bytes; CIFAR-10's binary records; damage and truncation as errors that name the file.
-Does not cover: what becomes of the records (datasets.py).
+Damage and truncation are errors that name the file.
+See also: datasets.py, which writes the records as databases.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FIX = "download the file again"
 
 
 def find_raw_file(folder: str | os.PathLike[str], *names: str) -> Path:
-    """The first of `names`, or of `names` + ".gz", that lies in `folder`. Raises: DataError where none does."""
+    """Return the first of `names`, each also with ".gz", that is in `folder`. Raises: DataError where none is."""
     for name in names:
         for path in (Path(folder, name), Path(folder, name + ".gz")):
             if path.is_file():
@@ -40,10 +40,10 @@ def find_raw_file(folder: str | os.PathLike[str], *names: str) -> Path:
 
 
 class IdxFile:
-    """An idx file of bytes: `shape` from the header (N first), then N records by iterating.
+    """Read an idx file of bytes: `shape` from the header (N first); iterating yields N records.
 
-    Raises: DataError, naming the file, where it is damaged, of another type of values or absurd in size; while
-    iterating, where it is cut short or longer than its header says.
+    Raises: DataError, naming the file, where it is damaged, has another type of values or an absurd size; while
+    iterating, where it is shorter or longer than its header says.
     """
 
     def __init__(self, path: Path, axes: int):
@@ -69,7 +69,7 @@ class IdxFile:
         return self.shape[0]
 
     def __iter__(self) -> Iterator[np.ndarray]:
-        """uint8 arrays of shape `shape[1:]`."""
+        """Yield uint8 arrays of shape `shape[1:]`."""
         record_shape = self.shape[1:]
         size = int(np.prod(record_shape, dtype=np.int64))
         with _reading(self.path) as file:
@@ -82,9 +82,9 @@ class IdxFile:
 
 
 def open_labelled(images_path: str | os.PathLike[str], labels_path: str | os.PathLike[str]) -> tuple[IdxFile, IdxFile]:
-    """A file of pictures and the one of their labels, both plain or .gz.
+    """Open a file of pictures and the file of their labels, both plain or .gz.
 
-    Raises: DataError where one is damaged, they are not of one length, or empty.
+    Raises: DataError where one is damaged, their lengths differ, or they are empty.
     """
     images, labels = IdxFile(Path(images_path), 3), IdxFile(Path(labels_path), 1)
     if len(images) != len(labels):
@@ -99,9 +99,9 @@ def open_labelled(images_path: str | os.PathLike[str], labels_path: str | os.Pat
 
 
 def read_cifar(path: Path) -> Iterator[tuple[np.ndarray, int]]:
-    """(picture uint8 (3, 32, 32) red, green, blue; label 0..9) of each record of a CIFAR-10 binary file.
+    """Yield (picture uint8 (3, 32, 32) red, green, blue; label 0..9) of each record of a CIFAR-10 binary file.
 
-    Raises: DataError, naming the file, where it is cut short or a label is above 9.
+    Raises: DataError, naming the file, where it is truncated or a label is above 9.
     """
     with _reading(path) as file:
         index = 0

@@ -32,27 +32,28 @@ if TYPE_CHECKING:
 
 ENDINGS = (".npy", ".nii", ".nii.gz")
 MAX_VALUES = 2**31 - 1
-"""A blob's count is an int32."""
-# NumPy reads an npy header by `ast.literal_eval`. Python counts its depth once for all threads, so that one of two may
-# end in a SystemError where a garbage collection in between lets the other run (python/cpython#106905).
+"""The most values of a volume: the count of a blob is an int32."""
+# NumPy reads an npy header with `ast.literal_eval`, whose recursion depth Python counts for all threads together: two
+# threads at once may get a SystemError (python/cpython#106905).
 _HEADER = threading.Lock()
 _MOST_DEFLATE = 1100  # gzip shrinks nothing by more than about 1,032
-# A damaged header ends in any of these; nibabel's own errors are no family.
+# What nibabel raises for a damaged header, beside its own errors, which have no common base.
 _DAMAGE = (OSError, EOFError, zlib.error, ValueError, TypeError, ArithmeticError, LookupError, MemoryError)
 _FIX = "the file is damaged or cut short: copy or write it again"
 
 
 def is_volume(path: str) -> bool:
-    """Whether a path ends as the files that `read_volume` reads."""
+    """Return whether a path has an ending of files that `read_volume` reads."""
     return path.lower().endswith(ENDINGS)
 
 
 def read_volume(path: str | os.PathLike[str], *, canonical: bool = False) -> tuple[np.ndarray, str | None]:
-    """(values float32 (channels, depth, height, width), orientation) of a volume.
+    """Read a volume: (values float32 (channels, depth, height, width), orientation).
 
     npy: axes as they are, (D, H, W) or (C, D, H, W); the orientation is None. NIfTI: x, y, z are width, height, depth,
-    a further axis (time, or a vector) is the channels; values are scaled as the header says. The orientation is where
-    x, y, z lead, "RAS" for right, anterior, superior; with `canonical` axes are turned and swapped so that it is RAS.
+    another axis (time, or a vector) is the channels; values are scaled as the header says. The orientation names the
+    directions of x, y, z, "RAS" for right, anterior, superior.
+    canonical: flip and swap axes so that the orientation is RAS.
     Raises: DataError for a file that is absent, damaged, too large or holds something else; MissingDependency for NIfTI
     without nibabel.
     """
@@ -62,7 +63,7 @@ def read_volume(path: str | os.PathLike[str], *, canonical: bool = False) -> tup
             "not the name of a volume", where=Where(file=shown), fix="give files that end in " + ", ".join(ENDINGS)
         )
     try:
-        with np.errstate(over="ignore", invalid="ignore"):  # what float32 cannot hold is found below
+        with np.errstate(over="ignore", invalid="ignore"):  # values beyond float32 are refused below
             values, orientation = (_npy(shown), None) if shown.lower().endswith(".npy") else _nifti(shown, canonical)
     except OSError as error:
         raise DataError(
@@ -82,13 +83,13 @@ def read_volume(path: str | os.PathLike[str], *, canonical: bool = False) -> tup
 def _npy(path: str) -> np.ndarray:
     with open(path, "rb") as file:
         head = file.read(12)
-    # NumPy takes memory for a header of the length that is said, up to 4 GiB
+    # NumPy would take memory for a header of the length that the file claims, up to 4 GiB.
     if head[6:7] > b"\1" and int.from_bytes(head[8:12], "little") > os.path.getsize(path):
         raise DataError(
             "not an npy file of numbers: its header goes on after its end", where=Where(file=path), fix=_FIX
         )
     try:
-        # NumPy's own reader of this very format, as a map: nothing is taken for what the header says, no pickle.
+        # A memory map takes no memory for the shape that the header claims, and reads no pickles.
         with _HEADER:
             stored = np.lib.format.open_memmap(path, "r")
     except (ValueError, EOFError, SyntaxError, TypeError, OverflowError, tokenize.TokenError) as error:
@@ -100,7 +101,7 @@ def _npy(path: str) -> np.ndarray:
 def _nifti(path: str, canonical: bool) -> tuple[np.ndarray, str]:
     nibabel = _load_nibabel()
     errors: tuple[type[Exception], ...] = (*_nibabel_errors(nibabel), *_DAMAGE)
-    with open(path, "rb"):  # absent or forbidden: the system's own words
+    with open(path, "rb"):  # raises OSError for an absent or forbidden file
         pass
     try:
         image = _open_nifti(nibabel, path)
@@ -136,7 +137,7 @@ def _nibabel_errors(nibabel: Any) -> tuple[type[Exception], ...]:
 
 
 def _open_nifti(nibabel: Any, path: str) -> Any:
-    """By the header's own size, 540 bytes or 348: `nibabel.load` would try formats that nobody asked for too."""
+    """Open a file of NIfTI-2 or NIfTI-1; `nibabel.load` would try other formats too."""
     for kind in (nibabel.Nifti2Image, nibabel.Nifti1Image):
         if kind.path_maybe_image(path)[0]:
             return kind.from_filename(path, mmap=False)
@@ -166,7 +167,7 @@ def _load_nibabel() -> Any:
 
 
 class Pair(NamedTuple):
-    """A line of the list: number, the volume's path, its class or the path of its volume of labels."""
+    """Hold a line of the list: its number, the path of the volume, and its class or the path of a volume of labels."""
 
     line: int
     path: str
@@ -181,7 +182,7 @@ class _Row(NamedTuple):
 
 
 def read_volume_list(path: str | os.PathLike[str]) -> list[Pair]:
-    """Lines `VOLUME LABEL`, split at the last space; LABEL is a whole number, or in all lines the path of a volume.
+    """Read lines `VOLUME LABEL`, split at the last space; LABEL is a whole number, or in all lines a volume's path.
 
     Raises: DataError for a list that cannot be read or is empty, or a line of another kind, naming it.
     """
@@ -219,11 +220,15 @@ def write_volumes(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> list[Path]:
-    """Write NAME_0000.h5, .. (about `file_bytes` each, at least one volume) and, at the very end, NAME.txt, which lists
-    them by their absolute paths; returns those, the list last.
+    """Write NAME_0000.h5, ... and, at the very end, NAME.txt, which lists them by absolute paths; return all paths.
 
     Each file holds "data", float32 (N, C, D, H, W), and "label", float32 (N,) of classes or (N, C, D, H, W) of labels.
-    root: put before every path as it stands. source: the list, named in errors. canonical: as `read_volume`.
+
+    Args:
+        root: put before every path unchanged.
+        source: the list, named in errors.
+        file_bytes: about the size of a file, which has at least one volume.
+        canonical: as `read_volume`.
     Raises: DataError for a volume that cannot be read or differs in shape or orientation from the first, and where
     NAME.txt is there already (unless `overwrite`); MissingDependency without h5py, or nibabel where it is needed.
     """
@@ -242,7 +247,7 @@ def write_volumes(
     with closing(_rows(root, pairs, source, canonical)) as rows:
         first = next(rows)
         out.mkdir(parents=True, exist_ok=True)
-        listed.unlink(missing_ok=True)  # it would name files of the old set and of the new one
+        listed.unlink(missing_ok=True)  # it must not name files of the old set and the new one
         most = max(1, file_bytes // (first.data.nbytes + first.label.nbytes))
         for begin in range(0, len(pairs), most):
             files.append(out / f"{name}_{begin // most:04d}.h5")
@@ -254,9 +259,9 @@ def write_volumes(
 
 
 def _rows(root: str, pairs: Sequence[Pair], source: str, canonical: bool) -> Generator[_Row, None, None]:
-    """Volumes with their labels, in the list's order; all fit the first."""
+    """Yield volumes with their labels, in the list's order; all have the first one's shape and orientation."""
     first: _Row | None = None
-    # Volumes are large: one per thread is in the making.
+    # Volumes are large: each thread reads one at a time.
     for row in in_order(lambda pair: _read(root, pair, source, canonical), pairs, ahead=1):
         first = first or row
         where = Where(file=f"{source}:{row.pair.line}: {root}{row.pair.path}")
@@ -314,7 +319,7 @@ def _pair(source: str, number: int, line: str) -> Pair:
     if space and path:
         if is_volume(label):
             return Pair(number, path, label)
-        # float32, what HDF5Data hands on, holds whole numbers up to here
+        # float32, the type of HDF5Data's tops, holds whole numbers up to 2^24
         if re.fullmatch(r"[+-]?[0-9]{1,20}", label) and abs(int(label)) <= 2**24:
             return Pair(number, path, int(label))
     raise DataError(

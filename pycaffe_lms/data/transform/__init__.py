@@ -1,1 +1,1 @@
-"""Pictures and volumes: decoding, resizing, cropping, means, and the threads that do it."""
+"""Decode, resize, crop and transform pictures, subtract means, and do so with several threads."""

@@ -1,7 +1,6 @@
-"""Mean files (`mean.binaryproto`): reading, and computing them as Caffe's compute_image_mean does.
+"""Read mean files (`mean.binaryproto`), and compute them as Caffe's compute_image_mean does.
 
-Covers: BlobProto file -> float32 (C, H, W); a running sum over pictures -> BlobProto file.
-Does not cover: subtracting the mean (transformer.py).
+See also: transformer.py, which subtracts the mean.
 """
 
 from __future__ import annotations
@@ -38,9 +37,10 @@ def load_mean(path: str | os.PathLike[str]) -> np.ndarray:
 
 
 class MeanSum:
-    """The sum of pictures of one shape, exact for integers; `mean()` divides.
+    """Sum pictures of one shape, exactly for integers; `mean()` divides.
 
-    Caffe adds in float32; the two agree bit for bit while sums stay below 2^24, that is for 65,793 pictures of bytes.
+    Caffe adds in float32; the results are the same bits while sums stay below 2^24, that is for 65,793 pictures of
+    bytes.
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class MeanSum:
         self.count += len(pictures)
 
     def mean(self) -> np.ndarray:
-        """float32 (C, H, W). Raises DataError where nothing was added."""
+        """Return the mean, float32 (C, H, W). Raises: DataError where nothing was added."""
         if self._sum is None:
             raise DataError("no picture to take the mean of", fix="give a source that is not empty")
         return self._sum.astype(np.float32) / np.float32(self.count)

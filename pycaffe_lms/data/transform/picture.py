@@ -1,8 +1,6 @@
-"""Picture files (JPEG, PNG, whatever OpenCV reads) from memory to an array.
+"""Decode picture files (JPEG, PNG, whatever OpenCV reads) from memory to arrays, resize and encode them.
 
-Covers: decoding with the colour rules of Caffe, a limit on the size that a picture's header may ask for, resizing, and
-encoding again.
-Does not cover: reading files from disk.
+Colours follow Caffe's rules. A header that claims an absurd size is refused before memory is taken.
 """
 
 from __future__ import annotations
@@ -24,8 +22,9 @@ def decode_picture(
 ) -> np.ndarray:
     """Decode a picture file to uint8 (channels, height, width); colour in the order blue, green, red.
 
-    `sixteen_bits`: a picture of 16 bits per value is taken too, as uint16.
-    `force_color`: always 3 channels; `force_gray`: always 1; neither: as stored (1, 3 or, with transparency, 4).
+    Args:
+        force_color: always 3 channels. force_gray: always 1. Neither: as stored (1, 3 or, with transparency, 4).
+        sixteen_bits: accept pictures of 16 bits per value too, as uint16.
     Raises: DataError for bytes that are no picture, not 8 bits deep or too large; MissingDependency without OpenCV.
     """
     try:
@@ -59,7 +58,7 @@ def decode_picture(
 
 
 def resize_picture(array: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """A uint8 picture (C, H, W) resized bilinearly to `size`, (height, width). Needs OpenCV, as `decode_picture`."""
+    """Resize a uint8 picture (C, H, W) bilinearly to `size`, (height, width). Needs OpenCV, as `decode_picture`."""
     import cv2
 
     pixels = np.ascontiguousarray(array.transpose(1, 2, 0))
@@ -68,9 +67,9 @@ def resize_picture(array: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 
 
 def shorter_side_size(shape: tuple[int, ...], side: int) -> tuple[int, int]:
-    """(height, width) with `side` as the shorter one and the shape's (C, H, W) proportions, rounded down.
+    """Return (height, width), the shorter one being `side`, in the proportions of a shape (C, H, W), rounded down.
 
-    Raises: DataError where that is more than `MAX_PICTURE_VALUES` allows: the picture is a thread.
+    Raises: DataError where that is more than `MAX_PICTURE_VALUES`, as for a very narrow picture.
     """
     channels, height, width = shape
     size = (side, side * width // height) if height <= width else (side * height // width, side)
@@ -80,7 +79,7 @@ def shorter_side_size(shape: tuple[int, ...], side: int) -> tuple[int, int]:
 
 
 def encode_picture(array: np.ndarray, kind: str, *, where: Where) -> bytes:
-    """A uint8 picture (C, H, W) as the bytes of a file of `kind`, a file name's ending such as jpg or png.
+    """Encode a uint8 picture (C, H, W) as the bytes of a file of `kind`, a file name's ending such as jpg or png.
 
     OpenCV's own settings: a JPEG has quality 95. Needs OpenCV, as `decode_picture`.
     Raises: DataError for a kind that OpenCV does not write.
@@ -101,9 +100,9 @@ def encode_picture(array: np.ndarray, kind: str, *, where: Where) -> bytes:
 
 
 def header_size(data: bytes) -> tuple[int, int] | None:
-    """(height, width) in pixels that a PNG or JPEG header claims; None for other formats and for broken headers.
+    """Return (height, width) in pixels that a PNG or JPEG header claims; None for other formats and broken headers.
 
-    A few hundred bytes can claim, and decode to, gigabytes; the other formats have OpenCV's own limit of 2^30 pixels.
+    A few hundred bytes can decode to gigabytes. For other formats there is OpenCV's own limit of 2^30 pixels.
     """
     if data.startswith(b"\x89PNG\r\n\x1a\n") and len(data) >= 24:
         width, height = struct.unpack_from(">II", data, 16)

@@ -1,6 +1,6 @@
-"""caffe.io.Transformer: pictures as Python has them to the arrays that a net's inputs take, and back.
+"""Define caffe.io.Transformer: from pictures in Python to the arrays that a net's inputs take, and back.
 
-Does not cover: what data layers do to their records (transformer.py).
+See also: transformer.py, what data layers do to their records.
 Source of the behaviour: BVLC/caffe, python/caffe/io.py.
 """
 
@@ -15,10 +15,10 @@ from .resize import as_picture, resize_image
 
 
 class Transformer:
-    """How pictures become a net's inputs: resize, transpose, swap channels, scale, subtract the mean, scale again.
+    """Turn pictures into inputs of a net: resize, transpose, swap channels, scale, subtract the mean, scale again.
 
     inputs: {name of an input: its shape (N, C, H, W)}, such as {"data": net.blobs["data"].data.shape}. A picture is
-    (H, W, K), as `load_image` returns it. Every step but the resize happens only where its setter was called:
+    (H, W, K), as `load_image` returns it. Each step but the resize is done only if its setter was called:
 
         t = Transformer({"data": net.blobs["data"].data.shape})
         t.set_transpose("data", (2, 0, 1))  # height, width, channels -> channels, height, width
@@ -46,7 +46,7 @@ class Transformer:
         self.input_scale: dict[str, float] = {}
 
     def preprocess(self, in_: str, data: np.ndarray) -> np.ndarray:
-        """The picture `data` (H, W, K) as float32 of the shape that input `in_` takes, without the batch axis.
+        """Return the picture `data` (H, W, K) as float32 in the shape of input `in_`, without the batch axis.
 
         Order: resize to the input's (H, W) where it differs, transpose, channel swap, * raw_scale, - mean,
         * input_scale. `data` itself is never changed.
@@ -70,7 +70,7 @@ class Transformer:
         return picture
 
     def deprocess(self, in_: str, data: np.ndarray) -> np.ndarray:
-        """The inverse of `preprocess` but for the resize: a blob's values (1, C, H, W) or (C, H, W) to a picture.
+        """Invert `preprocess` but for the resize: turn a blob's values (1, C, H, W) or (C, H, W) into a picture.
 
         Axes of length 1 are dropped, except where a transpose or a channel swap was set, which need all three.
         """
@@ -93,9 +93,9 @@ class Transformer:
         return picture
 
     def set_transpose(self, in_: str, order: Sequence[int]) -> None:
-        """The order of axes, such as (2, 0, 1) for (H, W, K) -> (K, H, W).
+        """Set the order of axes, such as (2, 0, 1) for (H, W, K) -> (K, H, W).
 
-        Raises: UsageError for another number of axes, or where it has not each axis once.
+        Raises: UsageError for another number of axes, or an axis that is missing.
         """
         self._check_input(in_)
         if len(order) != len(self.inputs[in_]) - 1:
@@ -110,9 +110,9 @@ class Transformer:
         self.transpose[in_] = order
 
     def set_channel_swap(self, in_: str, order: Sequence[int]) -> None:
-        """The order of channels (axis 0, after the transpose), such as (2, 1, 0) for RGB -> BGR.
+        """Set the order of channels (axis 0, after the transpose), such as (2, 1, 0) for RGB -> BGR.
 
-        Raises: UsageError where it has not as many entries as the input has channels, or names one that is not there.
+        Raises: UsageError where there are not as many entries as channels, or one is out of range.
         """
         self._check_input(in_)
         if len(order) != self.inputs[in_][1]:
@@ -127,7 +127,7 @@ class Transformer:
         self.channel_swap[in_] = order
 
     def set_raw_scale(self, in_: str, scale: float) -> None:
-        """Multiply by this before the mean is subtracted; 255 where a mean and a net are made for bytes."""
+        """Multiply by this before the mean is subtracted; 255 for a net and a mean for bytes."""
         self._check_input(in_)
         self.raw_scale[in_] = _factor(scale, in_)
 

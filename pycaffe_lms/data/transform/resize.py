@@ -1,7 +1,6 @@
-"""Resizing pictures as pycaffe does, whatever is installed.
+"""Resize pictures as pycaffe does, whichever libraries are installed.
 
-Covers: nearest and linear interpolation with the two coordinate mappings that pycaffe uses; splines through SciPy.
-Does not cover: reading pictures (picture.py), cropping.
+Nearest and linear interpolation have the two coordinate mappings of pycaffe; splines come from SciPy.
 Source of the behaviour: BVLC/caffe, python/caffe/io.py; scikit-image, transform.resize (mode "constant", no
 anti-aliasing); SciPy, ndimage.zoom.
 """
@@ -24,9 +23,9 @@ def resize_image(im: np.ndarray, new_dims: Sequence[int], interp_order: int = 1)
 
     interp_order: 0 nearest, 1 linear, 2 to 5 splines of that order, which need SciPy.
 
-    K of 1 or 3: the centre of output pixel i lies at (i + 0.5) H/h - 0.5, and beyond the edges lies the smallest value
-    of the picture, so that edges of an enlarged picture fade towards it. No low-pass filter is applied. Any other K:
-    output pixel i lies at i (H - 1)/(h - 1), corners on corners.
+    K of 1 or 3: the centre of output pixel i is at (i + 0.5) H/h - 0.5. Beyond the edges is the smallest value of the
+    picture, so that edges of an enlarged picture fade towards it. No low-pass filter is applied. Any other K: output
+    pixel i is at i (H - 1)/(h - 1), so that corners fall on corners.
 
     Raises: ArrayError (a ValueError) for another shape, sizes that are not positive, or an unknown order;
     MissingDependency for a spline without SciPy.
@@ -52,7 +51,7 @@ def resize_image(im: np.ndarray, new_dims: Sequence[int], interp_order: int = 1)
 
 
 def as_picture(given: object) -> np.ndarray:
-    """`given` as an array of real numbers. Raises ArrayError, which says how to read a file where it names one."""
+    """Return `given` as an array of real numbers. Raises: ArrayError; for the name of a file it says how to read it."""
     if isinstance(given, (str, bytes, os.PathLike)):
         raise ArrayError(f"{given!r} is no picture", fix=f"read it first: caffe.io.load_image({given!r})")
     array = np.asarray(given)
@@ -69,7 +68,7 @@ def _sizes(new_dims: Sequence[int], channels: int) -> tuple[int, int]:
 
 
 def _resample(values: np.ndarray, axis: int, size: int, order: int, centred: bool) -> np.ndarray:
-    """Interpolate along one axis; what lies outside counts as 0."""
+    """Interpolate along one axis, with zeros outside."""
     old = values.shape[axis]
     if old == size:
         return values

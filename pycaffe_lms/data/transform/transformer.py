@@ -1,10 +1,8 @@
-"""What a data layer does to each picture: crop, mirror, subtract the mean, scale (`transform_param`).
+"""Transform each picture of a data layer: crop, mirror, subtract the mean, scale (`transform_param`).
 
-Covers: the rules of Caffe's DataTransformer for arrays (C, H, W), and random numbers that a resumed run draws again.
-Does not cover: decoding (datum.py), resizing, batches (batches.py).
-
-Randomness is counter-based: the draws of item k of batch b depend on (seed, b, k) alone (`batch_rng`), so a run that
-is resumed at batch b sees the very same crops. The distribution is Caffe's; its mt19937 sequence is not reproduced.
+The rules are those of Caffe's DataTransformer, for arrays (C, H, W). Random numbers are counter-based: those of item k
+of batch b depend on (seed, b, k) alone (`batch_rng`), so that a run resumed at batch b makes the same crops. The
+distribution is Caffe's; its mt19937 sequence is not reproduced.
 Source: BVLC/caffe 9b89154, src/caffe/data_transformer.cpp (behaviour).
 """
 
@@ -25,7 +23,7 @@ Item = tuple[np.ndarray, int, Where]
 
 
 def batch_rng(seed: int, batch: int, stream: int = 0) -> np.random.Generator:
-    """The random numbers of one batch; `batch` and `stream` (a rank, a layer) from 0, `seed` any integer."""
+    """Return the generator for one batch. batch, stream (a rank, a layer): from 0; seed: any integer."""
     mask = 2**64 - 1
     key = np.array([seed & mask, stream & mask], np.uint64)
     counter = np.array([0, 0, 0, batch & mask], np.uint64)  # drawing advances the first word
@@ -41,10 +39,10 @@ def refuse_contradictions(transform_param: TransformationParameter, *, source: s
 
 
 class DataTransformer:
-    """Transforms arrays (C, H, W) of values into (value - mean) * scale, cropped and mirrored.
+    """Transform arrays (C, H, W) of values into (value - mean) * scale, cropped and mirrored.
 
-    transform_param: the layer's TransformationParameter. phase: TRAIN crops at random, TEST in the centre; mirroring
-    is random in both, as in Caffe. source: the database or list, named in errors.
+    phase: TRAIN crops at random, TEST in the centre; mirroring is random in both, as in Caffe.
+    source: the database or list, named in errors.
     Raises: LayerParamError for fields that contradict each other; DataError for a mean file that cannot be read.
     """
 
@@ -65,11 +63,11 @@ class DataTransformer:
 
     @property
     def needs_random(self) -> bool:
-        """Whether `transform` draws random numbers."""
+        """Return whether `transform` draws random numbers."""
         return self.mirror or bool(self.train and self.crop_size)
 
     def output_shape(self, datum_shape: Shape, *, where: Where | None = None) -> Shape:
-        """(C, H, W) of an item -> (C, crop or H, crop or W).
+        """Return (C, crop or H, crop or W) for an item of shape (C, H, W).
 
         where: the record, for errors (default: the source).
         Raises: LayerParamError where crop_size or mean_value do not fit; DataError where mean_file does not.
@@ -77,7 +75,7 @@ class DataTransformer:
         known = self._checked.get(datum_shape)
         if known is None:
             known = self._check(datum_shape, where or Where(file=self.source))
-            if len(self._checked) < 1000:  # pictures of many sizes must not collect here for ever
+            if len(self._checked) < 1000:  # a bound, for there may be pictures of very many sizes
                 self._checked[datum_shape] = known
         return known
 
@@ -93,7 +91,7 @@ class DataTransformer:
         if out.ndim == 3:
             arrays, out = [arrays], out[None]  # type: ignore[list-item]
         assert len(arrays) == len(out), (len(arrays), len(out))
-        # All three numbers of an item are drawn always, so that no setting changes what the others see.
+        # All three numbers of an item are always drawn, so that no setting changes the numbers of the others.
         draws: Sequence[Sequence[int]] = [(0, 0, 0)] * len(out)
         if self.needs_random:
             assert rng is not None, "this transform_param needs random numbers"

@@ -1,4 +1,4 @@
-"""Items decoded and transformed by several threads (OpenCV and NumPy release the GIL): a batch or a stream."""
+"""Decode and transform items, of a batch or a stream, with several threads (OpenCV and NumPy release the GIL)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _GRAIN = 2  # items: fewer are not worth another thread
 
 
 def each(work: Callable[[int], None], n: int) -> None:
-    """work(0), ..., work(n - 1), in any order, by as many threads as the CPU operations use.
+    """Call work(0), ..., work(n - 1), in any order, with as many threads as the CPU operations use.
 
-    Raises: what the first item (in order, not in time) raised.
+    Raises: what the item with the smallest number raised.
     """
     errors: dict[int, Exception] = {}
 
@@ -28,7 +28,7 @@ def each(work: Callable[[int], None], n: int) -> None:
                 work(i)
             except Exception as error:
                 errors[i] = error
-                return  # a part goes in order, so this is its first
+                return  # a part goes in order, so this is its smallest number
 
     parallel(part, n, grain=_GRAIN)
     if errors:
@@ -36,9 +36,9 @@ def each(work: Callable[[int], None], n: int) -> None:
 
 
 def in_order(work: Callable[[_Item], _Result], items: Iterable[_Item], *, ahead: int = 4) -> Iterator[_Result]:
-    """work(item) for each item, in the order of the items, computed by several threads a few items ahead.
+    """Yield work(item) for each item, in order, computed by several threads a few items ahead.
 
-    `items` is walked in the caller's thread, no more than `ahead` items per thread beyond what has been asked for.
+    `items` is iterated in the caller's thread, at most `ahead` items per thread beyond what was asked for.
     Raises: what `work` raised, in the place of that item's result.
     """
     threads = thread_count()
@@ -54,6 +54,6 @@ def in_order(work: Callable[[_Item], _Result], items: Iterable[_Item], *, ahead:
                     yield begun.popleft().result()
             while begun:
                 yield begun.popleft().result()
-        finally:  # after an error, or where the caller wants no more
+        finally:  # after an error, or when the caller stops early
             for future in begun:
                 future.cancel()
