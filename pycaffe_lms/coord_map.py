@@ -1,10 +1,10 @@
-"""caffe.coord_map: where a blob's pixels lie in another blob of a NetSpec, and the Crop that aligns the two.
+"""Define caffe.coord_map: map coordinates of a blob to another blob of a NetSpec, and crop one to the other.
 
-    n.score = coord_map.crop(n.upscore, n.data)  # upscore cut to the part that lies over data
+    n.score = coord_map.crop(n.upscore, n.data)  # upscore cut to the part that covers data
 
 A map is (axis, scale, shift): on the axes after `axis` a coordinate x becomes scale * x + shift. Layers that change no
 coordinates have the axis None. Scale and shift are numbers or arrays, one value per spatial axis.
-Does not cover: layers whose output position depends on more than a window (InnerProduct, Reshape, ...).
+Layers whose outputs depend on more than a window (InnerProduct, Reshape, ...) have no map.
 Source of the behaviour: BVLC/caffe, python/caffe/coord_map.py.
 """
 
@@ -32,19 +32,19 @@ _LEGACY = frozenset(f"{what}_{side}" for what in ("pad", "kernel", "stride") for
 
 
 class UndefinedMapException(GraphError):
-    """A layer type that has no coordinate map."""
+    """Signal a layer type that has no coordinate map."""
 
 
 class AxisMismatchException(GraphError):
-    """Two maps over different axes cannot be joined."""
+    """Signal two maps over different axes, which cannot be joined."""
 
 
 class CropError(LayerParamError, AssertionError):
-    """Blobs that no Crop aligns, or parameters that have no map; an AssertionError too, as in pycaffe."""
+    """Signal blobs that no Crop aligns, or parameters without a map; it is an AssertionError too, as in pycaffe."""
 
 
 def _fields(fn: Function, *messages: str) -> Mapping[str, Any]:
-    """The parameters of a layer, from its message where it was given as one, else from its keywords."""
+    """Return the parameters of a layer, from its message where that was given, else from its keywords."""
     given = next((fn.params[name] for name in messages if name in fn.params), fn.params)
     if isinstance(given, Message):
         return {f.name: list(v) if hasattr(v, "extend") else v for f, v in given.ListFields()}
@@ -52,7 +52,7 @@ def _fields(fn: Function, *messages: str) -> Mapping[str, Any]:
 
 
 def conv_params(fn: Function) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
-    """(axis, stride, kernel, pad) of a Convolution, Deconvolution, Pooling or Im2col; the kernel with its dilation.
+    """Return (axis, stride, kernel, pad) of a Convolution, Deconvolution, Pooling or Im2col; the kernel dilated.
 
     axis: the channel axis. Arrays have one value, or one per spatial axis.
     Raises: CropError for kernel_h, kernel_w and their like; LayerParamError without kernel_size.
@@ -77,13 +77,13 @@ def conv_params(fn: Function) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
 
 
 def crop_params(fn: Function) -> tuple[int, np.ndarray]:
-    """(axis, offset) of a Crop layer; the axis is the first one that it crops."""
+    """Return (axis, offset) of a Crop layer; the axis is the first one that it crops."""
     fields = _fields(fn, "crop_param")
     return fields.get("axis", 2), np.array(fields.get("offset", 0), ndmin=1)
 
 
 def coord_map(fn: Function) -> Map:
-    """The map from a layer's top to its bottom's coordinates; for example stride 2 has the scale 1/2.
+    """Return the map from a layer's top to its bottom's coordinates; for example, stride 2 has the scale 1/2.
 
     axis is the last axis before the spatial ones. Raises: UndefinedMapException for a type that has none.
     """
@@ -102,7 +102,7 @@ def coord_map(fn: Function) -> Map:
 
 
 def compose(base_map: Map, next_map: Map) -> Map:
-    """First `next_map`, then `base_map`. Raises: AxisMismatchException where both have an axis, and not the same."""
+    """Return the map `next_map` followed by `base_map`. Raises: AxisMismatchException where their axes differ."""
     axis, scale, shift = base_map
     next_axis, next_scale, next_shift = next_map
     if None not in (axis, next_axis) and axis != next_axis:
@@ -111,16 +111,16 @@ def compose(base_map: Map, next_map: Map) -> Map:
 
 
 def inverse(coord_map: Map) -> Map:
-    """The map the other way round."""
+    """Return the inverse of a map."""
     axis, scale, shift = coord_map
     return axis, 1 / scale, -shift / scale
 
 
 def coord_map_from_to(top_from: Top, top_to: Top) -> Map:
-    """The map between two tops that share an ancestor, reached through layers that have maps.
+    """Return the map between two tops that have a common ancestor, through layers with maps.
 
-    Different ways to an ancestor are taken to agree, as they do in a net whose sums and concatenations fit; one on
-    which some layer gives the axis (a residual block's convolutions) is preferred to one without (its shortcut).
+    All paths to an ancestor are taken to have the same map, as in a net whose sums and concatenations fit. A path on
+    which a layer gives the axis (a residual block's convolutions) is preferred to one without (its shortcut).
     Raises: GraphError (a RuntimeError) where there is no common ancestor; AxisMismatchException.
     """
     for top in (top_from, top_to):
@@ -140,16 +140,16 @@ def coord_map_from_to(top_from: Top, top_to: Top) -> Map:
 
 
 def _ancestors(top: Top, until: Collection[Top] = ()) -> dict[Top, Map]:
-    """The maps of `top` and all it is made of, nearest first, as far as layers have maps, and not beyond `until`.
+    """Return the maps of `top` and its ancestors, nearest first, as far as layers have maps, and not beyond `until`.
 
-    Of several ways to one top the shortest counts, but one with an axis before those without.
+    Of several paths to a top the shortest counts, but one with an axis before those without.
     """
     maps, waiting = {top: IDENTITY}, deque([top])
     while waiting:
         top = waiting.popleft()
         if top in until:
             continue
-        # What a Crop is cropped to only lends its size: its pixels are not what comes out.
+        # The second bottom of a Crop gives only its size, no pixels.
         bottoms = top.fn.inputs[:1] if top.fn.type_name == "Crop" else top.fn.inputs
         if not bottoms:
             continue
@@ -167,10 +167,10 @@ def _ancestors(top: Top, until: Collection[Top] = ()) -> dict[Top, Map]:
 
 
 def crop(top_from: Top, top_to: Top) -> Top:
-    """A Crop layer that cuts `top_from` to the part that lies over `top_to`.
+    """Return a Crop layer that cuts `top_from` to the part that covers `top_to`.
 
-    Raises: CropError (an AssertionError) where they differ in scale, where `top_from` would have to grow, or where the
-    offset is no whole number of pixels; and what `coord_map_from_to` raises.
+    Raises: CropError (an AssertionError) where they differ in scale, `top_from` would have to grow, or the offset is no
+    whole number of pixels; and as `coord_map_from_to`.
     """
     axis, scale, shift = coord_map_from_to(top_from, top_to)
     scale, shift = np.array(scale, ndmin=1), np.array(shift, ndmin=1)
@@ -180,6 +180,6 @@ def crop(top_from: Top, top_to: Top) -> Top:
         raise CropError(f"cannot crop negative offset (b = {shift})", fix="pad the first convolution more")
     if not (np.round(shift) == shift).all():
         raise CropError(f"cannot crop noninteger offset (b = {shift})", fix="change a pad or a kernel_size by one")
-    axis = 1 if axis is None else axis  # nothing between them moves a coordinate: any channel axis does
+    axis = 1 if axis is None else axis  # no layer between them changes coordinates: the channel axis will do
     cut: Top = L.Crop(top_from, top_to, crop_param={"axis": axis + 1, "offset": [int(-s) for s in shift]})
     return cut

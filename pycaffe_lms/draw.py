@@ -1,10 +1,10 @@
-"""caffe.draw: a net as a graph, through pydot; pictures through Graphviz.
+"""Define caffe.draw: draw a net as a graph, with pydot; pictures need Graphviz.
 
     net = read_net("train_val.prototxt").message  # formats.prototxt
     draw_net_to_file(net, "net.png")  # needs Graphviz's `dot`
     draw_net_to_file(net, "net.raw")  # the graph as dot text; `.dot` and `.gv` do the same
 
-Nets of the older generations are drawn as what they mean today.
+Nets of older generations are upgraded before they are drawn.
 Source of the behaviour: BVLC/caffe, python/caffe/draw.py.
 """
 
@@ -31,14 +31,14 @@ _RANKDIRS = ("LR", "RL", "TB", "BT")
 
 
 def get_pooling_types_dict() -> dict[int, str]:
-    """{number: name} of the pooling methods."""
+    """Return {number: name} of the pooling methods."""
     return {
         value.number: name for name, value in caffe_pb2.PoolingParameter.PoolMethod.DESCRIPTOR.values_by_name.items()
     }
 
 
 def get_edge_label(layer: caffe_pb2.LayerParameter) -> str:
-    """What stands on the arrow to a layer's tops: the batch size or the number of outputs, else two quotation marks."""
+    """Return the label of edges to a layer's tops: batch size or number of outputs, else two quotation marks."""
     if layer.type == "Data":
         return f"Batch {layer.data_param.batch_size}"
     if layer.type in ("Convolution", "Deconvolution"):
@@ -49,7 +49,7 @@ def get_edge_label(layer: caffe_pb2.LayerParameter) -> str:
 
 
 def get_layer_lr_mult(layer: caffe_pb2.LayerParameter) -> tuple[float, float]:
-    """The lr_mult of a layer's weights and of its bias. Raises: LayerParamError for other types or more than two."""
+    """Return the lr_mult of a layer's weights and bias. Raises: LayerParamError for other types or more than two."""
     where = Where(layer=layer.name, type=layer.type)
     if layer.type not in _LEARNING:
         raise LayerParamError(f"{layer.type} layers do not have a learning rate multiplier", where=where)
@@ -60,9 +60,9 @@ def get_layer_lr_mult(layer: caffe_pb2.LayerParameter) -> tuple[float, float]:
 
 
 def get_layer_label(layer: caffe_pb2.LayerParameter, rankdir: str, display_lrm: bool = False) -> str:
-    """A layer's text, in quotation marks: name, type (of a Pooling its method too), window, with display_lrm the rates.
+    """Return a layer's label, in quotation marks: name, type (and pooling method), window, with display_lrm the rates.
 
-    Parts stand beside each other for rankdir TB and BT, below each other otherwise.
+    The parts are on one line for rankdir TB and BT, on a line each otherwise.
     """
     separator = " " if rankdir in ("TB", "BT") else r"\n"
     parts = [_escaped(layer.name, r"\"{}|<>")]
@@ -80,7 +80,7 @@ def get_layer_label(layer: caffe_pb2.LayerParameter, rankdir: str, display_lrm: 
 
 
 def _window(layer: caffe_pb2.LayerParameter) -> list[str]:
-    """Kernel, stride and pad; one number where all axes agree."""
+    """Return the texts of kernel, stride and pad; one number where all axes have the same."""
     pooling = layer.type == "Pooling"
     if pooling and layer.pooling_param.global_pooling:
         return ["global"]
@@ -103,7 +103,7 @@ def _dims(values: Sequence[int]) -> str:
 
 
 def choose_color_by_layertype(layertype: str) -> str:
-    """The fill of a layer's box."""
+    """Return the fill colour of a layer's box."""
     return _COLORS.get(layertype, LAYER_STYLE_DEFAULT["fillcolor"])
 
 
@@ -114,9 +114,9 @@ def get_pydot_graph(
     phase: int | None = None,
     display_lrm: bool = False,
 ) -> Any:
-    """A pydot.Dot of a net: boxes for layers (`<layer>_<type>`), octagons for blobs (`<blob>_blob`).
+    """Return a pydot.Dot of a net: boxes for layers (`<layer>_<type>`), octagons for blobs (`<blob>_blob`).
 
-    rankdir: LR, RL, TB or BT, where the graph grows to. phase: 0 TRAIN, 1 TEST, only the layers of that one; None: all.
+    rankdir: the direction of the graph, LR, RL, TB or BT. phase: 0 TRAIN or 1 TEST, for the layers of that phase only.
     Raises: UsageError for another rankdir; GraphError for a layer with include and exclude; MissingDependency.
     """
     try:
@@ -164,9 +164,9 @@ def draw_net(
     phase: int | None = None,
     display_lrm: bool = False,
 ) -> bytes:
-    """The net drawn: dot text for ext "raw", "dot" and "gv", else a picture in a format of Graphviz (png, svg, ...).
+    """Draw a net: dot text for ext "raw", "dot" and "gv", else a picture in a format of Graphviz (png, svg, ...).
 
-    Raises: UsageError for a picture where there is no Graphviz, and for a format that it lacks; as get_pydot_graph.
+    Raises: UsageError for a picture without Graphviz, and for a format that it lacks; as get_pydot_graph.
     """
     graph = get_pydot_graph(caffe_net, rankdir, phase=phase, display_lrm=display_lrm)
     if ext in _TEXT:
@@ -192,7 +192,7 @@ def draw_net_to_file(
     phase: int | None = None,
     display_lrm: bool = False,
 ) -> None:
-    """Draw to a file, whose ending says the format (see draw_net). It appears whole or not at all."""
+    """Draw to a file, whole or not at all; its ending is the format (see draw_net)."""
     ext = os.path.splitext(filename)[1].lstrip(".")
     if not ext:
         raise UsageError(f"{os.fspath(filename)!r} has no ending", fix="end it in .png, .svg, .pdf or .dot")
@@ -214,7 +214,7 @@ def _escaped(text: str, special: str) -> str:
 
 
 def _id(name: str) -> str:
-    """A name as dot takes it; pydot itself would read "a:b" as a port b of a."""
+    """Return a name as dot reads it, quoted where needed; pydot itself would read "a:b" as port b of a."""
     return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else '"' + _escaped(name, r"\"") + '"'
 
 

@@ -1,7 +1,7 @@
-"""First values of parameters and dummy data: Caffe's seven fillers.
+"""Fill parameters and dummy data with first values, by Caffe's seven fillers.
 
 Covers: constant, uniform, gaussian (sparse too), positive_unitball, xavier, msra, bilinear, and their checks.
-Does not cover: the order in which parameters are filled (the net's affair), the generator (`random.py`).
+See also: `random.py`, the generator. The net sets the order in which parameters are filled.
 Source: BVLC/caffe, include/caffe/filler.hpp.
 """
 
@@ -22,10 +22,10 @@ Shape = tuple[int, ...]
 
 
 def fill(filler_param: FillerParameter, shape: Shape, dtype: DTypeLike, rng: CaffeRandom) -> np.ndarray:
-    """A new array of `shape` with the values that the FillerParameter message describes.
+    """Return a new array of `shape` with the values that a FillerParameter describes.
 
-    Values are computed in float32, as Caffe's nets do, whatever `dtype` is.
-    Raises LayerParamError (without a place: the caller adds it with `.at`).
+    Values are computed in float32, as in Caffe's nets, whatever `dtype` is.
+    Raises: LayerParamError without a place, which the caller adds with `.at`.
     """
     check(filler_param, shape)
     values = FILLERS[filler_param.type](filler_param, tuple(shape), rng)
@@ -77,7 +77,7 @@ def _check_sparse(filler_param: FillerParameter, shape: Shape) -> None:
 
 
 def fan(filler_param: FillerParameter, shape: Shape) -> np.float32:
-    """The n of xavier and msra: by the raw shape, whatever the axes mean to the layer."""
+    """Return the n of xavier and msra; it depends on the shape alone, not on what the axes mean to the layer."""
     size = math.prod(shape)
     fan_in = size // shape[0]
     fan_out = size // shape[1] if len(shape) > 1 else size

@@ -1,4 +1,4 @@
-"""caffe.io: arrays to messages and back, pictures from files, crops, and the Transformer.
+"""Define caffe.io: arrays to messages and back, pictures from files, crops, and the Transformer.
 
 A mean for `Transformer.set_mean` comes from a .npy file (`np.load`), or from a mean file that compute_image_mean wrote:
 
@@ -7,8 +7,7 @@ A mean for `Transformer.set_mean` comes from a .npy file (`np.load`), or from a 
 
 `data.mean.load_mean("mean.binaryproto")` does the same with errors that name the file. `mean.mean(1).mean(1)` is the
 mean per channel, which fits every crop.
-See also: data/transform/resize.py and data/transform/preprocess.py, whose `resize_image` and `Transformer` users find
-here.
+See also: data/transform/resize.py and data/transform/preprocess.py, which define `resize_image` and `Transformer`.
 Source of the behaviour: BVLC/caffe, python/caffe/io.py.
 """
 
@@ -41,13 +40,13 @@ __all__ = [
     "oversample",
     "resize_image",
 ]
-_GRAY = (0.2125, 0.7154, 0.0721)  # of red, green, blue; scikit-image's
+_GRAY = (0.2125, 0.7154, 0.0721)  # weights of red, green, blue, as in scikit-image
 
 
 def blobproto_to_array(blob: caffe_pb2.BlobProto, return_diff: bool = False) -> np.ndarray:
-    """The values of a BlobProto, or its gradients with `return_diff`, as float64 in its shape.
+    """Return the values of a BlobProto, or its gradients with `return_diff`, as float64 in its shape.
 
-    The four old sizes are the shape where any of them is set.
+    The shape is that of num, channels, height and width where any of them is set.
     Raises: ArrayError (a ValueError) where the number of values is not what the shape says; UsageError for bytes.
     """
     if not isinstance(blob, caffe_pb2.BlobProto):
@@ -62,7 +61,7 @@ def blobproto_to_array(blob: caffe_pb2.BlobProto, return_diff: bool = False) -> 
 
 
 def array_to_blobproto(arr: np.ndarray, diff: np.ndarray | None = None) -> caffe_pb2.BlobProto:
-    """A BlobProto of float values in the shape of `arr`; `diff`, of that shape too, becomes its gradients.
+    """Return a BlobProto of float values in the shape of `arr`; `diff`, of the same shape, becomes its gradients.
 
     Raises: ValueError where `diff` has another shape.
     """
@@ -72,14 +71,14 @@ def array_to_blobproto(arr: np.ndarray, diff: np.ndarray | None = None) -> caffe
 
 
 def arraylist_to_blobprotovector_str(arraylist: Iterable[np.ndarray]) -> bytes:
-    """Arrays as one serialized BlobProtoVector."""
+    """Serialize arrays as a BlobProtoVector."""
     vector = caffe_pb2.BlobProtoVector()
     vector.blobs.extend(array_to_blobproto(arr) for arr in arraylist)
     return vector.SerializeToString()
 
 
 def blobprotovector_str_to_arraylist(str: bytes) -> list[np.ndarray]:
-    """The arrays of a serialized BlobProtoVector, each float64. Raises: DataError for other bytes; ArrayError."""
+    """Return the arrays of a serialized BlobProtoVector, as float64. Raises: DataError for other bytes; ArrayError."""
     try:
         vector = caffe_pb2.BlobProtoVector.FromString(str)
     except DecodeError:
@@ -88,7 +87,7 @@ def blobprotovector_str_to_arraylist(str: bytes) -> list[np.ndarray]:
 
 
 def array_to_datum(arr: np.ndarray, label: int | None = None) -> caffe_pb2.Datum:
-    """A Datum of an array (C, H, W): uint8 as bytes, anything else as `float_data`; without `label`, it has none.
+    """Return a Datum of an array (C, H, W): uint8 as bytes, anything else as `float_data`.
 
     Raises: ArrayError (a ValueError) for another number of axes.
     """
@@ -106,9 +105,9 @@ def array_to_datum(arr: np.ndarray, label: int | None = None) -> caffe_pb2.Datum
 
 
 def datum_to_array(datum: caffe_pb2.Datum) -> np.ndarray:
-    """The values of a Datum, (C, H, W): uint8 for bytes, float64 for `float_data`. The label is `datum.label`.
+    """Return the values of a Datum, (C, H, W): uint8 for bytes, float64 for `float_data`. The label is `datum.label`.
 
-    A picture file in it (`encoded`) is decoded, as data layers do it: uint8, BGR.
+    An `encoded` picture is decoded as data layers do it: uint8, BGR.
     Raises: DataError where the sizes disagree or the picture is damaged; MissingDependency for one without OpenCV.
     """
     array = datum_array(datum, source="Datum")
@@ -116,15 +115,16 @@ def datum_to_array(datum: caffe_pb2.Datum) -> np.ndarray:
 
 
 def load_image(filename: str | os.PathLike[str], color: bool = True) -> np.ndarray:
-    """A picture file as float32 in [0, 1]: RGB (H, W, 3), or with color=False gray (H, W, 1).
+    """Read a picture file as float32 in [0, 1]: RGB (H, W, 3), or with color=False gray (H, W, 1).
 
-    8 or 16 bits per value. A gray picture is repeated three times for `color`; an alpha channel is dropped; rotation
-    that a camera noted is not applied. Most published nets want BGR in [0, 255]: see Transformer.
+    The file has 8 or 16 bits per value. A gray picture is repeated three times for `color`; an alpha channel is
+    dropped; the rotation in a camera's metadata is not applied. Most published nets want BGR in [0, 255]: see
+    Transformer.
     Raises: DataError, naming the file, for one that is missing, damaged or too large; MissingDependency without OpenCV.
     """
     where = Where(file=os.fspath(filename))
     planes = decode_picture(read_bytes(filename, DataError), where=where, sixteen_bits=True)
-    # Rounded from float64, so that every value is the float32 nearest to n/255.
+    # Divided in float64, so that every value is the float32 nearest to n/255.
     levels = np.arange(np.iinfo(planes.dtype).max + 1) / np.iinfo(planes.dtype).max
     if len(planes) == 1:
         gray = levels.astype(np.float32)[planes[0]][..., None]
@@ -136,10 +136,11 @@ def load_image(filename: str | os.PathLike[str], color: bool = True) -> np.ndarr
 
 
 def oversample(images: Sequence[np.ndarray], crop_dims: Sequence[int]) -> np.ndarray:
-    """Ten crops of every picture: the corners, the centre, and the same five mirrored: float32 (10 N, h, w, K).
+    """Cut ten crops from every picture: four corners and the centre, and the same mirrored: float32 (10 N, h, w, K).
 
-    images: N pictures of one shape (H, W, K). crop_dims: (h, w). Order: top left, top right, bottom left, bottom right,
-    centre. Raises: ArrayError (a ValueError) where the pictures differ in shape or are smaller than the crop.
+    images: N pictures of one shape (H, W, K). crop_dims: (h, w). The order is top left, top right, bottom left, bottom
+    right, centre.
+    Raises: ArrayError (a ValueError) where the pictures differ in shape or are smaller than the crop.
     """
     if isinstance(images, np.ndarray) and images.ndim == 3:
         raise ArrayError(f"one picture of shape {images.shape}, not a list of them", fix="give [picture]")

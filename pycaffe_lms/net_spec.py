@@ -6,9 +6,8 @@
     n.loss = L.SoftmaxWithLoss(n.ip, n.label)
     print(n.to_proto())
 
-Covers: tops and functions (a graph of Python objects), their names, keyword arguments to message fields.
-Does not cover: checking the net; that is the reader's work when the prototxt is built into a Net.
-See also: caffe.proto, whose field names are the keywords here.
+Tops and functions are a graph of Python objects; keyword arguments become fields of messages, named as in caffe.proto.
+The net is checked when it is built from the prototxt.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _Field: TypeAlias = Any  # a FieldDescriptor, whose class depends on how protobu
 _LAYER_FIELDS = caffe_pb2.LayerParameter.DESCRIPTOR.fields_by_name
 _MESSAGES = {name: field.message_type for name, field in _LAYER_FIELDS.items() if field.message_type is not None}
 
-# Where keywords go, beside the message named like the type. The first message that has the field wins.
+# Messages for keywords of a type, beside the message named like the type. The first one with the field gets it.
 _EXTRA_MESSAGES = {
     "Deconvolution": ("convolution",),
     "Im2col": ("convolution",),
@@ -45,9 +44,9 @@ _EXTRA_MESSAGES = {
 
 
 def param_name_dict() -> dict[str, str]:
-    """{layer type: prefix of its message field}, such as {"Convolution": "convolution", "ArgMax": "argmax"}.
+    """Return {layer type: prefix of its message field}, such as {"Convolution": "convolution", "ArgMax": "argmax"}.
 
-    A type whose parameter message has another name (Deconvolution, SoftmaxWithLoss, ...) is not in it.
+    It lacks types whose message has another name (Deconvolution, SoftmaxWithLoss, ...).
     """
     return {
         message.name.removesuffix("Parameter"): field.removesuffix("_param")
@@ -62,9 +61,9 @@ _PARAM_NAMES = param_name_dict()
 def assign_proto(proto: Message, name: str, val: Any) -> None:
     """Set field `name` of a message from plain Python.
 
-    A dict fills a message; a list of dicts makes repeated messages; one value into a repeated field makes one element;
-    an enum takes its number or its name; a list into `kernel_size`, `stride` or `pad` of Pooling, which take one value,
-    goes into kernel_shape, stride_shape or pad_shape.  Messages and NumPy scalars and arrays are taken as they are.
+    A dict fills a message; a list of dicts makes repeated messages; one value for a repeated field makes one element;
+    an enum takes its number or its name. A list for `kernel_size`, `stride` or `pad` of Pooling, which take one value,
+    goes to kernel_shape, stride_shape or pad_shape. Messages, NumPy scalars and arrays are accepted too.
     Raises: LayerParamError for an unknown field or enum name; TypeError or ValueError for a value of another type.
     """
     known = proto.DESCRIPTOR.fields_by_name
@@ -116,14 +115,14 @@ def _did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def _homes(type_name: str) -> list[str]:
-    """The fields of LayerParameter whose messages a type's keywords may set, in order of preference."""
+    """Return the fields of LayerParameter whose messages a type's keywords may set, in order of preference."""
     own = _PARAM_NAMES.get(type_name)
     prefixes = ([own] if own else []) + list(_EXTRA_MESSAGES.get(type_name, ()))
     return [f"{p}_param" for p in dict.fromkeys(prefixes) if f"{p}_param" in _MESSAGES]
 
 
 def _home_of(type_name: str, key: str) -> str | None:
-    """The message field that keyword `key` goes into, or None for LayerParameter itself. LayerParamError if neither."""
+    """Return the message field for a keyword, None for LayerParameter itself. Raises: LayerParamError for neither."""
     if key.endswith("param") and key in _LAYER_FIELDS:
         return None
     homes = _homes(type_name)
@@ -141,14 +140,14 @@ def _home_of(type_name: str, key: str) -> str | None:
 
 
 class Top:
-    """Output number `n` of a function: what goes into other layers as a bottom."""
+    """Stand for output number `n` of a function; other layers take it as a bottom."""
 
     def __init__(self, fn: Function, n: int):
         self.fn = fn
         self.n = n
 
     def to_proto(self) -> caffe_pb2.NetParameter:
-        """NetParameter of everything this top needs."""
+        """Return the NetParameter of everything that this top needs."""
         return to_proto(self)
 
     def __repr__(self) -> str:
@@ -156,9 +155,9 @@ class Top:
 
 
 class Function:
-    """A layer before it has a name: its type, inputs (Tops), keyword arguments and tops.
+    """Hold a layer without a name: its type, inputs (Tops), keyword arguments and tops.
 
-    Raises: TypeError when an input is not a Top; LayerParamError for a keyword the type does not have.
+    Raises: TypeError for an input that is no Top; LayerParamError for a keyword that the type does not have.
     """
 
     def __init__(self, type_name: str, inputs: Iterable[Top], params: Mapping[str, Any]):
@@ -189,9 +188,9 @@ class Function:
 
 
 class NetSpec:
-    """An ordered set of named tops: `n.conv1 = L.Convolution(n.data, ...)`, or `n["conv1"] = ...`.
+    """Hold named tops in order: `n.conv1 = L.Convolution(n.data, ...)`, or `n["conv1"] = ...`.
 
-    `tops` is that dict; a layer without tops (Silence) is held in it as a Function.
+    tops: the dict of them; a layer without tops (Silence) is in it as a Function.
     """
 
     tops: dict[str, Any]
@@ -228,7 +227,7 @@ class NetSpec:
         return [*super().__dir__(), *self.tops]
 
     def to_proto(self) -> caffe_pb2.NetParameter:
-        """NetParameter with the layers of all tops: dependencies first, then in the order of assignment."""
+        """Return the NetParameter with the layers of all tops: dependencies first, then in the order of assignment."""
         for name, value in self.tops.items():
             if not isinstance(value, (Top, Function)):
                 raise TypeError(f'NetSpec "{name}" is not a Top (type is {type(value)}); unpack layers with ntop > 1')
@@ -239,7 +238,7 @@ class NetSpec:
 
 
 class _Writer:
-    """One to_proto call: names given so far, layers written so far."""
+    """Write the layers of one to_proto call, and keep the names given so far."""
 
     def __init__(self, names: dict[Top | Function, str]):
         self.net = caffe_pb2.NetParameter()
@@ -249,7 +248,7 @@ class _Writer:
         self.tops_of: dict[Function, list[str]] = {}
 
     def add(self, wanted: Top | Function) -> None:
-        """Write a layer after the layers that it needs; each once. A stack, not recursion: nets may be very deep."""
+        """Write a layer after the layers that it needs, each once. No recursion, for nets may be very deep."""
         stack = [wanted.fn if isinstance(wanted, Top) else wanted]
         while stack:
             fn = stack[-1]
@@ -292,7 +291,7 @@ class _Writer:
 
 
 def to_proto(*tops: Top) -> caffe_pb2.NetParameter:
-    """NetParameter of everything the tops need; names are `Type1`, `Type2`, ..., counted per type."""
+    """Return the NetParameter of everything that the tops need; names are `Type1`, `Type2`, ..., counted per type."""
     writer = _Writer({})
     for top in tops:
         writer.add(top)
@@ -300,7 +299,8 @@ def to_proto(*tops: Top) -> caffe_pb2.NetParameter:
 
 
 class Layers:
-    """`L.Type(*bottoms, ntop=1, in_place=False, **fields)` is a Top; a tuple of Tops for ntop > 1, a Function for 0."""
+    """Make layers: `L.Type(*bottoms, ntop=1, in_place=False, **fields)` returns a Top; a tuple of Tops for ntop > 1, a
+    Function for 0."""
 
     def __getattr__(self, type_name: str) -> Callable[..., Any]:
         if type_name.startswith("_"):
@@ -317,7 +317,7 @@ class Layers:
 
 
 class Parameters:
-    """`P.Pooling.MAX`: the constants of `PoolingParameter`."""
+    """Give access to constants: `P.Pooling.MAX` is that of `PoolingParameter`."""
 
     def __getattr__(self, name: str) -> Any:
         message = getattr(caffe_pb2, f"{name}Parameter", None)

@@ -59,23 +59,23 @@ def remove_leftovers(folder: Path) -> None:
         except FileNotFoundError:  # another run removed it
             continue
         except OSError as error:
-            _log.warning("%s was left by a run that is gone, and cannot be removed: %s", path, error.strerror)
+            _log.warning("%s, left by an ended run, cannot be removed: %s", path, error.strerror)
 
 
 def _put_away(path: Path, name: str) -> None:
     target = path.with_name(name)
     if path.suffix == ".old" and not os.path.lexists(target):
         if len(name) == _MOST_NAME or len(os.fsencode(name)) > _MOST_BYTES - 4:  # it may go on
-            _log.warning("%s is what a run that is gone was about to replace; rename or remove it", path)
+            _log.warning("%s is what an ended run was about to replace; rename or remove it", path)
             return
         os.rename(path, target)
-        _log.warning("%s has its name again: a run that is gone was about to replace it", target)
+        _log.warning("%s has its name again: an ended run was about to replace it", target)
         return
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         os.unlink(path)
-    _log.info("Removed %s, which a run that is gone left.", path)
+    _log.info("Removed %s, which an ended run left.", path)
 
 
 def _short(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The way out of Caffe: a net for use, with its weights, as an ONNX file.
+"""Export a net in phase TEST, with its weights, as an ONNX file.
 
     caffe.export_onnx(net, "net.onnx")
 

@@ -1,4 +1,4 @@
-"""Layers that rearrange, cut, join or repeat."""
+"""Convert layers that rearrange, cut, join or repeat."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _FAMILY = "utility"
 
 @converts("Input", family="data", ops="", note="becomes the graph's inputs")
 def inputs(site: Site) -> None:
-    raise AssertionError("inputs are made before layers are converted")
+    raise AssertionError("`convert.py` makes inputs itself")
 
 
 @converts("Split", family=_FAMILY, ops="Identity", note="those that Caffe inserts by itself vanish")

@@ -1,8 +1,8 @@
-"""From a wired net to a sketch: layer by layer through the table, then names.
+"""Convert a wired net to a sketch: layer by layer through the table of converters, then names of tensors.
 
-Blobs keep their names. Where layers work in place, the last version has the blob's name and earlier ones
-"BLOB.LAYER"; an input keeps its own in any case, for that is what users feed.
-Does not cover: files (`model.py`), building the net (`export.py`).
+Blobs keep their names. Where layers work in place, the last version has the blob's name and earlier ones have
+"BLOB.LAYER"; but an input always keeps its name, for users feed it.
+See also: `export.py`, which builds the net; `model.py`, which writes the file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .sketch import SketchNode as Operator
 
 @dataclass
 class Problem:
-    """A layer that cannot be exported, why, and what to do about it."""
+    """Hold a layer that cannot be exported, why, and a fix."""
 
     where: Where
     reason: str
@@ -31,8 +31,11 @@ class Problem:
 
 
 def convert(graph: Graph, *, dtype: np.dtype, opset: int, file: str | None, other: Graph | None = None) -> Sketch:
-    """Sketch a net; `layer.blobs` of its layers hold the values. other: the same net with another batch size, where
-    the batch is to be left open. Raises ExportError that names every layer that cannot be exported."""
+    """Sketch a net, the values of which are in `layer.blobs` of its layers.
+
+    other: the same net with another batch size, for a dynamic batch.
+    Raises: ExportError, naming every layer that cannot be exported.
+    """
     first = _Conversion(graph, other or graph, graph, dtype, opset)
     problems = first.run()
     if other is not None and not problems:
@@ -47,18 +50,23 @@ def convert(graph: Graph, *, dtype: np.dtype, opset: int, file: str | None, othe
 
 
 class _Conversion:
-    """One walk through a net, with one batch size."""
+    """Walk through a net once, with one batch size.
+
+    source: the graph whose layers hold the values. tensor_of: value -> name of its tensor; values may share one.
+    records: what each layer wrote, without names. states: outputs that the net itself does not have.
+    """
 
     def __init__(self, graph: Graph, other: Graph, source: Graph, dtype: np.dtype, opset: int):
         self.graph, self.other, self.source = graph, other, source
         self.sketch = Sketch(graph.name or "net", opset, np.dtype(dtype))
         self.tensors = Names(v.name for v in graph.values)
         self.node_names = Names()
-        self.tensor_of: dict[int, str] = {}  # value -> tensor; values that are the same tensor have one
+        self.tensor_of: dict[int, str] = {}
         self.records: list[list[Record]] = []
         self.states: list[Tensor] = []
 
     def run(self) -> list[Problem]:
+        """Convert all layers; return the problems."""
         problems = []
         for node, twin in zip(self.graph.nodes, self.other.nodes, strict=True):
             for v in node.tops:
@@ -121,7 +129,7 @@ class _Conversion:
         self.records[node.index] = site.record
 
     def _nameless(self, node: Node, v: int) -> bool:
-        """Whether a top needs no tensor of its own: in place, or of a Split that is not the user's."""
+        """Return whether a top needs no tensor of its own: it is in place, or of a Split that Caffe inserts."""
         names = [self.graph.values[b].name for b in node.bottoms]
         if self.graph.values[v].name in names:
             return True
@@ -130,7 +138,7 @@ class _Conversion:
         return node.name == split_layer_name(source.name, maker.name, source.top)
 
     def differences(self, second: _Conversion) -> list[Problem]:
-        """Layers that are written in another way with another batch size."""
+        """Return a problem for each layer that is written in another way with another batch size."""
         return [
             _by_batch(node)
             for node, mine, theirs in zip(self.graph.nodes, self.records, second.records, strict=True)
@@ -138,7 +146,7 @@ class _Conversion:
         ]
 
     def finish(self) -> Sketch:
-        """Outputs, and the names of all tensors."""
+        """Add the outputs, name all tensors, and return the sketch."""
         graph, sketch = self.graph, self.sketch
         names: dict[str, str] = {}
         inputs = {tensor.name for tensor in sketch.inputs}
@@ -168,7 +176,7 @@ class _Conversion:
         return sketch
 
     def _dims(self, v: int) -> tuple[Dim, ...]:
-        """Sizes; of an axis that follows the batch its name, or nothing where it is not the batch size itself."""
+        """Return the sizes of a value: "batch" for an axis of the batch size, None for others that depend on it."""
         shape, other = self.graph.values[v].shape, self.other.values[v].shape
         batches = {self._batch(self.graph), self._batch(self.other)}
         dims: Sequence[Dim] = [

@@ -1,4 +1,4 @@
-"""`caffe.export_onnx`: a net, and the same net with another batch size, through `convert` to a file."""
+"""Define `caffe.export_onnx`: convert a net, for a dynamic batch with a second batch size too, and write the file."""
 
 from __future__ import annotations
 
@@ -20,13 +20,17 @@ if TYPE_CHECKING:
 def export_onnx(
     net: Net, path: str | os.PathLike[str], *, opset: int = DEFAULT_OPSET, dynamic_batch: bool = False
 ) -> list[str]:
-    """Write a TEST net with its weights as an ONNX model; returns the names of the files that were written.
+    """Write a TEST net with its weights as an ONNX model; return the names of the files that were written.
 
-    Inputs and outputs are the net's, of its type (float32) and with the shapes that it has now. dynamic_batch: the
-    first axis of the first input, and of every input of as many items, may have any size, named "batch". opset: of
-    ONNX's operators, 13 to 23. Weights over 2 GiB go to a second file, beside the first and named after it.
-    Raises: UsageError for a net of phase TRAIN or an unknown opset; ExportError for layers that have no faithful
-    counterpart (all of them in one message), or a file that cannot be written; MissingDependency without onnx.
+    Inputs and outputs are the net's, in its type (float32) and with its present shapes. Weights over 2 GiB go to a
+    second file, beside the first and named after it.
+
+    Args:
+        opset: of ONNX's operators, 13 to 23.
+        dynamic_batch: let the first axis of the first input, and of every input with as many items, have any size; its
+            name is "batch".
+    Raises: UsageError for a net of phase TRAIN or an unknown opset; ExportError for layers without an exact counterpart
+    (all of them in one message), or a file that cannot be written; MissingDependency without onnx.
     """
     newest = min(OPSETS[-1], model.newest_opset())
     if not OPSETS[0] <= opset <= newest:
@@ -42,7 +46,7 @@ def export_onnx(
 
 
 def with_another_batch(net: Net) -> Graph:
-    """The net's graph with one item more."""
+    """Return the net's graph with one more item in the batch."""
     graph = net.graph
     shapes = {name: list(graph.values[graph.last[name]].shape) for name in net.inputs}
     first = next(iter(shapes.values()), [])

@@ -1,4 +1,4 @@
-"""Resizing, unpooling, regions and boxes."""
+"""Convert layers for resizing, unpooling, regions and boxes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def upsample(site: Site) -> str:
     values, places = (site.reshape(x, (0, 0, -1)) for x in site.bottoms)
     places = site.cast(places, np.int64)
     inside = site.op("And", site.op("GreaterOrEqual", places, site.const(0)), site.op("Less", places, site.const(size)))
-    places = site.op("Where", inside, places, site.const(size))  # one place more, for what goes nowhere
+    places = site.op("Where", inside, places, site.const(size))  # an extra place for values that are dropped
     first = site.op("Slice", site.op("Shape", values), site.const([0]), site.const([2]), site.const([0]))
     empty = site.op("Expand", site.number(0), site.op("Concat", first, site.const([size + 1]), axis=0))
     filled = site.op("ScatterElements", empty, places, values, axis=2)

@@ -1,6 +1,6 @@
-"""From a sketch to ONNX's messages and files. The only file that imports onnx.
+"""Turn a sketch into ONNX's messages and write the files. No other module imports onnx.
 
-Weights that do not fit in one message (2 GiB) lie in a file of their own beside the model, as ONNX's format has it.
+Weights that do not fit in one message (2 GiB) go to a second file beside the model, as ONNX's format allows.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ..formats.atomic import atomic_write
 from ..version import __version__
 from .sketch import Sketch, Tensor
 
-MOST_BYTES = (1 << 31) - (1 << 20)  # a message's limit, less room for all that is no weight
-_SMALL = 1024  # bytes of what stays in the model in any case
+MOST_BYTES = (1 << 31) - (1 << 20)  # of weights: a message's limit, less room for the rest of it
+_SMALL = 1024  # arrays of fewer bytes always stay in the model
 _ALIGNED = 64
 
 
 def require() -> Any:
-    """The module onnx. Raises MissingDependency with the pip line."""
+    """Import onnx. Raises: MissingDependency with the pip line."""
     try:
         return importlib.import_module("onnx")
     except ImportError:
@@ -32,16 +32,16 @@ def require() -> Any:
 
 
 def newest_opset() -> int:
-    """The last one that the installed onnx knows. Raises MissingDependency."""
+    """Return the newest opset of the installed onnx. Raises: MissingDependency."""
     newest: int = require().defs.onnx_opset_version()
     return newest
 
 
 def write_model(sketch: Sketch, path: str | os.PathLike[str]) -> list[str]:
-    """Write a sketch as a model file, whole or not at all; returns the names of the files.
+    """Write a sketch as a model file, whole or not at all; return the names of the files.
 
-    Where its weights are more than 2 GiB they go to "PATH-DIGEST.data" first, a name that no other weights have, so
-    that whatever happens every model finds its own. Raises: ExportError, MissingDependency.
+    Weights over 2 GiB go to "PATH-DIGEST.data" first, a name that no other weights have, so that an old model at `path`
+    keeps its own. Raises: ExportError, MissingDependency.
     """
     onnx, path = require(), Path(path)
     total = sum(array.nbytes for array in sketch.constants.values())
@@ -76,12 +76,12 @@ def _write_data(part: Path, arrays: dict[str, np.ndarray], offsets: dict[str, in
 
 
 def _bytes(array: np.ndarray) -> np.ndarray:
-    """Little-endian and in C's order, as files have it."""
+    """Return an array in little-endian C order, as in the files."""
     return np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
 
 
 def _model(onnx: Any, sketch: Sketch, external: tuple[str, dict[str, int]] | None) -> Any:
-    """external: the name of the file of weights, and where in it they begin."""
+    """Return the model message. external: the name of the file of weights, and their offsets in it."""
     helper = onnx.helper
     nodes = [
         helper.make_node(node.op, node.inputs, node.outputs, name=node.name, **node.attributes) for node in sketch.nodes

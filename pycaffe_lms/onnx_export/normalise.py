@@ -1,4 +1,4 @@
-"""Normalisation, with the statistics of training or those of what is at hand, and what scales its results."""
+"""Convert normalisation, by statistics of training or of the input itself, and layers that scale and shift."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def batch_norm(site: Site) -> str:
 
 
 def _average(sums: np.ndarray, factor: np.ndarray) -> np.ndarray:
-    """A running sum over the sum of its weights; 0 where nothing was summed."""
+    """Return a running sum divided by the sum of its weights; 0 where nothing was summed."""
     weight = np.float64(factor.reshape(-1)[0])
     return sums.astype(np.float64) / weight if weight else np.zeros_like(sums)
 
@@ -59,7 +59,7 @@ def _by_statistics_at_hand(site: Site, eps: float, affine: tuple[int, int] | Non
 
 
 def _centred(site: Site, x: str, axes: list[int]) -> tuple[str, str]:
-    """(x - mean, variance), the mean over these axes."""
+    """Return (x - mean, variance), both over these axes."""
     centred = site.op("Sub", x, site.reduce("ReduceMean", x, axes, keep=True))
     return centred, site.reduce("ReduceMean", site.op("Mul", centred, centred), axes, keep=True)
 
@@ -87,7 +87,7 @@ def bias(site: Site) -> str:
 
 
 def _spread(site: Site) -> tuple[int, ...]:
-    """The shape of the layer's factor (or shift) with an axis of 1 for each axis behind those that it names."""
+    """Return the shape of the layer's factor (or shift), with axes of 1 appended so that it broadcasts over x."""
     layer = site.layer
     return (*layer.shape, *(1,) * (len(site.shape) - layer.axis - len(layer.shape) if layer.shape else 0))
 

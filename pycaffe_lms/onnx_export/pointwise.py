@@ -1,4 +1,4 @@
-"""Layers that apply one function to every element."""
+"""Convert layers that apply one function to every element, Softmax and ArgMax."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def argmax(site: Site) -> str:
 
 
 def _largest(site: Site, x: str, axis: int, size: int, k: int) -> tuple[str, str]:
-    """(values, places) of the k largest; of equal ones TopK takes the first, Caffe the last, hence back to front."""
+    """Return (values, places) of the k largest of x, reversed: of equal values TopK takes the first, Caffe the last."""
     at = site.const([axis])
     reverse = site.op("Slice", x, site.const([-1]), site.const([np.iinfo(np.int64).min]), at, site.const([-1]))
     best, places = site.ops("TopK", reverse, site.const([k]), outputs=2, axis=axis)

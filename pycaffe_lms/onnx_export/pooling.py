@@ -1,8 +1,8 @@
-"""Pooling, whose outputs at the far border Caffe counts in a way of its own.
+"""Convert pooling, of which Caffe counts the outputs at the far border by its own rule, SPP and LRN.
 
-ONNX is told the number of outputs through its padding: as much at the far end as the last window reaches beyond the
-input (`ceil_mode` would follow another rule). Where Caffe divides an average by less than the whole window, a constant
-factor follows.
+ONNX gets the number of outputs through the padding: at the far end, as much as the last window extends beyond the input
+(`ceil_mode` follows another rule). Where Caffe divides an average by less than the whole window, a constant factor is
+multiplied.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def pooling(site: Site) -> str | list[str]:
 
 
 class Window:
-    """Sizes per spatial axis: input, output, kernel, stride, and the padding that Caffe is given.
+    """Hold sizes per spatial axis: input, output, kernel, stride, padding in Caffe, and padding at the `far` end.
 
-    With a stride above the kernel Caffe's last window may begin behind the input. Such a window is empty; no runtime
-    has it, so it is left out of `outputs`, and `empty` says where.
+    With a stride above the kernel, Caffe's last window may begin behind the input. ONNX has no such empty window:
+    `outputs` leaves it out, and `empty` is 1 for its axis.
     """
 
     def __init__(
@@ -64,11 +64,14 @@ class Window:
         self.far = tuple(max(0, (out - 1) * s + k - n - p) for n, out, k, s, p in each)
 
     def attributes(self) -> dict[str, list[int]]:
+        """Return the attributes of ONNX's pooling operators."""
         return {"kernel_shape": list(self.kernel), "strides": list(self.stride), "pads": [*self.pad, *self.far]}
 
     def factors(self) -> np.ndarray | None:
-        """For every output: the whole window's size / the size that Caffe divides by, whose far end goes to the border
-        of Caffe's padding at most. None where all are 1."""
+        """Return the size of the whole window / the size that Caffe divides by, for every output; None where all are 1.
+
+        Caffe's window ends at the border of its padding at the latest.
+        """
         result = np.ones((1, 1, *self.outputs))
         each = zip(self.inputs, self.outputs, self.kernel, self.stride, self.pad, strict=True)
         for axis, (n, out, k, s, p) in enumerate(each):
@@ -91,12 +94,12 @@ def average(site: Site, x: str, window: Window) -> str:
 
 
 def _mean(site: Site, x: str, window: Window) -> str:
-    """Sums of windows over the whole window's size."""
+    """Write the sum of each window divided by the size of the whole window."""
     return site.op("AveragePool", x, **window.attributes(), count_include_pad=1)
 
 
 def _with_empty(site: Site, y: str, window: Window, value: float) -> str:
-    """With what Caffe gives for windows without values."""
+    """Append `value`, what Caffe gives for a window without values, where there are such windows."""
     if not any(window.empty):
         return y
     pads = [0] * (2 + len(window.pad)) + [0, 0, *window.empty]
@@ -104,7 +107,7 @@ def _with_empty(site: Site, y: str, window: Window, value: float) -> str:
 
 
 def _by_probability(site: Site, window: Window) -> str:
-    """What stochastic pooling gives on average: sum of x^2 / sum of x, 0 where that is not positive."""
+    """Write the average of stochastic pooling: sum of x^2 / sum of x, 0 where the latter is not positive."""
     if site.layer.phase == 0:
         site.refuse("has phase TRAIN, in which it is random", "remove `phase: TRAIN`")
     squares, sums = (_mean(site, x, window) for x in (site.op("Mul", site.x, site.x), site.x))

@@ -1,4 +1,4 @@
-"""Convolutions, inner products and tables."""
+"""Convert convolutions, inner products and layers that look up rows."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ def deconvolution(site: Site) -> list[str]:
 
 
 def _convolve(site: Site, op: str) -> list[str]:
-    """ONNX has one axis of items, then channels, then one spatial axis at least; Caffe has any number of both."""
+    """Write a convolution per bottom. ONNX takes one axis of items, the channels, and at least one spatial axis; Caffe
+    any number of the first and the last, so others are reshaped before and after."""
     layer = site.layer
     axes = len(layer.kernel)
-    one = (1,) * (not axes)  # stands for the spatial axis that is not there
+    one = (1,) * (not axes)  # a spatial axis of size 1 where there is none
     kernel, stride, dilation = ((*v, *one) for v in (layer.kernel, layer.stride, layer.dilation))
     pad = (*layer.pad, *(0 for _ in one))
     weight_shape = (*site.values(0).shape, *one)

@@ -1,4 +1,4 @@
-"""RNN and LSTM, unrolled: ONNX's own take no `cont`, which starts a sequence anew at any step of any item."""
+"""Convert RNN and LSTM to one copy per step: ONNX's own operators have no `cont`, which restarts single sequences."""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ def _matrix(site: Site, i: int) -> str:
 
 
 def _unrolled(site: Site, step: Callable[[list[str], str, str], tuple[str, list[str]]]) -> list[str]:
-    """step(states, (N, gates), (N, 1) of cont) -> (what is the output, states)."""
+    """Write `step` for each time step; return the tops.
+
+    step: (states, input of the gates (N, gates), cont (N, 1)) -> (output, states).
+    """
     layer, steps = site.layer, site.shape[0]
     if site.follows_batch(0, 0):
         site.refuse(
@@ -74,7 +77,7 @@ def _unrolled(site: Site, step: Callable[[list[str], str, str], tuple[str, list[
 
 
 def _inputs(site: Site) -> str:
-    """What the inputs alone give the gates, of all steps at once: (T, N, gates)."""
+    """Write the share of the inputs in the gates, for all steps at once: (T, N, gates)."""
     x = site.x if len(site.shape) == 3 else site.reshape(site.x, (0, 0, -1))
     gates = site.op("Add", site.op("MatMul", x, _matrix(site, 0)), site.weight(1))
     if not site.layer.static:
@@ -84,7 +87,7 @@ def _inputs(site: Site) -> str:
 
 
 def _parts(site: Site, x: str, steps: int) -> Sequence[str]:
-    """x, cut along its first axis into single steps."""
+    """Cut x along its first axis into single steps."""
     return [x] if steps == 1 else site.ops("Split", x, site.const([1] * steps), outputs=steps, axis=0)
 
 

@@ -1,7 +1,7 @@
-"""One layer as its converter sees it: shapes, parameters, and the operators that it writes.
+"""Define what a converter gets, a `Site`: a layer's shapes and parameters, and methods that write operators.
 
-Covers: writing operators and constants, reshaping without fixing the batch, parameters (a shared one once), refusals.
-See also: `convert.py`, which makes the sites and joins what they wrote.
+`CONVERTERS` is the table of converters by layer type; `converts` adds to it.
+See also: `convert.py`, which makes the sites and joins what converters wrote.
 """
 
 from __future__ import annotations
@@ -26,12 +26,20 @@ Result: TypeAlias = "str | list[str] | None"
 
 
 class NotExportable(Exception):
-    """A layer that has no faithful form in ONNX as it is set. args: what is wrong, the fix."""
+    """Signal a layer that, as it is set, has no exact form in ONNX. args: what is wrong, the fix."""
 
 
 class Site:
-    """layer: the net's layer, set up and with shapes. bottoms: names of tensors. bottom_shapes, top_shapes: as the net
-    has them. other_bottoms, other_tops: as they are with another batch size; the same where the batch is fixed.
+    """Give a converter one layer, and collect the operators that it writes.
+
+    Attributes:
+        layer: the net's layer, set up and with shapes; its attributes depend on the type.
+        bottoms: names of tensors.
+        bottom_shapes, top_shapes: as in the net.
+        other_bottoms, other_tops: the shapes with another batch size; the same ones where the batch is fixed.
+        nodes: the operators so far.
+        record: operators and constants without names, to compare with another batch size.
+        state_outputs: outputs of the graph that the net itself does not have.
     """
 
     def __init__(
@@ -50,7 +58,7 @@ class Site:
         self.bottom_shapes, self.top_shapes = shapes
         self.other_bottoms, self.other_tops = others
         self.nodes: list[SketchNode] = []
-        self.record: list[Record] = []  # operators and constants without names, to compare with another batch size
+        self.record: list[Record] = []
         self.state_outputs: list[Tensor] = []
         self._known: dict[_Content, str] = {}
         self._tensors, self._node_names, self._params = tensors, node_names, params
@@ -58,20 +66,20 @@ class Site:
     # -- operators ----------------------------------------------------------------------------------------------------
     @property
     def x(self) -> str:
-        """The first bottom."""
+        """Return the first bottom."""
         return self.bottoms[0]
 
     @property
     def shape(self) -> Shape:
-        """Of the first bottom."""
+        """Return the shape of the first bottom."""
         return self.bottom_shapes[0]
 
     def op(self, op: str, *inputs: str, **attributes: Any) -> str:
-        """Write an operator of one output; returns its name."""
+        """Write an operator with one output; return the output's name."""
         return self.ops(op, *inputs, outputs=1, **attributes)[0]
 
     def ops(self, op: str, *inputs: str, outputs: int, **attributes: Any) -> list[str]:
-        """Write an operator; returns the names of its outputs."""
+        """Write an operator; return the names of its outputs."""
         names = [self._tensors.new(f"{self.layer.name}/{op}") for _ in range(outputs)]
         node = SketchNode(op, self._node_names.new(self.layer.name), list(inputs), names, attributes)
         self.nodes.append(node)
@@ -80,12 +88,12 @@ class Site:
         return names
 
     def made(self) -> set[str]:
-        """Names of what its operators made so far."""
+        """Return the names of all outputs of operators so far."""
         return {name for node in self.nodes for name in node.outputs}
 
     # -- constants ----------------------------------------------------------------------------------------------------
     def const(self, values: ArrayLike, dtype: DTypeLike = np.int64) -> str:
-        """A constant, by default of integers; equal ones of a layer are one."""
+        """Return a constant, by default of integers; equal ones of a layer are the same tensor."""
         array = np.array(values, dtype)
         content = _content(array)
         found = self._known.get(content)
@@ -95,17 +103,17 @@ class Site:
         return found
 
     def number(self, value: float) -> str:
-        """A number of the net's type."""
+        """Return a constant number of the net's type."""
         return self.const(value, self.dtype)
 
     # -- parameters ---------------------------------------------------------------------------------------------------
     def values(self, i: int) -> np.ndarray:
-        """The values of parameter i."""
+        """Return the values of parameter i."""
         found: np.ndarray = self._params[i][1].read_data()
         return found
 
     def weight(self, i: int, shape: Shape | None = None, name: str = "") -> str:
-        """Parameter i as a constant (of that shape). Layers that share a parameter share the constant."""
+        """Return parameter i as a constant (of that shape); layers that share a parameter share the constant."""
         values = self.values(i)
         shape = values.shape if shape is None else tuple(shape)
         names = ("weight", "bias") if len(self._params) <= 2 else ()
@@ -113,7 +121,7 @@ class Site:
         return self.folded(f"{shape}", (i,), lambda v: v.reshape(shape), name)
 
     def folded(self, kind: str, params: Sequence[int], fold: Callable[..., np.ndarray], name: str) -> str:
-        """A constant made of parameters; made once for layers that share them. kind: tells foldings apart."""
+        """Return a constant computed from parameters, once for layers that share them. kind: names the computation."""
         key = (kind, tuple(self._params[i][0] for i in params))
         found = self.sketch.folded.get(key)
         if found is None:
@@ -122,9 +130,9 @@ class Site:
             self.sketch.constants[found] = array
         return found
 
-    # -- arithmetic that many need ------------------------------------------------------------------------------------
+    # -- arithmetic ---------------------------------------------------------------------------------------------------
     def affine(self, x: str, scale: float, shift: float) -> str:
-        """scale * x + shift, without what changes nothing."""
+        """Write scale * x + shift, without a scale of 1 or a shift of 0."""
         if scale != 1:
             x = self.op("Mul", x, self.number(scale))
         return self.op("Add", x, self.number(shift)) if shift != 0 else x
@@ -133,14 +141,14 @@ class Site:
         return self.op("Cast", x, to=_TYPES[np.dtype(dtype).name])
 
     def reduce(self, op: str, x: str, axes: Sequence[int], keep: bool) -> str:
-        """ReduceSum and its kin over these axes, which became an input later in some than in others."""
+        """Write a reduction. Axes are an input of ReduceSum and, from opset 18 on, of others; else an attribute."""
         if op == "ReduceSum" or self.opset >= 18:
             return self.op(op, x, self.const(list(axes)), keepdims=int(keep))
         return self.op(op, x, axes=list(axes), keepdims=int(keep))
 
     # -- shapes -------------------------------------------------------------------------------------------------------
     def reshape(self, x: str, shape: Sequence[int]) -> str:
-        """0: the size that x has there, -1: what is left."""
+        """Write a reshape; in `shape` 0 is the size of x in that place, and -1 what is left."""
         if list(shape).count(-1) > 1:
             self.refuse("needs two sizes that follow the batch at once", "export it without dynamic_batch")
         return self.op("Reshape", x, self.const(list(shape)))
@@ -152,7 +160,7 @@ class Site:
         return self.op("Unsqueeze", x, self.const(list(axes)))
 
     def to_top(self, x: str, top: int = 0, *, first_kept: bool = False) -> str:
-        """Reshape x, which has the top's elements, to the top's shape; first_kept: its first axis already is."""
+        """Reshape x, which has the top's elements, to the top's shape. first_kept: the first axis keeps its size."""
         shape, other = self.top_shapes[top], self.other_tops[top]
         target = [size if size == now else -1 for size, now in zip(shape, other, strict=True)]
         if first_kept and target:
@@ -160,19 +168,19 @@ class Site:
         return self.reshape(x, target)
 
     def follows_batch(self, bottom: int, axis: int) -> bool:
-        """Whether that size is another one with another batch size."""
+        """Return whether the size of this axis depends on the batch size."""
         return bool(self.bottom_shapes[bottom][axis] != self.other_bottoms[bottom][axis])
 
-    # -- what a runtime keeps from run to run -------------------------------------------------------------------------
+    # -- state from run to run ----------------------------------------------------------------------------------------
     def state_input(self, name: str, shape: Shape) -> str:
-        """An optional input of the graph, zeros where it is not given."""
+        """Add an optional input to the graph, zeros where it is not given."""
         name = self._tensors.new(f"{self.layer.name}.{name}")
         self.sketch.constants[name] = np.zeros(shape, self.dtype)
         self.sketch.inputs.append(Tensor(name, tuple(shape), self.dtype))
         return name
 
     def state_output(self, name: str, x: str, shape: Shape) -> None:
-        """An output of the graph more than the net has."""
+        """Add x as an output of the graph, beside those of the net."""
         made = self._tensors.new(f"{self.layer.name}.{name}")
         for node in self.nodes:
             node.rename({x: made})
@@ -188,10 +196,13 @@ def _content(array: np.ndarray) -> _Content:
 
 @dataclass(frozen=True)
 class Converter:
-    """run(site) writes operators and returns the names of the tops' tensors: one, a list, or None for no top.
+    """Hold the converter of a layer type, and its row in docs/onnx.md.
 
-    family: the heading of its row in docs/onnx.md. ops: every operator that it may write. note: what the exported form
-    cannot do, or what a user would not expect; "" where there is nothing to say.
+    Attributes:
+        run: writes operators and returns the names of the tops' tensors: one, a list, or None for no top.
+        family: the heading above the row.
+        ops: all operators that it may write.
+        note: what the exported form cannot do, or what a user may not expect; "" for none.
     """
 
     run: Callable[[Site], Result]
@@ -205,7 +216,7 @@ CONVERTERS: dict[str, Converter] = {}
 
 
 def converts(*types: str, family: str, ops: str, note: str = "") -> Callable[[_Run], _Run]:
-    """Decorator: the function converts these layer types. ops: names of operators, with spaces between."""
+    """Decorate the function that converts these layer types. ops: names of operators, with spaces between."""
 
     def add(run: _Run) -> _Run:
         for name in types:

@@ -1,4 +1,4 @@
-"""An ONNX graph as plain data: what converters write and tests read. No onnx needed.
+"""Define an ONNX graph as plain data, which converters write; this needs no onnx.
 
 See also: `model.py`, which turns it into ONNX's own messages.
 """
@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 Dim = int | str | None  # a size, a size by name ("batch"), or one that is not known
-OPSETS = range(13, 24)  # what converters write: from sizes and axes as inputs (13) on
+OPSETS = range(13, 24)  # that converters can write; before 13, sizes and axes are no inputs
 DEFAULT_OPSET = 17
 BATCH = "batch"
 
 
 @dataclass
 class SketchNode:
-    """One operator. inputs, outputs: names of tensors, "" for an optional input that is left out."""
+    """Hold one operator. inputs, outputs: names of tensors, "" for an optional input that is left out."""
 
     op: str
     name: str
@@ -35,7 +35,7 @@ class SketchNode:
 
 @dataclass
 class Tensor:
-    """An input or output of the graph."""
+    """Describe an input or output of the graph."""
 
     name: str
     shape: tuple[Dim, ...]
@@ -44,7 +44,10 @@ class Tensor:
 
 @dataclass
 class Sketch:
-    """A graph. constants: the initializers, by name; an input of the same name is optional and has that default."""
+    """Hold a graph. constants: the initializers, by name; an input of the same name is optional and has that default.
+
+    folded: names of constants computed from parameters, by computation and parameters (see `Site.folded`).
+    """
 
     name: str
     opset: int
@@ -53,12 +56,10 @@ class Sketch:
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     inputs: list[Tensor] = field(default_factory=list)
     outputs: list[Tensor] = field(default_factory=list)
-    folded: dict[tuple[str, tuple[int, ...]], str] = field(
-        default_factory=dict
-    )  # constants made of parameters, see `Site.folded`
+    folded: dict[tuple[str, tuple[int, ...]], str] = field(default_factory=dict)
 
     def rename(self, names: dict[str, str]) -> None:
-        """Replace names of tensors that nodes make, everywhere."""
+        """Replace names of tensors in nodes, inputs and outputs."""
         for node in self.nodes:
             node.rename(names)
         for tensor in (*self.inputs, *self.outputs):
@@ -66,19 +67,19 @@ class Sketch:
 
 
 class Names:
-    """Hands out names, none of them twice."""
+    """Give out names, each once."""
 
     def __init__(self, taken: Iterable[str] = ()):
         self._taken = set(taken)
 
     def reserve(self, name: str) -> bool:
-        """Whether the name was free; it is taken now."""
+        """Take a name; return whether it was free."""
         free = name not in self._taken
         self._taken.add(name)
         return free
 
     def new(self, name: str) -> str:
-        """The name itself if it is free, else with a number behind it."""
+        """Return the name itself if it is free, else with a number appended."""
         found, n = name, 1
         while not self.reserve(found):
             n += 1

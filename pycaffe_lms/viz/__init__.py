@@ -1,1 +1,1 @@
-"""Pictures of what a run does. Each needs a drawing library that is imported when it is used."""
+"""Draw what a run does; drawing libraries are imported when they are used."""

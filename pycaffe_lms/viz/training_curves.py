@@ -1,4 +1,4 @@
-"""Curves of training logs: what is drawn (pure), and the drawing, which needs Matplotlib.
+"""Choose curves of training logs (pure), and draw them, which needs Matplotlib.
 
 Source of the chart types: BVLC/caffe, tools/extra/plot_training_log.py.
 """
@@ -16,15 +16,15 @@ from ..formats.training_log import ITERATION, SECONDS, Point, Row, TrainingLog, 
 ACCURACY, TEST_LOSS, RATE, TRAIN_LOSS = "Test accuracy", "Test loss", "Train learning rate", "Train loss"
 ITERS, TIME = "Iters", "Seconds"
 CHARTS = tuple((y, x) for y in (ACCURACY, TEST_LOSS, RATE, TRAIN_LOSS) for x in (ITERS, TIME))
-"""(what is drawn, over what) by Caffe's number of the chart."""
+"""(vertical axis, horizontal axis) by Caffe's number of the chart."""
 FORMATS = ("png", "svg", "pdf")
-_MOST_MARKED = 40  # points that can still be told apart
-_WIDE = 20.0  # learning rates that differ by more are drawn on a logarithmic axis
+_MOST_MARKED = 40  # points of a curve, above which they have no markers
+_WIDE = 20.0  # ratio of learning rates above which the axis is logarithmic
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A line of a chart."""
+    """Hold a line of a chart."""
 
     label: str
     x: tuple[float, ...]
@@ -32,10 +32,11 @@ class Curve:
 
 
 def curves(log: TrainingLog, name: str, chart: int, outputs: Sequence[str] = ()) -> list[Curve]:
-    """What the chart of that number draws of one log: the named test outputs, by default the first that fits.
+    """Return the curves of one log for a chart; of test outputs those named, by default the first that fits.
 
-    Test accuracy: the first output with "acc" in its name, else the first that counts in no loss. Test loss: the first
-    output that counts in a loss, else with "loss" in its name. name: the label.
+    For test accuracy that is the first output with "acc" in its name, else the first that counts in no loss; for test
+    loss the first that counts in a loss, else with "loss" in its name.
+    name: the label. chart: Caffe's number of it.
     Raises: DataError where the log has no such values.
     """
     y, x = CHARTS[chart]
@@ -62,7 +63,7 @@ def curves(log: TrainingLog, name: str, chart: int, outputs: Sequence[str] = ())
 
 
 def draw(lines: Sequence[Curve], chart: int, form: str) -> bytes:
-    """The chart as a file of the format `form`, one of FORMATS. Raises: MissingDependency without Matplotlib."""
+    """Draw the chart as a file of format `form`, one of FORMATS. Raises: MissingDependency without Matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

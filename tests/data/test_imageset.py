@@ -222,7 +222,7 @@ def test_a_killed_run_leaves_no_database(tmp_path, caplog, backend, marker):
     (tmp_path / "list").write_text("a.png 1\n")
     with caplog.at_level(logging.INFO, "pycaffe_lms"):
         convert_imageset(f"{tmp_path}/", ImageList(tmp_path / "list"), tmp_path / "db", backend=backend)
-    assert f"Removed {partial[0]}, which a run that is gone left." in [r.message for r in caplog.records]
+    assert f"Removed {partial[0]}, which an ended run left." in [r.message for r in caplog.records]
     assert not [p for p in tmp_path.iterdir() if p.name.startswith(".db.")]
 
 
