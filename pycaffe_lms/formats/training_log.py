@@ -80,7 +80,7 @@ def read_training_log(path: str | os.PathLike[str]) -> TrainingLog:
             fix="give what `train` writes to stderr: pycaffe-lms train ... 2>&1 | tee train.log",
         )
     if not (log.train or log.test or log.losses):
-        _log.warning("%s: the log has no outputs; `display` and `test_interval` of the solver set when they are shown", name)
+        _log.warning("%s: the log has no outputs; set `display` or `test_interval` in the solver", name)
     return log
 
 
