@@ -54,11 +54,7 @@ def open_hdf5(path: str | os.PathLike[str], error: type[CaffeError]) -> Iterator
         known.fix = known.fix or DAMAGED
         raise known.at(file=os.fspath(path)) from None
     except (OSError, RuntimeError, KeyError, ValueError, TypeError) as failure:
-        raise error(
-            f"not a readable HDF5 file: {failure}",
-            where=Where(file=os.fspath(path)),
-            fix=DAMAGED,
-        ) from failure
+        raise error(f"not a readable HDF5 file: {failure}", where=Where(file=os.fspath(path)), fix=DAMAGED) from failure
 
 
 class Sheltered(io.RawIOBase):

@@ -37,12 +37,7 @@ def parse_datum(record: bytes, *, source: str, key: bytes | str | None = None) -
 
 
 def datum_array(
-    datum: Datum,
-    *,
-    source: str,
-    key: bytes | str | None = None,
-    force_color: bool = False,
-    force_gray: bool = False,
+    datum: Datum, *, source: str, key: bytes | str | None = None, force_color: bool = False, force_gray: bool = False
 ) -> np.ndarray:
     """Return the values of `datum`: (channels, height, width), uint8 for bytes and pictures, float32 for `float_data`.
 
@@ -72,12 +67,7 @@ def datum_array(
 
 
 def decode_datum(
-    record: bytes,
-    *,
-    source: str,
-    key: bytes | str | None = None,
-    force_color: bool = False,
-    force_gray: bool = False,
+    record: bytes, *, source: str, key: bytes | str | None = None, force_color: bool = False, force_gray: bool = False
 ) -> tuple[np.ndarray, int]:
     """Return (array, label) of a serialized Datum: `parse_datum` and `datum_array` in one step; no label counts as 0.
 

@@ -16,11 +16,7 @@ _SETTINGS = {"block_size": 64 << 10, "write_buffer_size": 256 << 20, "max_open_f
 
 
 def write_leveldb(
-    path: str | os.PathLike[str],
-    records: Iterable[Record],
-    *,
-    commit_every: int = 1000,
-    overwrite: bool = False,
+    path: str | os.PathLike[str], records: Iterable[Record], *, commit_every: int = 1000, overwrite: bool = False
 ) -> int:
     """Write `records`, pairs of key (each once) and value, as a LevelDB folder; return their number.
 

@@ -19,11 +19,7 @@ _LMDB = DatabaseKind("an LMDB", "data.mdb", (lmdb.Error,))
 
 
 def write_lmdb(
-    path: str | os.PathLike[str],
-    records: Iterable[Record],
-    *,
-    commit_every: int = 1000,
-    overwrite: bool = False,
+    path: str | os.PathLike[str], records: Iterable[Record], *, commit_every: int = 1000, overwrite: bool = False
 ) -> int:
     """Write `records`, pairs of key (1 to 511 bytes, each once) and value, as an LMDB folder; return their number.
 

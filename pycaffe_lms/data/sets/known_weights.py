@@ -84,10 +84,7 @@ WEIGHTS: dict[str, Weights] = {
         _MOBILENET,
     ),
     "bvlc_alexnet": _of(
-        "BVLC's AlexNet on ImageNet",
-        "bvlc_alexnet.caffemodel",
-        "9116a64c0fbe4459d18f4bb6b56d647b63920377",
-        _BVLC,
+        "BVLC's AlexNet on ImageNet", "bvlc_alexnet.caffemodel", "9116a64c0fbe4459d18f4bb6b56d647b63920377", _BVLC
     ),
     "bvlc_reference_caffenet": _of(
         "BVLC's CaffeNet on ImageNet",
@@ -96,10 +93,7 @@ WEIGHTS: dict[str, Weights] = {
         _BVLC,
     ),
     "bvlc_googlenet": _of(
-        "BVLC's GoogLeNet on ImageNet",
-        "bvlc_googlenet.caffemodel",
-        "405fc5acd08a3bb12de8ee5e23a96bec22f08204",
-        _BVLC,
+        "BVLC's GoogLeNet on ImageNet", "bvlc_googlenet.caffemodel", "405fc5acd08a3bb12de8ee5e23a96bec22f08204", _BVLC
     ),
     "bvlc_reference_rcnn_ilsvrc13": _of(
         "R-CNN on ILSVRC-2013's detection",
@@ -114,42 +108,23 @@ WEIGHTS: dict[str, Weights] = {
         _BVLC,
     ),
     "fcn8s_heavy_pascal": _of(
-        "FCN-8s on PASCAL VOC",
-        "fcn8s-heavy-pascal.caffemodel",
-        "c449ea74dd7d83751d1357d6a8c323fcf4038962",
-        _BVLC,
+        "FCN-8s on PASCAL VOC", "fcn8s-heavy-pascal.caffemodel", "c449ea74dd7d83751d1357d6a8c323fcf4038962", _BVLC
     ),
     "vgg_16": _of(
-        "VGG-16 on ImageNet",
-        "VGG_ILSVRC_16_layers.caffemodel",
-        "9363e1f6d65f7dba68c4f27a1e62105cdf6c4e24",
-        _VGG,
+        "VGG-16 on ImageNet", "VGG_ILSVRC_16_layers.caffemodel", "9363e1f6d65f7dba68c4f27a1e62105cdf6c4e24", _VGG
     ),
     "vgg_19": _of(
-        "VGG-19 on ImageNet",
-        "VGG_ILSVRC_19_layers.caffemodel",
-        "239785e7862442717d831f682bb824055e51e9ba",
-        _VGG,
+        "VGG-19 on ImageNet", "VGG_ILSVRC_19_layers.caffemodel", "239785e7862442717d831f682bb824055e51e9ba", _VGG
     ),
-    "resnet_50": _of(
-        "ResNet-50 on ImageNet",
-        "ResNet-50-model.caffemodel",
-        "b7c79ccc21ad0479cddc0dd78b1d20c4d722908d",
-    ),
+    "resnet_50": _of("ResNet-50 on ImageNet", "ResNet-50-model.caffemodel", "b7c79ccc21ad0479cddc0dd78b1d20c4d722908d"),
     "resnet_101": _of(
-        "ResNet-101 on ImageNet",
-        "ResNet-101-model.caffemodel",
-        "1dbf5f493926bb9b6b3363b12d5133c0f8b78904",
+        "ResNet-101 on ImageNet", "ResNet-101-model.caffemodel", "1dbf5f493926bb9b6b3363b12d5133c0f8b78904"
     ),
     "resnet_152": _of(
-        "ResNet-152 on ImageNet",
-        "ResNet-152-model.caffemodel",
-        "251edb93604ac8268c7fd2227a0f15144310e1aa",
+        "ResNet-152 on ImageNet", "ResNet-152-model.caffemodel", "251edb93604ac8268c7fd2227a0f15144310e1aa"
     ),
     "densenet_121": _of(
-        "DenseNet-121 on ImageNet",
-        "DenseNet_121.caffemodel",
-        "02b520138e8a73c94473b05879978018fefe947b",
+        "DenseNet-121 on ImageNet", "DenseNet_121.caffemodel", "02b520138e8a73c94473b05879978018fefe947b"
     ),
 }
 

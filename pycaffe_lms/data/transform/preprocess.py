@@ -36,8 +36,7 @@ class Transformer:
             self.inputs = {name: tuple(map(int, shape)) for name, shape in inputs.items()}
         except (AttributeError, TypeError, ValueError):
             raise UsageError(
-                f"{inputs!r} does not say the inputs' shapes",
-                fix='give {"data": net.blobs["data"].data.shape}',
+                f"{inputs!r} does not say the inputs' shapes", fix='give {"data": net.blobs["data"].data.shape}'
             ) from None
         self.transpose: dict[str, Sequence[int]] = {}
         self.channel_swap: dict[str, Sequence[int]] = {}

@@ -18,17 +18,7 @@ from typing import Any, TypeAlias
 from google.protobuf.descriptor import FieldDescriptor
 
 from ...errors import Where
-from .dialect_fields import (
-    C3D_MESSAGES,
-    C3D_TYPES,
-    C3D_WINDOW,
-    ENGINES,
-    FORK_ENGINES,
-    IGNORED,
-    INTEL,
-    REFUSED,
-    Ignored,
-)
+from .dialect_fields import C3D_MESSAGES, C3D_TYPES, C3D_WINDOW, ENGINES, FORK_ENGINES, IGNORED, INTEL, REFUSED, Ignored
 from .scanner import Entry, Field, Token, fields, tokenize
 
 _Descriptor: TypeAlias = Any  # of a message; its class depends on how protobuf is implemented
