@@ -1,14 +1,16 @@
-"""Read whole binary files, and parse and serialize protobuf messages, with errors a user can act on."""
+"""Read files, and parse and serialize protobuf messages, with errors a user can act on."""
 
 from __future__ import annotations
 
 import os
 import stat
-from typing import TypeVar
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO, TypeVar
 
 from google.protobuf.message import DecodeError, EncodeError, Message
 
-from ..errors import CaffeError, Where, human_bytes
+from ..errors import CaffeError, DataError, Where, human_bytes
 
 _M = TypeVar("_M", bound=Message)
 MAX_BYTES = 2**31 - 1
@@ -23,6 +25,16 @@ def could_not_open(path: str | os.PathLike[str], failure: OSError, error: type[C
     if not isinstance(failure, FileNotFoundError):
         message += f": {failure.strerror or failure}"
     return error(message, fix=f"check the path; a relative one begins at {os.getcwd()}")
+
+
+@contextmanager
+def open_text(path: str | os.PathLike[str], what: str, fix: str = "check the path") -> Iterator[TextIO]:
+    """Open a text file for the block; bytes that are not UTF-8 are kept. Raises: DataError, "cannot read WHAT"."""
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            yield file
+    except OSError as error:
+        raise DataError(f"cannot read {what}: {error.strerror}", where=Where(file=os.fspath(path)), fix=fix) from error
 
 
 def read_bytes(path: str | os.PathLike[str], error: type[CaffeError]) -> bytes:

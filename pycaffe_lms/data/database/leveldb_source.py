@@ -40,8 +40,6 @@ class LevelDBSource:
     without plyvel.
     """
 
-    backend = "LEVELDB"
-
     def __init__(self, path: str | os.PathLike[str]):
         self.path = os.fspath(path)
         real = _check_folder(self.path)

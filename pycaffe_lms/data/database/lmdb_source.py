@@ -33,8 +33,6 @@ class LMDBSource:
     Raises: DataError where the folder is absent, no LMDB, damaged, or being written to.
     """
 
-    backend = "LMDB"
-
     def __init__(self, path: str | os.PathLike[str]):
         self.path = os.fspath(path)
         real = _check_folder(self.path)

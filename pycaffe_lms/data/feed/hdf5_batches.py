@@ -15,6 +15,7 @@ import numpy as np
 
 from ...errors import DataError, Where
 from ...formats.hdf5_file import load_h5py, open_hdf5, read_array
+from ...formats.rawfile import open_text
 from ..transform.transformer import batch_rng
 
 if TYPE_CHECKING:
@@ -29,15 +30,9 @@ Shape = tuple[int, ...]
 def read_file_list(source: str) -> list[str]:
     """Read the paths in a text file, separated by white space. Raises: DataError for no such file, or no path."""
     where = Where(file=source)
-    try:
-        with open(source, encoding="utf-8", errors="surrogateescape") as file:
-            paths = file.read().split()
-    except OSError as error:
-        raise DataError(
-            f"cannot read the list of HDF5 files: {error.strerror}",
-            where=where,
-            fix="check hdf5_data_param.source; a relative path starts at the working directory",
-        ) from error
+    fix = "check hdf5_data_param.source; a relative path starts at the working directory"
+    with open_text(source, "the list of HDF5 files", fix) as file:
+        paths = file.read().split()
     if not paths:
         raise DataError("the list of HDF5 files is empty", where=where, fix="write one path a line")
     for path in paths:

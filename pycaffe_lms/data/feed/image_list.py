@@ -13,7 +13,8 @@ import re
 import numpy as np
 
 from ...errors import DataError, LayerParamError, Where
-from ..transform.picture import decode_picture, resize_picture
+from ...formats.rawfile import open_text
+from ..transform.picture import decode_picture, read_picture, resize_picture
 from ..transform.transformer import DataTransformer, Item, batch_rng, transformed_batch
 
 # Streams of random numbers beside those of the batches (whose stream is the rank, a small number).
@@ -34,20 +35,14 @@ class ImageList:
         self.source = os.fspath(source)
         self.paths: list[str] = []
         labels, lines = [], []
-        try:
-            with open(self.source, encoding="utf-8", errors="surrogateescape") as file:
-                for number, line in enumerate(file, 1):
-                    if line.strip():
-                        path, label = self._split(line.rstrip("\r\n"), number)
-                        self.paths.append(root_folder + path)
-                        labels.append(label)
-                        lines.append(number)
-        except OSError as error:
-            raise DataError(
-                f"cannot read the list of pictures: {error.strerror}",
-                where=Where(file=self.source),
-                fix="check the list's path; a relative one starts at the working directory",
-            ) from error
+        fix = "check the list's path; a relative one starts at the working directory"
+        with open_text(self.source, "the list of pictures", fix) as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    path, label = self._split(line.rstrip("\r\n"), number)
+                    self.paths.append(root_folder + path)
+                    labels.append(label)
+                    lines.append(number)
         if not lines:
             raise DataError(
                 "the list of pictures is empty", where=Where(file=self.source), fix="give one line `path label` each"
@@ -167,15 +162,8 @@ class ImageBatches:
     def _read(self, index: int) -> Item:
         """Read picture number `index` of the list: (array (C, H, W), label, place for errors)."""
         where = self._images.place(index)
-        try:
-            with open(self._images.paths[index], "rb") as file:
-                data = file.read()
-        except (OSError, ValueError) as error:  # ValueError: a path with a zero byte
-            raise DataError(
-                f"cannot read the picture: {getattr(error, 'strerror', None) or error}",
-                where=where,
-                fix="correct the line, or root_folder, which is put before the path as it stands",
-            ) from error
+        fix = "correct the line, or root_folder, which is put before the path as it stands"
+        data = read_picture(self._images.paths[index], where=where, fix=fix)
         try:
             array = decode_picture(data, where=where, force_color=self._is_color, force_gray=not self._is_color)
         except DataError as error:

@@ -18,7 +18,8 @@ from typing import Any, TextIO
 import numpy as np
 
 from ...errors import DataError, Where
-from ..transform.picture import decode_picture
+from ...formats.rawfile import open_text
+from ..transform.picture import decode_picture, read_picture
 from ..transform.transformer import batch_rng
 from ..transform.workers import each
 
@@ -48,26 +49,20 @@ class WindowList:
         self.sizes: list[tuple[int, int, int]] = []
         self._line = 0
         foreground, background = [], []
-        try:
-            with open(self.source, encoding="utf-8", errors="surrogateescape") as file:
-                tokens = self._tokens(file)
-                for mark in tokens:
-                    windows = self._block(mark, tokens, root_folder)
-                    overlap, windows = windows[:, 1], windows[:, (0, 2, 3, 4, 5, 1)].astype(np.int64)
-                    windows[:, PICTURE] = len(self.paths) - 1
-                    chosen = overlap >= np.float32(fg_threshold)
-                    if (windows[chosen, LABEL] <= 0).any():
-                        raise self._broken("a window of the foreground has a class below 1")
-                    foreground.append(windows[chosen])
-                    chosen = ~chosen & (overlap < np.float32(bg_threshold))
-                    windows[chosen, LABEL] = 0
-                    background.append(windows[chosen])
-        except OSError as error:
-            raise DataError(
-                f"cannot read the window file: {error.strerror}",
-                where=Where(file=self.source),
-                fix="check window_data_param.source; a relative path starts at the working directory",
-            ) from error
+        fix = "check window_data_param.source; a relative path starts at the working directory"
+        with open_text(self.source, "the window file", fix) as file:
+            tokens = self._tokens(file)
+            for mark in tokens:
+                windows = self._block(mark, tokens, root_folder)
+                overlap, windows = windows[:, 1], windows[:, (0, 2, 3, 4, 5, 1)].astype(np.int64)
+                windows[:, PICTURE] = len(self.paths) - 1
+                chosen = overlap >= np.float32(fg_threshold)
+                if (windows[chosen, LABEL] <= 0).any():
+                    raise self._broken("a window of the foreground has a class below 1")
+                foreground.append(windows[chosen])
+                chosen = ~chosen & (overlap < np.float32(bg_threshold))
+                windows[chosen, LABEL] = 0
+                background.append(windows[chosen])
         if not self.paths:
             raise DataError("the window file is empty", where=Where(file=self.source), fix="list pictures and windows")
         self.foreground, self.background = np.concatenate(foreground), np.concatenate(background)
@@ -241,15 +236,8 @@ class WindowBatches:
 
     def _read(self, picture: int) -> bytes:
         path = self._windows.paths[picture]
-        try:
-            with open(path, "rb") as file:
-                return file.read()
-        except (OSError, ValueError) as error:
-            raise DataError(
-                f"cannot read the picture: {getattr(error, 'strerror', None) or error}",
-                where=Where(file=f"{self._windows.source}: {path}"),
-                fix="correct the path, or window_data_param.root_folder, which is put before it as it stands",
-            ) from error
+        fix = "correct the path, or window_data_param.root_folder, which is put before it as it stands"
+        return read_picture(path, where=Where(file=f"{self._windows.source}: {path}"), fix=fix)
 
 
 def placement(

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ...errors import DataError, Where
 from ...formats.atomic import atomic_write
+from ...formats.rawfile import open_text
 from ..feed.image_list import ImageList
 from ..transform.mean import save_mean
 from .conversion import Progress, shuffled
@@ -30,13 +31,8 @@ def read_synsets(path: str | os.PathLike[str]) -> list[str]:
     Raises: DataError where the file cannot be read, names no class, or one twice.
     """
     where = Where(file=os.fspath(path))
-    try:
-        text = Path(path).read_text(encoding="utf-8", errors="surrogateescape")
-    except OSError as error:
-        raise DataError(
-            f"cannot read the list of classes: {error.strerror}", where=where, fix="check the path"
-        ) from error
-    names = [line.split()[0] for line in text.splitlines() if line.strip()]
+    with open_text(path, "the list of classes") as file:
+        names = [line.split()[0] for line in file.read().splitlines() if line.strip()]
     twice = {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else set()
     if twice or not names:
         found = f'the class "{min(twice)}" is listed twice' if twice else "no class is listed"

@@ -24,6 +24,7 @@ import numpy as np
 from ...errors import DataError, MissingDependency, Where, human_bytes
 from ...formats.atomic import atomic_write
 from ...formats.hdf5_file import load_h5py, write_hdf5
+from ...formats.rawfile import open_text
 from ..transform.workers import in_order
 from .conversion import Progress
 
@@ -187,15 +188,10 @@ def read_volume_list(path: str | os.PathLike[str]) -> list[Pair]:
     Raises: DataError for a list that cannot be read or is empty, or a line of another kind, naming it.
     """
     shown, pairs = os.fspath(path), []
-    try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            for number, line in enumerate(file, 1):
-                if line.strip():
-                    pairs.append(_pair(shown, number, line.rstrip("\r\n")))
-    except OSError as error:
-        raise DataError(
-            f"cannot read the list of volumes: {error.strerror}", where=Where(file=shown), fix="check the path"
-        ) from error
+    with open_text(path, "the list of volumes") as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                pairs.append(_pair(shown, number, line.rstrip("\r\n")))
     if not pairs:
         raise DataError("the list of volumes is empty", where=Where(file=shown), fix="write lines `VOLUME LABEL`")
     for pair in pairs:

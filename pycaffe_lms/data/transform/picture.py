@@ -17,6 +17,16 @@ MAX_PICTURE_VALUES = 1 << 28
 _FIX = "replace the picture, or leave it out of the list and write the database again"
 
 
+def read_picture(path: str, *, where: Where, fix: str) -> bytes:
+    """Return the bytes of a picture file. Raises: DataError with this place and fix."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except (OSError, ValueError) as error:  # ValueError: a path with a zero byte
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"cannot read the picture: {reason}", where=where, fix=fix) from error
+
+
 def decode_picture(
     data: bytes, *, where: Where, force_color: bool = False, force_gray: bool = False, sixteen_bits: bool = False
 ) -> np.ndarray:

@@ -10,6 +10,7 @@ See also: dialects.py, which acts on these tables.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import NamedTuple
 
 NVIDIA, INTEL, SSD = "NVIDIA Caffe", "Intel Caffe", "SSD's Caffe"
@@ -30,6 +31,8 @@ class RefusedField(NamedTuple):
     fix: str
     neutral: str | None = None
 
+
+_nvidia, _intel, _ssd = (partial(RefusedField, fork) for fork in (NVIDIA, INTEL, SSD))
 
 # Values of `engine` beyond BVLC's; Intel's strings may continue after these words ("MKL2017:MLSL,CAFFE").
 FORK_ENGINES = ("MKL2017", "MKLDNN", "MKL", "CAFFE_INTEL", "DNNL")
@@ -120,7 +123,7 @@ def _relu(fork: str) -> dict[str, RefusedField]:
 
 
 def _rates(what: str) -> RefusedField:
-    return RefusedField(NVIDIA, what, "leave it out, and give the rates with lr_policy: poly, step or multistep")
+    return _nvidia(what, "leave it out, and give the rates with lr_policy: poly, step or multistep")
 
 
 def _type(fork: str, type_name: str) -> RefusedField:
@@ -152,8 +155,8 @@ _LAYER_REFUSED = {
     "detectnet_augmentation_param": _type(NVIDIA, "DetectNetTransformation"),
     "trt_param": _type(NVIDIA, "TRT"),
     "batch_reduction_param": _type("yjxiong's Caffe", "BatchReduction"),
-    "quantization_param": RefusedField(INTEL, "computing in 8 bits", "delete the field: the layer computes in float"),
-    "mn_grad_compress_param": RefusedField(INTEL, "compressed gradients", "delete the field: gradients are exact"),
+    "quantization_param": _intel("computing in 8 bits", "delete the field: the layer computes in float"),
+    "mn_grad_compress_param": _intel("compressed gradients", "delete the field: gradients are exact"),
 }
 _EVAL = "tests that score detections"
 _SSD_DATA = dict.fromkeys(
@@ -162,88 +165,70 @@ _SSD_DATA = dict.fromkeys(
 
 REFUSED: Mapping[str, Mapping[str, RefusedField]] = {
     "NetParameter": {
-        "bn_stats_batch_size": RefusedField(
-            INTEL, "BatchNorm over a part of the batch", "use a smaller batch_size and a larger iter_size", "0"
+        "bn_stats_batch_size": _intel(
+            "BatchNorm over a part of the batch", "use a smaller batch_size and a larger iter_size", "0"
         )
     },
     "SolverParameter": {
-        "eval_type": RefusedField(SSD, _EVAL, 'write eval_type: "classification", or delete it', "classification"),
+        "eval_type": _ssd(_EVAL, 'write eval_type: "classification", or delete it', "classification"),
         "rampup_interval": _rates("a rate that rises at first")._replace(neutral="0"),
         "rampup_lr": _rates("a rate that rises at first")._replace(neutral="0"),
         "min_lr": _rates("a least rate")._replace(neutral="0"),
-        "momentum_policy": RefusedField(NVIDIA, "a momentum that changes", "give `momentum` alone", "fixed"),
-        "max_momentum": RefusedField(NVIDIA, "a momentum that changes", "give `momentum` alone"),
-        "momentum_power": RefusedField(NVIDIA, "a momentum that changes", "give `momentum` alone"),
-        "weight_decay_policy": RefusedField(NVIDIA, "a decay that changes", "give `weight_decay` alone", "fixed"),
-        "weight_decay_power": RefusedField(NVIDIA, "a decay that changes", "give `weight_decay` alone"),
-        "max_weight_decay": RefusedField(NVIDIA, "a decay that changes", "give `weight_decay` alone", "0"),
-        "larc": RefusedField(NVIDIA, "rates per layer (LARC)", "delete it, or give lr_mult per layer", "false"),
-        "larc_policy": RefusedField(NVIDIA, "rates per layer (LARC)", "delete it, or give lr_mult per layer"),
-        "larc_eta": RefusedField(NVIDIA, "rates per layer (LARC)", "delete it, or give lr_mult per layer"),
-        "test_and_snapshot_last_epochs": RefusedField(NVIDIA, "more tests near the end", "use test_interval", "0"),
-        "plateau_winsize": RefusedField(SSD, "lr_policy: plateau", "use multistep with stepvalue"),
-        "stagelr": RefusedField(INTEL, "rates by stage", "use multistep with stepvalue"),
-        "stageiter": RefusedField(INTEL, "rates by stage", "use multistep with stepvalue"),
-        "disabled_update": RefusedField(INTEL, "training without updates", "use base_lr: 0", "false"),
-        "warmup_iter": RefusedField(INTEL, "a rate that rises at first", "train those iterations on their own", "0"),
-        "warmup_start_lr": RefusedField(
-            INTEL, "a rate that rises at first", "train those iterations on their own", "0"
-        ),
-        "local_lr_auto": RefusedField(INTEL, "rates per layer (LARS)", "delete it, or give lr_mult per layer", "false"),
-        "local_gw_ratio": RefusedField(INTEL, "rates per layer (LARS)", "delete it, or give lr_mult per layer"),
-        "test_offset": RefusedField(INTEL, "tests that begin later", "use test_interval", "0"),
+        "momentum_policy": _nvidia("a momentum that changes", "give `momentum` alone", "fixed"),
+        "max_momentum": _nvidia("a momentum that changes", "give `momentum` alone"),
+        "momentum_power": _nvidia("a momentum that changes", "give `momentum` alone"),
+        "weight_decay_policy": _nvidia("a decay that changes", "give `weight_decay` alone", "fixed"),
+        "weight_decay_power": _nvidia("a decay that changes", "give `weight_decay` alone"),
+        "max_weight_decay": _nvidia("a decay that changes", "give `weight_decay` alone", "0"),
+        "larc": _nvidia("rates per layer (LARC)", "delete it, or give lr_mult per layer", "false"),
+        "larc_policy": _nvidia("rates per layer (LARC)", "delete it, or give lr_mult per layer"),
+        "larc_eta": _nvidia("rates per layer (LARC)", "delete it, or give lr_mult per layer"),
+        "test_and_snapshot_last_epochs": _nvidia("more tests near the end", "use test_interval", "0"),
+        "plateau_winsize": _ssd("lr_policy: plateau", "use multistep with stepvalue"),
+        "stagelr": _intel("rates by stage", "use multistep with stepvalue"),
+        "stageiter": _intel("rates by stage", "use multistep with stepvalue"),
+        "disabled_update": _intel("training without updates", "use base_lr: 0", "false"),
+        "warmup_iter": _intel("a rate that rises at first", "train those iterations on their own", "0"),
+        "warmup_start_lr": _intel("a rate that rises at first", "train those iterations on their own", "0"),
+        "local_lr_auto": _intel("rates per layer (LARS)", "delete it, or give lr_mult per layer", "false"),
+        "local_gw_ratio": _intel("rates per layer (LARS)", "delete it, or give lr_mult per layer"),
+        "test_offset": _intel("tests that begin later", "use test_interval", "0"),
     },
     "LayerParameter": _LAYER_REFUSED,
     "V1LayerParameter": _LAYER_REFUSED,
-    "FillerParameter": {
-        "scale": RefusedField(INTEL, "an msra filler with a scale", 'use type: "gaussian" with std', "1")
-    },
+    "FillerParameter": {"scale": _intel("an msra filler with a scale", 'use type: "gaussian" with std', "1")},
     "LossParameter": {
         "label_smoothing": RefusedField(
             f"{NVIDIA}, {INTEL}", "smoothed labels", "delete it, or use a Python layer", "0"
         ),
-        "pre_fixed_normalizer": RefusedField(
-            INTEL, "a loss over a given number", "use normalization: NONE and loss_weight"
-        ),
+        "pre_fixed_normalizer": _intel("a loss over a given number", "use normalization: NONE and loss_weight"),
     },
     "BatchNormParameter": {
-        "use_weight_bias": RefusedField(
-            INTEL, "a scale of that name", "write scale_bias: true, or a Scale layer", "false"
-        ),
-        "filler": RefusedField(INTEL, "a filler of that name", "write it as scale_filler"),
-        "bias_term": RefusedField(INTEL, "a choice of bias", 'write a "Scale" layer with bias_term after it'),
-        "stats_batch_size": RefusedField(
-            INTEL, "BatchNorm over a part of the batch", "use a smaller batch_size and a larger iter_size", "0"
+        "use_weight_bias": _intel("a scale of that name", "write scale_bias: true, or a Scale layer", "false"),
+        "filler": _intel("a filler of that name", "write it as scale_filler"),
+        "bias_term": _intel("a choice of bias", 'write a "Scale" layer with bias_term after it'),
+        "stats_batch_size": _intel(
+            "BatchNorm over a part of the batch", "use a smaller batch_size and a larger iter_size", "0"
         ),
         "relu": _relu(INTEL)["relu"],
     },
     "ConvolutionParameter": {
         **_relu(INTEL),
-        "fusion_type": RefusedField(
-            INTEL, "a sum inside a convolution", 'write an "Eltwise" layer after it', "NONE_FUSION"
-        ),
+        "fusion_type": _intel("a sum inside a convolution", 'write an "Eltwise" layer after it', "NONE_FUSION"),
     },
     "InnerProductParameter": _relu(INTEL),
-    "ReLUParameter": {"fuse": RefusedField(INTEL, "a ReLU inside a layer before it", "delete it", "false")},
+    "ReLUParameter": {"fuse": _intel("a ReLU inside a layer before it", "delete it", "false")},
     "ConcatParameter": {
-        "per_fla_fuse": RefusedField(
-            INTEL, "Permute and Flatten inside Concat", "write these layers before it", "false"
-        )
+        "per_fla_fuse": _intel("Permute and Flatten inside Concat", "write these layers before it", "false")
     },
-    "ReshapeParameter": {
-        "pixelshuffler": RefusedField(INTEL, "pixel shuffling", "use Reshape, Permute and Reshape", "1")
-    },
+    "ReshapeParameter": {"pixelshuffler": _intel("pixel shuffling", "use Reshape, Permute and Reshape", "1")},
     "PoolingParameter": {
-        "torch_pooling": RefusedField(NVIDIA, "a field of that name", "write round_mode: FLOOR", "false"),
-        "avg_include_pad": RefusedField(INTEL, "averages without padding", "write pad: 0, or delete it", "true"),
-        "axis": RefusedField(INTEL, "other channel axes than 1", "reorder the axes with a Permute layer", "1"),
+        "torch_pooling": _nvidia("a field of that name", "write round_mode: FLOOR", "false"),
+        "avg_include_pad": _intel("averages without padding", "write pad: 0, or delete it", "true"),
+        "axis": _intel("other channel axes than 1", "reorder the axes with a Permute layer", "1"),
     },
-    "ROIPoolingParameter": {
-        "pooled_size": RefusedField(INTEL, "pooling of regions in 3-D", "write pooled_h and pooled_w")
-    },
-    "ELUParameter": {
-        "lambda": RefusedField(NVIDIA, "a scale in ELU", 'write a "Power" layer with scale after it', "1")
-    },
+    "ROIPoolingParameter": {"pooled_size": _intel("pooling of regions in 3-D", "write pooled_h and pooled_w")},
+    "ELUParameter": {"lambda": _nvidia("a scale in ELU", 'write a "Power" layer with scale after it', "1")},
     "DropoutParameter": {
         "scale_train": RefusedField("SegNet's Caffe", "dropout that scales when testing", "delete it", "true"),
         "sample_weights_test": RefusedField(
@@ -252,7 +237,7 @@ REFUSED: Mapping[str, Mapping[str, RefusedField]] = {
     },
     "ImageDataParameter": {
         "short_side": _augment(NVIDIA),
-        "dataset_share_per_node": RefusedField(NVIDIA, "a share of the list", "write a shorter list", "1"),
+        "dataset_share_per_node": _nvidia("a share of the list", "write a shorter list", "1"),
         "min_height": _augment(INTEL),
         "min_width": _augment(INTEL),
     },
@@ -260,8 +245,8 @@ REFUSED: Mapping[str, Mapping[str, RefusedField]] = {
     "TransformationParameter": {
         **_SSD_DATA,
         **dict.fromkeys(("random_resize_param", "random_aspect_ratio_param"), _augment(INTEL, None)),
-        "crop_h": RefusedField(SSD, "crops that are not square", "write crop_size", "0"),
-        "crop_w": RefusedField(SSD, "crops that are not square", "write crop_size", "0"),
+        "crop_h": _ssd("crops that are not square", "write crop_size", "0"),
+        "crop_w": _ssd("crops that are not square", "write crop_size", "0"),
         "flow": _augment(INTEL, "false"),
         "bgr2rgb": _augment(INTEL, "false"),
         "pad": _augment(INTEL),
@@ -280,7 +265,7 @@ REFUSED: Mapping[str, Mapping[str, RefusedField]] = {
         ),
         **dict.fromkeys(("interpolation_algo_down", "interpolation_algo_up"), _augment(NVIDIA, None)),
         "allow_upscale": _augment(NVIDIA, "false"),
-        "num_labels": RefusedField(NVIDIA, "labels as vectors", "keep the labels in a database of their own", "0"),
+        "num_labels": _nvidia("labels as vectors", "keep the labels in a database of their own", "0"),
     },
 }
 
