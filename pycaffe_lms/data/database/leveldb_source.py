@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from ...errors import DataError, MissingDependency, Where
-from .shared_handles import SharedHandles
+from .shared_handles import SharedHandles, check_usable
 
 _log = logging.getLogger(__name__)
 
@@ -67,8 +67,7 @@ class LevelDBSource:
     def __len__(self) -> int:
         """Return the number of records. The first call may read the whole database."""
         if self._length is None:
-            if not self._finalizer.alive:
-                raise self._closed()
+            check_usable(self.path, self._finalizer.alive, None)
             try:
                 with self._database.iterator(include_value=False, verify_checksums=True, fill_cache=False) as keys:
                     self._length = sum(1 for _ in keys)
@@ -87,7 +86,7 @@ class LevelDBSource:
         Forward moves read over the records between; a move back starts over.
         Raises: DataError where the database is empty, closed or unreadable.
         """
-        self._check_usable()
+        check_usable(self.path, self._finalizer.alive, self._length)
         steps = (record_index if self._length is None else record_index % self._length) - self._position
         if steps < 0:
             steps += self._position
@@ -104,7 +103,7 @@ class LevelDBSource:
 
         Raises: DataError where the database is empty, closed or unreadable.
         """
-        self._check_usable()
+        check_usable(self.path, self._finalizer.alive, self._length)
         try:
             record: tuple[bytes, bytes] = self._records.item()
         except self._errors as error:
@@ -119,7 +118,7 @@ class LevelDBSource:
 
         Raises: DataError where the database is empty, closed or unreadable.
         """
-        self._check_usable()
+        check_usable(self.path, self._finalizer.alive, self._length)
         try:
             with self._database.iterator(verify_checksums=True, fill_cache=False) as records:
                 yield from records
@@ -147,19 +146,6 @@ class LevelDBSource:
         except self._errors as error:
             raise _unreadable(self.path, error) from error
         self._position = 0
-
-    def _check_usable(self) -> None:
-        if not self._finalizer.alive:
-            raise self._closed()
-        if self._length == 0:
-            raise DataError(
-                "the database holds no records",
-                where=Where(file=self.path),
-                fix="convert the pictures again and check the messages of that run",
-            )
-
-    def _closed(self) -> DataError:
-        return DataError("the database has been closed", where=Where(file=self.path), fix="open it again")
 
     def __enter__(self) -> LevelDBSource:
         return self

@@ -18,7 +18,7 @@ import lmdb
 
 from ...errors import DataError, Where
 from .lmdb_check import can_check, check_tree, read_metas
-from .shared_handles import SharedHandles
+from .shared_handles import SharedHandles, check_usable
 
 _log = logging.getLogger(__name__)
 _READERS_IN_SHARED_LOCK = 126  # LMDB's default, so that Caffe can read a database that was first opened here
@@ -73,7 +73,7 @@ class LMDBSource:
         A move forward takes about a microsecond per ten keys and reads no values; a move back starts over.
         Raises: DataError where the database is empty or closed.
         """
-        self._check_usable()
+        check_usable(self.path, self._finalizer.alive, self._length)
         target = record_index % self._length
         try:
             if target < self._position:
@@ -92,7 +92,7 @@ class LMDBSource:
 
         Raises: DataError where the database is empty, closed or unreadable.
         """
-        self._check_usable()
+        check_usable(self.path, self._finalizer.alive, self._length)
         try:
             record: tuple[bytes, bytes] = self._cursor.item()
             if self._position + 1 == self._length:
@@ -111,7 +111,7 @@ class LMDBSource:
 
         Raises: DataError where the database is empty, closed or unreadable.
         """
-        self._check_usable()
+        check_usable(self.path, self._finalizer.alive, self._length)
         try:
             yield from self._transaction.cursor()
         except lmdb.Error as error:
@@ -120,16 +120,6 @@ class LMDBSource:
     def close(self) -> None:
         """Close the database; a second call does nothing."""
         self._finalizer()
-
-    def _check_usable(self) -> None:
-        if not self._finalizer.alive:
-            raise DataError("the database has been closed", where=Where(file=self.path), fix="open it again")
-        if not self._length:
-            raise DataError(
-                "the database holds no records",
-                where=Where(file=self.path),
-                fix="convert the pictures again and check the messages of that run",
-            )
 
     def __enter__(self) -> LMDBSource:
         return self

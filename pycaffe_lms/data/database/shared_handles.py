@@ -44,3 +44,13 @@ class SharedHandles:
                 self._open[real] = (handle, users - 1, process)
             else:
                 handle.close()
+
+
+def check_usable(path: str, is_open: bool, length: int | None) -> None:
+    """Raise DataError for a database that is closed or empty. length: number of records, None where it is unknown."""
+    where = Where(file=path)
+    if not is_open:
+        raise DataError("the database has been closed", where=where, fix="open it again")
+    if length == 0:
+        fix = "convert the pictures again and check the messages of that run"
+        raise DataError("the database holds no records", where=where, fix=fix)
