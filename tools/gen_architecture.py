@@ -53,6 +53,7 @@ WORDS = {
         "remat": "what can be made again, at what cost",
         "report": "plans as pages and tables",
         "request": "what a plan is asked for",
+        "rules": "every number of the search",
         "runtime": "obeys plans, counts, records",
     },
     "net": {

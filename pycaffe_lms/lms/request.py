@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .cost.machine import Costs
-from .plan.rules import Rules
 from .program import Buffer, Program, Step
 from .remat.requested import RematRequests
+from .rules import Rules
 
 
 @dataclass(frozen=True)

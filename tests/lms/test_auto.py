@@ -53,7 +53,7 @@ def link(request, monkeypatch):
 @pytest.mark.parametrize("net", NETS)
 def test_equal_bits_in_every_budget(net, link, shares):
     most, least = _sizes(net)
-    tried = replayed = copied = 0
+    tried = rematerialized = copied = 0
     for k, share in enumerate(shares):
         budget = least + int(share * max(0, most - least)) // 512 * 512
         device = SimDevice(64 << 20, order=("random", "latest", "earliest")[k % 3], seed=k)
@@ -68,7 +68,7 @@ def test_equal_bits_in_every_budget(net, link, shares):
         assert train(solver, ITERATIONS) == without_lms(net), f"budget {budget}"
         assert device.in_use() <= budget
         assert solver.runtime.stats.held_peak <= plan.held_bytes
-    assert tried >= len(shares) // 2 and replayed + copied > 0
+    assert tried >= len(shares) // 2 and rematerialized + copied > 0
 
 
 def test_what_fits_is_neither_copied_nor_made_again():

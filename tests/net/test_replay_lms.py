@@ -179,8 +179,8 @@ def test_these_tests_can_fail(kind):
         planned = solver.net.memory.programs.bound["train"].replay._planned
         ops = tuple(dataclasses.replace(op, waits=()) if op.kind is kind else op for op in planned._work.ops)
         planned._work = dataclasses.replace(planned._work, ops=ops)
-        found = replays.steps(solver, 4)
+        found = remats.steps(solver, 4)
         assert solver.net.device.launches == 3
-        return found[1] != plain("residual", functools.partial(replays.steps, n=5))[1]
+        return found[1] != plain("residual", functools.partial(remats.steps, n=5))[1]
 
     assert any(map(changes, range(12)))

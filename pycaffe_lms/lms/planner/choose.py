@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from ..config import LMSConfig
 from ..plan.plan import Plan
-from ..program import Buffer, Program, Step
 from ..remat.candidates import Ordered, RematCandidates, verify_remat
-from ..remat.requested import RematRequests, inner_program
-from ..rules import SEARCH, SWAP, Rules, SearchBudget
+from ..remat.requested import inner_program
+from ..request import PlanRequest
+from ..rules import SEARCH, SWAP, SearchBudget
 from .copy_reordering import with_copies_reordered
 from .evict import Constraints
 from .lookahead import make_plan
@@ -21,25 +21,13 @@ from .optimise import optimise
 
 
 def choose_plan(
-    program: Program,
-    buffers: Mapping[int, Buffer],
-    config: LMSConfig,
-    limit: int,
-    costs: Costs,
-    remats: Mapping[int, Step],
-    scratch: frozenset[int],
-    remat_requests: RematRequests,
-    page: int | None = None,
-    first: Rules | None = None,
-    search: SearchBudget = SEARCH,
+    request: PlanRequest, config: LMSConfig, limit: int, page: int | None = None, search: SearchBudget = SEARCH
 ) -> Plan:
     """Return the plan of a program under these settings, with its predicted times.
 
     Args:
         limit: bytes of the arena.
-        remats: must include the steps that `remat_requests` needs.
-        remat_requests: values that layers request to rematerialize.
-        first: rules to try before the others.
+        page: bytes of a page of the arena; None: it is contiguous.
         search: the numbers by which plans are searched for.
 
     Raises:
@@ -48,40 +36,46 @@ def choose_plan(
     """
     program, requested = request.program, request.requested
     if not requested.steps:
-        return with_copies_reordered(_planned(request, config, limit, page, Constraints()), request.costs)
+        plan = _planned(request, config, limit, page, Constraints(), search)
+        return with_copies_reordered(plan, request.costs, search)
     inner = inner_program(program, RematCandidates(program, request.remats, request.scratch), request.costs, requested)
     asked = replace(request, program=inner.result.program, costs=inner.costs, remats=inner.remats)
-    plan = _planned(asked, config, limit, page, Constraints(requested.buffers, inner.again))
+    plan = _planned(asked, config, limit, page, Constraints(requested.buffers, inner.again), search)
     plan = replace(inner.outward(plan), rules=f"{plan.rules}, and rematerialization that layers request")
     verify_remat(program, Ordered(plan.program, plan.order), request.remats, request.scratch)
-    return with_copies_reordered(plan, request.costs)
+    return with_copies_reordered(plan, request.costs, search)
 
-    def planned(program: Program, costs: Costs, remats: Mapping[int, Step], constraints: Constraints) -> Plan:
-        if config.ahead is not None and not config.recomputes:
-            return make_plan(
-                program,
-                buffers,
-                limit=limit,
-                ahead=config.ahead,
-                uncopied=constraints.uncopied,
-                page=page,
-                search=search,
-            )
-        rules = search.auto if config.recomputes else SWAP
-        return optimise(
-            program,
-            buffers,
+
+def _planned(
+    request: PlanRequest,
+    config: LMSConfig,
+    limit: int,
+    page: int | None,
+    constraints: Constraints,
+    search: SearchBudget,
+) -> Plan:
+    """Return the plan of a program, with its copies in the order in which the planner issues them."""
+    if config.ahead is not None and not config.recomputes:
+        return make_plan(
+            request.program,
+            request.buffers,
             limit=limit,
             ahead=config.ahead,
             uncopied=constraints.uncopied,
             page=page,
             search=search,
         )
-
-    if not remat_requests.steps:
-        return with_copies_reordered(planned(program, costs, remats, Constraints()), costs, search)
-    inner = inner_program(program, RematCandidates(program, remats, scratch), costs, remat_requests)
-    plan = planned(inner.result.program, inner.costs, inner.remats, Constraints(remat_requests.buffers, inner.again))
-    plan = replace(inner.outward(plan), rules=f"{plan.rules}, and rematerialization that layers request")
-    verify_remat(program, Ordered(plan.program, plan.order), remats, scratch)
-    return with_copies_reordered(plan, costs, search)
+    rules = search.auto if config.recomputes else SWAP
+    return optimise(
+        request.program,
+        request.buffers,
+        limit=limit,
+        costs=request.costs,
+        remats=request.remats,
+        scratch=request.scratch,
+        rules=rules if request.first is None else (request.first, *rules),
+        constraints=constraints,
+        ahead=config.ahead,
+        page=page,
+        search=search,
+    )

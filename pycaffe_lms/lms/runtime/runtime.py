@@ -25,9 +25,11 @@ from ..planfile.cache import PlanCache
 from ..planner.choose import choose_plan
 from ..planner.host_slots import with_host_slots
 from ..planner.lookahead import make_plan
-from ..program import Buffer, Program, Step, layer_of
-from ..remat.requested import RematRequests, check_uncopied
-from ..rules import SEARCH, Rules, SearchBudget
+from ..program import Buffer, Program, layer_of
+from ..remat.requested import check_uncopied
+from ..request import PlanRequest
+from ..rules import SEARCH, SearchBudget
+from .arena import Arena
 from .carry_over import CarryOver
 from .compression import Compression
 from .counters import Counters, Stats, statistics
@@ -215,10 +217,7 @@ class Runtime:
         if self.plan_cache is not None:
             plan = self.plan_cache.find(request, limit, self._page_here())
         if plan is None:
-            page = self.page(buffers)
-            plan = choose_plan(
-                program, buffers, self.config, limit, costs, remats, scratch, remat_requests, page, first, self.search
-            )
+            plan = choose_plan(request, self.config, limit, self.page(request.buffers), self.search)
         plan = with_host_slots(plan, self.slab.segment, self.search)
         verify(plan)
         check_uncopied(plan, request.requested)

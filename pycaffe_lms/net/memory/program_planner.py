@@ -26,12 +26,6 @@ from ..program.split_backward import in_same_form, with_least_memory
 from ..program.steps import LayerStep
 from .buffer_store import BufferStore
 
-# Split backwards are tried for a plan that takes more than SLOW times the seconds of its steps and waits for copies for
-# more than WAITS of its time.
-SLOW = 1.15
-WAITS = 0.1
-WORTH = 0.995  # a new plan replaces the old one if it is predicted to take at most this fraction of its time
-
 
 class ProgramPlanner:
     """Make plans of programs of one net, at its current shapes."""
@@ -80,8 +74,8 @@ class ProgramPlanner:
 
     def _waits(self, plan: Plan) -> bool:
         """Return whether a plan waits for copies so much that another form may be faster."""
-        steps = sum(self.requests[plan.program.name].costs.steps)
-        return plan.seconds > SLOW * steps and plan.stall > WAITS * plan.seconds
+        search, steps = self._runtime.search, sum(self.requests[plan.program.name].costs.steps)
+        return plan.seconds > search.split_slow * steps and plan.stall > search.split_waits * plan.seconds
 
     def plan_of(self, sequenced: Sequenced) -> Plan | None:
         """Return a verified plan, or None if the program touches no managed buffer.
@@ -108,7 +102,7 @@ class ProgramPlanner:
         request = replace(self.request_of(sequenced), first=old.how)
         before = time_plan(old, request.costs).seconds
         plan = self._plan(sequenced, request)
-        return sequenced, plan if plan.seconds < WORTH * before else old, before
+        return sequenced, plan if plan.seconds < self._runtime.search.replan * before else old, before
 
     def _plan(self, sequenced: Sequenced, request: PlanRequest) -> Plan:
         self.requests[sequenced.program.name] = request

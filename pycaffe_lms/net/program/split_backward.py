@@ -20,44 +20,6 @@ from .steps import LayerStep
 _log = logging.getLogger(__name__)
 
 
-def planned(memory: NetMemory, sequenced: Sequenced) -> tuple[Sequenced, Plan | None]:
-    """Return the program to run and its plan, None where nothing is managed.
-
-    Raises:
-        OutOfDeviceMemory: neither program fits.
-        CaffeError: as `NetMemory.plan_of`.
-    """
-    whole, other, name = replace(sequenced, split_backward=None), with_least_memory(sequenced), sequenced.program.name
-    if len(other.steps) == len(whole.steps):  # no backward is split
-        return whole, memory.plan_of(whole)
-    cache = memory.runtime.plan_cache
-    cached_split = cache.separates(name) if cache is not None else None
-    if cached_split is not None:
-        chosen = other if cached_split else whole
-        return chosen, memory.plan_of(chosen)
-    plan, fits = _plan_if_it_fits(memory, whole)
-    if not fits:
-        return other, memory.plan_of(other)
-    if plan is None:
-        return whole, None
-    costs, search = memory.planned_with[name], memory.runtime.search
-    if plan.seconds <= search.split_slow * sum(costs.steps) or plan.stall <= search.split_waits * plan.seconds:
-        return whole, plan
-    found, _ = _plan_if_it_fits(memory, other)  # may not fit, though its steps are smaller: offsets differ
-    if found is not None and found.seconds < plan.seconds:
-        return other, found
-    memory.planned_with[name] = costs
-    return whole, plan
-
-
-def _plan_if_it_fits(memory: NetMemory, sequenced: Sequenced) -> tuple[Plan | None, bool]:
-    """Return the plan of a program, None where nothing is managed, and whether the program fits."""
-    try:
-        return memory.plan_of(sequenced), True
-    except OutOfDeviceMemory:
-        return None, False
-
-
 def with_least_memory(sequenced: Sequenced) -> Sequenced:
     """Return the variant with split backwards, whose steps need less memory; the program itself if there is none."""
     return sequenced.split_backward() if sequenced.split_backward is not None else sequenced
