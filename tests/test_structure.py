@@ -69,7 +69,7 @@ PURE = [
     *(f"lms.remat.{n}" for n in ("candidates", "checkpoints", "cost", "requested")),
     *(f"lms.report.{n}" for n in ("layer_costs", "page", "page_charts", "text")),
     *("lms.runtime.counters", "net.build.filter", "net.build.splits"),
-    *(f"solvers.{n}" for n in ("lr_policy", "ranks", "rules", "settings")),
+    *(f"solvers.{n}" for n in ("lr_policy", "rules", "settings")),
 ]
 # They know layers, which know arrays, but hold none themselves.
 NO_ARRAYS = [

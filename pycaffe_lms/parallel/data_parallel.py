@@ -109,7 +109,7 @@ class DataParallel:
         try:
             while self._tickets:
                 self._tickets.popleft().read()
-            self._solver.snapshots.finish(self._solver)  # it asks `check`
+            self._solver.snapshots.finish()  # it asks `check`
             self._solver.net.memory.forget_plans()  # CUDA graphs hold what the communicator must free
             self._communicator.close()
             self._closed = True

@@ -203,15 +203,15 @@ class SGDSolver(solvers.SGDSolver):
             on_start.join(layer_wise=False)
             return
         if on_gradients_ready is None:
-            both = tuple(getattr(on_start, name, None) for name in ("on_start", "on_gradients_ready"))
+            first, second = (getattr(on_start, name, None) for name in ("on_start", "on_gradients_ready"))
         else:
-            both = (on_start, on_gradients_ready)
-        if not all(map(callable, both)):
+            first, second = on_start, on_gradients_ready
+        if not callable(first) or not callable(second):
             raise UsageError(
                 f"add_callback: {on_start!r} and {on_gradients_ready!r} cannot be called",
                 fix="give two functions without arguments, or an object with on_start() and on_gradients_ready()",
             )
-        self.callbacks.append(both)
+        self.callbacks.append((first, second))
 
     def share_weights(self, net: core.Net) -> None:
         """Let `net` use the train net's parameters, by layer name, from now on. Raises UsageError where it is on

@@ -10,10 +10,9 @@ import difflib
 from ..errors import SolverError
 from ..formats.prototxt.parser import Lines
 from ..proto.caffe_pb2 import SolverParameter
-from .adaptive import AdaDeltaSolver, AdaGradSolver, AdamSolver, NesterovSolver, RMSPropSolver
 from .base import Solver
 from .events import Observer
-from .sgd import SGDSolver
+from .sgd import AdaDeltaSolver, AdaGradSolver, AdamSolver, NesterovSolver, RMSPropSolver, SGDSolver
 
 __all__ = [
     "SOLVERS",

@@ -1,5 +1,5 @@
-"""`-lms auto` plans twice: first with predicted times of the steps, and rates of the link as the GPU's name tells them;
-then with what iterations took."""
+"""Plans a second time for `-lms auto`: first with predicted times of steps and the link's rates by the GPU's name,
+then with measured ones."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
+from ..lms.cost.machine import Machine
 from ..lms.runtime.link_rates import described, link_shares, with_shares
 from ..lms.runtime.recorder import STEPS, Recorder
 from ..net.net import Net
 
 _log = logging.getLogger(__name__)
-WARM = 3  # iterations before: kernels are compiled, convolutions chosen
-MEASURED = 2  # iterations: of a step's times the least counts, for one may be held up by something else
-HEAD_START_S = 0.1  # of the host, at least, so that short steps are not taken for as long as it takes to issue them
-HEAD_START_EACH_S = 1e-4  # for an operation, which the host issues in half of that
+WARM = 3  # iterations before the measurement, in which kernels are compiled and convolutions chosen
+MEASURED = 2  # iterations; the least of a step's times counts, since other work may delay one
+HEAD_START_S = 0.1  # least pause of the device, so that short steps do not seem as long as the host takes to issue them
+HEAD_START_EACH_S = 1e-4  # pause for each operation, twice what the host takes to issue it
 
 
 class Autotune:
-    """Of one solver, whose train net this is. `around` every iteration; after the last that was measured `replan()` is
-    called, and `done`. Then one more is recorded as it is, for the runtime's statistics of the plans that count.
+    """Measure iterations of a solver, given its train net, and plan them again.
 
-    The second plan counts only if it is predicted to be faster, with the measured times, than the first.
+    Enter `around` for every iteration. After the last one that is measured it calls `replan()` and sets `done`; then
+    one more iteration is recorded, for the runtime's statistics of the plans in use. The second plan is used only if,
+    with the measured times, it is predicted to be faster than the first.
     """
 
     def __init__(self, net: Net):
@@ -31,12 +33,14 @@ class Autotune:
         self.done = not (self._runtime.active and self._runtime.config.auto)
         self._next = math.inf if self.done else WARM + 1  # the iteration to record
         self._seconds: dict[str, float] = {}
-        self._shares: dict[bool, float] = {}  # of the link's rates, see `link_shares`
+        self._shares: dict[bool, float] = {}  # measured shares of the link's rates, see `link_shares`
 
-    def around(self, replan: Callable[[], list[str]]) -> AbstractContextManager:
-        """For `with`: one iteration."""
+    def around(self, replan: Callable[[], list[str]]) -> AbstractContextManager[None]:
+        """Return a context manager for one iteration. replan: plans again and returns lines for the log."""
         self._iterations += 1
-        if self._iterations < self._next or self._runtime.recorder is not None:  # somebody else records: another time
+        if (
+            self._iterations < self._next or self._runtime.recorder is not None
+        ):  # another recorder is active: measure later
             return nullcontext()
         return self._watch() if self.done else self._measure(replan)
 
@@ -52,16 +56,22 @@ class Autotune:
             return
         self.done = True
         self._runtime.measured.update(self._seconds)
-        assumed = self._runtime.machine
-        self._runtime.machine = with_shares(assumed, self._shares)
-        if self._runtime.machine is not assumed:
-            _log.info("Large Model Support: %s", described(self._runtime.machine, assumed))
+        assumed = self._machine
+        found = self._runtime.machine = with_shares(assumed, self._shares)
+        if found is not assumed:
+            _log.info("Large Model Support: %s", described(found, assumed))
         for line in replan():
             _log.info("Large Model Support: %s", line)
-        self._next = self._iterations + 2  # when new plans have run once
+        self._next = self._iterations + 2  # after new plans have run once
+
+    @property
+    def _machine(self) -> Machine:
+        machine = self._runtime.machine
+        assert machine is not None  # the runtime looks it up where LMS is on
+        return machine
 
     def _operations(self) -> int:
-        """That the host issues in an iteration."""
+        """Return how many operations the host issues in an iteration."""
         return sum(len(plan.ops) for plan in self._net.memory.plans().values() if plan is not None)
 
     @contextmanager
@@ -79,5 +89,5 @@ class Autotune:
             if timed.row == STEPS:
                 took = 1e-6 * (timed.end_us - timed.start_us)
                 self._seconds[timed.name] = min(took, self._seconds.get(timed.name, took))
-        for out, share in link_shares(found, self._runtime.machine).items():
+        for out, share in link_shares(found, self._machine).items():
             self._shares[out] = max(share, self._shares.get(out, share))

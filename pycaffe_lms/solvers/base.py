@@ -1,5 +1,7 @@
-"""The training loop: iterations, display, tests, snapshots, resume. Subclasses say how parameters are updated.
+"""Trains a net: iterations, displays, tests, snapshots, resuming.
 
+`Solver.step` is the loop. Collaborators own the rest: `updates.py` how parameters change, `display.py` what is logged,
+`loss_watch.py` losses that are NaN, `snapshots/schedule.py` files, `autotune.py` and `lms_log.py` Large Model Support.
 Source: BVLC/caffe, solver.cpp (order of actions, log lines, snapshot rules).
 """
 
@@ -9,15 +11,16 @@ import logging
 import math
 import operator
 import os
-import time
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any, ClassVar, Protocol
 
 from numpy.typing import DTypeLike
 
 from ..backend import get_device
 from ..backend.device import Device
+from ..blob import Blob
 from ..errors import NonFiniteLoss, SnapshotError, UsageError
 from ..formats.prototxt.parser import Lines
 from ..lms.config import LMSConfig
@@ -30,37 +33,57 @@ from ..net.tuning import Tuning
 from ..proto.caffe_pb2 import SolverParameter
 from ..random import CaffeRandom
 from ..uncopied import Uncopied
-from . import debug, settings
+from . import debug, loss_watch, settings
 from .autotune import Autotune
-from .events import Display, Done, Evaluation, Observer, Output, Start
+from .display import TrainingDisplay, log_outputs, number, output_elements
+from .events import Done, Evaluation, Observer, Output, Start
 from .lms_log import IterationLog
-from .loss_watch import IGNORE, LossWatch, Policy, check_policy, heed, keep_aside, say_of_batch
+from .loss_watch import LossWatch, Policy
 from .lr_policy import learning_rate
 from .nets import test_requests, train_request
-from .ranks import Ranks
 from .rules import Rule
-from .snapshots import files, snapshot
-from .snapshots.outputs import number, output_elements, with_loss
+from .snapshots import snapshot
 from .snapshots.schedule import Snapshots
+from .updates import Updates
 
 _log = logging.getLogger(__name__)
 
-NONE, STOP, SNAPSHOT = "none", "stop", "snapshot"
+NONE, STOP, SNAPSHOT = "none", "stop", "snapshot"  # what `action` returns
+
+
+class Ranks(Protocol):
+    """Join a solver to the others of a data-parallel training. `parallel` implements it."""
+
+    def agree(self, wish: bool) -> bool:
+        """Return whether all ranks stop after this iteration, since one of them wished to some iterations ago. Every
+        rank asks once per iteration. Raises LostRank where another rank is gone."""
+
+    def check(self) -> None:
+        """Raise LostRank where results on the device may come of gradients that were not summed over all ranks. May be
+        called from any thread."""
 
 
 class Solver(Uncopied):
-    """param: a SolverParameter (current generation). file: its path, for errors and the default snapshot prefix.
+    """Train a net; `SGDSolver` and its subclasses set the rule by which parameters are updated.
 
-    device, lms: where and how the nets run; all of them share one Runtime. action: polled once per iteration and test
-    batch, returns NONE, STOP or SNAPSHOT (signal handlers). solver_count, solver_rank: of how many that train together
-    this is which; only rank 0 displays, tests and writes snapshots by itself. `observers` are told what happens: see
-    `events.py`. nan: where a loss is NaN or infinite, "stop" raises NonFiniteLoss, "warn" logs it, "ignore" does not
-    look, a function gets it. Raises CaffeErrors; what cannot fit the device is refused before the first iteration.
+    Args:
+        param: a SolverParameter (current generation).
+        file, lines: where it was read, for errors and the default snapshot prefix.
+        device, lms: where and how the nets run; all of them share one Runtime.
+        action: polled once per iteration and test batch; returns NONE, STOP or SNAPSHOT (signal handlers).
+        solver_count, solver_rank: number of solvers that train together, and which of them this is. Only rank 0
+            displays, tests and writes snapshots by itself.
+
+    `observers` are told what happens: see `events.py`. `nan` says what happens where a loss is NaN or infinite: "stop"
+    raises NonFiniteLoss, "warn" logs it, "ignore" does not look, a function is called with it.
+
+    Raises:
+        CaffeError: settings or nets are wrong, or what will run cannot fit the device.
     """
 
     instead_of_copying = "call snapshot(), and restore() what it wrote with another solver of the prototxt"
-    rule: Rule  # how parameters are updated, and from which settings
-    net_class = Net
+    rule: ClassVar[Rule]  # how parameters are updated, and from which settings
+    net_class: ClassVar[type[Net]] = Net
 
     def __init__(
         self,
@@ -83,44 +106,42 @@ class Solver(Uncopied):
         self.current_step = 0
         self.callbacks: list[tuple[Callable[[], None], Callable[[], None]]] = []
         self.observers: list[Observer] = []
-        self.snapshots = Snapshots()
+        self.snapshots = Snapshots(self)
         # Entered for every iteration, tests aside. Unlike a callback it changes nothing of what runs.
-        self.around_iteration: Callable[[], AbstractContextManager] = nullcontext
+        self.around_iteration: Callable[[], AbstractContextManager[object]] = nullcontext
         self._action = action or (lambda: NONE)
         self._stop = self._nan = self._wants_stop = False
         self._end = 0
-        self.asks_loss = False  # set by who reads `mean_loss` while `step` runs
-        self._smooth: deque[float] = deque(maxlen=max(1, param.average_loss))
-        self._shown: tuple[tuple[Output, ...], int, float] | None = None  # of a display, its rate missing so far
-        self._display: Display | None = None  # of this iteration
+        self.asks_loss = False  # set while something reads `mean_loss` after every iteration of `step`
+        self._display = TrainingDisplay(param, self.is_root)
         lines = lines or Lines()
         self._check(lines)
         self.runtime = Runtime(device or get_device("cpu"), lms or LMSConfig())
         self.runtime.expect_ranks(solver_count, root=self.is_root)
-        self._random = CaffeRandom(param.random_seed + solver_rank if param.random_seed >= 0 else None)
-        common = {
-            "runtime": self.runtime,
-            "random": self._random,
-            "dtype": dtype,
-            "tuning": tuning or Tuning(),
-            "solver_count": solver_count,
-            "solver_rank": solver_rank,
-        }
+        build = partial(
+            self.net_class,
+            runtime=self.runtime,
+            random=CaffeRandom(param.random_seed + solver_rank if param.random_seed >= 0 else None),
+            dtype=dtype,
+            tuning=tuning or Tuning(),
+            solver_count=solver_count,
+            solver_rank=solver_rank,
+        )
         train = train_request(param, file, lines)
         _log.info(train.said)
-        self.net = self.net_class(train.message, lines=train.lines, file=train.file, **common)
-        self.test_nets: list[Net] = []
+        self.net: Net = build(train.message, lines=train.lines, file=train.file)
+        test_nets = []
         for request in test_requests(param, file, lines):
             _log.info(request.said)
-            net = self.net_class(request.message, lines=request.lines, file=request.file, forward_only=True, **common)
-            self.test_nets.append(net)
+            test_nets.append(build(request.message, lines=request.lines, file=request.file, forward_only=True))
+        self.test_nets: Sequence[Net] = test_nets
         for names in param.weights:
             for name in filter(None, (n.strip() for n in names.split(","))):
                 self.load_weights(name)
         self.lms_log = IterationLog(self.runtime)
-        self.nan: Policy = "stop"
+        self.nan: Policy = loss_watch.STOP
         self.losses, *self._test_losses = map(LossWatch, (self.net, *self.test_nets))
-        self._set_up()
+        self.updates = Updates(self.net, self.rule, param, self.callbacks)
         fit(self.runtime, self._prepare)
         self._autotune = Autotune(self.net)
         _log.info("Solver scaffolding done.")
@@ -131,14 +152,10 @@ class Solver(Uncopied):
         settings.check_file(p, self.rule, self.file, lines)
         try:
             if p.snapshot and self.is_root:
-                files.check(self)
+                self.snapshots.check()
         except SnapshotError as error:
             error.at(file=self.file, line=lines.field("snapshot_prefix" if p.snapshot_prefix else "snapshot"))
             raise
-
-    def _set_up(self) -> None:
-        """Make the update's buffers and steps."""
-        raise AssertionError("a solver type says how it updates")
 
     def _prepare(self) -> None:
         """Plan everything that will run, and refuse what cannot fit, before anything runs."""
@@ -146,7 +163,7 @@ class Solver(Uncopied):
             net.share_with(self.net)
         with self.net.placed():
             self.runtime.check_resident()
-        self._prepare_programs()
+        self.updates.prepare()
         for net in self.test_nets:
             net.prepare_test()
 
@@ -157,13 +174,13 @@ class Solver(Uncopied):
             weights.copy_from(net, path)
 
     # -- the loop -----------------------------------------------------------------------------------------
-    def solve(self, resume: str | None = None) -> None:
-        """Train to max_iter, with tests, displays and snapshots."""
+    def solve(self, resume: str | os.PathLike[str] | None = None) -> None:
+        """Train to max_iter, with tests, displays and snapshots. resume: a .solverstate to continue from."""
         _log.info("Solving %s", self.net.name)
         p = self.param
         _log.info("Learning Rate Policy: %s", p.lr_policy)
         if p.snapshot_after_train and self.is_root:
-            files.check(self)
+            self.snapshots.check()
         if resume is not None:
             self.restore(resume)
         for observer in self.observers:
@@ -171,7 +188,8 @@ class Solver(Uncopied):
         try:
             self.step(p.max_iter - self.iter)
         except NonFiniteLoss:
-            keep_aside(self)
+            if self.is_root:
+                self.snapshots.keep_aside()
             raise
         if not self.is_root:
             self._tell_done(None)
@@ -183,9 +201,9 @@ class Solver(Uncopied):
             self._tell_done(None)
             return
         loss = None
-        if self._displays:
-            self.net.test_forward()  # by hand it would need more memory than was planned for
-            self._smooth.append(self.net.loss())
+        if self._display.due(self.iter):
+            self.net.test_forward()  # `forward_range` would need more memory than was planned for
+            self._display.add_loss(self.net.loss())
             loss = self.mean_loss
             _log.info("Iteration %d, loss = %s", self.iter, number(loss))
             self._note_pass()
@@ -200,9 +218,10 @@ class Solver(Uncopied):
             observer.on_done(Done(self.iter, loss, stopped=self._stop))
 
     def step(self, n: int) -> None:
-        """n iterations: test, forward and backward (iter_size times), update, display, snapshot.
+        """Run n iterations: test, forward and backward (iter_size times), update, display, snapshot.
 
-        Raises SolverError for settings in `param` that have become impossible, UsageError for an n that is no integer.
+        Raises SolverError for settings in `param` that were changed to impossible ones, UsageError for an n that is not
+        an integer.
         """
         p = self.param
         try:
@@ -210,16 +229,13 @@ class Solver(Uncopied):
         except TypeError:
             raise UsageError(f"step: {n!r} is no number of iterations", fix="give an integer") from None
         settings.check(p, self.rule)
-        check_policy(self.nan)
-        if self.runtime.open_plan_file():  # ranks that somebody else joins
-            self.net.memory.forget_plans()
-            self._prepare_programs()
+        loss_watch.check_policy(self.nan)
+        if self.runtime.open_plan_file():  # now, where the ranks are not joined by `train_with`
+            self._plan_again()
         self._stop = self._wants_stop = False
-        self._smooth.clear()
-        self._clock = time.monotonic()
-        self._displayed = self.iter
-        self.snapshots.prepare(self, end)
-        with self.snapshots.behind(self):
+        self._display.begin(self.iter)
+        self.snapshots.prepare(end)
+        with self.snapshots.behind():
             self._loop(end)
 
     def _loop(self, end: int) -> None:
@@ -233,25 +249,71 @@ class Solver(Uncopied):
                     return
             for on_start, _ in self.callbacks:
                 on_start()
-            with self.around_iteration(), self._autotune.around(self._replan), self.lms_log.iteration():
+            with self.around_iteration(), self._autotune.around(self.updates.replan), self.lms_log.iteration():
                 self._iterate()
-            self.lms_log.iterated(self._displays)
-            if self._display is not None:
-                display, self._display = self._display, None
+            self.lms_log.iterated(self._display.due(self.iter))
+            display = self._display.take()
+            if display is not None:
                 for observer in self.observers:
                     observer.on_display(display)
             wait = self._loss_counts
             self.iter += 1
             action = self._action()
             self.heed_losses(wait or action != NONE)
-            self.snapshots.poll(self)
+            self.snapshots.poll()
             if (p.snapshot and self.iter % p.snapshot == 0 and self.is_root) or action == SNAPSHOT:
-                self.snapshots.due(self)
+                self.snapshots.due()
             if self._agreed(action == STOP):
                 self._stop = self._wants_stop = True
                 return
 
+    def _iterate(self) -> None:
+        """Run the passes of one iteration, then the update."""
+        updates, n, loss = self.updates, self.param.iter_size, 0.0
+        updates.follow_net()
+        fused = updates.fused
+        if fused:  # the counter of a multistep policy advances below, where it does in Caffe
+            updates.set_numbers(learning_rate(self.param, self.iter, self.current_step).rate, self.iter)
+        else:
+            updates.clear()
+        for i in range(n):
+            updates.follow_net()  # every batch may have another shape
+            kinds = updates.kinds()
+            key, first, tail = kinds[0] if i == 0 else kinds[-1] if i == n - 1 else kinds[1]
+            if self.param.debug_info:
+                show, find_nan = self._display.due(self.iter), not self._nan
+                done = debug.iteration(self.net, first, tail, show=show, find_nan=find_nan, reduce=i == n - 1)
+            else:
+                done = self.net.iteration(first, tail, key=key, reduce=i == n - 1)
+            if tail and not done:
+                updates.run_tail()
+            self._note_pass()
+            if self._loss_counts:
+                loss += self.net.loss()
+        if self._loss_counts:
+            self._nan = math.isnan(loss)
+            self._display.add_loss(loss / n)
+            self._display.show_loss(self.iter, self.net)
+        if fused:
+            self._display.show_rate(self.iter, self._rate())
+            return
+        for _, on_gradients_ready in self.callbacks:
+            on_gradients_ready()
+        self._update()
+
+    def _update(self) -> None:
+        rate = self._rate()
+        self._display.show_rate(self.iter, rate)
+        self.updates.run_apart(rate, self.iter)
+
+    def apply_update(self) -> None:
+        """Update parameters once with the gradients that are there now."""
+        self.updates.follow_net()
+        self._update()
+        self.iter += 1
+
     def _rate(self) -> float:
+        """Return the learning rate, advancing the counter of a multistep policy."""
         before = self.current_step
         rate = learning_rate(self.param, self.iter, self.current_step)
         self.current_step = rate.current_step
@@ -264,117 +326,74 @@ class Solver(Uncopied):
         """The current learning rate; as in Caffe, reading it may advance a multistep policy."""
         return self._rate()
 
-    def train_with(self, ranks: Ranks, reduction: Reduction) -> None:
-        """From now on this is one of several ranks, whose gradients `reduction` averages."""
-        self.ranks, self.net.reduction = ranks, reduction
-        self.runtime.open_plan_file()
-        self.net.memory.forget_plans()
-        self._prepare_programs()
+    @property
+    def _loss_counts(self) -> bool:
+        """Whether this iteration's loss must be read, which waits for the device."""
+        asked = self.param.debug_info or bool(self.callbacks) or self.asks_loss
+        return asked or self._display.needs_loss(self.iter, self._end)
 
     @property
+    def mean_loss(self) -> float:
+        """The mean of the last average_loss losses since `step` was called; NaN before there is one. Within `step` it
+        is up to date after every iteration only where `asks_loss` is set, or callbacks or the display need it."""
+        return self._display.mean_loss
+
+    # -- ranks and Large Model Support --------------------------------------------------------------------
+    @property
     def is_root(self) -> bool:
-        """Whether this is the solver that speaks and writes for all that train together."""
+        """Whether this solver logs, tests and writes snapshots for all that train together."""
         return self.solver_rank == 0
 
+    def train_with(self, ranks: Ranks, reduction: Reduction) -> None:
+        """Train as one of several ranks from now on. reduction: averages the gradients."""
+        self.ranks, self.net.reduction = ranks, reduction
+        self.runtime.open_plan_file()
+        self._plan_again()
+
+    def _plan_again(self) -> None:
+        self.net.memory.forget_plans()
+        self.updates.prepare()
+
     def _agreed(self, stop: bool) -> bool:
-        """Whether to stop here: several ranks do it after the same iteration, soon after one of them is asked to."""
+        """Return whether to stop here. Ranks stop after the same iteration, soon after one of them is asked to."""
         if self.ranks is None:
             return stop
         self._wants_stop |= stop
         return self.ranks.agree(self._wants_stop)
 
     @property
-    def _displays(self) -> bool:
-        return self.is_root and bool(self.param.display) and self.iter % self.param.display == 0
-
-    def _iterate(self) -> None:
-        """Gradients, `_note_loss`, then the update with `_log_rate`."""
-        raise AssertionError("a solver type says how it updates")
-
-    @property
     def settled(self) -> bool:
-        """Whether Large Model Support will keep the plans that it has, as long as shapes stay."""
+        """Whether Large Model Support will keep its plans as long as shapes stay the same."""
         return self._autotune.done
 
-    def statistics(self) -> dict:
-        """What Large Model Support did: `Net.statistics` of the train net (the test nets' programs are in it), and
-        "iterations" since the start or `reset_statistics`, tests aside."""
+    def statistics(self) -> dict[str, Any]:
+        """Return what Large Model Support did: `Net.statistics` of the train net, which includes the test nets'
+        programs, and "iterations" since the start or `reset_statistics`, tests aside."""
         return {"iterations": self.lms_log.iterations} | self.net.statistics()
 
     def reset_statistics(self) -> None:
-        """Let `statistics` count from zero; peaks start from what is on the device now."""
+        """Restart the counts of `statistics` from zero, and peaks from what is on the device now."""
         self.lms_log.reset()
-
-    def _replan(self) -> list[str]:
-        """Plan the train net's programs anew, now that times are known; says what came of it."""
-        return []
-
-    def _prepare_programs(self) -> None:
-        """Plan what the train net will run."""
-        raise AssertionError("a solver type says how it updates")
-
-    def _note_loss(self, loss: float) -> None:
-        """Take the loss of this iteration into the window, and display it with the outputs when it is time."""
-        self._smooth.append(loss)
-        if not self._displays:
-            return
-        now = time.monotonic()
-        seconds = max(now - self._clock, 1e-9)
-        speed = (self.iter - self._displayed) / seconds
-        _log.info(
-            "Iteration %d (%s iter/s, %ss/%d iters), loss = %s",
-            self.iter,
-            number(speed),
-            number(seconds),
-            self.param.display,
-            number(self.mean_loss),
-        )
-        outputs = tuple(output_elements(self.net))
-        self._shown = (outputs, self.iter - self._displayed, seconds)
-        self._clock, self._displayed = now, self.iter
-        for k, (name, value, weight) in enumerate(outputs):
-            _log.info("    Train net output #%d: %s", k, with_loss(name, value, weight))
-
-    def _log_rate(self, rate: float) -> None:
-        if not self._displays:
-            return
-        _log.info("Iteration %d, lr = %s", self.iter, number(rate))
-        if self._shown is not None:
-            (outputs, iterations, seconds), self._shown = self._shown, None
-            self._display = Display(self.iter, self.mean_loss, rate, outputs, iterations, seconds)
-
-    @property
-    def _loss_counts(self) -> bool:
-        """Whether somebody may ask for this iteration's loss: reading it waits for the device."""
-        p, window = self.param, max(1, self.param.average_loss)
-        displayed = self.is_root and bool(p.display) and -self.iter % p.display < window
-        return displayed or self._end - self.iter <= window or p.debug_info or bool(self.callbacks) or self.asks_loss
-
-    @property
-    def mean_loss(self) -> float:
-        """The mean of the last average_loss losses since `step` was called; NaN before there is one. Within `step`, it
-        is that of every iteration only where `asks_loss` is set, or display or callbacks need it."""
-        return sum(self._smooth) / len(self._smooth) if self._smooth else math.nan
 
     # -- tests --------------------------------------------------------------------------------------------
     def test_all(self) -> None:
-        """Test every test net; stops between batches when asked to."""
+        """Test every test net; stop between batches when asked to."""
         for i in range(len(self.test_nets)):
             if self._wants_stop:
                 return
             self.test(i)
 
     def test(self, i: int = 0) -> list[tuple[str, float]]:
-        """Mean of every output element of test net i over test_iter[i] batches; logged and returned as (name, mean)."""
+        """Test net i over test_iter[i] batches; log and return (name, mean) of every output element."""
         _log.info("Iteration %d, Testing net (#%d)", self.iter, i)
         net, batches = self.test_nets[i], self.param.test_iter[i]
         net.share_with(self.net)
-        totals: list[list] = []
+        totals: list[Output] = []
         loss = 0.0
         for batch in range(batches):
             action = self._action()
             if action == SNAPSHOT:
-                self.snapshots.due(self)
+                self.snapshots.due()
             elif action == STOP:
                 self._stop, self._wants_stop = self.ranks is None, True
                 _log.info("Test interrupted.")
@@ -385,53 +404,66 @@ class Solver(Uncopied):
                 net.test_forward()
             loss += net.loss() if self.param.test_compute_loss else 0.0
             found = list(output_elements(net))
-            if self.nan != IGNORE:
-                say_of_batch(self._test_losses[i], found, f"iteration {self.iter}, batch {batch} of test net #{i}")
-            for k, (name, value, weight) in enumerate(found):
+            if self.nan != loss_watch.IGNORE:
+                self._test_losses[i].warn_of_batch(found, f"iteration {self.iter}, batch {batch} of test net #{i}")
+            for k, output in enumerate(found):
                 if k == len(totals):
-                    totals.append([name, 0.0, weight])
-                totals[k][1] += value
+                    totals.append(output._replace(value=0.0))
+                totals[k] = output._replace(value=totals[k].value + output.value)
         if self.param.test_compute_loss:
             _log.info("Test loss: %s", number(loss / batches if batches > 0 else math.nan))
-        means = tuple(Output(name, total / batches, weight) for name, total, weight in totals)
-        for k, (name, mean, weight) in enumerate(means):
-            _log.info("    Test net output #%d: %s", k, with_loss(name, mean, weight))
+        means = tuple(total._replace(value=total.value / batches) for total in totals)
+        log_outputs("Test", means)
         mean_loss = loss / batches if self.param.test_compute_loss and batches > 0 else None
         for observer in self.observers:
             observer.on_test(Evaluation(self.iter, i, means, mean_loss, batches))
-        self.snapshots.tested(self, i, means)
-        return [(name, mean) for name, mean, _ in means]
+        self.snapshots.tested(i, means)
+        return [(output.name, output.value) for output in means]
 
+    # -- losses that are not finite -------------------------------------------------------------------------
     def _note_pass(self) -> None:
-        """The losses of the forward that was queued last are to be looked at."""
-        if self.nan != IGNORE:
+        """Let the losses of the forward that was queued last be looked at."""
+        if self.nan != loss_watch.IGNORE:
             self.losses.note(self.iter)
 
     def heed_losses(self, wait: bool = True) -> None:
-        """Do what `nan` says of the losses that have arrived. wait: of all passes so far."""
-        heed(self, self.losses.look(wait))
+        """Do what `nan` says about losses that have arrived. wait: for those of all passes so far.
+
+        Of several ranks only the root raises NonFiniteLoss; the others log it."""
+        error = self.losses.look(wait)
+        if error is None:
+            return
+        if callable(self.nan):
+            self.nan(error)
+        elif self.nan == loss_watch.STOP and self.is_root:
+            raise error
+        else:
+            loss_watch.warn(error)
 
     # -- snapshots ------------------------------------------------------------------------------------------
     def snapshot(self, wait: bool = True) -> None:
-        """Write model and solver state, each whole or not at all. wait=False: behind the caller; what goes wrong is
-        raised by the next iteration or snapshot, by `snapshots.finish` or `close`."""
-        self.snapshots.write(self, wait=wait)
+        """Write model and solver state, each whole or not at all.
 
-    def restore(self, path: str | os.PathLike) -> None:
-        """Continue from a .solverstate (.h5): iteration, weights, history, and where data and random numbers stood."""
+        wait: until both are written; else a failure is raised by the next iteration or snapshot, by `snapshots.finish`
+        or `close`."""
+        self.snapshots.write(wait=wait)
+
+    def restore(self, path: str | os.PathLike[str]) -> None:
+        """Continue from a .solverstate (.h5): iteration, weights, histories, positions of data and random numbers."""
         self.runtime.device.synchronize()  # work of an iteration that failed would write over what is restored
         snapshot.restore(self, os.fspath(path))
 
     def restore_latest(self) -> str | None:
-        """Continue from the newest snapshot of the prefix that is whole; returns its state file, None for none."""
+        """Continue from the newest snapshot of the prefix that is whole; return its state file, None for none."""
         self.runtime.device.synchronize()
         return snapshot.restore_latest(self)
 
-    def history_blobs(self) -> list:
-        """Solver history in file order: slot by slot, parameters in learnable order."""
-        raise AssertionError("a solver type says how it updates")
+    def history_blobs(self) -> list[Blob | tuple[int, ...]]:
+        """Return histories in file order: see `Updates.history_blobs`."""
+        return self.updates.history_blobs()
 
     def close(self) -> None:
-        self.snapshots.close(self)
+        """Finish the snapshot that is being written; close the nets."""
+        self.snapshots.close()
         for net in (self.net, *self.test_nets):
             net.close()

@@ -1,7 +1,7 @@
-"""What `debug_info` shows: mean magnitudes layer by layer, and where the first NaN of a NaN loss came from.
+"""Logs for `debug_info` mean magnitudes layer by layer, and where the first NaN of a NaN loss came from.
 
-The passes of an iteration run as programs of their own after which every value survives, so that it can be read; on
-displayed iterations each layer is one. They are the passes that the iteration would run, so no number changes.
+The passes of an iteration run as programs of their own which keep every value, so that it can be read; in displayed
+iterations each layer is a program. They are the passes that the iteration would run, so no number changes.
 Source: BVLC/caffe, net.cpp, ForwardDebugInfo, BackwardDebugInfo, Backward (lines).
 """
 
@@ -23,8 +23,13 @@ _log = logging.getLogger(__name__)
 
 
 def iteration(net: Net, first: bool, tail: Sequence[HostedStep], *, show: bool, find_nan: bool, reduce: bool) -> bool:
-    """As Net.iteration, part by part. show: log the lines. find_nan: log where the NaN of a NaN loss came from, before
-    the update spreads it. What is shown of gradients is this rank's own."""
+    """Run what Net.iteration runs, part by part, and return what it returns.
+
+    Args:
+        show: log the magnitudes; those of gradients are this rank's own.
+        find_nan: log where the NaN of a NaN loss came from, before the update spreads it.
+        reduce: average gradients over the ranks.
+    """
     net.refresh_shapes()
     memory = net.memory
     if math.isnan(forward(net, show=show)) and find_nan:
@@ -50,7 +55,7 @@ def iteration(net: Net, first: bool, tail: Sequence[HostedStep], *, show: bool, 
 
 
 def forward(net: Net, *, show: bool) -> float:
-    """A whole forward after which every value can be read; returns the loss."""
+    """Run a whole forward after which every value can be read; return the loss. show: log the magnitudes."""
     net.refresh_shapes()
     if not show:
         return net.forward_range()
@@ -61,7 +66,7 @@ def forward(net: Net, *, show: bool) -> float:
 
 
 def first_nan(net: Net) -> str:
-    """Says which layer's top holds the first NaN of a forward whose values all survived."""
+    """Return words on which layer's top holds the first NaN of a forward after which every value can be read."""
     for node in net.graph.nodes:
         for t in node.tops:
             value = net.graph.values[t]
@@ -71,7 +76,7 @@ def first_nan(net: Net) -> str:
 
 
 def _suspects(net: Net, node: Node, value: Value) -> str:
-    """What else may be the cause: parameters, or layers that overwrote the value in place."""
+    """Return words on other causes: parameters, or layers that overwrote the value in place."""
     bad = [str(i) for i, b in enumerate(_params(net, node)) if np.isnan(b.read_data()).any()]
     if bad:
         return f", whose parameter {', '.join(bad)} already holds one"
@@ -83,7 +88,7 @@ def _same_blob(a: Value, b: Value) -> bool:
     return a.name == b.name and a.data == b.data
 
 
-def _run(net: Net, name: str, steps: Sequence) -> None:
+def _run(net: Net, name: str, steps: Sequence[HostedStep]) -> None:
     if steps:
         net.memory.run(name, lambda: sequence(name, steps, None))
 

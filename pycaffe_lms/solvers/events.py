@@ -1,4 +1,4 @@
-"""What a training loop tells its observers: start, displays, tests, snapshots, end. Pure; nothing is read for it.
+"""Defines what a training loop tells its observers: start, displays, tests, snapshots, end. Pure.
 
     class Best(Observer):
         def on_test(self, test):
@@ -6,7 +6,8 @@
 
     solver.observers.append(Best())
 
-Does not cover: callbacks (`Solver.callbacks`), which change what runs; `Solver.around_iteration`, which times it.
+Observers cost nothing: no value is read from the device for them alone. `Solver.callbacks` differ: they may change
+what runs; `Solver.around_iteration` is for timing.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import NamedTuple
 
 
 class Output(NamedTuple):
-    """One element of an output blob: the blob's name, its value, the blob's loss weight (0: no loss)."""
+    """Hold one element of an output blob: the blob's name, its value, the blob's loss weight (0: not a loss)."""
 
     name: str
     value: float
@@ -25,7 +26,7 @@ class Output(NamedTuple):
 
 @dataclass(frozen=True)
 class Start:
-    """`solve` begins at `iteration` (not 0 where it resumes) and will end at `end`."""
+    """Tell that `solve` begins at `iteration` (not 0 where it resumes) and will end at `end`."""
 
     iteration: int
     end: int
@@ -33,11 +34,15 @@ class Start:
 
 @dataclass(frozen=True)
 class Display:
-    """An iteration that is displayed. loss: mean of the last average_loss losses. rate: the learning rate it used.
+    """Tell of an iteration that is displayed.
 
-    iterations, seconds: how many since the last display (or the start of `step`), and how long they took, tests
-    included; the first display of a run follows on 0 iterations. outputs: of the train net, of the iteration's last
-    batch."""
+    Args:
+        loss: mean of the last average_loss losses.
+        rate: the learning rate that the iteration used.
+        outputs: of the train net, of the iteration's last batch.
+        iterations, seconds: since the last display or the start of `step`, tests included; `iterations` is 0 for the
+            first display of a run.
+    """
 
     iteration: int
     loss: float
@@ -54,8 +59,8 @@ class Display:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Test net `net` was tested over `batches` batches: means of its outputs. loss: its mean where test_compute_loss
-    is set, else None."""
+    """Tell that test net `net` was tested over `batches` batches. outputs: means. loss: its mean where
+    test_compute_loss is set, else None."""
 
     iteration: int
     net: int
@@ -66,7 +71,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Model and solver state, as they were at `iteration`, were written to these files."""
+    """Tell that model and solver state, as they were at `iteration`, were written to these files."""
 
     iteration: int
     model: str
@@ -75,7 +80,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Done:
-    """`solve` is over. loss: the last mean loss where there is a display, else None. stopped: before max_iter."""
+    """Tell that `solve` is over. loss: the last mean loss if displayed, else None. stopped: before max_iter."""
 
     iteration: int
     loss: float | None
@@ -83,20 +88,22 @@ class Done:
 
 
 class Observer:
-    """Subclasses take the events they want. They are called between iterations, on the training thread, in the order
-    of `solver.observers`; what they raise ends the training."""
+    """Take events; subclasses override what they need.
+
+    Observers are called between iterations, on the training thread, in the order of `solver.observers`; an exception
+    ends the training."""
 
     def on_start(self, start: Start) -> None:
-        """At the start of `solve`, once a snapshot is restored; `step` alone has no start and no end."""
+        """Called at the start of `solve`, after a snapshot is restored; `step` alone has no start and no end."""
 
     def on_display(self, display: Display) -> None:
-        """Every `display` iterations, when the iteration's work is queued and `solver.iter` still names it."""
+        """Called every `display` iterations, when the iteration's work is queued; `solver.iter` is still its number."""
 
     def on_test(self, test: Evaluation) -> None:
-        """After all batches of a test net; not when the test was interrupted."""
+        """Called after all batches of a test net; not where the test was interrupted."""
 
     def on_snapshot(self, snapshot: Snapshot) -> None:
-        """After both files are complete; the training may be some iterations further by then."""
+        """Called after both files are complete; the training may be some iterations further by then."""
 
     def on_done(self, done: Done) -> None:
-        """At the end of `solve`, also where a signal ended it; not after an error."""
+        """Called at the end of `solve`, also where a signal ended it; not after an error."""

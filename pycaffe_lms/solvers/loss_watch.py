@@ -1,7 +1,8 @@
-"""Whether losses are numbers: found without waiting for the device, and said once, with the labels that name no class.
+"""Finds losses that are NaN or infinite, without waiting for the device, and the labels that name no class.
 
-Behind every pass its losses are copied to the host, and are looked at when they have arrived, while later iterations
-are queued. With them stay the number of their iteration and the labels that a layer on the host made for it.
+Behind every pass its losses are copied to the host; they are looked at when they have arrived, while later iterations
+are queued. With them are kept the number of the iteration and the labels, if a layer on the host made them. The solver
+decides by its `nan` what to do about a loss.
 """
 
 from __future__ import annotations
@@ -12,46 +13,43 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ..errors import CaffeError, NonFiniteLoss, UsageError
+from ..arrays import HostArray
+from ..errors import NonFiniteLoss, UsageError
 from ..layers.base import Runs, count
 from ..memory.states import Ask, State
 from ..net.build.graph import Node, Value
 from ..net.net import Net
 from .events import Output
-from .snapshots.files import NAN
-
-if TYPE_CHECKING:
-    from .base import Solver
 
 _log = logging.getLogger(__name__)
 
 STOP, WARN, IGNORE = POLICIES = "stop", "warn", "ignore"
-Policy = str | Callable[[NonFiniteLoss], object]  # one of POLICIES, or a function that is told
-_SLOTS = 8  # passes whose losses are on their way; before another, the oldest is waited for
+Policy = str | Callable[[NonFiniteLoss], object]  # one of POLICIES, or a function
+_SLOTS = 8  # most passes whose losses are being copied; `note` waits for the oldest before it takes another
 _MOST_LABELS = 1 << 20  # bytes of labels that are kept for each of them
 _ON_DEVICE = (State.HEAD_AT_GPU, State.SYNCED)
 
 
 @dataclass
 class _Pass:
-    """One forward. losses: those of `LossWatch._tops`, once `event` is done. labels: copies, by buffer."""
+    """Hold what is kept of one forward. losses: of `LossWatch._tops`, valid once `event` is done. labels: by buffer."""
 
     iteration: int
-    losses: list[np.ndarray]
+    losses: list[HostArray]
     event: Any = None
-    labels: dict[int, np.ndarray] = field(default_factory=dict)
+    labels: dict[int, HostArray] = field(default_factory=dict)
 
 
 class LossWatch:
-    """Of one net. A loss that is not finite is told once; a finite one makes the next that is not news again."""
+    """Watch the losses of one net. Of losses that are not finite in a row only the first one is reported."""
 
     def __init__(self, net: Net):
         self._net = net
-        self._memory: Callable[[], object] = lambda: None  # for which what follows was made
+        self._memory: Callable[[], object] = lambda: None  # the net's memory for which the next attributes were made
         self._tops: list[tuple[Node, Value]] = []  # losses, and the layers that make them
         self._labels: list[Value] = []  # made on the host
         self._slots = np.empty((_SLOTS, 0), np.uint8)
@@ -62,7 +60,7 @@ class LossWatch:
 
     # -- a solver's passes ------------------------------------------------------------------------------------------
     def note(self, iteration: int) -> None:
-        """A forward of this iteration is queued, and nothing behind it that writes losses or labels."""
+        """Take note of a forward of this iteration, the last work queued so far that writes losses or labels."""
         self._follow()
         if not self._tops:
             return
@@ -78,11 +76,11 @@ class LossWatch:
                 memory = self._net.memory.memories[value.data]
                 raw = slot[start : start + self._nbytes(value)]
                 start += raw.size
-                if memory.state in _ON_DEVICE and not memory.managed:
+                if memory.state in _ON_DEVICE and not memory.managed and memory.span is not None:
                     noted.event = device.copy_down(raw, memory.span)
-                else:  # a layer on the host made it, or it is so large that plans move it, which is waited for
+                else:  # a layer on the host made it, or it is so large that plans move it: wait for it
                     memory.ask(Ask.READ_CPU)
-                    raw[...] = memory.host[: raw.size]
+                    raw[...] = memory.host_array((raw.size,), np.uint8)
                 noted.losses.append(raw.view(self._net.dtype))
         for value in self._labels:
             made = self._net.memory.memories[value.data].last_on_host
@@ -91,20 +89,20 @@ class LossWatch:
         self._passes.append(noted)
 
     def look(self, wait: bool) -> NonFiniteLoss | None:
-        """What there is to say of the passes whose losses have arrived; wait: of all that were noted."""
+        """Return the error to report of passes whose losses have arrived. wait: for all that were noted."""
         while self._passes and (wait or self._passes[0].event is None or self._passes[0].event.done):
             self._arrived(newest=len(self._passes) == 1)
         found, self._found = self._found, None
         return found
 
     def known(self, iteration: int) -> bool:
-        """Whether the losses of all passes before this iteration were looked at."""
+        """Return whether the losses of all passes before this iteration were looked at."""
         return not self._passes or self._passes[0].iteration >= iteration
 
     # -- a test's batches -------------------------------------------------------------------------------------------
     def inspect(self, when: str) -> NonFiniteLoss | None:
-        """What there is to say, once, of the forward that ran last: of its losses, and of the outputs of layers that
-        read labels (Accuracy). when: what the message calls it, such as "batch 3"."""
+        """Return the error to report, once, of the forward that ran last: of its losses, and of outputs of layers that
+        read labels (Accuracy). when: what the message calls the pass, such as "batch 3"."""
         if self._bad:
             return None
         net, values = self._net, self._net.graph.values
@@ -117,9 +115,16 @@ class LossWatch:
                         return self._error(node, value, seen, when, {}, newest=True)
         return None
 
+    def warn_of_batch(self, outputs: Iterable[Output], when: str) -> None:
+        """Log what is wrong with a test's batch, if anything. outputs: of the batch."""
+        if not all(math.isfinite(output.value) for output in outputs):
+            error = self.inspect(when)
+            if error is not None:
+                warn(error)
+
     # -- inside -----------------------------------------------------------------------------------------------------
     def _follow(self) -> None:
-        """Shapes may have changed, and memory with them."""
+        """Find losses and labels anew where a reshape gave the net another memory."""
         net = self._net
         if self._memory() is net.memory:
             return
@@ -136,20 +141,20 @@ class LossWatch:
             self._slots = net.device.host_take(max(1, _SLOTS * size), pinned=True)[: _SLOTS * size].reshape(_SLOTS, -1)
 
     def _made_on_host(self) -> set[int]:
-        """Buffers that layers on the host write, and none on the device."""
+        """Return the buffers that only layers on the host write."""
         found: dict[Runs, set[int]] = {runs: set() for runs in Runs}
         for node in self._net.graph.nodes:
             found[node.layer.runs_on] |= {self._net.graph.values[t].data for t in node.tops}
         return found[Runs.HOST] - found[Runs.DEVICE]
 
     def _nbytes(self, value: Value) -> int:
-        return count(value.shape) * self._net.dtype.itemsize
+        return int(count(value.shape) * self._net.dtype.itemsize)
 
     def _labels_of(self, node: Node) -> Value | None:
         labels = node.layer.labels
         return None if labels is None else self._net.graph.values[node.bottoms[labels.bottom]]
 
-    def _read(self, value: Value) -> np.ndarray:
+    def _read(self, value: Value) -> HostArray:
         memory = self._net.memory.memories[value.data]
         memory.ask(Ask.READ_CPU)
         return memory.host_array(value.shape, self._net.dtype)
@@ -170,43 +175,46 @@ class LossWatch:
         self._bad = bad is not None
 
     def _error(
-        self, node: Node, value: Value, seen: np.ndarray, when: str, labels: dict[int, np.ndarray], newest: bool
+        self, node: Node, value: Value, seen: HostArray, when: str, labels: dict[int, HostArray], newest: bool
     ) -> NonFiniteLoss:
-        """About what a layer made. labels: copies, by buffer. newest: no forward ran since, so others are there."""
+        """Return the error about a top of a layer.
+
+        Args:
+            seen: values of the top, not all of them finite.
+            labels: copies of labels, by buffer.
+            newest: no forward ran since, so labels that were not copied can still be read.
+        """
         number = float(seen[~np.isfinite(seen)].flat[0])
         text = f"{when}: {'the loss' if value.loss_weight else value.name} is {number:g}"
         others = [n for n, _ in self._tops if n is not node]
+        label: float | None = None
+        classes: int | None = None
+        blob: str | None = None
         for reader in (node, *others):
-            outside, given = self._outside(reader, labels, newest)
-            if not outside.size:
+            rule = reader.layer.labels
+            given = None if rule is None else self._given_labels(reader, labels, newest)
+            if rule is None or given is None or not (outside := rule.outside(given)).size:
                 continue
-            label, classes = float(given[outside[0]]), reader.layer.labels.classes
+            label, classes = float(given.reshape(-1)[outside[0]]), rule.classes
             whose = "" if reader is node else f' of layer "{reader.name}"'
             more = f" (and {outside.size - 1} more)" if outside.size > 1 else ""
             text += f": label {label:g}{whose}, at position {outside[0]} of {given.size}{more}, "
             text += f"is none of the {classes} classes 0 to {classes - 1}"
             fix = "correct the labels, give the layer scores of as many classes as there are, or set ignore_label"
-            read = reader.layer.param.bottom[reader.layer.labels.bottom]
+            read = reader.layer.param.bottom[rule.bottom]
             blob = self._net.split_names().get(read, read)
             break
         else:
-            label, classes, blob = None, None, None
             fix = "lower base_lr or set clip_gradients; debug_info: true names the layer that makes the first nan"
-        error = node.layer.error(text, kind=NonFiniteLoss, blob=blob, fix=fix)
+        error = NonFiniteLoss(text, fix=fix).at(layer=node.layer.name, type=node.layer.param.type, blob=blob)
         error.loss, error.label, error.classes = number, label, classes
         return self._net.graph.place(error, self._net.file)
 
-    def _outside(self, node: Node, copies: dict[int, np.ndarray], newest: bool) -> tuple[np.ndarray, np.ndarray]:
-        """(positions of labels that name no class, the labels), flattened; none where they are gone."""
-        value, nothing = self._labels_of(node), np.empty(0)
-        if value is None:
-            return nothing, nothing
-        given = copies.get(value.data)
-        if given is None and newest:
-            given = self._still_there(value)
-        return (nothing, nothing) if given is None else (node.layer.labels.outside(given), given.reshape(-1))
-
-    def _still_there(self, value: Value) -> np.ndarray | None:
+    def _given_labels(self, node: Node, copies: dict[int, HostArray], newest: bool) -> HostArray | None:
+        """Return the labels that a layer read; None where they are gone."""
+        value = self._labels_of(node)
+        if value is None or value.data in copies or not newest:
+            return None if value is None else copies.get(value.data)
         memory = self._net.memory.memories[value.data]
         if memory.state is not State.DISCARDED:
             return self._read(value)
@@ -215,44 +223,12 @@ class LossWatch:
         return memory.host_array(value.shape, self._net.dtype)
 
 
-# -- what a solver does about it --------------------------------------------------------------------------------------
 def check_policy(policy: Policy) -> None:
-    """Raise UsageError for what is no policy."""
+    """Raise UsageError for what is not a policy."""
     if not callable(policy) and policy not in POLICIES:
         raise UsageError(f"nan: {policy!r} is no policy", fix=f"use one of {', '.join(POLICIES)}, or a function")
 
 
-def heed(solver: Solver, error: NonFiniteLoss | None) -> None:
-    """Do what `solver.nan` says about a loss. Of several ranks the first one stops; the others say what they saw."""
-    if error is None:
-        return
-    if callable(solver.nan):
-        solver.nan(error)
-    elif solver.nan == STOP and solver.is_root:
-        raise error
-    else:
-        say(error)
-
-
-def say_of_batch(watch: LossWatch, outputs: Iterable[Output], when: str) -> None:
-    """Log what is wrong with a test's batch, of which these are the outputs."""
-    if all(math.isfinite(output.value) for output in outputs):
-        return
-    error = watch.inspect(when)
-    if error is not None:
-        say(error)
-
-
-def say(error: NonFiniteLoss) -> None:
-    """As one line of the log."""
+def warn(error: NonFiniteLoss) -> None:
+    """Log an error as a warning of one line."""
     _log.warning("%s: %s (%s)", error.where, error.message, error.fix)
-
-
-def keep_aside(solver: Solver) -> None:
-    """Write a snapshot whose name no resuming run looks for: PREFIX_nan_iter_N. The root does."""
-    if not solver.is_root:
-        return
-    try:
-        solver.snapshots.write(solver, wait=True, kind=NAN)
-    except CaffeError as error:
-        _log.warning("no snapshot of this state: %s", error)

@@ -1,4 +1,7 @@
-"""Where a solver's histories lie: as its parameters do, in one buffer each, or in one for each block of outputs."""
+"""Keeps the buffers of a solver's histories: one for each parameter and slot, or for each block of its outputs.
+
+`Histories` follows a net whose parameters get other blocks or another storage order; values are kept.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +15,22 @@ from ..net.build.graph import Param
 from ..net.memory.fit import move_value
 from ..net.net import Net
 
-Slots = tuple[int, ...]  # buffers of one piece of a parameter, one for each history
+Slots = tuple[int, ...]  # buffers of the histories of a parameter, or of one block of it, slot by slot
 
 
 class Histories:
-    """slots: histories of each parameter. A net whose parameters lie otherwise than before is followed by `follow`."""
+    """Own the histories of a net's parameters. slots: number of histories of each."""
 
     def __init__(self, net: Net, slots: int):
         self._net, self._slots = net, slots
-        self._of: dict[int, list[Slots]] = {}  # by parameter, for each of its pieces
-        self._sizes: dict[int, list[int]] = {}
-        self._last: dict[int, bool] = {}  # by parameter: whether they are stored channels-last, as it was
+        self._of: dict[int, list[Slots]] = {}  # by parameter, for each of its pieces: itself, or its blocks
+        self._sizes: dict[int, list[int]] = {}  # by parameter: elements of each piece
+        self._last: dict[int, bool] = {}  # by parameter: whether its histories are stored channels-last
 
     def follow(self, params: Iterable[Param]) -> bool:
-        """Let these parameters, and no others, have histories, which keep their values. Returns whether any had to be
-        laid out; then the net's plans are forgotten."""
+        """Give these parameters, and no others, histories that match their pieces and storage order, keeping values.
+
+        Returns whether any got other buffers; then the net's plans are forgotten."""
         wanted = {p.index: p for p in params}
         sizes = {i: [count(piece.shape) for piece in self._net.arrangement.pieces(p)] for i, p in wanted.items()}
         changed = [i for i in sizes if self._sizes.get(i) != sizes[i]]
@@ -47,7 +51,7 @@ class Histories:
         return bool(changed)
 
     def _turn(self, param: Param) -> None:
-        """Store a parameter's histories in its order of now."""
+        """Store a parameter's histories in its present order of axes."""
         before = [self.blob(param, slot).read_data().copy() for slot in range(self._slots)]
         self._last[param.index] = param.channels_last
         for slot, values in enumerate(before):
@@ -56,6 +60,7 @@ class Histories:
             hand_on(blob)
 
     def _add(self, param: Param, sizes: Sequence[int]) -> list[Slots]:
+        """Register the buffers of a parameter's histories. sizes: elements of its pieces."""
         net, item = self._net, self._net.dtype.itemsize
         name = f"{net.graph.nodes[param.node].name}.param{param.position}"
         blocks = [f" [{j + 1}/{len(sizes)}]" if len(sizes) > 1 else "" for j in range(len(sizes))]
@@ -69,15 +74,16 @@ class Histories:
         ]
 
     def pieces(self, params: Iterable[Param]) -> Iterator[tuple[Param, Slots]]:
-        """What is updated by itself, in order: a parameter or a block of one, and its histories."""
+        """Yield what is updated by itself, in order: a parameter or a block of one, with its histories."""
         for p in params:
             yield from zip(self._net.arrangement.pieces(p), self._of[p.index], strict=True)
 
-    def blob(self, param: Param, slot: int) -> Blob | None:
-        """A history as a whole, on the host; None where the parameter has none. What is written to one in blocks counts
-        from `hand_on` on."""
-        if param.index not in self._of:
-            return None
+    def has(self, param: Param) -> bool:
+        """Return whether a parameter has histories."""
+        return param.index in self._of
+
+    def blob(self, param: Param, slot: int) -> Blob:
+        """Return a whole history. Values written to one that is in blocks take effect with `hand_on`."""
         memory = self._memory(param.index, slot)
         last = self._last[param.index]
         return Blob(memory.name, param.shape, self._net.dtype, (memory, None), channels_last=last)
@@ -90,6 +96,6 @@ class Histories:
 
 
 def hand_on(blob: Blob) -> None:
-    """Let what was written to a history count."""
+    """Copy what was written to a history that is in blocks to its blocks."""
     if isinstance(blob.data_memory, SplitMemory):
         blob.data_memory.hand_on()

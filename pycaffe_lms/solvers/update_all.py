@@ -1,11 +1,18 @@
-"""The update of all parameters as one step and one launch, where Large Model Support manages none of their memory."""
+"""Updates all parameters in one step and one launch, where Large Model Support manages none of their memory.
+
+`ops/update_table.py` describes the table that the launch reads.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
+from ..arrays import AnyArray
+from ..backend.device import Span
 from ..lms.program import Access, Mode, Step
 from ..memory.states import Ask
 from ..net.build.graph import Param
@@ -21,12 +28,17 @@ _NUMBERS = len(UpdateNumbers._fields)
 
 
 class UpdateAll:
-    """numbers: the buffer of the `UpdateNumbers`, as float64. sizes: elements of the parameters, or blocks of such,
-    that move. apart: names the table, whose buffer is `table`."""
+    """Make the step, and own its table, whose buffer is `table`.
+
+    Args:
+        numbers: buffer of the `UpdateNumbers`, as float64.
+        sizes: numbers of elements of the parameters, or blocks of them, that are updated.
+        apart: whether the update is a program of its own; it gives the table its name.
+    """
 
     @staticmethod
     def possible(net: Net) -> bool:
-        """Whether this is for `net`: on a host nothing would be gained."""
+        """Return whether all updates of `net` can be one launch: on a device where no parameter is managed."""
         return not net.device.is_host and (not net.runtime.active or net.runtime.keeps_params())
 
     def __init__(self, net: Net, rule: Rule, numbers: int, sizes: Sequence[int], apart: bool):
@@ -35,11 +47,16 @@ class UpdateAll:
         self._histories: Sequence[Slots] = ()
         self._words = table_words(sizes)
         self.table = net.memory.store.add(f"solver.table{int(apart)}", 8 * self._words)
-        self._plan, self._spans = None, ()
+        self._plan: Any = None  # what `ops.solver_update_all_plan` returned
+        self._spans: Sequence[Span | None] = ()  # where the arrays were then
 
     def step(self, pieces: Sequence[tuple[Param, Slots]], has_gradient: Sequence[bool]) -> HostedStep:
-        """The step of the net as it is now. pieces: what moves, with its histories. has_gradient: False where no
-        backward writes the gradient: it is zero."""
+        """Return the step for the net as it is now.
+
+        Args:
+            pieces: what is updated, with its histories.
+            has_gradient: for each piece; False where no backward writes the gradient, which is zero.
+        """
         self._plan = None
         self._params, self._histories = [p for p, _ in pieces], list(zip(*(slots for _, slots in pieces), strict=True))
         accesses = [Access(b, Mode.UPDATE) for p, slots in pieces for b in (p.data, *slots)]
@@ -57,21 +74,18 @@ class UpdateAll:
         spans = [memories[a.buffer].span for a in step.accesses]
         if self._plan is None or any(a is not b for a, b in zip(spans, self._spans, strict=True)):
             self._plan, self._spans = self._make_plan(has_gradient), spans
-            table = memories[self.table]
-            table.ask(Ask.OVERWRITE_CPU)
-            table.host_array((self._words,), np.int64)[...] = self._plan.table
-            table.ask(Ask.READ_GPU)
-        ops = ops_of(net.device)
-        table, numbers = (
-            self._array(self.table, (self._words,), np.int64),
-            self._array(self._numbers, (_NUMBERS,), np.float64),
-        )
-        ops.solver_update_all(self._rule.operation, self._plan, table, numbers)
+            memory = memories[self.table]
+            memory.ask(Ask.OVERWRITE_CPU)
+            memory.host_array((self._words,), np.int64)[...] = self._plan.table
+            memory.ask(Ask.READ_GPU)
+        table = self._array(self.table, (self._words,), np.int64)
+        numbers = self._array(self._numbers, (_NUMBERS,), np.float64)
+        ops_of(net.device).solver_update_all(self._rule.operation, self._plan, table, numbers)
 
-    def _make_plan(self, has_gradient: Sequence[bool]):
+    def _make_plan(self, has_gradient: Sequence[bool]) -> Any:
         net, params = self._net, self._params
 
-        def arrays(buffers):
+        def arrays(buffers: Iterable[int]) -> list[AnyArray]:
             return [self._array(b, p.shape, net.dtype) for b, p in zip(buffers, params, strict=True)]
 
         return ops_of(net.device).solver_update_all_plan(
@@ -83,5 +97,5 @@ class UpdateAll:
             has_gradient,
         )
 
-    def _array(self, buffer: int, shape, dtype):
+    def _array(self, buffer: int, shape: Sequence[int], dtype: DTypeLike) -> AnyArray:
         return self._net.memory.executor.array(buffer, tuple(shape), np.dtype(dtype), False)

@@ -118,7 +118,7 @@ def test_every_solver_type(options, more, orders):
     auto = make_solver("residual", SimDevice(64 << 20), LMSConfig(auto=True, threshold_kb=1), **options)
     assert train(auto, 5) == expected
     planned = {b for p in solver.net.memory.plans().values() if p is not None for b in p.buffers}
-    for slot in zip(*(slots for _, slots in solver._pieces), strict=True):
+    for slot in zip(*(slots for _, slots in solver.updates.pieces), strict=True):
         assert planned & set(slot), "some histories of this net are larger than 1 KB"
 
 

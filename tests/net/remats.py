@@ -102,9 +102,9 @@ def nobody_waits(solver) -> list:
     net = solver.net
     solver.step(8)
     for _ in range(3):
-        net.iteration(True, solver._tail, key="train")
+        net.iteration(True, solver.updates.tail, key="train")
         net._forward_by_hand(0, len(net.graph.nodes) - 1)
-        net.iteration(True, solver._tail, key="train")
+        net.iteration(True, solver.updates.tail, key="train")
     return [net.loss(), bits(solver)]
 
 

@@ -109,5 +109,5 @@ def test_under_lms_updates_are_woven_into_the_backward_and_change_no_bit(net):
     assert "update" in order[: len(order) - order[::-1].index("backward")]
     plain = make_solver(net, SimDevice(64 << 20))
     assert train(solver, 3) == train(plain, 3)
-    order = [s.step.name.split(":")[0] for s in plain.net._iteration("train", True, plain._tail).steps]
+    order = [s.step.name.split(":")[0] for s in plain.net._iteration("train", True, plain.updates.tail).steps]
     assert "update" not in order[: len(order) - order[::-1].index("backward")]

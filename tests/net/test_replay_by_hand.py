@@ -92,4 +92,4 @@ def test_updates_that_run_apart_are_not_recorded():
     for around in (solver.net.callbacks.after_forward, solver.net.callbacks.after_backward):
         around.append(lambda i: None)
     solver.step(5)
-    assert len(solver._kinds()[0][2]) >= FEW and device.launches == 0
+    assert len(solver.updates.kinds()[0][2]) >= FEW and device.launches == 0

@@ -51,7 +51,7 @@ def test_the_next_batch_can_be_made_while_the_graph_runs():
     memories = {m.name: m for m in solver.net.memory.memories.values()}
     stream = solver.net.device.compute
     solver.net.device.synchronize()
-    solver.net.iteration(True, solver._tail, key="train")  # nobody asks for the loss
+    solver.net.iteration(True, solver.updates.tail, key="train")  # nobody asks for the loss
     queued = len(stream.tasks)
     solver.net.device.wait_host(memories["data.data"].host_event)
     assert queued > 20 and len(stream.tasks) == queued

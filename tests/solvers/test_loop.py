@@ -142,7 +142,7 @@ def test_the_loss_of_an_iteration_is_the_mean_over_its_batches(caplog):
 def test_times_in_the_display(caplog, monkeypatch):
     """x iterations in y seconds since the last display; the first one says 0."""
     clock = iter([100.0, 102.0, 104.5, 109.5])
-    monkeypatch.setattr("pycaffe_lms.solvers.base.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("pycaffe_lms.solvers.display.time.monotonic", lambda: next(clock))
     make(NET, display=5).step(11)
     shown = [re.search(r"Iteration \d+ \((.*)\)", m) for m in messages(caplog)]
     assert [m.group(1) for m in shown if m] == [

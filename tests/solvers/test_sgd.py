@@ -120,7 +120,7 @@ def test_five_iterations(case, place, dtype, rel, monkeypatch):
     for k in range(5):
         solver.step(1)
         expected = reference.step([batch(i) for i in range(k * size, (k + 1) * size)])
-        assert solver._smooth[-1] == pytest.approx(expected, rel=rel)
+        assert solver._display._losses[-1] == pytest.approx(expected, rel=rel)
         for blob, w, h in zip(solver.net.params["ip"], reference.w, reference.h, strict=True):
             np.testing.assert_allclose(blob.read_data(), w, rtol=rel, atol=rel)
             np.testing.assert_allclose(blob.read_diff(), h, rtol=rel, atol=rel, err_msg="diff holds the update")

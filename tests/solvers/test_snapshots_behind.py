@@ -106,13 +106,13 @@ def test_training_goes_on_and_the_next_snapshot_waits(tmp_path, monkeypatch, cap
             told.append((done.iteration, solver.iter, threading.current_thread()))
 
     solver.observers.append(Notes())
-    with solver.snapshots.behind(solver):
+    with solver.snapshots.behind():
         solver.snapshot(wait=False)
         assert slow.started.wait(SECONDS)
         for _ in range(3):
             solver._iterate()
             solver.iter += 1
-            solver.snapshots.poll(solver)
+            solver.snapshots.poll()
         assert solver.iter == 4 and told == [] and not list(tmp_path.glob("*model"))
         threading.Timer(0.2, slow.go.set).start()
         solver.snapshot(wait=False)

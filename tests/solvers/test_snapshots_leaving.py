@@ -71,7 +71,7 @@ def _times(tmp_path, monkeypatch, lms, net, bytes_per_s, snapshots, count=4):
     device.link_bytes_per_s = bytes_per_s
     solver.step(4)
     found, copies = [], 0.0
-    with solver.snapshots.behind(solver):
+    with solver.snapshots.behind():
         for _ in range(count):
             device.synchronize()
             begin = device.compute.time = device.copy_out.time = device.copy_in.time = device.model_seconds()
@@ -130,7 +130,7 @@ def test_a_launch_comes_again_once_all_have_left(tmp_path, monkeypatch):
     before, counts = device.launches, []
     for wait in (False, True):
         solver.snapshot(wait=False)
-        solver.snapshots.finish(solver)
+        solver.snapshots.finish()
         if wait:
             device.synchronize()  # the copies are done before the iteration begins
         for _ in range(2):

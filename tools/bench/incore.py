@@ -36,7 +36,7 @@ def ours(net: str, batch: int, warmup: int, iterations: int, backend: str, half:
     device = solver.runtime.device
     times, first = _times(lambda: solver.step(1), device.synchronize, warmup, iterations, begun)
     # The solver reads the loss, which waits for the device; to see what issuing takes, run what it runs before that.
-    key, start, tail = solver._kinds()[0]
+    key, start, tail = solver.updates.kinds()[0]
     issue = _issue_times(lambda: solver.net.iteration(start, tail, key=key), device.synchronize, iterations)
     on_gpu = not device.is_host
     result = {

@@ -7,8 +7,8 @@ import logging
 from ...errors import UsageError
 from ...net import weights
 from ...net.net import Net
-from ...solvers.base import number, output_elements
-from ...solvers.loss_watch import LossWatch, say_of_batch
+from ...solvers.display import number, output_elements
+from ...solvers.loss_watch import LossWatch
 from .. import devices, flags
 
 _log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ def run(argv: list[str]) -> int:
         net.test_forward()
         loss += net.loss()
         outputs = list(output_elements(net))
-        say_of_batch(losses, outputs, f"batch {i}")
+        losses.warn_of_batch(outputs, f"batch {i}")
         for k, (name, value, weight) in enumerate(outputs):
             if k == len(totals):
                 totals.append([name, 0.0, weight])

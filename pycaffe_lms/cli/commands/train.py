@@ -243,7 +243,7 @@ def _train(args: argparse.Namespace, rank: Rank | None) -> int:
         solver.around_iteration = lambda: _both(record, files)
         solver.snapshots.keep = args.snapshot_keep
         if args.snapshot_best:
-            solver.snapshots.keep_best(solver, args.snapshot_best)
+            solver.snapshots.keep_best(args.snapshot_best)
         _log_memory(solver)
         _log.info("Starting Optimization")
         with ranks.joined(solver, rank, args.timeout):

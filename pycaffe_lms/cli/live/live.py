@@ -14,7 +14,7 @@ from typing import Any
 
 from ...errors import human_bytes
 from ...solvers import Solver
-from ...solvers.base import number
+from ...solvers.display import number
 from ...solvers.events import Display, Evaluation, Start
 from .. import terminal
 from .gauges import Gauges, Reading

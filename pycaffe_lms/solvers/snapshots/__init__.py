@@ -1,1 +1,5 @@
-"""Snapshots: what is in them, when they are written, and how they leave the training loop."""
+"""Writes and restores snapshots of a solver.
+
+`schedule.py` decides when one is written, `snapshot.py` what is in it, `files.py` where it goes. `staging.py` copies
+values to host memory while training goes on.
+"""

@@ -1,4 +1,4 @@
-"""Values of many buffers side by side in device memory of their own, from where they leave beside other work."""
+"""Gathers values of many buffers in device memory of their own, from which they are copied out beside other work."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ Pair = tuple[np.ndarray, Span]
 
 
 class Gathered:
-    """runs: (host memory, its values on the device) for each stretch of host memory."""
+    """Hold gathered values. runs: (host memory, its values on the device) for each contiguous part of host memory."""
 
     def __init__(self, device: Device, span: Span, runs: Sequence[Pair]):
         self.runs = runs
-        self._device, self._span = device, span
+        self._device = device
+        self._span: Span | None = span
         self._lock = threading.Lock()
 
     def give(self) -> None:
-        """Give the device memory back, once; after the copies of all runs, on any thread."""
+        """Free the device memory, if it is not free yet. Call it after the copies of all runs; any thread may."""
         with self._lock:
             span, self._span = self._span, None
         if span is not None:
@@ -32,15 +33,18 @@ class Gathered:
 
 
 def table_bytes(sizes: Iterable[int]) -> int:
-    """Return how much host memory `gather` takes for values of so many bytes."""
+    """Return the bytes of host memory that `gather` takes for values of so many bytes."""
     return 8 * table_words(list(sizes))
 
 
 def gather(device: Device, pairs: Sequence[Pair], take: Callable[[int], np.ndarray]) -> Gathered | None:
     """Queue the copy of all buffers to device memory of their own; return None where the device has no room for that.
 
-    pairs: (host memory that a value goes to, where it is on the device). take: gives `table_bytes` of host memory,
-    page-locked so that the host does not wait, which stay as they are until the copy is done."""
+    Args:
+        pairs: (host memory for a value, where the value is on the device).
+        take: returns so many bytes of host memory, page-locked so that the host does not wait, which nothing else
+            writes until the copy is done. It is called once, for `table_bytes`.
+    """
     stretches = _stretches(sorted(pairs, key=lambda pair: _address(pair[0])))
     sizes = [_address(some[-1][0]) + some[-1][0].nbytes - _address(some[0][0]) for some in stretches]
     table_size = table_bytes(raw.nbytes for raw, _ in pairs)
@@ -71,32 +75,34 @@ def gather(device: Device, pairs: Sequence[Pair], take: Callable[[int], np.ndarr
 
 
 def _stretches(pairs: Sequence[Pair]) -> list[list[Pair]]:
-    """Cut pairs, in the order of their host memory, where more than padding lies between two, or another allocation
-    begins."""
+    """Split pairs, in the order of their host memory, where there is more than padding between two, or another
+    allocation begins."""
     found: list[list[Pair]] = []
     for pair in pairs:
         last = found[-1][-1][0] if found else None
-        behind = last is not None and _address(pair[0]) == _address(last) + align(last.nbytes)
-        if behind and _base(pair[0]) is _base(last):  # allocations may touch
-            found[-1].append(pair)
-        else:
-            found.append([pair])
+        if (
+            last is None
+            or _address(pair[0]) != _address(last) + align(last.nbytes)
+            or _base(pair[0]) is not _base(last)
+        ):
+            found.append([])  # the bases tell allocations apart that touch
+        found[-1].append(pair)
     return found
 
 
 def _address(raw: np.ndarray) -> int:
-    return raw.__array_interface__["data"][0]
+    address: int = raw.__array_interface__["data"][0]
+    return address
 
 
 def _base(raw: np.ndarray) -> np.ndarray:
     """Return the array of the whole allocation."""
-    while isinstance(raw.base, np.ndarray):
-        raw = raw.base
-    return raw
+    base = raw.base
+    return _base(base) if isinstance(base, np.ndarray) else raw
 
 
 def _from(first: np.ndarray, nbytes: int) -> np.ndarray:
-    """Return so many bytes of host memory from the beginning of `first` on."""
+    """Return `nbytes` of host memory from the beginning of `first` on."""
     base = _base(first)
     start = _address(first) - _address(base)
     return base.reshape(-1).view(np.uint8)[start : start + nbytes]

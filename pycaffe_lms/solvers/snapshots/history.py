@@ -1,26 +1,27 @@
-"""Whether the histories of a snapshot are what a solver keeps: their number, their shapes, their signs.
+"""Checks that the histories of a snapshot fit a solver: its type, their number, their shapes, their signs.
 
-Caffe's files do not say which type of solver wrote them, ours do; of theirs, what can be told is.
+Caffe's files do not say which type of solver wrote them, so that numbers and signs must tell; ours do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...blob import Blob
 from ...errors import SnapshotError
 from ...formats.weights.solverstate import SolverSnapshot
 from ..rules import RULES, Rule
 
-if TYPE_CHECKING:
-    from ..base import Solver
 
+def check_history(
+    saved: SolverSnapshot, rule: Rule, params: Sequence[Blob], shapes: Sequence[tuple[int, ...]], path: str
+) -> None:
+    """Raise SnapshotError, which names the file and the parameter, where histories do not fit.
 
-def check_history(solver: Solver, saved: SolverSnapshot, shapes: Sequence[tuple[int, ...]], path: str) -> None:
-    """shapes: of the solver's own histories, slot by slot. Raises SnapshotError, naming the file and the parameter."""
-    rule, params = solver.rule, solver.net.learnable_params
+    rule, params: of the solver. shapes: of its own histories, slot by slot. path: of the file.
+    """
     weights_only = "begin anew with the weights alone (-weights, or weights: in the solver)"
     if saved.type and saved.type != rule.type:
         theirs = saved.type[:40]  # whatever a file says
@@ -50,12 +51,12 @@ def check_history(solver: Solver, saved: SolverSnapshot, shapes: Sequence[tuple[
 
 
 def _others(rule: Rule, found: int, params: int) -> str:
-    """Which types would have as many histories as were found."""
+    """Return words on the types that have as many histories as were found."""
     names = [r.type for r in RULES.values() if r.slots != rule.slots and r.slots * params == found]
     return f"; as many are kept by {', '.join(names)}" if names else ""
 
 
 def _without_ones(shape: Sequence[int]) -> tuple[int, ...]:
-    """Shapes of old files have four axes, the first ones 1."""
+    """Return a shape without leading ones: old files pad shapes to four axes."""
     first = int(np.argmax([*(n != 1 for n in shape), True]))
     return tuple(shape[first:])

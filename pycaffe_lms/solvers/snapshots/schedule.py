@@ -1,8 +1,8 @@
-"""When a solver's snapshots are written, by whom, and which stay.
+"""Decides when a solver's snapshots are written and which are kept, and writes them beside the training.
 
-The training loop only has values copied to host memory; a thread of its own hashes, writes, flushes and renames, once
-the losses before are known to be numbers. One snapshot is on its way at most: the next waits for it. What goes wrong
-there is raised between two iterations, or where the training ends, which waits for the thread.
+The training loop only copies values to host memory; a thread hashes, writes, flushes and renames, once the losses
+before are known to be finite. At most one snapshot is being written: the next one waits for it. An error of the thread
+is raised between two iterations, or at the end of the training, which waits for the thread.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from typing import TYPE_CHECKING
 from ...errors import CaffeError, NonFiniteLoss, UsageError
 from ...formats.weights.solverstate import Best
 from ..events import Output, Snapshot
-from . import files as snapshot_files
 from . import snapshot
-from .files import BEST, HDF5
+from .files import BEST, NAN, SnapshotNames, keep_newest
 from .staging import Staging
 
 if TYPE_CHECKING:
     from ..base import Solver
 
 _log = logging.getLogger(__name__)
-_SLOW_S = 0.1  # a wait that the log tells
+_SLOW_S = 0.1  # a longer wait is logged
 
 
 class _Writing(threading.Thread):
-    """Writes one snapshot, then removes those that need not stay. It ends before the program does."""
+    """Write one snapshot, then remove those that are not kept. The program waits for it before it exits.
+
+    base: prefix and kind of the file names. keep, upto: see `keep_newest`; None: remove none."""
 
     def __init__(self, copied: snapshot.Copied, base: str, keep: int | None, upto: int | None):
         super().__init__(name="caffe-snapshot", daemon=False)
@@ -45,31 +46,40 @@ class _Writing(threading.Thread):
         try:
             snapshot.write(copied)
             if keep is not None:
-                snapshot_files.keep_newest(base, keep, upto)
+                keep_newest(base, keep, upto)
         except BaseException as failure:  # raised on the training thread
             self.failure = failure
 
 
 class Snapshots:
-    """Of one solver, which is given to each method.
+    """Write the snapshots of one solver.
 
-    keep: how many of the newest snapshots stay; None: all.
+    keep: number of the newest snapshots that are kept; None: all. best: the best test so far, see `keep_best`. names:
+    where the files go.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, solver: Solver):
+        self._solver = solver
+        self.names = SnapshotNames(solver.param, solver.file)
         self.keep: int | None = None
-        self.best: Best | None = None  # so far
+        self.best: Best | None = None
         self._best_of: tuple[int, str, bool] | None = None  # test net, output, whether larger is better
         self._staging: Staging | None = None
         self._writing: _Writing | None = None
         self._behind = False  # within `behind`
         self._due = False  # within `due`
 
-    def keep_best(self, solver: Solver, wanted: str) -> None:
-        """Keep the snapshot of the best test so far, too, as <prefix>_best_iter_<N>. wanted: an output of one element
-        of a test net, "accuracy": the largest mean is the best, of a loss the smallest; "error:min", "iou:max" say it.
+    def check(self, kind: str = "") -> None:
+        """Check that snapshots can be written: see `SnapshotNames.check`."""
+        self.names.check(max(self._solver.iter, self._solver.param.max_iter), kind)
 
-        Raises UsageError for other words, SnapshotError where it could not be written."""
+    def keep_best(self, wanted: str) -> None:
+        """Also keep a snapshot of the best test so far, as <prefix>_best_iter_<N>.
+
+        wanted: an output of one element of a test net, such as "accuracy". The largest mean is the best, of a loss the
+        smallest; "error:min" and "iou:max" choose. Raises UsageError for anything else, SnapshotError where it could
+        not be written."""
+        solver = self._solver
         name, _, side = wanted.partition(":")
         nets = [i for i, net in enumerate(solver.test_nets) if name in net.outputs]
         there = sorted({o for net in solver.test_nets for o in net.outputs})
@@ -85,10 +95,10 @@ class Snapshots:
         loss = bool(net.graph.values[net.graph.last[name]].loss_weight)
         self._best_of = nets[0], name, side == "max" or not side and not loss
         if solver.is_root:
-            snapshot_files.check(solver, BEST)
+            self.check(BEST)
 
-    def tested(self, solver: Solver, net: int, means: Sequence[Output]) -> None:
-        """A test is over: where it is the best so far, a snapshot of it is written and the last best one removed."""
+    def tested(self, net: int, means: Sequence[Output]) -> None:
+        """Write a snapshot, and remove the last best one, where the test that is over is the best so far."""
         if self._best_of is None or self._best_of[0] != net:
             return
         _, name, larger = self._best_of
@@ -96,69 +106,81 @@ class Snapshots:
         known = self.best.value if self.best is not None and self.best.output == name else None
         if math.isnan(value) or known is not None and not (value > known if larger else value < known):
             return
-        self.best = Best(name, value, solver.iter)
-        _log.info("Iteration %d, %s = %.6g is the best so far", solver.iter, name, value)
-        self.write(solver, wait=not self._behind, kind=BEST)
+        self.best = Best(name, value, self._solver.iter)
+        _log.info("Iteration %d, %s = %.6g is the best so far", self._solver.iter, name, value)
+        self.write(wait=not self._behind, kind=BEST)
 
-    def prepare(self, solver: Solver, end: int) -> None:
-        """Take the memory of a snapshot, where one is due before iteration `end`."""
+    def prepare(self, end: int) -> None:
+        """Allocate the memory of a snapshot, where one is due before iteration `end`."""
+        solver = self._solver
         every = solver.param.snapshot
         if solver.is_root and (every and solver.iter // every < end // every or self._best_of is not None):
-            self._memory(solver).reserve({id(m): m.nbytes for m in snapshot.memories(solver)}.values())
+            self._memory().reserve({id(m): m.nbytes for m in snapshot.memories(solver)}.values())
 
-    def due(self, solver: Solver) -> None:
-        """Call `solver.snapshot`, which users may replace, for the training; within `behind` nobody waits for it."""
+    def due(self) -> None:
+        """Call `solver.snapshot`, which users may replace; within `behind` without waiting for the files."""
         self._due = self._behind
         try:
-            solver.snapshot()
+            self._solver.snapshot()
         finally:
             self._due = False
 
-    def write(self, solver: Solver, *, wait: bool, kind: str = "") -> None:
-        """Write a snapshot as the solver is now. wait: until both files are whole, unless it is `due`.
+    def write(self, *, wait: bool, kind: str = "") -> None:
+        """Write a snapshot of the solver as it is now. wait: until both files are whole, unless called through `due`.
 
-        Raises SnapshotError, WeightsError, of the one before it too."""
+        kind: "", BEST or NAN. Raises SnapshotError or WeightsError, also where the snapshot before it failed."""
+        solver = self._solver
         start = time.perf_counter()
         wait = wait and not self._due
-        self.finish(solver)
+        self.finish()
         waited = time.perf_counter() - start
         if waited > _SLOW_S:
             _log.info("Waited %.2f s for the snapshot before", waited)
-        files = snapshot_files.names(solver, solver.iter, kind)
-        form = "HDF5" if solver.param.snapshot_format == HDF5 else "binary proto"
+        files = self.names.of(solver.iter, kind)
+        form = "HDF5" if self.names.hdf5 else "binary proto"
         _log.info("Snapshotting to %s file %s", form, files.model)
         _log.info("Snapshotting solver state to %s file %s", form, files.state)
-        snapshot_files.make_folder(files)
-        copied = snapshot.copy(solver, files, self._memory(solver), self.best)
-        base = snapshot_files.prefix(solver) + kind
+        files.make_folder()
+        copied = snapshot.copy(solver, files, self._memory(), self.best)
+        base = self.names.prefix + kind
         keep, upto = (1, None) if kind == BEST else (self.keep, solver.iter)
         self._writing = _Writing(copied, base, keep, upto)
         if wait:
-            self.finish(solver)
+            self.finish()
         else:
-            self.poll(solver)
+            self.poll()
 
-    def poll(self, solver: Solver) -> None:
-        """Begin to write where the losses before are known by now; tell the observers of a snapshot that is whole by
-        now. Raises what went wrong with it."""
+    def keep_aside(self) -> None:
+        """Write a snapshot under a name from which nothing resumes by itself: PREFIX_nan_iter_N. Log where it fails."""
+        try:
+            self.write(wait=True, kind=NAN)
+        except CaffeError as error:
+            _log.warning("no snapshot of this state: %s", error)
+
+    def poll(self) -> None:
+        """Start to write once the losses before are known; tell the observers once both files are whole.
+
+        Raises the error of a snapshot that failed."""
         writing = self._writing
         if writing is None:
             return
         if writing.ident is None:
-            if solver.losses.known(writing.done.iteration):
+            if self._solver.losses.known(writing.done.iteration):
                 writing.start()
         elif not writing.is_alive():
-            self.finish(solver)
+            self.finish()
 
-    def finish(self, solver: Solver) -> None:
-        """Wait until no snapshot is on its way. Raises what went wrong with it, and NonFiniteLoss where it is not
-        written because a loss before it is no number."""
+    def finish(self) -> None:
+        """Wait until no snapshot is being written.
+
+        Raises the error of one that failed, and NonFiniteLoss where it is not written because a loss before it is NaN
+        or infinite."""
         writing = self._writing
         if writing is None:
             return
         if writing.ident is None:
             try:
-                solver.heed_losses()
+                self._solver.heed_losses()
             except NonFiniteLoss as error:
                 self._forget(error)
                 raise
@@ -167,13 +189,13 @@ class Snapshots:
         self._writing = None
         if writing.failure is not None:
             raise writing.failure
-        for observer in solver.observers:
+        for observer in self._solver.observers:
             observer.on_snapshot(writing.done)
 
     @contextmanager
-    def behind(self, solver: Solver) -> Iterator[None]:
-        """Within: snapshots are written behind the caller. At the end all are whole; where the caller fails, what goes
-        wrong with them besides is in the log."""
+    def behind(self) -> Iterator[None]:
+        """Within: write snapshots beside the caller's work. At the end all are whole; where the caller fails, errors
+        of snapshots are logged."""
         before, self._behind = self._behind, True
         try:
             yield
@@ -181,29 +203,30 @@ class Snapshots:
             self._behind = before
             self._forget(error)
             try:
-                self.finish(solver)
+                self.finish()
             except CaffeError as other:
                 _log.error("%s", other)
             raise
         self._behind = before
-        self.finish(solver)
+        self.finish()
 
     def _forget(self, error: BaseException) -> None:
-        """A snapshot that is not begun is not written where a loss before it is no number."""
+        """Drop a snapshot whose writing has not started where `error` is about a loss before it."""
         writing = self._writing
         if writing is None or writing.ident is not None or not isinstance(error, NonFiniteLoss):
             return
         if error.iteration is not None and error.iteration < writing.done.iteration:
             self._writing = None
 
-    def close(self, solver: Solver) -> None:
-        """Wait for the thread; give the memory back. Raises what went wrong with the last snapshot."""
+    def close(self) -> None:
+        """Wait for the thread and free the memory. Raises the error of a snapshot that failed."""
         self._staging = None
-        self.finish(solver)
+        self.finish()
 
-    def _memory(self, solver: Solver) -> Staging:
+    def _memory(self) -> Staging:
         if self._staging is None:
-            limit, runtime = solver.runtime.config.host_limit, solver.runtime
+            runtime = self._solver.runtime
+            limit = runtime.config.host_limit
             left = None if limit is None or runtime.device.is_host else max(0, limit - runtime.slab.nbytes)
             self._staging = Staging(runtime.device, left, spare=not runtime.device.is_host and not runtime.active)
         return self._staging

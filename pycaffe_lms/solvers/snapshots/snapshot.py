@@ -1,8 +1,8 @@
-"""Snapshots of a solver: model and state out, state in.
+"""Copies what a snapshot of a solver holds, writes it, and restores a solver from it.
 
-Beyond Caffe's fields, the state keeps where data layers and random layers stood and what recurrent layers carry, so
-that a resumed run equals an uninterrupted one. Where several ranks train together the root writes and all read: every
-rank goes on where the root's layers stood, with its own seeds; what recurrent layers carry is the root's alone.
+Beyond Caffe's fields, the state holds positions of data layers, states of random layers and values that recurrent
+layers carry, so that a resumed run equals an uninterrupted one. Of several ranks the root writes and all read: every
+rank continues at the positions of the root's layers, with its own seeds; carried values are restored on the root alone.
 Source of the rest: BVLC/caffe, solver.cpp and sgd_solver.cpp.
 """
 
@@ -25,37 +25,37 @@ from ...formats.weights.solverstate import Best, SolverSnapshot, read_solverstat
 from ...memory.synced import SyncedMemory
 from ...net import recurrent_state, weights
 from ...proto.caffe_pb2 import NetParameter
-from ..ranks import Ranks
 from ..slots import hand_on
-from .files import HDF5, Files, existing, prefix
+from .files import Files, existing
 from .history import check_history
 from .staging import Staging
 
 if TYPE_CHECKING:
     from ...layers.base import Layer
     from ...net.net import Net
-    from ..base import Solver
+    from ..base import Ranks, Solver
 
 _log = logging.getLogger(__name__)
+Hdf5Arrays = list[tuple[str, list["np.ndarray | None"]]]
 
 
 @dataclass(frozen=True, eq=False)
 class Copied:
-    """What the two files of a snapshot hold. Arrays are true once `staging.wait` has returned."""
+    """Hold what the two files of a snapshot will contain. Arrays are valid once `staging.wait` has returned."""
 
     files: Files
     hdf5: bool
     net: NetParameter  # without parameters
     binary: list[weights.Arrays]  # of a binary file
-    data: list[tuple[str, list]]  # of an HDF5 file
-    diff: list[tuple[str, list]] | None
+    data: Hdf5Arrays  # of an HDF5 file
+    diff: Hdf5Arrays | None
     solver: SolverSnapshot  # without the model's digest
     staging: Staging
-    ranks: Ranks | None  # that the values are of
+    ranks: Ranks | None  # which averaged the gradients that the values come of
 
 
 def memories(solver: Solver) -> Iterator[SyncedMemory]:
-    """All buffers whose values a snapshot holds."""
+    """Yield all buffers whose values a snapshot holds."""
     for node in solver.net.graph.nodes:
         for blob in node.layer.blobs:
             yield blob.data_memory
@@ -67,8 +67,8 @@ def memories(solver: Solver) -> Iterator[SyncedMemory]:
 
 
 def copy(solver: Solver, files: Files, staging: Staging, best: Best | None = None) -> Copied:
-    """Copy a solver as it is between two iterations. On a GPU the host does not wait for the copies."""
-    net, hdf5, diff = solver.net, solver.param.snapshot_format == HDF5, solver.param.snapshot_diff
+    """Copy the state of a solver between two iterations. On a GPU the host does not wait for the copies."""
+    net, hdf5, diff = solver.net, solver.snapshots.names.hdf5, solver.param.snapshot_diff
     staging.begin()
     binary = [] if hdf5 else weights.layer_arrays(net, write_diff=diff, read=staging.blob)
     data = weights.hdf5_arrays(net, read=staging.blob) if hdf5 else []
@@ -89,12 +89,12 @@ def copy(solver: Solver, files: Files, staging: Staging, best: Best | None = Non
 
 
 def write(copied: Copied) -> None:
-    """Write the model, then the state that names it, each whole or not at all; on any thread.
+    """Write the model, then the state that names it, each whole or not at all. Any thread may call it.
 
     Raises LostRank where the values may come of gradients that were not summed over all ranks."""
     copied.staging.wait()
     if copied.ranks is not None:
-        copied.ranks.check()  # a GPU goes on behind a sum that was broken off, up to the copies
+        copied.ranks.check()  # after a sum that was aborted, a GPU still runs what is queued, the copies too
     if copied.hdf5:
         digest = write_hdf5_weights(copied.files.model, copied.data, copied.diff)
     else:
@@ -103,10 +103,11 @@ def write(copied: Copied) -> None:
 
 
 def restore_latest(solver: Solver) -> str | None:
-    """Take a solver back to its newest snapshot that is whole; returns its state file, None where there is none at all.
+    """Restore a solver from its newest snapshot that is whole; return its state file, None where there is no snapshot.
 
-    One that is damaged, or lacks its model, is passed over with a warning. Raises SnapshotError where all are."""
-    found = [path for _, path in existing(prefix(solver))]
+    One that is damaged, or lacks its model, is skipped with a warning. Raises SnapshotError where all are."""
+    prefix = solver.snapshots.names.prefix
+    found = [path for _, path in existing(prefix)]
     first = None
     for path in found:
         try:
@@ -117,20 +118,21 @@ def restore_latest(solver: Solver) -> str | None:
             _log.warning("%s cannot be resumed from, the snapshot before it is tried: %s", path, error)
     if first is not None:
         raise SnapshotError(
-            f"none of the {len(found)} snapshots of {prefix(solver)} can be resumed from; the newest: {first.message}",
+            f"none of the {len(found)} snapshots of {prefix} can be resumed from; the newest: {first.message}",
             where=first.where,
             fix="begin anew: without -resume, or under another snapshot_prefix",
         )
-    _log.info("There is no snapshot of %s: training begins anew", prefix(solver))
+    _log.info("There is no snapshot of %s: training begins anew", prefix)
     return None
 
 
 def restore(solver: Solver, path: str) -> None:
-    """Take a solver back to a snapshot. Raises SnapshotError when it does not fit this solver."""
+    """Restore a solver from a snapshot. Raises SnapshotError where it does not fit this solver."""
     _log.info("Resuming from %s", path)
     saved = read_solverstate(path)
     blobs = solver.history_blobs()
-    check_history(solver, saved, [b.shape if isinstance(b, Blob) else b for b in blobs], path)
+    shapes = [b.shape if isinstance(b, Blob) else b for b in blobs]
+    check_history(saved, solver.rule, solver.net.learnable_params, shapes, path)
     positions = _positions(solver, saved, path)
     if saved.learned_net:
         weights.copy_from(solver.net, _find_model(saved, path))
@@ -147,7 +149,7 @@ def restore(solver: Solver, path: str) -> None:
 
 
 def _positions(solver: Solver, saved: SolverSnapshot, path: str) -> list[tuple[Layer, dict[str, int]]]:
-    """Where the file says that each layer stood. Raises SnapshotError where that is not what the layer keeps."""
+    """Return the state of each layer that has one. Raises SnapshotError where the file's is not of the layer's form."""
     found: dict[tuple[str, str], dict[str, int]] = {}
     for (name, layer, key), value in saved.resume.items():
         found.setdefault((name, layer), {})[key] = value
@@ -157,7 +159,7 @@ def _positions(solver: Solver, saved: SolverSnapshot, path: str) -> list[tuple[L
             keys, state = node.layer.state().keys(), found.get((name, node.name))
             if keys and state is None:
                 unknown.append(f"{node.name} ({name})")
-            elif keys:
+            elif keys and state is not None:
                 if state.keys() != keys or min(state.values()) < 0:
                     raise SnapshotError(
                         f"{state} does not say where the layer stood: it keeps {', '.join(keys)}, none negative",
@@ -172,12 +174,12 @@ def _positions(solver: Solver, saved: SolverSnapshot, path: str) -> list[tuple[L
 
 
 def _of_this_rank(layer: Layer, state: dict[str, int]) -> dict[str, int]:
-    """The root wrote the file: positions are every rank's, seeds are not."""
+    """Return the root's state with this rank's own seed."""
     return state | {key: value for key, value in layer.state().items() if key == "seed"}
 
 
 def _carried(name: str, net: Net, saved: SolverSnapshot) -> dict[tuple[str, str], np.ndarray]:
-    """What the file has of the values that a net's layers carry; not those of another batch size."""
+    """Return the values that a net's layers carry, by (layer, key), without those of another batch size."""
     found = {(layer, key): values for (owner, layer, key), values in saved.carried.items() if owner == name}
     return {
         key: found[key]
@@ -186,15 +188,18 @@ def _carried(name: str, net: Net, saved: SolverSnapshot) -> dict[tuple[str, str]
     }
 
 
-def _nets(solver: Solver):
+def _nets(solver: Solver) -> Iterator[tuple[str, Net]]:
+    """Yield the nets by the names that they have in a state file."""
     yield "train", solver.net
     for i, net in enumerate(solver.test_nets):
         yield f"test{i}", net
 
 
 def _find_model(saved: SolverSnapshot, state_path: str) -> str:
-    """The model as named (relative to the working directory), or beside the state file; that which was written with it,
-    where the state says which. Raises SnapshotError where neither is."""
+    """Return the path of the model: the name in the state (relative to the working directory), or a file of this name
+    beside the state file.
+
+    Where the state holds the model's SHA-256, it must match. Raises SnapshotError where neither file's does."""
     name = saved.learned_net
     found = [str(p) for p in (Path(name), Path(state_path).parent / Path(name).name) if p.exists()]
     if not found or not saved.model_sha256:

@@ -1,0 +1,262 @@
+"""Updates the parameters of a net: owns the histories, the scalars, the steps and the programs that do it.
+
+An update is the tail of an iteration's program. Where callbacks or clipping read the gradients first, it consists of
+programs of its own: "clear" before the forward, "norms" and "update" after the backward. `slots.py` makes the
+histories; `update_all.py` makes one step of all updates where that is possible.
+Source: BVLC/caffe, sgd_solver.cpp (formulas and their order).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from ..arrays import AnyArray
+from ..blob import Blob
+from ..layers.base import count
+from ..lms.program import Access, Mode, Step
+from ..memory.states import Ask
+from ..net.build.graph import Param
+from ..net.memory.fit import fitted
+from ..net.net import Net
+from ..net.program.programs import HostedStep, Sequenced, sequence
+from ..ops import ops_of
+from ..ops.update_rules import UpdateNumbers
+from ..proto.caffe_pb2 import SolverParameter
+from .display import number
+from .rules import Rule
+from .slots import Histories, Slots
+from .update_all import UpdateAll
+
+_log = logging.getLogger(__name__)
+_NUMBERS = len(UpdateNumbers._fields)
+_PARTIALS = 1024  # doubles of workspace that a sum of squares needs on a device
+Kind = tuple[str, bool, Sequence[HostedStep]]  # of a program with a backward: its key, whether the first, its tail
+
+
+class Updates:
+    """Make and run the updates of one net's parameters.
+
+    Args:
+        param: the settings, read anew for every update.
+        callbacks: what the solver calls between backward and update; the list may change.
+    """
+
+    def __init__(self, net: Net, rule: Rule, param: SolverParameter, callbacks: Sequence[object]):
+        self._net, self._rule, self._param, self._callbacks = net, rule, param, callbacks
+        self._together: dict[bool, UpdateAll] = {}  # by whether the update is a program of its own
+        self._reached = self._gradients_that_backward_writes()
+        self._moving = [p for p in net.graph.learnable if p.lr_mult != 0 or self._is_reached(p)]
+        self._histories = Histories(net, rule.slots)
+        self._squares: list[int] = []  # buffers: sums of squares, and workspace for them
+        self._numbers = net.memory.store.add(
+            "solver.numbers", 8 * _NUMBERS
+        )  # `UpdateNumbers`, which change between runs
+        self._make_steps()
+
+    def _make_steps(self) -> None:
+        net = self._net
+        memory = self._made_for = net.memory
+        self._reached = self._gradients_that_backward_writes()
+        anew = self._histories.follow(self._moving)
+        self.pieces = list(self._histories.pieces(self._moving))  # parameters, or blocks of them, with their histories
+        possible = UpdateAll.possible(net)
+        if anew or possible is not bool(self._together):
+            memory.store.drop(update.table for update in self._together.values())
+            self._together = {}
+        if possible and not self._together:
+            sizes = [count(p.shape) for p, _ in self.pieces]
+            self._together = {apart: UpdateAll(net, self._rule, self._numbers, sizes, apart) for apart in (False, True)}
+        self.tail, self._apart = self._update_steps(False), self._update_steps(True)
+        params = [p for p, _ in self.pieces]
+        self._clears = [self._clear_step(p) for p in params if p.diff not in self._reached]
+        self._clips = self._param.clip_gradients >= 0
+        if self._clips and (anew or not self._squares):
+            memory.store.drop(self._squares)
+            sizes_of = {"squares": max(1, len(params)), "partials": _PARTIALS}
+            self._squares = [memory.store.add(f"solver.{name}", 8 * n) for name, n in sizes_of.items()]
+        self._norms = [self._norm_step(i, p) for i, p in enumerate(params) if self._clips]
+
+    def follow_net(self) -> None:
+        """Make the steps anew where a reshape gave the net other buffers, or clipping has been turned on or off."""
+        self._net.refresh_shapes()
+        if self._made_for is not self._net.memory or self._clips != (self._param.clip_gradients >= 0):
+            self._make_steps()
+
+    def _is_reached(self, param: Param) -> bool:
+        return any(piece.diff in self._reached for piece in self._net.arrangement.pieces(param))
+
+    def _gradients_that_backward_writes(self) -> set[int]:
+        builder, n = self._net.arrangement.builder, len(self._net.graph.nodes) - 1
+        steps = builder.backward(n, 0, builder.loss_diffs(), accumulate=False)
+        return {a.buffer for s in steps for a in s.step.accesses if a.mode is not Mode.READ}
+
+    # -- programs ---------------------------------------------------------------------------------------------
+    @property
+    def fused(self) -> bool:
+        """Whether updates follow the backward in one program, since nothing reads the gradients in between."""
+        return not (self._norms or self._callbacks)
+
+    def kinds(self) -> list[Kind]:
+        """Return the programs with a backward that an iteration runs; the last one averages gradients over ranks."""
+        n, tail = self._param.iter_size, self.tail if self.fused else ()
+        kinds: list[Kind] = [("train" if n == 1 else "train first", True, tail if n == 1 else ())]
+        if n > 2:
+            kinds.append(("train more", False, ()))
+        if n > 1:
+            kinds.append(("train last", False, tail))
+        return kinds if tail else [(f"{key}, update apart", first, ()) for key, first, _ in kinds]
+
+    def _programs_apart(self) -> Mapping[str, Callable[[], Sequenced]]:
+        """Return the programs of an update of its own: key -> how to make it."""
+        squares = {a.buffer for s in self._norms for a in s.step.accesses}
+        return {
+            "clear": lambda: sequence("clear", self._clears, None),
+            "norms": lambda: sequence("norms", self._norms, squares),
+            "update": lambda: sequence("update", self._apart, None),
+        }
+
+    def prepare(self) -> None:
+        """Plan what an iteration will run. Raises OutOfDeviceMemory where it cannot fit."""
+
+        def prepare() -> None:
+            self.follow_net()
+            self._net.prepare_iterations(self.kinds())
+            if not self.fused:
+                for key, build in self._programs_apart().items():
+                    self._net.memory.programs.bind(key, build)
+
+        def seconds() -> float:
+            self.follow_net()
+            return self._net.predicted_seconds(self.kinds())
+
+        def updates() -> list[HostedStep]:
+            self.follow_net()
+            return self.tail if self.fused else [*self._norms, *self._apart]
+
+        fitted(self._net, prepare, seconds=seconds, updates=updates)
+
+    def replan(self) -> list[str]:
+        """Plan the programs again, now that times were measured; return what the log says about it."""
+        said = []
+        kinds = self.kinds()
+        for key, first, tail in kinds:
+            found = self._net.replan(key, first, tail, reduce=key == kinds[-1][0])
+            if found is not None:
+                before, after = (f"{1e3 * seconds:.1f} ms" for seconds in found)
+                kept = "it stays" if before == after else f"another takes {after}"
+                said.append(f"with measured times the plan of {key} takes {before}; {kept}")
+        return said
+
+    # -- one iteration ----------------------------------------------------------------------------------------
+    def set_numbers(self, rate: float, iteration: int, clip_scale: float = 1.0) -> None:
+        """Set the scalars of the next update. rate: that of the policy. clip_scale: factor of gradients."""
+        p, memory = self._param, self._net.memory.memories[self._numbers]
+        memory.ask(Ask.OVERWRITE_CPU)
+        memory.host_array((_NUMBERS,), np.float64)[...] = UpdateNumbers(
+            self._rule.rate(rate, iteration, p),
+            clip_scale / p.iter_size,
+            p.weight_decay,
+            float(p.regularization_type == "L1"),
+            *self._rule.numbers(p),
+        )
+
+    def clear(self) -> None:
+        """Clear gradients that no backward writes, before a forward whose update is a program of its own."""
+        self._run_apart("clear")
+
+    def run_tail(self) -> None:
+        """Run the update that shapes changing within an iteration kept from running behind the backward."""
+        self.follow_net()
+        self._net.memory.run("update after a reshape", lambda: sequence("update", self.tail, None))
+
+    def run_apart(self, rate: float, iteration: int) -> None:
+        """Clip the gradients that are there now, where that is set, and update. rate: that of the policy."""
+        clip_scale = 1.0
+        if self._norms:
+            self._run_apart("norms")
+            clip_scale = self._clip()
+        self.set_numbers(rate, iteration, clip_scale)
+        self._run_apart("update")
+
+    def _run_apart(self, key: str) -> None:
+        self._net.memory.run(key, self._programs_apart()[key])
+
+    def _clip(self) -> float:
+        """Return by what gradients are multiplied."""
+        memory = self._net.memory.memories[self._squares[0]]
+        squares = Blob("solver.squares", (len(self.pieces),), np.float64, (memory, None))
+        norm = math.sqrt(float(squares.read_data().sum()))
+        limit: float = self._param.clip_gradients
+        if not norm > limit:
+            return 1.0
+        _log.info(
+            "Gradient clipping: scaling down gradients (L2 norm %s > %s) by scale factor %s",
+            number(norm),
+            number(limit),
+            number(limit / norm),
+        )
+        return limit / norm
+
+    # -- steps ------------------------------------------------------------------------------------------------
+    def _update_steps(self, apart: bool) -> list[HostedStep]:
+        """Return the steps that update. apart: in a program of their own, where every gradient has a value, if only
+        zeros; else those that no backward writes have none."""
+        has = [apart or p.diff in self._reached for p, _ in self.pieces]
+        if self._together:
+            return [self._together[apart].step(self.pieces, has)]
+        return [self._update_step(p, slots, h) for (p, slots), h in zip(self.pieces, has, strict=True)]
+
+    def _update_step(self, param: Param, history: Slots, has_gradient: bool) -> HostedStep:
+        """Return the update of one piece. has_gradient: False where no backward writes the gradient: it is zero, but
+        the buffer may hold the last update and must be cleared."""
+        accesses = tuple(Access(b, Mode.UPDATE) for b in (param.data, *history))
+        accesses += (Access(param.diff, Mode.UPDATE if has_gradient else Mode.OVERWRITE),)
+        accesses += (Access(self._numbers, Mode.READ),)
+        name = f"update:{self._net.run_graph.param_name(param)}"
+        return HostedStep(Step(name, accesses), lambda: self._run_update(param, history, has_gradient), repeatable=True)
+
+    def _run_update(self, param: Param, history: Slots, has_gradient: bool) -> None:
+        dtype = self._net.dtype
+        weight, diff, *slots = (self._array(b, param.shape, dtype) for b in (param.data, param.diff, *history))
+        ops, numbers = ops_of(self._net.device), self._array(self._numbers, (_NUMBERS,), np.float64)
+        if not has_gradient:
+            ops.fill(diff, 0.0)
+        ops.solver_update(self._rule.operation, weight, diff, slots, numbers, param.lr_mult, param.decay_mult)
+
+    def _clear_step(self, param: Param) -> HostedStep:
+        step = Step(f"clear:{self._net.run_graph.param_name(param)}", (Access(param.diff, Mode.OVERWRITE),))
+
+        def clear() -> None:
+            ops_of(self._net.device).fill(self._array(param.diff, param.shape, self._net.dtype), 0.0)
+
+        return HostedStep(step, clear)
+
+    def _norm_step(self, i: int, param: Param) -> HostedStep:
+        accesses = (
+            Access(param.diff, Mode.READ),
+            Access(self._squares[0], Mode.UPDATE),
+            Access(self._squares[1], Mode.OVERWRITE),
+        )
+        name = f"norm:{self._net.run_graph.param_name(param)}"
+        return HostedStep(Step(name, accesses), lambda: self._run_norm(i, param), repeatable=True)
+
+    def _run_norm(self, i: int, param: Param) -> None:
+        squares, partials = self._squares
+        out = self._array(squares, (max(1, len(self.pieces)),), np.float64)
+        work = self._array(partials, (_PARTIALS,), np.float64)
+        ops_of(self._net.device).sum_squares(self._array(param.diff, param.shape, self._net.dtype), out, i, work)
+
+    def _array(self, buffer: int, shape: Sequence[int], dtype: DTypeLike) -> AnyArray:
+        return self._net.memory.executor.array(buffer, tuple(shape), np.dtype(dtype), self._net.device.is_host)
+
+    # -- history ----------------------------------------------------------------------------------------------
+    def history_blobs(self) -> list[Blob | tuple[int, ...]]:
+        """Return histories in file order: slot by slot, parameters in learnable order; of a parameter that is never
+        updated only the shape (a file has zeros)."""
+        kept, params = self._histories, self._net.graph.learnable
+        return [kept.blob(p, slot) if kept.has(p) else p.shape for slot in range(self._rule.slots) for p in params]
