@@ -38,9 +38,7 @@ class Autotune:
     def around(self, replan: Callable[[], list[str]]) -> AbstractContextManager[None]:
         """Return a context manager for one iteration. replan: plans again and returns lines for the log."""
         self._iterations += 1
-        if (
-            self._iterations < self._next or self._runtime.recorder is not None
-        ):  # another recorder is active: measure later
+        if self._iterations < self._next or self._runtime.recorder is not None:  # while another one records: later
             return nullcontext()
         return self._watch() if self.done else self._measure(replan)
 

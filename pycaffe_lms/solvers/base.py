@@ -323,25 +323,26 @@ class Solver(Uncopied):
 
     @property
     def lr(self) -> float:
-        """The current learning rate; as in Caffe, reading it may advance a multistep policy."""
+        """Return the current learning rate; as in Caffe, reading it may advance a multistep policy."""
         return self._rate()
 
     @property
     def _loss_counts(self) -> bool:
-        """Whether this iteration's loss must be read, which waits for the device."""
+        """Return whether this iteration's loss must be read, which waits for the device."""
         asked = self.param.debug_info or bool(self.callbacks) or self.asks_loss
         return asked or self._display.needs_loss(self.iter, self._end)
 
     @property
     def mean_loss(self) -> float:
-        """The mean of the last average_loss losses since `step` was called; NaN before there is one. Within `step` it
-        is up to date after every iteration only where `asks_loss` is set, or callbacks or the display need it."""
+        """Return the mean of the last average_loss losses since `step` was called; NaN before there is one.
+
+        Within `step` it follows every iteration only where `asks_loss` is set, or callbacks or the display need it."""
         return self._display.mean_loss
 
     # -- ranks and Large Model Support --------------------------------------------------------------------
     @property
     def is_root(self) -> bool:
-        """Whether this solver logs, tests and writes snapshots for all that train together."""
+        """Return whether this solver logs, tests and writes snapshots for all that train together."""
         return self.solver_rank == 0
 
     def train_with(self, ranks: Ranks, reduction: Reduction) -> None:
@@ -363,7 +364,7 @@ class Solver(Uncopied):
 
     @property
     def settled(self) -> bool:
-        """Whether Large Model Support will keep its plans as long as shapes stay the same."""
+        """Return whether Large Model Support will keep its plans as long as shapes stay the same."""
         return self._autotune.done
 
     def statistics(self) -> dict[str, Any]:

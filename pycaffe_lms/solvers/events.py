@@ -53,7 +53,7 @@ class Display:
 
     @property
     def speed(self) -> float | None:
-        """Iterations per second; None for the first display of a run."""
+        """Return iterations per second; None for the first display of a run."""
         return self.iterations / self.seconds if self.iterations else None
 
 

@@ -98,7 +98,7 @@ class Updates:
     # -- programs ---------------------------------------------------------------------------------------------
     @property
     def fused(self) -> bool:
-        """Whether updates follow the backward in one program, since nothing reads the gradients in between."""
+        """Return whether updates follow the backward in one program, since nothing reads the gradients in between."""
         return not (self._norms or self._callbacks)
 
     def kinds(self) -> list[Kind]:

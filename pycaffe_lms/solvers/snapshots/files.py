@@ -47,8 +47,8 @@ class SnapshotNames:
 
     @property
     def prefix(self) -> str:
-        """snapshot_prefix; where it is a folder, the solver file's stem in it; where it is empty, the solver file's
-        path without extension. Raises SnapshotError if neither is known."""
+        """Return snapshot_prefix; where it is a folder, the solver file's stem in it; where it is empty, the solver
+        file's path without extension. Raises SnapshotError if neither is known."""
         given: str = self.param.snapshot_prefix
         if not given:
             if self.file is None:
@@ -60,7 +60,7 @@ class SnapshotNames:
 
     @property
     def hdf5(self) -> bool:
-        """Whether the files are HDF5."""
+        """Return whether the files are HDF5."""
         return self.param.snapshot_format == SolverParameter.HDF5
 
     def of(self, iteration: int, kind: str = "") -> Files:

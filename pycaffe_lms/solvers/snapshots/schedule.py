@@ -74,7 +74,7 @@ class Snapshots:
         self.names.check(max(self._solver.iter, self._solver.param.max_iter), kind)
 
     def keep_best(self, wanted: str) -> None:
-        """Also keep a snapshot of the best test so far, as <prefix>_best_iter_<N>.
+        """Keep the snapshot of the best test so far too, as <prefix>_best_iter_<N>.
 
         wanted: an output of one element of a test net, such as "accuracy". The largest mean is the best, of a loss the
         smallest; "error:min" and "iou:max" choose. Raises UsageError for anything else, SnapshotError where it could

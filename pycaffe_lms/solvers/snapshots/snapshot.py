@@ -9,7 +9,7 @@ Source of the rest: BVLC/caffe, solver.cpp and sgd_solver.cpp.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,9 +25,9 @@ from ...formats.weights.solverstate import Best, SolverSnapshot, read_solverstat
 from ...memory.synced import SyncedMemory
 from ...net import recurrent_state, weights
 from ...proto.caffe_pb2 import NetParameter
+from ..rules import RULES, Rule
 from ..slots import hand_on
 from .files import Files, existing
-from .history import check_history
 from .staging import Staging
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def restore(solver: Solver, path: str) -> None:
     saved = read_solverstate(path)
     blobs = solver.history_blobs()
     shapes = [b.shape if isinstance(b, Blob) else b for b in blobs]
-    check_history(saved, solver.rule, solver.net.learnable_params, shapes, path)
+    _check_history(saved, solver.rule, solver.net.learnable_params, shapes, path)
     positions = _positions(solver, saved, path)
     if saved.learned_net:
         weights.copy_from(solver.net, _find_model(saved, path))
@@ -146,6 +146,54 @@ def restore(solver: Solver, path: str) -> None:
         layer.set_state(state if solver.is_root else _of_this_rank(layer, state))
     for name, net in _nets(solver) if solver.is_root else ():
         recurrent_state.write(net, _carried(name, net, saved))
+
+
+def _check_history(
+    saved: SolverSnapshot, rule: Rule, params: Sequence[Blob], shapes: Sequence[tuple[int, ...]], path: str
+) -> None:
+    """Raise SnapshotError where the histories of a file do not fit a solver, naming file and parameter.
+
+    Caffe's files do not say which type of solver wrote them, so that numbers and signs must tell; ours do.
+    rule, params: of the solver. shapes: of its own histories, slot by slot. path: of the file.
+    """
+    weights_only = "begin anew with the weights alone (-weights, or weights: in the solver)"
+    if saved.type and saved.type != rule.type:
+        theirs = saved.type[:40]  # whatever a file says
+        raise SnapshotError(
+            f'the snapshot is of a solver of type "{theirs}", this one is of type "{rule.type}"',
+            fix=f'resume with type: "{theirs}", or {weights_only}' if theirs in RULES else weights_only,
+        ).at(file=path)
+    if len(saved.history) != len(shapes):
+        raise SnapshotError(
+            f"the snapshot has {len(saved.history)} history blobs, this solver needs {len(shapes)}: "
+            f"{rule.slots} for each of {len(params)} parameters{_others(rule, len(saved.history), len(params))}",
+            fix=f"resume with the solver type and net that wrote it, or {weights_only}",
+        ).at(file=path)
+    for k, (values, shape) in enumerate(zip(saved.history, shapes, strict=True)):
+        name = params[k % len(params)].name
+        if _without_ones(values.shape) != _without_ones(shape):
+            raise SnapshotError(
+                f"a history blob has shape {values.shape}, this solver's has {tuple(shape)}",
+                fix="resume with the net that wrote the snapshot",
+            ).at(file=path, blob=name)
+        if k // len(params) in rule.squares and (values < 0).any():
+            raise SnapshotError(
+                f"history {k} has negative values, and {rule.type} keeps squares there: this is the snapshot of "
+                "another type of solver",
+                fix=f"resume with the solver type that wrote it, or {weights_only}",
+            ).at(file=path, blob=name)
+
+
+def _others(rule: Rule, found: int, params: int) -> str:
+    """Return words on the types that have as many histories as were found."""
+    names = [r.type for r in RULES.values() if r.slots != rule.slots and r.slots * params == found]
+    return f"; as many are kept by {', '.join(names)}" if names else ""
+
+
+def _without_ones(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return a shape without leading ones: old files pad shapes to four axes."""
+    first = int(np.argmax([*(n != 1 for n in shape), True]))
+    return tuple(shape[first:])
 
 
 def _positions(solver: Solver, saved: SolverSnapshot, path: str) -> list[tuple[Layer, dict[str, int]]]:

@@ -56,7 +56,7 @@ class Staging:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all memory that it owns."""
+        """Return the bytes of all memory that it owns."""
         return sum(segment.nbytes for segment in self._segments)
 
     def reserve(self, sizes: Iterable[int]) -> None:
