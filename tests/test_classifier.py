@@ -1,4 +1,4 @@
-"""Classifier and Detector: crops, means and batches against plain NumPy on a net of one matrix product."""
+"""Tests Classifier and Detector: crops, means and batches against plain NumPy on a net of one matrix product."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def files(tmp_path_factory):
 
 
 def scores(net, crops):
-    """What the net makes of crops (N, SIDE, SIDE, 3), RGB in [0, 1], in plain NumPy."""
+    """Return the net's scores of crops (N, SIDE, SIDE, 3), RGB in [0, 1], computed in NumPy."""
     bgr = (np.asarray(crops, np.float64)[..., ::-1] * 255 - MEAN) * 0.02
     flat = bgr.transpose(0, 3, 1, 2).reshape(len(crops), -1)
     z = flat @ net.params["ip"][0].data.T.astype(np.float64) + net.params["ip"][1].data
@@ -83,7 +83,7 @@ def test_what_is_no_classifier(files):
 # -- Detector ----------------------------------------------------------------------------------------------------------
 @pytest.fixture
 def picture(tmp_path):
-    """A PNG of 12 x 10, and its values in [0, 1]."""
+    """Return a PNG of 12 x 10, and its values in [0, 1]."""
     rgb = RNG.integers(0, 256, (12, 10, 3), dtype=np.uint8)
     path = tmp_path / "picture.png"
     assert cv2.imwrite(str(path), rgb[..., ::-1])

@@ -1,4 +1,4 @@
-"""`import caffe` means this package, after `install_as_caffe()`: in a process of its own each time."""
+"""Tests `import caffe` after `install_as_caffe()`, each time in a process of its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def run(code: str, path: Path | None = None) -> str:
-    """What a program prints, on stdout; on an uncaught exception its last line."""
+    """Return what a program prints on stdout; on an uncaught exception its last line."""
     lines = [f"import sys; sys.path.insert(0, {str(ROOT)!r})", f"sys.path.insert(0, {str(path)!r})" if path else ""]
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", "\n".join([*lines, textwrap.dedent(code)])],
@@ -52,7 +52,7 @@ def test_the_same_objects_under_both_names():
 
 
 def test_modules_that_pycaffe_has_not():
-    """What is inside this package is not caffe's; above all caffe.layers stays what net_spec makes it."""
+    """Other modules of this package are not caffe's; above all caffe.layers stays what net_spec makes it."""
     assert (
         run("""
         import pycaffe_lms
@@ -101,7 +101,7 @@ def test_another_caffe_that_was_imported_first(tmp_path):
 
 
 def test_a_python_layer_written_for_pycaffe(tmp_path):
-    """A module that says `import caffe`, in a net of this package."""
+    """Its module says `import caffe`, and it runs in a net of this package."""
     (tmp_path / "their_layers.py").write_text(
         textwrap.dedent("""
         import caffe

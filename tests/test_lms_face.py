@@ -1,4 +1,4 @@
-"""Large Model Support from Python: settings in users' words, defaults of a thread, numbers that add up."""
+"""Tests Large Model Support from Python: settings in users' words, defaults of a thread, consistent numbers."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_sizes_in_words():
 
 
 def test_the_same_settings_as_the_config():
-    """A setting that LMSConfig gets is one that users can give."""
+    """Users can give every setting that LMSConfig has."""
     assert list(inspect.signature(caffe.LMS).parameters) == [f.name for f in dataclasses.fields(LMSConfig)]
     defaults = {f.name: f.default for f in dataclasses.fields(LMSConfig)}
     ours = {name: p.default for name, p in inspect.signature(caffe.LMS).parameters.items()}

@@ -1,4 +1,4 @@
-"""Settings of a thread: what pycaffe's module functions set, who sees it, and the log."""
+"""Tests settings of a thread: what pycaffe's module functions set, where it takes effect, and the log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def settings_come_back():
 
 
 def in_a_thread(function):
-    """What the function returns in a thread of its own."""
+    """Return what a function returns in a thread of its own."""
     found = []
     thread = threading.Thread(target=lambda: found.append(function()))
     thread.start()
@@ -82,7 +82,7 @@ def test_values_that_make_no_sense():
 
 
 def test_ranks_deal_records(tmp_path):
-    """A train net's layers know which of how many this is; a test net's take every record."""
+    """A train net's layers know count and rank; a test net's read every record."""
     path = tmp_path / "net.prototxt"
     path.write_text('layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 1 } } }')
     caffe.set_solver_count(3)

@@ -1,4 +1,4 @@
-"""Arrays of any length through a net, vectors and ids that third-party code uses, what is refused and how."""
+"""Tests arrays of any length through a net, vectors and ids that third-party code uses, what is refused and how."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_blob_members(net):
 # -- shared parameters -----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("lms", [None, LMSConfig(threshold_kb=1)])
 def test_nets_that_share_parameters_on_one_device(lms):
-    """One with Large Model Support, one without: what either makes of a parameter, the other sees."""
+    """One has Large Model Support, one has not: each sees the other's changes of a parameter."""
     device = SimDevice(64 << 20)
     text = inputs(x=(2, 300)) + ip("y", "x", 300)
     mine, other = make_net(text, device=device, lms=lms, seed=1), make_net(text, device=device, lms=None, seed=2)

@@ -1,4 +1,4 @@
-"""The progress bar: what it shows, where, and that training does not notice it."""
+"""Tests the progress bar: what it shows, where, and that training does not change."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Terminal(io.StringIO):
 
 
 class Pictures:
-    """A bar that notes what it is asked to show."""
+    """Note what a bar is asked to show."""
 
     def __init__(self):
         self.shown, self.closed = [], 0
@@ -51,7 +51,7 @@ def without_rich(monkeypatch):
 
 
 def test_a_picture_of_every_iteration_when_there_is_time(solver, monkeypatch):
-    """The number of iterations done, with the mean of the last losses; training is the same to the bit."""
+    """It shows the iterations done and the mean of the last losses; training is the same to the bit."""
     clock = iter(range(100))
     monkeypatch.setattr(progress.time, "monotonic", lambda: float(next(clock)))
     plain, watched, bar = solver(average_loss=2), solver(average_loss=2), Pictures()
@@ -140,5 +140,5 @@ def test_solve_shows_it(terminal, asked, seen, solver, monkeypatch):
 
 
 def test_the_module_needs_nothing():
-    """rich is looked for when a bar is made."""
+    """rich is imported when a bar is made."""
     assert "rich" not in importlib.import_module("pycaffe_lms.progress").__dict__

@@ -1,4 +1,4 @@
-"""caffe.Timer measures real time, and only between start and stop."""
+"""Tests that caffe.Timer measures real time, only between start and stop."""
 
 from __future__ import annotations
 

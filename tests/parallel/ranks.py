@@ -1,4 +1,4 @@
-"""Ranks as threads of one process, each with a solver and a device of its own."""
+"""Runs ranks as threads of one process, each with a solver and a device of its own."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ TIMEOUT_S = 120.0
 
 
 def in_threads(count: int, work: Callable[[int, str], object]) -> list:
-    """What work(rank, meeting place) returned, by rank; when all are done, the first exception is raised: a rank that
-    fails leaves the others waiting, and theirs says only that."""
+    """Return what work(rank, meeting place) returned, by rank.
+
+    When all are done, raise the first exception: a rank that fails leaves the others waiting, and theirs tell only
+    that."""
     found: list = [None] * count
     errors: list[BaseException] = []
 
@@ -41,7 +43,8 @@ def in_threads(count: int, work: Callable[[int, str], object]) -> list:
 
 
 def rank_solver(text: str, rank: int, count: int, **place):
-    """Rank `rank`'s solver of this text; its net has pycaffe's methods. place: device and lms (default: the CPU)."""
+    """Return a rank's solver of this text, whose net has pycaffe's methods. place: device and lms (default: the
+    CPU)."""
     parsed = parse_solver(text)
     base = SOLVERS[parsed.message.type]
     cls = type("FaceSolver", (base,), {"net_class": PycaffeNet})
@@ -49,7 +52,7 @@ def rank_solver(text: str, rank: int, count: int, **place):
 
 
 def joined(solver, path: str, *, layer_wise: bool = True, timeout: float = TIMEOUT_S) -> DataParallel:
-    """The solver with the weights of rank 0, averaging gradients."""
+    """Return the solver with the weights of rank 0, averaging gradients."""
     device, count, rank = solver.net.device, solver.solver_count, solver.solver_rank
     parallel = DataParallel(solver, HostCommunicator(device, path, count, rank, timeout=timeout))
     parallel.bcast()
@@ -58,5 +61,5 @@ def joined(solver, path: str, *, layer_wise: bool = True, timeout: float = TIMEO
 
 
 def sim(order: str = "latest", lms: LMSConfig | None = None) -> Callable[[int], dict]:
-    """Simulated devices, each rank's streams in an order of its own where it is random."""
+    """Return places on simulated devices, whose streams run in an order of their own where it is random."""
     return lambda rank: {"device": SimDevice(64 << 20, order=order, seed=rank), "lms": lms}

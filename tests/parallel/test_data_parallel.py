@@ -1,4 +1,4 @@
-"""Ranks that train together: as one with all their records, the same to the bit on each, with LMS and without."""
+"""Tests ranks that train together: as one with all their records, the same to the bit on each, with LMS and without."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PLACES = {
 
 
 def rows(tmp_path, batch: int) -> str:
-    """An HDF5Data layer over rows of which each rank reads its share."""
+    """Return an HDF5Data layer over rows of which each rank reads its share."""
     if not (tmp_path / "list.txt").exists():
         rng = np.random.default_rng(3)
         with h5py.File(tmp_path / "rows.h5", "w") as file:
@@ -48,7 +48,7 @@ def rows(tmp_path, batch: int) -> str:
 
 
 def train(text: str, count: int, place, *, layer_wise: bool = True, iterations: int = ITERATIONS) -> list[list[bytes]]:
-    """Every rank's parameters and gradients, to the bit, after some iterations."""
+    """Return every rank's parameters and gradients, to the bit, after some iterations."""
 
     def work(rank, path):
         solver = rank_solver(text, rank, count, **place(rank))
@@ -82,7 +82,7 @@ def close_to(found: list[bytes], expected: list[bytes]) -> None:
 )
 @pytest.mark.parametrize("count", [2, 3])
 def test_as_one_with_all_their_records(tmp_path, count, fields):
-    """The mean of the ranks' gradients is the gradient of all their records: as if one had so large a batch."""
+    """The mean of the ranks' gradients is the gradient of one batch with all their records."""
     fields = {"momentum": 0.9, "momentum2": 0.999} | fields if "type" in fields else fields
     expected = alone(solver_text(rows(tmp_path, 4 * count) + LAYERS, **fields))
     for found in train(solver_text(rows(tmp_path, 4) + LAYERS, **fields), count, PLACES["cpu"]):
@@ -92,7 +92,7 @@ def test_as_one_with_all_their_records(tmp_path, count, fields):
 @pytest.mark.parametrize("layer_wise", [True, False], ids=["layer by layer", "at the end"])
 @pytest.mark.parametrize("place", [p for p in PLACES if p != "cpu"])
 def test_to_the_bit_wherever_they_run(tmp_path, place, layer_wise):
-    """On every rank, on devices with streams of any order, managed or not; recorded iterations included."""
+    """Compare all ranks, on devices with streams of any order, managed or not, recorded iterations included."""
     text = solver_text(rows(tmp_path, 4) + LAYERS, momentum=0.9, weight_decay=0.01)
     expected = train(text, 2, PLACES["cpu"])
     assert expected[0] == expected[1] and len(set(expected[0])) == len(expected[0])
@@ -100,7 +100,7 @@ def test_to_the_bit_wherever_they_run(tmp_path, place, layer_wise):
 
 
 def test_they_are_recorded_and_summed_beside_the_backward():
-    """What the test above runs: a replay with the sums in it, queued on the side stream."""
+    """The test above runs a replay that includes the sums, queued on the side stream."""
 
     def work(rank, path):
         solver = rank_solver(solver_text(GAUSSIAN + LAYERS), rank, 2, **sim("latest")(rank))
@@ -120,7 +120,7 @@ def test_they_are_recorded_and_summed_beside_the_backward():
 
 @pytest.mark.parametrize("layer_wise", [True, False], ids=["layer by layer", "at the end"])
 def test_updates_wait_for_the_sums_on_the_side_stream(layer_wise):
-    """Under Large Model Support, where updates of one rank alone do not wait for the rest of the backward."""
+    """Under Large Model Support, where updates of a single rank do not wait for the rest of the backward."""
 
     def order(solver):
         return [s.step.name.split(":")[0] for s in solver.net.memory.programs.bound["train"].sequenced.steps]
@@ -173,7 +173,7 @@ def test_parameters_that_are_shared_are_summed_once(tmp_path):
 
 @pytest.mark.parametrize("kind", ["callbacks", "debug_info"])
 def test_iterations_that_run_layer_by_layer(tmp_path, kind):
-    """A rank that watches its layers makes the same numbers as the others, which do not."""
+    """A rank with layer callbacks computes the same numbers as the others, which have none."""
     text = solver_text(rows(tmp_path, 4) + LAYERS, momentum=0.9)
     expected = train(text, 2, PLACES["cpu"])
 
@@ -207,7 +207,7 @@ def test_callbacks_see_the_mean(tmp_path):
 
 
 def test_backward_by_hand_and_apply_update(tmp_path):
-    """As in pycaffe, with layer by layer sums: gradients are means after backward, whoever calls it."""
+    """As in pycaffe, with layer by layer sums: gradients are means after backward, even outside of step."""
     text = solver_text(rows(tmp_path, 4) + LAYERS)
     expected = train(text, 2, PLACES["cpu"], iterations=2)
 
@@ -255,7 +255,7 @@ def test_the_root_alone_displays_tests_and_writes(tmp_path, caplog):
 
 
 def test_every_rank_goes_on_from_the_roots_snapshot(tmp_path):
-    """As if it had not stopped, random layers included: positions are the root's, seeds every rank's own."""
+    """It continues as if uninterrupted, random layers included: positions are the root's, seeds each rank's own."""
     drop = 'layer { name: "drop" type: "Dropout" bottom: "ip1" top: "ip1" }\n'
     text = solver_text(
         rows(tmp_path, 4) + inner("ip1", outputs=9) + drop + inner("ip", "ip1") + loss(),
@@ -289,7 +289,7 @@ def test_every_rank_goes_on_from_the_roots_snapshot(tmp_path):
 @pytest.mark.parametrize("place", ["cpu", "sim, random"])
 @pytest.mark.parametrize("asked", [0, 1])
 def test_all_stop_after_the_same_iteration(place, asked):
-    """Whoever is asked to; devices whose work runs late may be some iterations ahead until all know."""
+    """Any rank may be asked; devices whose work runs late may be some iterations ahead until all know."""
 
     def work(rank, path):
         solver = rank_solver(solver_text(GAUSSIAN + LAYERS), rank, 2, **PLACES[place](rank))
@@ -328,7 +328,7 @@ def test_a_stop_in_the_middle_of_a_test():
 
 
 def test_a_rank_that_fails_ends_the_others():
-    """In the middle of an iteration, and within its gradient sums."""
+    """It fails in the middle of an iteration, and within its gradient sums."""
     for place in ("cpu", "sim, latest", "lms, random"):
 
         def work(rank, path, place=place):
@@ -347,7 +347,7 @@ def test_a_rank_that_fails_ends_the_others():
 
 
 def test_a_rank_whose_last_work_fails_ends_the_others():
-    """It finds out at the end, when it waits for what it has queued; the others then wait for it alone."""
+    """It notices at the end, when it waits for what it queued; then the others wait for it alone."""
     kept = []  # nothing parts because Python lets go of it
 
     def fail():
@@ -369,7 +369,7 @@ def test_a_rank_whose_last_work_fails_ends_the_others():
 
 
 class BrokenOff:
-    """One of two ranks, of which the other never answers the second sum: that is broken off, as NCCL's on a GPU, and
+    """Be one of two ranks, of which the other never answers the second sum: that is aborted, as NCCL's on a GPU, and
     what is queued behind it runs on gradients of this rank alone."""
 
     rank, size, can_capture = 0, 2, False
@@ -404,7 +404,7 @@ class BrokenOff:
 
 @pytest.mark.parametrize("form", ["BINARYPROTO", "HDF5"])
 def test_no_snapshot_is_written_behind_a_sum_that_was_broken_off(tmp_path, form):
-    """Its copies were queued in time and have been made, of weights that are of no use. That of before is whole."""
+    """Its copies were queued in time and made, of useless weights. The one before it is whole."""
     text = solver_text(GAUSSIAN + LAYERS, snapshot=1, snapshot_format=form, snapshot_prefix=f'"{tmp_path}/s"')
     solver = rank_solver(text, 0, 2, **PLACES["sim, latest"](0))
     ranks = BrokenOff(solver.net.device)
@@ -420,7 +420,8 @@ def test_no_snapshot_is_written_behind_a_sum_that_was_broken_off(tmp_path, form)
 
 
 def test_a_snapshot_after_the_ranks_have_parted(tmp_path):
-    """What is on its way is whole before they part; later ones ask nobody, as a communicator that is closed fails."""
+    """A snapshot that is being written is finished before the connections close; later ones do not ask the
+    communicator, which is closed."""
     text = solver_text(GAUSSIAN + LAYERS, snapshot_prefix=f'"{tmp_path}/s"')
     solver = rank_solver(text, 0, 2, **PLACES["sim, latest"](0))
     parallel = DataParallel(solver, BrokenOff(solver.net.device))
@@ -445,7 +446,7 @@ def test_ranks_with_different_nets():
 
 
 def test_ranks_whose_weights_lie_otherwise():
-    """Sums go element by element in memory, so all store a parameter in one order."""
+    """Sums go element by element through memory, so all ranks store a parameter in one order."""
 
     def work(rank, path, both):
         tuning = Tuning(channels_last=both or rank == 0)
@@ -476,7 +477,7 @@ def test_a_solver_of_another_rank():
 
 
 def test_a_budget_that_leaves_nothing_beside_the_plan(tmp_path):
-    """Sums need no memory of their own: what fits with LMS alone fits with it on several devices."""
+    """Sums need no memory of their own: what fits with LMS on one device fits with it on several."""
     text = solver_text(rows(tmp_path, 4) + LAYERS, momentum=0.9)
     expected = train(text, 2, PLACES["cpu"])
     lms = LMSConfig(threshold_kb=1, budget=100 << 10)

@@ -1,4 +1,5 @@
-"""Several GPUs through NCCL: as simulated ranks, the same to the bit on each, with LMS and recorded; and their ends."""
+"""Tests several GPUs through NCCL: as simulated ranks, the same to the bit on each, with LMS and recorded; and
+failures."""
 
 from __future__ import annotations
 
@@ -75,7 +76,7 @@ def make(text: str, rank: Rank, lms, capture: bool, timeout: float = 60):
 
 
 def work(folder: str, text: str, lms, layer_wise: bool, capture: bool, rank: Rank) -> int:
-    """Train, then write what is in the parameters and gradients."""
+    """Train, then write parameters and gradients."""
     solver, nccl = make(text, rank, lms, capture)
     nccl.bcast()
     nccl.join(layer_wise=layer_wise)
@@ -87,7 +88,7 @@ def work(folder: str, text: str, lms, layer_wise: bool, capture: bool, rank: Ran
 
 
 def failing(kind: str, rank: Rank) -> int:
-    """Rank 1 goes after two iterations, or answers no more; 0 goes on."""
+    """End rank 1 after two iterations, or let it hang; rank 0 continues."""
     solver, nccl = make(TEXT, rank, None, False, timeout=30 if kind == "silent" else 60)
     nccl.bcast()
     nccl.join(layer_wise=True)
@@ -116,8 +117,8 @@ STATISTICS = {2, 3, 4}  # blobs of BatchNorm: every rank's own
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory):
-    """Of two ranks: step by step, layer by layer, without LMS. One rank alone goes first: it measures convolutions and
-    keeps what it chose, so that every later process computes with the same."""
+    """Return what two ranks compute step by step, layer by layer, without LMS. One rank alone runs first: it measures
+    convolutions and stores its choices, so that every later process computes with the same."""
     train(tmp_path_factory.mktemp("first"), 1)
     return train(tmp_path_factory.mktemp("expected"), 2)
 
@@ -183,7 +184,7 @@ def test_a_rank_that_fails_ends_the_others():
 
 
 def test_a_rank_that_does_not_answer():
-    """The other waits on its GPU, and is freed by the watch."""
+    """The other one waits on its GPU, and the watch ends that."""
     with pytest.raises(RankError, match=r"rank 0 of 2 \(GPU 0\) failed: .*did not answer within 30 s"):
         run_ranks(failing, ("silent",), unique_id(), ("GPU 0", "GPU 1"))
 

@@ -1,4 +1,4 @@
-"""The communicator over sockets: sums in the order of the ranks, and errors instead of waiting for ever."""
+"""Tests the communicator over sockets: sums in the order of the ranks, and errors instead of endless waits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def meet(rank, path, count, *, device=None, timeout=TIMEOUT_S):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_sums_are_formed_in_the_order_of_the_ranks(dtype):
-    """So they are the same on every rank, to the bit, also where rounding depends on the order."""
+    """So they are the same on every rank, to the bit, even where rounding depends on the order."""
     given = [np.random.default_rng(r).normal(size=(3, 5)).astype(dtype) * 10.0 ** (4 * r) for r in range(4)]
     given = [g.astype(dtype) for g in given]
     expected = ((given[0] + given[1]) + given[2]) + given[3]
@@ -92,7 +92,7 @@ def test_a_rank_that_never_comes():
 
 @pytest.mark.parametrize("gone", [0, 1, 2])
 def test_a_rank_that_goes_ends_the_others(gone):
-    """All of them, at once, whoever it is; what they call later fails with the same error."""
+    """All of them end at once, whichever rank goes; later calls raise the same error."""
 
     def work(rank, path):
         communicator = meet(rank, path, 3)
@@ -132,7 +132,7 @@ def test_a_rank_that_does_not_answer():
 
 
 def test_the_rank_that_does_not_answer_is_named_by_the_rank_that_waits_for_it(monkeypatch, caplog):
-    """Rank 0 waits for rank 2 and says so; rank 1, which waits for rank 0, is told that rank 0 is there."""
+    """Rank 0 waits for rank 2 and logs it; rank 1, which waits for rank 0, is told that rank 0 lives."""
     monkeypatch.setattr(communicator, "WARN_S", 0.1)
     done = threading.Event()
     here = f"process {os.getpid()} on {socket.gethostname()}"
@@ -159,7 +159,7 @@ def test_the_rank_that_does_not_answer_is_named_by_the_rank_that_waits_for_it(mo
 
 
 def test_a_large_message_to_a_rank_that_does_not_read():
-    """More than the system buffers: the sender waits as long as for an answer, and names the rank."""
+    """It exceeds the system's buffers: the sender waits as long as for an answer, and names the rank."""
     done = threading.Event()
 
     def work(rank, path):
@@ -191,7 +191,7 @@ def test_ranks_that_do_not_do_the_same(other):
 
 
 def test_a_stranger_at_the_door():
-    """What is no message, and a rank that claims to be another, end the meeting with an error."""
+    """Data that is not a message, and a rank that claims another's number, end the meeting with an error."""
     for said in (b"GET / HTTP/1.1\r\n" + 30 * b" ", None):
 
         def work(rank, path, said=said):

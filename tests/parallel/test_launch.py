@@ -1,4 +1,4 @@
-"""One process per rank: what they return, and that none is left where one fails, hangs or is killed."""
+"""Tests one process per rank: what they return, and that none is left where one fails, hangs or is killed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMES = ("cpu 0", "cpu 1")
 
 
 def alive(pid: int) -> bool:
-    """Whether the process is there and has not ended (nobody may collect an orphan)."""
+    """Return whether a process exists and has not ended (an orphan may stay a zombie)."""
     done = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True)
     return bool(done.stdout.strip()) and not done.stdout.startswith("Z")
 
@@ -60,7 +60,7 @@ def sleepers(folder: str, rank: Rank) -> int:
 
 
 def interrupted(folder: str, rank: Rank) -> int:
-    """The root takes the signal, the other never sees it."""
+    """Take the signal on the root; the other ranks never see it."""
     seen = []
     if rank.index == 0:
         signal.signal(signal.SIGINT, lambda number, frame: seen.append(number))

@@ -1,4 +1,4 @@
-"""Folders where ranks meet: gone when all have met, and after a kill with the next meeting."""
+"""Tests folders where ranks meet: removed when all are connected, and after a kill by the next meeting."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pycaffe_lms.parallel.meeting import Meeting
 
 @pytest.fixture
 def folder(tmp_path_factory, monkeypatch):
-    """The temporary directory; its path is short, as the address of a socket must be."""
+    """Return a temporary directory with a short path, as the address of a socket must have."""
     with tempfile.TemporaryDirectory(prefix="m-") as folder:
         monkeypatch.setattr(tempfile, "tempdir", folder)
         yield Path(folder)
@@ -67,7 +67,7 @@ time.sleep(600)
 
 
 def test_others_are_left_alone(folder):
-    """A folder that is being made has no lock yet; links and files are nobody's meeting."""
+    """A folder that is being made has no lock yet; links and files are no meetings."""
     new, old = folder / "caffe-ranks-new", folder / "caffe-ranks-old"
     new.mkdir(), old.mkdir()
     os.utime(old, (time.time() - 7200,) * 2)

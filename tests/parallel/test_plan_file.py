@@ -1,4 +1,4 @@
-"""`-lms_plan FILE` with several ranks: rank 0 writes it, all replay it."""
+"""Tests `-lms_plan FILE` with several ranks: rank 0 writes the file, all read it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _place(file):
 
 
 def _train(files, *, layer_wise=True, iterations=4):
-    """Of every rank: parameters to the bit, how its plan was made, whether it copies."""
+    """Return for every rank the parameters to the bit, how its plan was made, and whether it copies."""
 
     def work(rank, path):
         solver = rank_solver(TEXT, rank, len(files), **_place(files[rank])(rank))
@@ -37,7 +37,7 @@ def _train(files, *, layer_wise=True, iterations=4):
 
 
 def test_the_root_alone_writes(tmp_path):
-    """Each rank has a file of its own, to see who writes."""
+    """Each rank has a file of its own, which shows which rank writes."""
     files = [tmp_path / f"{rank}.plan" for rank in range(3)]
     _train(files)
     assert [file.exists() for file in files] == [True, False, False]
@@ -60,7 +60,7 @@ def test_written_by_one_run_and_replayed_by_all_ranks_of_the_next(tmp_path, laye
 
 
 def test_the_file_comes_when_all_have_looked_for_it(tmp_path):
-    """A rank that starts late does not find what rank 0 wrote in this run, of which it could know nothing."""
+    """A rank that starts late must not find the file that rank 0 wrote in this run."""
     file, made = tmp_path / "my.plan", threading.Event()
 
     def work(rank, path):
@@ -81,7 +81,7 @@ def test_the_file_comes_when_all_have_looked_for_it(tmp_path):
 
 
 def test_ranks_that_are_joined_by_somebody_else(tmp_path):
-    """No reduction of ours: the file is of what `step` runs."""
+    """There is no reduction of ours: the file holds what `step` runs."""
     file = tmp_path / "my.plan"
     for replayed in (False, True):
         for rank in (1, 0):
@@ -93,7 +93,7 @@ def test_ranks_that_are_joined_by_somebody_else(tmp_path):
 
 
 def test_a_plan_of_one_alone_is_refused(tmp_path):
-    """It has no steps that sum gradients, and updates elsewhere."""
+    """It has no steps that sum gradients, and updates in other places."""
     file = tmp_path / "my.plan"
     rank_solver(TEXT, 0, 1, **_place(file)(0)).step(1)
     written = file.read_bytes()

@@ -1,4 +1,4 @@
-"""Ranks of which one makes the gradients of parameters and of bottoms in two steps: the same bits."""
+"""Tests ranks of which one splits its backwards: the same bits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONVNET = make_text("chain")
 
 @pytest.mark.parametrize("layer_wise", [True, False])
 def test_ranks_one_of_which_makes_gradients_in_two_steps(layer_wise):
-    """What is summed, and in which order, does not depend on it, so every rank may choose for itself."""
+    """What is summed, in which order, does not depend on it, so every rank may choose for itself."""
 
     def work(rank, path, separate):
         tuning = Tuning(channels_last=True, split_backward=separate[rank])

@@ -1,4 +1,4 @@
-"""A least-squares fit, and every solver type on it in NumPy, float64: what solvers are compared with."""
+"""Fits least squares with every solver type in NumPy, float64: the reference that solvers are compared with."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TYPES = {
 
 
 def single(number: float) -> float:
-    """As a solver file holds it."""
+    """Return a value as a solver file holds it, rounded to float32."""
     return float(np.float32(number))
 
 
@@ -38,7 +38,7 @@ def batch(k: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Reference:
-    """Weights and histories, moved by one iteration after the other."""
+    """Hold weights and histories, and update them iteration by iteration."""
 
     def __init__(self, start, kind, *, decay=0.0, l1=False, clip=-1.0, iter_size=1, rates=(0.1,) * 9, **numbers):
         self.rule, self.numbers = kind.lower(), {k: single(v) for k, v in numbers.items()}
@@ -72,7 +72,7 @@ class Reference:
 
 
 def feed(monkeypatch):
-    """From now on every forward of an iteration sees its batch."""
+    """Let every forward of an iteration read its batch from now on."""
     original = Net.iteration
 
     def iteration(net, *args, **kwargs):
@@ -85,7 +85,7 @@ def feed(monkeypatch):
 
 
 def compare(solver, reference, rel, iterations=5):
-    """Weights, updates and histories after each iteration."""
+    """Compare weights, updates and histories after each iteration."""
     for _ in range(iterations):
         solver.step(1)
         reference.step()

@@ -1,4 +1,4 @@
-"""Solvers from text, on the CPU or the simulated device, and what they did: log lines, parameters to the bit."""
+"""Makes solvers from text, on the CPU or the simulated device, and reads log lines and parameters, to the bit."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ layer { name: "data" type: "DummyData" top: "x" top: "label" dummy_data_param {
 
 
 def inner(name="ip", bottom="x", top="", outputs=5, extra="", params="") -> str:
-    """An InnerProduct with random weights and biases."""
+    """Return the text of an InnerProduct with random weights and biases."""
     return (
         f'layer {{ name: "{name}" type: "InnerProduct" bottom: "{bottom}" top: "{top or name}" {params} '
         f'inner_product_param {{ num_output: {outputs} {extra} weight_filler {{ type: "gaussian" std: 0.5 }} '
@@ -48,7 +48,8 @@ def loss(bottom="ip", name="loss", weight="") -> str:
 
 
 def solver_text(net: str, **options) -> str:
-    """A solver on the layers `net`. options: SolverParameter fields; a list repeats its field, None leaves it out."""
+    """Return the text of a solver of the layers `net`. options: SolverParameter fields; a list repeats its field, None
+    omits it."""
     fields = {"base_lr": 0.1, "lr_policy": '"fixed"', "random_seed": 3, "snapshot_after_train": "false"} | options
     lines = []
     for name, value in fields.items():
@@ -58,25 +59,25 @@ def solver_text(net: str, **options) -> str:
 
 
 def make(net: str, place="cpu", *, file=None, action=None, dtype="float32", **options) -> SGDSolver:
-    """A solver on `net` at one of PLACES, SGD unless `type` says more; `file`: what it believes to be read from.
+    """Make a solver of `net`, SGD unless `type` says another.
 
-    place: one of PLACES, or a function as they are."""
+    place: one of PLACES, or a function like theirs. file: the path that the solver takes for its own."""
     parsed = parse_solver(solver_text(net, **options), file)
     more = {"file": file, "lines": parsed.lines, "action": action, "dtype": dtype}
     return solver_class(parsed.message)(parsed.message, **more, **(place() if callable(place) else PLACES[place]()))
 
 
 def messages(caplog) -> list[str]:
-    """Log messages of the package since the last `caplog.clear()`."""
+    """Return the log messages of the package since the last `caplog.clear()`."""
     return [r.getMessage() for r in caplog.records if r.name.startswith("pycaffe_lms")]
 
 
 def bits(solver) -> list[bytes]:
-    """Every parameter (running statistics included) and gradient of the train net, to the bit."""
+    """Return the bytes of every parameter (running statistics included) and gradient of the train net."""
     blobs = [b for blobs in solver.net.params.values() for b in blobs]
     return [b.read_data().tobytes() for b in blobs] + [b.read_diff().tobytes() for b in solver.net.learnable_params]
 
 
 def values(solver, name="ip") -> list[np.ndarray]:
-    """Copies of a layer's parameters."""
+    """Return copies of a layer's parameters."""
     return [b.read_data().copy() for b in solver.net.params[name]]

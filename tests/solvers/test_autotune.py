@@ -1,4 +1,4 @@
-"""What `-lms auto` measures before it plans a second time."""
+"""Tests what `-lms auto` measures before it plans a second time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pycaffe_lms.solvers import autotune
 
 @pytest.fixture
 def recorded(monkeypatch):
-    """Microseconds of steps, iteration by iteration; what the recorder finds."""
+    """Let the recorder find these microseconds of steps, iteration by iteration."""
     runs: list[dict[str, int]] = []
 
     class Recorder:
@@ -37,7 +37,7 @@ def recorded(monkeypatch):
 
 
 def net(*, auto: bool, plans=()):
-    """Of a solver; `said` is what the statistics are told; pauses: of the device."""
+    """Return a stand-in for a solver's net. `said` gets what the statistics are told; pauses: those of the device."""
     said, pauses = [], []
     stats = SimpleNamespace(measured=lambda runs: said.append([run.plan for run in runs]))
     device, config = SimpleNamespace(pause=pauses.append, pauses=pauses), SimpleNamespace(auto=auto)

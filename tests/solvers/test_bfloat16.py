@@ -1,4 +1,4 @@
-"""Training with activations as bfloat16: gradients near those of float32, parameters kept in float32, accuracy."""
+"""Tests training with activations as bfloat16: gradients near those of float32, parameters in float32, accuracy."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ def gradients(net, *, half, last=False):
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("net, most", [("residual", 0.2), ("chain", 0.06), ("branches", 0.06), ("groups", 0.15)])
 def test_gradients_are_those_of_float32_but_for_rounding(net, most, last):
-    """Relative to each gradient's size. A rounding is 2^-9; where it moves a value over ReLU's corner, or to another
-    maximum, a whole element of the gradient goes: of one in 300, a twentieth of the size, at each of five layers."""
+    """Compare relative to each gradient's size. A rounding is 2^-9; where it moves a value across ReLU's corner, or to
+    another maximum, a whole element of the gradient is lost: of one in 300, a twentieth of the size, at each of five
+    layers."""
     exact, rounded = gradients(net, half=False), gradients(net, half=True, last=last)
     sizes = [np.linalg.norm(a) for a in exact]
     differ = [np.linalg.norm(a - b) / n for a, b, n in zip(exact, rounded, sizes, strict=True) if n > 1e-6]
@@ -39,7 +40,7 @@ def test_gradients_are_those_of_float32_but_for_rounding(net, most, last):
 
 
 def test_parameters_move_by_less_than_bfloat16_could_hold():
-    """100 updates of a 2^-12th of a weight: each would be lost in 8 bits."""
+    """Make 100 updates by 2^-12 of a weight: each would be lost in 8 bits."""
     parsed = parse_solver(nets.solver_text("chain", base_lr=0.0, momentum=0, weight_decay=0), "chain.prototxt")
     solver = SGDSolver(parsed.message, device=get_device("cpu"), tuning=Tuning(half=True))
     weights = solver.net.params["conv1"][0]
@@ -64,8 +65,8 @@ DIGITS = (
 )
 
 
-def learn(*, half: bool, device=None, iterations=120) -> tuple[float, list[float]]:
-    """(accuracy on 250 digits that were not seen, losses) of a small residual net."""
+def learn(*, half: bool, device=None, iterations=200) -> tuple[float, list[float]]:
+    """Train a small residual net; return (accuracy on 250 unseen digits, losses)."""
     with np.load(Path(pycaffe_lms.__file__).parent / "data/sets/digits.npz") as found:
         images, labels = found["images"].astype(np.float32)[:, None] / 16 - 0.5, found["labels"]
     head = "base_lr: 0.02 momentum: 0.9 lr_policy: 'fixed' random_seed: 2 weight_decay: 0.0005"
@@ -100,7 +101,7 @@ def test_digits_on_a_gpu():
 
 
 def test_the_flag(tmp_path):
-    """A run of the command with the flag, with and without Large Model Support."""
+    """Run the command with the flag, with and without Large Model Support."""
     assert caffe("dataset", "digits", cwd=tmp_path).code == 0
     (tmp_path / "models/digits").mkdir(parents=True)
     for name in ("train_val.prototxt", "solver.prototxt"):

@@ -1,7 +1,7 @@
-"""Whose gradients count in the norm of clip_gradients: as in Caffe, all that some layer makes, of frozen ones too.
+"""Tests which gradients count in the norm of clip_gradients: as in Caffe all that a layer makes, of frozen parameters
+too.
 
-The gradients come from a net in which nothing is frozen or shared, the update from the formula.
-"""
+The gradients come from a net in which nothing is frozen or shared, the update from the formula."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def test_a_frozen_recurrent_layer_counts(kind, n, place):
 
 @pytest.mark.parametrize("first, second, counts", [("lr_mult: 0", "", "b"), ("", "lr_mult: 0", "a"), ("", "", "ab")])
 def test_of_a_shared_parameter_the_layers_count_whose_own_lr_mult_is_not_zero(first, second, counts):
-    """In Caffe each layer asks its own ParamSpec, whose lr_mult is 1 where it is not written; what all of them share
-    does not move if one of them says 0."""
+    """In Caffe each layer reads its own ParamSpec, whose lr_mult is 1 where it is not written. A shared parameter does
+    not change if one of the layers says 0."""
     text = "".join(
         inner(name, "x", outputs=5, extra="bias_term: false", params=p) for name, p in (("a", "{0}"), ("b", "{1}"))
     )

@@ -1,4 +1,4 @@
-"""debug_info: Caffe's lines with true numbers, numbers that it does not change, and the origin of a NaN loss."""
+"""Tests debug_info: Caffe's lines with correct numbers, training unchanged by it, and the origin of a NaN loss."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _log(caplog):
     "options", [{}, {"iter_size": 3}, {"clip_gradients": 0.5}, {"iter_size": 2, "clip_gradients": 0.1}], ids=str
 )
 def test_no_number_changes(place, options):
-    """Dropout draws once, statistics move once, whether an iteration is shown layer by layer or not."""
+    """Dropout draws once and statistics change once, whether or not an iteration is shown layer by layer."""
     options = {"momentum": 0.9, "weight_decay": 0.1, "test_iter": 2, "test_interval": 2, "display": 2} | options
     plain, shown = (make(RANDOM, place, debug_info=info, **options) for info in ("false", "true"))
     for _ in range(5):
@@ -53,7 +53,7 @@ def _numbers(lines) -> dict[str, float]:
 
 @pytest.mark.parametrize("place", PLACES)
 def test_the_lines_of_a_displayed_iteration(caplog, place):
-    """Mean magnitudes, layer by layer, against NumPy; then the norms, before the update changes anything."""
+    """Compare mean magnitudes with NumPy, layer by layer; the norms follow, before the update."""
     net = INPUT + inner("ip", params='param { name: "w" } param { lr_mult: 0 }') + loss()
     solver = make(net, place, debug_info="true", display=2)
     random = np.random.RandomState(0)
@@ -93,8 +93,8 @@ def test_the_lines_of_a_displayed_iteration(caplog, place):
 
 
 def test_every_batch_and_every_test_has_its_lines(caplog):
-    """In place, split and flattened blobs too; test nets show their forward in every test.
-    What leads to no loss has no backward to show."""
+    """Include in-place, split and flattened blobs; test nets log their forward in every test. Layers that lead to no
+    loss have no backward."""
     dead = inner("dead") + 'layer { name: "quiet" type: "Silence" bottom: "dead" }\n'
     solver = make(RANDOM + dead, debug_info="true", display=3, iter_size=2, test_iter=2, test_interval=1)
     caplog.clear()
@@ -121,7 +121,8 @@ def test_every_batch_and_every_test_has_its_lines(caplog):
 @pytest.mark.parametrize("display", [1, 0])
 @pytest.mark.parametrize("place", PLACES)
 def test_the_first_layer_of_a_nan_loss(caplog, place, display):
-    """Named before the update spreads it, displayed or not, once; parameters that hold one are named as well."""
+    """It is named once, before the update spreads the NaN, in displayed iterations and others; parameters that hold a
+    NaN are named too."""
     net = CONSTANT + inner("one") + inner("two", "one") + inner("ip", "two") + loss()
     solver = make(net, place, debug_info="true", display=display, lr_policy='"step"', stepsize=1, gamma=0)
     solver.step(1)
@@ -139,7 +140,7 @@ def test_the_first_layer_of_a_nan_loss(caplog, place, display):
 
 @pytest.mark.parametrize("place", PLACES)
 def test_the_first_layer_where_infinities_meet(caplog, place):
-    """inf - inf: the sum makes the NaN, its bottoms are infinite and have none."""
+    """inf - inf: the sum makes the NaN; its bottoms are infinite and hold none."""
     net = INPUT.replace("dim: 4 dim: 3", "dim: 4 dim: 5") + (
         'layer { name: "relu" type: "ReLU" bottom: "x" top: "up" }\n'
         'layer { name: "difference" type: "Eltwise" bottom: "x" bottom: "up" top: "d" '
@@ -155,7 +156,7 @@ def test_the_first_layer_where_infinities_meet(caplog, place):
 
 
 def test_a_value_overwritten_in_place_names_all_who_wrote_it(caplog):
-    """Which of them it was cannot be seen any more, for they share memory."""
+    """The layers share memory, so it is not known which of them made the NaN."""
     net = INPUT + inner() + 'layer { name: "drop" type: "Dropout" bottom: "ip" top: "ip" }\n' + loss()
     solver = make(net, debug_info="true")
     solver.net.blobs["x"].data = 1

@@ -1,4 +1,4 @@
-"""What observers are told: the same numbers as the log, in its order, and training does not notice them."""
+"""Tests what observers are told: the numbers of the log, in its order; training does not change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EVERY = {"max_iter": 8, "display": 2, "average_loss": 2, "lr_policy": '"step"', 
 
 
 class Notes(events.Observer):
-    """Everything, in order."""
+    """Note every event, in order."""
 
     def __init__(self, solver=None):
         self.told, self.solver, self.iters = [], solver, []
@@ -34,7 +34,7 @@ class Notes(events.Observer):
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("more", [{}, {"clip_gradients": 0.5}, {"iter_size": 2}], ids=str)
 def test_the_same_numbers_as_in_the_log(place, more, caplog, tmp_path):
-    """Every display and test; six digits is what the log has. Parameters are those of a run that nobody observes."""
+    """Compare every display and test to the log's six digits, and parameters to those of a run without observers."""
     options = EVERY | TESTS | {"snapshot": 5, "snapshot_prefix": f'"{tmp_path}/s"'} | more
     watched, alone = make(NET, place, **options), make(NET, place, **options)
     notes = Notes(watched)
@@ -143,7 +143,7 @@ def test_an_observer_is_asked_in_turn():
 
 
 def test_losses_are_not_read_more_often_for_observers(monkeypatch):
-    """Reading a loss waits for the device: an observer does not change how often that is done."""
+    """Reading a loss waits for the device; an observer must not make that more frequent."""
     counts = []
     for observers in ([], [events.Observer()]):
         solver = make(NET, max_iter=40, display=20)

@@ -1,4 +1,4 @@
-"""Solvers as pycaffe users know them: classes by name, what they show, and what can be done with them."""
+"""Tests solvers with pycaffe's interface: classes by name, what they print, and their methods."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_all_are_sgd_solvers():
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_the_class_decides(kind, write, caplog):
-    """`type` in the file is ignored, and said to be; with get_solver the file decides."""
+    """`type` in the file is ignored, with a warning; with get_solver the file decides."""
     options = {"momentum": 0.9} if kind not in ("AdaGrad", "RMSProp") else {}
     other = "SGD" if kind == "Adam" else "Adam"
     path = write(type=f'"{other}"', **options)
@@ -81,7 +81,7 @@ def test_lms_and_device(by_file, kind, write):
 
 
 def test_set_random_seed(write):
-    """For files that set none; a file's own seed wins."""
+    """It is for files that set no seed; a file's own seed has priority."""
     try:
         caffe.set_random_seed(11)
         drawn = [values(caffe.SGDSolver(write(random_seed=seed)))[0] for seed in (None, None, -1, 5, 11)]
@@ -111,7 +111,7 @@ def test_members(write):
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("way", ["param", "solver"])
 def test_base_lr_can_be_written(way, place, write):
-    """In the middle of training, on recorded programs too; lr is what the policy makes of it."""
+    """It works in the middle of training, with recorded programs too; lr is what the policy computes from it."""
     path = write(lr_policy='"step"', gamma=0.5, stepsize=2, momentum=0.5)
     solver = caffe.SGDSolver(path, **PLACES[place]())
     plain = caffe.SGDSolver(path, **PLACES[place]())
@@ -159,7 +159,8 @@ def test_solve_restore_snapshot(write, tmp_path, caplog):
 
 
 def test_callbacks(write):
-    """on_start before the forward, on_gradients_ready with this iteration's gradients, which it may change."""
+    """on_start is called before the forward, on_gradients_ready with this iteration's gradients, which it may
+    change."""
     solver, told = caffe.SGDSolver(write(iter_size=2)), []
     blob = solver.net.params["ip"][1]
     solver.add_callback(lambda: told.append(("start", solver.iter)), lambda: told.append(("ready", solver.iter)))
@@ -203,7 +204,7 @@ def test_callbacks_that_cannot_be_called(given, write):
 @pytest.mark.parametrize("lms", [None, LMSConfig(threshold_kb=0.001, ahead=1)], ids=["", "net with LMS"])
 @pytest.mark.parametrize("place", PLACES)
 def test_share_weights(place, lms, write, tmp_path):
-    """The other net sees every later update, and what it is given is seen here."""
+    """Each of the two nets sees every later change that the other makes."""
     net = GAUSSIAN + inner() + inner("other", "x")
     (tmp_path / "net.prototxt").write_text(net)
     solver = caffe.NesterovSolver(write(momentum=0.9), **PLACES[place]())

@@ -1,4 +1,4 @@
-"""Every field of a solver file has its effect: a check for each, and none may lack one. And what no field may say."""
+"""Tests that every field of a solver file has its effect (one check for each), and which values are refused."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ TESTED = {"test_iter": 1, "test_interval": 2}
 
 
 class World:
-    """A folder and a log."""
+    """Hold a folder and a log."""
 
     def __init__(self, folder, caplog):
         self.folder, self.caplog = folder, caplog
 
     def net(self, name: str, more: str = "") -> str:
-        """A net file of that name, in quotes."""
+        """Write a net file of that name; return its path in quotes."""
         (self.folder / name).write_text(f"name: '{name}'\n{NET} {more}")
         return f'"{name}"'
 
     def build(self, net: str | None = None, **options):
-        """From a file s.prototxt whose nets are given by its fields, `net` among them."""
+        """Build a solver from a file s.prototxt whose fields give its nets; `net` is one of them."""
         text = solver_text("", **options) + (f"\nnet: {net}" if net else "")
         (self.folder / "s.prototxt").write_text(text)
         parsed = read_solver("s.prototxt")
         return solver_class(parsed.message)(parsed.message, file="s.prototxt", lines=parsed.lines)
 
     def log(self, run, n: int | None = None, **options) -> list[str]:
-        """What a run of n iterations (None: solve) says."""
+        """Return the log of a run of n iterations (None: of solve)."""
         solver = make(NET, **options)
         self.caplog.clear()
         solver.solve() if n is None else solver.step(n)
@@ -54,7 +54,7 @@ def world(tmp_path, monkeypatch, caplog):
 
 
 def moves(name, one, other, **options) -> None:
-    """The field changes the training."""
+    """Check that the field changes the training."""
     runs = [make(CONSTANT + inner() + loss(), **options, **{name: v}) for v in (one, other, one)]
     for solver in runs:
         solver.step(3)
@@ -257,7 +257,7 @@ class Fields:
         assert (values(make(NET, weights='"w.caffemodel"'))[0] == values(source)[0]).all()
 
     def _asked(self, w, **options):
-        """What `train` asks of `devices.choose`."""
+        """Return what `train` asks of `devices.choose`."""
         (w.folder / "s.prototxt").write_text(solver_text(NET, **options))
         asked = {}
 
@@ -281,7 +281,7 @@ class Fields:
         assert [self._asked(w, device_id=i)[1] for i in (2, None)] == [2, 0]
 
     def layer_wise_reduce(self, w):
-        """Of one process it changes nothing: it says when several exchange gradients."""
+        """Check that it changes nothing for one process: it says when several exchange gradients."""
         runs = [make(NET, layer_wise_reduce=v) for v in ("true", "false", None)]
         for solver in runs:
             solver.step(2)
@@ -325,7 +325,7 @@ def test_impossible(name, value, said):
 
 
 def test_an_infinite_clip_only_logs_nothing():
-    """Norms are taken, and none is larger."""
+    """Norms are computed, and none is larger."""
     moved, plain = make(NET, clip_gradients="inf"), make(NET)
     for solver in (moved, plain):
         solver.step(2)

@@ -1,4 +1,4 @@
-"""The loop by its log: what happens in which iteration and in which order, and what displays average."""
+"""Tests the loop by its log: what happens in which iteration, in which order, and what displays average."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _log(caplog):
 
 
 def _story(caplog) -> list[str]:
-    """The log without times and outputs."""
+    """Return the log without times and outputs."""
     lines = [re.sub(r" \(.* iters\)", "", m) for m in messages(caplog)]
     return [re.sub(r"loss = \S+", "loss", m) for m in lines if "output #" not in m]
 
@@ -36,7 +36,7 @@ def _solve(caplog, net=NET, resume=None, **options):
 
 
 def test_the_order_of_a_whole_run(caplog, tmp_path):
-    """Test, display and rate before the update counts; snapshot after it; then the final snapshot, loss and test."""
+    """Test, display and rate come before the update, a snapshot after it; at the end snapshot, loss and test."""
     prefix = str(tmp_path / "run")
     options = {"max_iter": 4, "display": 2, "snapshot": 3, "snapshot_prefix": f'"{prefix}"', **TESTS}
     _, story = _solve(caplog, snapshot_after_train=None, **options)
@@ -79,14 +79,14 @@ def test_when_is_tested(caplog, options, tested):
     ("display", "shown"), [(0, []), (None, []), (1, [0, 1, 2, 3, 4]), (2, [0, 2, 4]), (3, [0, 3]), (7, [0])]
 )
 def test_when_is_displayed(caplog, display, shown):
-    """The last one is the final forward, and has no rate."""
+    """The last display is of the final forward, and has no rate."""
     _, story = _solve(caplog, max_iter=4, display=display)
     assert [m for m in story if "loss" in m] == [f"Iteration {k}, loss" for k in shown]
     assert [m for m in story if "lr" in m] == [f"Iteration {k}, lr = 0.1" for k in shown if k < 4]
 
 
 class Losses:
-    """A net whose loss is what this says: a constant input times a weight of 1 that does not move."""
+    """Make a net whose loss is known: a constant input times a weight of 1 that does not change."""
 
     net = INPUT.replace("dim: 4 dim: 3", "dim: 1 dim: 1") + (
         'layer { name: "quiet" type: "Silence" bottom: "label" }\n'
@@ -98,14 +98,14 @@ class Losses:
         self.solver.callbacks.append((self.feed, lambda: None))
 
     def feed(self):
-        """Forward k sees k^2."""
+        """Give forward k the input k^2."""
         self.solver.net.blobs["x"].data = self.next**2
         self.next += 1
 
 
 @pytest.mark.parametrize("window", [1, 2, 3, 10])
 def test_average_loss_is_a_window(caplog, window):
-    """The mean of the last `average_loss` losses; the window starts anew with every call of step."""
+    """It is the mean of the last `average_loss` losses, counted from the last call of step."""
     run = Losses(display=1, average_loss=window)
     caplog.clear()
     run.solver.step(6)
@@ -125,7 +125,7 @@ def test_the_final_loss_joins_the_window(caplog):
 
 
 def test_the_loss_of_an_iteration_is_the_mean_over_its_batches(caplog):
-    """And what is displayed of the outputs is the last batch's."""
+    """The outputs that are displayed are the last batch's."""
     solver = make(NET, display=1, iter_size=3, base_lr=0)
     alone = make(NET, base_lr=0)
     caplog.clear()
@@ -140,7 +140,7 @@ def test_the_loss_of_an_iteration_is_the_mean_over_its_batches(caplog):
 
 
 def test_times_in_the_display(caplog, monkeypatch):
-    """x iterations in y seconds since the last display; the first one says 0."""
+    """A display tells x iterations in y seconds since the last one; the first one tells 0."""
     clock = iter([100.0, 102.0, 104.5, 109.5])
     monkeypatch.setattr("pycaffe_lms.solvers.display.time.monotonic", lambda: next(clock))
     make(NET, display=5).step(11)
@@ -154,7 +154,7 @@ def test_times_in_the_display(caplog, monkeypatch):
 
 # -- signals as the solver sees them -----------------------------------------------------------------------------
 class Actions:
-    """Answers of a signal poll, one after the other, then none."""
+    """Answer signal polls, one after the other, then with none."""
 
     def __init__(self, *answers):
         self.answers, self.polls = list(answers), 0
@@ -186,7 +186,8 @@ def test_stop_ends_after_the_iteration_with_a_snapshot(caplog, tmp_path):
 
 
 def test_stop_within_a_test_ends_before_the_next_iteration(caplog):
-    """Polls: iteration 0, 1, then the batches of the test at 2; the other test net is not tested any more."""
+    """Polls are for iterations 0 and 1, then for the batches of the test at 2; the other test net is not tested any
+    more."""
     action = Actions(NONE, NONE, NONE, STOP)
     options = {"test_iter": [3, 3], "test_interval": 2, "test_initialization": "false"}
     solver, story = _solve(caplog, action=action, max_iter=9, **options)
@@ -212,7 +213,8 @@ def test_an_action_that_says_stop_for_ever_stops():
 
 # -- calls -----------------------------------------------------------------------------------------------------------
 def test_callbacks_come_in_order(caplog):
-    """All on_start, forward and backward, the display, all on_gradients_ready, then the rate and the update."""
+    """The order is: every on_start, forward and backward, the display, every on_gradients_ready, the rate, the
+    update."""
     solver = make(NET, display=1, iter_size=2, base_lr=0.5, **TESTS)
     told = logging.getLogger("pycaffe_lms.tests")
     for name in "ab":
@@ -243,7 +245,7 @@ def test_two_calls_of_step_are_one(place, options):
 
 
 def test_nothing_left_to_do(caplog):
-    """Solving again at max_iter trains no more, but still tests and shows the final loss."""
+    """solve at max_iter trains no further, but tests and shows the final loss."""
     solver, _ = _solve(caplog, max_iter=2, display=1, **TESTS)
     before = bits(solver)
     caplog.clear()

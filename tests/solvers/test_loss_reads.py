@@ -1,4 +1,4 @@
-"""The loss of an iteration is read, and the device waited for, only where somebody may ask for it."""
+"""Tests that an iteration's loss is read, which waits for the device, only where something needs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A loss that is no number: which iteration, which layer, which label; what the solver does about it."""
+"""Tests a loss that is NaN or infinite: which iteration, layer and label are named, and what the solver does."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ PLACES = helpers.PLACES | {
 
 
 def make(net: str, place="cpu", **options):
-    """As `helpers.make`, at one of the places above."""
+    """Make a solver as `helpers.make` does, at one of the places above."""
     return helpers.make(net, place if callable(place) else PLACES[place], **options)
 
 
 def feed(solver, bad: dict[tuple[int, int], float], net=None) -> None:
-    """Batches of 4 with labels 0 to 4, but those that `bad` gives by (batch, position)."""
+    """Feed batches of 4 with labels 0 to 4, except those that `bad` gives by (batch, position)."""
     random = np.random.RandomState(0)
     data, labels = random.randn(4 * BATCHES, 3, 1, 1), random.randint(0, 5, 4 * BATCHES)
     data, labels = data.astype(np.float32), labels.astype(np.float32)
@@ -53,7 +53,7 @@ def warnings(caplog) -> list[str]:
 
 @pytest.mark.parametrize("place", PLACES)
 def test_the_iteration_and_the_label_are_named(place, tmp_path):
-    """Though nothing but the end of `step` waits for the device, and later batches have other labels."""
+    """They are, though only the end of `step` waits for the device, and later batches have other labels."""
     solver = make(NET, place, file=str(tmp_path / "s.prototxt"))
     feed(solver, {(5, 2): 12, (5, 3): 7, (9, 0): 30})
     with pytest.raises(NonFiniteLoss) as caught:
@@ -120,7 +120,7 @@ def test_an_infinite_loss_without_labels(place):
 
 @pytest.mark.parametrize("place", PLACES)
 def test_labels_that_a_layer_changes_in_place(place):
-    """Theirs are the labels that count: what the host made is not blamed, even where what counts is gone."""
+    """The changed labels count: those that the host made are not blamed, even where the changed ones are gone."""
     shifted = 'layer { name: "less" type: "Power" bottom: "label" top: "label" power_param { shift: -1 } }\n'
     solver = make(MEMORY + shifted + inner() + loss(), place)
     feed(solver, {(k, i): 5 for k in range(BATCHES) for i in range(4)} | {(3, 2): 0})
@@ -132,7 +132,7 @@ def test_labels_that_a_layer_changes_in_place(place):
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("place", PLACES)
 def test_a_large_loss_that_a_plan_may_move(place, seed):
-    """4 x 600 numbers with a loss weight, of a layer whose weights are NaN from iteration 3 on."""
+    """The top has 4 x 600 numbers and a loss weight; the layer's weights are NaN from iteration 3 on."""
     net = MEMORY + inner(outputs=600, params="loss_weight: 1 param { lr_mult: 0 } param { lr_mult: 0 }")
     managed = {"device": SimDevice(64 << 20, order="random", seed=seed), "lms": LMSConfig(threshold_kb=1, ahead=1)}
     solver = make(net, (lambda: managed) if place == "sim with LMS" else place)
@@ -172,7 +172,7 @@ def test_ignore_says_nothing_and_trains_as_warn_does(place, caplog):
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_function_is_told_of_every_stretch(place):
-    """A loss that was finite in between makes the next one news; two bad ones in a row are one stretch."""
+    """Bad losses in a row are reported once; after a finite loss the next bad one is reported again."""
     net = MEMORY + inner(params=FROZEN) + loss()
     solver, told = make(net, place), []
     feed(solver, {(2, 0): 5, (3, 0): 6, (20, 1): math.nan, (40, 3): 9})
@@ -204,7 +204,8 @@ def test_what_is_no_policy():
 
 @pytest.mark.parametrize("place", PLACES)
 def test_no_snapshot_under_its_own_name(place, tmp_path):
-    """Neither that of an interval nor the last one; what is written is named otherwise, and resumes."""
+    """Neither that of an interval nor the last one is written; the one that is has another name, and can be resumed
+    from."""
     prefix = tmp_path / "s"
     options = {"max_iter": 50, "snapshot": 4, "snapshot_after_train": "true", "snapshot_prefix": f'"{prefix}"'}
     solver = make(NET, place, **options)
@@ -230,7 +231,7 @@ def test_no_nan_is_snapshotted_by_hand_unannounced(place, tmp_path):
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_test_says_it_once(place, caplog):
-    """Of a loss and of an accuracy, with the batch; training goes on."""
+    """A loss and an accuracy are reported with their batch; training goes on."""
     accuracy = 'layer { name: "right" type: "Accuracy" bottom: "ip" bottom: "label" top: "right" }\n'
     only = "include { phase: TEST }"
     net = MEMORY + inner() + loss() + accuracy.replace("}", only + " }", 1)
@@ -261,7 +262,7 @@ def test_an_accuracy_alone(place, caplog):
 @pytest.mark.parametrize("order", ["earliest", "latest"])
 @pytest.mark.parametrize("iter_size", [1, 20])
 def test_who_waits_for_the_device(order, iter_size):
-    """A loss that has not arrived is waited for once 8 younger ones are under way, never sooner, and at the end."""
+    """A loss that has not arrived is waited for when 8 later ones are queued, never before, and at the end."""
     device = SimDevice(64 << 20, order=order)
     solver = make(INPUT + inner() + loss(), lambda: {"device": device}, iter_size=iter_size)
     solver.step(4)
@@ -295,7 +296,7 @@ def test_the_other_losses_that_read_labels(kind):
 
 
 def test_which_labels_are_outside():
-    """They are cut to integers; -0.5 is 0, and so is what is ignored."""
+    """Labels are truncated: -0.5 counts as 0, and as ignored where 0 is."""
     labels = np.array([[0, 4.9], [-0.5, 5], [-1, 255], [np.nan, -np.inf]])
     assert Labels(1, 5).outside(labels).tolist() == [3, 4, 5, 6, 7]
     assert Labels(1, 5, ignore=255).outside(labels).tolist() == [3, 4, 6, 7]
@@ -307,7 +308,7 @@ def test_which_labels_are_outside():
 @pytest.mark.parametrize("lms", [LMSConfig(), LMSConfig(threshold_kb=1, ahead=1), LMSConfig(auto=True)], ids=str)
 @pytest.mark.parametrize("options", [{}, {"iter_size": 3}, {"display": 1}], ids=str)
 def test_on_a_gpu(lms, options):
-    """In iterations that are replayed from a recording, too."""
+    """It works in iterations that a CUDA graph replays too."""
     solver = make(NET, lambda: {"device": get_device("cuda"), "lms": lms}, **options)
     passes = options.get("iter_size", 1)
     feed(solver, {(10 * passes, 2): 12})

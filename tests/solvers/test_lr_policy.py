@@ -1,4 +1,4 @@
-"""Learning rates: the seven policies against formulas of the same name written apart, and what is refused."""
+"""Tests learning rates: the seven policies against formulas written for the tests, and which settings are refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ ITERATIONS = range(12)
 
 
 def _staircase(n: int) -> float:
-    """Multistep asked at every iteration from 0 on: it climbs one step at most, even where two are due (4, 4)."""
+    """Return multistep rates read at every iteration from 0 on: each reading advances by one step at most, even where
+    two are due (4, 4)."""
     return BASE * GAMMA ** {0: 0, 1: 0, 2: 0, 3: 1, 4: 2}.get(n, 3 if n < 9 else 4)
 
 
@@ -55,7 +56,7 @@ def test_step_says_which_step_it_is():
 
 
 def test_multistep_advances_at_most_once_per_call():
-    """Also after a jump far ahead: every call climbs one step, until none is left."""
+    """After a jump far ahead, too, every call advances by one step, until none is left."""
     steps = [0]
     for _ in range(6):
         steps.append(learning_rate(_param("multistep"), 100, steps[-1]).current_step)
@@ -76,7 +77,7 @@ def test_multistep_advances_at_most_once_per_call():
     ],
 )
 def test_far_ends_are_those_of_c(policy, fields, iteration, expected):
-    """Nothing overflows into an exception in the middle of training."""
+    """No overflow raises an exception in the middle of training."""
     assert learning_rate(_param(policy, **fields), iteration).rate == expected
 
 
@@ -124,7 +125,7 @@ def test_a_solver_refuses_with_its_file():
 
 
 def test_reading_lr_advances_a_multistep_policy(caplog):
-    """Caffe's own quirk: two steps are due at iteration 0, and each reading takes one."""
+    """As in Caffe: two steps are due at iteration 0, and each reading takes one."""
     caplog.set_level(logging.INFO, "pycaffe_lms")
     solver = make(NET, base_lr=1, lr_policy='"multistep"', gamma=0.5, stepvalue=[0, 0, 5])
     caplog.clear()
@@ -133,7 +134,7 @@ def test_reading_lr_advances_a_multistep_policy(caplog):
 
 
 def test_a_solver_trains_with_the_policy_of_its_iterations(caplog):
-    """The displayed rates of a multistep solver; the step is announced between the outputs and the rate."""
+    """Compare the displayed rates of a multistep solver; the step is logged between the outputs and the rate."""
     caplog.set_level(logging.INFO, "pycaffe_lms")
     solver = make(NET, base_lr=1, lr_policy='"multistep"', gamma=0.5, stepvalue=[1, 1, 3], display=1)
     caplog.clear()

@@ -1,4 +1,4 @@
-"""Which nets a solver builds: where they come from, their order and number, their states, what is refused."""
+"""Tests which nets a solver builds: where they come from, order, number, states, and what is refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def net(name: str, more: str = "") -> str:
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Net files in the working directory, each named as its net."""
+    """Write net files into the working directory, each named as its net."""
     monkeypatch.chdir(tmp_path)
     for name in ("a", "b", "c"):
         (tmp_path / f"{name}.prototxt").write_text(net(name))
@@ -65,7 +65,7 @@ def test_exactly_one_train_net(folder):
 
 
 def test_test_nets_in_caffes_order(folder):
-    """Inline ones, then files, then the generic net for every test_iter that is left."""
+    """Inline nets come first, then files, then the generic net for every test_iter that is left."""
     text = (
         'net: "a.prototxt" test_net: "b.prototxt" test_net: "c.prototxt" test_interval: 5\n'
         f"test_net_param {{ {net('x')} }} test_net_param {{ {net('y')} }}\n" + "test_iter: 1 " * 6
@@ -111,7 +111,7 @@ def test_no_test_net_needs_no_interval(folder):
 
 
 def test_states_merge():
-    """{phase} <- the net's own state <- train_state or test_state[i]: scalars override, stages append."""
+    """{phase}, the net's own state, then train_state or test_state[i] are merged: scalars override, stages append."""
     own = net("n", 'state { level: 3 stage: "own" }')
     text = (
         f"net_param {{ {own} }} test_iter: 1 test_iter: 1 test_interval: 1\n"
@@ -128,7 +128,7 @@ def test_states_merge():
 
 
 def test_a_phase_of_the_net_itself_wins_over_the_solvers():
-    """As in Caffe: only train_state can bring it back."""
+    """As in Caffe: only train_state overrides it."""
     net_of = f"net_param {{ {net('n', 'state { phase: TEST }')} }}"
     assert train_request(*_parse(net_of)).message.state.phase == 1
     assert train_request(*_parse(net_of + " train_state { phase: TRAIN }")).message.state.phase == 0
@@ -170,7 +170,7 @@ def test_the_log_names_every_net(caplog):
 
 
 def test_weights_go_into_every_net(tmp_path, caplog):
-    """Comma lists are split and trimmed, in order, a later file over an earlier one; test nets get them as well."""
+    """Lists are split at commas and stripped; a later file overrides an earlier one; test nets get the weights too."""
     caplog.set_level(logging.INFO, "pycaffe_lms")
     first, second = str(tmp_path / "1.caffemodel"), str(tmp_path / "2.caffemodel")
     makers = [make(BODY + inner("other"), random_seed=s) for s in (1, 2)]

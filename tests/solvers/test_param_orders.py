@@ -1,4 +1,4 @@
-"""Files of solvers whose weights lie as their images do: the bytes that others write, read back by either."""
+"""Tests files of solvers that store weights channels-last: the same bytes as of others, read back by either."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ kinds = pytest.mark.parametrize("form", FORMATS)
 
 
 def written(solver, folder, form, monkeypatch) -> list[bytes]:
-    """The files of a snapshot, which name each other from where they lie."""
+    """Write a snapshot from within `folder`, so that its names are relative; return the bytes of its two files."""
     folder.mkdir()
     monkeypatch.chdir(folder)
     solver.snapshot()
@@ -38,7 +38,7 @@ def test_a_new_net_writes_what_a_plain_one_does(net, form, tmp_path, monkeypatch
 @kinds
 @pytest.mark.parametrize("lms", [None, LMSConfig(threshold_kb=1)], ids=["", "lms"])
 def test_so_does_a_trained_one(lms, form, tmp_path, monkeypatch):
-    """Against channels-first weights that were transposed for the same products."""
+    """Compare with channels-first weights that were transposed for the same products."""
     options = {"snapshot_prefix": '"a"', "snapshot_format": form, "snapshot_diff": "true", "type": '"Adam"'}
     found = []
     for name, build in (("last", make), ("first", make_transposing)):
@@ -62,7 +62,7 @@ def test_a_run_goes_on_in_the_other_order(last, form, tmp_path, monkeypatch):
 
 
 def test_weights_of_a_file(tmp_path):
-    """Read by name, into either order: what is in the file."""
+    """Weights are read by name, into either order, with the values of the file."""
     path = tmp_path / "w.caffemodel"
     plain = make("volumes", last=False, random_seed=8).net
     weights.save(plain, path)
@@ -76,7 +76,7 @@ def test_weights_of_a_file(tmp_path):
 
 
 def test_what_debug_info_shows(caplog):
-    """Means of the parameters and of their gradients, layer by layer."""
+    """Compare the means of parameters and gradients, layer by layer."""
     lines = []
     with caplog.at_level("INFO"):
         for build in (make, make_transposing):

@@ -1,4 +1,4 @@
-"""A net whose batches change their shape goes on training, with its momentum."""
+"""Tests that a net whose batches change their shape keeps training, with its momentum."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MORE = {"plain": {}, "clipped": {"clip_gradients": 0.4}, "shown": {"debug_info":
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("more", MORE)
 def test_batches_of_every_size(more, place, tmp_path):
-    """Against NumPy in float64. A snapshot between a reshape and the next iteration has the history too."""
+    """Compare with NumPy in float64. A snapshot between a reshape and the next iteration holds the history too."""
     options = {"momentum": 0.9, "weight_decay": 0.1, "base_lr": RATE, "snapshot_prefix": f'"{tmp_path}/r"'}
     solver = make(INPUT + inner() + loss(), place, **options, **MORE[more])
     clip = MORE[more].get("clip_gradients", -1)
@@ -41,7 +41,7 @@ def test_batches_of_every_size(more, place, tmp_path):
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("iter_size", [1, 2])
 def test_pictures_of_every_size_one_at_a_time(iter_size, place, tmp_path):
-    """Every batch of one has the shape of its record, also within an iteration: fully convolutional nets train so."""
+    """Every batch of one has the shape of its record, within an iteration too: fully convolutional nets train so."""
     random, sizes = np.random.RandomState(0), [(8, 8), (5, 9), (12, 6), (8, 8), (20, 20)]
     pictures = [random.randint(0, 256, (3, *size), dtype=np.uint8) for size in sizes]
     write_lmdb(tmp_path / "db", [(b"%04d" % k, encode_datum(p, k)) for k, p in enumerate(pictures)])
@@ -67,7 +67,7 @@ def test_pictures_of_every_size_one_at_a_time(iter_size, place, tmp_path):
 
 
 def _features(picture, kernel) -> np.ndarray:
-    """The mean of a convolution over all places: the kernel times the mean patch."""
+    """Return the mean of a convolution over all positions: the kernel times the mean patch."""
     h, w = picture.shape[1] - 2, picture.shape[2] - 2
     patch = np.array([[picture[:, i : i + h, j : j + w].mean((1, 2)) for j in range(3)] for i in range(3)])
     return np.einsum("ijc,ocij->o", patch.astype(np.float64), kernel.astype(np.float64))[None]

@@ -1,4 +1,4 @@
-"""A resumed run equals one that was never interrupted: every parameter, gradient and loss, to the bit."""
+"""Tests that a resumed run equals an uninterrupted one: every parameter, gradient and loss, to the bit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _data(source, phase, size, transform) -> str:
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory):
-    """Ten random pictures."""
+    """Write a database of ten random pictures."""
     path, random = tmp_path_factory.mktemp("resume") / "db", np.random.RandomState(0)
     pictures = [random.randint(0, 256, (2, 6, 6), dtype=np.uint8) for _ in range(10)]
     write_lmdb(path, [(b"%04d" % k, encode_datum(p, k % 5)) for k, p in enumerate(pictures)])
@@ -40,7 +40,8 @@ def database(tmp_path_factory):
 
 
 def _net(kind: str, database) -> str:
-    """Random in every way: drawn inputs, or crops and mirrors of a database; dropout, and statistics that run on."""
+    """Return a net with all kinds of randomness: drawn inputs, or crops and mirrors of a database; dropout, and running
+    statistics."""
     body = DROPOUT + NORM + inner(bottom="bn") + DROPOUT_IN_PLACE + loss()
     if kind == "drawn":
         return GAUSSIAN + body
@@ -51,7 +52,7 @@ def _net(kind: str, database) -> str:
 
 
 class Run:
-    """A solver that notes its loss in every iteration."""
+    """Run a solver and note its loss in every iteration."""
 
     def __init__(self, net, place, tmp_path, **options):
         defaults = {
@@ -73,7 +74,7 @@ class Run:
         return self
 
     def state(self):
-        """All that a run computes: losses, parameters and gradients, history, tests of what follows."""
+        """Return all that a run computes: losses, parameters and gradients, history, and tests of what follows."""
         history = [b.read_data().tobytes() for b in self.solver.history_blobs() if not isinstance(b, tuple)]
         return self.losses[-3:], bits(self.solver), history, self.solver.current_step, self.solver.test()
 
@@ -108,7 +109,7 @@ def test_resumed_equals_uninterrupted(kind, place, form, database, tmp_path):
 
 @pytest.mark.parametrize("seed", [None, -1])
 def test_without_a_seed_the_layers_seeds_travel(seed, database, tmp_path):
-    """random_seed unset: every run draws another seed of its own, yet a resumed run goes on with the first one's."""
+    """random_seed is unset: every run draws another seed, yet a resumed run continues with the first one's."""
     net = _net("database", database)
     first = Run(net, "cpu", tmp_path, random_seed=seed).step(2)
     first.solver.snapshot()
@@ -135,7 +136,7 @@ def test_resumed_between_accumulated_and_clipped_iterations(options, database, t
 
 
 def test_across_devices_and_formats(tmp_path):
-    """A snapshot of the simulated device goes on anywhere; LMS or not makes no difference to the bit."""
+    """A snapshot of the simulated device can be resumed on any; LMS makes no difference, to the bit."""
     net = _net("drawn", None)
     first = Run(net, "sim with LMS", tmp_path, snapshot_format="HDF5").step(3)
     pytest.importorskip("h5py")
@@ -149,7 +150,7 @@ def test_across_devices_and_formats(tmp_path):
 
 
 def test_solve_resumes(tmp_path, caplog):
-    """`solve(state)` trains what is left, and ends like a run of its own: same final numbers in the log."""
+    """`solve(state)` trains the rest and ends with the same numbers in the log as an uninterrupted run."""
     caplog.set_level(logging.INFO, "pycaffe_lms")
     options = {"max_iter": 6, "snapshot": 4, "display": 2, "lr_policy": '"multistep"', "stepvalue": [1, 3]}
     net = _net("drawn", None)
@@ -171,7 +172,7 @@ def test_solve_resumes(tmp_path, caplog):
 
 
 def test_the_model_is_found_beside_the_state(tmp_path, monkeypatch):
-    """learned_net is relative to where the run was; a snapshot that was moved as a pair still works."""
+    """learned_net is relative to the folder of the run; a snapshot whose two files were moved together still works."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "old").mkdir()
     first = Run(_net("constant", None), "cpu", tmp_path, snapshot_prefix='"old/r"').step(2)
@@ -192,14 +193,14 @@ NET = GAUSSIAN + DROPOUT + inner(bottom="drop") + loss()
 
 @pytest.fixture
 def saved(tmp_path):
-    """(path of a state of NET at iteration 2, a fresh solver of NET)."""
+    """Return (path of a state of NET at iteration 2, a fresh solver of NET)."""
     run = Run(NET, "cpu", tmp_path, test_iter=None, test_interval=0).step(2)
     run.solver.snapshot()
     return tmp_path / "r_iter_2.solverstate", Run(NET, "cpu", tmp_path, test_iter=None, test_interval=0).solver
 
 
 def _refused(solver, path, text):
-    """An error of ours that names the file; and the solver is as it was."""
+    """Check that restoring raises an error that names the file and leaves the solver unchanged; return it."""
     before = solver.iter, solver.current_step, bits(solver), [n.layer.state() for n in solver.net.graph.nodes]
     with pytest.raises(SnapshotError, match=text) as caught:
         solver.restore(path)
@@ -246,7 +247,7 @@ def test_another_shape_of_history(saved):
 
 
 def test_a_history_of_four_axes_fits(saved):
-    """As old versions of Caffe wrote them."""
+    """Old versions of Caffe wrote such histories."""
     path, solver = saved
     first, second = read_solverstate(path).history
     _changed(path, history=[first.reshape(1, 1, *first.shape), second.reshape(1, 1, 1, -1)])
@@ -271,7 +272,7 @@ def test_positions_that_a_layer_does_not_keep(change, text, saved):
 
 
 def test_a_state_of_caffe_says_nothing_of_positions(saved, caplog):
-    """It is taken; what starts anew is said once."""
+    """It is accepted, with one warning about the layers that start anew."""
     path, solver = saved
     _changed(path, resume={})
     caplog.clear()
@@ -284,7 +285,7 @@ def test_a_state_of_caffe_says_nothing_of_positions(saved, caplog):
 
 
 def test_a_state_without_model_keeps_the_weights(saved):
-    """As for a solver whose model was loaded apart."""
+    """A solver whose model was loaded by itself writes such a state."""
     path, solver = saved
     _changed(path, learned_net="")
     before = [b.read_data().copy() for b in solver.net.params["ip"]]

@@ -1,4 +1,4 @@
-"""What a solver's tests compute: means over batches, element by element, with the train net's weights."""
+"""Tests what a solver's tests compute: means over batches, element by element, with the train net's weights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _log(caplog):
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_test_is_a_mean_over_its_batches(caplog, place):
-    """Each with data of its own; the total loss is weighted, the output itself is not."""
+    """Each batch has data of its own; the total loss is weighted, the output itself is not."""
     net = GAUSSIAN + inner() + loss(name="zloss", weight="loss_weight: 3")
     solver = make(net, place, test_iter=3, test_interval=1, test_compute_loss="true")
     other = make(net, place, test_iter=3, test_interval=1)
@@ -39,7 +39,7 @@ def test_a_test_is_a_mean_over_its_batches(caplog, place):
 
 
 def test_outputs_are_numbered_by_element(caplog):
-    """A line per element, numbered on over all outputs; outputs in byte order of their names."""
+    """There is a line per element, numbered through all outputs; outputs are sorted by the bytes of their names."""
     net = INPUT + inner() + loss(name="Loss") + 'layer { name: "relu" type: "ReLU" bottom: "x" top: "copy" }\n'
     solver = make(net, test_iter=2, test_interval=1)
     x = np.arange(12, dtype=np.float32).reshape(4, 3)
@@ -77,7 +77,7 @@ def test_test_nets_share_weights_and_running_statistics(place):
 
 
 def test_every_test_takes_the_weights_of_the_train_net():
-    """Whatever the test net was lent in between."""
+    """Whatever weights the test net shared in between."""
     net = CONSTANT + inner() + loss()
     solver, other = (make(net, test_iter=1, test_interval=1, random_seed=s) for s in (1, 2))
     expected = solver.test()
@@ -87,7 +87,7 @@ def test_every_test_takes_the_weights_of_the_train_net():
 
 
 def test_a_test_net_needs_no_memory_for_weights():
-    """Counted before anything runs: a second net on the device costs its blobs only."""
+    """Count before anything runs: a second net on the device costs only its blobs."""
     net = CONSTANT + inner(outputs=4000) + loss()
     alone, tested = (make(net, "sim", test_interval=1, test_iter=[1] * n).runtime.resident_bytes for n in (0, 1))
     weights, blobs = 4000 * (3 + 1) * 4, 4 * 4000 * 4

@@ -1,4 +1,4 @@
-"""Updates of SGD against NumPy in float64, written from the rules: a softmax regression with all that can be set."""
+"""Tests updates of SGD against NumPy in float64, written from the rules: a softmax regression with all settings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def batch(k: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def softmax_gradient(x, labels, w, b):
-    """Mean cross entropy of softmax(x w^T + b), and its gradients by w and b."""
+    """Return the mean cross entropy of softmax(x w^T + b), and its gradients by w and b."""
     z = x.astype(np.float64) @ w.T + b
     p = np.exp(z - z.max(1, keepdims=True))
     p /= p.sum(1, keepdims=True)
@@ -35,7 +35,7 @@ def softmax_gradient(x, labels, w, b):
 
 
 class Reference:
-    """One solver step after another, as section "update rules" of Caffe's manual has them."""
+    """Do the steps of a solver as section "update rules" of Caffe's manual describes them."""
 
     def __init__(self, start, *, momentum=0.0, decay=0.0, l1=False, lr=(1, 1), decays=(1, 1), clip=-1.0, iter_size=1):
         self.w = [a.astype(np.float64) for a in start]
@@ -45,7 +45,7 @@ class Reference:
         self.norms = []
 
     def step(self, batches) -> float:
-        """One iteration over `iter_size` batches; its loss."""
+        """Do one iteration over `iter_size` batches; return its loss."""
         total, g = 0.0, [np.zeros_like(a) for a in self.w]
         for x, labels in batches:
             value, gradients = softmax_gradient(x, labels, *self.w)
@@ -63,7 +63,7 @@ class Reference:
 
 
 class Feed:
-    """Hands a net its batches, one per forward, through the Input blobs, before the data is used."""
+    """Give a net its batches, one per forward, through the Input blobs, before the data is used."""
 
     def __init__(self, monkeypatch, solver):
         self.next, self.losses = 0, []
@@ -130,7 +130,8 @@ def test_five_iterations(case, place, dtype, rel, monkeypatch):
 
 
 def test_clipping_is_logged(monkeypatch, caplog):
-    """With the norm of the raw sum over all batches, before the division by iter_size; after the rate's line."""
+    """The line has the norm of the raw sum over all batches, before the division by iter_size; it follows the rate's
+    line."""
     caplog.set_level(logging.INFO, "pycaffe_lms")
     solver = make(NET, dtype="float64", base_lr=RATE, clip_gradients=0.25, iter_size=2, display=1)
     reference = Reference(values(solver), clip=0.25, iter_size=2)
@@ -152,8 +153,8 @@ def test_clipping_is_logged(monkeypatch, caplog):
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("clip", [-1, 0.001])
 def test_a_parameter_without_a_gradient_path_still_decays(clip, place):
-    """Its gradient is zero in every iteration: what its diff holds is the last update, and must not be taken for one,
-    neither in its own update nor in the norm of the others."""
+    """Its gradient is zero in every iteration. Its diff holds the last update, which must not be taken for the
+    gradient, neither in its own update nor in the norm."""
     dead = inner("dead", "x") + 'layer { name: "quiet" type: "Silence" bottom: "dead" }\n'
     options = {"weight_decay": 0.5, "momentum": 0.5, "base_lr": 0.5, "clip_gradients": clip}
     with_dead, without = (make(INPUT + inner() + loss() + more, place, **options) for more in (dead, ""))
@@ -177,7 +178,7 @@ def test_a_parameter_without_a_gradient_path_still_decays(clip, place):
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("iter_size", [1, 3])
 def test_shared_parameters_get_the_sum_and_move_once(place, iter_size):
-    """Two losses on one weight: as one loss on both batches, with twice the mean's gradient."""
+    """Two losses on one weight are as one loss on both batches, with twice the mean's gradient."""
     names = 'param { name: "w" lr_mult: 0.5 } param { name: "b" }'
     twice = INPUT.replace('"x"', '"y"').replace('"label"', '"label2"') + INPUT + inner(params=names) + loss()
     twice += inner("ip2", "y", params='param { name: "w" } param { name: "b" }')
@@ -224,8 +225,8 @@ def test_a_forced_gradient_of_lr_mult_zero_counts_in_the_norm_but_moves_nothing(
 
 @pytest.mark.parametrize("place", PLACES)
 def test_where_gradients_can_be_seen_the_update_is_the_same(place):
-    """Callbacks split the iteration into two programs; the numbers stay, to the bit. A callback sees raw gradients and
-    may change them."""
+    """Callbacks split the iteration into two programs with the same numbers, to the bit. A callback sees raw gradients
+    and may change them."""
     options = {"momentum": 0.9, "weight_decay": 0.1, "iter_size": 2}
     plain, watched, doubled = (make(NET, place, **options) for _ in range(3))
     seen = []
@@ -252,7 +253,7 @@ def _double(blob) -> None:
 
 @pytest.mark.parametrize("place", PLACES)
 def test_apply_update_takes_the_gradients_that_are_there(place):
-    """Nothing is cleared, not even where no backward gets; the iteration counts."""
+    """Nothing is cleared, not even where no backward writes; the iteration counts."""
     dead = inner("dead", "x") + 'layer { name: "quiet" type: "Silence" bottom: "dead" }\n'
     solver = make(NET + dead, place, base_lr=0.5, momentum=0.5)
     before = values(solver), values(solver, "dead")
@@ -268,7 +269,7 @@ def test_apply_update_takes_the_gradients_that_are_there(place):
 
 
 def test_rates_travel_in_the_history():
-    """A lower rate acts on new gradients only; the momentum buffer keeps what the old rate put in."""
+    """A lower rate acts on new gradients only; the momentum keeps what the old rate contributed."""
     solver = make(NET, dtype="float64", base_lr=1, lr_policy='"step"', stepsize=1, gamma=0.0, momentum=0.5)
     solver.net.blobs["x"].data, solver.net.blobs["label"].data = batch(0)
     solver.step(1)

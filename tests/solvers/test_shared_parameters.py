@@ -1,4 +1,4 @@
-"""HDF5 files of nets whose layers share some of their parameters: the values stand at their owner alone, as Caffe's
+"""Tests HDF5 files of nets whose layers share some parameters: only the owner's entry has values, as Caffe's
 Net::ToHDF5 writes them."""
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _everything(solver) -> list[bytes]:
 
 
 def _written_as_caffe_does(folder) -> dict[tuple[str, int], np.ndarray]:
-    """Weights and a state after 4 iterations, as Caffe's ToHDF5 and SnapshotSolverStateToHDF5 lay them out."""
+    """Return weights and a state after 4 iterations, arranged as Caffe's ToHDF5 and SnapshotSolverStateToHDF5 do."""
     shapes = {("ip", 0): (5, 3), ("ip", 1): (5,)} | {
         (n, i): (3, 3)[i:] for n in ("first", "second", "third") for i in STORED[n]
     }

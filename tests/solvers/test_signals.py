@@ -1,4 +1,4 @@
-"""SIGINT, SIGHUP and SIGTERM as a user sends them: to `python -m pycaffe_lms train` in a process of its own."""
+"""Tests SIGINT, SIGHUP and SIGTERM as a user sends them: to `python -m pycaffe_lms train` in a process of its own."""
 
 from __future__ import annotations
 
@@ -17,19 +17,17 @@ import pycaffe_lms
 from pycaffe_lms.cli.commands.train import Signals
 from pycaffe_lms.formats.weights.solverstate import read_solverstate
 
-from ..cli.command import Finished, caffe
 from .helpers import GAUSSIAN, inner, loss, make, solver_text
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="signals as POSIX has them")
 
 NET = GAUSSIAN + inner() + loss()
-OPTIONS = {"max_iter": 10**9, "display": 20, "snapshot_after_train": "true", "momentum": 0.9}
 SECONDS = 60  # far more than anything here takes
 ITERATION = re.compile(r"\] Iteration (\d+) \(.*loss = ")
 
 
 class Training:
-    """A running training and its log."""
+    """Hold a running training and its log."""
 
     def __init__(self, folder: Path, process: subprocess.Popen):
         self.folder, self.process = folder, process
@@ -38,7 +36,7 @@ class Training:
         return (self.folder / "log").read_text()
 
     def iteration(self) -> int:
-        """The last iteration in the log; -1 before the first."""
+        """Return the last iteration in the log; -1 before the first."""
         return max((int(k) for k in ITERATION.findall(self.log())), default=-1)
 
     def wait_for(self, condition, what: str) -> None:
@@ -49,12 +47,12 @@ class Training:
             time.sleep(0.02)
 
     def send(self, number: int) -> None:
-        """Once training is under way."""
+        """Send a signal once training has begun."""
         self.wait_for(lambda: self.iteration() >= 0, "iteration")
         self.process.send_signal(number)
 
     def goes_on(self) -> None:
-        """At least one more display than now."""
+        """Wait for at least one more display."""
         now = self.iteration()
         self.wait_for(lambda: self.iteration() > now, f"iteration after {now}")
 
@@ -62,14 +60,14 @@ class Training:
         return self.process.wait(SECONDS)
 
     def wait_for_snapshots(self, n: int) -> None:
-        """Until so many are whole: they are written beside the training."""
+        """Wait until so many snapshots are whole: they are written beside the training."""
         self.wait_for(
             lambda: len(list(self.folder.glob("*.solverstate"))) >= n and not list(self.folder.glob(".*")),
             f"snapshot {n}",
         )
 
     def snapshots(self) -> list[int]:
-        """Iterations whose model and state are both there, and nothing else."""
+        """Return the iterations whose model and state are both there; check that there are no other files."""
         states = [int(p.stem.rsplit("_", 1)[1]) for p in self.folder.glob("*.solverstate")]
         models = [int(p.stem.rsplit("_", 1)[1]) for p in self.folder.glob("*.caffemodel")]
         assert sorted(models) == sorted(states) and not list(self.folder.glob(".*"))
@@ -78,8 +76,9 @@ class Training:
 
 @contextmanager
 def training(folder: Path, *argv: str, **options):
-    """`pycaffe-lms train` on a small net that would take for ever; killed if a test leaves it running."""
-    (folder / "s.prototxt").write_text(solver_text(NET, **OPTIONS | options))
+    """Run `pycaffe-lms train` on a small net that would take very long; kill it if a test leaves it running."""
+    options = {"max_iter": 10**9, "display": 20, "snapshot_after_train": "true", "momentum": 0.9} | options
+    (folder / "s.prototxt").write_text(solver_text(NET, **options))
     path = os.pathsep.join(filter(None, [str(Path(pycaffe_lms.__file__).parents[1]), os.environ.get("PYTHONPATH")]))
     command = [sys.executable, "-m", "pycaffe_lms", "train", "-solver", "s.prototxt", "-backend", "cpu", *argv]
     with open(folder / "log", "w") as log:
@@ -91,13 +90,8 @@ def training(folder: Path, *argv: str, **options):
         process.wait(SECONDS)
 
 
-def _resume(run: Training, k: int, max_iter: int) -> Finished:
-    """Train on from the snapshot of iteration k."""
-    (run.folder / "s.prototxt").write_text(solver_text(NET, **OPTIONS | {"max_iter": max_iter}))
-    argv = ("train", "-solver", "s.prototxt", "-backend", "cpu", "-snapshot", f"s_iter_{k}.solverstate")
-    done = caffe(*argv, cwd=run.folder)
-    assert done.code == 0, done.stderr
-    return done
+def _last_messages(run: Training, n: int) -> list[str]:
+    return [line.split("] ", 1)[1] for line in run.log().splitlines()[-n:]]
 
 
 def test_sigint_stops_with_a_snapshot_that_resumes(tmp_path):
@@ -110,9 +104,10 @@ def test_sigint_stops_with_a_snapshot_that_resumes(tmp_path):
     assert f"Snapshotting solver state to binary proto file s_iter_{k}.solverstate" in log
     assert k > 0 and read_solverstate(tmp_path / f"s_iter_{k}.solverstate").iter == k
     more = k + 10
-    resumed = _resume(run, k, more)
-    assert resumed.log[-1] == "Optimization Done." and "stopped early" not in resumed.stderr
-    assert run.snapshots() == [k, more]
+    with training(tmp_path, "-snapshot", f"s_iter_{k}.solverstate", max_iter=more) as resumed:
+        assert resumed.finish() == 0
+    assert _last_messages(resumed, 2)[-1] == "Optimization Done." and "stopped early" not in resumed.log()
+    assert resumed.snapshots() == [k, more]
     whole = make(NET, momentum=0.9, snapshot_prefix=f'"{tmp_path}/whole"')
     whole.step(more)
     whole.snapshot()
@@ -164,14 +159,15 @@ def test_stop_without_a_final_snapshot(tmp_path):
 
 @pytest.mark.parametrize("after_train", ["true", "false"])
 def test_sigterm_stops_with_a_snapshot_whatever_the_solver_says(tmp_path, after_train):
-    """Clusters send it before they kill; the state resumes."""
+    """Clusters send it before they kill; the state can be resumed from."""
     with training(tmp_path, snapshot_after_train=after_train) as run:
         run.send(signal.SIGTERM)
         assert run.finish() == 128 + 15
     (k,) = run.snapshots()
     assert "Optimization stopped early." in run.log() and "Traceback" not in run.log()
     more = k + 10
-    _resume(run, k, more)
+    with training(tmp_path, "-snapshot", f"s_iter_{k}.solverstate", max_iter=more) as resumed:
+        assert resumed.finish() == 0
     whole = make(NET, momentum=0.9, snapshot_prefix=f'"{tmp_path}/whole"')
     whole.step(more)
     whole.snapshot()
@@ -183,7 +179,7 @@ def test_sigterm_stops_with_a_snapshot_whatever_the_solver_says(tmp_path, after_
     ("effect", "code", "snapshots"), [("stop", 143, 0), ("snapshot", 130, 1), ("none", 130, 0)], ids=str
 )
 def test_other_effects_of_sigterm(tmp_path, effect, code, snapshots):
-    """What does not stop the run leaves that to a SIGINT."""
+    """Where it does not stop the run, a SIGINT does."""
     with training(tmp_path, "-sigterm_effect", effect, snapshot_after_train="false") as run:
         run.send(signal.SIGTERM)
         if effect != "stop":
@@ -205,7 +201,7 @@ def test_snapshot_and_stop_for_the_other_signals(tmp_path):
 
 
 def test_stop_within_a_long_test(tmp_path):
-    """A test polls as well: it need not end first."""
+    """A test polls too, so it need not end first."""
     with training(tmp_path, test_iter=10**9, test_interval=20, test_initialization="false", display=1) as run:
         run.wait_for(lambda: "Testing net (#0)" in run.log(), "test")
         run.process.send_signal(signal.SIGINT)
@@ -221,7 +217,7 @@ def test_a_bad_effect_is_a_usage_error(tmp_path):
 
 
 def test_each_flag_is_read_once_and_sighup_first():
-    """Many signals between two polls are one; both kinds are told one after the other; handlers go back."""
+    """Many signals between two polls count as one; both kinds are reported in turn; handlers are restored."""
     before = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)]
     signals = Signals("stop", "snapshot")
     try:
@@ -236,7 +232,7 @@ def test_each_flag_is_read_once_and_sighup_first():
 
 
 def test_the_second_interrupt_ends_at_once_where_the_first_means_stop():
-    """As KeyboardInterrupt; a third ends the process, whatever it is in."""
+    """It raises KeyboardInterrupt; a third one ends the process at any point."""
     before = signal.getsignal(signal.SIGINT)
     signals = Signals("stop", "snapshot", insist=True)
     try:

@@ -1,4 +1,4 @@
-"""What a snapshot writes, under which name, and that half a snapshot never takes the place of a whole one."""
+"""Tests what a snapshot writes, under which name, and that a partial one never replaces a whole one."""
 
 from __future__ import annotations
 
@@ -88,7 +88,8 @@ def test_snapshot_diff(form, tmp_path):
     ],
 )
 def test_prefixes(file, given, expected, tmp_path, monkeypatch):
-    """Derived from the solver's file if not given; in a folder, the file's stem; else as given."""
+    """The prefix is derived from the solver's file if not given; in a folder it is the file's stem; else it is as
+    given."""
     monkeypatch.chdir(tmp_path)
     for folder in ("there", "models/deep.er"):
         (tmp_path / folder).mkdir(parents=True)
@@ -149,7 +150,7 @@ def test_a_folder_that_is_read_only_is_refused_before_training(tmp_path):
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="a folder that nobody can write to")
 def test_a_file_system_that_takes_no_files_is_refused_before_training():
-    """Its permissions would let root write."""
+    """Permissions would not do for this test, since root may write anyway."""
     with pytest.raises(SnapshotError, match=r'prefix "/proc/self/a": .* \(a_iter_0.solverstate in /proc/self\)'):
         make(NET, snapshot=1, snapshot_prefix='"/proc/self/a"')
 
@@ -157,7 +158,7 @@ def test_a_file_system_that_takes_no_files_is_refused_before_training():
 @pytest.mark.parametrize("letter", ["a", "\u2603"], ids=["one byte", "three bytes"])
 @pytest.mark.parametrize("form", FORMATS)
 def test_the_longest_name_decides(form, letter, tmp_path):
-    """File systems hold names of 255 bytes: the last snapshot's must fit, and so must the temporary ones."""
+    """File systems allow names of 255 bytes: that of the last snapshot must fit, and that of its temporary file."""
     if form == "HDF5":
         pytest.importorskip("h5py")
     ending = f"_iter_10.solverstate{FORMATS[form]}"
@@ -177,7 +178,7 @@ def test_the_longest_name_decides(form, letter, tmp_path):
 @pytest.mark.parametrize("call", ["fsync", "replace", "write"])
 @pytest.mark.parametrize("code", [errno.EROFS, errno.EDQUOT, errno.ENOSPC, errno.EACCES])
 def test_what_the_system_refuses_is_refused_before_training(call, code, tmp_path, monkeypatch):
-    """A trial goes all the way, and leaves nothing behind."""
+    """The trial does every step of writing, and leaves no file."""
 
     def refuse(*_):
         raise OSError(code, os.strerror(code))
@@ -193,7 +194,7 @@ def test_what_the_system_refuses_is_refused_before_training(call, code, tmp_path
 
 # -- a write that fails half way ------------------------------------------------------------------------------------
 class Fails:
-    """os.fsync or os.replace that fails at its nth call."""
+    """Let os.fsync or os.replace fail at its nth call."""
 
     def __init__(self, monkeypatch, name, nth):
         self.real, self.left, self.calls = getattr(os, name), nth, 0
@@ -213,7 +214,7 @@ class Fails:
     [("fsync", 1, []), ("replace", 1, []), ("fsync", 3, ["caffemodel"]), ("replace", 2, ["caffemodel"])],
 )
 def test_a_failing_write_leaves_the_older_snapshot_and_no_scraps(form, name, nth, whole, tmp_path, monkeypatch):
-    """Of every file: fsync of the file, rename, fsync of the folder. The state comes last: it names a whole model."""
+    """For every file: fsync of the file, rename, fsync of the folder. The state comes last: it names a whole model."""
     if form == "HDF5":
         pytest.importorskip("h5py")
     options = {"snapshot_prefix": f'"{tmp_path}/a"', "snapshot_format": form, "momentum": 0.9}

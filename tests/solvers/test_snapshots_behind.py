@@ -1,4 +1,4 @@
-"""Snapshots that are written beside the training: the same files, one at a time, errors between iterations."""
+"""Tests snapshots that are written beside the training: the same files, one at a time, errors between iterations."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FORMATS = {"BINARYPROTO": "", "HDF5": ".h5"}
 
 
 class Slow:
-    """The writer of models, held up until `go`. started: set when it begins; calls: (thread, how many at a time)."""
+    """Hold up the writer of models until `go`. started: set when it begins; calls: (thread, how many at a time)."""
 
     def __init__(self, monkeypatch):
         self.started, self.go, self.calls, self.now = threading.Event(), threading.Event(), [], 0
@@ -56,7 +56,7 @@ def _options(tmp_path, form="BINARYPROTO", **more):
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("place", PLACES)
 def test_the_files_are_of_their_iteration(place, form, diff, tmp_path):
-    """Byte for byte what a run holds that stops there, although the training goes on while they are written."""
+    """Compare bytes with those of a run that stops there, although training goes on while they are written."""
     if form == "HDF5":
         pytest.importorskip("h5py")
     for folder in ("behind", "stopped"):
@@ -148,7 +148,7 @@ def test_a_snapshot_that_is_asked_for_is_there(tmp_path):
 
 
 def test_one_that_a_callback_asks_for_is_there_too(tmp_path, monkeypatch):
-    """Although the training is under way, and one of its own is being written."""
+    """It is, although training is running and another snapshot is being written."""
     slow, found = Slow(monkeypatch), []
     threading.Timer(0.2, slow.go.set).start()
     solver = make(NET, **_options(tmp_path, snapshot=2))
@@ -165,7 +165,7 @@ def test_one_that_a_callback_asks_for_is_there_too(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("place", PLACES)
 def test_values_of_many_pieces(place, tmp_path, monkeypatch):
-    """Large values on the host are copied by several threads."""
+    """Several threads copy large values on the host."""
     monkeypatch.setattr(staging, "_PIECE", 24)
     solver = make(NET, place, **_options(tmp_path))
     solver.step(2)
@@ -194,7 +194,7 @@ def test_an_error_is_raised_between_iterations(tmp_path, monkeypatch):
 
 
 def test_what_fails_besides_waits_for_the_writer(tmp_path, monkeypatch, caplog):
-    """As Ctrl-C in a notebook does: what was on its way is whole afterwards."""
+    """After Ctrl-C in a notebook, for example, the snapshot that was being written is whole."""
     slow = Slow(monkeypatch)
     threading.Timer(0.3, slow.go.set).start()
     solver = make(NET, **_options(tmp_path, snapshot=2))
@@ -221,7 +221,7 @@ def test_memory_is_taken_once(place, tmp_path):
 
 
 def test_all_host_memory_is_page_locked_and_taken_before(tmp_path, monkeypatch):
-    """The table by which values are gathered, too: the host would wait for a copy of other memory."""
+    """So is the table by which values are gathered: for pageable memory the host would wait."""
     device, solver = _on_sim(tmp_path, 64 << 20, snapshot=2)
     taken, take, gathers = [], device.host_take, Gathers(monkeypatch)
 
@@ -239,7 +239,8 @@ def test_all_host_memory_is_page_locked_and_taken_before(tmp_path, monkeypatch):
 
 
 def test_copying_moves_nothing_on_the_device(tmp_path):
-    """States, device memory and plans are as before; every copy goes by the stream of copies out, none by the host."""
+    """States, device memory and plans do not change; every copy uses the stream of copies out, none waits for the
+    host."""
     solver = make(NET, "sim with LMS", **_options(tmp_path))
     solver.step(4)
     memories = list(snapshot.memories(solver))
@@ -302,7 +303,7 @@ def _on_sim(tmp_path, capacity, **options):
 
 
 class Gathers:
-    """found: whether there was room, of each snapshot."""
+    """Note every attempt to gather. found: whether there was room."""
 
     def __init__(self, monkeypatch):
         self.found, self._real = [], staging.gather
@@ -315,7 +316,7 @@ class Gathers:
 
 
 def test_values_leave_from_memory_of_their_own_where_there_is_room(tmp_path, monkeypatch):
-    """Without room they leave from where they are. The files are equal."""
+    """Without room they are copied from where they are. The files are equal."""
     found = {}
     for name, spare in (("room", 1 << 20), ("none", 0)):
         (tmp_path / name).mkdir()
@@ -332,7 +333,8 @@ def test_values_leave_from_memory_of_their_own_where_there_is_room(tmp_path, mon
 
 
 def test_who_needs_memory_gets_that_of_a_snapshot(tmp_path, monkeypatch):
-    """A thread that writes slowly still has its memory; the device asks for it before it says that there is none."""
+    """A snapshot that is written slowly still holds memory; the device asks for it before it reports that none is
+    free."""
     device, solver = _on_sim(tmp_path, 64 << 20)
     solver.step(1)
     monkeypatch.setattr(snapshot, "write", lambda copied: None)  # it does not even wait for the copies
@@ -348,7 +350,7 @@ def test_who_needs_memory_gets_that_of_a_snapshot(tmp_path, monkeypatch):
 
 
 def test_allocations_that_touch_are_copied_apart():
-    """One array over two would end with the first."""
+    """One array over two allocations would be invalid once the first is freed."""
     device = SimDevice(1 << 20)
     whole = np.zeros(2048, np.uint8)
     host_segments = [np.frombuffer(memoryview(whole)[start : start + 1024], np.uint8)[:512] for start in (0, 1024)]

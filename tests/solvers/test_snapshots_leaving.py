@@ -1,5 +1,6 @@
-"""Values of a snapshot leave from where they are while the next iteration runs: no step writes one before it has left,
-and none waits for more than that. In many legal orders of the streams, and by the model clock."""
+"""Tests values of a snapshot that are copied from where they are while the next iteration runs: no step overwrites one
+before it is copied, and none waits longer than that. Many legal orders of the streams are tried, and times of the model
+clock."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ def _solver(tmp_path, lms=None, net=NET, *, order="latest", seed=0, **options):
 
 @pytest.fixture(autouse=True)
 def no_room(monkeypatch):
-    """As where a budget leaves none: the values leave from where they are."""
+    """Let there be no room to gather, as under a tight budget: values are copied from where they are."""
     monkeypatch.setattr(staging, "gather", lambda *_: None)
 
 
@@ -44,7 +45,7 @@ def no_room(monkeypatch):
 @pytest.mark.parametrize("lms", LMS)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_no_step_overtakes_a_copy(options, lms, seed, tmp_path):
-    """Every file holds what a run does that stops there, and the training is that of a run without snapshots."""
+    """Every file equals that of a run that stops there, and the training equals that without snapshots."""
     options = {"base_lr": 0.01} | options
     device, solver = _solver(tmp_path, LMS[lms], order="random", seed=seed, snapshot=EVERY, **options)
     solver.step(ITERATIONS)
@@ -64,8 +65,8 @@ def test_no_step_overtakes_a_copy(options, lms, seed, tmp_path):
 
 
 def _times(tmp_path, monkeypatch, lms, net, bytes_per_s, snapshots, count=4):
-    """Seconds of the model clock that the compute stream takes for each of so many iterations, after some others;
-    before each of them a snapshot is begun, or not. And the seconds of a snapshot's copies."""
+    """Return the seconds of the model clock that the compute stream takes for each of `count` iterations, after
+    warm-up, with or without a snapshot started before each; and the seconds of a snapshot's copies."""
     monkeypatch.setattr(snapshot, "write", lambda copied: None)
     device, solver = _solver(tmp_path, lms, net)
     device.link_bytes_per_s = bytes_per_s
@@ -78,7 +79,7 @@ def _times(tmp_path, monkeypatch, lms, net, bytes_per_s, snapshots, count=4):
             if snapshots:
                 solver.snapshot(wait=False)
                 copies = device.copy_out.time - begin
-                assert device.compute.time == begin, "nobody waits yet"
+                assert device.compute.time == begin, "nothing waits yet"
             solver._iterate()
             solver.iter += 1
             found.append(device.compute.time - begin)
@@ -88,8 +89,8 @@ def _times(tmp_path, monkeypatch, lms, net, bytes_per_s, snapshots, count=4):
 @pytest.mark.parametrize(("net", "before"), [(PLAIN, 0), (NET, 64 * (3 + 1 + 2) * 4 + 4)], ids=["plain", "statistics"])
 @pytest.mark.parametrize("lms", LMS)
 def test_an_iteration_takes_as_long_as_without(lms, net, before, tmp_path, monkeypatch):
-    """Copies that take less than forward and backward cost the compute stream nothing; a forward that writes statistics
-    waits at most for the bytes that leave `before` they have: of the layers up to there."""
+    """Copies that are shorter than forward and backward do not delay the compute stream. A forward that writes
+    statistics waits at most for the bytes that are copied `before` them: those of the layers up to there."""
     rate = 2e8
     plain, _ = _times(tmp_path, monkeypatch, LMS[lms], net, rate, False)
     within, copies = _times(tmp_path, monkeypatch, LMS[lms], net, rate, True)
@@ -99,8 +100,7 @@ def test_an_iteration_takes_as_long_as_without(lms, net, before, tmp_path, monke
 
 
 def test_the_update_waits_for_copies_that_take_longer(tmp_path, monkeypatch):
-    """Forward and backward, which only read, run meanwhile: the iteration ends as soon after the copies as its update
-    takes."""
+    """Forward and backward, which only read, run meanwhile: the iteration ends one update after the copies."""
     monkeypatch.setattr(snapshot, "write", lambda copied: None)
     device, solver = _solver(tmp_path, None, PLAIN)
     times = []
@@ -122,7 +122,7 @@ def test_the_update_waits_for_copies_that_take_longer(tmp_path, monkeypatch):
 
 
 def test_a_launch_comes_again_once_all_have_left(tmp_path, monkeypatch):
-    """An iteration runs step by step while copies are under way, and the next from the same recording as before."""
+    """An iteration runs step by step while copies are under way, and the next one as the same CUDA graph as before."""
     monkeypatch.setattr(snapshot, "write", lambda copied: None)
     device, solver = _solver(tmp_path)
     solver.step(5)
@@ -141,7 +141,7 @@ def test_a_launch_comes_again_once_all_have_left(tmp_path, monkeypatch):
 
 
 def test_memory_that_is_given_back_is_not_used_before(tmp_path, monkeypatch):
-    """Of a net that is reshaped, or gone, while its values are copied."""
+    """A net is reshaped, or deleted, while its values are copied."""
     monkeypatch.setattr(snapshot, "write", lambda copied: None)
     device = SimDevice(1 << 16)
     memory = SyncedMemory(512, "conv1.data", device)

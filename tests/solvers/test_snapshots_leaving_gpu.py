@@ -1,4 +1,4 @@
-"""On a GPU, no update overtakes the copies of a snapshot, which take longer than an iteration here."""
+"""Tests on a GPU that no update overtakes the copies of a snapshot, which take longer than an iteration here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Solver states of every type: what a file holds, files of others, and what is refused."""
+"""Tests solver states of every type: what a file holds, files of other programs, and what is refused."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def fit(kind, place="cpu", **options):
 
 
 def histories(path) -> list[np.ndarray]:
-    """As another program reads them."""
+    """Return the histories as another program reads them."""
     if path.suffix == ".h5":
         import h5py
 
@@ -45,7 +45,7 @@ def everything(solver) -> list[bytes]:
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("kind", TYPES)
 def test_histories_in_caffes_order(kind, form, tmp_path, fed):
-    """All first ones in the order of parameters, then all second ones; with the values of the reference."""
+    """All first ones come in the order of parameters, then all second ones, with the values of the reference."""
     if form == "HDF5":
         pytest.importorskip("h5py")
     solver = fit(kind, snapshot_prefix=f'"{tmp_path}/s"', snapshot_format=form)
@@ -62,7 +62,7 @@ def test_histories_in_caffes_order(kind, form, tmp_path, fed):
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("kind", TYPES)
 def test_a_state_that_another_program_wrote(kind, form, tmp_path, fed):
-    """Training goes on as if it had not stopped. What only our files hold is missing."""
+    """Training continues as if uninterrupted, except for what only our files hold."""
     whole = fit(kind)
     reference = Reference(values(whole), kind, **TYPES[kind][1])
     for _ in range(3):
@@ -154,7 +154,7 @@ def test_of_a_type_that_nobody_knows(tmp_path):
 
 
 def caffes(path, *arrays) -> object:
-    """A state as Caffe writes it, which does not say of which type."""
+    """Write a state as Caffe does, which does not say the solver's type."""
     state = SolverState(iter=2)
     for a in arrays:
         state.history.add(data=np.ravel(a)).shape.dim.extend(np.shape(a))
@@ -189,7 +189,7 @@ def test_of_another_type_by_the_number_of_histories(kind, tmp_path):
     ],
 )
 def test_of_another_type_by_signs(kind, squares, tmp_path):
-    """A mean of squares is never negative; a momentum is, somewhere."""
+    """A mean of squares is never negative; a momentum is, in some element."""
     for k in range(2 * updates.HISTORIES[kind.lower()]):
         arrays = [a.copy() for a in [W, B] * updates.HISTORIES[kind.lower()]]
         arrays[k].reshape(-1)[-1] = -0.1

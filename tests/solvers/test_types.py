@@ -1,4 +1,4 @@
-"""Every solver type against NumPy in float64, with all that acts on a gradient before the rule."""
+"""Tests every solver type against NumPy in float64, with all that changes a gradient before the rule."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_formulas(kind, decay, clip, iter_size, fed):
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("kind", TYPES)
 def test_single_precision_everywhere(kind, place, fed):
-    """With rates that change: a recorded program must read them anew, and Adam's factor with them."""
+    """Rates change: a recorded program must read them, and Adam's factor, at every run."""
     options, rules = TYPES[kind]
     more = {"lr_policy": '"step"', "gamma": 0.5, "stepsize": 2, "iter_size": 2, "weight_decay": 0.05}
     solver = make(NET, place, type=f'"{kind}"', **options, **more)
@@ -58,7 +58,7 @@ def test_settings_that_are_not_written(kind, fed):
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_settings_may_change_between_iterations(kind, fed):
-    """On every device, a recorded one too: all numbers of the rule are read when it runs."""
+    """On every device, with a recorded program too: the rule's numbers are read when it runs."""
     options, _ = TYPES[kind]
     found = []
     for place in ("sim with LMS", "sim"):
@@ -78,7 +78,7 @@ def test_settings_may_change_between_iterations(kind, fed):
 
 @pytest.mark.parametrize("place", PLACES)
 def test_clipping_may_be_turned_on_and_off(place, fed):
-    """A limit of infinity takes norms from the beginning, and changes nothing."""
+    """A limit of infinity computes norms from the beginning, and changes nothing."""
     found = []
     for start in (-1, "inf"):
         solver = make(NET, place, type='"Adam"', **TYPES["Adam"][0], clip_gradients=start)
@@ -97,7 +97,7 @@ def test_clipping_may_be_turned_on_and_off(place, fed):
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_apply_update(kind):
-    """One update with the gradients that are there, of the iteration that counts; nothing is cleared."""
+    """Make one update with the present gradients, of the iteration that counts; nothing is cleared."""
     options, rules = TYPES[kind]
     solver = make(NET, dtype="float64", type=f'"{kind}"', **options)
     rate, numbers = single(0.1), {k: single(v) for k, v in rules.items()}
