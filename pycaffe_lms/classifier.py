@@ -72,7 +72,7 @@ class Classifier(Net):
         self.crop_dims = np.array(self.blobs[self.inputs[0]].shape[2:])
         dims = self.crop_dims if image_dims is None else image_dims
         if np.ndim(dims) != 1:
-            raise UsageError(f"image_dims {dims!r} is no pair", fix="give (height, width)")
+            raise UsageError(f"image_dims {dims!r} is not a pair", fix="give (height, width)")
         self.image_dims = tuple(int(d) for d in dims)
         if len(self.image_dims) != 2 or (np.array(self.image_dims) < self.crop_dims).any():
             raise UsageError(
@@ -89,7 +89,7 @@ class Classifier(Net):
         if isinstance(inputs, np.ndarray) and inputs.ndim == 3:
             raise ArrayError(f"one picture of shape {inputs.shape}, not a list of them", fix="predict([picture])")
         if isinstance(inputs, (str, os.PathLike)):
-            raise ArrayError(f"{inputs!r} is no list of pictures", fix="predict([caffe.io.load_image(file)])")
+            raise ArrayError(f"{inputs!r} is not a list of pictures", fix="predict([caffe.io.load_image(file)])")
         inputs = list(inputs)
         if not inputs:
             raise UsageError("there are no pictures to classify", fix="give at least one (height, width, channels)")

@@ -62,7 +62,9 @@ class Detector(Net):
         source = self.inputs[0]
         for pair in images_windows:
             if isinstance(pair, (str, os.PathLike)) or len(pair) != 2:
-                raise UsageError(f"{pair!r} is no file with windows", fix="give [(file, [(ymin, xmin, ymax, xmax)])]")
+                raise UsageError(
+                    f"{pair!r} is not a file with windows", fix="give [(file, [(ymin, xmin, ymax, xmax)])]"
+                )
             filename, windows = pair
             image = load_image(filename)
             for window in windows:
@@ -93,7 +95,7 @@ class Detector(Net):
         pixels outside of the picture get the mean. Raises ArrayError for a window without a pixel of the picture.
         """
         if np.shape(window) != (4,):
-            raise ArrayError(f"{window!r} is no window", fix="windows are ymin, xmin, ymax, xmax")
+            raise ArrayError(f"{window!r} is not a window", fix="windows are ymin, xmin, ymax, xmax")
         ymin, xmin, ymax, xmax = (int(v) for v in window)
         if not self.context_pad:
             crop = im[max(ymin, 0) : max(ymax, 0), max(xmin, 0) : max(xmax, 0)]

@@ -151,11 +151,11 @@ def test_what_a_net_is_made_of(files, net):
     spec = caffe.NetSpec()
     spec.x = caffe.layers.Input(shape={"dim": [2, 3]})
     for wrong in (None, spec, 3, net):
-        with pytest.raises(UsageError, match=rf"{type(wrong).__name__} is no prototxt.*\n.*to_proto\(\)"):
+        with pytest.raises(UsageError, match=rf"{type(wrong).__name__} is not a prototxt.*\n.*to_proto\(\)"):
             caffe.Net(wrong, caffe.TEST)
-        with pytest.raises(UsageError, match="is no solver prototxt"):
+        with pytest.raises(UsageError, match="is not a solver prototxt"):
             caffe.get_solver(wrong)
-        with pytest.raises(UsageError, match="is no solver prototxt"):
+        with pytest.raises(UsageError, match="is not a solver prototxt"):
             caffe.AdamSolver(wrong)
     assert caffe.Net(spec.to_proto(), caffe.TEST).blobs["x"].shape == (2, 3)
 
@@ -165,7 +165,7 @@ def test_an_unknown_keyword_is_named(files):
         (lambda: caffe.Net(files[0], caffe.TEST, weight="w"), "Net"),
         (lambda: caffe.get_solver(files[1], weights="w"), "Solver"),
     ):
-        with pytest.raises(TypeError, match=f"'weights?' is no keyword of a {cls}; it takes: .*device.*lms"):
+        with pytest.raises(TypeError, match=f"'weights?' is not a keyword of a {cls}; it takes: .*device.*lms"):
             make()
 
 
@@ -292,13 +292,13 @@ def deploy(tmp_path):
 
 
 def test_what_a_classifier_is_given(deploy):
-    with pytest.raises(UsageError, match="image_dims 8 is no pair"):
+    with pytest.raises(UsageError, match="image_dims 8 is not a pair"):
         caffe.Classifier(*deploy, image_dims=8)
     for face in (caffe.Classifier, caffe.Detector):
         with pytest.raises(UsageError, match="needs weights"):
             face(deploy[0], None)
     classifier = caffe.Classifier(*deploy)
-    refused = {"one picture": PICTURE, "no list": "cat.jpg", "is no picture": ["cat.jpg"], "no pictures": []}
+    refused = {"one picture": PICTURE, "not a list": "cat.jpg", "is no picture": ["cat.jpg"], "no pictures": []}
     for words, wrong in refused.items():
         with pytest.raises(RuntimeError, match=words):
             classifier.predict(wrong)
@@ -307,10 +307,10 @@ def test_what_a_classifier_is_given(deploy):
 
 def test_what_a_detector_is_given(deploy):
     detector = caffe.Detector(*deploy)
-    with pytest.raises(ArrayError, match=r"\(0, 0, 3\) is no window"):
+    with pytest.raises(ArrayError, match=r"\(0, 0, 3\) is not a window"):
         detector.crop(PICTURE, (0, 0, 3))
     for wrong in ("a.png", ("a.png", [], 3)):
-        with pytest.raises(UsageError, match="is no file with windows"):
+        with pytest.raises(UsageError, match="is not a file with windows"):
             detector.detect_windows([wrong])
 
 

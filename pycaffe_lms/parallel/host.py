@@ -100,7 +100,7 @@ class HostCommunicator:
                 self._peers[-1] = peer
                 rank = self._greet(-1)
                 if rank in self._peers or not 0 < rank < self.size:
-                    raise self._fail(f"rank {rank} came twice, or is none of {self.size}")
+                    raise self._fail(f"rank {rank} connected twice, or is not below {self.size}")
                 self._peers[rank] = self._peers.pop(-1)
                 self._send(rank, _HELLO, _PROCESS.pack(os.getpid()))
 
@@ -148,7 +148,7 @@ class HostCommunicator:
             self._read(sender, memoryview(header))
             magic, theirs, rank, count, nbytes = _HEADER.unpack(header)
             if magic != _MAGIC or theirs > _WAITING:
-                raise self._fail(f"what comes from rank {sender} is no message")
+                raise self._fail(f"rank {sender} sent something that is not a message")
         if (theirs, count, nbytes) != (operation, self._count, len(into)):
             raise self._fail(
                 f"rank {rank} does {_NAMES[theirs]} of {nbytes} bytes (its operation {count}) where this one does "

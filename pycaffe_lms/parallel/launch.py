@@ -82,7 +82,7 @@ class _Started:
         except EOFError:
             self.process.join(_GRACE_S)
         if self.report is None and not self.process.is_alive():
-            self.report = _Report(1, f"its process {_ending(self.process.exitcode)} without a word")
+            self.report = _Report(1, f"its process {_ending(self.process.exitcode)} without a report")
 
     def end(self) -> _Report:
         """Wait for a process that was asked to end, kill it where it does not; return its report."""

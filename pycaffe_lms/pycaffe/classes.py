@@ -98,7 +98,7 @@ class Net(PycaffeNet):
     ) -> None:
         if not isinstance(network_file, (str, bytes, os.PathLike, NetParameter)):
             raise UsageError(
-                f"{type(network_file).__name__} is no prototxt to make a net of",
+                f"{type(network_file).__name__} is not a prototxt to make a net of",
                 fix="give the path of a file, or a NetParameter, as NetSpec's to_proto() makes it",
             )
         if args and isinstance(args[0], (str, os.PathLike)):  # the older order
@@ -277,7 +277,7 @@ def get_solver(
 
 def _no_solver(given: object) -> UsageError:
     return UsageError(
-        f"{type(given).__name__} is no solver prototxt",
+        f"{type(given).__name__} is not a solver prototxt",
         fix="give the path of a file; a SolverParameter is written to one: file.write(str(param))",
     )
 
@@ -293,4 +293,4 @@ def _check_options(cls: type, options: dict[str, Any]) -> None:
     }
     wrong = [name for name in options if name not in known]
     if wrong:
-        raise TypeError(f"{wrong[0]!r} is no keyword of a {cls.__name__}; it takes: {', '.join(sorted(known))}")
+        raise TypeError(f"{wrong[0]!r} is not a keyword of a {cls.__name__}; it takes: {', '.join(sorted(known))}")

@@ -227,7 +227,7 @@ class Solver(Uncopied):
         try:
             end = self._end = self.iter + operator.index(n)
         except TypeError:
-            raise UsageError(f"step: {n!r} is no number of iterations", fix="give an integer") from None
+            raise UsageError(f"step: {n!r} is not a number of iterations", fix="give an integer") from None
         settings.check(p, self.rule)
         loss_watch.check_policy(self.nan)
         if self.runtime.open_plan_file():  # now, where the ranks are not joined by `train_with`

@@ -226,7 +226,7 @@ class LossWatch:
 def check_policy(policy: Policy) -> None:
     """Raise UsageError for what is not a policy."""
     if not callable(policy) and policy not in POLICIES:
-        raise UsageError(f"nan: {policy!r} is no policy", fix=f"use one of {', '.join(POLICIES)}, or a function")
+        raise UsageError(f"nan: {policy!r} is not a policy", fix=f"use one of {', '.join(POLICIES)}, or a function")
 
 
 def warn(error: NonFiniteLoss) -> None:

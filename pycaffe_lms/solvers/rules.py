@@ -68,7 +68,7 @@ class Rule:
             value = getattr(param, name)
             if self.squares and not 0 <= value < 1:
                 raise SolverError(
-                    f"{name} {value:g} is no share of a running mean",
+                    f"{name} {value:g} is outside of [0, 1)",
                     field=name,
                     fix=f"{self.type} needs 0 <= {name} < 1",
                 )

@@ -43,7 +43,9 @@ def check(param: SolverParameter, rule: Rule) -> None:
         if not math.isfinite(getattr(param, name)):
             raise SolverError(f"{name} {getattr(param, name)} is not finite", field=name, fix="give a number")
     if math.isnan(param.clip_gradients):
-        raise SolverError("clip_gradients nan is no limit", field="clip_gradients", fix="give a number, or delete it")
+        raise SolverError(
+            "clip_gradients nan is not a limit", field="clip_gradients", fix="give a number, or delete it"
+        )
     for name in _COUNTS:
         if getattr(param, name) < 0:
             raise SolverError(f"{name} {getattr(param, name)} is negative", field=name, fix="use 0 or more")

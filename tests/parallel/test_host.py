@@ -196,7 +196,7 @@ def test_a_stranger_at_the_door():
 
         def work(rank, path, said=said):
             if rank == 0:
-                with pytest.raises(LostRank, match="no message" if said else "came twice, or is none"):
+                with pytest.raises(LostRank, match="not a message" if said else "connected twice, or is not below"):
                     meet(0, path, 2)
                 return
             if said is None:

@@ -80,8 +80,8 @@ def test_the_roots_code_is_returned():
 @pytest.mark.parametrize(
     ("kind", "code", "said"),
     [
-        ("killed", 1, r"its process was ended by SIGKILL without a word"),
-        ("exit", 1, r"its process ended with code 3 without a word"),
+        ("killed", 1, r"its process was ended by SIGKILL without a report"),
+        ("exit", 1, r"its process ended with code 3 without a report"),
         ("error", 1, r"solver\.prototxt:3: gamma is odd\n  fix: make it even"),
         ("usage", 2, r"no such flag"),
         (

@@ -129,14 +129,14 @@ def test_base_lr_can_be_written(way, place, write):
 def test_what_is_written_is_checked(write):
     solver = caffe.AdamSolver(write())
     solver.param.momentum = 1.5
-    with pytest.raises(SolverError, match="momentum 1.5 is no share of a running mean"):
+    with pytest.raises(SolverError, match="momentum 1.5 is outside of"):
         solver.step(1)
     assert solver.iter == 0
 
 
 @pytest.mark.parametrize("n", [1.5, "3", None])
 def test_steps_are_counted_in_integers(n, write):
-    with pytest.raises(UsageError, match="step: .* is no number of iterations"):
+    with pytest.raises(UsageError, match="step: .* is not a number of iterations"):
         caffe.SGDSolver(write()).step(n)
 
 

@@ -308,7 +308,7 @@ def test_field(name, world):
             for name in ("display", "max_iter", "snapshot", "test_interval", "device_id", "test_iter")
         ),
         *((name, 0, f"{name} 0 is not positive") for name in ("average_loss", "iter_size")),
-        ("clip_gradients", "nan", "clip_gradients nan is no limit"),
+        ("clip_gradients", "nan", "clip_gradients nan is not a limit"),
         ("regularization_type", '"L3"', 'regularization_type "L3" is unknown'),
         ("lr_policy", '"Fixed"', 'lr_policy "Fixed" is unknown'),
     ],

@@ -198,7 +198,7 @@ def test_a_function_may_stop_the_training():
 def test_what_is_no_policy():
     solver = make(NET)
     solver.nan = "halt"
-    with pytest.raises(UsageError, match="'halt' is no policy"):
+    with pytest.raises(UsageError, match="'halt' is not a policy"):
         solver.step(1)
 
 

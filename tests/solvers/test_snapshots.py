@@ -133,7 +133,9 @@ def test_no_prefix_and_no_file_is_refused_before_training(tmp_path, monkeypatch)
 def test_a_prefix_that_cannot_be_is_refused_before_training(tmp_path):
     (tmp_path / "file").write_text("")
     for prefix in ("file/a", "file/b/a"):
-        with pytest.raises(SnapshotError, match=f"cannot write to snapshot prefix .*{prefix}.*: .*file is no folder"):
+        with pytest.raises(
+            SnapshotError, match=f"cannot write to snapshot prefix .*{prefix}.*: .*file is not a folder"
+        ):
             make(NET, file="s.prototxt", snapshot=1, snapshot_prefix=f'"{tmp_path}/{prefix}"')
     solver = make(NET, snapshot_prefix=f'"{tmp_path}/later/a"')
     (tmp_path / "later").write_text("")

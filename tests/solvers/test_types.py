@@ -159,9 +159,13 @@ def test_both_ways_at_once():
     ("kind", "options", "said"),
     [
         *((kind, {"momentum": 0.9}, f"momentum 0.9 cannot be used with {kind}") for kind in ("AdaGrad", "RMSProp")),
-        *(("RMSProp", {"rms_decay": v}, f"rms_decay {v} is no share of a running mean") for v in (1, -0.5, 99)),
-        *((kind, {"momentum": v}, f"momentum {v} is no share") for kind in ("AdaDelta", "Adam") for v in (1, -0.1)),
-        *(("Adam", {"momentum2": v}, f"momentum2 {v} is no share") for v in (1, -0.1)),
+        *(("RMSProp", {"rms_decay": v}, f"rms_decay {v} is outside of [0, 1)") for v in (1, -0.5, 99)),
+        *(
+            (kind, {"momentum": v}, f"momentum {v} is outside of [0, 1)")
+            for kind in ("AdaDelta", "Adam")
+            for v in (1, -0.1)
+        ),
+        *(("Adam", {"momentum2": v}, f"momentum2 {v} is outside of [0, 1)") for v in (1, -0.1)),
         *((kind, {"delta": -0.5}, "delta -0.5 is negative") for kind in ("AdaGrad", "RMSProp", "AdaDelta", "Adam")),
     ],
 )

@@ -80,7 +80,7 @@ class SnapshotNames:
         except (OSError, ValueError) as error:  # ValueError: a NUL in it
             above = next(p for p in Path(os.path.abspath(longest)).parents if os.path.lexists(p))
             reason = getattr(error, "strerror", None) or error
-            found = f"{above} is no folder" if not above.is_dir() else f"{reason} ({longest.name} in {above})"
+            found = f"{above} is not a folder" if not above.is_dir() else f"{reason} ({longest.name} in {above})"
             raise SnapshotError(
                 f'cannot write to snapshot prefix "{self.prefix}": {found}',
                 fix="check that the folder exists, is writable and has room, or change snapshot_prefix",
