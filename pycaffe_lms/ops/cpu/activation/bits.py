@@ -17,13 +17,7 @@ from ..threads import ELEMENTS, parallel
 from .pointwise import clip_forward
 from .relu import relu6_forward, relu_forward
 
-__all__ = [
-    "bits_backward",
-    "clip_bits_forward",
-    "positive_bits",
-    "relu6_bits_forward",
-    "relu_bits_forward",
-]
+__all__ = ["bits_backward", "clip_bits_forward", "positive_bits", "relu6_bits_forward", "relu_bits_forward"]
 
 _WORDS = 1 << 10  # worked on at a time: 32768 elements stay in the cache
 

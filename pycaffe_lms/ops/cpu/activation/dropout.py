@@ -44,19 +44,9 @@ def threshold(ratio: float) -> int:
 def _apply(x: HostArray, y: HostArray, ratio: float, key: HostArray) -> None:
     seed, offset, start = (int(word) for word in key)
     kind, keys = x.dtype.type, tuple(_keys(seed))
-    parallel(
-        _scale,
-        -(-x.size // 4),
-        x.reshape(-1),
-        y.reshape(-1),
-        np.uint64(start),
-        np.uint64(offset & 0xFFFFFFFF),
-        np.uint64(offset >> 32 & 0xFFFFFFFF),
-        keys,
-        np.uint64(threshold(ratio)),
-        kind(1.0 / (1.0 - ratio)),
-        grain=_GRAIN,
-    )
+    counter = map(np.uint64, (start, offset & 0xFFFFFFFF, offset >> 32 & 0xFFFFFFFF))
+    numbers = *counter, keys, np.uint64(threshold(ratio)), kind(1.0 / (1.0 - ratio))
+    parallel(_scale, -(-x.size // 4), x.reshape(-1), y.reshape(-1), *numbers, grain=_GRAIN)
 
 
 def _keys(seed: int) -> Iterator[np.uint64]:

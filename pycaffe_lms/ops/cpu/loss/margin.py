@@ -6,12 +6,7 @@ import numpy as np
 
 from ....arrays import HostArray
 
-__all__ = [
-    "hinge_loss_forward",
-    "hinge_loss_backward",
-    "contrastive_loss_forward",
-    "contrastive_loss_backward",
-]
+__all__ = ["hinge_loss_forward", "hinge_loss_backward", "contrastive_loss_forward", "contrastive_loss_backward"]
 
 
 def _margins(x: HostArray, label: HostArray, n: int, c: int) -> tuple[HostArray, HostArray, HostArray]:

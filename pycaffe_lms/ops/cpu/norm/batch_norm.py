@@ -84,11 +84,18 @@ def batch_norm_global_forward(
 
     Writes mean and inv_std; y may be x.
     """
+    running_statistics(inv_std, mean, running_mean, running_var, factor, eps)
+    over_channels(_shift_scale, n, c, s, x.reshape(n, c, s), y.reshape(n, c, s), mean, inv_std)
+
+
+def running_statistics(
+    inv_std: HostArray, mean: HostArray, running_mean: HostArray, running_var: HostArray, factor: HostArray, eps: float
+) -> None:
+    """Write mean and inv_std = 1 / sqrt(var + eps) of the running sums over their factor; both are 0 if that is 0."""
     weight = 0.0 if factor.reshape(-1)[0] == 0 else 1.0 / float(factor.reshape(-1)[0])
     np.multiply(running_mean, weight, out=mean)
     with np.errstate(divide="ignore", invalid="ignore"):
         inv_std[...] = 1 / np.sqrt(running_var.astype(np.float64) * weight + eps)
-    over_channels(_shift_scale, n, c, s, x.reshape(n, c, s), y.reshape(n, c, s), mean, inv_std)
 
 
 def batch_norm_backward(
@@ -147,9 +154,8 @@ def _shift_scale(first: int, last: int, x: HostArray, y: HostArray, shift: HostA
 
 
 @kernel
-def _normalise(
-    first: int, last: int, x: HostArray, y: HostArray, mean: HostArray, var: HostArray, inv_std: HostArray, eps: float
-) -> None:
+def moments(first: int, last: int, x: HostArray, mean: HostArray, var: HostArray) -> None:
+    """Of the channels [first, last) of an array (items, channels, size)."""
     items, _, size = x.shape
     for c in range(first, last):
         total, squares = 0.0, 0.0
@@ -157,10 +163,40 @@ def _normalise(
             for start in range(0, size, BLOCK):
                 total += np.float64(_sum(x[i, c, start : min(start + BLOCK, size)]))
         mean[c] = total / (items * size)
+        near = x.dtype.type(mean[c])
         for i in range(items):
             for start in range(0, size, BLOCK):
-                squares += np.float64(_squares(x[i, c, start : min(start + BLOCK, size)], mean[c]))
+                squares += np.float64(_squares(x[i, c, start : min(start + BLOCK, size)], near))
         var[c] = squares / (items * size)
+
+
+@kernel
+def part_moments(first: int, last: int, x: HostArray, means: HostArray, squares: HostArray) -> None:
+    """Of each part's rows the mean, and the sum of squared distances from it (the part is in the cache by then)."""
+    rows, size = x.shape
+    for part in range(first, last):
+        mean, square = means[part], squares[part]
+        start, end = part * PART, min(part * PART + PART, rows)
+        mean[:] = 0
+        square[:] = 0
+        for i in range(start, end):
+            row = x[i]
+            for j in range(size):
+                mean[j] += row[j]
+        for j in range(size):
+            mean[j] /= end - start
+        for i in range(start, end):
+            row = x[i]
+            for j in range(size):
+                square[j] += (row[j] - mean[j]) * (row[j] - mean[j])
+
+
+@kernel
+def _normalise(
+    first: int, last: int, x: HostArray, y: HostArray, mean: HostArray, var: HostArray, inv_std: HostArray, eps: float
+) -> None:
+    for c in range(first, last):
+        moments(c, c + 1, x, mean, var)
         inv_std[c] = 1 / np.sqrt(var[c] + eps)
         _shift_scale(c, c + 1, x, y, mean, inv_std)
 
@@ -187,6 +223,7 @@ def _backward(first: int, last: int, y: HostArray, dy: HostArray, dx: HostArray,
                 dx[i, c, start:end] = result[: end - start]
 
 
+PART = 64  # rows that are added up in the array's own type
 _BLOCK = 4096  # values summed in the array's own type, the rest in float64
 
 

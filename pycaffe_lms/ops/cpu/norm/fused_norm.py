@@ -19,7 +19,7 @@ from ..activation.bits import positive_bits, values_of
 from ..channels import over_channels
 from ..compiled import BLOCK, kernel, sums
 from ..threads import parallel
-from .norm_moments import PART, moments, part_moments
+from .batch_norm import PART, moments, part_moments, running_statistics
 
 __all__ = ["batch_norm_statistics", "batch_norm_running", "fused_norm_forward", "fused_norm_backward"]
 
@@ -67,10 +67,7 @@ def batch_norm_running(
     c: int,
 ) -> None:
     """mean and inv_std = 1 / sqrt(var + eps) from the running sums over their factor (a zero factor: both are 0)."""
-    weight = 0.0 if factor.reshape(-1)[0] == 0 else 1.0 / float(factor.reshape(-1)[0])
-    np.multiply(running_mean, weight, out=mean)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        inv_std[...] = 1 / np.sqrt(running_var.astype(np.float64) * weight + eps)
+    running_statistics(inv_std, mean, running_mean, running_var, factor, eps)
 
 
 def fused_norm_forward(
@@ -152,18 +149,8 @@ def fused_norm_backward(
         return
     arrays = dy if x is None else x, y if mask == 1 else dy, dy, dy if dr is None else dr, dy if dx is None else dx
     wanted = dr is not None, dx is not None, batch
-    _over(
-        n,
-        c,
-        s,
-        _apply_planes,
-        _apply_rows,
-        *_view(n, c, s, *arrays),
-        affine,
-        mask,
-        *_constants(c, s, shift, slope),
-        wanted,
-    )
+    arguments = *_view(n, c, s, *arrays), affine, mask, *_constants(c, s, shift, slope), wanted
+    _over(n, c, s, _apply_planes, _apply_rows, *arguments)
 
 
 def _plane_moments(x: HostArray, n: int, c: int, s: int) -> tuple[HostArray, HostArray]:

@@ -128,43 +128,22 @@ def backward_filter(
 
 def _build(g: ConvGeometry, direction: str, bias: bool, relu: bool) -> Call:
     x, y, w = (g.batch, g.channels, *g.in_spatial), (g.batch, g.out_channels, *g.out_spatial), _weights(g)
-    like = [any_order(shape) for shape in (x, w, y)]
+    like_x, like_w, like_y = (any_order(shape) for shape in (x, w, y))
     dilation = [d - 1 for d in g.dilation]
     places = [numbers(values) for values in (g.stride, dilation, g.pad, g.pad)]
     biases = any_order((g.out_channels,)) if bias else None
     name = "convolution_{}_primitive_desc".format
-    hint = Handle(
-        name("forward"),
-        "create",
-        engine(),
-        _TRAINING,
-        _DIRECT,
-        like[0],
-        like[1],
-        biases,
-        like[2],
-        *places,
-        attributes(relu),
-    )
+    forward = _TRAINING, _DIRECT, like_x, like_w, biases, like_y
+    hint = Handle(name("forward"), "create", engine(), *forward, *places, attributes(relu))
     if direction == "forward":
         arguments = [(_X, x, False), (_W, w, False), (_B, (g.out_channels,), False), (_Y, y, True)]
         return _good(hint, arguments if bias else [arguments[0], arguments[1], arguments[3]])
     if direction == "backward_data":
-        made = Handle(name(direction), "create", engine(), _DIRECT, *like, *places, hint, attributes())
+        backward = _DIRECT, like_x, like_w, like_y
+        made = Handle(name(direction), "create", engine(), *backward, *places, hint, attributes())
         return _good(made, [(_DY, y, False), (_W, w, False), (_DX, x, True)])
-    made = Handle(
-        name("backward_weights"),
-        "create",
-        engine(),
-        _DIRECT,
-        like[0],
-        like[1],
-        None,
-        like[2],
-        *places,
-        hint,
-        attributes(),
-    )
+    backward = _DIRECT, like_x, like_w, None, like_y
+    made = Handle(name("backward_weights"), "create", engine(), *backward, *places, hint, attributes())
     return _good(made, [(_X, x, False), (_DY, y, False), (_DW, w, True)])
 
 

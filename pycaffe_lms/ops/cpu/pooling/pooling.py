@@ -15,16 +15,10 @@ from ....arrays import HostArray
 from ...geometry import Ints, PoolGeometry, place_dtype
 from ..compiled import kernel
 from ..threads import parallel
-from .window_places import plane_indices, scatter
+from .window_places import LEAST, plane_indices, scatter
 
-__all__ = [
-    "average_pool_backward",
-    "average_pool_forward",
-    "max_pool_backward",
-    "max_pool_forward",
-]
+__all__ = ["average_pool_backward", "average_pool_forward", "max_pool_backward", "max_pool_forward"]
 
-_LEAST = -float(np.finfo(np.float32).max)  # Caffe's start of a maximum, in every float type
 _WIDE = 24  # outputs in a row from which vectors win
 _GRAIN = 1 << 14  # elements from which a second thread pays
 
@@ -102,7 +96,7 @@ def _max_narrow(
             for j in range(columns):
                 left = j * stride[1] - pad[1]
                 start, stop = max(left, 0), min(left + window[1], width)
-                best, where = pixels.dtype.type(_LEAST), -1
+                best, where = pixels.dtype.type(LEAST), -1
                 for r in range(begin, end):
                     shift = (r - top) * window[1] - left - r * width
                     for at in range(r * width + start, r * width + stop):
@@ -134,7 +128,7 @@ def _max_wide(
     for plane in range(first, last):
         for i in range(rows):
             best = y[plane, i * columns : (i + 1) * columns]
-            best[:] = _LEAST
+            best[:] = LEAST
             where[:] = -1
             top = i * stride[0] - pad[0]
             for r in range(max(top, 0), min(top + window[0], height)):

@@ -13,12 +13,7 @@ from ...geometry import Ints, PoolGeometry, place_dtype
 from . import pooling
 from .window_places import plane_indices
 
-__all__ = [
-    "average_pool_last_backward",
-    "average_pool_last_forward",
-    "max_pool_last_backward",
-    "max_pool_last_forward",
-]
+__all__ = ["average_pool_last_backward", "average_pool_last_forward", "max_pool_last_backward", "max_pool_last_forward"]
 
 
 def max_pool_last_forward(

@@ -19,16 +19,10 @@ from ....arrays import HostArray
 from ...geometry import PoolGeometry, place_dtype
 from ..compiled import kernel
 from ..threads import parallel
-from .window_places import plane_indices, scatter
+from .window_places import LEAST, plane_indices, scatter
 
-__all__ = [
-    "average_pool_nd_backward",
-    "average_pool_nd_forward",
-    "max_pool_nd_backward",
-    "max_pool_nd_forward",
-]
+__all__ = ["average_pool_nd_backward", "average_pool_nd_forward", "max_pool_nd_backward", "max_pool_nd_forward"]
 
-_LEAST = -float(np.finfo(np.float32).max)  # Caffe's start of a maximum, in every float type
 _GRAIN = 1 << 14  # elements from which a second thread pays
 
 
@@ -42,7 +36,7 @@ def max_pool_nd_forward(
     g = geometry
     if mask is None:
         mask = np.empty(y.shape, place_dtype(g))
-    _run(_max_forward, g, _inputs(x, g), _outputs(y, g), _outputs(mask, g), y.dtype.type(_LEAST))
+    _run(_max_forward, g, _inputs(x, g), _outputs(y, g), _outputs(mask, g), y.dtype.type(LEAST))
     if top_mask is not None:
         np.copyto(top_mask.reshape(-1), plane_indices(mask, g).reshape(-1), casting="unsafe")
 

@@ -12,10 +12,10 @@ from ....arrays import HostArray
 from ...geometry import Ints
 from ..compiled import kernel
 from ..threads import parallel
+from .window_places import LEAST
 
 __all__ = ["roi_pool_backward", "roi_pool_forward", "psroi_pool_backward", "psroi_pool_forward"]
 
-_LEAST = -float(np.finfo(np.float32).max)  # Caffe's start of a maximum, in every float type
 _FAR = 2.0**20  # coordinates are kept within this; not an integer, with which NumPy 1 would clip in float64
 
 
@@ -29,7 +29,7 @@ def roi_pool_forward(x: HostArray, rois: HostArray, y: HostArray, argmax: HostAr
     """
     image, rows, columns = _cells(rois.reshape(-1, 5), scale, x.shape, y.shape[2:])
     saved = np.empty((0,) * 4, np.int32) if argmax is None else argmax
-    parallel(_forward, len(image), x, y, saved, argmax is not None, image, rows, columns, y.dtype.type(_LEAST))
+    parallel(_forward, len(image), x, y, saved, argmax is not None, image, rows, columns, y.dtype.type(LEAST))
 
 
 def roi_pool_backward(dy: HostArray, rois: HostArray, argmax: HostArray, dx: HostArray, scale: float) -> None:

@@ -12,13 +12,7 @@ from ...bit_masks import bit_words
 from ..elementwise import elementwise, run
 from .relu import RELU, RELU6
 
-__all__ = [
-    "bits_backward",
-    "clip_bits_forward",
-    "positive_bits",
-    "relu6_bits_forward",
-    "relu_bits_forward",
-]
+__all__ = ["bits_backward", "clip_bits_forward", "positive_bits", "relu6_bits_forward", "relu_bits_forward"]
 
 # every thread of a warp calls put_bits; `first` is the index of the first of the thread's four elements
 BITS = """

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from ....arrays import AnyArray
 from ....backend import cuda
-from .. import bias_relu
 
 SUM_BLOCK = 1024
 COLUMN_BLOCK = 256
@@ -57,11 +56,6 @@ extern "C" __global__ void column_sum(const T* dy, T* db, long long rows, long l
 """
 
 
-def add_bias(y: AnyArray, b: AnyArray, outer: int, channels: int, inner: int) -> None:
-    """y (outer, channels, inner) += b (channels)."""
-    bias_relu.forward(y, b, False, outer, channels, inner)
-
-
 def bias_gradient(dy: AnyArray, db: AnyArray, outer: int, channels: int, inner: int, accumulate: bool) -> None:
     """db (channels) (+)= dy (outer, channels, inner) summed over outer and inner."""
     add = int(accumulate)
@@ -70,16 +64,5 @@ def bias_gradient(dy: AnyArray, db: AnyArray, outer: int, channels: int, inner: 
         cuda.launch(SOURCE, "column_sum", dy.dtype, 0, dy, db, outer, channels, add, grid=blocks, block=COLUMN_BLOCK)
     else:
         cuda.launch(
-            SOURCE,
-            "channel_sum",
-            dy.dtype,
-            0,
-            dy,
-            db,
-            outer,
-            channels,
-            inner,
-            add,
-            grid=channels,
-            block=SUM_BLOCK,
+            SOURCE, "channel_sum", dy.dtype, 0, dy, db, outer, channels, inner, add, grid=channels, block=SUM_BLOCK
         )

@@ -154,7 +154,7 @@ def conv_beside_plan(plan: ConvPlan) -> int | None:
 
 def conv_add_bias(y: AnyArray, b: AnyArray, outer: int, channels: int, inner: int) -> None:
     """y (outer, channels, inner) += b (channels)."""
-    channel_bias.add_bias(y, b, outer, channels, inner)
+    bias_relu.forward(y, b, False, outer, channels, inner)
 
 
 def conv_bias_gradient(dy: AnyArray, db: AnyArray, outer: int, channels: int, inner: int, accumulate: bool) -> None:

@@ -215,21 +215,10 @@ def depthwise_forward(
     g = plan.geometry.with_axes(3)
     strips = -(-g.out_spatial[1] // plan.strip)
     n = g.batch * g.out_channels * g.out_spatial[0] * strips * g.out_spatial[2]
-    cuda.launch(
-        plan.source,
-        "forward",
-        y.dtype,
-        n,
-        x,
-        w,
-        w if b is None else b,  # never touched, but a kernel's argument must be an array
-        y,
-        int(b is not None),
-        n,
-        *_dividers(n, g.out_spatial[2], strips, g.out_spatial[0], g.out_channels),
-        g.out_spatial[1],
-        *g.in_spatial,
-    )
+    arrays = x, w, w if b is None else b, y  # w stands in for a bias: an argument that the kernel never reads
+    sizes = _dividers(n, g.out_spatial[2], strips, g.out_spatial[0], g.out_channels)
+    flag = int(b is not None)
+    cuda.launch(plan.source, "forward", y.dtype, n, *arrays, flag, n, *sizes, g.out_spatial[1], *g.in_spatial)
 
 
 def depthwise_backward_data(
@@ -251,23 +240,14 @@ def depthwise_backward_filter(
     strips = -(-g.out_spatial[1] // plan.strip)
     total = g.batch * g.out_spatial[0] * strips * g.out_spatial[2]
     parts = dw if work is None else work.view(dw.dtype)  # without items nothing is read from it
-    cuda.launch(
-        plan.source,
-        "backward_filter",
-        x.dtype,
-        0,
-        x,
-        dy,
-        parts,
-        plan.each,
-        total,
+    sizes = (
         *_dividers(total, g.out_spatial[2], strips, g.out_spatial[0]),
         g.out_channels,
         g.out_spatial[1],
         *g.in_spatial,
-        grid=plan.parts * g.out_channels * plan.groups,
-        block=BLOCK,
     )
+    args, blocks = (x, dy, parts, plan.each, total, *sizes), plan.parts * g.out_channels * plan.groups
+    cuda.launch(plan.source, "backward_filter", x.dtype, 0, *args, grid=blocks, block=BLOCK)
     cuda.launch(plan.source, "add_parts", dw.dtype, dw.size, parts, dw, plan.parts, dw.size, int(accumulate))
 
 

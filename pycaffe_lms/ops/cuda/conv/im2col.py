@@ -106,22 +106,9 @@ def forward(plan: ColumnPlan, x: AnyArray, w: AnyArray, y: AnyArray, work: AnyAr
     for n0, n1, g0, g1 in _chunks(plan):
         columns, stride = _columns_by_image(g, x, work, n0, n1, g0, g1)
         for i in range(g0, g1):
-            cuda.gemm_batched(
-                False,
-                False,
-                g.group_outputs,
-                g.out_size,
-                g.rows,
-                1.0,
-                _weights(g, w, i),
-                0,
-                columns[(i - g0) * g.rows * g.out_size :],
-                stride,
-                0.0,
-                _outputs(g, y, n0, i),
-                g.out_channels * g.out_size,
-                n1 - n0,
-            )
+            a, b, c = _weights(g, w, i), columns[(i - g0) * g.rows * g.out_size :], _outputs(g, y, n0, i)
+            sizes = g.group_outputs, g.out_size, g.rows
+            cuda.gemm_batched(False, False, *sizes, 1.0, a, 0, b, stride, 0.0, c, g.out_channels * g.out_size, n1 - n0)
 
 
 def backward_data(plan: ColumnPlan, dy: AnyArray, w: AnyArray, dx: AnyArray, work: AnyArray | None) -> None:
@@ -133,39 +120,17 @@ def backward_data(plan: ColumnPlan, dy: AnyArray, w: AnyArray, dx: AnyArray, wor
         else:
             columns, stride = work.view(dx.dtype), (g1 - g0) * g.rows * g.out_size
         for i in range(g0, g1):
-            cuda.gemm_batched(
-                True,
-                False,
-                g.rows,
-                g.out_size,
-                g.group_outputs,
-                1.0,
-                _weights(g, w, i),
-                0,
-                _outputs(g, dy, n0, i),
-                g.out_channels * g.out_size,
-                0.0,
-                columns[(i - g0) * g.rows * g.out_size :],
-                stride,
-                n1 - n0,
-            )
+            a, b, c = _weights(g, w, i), _outputs(g, dy, n0, i), columns[(i - g0) * g.rows * g.out_size :]
+            sizes = g.rows, g.out_size, g.group_outputs
+            cuda.gemm_batched(True, False, *sizes, 1.0, a, 0, b, g.out_channels * g.out_size, 0.0, c, stride, n1 - n0)
         if not g.pointwise:
             images, channels = n1 - n0, (g1 - g0) * g.group_channels
             if g.axes > MAX_AXES:
                 any_axes.im2col_backward(columns, _inputs(g, dx, n0, g0), images * channels, *_windows(g))
                 continue
-            cuda.launch(
-                SOURCE,
-                "col2im",
-                dx.dtype,
-                images * channels * g.in_size,
-                columns,
-                _inputs(g, dx, n0, g0),
-                images,
-                channels,
-                g.channels * g.in_size,
-                *_shape(g),
-            )
+            numbers = images, channels, g.channels * g.in_size, *_shape(g)
+            threads = images * channels * g.in_size
+            cuda.launch(SOURCE, "col2im", dx.dtype, threads, columns, _inputs(g, dx, n0, g0), *numbers)
 
 
 def backward_filter(
@@ -189,18 +154,9 @@ def backward_filter(
             cuda.launch(SOURCE, "by_row", dy.dtype, total, source, values, images, g.out_channels, g.out_size)
         positions = images * g.out_size
         for i in range(g0, g1):
-            cuda.gemm(
-                False,
-                True,
-                g.group_outputs,
-                g.rows,
-                positions,
-                1.0,
-                values[(i - g0) * g.group_outputs * positions :],
-                columns[(i - g0) * g.rows * positions :],
-                1.0 if accumulate or n0 else 0.0,
-                _weights(g, dw, i),
-            )
+            a, b = values[(i - g0) * g.group_outputs * positions :], columns[(i - g0) * g.rows * positions :]
+            beta = 1.0 if accumulate or n0 else 0.0
+            cuda.gemm(False, True, g.group_outputs, g.rows, positions, 1.0, a, b, beta, _weights(g, dw, i))
 
 
 def _chunks(plan: ColumnPlan) -> Iterable[tuple[int, int, int, int]]:
@@ -237,20 +193,8 @@ def _im2col(
     if g.axes > MAX_AXES:  # image by image, so both strides are those of (image, channel x tap, position)
         any_axes.im2col_forward(_inputs(g, x, n0, g0), columns, images * channels, *_windows(g))
         return
-    cuda.launch(
-        SOURCE,
-        "im2col",
-        x.dtype,
-        images * channels * g.out_size,
-        _inputs(g, x, n0, g0),
-        columns,
-        images,
-        channels,
-        g.channels * g.in_size,
-        image_stride,
-        row_stride,
-        *_shape(g),
-    )
+    numbers = images, channels, g.channels * g.in_size, image_stride, row_stride, *_shape(g)
+    cuda.launch(SOURCE, "im2col", x.dtype, images * channels * g.out_size, _inputs(g, x, n0, g0), columns, *numbers)
 
 
 def _shape(g: ConvGeometry) -> tuple[int, ...]:

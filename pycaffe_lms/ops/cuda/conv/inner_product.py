@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ....arrays import AnyArray
 from ....backend import cuda
+from .. import bias_relu
 from . import channel_bias
 
 __all__ = [
@@ -20,7 +21,7 @@ def inner_product_forward(
     """y = x w' + b; b is None without a bias."""
     cuda.gemm(False, not transpose, m, n, k, 1.0, x, w, 0.0, y)
     if b is not None:
-        channel_bias.add_bias(y, b, m, n, 1)
+        bias_relu.forward(y, b, False, m, n, 1)
 
 
 def inner_product_backward_data(

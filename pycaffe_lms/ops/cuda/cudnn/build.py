@@ -92,9 +92,7 @@ def find(wanted: Wanted) -> CudnnGraph:
         try:
             _graphs[wanted] = _build(wanted)
         except CudnnUnsupported as error:
-            _graphs[wanted] = CudnnUnsupported(
-                error.message
-            )  # without the frames, which hold whoever asked and its net
+            _graphs[wanted] = CudnnUnsupported(error.message)  # without the frames, which keep the caller's net alive
     found = _graphs[wanted]
     if isinstance(found, CudnnUnsupported):
         raise CudnnUnsupported(found.message)

@@ -7,12 +7,7 @@ from ....backend.cuda import launch
 from ..source import DIVIDE, divider
 from .loss_sum import LOSS_PARTS, scaled_loss
 
-__all__ = [
-    "hinge_loss_forward",
-    "hinge_loss_backward",
-    "contrastive_loss_forward",
-    "contrastive_loss_backward",
-]
+__all__ = ["hinge_loss_forward", "hinge_loss_backward", "contrastive_loss_forward", "contrastive_loss_backward"]
 
 _HINGE = (
     LOSS_PARTS

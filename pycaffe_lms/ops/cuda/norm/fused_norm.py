@@ -137,20 +137,8 @@ def fused_norm_backward(
         has = (1 + 2 * bool(accumulate_beta)) * (dbeta is not None)
         has += (4 + 8 * bool(accumulate_gamma)) * (dgamma is not None) + 16 * batch
         results = mean if dgamma is None else dgamma, mean if dbeta is None else dbeta
-        sizes = float(n * s), c, walk.parts
-        launch(
-            norm_source.GRADIENT_SUMS,
-            "gradient_sums",
-            work.dtype,
-            0,
-            work,
-            inv_std,
-            *results,
-            has,
-            *sizes,
-            block=256,
-            grid=c,
-        )
+        args = work, inv_std, *results, has, float(n * s), c, walk.parts
+        launch(norm_source.GRADIENT_SUMS, "gradient_sums", work.dtype, 0, *args, block=256, grid=c)
     if batch:
         if dr is not None:  # it holds g already, and dy may be gone
             dy, mask = dr, 0

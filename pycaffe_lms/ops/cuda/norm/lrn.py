@@ -251,14 +251,8 @@ def _run_across(name: str, *arrays_and_sizes: Any) -> None:
     segments = (channels + SEGMENT - 1) // SEGMENT
     n = outer * segments * inner
     sizes = (n, channels, *divider(inner, n), *divider(segments, n))
-    source = _across(size, channels, beta == 0.75)
+    source = _compiled(effective_width(size, channels), beta == 0.75)
     cuda.launch(source, name, arrays[0].dtype, n, *arrays, *sizes, alpha / size, beta, k)
-
-
-def _across(size: int, channels: int, three_quarters: bool) -> str:
-    """The source for a window of `size`; a window never needs to reach past the other end of the channels."""
-    width = min(size, 2 * channels - 1) if channels else 1
-    return _compiled(width, three_quarters)
 
 
 @functools.cache

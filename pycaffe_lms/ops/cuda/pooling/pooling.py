@@ -17,12 +17,7 @@ from ..packs import aligned
 from ..source import DIVIDE, divider
 from .pooling_source import PLANES, WINDOWS
 
-__all__ = [
-    "average_pool_backward",
-    "average_pool_forward",
-    "max_pool_backward",
-    "max_pool_forward",
-]
+__all__ = ["average_pool_backward", "average_pool_forward", "max_pool_backward", "max_pool_forward"]
 
 _UNROLLED = 5  # the widest window whose size is a constant of the kernel; wider ones often depend on the image's size
 _AHEAD = 8  # loads under way together in wider windows

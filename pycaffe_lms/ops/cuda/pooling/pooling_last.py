@@ -17,12 +17,7 @@ from ...geometry import C_TYPES, Ints, PoolGeometry, place_dtype
 from ..packs import PACK, packs_of
 from ..source import DIVIDE, divider
 
-__all__ = [
-    "average_pool_last_backward",
-    "average_pool_last_forward",
-    "max_pool_last_backward",
-    "max_pool_last_forward",
-]
+__all__ = ["average_pool_last_backward", "average_pool_last_forward", "max_pool_last_backward", "max_pool_last_forward"]
 
 _UNROLLED = 8  # the widest window whose loops are unrolled; wider ones depend on the image's size more often than not
 
@@ -224,17 +219,14 @@ def _launch(name: str, n: int, result: AnyArray, channels: int, g: PoolGeometry,
     """Queue a kernel with a thread for N channels of each of `places` (rows, columns)."""
     threads = result.size // n
     split = (*divider(channels // n, threads), *divider(places[1], threads), *divider(places[0], threads))
-    source = _source(n, C_TYPES[place_dtype(g)], g.kernel, g.stride, g.pad)
+    kernel = g.kernel if max(g.kernel) <= _UNROLLED else None
+    source = _source(n, C_TYPES[place_dtype(g)], kernel, g.stride, g.pad)
     sizes = (threads, *g.in_spatial, *g.out_spatial, *g.kernel)
     cuda.launch(source, name, result.dtype, threads, *args, *sizes, *split)
 
 
-def _source(n: int, places: str, kernel: Ints, stride: Ints, pad: Ints) -> str:
-    return _compiled(n, places, kernel if max(kernel) <= _UNROLLED else None, stride, pad)
-
-
 @functools.cache
-def _compiled(n: int, places: str, kernel: Ints, stride: Ints, pad: Ints) -> str:
+def _source(n: int, places: str, kernel: Ints | None, stride: Ints, pad: Ints) -> str:
     """kernel None: a parameter of the kernel (sizes of one image must not become a compilation each)."""
     if kernel is None:
         window = {"K_H": "(int)k_h", "K_W": "(int)k_w", "AHEAD_WINDOW": 1, "AHEAD_COVER": 1}

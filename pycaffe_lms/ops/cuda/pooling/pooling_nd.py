@@ -6,20 +6,11 @@ maximum's row-major place in its window (see `ops/geometry.py`).
 
 from __future__ import annotations
 
-import functools
-from typing import Any
-
 from ....arrays import AnyArray
-from ....backend import cuda
-from ...geometry import C_TYPES, PoolGeometry, place_dtype
-from . import windows
+from ...geometry import PoolGeometry
+from .windows import launch
 
-__all__ = [
-    "average_pool_nd_backward",
-    "average_pool_nd_forward",
-    "max_pool_nd_backward",
-    "max_pool_nd_forward",
-]
+__all__ = ["average_pool_nd_backward", "average_pool_nd_forward", "max_pool_nd_backward", "max_pool_nd_forward"]
 
 SOURCE = """
 extern "C" __global__ void max_pool(const T* x, T* y, M* mask, T* top_mask, long long use_mask,
@@ -109,31 +100,19 @@ def max_pool_nd_forward(
     spare = y if mask is None else mask  # never touched, but a kernel's argument must be an array
     top = y if top_mask is None else top_mask
     use = int(mask is not None), int(top_mask is not None)
-    _launch(geometry, "max_pool", y, x, y, spare, top, *use, mask=mask)
+    launch(geometry, SOURCE, "max_pool", y, x, y, spare, top, *use, mask=mask)
 
 
 def max_pool_nd_backward(dy: AnyArray, mask: AnyArray, dx: AnyArray, geometry: PoolGeometry) -> None:
     """dx = for each input, the sum of dy over the windows whose maximum it was."""
-    _launch(geometry, "max_pool_gradient", dx, dy, mask, dx, mask=mask)
+    launch(geometry, SOURCE, "max_pool_gradient", dx, dy, mask, dx, mask=mask)
 
 
 def average_pool_nd_forward(x: AnyArray, y: AnyArray, geometry: PoolGeometry) -> None:
     """y = the sum of each window's pixels / its size with padding (see PoolGeometry.divisors)."""
-    _launch(geometry, "average_pool", y, x, y)
+    launch(geometry, SOURCE, "average_pool", y, x, y)
 
 
 def average_pool_nd_backward(dy: AnyArray, dx: AnyArray, geometry: PoolGeometry) -> None:
     """dx = for each input, the sum of dy / the window's size over the windows it was in."""
-    _launch(geometry, "average_pool_gradient", dx, dy, dx)
-
-
-def _launch(g: PoolGeometry, name: str, result: AnyArray, *args: Any, mask: AnyArray | None = None) -> None:
-    places = C_TYPES[place_dtype(g) if mask is None else mask.dtype]
-    cuda.launch(
-        _source(len(g.kernel), places), name, result.dtype, result.size, *args, result.size, *windows.numbers(g)
-    )
-
-
-@functools.cache
-def _source(axes: int, places: str) -> str:
-    return f"typedef {places} M;\n{windows.header(axes)}{SOURCE}"
+    launch(geometry, SOURCE, "average_pool_gradient", dx, dy, dx)

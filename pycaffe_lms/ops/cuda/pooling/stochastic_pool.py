@@ -7,14 +7,10 @@ Running sums are added in the arrays' type in row-major order, on every device, 
 
 from __future__ import annotations
 
-import functools
-from typing import Any
-
 from ....arrays import AnyArray
-from ....backend import cuda
-from ...geometry import C_TYPES, PoolGeometry, place_dtype
+from ...geometry import PoolGeometry
 from ..activation.dropout import PHILOX
-from . import windows
+from .windows import launch
 
 __all__ = ["stochastic_pool_forward", "stochastic_pool_mean_backward", "stochastic_pool_mean_forward"]
 
@@ -100,29 +96,17 @@ def stochastic_pool_forward(
 
     `mask` (or None) becomes the element's place in its window (see `ops/geometry.py`): max_pool_backward's mask.
     """
-    # an unused mask is never touched, but a kernel's argument must be an array
-    _launch(geometry, "choose", y, x, y, y if mask is None else mask, int(mask is not None), key, mask=mask)
+    args = x, y, y if mask is None else mask, int(mask is not None), key  # y stands in for a mask that is not wanted
+    launch(geometry, SOURCE, "choose", y, *args, mask=mask, helpers=PHILOX)
 
 
 def stochastic_pool_mean_forward(x: AnyArray, y: AnyArray, total: AnyArray | None, geometry: PoolGeometry) -> None:
     """y = the sum of each window's squares / its sum, 0 where that is not positive. `total` (or None) = the sum."""
-    _launch(geometry, "mean", y, x, y, y if total is None else total, int(total is not None))
+    launch(geometry, SOURCE, "mean", y, x, y, y if total is None else total, int(total is not None), helpers=PHILOX)
 
 
 def stochastic_pool_mean_backward(
     dy: AnyArray, x: AnyArray, y: AnyArray, total: AnyArray, dx: AnyArray, geometry: PoolGeometry
 ) -> None:
     """dx = for each input, the sum of dy (2 x - y) / total over the windows it was in whose total is positive."""
-    _launch(geometry, "mean_gradient", dx, dy, x, y, total, dx)
-
-
-def _launch(g: PoolGeometry, name: str, result: AnyArray, *args: Any, mask: AnyArray | None = None) -> None:
-    places = C_TYPES[place_dtype(g) if mask is None else mask.dtype]
-    cuda.launch(
-        _source(len(g.kernel), places), name, result.dtype, result.size, *args, result.size, *windows.numbers(g)
-    )
-
-
-@functools.cache
-def _source(axes: int, places: str) -> str:
-    return f"typedef {places} M;\n{PHILOX}{windows.header(axes)}{SOURCE}"
+    launch(geometry, SOURCE, "mean_gradient", dx, dy, x, y, total, dx, helpers=PHILOX)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from ...geometry import PoolGeometry
+import functools
+from typing import Any
+
+from ....arrays import AnyArray
+from ....backend import cuda
+from ...geometry import C_TYPES, PoolGeometry, place_dtype
 
 _NAMES = ("in", "out", "kernel", "stride", "pad")
 
@@ -104,15 +109,35 @@ __device__ inline long long cover(long long i, const int* in, const int* out, co
 """
 
 
-def header(axes: int) -> str:
-    """AXES, the parameters SHAPE of a kernel, NUMBERS that puts them into arrays, and functions on those."""
+def launch(
+    g: PoolGeometry,
+    kernels: str,
+    name: str,
+    result: AnyArray,
+    *args: Any,
+    mask: AnyArray | None = None,
+    helpers: str = "",
+) -> None:
+    """Queue kernel `name` of `kernels`, one thread per element of `result`; `args` come before the sizes.
+
+    The source is the type M of a mask (by default of one that holds the places of a window), `helpers`, the header and
+    `kernels`.
+    """
+    places = C_TYPES[place_dtype(g) if mask is None else mask.dtype]
+    numbers = (*g.in_spatial, *g.out_spatial, *g.kernel, *g.stride, *g.pad)
+    source = _source(len(g.kernel), places, helpers, kernels)
+    cuda.launch(source, name, result.dtype, result.size, *args, result.size, *numbers)
+
+
+@functools.cache
+def _source(axes: int, places: str, helpers: str, kernels: str) -> str:
+    return f"typedef {places} M;\n{helpers}{_header(axes)}{kernels}"
+
+
+def _header(axes: int) -> str:
+    """Define AXES, the parameters SHAPE of a kernel, NUMBERS that puts them into arrays, and functions on those."""
     params = ", ".join(f"long long {name}_{a}" for name in _NAMES for a in range(axes))
     arrays = " ".join(
         f"const int {name}[AXES] = {{{', '.join(f'(int){name}_{a}' for a in range(axes))}}};" for name in _NAMES
     )
     return f"#define AXES {axes}\n#define SHAPE {params}\n#define NUMBERS {arrays}\n{_WALK}"
-
-
-def numbers(g: PoolGeometry) -> tuple[int, ...]:
-    """What a kernel takes as SHAPE."""
-    return (*g.in_spatial, *g.out_spatial, *g.kernel, *g.stride, *g.pad)
