@@ -1,4 +1,4 @@
-"""Axes of arrays: transpositions in the fewest axes, axes in channels-last memory, windows over channels."""
+"""Reorder axes of arrays: transpositions with the fewest axes, axes in channels-last memory, windows over channels."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ WIDEST_IN_REGISTERS = 63  # the widest window that kernels for channels behind t
 
 
 def merge_axes(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return (shape, order) of an equal transposition in the fewest axes.
+    """Return (shape, order) of an equal transposition with the fewest axes.
 
-    Axes of size 1 vanish, axes that stay neighbours in order become one. Where nothing moves they are ((n,), (0,)).
+    Axes of size 1 are dropped, and axes that stay neighbours in order are joined. Where nothing moves the result is
+    ((n,), (0,)).
 
     merge_axes((2, 3, 4, 5), (0, 2, 3, 1)) == ((2, 3, 20), (0, 2, 1))
     """
@@ -31,29 +32,29 @@ def merge_axes(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[tuple[in
 
 
 def inverse(order: tuple[int, ...]) -> tuple[int, ...]:
-    """The order that takes a transposition back."""
+    """Return the order that undoes a transposition."""
     return tuple(order.index(axis) for axis in range(len(order)))
 
 
 def memory_shape(shape: Shape, channels_last: bool) -> Shape:
-    """The shape as it lies in memory."""
+    """Return the shape in the order of memory: with the second axis last for channels-last arrays of 4 axes or more."""
     shape = tuple(shape)
     return (shape[0], *shape[2:], shape[1]) if channels_last and len(shape) >= 4 else shape
 
 
 def memory_axis(axis: int, axes: int, channels_last: bool) -> int:
-    """Where axis `axis` of `axes` lies in memory."""
+    """Return the place in memory of axis `axis` of an array of `axes` axes."""
     if not channels_last or axes < 4 or axis == 0:
         return axis
     return axes - 1 if axis == 1 else axis - 1
 
 
 def around_axis(shape: Shape, axis: int, channels_last: bool) -> tuple[int, int, int]:
-    """(outer, dim, inner): the numbers of elements in memory before, along and behind an axis."""
+    """Return (outer, dim, inner): the numbers of elements in memory before, along and behind an axis."""
     at, shape = memory_axis(axis, len(shape), channels_last), memory_shape(shape, channels_last)
     return prod(shape[:at]), shape[at], prod(shape[at + 1 :])
 
 
 def effective_width(size: int, channels: int) -> int:
-    """An odd window that sees what one of `size` sees: it never needs to reach past the other end of the channels."""
+    """Return the narrowest odd window over `channels` channels that covers the same channels as one of `size`."""
     return min(size, 2 * channels - 1) if channels else 1

@@ -1,4 +1,4 @@
-"""How a convolution through column matrices is cut into chunks so that its workspace stays within a limit. Pure."""
+"""Cut a convolution through column matrices into chunks whose workspace stays within a limit. Pure."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from .geometry import ConvGeometry
 
 @dataclass(frozen=True, slots=True)
 class ColumnPlan:
-    """`images` at a time with all groups, or one image, `groups` of its groups at a time.
+    """Plan a convolution in chunks: `images` at a time with all groups, or one image with `groups` groups at a time.
 
-    The workspace of several images holds their columns, and behind them their outputs' values with the axis of the
-    images moved inside; one image needs its columns only, or nothing where it already is its column matrix.
+    The workspace of several images holds their column matrices, then their outputs as (group, outputs, images *
+    positions). The workspace of one image holds its columns only, and nothing where the image already is its column
+    matrix.
     """
 
     geometry: ConvGeometry
@@ -22,7 +23,7 @@ class ColumnPlan:
     workspace_bytes: int
 
     def chunks(self) -> Iterator[tuple[int, int, int, int]]:
-        """(first image, last image, first group, last group) of every chunk; the last ones are excluded."""
+        """Yield (first image, last image, first group, last group) of every chunk; the last ones are excluded."""
         batch, group = self.geometry.batch, self.geometry.group
         for n in range(0, batch, self.images):
             for g in range(0, group, self.groups):
@@ -30,9 +31,12 @@ class ColumnPlan:
 
 
 def column_plan(geometry: ConvGeometry, itemsize: int, budget: int, wide: int | None = None) -> ColumnPlan:
-    """Chunks whose workspace stays within `budget` bytes, if one image's columns for one group do.
+    """Plan chunks whose workspace stays within `budget` bytes, if the columns of one image and one group do.
 
-    `wide`: positions per image from which pointwise convolutions go image by image, without columns.
+    Args:
+        itemsize: bytes of an element.
+        wide: positions per image from which a pointwise convolution takes one image at a time, without columns;
+            None: never.
     """
     g = geometry
     group_columns = g.rows * g.out_size * itemsize

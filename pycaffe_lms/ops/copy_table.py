@@ -1,7 +1,8 @@
-"""The table by which one launch copies many buffers: a row for each, and for each block its row and its part.
+"""Make the table by which one launch copies many buffers.
 
-int64 words. A row: addresses of source and target, bytes. Behind the rows a word per block: the row in the upper half,
-which CHUNK of it in the lower.
+The table has int64 words. First comes a row for each buffer: address of the source, address of the target, bytes. Then
+comes a word for each block of threads: the buffer's row in the upper half, in the lower half which CHUNK of it the
+block copies.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Shapes of convolutions and poolings, as plain numbers that plans and operations of every device share.
+"""Describe shapes of convolutions and poolings by plain numbers that plans and operations of every device share.
 
-Covers: the frozen descriptions of one convolution or pooling, and the arithmetic of sizes.
-Does not cover: arrays, and where the numbers come from (`layers/conv/convolution.py`, `layers/pooling/pooling.py`).
+Covers the frozen descriptions of one convolution or pooling, and the arithmetic of sizes; not arrays, and not where the
+numbers come from (`layers/conv/convolution.py`, `layers/pooling/pooling.py`).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ Ints = tuple[int, ...]
 
 
 def conv_output_size(size: int, kernel: int, stride: int, pad: int, dilation: int) -> int:
-    """Outputs along one axis; less than 1 if the (dilated) kernel does not fit into the padded input."""
+    """Return the outputs along one axis; 0 if the (dilated) kernel does not fit into the padded input."""
     room = size + 2 * pad - (dilation * (kernel - 1) + 1)
     return room // stride + 1 if room >= 0 else 0
 
 
 def pool_output_size(size: int, kernel: int, stride: int, pad: int, ceil: bool) -> int:
-    """Outputs along one axis, before windows that start in the far padding are cut off. 0 where no window fits."""
+    """Return the outputs along one axis, before windows that start in the far padding are cut; 0 if no window fits."""
     room = size + 2 * pad - kernel  # negative: rounded up, one window that is larger than the input may still count
     steps = -(-room // stride) if ceil else room // stride
     return max(steps + 1, 0)
@@ -31,10 +31,10 @@ def pool_output_size(size: int, kernel: int, stride: int, pad: int, ceil: bool) 
 
 @dataclass(frozen=True, slots=True)
 class ConvGeometry:
-    """One cross-correlation: x (batch, channels, *in_spatial) -> y (batch, out_channels, *out_spatial).
+    """Describe one cross-correlation: x (batch, channels, *in_spatial) -> y (batch, out_channels, *out_spatial).
 
-    Weights are (out_channels, channels / group, *kernel). A transposed convolution is described by the convolution
-    that it transposes. `channels_last`: x, y and weights lie in memory with their second axis moved to the end.
+    Weights are (out_channels, channels / group, *kernel). A transposed convolution is described by the convolution that
+    it transposes. `channels_last`: x, y and weights lie in memory with their second axis moved to the end.
     """
 
     batch: int
@@ -51,17 +51,17 @@ class ConvGeometry:
 
     @property
     def axes(self) -> int:
-        """Number of spatial axes."""
+        """Return the number of spatial axes."""
         return len(self.kernel)
 
     @property
     def in_size(self) -> int:
-        """Positions of one input plane."""
+        """Return the positions of one input plane."""
         return prod(self.in_spatial)
 
     @property
     def out_size(self) -> int:
-        """Positions of one output plane."""
+        """Return the positions of one output plane."""
         return prod(self.out_spatial)
 
     @property
@@ -74,30 +74,29 @@ class ConvGeometry:
 
     @property
     def rows(self) -> int:
-        """Rows of one group's column matrix: what one output sums over."""
+        """Return the rows of one group's column matrix: the products that one output sums."""
         return self.group_channels * prod(self.kernel)
 
     @property
     def planes(self) -> tuple[int, int, int]:
-        """y as (outer, channels, inner), for what is done per channel."""
+        """Return the shape of y as (outer, channels, inner), for work per channel."""
         if self.channels_last:
             return self.batch * self.out_size, self.out_channels, 1
         return self.batch, self.out_channels, self.out_size
 
     @property
     def pointwise(self) -> bool:
-        """Whether the input already is the column matrix (1x1 kernel, stride 1, no padding)."""
+        """Return whether the input is its own column matrix (1x1 kernel, stride 1, no padding)."""
         return self.taps_one and all(s == 1 for s in self.stride)
 
     @property
     def taps_one(self) -> bool:
-        """Whether every output sees one position, inside the input (1x1 kernel, no padding)."""
+        """Return whether every output sees one position, inside the input (1x1 kernel, no padding)."""
         return all(k == 1 for k in self.kernel) and not any(self.pad)
 
     @property
     def depthwise(self) -> bool:
-        """Whether each output sees a single channel, and direct kernels are there for it: a matter of shapes and order
-        alone."""
+        """Return whether each output sees one channel and the direct kernels can do it, by shapes and order alone."""
         single = 1 < self.group == self.channels and self.group_outputs <= 16
         if self.channels_last or not (single and 1 <= self.axes <= 3):
             return False
@@ -107,7 +106,7 @@ class ConvGeometry:
         return reach <= 64 and self.stride[-2] <= 32
 
     def with_axes(self, axes: int) -> ConvGeometry:
-        """The same convolution with at least `axes` spatial axes: leading axes of size 1 are put in front."""
+        """Return the same convolution with at least `axes` spatial axes: axes of size 1 are put in front."""
         more = max(0, axes - self.axes)
         ones, zeros = (1,) * more, (0,) * more
         return replace(
@@ -123,7 +122,7 @@ class ConvGeometry:
 
 @dataclass(frozen=True, slots=True)
 class PoolGeometry:
-    """Pooling of `planes` (items x channels) planes; every tuple has a value per spatial axis."""
+    """Describe a pooling of `planes` (items x channels) planes; every tuple has a value per spatial axis."""
 
     planes: int
     in_spatial: Ints
@@ -133,16 +132,21 @@ class PoolGeometry:
     pad: Ints
 
     def divisors(self, axis: int) -> list[int]:
-        """What an average's sum is divided by, per output along `axis`: the window clipped to size + pad at its far
-        end only, so near padding counts in full. 1 for a window that is empty (its sum is 0)."""
+        """Return the divisors of an average's sums, one per output along `axis`.
+
+        A divisor is the size of the window, clipped to size + pad at its far end only: near padding counts in full. It
+        is 1 for an empty window, whose sum is 0.
+        """
         size, kernel, stride, pad = self.in_spatial[axis], self.kernel[axis], self.stride[axis], self.pad[axis]
         starts = (o * stride - pad for o in range(self.out_spatial[axis]))
         return [max(1, min(start + kernel, size + pad) - start) for start in starts]
 
     def simpler(self, keep_planes: bool) -> PoolGeometry:
-        """The same pooling over as few axes as will do, but at least 2: neighbouring axes that one window covers become
-        one, axes of size 1 go, and outer axes on which nothing happens count as planes, unless `keep_planes` (then an
-        index inside a plane stays what it is)."""
+        """Return the same pooling over as few axes as possible, but at least 2.
+
+        Neighbouring axes that one window covers become one, axes of size 1 are dropped, and outer axes that are not
+        pooled count as planes; with `keep_planes` they stay axes, so that an index inside a plane keeps its meaning.
+        """
         planes, axes = self.planes, []
         for axis in zip(self.in_spatial, self.out_spatial, self.kernel, self.stride, self.pad, strict=True):
             size, outputs, kernel, stride, pad = axis
@@ -158,13 +162,13 @@ class PoolGeometry:
 
 
 def _covered(axis: Ints) -> bool:
-    """Whether an axis (size, outputs, kernel, stride, pad) is one window without padding."""
+    """Return whether an axis (size, outputs, kernel, stride, pad) is one window without padding."""
     size, outputs, kernel, _, pad = axis
     return outputs == 1 and kernel == size and pad == 0
 
 
 def tap_range(size: int, outputs: int, stride: int, offset: int) -> tuple[int, int]:
-    """[first, last) outputs o whose input position o * stride + offset lies inside [0, size)."""
+    """Return [first, last): the outputs o whose input position o * stride + offset lies inside [0, size)."""
     first = max(0, -(offset // stride))  # the least o with o * stride + offset >= 0
     last = min(outputs, (size - 1 - offset) // stride + 1)
     return first, max(first, last)
@@ -174,16 +178,16 @@ C_TYPES = {np.dtype(np.uint8): "unsigned char", np.dtype(np.uint16): "unsigned s
 
 
 def place_dtype(geometry: PoolGeometry) -> np.dtype[Any]:
-    """The smallest type that holds every place of a window, and no place."""
+    """Return the smallest type that holds every place of a window, and one number for no place."""
     return integer_dtype(prod(geometry.kernel))
 
 
 def integer_dtype(values: int) -> np.dtype[Any]:
-    """The smallest of uint8, uint16 and int32 for the numbers 0 .. values - 1 and one more that stands for none."""
+    """Return the smallest of uint8, uint16 and int32 for the numbers 0 .. values - 1 and one more for none."""
     return np.dtype(np.uint8 if values < 1 << 8 else np.uint16 if values < 1 << 16 else np.int32)
 
 
 def nowhere(dtype: DTypeLike) -> int:
-    """What stands for no place in an array of this type: what -1 becomes when it is stored."""
+    """Return the number for no place in an array of type `dtype`: what -1 becomes when it is stored."""
     info = np.iinfo(dtype)
     return int(info.max) if info.min == 0 else -1

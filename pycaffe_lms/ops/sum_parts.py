@@ -1,5 +1,7 @@
-"""Into how many parts sums are cut, of normalisations, reductions and losses: by sizes alone, so that the order of
-additions, hence every bit of the result, is the same on every run. Arrays are seen as (n, c, s)."""
+"""Cut the sums of normalisations, reductions and losses into parts, by sizes alone.
+
+So the order of additions, hence every bit of the result, is the same on every run. Arrays are seen as (n, c, s).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ _COLUMNS = 128  # channels that one block reads side by side where they are neig
 
 
 def norm_parts(n: int, c: int, s: int) -> int:
-    """Parts per channel."""
+    """Return the parts per channel."""
     if s == 1 and c > 1:
         blocks, items = (c + _COLUMNS - 1) // _COLUMNS, _ITEMS // min(c, _COLUMNS)
     else:
@@ -20,19 +22,21 @@ def norm_parts(n: int, c: int, s: int) -> int:
 
 
 def fused_norm_work(n: int, c: int, s: int) -> int:
-    """Elements of `work` for the operations of `fused_norm`: two partial sums for each part of each channel, then two
-    means for each channel."""
+    """Return the elements of `work` of `fused_norm`: two sums for each part of each channel, two means for each
+    channel."""
     return 2 * c * (norm_parts(n, c, s) + 1)
 
 
 def bits_come_free(c: int, s: int) -> bool:
-    """Whether a GPU's forward keeps bits of its result in the kernel that writes it: where channels are neighbours and
-    fill whole words."""
+    """Return whether a GPU's forward writes bits of its result in the same kernel.
+
+    That is where channels are neighbours in memory and fill whole words.
+    """
     return s == 1 and c > 1 and c % 32 == 0
 
 
 def reduction_parts(outer: int, dim: int, inner: int) -> int:
-    """Parts per channel; a layer's `work` scratch holds dim * parts elements for each sum."""
+    """Return the parts per channel; a layer's `work` holds dim * parts elements for each sum."""
     if inner == 1 and dim > 1:  # a block adds up neighbouring channels side by side
         return norm_parts(outer, dim, inner)
     wanted = (outer * inner + _ITEMS - 1) // _ITEMS

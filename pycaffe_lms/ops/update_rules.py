@@ -1,4 +1,4 @@
-"""The rules by which solvers update parameters: how many histories each keeps, and the numbers it works with.
+"""List the rules by which solvers update parameters: how many histories each keeps, and the numbers it works with.
 
 With g = scale * diff + decay * (w, or its sign with l1), r = rate and h, h2 the histories, the update u is
 
@@ -21,8 +21,10 @@ HISTORIES = {"sgd": 1, "nesterov": 1, "adagrad": 1, "rmsprop": 1, "adadelta": 2,
 
 
 class UpdateNumbers(NamedTuple):
-    """What may change from one iteration to the next, for a parameter whose lr_mult and decay_mult are 1. All real, so
-    that a device can hold them as one array of float64."""
+    """Hold the numbers of a rule that may change between iterations, for lr_mult and decay_mult 1.
+
+    All are real, so that a device can hold them as one array of float64.
+    """
 
     rate: float
     scale: float = 1.0

@@ -1,8 +1,9 @@
-"""The table by which one launch updates many parameters: a row for each, and for each block its row and its part.
+"""Make the table by which one launch updates many parameters.
 
-int64 words, reals by their bits. A row: addresses of parameter, gradient and history, elements, lr_mult, decay_mult,
-whether there is a gradient (else it is zero, whatever lies there), and the address of a second history (0: none).
-Behind the rows a word per block: the row in the upper half, which CHUNK of the parameter in the lower.
+The table has int64 words, real numbers by their bits. First comes a row for each parameter: addresses of parameter,
+gradient and history, elements, lr_mult, decay_mult, whether there is a gradient (else it counts as zero, whatever lies
+there), and the address of a second history (0: none). Then comes a word for each block of threads: the parameter's row
+in the upper half, in the lower half which CHUNK of it the block updates.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ ROW = 8  # words
 
 
 def table_words(sizes: Sequence[int]) -> int:
-    """Words of the table for parameters of these numbers of elements."""
+    """Return the words of the table for parameters of these numbers of elements."""
     return ROW * len(sizes) + sum(_chunks(n) for n in sizes)
 
 
@@ -29,7 +30,10 @@ def make_table(
     decay_mults: Sequence[float],
     has_gradient: Sequence[bool],
 ) -> HostArray:
-    """The table. addresses: of all parameters, of all gradients, of all histories, of all second histories if any."""
+    """Return the table.
+
+    `addresses` lists those of all parameters, all gradients, all histories and, if any, all second histories.
+    """
     rows = np.zeros((len(sizes), ROW), np.int64)
     columns = (0, 1, 2, 7)[: len(addresses)]
     for column, numbers in zip((*columns, 3), (*addresses, sizes), strict=True):

@@ -1,4 +1,4 @@
-"""Which convolutions go through Winograd's transforms, in which tiles. Pure.
+"""Decide which convolutions go through Winograd's transforms, and in which tiles. Pure.
 
 A tile of outputs x outputs values of y needs points x points products per channel, points = outputs + kernel - 1, where
 a plain sum needs outputs x outputs x kernel x kernel.
@@ -23,10 +23,10 @@ _CHUNK_BYTES = 8 << 20  # of transformed values at a time; more where the weight
 
 @dataclass(frozen=True, slots=True)
 class WinogradPlan:
-    """`images` at a time, a group at a time.
+    """Plan Winograd's transforms, `images` at a time, one group at a time.
 
-    The workspace holds a group's transformed weights (twice: sums of several chunks are added to the second), then the
-    transformed values of a chunk's inputs and outputs.
+    The workspace holds a group's transformed weights twice (sums of several chunks are added to the second), then the
+    transformed inputs and outputs of a chunk.
     """
 
     geometry: ConvGeometry
@@ -36,26 +36,27 @@ class WinogradPlan:
 
     @property
     def points(self) -> int:
-        """Values of a transformed tile along an axis."""
+        """Return the values of a transformed tile along an axis."""
         return self.outputs + self.geometry.kernel[0] - 1
 
     @staticmethod
     def plane(numbers: int) -> int:
-        """Distance of two points' matrices of so many numbers: a power of two would put all into one set of a cache."""
+        """Return the distance of two points' matrices of so many numbers; a power of two would put all into one cache
+        set."""
         return numbers + LANES
 
     def tiles(self, spatial: Ints) -> Ints:
-        """Tiles along both axes of results of that size."""
+        """Return the tiles along both axes of results of that size."""
         return tuple(-(-size // self.outputs) for size in spatial)
 
     def chunks(self) -> Iterator[tuple[int, int]]:
-        """(first image, last image) of every chunk; the last ones are excluded."""
+        """Yield (first image, last image) of every chunk; the last ones are excluded."""
         for n in range(0, self.geometry.batch, self.images):
             yield n, min(n + self.images, self.geometry.batch)
 
 
 def winograd_plan(geometry: ConvGeometry, itemsize: int, limit: int) -> WinogradPlan | None:
-    """A plan whose workspace stays within `limit` bytes; None where column matrices are the better way."""
+    """Return a plan whose workspace stays within `limit` bytes; None where column matrices are better."""
     g = geometry
     square = g.axes == 2 and g.kernel[0] == g.kernel[1] and g.kernel[0] in _OUTPUTS
     if not square or g.stride != (1, 1) or g.dilation != (1, 1) or g.channels_last or max(g.pad) >= g.kernel[0]:

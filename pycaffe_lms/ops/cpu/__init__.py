@@ -1,1 +1,1 @@
-"""Operations on NumPy arrays: vectorised, no Python loop over pixels."""
+"""Operate on NumPy arrays: vectorised or compiled, without Python loops over pixels."""

@@ -1,4 +1,4 @@
-"""Copies, sums and norms of whole arrays."""
+"""Copy, add and measure whole arrays."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ _CHUNK = 1 << 18
 
 
 def fill(y: HostArray, value: float) -> None:
-    """y = value."""
+    """Set every element of y to `value`."""
     y.fill(value)
 
 
 def copy(x: HostArray, y: HostArray) -> None:
-    """y = x, element by element in memory order (shapes may differ); nothing to do where they are the same memory."""
+    """Copy x to y element by element in memory order (shapes may differ); do nothing where they are the same memory."""
     if x.ctypes.data != y.ctypes.data:
         parallel(_copy, y.size, x.reshape(-1), y.reshape(-1), grain=ELEMENTS)
 
 
 def scale_by(y: HostArray, factor: float) -> None:
-    """y = factor * y, with the factor rounded to y's type."""
+    """Compute y = factor * y, with the factor rounded to y's type."""
     parallel(_scale, y.size, y.reshape(-1), y.dtype.type(factor), grain=ELEMENTS)
 
 
 def sum_arrays(xs: Sequence[HostArray], y: HostArray) -> None:
-    """y = ((xs[0] + xs[1]) + xs[2]) + ...; y may be any of them."""
+    """Compute y = ((xs[0] + xs[1]) + xs[2]) + ...; y may be any of them."""
     flat = [x.reshape(-1) for x in xs]
     if len(flat) == 1:
         copy(xs[0], y)
@@ -57,7 +57,7 @@ def _add(first: int, last: int, a: HostArray, b: HostArray, y: HostArray) -> Non
 
 
 def sum_squares(x: HostArray, out: HostArray, index: int, work: HostArray) -> None:
-    """out[index] = sum of x^2 in float64. `work` (1024 doubles) is for the GPU's partial sums."""
+    """Compute out[index] = sum of x^2 in float64. `work` holds the GPU's partial sums: 1024 doubles."""
     flat = x.reshape(-1)
     parts = (flat[i : i + _CHUNK].astype(np.float64) for i in range(0, flat.size, _CHUNK))
     out[index] = sum(float(np.square(p, out=p).sum()) for p in parts)

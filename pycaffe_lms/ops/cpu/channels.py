@@ -1,6 +1,7 @@
-"""Sums per channel of arrays seen as (outer, dim, inner): in the array's type over a few thousand values, then float64.
+"""Add up each channel of arrays seen as (outer, dim, inner).
 
-A channel is summed by one thread, so the result knows nothing of their number.
+A few thousand values are added in the array's type, these sums in float64. One thread sums a channel, so the result
+does not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -19,13 +20,16 @@ _GRAIN = 1 << 13  # elements from which a second thread pays
 
 
 def row_slices(outer: int, width: int) -> list[slice]:
-    """Slices of the outer axis, each of some 2^18 elements (at least one row)."""
+    """Return slices of the outer axis of about 2^18 elements each, but at least one row."""
     rows = max(1, _CHUNK // max(1, width))
     return [slice(start, min(start + rows, outer)) for start in range(0, outer, rows)]
 
 
 def channel_sum(outer: int, dim: int, inner: int, term: Callable[[slice], HostArray]) -> HostArray:
-    """float64 sums, one per channel, of `term(rows)`: an array (rows, dim, inner) for a slice of the outer axis."""
+    """Return float64 sums, one per channel, of `term`.
+
+    term(rows) returns an array (rows, dim, inner) for a slice of the outer axis.
+    """
     total = np.zeros(dim, np.float64)
     for rows in row_slices(outer, dim * inner):
         part = term(rows)
@@ -34,24 +38,24 @@ def channel_sum(outer: int, dim: int, inner: int, term: Callable[[slice], HostAr
 
 
 def over_channels(function: Callable[..., None], outer: int, dim: int, inner: int, *args: Any) -> None:
-    """function(first channel, last channel, *args), in threads."""
+    """Run function(first channel, last channel, *args) in threads."""
     parallel(function, dim, *args, grain=_GRAIN // max(1, outer * inner) + 1)
 
 
 def over_rows(function: Callable[..., None], outer: int, dim: int, inner: int, *args: Any) -> None:
-    """function(first row, last row, *args) for the outer * dim rows of `inner` values, in threads."""
+    """Run function(first row, last row, *args) in threads, over outer * dim rows of `inner` values."""
     parallel(function, outer * dim, *args, grain=_GRAIN // max(1, inner) + 1)
 
 
 def channel_sums(x: HostArray, outer: int, dim: int, inner: int) -> HostArray:
-    """float64 sums of x, one per channel."""
+    """Return float64 sums of x, one per channel."""
     total = np.empty(dim, np.float64)
     over_channels(_sums, outer, dim, inner, x.reshape(outer, dim, inner), total)
     return total
 
 
 def channel_dots(x: HostArray, y: HostArray, outer: int, dim: int, inner: int) -> HostArray:
-    """float64 sums of x * y, one per channel."""
+    """Return float64 sums of x * y, one per channel."""
     total = np.empty(dim, np.float64)
     over_channels(_dots, outer, dim, inner, x.reshape(outer, dim, inner), y.reshape(outer, dim, inner), total)
     return total

@@ -1,4 +1,4 @@
-"""Copies of many buffers in one operation."""
+"""Copy many buffers in one operation."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ __all__ = ["copy_all", "copy_all_plan"]
 
 @dataclass(frozen=True)
 class CopyPlan:
-    """`table` (int64) goes to where the device's kernel reads it; here the arrays are used."""
+    """Hold the table (int64) for a device's kernel, and the arrays, which are used here instead."""
 
     table: HostArray
     pairs: tuple[tuple[HostArray, HostArray], ...]
 
 
 def copy_all_plan(sources: Sequence[HostArray], targets: Sequence[HostArray]) -> CopyPlan:
-    """Return a plan of copying each source to its target: arrays of bytes of the device, pairwise of one size."""
+    """Plan copies of each source to its target: arrays of bytes of the device, pairwise of one size."""
     addresses = ([a.ctypes.data for a in arrays] for arrays in (sources, targets))
     return CopyPlan(make_table(*addresses, [a.size for a in sources]), tuple(zip(sources, targets, strict=True)))
 
 
 def copy_all(plan: CopyPlan, table: HostArray) -> None:
-    """Copy all that the plan says. `table` (the plan's) is an array of the device."""
+    """Copy all that the plan lists. `table` is the plan's, as an array of the device."""
     for source, target in plan.pairs:
         np.copyto(target, source)

@@ -1,8 +1,8 @@
-"""Values in 16 bits and back, for copies that may lose digits.
+"""Convert values to 16 bits and back, for copies that may lose digits.
 
-kind "fp16" is IEEE's half: 11 significant bits, up to 65504; finite values beyond become that and are counted, values
-below 3e-8 become 0. kind "bf16" is the upper half of a float32: 8 significant bits, its range. Both round to nearest,
-ties to even, by way of float32; infinities and NaN stay what they are.
+Kind "fp16" is IEEE's half: 11 significant bits, up to 65504. Larger finite values become 65504 and are counted; values
+below 3e-8 become 0. Kind "bf16" is the upper half of a float32: 8 significant bits, the same range. Both round to
+nearest, ties to even, by way of float32; infinities and NaN stay what they are.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ _BLOCK = 1 << 15
 
 
 def to_half(x: HostArray, half: HostArray, kind: str, saturated: HostArray | int) -> None:
-    """half (uint16) = the values of x in 16 bits. saturated: an int64 to which the number of those that were too large
-    is added (fp16)."""
+    """Write the values of x in 16 bits to half (uint16).
+
+    `saturated`, an int64, is increased by the number of finite values that were too large (fp16 only).
+    """
     found: list[int] = []
     parallel(_to_half, x.size, x.reshape(-1), half.reshape(-1), kind, found, grain=ELEMENTS)
     saturated += sum(found)
 
 
 def from_half(half: HostArray, x: HostArray, kind: str) -> None:
-    """x = the values of half."""
+    """Write the values of half (uint16) to x."""
     parallel(_from_half, x.size, half.reshape(-1), x.reshape(-1), kind, grain=ELEMENTS)
 
 

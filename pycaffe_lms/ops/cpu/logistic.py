@@ -1,4 +1,4 @@
-"""The logistic function, which Sigmoid, Swish, BNLL's gradient, LSTMs and a loss share."""
+"""Compute the logistic function, which Sigmoid, Swish, BNLL's gradient, LSTMs and a loss share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...arrays import HostArray
 def sigmoid(x: HostArray, out: HostArray | None = None) -> HostArray:
     """Return 1 / (1 + e^-x) within 4 units in the last place, below x = -87 too; `out` may be x.
 
-    It is e^x / (e^x + 1): the small numbers are not differences of large ones. From x = 50 on it is 1 in any type.
+    It is computed as e^x / (e^x + 1): no small result is a difference of large numbers. From x = 50 on it is 1.
     """
     e = np.minimum(x, 50, out=out)
     np.exp(e, out=e)

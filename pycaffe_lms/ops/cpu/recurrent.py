@@ -1,7 +1,7 @@
-"""Recurrent layers on the CPU. h (T, N, D); W (D, D), for an LSTM (4D, D), its gates i, f, o, g; cont (T, N).
+"""Run recurrent layers on the CPU. h (T, N, D); W (D, D), for an LSTM (4D, D), its gates i, f, o, g; cont (T, N).
 
-`hidden` is cont_t * h_(t-1): (T, N, D) where backward will want all of it, else (N, D), used again in every step.
-`add` is what the products lack: (D or 4D), the same for all items, or (N, D or 4D).
+`hidden` is cont_t * h_(t-1): (T, N, D) where backward will need all of it, else (N, D), used again in every step. `add`
+is added to the products: (D or 4D), the same for all items, or (N, D or 4D).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PIECE = 1 << 16  # elements whose temporaries stay in a core's cache
 
 
 def _as_in_c(function: Callable[..., None]) -> Callable[..., None]:
-    """Infinity and NaN are results like others."""
+    """Let `function` run without warnings of infinity and NaN, as in C."""
 
     @functools.wraps(function)
     def run(*args: Any) -> None:
@@ -49,7 +49,7 @@ def _column(cont: HostArray, rows: slice) -> HostArray:
 
 
 def _activate(x: HostArray, dim: int) -> None:
-    """Sigmoids of three quarters of the columns, tanh of the last; in place."""
+    """Apply the sigmoid to the first three quarters of the columns and tanh to the last, in place."""
     sigmoids, candidates = x[:, : 3 * dim], x[:, 3 * dim :]
     sigmoid(sigmoids, out=sigmoids)
     np.tanh(candidates, out=candidates)
@@ -60,7 +60,7 @@ def _gates(x: HostArray, dim: int) -> Iterator[HostArray]:
 
 
 def _cell_forward(x: HostArray, c_prev: HostArray, cont: HostArray, c: HostArray, h: HostArray, dim: int) -> None:
-    """c = cont f c_prev + i g, h = o tanh(c); x holds the activated gates, c may be c_prev."""
+    """Compute c = cont f c_prev + i g, h = o tanh(c); x holds the activated gates, c may be c_prev."""
     i, f, o, g = _gates(x, dim)
     work = f * c_prev
     work *= cont
@@ -80,7 +80,7 @@ def _cell_backward(
     dc_prev: HostArray | None,
     dim: int,
 ) -> None:
-    """From the gradients of h and c to those of the gates before activation and of c_prev (which may be dc)."""
+    """Compute the gradients of the gates before activation and of c_prev from those of h and c; dc_prev may be dc."""
     i, f, o, g = _gates(x, dim)
     di, df, do, dg = _gates(dx, dim)
     forget = f * cont
@@ -110,9 +110,11 @@ def lstm_forward(
     hidden: HostArray,
     cells: HostArray | None,
 ) -> None:
-    """gates (T, N, 4D) holds the inputs' share and gets the activated gates; h, h_last, c_last get the results.
+    """Run all time steps of an LSTM.
 
-    cells (T, N, D) gets c_(t-1), or is None. h0 and c0 (N D values each) may be h_last and c_last.
+    gates (T, N, 4D) holds the inputs' share of the gates, and receives the activated gates; h, h_last and c_last
+    receive the results. cells (T, N, D) receives c_(t-1), or is None. h0 and c0 (N D values each) may be h_last and
+    c_last.
     """
     steps, items, dim = h.shape
     cont, h_last, c_last = cont.reshape(steps, items), h_last.reshape(items, dim), c_last.reshape(items, dim)
@@ -147,7 +149,7 @@ def lstm_backward(
     back: HostArray,
     carry: HostArray,
 ) -> None:
-    """dgates (T, N, 4D) from what forward kept and dh; back and carry (N, D) are workspace."""
+    """Compute dgates (T, N, 4D) from what forward kept and dh; back and carry (N, D) are workspace."""
     steps, items, dim = dh.shape
     cont = cont.reshape(steps, items)
     carry.fill(0)
@@ -165,7 +167,7 @@ def lstm_backward(
 def lstm_unit_forward(
     c_prev: HostArray, x: HostArray, cont: HostArray, c: HostArray, h: HostArray, items: int, dim: int
 ) -> None:
-    """One step from gates x (N, 4D) before activation."""
+    """Run one time step from gates x (N, 4D) before activation."""
     c_prev, c, h = (a.reshape(items, dim) for a in (c_prev, c, h))
     for rows in _pieces(items, 4 * dim):
         gates = x.reshape(items, 4 * dim)[rows].copy()
@@ -185,7 +187,7 @@ def lstm_unit_backward(
     items: int,
     dim: int,
 ) -> None:
-    """Gradients of c_prev and x; dc or dh, dc_prev or dx may be None: zero, not wanted."""
+    """Compute the gradients of c_prev and x. dc or dh may be None (zero), dc_prev or dx too (not wanted)."""
     for rows in _pieces(items, 4 * dim):
         gates = x.reshape(items, 4 * dim)[rows].copy()
         _activate(gates, dim)
@@ -206,7 +208,11 @@ def rnn_forward(
     h_last: HostArray,
     hidden: HostArray,
 ) -> None:
-    """states (T, N, D) holds the inputs' share and gets h; h_last gets the last of them. h0 may be h_last."""
+    """Run all time steps of an RNN.
+
+    states (T, N, D) holds the inputs' share of the sums, and receives h; h_last receives the last of them and may be
+    h0.
+    """
     steps, items, dim = states.shape
     cont, h_last = cont.reshape(steps, items), h_last.reshape(items, dim)
     keep = hidden.ndim == 3
@@ -227,7 +233,10 @@ def rnn_forward(
 
 @_as_in_c
 def rnn_backward(states: HostArray, cont: HostArray, weight: HostArray, dstates: HostArray, back: HostArray) -> None:
-    """dstates holds the outputs' share of the gradients of h, and gets those of the sums within tanh; back: (N, D)."""
+    """Compute the gradients of the sums within tanh.
+
+    dstates (T, N, D) holds the outputs' share of the gradients of h, and receives the result; back (N, D) is workspace.
+    """
     steps, items, dim = states.shape
     cont = cont.reshape(steps, items)
     for t in reversed(range(steps)):
@@ -242,7 +251,7 @@ def rnn_backward(states: HostArray, cont: HostArray, weight: HostArray, dstates:
 
 @_as_in_c
 def bias_tanh(y: HostArray, b: HostArray) -> None:
-    """y = tanh(y + b), b along the last axis."""
+    """Compute y = tanh(y + b), b along the last axis."""
     y = y.reshape(-1, b.size)
     for rows in _pieces(*y.shape):
         x = y[rows]

@@ -1,7 +1,7 @@
-"""Threads for CPU kernels: a range is cut into equal parts, one per thread, and each part is one call of a kernel.
+"""Run CPU kernels in threads: a range is cut into equal parts, one per thread, and each part is one call of a kernel.
 
 A kernel is a compiled function that releases the GIL (see `compiled.py`), or NumPy work that does. Results must not
-depend on where the cuts are: sums over the range belong into fixed parts of their own (`parallel` over the parts).
+depend on where the cuts are: a sum over the range is cut into fixed parts, and `parallel` runs over these.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ELEMENTS = 1 << 15  # of simple element-wise work, from which a second thread pa
 
 
 def thread_count() -> int:
-    """OMP_NUM_THREADS, else the CPUs that this process may use."""
+    """Return OMP_NUM_THREADS, else the number of CPUs that this process may use."""
     first = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     if first.isdecimal() and int(first) > 0:
         return int(first)
@@ -25,13 +25,14 @@ def thread_count() -> int:
 
 @cache
 def _pool(pid: int) -> tuple[int, ThreadPoolExecutor | None]:
-    """Number of threads, and those beside the caller's own; `pid` because threads do not survive a fork."""
+    """Return (number of threads, pool of those besides the caller's); by `pid` since threads do not survive a fork."""
     n = thread_count()
     return n, ThreadPoolExecutor(n - 1, thread_name_prefix="caffe-cpu") if n > 1 else None
 
 
 def parallel(kernel: Callable[..., None], n: int, *args: Any, grain: int = 1) -> None:
-    """kernel(first, last, *args) for parts [first, last) that make up [0, n), none shorter than `grain` but the last.
+    """Run kernel(first, last, *args) in threads on parts [first, last) of [0, n), none shorter than `grain` but the
+    last.
 
     Parts that no thread has begun when the caller is done with its own are run by the caller: calls from several
     threads, or from inside a kernel, never wait for each other.

@@ -1,4 +1,4 @@
-"""Solver updates: one pass over a parameter, its gradient and its histories, for one parameter or for many.
+"""Update parameters: one pass over a parameter, its gradient and its histories, for one parameter or for many.
 
 See `update_rules.py` for the formulas, `update_table.py` for the table of many.
 """
@@ -28,9 +28,11 @@ def solver_update(
     lr_mult: float,
     decay_mult: float,
 ) -> None:
-    """One update by `rule`, a name of `update_rules.HISTORIES`: diff becomes what is taken off param.
-    numbers: an `UpdateNumbers` as an array of the device, float64; its rate and decay are multiplied by lr_mult and
-    decay_mult."""
+    """Update a parameter by `rule`, a name of `update_rules.HISTORIES`; diff becomes the step that is subtracted.
+
+    `numbers` is an `UpdateNumbers` as a float64 array of the device; its rate and decay are multiplied by lr_mult and
+    decay_mult.
+    """
     n = UpdateNumbers(*map(float, numbers))
     given = (n.rate * lr_mult, n.decay * decay_mult, n.scale, n.keep, 1 - n.keep, n.keep2, 1 - n.keep2, n.delta)
     scalars = tuple(map(param.dtype.type, given))
@@ -132,7 +134,7 @@ _KERNELS = {
 
 @dataclass(frozen=True)
 class UpdatePlan:
-    """`table` (int64) goes to where the device's kernel reads it; here the rest is used."""
+    """Hold the table (int64) for a device's kernel, and the arrays and multipliers, which are used here instead."""
 
     table: HostArray
     arrays: tuple[tuple[HostArray, HostArray, tuple[HostArray, ...]], ...]
@@ -147,8 +149,12 @@ def solver_update_all_plan(
     decay_mults: Sequence[float],
     has_gradient: Sequence[bool],
 ) -> UpdatePlan:
-    """A plan for these arrays, as long as they stay where they are. histories: one list, or two, of an array for each
-    parameter. has_gradient: False where the gradient is zero, whatever the array holds."""
+    """Plan updates of these arrays, valid while they stay where they are.
+
+    Args:
+        histories: one list, or two, of one array per parameter.
+        has_gradient: per parameter; False where the gradient is zero, whatever the array holds.
+    """
     addresses = [[a.ctypes.data for a in arrays] for arrays in (params, diffs, *histories)]
     table = make_table(addresses, [p.size for p in params], lr_mults, decay_mults, has_gradient)
     arrays = tuple(zip(params, diffs, zip(*histories, strict=True), strict=True))
@@ -156,8 +162,10 @@ def solver_update_all_plan(
 
 
 def solver_update_all(rule: str, plan: UpdatePlan, table: HostArray, numbers: HostArray) -> None:
-    """`solver_update` of each parameter. `numbers` (float64, an `UpdateNumbers`) and `table` (the plan's) are arrays of
-    the device."""
+    """Update each parameter of the plan as `solver_update` does.
+
+    `numbers` (an `UpdateNumbers`, float64) and `table` (the plan's) are arrays of the device.
+    """
     for (param, diff, histories), (lr_mult, decay_mult, has_gradient) in zip(plan.arrays, plan.mults, strict=True):
         if not has_gradient:
             diff.fill(0)

@@ -1,4 +1,4 @@
-"""Operations on bfloat16 arrays: the float32 ones between a widening and a rounding, for all of them in one place."""
+"""Let operations take bfloat16 arrays: compute in float32 between a widening and a rounding, for all in one place."""
 
 from __future__ import annotations
 
@@ -15,21 +15,24 @@ from .half import from_half, to_half
 
 
 def widened_copy(half: HostArray) -> HostArray:
-    """The values of a bfloat16 array as float32."""
+    """Return the values of a bfloat16 array as float32."""
     values = np.empty(half.shape, np.float32)
     from_half(half, values, "bf16")
     return values
 
 
 def round_into(values: HostArray, half: HostArray) -> None:
-    """half = values in bfloat16: to nearest, ties to even."""
+    """Write values to half, rounded to bfloat16: to nearest, ties to even."""
     to_half(values, half, "bf16", 0)
 
 
 @functools.cache  # reading 160 signatures takes milliseconds, and every device has operations of its own
 def widened(function: Callable[..., None]) -> Callable[..., None]:
-    """The operation, which then takes bfloat16 arrays too: it computes in float32, and what it wrote is rounded once.
-    Arrays in the same memory stay so. What was only read is written back as it was: rounding changes no such value."""
+    """Return the operation for bfloat16 arrays too: it computes in float32, and rounds what it wrote once.
+
+    Arrays in the same memory stay in the same memory. Arrays that were only read are written back unchanged, since
+    rounding changes no value that was bfloat16 before.
+    """
     signature = inspect.signature(function)
     exact = [i for i, name in enumerate(signature.parameters) if name == "mask"]
 
@@ -54,13 +57,13 @@ def _holds(argument: object) -> bool:
 
 
 class _Copies:
-    """float32 copies of bfloat16 arrays, by where these are."""
+    """Hold float32 copies of bfloat16 arrays, by the address and size of these."""
 
     def __init__(self) -> None:
         self._of: dict[tuple[int, int], tuple[HostArray, HostArray]] = {}
 
     def wide(self, argument: Any) -> Any:
-        """An argument with copies in place of bfloat16 arrays."""
+        """Return an argument with copies in place of bfloat16 arrays."""
         if not _holds(argument):
             return argument
         if isinstance(argument, (list, tuple)):
@@ -71,7 +74,7 @@ class _Copies:
         return self._of[key][1].reshape(argument.shape)
 
     def round(self) -> None:
-        """What the copies hold now becomes the arrays' values."""
+        """Round the copies' values into the arrays."""
         for half, values in self._of.values():
             if half.flags.writeable:
                 round_into(values, half)

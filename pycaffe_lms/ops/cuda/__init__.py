@@ -1,1 +1,1 @@
-"""Operations on the GPU: kernels and library calls queued on the current stream."""
+"""Queue kernels and library calls on the current stream of a GPU."""

@@ -1,4 +1,4 @@
-"""Copies, sums and norms of whole arrays."""
+"""Copy, add and measure whole arrays."""
 
 from __future__ import annotations
 
@@ -44,13 +44,15 @@ extern "C" __global__ void total(const double* work, double* out, long long inde
 
 
 def fill(y: AnyArray, value: float) -> None:
-    """y = value."""
+    """Set every element of y to `value`."""
     run(_FILL, "fill", (y,), float(value))
 
 
 def copy(x: AnyArray, y: AnyArray) -> None:
-    """y = x, element by element in memory order (shapes may differ); nothing to do where they are the same memory. One
-    may be of bfloat16 and the other of float32."""
+    """Copy x to y element by element in memory order (shapes may differ); do nothing where they are the same memory.
+
+    One may be of bfloat16 and the other of float32.
+    """
     if x.dtype != y.dtype:
         run(_ROUND if y.dtype == BFLOAT16 else _WIDEN, "copy", (x, y), dtype=BFLOAT16)
     elif x.data.ptr != y.data.ptr:
@@ -58,7 +60,7 @@ def copy(x: AnyArray, y: AnyArray) -> None:
 
 
 def scale_by(y: AnyArray, factor: float) -> None:
-    """y = factor * y, with the factor rounded to y's type."""
+    """Compute y = factor * y, with the factor rounded to y's type."""
     run(_SCALE, "scale_by", (y,), float(factor))
 
 
@@ -69,14 +71,14 @@ def _sum_source(n: int) -> str:
 
 
 def sum_arrays(xs: Sequence[AnyArray], y: AnyArray) -> None:
-    """y = ((xs[0] + xs[1]) + xs[2]) + ...; y may be any of them."""
+    """Compute y = ((xs[0] + xs[1]) + xs[2]) + ...; y may be any of them."""
     if len(xs) == 1 and xs[0].data.ptr == y.data.ptr:
         return
     run(_sum_source(len(xs)), "sum_arrays", (*xs, y))
 
 
 def sum_squares(x: AnyArray, out: AnyArray, index: int, work: AnyArray) -> None:
-    """out[index] = sum of x^2 in float64. `work` (1024 doubles) is for the GPU's partial sums."""
+    """Compute out[index] = sum of x^2 in float64. `work` holds the GPU's partial sums: 1024 doubles."""
     parts = min(_PARTS, max(1, (x.size + 4095) // 4096))
     launch(_SQUARES, "squares", x.dtype, 0, x, work, aligned(x), x.size, block=256, grid=parts)
     launch(_TOTAL, "total", x.dtype, 256, work, out, index, parts, block=256, grid=1)

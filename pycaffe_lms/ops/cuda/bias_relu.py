@@ -1,9 +1,8 @@
-"""A bias per channel and a ReLU, each optional: in place forward, and backward in one pass over the gradients.
+"""Add a bias per channel and apply a ReLU, each optional: in place forward, in one pass over the gradients backward.
 
 Arrays are seen as (outer, channels, inner); inner 1 is channels-last. Threads read 16 bytes at a time (of bfloat16,
 four values) where the sizes allow. The order of a sum depends on sizes alone: one block per part of a channel (of 32 to
-128 neighbouring channels where inner is 1), each thread its own elements in order, then the parts (as in
-`channels.py`).
+128 neighbouring channels where inner is 1), each thread its own elements in order, then the parts (see `channels.py`).
 """
 
 from __future__ import annotations
@@ -164,7 +163,7 @@ BACKWARD(wide, WIDE)
 
 
 def forward(y: AnyArray, b: AnyArray | None, relu: bool, outer: int, channels: int, inner: int) -> None:
-    """y (outer, channels, inner) = y + b (channels), or y where b is None; then negative values become 0 if relu."""
+    """Compute y (outer, channels, inner) = y + b (channels; None: y alone), then set negative values to 0 if `relu`."""
     wide = min(4, 16 // y.dtype.itemsize)
     columns = inner == 1
     if (channels if columns else inner) % wide or y.data.ptr & 15:
@@ -192,9 +191,12 @@ def backward(
     channels: int,
     inner: int,
 ) -> None:
-    """dy_out = dy * (y > 0), or by `bits` that say where y > 0; both None: dy; db (+)= its sum per channel. dy_out may
-    be dy, or None where both are; db may be None. `work`: channels * reduction_parts(outer, channels, inner) elements
-    of dy's type, where db is given."""
+    """Compute the gradients of a bias and a ReLU.
+
+    dy_out = dy * (y > 0); `bits`, where given, say where y > 0; without y and bits dy_out = dy. dy_out may be dy, and
+    None where y and bits are. db, where given, becomes the sum of dy_out per channel, or is added to if `accumulate`.
+    `work` is read where db is given: channels * reduction_parts(outer, channels, inner) elements of dy's type.
+    """
     if dy.size == 0:
         if db is not None and not accumulate:
             stage_two(db, 0, db, 0, 1.0, False, channels, 0)  # no parts: zeros

@@ -1,12 +1,13 @@
-"""How a block walks an array seen as (n, c, s) channel by channel: CUDA C++, and the sizes that go with it.
+"""Walk an array seen as (n, c, s) channel by channel: CUDA C++, and the sizes that go with it.
 
 A thread owns K channels for its whole walk and keeps their constants in registers. With ROWS (channels are neighbours
 in memory) `across` threads stand side by side, each with V neighbouring channels, K = V, and walk down the rows.
-Without, a block owns one channel, K = 1, and its threads walk through that channel's planes, V neighbouring values at
-a time. Every kernel is written once for both.
+Without, a block owns one channel, K = 1, and its threads walk through that channel's planes, V neighbouring values at a
+time. Every kernel is written once for both.
+
 Loads come before the arithmetic, DEPTH packs (BYTES bytes) at a time. A pass that follows a sum over the same array
-walks backwards: what was read last is still in the cache.
-Defined in front of these sources: ROWS, V, ALIGNED (to V values) and each kernel's own switches.
+walks backwards: what was read last is still in the cache. Sources need in front of them: ROWS, V, ALIGNED (to V values)
+and each kernel's own switches.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ def _source(kernel: str, **switches: int) -> str:
 
 
 class Walk:
-    """How blocks walk (n, c, s): by sizes alone, so that sums are the same wherever the arrays lie."""
+    """Cut (n, c, s) into blocks' shares by sizes alone, so that sums are the same wherever the arrays lie."""
 
     def __init__(self, n: int, c: int, s: int, itemsize: int) -> None:
         if c == 1:
@@ -171,8 +172,10 @@ _SUMS = """
 def walking(
     name: str, body: str, *, reads: str, writes: str = "", channel: str = "", sums: int = 0, back: bool = False
 ) -> str:
-    """The source of kernel `name`, which does `body` to every element; see `run_walk`. `back`: from the last element
-    to the first, for a pass that follows another over the same arrays."""
+    """Return the source of kernel `name`, which does `body` to every element; see `run_walk`.
+
+    `back`: walk from the last element to the first, for a pass that follows another over the same arrays.
+    """
     read, written, each = (_names(text) for text in (reads, writes, channel))
     body = of_values(body)
     constants = "".join(f", const C (&{a}_c)[K]" for a in each)
@@ -221,8 +224,13 @@ def run_walk(
     s: int,
     work: AnyArray | None = None,
 ) -> int:
-    """Queue a kernel of `walking`: its arrays, those of a value per channel and `work`, where it adds up. Returns the
-    number of parts of a channel."""
+    """Queue a kernel of `walking`, and return the number of parts of a channel.
+
+    Args:
+        arrays: the kernel's arrays (n, c, s).
+        channel: its arrays of one value per channel.
+        work: where it writes its sums, if it has any.
+    """
     if n * c * s == 0:
         return 0
     walk = Walk(n, c, s, arrays[0].dtype.itemsize)
@@ -233,7 +241,10 @@ def run_walk(
 def add_up(
     work: AnyArray, which: int, out: AnyArray, accumulate: bool, c: int, parts: int, scale: float = 1.0, at: int = 0
 ) -> None:
-    """out[at + channel] (+)= scale * the sum number `which` that `run_walk` left in `work`; of no parts 0."""
+    """Write to out[at + channel], or add if `accumulate`, scale * sum number `which` that `run_walk` left in `work`.
+
+    The sum of no parts is 0.
+    """
     stage_two(work, which * c * parts, out, at, scale, accumulate, c, parts)
 
 

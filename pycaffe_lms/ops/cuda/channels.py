@@ -1,4 +1,4 @@
-"""The second stage of sums per channel of arrays seen as (outer, dim, inner), and the walk of their first.
+"""Add up channels of arrays seen as (outer, dim, inner): the walk of a first stage, and the second stage.
 
 A first stage cuts every channel into parts (`ops/sum_parts.py`) and writes each part's sum to `work`, an array (sums,
 dim, parts); its kernels are in the files of their operations. In the second stage one warp adds up a channel's parts.
@@ -51,6 +51,9 @@ extern "C" __global__ void total(const T* work, long long from, T* out, long lon
 def stage_two(
     work: AnyArray, start: int, out: AnyArray, to: int, scale: float, accumulate: bool, dim: int, parts: int
 ) -> None:
-    """out[to + channel] (+)= scale * sum of the channel's parts, which lie in `work` from `start` on."""
+    """Write to out[to + channel], or add if `accumulate`, scale * the sum of the channel's parts.
+
+    The parts lie in `work` from `start` on.
+    """
     args = (work, start, out, to, float(scale), int(accumulate), dim, parts)
     launch(_SOURCE, "total", out.dtype, dim * 32, *args)

@@ -1,4 +1,4 @@
-"""Copies of many buffers in one launch, by a table on the device (see `copy_table.py`)."""
+"""Copy many buffers in one launch, by a table on the device (see `copy_table.py`)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ extern "C" __global__ void __launch_bounds__({THREADS}) copy_all(const long long
 
 @dataclass(frozen=True)
 class CudaCopyPlan:
-    """`table` (int64) goes to where the kernel reads it."""
+    """Hold the table (int64) that the kernel reads, and its sizes."""
 
     table: HostArray
     rows: int
@@ -38,12 +38,12 @@ class CudaCopyPlan:
 
 
 def copy_all_plan(sources: Sequence[AnyArray], targets: Sequence[AnyArray]) -> CudaCopyPlan:
-    """Return a plan of copying each source to its target: arrays of bytes of the device, pairwise of one size."""
+    """Plan copies of each source to its target: arrays of bytes of the device, pairwise of one size."""
     sizes = [a.size for a in sources]
     addresses = ([a.data.ptr for a in arrays] for arrays in (sources, targets))
     return CudaCopyPlan(make_table(*addresses, sizes), len(sizes), table_words(sizes) - ROW * len(sizes))
 
 
 def copy_all(plan: CudaCopyPlan, table: AnyArray) -> None:
-    """Copy all that the plan says. `table` (the plan's) is an array of the device."""
+    """Copy all that the plan lists. `table` is the plan's, as an array of the device."""
     launch(SOURCE, "copy_all", "float32", 0, table, plan.rows, block=THREADS, grid=plan.blocks)

@@ -1,13 +1,13 @@
-"""Kernels over whole arrays that move 16 bytes at a time, generated from what is done to one element.
+"""Generate kernels over whole arrays, which move 16 bytes at a time, from what is done to one element.
 
 A block takes 2048 neighbouring elements, a thread two groups of four of them (a `Quad`): it loads all it needs before
-it computes. Where an array starts off a multiple of 16 bytes, and in the last block of an odd size, the same quads are
-loaded and stored element by element: the arithmetic, hence every bit of the results, is one piece of code.
+it computes. Where an array does not start at a multiple of 16 bytes, and in the last block of an odd size, the same
+quads are loaded and stored element by element: the arithmetic, hence every bit of the results, is one piece of code.
 
-Arrays are named in comma-separated lists, "int mask" for one that is not of type T. The text that is done to one
-element sees the value of each array by its name, `i`, its index, `lane`, its place in the quad, and what `setup` (once
-per thread) and `each` (once per quad, whose first element is `first`) define; `after` is done once per quad at its end,
-past the array's end too. Values of type T, in arrays of bfloat16, are float there: T in such a text means C.
+Arrays are named in comma-separated lists, "int mask" for one that is not of type T. The text for one element sees the
+value of each array by its name, its index `i`, its place in the quad `lane`, and what `setup` (once per thread) and
+`each` (once per quad, whose first element is `first`) define; `after` runs once per quad at its end, past the array's
+end too. Values of type T are float in arrays of bfloat16: T in such a text means C.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def elementwise(
     after: str = "",
     helpers: str = "",
 ) -> str:
-    """The source of kernel `name`, which does `body` to every element; see `run`.
+    """Return the source of kernel `name`, which does `body` to every element; see `run`.
 
     `updates` are read and written. Parameters: the arrays of reads, updates and writes, then `params`.
     """
@@ -110,8 +110,11 @@ def totals(
     helpers: str = "",
     kind: str = "double",
 ) -> str:
-    """The source of kernel `name`, in which `body` adds to `sum` and `count` (of type `kind`, per thread) for every
-    element and `end` says what becomes of them; any number of blocks, each walking over every so many spans."""
+    """Return the source of kernel `name`, whose `body` adds to `sum` and `count` (of type `kind`) for every element.
+
+    They are sums of a thread; `end` says what becomes of them. Any number of blocks may run: each takes every so
+    many-th span.
+    """
     read = _arrays(reads)
     values = " ".join(f"const {_value(t)} {a} = {a}_q[u].v[lane]; (void){a};" for t, a in read)
     body, end, params, setup, helpers = map(of_values, (body, end, params, setup, helpers))
@@ -143,8 +146,12 @@ extern "C" __global__ void __launch_bounds__({THREADS}) {name}({_signature(read,
 
 
 def run(source: str, name: str, arrays: Sequence[AnyArray], *scalars: Any, dtype: DTypeLike | None = None) -> None:
-    """Queue a kernel of `elementwise`; `scalars` are its other parameters. All arrays are of the size of the last.
-    dtype: T; default: of the first array."""
+    """Queue a kernel of `elementwise`; all arrays are of the size of the last.
+
+    Args:
+        scalars: the kernel's other parameters.
+        dtype: T; by default the type of the first array.
+    """
     n = arrays[-1].size
     if n:
         grid = (n + SPAN - 1) // SPAN
@@ -153,17 +160,17 @@ def run(source: str, name: str, arrays: Sequence[AnyArray], *scalars: Any, dtype
 
 
 def _value(kind: str) -> str:
-    """The type of one value of an array."""
+    """Return the type of one value of an array."""
     return "C" if kind == "T" else kind
 
 
 def of_values(text: str) -> str:
-    """What is done to values, with C for T."""
+    """Return text that works on values: with C in place of T."""
     return re.sub(r"\bT\b", "C", text)
 
 
 def _arrays(names: str) -> list[tuple[str, str]]:
-    """[(type, name)] of a list such as "x, int mask"."""
+    """Return [(type, name)] of a list such as "x, int mask"."""
     return [tuple(("T " + name).split()[-2:]) for name in names.split(",") if name.strip()]
 
 

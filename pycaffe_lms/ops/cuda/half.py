@@ -1,4 +1,4 @@
-"""Values in 16 bits and back, for copies that may lose digits, on a GPU. See `ops/cpu/half.py` for what they become."""
+"""Convert values to 16 bits and back, for copies that may lose digits, on a GPU. Rules: `ops/cpu/half.py`."""
 
 from __future__ import annotations
 
@@ -53,11 +53,13 @@ _FROM = {
 
 
 def to_half(x: AnyArray, half: AnyArray, kind: str, saturated: AnyArray) -> None:
-    """half (uint16) = the values of x in 16 bits. saturated: an int64 to which the number of those that were too large
-    is added (fp16)."""
+    """Write the values of x in 16 bits to half (uint16).
+
+    `saturated`, an int64, is increased by the number of finite values that were too large (fp16 only).
+    """
     run(_TO[kind], "to_half", (x, half), saturated)
 
 
 def from_half(half: AnyArray, x: AnyArray, kind: str) -> None:
-    """x = the values of half."""
+    """Write the values of half (uint16) to x."""
     run(_FROM[kind], "from_half", (half, x), dtype=x.dtype)

@@ -1,4 +1,4 @@
-"""The logistic function, which Sigmoid, Swish, BNLL's gradient, LSTMs and a loss share."""
+"""Compute the logistic function, which Sigmoid, Swish, BNLL's gradient, LSTMs and a loss share."""
 
 from __future__ import annotations
 

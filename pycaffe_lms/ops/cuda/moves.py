@@ -1,9 +1,9 @@
-"""Kernels that copy elements from one place to another: up to 16 bytes at a time, generated from the places.
+"""Generate kernels that copy elements from one place to another, up to 16 bytes at a time, from the places.
 
 A thread copies several units. A unit is one element or, where sizes are multiples of two or four and arrays start at
-multiples of 16 bytes, as many: the same index arithmetic then serves all of them. Units 256 apart belong to one thread,
-so that neighbouring threads touch neighbouring addresses; all of a thread's loads come before its stores. Of x and y
-one may be of bfloat16 and the other of float32.
+multiples of 16 bytes, two or four: the same index arithmetic then serves all of them. Units 256 apart belong to one
+thread, so that neighbouring threads touch neighbouring addresses; all of a thread's loads come before its stores. One
+of x and y may be of bfloat16 and the other of float32.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _UNITS = {1: 8, 2: 8, 4: 4}  # units per thread, by elements per unit
 
 
 def moving(name: str, places: str, *, params: str = "", helpers: str = "", missing: str = "0") -> str:
-    """The source for `move`: for every i < n, y[to] = x[from]; all places count units.
+    """Return the source for `move`: for every i < n, y[to] = x[from]; all places count units.
 
-    `places` says what becomes of `from` and `to`, both i at first. A negative `from` stands for the value `missing`, a
-    negative `to` for nothing at all. Parameters: x, y, n, then `params`.
+    `places` assigns `from` and `to`, both i at first. A negative `from` stands for the value `missing`; a negative `to`
+    drops the unit. Parameters: x, y, n, then `params`.
     """
     passed = "".join(", " + part.split()[-1].lstrip("*") for part in params.split(",") if part.strip())
     declared = ", " + params if params else ""
@@ -74,7 +74,8 @@ __device__ inline void move_units(const Unit<FROM, N>* x, Unit<TO, N>* y, long l
 
 
 def unit_of(x: AnyArray, y: AnyArray, *counts: int) -> int:
-    """How many elements x and y can be moved at a time: 4 or 2 where all of `counts` are multiples of it, else 1."""
+    """Return how many elements x and y can be moved at a time: 4 or 2 where all of `counts` are multiples of it, else
+    1."""
     if not aligned(x, y):
         return 1
     return next(unit for unit in (4, 2, 1) if not any(count % unit for count in counts))
@@ -90,7 +91,7 @@ def move(source: str, name: str, x: AnyArray, y: AnyArray, unit: int, n: int, *a
 
 @functools.cache
 def between(source: str, source_type: np.dtype[Any], target_type: np.dtype[Any]) -> tuple[str, np.dtype[Any]]:
-    """(A source whose arrays are of type FROM and TO, the type to compile it with.)"""
+    """Return (a source whose arrays are of types FROM and TO, the type to compile it with)."""
     if source_type == target_type:
         return f"#define FROM T\n#define TO T\n{source}", target_type
     types = ("T", "C") if source_type == BFLOAT16 else ("C", "T")

@@ -1,7 +1,7 @@
-"""Element-wise kernels over arrays seen as (outer, dim, inner) with values per channel: those of `elementwise.py`.
+"""Run the kernels of `elementwise.py` over arrays seen as (outer, dim, inner) with values per channel.
 
-Four elements of a quad lie in neighbouring channels (inner 1), or in one: one division for the quad. Where four divides
-neither, every element finds its own channel.
+Four elements of a quad lie in neighbouring channels (inner 1), or in one: one division for the quad. Where neither size
+is a multiple of four, every element finds its own channel.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ _AT = """
 
 
 def per_channel(name: str, body: str, *, channel: str, reads: str, writes: str) -> dict[str, str]:
-    """The sources of kernel `name`, which does `body` to every element; the arrays named in `channel` hold a value of
-    each channel, which the body sees by that name."""
+    """Return the sources of kernel `name`, which does `body` to every element, one for each kind of sizes.
+
+    The arrays named in `channel` hold a value of each channel, which the body sees by that name.
+    """
     names = [n.strip() for n in channel.split(",")]
     pointers = "".join(f"const T* {n}_p, " for n in names)
     quads = "".join(f"const Quad<T> {n}_q = quad_at({n}_p, c, of_channels, dim);\n" for n in names)
@@ -53,7 +55,7 @@ def per_channel(name: str, body: str, *, channel: str, reads: str, writes: str) 
 def run_per_channel(
     sources: dict[str, str], name: str, arrays: Sequence[AnyArray], channel: Sequence[AnyArray], dim: int, inner: int
 ) -> None:
-    """Queue a kernel of `per_channel`: its arrays, and those of a value per channel."""
+    """Queue a kernel of `per_channel` with its arrays and those of a value per channel."""
     n = arrays[-1].size
     if inner == 1 and dim % 4 == 0:
         run(sources["columns"], name, arrays, *channel, *divider(dim, n), aligned(*channel))

@@ -1,8 +1,8 @@
-"""Recurrent layers on a GPU. h (T, N, D); W (D, D), for an LSTM (4D, D), its gates i, f, o, g; cont (T, N).
+"""Run recurrent layers on a GPU. h (T, N, D); W (D, D), for an LSTM (4D, D), its gates i, f, o, g; cont (T, N).
 
-`hidden` is cont_t * h_(t-1): (T, N, D) where backward will want all of it, else (N, D), used again in every step.
-`add` is what the products lack: (D or 4D), the same for all items, or (N, D or 4D).
-Every time step is two launches: a product, and one kernel for all that is done element by element.
+`hidden` is cont_t * h_(t-1): (T, N, D) where backward will need all of it, else (N, D), used again in every step. `add`
+is added to the products: (D or 4D), the same for all items, or (N, D or 4D). Every time step is two launches: a
+product, and one kernel for all that is done element by element.
 """
 
 from __future__ import annotations
@@ -181,9 +181,11 @@ def lstm_forward(
     hidden: AnyArray,
     cells: AnyArray | None,
 ) -> None:
-    """gates (T, N, 4D) holds the inputs' share and gets the activated gates; h, h_last, c_last get the results.
+    """Run all time steps of an LSTM.
 
-    cells (T, N, D) gets c_(t-1), or is None. h0 and c0 (N D values each) may be h_last and c_last.
+    gates (T, N, 4D) holds the inputs' share of the gates, and receives the activated gates; h, h_last and c_last
+    receive the results. cells (T, N, D) receives c_(t-1), or is None. h0 and c0 (N D values each) may be h_last and
+    c_last.
     """
     steps, items, dim = h.shape
     size, keep = items * dim, cells is not None
@@ -206,7 +208,7 @@ def lstm_backward(
     back: AnyArray,
     carry: AnyArray,
 ) -> None:
-    """dgates (T, N, 4D) from what forward kept and dh; back and carry (N, D) are workspace."""
+    """Compute dgates (T, N, 4D) from what forward kept and dh; back and carry (N, D) are workspace."""
     steps, items, dim = dh.shape
     arrays = (gates, cells, cont, dh, back, dgates, carry)
     for t in reversed(range(steps)):
@@ -218,7 +220,7 @@ def lstm_backward(
 def lstm_unit_forward(
     c_prev: AnyArray, x: AnyArray, cont: AnyArray, c: AnyArray, h: AnyArray, items: int, dim: int
 ) -> None:
-    """One step from gates x (N, 4D) before activation."""
+    """Run one time step from gates x (N, 4D) before activation."""
     cuda.launch(_UNIT, "unit", c.dtype, items * dim, c_prev, x, cont, c, h, items, dim)
 
 
@@ -233,7 +235,7 @@ def lstm_unit_backward(
     items: int,
     dim: int,
 ) -> None:
-    """Gradients of c_prev and x; dc or dh, dc_prev or dx may be None: zero, not wanted."""
+    """Compute the gradients of c_prev and x. dc or dh may be None (zero), dc_prev or dx too (not wanted)."""
     given = (dc is not None) + 2 * (dh is not None)
     wanted = (dc_prev is not None) + 2 * (dx is not None)
     arrays = [x if a is None else a for a in (dc, dh, dc_prev, dx)]  # a stand-in is never touched
@@ -244,7 +246,11 @@ def lstm_unit_backward(
 def rnn_forward(
     states: AnyArray, add: AnyArray, weight: AnyArray, cont: AnyArray, h0: AnyArray, h_last: AnyArray, hidden: AnyArray
 ) -> None:
-    """states (T, N, D) holds the inputs' share and gets h; h_last gets the last of them. h0 may be h_last."""
+    """Run all time steps of an RNN.
+
+    states (T, N, D) holds the inputs' share of the sums, and receives h; h_last receives the last of them and may be
+    h0.
+    """
     steps, items, dim = states.shape
     size, keep, dtype = items * dim, hidden.ndim == 3, states.dtype
     cuda.launch(_RNN, "start", dtype, size, h0, h0, cont, hidden, hidden, items, dim, 0)
@@ -257,7 +263,10 @@ def rnn_forward(
 
 
 def rnn_backward(states: AnyArray, cont: AnyArray, weight: AnyArray, dstates: AnyArray, back: AnyArray) -> None:
-    """dstates holds the outputs' share of the gradients of h, and gets those of the sums within tanh; back: (N, D)."""
+    """Compute the gradients of the sums within tanh.
+
+    dstates (T, N, D) holds the outputs' share of the gradients of h, and receives the result; back (N, D) is workspace.
+    """
     steps, items, dim = states.shape
     for t in reversed(range(steps)):
         if t + 1 < steps:
@@ -268,5 +277,5 @@ def rnn_backward(states: AnyArray, cont: AnyArray, weight: AnyArray, dstates: An
 
 
 def bias_tanh(y: AnyArray, b: AnyArray) -> None:
-    """y = tanh(y + b), b along the last axis."""
+    """Compute y = tanh(y + b), b along the last axis."""
     cuda.launch(_RNN, "bias_tanh", y.dtype, y.size, y, b, y.size, b.size)

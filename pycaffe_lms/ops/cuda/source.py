@@ -1,4 +1,4 @@
-"""Pieces of CUDA C++ that several families share, and the host half of a division without a divide instruction."""
+"""Hold pieces of CUDA C++ that several families share, and prepare divisions without a divide instruction."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ __device__ long long quotient(long long i, long long d, long long magic, long lo
 
 
 def divider(d: int, n: int) -> tuple[int, int, int]:
-    """(d, magic, shift) for `quotient`: exact for 0 <= i < n. Above 2^31 elements magic is 0, a true division."""
+    """Return (d, magic, shift) for `quotient`, exact for 0 <= i < n; above 2^31 elements magic is 0, for a true
+    division."""
     d = max(1, d)
     if n > 1 << 31:
         return d, 0, 0

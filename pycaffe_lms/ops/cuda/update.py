@@ -1,4 +1,4 @@
-"""Solver updates: one pass over a parameter, its gradient and its histories, for one parameter or for many.
+"""Update parameters: one pass over a parameter, its gradient and its histories, for one parameter or for many.
 
 See `update_rules.py` for the formulas, `update_table.py` for the table of many.
 """
@@ -63,8 +63,10 @@ _RULES = {
 
 
 def step_source(rule: str) -> str:
-    """CUDA C++ of `solver_step(n, w, diff, h, h2)`, which sets the histories and returns the update; h2 is used by
-    rules of two histories only."""
+    """Return CUDA C++ of `solver_step(n, w, diff, h, h2)`, which sets the histories and returns the update.
+
+    Only rules of two histories use h2.
+    """
     return f"""{_ARITHMETIC}
 __device__ inline T solver_step(const Numbers& n, T w, T diff, T& h, T& h2) {{
   const T g = gradient(n, w, diff);
@@ -74,7 +76,7 @@ __device__ inline T solver_step(const Numbers& n, T w, T diff, T& h, T& h2) {{
 
 
 def numbers_source(numbers: str, lr_mult: str, decay_mult: str) -> str:
-    """CUDA C++ of what the rules use: an expression, from an `UpdateNumbers` as an array of doubles."""
+    """Return the CUDA C++ expression of what the rules use, from an `UpdateNumbers` as an array of doubles."""
     names = UpdateNumbers._fields
     at = {name: f"{numbers}[{names.index(name)}]" for name in names}
     return (
@@ -112,9 +114,11 @@ def solver_update(
     lr_mult: float,
     decay_mult: float,
 ) -> None:
-    """One update by `rule`, a name of `update_rules.HISTORIES`: diff becomes what is taken off param.
-    numbers: an `UpdateNumbers` as an array of the device, float64; its rate and decay are multiplied by lr_mult and
-    decay_mult."""
+    """Update a parameter by `rule`, a name of `update_rules.HISTORIES`; diff becomes the step that is subtracted.
+
+    `numbers` is an `UpdateNumbers` as a float64 array of the device; its rate and decay are multiplied by lr_mult and
+    decay_mult.
+    """
     run(SOURCES[rule], f"{rule}_update", (param, diff, *histories), numbers, float(lr_mult), float(decay_mult))
 
 
@@ -164,7 +168,7 @@ ALL_SOURCES = {rule: _update_all_source(rule) for rule in HISTORIES}
 
 @dataclass(frozen=True)
 class CudaUpdatePlan:
-    """`table` (int64) goes to where the kernel reads it."""
+    """Hold the table (int64) that the kernel reads, and its sizes."""
 
     table: HostArray
     dtype: np.dtype[Any]
@@ -180,8 +184,12 @@ def solver_update_all_plan(
     decay_mults: Sequence[float],
     has_gradient: Sequence[bool],
 ) -> CudaUpdatePlan:
-    """A plan for these arrays, as long as they stay where they are. histories: one list, or two, of an array for each
-    parameter. has_gradient: False where the gradient is zero, whatever the array holds."""
+    """Plan updates of these arrays, valid while they stay where they are.
+
+    Args:
+        histories: one list, or two, of one array per parameter.
+        has_gradient: per parameter; False where the gradient is zero, whatever the array holds.
+    """
     addresses = [[a.data.ptr for a in arrays] for arrays in (params, diffs, *histories)]
     sizes = [p.size for p in params]
     table = make_table(addresses, sizes, lr_mults, decay_mults, has_gradient)
@@ -190,7 +198,9 @@ def solver_update_all_plan(
 
 
 def solver_update_all(rule: str, plan: CudaUpdatePlan, table: AnyArray, numbers: AnyArray) -> None:
-    """`solver_update` of each parameter. `numbers` (float64, an `UpdateNumbers`) and `table` (the plan's) are arrays of
-    the device."""
+    """Update each parameter of the plan as `solver_update` does.
+
+    `numbers` (an `UpdateNumbers`, float64) and `table` (the plan's) are arrays of the device.
+    """
     name = f"{rule}_update_all"
     launch(ALL_SOURCES[rule], name, plan.dtype, 0, table, numbers, plan.rows, block=THREADS, grid=plan.blocks)

@@ -1,1 +1,1 @@
-"""Activations, on the CPU."""
+"""Compute activations on the CPU."""

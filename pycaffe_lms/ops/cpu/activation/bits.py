@@ -1,8 +1,8 @@
-"""Activations whose backward reads bits in place of values. See `ops/bit_masks.py`.
+"""Compute activations whose backward reads bits in place of values. See `ops/bit_masks.py`.
 
-`bits` is an array of uint32: a plane of `bit_words(x.size)` words that says where the slope is 1, and, for a
-negative_slope other than 0, a second one that says where it is negative_slope; elsewhere it is 0. Gradients are those
-of the operations that read values, to the bit.
+`bits` is an array of uint32. Its first plane of `bit_words(x.size)` words says where the slope is 1; for a
+negative_slope other than 0 a second plane says where the slope is negative_slope; elsewhere it is 0. Gradients are
+those of the operations that read values, to the bit.
 """
 
 from __future__ import annotations
@@ -23,38 +23,38 @@ _WORDS = 1 << 10  # worked on at a time: 32768 elements stay in the cache
 
 
 def positive_bits(v: HostArray, bits: HostArray) -> None:
-    """Where v > 0."""
+    """Write where v > 0 to `bits`."""
     _keep(bits, v, lambda part: part > 0)
 
 
 def relu_bits_forward(x: HostArray, y: HostArray, bits: HostArray, slope: float) -> None:
-    """y = relu_forward of x, and where it is x (and slope * x). y may be x."""
+    """Compute y = relu_forward(x), and write to `bits` where y is x (and where it is slope * x). y may be x."""
     _planes(bits, x, slope, lambda part: part > 0)
     relu_forward(x, y, slope)
 
 
 def relu6_bits_forward(x: HostArray, y: HostArray, bits: HostArray, slope: float) -> None:
-    """y = relu6_forward of x, and where it is x (and slope * x). y may be x."""
+    """Compute y = relu6_forward(x), and write to `bits` where y is x (and where it is slope * x). y may be x."""
     _planes(bits, x, slope, lambda part: (part > 0) & (part < 6))
     relu6_forward(x, y, slope)
 
 
 def clip_bits_forward(x: HostArray, y: HostArray, bits: HostArray, low: float, high: float) -> None:
-    """y = clip_forward of x, and where low <= x <= high. y may be x."""
+    """Compute y = clip_forward(x), and write to `bits` where low <= x <= high. y may be x."""
     low_, high_ = x.dtype.type(low), x.dtype.type(high)
     _keep(bits, x, lambda part: (part >= low_) & (part <= high_))
     clip_forward(x, y, low, high)
 
 
 def bits_backward(bits: HostArray, dy: HostArray, dx: HostArray, slope: float) -> None:
-    """dx = dy * (1, slope or 0, as the bits say); dx may be dy."""
+    """Compute dx = dy * (1, slope or 0, as `bits` say); dx may be dy."""
     words = bit_words(dy.size)
     first, second = bits[:words], bits[words:] if slope else None
     parallel(_scale, words, first, second, dy.reshape(-1), dx.reshape(-1), slope, grain=ELEMENTS // 32)
 
 
 def values_of(bits: HostArray, like: HostArray) -> HostArray:
-    """An array as `like` that is 1 where a bit is set, else 0."""
+    """Return an array like `like` that is 1 where a bit is set, else 0."""
     bits = bits.view(np.uint8)
     return np.unpackbits(bits, count=like.size, bitorder="little").astype(like.dtype).reshape(like.shape)
 

@@ -1,8 +1,9 @@
-"""Dropout with a counter-based generator: no mask is stored, backward draws the same bits again.
+"""Drop elements by a counter-based generator: no mask is stored, backward draws the same bits again.
 
-The generator is Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11). Element i takes
-lane i % 4 of the block with counter (low and high word of b = key[2] + i // 4, of key[1]) and key key[0]. `key` is an
-array of three uint64: a seed, how many draws were made with it before, and the block of the first element.
+The generator is Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11). `key` is an array
+of three uint64: a seed, the number of draws made with it before, and the block of the first element. With b = key[2] +
+i // 4, element i takes lane i % 4 of the block whose counter is the low and high word of b, then of key[1], under the
+key key[0].
 """
 
 from __future__ import annotations
@@ -25,7 +26,12 @@ _GRAIN = 1 << 11  # blocks of four elements from which a second thread pays
 
 
 def philox(counter: Sequence[HostArray], seed: int) -> list[HostArray]:
-    """Four uint32 arrays: Philox4x32-10 of four arrays of counter words (uint64 holding 32 bits) under a 64-bit key."""
+    """Return four uint32 arrays: Philox4x32-10 of a counter under a key.
+
+    Args:
+        counter: four uint64 arrays, each of one 32-bit word of the counters.
+        seed: the 64-bit key.
+    """
     c0, c1, c2, c3 = counter
     k0, k1 = seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF
     for _ in range(10):
@@ -37,7 +43,7 @@ def philox(counter: Sequence[HostArray], seed: int) -> list[HostArray]:
 
 
 def threshold(ratio: float) -> int:
-    """The smallest 32-bit draw that keeps its element, so that a share `ratio` (to 2^-32) of them is dropped."""
+    """Return the smallest 32-bit draw that keeps its element, so that a share `ratio` (to 2^-32) is dropped."""
     return math.ceil(ratio * 2**32)
 
 
@@ -50,7 +56,7 @@ def _apply(x: HostArray, y: HostArray, ratio: float, key: HostArray) -> None:
 
 
 def _keys(seed: int) -> Iterator[np.uint64]:
-    """Both words of the key, round by round."""
+    """Yield both words of the key of each of the ten rounds."""
     for i in range(10):
         yield np.uint64((seed & 0xFFFFFFFF) + i * _WEYL[0] & 0xFFFFFFFF)
         yield np.uint64((seed >> 32 & 0xFFFFFFFF) + i * _WEYL[1] & 0xFFFFFFFF)
@@ -69,7 +75,7 @@ def _scale(
     drop: np.uint64,
     scale: float,
 ) -> None:
-    """Elements 4 * first to 4 * last, some blocks of four at a time."""
+    """Compute y[4 * first : 4 * last], some blocks of four elements at a time."""
     zero, bits, result = x.dtype.type(0), np.empty(BLOCK, np.uint32), np.empty(BLOCK, x.dtype)
     for block in range(first, last, BLOCK // 4):
         count = min(BLOCK // 4, last - block)
@@ -98,7 +104,7 @@ def _draw(
     offset_high: np.uint64,
     keys: tuple[np.uint64, ...],
 ) -> None:
-    """bits = the words of blocks `start` to start + count, as `philox` gives them."""
+    """Write the words of blocks `start` to start + count to `bits`, as `philox` returns them."""
     low, half = np.uint64(0xFFFFFFFF), np.uint64(32)
     for j in range(count):
         b = start + np.uint64(j)
@@ -118,10 +124,10 @@ def _draw(
 
 
 def dropout_forward(x: HostArray, y: HostArray, ratio: float, key: HostArray) -> None:
-    """y = x / (1 - ratio) where kept, x * 0 where dropped; y may be x."""
+    """Compute y = x / (1 - ratio) where an element is kept, x * 0 where it is dropped; y may be x."""
     _apply(x, y, ratio, key)
 
 
 def dropout_backward(dy: HostArray, dx: HostArray, ratio: float, key: HostArray) -> None:
-    """dx = dy / (1 - ratio) where forward kept, dy * 0 where it dropped; dx may be dy."""
+    """Compute dx = dy / (1 - ratio) where forward kept an element, dy * 0 where it dropped it; dx may be dy."""
     _apply(dy, dx, ratio, key)

@@ -1,4 +1,4 @@
-"""ReLU with one slope per channel of arrays seen as (outer, dim, inner)."""
+"""Compute ReLU with one slope per channel, of arrays seen as (outer, dim, inner)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["prelu_forward", "prelu_backward"]
 
 
 def prelu_forward(x: HostArray, a: HostArray, y: HostArray, outer: int, dim: int, inner: int) -> None:
-    """y = max(x, 0) + a * min(x, 0); y may be x."""
+    """Compute y = max(x, 0) + a * min(x, 0); y may be x."""
     x, a, y = x.reshape(outer, dim, inner), a.reshape(dim, 1), y.reshape(outer, dim, inner)
     with np.errstate(invalid="ignore", over="ignore"):
         for rows in row_slices(outer, dim * inner):
@@ -32,10 +32,11 @@ def prelu_backward(
     dim: int,
     inner: int,
 ) -> None:
-    """da (+)= sum over outer and inner of dy * x where x <= 0; dx = dy * (1 where x > 0, a where x <= 0, 0 at NaN).
+    """Compute the gradients of `prelu_forward`.
 
-    dx or da may be None; a is read for dx only; dx may be dy. `work` is for the GPU's partial sums: dim * parts
-    elements.
+    da = sum over outer and inner of dy * x where x <= 0, added to da if `accumulate`; dx = dy * (1 where x > 0, a where
+    x <= 0, 0 where x is NaN). da or dx may be None; a is read for dx only; dx may be dy. `work` holds the GPU's partial
+    sums: dim * parts elements.
     """
     x, dy = x.reshape(outer, dim, inner), dy.reshape(outer, dim, inner)
     with np.errstate(invalid="ignore", over="ignore"):

@@ -1,4 +1,4 @@
-"""ReLU and ReLU6, from values. Those that keep bits are in `bits.py`."""
+"""Compute ReLU and ReLU6 and their gradients from values. Those that keep bits are in `bits.py`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["relu_forward", "relu_backward", "relu6_forward", "relu6_backward"]
 
 
 def relu_forward(x: HostArray, y: HostArray, slope: float) -> None:
-    """y = max(x, 0) + slope * min(x, 0); NaN stays NaN, and -inf with slope 0 gives NaN, as in Caffe."""
+    """Compute y = max(x, 0) + slope * min(x, 0); NaN stays NaN, and -inf with slope 0 gives NaN, as in Caffe."""
     parallel(_forward, x.size, x.reshape(-1), y.reshape(-1), x.dtype.type(slope), grain=ELEMENTS)
 
 
 def relu_backward(y_or_x: HostArray, dy: HostArray, dx: HostArray, slope: float) -> None:
-    """dx = dy * (1 where v > 0, slope where v <= 0, 0 where v is NaN)."""
+    """Compute dx = dy * (1 where v > 0, slope where v <= 0, 0 where v is NaN), v being `y_or_x`."""
     flat = y_or_x.reshape(-1), dy.reshape(-1), dx.reshape(-1)
     parallel(_backward, dy.size, *flat, dy.dtype.type(slope), grain=ELEMENTS)
 
@@ -47,12 +47,15 @@ def _backward(first: int, last: int, v: HostArray, dy: HostArray, dx: HostArray,
 
 
 def relu6_forward(x: HostArray, y: HostArray, slope: float) -> None:
-    """y = min(x, 6) where x > 0, slope * x where x <= 0 (plainly 0 for a slope of 0), NaN where x is NaN."""
+    """Compute y = min(x, 6) where x > 0, slope * x where x <= 0 (0 for slope 0, even at -inf), NaN where x is NaN."""
     parallel(_relu6_forward, x.size, x.reshape(-1), y.reshape(-1), x.dtype.type(slope), grain=ELEMENTS)
 
 
 def relu6_backward(y_or_x: HostArray, dy: HostArray, dx: HostArray, slope: float) -> None:
-    """dx = dy * (1 where 0 < v < 6, slope where v <= 0, else 0); v is x, or y where slope >= 0."""
+    """Compute dx = dy * (1 where 0 < v < 6, slope where v <= 0, else 0).
+
+    `y_or_x` is v: the input, or the output where slope >= 0.
+    """
     flat = y_or_x.reshape(-1), dy.reshape(-1), dx.reshape(-1)
     parallel(_relu6_backward, dy.size, *flat, dy.dtype.type(slope), grain=ELEMENTS)
 

@@ -1,1 +1,1 @@
-"""Convolutions and products with weights, on the CPU."""
+"""Compute convolutions and products with weights on the CPU."""

@@ -1,11 +1,11 @@
-"""Matrix products in our own threads: each thread's BLAS calls run on one thread.
+"""Multiply matrices in our own threads: each thread's BLAS calls run on one thread.
 
-BLAS's own threads wait for work by spinning, on the cores that the kernels between two products need, and a product
-waits for all of them even where something else has taken a core. So products are cut into pieces, by sizes alone (bits
-do not depend on the number of threads), and the pieces are spread by `parallel`.
+BLAS's own threads spin while they wait for work, on the cores that the kernels between two products need, and a product
+waits for all of them even where another program has taken a core. So products are cut into pieces by sizes alone (bits
+do not depend on the number of threads), and `parallel` spreads the pieces.
 
-OpenBLAS as NumPy's wheels carry it is told through its own functions to use one thread meanwhile. Other BLAS libraries
-are left as they are, and get the pieces one after another.
+The OpenBLAS of NumPy's wheels is told through its own functions to use one thread meanwhile. Other BLAS libraries are
+left as they are, and get the pieces one after another.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..threads import parallel
 
 
 def spread(function: Callable[..., None], pieces: int, *args: Any) -> None:
-    """function(first piece, last piece, *args), which multiplies matrices, in threads."""
+    """Run function(first piece, last piece, *args), which multiplies matrices, in threads."""
     if pieces == 1 or _openblas() is None:
         function(0, pieces, *args)
         return
@@ -32,20 +32,20 @@ def spread(function: Callable[..., None], pieces: int, *args: Any) -> None:
 
 
 def pieces_of(size: int, least: int) -> int:
-    """Into how many pieces a size is cut: 2 of at least `least` rows or columns, 4 or 8 where they remain long."""
+    """Return how many pieces a size is cut into: 1, or 2, 4 or 8 of at least `least` rows or columns each."""
     if size < 2 * least:
         return 1
     return 2 if size < 16 * least else 4 if size < 64 * least else 8
 
 
 def piece(size: int, pieces: int, i: int) -> slice:
-    """The i-th of the pieces of range(size)."""
+    """Return the i-th of `pieces` pieces of range(size)."""
     return slice(size * i // pieces, size * (i + 1) // pieces)
 
 
 @cache
 def _openblas() -> tuple[Any, Any] | None:
-    """(get, set) of the number of threads of NumPy's own OpenBLAS; None where NumPy has another BLAS."""
+    """Return (get, set) of the number of threads of NumPy's own OpenBLAS; None where NumPy has another BLAS."""
     root = Path(np.__file__).parent
     for path in sorted([*root.parent.glob("numpy.libs/*openblas*"), *root.glob(".dylibs/*openblas*")]):
         library = ctypes.CDLL(str(path))
@@ -57,7 +57,7 @@ def _openblas() -> tuple[Any, Any] | None:
 
 
 class _OneThread:
-    """Entered by several threads, the first one sets BLAS to one thread and the last one restores its number."""
+    """Keep BLAS at one thread while at least one thread is inside; the last one to leave restores the number."""
 
     def __init__(self) -> None:
         self._lock, self._depth, self._before = threading.Lock(), 0, 1

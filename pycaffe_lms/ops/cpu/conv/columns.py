@@ -1,4 +1,4 @@
-"""Windows of images as columns, on any number of spatial axes: x (planes, *inputs), y (planes, *kernel, *outputs).
+"""Copy windows of images to columns, on any number of spatial axes: x (planes, *inputs), y (planes, *kernel, *outputs).
 
 inputs, kernel, stride, pad, dilation and outputs are tuples, one value for each axis.
 """
@@ -26,7 +26,8 @@ def _taps(
     dilation: Ints,
     outputs: Ints,
 ) -> Iterator[tuple[HostArray, HostArray, tuple[slice, ...]]]:
-    """For every kernel tap: its part of y (planes, *outputs), and the same places within x and within that part."""
+    """Yield for every kernel tap: its part of y (planes, *outputs), the pixels of x that it sees, their places in the
+    part."""
     x, y = x.reshape(planes, *inputs), y.reshape(planes, *kernel, *outputs)
     for tap in np.ndindex(*kernel):
         ours, theirs = [slice(None)], [slice(None)]
@@ -50,7 +51,7 @@ def im2col_forward(
     dilation: Ints,
     outputs: Ints,
 ) -> None:
-    """y[plane, tap, o] = x[plane, o * stride + tap * dilation - pad], 0 outside of x."""
+    """Compute y[plane, tap, o] = x[plane, o * stride + tap * dilation - pad], 0 outside of x."""
     for part, values, within in _taps(x, y, planes, inputs, kernel, stride, pad, dilation, outputs):
         part.fill(0)
         part[within] = values
@@ -67,7 +68,7 @@ def im2col_backward(
     dilation: Ints,
     outputs: Ints,
 ) -> None:
-    """dx = for each element the sum of dy wherever it went."""
+    """Compute dx = for each element the sum of dy over all places that `im2col_forward` copied it to."""
     dx.fill(0)
     for part, values, within in _taps(dx, dy, planes, inputs, kernel, stride, pad, dilation, outputs):
         values += part[within]

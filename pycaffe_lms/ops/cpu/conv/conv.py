@@ -1,7 +1,7 @@
-"""Convolution on the CPU: column matrices (im2col) and BLAS products, over chunks of images; or Winograd's transforms.
+"""Convolve on the CPU: column matrices (im2col) and BLAS products over chunks of images, or Winograd's transforms.
 
-Columns of a chunk are laid out (group, row, image, position), so that one product per group serves all its images.
-Every sum runs in a fixed order: results depend on the plan, never on addresses.
+Columns of a chunk lie as (group, row, image, position), so that one product per group serves all its images. Every sum
+runs in a fixed order: results depend on the plan, never on addresses.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ _LONG = 4096  # positions of all images from which a transposed sum of gradients
 
 
 def conv_channels_last_plan(geometry: ConvGeometry, dtype: DTypeLike) -> bool:
-    """Whether this device convolves channels-last: what has no direct kernels it does, slowly (see the module)."""
+    """Return whether this device convolves channels-last: yes, slowly, all that has no direct kernels."""
     return not geometry.depthwise
 
 
 def conv_half_plan(geometry: ConvGeometry, dtype: DTypeLike) -> bool:
-    """Whether this device convolves bfloat16 arrays: in float32, as all its operations do."""
+    """Return whether this device convolves bfloat16 arrays: yes, in float32, as all its operations do."""
     return True
 
 
@@ -69,9 +69,11 @@ def conv_plan(
     relu: bool = False,
     half: bool = False,
 ) -> ColumnPlan | WinogradPlan:
-    """Winograd's transforms where they pay and fit into `workspace_limit` bytes. Else chunks whose workspace stays
-    within the limit, if one image's columns for one group do. What will follow the convolution, and bfloat16, change
-    nothing."""
+    """Plan Winograd's transforms where they pay and fit into `workspace_limit` bytes, else column matrices.
+
+    The workspace of column matrices stays within the limit if the columns of one image and one group do. `bias`, `relu`
+    and `half` change nothing here.
+    """
     plan = winograd_plan(geometry, np.dtype(dtype).itemsize, workspace_limit)
     if plan is not None:
         return plan
@@ -86,7 +88,7 @@ def library_conv_plan(
     relu: bool = False,
     half: bool = False,
 ) -> _Plan:
-    """oneDNN's plan where the library is installed and has a good one, else `conv_plan`'s."""
+    """Return oneDNN's plan where the library is installed and has a fast one, else `conv_plan`'s."""
     plan = onednn_plan(geometry, dtype, workspace_limit)
     return conv_plan(geometry, dtype, workspace_limit) if plan is None else plan
 
@@ -100,8 +102,10 @@ def conv_forward(
     work: HostArray | None,
     relu: bool = False,
 ) -> None:
-    """y = w * x (+ b): x (N, C, *in), w (O, C/group, *kernel), b (O) or None, y (N, O, *out); negative values become 0
-    if relu."""
+    """Compute y = w * x (+ b), and set negative values to 0 if `relu`.
+
+    x (N, C, *in), w (O, C/group, *kernel), b (O) or None, y (N, O, *out); `work` is the plan's workspace or None.
+    """
     if isinstance(plan, OneDnnPlan):
         conv.forward(plan, x, w, b, y, work, relu)
         return
@@ -133,7 +137,7 @@ def _forward(plan: ColumnPlan, x: HostArray, w: HostArray, y: HostArray, work: H
 
 
 def conv_backward_data(plan: _Plan, dy: HostArray, w: HostArray, dx: HostArray, work: HostArray | None) -> None:
-    """dx from dy: the transpose of `conv_forward` (every element of dx is written)."""
+    """Compute dx from dy, the transpose of `conv_forward`; every element of dx is written."""
     if isinstance(plan, OneDnnPlan):
         conv.backward_data(plan, dy, w, dx, work)
         return
@@ -160,21 +164,21 @@ def conv_backward_data(plan: _Plan, dy: HostArray, w: HostArray, dx: HostArray, 
 
 
 def conv_add_backward_data_plan(plan: _Plan) -> int | None:
-    """Bytes of workspace that `conv_add_backward_data` takes; None: it cannot do this convolution."""
+    """Return the bytes of workspace that `conv_add_backward_data` takes; None where it cannot do this convolution."""
     g = plan.geometry
     can = g.channels_last and g.taps_one and g.group == 1 and g.batch and (g.pointwise or g.axes == 2)
     return 0 if can and not isinstance(plan, OneDnnPlan) else None
 
 
 def conv_add_backward_data(plan: _Plan, dy: HostArray, w: HostArray, dx: HostArray, work: HostArray | None) -> None:
-    """dx += what `conv_backward_data` writes."""
+    """Add to dx what `conv_backward_data` would write."""
     channels_last.add_backward_data(plan.geometry, dy, w, dx)
 
 
 def conv_backward_filter(
     plan: _Plan, x: HostArray, dy: HostArray, dw: HostArray, work: HostArray | None, accumulate: bool
 ) -> None:
-    """dw (+)= the gradient of the weights, summed over images and positions."""
+    """Write to dw (or add, if `accumulate`) the gradient of the weights, summed over images and positions."""
     if isinstance(plan, OneDnnPlan):
         conv.backward_filter(plan, x, dy, dw, work, accumulate)
         return
@@ -205,19 +209,21 @@ def conv_backward_filter(
 
 
 def conv_beside_plan(plan: _Plan) -> int | None:
-    """Bytes of workspace of its own with which `conv_backward_filter` can run beside `conv_backward_data`; None: it
-    does not pay, for threads work on one operation together."""
+    """Return the bytes of workspace with which `conv_backward_filter` can run beside `conv_backward_data`.
+
+    Here None: it does not pay, since all threads work on one operation together.
+    """
     return None
 
 
 def conv_add_bias(y: HostArray, b: HostArray, outer: int, channels: int, inner: int) -> None:
-    """y (outer, channels, inner) += b (channels)."""
+    """Add b (channels) to y (outer, channels, inner)."""
     y = y.reshape(outer * channels, inner)
     over_rows(_add_bias, outer, channels, inner, y, b.reshape(channels))
 
 
 def conv_bias_gradient(dy: HostArray, db: HostArray, outer: int, channels: int, inner: int, accumulate: bool) -> None:
-    """db (channels) (+)= dy (outer, channels, inner) summed over outer and inner."""
+    """Write to db (channels), or add if `accumulate`, dy (outer, channels, inner) summed over outer and inner."""
     total = channel_sums(dy, outer, channels, inner).astype(db.dtype)
     db = db.reshape(channels)
     if accumulate:
@@ -238,9 +244,12 @@ def conv_bias_relu_backward(
     inner: int,
     bits: HostArray | None = None,
 ) -> None:
-    """dy_out = dy * (y > 0), or by `bits` that say where y > 0; both None: dy; db (+)= its sum per channel. dy_out may
-    be dy, or None where both are; db may be None. `work`: channels * reduction_parts(outer, channels, inner) elements,
-    which a GPU needs where db is given."""
+    """Compute the gradients of a bias and a ReLU.
+
+    dy_out = dy * (y > 0); `bits`, where given, say where y > 0; without y and bits dy_out = dy. dy_out may be dy, and
+    None where y and bits are. db, where given, becomes the sum of dy_out per channel, or is added to if `accumulate`.
+    `work` is for the GPU, where db is given: channels * reduction_parts(outer, channels, inner) elements.
+    """
     if bits is not None:
         bits_backward(bits, dy, dy_out, 0.0)
         dy = dy_out
@@ -254,7 +263,7 @@ def conv_bias_relu_backward(
 
 
 def _multiply(a: HostArray, b: HostArray, out: HostArray) -> None:
-    """out = a b for a group of each, in pieces of b's columns."""
+    """Compute out = a b for each group, in pieces of b's columns."""
     spread(_products, len(a) * pieces_of(b.shape[2], _PIECE), a, b, out)
 
 
@@ -266,7 +275,7 @@ def _products(first: int, last: int, a: HostArray, b: HostArray, out: HostArray)
 
 
 def _add_product(a: HostArray, b: HostArray, out: HostArray, add: bool) -> None:
-    """out = a b, or out += a b if `add`, for a group of each, in pieces of the longer side of out."""
+    """Compute out = a b, or out += a b if `add`, for each group, in pieces of the longer side of out."""
     spread(_added_products, len(a) * pieces_of(max(out.shape[1:]), _PIECE), a, b, out, add)
 
 
@@ -298,7 +307,7 @@ def _by_taps(g: ConvGeometry, w: HostArray) -> HostArray:
 
 
 def _groups(g: ConvGeometry, image: HostArray, g0: int, g1: int, channels: int) -> HostArray:
-    """The channels of groups g0 to g1 of an image, (groups, channels of one, size)."""
+    """Return the channels of groups g0 to g1 of an image as (groups, channels of one, size)."""
     return image.reshape(g.group, channels, image.shape[1])[g0:g1]
 
 
@@ -307,14 +316,14 @@ def _windows(g: ConvGeometry) -> Windows:
 
 
 def _columns(plan: ColumnPlan, images: int, groups: int, work: HostArray, dtype: np.dtype[Any]) -> HostArray:
-    """The column matrices (groups, rows, images * positions), uninitialised, in the front of `work`."""
+    """Return the front of `work` as column matrices (groups, rows, images * positions), uninitialised."""
     g = plan.geometry
     shape = (groups, g.rows, images * g.out_size)
     return work[: prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
 
 
 def _values(plan: ColumnPlan, images: int, work: HostArray, dtype: np.dtype[Any]) -> HostArray:
-    """Room for outputs (group, outputs, images * positions), at the end of `work`."""
+    """Return the end of `work` as outputs (group, outputs, images * positions), uninitialised."""
     g = plan.geometry
     shape = (g.group, g.group_outputs, images * g.out_size)
     nbytes = prod(shape) * dtype.itemsize
@@ -322,7 +331,7 @@ def _values(plan: ColumnPlan, images: int, work: HostArray, dtype: np.dtype[Any]
 
 
 def _gather(plan: ColumnPlan, dy: HostArray, n0: int, n1: int, g0: int, g1: int, work: HostArray | None) -> HostArray:
-    """dy of a chunk as (groups, outputs, images * positions)."""
+    """Return dy of a chunk as (groups, outputs, images * positions)."""
     g = plan.geometry
     if n1 - n0 == 1:
         return _groups(g, dy[n0], g0, g1, g.group_outputs)
@@ -332,7 +341,7 @@ def _gather(plan: ColumnPlan, dy: HostArray, n0: int, n1: int, g0: int, g1: int,
 
 
 def _im2col(plan: ColumnPlan, x: HostArray, n0: int, n1: int, g0: int, g1: int, work: HostArray | None) -> HostArray:
-    """The columns of a chunk; x itself where it already is its columns."""
+    """Return the columns of a chunk; x itself where it already is its column matrix."""
     g = plan.geometry
     if g.pointwise and n1 - n0 == 1:
         return _groups(g, x[n0], g0, g1, g.group_channels)
@@ -345,7 +354,7 @@ def _im2col(plan: ColumnPlan, x: HostArray, n0: int, n1: int, g0: int, g1: int, 
 
 
 def _move(function: Callable[..., None], images: HostArray, rows: HostArray, n0: int, n1: int) -> None:
-    """Between images n0 to n1 of (all, channels, size) and rows (channels, images, size)."""
+    """Copy between images n0 to n1 of (all, channels, size) and rows (channels, images, size), either way."""
     _, channels, size = images.shape
     rows = rows.reshape(channels, n1 - n0, size)
     parallel(function, channels, images[n0:n1], rows, grain=ELEMENTS // max(1, (n1 - n0) * size) + 1)

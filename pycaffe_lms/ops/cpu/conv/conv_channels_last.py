@@ -1,7 +1,7 @@
-"""Convolution of channels-last arrays on the CPU, by copies in the other order: so that nets laid out for a GPU can be
-tried without one. Speed is no aim here.
+"""Convolve channels-last arrays on the CPU by copying them to channels first and back.
 
-Each function gets the operation that works in the other order, and that operation's arguments.
+So nets that are laid out for a GPU can be tried without one; speed is no aim. Each function gets the operation that
+works on channels first, and that operation's arguments.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def backward_filter(
 
 
 def add_backward_data(g: ConvGeometry, dy: HostArray, w: HostArray, dx: HostArray) -> None:
-    """dx (N, *in, C) += w (O, C, ones...) applied to dy (N, *out, O), at every stride-th position."""
+    """Add w (O, C, ones...) applied to dy (N, *out, O) to every stride-th position of dx (N, *in, C)."""
     dy, w = dy.reshape(g.batch, *g.out_spatial, g.out_channels), w.reshape(g.out_channels, g.channels)
     seen = (slice(0, (out - 1) * step + 1, step) for out, step in zip(g.out_spatial, g.stride, strict=True))
     places = dx.reshape(g.batch, *g.in_spatial, g.channels)[(slice(None), *seen)]
@@ -66,14 +66,14 @@ def add_backward_data(g: ConvGeometry, dy: HostArray, w: HostArray, dx: HostArra
 
 
 def _turned(plan: ColumnPlan) -> tuple[ColumnPlan, Ints, Ints, Ints]:
-    """The plan for the other order, and the shapes of x, w and y in this one."""
+    """Return the plan for channels first, and the shapes of x, w and y with channels last."""
     g = plan.geometry
     x, w = (g.batch, *g.in_spatial, g.channels), (g.out_channels, *g.kernel, g.group_channels)
     return replace(plan, geometry=replace(g, channels_last=False)), x, w, (g.batch, *g.out_spatial, g.out_channels)
 
 
 def _first(array: HostArray) -> HostArray:
-    """The last axis behind the first."""
+    """Return a view with the last axis moved behind the first."""
     return np.moveaxis(array, -1, 1)
 
 

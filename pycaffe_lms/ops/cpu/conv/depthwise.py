@@ -1,9 +1,9 @@
-"""Depthwise convolution on the CPU: compiled loops over whole planes, without columns.
+"""Convolve depthwise on the CPU: compiled loops over whole planes, without columns.
 
 Arrays are those of `conv.py`, with one channel per group. An input plane is copied into a padded one, its pixels sorted
-by their place modulo the stride: then a tap is an offset, and what it adds to all outputs is one contiguous piece (with
-some values at the ends of rows that belong to no output). Planes are shared out among threads; the weights' gradient is
-shared out by channels, each summing over images in order, so the cuts change no bit.
+by their place modulo the stride. Then a tap is an offset, and what it adds to all outputs is one contiguous piece (with
+some values at the ends of rows that belong to no output). Planes are shared out among threads; for the weights'
+gradient channels are, each summing over images in order, so the cuts change no bit.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ _GRAIN = 1 << 16  # products of a part that is worth a thread
 
 @dataclass(frozen=True, slots=True)
 class DepthwisePlan:
-    """`cells` are the sizes of each of the prod(stride) padded planes; outputs lie in the first `length` of them.
+    """Describe how input planes are spread into padded ones.
 
-    Tap t is at `places[t]` in plane `planes[t]`; `order` lists the taps plane by plane, plane p's from `bounds[p]`.
+    There are prod(stride) padded planes of `cells` (3 sizes) each; outputs lie in the first `length` of a plane's
+    cells. Tap t is at `places[t]` in plane `planes[t]`. `order` lists the taps plane by plane, those of plane p from
+    `bounds[p]` on.
     """
 
     geometry: ConvGeometry
@@ -42,7 +44,7 @@ class DepthwisePlan:
 
 
 def depthwise_plan(geometry: ConvGeometry, dtype: DTypeLike, workspace_limit: int) -> DepthwisePlan:
-    """A plan for a convolution whose `geometry.depthwise` is true; it needs no workspace."""
+    """Plan a convolution whose `geometry.depthwise` is true; it needs no workspace."""
     g = geometry.with_axes(3)
     steps = list(zip(g.out_spatial, g.kernel, g.stride, g.dilation, strict=True))
     cells = tuple(((out - 1) * s + (k - 1) * d) // s + 1 for out, k, s, d in steps)
@@ -59,7 +61,7 @@ def depthwise_plan(geometry: ConvGeometry, dtype: DTypeLike, workspace_limit: in
 def depthwise_forward(
     plan: DepthwisePlan, x: HostArray, w: HostArray, b: HostArray | None, y: HostArray, work: HostArray | None
 ) -> None:
-    """y = w * x (+ b): x (N, C, *in), w (O, 1, *kernel), b (O) or None, y (N, O, *out)."""
+    """Compute y = w * x (+ b): x (N, C, *in), w (O, 1, *kernel), b (O) or None, y (N, O, *out)."""
     g, x, w, y = _arrays(plan, x, w, y)
     bias = np.zeros(g.out_channels, y.dtype) if b is None else b.reshape(g.out_channels)
     offsets = plan.planes * prod(plan.cells) + plan.places
@@ -70,7 +72,7 @@ def depthwise_forward(
 def depthwise_backward_data(
     plan: DepthwisePlan, dy: HostArray, w: HostArray, dx: HostArray, work: HostArray | None
 ) -> None:
-    """dx from dy: the transpose of `depthwise_forward` (every element of dx is written)."""
+    """Compute dx from dy, the transpose of `depthwise_forward`; every element of dx is written."""
     g, dx, w, dy = _arrays(plan, dx, w, dy)
     taps = plan.places, plan.order, plan.bounds
     grain = _grain(g, g.group_outputs)
@@ -80,7 +82,7 @@ def depthwise_backward_data(
 def depthwise_backward_filter(
     plan: DepthwisePlan, x: HostArray, dy: HostArray, dw: HostArray, work: HostArray | None, accumulate: bool
 ) -> None:
-    """dw (+)= the gradient of the weights, summed over images and positions."""
+    """Write to dw (or add, if `accumulate`) the gradient of the weights, summed over images and positions."""
     g, x, dw, dy = _arrays(plan, x, dw, dy)
     offsets = plan.planes * prod(plan.cells) + plan.places
     args = x, dy, dw, g.batch, g.group_outputs, bool(accumulate), plan.cells, plan.length, offsets, g.stride, g.pad
@@ -90,20 +92,20 @@ def depthwise_backward_filter(
 def _arrays(
     plan: DepthwisePlan, x: HostArray, w: HostArray, y: HostArray
 ) -> tuple[ConvGeometry, HostArray, HostArray, HostArray]:
-    """The geometry with 3 axes, inputs (planes, d, h, w), weights (outputs, taps), outputs (planes, d, h, w)."""
+    """Return the geometry with 3 axes, inputs (planes, d, h, w), weights (outputs, taps), outputs (planes, d, h, w)."""
     g = plan.geometry.with_axes(3)
     inputs = x.reshape(g.batch * g.channels, *g.in_spatial)
     return g, inputs, w.reshape(g.out_channels, g.rows), y.reshape(g.batch * g.out_channels, *g.out_spatial)
 
 
 def _grain(g: ConvGeometry, planes: int) -> int:
-    """How many times `planes` output planes are worth a thread."""
+    """Return how many times `planes` output planes are worth a thread of their own."""
     return max(1, _GRAIN // max(1, planes * g.out_size * g.rows))
 
 
 @kernel
 def _copy(plane: HostArray, padded: HostArray, stride: Ints, pad: Ints, back: bool) -> None:
-    """The pixels of a plane into the padded planes (stride..., cells...), or back; pixels without a place stay."""
+    """Copy a plane's pixels into the padded planes (stride..., cells...), or back; leave pixels without a place."""
     step, cells = stride[2], padded.shape[5]
     for d in range(plane.shape[0]):
         at_d = d + pad[0]
@@ -136,7 +138,8 @@ def _copy(plane: HostArray, padded: HostArray, stride: Ints, pad: Ints, back: bo
 
 @kernel
 def _add(to: HostArray, source: HostArray, offsets: HostArray, taps: HostArray) -> None:
-    """to[i] += taps[t] * source[offsets[t] + i] for every tap; three at a time, so that `to` is read less often."""
+    """Add taps[t] * source[offsets[t] + i] to to[i] for every tap; three taps at a time, so that `to` is read less
+    often."""
     n, count = len(to), len(taps)
     for t in range(0, count - 2, 3):
         tap0, tap1, tap2 = taps[t], taps[t + 1], taps[t + 2]
@@ -181,7 +184,7 @@ def _forward(
 
 @kernel
 def _spread_out(plane: HostArray, flat: HostArray, cells: Ints) -> None:
-    """Rows of a plane into `flat`, as far apart as rows of padded planes."""
+    """Copy the rows of a plane into `flat`, as far apart as rows of padded planes."""
     for d in range(plane.shape[0]):
         for h in range(plane.shape[1]):
             first = (d * cells[1] + h) * cells[2]

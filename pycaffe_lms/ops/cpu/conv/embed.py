@@ -1,4 +1,4 @@
-"""Rows of a table (k, n), chosen by m indices that are stored as real numbers."""
+"""Look up rows of a table (k, n) by m indices that are stored as real numbers."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ __all__ = ["embed_forward", "embed_backward", "find_outside", "outside_plan"]
 
 
 def _known(index: HostArray, m: int, k: int) -> tuple[HostArray, HostArray]:
-    """(positions whose index is in 0..k-1, these indices); indices are truncated, NaN is in no range."""
+    """Return (positions whose index is in 0..k-1, these indices); indices are truncated, and NaN is out of range."""
     index = np.trunc(index.reshape(m).astype(np.float64))  # a float32 cannot be compared with every k
     at = np.flatnonzero((index >= 0) & (index < k))
     return at, index[at].astype(np.int64)
 
 
 def outside_plan() -> HostArray:
-    """Return where `find_outside` writes: three doubles of the host, zeros, which its work may write to at any time."""
+    """Return the array that `find_outside` writes to: three zeros, doubles of the host, which queued work may
+    overwrite."""
     return np.zeros(3)
 
 
 def find_outside(index: HostArray, found: HostArray, m: int, k: int) -> None:
-    """found = (1, i, index[i]) for one i of those whose index is out of range; nothing is written without any."""
+    """Write (1, i, index[i]) to `found` for one i whose index is out of range; write nothing where all are in range."""
     at, _ = _known(index, m, k)
     if at.size < m:
         first = int(np.setdiff1d(np.arange(m), at, assume_unique=True)[0])
@@ -30,7 +31,7 @@ def find_outside(index: HostArray, found: HostArray, m: int, k: int) -> None:
 
 
 def embed_forward(index: HostArray, w: HostArray, b: HostArray | None, y: HostArray, m: int, n: int, k: int) -> None:
-    """y[i] = w[int(index[i])] + b (None: no bias); NaN where the index is out of range."""
+    """Compute y[i] = w[int(index[i])] + b (no bias where b is None); NaN where the index is out of range."""
     w, y = w.reshape(k, n), y.reshape(m, n)
     at, rows = _known(index, m, k)
     if at.size == m:
@@ -43,7 +44,7 @@ def embed_forward(index: HostArray, w: HostArray, b: HostArray | None, y: HostAr
 
 
 def embed_backward(index: HostArray, dy: HostArray, dw: HostArray, accumulate: bool, m: int, n: int, k: int) -> None:
-    """dw[row] (+)= the sum of dy[i] over the i whose index is that row, in their order."""
+    """Write to dw[row], or add if `accumulate`, the sum of dy[i] over the i whose index is that row, in their order."""
     dy, dw = dy.reshape(m, n), dw.reshape(k, n)
     if not accumulate:
         dw.fill(0)

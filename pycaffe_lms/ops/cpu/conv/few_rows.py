@@ -1,8 +1,9 @@
-"""Products of a large matrix w (n, k) with few rows, as in fully connected layers at small batches.
+"""Multiply a large matrix w (n, k) with few rows, as in fully connected layers at small batches.
 
-Their time is that of reading or writing w once; BLAS first copies w into its own order. Each kernel goes through w in
-blocks of columns, for which the few rows stay in a cache; a block is long where w is read, for memory is fetched ahead
-within a row only. Every sum runs in an order that shapes alone decide: the cuts between threads change no bit.
+Such a product takes the time of reading or writing w once; BLAS first copies w into its own order. Each kernel goes
+through w in blocks of columns, for which the few rows stay in a cache. Blocks are long where w is read, since memory is
+fetched ahead within a row only. Every sum runs in an order that shapes alone decide: the cuts between threads change no
+bit.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ _ROWS = 8  # of w that are added to a result at a time
 
 
 def worthwhile(rows: int, n: int, k: int) -> bool:
-    """Whether a product of `rows` rows with a matrix (n, k) is one of these."""
+    """Return whether these kernels beat BLAS at a product of `rows` rows with a matrix (n, k)."""
     return 1 < rows <= MOST and n * k >= ELEMENTS
 
 
 def times_transposed(x: HostArray, w: HostArray, y: HostArray) -> None:
-    """y (m, n) = x (m, k) w'."""
+    """Compute y (m, n) = x (m, k) w'."""
     (m, _), n = x.shape, len(w)
     blocks = -(-n // _DOTS)
     total = np.zeros((_DOTS * blocks, -(-m // _IMAGES) * _IMAGES), x.dtype)
@@ -38,12 +39,12 @@ def times_transposed(x: HostArray, w: HostArray, y: HostArray) -> None:
 
 
 def times(a: HostArray, w: HostArray, out: HostArray) -> None:
-    """out (m, k) = a (m, n) w."""
+    """Compute out (m, k) = a (m, n) w."""
     parallel(_row_sums, -(-out.shape[1] // _COLUMNS), a, w, out)
 
 
 def outer(a: HostArray, b: HostArray, out: HostArray, accumulate: bool) -> None:
-    """out (n, k) (+)= a' b, of a (m, n) and b (m, k)."""
+    """Compute out (n, k) = a' b, or add it to out if `accumulate`, of a (m, n) and b (m, k)."""
     if not accumulate and onednn_outer.outer(a, b, out):
         return
     parallel(_outer, len(out), a, b, out, accumulate, grain=ELEMENTS // max(1, out.shape[1]) + 1)
@@ -81,7 +82,7 @@ def _dots_of_four(
 
 @products
 def _dots(first: int, last: int, x: HostArray, w: HostArray, total: HostArray) -> None:
-    """total (rows of w, images), both rounded up: what is beyond repeats the last row or image."""
+    """Compute total (rows of w, images), both rounded up: rows and images past the end repeat the last one."""
     m, k = x.shape
     most = len(w) - 1
     for begin in range(0, k, _READ):
@@ -103,7 +104,7 @@ def _dots(first: int, last: int, x: HostArray, w: HostArray, total: HostArray) -
 
 @products
 def _row_sums(first: int, last: int, a: HostArray, w: HostArray, out: HostArray) -> None:
-    """For blocks of columns."""
+    """Compute out = a w for blocks of columns."""
     m, n = a.shape
     even, whole = n // _ROWS * _ROWS, m // _IMAGES * _IMAGES
     for block in range(first, last):
@@ -150,7 +151,7 @@ def _eight(row: HostArray, r: int) -> tuple[float, ...]:
 
 @products
 def _outer(first: int, last: int, a: HostArray, b: HostArray, out: HostArray, accumulate: bool) -> None:
-    """Ten images at a time where there are as many, or five; then single ones."""
+    """Compute rows first to last of out: ten images at a time where there are as many, or five; then single ones."""
     m, k = b.shape
     many = 10 if m >= 10 else 5 if m >= 5 else 0
     for begin in range(0, k, _STORED):

@@ -1,4 +1,4 @@
-"""Fully connected layers on the CPU: x (m, k), y (m, n), w (n, k), or (k, n) when `transpose`."""
+"""Compute fully connected layers on the CPU: x (m, k), y (m, n), w (n, k), or (k, n) if `transpose`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PIECE = 128  # least rows or columns in one product of a thread
 def inner_product_forward(
     x: HostArray, w: HostArray, b: HostArray | None, y: HostArray, m: int, n: int, k: int, transpose: bool
 ) -> None:
-    """y = x w' + b; b is None without a bias."""
+    """Compute y = x w' + b; no bias where b is None."""
     y = y.reshape(m, n)
     _times(x.reshape(m, k), w, y, not transpose)
     if b is not None:
@@ -31,14 +31,14 @@ def inner_product_forward(
 def inner_product_backward_data(
     dy: HostArray, w: HostArray, dx: HostArray, m: int, n: int, k: int, transpose: bool
 ) -> None:
-    """dx = dy w."""
+    """Compute dx = dy w."""
     _times(dy.reshape(m, n), w, dx.reshape(m, k), transpose)
 
 
 def inner_product_backward_weight(
     x: HostArray, dy: HostArray, dw: HostArray, m: int, n: int, k: int, transpose: bool, accumulate: bool
 ) -> None:
-    """dw (+)= dy' x (its transpose when `transpose`)."""
+    """Write to dw, or add if `accumulate`, dy' x (its transpose if `transpose`)."""
     a, b = x.reshape(m, k), dy.reshape(m, n)
     if not transpose:
         a, b = b, a
@@ -52,7 +52,7 @@ def inner_product_backward_weight(
 
 
 def inner_product_backward_bias(dy: HostArray, db: HostArray, m: int, n: int, accumulate: bool) -> None:
-    """db (+)= the column sums of dy."""
+    """Write to db, or add if `accumulate`, the column sums of dy."""
     total = dy.reshape(m, n).sum(axis=0, dtype=np.float64).astype(db.dtype)  # NumPy adds rows one by one: in double
     db = db.reshape(n)
     if accumulate:
@@ -62,7 +62,7 @@ def inner_product_backward_bias(dy: HostArray, db: HostArray, m: int, n: int, ac
 
 
 def _times(a: HostArray, w: HostArray, out: HostArray, transposed: bool) -> None:
-    """out (m, columns) = a (m, rows) w, or a times the transpose of w as it lies in memory."""
+    """Compute out (m, columns) = a (m, rows) w, or a times the transpose of w as it lies in memory."""
     shape = (out.shape[1], a.shape[1]) if transposed else (a.shape[1], out.shape[1])
     w = w.reshape(shape)
     if few_rows.worthwhile(len(a), *shape):
@@ -72,7 +72,7 @@ def _times(a: HostArray, w: HostArray, out: HostArray, transposed: bool) -> None
 
 
 def _multiply(a: HostArray, b: HostArray | None, out: HostArray) -> None:
-    """out = a b, in pieces of the longer side of out, in threads."""
+    """Compute out = a b in threads, in pieces of the longer side of out."""
     spread(_products, _pieces(out), a, b, out)
 
 

@@ -1,10 +1,10 @@
-"""Convolution on the CPU through Winograd's transforms: 3x3 kernels in tiles of 4x4 outputs.
+"""Convolve on the CPU through Winograd's transforms: 3x3 kernels in tiles of 4x4 outputs.
 
 A tile's inputs and the weights are transformed into 6 x 6 values, one product of matrices per point sums over channels,
 and the sums are transformed into the tile's outputs. Results depend on the plan, never on threads or addresses.
 
-Errors beside float64, in units of the largest result, of normal values in float32: up to 4e-6, where column matrices
-have 5e-7.
+Compared with float64, results in float32 of normally distributed values err by up to 4e-6 of the largest result; with
+column matrices by 5e-7.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from .winograd_tiles import restore, transform
 
 
 def forward(plan: WinogradPlan, x: HostArray, w: HostArray, y: HostArray, work: HostArray) -> None:
-    """y = w * x, of x (N, C, in_size), w (group, O / group, C / group, taps), y (N, O, out_size)."""
+    """Compute y = w * x, of x (N, C, in_size), w (group, O / group, C / group, taps), y (N, O, out_size)."""
     g = plan.geometry
     sides = (x, g.group_channels, g.in_spatial), (y, g.group_outputs, g.out_spatial)
     _convolve(plan, *sides, "weights", w, g.pad, work)
 
 
 def backward_data(plan: WinogradPlan, dy: HostArray, w: HostArray, dx: HostArray, work: HostArray) -> None:
-    """dx: the convolution of dy with the kernels turned by half a circle."""
+    """Compute dx: the convolution of dy with the kernels rotated by 180 degrees."""
     g = plan.geometry
     pad = tuple(g.kernel[0] - 1 - p for p in g.pad)
     sides = (dy, g.group_outputs, g.out_spatial), (dx, g.group_channels, g.in_spatial)
@@ -45,7 +45,7 @@ def _convolve(
     pad: Ints,
     work: HostArray,
 ) -> None:
-    """source, target: (array, channels of a group, spatial size)."""
+    """Convolve chunk by chunk; source, target: (array, channels of a group, spatial size)."""
     (x, a, x_spatial), (y, b, y_spatial) = source, target
     g, form, tiles = plan.geometry, (plan.outputs, plan.geometry.kernel[0]), plan.tiles(y_spatial)
     for group in range(g.group):
@@ -61,7 +61,7 @@ def _convolve(
 def backward_filter(
     plan: WinogradPlan, x: HostArray, dy: HostArray, dw: HostArray, work: HostArray, accumulate: bool
 ) -> None:
-    """dw (+)= the transpose of `forward` in w."""
+    """Write to dw, or add if `accumulate`, the gradient of the weights."""
     g, form, tiles = plan.geometry, (plan.outputs, plan.geometry.kernel[0]), plan.tiles(plan.geometry.out_spatial)
     a, b = g.group_channels, g.group_outputs
     for group in range(g.group):
@@ -82,7 +82,7 @@ def _part(group: int, channels: int) -> slice:
 
 
 def _weights(plan: WinogradPlan, place: int, work: HostArray, dtype: np.dtype[Any]) -> HostArray:
-    """The first or second array of transformed weights (points, outputs, channels), at the front of `work`."""
+    """Return array `place` (0 or 1) of transformed weights (points, outputs, channels), at the front of `work`."""
     a, b = plan.geometry.group_outputs, plan.geometry.group_channels
     return _room(plan, work, place * plan.plane(a * b), a, b, dtype)
 
@@ -90,20 +90,20 @@ def _weights(plan: WinogradPlan, place: int, work: HostArray, dtype: np.dtype[An
 def _values(
     plan: WinogradPlan, tiles: int, a: int, b: int, work: HostArray, dtype: np.dtype[Any]
 ) -> tuple[HostArray, HostArray]:
-    """Transformed inputs and outputs (points, tiles, channels), behind the weights."""
+    """Return arrays for transformed inputs and outputs (points, tiles, channels), behind the weights in `work`."""
     at = 2 * plan.plane(a * b)
     return _room(plan, work, at, tiles, a, dtype), _room(plan, work, at + plan.plane(tiles * a), tiles, b, dtype)
 
 
 def _room(plan: WinogradPlan, work: HostArray, at: int, rows: int, columns: int, dtype: np.dtype[Any]) -> HostArray:
-    """(points, rows, columns) from number `at * points` of `work` on."""
+    """Return (points, rows, columns) numbers of `work`, from number `at * points` on."""
     size, area = np.dtype(dtype).itemsize, plan.points**2
     whole = work[at * area * size : (at + plan.plane(rows * columns)) * area * size].view(dtype).reshape(area, -1)
     return whole[:, : rows * columns].reshape(area, rows, columns)
 
 
 def _multiply(a: HostArray, b: HostArray, out: HostArray, total: HostArray | None = None) -> None:
-    """out = a b for every point; added to total if there is one."""
+    """Compute out = a b for every point; add it to `total` where that is given."""
     spread(_products, len(a), a, b, out, total)
 
 

@@ -1,8 +1,9 @@
-"""Winograd's transforms of tiles on the CPU: between planes of positions and arrays (point, tile, channel).
+"""Transform tiles for Winograd on the CPU: between planes of positions and arrays (point, tile, channel).
 
-A transform multiplies a small matrix from both sides to tiles of 16 channels at once. Its instructions are written out
-for vectors of 16 numbers, with the matrix's values as constants, for loops over so few values would not become vectors.
-The matrices stand in this file since compiled kernels are kept on disk by it (see `compiled.py`).
+A transform multiplies tiles of 16 channels at once by a small matrix from both sides. Its instructions are written out
+for vectors of 16 numbers with the matrix's values as constants, since loops over so few values would not become
+vectors. The matrices stand in this file because the disk cache of compiled kernels looks at one file (see
+`compiled.py`).
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ _WAYS = ("inputs", "outputs", "outputs_back", "weights", "weights_turned", "weig
 
 @cache
 def matrices(outputs: int, size: int) -> dict[str, HostArray]:
-    """y = outputs ((weights w) * (inputs x)) is a correlation in one dimension; and what its gradients need.
+    """Return the matrices of a one-dimensional correlation, y = outputs ((weights w) * (inputs x)), and of its
+    gradients.
 
-    From Toom's and Cook's product of polynomials, transposed.
+    They follow from the product of polynomials of Toom and Cook, transposed.
     """
     points = _POINTS[: outputs + size - 2]
     at = np.array([[p**i for p in points] + [float(i == outputs - 1)] for i in range(outputs)])
@@ -56,8 +58,10 @@ def matrices(outputs: int, size: int) -> dict[str, HostArray]:
 def transform(
     way: str, outputs: int, size: int, x: HostArray, spatial: Ints, pad: Ints, tiles: Ints, values: HostArray
 ) -> None:
-    """values (points, images * tiles, channels) of x (images, channels, positions): tiles begin -pad from x's corner
-    and overlap as the inputs of neighbouring outputs do; 0 outside of x."""
+    """Transform tiles of x (images, channels, positions) to values (points, images * tiles, channels).
+
+    The first tile begins at -pad; tiles overlap as the inputs of neighbouring outputs do; x counts as 0 outside.
+    """
     tag, (points, taps) = _tag(way, outputs, size)
     step = outputs if way == "inputs" else taps
     units = len(x) * (x.shape[1] // LANES)
@@ -67,14 +71,14 @@ def transform(
 def restore(
     way: str, outputs: int, size: int, values: HostArray, y: HostArray, spatial: Ints, tiles: Ints, accumulate: bool
 ) -> None:
-    """y (images, channels, positions) (+)= what the tiles of values (points, images * tiles, channels) stand for."""
+    """Transform values (points, images * tiles, channels) to y (images, channels, positions); add if `accumulate`."""
     tag, (step, points) = _tag(way, outputs, size)
     units = len(y) * (y.shape[1] // LANES)
     parallel(_restore, units, values, y, spatial, tiles, step, points, accumulate, tag)
 
 
 def _tag(way: str, outputs: int, size: int) -> tuple[Ints, tuple[int, int]]:
-    """(a tuple whose length, part of its type, tells the compiler which matrix is meant; the matrix's shape)"""
+    """Return (a tuple whose length, part of its type, tells the compiler which matrix is meant; the matrix's shape)."""
     number = _SIZES.index((outputs, size)) * len(_WAYS) + _WAYS.index(way)
     return (0,) * (number + 1), matrices(outputs, size)[way].shape
 
@@ -92,7 +96,7 @@ def _tile(
     target_column: Any,
     tag: Any,
 ) -> tuple[Any, Callable[..., Any]]:
-    """target = M source M' for LANES numbers side by side at every place of both; places are counted in numbers."""
+    """Compute target = M source M' of LANES numbers side by side at every place; places are counted in numbers."""
     number = tag.count - 1
     matrix = matrices(*_SIZES[number // len(_WAYS)])[_WAYS[number % len(_WAYS)]]
     signature = types.void(source, *[types.intp] * 3, target, *[types.intp] * 3, tag)

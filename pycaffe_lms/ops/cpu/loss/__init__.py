@@ -1,1 +1,1 @@
-"""Losses and accuracy, on the CPU."""
+"""Compute losses and accuracy on the CPU."""

@@ -1,4 +1,4 @@
-"""Half the squared distance of two batches."""
+"""Compute half the squared distance of two batches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ _CHUNK = 1 << 18
 
 
 def euclidean_loss_forward(a: HostArray, b: HostArray, loss: HostArray, work: HostArray, scale: float) -> None:
-    """loss = scale * sum of (a - b)^2, summed in float64. `work`: 2 * LOSS_BLOCKS doubles, for a GPU's partial sums."""
+    """Compute loss = scale * sum of (a - b)^2, summed in float64. `work`: 2 * LOSS_BLOCKS doubles for a GPU's partial
+    sums."""
     a, b = a.reshape(-1), b.reshape(-1)
     total = 0.0
     with np.errstate(over="ignore", invalid="ignore"):  # a net that diverges ends in inf and NaN, as on a GPU
@@ -25,7 +26,7 @@ def euclidean_loss_forward(a: HostArray, b: HostArray, loss: HostArray, work: Ho
 def euclidean_loss_backward(
     a: HostArray, b: HostArray, dloss: HostArray, da: HostArray | None, db: HostArray | None, scale: float
 ) -> None:
-    """da = dloss * scale * (a - b), db = -da; one of them may be None."""
+    """Compute da = dloss * scale * (a - b), db = -da; one of them may be None."""
     with np.errstate(over="ignore", invalid="ignore"):
         for dx, sign in ((da, scale), (db, -scale)):
             if dx is not None:

@@ -1,4 +1,4 @@
-"""Logistic losses: of given probabilities (n, c), and of a softmax (outer, c, inner) with a matrix of class weights."""
+"""Compute logistic losses: of probabilities (n, c), and of a softmax (outer, c, inner) with class weights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CHUNK = 1 << 18
 
 
 def _labels(label: HostArray, c: int) -> tuple[HostArray, HostArray]:
-    """(labels as integers, 0 where they name no class; which name none)."""
+    """Return (labels as integers, 0 where they name no class; mask of those that name none)."""
     label = np.trunc(label)
     wrong = ~((label >= 0) & (label < c))
     return np.where(wrong, 0, label).astype(np.int64), wrong
@@ -28,9 +28,9 @@ def _labels(label: HostArray, c: int) -> tuple[HostArray, HostArray]:
 def multinomial_loss_forward(
     p: HostArray, label: HostArray, loss: HostArray, work: HostArray, scale: float, n: int, c: int
 ) -> None:
-    """loss = -scale * sum of log(max(p[label], 1e-20)).
+    """Compute loss = -scale * sum of log(max(p[label], 1e-20)).
 
-    A label outside 0..c-1 makes the loss NaN. `work`: 2 * LOSS_BLOCKS doubles, for a GPU's partial sums.
+    A label outside 0..c-1 makes the loss NaN. `work`: 2 * LOSS_BLOCKS doubles for a GPU's partial sums.
     """
     label, wrong = _labels(label.reshape(n), c)
     if wrong.any():
@@ -42,7 +42,7 @@ def multinomial_loss_forward(
 def multinomial_loss_backward(
     p: HostArray, label: HostArray, dloss: HostArray, dx: HostArray, scale: float, n: int, c: int
 ) -> None:
-    """dx = -dloss * scale / max(p, 1e-20) at the label, 0 elsewhere; NaN where the item's label is outside 0..c-1."""
+    """Compute dx = -dloss * scale / max(p, 1e-20) at the label, 0 elsewhere; NaN where a label is outside 0..c-1."""
     label, wrong = _labels(label.reshape(n), c)
     dx, rows = dx.reshape(n, c), np.flatnonzero(~wrong)
     dx.fill(0)
@@ -52,7 +52,7 @@ def multinomial_loss_backward(
 
 
 def upload_matrix(host: HostArray, matrix: HostArray) -> None:
-    """matrix = host, an array in the computer's memory that nobody changes."""
+    """Copy `host`, an array in host memory that stays unchanged, to `matrix`."""
     np.copyto(matrix, host)
 
 
@@ -70,10 +70,10 @@ def infogain_loss_forward(
     c: int,
     inner: int,
 ) -> None:
-    """loss = -sum of matrix[label, l] * log(max(p[l], 1e-20)) over the labels that are not ignored, divided by norm.
+    """Compute loss = -sum of matrix[label, l] * log(max(p[l], 1e-20)) over the labels not ignored, divided by norm[0].
 
-    norm[0] (float64) = max(1, normalizer), where a negative normalizer means the number of labels not ignored.
-    A label outside 0..c-1 makes the loss NaN. `work`: 2 * LOSS_BLOCKS doubles, for a GPU's partial sums.
+    norm[0] (float64) becomes max(1, normalizer), or max(1, number of labels not ignored) if normalizer < 0. A label
+    outside 0..c-1 makes the loss NaN. `work`: 2 * LOSS_BLOCKS doubles for a GPU's partial sums.
     """
     label, matrix = label.reshape(outer, inner), matrix.reshape(c, c)
     counted = np.trunc(label) != ignore_label if has_ignore else np.ones(label.shape, bool)
@@ -106,9 +106,9 @@ def infogain_loss_backward(
     c: int,
     inner: int,
 ) -> None:
-    """dx = (p * sum(matrix[label]) - matrix[label]) * dloss / norm; 0 at ignored labels, NaN at labels outside 0..c-1.
+    """Compute dx = (p * sum(matrix[label]) - matrix[label]) * dloss / norm[0].
 
-    row_sums (c doubles): room for the sums.
+    dx is 0 at ignored labels and NaN at labels outside 0..c-1. row_sums (c doubles) receives the sums of matrix rows.
     """
     label, matrix = label.reshape(outer, inner), matrix.reshape(c, c)
     prob, dx = prob.reshape(outer, c, inner), dx.reshape(outer, c, inner)

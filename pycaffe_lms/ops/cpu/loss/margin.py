@@ -1,4 +1,4 @@
-"""Losses with a margin, over (n, c): the hinge of every class, and the distance of pairs."""
+"""Compute losses with a margin over (n, c): the hinge of every class, and the distance of pairs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["hinge_loss_forward", "hinge_loss_backward", "contrastive_loss_forwar
 
 
 def _margins(x: HostArray, label: HostArray, n: int, c: int) -> tuple[HostArray, HostArray, HostArray]:
-    """(max(0, 1 - s x), s, items whose label names no class), s = 1 at the label, else -1."""
+    """Return (max(0, 1 - s x), s, mask of items whose label names no class), s being 1 at the label, else -1."""
     label = np.trunc(label.reshape(n))
     wrong = ~((label >= 0) & (label < c))
     signs = np.full((n, c), -1, x.dtype)
@@ -23,9 +23,9 @@ def _margins(x: HostArray, label: HostArray, n: int, c: int) -> tuple[HostArray,
 def hinge_loss_forward(
     x: HostArray, label: HostArray, loss: HostArray, work: HostArray, squared: bool, scale: float, n: int, c: int
 ) -> None:
-    """loss = scale * sum of m (squared: m^2), m = max(0, 1 - s x), s = 1 at the label and -1 elsewhere.
+    """Compute loss = scale * sum of m (m^2 if `squared`), m = max(0, 1 - s x), s = 1 at the label and -1 elsewhere.
 
-    A label outside 0..c-1 makes the loss NaN. `work`: 2 * LOSS_BLOCKS doubles, for a GPU's partial sums.
+    A label outside 0..c-1 makes the loss NaN. `work`: 2 * LOSS_BLOCKS doubles for a GPU's partial sums.
     """
     margins, _, wrong = _margins(x, label, n, c)
     margins = margins.astype(np.float64)
@@ -38,7 +38,7 @@ def hinge_loss_forward(
 def hinge_loss_backward(
     x: HostArray, label: HostArray, dloss: HostArray, dx: HostArray, squared: bool, scale: float, n: int, c: int
 ) -> None:
-    """dx = -s * dloss * scale * (sign(m); squared: 2 m); NaN where the item's label is outside 0..c-1."""
+    """Compute dx = -s * dloss * scale * sign(m) (2 m if `squared`); NaN where an item's label is outside 0..c-1."""
     margins, signs, wrong = _margins(x, label, n, c)
     dx = dx.reshape(n, c)
     np.multiply(2 * margins if squared else np.sign(margins), signs, out=dx)
@@ -59,10 +59,10 @@ def contrastive_loss_forward(
     n: int,
     c: int,
 ) -> None:
-    """loss = scale * sum of d^2 where y is not 0 (cut to an integer), else max(margin - d, 0)^2, d = |a - b|.
+    """Compute loss = scale * sum of d^2 where int(y) is not 0, else of max(margin - d, 0)^2, with d = |a - b|.
 
-    legacy: max(margin - d^2, 0) for the latter. distance (n doubles) = d^2, which backward reads. `work` (512
-    doubles) is for the GPU's partial sums.
+    With `legacy` the latter is max(margin - d^2, 0). `distance` (n doubles) receives d^2, which backward reads. `work`
+    holds the GPU's partial sums: 512 doubles.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         difference = (a.reshape(n, c) - b.reshape(n, c)).astype(np.float64)
@@ -84,7 +84,11 @@ def contrastive_loss_backward(
     n: int,
     c: int,
 ) -> None:
-    """dx = dloss * scale * (a - b) * (y not 0: 1; d < margin: -(margin - d) / (d + 1e-4); legacy: -1; else 0)."""
+    """Compute dx = dloss * scale * (a - b) * factor.
+
+    The factor is 1 where int(y) is not 0, else -max(margin - d, 0) / (d + 1e-4); with `legacy` the latter is -1 where
+    d^2 < margin, else 0.
+    """
     d, dx = np.sqrt(distance), dx.reshape(n, c)
     with np.errstate(over="ignore", invalid="ignore"):
         apart = np.where(distance < margin, -1.0, 0.0) if legacy else -np.maximum(margin - d, 0) / (d + 1e-4)

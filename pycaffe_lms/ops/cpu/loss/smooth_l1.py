@@ -1,4 +1,4 @@
-"""Huber's loss of weighted differences: quadratic near zero, linear beyond."""
+"""Compute Huber's loss of weighted differences: quadratic near zero, linear beyond."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def smooth_l1_loss_forward(
     sigma2: float,
     scale: float,
 ) -> None:
-    """loss = scale * sum of outside * f(inside * (a - b)), summed in float64; weights may be None (all 1).
+    """Compute loss = scale * sum of outside * f(inside * (a - b)), summed in float64; weights may be None (all 1).
 
-    f(d) = sigma2 * d^2 / 2 where |d| < 1 / sigma2, else |d| - 1 / (2 sigma2).
-    `work`: 2 * LOSS_BLOCKS doubles, for a GPU's partial sums.
+    f(d) = sigma2 * d^2 / 2 where |d| < 1 / sigma2, else |d| - 1 / (2 sigma2). `work`: 2 * LOSS_BLOCKS doubles for a
+    GPU's partial sums.
     """
     arrays = [None if v is None else v.reshape(-1) for v in (a, b, inside, outside)]
     total = 0.0
@@ -49,8 +49,10 @@ def smooth_l1_loss_backward(
     sigma2: float,
     scale: float,
 ) -> None:
-    """da = dloss * scale * outside * inside * f'(inside * (a - b)), db = -da; one of them may be None, and both are
-    none of the others."""
+    """Compute da = dloss * scale * outside * inside * f'(inside * (a - b)), db = -da; one of them may be None.
+
+    Neither may share memory with another argument.
+    """
     for dx, sign in ((da, scale), (db, -scale)):
         if dx is not None:
             _gradient(a, b, inside, outside, dloss, dx.reshape(-1), sigma2, sign)

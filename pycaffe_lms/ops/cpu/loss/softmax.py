@@ -1,4 +1,4 @@
-"""Softmax over the middle axis of (outer, c, inner), and its multinomial logistic loss."""
+"""Compute softmax over the middle axis of (outer, c, inner), and its multinomial logistic loss."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FLT_MIN = float(np.finfo(np.float32).tiny)
 
 
 def softmax_forward(x: HostArray, y: HostArray, outer: int, c: int, inner: int) -> None:
-    """y = exp(x - max(x)) / sum(exp(x - max(x))) along c; y may be x."""
+    """Compute y = exp(x - max(x)) / sum(exp(x - max(x))) along c; y may be x."""
     if x.size == 0:
         return
     x, y = x.reshape(outer, c, inner), y.reshape(outer, c, inner)
@@ -23,14 +23,14 @@ def softmax_forward(x: HostArray, y: HostArray, outer: int, c: int, inner: int) 
 
 
 def softmax_backward(y: HostArray, dy: HostArray, dx: HostArray, outer: int, c: int, inner: int) -> None:
-    """dx = y * (dy - sum(dy * y)), sums along c; dx may be dy."""
+    """Compute dx = y * (dy - sum(dy * y)), sums along c; dx may be dy."""
     y, dy, dx = (a.reshape(outer, c, inner) for a in (y, dy, dx))
     np.subtract(dy, np.einsum("oci,oci->oi", dy, y)[:, None], out=dx)
     dx *= y
 
 
 def _labels(label: HostArray, has_ignore: bool, ignore_label: int, c: int) -> tuple[HostArray, HostArray, HostArray]:
-    """(truncated labels, which count, which of those name no class). NaN names none."""
+    """Return (truncated labels, mask of those that count, mask of those that count and name no class)."""
     label = np.trunc(label)
     counted = label != ignore_label if has_ignore else np.ones(label.shape, bool)
     return label, counted, counted & ~((label >= 0) & (label < c))
@@ -49,10 +49,10 @@ def softmax_loss_forward(
     c: int,
     inner: int,
 ) -> None:
-    """loss = sum of -log(max(p[label], FLT_MIN)) over the labels that are not ignored, divided by norm.
+    """Compute loss = sum of -log(max(p[label], FLT_MIN)) over the labels not ignored, divided by norm[0].
 
-    norm[0] (float64) = max(1, normalizer), where a negative normalizer means the number of labels not ignored.
-    A label outside 0..c-1 makes the loss NaN. `work` (512 doubles) is for the GPU's partial sums.
+    norm[0] (float64) becomes max(1, normalizer), or max(1, number of labels not ignored) if normalizer < 0. A label
+    outside 0..c-1 makes the loss NaN. `work` holds the GPU's partial sums: 512 doubles.
     """
     label, counted, wrong = _labels(label.reshape(outer, inner), has_ignore, ignore_label, c)
     norm[0] = max(1.0, float(counted.sum()) if normalizer < 0 else normalizer)
@@ -76,7 +76,7 @@ def softmax_loss_backward(
     c: int,
     inner: int,
 ) -> None:
-    """dx = (p - onehot(label)) * dloss / norm; 0 at ignored labels, NaN at a label outside 0..c-1."""
+    """Compute dx = (p - onehot(label)) * dloss / norm[0]; 0 at ignored labels, NaN at a label outside 0..c-1."""
     label, counted, wrong = _labels(label.reshape(outer, inner), has_ignore, ignore_label, c)
     prob, dx = prob.reshape(outer, c, inner), dx.reshape(outer, c, inner)
     np.copyto(dx, prob)

@@ -1,1 +1,1 @@
-"""Normalisations, on the CPU."""
+"""Normalise on the CPU."""

@@ -1,4 +1,4 @@
-"""Batch normalisation of arrays seen as (n, c, s): statistics per channel over n and s, a channel at a time.
+"""Normalise batches of arrays seen as (n, c, s): statistics per channel over n and s, a channel at a time.
 
 Blocks of values are summed in the array's own type, their sums in float64.
 """
@@ -40,11 +40,11 @@ def batch_norm_train_forward(
     c: int,
     s: int,
 ) -> None:
-    """y = (x - mean) / sqrt(var + eps) with the batch's own statistics; y may be x.
+    """Compute y = (x - mean) / sqrt(var + eps) with the batch's own statistics; y may be x.
 
-    Writes mean and inv_std = 1 / sqrt(var + eps), and moves the running sums: factor = momentum * factor + 1,
-    mean likewise, variance with the unbiased m / (m - 1), m = n * s. An empty batch moves nothing.
-    `work` is for the GPU's partial sums: 2 * c * (parts + 1) elements.
+    Writes mean and inv_std = 1 / sqrt(var + eps), and updates the running sums: factor = momentum * factor + 1,
+    running_mean = momentum * running_mean + mean, running_var likewise with the unbiased variance, var * m / (m - 1), m
+    = n * s. An empty batch changes none of them. `work` holds the GPU's partial sums: 2 * c * (parts + 1) elements.
     """
     m = n * s
     if m == 0:
@@ -62,7 +62,7 @@ def batch_norm_train_forward(
 
 
 def batch_norm_apply(x: HostArray, y: HostArray, inv_std: HostArray, mean: HostArray, n: int, c: int, s: int) -> None:
-    """y = (x - mean) * inv_std, with the bits of `batch_norm_train_forward`."""
+    """Compute y = (x - mean) * inv_std, with the bits of `batch_norm_train_forward`."""
     if n * s:
         over_channels(_shift_scale, n, c, s, x.reshape(n, c, s), y.reshape(n, c, s), mean, inv_std)
 
@@ -80,7 +80,7 @@ def batch_norm_global_forward(
     c: int,
     s: int,
 ) -> None:
-    """y = (x - mean) / sqrt(var + eps) with the running sums over their factor (a zero factor: both are 0).
+    """Compute y = (x - mean) / sqrt(var + eps) with the running sums divided by their factor (both 0 if that is 0).
 
     Writes mean and inv_std; y may be x.
     """
@@ -91,7 +91,7 @@ def batch_norm_global_forward(
 def running_statistics(
     inv_std: HostArray, mean: HostArray, running_mean: HostArray, running_var: HostArray, factor: HostArray, eps: float
 ) -> None:
-    """Write mean and inv_std = 1 / sqrt(var + eps) of the running sums over their factor; both are 0 if that is 0."""
+    """Write mean and inv_std = 1 / sqrt(var + eps) of the running sums over their factor (both 0 if that is 0)."""
     weight = 0.0 if factor.reshape(-1)[0] == 0 else 1.0 / float(factor.reshape(-1)[0])
     np.multiply(running_mean, weight, out=mean)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -101,16 +101,16 @@ def running_statistics(
 def batch_norm_backward(
     y: HostArray, dy: HostArray, dx: HostArray, inv_std: HostArray, work: HostArray, n: int, c: int, s: int
 ) -> None:
-    """dx = (dy - mean(dy) - mean(dy * y) * y) * inv_std; y is the normalised top, dx may be dy.
+    """Compute dx = (dy - mean(dy) - mean(dy * y) * y) * inv_std; y is the normalised top, dx may be dy.
 
-    `work` is for the GPU's partial sums: 2 * c * (parts + 1) elements.
+    `work` holds the GPU's partial sums: 2 * c * (parts + 1) elements.
     """
     if n * s:
         over_channels(_backward, n, c, s, y.reshape(n, c, s), dy.reshape(n, c, s), dx.reshape(n, c, s), inv_std)
 
 
 def batch_norm_global_backward(dy: HostArray, dx: HostArray, inv_std: HostArray, n: int, c: int, s: int) -> None:
-    """dx = dy * inv_std; dx may be dy."""
+    """Compute dx = dy * inv_std; dx may be dy."""
     over_channels(_shift_scale, n, c, s, dy.reshape(n, c, s), dx.reshape(n, c, s), np.zeros(c, inv_std.dtype), inv_std)
 
 
@@ -155,7 +155,7 @@ def _shift_scale(first: int, last: int, x: HostArray, y: HostArray, shift: HostA
 
 @kernel
 def moments(first: int, last: int, x: HostArray, mean: HostArray, var: HostArray) -> None:
-    """Of the channels [first, last) of an array (items, channels, size)."""
+    """Write mean and variance of the channels [first, last) of x (items, channels, size)."""
     items, _, size = x.shape
     for c in range(first, last):
         total, squares = 0.0, 0.0
@@ -172,7 +172,10 @@ def moments(first: int, last: int, x: HostArray, mean: HostArray, var: HostArray
 
 @kernel
 def part_moments(first: int, last: int, x: HostArray, means: HostArray, squares: HostArray) -> None:
-    """Of each part's rows the mean, and the sum of squared distances from it (the part is in the cache by then)."""
+    """Write for each part of PART rows of x (rows, size) the mean, and the sum of squared distances from it.
+
+    The second pass over a part finds it in the cache.
+    """
     rows, size = x.shape
     for part in range(first, last):
         mean, square = means[part], squares[part]
@@ -244,7 +247,7 @@ def batch_norm_scaled_train_forward(
     c: int,
     s: int,
 ) -> None:
-    """y = (x - mean) * inv_std * scale + bias; the rest as in `batch_norm_train_forward`."""
+    """Compute y = (x - mean) * inv_std * scale + bias; the rest as in `batch_norm_train_forward`."""
     running = (running_mean, running_var, factor)
     batch_norm_train_forward(x, y, inv_std, mean, *running, momentum, eps, work, n, c, s)
     scale_forward(y, scale, bias, y, n, c, s)
@@ -261,7 +264,7 @@ def batch_norm_scaled_apply(
     c: int,
     s: int,
 ) -> None:
-    """y = (x - mean) * inv_std * scale + bias, with the bits of `batch_norm_scaled_train_forward`."""
+    """Compute y = (x - mean) * inv_std * scale + bias, with the bits of `batch_norm_scaled_train_forward`."""
     batch_norm_apply(x, y, inv_std, mean, n, c, s)
     scale_forward(y, scale, bias, y, n, c, s)
 
@@ -281,7 +284,7 @@ def batch_norm_scaled_global_forward(
     c: int,
     s: int,
 ) -> None:
-    """y = (x - mean) * inv_std * scale + bias; the rest as in `batch_norm_global_forward`."""
+    """Compute y = (x - mean) * inv_std * scale + bias; the rest as in `batch_norm_global_forward`."""
     batch_norm_global_forward(x, y, inv_std, mean, running_mean, running_var, factor, eps, n, c, s)
     scale_forward(y, scale, bias, y, n, c, s)
 
@@ -303,11 +306,12 @@ def batch_norm_scaled_backward(
     c: int,
     s: int,
 ) -> None:
-    """dbias (+)= sum(dy), dscale (+)= sum(dy * v) where v = (x - mean) * inv_std, and dx = dy * scale * inv_std, or for
-    the batch's own statistics (`batch`) (dy - mean(dy) - mean(dy * v) * v) * scale * inv_std.
+    """Compute dbias = sum(dy), dscale = sum(dy * v) and dx, where v = (x - mean) * inv_std.
 
-    Each of dx (which may be dy), dscale and dbias may be None. x is read for dscale, and for dx with `batch`.
-    `work` is for the GPU's partial sums: 2 * c * (parts + 1) elements.
+    dx = dy * scale * inv_std, or with the batch's own statistics (`batch`) (dy - mean(dy) - mean(dy * v) * v) * scale *
+    inv_std. dbias is added to if `add_bias`, dscale if `add_scale`. Each of dx (which may be dy), dscale and dbias may
+    be None. x is read for dscale, and for dx with `batch`. `work` holds the GPU's partial sums: 2 * c * (parts + 1)
+    elements.
     """
     reads = dscale is not None or (batch and dx is not None)
     sums_of = np.zeros((2, c), np.float64)

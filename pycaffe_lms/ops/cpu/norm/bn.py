@@ -1,4 +1,4 @@
-"""Moving averages."""
+"""Update moving averages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["moving_average"]
 
 
 def moving_average(x: HostArray, average: HostArray, keep: float, weight: float) -> None:
-    """average = keep * average + weight * x."""
+    """Compute average = keep * average + weight * x."""
     average = average.reshape(-1)
     scalar = average.dtype.type
     np.add(average * scalar(keep), x.reshape(-1) * scalar(weight), out=average)

@@ -1,10 +1,9 @@
-"""Batch normalisation, scale and bias, a sum and ReLU in single passes, of arrays seen as (n, c, s): NCHW has
-s = H * W, channels-last n = N * H * W and s = 1.
+"""Normalise, scale, shift, add and rectify batches in single passes, of arrays seen as (n, c, s).
 
-Both layouts are rows of values: with s > 1 a thread takes a channel and its n rows of s values, all with the same
-constants; with s = 1 it takes several of the n rows at a time, each of c values with their own constants, which are
-repeated for every row. Sums are formed in the array's own type over a block or a part, which sizes alone decide, then
-in float64.
+NCHW arrays have s = H * W, channels-last ones n = N * H * W and s = 1. With s > 1 a thread takes a channel and its n
+rows of s values, all with the same constants. With s = 1 it takes several of the n rows at a time, each of c values
+with constants of their own, which are repeated for every row. Values are summed in the array's own type over a block or
+a part, which sizes alone decide, these sums in float64.
 """
 
 from __future__ import annotations
@@ -40,8 +39,11 @@ def batch_norm_statistics(
     c: int,
     s: int,
 ) -> None:
-    """mean and inv_std = 1 / sqrt(var + eps) of a batch, and the running sums moved as in `batch_norm_train_forward`;
-    of an empty batch zeros, and nothing moved. `work`: fused_norm_work(n, c, s) elements."""
+    """Write mean and inv_std = 1 / sqrt(var + eps) of a batch, and update the running sums.
+
+    The running sums are updated as in `batch_norm_train_forward`. For an empty batch mean and inv_std become 0, and the
+    sums stay. `work`: fused_norm_work(n, c, s) elements.
+    """
     m = n * s
     if m == 0:
         inv_std.fill(0)
@@ -66,7 +68,7 @@ def batch_norm_running(
     eps: float,
     c: int,
 ) -> None:
-    """mean and inv_std = 1 / sqrt(var + eps) from the running sums over their factor (a zero factor: both are 0)."""
+    """Write mean and inv_std = 1 / sqrt(var + eps) of the running sums over their factor (both 0 if that is 0)."""
     running_statistics(inv_std, mean, running_mean, running_var, factor, eps)
 
 
@@ -84,9 +86,9 @@ def fused_norm_forward(
     s: int,
     bits: HostArray | None = None,
 ) -> None:
-    """y = (x - mean) * inv_std * gamma + beta + r, then max(y, 0) if `relu`. bits: where y > 0 is kept, see `bits.py`.
+    """Compute y = (x - mean) * inv_std * gamma + beta + r, then max(y, 0) if `relu`.
 
-    r, gamma and beta may be None; y may be x or r.
+    `bits`, where given, receives where y > 0 (see `bits.py`). r, gamma and beta may be None; y may be x or r.
     """
     affine = _affine(mean, inv_std, gamma, beta, c, s)
     arrays = _view(n, c, s, x, x if r is None else r, y)
@@ -117,16 +119,15 @@ def fused_norm_backward(
     s: int,
     bits: HostArray | None = None,
 ) -> None:
-    """Gradients of `fused_norm_forward`: with g = dy where the ReLU was active (everywhere without `relu`) and
-    xhat = (x - mean) * inv_std,
+    """Compute the gradients of `fused_norm_forward`.
 
-    dr = g, dbeta (+)= sum(g), dgamma (+)= sum(g * xhat),
-    dx = gamma * inv_std * (g - mean(g) - xhat * mean(g * xhat)), or gamma * inv_std * g with `use_global`.
+    With g = dy where the ReLU was active (everywhere without `relu`) and xhat = (x - mean) * inv_std: dr = g, dbeta =
+    sum(g), dgamma = sum(g * xhat), dx = gamma * inv_std * (g - mean(g) - xhat * mean(g * xhat)), or gamma * inv_std * g
+    if `use_global`. dgamma is added to if `accumulate_gamma`, dbeta if `accumulate_beta`. Each of the four may be None.
 
-    Each of the four may be None.
-    Active is y > 0, or what `bits` (see `bits.py`) say; without either the sign is computed anew from x, which takes a
-    forward without r.
-    dx or dr (not both) may be dy. `work`: fused_norm_work(n, c, s) elements.
+    The ReLU was active where y > 0, or where `bits` say so (see `bits.py`). Without either the sign is computed again
+    from x, which is right only if forward had no r. dx or dr (not both) may be dy. `work`: fused_norm_work(n, c, s)
+    elements.
     """
     if bits is not None:
         y = values_of(bits, dy)
@@ -173,7 +174,7 @@ def _view(n: int, c: int, s: int, *arrays: HostArray) -> list[HostArray]:
 
 
 def _at_once(c: int) -> int:
-    """Rows of c values that are worked on as one."""
+    """Return how many rows of c values are worked on as one."""
     return max(1, BLOCK // max(1, c))
 
 
@@ -222,7 +223,7 @@ def _value(x: float, mean: float, inv_std: float, gamma: float, beta: float) -> 
 
 @kernel
 def _same(affine: tuple[HostArray, ...], c: int, size: int) -> tuple[HostArray, HostArray, HostArray, HostArray]:
-    """The constants of a channel, as many times as a row has values."""
+    """Return the constants of channel c, each repeated `size` times."""
     return (
         np.full(size, affine[0][c]),
         np.full(size, affine[1][c]),
@@ -293,7 +294,7 @@ def _forward_rows(
 def _gradient(
     x: HostArray, y: HostArray, dy: HostArray, affine: tuple[HostArray, ...], mask: int, g: HostArray
 ) -> None:
-    """g = dy * (the ReLU was active)."""
+    """Compute g = dy where the ReLU was active, else dy * 0."""
     zero, one = dy.dtype.type(0), dy.dtype.type(1)
     if mask == 0:
         g[: dy.size] = dy
@@ -378,7 +379,7 @@ def _sums_rows(
 def _apply(
     x: HostArray, affine: tuple[HostArray, ...], shift: HostArray, slope: HostArray, batch: bool, g: HostArray
 ) -> None:
-    """g = dx, out of g."""
+    """Turn g into dx, in place."""
     mean, inv_std, gamma, _ = affine
     if batch:
         for i in range(x.size):

@@ -1,4 +1,4 @@
-"""Local response normalisation on the CPU. Window sums are sums of shifted slices: running sums would cancel."""
+"""Normalise local responses on the CPU. Window sums add shifted slices: running sums would lose digits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _GRAIN = 1 << 13  # elements from which a second thread pays
 def lrn_across_forward(
     x: HostArray, y: HostArray, outer: int, channels: int, inner: int, size: int, alpha: float, beta: float, k: float
 ) -> None:
-    """y = x * (k + alpha / size * sum of x^2 over `size` channels) ^ -beta; arrays are (outer, channels, inner)."""
+    """Compute y = x * (k + alpha / size * sum of x^2 over `size` channels) ^ -beta, in (outer, channels, inner)."""
     arrays = [a.reshape(outer, channels, inner) for a in (x, y)]
     _across(_across_forward, outer, channels, inner, *arrays, size // 2, *_typed(x, alpha / size, beta, k))
 
@@ -45,7 +45,7 @@ def lrn_across_backward(
     beta: float,
     k: float,
 ) -> None:
-    """dx from x and dy; the scale is computed again from x."""
+    """Compute dx from x and dy; the scale is computed again from x."""
     arrays = [a.reshape(outer, channels, inner) for a in (x, dy, dx)]
     _across(_across_backward, outer, channels, inner, *arrays, size // 2, *_typed(x, alpha / size, beta, k))
 
@@ -61,7 +61,7 @@ def _typed(x: HostArray, *values: float) -> list[Any]:
 
 @kernel
 def _window_squares(x: HostArray, start: int, c: int, half: int, total: HostArray) -> None:
-    """total = the sum of x^2 over the channels around c, at the pixels from `start` on."""
+    """Compute total = the sum of x^2 over the channels around c, at the pixels from `start` on."""
     total[:] = 0
     for other in range(max(c - half, 0), min(c + half + 1, len(x))):
         row = x[other, start : start + total.size]
@@ -71,7 +71,7 @@ def _window_squares(x: HostArray, start: int, c: int, half: int, total: HostArra
 
 @kernel
 def _powers(scale: HostArray, share: float, beta: float, k: float, power: HostArray) -> None:
-    """scale = k + share * scale; power = scale ^ -beta. Caffe's default, 3/4, is two square roots: far faster."""
+    """Compute scale = k + share * scale, power = scale ^ -beta; for Caffe's beta, 3/4, by two square roots."""
     if beta == 0.75:
         for j in range(power.size):
             scale[j] = k + share * scale[j]
@@ -114,7 +114,7 @@ def _across_backward(
     beta: float,
     k: float,
 ) -> None:
-    """dx = dy * scale^-beta - 2 * share * beta * x * sum over the channels around of dy * x * scale^(-beta - 1)."""
+    """Compute dx = dy * scale^-beta - 2 * share * beta * x * sum of dy * x * scale^(-beta - 1) over the window."""
     channels, inner = x.shape[1:]
     scales, powers = np.empty(_PIXELS, x.dtype), np.empty(_PIXELS, x.dtype)
     ratios = np.empty((channels, _PIXELS), x.dtype)
@@ -145,7 +145,7 @@ def _across_backward(
 def lrn_within_forward(
     x: HostArray, y: HostArray, planes: int, height: int, width: int, size: int, alpha: float, beta: float
 ) -> None:
-    """y = x * (1 + alpha / size^2 * sum of x^2 over a size x size window) ^ -beta, in (planes, height, width)."""
+    """Compute y = x * (1 + alpha / size^2 * sum of x^2 over a window size x size) ^ -beta: (planes, height, width)."""
     for x_part, y_part in _chunks((planes, height, width), x, y):
         np.multiply(x_part, _power(_within_scale(x_part, size, alpha), beta), out=y_part)
 
@@ -162,7 +162,7 @@ def lrn_within_backward(
     alpha: float,
     beta: float,
 ) -> None:
-    """dx from x and dy. `ratio` is workspace of x's size."""
+    """Compute dx from x and dy. `ratio` is workspace of x's size."""
     for x_part, dy_part, dx_part, ratio_part in _chunks((planes, height, width), x, dy, dx, ratio):
         scale = _within_scale(x_part, size, alpha)
         np.multiply(dy_part, _power(scale, beta), out=dx_part)
@@ -175,7 +175,7 @@ def lrn_within_backward(
 
 
 def _chunks(shape: tuple[int, int, int], *arrays: HostArray) -> Iterator[list[HostArray]]:
-    """The arrays as `shape`, a few items of axis 0 at a time."""
+    """Yield the arrays, reshaped to `shape`, a few items of axis 0 at a time."""
     arrays = [a.reshape(shape) for a in arrays]
     step = max(1, _CHUNK // max(1, shape[1] * shape[2]))
     for first in range(0, shape[0], step):
@@ -183,7 +183,7 @@ def _chunks(shape: tuple[int, int, int], *arrays: HostArray) -> Iterator[list[Ho
 
 
 def _window_sum(values: HostArray, size: int, axis: int) -> HostArray:
-    """The sum over a centred window of `size` (odd) along axis 1 or 2; nothing lies outside."""
+    """Return sums over a centred window of `size` (odd) along axis 1 or 2; values outside count as 0."""
     values = values.swapaxes(1, axis)
     length = values.shape[1]
     total = values.copy(order="K")
@@ -201,7 +201,7 @@ def _within_scale(x: HostArray, size: int, alpha: float) -> HostArray:
 
 
 def _power(scale: HostArray, beta: float) -> HostArray:
-    """scale ^ -beta. Caffe's default, 3/4, is two square roots: several times faster than a general power."""
+    """Return scale ^ -beta; for Caffe's beta, 3/4, by two square roots, several times faster than a general power."""
     if beta == 0.75:
         root = np.sqrt(scale)
         root *= np.sqrt(root)
@@ -212,14 +212,14 @@ def _power(scale: HostArray, beta: float) -> HostArray:
 def lrn_last_forward(
     x: HostArray, y: HostArray, rows: int, channels: int, size: int, alpha: float, beta: float, k: float
 ) -> None:
-    """y = x * (k + alpha / size * sum of x^2 over `size` channels) ^ -beta; arrays are (rows, channels)."""
+    """Compute y = x * (k + alpha / size * sum of x^2 over `size` channels) ^ -beta; arrays are (rows, channels)."""
     _run(lrn_across_forward, (x,), y, rows, channels, size, alpha, beta, k)
 
 
 def lrn_last_backward(
     x: HostArray, dy: HostArray, dx: HostArray, rows: int, channels: int, size: int, alpha: float, beta: float, k: float
 ) -> None:
-    """dx from x and dy; the scale is computed again from x."""
+    """Compute dx from x and dy; the scale is computed again from x."""
     _run(lrn_across_backward, (x, dy), dx, rows, channels, size, alpha, beta, k)
 
 

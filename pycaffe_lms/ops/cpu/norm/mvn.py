@@ -1,4 +1,4 @@
-"""Mean-variance normalisation of the rows of (rows, dim)."""
+"""Normalise mean and variance of the rows of (rows, dim)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["mvn_forward", "mvn_backward"]
 def mvn_forward(
     x: HostArray, y: HostArray, inv_std: HostArray, work: HostArray, variance: bool, eps: float, rows: int, dim: int
 ) -> None:
-    """y = (x - mean) * inv_std, inv_std = 1 / (std + eps), or 1 where `variance` is False; y may be x.
+    """Compute y = (x - mean) * inv_std, inv_std = 1 / (std + eps), or 1 without `variance`; y may be x.
 
-    `work` is for the GPU's partial sums: 2 * rows * (parts + 1) elements.
+    `work` holds the GPU's partial sums: 2 * rows * (parts + 1) elements.
     """
     if dim == 0:
         inv_std.fill(1)
@@ -34,7 +34,7 @@ def mvn_forward(
 def mvn_backward(
     y: HostArray | None, dy: HostArray, dx: HostArray, inv_std: HostArray | None, work: HostArray, rows: int, dim: int
 ) -> None:
-    """dx = (dy - mean(dy) - y * mean(dy * y)) * inv_std, or dy - mean(dy) where inv_std is None; dx may be dy."""
+    """Compute dx = (dy - mean(dy) - y * mean(dy * y)) * inv_std, or dy - mean(dy) without inv_std; dx may be dy."""
     if dim == 0:
         return
     dy, dx = dy.reshape(rows, dim), dx.reshape(rows, dim)

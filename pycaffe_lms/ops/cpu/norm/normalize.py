@@ -1,4 +1,4 @@
-"""Division by the L2 norm: arrays seen as (n, c, s), one norm for each (n, s), or one for each n (`across`).
+"""Divide by the L2 norm: arrays seen as (n, c, s), one norm for each (n, s), or one for each n (`across`).
 
 `squares` holds the sums of x^2, (n, s) or (n); `scale` has c elements, or 1 for all channels.
 """
@@ -14,14 +14,14 @@ __all__ = ["normalize_forward", "normalize_backward_data", "normalize_backward_s
 
 
 def _sums(term: HostArray, across: bool) -> HostArray:
-    """Sums of (rows, c, s) over c, or over c and s, in float64; axes that were summed stay, with size 1."""
+    """Return float64 sums of (rows, c, s) over c, or over c and s if `across`; summed axes stay, with size 1."""
     if across:
         return term.sum(axis=(1, 2), dtype=np.float64, keepdims=True)
     return term.sum(axis=1, dtype=np.float64, keepdims=True)
 
 
 def _factor(squares: HostArray, rows: slice, eps: float, s: int, across: bool) -> HostArray:
-    """1 / sqrt(squares + eps), shaped to broadcast against (rows, c, s)."""
+    """Return 1 / sqrt(squares + eps), shaped to broadcast against (rows, c, s)."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return 1 / np.sqrt(squares.reshape(-1, 1, 1 if across else s)[rows] + squares.dtype.type(eps))
 
@@ -38,7 +38,7 @@ def normalize_forward(
     s: int,
     across: bool,
 ) -> None:
-    """y = scale * x / sqrt(squares + eps); writes squares. `work` is for the GPU's partial sums: n * parts elements."""
+    """Compute y = scale * x / sqrt(squares + eps), and write squares. `work`: n * parts elements for the GPU's sums."""
     x, y, scale = x.reshape(n, c, s), y.reshape(n, c, s), scale.reshape(-1, 1)
     kept = squares.reshape(n, 1, 1 if across else s)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -62,9 +62,9 @@ def normalize_backward_data(
     s: int,
     across: bool,
 ) -> None:
-    """dx = (scale * dy - x * dots / (squares + eps)) / sqrt(squares + eps), dots = sums of scale * x * dy (written).
+    """Compute dx = (scale * dy - x * dots / (squares + eps)) / sqrt(squares + eps), and write dots.
 
-    `work` is for the GPU's partial sums: n * parts elements.
+    dots = sums of scale * x * dy. `work` holds the GPU's partial sums: n * parts elements.
     """
     x, dy, dx, scale = x.reshape(n, c, s), dy.reshape(n, c, s), dx.reshape(n, c, s), scale.reshape(-1, 1)
     kept = dots.reshape(n, 1, 1 if across else s)
@@ -90,9 +90,10 @@ def normalize_backward_scale(
     s: int,
     across: bool,
 ) -> None:
-    """dscale (+)= sums of x * dy / sqrt(squares + eps) per channel, or over everything where dscale has one element.
+    """Write to dscale, or add if `accumulate`, the sums of x * dy / sqrt(squares + eps) per channel.
 
-    `work` is for the GPU's partial sums: c * parts elements.
+    Where dscale has one element, it is the sum over everything. `work` holds the GPU's partial sums: c * parts
+    elements.
     """
     x, dy, total = x.reshape(n, c, s), dy.reshape(n, c, s), np.zeros(c, np.float64)
     with np.errstate(over="ignore", invalid="ignore"):

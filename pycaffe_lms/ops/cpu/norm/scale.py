@@ -1,4 +1,4 @@
-"""Scaling and shifting of arrays seen as (outer, dim, inner): one factor and one shift per channel."""
+"""Scale and shift arrays seen as (outer, dim, inner): one factor and one shift per channel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["scale_forward", "scale_backward"]
 def scale_forward(
     x: HostArray, s: HostArray | None, b: HostArray | None, y: HostArray, outer: int, dim: int, inner: int
 ) -> None:
-    """y = x * s + b; s or b may be None; y may be x."""
+    """Compute y = x * s + b; s or b may be None; y may be x."""
     _run(x, s, b, y, outer, dim, inner)
 
 
@@ -32,10 +32,10 @@ def scale_backward(
     dim: int,
     inner: int,
 ) -> None:
-    """ds (+)= sum over outer and inner of x * dy, db (+)= that of dy, and dx = dy * s, or dy where s is None.
+    """Compute ds = sum of x * dy and db = sum of dy over outer and inner, and dx = dy * s (dy where s is None).
 
-    Each of dx (which may be dy), ds and db may be None. x is read for ds only, s for dx only. `work` is for the GPU's
-    partial sums: dim * parts elements for each of ds and db.
+    ds is added to if `accumulate_s`, db if `accumulate_b`. Each of dx (which may be dy), ds and db may be None. x is
+    read for ds only, s for dx only. `work` holds the GPU's partial sums: dim * parts elements for each of ds and db.
     """
     if ds is not None:
         _write(ds, channel_dots(x, dy, outer, dim, inner), accumulate_s)
@@ -66,7 +66,7 @@ def _run(
 
 
 def _few(x: HostArray, s: HostArray | None, b: HostArray | None, y: HostArray) -> None:
-    """Rows of one value are left to NumPy's broadcasting."""
+    """Compute y = x * s + b for rows (outer, dim), by NumPy's broadcasting."""
     if s is not None:
         x = np.multiply(x, s.reshape(-1), out=y)
     if b is not None:
@@ -75,7 +75,7 @@ def _few(x: HostArray, s: HostArray | None, b: HostArray | None, y: HostArray) -
 
 @kernel
 def _scale(first: int, last: int, x: HostArray, s: HostArray, b: HostArray, y: HostArray, dim: int) -> None:
-    """y = x * s + b; an empty s or b counts as none."""
+    """Compute y = x * s + b; an empty s or b counts as none."""
     result = np.empty(BLOCK, x.dtype)
     for r in range(first, last):
         factor = s[r % dim] if s.size else x.dtype.type(1)

@@ -1,1 +1,1 @@
-"""Convolutions and products by oneDNN, on the CPU."""
+"""Compute convolutions and products by oneDNN on the CPU."""

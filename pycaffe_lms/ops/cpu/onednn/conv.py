@@ -1,4 +1,4 @@
-"""Convolutions on the CPU through oneDNN: float32, channels first, in chunks of images that bound the workspace."""
+"""Convolve on the CPU through oneDNN: float32, channels first, in chunks of images that bound the workspace."""
 
 from __future__ import annotations
 
@@ -32,10 +32,12 @@ _CHUNK_BYTES = 32 << 20  # of reordered values at a time
 
 
 class OneDnnPlan:
-    """A convolution in chunks of images; the workspace holds a chunk's values in oneDNN's order.
+    """Plan a convolution in chunks of images; the workspace holds a chunk's values in oneDNN's order.
 
-    Behind it lies a gradient of the weights, which is added to another.
-    Raises: OnednnUnsupported where oneDNN has nothing better than a plain loop.
+    Behind these the workspace holds one gradient of the weights, for adding it to another.
+
+    Raises:
+        OnednnUnsupported: oneDNN has nothing better than a plain loop.
     """
 
     def __init__(self, geometry: ConvGeometry, chunks: int) -> None:
@@ -47,21 +49,21 @@ class OneDnnPlan:
         self.workspace_bytes = self._sum_offset + 4 * prod(_weights(geometry)) + ALIGNMENT
 
     def chunks(self) -> Iterator[tuple[int, int]]:
-        """(first image, last image) of every chunk; the last ones are excluded."""
+        """Yield (first image, last image) of every chunk; the last ones are excluded."""
         batch = self.geometry.batch
         for i in range(self._chunks):
             yield batch * i // self._chunks, batch * (i + 1) // self._chunks
 
     def forward(self, images: int, bias: bool = False, relu: bool = False) -> Call:
-        """Takes x, w, b where there is one, y."""
+        """Return the call that takes x, w, b (if there is a bias) and y."""
         return self._call("forward", images, bias, relu)
 
     def backward_data(self, images: int) -> Call:
-        """Takes dy, w, dx."""
+        """Return the call that takes dy, w and dx."""
         return self._call("backward_data", images)
 
     def backward_filter(self, images: int) -> Call:
-        """Takes x, dy, dw."""
+        """Return the call that takes x, dy and dw."""
         return self._call("backward_filter", images)
 
     def _call(self, direction: str, images: int, bias: bool = False, relu: bool = False) -> Call:
@@ -71,13 +73,13 @@ class OneDnnPlan:
         return self._calls[key]
 
     def sum_of(self, work: HostArray) -> HostArray:
-        """Where in `work` a gradient of the weights lies that is to be added."""
+        """Return the part of `work` in which a gradient of the weights lies that is to be added."""
         begin = _aligned(work) - work.ctypes.data + self._sum_offset
         return work[begin : begin + 4 * prod(_weights(self.geometry))].view(np.float32)
 
 
 def onednn_plan(geometry: ConvGeometry, dtype: DTypeLike, workspace_limit: int) -> OneDnnPlan | None:
-    """A plan whose workspace stays within `workspace_limit` bytes; None where our own kernels have to do it."""
+    """Plan a convolution whose workspace stays within `workspace_limit` bytes; None where oneDNN does not help."""
     g = geometry
     if np.dtype(dtype) != np.float32 or g.channels_last or not 1 <= g.axes <= 3 or load() is None:
         return None
@@ -96,7 +98,7 @@ def onednn_plan(geometry: ConvGeometry, dtype: DTypeLike, workspace_limit: int) 
 def forward(
     plan: OneDnnPlan, x: HostArray, w: HostArray, b: HostArray | None, y: HostArray, work: HostArray, relu: bool
 ) -> None:
-    """y = w * x (+ b), negative values 0 if relu."""
+    """Compute y = w * x (+ b); negative values become 0 if `relu`."""
     x, y = _images(plan, x), _images(plan, y)
     rest = [w.ctypes.data] if b is None else [w.ctypes.data, b.ctypes.data]
     for first, last in plan.chunks():
@@ -105,7 +107,7 @@ def forward(
 
 
 def backward_data(plan: OneDnnPlan, dy: HostArray, w: HostArray, dx: HostArray, work: HostArray) -> None:
-    """dx from dy."""
+    """Compute dx from dy."""
     dy, dx = _images(plan, dy), _images(plan, dx)
     for first, last in plan.chunks():
         call = plan.backward_data(last - first)
@@ -115,7 +117,7 @@ def backward_data(plan: OneDnnPlan, dy: HostArray, w: HostArray, dx: HostArray, 
 def backward_filter(
     plan: OneDnnPlan, x: HostArray, dy: HostArray, dw: HostArray, work: HostArray, accumulate: bool
 ) -> None:
-    """dw (+)= the gradient of the weights, chunk by chunk."""
+    """Write to dw, or add if `accumulate`, the gradient of the weights, chunk by chunk."""
     x, dy, dw = _images(plan, x), _images(plan, dy), dw.reshape(-1)
     for first, last in plan.chunks():
         add = accumulate or first > 0

@@ -1,4 +1,4 @@
-"""Finds and loads oneDNN 3, whose convolutions the CPU runs where it is installed.
+"""Find and load oneDNN 3, whose convolutions the CPU runs where it is installed.
 
 The library is that of the package onednn-cpu-gomp, else libdnnl.so.3 where the loader finds one. The environment
 variable PYCAFFE_LMS_ONEDNN names another file, or is `off`.
@@ -35,10 +35,12 @@ class _Version(ctypes.Structure):
 
 @functools.cache
 def load() -> ctypes.CDLL | None:
-    """The library, tried once per process; None where none is installed, or where it is switched off.
+    """Return the library; None where none is installed, or where it is switched off. Tried once per process.
 
-    A package that is there but does not load is warned of. Raises DeviceError where the file that the environment
-    names is not oneDNN 3.
+    Warns of a package that is installed and does not load.
+
+    Raises:
+        DeviceError: the file that the environment names is not oneDNN 3.
     """
     wish = os.environ.get(VARIABLE, "")
     if wish.lower() == "off":
@@ -69,13 +71,13 @@ def load() -> ctypes.CDLL | None:
 
 
 def describe() -> str:
-    """ "oneDNN 3.2.0", or "" where there is none."""
+    """Return the library's name, such as "oneDNN 3.2.0"; "" where there is none."""
     library = load()
     return "" if library is None else "oneDNN {}.{}.{}".format(*_version(library))
 
 
 def _packaged() -> str | None:
-    """The library of the installed package."""
+    """Return the path of the library of the installed package, None without the package."""
     try:
         files = importlib.metadata.files(_PACKAGE) or ()
     except importlib.metadata.PackageNotFoundError:
@@ -94,7 +96,7 @@ def _open(path: str) -> ctypes.CDLL:
 
 
 def _check(version: _Version) -> None:
-    """Raises OSError where its calls are not those that we know."""
+    """Raise OSError where the library's calls are not those of version 3 with CPU threads."""
     if version.major != _MAJOR:
         raise OSError(f"it is version {version.major}.{version.minor}")
     if version.cpu_runtime not in _RUNTIMES:
@@ -108,8 +110,11 @@ def _version(library: ctypes.CDLL) -> tuple[int, int, int]:
 
 @contextmanager
 def _sleepers() -> Iterator[None]:
-    """An OpenMP that is loaded meanwhile lets its threads sleep between two calls, unless the user has a wish of his
-    own: by default they spin for milliseconds, on the cores that our own kernels want next."""
+    """Let an OpenMP that is loaded meanwhile put its threads to sleep between two calls.
+
+    By default they spin for milliseconds, on the cores that our own kernels need next. A policy that the user has set
+    stays.
+    """
     name = "OMP_WAIT_POLICY"
     mine = not any(variable in os.environ for variable in (name, "GOMP_SPINCOUNT", "KMP_BLOCKTIME"))
     if mine:

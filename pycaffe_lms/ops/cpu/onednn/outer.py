@@ -1,4 +1,4 @@
-"""The gradient of fully connected weights through oneDNN, which stores a large matrix faster than compiled loops do."""
+"""Compute the gradient of fully connected weights through oneDNN, which stores a large matrix faster than our loops."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _own = threading.local()  # calls of this thread, by sizes
 
 
 def outer(a: HostArray, b: HostArray, out: HostArray) -> bool:
-    """out (n, k) = a' b, of float32 a (m, n) and b (m, k); False, and nothing done, where oneDNN is not installed."""
+    """Compute out (n, k) = a' b, of float32 a (m, n) and b (m, k). Returns False, doing nothing, without oneDNN."""
     if a.dtype != np.float32 or load() is None:
         return False
     calls = vars(_own).setdefault("calls", {})

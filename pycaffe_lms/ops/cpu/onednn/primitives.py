@@ -1,4 +1,4 @@
-"""oneDNN's primitives on plain addresses: every argument lies in C order, and is reordered where a primitive wants so.
+"""Run oneDNN's primitives on plain addresses: every argument lies in C order, and is reordered where needed.
 
 See: oneDNN's developer guide, "C API"; the numbers are those of its header dnnl_types.h, fixed for version 3.
 """
@@ -25,7 +25,7 @@ _own = threading.local()
 
 
 class OnednnUnsupported(Exception):
-    """oneDNN has no good way to compute this."""
+    """Say that oneDNN has no good way to compute something."""
 
 
 class _Argument(ctypes.Structure):
@@ -33,7 +33,7 @@ class _Argument(ctypes.Structure):
 
 
 class Handle:
-    """A oneDNN object made by dnnl_<what>_<how>(&object, ...); destroyed when nobody holds it."""
+    """Own a oneDNN object made by dnnl_<what>_<how>(&object, ...); it is destroyed with its last reference."""
 
     def __init__(self, what: str, how: str, *args: Any) -> None:
         library, self._pointer = load(), ctypes.c_void_p()
@@ -55,35 +55,35 @@ def check(status: int, what: str) -> None:
 
 @functools.cache
 def engine() -> Handle:
-    """The CPU."""
+    """Return the handle of the CPU."""
     return Handle("engine", "create", _CPU, ctypes.c_size_t(0))
 
 
 def _stream() -> Handle:
-    """This thread's."""
+    """Return this thread's stream."""
     if not hasattr(_own, "stream"):
         _own.stream = Handle("stream", "create", engine(), ctypes.c_uint(_IN_ORDER))
     return _own.stream
 
 
 def numbers(values: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:
-    """As oneDNN takes sizes, strides and paddings."""
+    """Return sizes, strides or paddings as oneDNN takes them."""
     return _Dims(*values)
 
 
 def any_order(shape: Sequence[int]) -> Handle:
-    """A float32 array in the order that the primitive likes best."""
+    """Describe a float32 array in the order that the primitive likes best."""
     return Handle("memory_desc", "create_with_tag", len(shape), numbers(shape), _F32, _ANY)
 
 
 def c_order(shape: Sequence[int]) -> Handle:
-    """A float32 array in C order."""
+    """Describe a float32 array in C order."""
     strides = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
     return Handle("memory_desc", "create_with_strides", len(shape), numbers(shape), _F32, numbers(strides))
 
 
 def attributes(relu: bool = False) -> Handle:
-    """Scratch memory is given by the caller; relu: negative results become 0."""
+    """Return attributes: scratch memory is given by the caller; with `relu` negative results become 0."""
     made = Handle("primitive_attr", "create")
     check(load().dnnl_primitive_attr_set_scratchpad_mode(made, _USER_SCRATCHPAD), "scratchpad mode")
     if relu:
@@ -95,18 +95,18 @@ def attributes(relu: bool = False) -> Handle:
 
 
 def implementation(description: Handle) -> str:
-    """The name of the code that runs a described primitive, such as "jit:avx512_core"."""
+    """Return the name of the code that runs a described primitive, such as "jit:avx512_core"."""
     name = ctypes.c_char_p()
     check(load().dnnl_primitive_desc_query(description, _IMPLEMENTATION, 0, ctypes.byref(name)), "query")
     return name.value.decode()
 
 
 class Call:
-    """A primitive with arguments in C order.
+    """Run a primitive on arguments in C order.
 
-    arguments: (oneDNN's number of it, its shape, whether it is written), in the order in which `run` takes addresses.
-    `nbytes` of workspace hold what is reordered and the primitive's own scratch. Its code is generated at the
-    first run. One thread at a time.
+    `arguments` lists (oneDNN's number of it, its shape, whether it is written), in the order in which `run` takes
+    addresses. `nbytes` of workspace hold reordered arguments and the primitive's own scratch. Code is generated at the
+    first run. Only one thread may use it at a time.
     """
 
     def __init__(self, description: Handle, arguments: Sequence[tuple[int, Sequence[int], bool]]) -> None:
@@ -124,7 +124,7 @@ class Call:
         return ctypes.c_void_p(load().dnnl_primitive_desc_query_md(self._description, _ARGUMENT_MD, index))
 
     def _room(self, memory_description: ctypes.c_void_p) -> int:
-        """Where in the workspace so much memory begins."""
+        """Reserve room for a memory description in the workspace; return its offset in bytes."""
         begin, size = self.nbytes, load().dnnl_memory_desc_get_size(memory_description)
         self.nbytes += -(-size // ALIGNMENT) * ALIGNMENT
         return begin
@@ -146,7 +146,7 @@ class Call:
         return memories, scratch, [*before, main, *after]
 
     def run(self, workspace: int, *addresses: int) -> None:
-        """Run on arrays at these addresses, with `nbytes` at the address `workspace`, a multiple of ALIGNMENT."""
+        """Run on arrays at these addresses, with `nbytes` bytes at address `workspace`, a multiple of ALIGNMENT."""
         if self._ready is None:
             self._ready = self._prepare()
         memories, scratch, steps = self._ready
@@ -161,7 +161,7 @@ class Call:
 
 
 class _Step:
-    """A primitive and its memory objects."""
+    """Hold a primitive and its memory objects."""
 
     def __init__(self, primitive: Handle, arguments: list[tuple[int, Handle]]) -> None:
         self._primitive, self._held = primitive, arguments

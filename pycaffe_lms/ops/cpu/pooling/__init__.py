@@ -1,1 +1,1 @@
-"""Pooling and regions of interest, on the CPU."""
+"""Pool planes and regions of interest on the CPU."""

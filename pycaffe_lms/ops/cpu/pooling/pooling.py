@@ -1,4 +1,4 @@
-"""Pooling on the CPU: compiled kernels over planes, one row of outputs at a time.
+"""Pool on the CPU: compiled kernels over planes, one row of outputs at a time.
 
 `geometry` is a PoolGeometry; x and dx are (planes, *in_spatial), y and dy (planes, *out_spatial). A mask holds each
 maximum's row-major place in its window (see `ops/geometry.py`).
@@ -26,9 +26,9 @@ _GRAIN = 1 << 14  # elements from which a second thread pays
 def max_pool_forward(
     x: HostArray, y: HostArray, mask: HostArray | None, top_mask: HostArray | None, geometry: PoolGeometry
 ) -> None:
-    """y = the maximum of each window: the first one in row-major order, never a NaN.
+    """Compute y = the maximum of each window: the first one in row-major order, never a NaN.
 
-    `mask` (for backward) and `top_mask` (of x's type, for the user: the maximum's index in its plane) may be None.
+    `mask` (for backward) and `top_mask` (of x's type, for users: the maximum's index in its plane) may be None.
     """
     g = geometry
     if mask is None:
@@ -40,18 +40,18 @@ def max_pool_forward(
 
 
 def max_pool_backward(dy: HostArray, mask: HostArray, dx: HostArray, geometry: PoolGeometry) -> None:
-    """dx = for each input, the sum of dy over the windows whose maximum it was."""
+    """Compute dx = for each input, the sum of dy over the windows whose maximum it was."""
     scatter(dy, mask, dx, geometry)
 
 
 def average_pool_forward(x: HostArray, y: HostArray, geometry: PoolGeometry) -> None:
-    """y = the sum of each window's pixels / its size with padding (see PoolGeometry.divisors)."""
+    """Compute y = the sum of each window's pixels / its size with padding (see PoolGeometry.divisors)."""
     g = geometry
     _run(_average_forward, g, _planes(x, g), _planes(y, g), _divisors(g, y.dtype))
 
 
 def average_pool_backward(dy: HostArray, dx: HostArray, geometry: PoolGeometry) -> None:
-    """dx = for each input, the sum of dy / the window's size over the windows it was in."""
+    """Compute dx = for each input, the sum of dy / the window's size over the windows that hold it."""
     g = geometry
     _run(_average_backward, g, _planes(dy, g), _planes(dx, g), _divisors(g, dy.dtype))
 
@@ -85,7 +85,7 @@ def _max_narrow(
     stride: Ints,
     pad: Ints,
 ) -> None:
-    """Output by output, in registers."""
+    """Find maxima output by output, in registers."""
     height, width = inputs
     rows, columns = outputs
     for plane in range(first, last):
@@ -120,7 +120,7 @@ def _max_wide(
     stride: Ints,
     pad: Ints,
 ) -> None:
-    """Tap by tap, a row of outputs as one vector."""
+    """Find maxima tap by tap, a row of outputs as one vector."""
     height, width = inputs
     rows, columns = outputs
     step = stride[1]

@@ -1,4 +1,4 @@
-"""Pooling over two axes where channels lie behind them, on the CPU: as in `pooling.py`, on transposed copies.
+"""Pool over two axes in front of the channels, on the CPU: as in `pooling.py`, on transposed copies.
 
 x and dx are (items, *in_spatial, channels), y and dy (items, *out_spatial, channels). A mask holds each maximum's
 row-major place in its window (see `ops/geometry.py`).
@@ -24,9 +24,9 @@ def max_pool_last_forward(
     channels: int,
     geometry: PoolGeometry,
 ) -> None:
-    """y = the maximum of each window: the first one in row-major order, never a NaN.
+    """Compute y = the maximum of each window: the first one in row-major order, never a NaN.
 
-    `mask` (for backward) and `top_mask` (of x's type, for the user: the maximum's index in its plane) may be None.
+    `mask` (for backward) and `top_mask` (of x's type, for users: the maximum's index in its plane) may be None.
     """
     g = geometry
     top = np.empty((y.size // max(1, channels * _positions(g.out_spatial)), channels, *g.out_spatial), y.dtype)
@@ -42,7 +42,7 @@ def max_pool_last_forward(
 def max_pool_last_backward(
     dy: HostArray, mask: HostArray, dx: HostArray, channels: int, geometry: PoolGeometry
 ) -> None:
-    """dx = for each input, the sum of dy over the windows whose maximum it was."""
+    """Compute dx = for each input, the sum of dy over the windows whose maximum it was."""
     g = geometry
     place = _planes(mask, channels, g.out_spatial)
     bottom = np.empty((len(place), channels, *g.in_spatial), dx.dtype)
@@ -51,7 +51,7 @@ def max_pool_last_backward(
 
 
 def average_pool_last_forward(x: HostArray, y: HostArray, channels: int, geometry: PoolGeometry) -> None:
-    """y = the sum of each window's pixels / its size with padding (see PoolGeometry.divisors)."""
+    """Compute y = the sum of each window's pixels / its size with padding (see PoolGeometry.divisors)."""
     planes = _planes(x, channels, geometry.in_spatial)
     top = np.empty((*planes.shape[:2], *geometry.out_spatial), y.dtype)
     pooling.average_pool_forward(planes, top, geometry)
@@ -59,7 +59,7 @@ def average_pool_last_forward(x: HostArray, y: HostArray, channels: int, geometr
 
 
 def average_pool_last_backward(dy: HostArray, dx: HostArray, channels: int, geometry: PoolGeometry) -> None:
-    """dx = for each input, the sum of dy / the window's size over the windows it was in."""
+    """Compute dx = for each input, the sum of dy / the window's size over the windows that hold it."""
     planes = _planes(dy, channels, geometry.out_spatial)
     bottom = np.empty((*planes.shape[:2], *geometry.in_spatial), dx.dtype)
     pooling.average_pool_backward(planes, bottom, geometry)
@@ -71,7 +71,7 @@ def _positions(spatial: Ints) -> int:
 
 
 def _planes(array: HostArray, channels: int, spatial: Ints) -> HostArray:
-    """(items, channels, *spatial) of an array whose channels lie last."""
+    """Return a copy (items, channels, *spatial) of an array whose channels lie last."""
     items = array.size // max(1, channels * _positions(spatial))
     return np.ascontiguousarray(array.reshape(items, *spatial, channels).transpose(0, 3, 1, 2))
 

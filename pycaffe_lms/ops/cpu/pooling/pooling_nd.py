@@ -1,8 +1,8 @@
-"""Pooling over any number of axes on the CPU: compiled kernels over planes, one row of outputs at a time.
+"""Pool over any number of axes on the CPU: compiled kernels over planes, one row of outputs at a time.
 
 `geometry` is a PoolGeometry; x and dx are (planes, *in_spatial), y and dy (planes, *out_spatial). A mask holds each
-maximum's row-major place in its window (see `ops/geometry.py`). Axes but the last are one: a table lists the input
-rows that each row of outputs looks at.
+maximum's row-major place in its window (see `ops/geometry.py`). All axes but the last are treated as one: a table lists
+the input rows that each row of outputs looks at.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _GRAIN = 1 << 14  # elements from which a second thread pays
 def max_pool_nd_forward(
     x: HostArray, y: HostArray, mask: HostArray | None, top_mask: HostArray | None, geometry: PoolGeometry
 ) -> None:
-    """y = the maximum of each window: the first one in row-major order, never a NaN.
+    """Compute y = the maximum of each window: the first one in row-major order, never a NaN.
 
-    `mask` (for backward) and `top_mask` (of x's type, for the user: the maximum's index in its plane) may be None.
+    `mask` (for backward) and `top_mask` (of x's type, for users: the maximum's index in its plane) may be None.
     """
     g = geometry
     if mask is None:
@@ -42,18 +42,18 @@ def max_pool_nd_forward(
 
 
 def max_pool_nd_backward(dy: HostArray, mask: HostArray, dx: HostArray, geometry: PoolGeometry) -> None:
-    """dx = for each input, the sum of dy over the windows whose maximum it was."""
+    """Compute dx = for each input, the sum of dy over the windows whose maximum it was."""
     scatter(dy, mask, dx, geometry)
 
 
 def average_pool_nd_forward(x: HostArray, y: HostArray, geometry: PoolGeometry) -> None:
-    """y = the sum of each window's pixels / its size with padding (see PoolGeometry.divisors)."""
+    """Compute y = the sum of each window's pixels / its size with padding (see PoolGeometry.divisors)."""
     g = geometry
     _run(_average_forward, g, _inputs(x, g), _outputs(y, g), _divisors(g, y.dtype))
 
 
 def average_pool_nd_backward(dy: HostArray, dx: HostArray, geometry: PoolGeometry) -> None:
-    """dx = for each input, the sum of dy / the window's size over the windows it was in."""
+    """Compute dx = for each input, the sum of dy / the window's size over the windows that hold it."""
     g = geometry
     _run(_average_backward, g, _outputs(dy, g), _inputs(dx, g), _divisors(g, dy.dtype))
 
@@ -73,8 +73,10 @@ def _run(function: Callable[..., None], g: PoolGeometry, *arrays: HostArray) -> 
 
 @functools.lru_cache(maxsize=64)
 def _rows(g: PoolGeometry) -> tuple[HostArray, HostArray, HostArray]:
-    """(rows, starts, places): output row r looks at input rows rows[starts[r] : starts[r + 1]], in row-major order;
-    places: the place in the window at which each begins."""
+    """Return (rows, starts, places): which input rows, in row-major order, each row of outputs looks at.
+
+    Output row r looks at rows[starts[r] : starts[r + 1]]; `places` holds the place in the window at which each begins.
+    """
     per_axis = []  # for every axis but the last, for every output: the inputs inside its window
     for size, outputs, kernel_, stride, pad in list(
         zip(g.in_spatial, g.out_spatial, g.kernel, g.stride, g.pad, strict=True)
@@ -102,7 +104,7 @@ def _divisors(g: PoolGeometry, dtype: np.dtype[Any]) -> HostArray:
 
 @kernel
 def _inside(size: int, outputs: int, stride: int, offset: int) -> tuple[int, int]:
-    """[first, last) outputs o whose input o * stride + offset lies inside [0, size)."""
+    """Return [first, last): the outputs o whose input o * stride + offset lies inside [0, size)."""
     first = max(0, -(offset // stride))
     return first, max(first, min(outputs, (size - 1 - offset) // stride + 1))
 
@@ -141,7 +143,7 @@ def _max_forward(
 
 @kernel
 def _larger(best: HostArray, where: HostArray, row: HostArray, place: int, stride: int) -> None:
-    """best[i] = row[i * stride] and where[i] = place wherever it is larger."""
+    """Set best[i] = row[i * stride] and where[i] = place wherever row[i * stride] > best[i]."""
     if stride == 1:
         for i in range(len(best)):
             better = row[i] > best[i]

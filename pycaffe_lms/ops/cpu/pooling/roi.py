@@ -1,6 +1,6 @@
-"""Pooling of regions (rois), plain and position-sensitive.
+"""Pool regions (rois), plain and position-sensitive.
 
-Rois are rows of (image, x1, y1, x2, y2), in the coordinates of a picture that is the feature map / scale. All
+Rois are rows of (image, x1, y1, x2, y2), in pixels of a picture; a pixel of the feature map is 1 / scale of them. All
 arithmetic on coordinates is in their own type, and the same on every device.
 """
 
@@ -20,12 +20,12 @@ _FAR = 2.0**20  # coordinates are kept within this; not an integer, with which N
 
 
 def roi_pool_forward(x: HostArray, rois: HostArray, y: HostArray, argmax: HostArray | None, scale: float) -> None:
-    """y (R, C, ph, pw) = the maximum of x (N, C, H, W) in each cell of each region; 0 for a cell of nothing.
+    """Compute y (R, C, ph, pw) = the maximum of x (N, C, H, W) in each cell of each region; 0 for an empty cell.
 
-    `argmax` (int32, or None): the index h * W + w of the first maximum, -1 for a cell of nothing. Never a NaN.
-    Corners are kept within 2^20 pixels, rounded (halves away from 0) and inclusive; a region is at least 1 x 1. A cell
-    goes from the floor of its start to the ceiling of its end, cut to the map. A region whose image (cut to an
-    integer) is not in the batch, or that is not finite, is empty.
+    `argmax` (int32, or None) receives the index h * W + w of the first maximum, -1 for an empty cell; a NaN is never
+    one. Corners are limited to 2^20 pixels, rounded (halves away from 0) and inclusive; a region is at least 1 x 1. A
+    cell goes from the floor of its start to the ceiling of its end, cut to the map. A region is empty if its image
+    number (cut to an integer) is not in the batch, or if it is not finite.
     """
     image, rows, columns = _cells(rois.reshape(-1, 5), scale, x.shape, y.shape[2:])
     saved = np.empty((0,) * 4, np.int32) if argmax is None else argmax
@@ -33,7 +33,7 @@ def roi_pool_forward(x: HostArray, rois: HostArray, y: HostArray, argmax: HostAr
 
 
 def roi_pool_backward(dy: HostArray, rois: HostArray, argmax: HostArray, dx: HostArray, scale: float) -> None:
-    """dx = for each input, the sum of dy over the cells whose maximum it was, region by region. `scale` as before."""
+    """Compute dx = for each input, the sum of dy over the cells whose maximum it was, region by region."""
     image, _, _ = _cells(rois.reshape(-1, 5), scale, dx.shape, dy.shape[2:])
     parallel(_backward, dx.shape[0] * dx.shape[1], dy, argmax, dx, image)
 
@@ -41,7 +41,7 @@ def roi_pool_backward(dy: HostArray, rois: HostArray, argmax: HostArray, dx: Hos
 def _cells(
     rois: HostArray, scale: float, shape: Ints, pooled: tuple[int, int]
 ) -> tuple[HostArray, HostArray, HostArray]:
-    """(image or -1, (R, ph, 2) first and last row of each cell, (R, pw, 2) columns); the last ones are excluded."""
+    """Return (image or -1, (R, ph, 2) first and last row of each cell, (R, pw, 2) columns); the last are excluded."""
     valid = np.isfinite(rois).all(axis=1) & (rois[:, 0] > -1) & (rois[:, 0] < shape[0])
     rois = np.where(valid[:, None], rois, 0)
     with np.errstate(over="ignore"):
@@ -110,25 +110,25 @@ def _backward(first: int, last: int, dy: HostArray, argmax: HostArray, dx: HostA
 
 
 def psroi_pool_forward(x: HostArray, rois: HostArray, y: HostArray, scale: float) -> None:
-    """y (R, D, g, g) = the average of channel (d * g + p) * g + q of x (N, D * g * g, H, W) in cell (p, q); 0 for a
-    cell of nothing.
+    """Compute y (R, D, g, g): the average of channel (d * g + p) * g + q of x (N, D * g * g, H, W) in cell (p, q).
 
-    Corners are kept within 2^20, rounded (halves away from 0), then scaled, the far ones after 1 was added; a region
-    is at least 0.1 x 0.1. A cell goes from the floor of its start to the ceiling of its end, cut to the map. A region
-    whose image (cut to an integer) is not in the batch, or that is not finite, is empty.
+    An empty cell gives 0. Corners are limited to 2^20 pixels, rounded (halves away from 0), then scaled, 1 being added
+    to the far ones before; a region is at least 0.1 x 0.1. A cell goes from the floor of its start to the ceiling of
+    its end, cut to the map. A region is empty if its image number (cut to an integer) is not in the batch, or if it is
+    not finite.
     """
     image, rows, columns = _psroi_cells(rois.reshape(-1, 5), scale, x.shape, y.shape[2])
     parallel(_psroi_forward, len(image), x, y, image, rows, columns)
 
 
 def psroi_pool_backward(dy: HostArray, rois: HostArray, dx: HostArray, scale: float) -> None:
-    """dx = for each input, the sum over the cells that hold it of dy / the cell's size, region by region."""
+    """Compute dx = for each input, the sum of dy / the cell's size over the cells that hold it, region by region."""
     image, rows, columns = _psroi_cells(rois.reshape(-1, 5), scale, dx.shape, dy.shape[2])
     parallel(_psroi_backward, dx.shape[0] * dx.shape[1], dy, dx, image, rows, columns)
 
 
 def _psroi_cells(rois: HostArray, scale: float, shape: Ints, cells: int) -> tuple[HostArray, HostArray, HostArray]:
-    """(image or -1, (R, g, 2) first and last row of each cell, (R, g, 2) columns); the last ones are excluded."""
+    """Return (image or -1, (R, g, 2) first and last row of each cell, (R, g, 2) columns); the last are excluded."""
     kind = rois.dtype.type
     valid = np.isfinite(rois).all(axis=1) & (rois[:, 0] > -1) & (rois[:, 0] < shape[0])
     rois = np.where(valid[:, None], rois, 0)

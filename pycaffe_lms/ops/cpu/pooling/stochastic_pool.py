@@ -1,4 +1,4 @@
-"""Stochastic pooling on the CPU, over any number of axes: one vectorised step per kernel tap, a few planes at a time.
+"""Pool stochastically on the CPU over any number of axes: one vectorised step per kernel tap, a few planes at a time.
 
 `geometry` is a PoolGeometry without padding; x and dx are (planes, *in_spatial), the others (planes, *out_spatial).
 Random numbers are Philox's, as in `dropout.py` with its `key`: output i takes lane i % 4 of block key[2] + i // 4.
@@ -25,10 +25,11 @@ _CHUNK = 1 << 18  # input elements worked on at a time: they stay in the cache
 def stochastic_pool_forward(
     x: HostArray, y: HostArray, mask: HostArray | None, key: HostArray, geometry: PoolGeometry
 ) -> None:
-    """y = the first of each window's elements at which the running sum reaches a random share, in (0, 1], of the sum;
-    the last one where none does (a NaN, or negative values); 0 of nothing.
+    """Compute y = the first element of each window at which the running sum reaches a random share of the whole sum.
 
-    `mask` (or None) becomes the element's place in its window (see `ops/geometry.py`): max_pool_backward's mask.
+    The share is in (0, 1]. y is the last element where none reaches it (a NaN, or negative values), and 0 for an empty
+    window. `mask` (or None) receives the element's place in its window (see `ops/geometry.py`), as max_pool_backward
+    reads it.
     """
     g = geometry
     numbers = [int(word) for word in key]
@@ -50,7 +51,8 @@ def stochastic_pool_forward(
 
 
 def stochastic_pool_mean_forward(x: HostArray, y: HostArray, total: HostArray | None, geometry: PoolGeometry) -> None:
-    """y = the sum of each window's squares / its sum, 0 where that is not positive. `total` (or None) = the sum."""
+    """Compute y = the sum of each window's squares / its sum, or 0 where that is not positive; `total` receives the
+    sum."""
     g = geometry
     for planes in _chunks(g):
         x_part, y_part = _part(x, g.in_spatial, planes, g), _part(y, g.out_spatial, planes, g)
@@ -67,7 +69,7 @@ def stochastic_pool_mean_forward(x: HostArray, y: HostArray, total: HostArray | 
 def stochastic_pool_mean_backward(
     dy: HostArray, x: HostArray, y: HostArray, total: HostArray, dx: HostArray, geometry: PoolGeometry
 ) -> None:
-    """dx = for each input, the sum of dy (2 x - y) / total over the windows it was in whose total is positive."""
+    """Compute dx = for each input, the sum of dy (2 x - y) / total over the windows that hold it and have total > 0."""
     g = geometry
     for planes in _chunks(g):
         gradient, y_part = _part(dy, g.out_spatial, planes, g), _part(y, g.out_spatial, planes, g)
@@ -88,7 +90,7 @@ def _sum(g: PoolGeometry, x: HostArray) -> HostArray:
 
 
 def _shares(g: PoolGeometry, planes: slice, dtype: np.dtype[Any], seed: int, offset: int, start: int) -> HostArray:
-    """One random number in (0, 1] for each output of some planes, a multiple of 2^-24."""
+    """Return one random number in (0, 1] for each output of some planes, a multiple of 2^-24."""
     size = math.prod(g.out_spatial)
     first, last = planes.start * size, planes.stop * size
     block = np.arange(start + first // 4, start + (last + 3) // 4, dtype=np.uint64)
@@ -99,20 +101,23 @@ def _shares(g: PoolGeometry, planes: slice, dtype: np.dtype[Any], seed: int, off
 
 
 def _chunks(g: PoolGeometry) -> Iterator[slice]:
-    """Slices of planes that are worked on together."""
+    """Yield slices of planes that are worked on together."""
     step = max(1, _CHUNK // math.prod(g.in_spatial))
     for first in range(0, g.planes, step):
         yield slice(first, min(first + step, g.planes))
 
 
 def _part(array: HostArray, spatial: Ints, planes: slice, g: PoolGeometry) -> HostArray:
-    """Some planes of an array (planes, *spatial)."""
+    """Return some planes of an array, reshaped to (planes, *spatial)."""
     return array.reshape(g.planes, *spatial)[planes]
 
 
 def _taps(g: PoolGeometry) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...], np.int32]]:
-    """For every tap in row-major order that meets a real pixel: index of the outputs for which it does, index of those
-    pixels, and its place in the window."""
+    """Yield (outputs, pixels, place) of every tap that meets a real pixel, in row-major order.
+
+    `outputs` and `pixels` are indices of the outputs for which the tap does and of those pixels; `place` is the tap's
+    place in the window.
+    """
     for place, tap in enumerate(np.ndindex(*g.kernel)):
         out, pixels, real = [slice(None)], [slice(None)], True
         for a, t in enumerate(tap):

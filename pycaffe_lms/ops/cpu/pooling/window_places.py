@@ -1,4 +1,4 @@
-"""Places in windows (see `ops/geometry.py`) and indices in planes, over any number of axes, on the CPU."""
+"""Turn places in windows (see `ops/geometry.py`) into indices in planes, over any number of axes, on the CPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _GRAIN = 1 << 14  # input elements from which a second thread pays
 
 
 def plane_indices(places: HostArray, geometry: PoolGeometry) -> HostArray:
-    """The row-major index inside the input plane of the element at each of `places` (planes, outputs); -1 of none."""
+    """Return the row-major index in its plane of the element at each of `places` (planes, outputs); -1 for none."""
     g = geometry
     places = places.reshape(g.planes, math.prod(g.out_spatial))
     none = places == nowhere(places.dtype)
@@ -26,7 +26,7 @@ def plane_indices(places: HostArray, geometry: PoolGeometry) -> HostArray:
 
 
 def scatter(dy: HostArray, places: HostArray, dx: HostArray, geometry: PoolGeometry) -> None:
-    """dx = for each input, the sum of dy over the windows in which it is the chosen element."""
+    """Compute dx = for each input, the sum of dy over the windows in which it is the chosen element."""
     g = geometry
     outputs, inputs = math.prod(g.out_spatial), math.prod(g.in_spatial)
     arrays = dy.reshape(g.planes, outputs), places.reshape(g.planes, outputs), dx.reshape(g.planes, inputs)
@@ -35,13 +35,13 @@ def scatter(dy: HostArray, places: HostArray, dx: HostArray, geometry: PoolGeome
 
 @functools.lru_cache(maxsize=32)
 def _starts(g: PoolGeometry) -> HostArray:
-    """Index of the first element of every output's window, as if the plane went on where there is padding."""
+    """Return the index of the first element of every output's window, as if the plane extended into the padding."""
     return _index([np.arange(n) * s - p for n, s, p in zip(g.out_spatial, g.stride, g.pad, strict=True)], g)
 
 
 @functools.lru_cache(maxsize=32)
 def _offsets(g: PoolGeometry) -> HostArray:
-    """How far behind its window's start each place lies."""
+    """Return how far each place lies behind the start of its window."""
     return _index([np.arange(k) for k in g.kernel], g)
 
 
@@ -56,7 +56,7 @@ def _index(per_axis: Sequence[HostArray], g: PoolGeometry) -> HostArray:
 def _scatter(
     first: int, last: int, dy: HostArray, places: HostArray, dx: HostArray, starts: HostArray, offsets: HostArray
 ) -> None:
-    """What stands for no place is none of `offsets`. No place whatsoever writes outside of the plane."""
+    """Add gradients to the chosen inputs; a place that is not in the window or the plane is skipped."""
     for plane in range(first, last):
         gradient, place, target = dy[plane], places[plane], dx[plane]
         target[:] = 0

@@ -1,7 +1,7 @@
-"""Windows of images as columns and back, on any number of spatial axes: what im2col and col2im are made of.
+"""Copy windows of images to columns and back, on any number of spatial axes, for im2col and col2im.
 
-`Windows` is the arithmetic of one geometry; its last axis is a loop of the kernels, the others are a table. Where rows
-of outputs are as long as rows of inputs, and lie as far apart, several of them are copied as one.
+The last axis is a loop of the kernels; a table stands for the others. Where rows of outputs are as long as rows of
+inputs, and as far apart, several of them are copied as one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from ..threads import ELEMENTS, parallel
 
 
 class Windows:
-    """inputs, outputs, kernel, stride, pad and dilation are tuples, one value for each spatial axis."""
+    """Copy windows of images to columns and back, for one geometry.
+
+    inputs, outputs, kernel, stride, pad and dilation are tuples, one value for each spatial axis.
+    """
 
     def __init__(self, inputs: Ints, outputs: Ints, kernel: Ints, stride: Ints, pad: Ints, dilation: Ints) -> None:
         if not inputs:
@@ -31,13 +34,15 @@ class Windows:
         self.last = (inputs[-1], outputs[-1], kernel[-1], stride[-1], pad[-1], dilation[-1])
 
     def gather(self, x: HostArray, columns: HostArray, item: int, channel: int, items: int, channels: int) -> None:
-        """columns (channels, taps, items, out_size) = the windows of x (all items, all channels, in_size), of `items`
-        items from `item` and `channels` channels from `channel` on; 0 outside of x."""
+        """Write the windows of x (all items, all channels, in_size) to columns (channels, taps, items, out_size).
+
+        They are the windows of `items` items from `item` on and `channels` channels from `channel` on; 0 outside of x.
+        """
         columns = columns.reshape(channels, self.taps, items, self.out_size)
         self._run(_gather, x, columns, item, channel, items, channels)
 
     def add(self, columns: HostArray, x: HostArray, item: int, channel: int, items: int, channels: int) -> None:
-        """x = for each of its elements the sum of columns wherever it went; shapes as in `gather`."""
+        """Write to x for each of its elements the sum of columns over all its copies; shapes as in `gather`."""
         columns = columns.reshape(channels, self.taps, items, self.out_size)
         self._run(_add, x, columns, item, channel, items, channels)
 
@@ -57,12 +62,12 @@ class Windows:
 
 @lru_cache(maxsize=1024)
 def windows(inputs: Ints, outputs: Ints, kernel: Ints, stride: Ints, pad: Ints, dilation: Ints) -> Windows:
-    """The Windows of a geometry, made once."""
+    """Return the Windows of a geometry, which are built once."""
     return Windows(inputs, outputs, kernel, stride, pad, dilation)
 
 
 def _rows(inputs: Ints, outputs: Ints, kernel: Ints, stride: Ints, pad: Ints, dilation: Ints) -> HostArray:
-    """(taps, outputs) of all axes but the last: which row of the input (in units of rows) is seen; -1 outside of it."""
+    """Return (taps, outputs) of all axes but the last: which row of the input is seen, -1 outside of it."""
     rows = np.zeros((1, 1), np.int64)
     for size, out, k, s, p, d in zip(inputs, outputs, kernel, stride, pad, dilation, strict=True):
         at = np.arange(out) * s - p + np.arange(k)[:, None] * d  # (k, out)
@@ -74,9 +79,10 @@ def _rows(inputs: Ints, outputs: Ints, kernel: Ints, stride: Ints, pad: Ints, di
 
 
 def _runs(rows: HostArray, whole: bool) -> HostArray:
-    """(tap, first row of outputs, rows, row of the input that the first one sees or -1) of rows to be treated as one.
+    """Return (tap, first row of outputs, rows, row of the input that the first one sees or -1) of rows to copy as one.
 
-    whole: rows of outputs follow each other as those of the input do."""
+    `whole`: rows of outputs follow each other in memory as those of the input do.
+    """
     runs = []
     for tap, seen in enumerate(rows.tolist()):
         for r, row in enumerate(seen):
@@ -142,7 +148,7 @@ def _add(
     runs: HostArray,
     axis: Ints,
 ) -> None:
-    """What lies outside of x is made 0 in `columns` where it is in the way."""
+    """Add columns to x; entries of `columns` that lie outside of x and between two rows are overwritten with 0."""
     width, out, taps, stride, pad, dilation = axis
     for plane in range(first, last):
         c, i = plane // items, plane % items

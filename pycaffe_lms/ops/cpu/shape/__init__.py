@@ -1,1 +1,1 @@
-"""Joining, cutting, moving, combining and reducing arrays, on the CPU."""
+"""Join, cut, move, combine and reduce arrays on the CPU."""

@@ -1,4 +1,4 @@
-"""The largest values along the middle axis of (outer, dim, inner), and where they are."""
+"""Find the largest values along the middle axis of (outer, dim, inner), and their indices."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ __all__ = ["argmax_forward"]
 def argmax_forward(
     x: HostArray, y: HostArray, indices: bool, values: bool, top_k: int, outer: int, dim: int, inner: int
 ) -> None:
-    """y (outer, indices + values, top_k, inner): the top_k largest values' indices, if wanted, then the values, if so.
+    """Write the top_k largest values along dim, or their indices, to y (outer, indices + values, top_k, inner).
 
-    Largest first; of equal values the larger index; a NaN is larger than any number.
+    Indices come first if `indices`, then values if `values`. Largest first; of equal values the larger index; a NaN is
+    larger than any number.
     """
     x, y = x.reshape(outer, dim, inner), y.reshape(outer, indices + values, top_k, inner)
     if top_k == 1 and x.size:

@@ -1,4 +1,4 @@
-"""One factor per row of (rows, dim), and a sum."""
+"""Scale each row of (rows, dim) by a factor, and add."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["axpy_forward", "axpy_backward"]
 
 
 def axpy_forward(a: HostArray, x: HostArray, y: HostArray, out: HostArray, rows: int, dim: int) -> None:
-    """out = a * x + y, a per row."""
+    """Compute out = a * x + y, with one factor a per row."""
     out = out.reshape(rows, dim)
     np.multiply(x.reshape(rows, dim), a.reshape(rows, 1), out=out)
     out += y.reshape(rows, dim)
@@ -27,9 +27,10 @@ def axpy_backward(
     rows: int,
     dim: int,
 ) -> None:
-    """da = sum of x * dout over each row, dx = a * dout, dy = dout. Each may be None; none is dout, but dy may be.
+    """Compute da = sum of x * dout over each row, dx = a * dout, dy = dout.
 
-    x is read for da only, a for dx only. `work` is for the GPU's partial sums of da: rows * parts elements.
+    Each may be None; only dy may be dout. x is read for da only, a for dx only. `work` holds the GPU's partial sums of
+    da: rows * parts elements.
     """
     dout = dout.reshape(rows, dim)
     if da is not None:

@@ -1,4 +1,4 @@
-"""Blocks of rows into and out of a wider array: what Concat and Slice are made of."""
+"""Copy blocks of rows into and out of a wider array, for Concat and Slice."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ __all__ = ["copy_block_in", "copy_block_out"]
 
 
 def copy_block_in(x: HostArray, y: HostArray, outer: int, width: int, total: int, start: int) -> None:
-    """Columns [start, start + width) of y (outer, total) = x (outer, width)."""
+    """Copy x (outer, width) to columns [start, start + width) of y (outer, total)."""
     _copy_rows(x.reshape(outer, width), y.reshape(outer, total)[:, start : start + width])
 
 
 def copy_block_out(x: HostArray, y: HostArray, outer: int, width: int, total: int, start: int) -> None:
-    """y (outer, width) = columns [start, start + width) of x (outer, total)."""
+    """Copy columns [start, start + width) of x (outer, total) to y (outer, width)."""
     _copy_rows(x.reshape(outer, total)[:, start : start + width], y.reshape(outer, width))
 
 

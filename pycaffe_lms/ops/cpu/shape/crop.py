@@ -1,4 +1,4 @@
-"""A window of `size` values from `start` on, in each axis of an array of shape `full`."""
+"""Crop a window of `size` values from `start` on, in each axis of an array of shape `full`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ def _window(size: Ints, start: Ints) -> tuple[slice, ...]:
 
 
 def crop_forward(x: HostArray, y: HostArray, full: Ints, size: Ints, start: Ints) -> None:
-    """y = the window of x."""
+    """Copy the window of x to y."""
     y.reshape(size)[...] = x.reshape(full)[_window(size, start)]
 
 
 def crop_backward(dy: HostArray, dx: HostArray, full: Ints, size: Ints, start: Ints) -> None:
-    """dx = dy in the window, 0 around it."""
+    """Copy dy to the window of dx, and set dx to 0 around it."""
     dx.fill(0)
     dx.reshape(full)[_window(size, start)] = dy.reshape(size)

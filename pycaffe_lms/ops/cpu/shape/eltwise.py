@@ -1,4 +1,4 @@
-"""Sum, product and maximum of several arrays of one shape."""
+"""Combine several arrays of one shape: sum, product and maximum."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 
 
 def eltwise_sum(xs: Sequence[HostArray], coeffs: Sequence[float], y: HostArray) -> None:
-    """y = sum of coeffs[i] * xs[i], added from the first to the last; y is none of them."""
+    """Compute y = sum of coeffs[i] * xs[i], added from the first to the last; y is none of them."""
     total, factor = xs[0], coeffs[0]
     for x, coeff in zip(xs[1:], coeffs[1:], strict=True):
         flat = total.reshape(-1), x.reshape(-1), y.reshape(-1)
@@ -31,7 +31,7 @@ def eltwise_sum(xs: Sequence[HostArray], coeffs: Sequence[float], y: HostArray) 
 
 
 def eltwise_sum_backward(dy: HostArray, dxs: Sequence[HostArray], coeffs: Sequence[float]) -> None:
-    """dxs[i] = coeffs[i] * dy, for every array of the list."""
+    """Compute dxs[i] = coeffs[i] * dy for every array of the list."""
     for dx, coeff in zip(dxs, coeffs, strict=True):
         flat = dy.reshape(-1), dx.reshape(-1)
         parallel(_multiple, dx.size, *flat, dx.dtype.type(coeff), grain=ELEMENTS)
@@ -52,14 +52,14 @@ def _multiple(first: int, last: int, x: HostArray, y: HostArray, factor: float) 
 
 
 def eltwise_prod(xs: Sequence[HostArray], y: HostArray) -> None:
-    """y = product of all xs, from the first to the last; y is none of them."""
+    """Compute y = product of all xs, from the first to the last; y is none of them."""
     np.multiply(xs[0], xs[1], out=y)
     for x in xs[2:]:
         y *= x
 
 
 def eltwise_prod_backward(others: Sequence[HostArray], dy: HostArray, dx: HostArray) -> None:
-    """dx = dy * product of the other inputs."""
+    """Compute dx = dy * product of the other inputs."""
     np.copyto(dx, others[0])
     for x in others[1:]:
         dx *= x
@@ -67,14 +67,14 @@ def eltwise_prod_backward(others: Sequence[HostArray], dy: HostArray, dx: HostAr
 
 
 def eltwise_prod_backward_unstable(x: HostArray, y: HostArray, dy: HostArray, dx: HostArray) -> None:
-    """dx = y / x * dy: no number where x is 0."""
+    """Compute dx = y / x * dy, which is NaN or infinite where x is 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         np.divide(y, x, out=dx)
         dx *= dy
 
 
 def eltwise_max(xs: Sequence[HostArray], y: HostArray, mask: HostArray | None) -> None:
-    """y = maximum; mask (an integer type, or None) = the input it came from.
+    """Compute y = maximum; `mask` (an integer type, or None) receives the number of the input it came from.
 
     A tie of inputs 0 and 1 goes to 1; a later input must be strictly greater.
     """
@@ -91,7 +91,7 @@ def eltwise_max(xs: Sequence[HostArray], y: HostArray, mask: HostArray | None) -
 
 
 def eltwise_max_backward(dy: HostArray, mask: HostArray, indices: Sequence[int], dxs: Sequence[HostArray]) -> None:
-    """dxs[i] = dy where the maximum came from input indices[i], else 0, for every array of the list."""
+    """Compute dxs[i] = dy where the maximum came from input indices[i], else 0, for every array of the list."""
     for index, dx in zip(indices, dxs, strict=True):
         dx.fill(0)
         np.copyto(dx, dy, where=mask == index)

@@ -1,5 +1,8 @@
-"""Bilinear interpolation between the corner points: planes of `full` (height, width), of which the window of `size`
-from `start` on (in both axes) is stretched to `out`. The corners of the window are the corners of the result."""
+"""Interpolate bilinearly between corner points.
+
+Of planes of `full` (height, width) the window of `size` from `start` on (in both axes) is stretched to `out`. The
+corners of the window are the corners of the result.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ def interp_forward(
     size: tuple[int, int],
     out: tuple[int, int],
 ) -> None:
-    """y = the window of x, stretched: output o lies at o * (size - 1) / (out - 1), or at 0 where out is 1."""
+    """Stretch the window of x to y: output o lies at o * (size - 1) / (out - 1), or at 0 where out is 1."""
     y = y.reshape(planes, *out)
     window = x.reshape(planes, *full)[:, start : start + size[0], start : start + size[1]]
     if size == out:
@@ -47,7 +50,7 @@ def interp_backward(
     size: tuple[int, int],
     out: tuple[int, int],
 ) -> None:
-    """dx = for each input, the sum of dy * its weight over the outputs that it is part of; 0 outside the window."""
+    """Compute dx = for each input, the sum of dy * its weight over the outputs that hold it; 0 outside the window."""
     dy, dx = dy.reshape(planes, *out), dx.reshape(planes, *full)
     dx[...] = 0
     window = dx[:, start : start + size[0], start : start + size[1]]
@@ -60,7 +63,7 @@ def interp_backward(
 
 
 def _taps(size: int, out: int, dtype: np.dtype[Any]) -> tuple[HostArray, HostArray, HostArray]:
-    """(input before, input after, weight of the latter) of each output along one axis: exact, in integers."""
+    """Return (input before, input after, weight of the latter) of each output along one axis, in exact integers."""
     steps = max(out - 1, 1)
     at = np.arange(out, dtype=np.int64) * (size - 1)
     before = at // steps
@@ -68,7 +71,7 @@ def _taps(size: int, out: int, dtype: np.dtype[Any]) -> tuple[HostArray, HostArr
 
 
 def _transposed(dy: HostArray, size: int, out: int) -> HostArray:
-    """The transpose of the interpolation along axis 1: (n, out, m) -> (n, size, m)."""
+    """Return the transpose of the interpolation along axis 1: (n, out, m) -> (n, size, m)."""
     before, _, weight = _taps(size, out, dy.dtype)
     inputs, starts = np.unique(before, return_index=True)  # neighbouring outputs share an input
     dx = np.zeros((dy.shape[0], size, dy.shape[2]), dy.dtype)

@@ -1,4 +1,4 @@
-"""Sums over the rows of (rows, dim), of x (SUM), |x| (ASUM) or x^2 (SUMSQ)."""
+"""Reduce the rows of (rows, dim) to sums of x (SUM), |x| (ASUM) or x^2 (SUMSQ)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TERM = {"SUM": lambda x: x, "ASUM": np.abs, "SUMSQ": np.square}
 def reduction_forward(
     x: HostArray, y: HostArray, kind: str, coeff: float, work: HostArray, rows: int, dim: int
 ) -> None:
-    """y[row] = coeff * sum of f(x[row]); `work` is for the GPU's partial sums: rows * parts elements."""
+    """Compute y[row] = coeff * sum of f(x[row]). `work` holds the GPU's partial sums: rows * parts elements."""
     x, y = x.reshape(rows, dim), y.reshape(rows)
     for part in row_slices(rows, dim):
         np.multiply(_TERM[kind](x[part]).sum(axis=1), coeff, out=y[part])
@@ -24,7 +24,7 @@ def reduction_forward(
 def reduction_backward(
     x: HostArray | None, dy: HostArray, dx: HostArray, kind: str, coeff: float, rows: int, dim: int
 ) -> None:
-    """dx = coeff * dy[row] * f'(x); f' of ASUM is the sign of x. x is None for SUM."""
+    """Compute dx = coeff * dy[row] * f'(x); f' of ASUM is the sign of x. x is None for SUM."""
     dx, scale = dx.reshape(rows, dim), dy.reshape(rows, 1) * coeff
     if kind == "SUM":
         dx[...] = scale

@@ -1,4 +1,4 @@
-"""Repeating blocks: (outer, inner) to (outer, tiles, inner)."""
+"""Repeat blocks: (outer, inner) to (outer, tiles, inner)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ __all__ = ["tile_forward", "tile_backward"]
 
 
 def tile_forward(x: HostArray, y: HostArray, outer: int, tiles: int, inner: int) -> None:
-    """y[o, t] = x[o] for every t."""
+    """Compute y[o, t] = x[o] for every t."""
     y.reshape(outer, tiles, inner)[...] = x.reshape(outer, 1, inner)
 
 
 def tile_backward(
     dy: HostArray, dx: HostArray, work: HostArray, parts: int, outer: int, tiles: int, inner: int
 ) -> None:
-    """dx[o] = sum of dy[o, t] over t. `work` is for the GPU's sums of `parts` parts: outer * parts * inner elements."""
+    """Compute dx[o] = sum of dy[o, t] over t. `work` holds the GPU's `parts` partial sums: outer * parts * inner
+    elements."""
     # in double: NumPy adds along a middle axis one by one
     dx.reshape(outer, inner)[...] = dy.reshape(outer, tiles, inner).sum(axis=1, dtype=np.float64)

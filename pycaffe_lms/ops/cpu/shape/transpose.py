@@ -1,4 +1,4 @@
-"""Reordering of axes."""
+"""Reorder axes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COLUMNS, _ROWS = 16, 64  # of a tile: few enough rows for a column of cache lin
 
 
 def transpose(x: HostArray, y: HostArray, shape: Ints, order: Ints) -> None:
-    """y = x, seen as an array of `shape`, with axis order[i] of x as axis i of y."""
+    """Copy x, seen as an array of `shape`, to y with axis order[i] of x as axis i of y."""
     if order in ((1, 0), (0, 2, 1)):
         n, rows, columns = (1, *shape)[-3:]
         strips = (columns + _COLUMNS - 1) // _COLUMNS
@@ -28,7 +28,7 @@ def transpose(x: HostArray, y: HostArray, shape: Ints, order: Ints) -> None:
 
 @kernel
 def _tiles(first: int, last: int, x: HostArray, y: HostArray) -> None:
-    """Strips of columns of x (n, rows, columns), which become rows of y (n, columns, rows)."""
+    """Copy strips of columns of x (n, rows, columns), which become rows of y (n, columns, rows)."""
     rows, columns = x.shape[1], x.shape[2]
     strips = (columns + _COLUMNS - 1) // _COLUMNS
     for k in range(first, last):

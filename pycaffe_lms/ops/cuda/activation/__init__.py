@@ -1,1 +1,1 @@
-"""Activations, on CUDA devices."""
+"""Compute activations on CUDA devices."""

@@ -1,6 +1,7 @@
-"""Activations whose backward reads bits in place of values, on a GPU. See `ops/bit_masks.py`, and
-`ops/cpu/activation/bits.py` for what the planes of `bits` say. A thread finds the bits of four neighbouring elements;
-eight threads make a word of them, in the kernel that writes the values.
+"""Compute activations whose backward reads bits in place of values, on a GPU.
+
+See `ops/bit_masks.py`, and `ops/cpu/activation/bits.py` for what the planes of `bits` say. A thread finds the bits of
+four neighbouring elements; eight threads join them to a word, in the kernel that writes the values.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ _CLIP = "const T under = (T)high < x ? (T)high : x; y = (T)low < under ? under :
 
 @functools.cache
 def _keeping(body: str, test: str, second: bool = False, params: str = "double slope") -> str:
-    """Kernel `keep`: `body` makes y of x; bits are where `test` holds, and those of a second plane where x <= 0."""
+    """Return kernel `keep`: `body` computes y from x, and bits say where `test` holds; those of a `second` plane, where
+    x <= 0."""
     return elementwise(
         "keep",
         f"four |= (unsigned)({test}) << lane; {'more |= (unsigned)(x <= 0) << lane;' * second} {body}",
@@ -65,28 +67,28 @@ def _backward(second: bool) -> str:
 
 
 def positive_bits(v: AnyArray, bits: AnyArray) -> None:
-    """Where v > 0."""
+    """Write where v > 0 to `bits`."""
     run(_keeping("", "x > 0", params=""), "keep", (v,), bits, bit_words(v.size))
 
 
 def relu_bits_forward(x: AnyArray, y: AnyArray, bits: AnyArray, slope: float) -> None:
-    """y = relu_forward of x, and where it is x (and slope * x). y may be x."""
+    """Compute y = relu_forward(x), and write to `bits` where y is x (and where it is slope * x). y may be x."""
     source = _keeping(RELU, "x > 0", bool(slope))
     run(source, "keep", (x, y), bits, bit_words(x.size), float(slope))
 
 
 def relu6_bits_forward(x: AnyArray, y: AnyArray, bits: AnyArray, slope: float) -> None:
-    """y = relu6_forward of x, and where it is x (and slope * x). y may be x."""
+    """Compute y = relu6_forward(x), and write to `bits` where y is x (and where it is slope * x). y may be x."""
     source = _keeping(RELU6, "x > 0 && x < 6", bool(slope))
     run(source, "keep", (x, y), bits, bit_words(x.size), float(slope))
 
 
 def clip_bits_forward(x: AnyArray, y: AnyArray, bits: AnyArray, low: float, high: float) -> None:
-    """y = clip_forward of x, and where low <= x <= high. y may be x."""
+    """Compute y = clip_forward(x), and write to `bits` where low <= x <= high. y may be x."""
     source = _keeping(_CLIP, "x >= (T)low && x <= (T)high", params="double low, double high")
     run(source, "keep", (x, y), bits, bit_words(x.size), float(low), float(high))
 
 
 def bits_backward(bits: AnyArray, dy: AnyArray, dx: AnyArray, slope: float) -> None:
-    """dx = dy * (1, slope or 0, as the bits say); dx may be dy."""
+    """Compute dx = dy * (1, slope or 0, as `bits` say); dx may be dy."""
     run(_backward(bool(slope)), "bits_backward", (dy, dx), bits, bit_words(dy.size), float(slope))

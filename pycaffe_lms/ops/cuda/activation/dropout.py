@@ -1,8 +1,9 @@
-"""Dropout with a counter-based generator: no mask is stored, backward draws the same bits again.
+"""Drop elements by a counter-based generator: no mask is stored, backward draws the same bits again.
 
-The generator is Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11). Element i takes
-lane i % 4 of the block with counter (low and high word of b = key[2] + i // 4, of key[1]) and key key[0]. `key` is an
-array of three uint64: a seed, how many draws were made with it before, and the block of the first element.
+The generator is Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11). `key` is an array
+of three uint64: a seed, the number of draws made with it before, and the block of the first element. With b = key[2] +
+i // 4, element i takes lane i % 4 of the block whose counter is the low and high word of b, then of key[1], under the
+key key[0].
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _SOURCE = elementwise(
 
 
 def threshold(ratio: float) -> int:
-    """The smallest 32-bit draw that keeps its element, so that a share `ratio` (to 2^-32) of them is dropped."""
+    """Return the smallest 32-bit draw that keeps its element, so that a share `ratio` (to 2^-32) is dropped."""
     return math.ceil(ratio * 2**32)
 
 
@@ -56,10 +57,10 @@ def _apply(x: AnyArray, y: AnyArray, ratio: float, key: AnyArray) -> None:
 
 
 def dropout_forward(x: AnyArray, y: AnyArray, ratio: float, key: AnyArray) -> None:
-    """y = x / (1 - ratio) where kept, x * 0 where dropped; y may be x."""
+    """Compute y = x / (1 - ratio) where an element is kept, x * 0 where it is dropped; y may be x."""
     _apply(x, y, ratio, key)
 
 
 def dropout_backward(dy: AnyArray, dx: AnyArray, ratio: float, key: AnyArray) -> None:
-    """dx = dy / (1 - ratio) where forward kept, dy * 0 where it dropped; dx may be dy."""
+    """Compute dx = dy / (1 - ratio) where forward kept an element, dy * 0 where it dropped it; dx may be dy."""
     _apply(dy, dx, ratio, key)

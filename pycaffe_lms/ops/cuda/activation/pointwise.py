@@ -1,4 +1,4 @@
-"""Functions of single elements. Outputs may be the memory of any input."""
+"""Compute functions of single elements. Outputs may be the memory of any input."""
 
 from __future__ import annotations
 
@@ -106,77 +106,77 @@ def _backward(
 
 
 def absval_forward(x: AnyArray, y: AnyArray) -> None:
-    """y = |x|."""
+    """Compute y = |x|."""
     _forward("absval_forward", x, y)
 
 
 def absval_backward(x: AnyArray, dy: AnyArray, dx: AnyArray) -> None:
-    """dx = dy * sign(x); the sign of 0 and of NaN is 0."""
+    """Compute dx = dy * sign(x); the sign of 0 and of NaN is 0."""
     _backward("absval_backward", x, dy, dx)
 
 
 def bnll_forward(x: AnyArray, y: AnyArray) -> None:
-    """y = log(1 + e^x)."""
+    """Compute y = log(1 + e^x)."""
     _forward("bnll_forward", x, y)
 
 
 def bnll_backward(x: AnyArray, dy: AnyArray, dx: AnyArray) -> None:
-    """dx = dy * e / (e + 1), e = exp(min(x, 50))."""
+    """Compute dx = dy * e / (e + 1), e = exp(min(x, 50))."""
     _backward("bnll_backward", x, dy, dx)
 
 
 def clip_forward(x: AnyArray, y: AnyArray, low: float, high: float) -> None:
-    """y = max(low, min(x, high)): low where the ends cross, and where x is NaN."""
+    """Compute y = max(low, min(x, high)): low where the ends cross, and where x is NaN."""
     _forward("clip_forward", x, y, low, high)
 
 
 def clip_backward(x: AnyArray, dy: AnyArray, dx: AnyArray, low: float, high: float) -> None:
-    """dx = dy where low <= x <= high, else 0."""
+    """Compute dx = dy where low <= x <= high, else 0."""
     _backward("clip_backward", x, dy, dx, low, high)
 
 
 def elu_forward(x: AnyArray, y: AnyArray, alpha: float) -> None:
-    """y = max(x, 0) + alpha * (e^min(x, 0) - 1)."""
+    """Compute y = max(low, min(x, high)), which is low where x is NaN and where low > high."""
     _forward("elu_forward", x, y, alpha)
 
 
 def elu_backward_top(y: AnyArray, dy: AnyArray, dx: AnyArray, alpha: float) -> None:
-    """dx = dy * (1 where y > 0, else alpha + y), for alpha >= 0."""
+    """Compute dx = dy * (1 where y > 0, else alpha + y), for alpha >= 0."""
     _backward("elu_backward_top", y, dy, dx, alpha)
 
 
 def elu_backward_bottom(x: AnyArray, dy: AnyArray, dx: AnyArray, alpha: float) -> None:
-    """dx = dy * (1 where x > 0, else alpha * e^x)."""
+    """Compute dx = dy * (1 where x > 0, else alpha * e^x)."""
     _backward("elu_backward_bottom", x, dy, dx, alpha)
 
 
 def exp_forward(x: AnyArray, y: AnyArray, scale: float, shift: float) -> None:
-    """y = e^(scale * x + shift)."""
+    """Compute y = e^(scale * x + shift)."""
     _forward("exp_forward", x, y, scale, shift)
 
 
 def exp_backward(y: AnyArray, dy: AnyArray, dx: AnyArray, scale: float) -> None:
-    """dx = dy * y * scale."""
+    """Compute dx = dy * y * scale."""
     _backward("exp_backward", y, dy, dx, scale)
 
 
 def log_forward(x: AnyArray, y: AnyArray, scale: float, shift: float, factor: float) -> None:
-    """y = ln(scale * x + shift) * factor."""
+    """Compute y = ln(scale * x + shift) * factor."""
     _forward("log_forward", x, y, scale, shift, factor)
 
 
 def log_backward(x: AnyArray, dy: AnyArray, dx: AnyArray, scale: float, shift: float, factor: float) -> None:
-    """dx = dy * scale * factor / (scale * x + shift)."""
+    """Compute dx = dy * scale * factor / (scale * x + shift)."""
     _backward("log_backward", x, dy, dx, scale, shift, factor)
 
 
 def power_forward(x: AnyArray, y: AnyArray, power: float, scale: float, shift: float) -> None:
-    """y = (scale * x + shift)^power."""
+    """Compute y = (scale * x + shift)^power."""
     _forward("linear_forward" if power == 1 else "power_forward", x, y, power, scale, shift)
 
 
 def power_backward(x: AnyArray | None, dy: AnyArray, dx: AnyArray, power: float, scale: float, shift: float) -> None:
-    """dx = dy * power * scale * (scale * x + shift)^(power - 1); x may be None where power is 1."""
+    """Compute dx = dy * power * scale * (scale * x + shift)^(power - 1); x may be None where power is 1."""
     if power == 1:
         run(_source("linear_backward"), "linear_backward", (dy, dx), float(scale), 0.0, 0.0)
     else:
@@ -184,35 +184,35 @@ def power_backward(x: AnyArray | None, dy: AnyArray, dx: AnyArray, power: float,
 
 
 def sigmoid_forward(x: AnyArray, y: AnyArray) -> None:
-    """y = 1 / (1 + e^-x)."""
+    """Compute y = 1 / (1 + e^-x)."""
     _forward("sigmoid_forward", x, y)
 
 
 def sigmoid_backward(y: AnyArray, dy: AnyArray, dx: AnyArray) -> None:
-    """dx = dy * y * (1 - y)."""
+    """Compute dx = dy * y * (1 - y)."""
     _backward("sigmoid_backward", y, dy, dx)
 
 
 def swish_forward(x: AnyArray, y: AnyArray, beta: float) -> None:
-    """y = x * sigmoid(beta * x)."""
+    """Compute y = x * sigmoid(beta * x)."""
     _forward("swish_forward", x, y, beta)
 
 
 def swish_backward(x: AnyArray, dy: AnyArray, dx: AnyArray, beta: float) -> None:
-    """dx = dy * s * (1 + beta * x * (1 - s)), s = sigmoid(beta * x)."""
+    """Compute dx = dy * s * (1 + beta * x * (1 - s)), s = sigmoid(beta * x)."""
     _backward("swish_backward", x, dy, dx, beta)
 
 
 def tanh_forward(x: AnyArray, y: AnyArray) -> None:
-    """y = tanh(x)."""
+    """Compute y = tanh(x)."""
     _forward("tanh_forward", x, y)
 
 
 def tanh_backward(y: AnyArray, dy: AnyArray, dx: AnyArray) -> None:
-    """dx = dy * (1 - y^2)."""
+    """Compute dx = dy * (1 - y^2)."""
     _backward("tanh_backward", y, dy, dx)
 
 
 def threshold_forward(x: AnyArray, y: AnyArray, threshold: float) -> None:
-    """y = 1 where x > threshold, else 0."""
+    """Compute y = 1 where x > threshold, else 0."""
     _forward("threshold_forward", x, y, threshold)

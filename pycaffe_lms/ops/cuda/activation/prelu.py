@@ -1,4 +1,4 @@
-"""ReLU with one slope per channel of arrays seen as (outer, dim, inner)."""
+"""Compute ReLU with one slope per channel, of arrays seen as (outer, dim, inner)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _backward(want_dx: bool) -> str:
 
 
 def prelu_forward(x: AnyArray, a: AnyArray, y: AnyArray, outer: int, dim: int, inner: int) -> None:
-    """y = max(x, 0) + a * min(x, 0); y may be x."""
+    """Compute y = max(x, 0) + a * min(x, 0); y may be x."""
     run_per_channel(_FORWARD, "prelu_forward", (x, y), [a], dim, inner)
 
 
@@ -50,10 +50,11 @@ def prelu_backward(
     dim: int,
     inner: int,
 ) -> None:
-    """da (+)= sum over outer and inner of dy * x where x <= 0; dx = dy * (1 where x > 0, a where x <= 0, 0 at NaN).
+    """Compute the gradients of `prelu_forward`.
 
-    dx or da may be None; a is read for dx only; dx may be dy. `work` is for the GPU's partial sums: dim * parts
-    elements.
+    da = sum over outer and inner of dy * x where x <= 0, added to da if `accumulate`; dx = dy * (1 where x > 0, a where
+    x <= 0, 0 where x is NaN). da or dx may be None; a is read for dx only; dx may be dy. `work` holds the GPU's partial
+    sums: dim * parts elements.
     """
     if da is None:
         run_per_channel(_BACKWARD_DATA, "prelu_backward", (x, dy, dx), [a], dim, inner)

@@ -1,4 +1,4 @@
-"""ReLU and ReLU6, from values. Those that keep bits are in `bits.py`."""
+"""Compute ReLU and ReLU6 and their gradients from values. Those that keep bits are in `bits.py`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _BACKWARD = elementwise(
 
 
 def relu_forward(x: AnyArray, y: AnyArray, slope: float) -> None:
-    """y = max(x, 0) + slope * min(x, 0); NaN stays NaN, and -inf with slope 0 gives NaN, as in Caffe."""
+    """Compute y = max(x, 0) + slope * min(x, 0); NaN stays NaN, and -inf with slope 0 gives NaN, as in Caffe."""
     run(_FORWARD, "relu_forward", (x, y), float(slope))
 
 
 def relu_backward(y_or_x: AnyArray, dy: AnyArray, dx: AnyArray, slope: float) -> None:
-    """dx = dy * (1 where v > 0, slope where v <= 0, 0 where v is NaN)."""
+    """Compute dx = dy * (1 where v > 0, slope where v <= 0, 0 where v is NaN), v being `y_or_x`."""
     run(_BACKWARD, "relu_backward", (y_or_x, dy, dx), float(slope))
 
 
@@ -44,10 +44,13 @@ _RELU6_BACKWARD = elementwise(
 
 
 def relu6_forward(x: AnyArray, y: AnyArray, slope: float) -> None:
-    """y = min(x, 6) where x > 0, slope * x where x <= 0 (plainly 0 for a slope of 0), NaN where x is NaN."""
+    """Compute y = min(x, 6) where x > 0, slope * x where x <= 0 (0 for slope 0, even at -inf), NaN where x is NaN."""
     run(_RELU6_FORWARD, "relu6_forward", (x, y), float(slope))
 
 
 def relu6_backward(y_or_x: AnyArray, dy: AnyArray, dx: AnyArray, slope: float) -> None:
-    """dx = dy * (1 where 0 < v < 6, slope where v <= 0, else 0); v is x, or y where slope >= 0."""
+    """Compute dx = dy * (1 where 0 < v < 6, slope where v <= 0, else 0).
+
+    `y_or_x` is v: the input, or the output where slope >= 0.
+    """
     run(_RELU6_BACKWARD, "relu6_backward", (y_or_x, dy, dx), float(slope))

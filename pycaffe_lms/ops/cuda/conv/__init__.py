@@ -1,1 +1,1 @@
-"""Convolutions and products with weights, on CUDA devices."""
+"""Compute convolutions and products with weights on CUDA devices."""

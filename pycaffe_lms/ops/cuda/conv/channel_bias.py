@@ -1,8 +1,8 @@
-"""A bias per channel on a GPU: adding it, and summing its gradient. Used by convolutions and inner products.
+"""Sum the gradient of a bias per channel on a GPU, for convolutions and inner products.
 
 Every sum has a fixed order: one block per channel (or per 32 channels), each thread its own elements in order, then a
 tree. Threads add in double: a float would lose digits over a batch of large images. A block per channel is little work
-for a GPU where channels are few; with a scratch array `bias_relu.backward` sums faster.
+for a GPU where channels are few; with a workspace `bias_relu.backward` sums faster.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ extern "C" __global__ void column_sum(const T* dy, T* db, long long rows, long l
 
 
 def bias_gradient(dy: AnyArray, db: AnyArray, outer: int, channels: int, inner: int, accumulate: bool) -> None:
-    """db (channels) (+)= dy (outer, channels, inner) summed over outer and inner."""
+    """Write to db (channels), or add if `accumulate`, dy (outer, channels, inner) summed over outer and inner."""
     add = int(accumulate)
     if inner == 1:
         blocks = (channels + 31) // 32

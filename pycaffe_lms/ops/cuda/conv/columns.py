@@ -1,4 +1,4 @@
-"""Windows of images as columns, on any number of spatial axes: x (planes, *inputs), y (planes, *kernel, *outputs).
+"""Copy windows of images to columns, on any number of spatial axes: x (planes, *inputs), y (planes, *kernel, *outputs).
 
 inputs, kernel, stride, pad, dilation and outputs are tuples, one value for each axis.
 """
@@ -19,7 +19,7 @@ _NAMES = ("in", "kernel", "stride", "pad", "dilation", "out")
 
 @functools.cache
 def _source(axes: int) -> str:
-    """The kernels for so many spatial axes; each axis's numbers are parameters of their own."""
+    """Return the kernels for so many spatial axes; the numbers of each axis are parameters of their own."""
     params = "".join(f", long long {name}{d}" for name in _NAMES for d in range(axes))
     inner_first = range(axes - 1, -1, -1)
     forward_out = "".join(f"    long long o{d} = rest % out{d};\n    rest /= out{d};\n" for d in inner_first)
@@ -76,7 +76,7 @@ def im2col_forward(
     dilation: Ints,
     outputs: Ints,
 ) -> None:
-    """y[plane, tap, o] = x[plane, o * stride + tap * dilation - pad], 0 outside of x."""
+    """Compute y[plane, tap, o] = x[plane, o * stride + tap * dilation - pad], 0 outside of x."""
     n = planes * math.prod(kernel) * math.prod(outputs)
     numbers = (*inputs, *kernel, *stride, *pad, *dilation, *outputs)
     launch(_source(len(inputs)), "im2col", y.dtype, n, x, y, n, *numbers)
@@ -93,7 +93,7 @@ def im2col_backward(
     dilation: Ints,
     outputs: Ints,
 ) -> None:
-    """dx = for each element the sum of dy wherever it went."""
+    """Compute dx = for each element the sum of dy over all places that `im2col_forward` copied it to."""
     n = planes * math.prod(inputs)
     numbers = (*inputs, *kernel, *stride, *pad, *dilation, *outputs)
     launch(_source(len(inputs)), "col2im", dx.dtype, n, dy, dx, n, math.prod(kernel), *numbers)

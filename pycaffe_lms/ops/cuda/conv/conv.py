@@ -1,4 +1,4 @@
-"""Convolution on a GPU: through cuDNN where it is there and can do it, else through column matrices and cuBLAS."""
+"""Convolve on a GPU: through cuDNN where it is installed and can do it, else through column matrices and cuBLAS."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _FILLS = 1 << 14  # positions of all images from which a gradient's blocks fill 
 
 @dataclass(frozen=True, slots=True)
 class ConvPlan:
-    """One of the two engines: `cudnn` (an object of `cudnn/convolution.py`), or `columns`."""
+    """Hold the plan of one of two engines: `cudnn` (an object of `cudnn/convolution.py`) or `columns`."""
 
     geometry: ConvGeometry
     workspace_bytes: int
@@ -46,15 +46,17 @@ class ConvPlan:
 
 
 def conv_channels_last_plan(geometry: ConvGeometry, dtype: DTypeLike) -> bool:
-    """Whether this device convolves channels-last: cuDNN does all three directions so, and has no rival in direct
-    kernels."""
+    """Return whether this device convolves channels-last: cuDNN must do all three directions, and no direct kernels
+    exist."""
     g = replace(geometry, batch=max(1, geometry.batch), channels_last=True)
     return not replace(g, channels_last=False).depthwise and _cudnn_convolves(g, dtype)
 
 
 def conv_half_plan(geometry: ConvGeometry, dtype: DTypeLike) -> bool:
-    """Whether this device convolves bfloat16 arrays: it knows the type, and cuDNN does all three directions so, where
-    there are no direct kernels."""
+    """Return whether this device convolves bfloat16 arrays.
+
+    It must know the type, and cuDNN must do all three directions, unless there are direct kernels.
+    """
     if np.dtype(dtype) != np.float32 or not cuda.knows_bfloat16() or cuda.math() != "tf32":
         return False
     if geometry.depthwise:
@@ -63,7 +65,7 @@ def conv_half_plan(geometry: ConvGeometry, dtype: DTypeLike) -> bool:
 
 
 def _cudnn_convolves(geometry: ConvGeometry, dtype: DTypeLike) -> bool:
-    """Whether cuDNN does all three directions of it."""
+    """Return whether cuDNN does all three directions of a convolution."""
     from ..cudnn import convolution  # here, so that a machine without cuDNN's packages can still import the operations
 
     try:
@@ -81,11 +83,14 @@ def conv_plan(
     relu: bool = False,
     half: bool = False,
 ) -> ConvPlan:
-    """Choose an engine and its algorithms. bias, relu: what `conv_forward` will be asked for. half: images and weights
-    are bfloat16, the gradient of the weights is of `dtype` all the same.
+    """Choose an engine and its algorithms.
 
-    Raises Unsupported (a DeviceError) for channels-last or bfloat16 arrays that cuDNN cannot convolve; others do have a
-    second way.
+    Args:
+        bias, relu: what `conv_forward` will be asked for.
+        half: images and weights are bfloat16; the gradient of the weights is of `dtype` all the same.
+
+    Raises:
+        CudnnUnsupported: cuDNN cannot convolve these channels-last or bfloat16 arrays; others fall back to columns.
     """
     from ..cudnn import convolution  # here, so that a machine without cuDNN's packages can still import the operations
 
@@ -105,8 +110,10 @@ def conv_plan(
 def conv_forward(
     plan: ConvPlan, x: AnyArray, w: AnyArray, b: AnyArray | None, y: AnyArray, work: AnyArray | None, relu: bool = False
 ) -> None:
-    """y = w * x (+ b): x (N, C, *in), w (O, C/group, *kernel), b (O) or None, y (N, O, *out); negative values become 0
-    if relu."""
+    """Compute y = w * x (+ b), and set negative values to 0 if `relu`.
+
+    x (N, C, *in), w (O, C/group, *kernel), b (O) or None, y (N, O, *out); `work` is the plan's workspace or None.
+    """
     if plan.cudnn is not None:
         plan.cudnn.forward(x, w, b, y, work, relu)
         return
@@ -116,7 +123,7 @@ def conv_forward(
 
 
 def conv_backward_data(plan: ConvPlan, dy: AnyArray, w: AnyArray, dx: AnyArray, work: AnyArray | None) -> None:
-    """dx from dy: the transpose of `conv_forward` (every element of dx is written)."""
+    """Compute dx from dy, the transpose of `conv_forward`; every element of dx is written."""
     if plan.cudnn is not None:
         plan.cudnn.backward_data(dy, w, dx, work)
     else:
@@ -124,19 +131,19 @@ def conv_backward_data(plan: ConvPlan, dy: AnyArray, w: AnyArray, dx: AnyArray, 
 
 
 def conv_add_backward_data_plan(plan: ConvPlan) -> int | None:
-    """Bytes of workspace that `conv_add_backward_data` takes; None: it cannot do this convolution."""
+    """Return the bytes of workspace that `conv_add_backward_data` takes; None where it cannot do this convolution."""
     return conv_add.workspace_bytes(plan.geometry, plan.cudnn.dtype.itemsize) if plan.cudnn is not None else None
 
 
 def conv_add_backward_data(plan: ConvPlan, dy: AnyArray, w: AnyArray, dx: AnyArray, work: AnyArray | None) -> None:
-    """dx += what `conv_backward_data` writes."""
+    """Add to dx what `conv_backward_data` would write."""
     conv_add.add(plan.geometry, dy, w, dx, work)
 
 
 def conv_backward_filter(
     plan: ConvPlan, x: AnyArray, dy: AnyArray, dw: AnyArray, work: AnyArray | None, accumulate: bool
 ) -> None:
-    """dw (+)= the gradient of the weights, summed over images and positions."""
+    """Write to dw (or add, if `accumulate`) the gradient of the weights, summed over images and positions."""
     if plan.cudnn is not None:
         plan.cudnn.backward_filter(x, dy, dw, work, accumulate)
     else:
@@ -144,8 +151,10 @@ def conv_backward_filter(
 
 
 def conv_beside_plan(plan: ConvPlan) -> int | None:
-    """Bytes of workspace of its own with which `conv_backward_filter` can run beside `conv_backward_data`; None: it
-    cannot, or does not pay, because either fills the GPU."""
+    """Return the bytes of workspace with which `conv_backward_filter` can run beside `conv_backward_data`.
+
+    None: it cannot, or it does not pay since either fills the GPU.
+    """
     g = plan.geometry
     if plan.cudnn is None or g.batch * g.out_size > _FILLS:
         return None  # column matrices: products share one workspace
@@ -153,12 +162,12 @@ def conv_beside_plan(plan: ConvPlan) -> int | None:
 
 
 def conv_add_bias(y: AnyArray, b: AnyArray, outer: int, channels: int, inner: int) -> None:
-    """y (outer, channels, inner) += b (channels)."""
+    """Add b (channels) to y (outer, channels, inner)."""
     bias_relu.forward(y, b, False, outer, channels, inner)
 
 
 def conv_bias_gradient(dy: AnyArray, db: AnyArray, outer: int, channels: int, inner: int, accumulate: bool) -> None:
-    """db (channels) (+)= dy (outer, channels, inner) summed over outer and inner."""
+    """Write to db (channels), or add if `accumulate`, dy (outer, channels, inner) summed over outer and inner."""
     channel_bias.bias_gradient(dy, db, outer, channels, inner, accumulate)
 
 
@@ -174,7 +183,10 @@ def conv_bias_relu_backward(
     inner: int,
     bits: AnyArray | None = None,
 ) -> None:
-    """dy_out = dy * (y > 0), or by `bits` that say where y > 0; both None: dy; db (+)= its sum per channel. dy_out may
-    be dy, or None where both are; db may be None. `work`: channels * reduction_parts(outer, channels, inner) elements
-    of dy's type, where db is given."""
+    """Compute the gradients of a bias and a ReLU.
+
+    dy_out = dy * (y > 0); `bits`, where given, say where y > 0; without y and bits dy_out = dy. dy_out may be dy, and
+    None where y and bits are. db, where given, becomes the sum of dy_out per channel, or is added to if `accumulate`.
+    `work` is read where db is given: channels * reduction_parts(outer, channels, inner) elements of dy's type.
+    """
     bias_relu.backward(y, bits, dy, dy_out, db, accumulate, work, outer, channels, inner)

@@ -1,5 +1,7 @@
-"""The data gradient of 1x1 convolutions of channels-last arrays, added to what is there: products of cuBLAS, which with
-strides go to workspace and from there to their places, some images at a time."""
+"""Add the data gradient of 1x1 convolutions of channels-last arrays to what is there.
+
+cuBLAS computes the products; with strides they go to workspace, and from there to their places, some images at a time.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ extern "C" __global__ void scatter_add(const T* from, T* to, long long packs, un
 
 
 def workspace_bytes(g: ConvGeometry, itemsize: int) -> int | None:
-    """Of `add`; None: it cannot be done so."""
+    """Return the bytes of workspace that `add` needs; None where it cannot do this convolution."""
     if not (g.channels_last and g.taps_one and g.group == 1 and g.batch):
         return None
     if g.pointwise:
@@ -44,7 +46,7 @@ def workspace_bytes(g: ConvGeometry, itemsize: int) -> int | None:
 
 
 def add(g: ConvGeometry, dy: AnyArray, w: AnyArray, dx: AnyArray, work: AnyArray | None) -> None:
-    """dx (N, *in, C) += w (O, C) applied to dy (N, *out, O), at every stride-th position."""
+    """Add w (O, C) applied to dy (N, *out, O) to every stride-th position of dx (N, *in, C)."""
     rows, c, o = g.out_size, g.channels, g.out_channels
     if g.pointwise:
         cuda.gemm(False, False, g.batch * rows, c, o, 1.0, dy, w, 1.0, dx)
@@ -61,7 +63,7 @@ def add(g: ConvGeometry, dy: AnyArray, w: AnyArray, dx: AnyArray, work: AnyArray
 
 
 def _images(g: ConvGeometry, itemsize: int) -> int:
-    """That are worked on at once."""
+    """Return how many images are worked on at once."""
     return max(1, min(g.batch, _CHUNK_BYTES // (g.out_size * g.channels * itemsize)))
 
 

@@ -1,9 +1,9 @@
-"""Depthwise convolution on a GPU: direct kernels, without columns or products of matrices.
+"""Convolve depthwise on a GPU: direct kernels, without columns or products of matrices.
 
 Arrays are those of `conv.py`, with one channel per group; for bfloat16 images weights and their gradient are float32.
-Kernels are compiled for one kernel size, stride, pad and dilation; a thread works on a strip of rows in one column, so
-that a row it has read serves several outputs. Every sum has a fixed order: the weights' gradient adds up in parts whose
-number follows from the shapes, a tree within each.
+Kernels are compiled for one kernel size, stride, pad and dilation. A thread works on a strip of rows in one column, so
+that a row it has read serves several outputs. Every sum has a fixed order: the weights' gradient is added up in parts
+whose number follows from the shapes, by a tree within each.
 """
 
 from __future__ import annotations
@@ -178,9 +178,10 @@ extern "C" __global__ void add_parts(const T* parts, T* dw, long long count, lon
 
 @dataclass(frozen=True, slots=True)
 class CudaDepthwisePlan:
-    """`source` is what is compiled; the weights' gradient is summed in `parts` of `each` strips (the last is shorter).
+    """Hold the compiled source, and how it cuts the work.
 
-    `strip` outputs, or `band` inputs, are a thread's.
+    A thread takes a `strip` of output rows, or a `band` of input rows. The weights' gradient is summed in `parts` of
+    `each` strips (the last is shorter).
     """
 
     geometry: ConvGeometry
@@ -194,7 +195,7 @@ class CudaDepthwisePlan:
 
 
 def depthwise_plan(geometry: ConvGeometry, dtype: DTypeLike, workspace_limit: int) -> CudaDepthwisePlan:
-    """How the kernels cut a convolution whose `geometry.depthwise` is true."""
+    """Plan how the kernels cut a convolution whose `geometry.depthwise` is true."""
     g = geometry.with_axes(3)
     taps, (_, kernel, _), stride = g.rows, g.kernel, g.stride[1]
     reach = g.dilation[1] * (kernel - 1)
@@ -211,7 +212,7 @@ def depthwise_plan(geometry: ConvGeometry, dtype: DTypeLike, workspace_limit: in
 def depthwise_forward(
     plan: CudaDepthwisePlan, x: AnyArray, w: AnyArray, b: AnyArray | None, y: AnyArray, work: AnyArray | None
 ) -> None:
-    """y = w * x (+ b): x (N, C, *in), w (O, 1, *kernel), b (O) or None, y (N, O, *out)."""
+    """Compute y = w * x (+ b): x (N, C, *in), w (O, 1, *kernel), b (O) or None, y (N, O, *out)."""
     g = plan.geometry.with_axes(3)
     strips = -(-g.out_spatial[1] // plan.strip)
     n = g.batch * g.out_channels * g.out_spatial[0] * strips * g.out_spatial[2]
@@ -224,7 +225,7 @@ def depthwise_forward(
 def depthwise_backward_data(
     plan: CudaDepthwisePlan, dy: AnyArray, w: AnyArray, dx: AnyArray, work: AnyArray | None
 ) -> None:
-    """dx from dy: the transpose of `depthwise_forward` (every element of dx is written)."""
+    """Compute dx from dy, the transpose of `depthwise_forward`; every element of dx is written."""
     g = plan.geometry.with_axes(3)
     bands = -(-g.in_spatial[1] // plan.band)
     n = g.batch * g.channels * g.in_spatial[0] * bands * g.in_spatial[2]
@@ -235,7 +236,7 @@ def depthwise_backward_data(
 def depthwise_backward_filter(
     plan: CudaDepthwisePlan, x: AnyArray, dy: AnyArray, dw: AnyArray, work: AnyArray | None, accumulate: bool
 ) -> None:
-    """dw (+)= the gradient of the weights, summed over images and positions."""
+    """Write to dw (or add, if `accumulate`) the gradient of the weights, summed over images and positions."""
     g = plan.geometry.with_axes(3)
     strips = -(-g.out_spatial[1] // plan.strip)
     total = g.batch * g.out_spatial[0] * strips * g.out_spatial[2]
@@ -257,7 +258,7 @@ def _dividers(n: int, *sizes: int) -> tuple[int, ...]:
 
 @functools.cache
 def _source(g: ConvGeometry, strip: int, band: int, groups: int) -> str:
-    """The kernels for one kernel size, stride, pad and dilation; other sizes are their parameters."""
+    """Return the kernels for one kernel size, stride, pad and dilation; other sizes are their parameters."""
     numbers = {
         f"{letter}_{axis}": values[i]
         for letter, values in (("K", g.kernel), ("S", g.stride), ("P", g.pad), ("L", g.dilation))

@@ -1,4 +1,4 @@
-"""Rows of a table (k, n), chosen by m indices that are stored as real numbers."""
+"""Look up rows of a table (k, n) by m indices that are stored as real numbers."""
 
 from __future__ import annotations
 
@@ -105,19 +105,20 @@ _EACH = 8  # columns per thread where there are enough
 
 
 def outside_plan() -> HostArray:
-    """Return where `find_outside` writes: three doubles of the host, zeros, which its work may write to at any time."""
+    """Return the array that `find_outside` writes to: three zeros, doubles of the host, which queued work may
+    overwrite."""
     found = pinned_bytes(24, require().cuda.runtime).view(np.float64)
     found.fill(0)
     return found
 
 
 def find_outside(index: AnyArray, found: HostArray, m: int, k: int) -> None:
-    """found = (1, i, index[i]) for one i of those whose index is out of range; nothing is written without any."""
+    """Write (1, i, index[i]) to `found` for one i whose index is out of range; write nothing where all are in range."""
     launch(_OUTSIDE, "outside", index.dtype, m, index, found.ctypes.data, m, k)
 
 
 def embed_forward(index: AnyArray, w: AnyArray, b: AnyArray | None, y: AnyArray, m: int, n: int, k: int) -> None:
-    """y[i] = w[int(index[i])] + b (None: no bias); NaN where the index is out of range."""
+    """Compute y[i] = w[int(index[i])] + b (no bias where b is None); NaN where the index is out of range."""
     if b is None:
         unit = unit_of(w, y, n)
         total = m * n // unit
@@ -127,7 +128,7 @@ def embed_forward(index: AnyArray, w: AnyArray, b: AnyArray | None, y: AnyArray,
 
 
 def embed_backward(index: AnyArray, dy: AnyArray, dw: AnyArray, accumulate: bool, m: int, n: int, k: int) -> None:
-    """dw[row] (+)= the sum of dy[i] over the i whose index is that row, in their order."""
+    """Write to dw[row], or add if `accumulate`, the sum of dy[i] over the i whose index is that row, in their order."""
     each = _EACH if n >= 256 * _EACH else 1
     columns = min(256, 1 << max(0, n - 1).bit_length()) * each
     chunks = (n + columns - 1) // columns

@@ -1,10 +1,10 @@
-"""Convolution on a GPU through column matrices and cuBLAS: for what cuDNN is not there for, or cannot do.
+"""Convolve on a GPU through column matrices and cuBLAS, where cuDNN is not installed or cannot do it.
 
-Covers: any number of spatial axes, groups, any stride, pad and dilation. Up to 3 axes go through the kernels here
-(fewer are padded with axes of size 1), more go image by image through the Im2col layer's.
-Forward and data gradient keep columns as (image, group, row, position), one batched product per group; the weights'
-gradient keeps them as (group, row, image, position), so that one product per group sums over all images of a chunk.
-col2im gathers: each pixel sums its own taps in order, so results are the same every time.
+Covers any number of spatial axes, groups, any stride, pad and dilation. Up to 3 axes go through the kernels here (fewer
+are padded with axes of size 1), more go image by image through the Im2col layer's. Forward and data gradient keep
+columns as (image, group, row, position), one batched product per group. The weights' gradient keeps them as (group,
+row, image, position), so that one product per group sums over all images of a chunk. col2im gathers: each pixel sums
+its own taps in order, so results are the same every time.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ extern "C" __global__ void by_row(const T* x, T* y, long long images, long long 
 
 
 def plan(geometry: ConvGeometry, itemsize: int, workspace_limit: int) -> ColumnPlan:
-    """A plan within `workspace_limit` bytes, if one image's columns for one group are."""
+    """Plan chunks within `workspace_limit` bytes, if the columns of one image and one group fit."""
     budget = min(workspace_limit, _CHUNK_BYTES)
     if geometry.axes <= MAX_AXES:
         return column_plan(geometry, itemsize, budget)
@@ -101,7 +101,7 @@ def plan(geometry: ConvGeometry, itemsize: int, workspace_limit: int) -> ColumnP
 
 
 def forward(plan: ColumnPlan, x: AnyArray, w: AnyArray, y: AnyArray, work: AnyArray | None) -> None:
-    """y = w * x, without bias."""
+    """Compute y = w * x, without bias."""
     g = plan.geometry
     for n0, n1, g0, g1 in _chunks(plan):
         columns, stride = _columns_by_image(g, x, work, n0, n1, g0, g1)
@@ -112,7 +112,7 @@ def forward(plan: ColumnPlan, x: AnyArray, w: AnyArray, y: AnyArray, work: AnyAr
 
 
 def backward_data(plan: ColumnPlan, dy: AnyArray, w: AnyArray, dx: AnyArray, work: AnyArray | None) -> None:
-    """dx from dy: every element is written."""
+    """Compute dx from dy; every element is written."""
     g = plan.geometry
     for n0, n1, g0, g1 in _chunks(plan):
         if g.pointwise:
@@ -136,7 +136,7 @@ def backward_data(plan: ColumnPlan, dy: AnyArray, w: AnyArray, dx: AnyArray, wor
 def backward_filter(
     plan: ColumnPlan, x: AnyArray, dy: AnyArray, dw: AnyArray, work: AnyArray | None, accumulate: bool
 ) -> None:
-    """dw (+)= the gradient of the weights."""
+    """Write to dw, or add if `accumulate`, the gradient of the weights."""
     g = plan.geometry
     if g.batch == 0 and not accumulate:
         dw.fill(0)
@@ -160,7 +160,7 @@ def backward_filter(
 
 
 def _chunks(plan: ColumnPlan) -> Iterable[tuple[int, int, int, int]]:
-    """The plan's chunks; pointwise passes need no columns, so they take all images at once."""
+    """Return the plan's chunks; pointwise passes need no columns, so they take all images at once."""
     g = plan.geometry
     if not g.pointwise:
         return plan.chunks()
@@ -170,7 +170,7 @@ def _chunks(plan: ColumnPlan) -> Iterable[tuple[int, int, int, int]]:
 def _columns_by_image(
     g: ConvGeometry, x: AnyArray, work: AnyArray | None, n0: int, n1: int, g0: int, g1: int
 ) -> tuple[AnyArray, int]:
-    """(columns (image, group, row, position), elements between two images); x itself where it is its columns."""
+    """Return (columns (image, group, row, position), elements between two images); x where it is its own columns."""
     if g.pointwise:
         return _inputs(g, x, n0, g0), g.channels * g.in_size
     columns, stride = work.view(x.dtype), (g1 - g0) * g.rows * g.out_size

@@ -1,4 +1,4 @@
-"""Fully connected layers on a GPU: x (m, k), y (m, n), w (n, k), or (k, n) when `transpose`; products by cuBLAS."""
+"""Compute fully connected layers on a GPU by cuBLAS: x (m, k), y (m, n), w (n, k), or (k, n) if `transpose`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = [
 def inner_product_forward(
     x: AnyArray, w: AnyArray, b: AnyArray | None, y: AnyArray, m: int, n: int, k: int, transpose: bool
 ) -> None:
-    """y = x w' + b; b is None without a bias."""
+    """Compute y = x w' + b; no bias where b is None."""
     cuda.gemm(False, not transpose, m, n, k, 1.0, x, w, 0.0, y)
     if b is not None:
         bias_relu.forward(y, b, False, m, n, 1)
@@ -27,14 +27,14 @@ def inner_product_forward(
 def inner_product_backward_data(
     dy: AnyArray, w: AnyArray, dx: AnyArray, m: int, n: int, k: int, transpose: bool
 ) -> None:
-    """dx = dy w."""
+    """Compute dx = dy w."""
     cuda.gemm(False, transpose, m, k, n, 1.0, dy, w, 0.0, dx)
 
 
 def inner_product_backward_weight(
     x: AnyArray, dy: AnyArray, dw: AnyArray, m: int, n: int, k: int, transpose: bool, accumulate: bool
 ) -> None:
-    """dw (+)= dy' x (its transpose when `transpose`)."""
+    """Write to dw, or add if `accumulate`, dy' x (its transpose if `transpose`)."""
     beta = 1.0 if accumulate else 0.0
     if m == 0:
         if not accumulate:
@@ -46,5 +46,5 @@ def inner_product_backward_weight(
 
 
 def inner_product_backward_bias(dy: AnyArray, db: AnyArray, m: int, n: int, accumulate: bool) -> None:
-    """db (+)= the column sums of dy."""
+    """Write to db, or add if `accumulate`, the column sums of dy."""
     channel_bias.bias_gradient(dy, db, m, n, 1, accumulate)

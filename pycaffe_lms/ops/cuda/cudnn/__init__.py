@@ -1,1 +1,1 @@
-"""Convolutions by cuDNN, on CUDA devices."""
+"""Compute convolutions by cuDNN on CUDA devices."""

@@ -1,4 +1,4 @@
-"""Builds cuDNN's graph of one direction of a convolution, once per process, with the engine of `choice.py`.
+"""Build cuDNN's graph of one direction of a convolution, once per process, with the engine of `choice.py`.
 
 Also holds what all graphs of a process share: a handle per device, and the lock for it.
 """
@@ -37,13 +37,12 @@ _stores: dict[Any, Store] = {}
 
 
 class CudnnUnsupported(DeviceError):
-    """cuDNN has no engine for this convolution under these limits; the text is cuDNN's reason."""
+    """Say that cuDNN has no engine for a convolution under these limits; the text is cuDNN's reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class CudnnGraph:
-    """One built direction: `run(pointers, workspace, index, handle)` queues the engine, with the graph's own handle
-    for None."""
+    """Hold one built direction: `run(pointers, workspace, index, handle)` queues it; handle None: the graph's own."""
 
     run: Callable[..., None]
     index: int
@@ -52,7 +51,7 @@ class CudnnGraph:
 
 
 def mode() -> str:
-    """How engines are chosen: PYCAFFE_LMS_CUDNN."""
+    """Return how engines are chosen: the environment variable PYCAFFE_LMS_CUDNN."""
     how = os.environ.get("PYCAFFE_LMS_CUDNN") or "measure"
     if how not in ("measure", "heuristic"):
         raise DeviceError(f'PYCAFFE_LMS_CUDNN is "{how}"', fix='set it to "measure" or "heuristic", or leave it unset')
@@ -61,7 +60,7 @@ def mode() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """All that the choice of an engine depends on."""
+    """Hold all that the choice of an engine depends on."""
 
     geometry: ConvGeometry
     direction: str
@@ -72,7 +71,7 @@ class Wanted:
     types: Types = Types()
 
     def __str__(self) -> str:
-        """For the store, whose file is of one kind of GPU and one cuDNN."""
+        """Return the key in the store, whose file belongs to one kind of GPU and one version of cuDNN."""
         g = self.geometry
         order = "channels last" if g.channels_last else "channels first"
         after = " + bias" * self.fused.bias + " + relu" * self.fused.relu
@@ -82,12 +81,12 @@ class Wanted:
 
     @property
     def math(self) -> str:
-        """What products round their inputs to."""
+        """Return the type that products round their inputs to."""
         return "bf16" + " throughout" * self.types.narrow if self.types.half else "tf32"
 
 
 def find(wanted: Wanted) -> CudnnGraph:
-    """Built before, or built now. What cuDNN cannot do is asked once."""
+    """Return a graph that was built before, or build it. A refusal of cuDNN is kept too."""
     if wanted not in _graphs:
         try:
             _graphs[wanted] = _build(wanted)
@@ -123,7 +122,10 @@ def _build(wanted: Wanted) -> CudnnGraph:
 
 
 def _choose(wanted: Wanted, graph: Any, refusals: tuple[type[BaseException], ...]) -> choice.Engine | None:
-    """The engine for a described graph. None: there is none, or a plain convolution with a kernel behind is faster."""
+    """Return the engine for a described graph.
+
+    None: there is none, or a plain convolution followed by a kernel is faster.
+    """
     g, limit = wanted.geometry, wanted.limit
     candidates = choice.engines(graph, refusals, limit)
     if wanted.mode == "heuristic" or g.batch * g.out_channels * g.out_size * g.rows < _WORTH:
@@ -151,7 +153,7 @@ def _choose(wanted: Wanted, graph: Any, refusals: tuple[type[BaseException], ...
 def _measure(
     wanted: Wanted, graph: Any, engines: Sequence[choice.Engine | None], refusals: tuple[type[BaseException], ...]
 ) -> list[float | None] | None:
-    """Times of engines; None among them stands for the plain convolution with a kernel behind it."""
+    """Return the times of engines in ms; None among engines stands for a plain convolution followed by a kernel."""
     first, second, result = elements(wanted.geometry, wanted.direction)
     inputs = [first, second] + [wanted.geometry.out_channels] * wanted.fused.bias
     built = [e for e in engines if e is not None]
@@ -167,7 +169,7 @@ def _measure(
 
 
 def _run(built: CudnnGraph, separate: Wanted | None = None) -> choice.Run:
-    """A call of an engine on plain addresses; with `separate`, a kernel for its bias and ReLU behind it."""
+    """Return a call of an engine on plain addresses; with `separate`, followed by a kernel for its bias and ReLU."""
 
     def run(inputs: Sequence[int], result: int, work: AnyArray | None) -> None:
         names = (FIRST, SECOND) if separate else (FIRST, SECOND, BIAS)
@@ -183,14 +185,15 @@ def _run(built: CudnnGraph, separate: Wanted | None = None) -> choice.Run:
 
 
 def _array(address: int, size: int, dtype: np.dtype[Any]) -> AnyArray:
-    """Elements at an address, as an array that does not own them."""
+    """Return `size` elements at an address as an array that does not own them."""
     cupy = cuda.require()
     memory = cupy.cuda.UnownedMemory(address, dtype.itemsize * size, None)
     return cupy.ndarray((size,), dtype, cupy.cuda.MemoryPointer(memory, 0))
 
 
 def _runner(graph: Any) -> Callable[..., None]:
-    """What queues a graph's engine. The frontend's own wrapper only copies the pointers' map, at each call."""
+    """Return the function that queues a graph's engine, without the frontend's wrapper, which copies the map of
+    pointers."""
     return getattr(graph, "_execute_plan_at_index", None) or graph.execute_plan_at_index
 
 
@@ -203,7 +206,10 @@ def _store(device: int) -> Store:
 
 
 def handle(device: int) -> Any:
-    """The device's cuDNN handle, set to CuPy's current stream. Setting costs several driver calls, so not twice."""
+    """Return the device's cuDNN handle, set to CuPy's current stream.
+
+    The stream is set only where it changed: that costs several driver calls.
+    """
     stream = cuda.require().cuda.get_current_stream().ptr
     entry = _handles.get(device)
     if entry is None:

@@ -1,7 +1,7 @@
-"""Which of cuDNN's engines runs a graph: its candidates in its own order, and the fastest of them by measurement.
+"""Choose which of cuDNN's engines runs a graph: list its candidates in its own order, and measure the fastest.
 
 Measuring runs candidates on scratch memory of its own, on the current stream, with the device otherwise idle. A
-candidate whose result is not that of the first one (within TF32's or bfloat16's rounding) does not count.
+candidate whose result differs from the first one's (by more than TF32's or bfloat16's rounding) does not count.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Run = Callable[[Sequence[int], int, int], None]  # (addresses of the inputs, of 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """A built candidate: its place in its graph's list, cuDNN's name for it with all settings, bytes of workspace."""
+    """Hold a built candidate: its index in its graph's list, cuDNN's name of it with settings, bytes of workspace."""
 
     index: int
     name: str
@@ -61,8 +61,10 @@ class Engine:
 
 
 def engines(graph: Any, refusals: tuple[type[BaseException], ...], limit: int | None) -> Iterator[Engine]:
-    """A graph's candidates in cuDNN's order, built one by one. `refusals`: what the frontend raises for one that was
-    deselected or does not build."""
+    """Yield a graph's candidates in cuDNN's order, built one by one.
+
+    `refusals` are the exceptions by which the frontend refuses a candidate.
+    """
     seen = set()
     for index in range(graph.get_execution_plan_count()):
         name = graph.get_plan_name_at_index(index)
@@ -72,7 +74,7 @@ def engines(graph: Any, refusals: tuple[type[BaseException], ...], limit: int | 
 
 
 def named_engine(graph: Any, name: str, refusals: tuple[type[BaseException], ...], limit: int | None) -> Engine | None:
-    """The candidate of that name, built; None where there is none."""
+    """Return the candidate of that name, built; None where there is none."""
     for index in range(graph.get_execution_plan_count()):
         if graph.get_plan_name_at_index(index) == name:
             return next(_built(graph, index, name, refusals, limit), None)
@@ -92,7 +94,10 @@ def _built(
 
 
 def fastest(times: Sequence[float | None]) -> int:
-    """Index of the fastest; of times that are about equal, the earliest. None does not count (0 if all are None)."""
+    """Return the index of the fastest run; of times that are about equal, the earliest.
+
+    None does not count; the result is 0 if all are None.
+    """
     best = None
     for i, time in enumerate(times):
         if time is not None and (best is None or time < _GAIN * times[best]):
@@ -107,8 +112,13 @@ def measure(
     work_bytes: int,
     refusals: tuple[type[BaseException], ...],
 ) -> list[float | None] | None:
-    """Milliseconds of each run (None: failed, wrong or hopeless), for `inputs` and `result` of so many elements of a
-    type. None where the device has no room for them."""
+    """Return the milliseconds of each run on scratch arrays; None for a run that failed, was wrong or hopelessly slow.
+
+    Returns None where the device has no room for the arrays.
+
+    Args:
+        inputs, result: (number of elements, type) of the scratch arrays.
+    """
     cupy = cuda.require()
     pool = cupy.cuda.MemoryPool()  # its own, so that nobody else's memory is kept or returned
     sizes = [*(n * kind.itemsize for n, kind in (*inputs, result, result)), 8, work_bytes]
@@ -130,7 +140,7 @@ def measure(
 
 
 class _Trial:
-    """Scratch arrays on the device: inputs, the result that is expected, one to compare with it, workspace."""
+    """Hold scratch arrays on the device: inputs, the expected result, one to compare with it, workspace."""
 
     def __init__(
         self,
@@ -166,7 +176,7 @@ class _Trial:
         return times
 
     def _first_time(self, run: Run, to: int, best: float) -> float | None:
-        """None for a candidate that builds but does not run, that is wrong, or whose first call is slow beyond hope."""
+        """Return the milliseconds of a first run; None if it fails, is wrong or is hopelessly slow."""
         self.cupy.cuda.runtime.memsetAsync(to, 0xFF, self.kind.itemsize * self.size, self.stream)  # NaN
         try:
             if self._span(run, to, 1) > _FIRST_CALL_MS + _SLOW_START * best:
@@ -177,7 +187,7 @@ class _Trial:
         return time if self._agrees(to) else None
 
     def _span(self, run: Run, to: int, count: int) -> float:
-        """Milliseconds of one call, out of `count` in a row."""
+        """Return the milliseconds of one call, out of `count` in a row."""
         start, end = self.cupy.cuda.Event(), self.cupy.cuda.Event()
         start.record()
         for _ in range(count):
@@ -187,7 +197,7 @@ class _Trial:
         return self.cupy.cuda.get_elapsed_time(start, end) / count
 
     def _agrees(self, to: int) -> bool:
-        """Whether the result is the expected one (itself: whether it is a number everywhere)."""
+        """Return whether the result is the expected one (for that one itself: whether it has no NaN)."""
         runtime, found = self.cupy.cuda.runtime, np.empty(2, np.float32)
         runtime.memsetAsync(self.worst, 0, found.nbytes, self.stream)
         cuda.launch(_SOURCE, "differ", self.kind, self.size, self.expected, to, self.worst, self.size)

@@ -1,18 +1,18 @@
-"""Convolutions through cuDNN's graph interface, with plain device pointers.
+"""Convolve through cuDNN's graph interface, with plain device pointers.
 
-Covers: float32 convolutions in "tf32" mode over 2 or 3 axes (groups, strides, dilation) and both gradients, in either
-order of the axes; a bias and a ReLU behind the convolution, in the same graph where that is faster. The same for
+Covers float32 convolutions in "tf32" mode over 2 or 3 axes (groups, strides, dilation) and both gradients, in either
+order of the axes; a bias and a ReLU after the convolution, in the same graph where that is faster. The same for
 bfloat16 images and weights, with sums and bias in float32; the gradient of the weights is rounded to bfloat16 once,
 where there is an engine that does so, and added up in float32.
-Does not cover what `CudnnUnsupported` is raised for (use `im2col.py`): what cuDNN has no engine for, float64 (wrong
-results on an H200 with cuDNN 9.19 and frontend 1.18) and
-"fp32" mode (with tensor cores deselected, filter gradients of some
-engines were off by 4e-3, more than TF32's own rounding).
 
-Which engine runs: environment variable PYCAFFE_LMS_CUDNN. "measure" (default): the fastest of cuDNN's first few
+Raises `CudnnUnsupported` (then use `im2col.py`) for what cuDNN has no engine for, for float64 (wrong results on an H200
+with cuDNN 9.19 and frontend 1.18) and for "fp32" mode (with tensor cores deselected, filter gradients of some engines
+were off by 4e-3, more than TF32's own rounding).
+
+The environment variable PYCAFFE_LMS_CUDNN says which engine runs. "measure" (default): the fastest of cuDNN's first few
 recommendations, measured once per shape (`choice.py`) and kept for the process, and for later ones in a file
-(`store.py`). "heuristic": the first recommendation, as also for convolutions that are too small to matter and
-where there is no memory to measure in. Either way only engines that fit the workspace limit and the rules below.
+(`store.py`). "heuristic": the first recommendation, as also for convolutions that are too small to matter and where
+there is no memory to measure in. Either way only engines that fit the workspace limit and the rules below.
 """
 
 from __future__ import annotations
@@ -47,23 +47,26 @@ extern "C" __global__ void add_into(long long from, C* to, long long n, long lon
 
 
 def available() -> bool:
-    """Whether the frontend and the cuDNN library are loaded (at the first call). Never raises."""
+    """Return whether the frontend and the cuDNN library are loaded (at the first call). Never raises."""
     return library.load()[0] is not None
 
 
 def why_not() -> str:
-    """What is missing, "" if nothing is."""
+    """Return what is missing, "" if nothing is."""
     return library.load()[1]
 
 
 @dataclass(frozen=True, slots=True)
 class CudnnPlan:
-    """A convolution's built directions, on one device. Calls queue on CuPy's current stream and return at once.
+    """Hold a convolution's built directions on one device. Calls queue on CuPy's current stream and return at once.
 
     Arrays are C-contiguous, of the plan's type, on the plan's device, at multiples of 16 bytes. `work` is a uint8 array
-    of at least `workspace_bytes` at a multiple of 16 bytes, or None where that is 0. `fused`: what the graph FUSED,
-    where there is one, does behind the convolution. narrow: the graph for the weights' gradient makes bfloat16.
-    Raises: DeviceError if cuDNN fails; AssertionError for a `work` that is too small.
+    of at least `workspace_bytes` at a multiple of 16 bytes, or None where that is 0. `fused` is what graph FUSED, where
+    there is one, does after the convolution. `narrow`: the graph for the weights' gradient writes bfloat16.
+
+    Raises:
+        DeviceError: cuDNN fails.
+        AssertionError: a `work` is too small.
     """
 
     geometry: ConvGeometry
@@ -75,7 +78,7 @@ class CudnnPlan:
 
     @property
     def workspace_by_direction(self) -> dict[str, int]:
-        """Bytes that each built direction needs; backward_filter includes its room to accumulate."""
+        """Return the bytes that each built direction needs; backward_filter includes its room to accumulate."""
         sizes = {d: g.workspace_bytes for d, g in self.graphs.items()}
         if "backward_filter" in sizes:
             sizes["backward_filter"] = _align(sizes["backward_filter"]) + _filter_bytes(self.geometry, self.dtype)
@@ -83,18 +86,19 @@ class CudnnPlan:
 
     @property
     def workspace_bytes(self) -> int:
-        """Bytes that are enough for every built direction."""
+        """Return bytes that are enough for every built direction."""
         return max(self.workspace_by_direction.values(), default=0)
 
     @property
     def engines(self) -> dict[str, str]:
-        """cuDNN's name of each built direction's engine."""
+        """Return cuDNN's name of each built direction's engine."""
         return {d: g.name for d, g in self.graphs.items()}
 
     def forward(
         self, x: AnyArray, w: AnyArray, b: AnyArray | None, y: AnyArray, work: AnyArray | None, relu: bool = False
     ) -> None:
-        """y (N, O, *out) = w (O, C/group, *kernel) * x (N, C, *in) (+ b (O)); negative values become 0 if relu."""
+        """Compute y (N, O, *out) = w (O, C/group, *kernel) * x (N, C, *in) (+ b (O)); negative values become 0 if
+        `relu`."""
         if (b is not None, relu) == self.fused and FUSED in self.graphs:
             bias = b.data.ptr if b is not None else 0
             self._execute(FUSED, x.data.ptr, w.data.ptr, y.data.ptr, work, bias)
@@ -104,11 +108,11 @@ class CudnnPlan:
             bias_relu.forward(y, b, relu, *self.geometry.planes)
 
     def backward_data(self, dy: AnyArray, w: AnyArray, dx: AnyArray, work: AnyArray | None) -> None:
-        """dx (N, C, *in) from dy (N, O, *out); every element of dx is written."""
+        """Compute dx (N, C, *in) from dy (N, O, *out); every element of dx is written."""
         self._execute("backward_data", dy.data.ptr, w.data.ptr, dx.data.ptr, work)
 
     def backward_filter(self, x: AnyArray, dy: AnyArray, dw: AnyArray, work: AnyArray | None, accumulate: bool) -> None:
-        """dw (O, C/group, *kernel) (+)= the gradient of the weights, summed over images and positions."""
+        """Write to dw (O, C/group, *kernel), or add if `accumulate`, the gradient summed over images and positions."""
         if not accumulate and not self.narrow:
             self._execute("backward_filter", x.data.ptr, dy.data.ptr, dw.data.ptr, work)
             return
@@ -151,11 +155,17 @@ def plan(
     directions: Iterable[str] = DIRECTIONS,
     fused: Fused = Fused(),  # noqa: B008  (a tuple)
 ) -> CudnnPlan:
-    """Build `directions` on the current device, or find them built. `workspace_limit` (bytes, None: any) bounds what
-    each direction asks for; only the room to accumulate weights (one dw) is granted even above it. `fused`: what will
-    follow the forward convolution.
+    """Build `directions` on the current device, or find them built.
 
-    Raises: CudnnUnsupported; DeviceError without a GPU or where cuDNN cannot start; MissingDependency without CuPy.
+    Args:
+        workspace_limit: bytes that each direction may ask for (None: any); the room to accumulate weights (one dw) is
+            granted even above it.
+        fused: what will follow the forward convolution.
+
+    Raises:
+        CudnnUnsupported: cuDNN cannot do it.
+        DeviceError: there is no GPU, or cuDNN cannot start.
+        MissingDependency: CuPy is not installed.
     """
     if not available():
         raise CudnnUnsupported(why_not())
@@ -189,12 +199,12 @@ def plan(
 
 
 def _filter_bytes(g: ConvGeometry, dtype: np.dtype[Any]) -> int:
-    """Of the weights' gradient."""
+    """Return the bytes of the weights' gradient."""
     return g.out_channels * g.rows * _gradient_type(dtype).itemsize
 
 
 def _gradient_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Of the weights' gradient, for images of a type."""
+    """Return the type of the weights' gradient for images of type `dtype`."""
     return np.dtype(np.float32) if dtype == BFLOAT16 else dtype
 
 

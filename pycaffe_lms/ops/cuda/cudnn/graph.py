@@ -1,4 +1,4 @@
-"""What cuDNN's frontend is told of a convolution: one graph per direction, with every size and stride stated."""
+"""Describe a convolution to cuDNN's frontend: one graph per direction, with every size and stride stated."""
 
 from __future__ import annotations
 
@@ -13,22 +13,27 @@ FIRST, SECOND, RESULT, BIAS = 1, 2, 3, 4  # names of the two inputs, the output 
 
 
 class Fused(NamedTuple):
-    """What follows the forward convolution in the same graph."""
+    """Say what follows the forward convolution in the same graph."""
 
     bias: bool = False
     relu: bool = False
 
 
 class Types(NamedTuple):
-    """half: images and weights are bfloat16; sums, and a bias, are float32 all the same. narrow: so is the result of a
-    filter's gradient, which is float32 else."""
+    """Say which tensors of a graph are bfloat16.
+
+    `half`: images and weights are; sums and a bias stay float32. `narrow`: so is the gradient of the weights.
+    """
 
     half: bool = False
     narrow: bool = False
 
 
 def describe(frontend: Any, g: ConvGeometry, direction: str, fused: Fused, types: Types, handle: Any) -> Any:
-    """The frontend's graph. That a weight has fewer channels than x is how it learns of groups."""
+    """Return the frontend's graph of one direction.
+
+    The frontend learns of groups from a weight that has fewer channels than x.
+    """
     wide = frontend.data_type.FLOAT
     kind = frontend.data_type.BFLOAT16 if types.half else wide
     made = wide if direction == "backward_filter" and not types.narrow else kind
@@ -61,13 +66,13 @@ def describe(frontend: Any, g: ConvGeometry, direction: str, fused: Fused, types
 
 
 def elements(g: ConvGeometry, direction: str) -> tuple[int, int, int]:
-    """Elements of the two inputs and of the output."""
+    """Return the numbers of elements of the two inputs and of the output."""
     return tuple(prod(dims) for dims in _dims(g, direction))
 
 
 def strides(dims: list[int], channels_last: bool) -> list[int]:
-    """Elements between neighbours along each axis of a contiguous array with these axes, the second one innermost if
-    channels_last."""
+    """Return the strides in elements of a contiguous array with axes `dims`; with `channels_last` the second is
+    innermost."""
     order = [0, *range(2, len(dims)), 1] if channels_last else range(len(dims))
     sizes = [dims[axis] for axis in order]
     steps = list(itertools.accumulate(sizes[:0:-1], lambda a, b: a * b, initial=1))[::-1]

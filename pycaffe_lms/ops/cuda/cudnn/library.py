@@ -1,9 +1,9 @@
-"""Loads the package nvidia-cudnn-frontend (1.16-1.27) together with the cuDNN 9 library and what that needs.
+"""Load the package nvidia-cudnn-frontend (1.16-1.27) together with the cuDNN 9 library and what that needs.
 
 The frontend opens `nvidia/cudnn/lib/libcudnn.so.9` of the interpreter's own site-packages, else that name anywhere. A
 name also matches a library that is already open, so one in another folder of `sys.path` only has to be opened first.
-cuDNN finds cublasLt and nvrtc in wheels beside its own; without cublasLt it ends the process as soon as it is asked
-for a plan, so its presence is checked here.
+cuDNN finds cublasLt and nvrtc in wheels beside its own; without cublasLt it ends the process as soon as it is asked for
+a plan, so this module checks that cublasLt is there.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ CUDNN = "libcudnn.so.9"
 
 
 class Absent(Exception):
-    """cuDNN cannot be used; the text says what is missing."""
+    """Say that cuDNN cannot be used; the text says what is missing."""
 
 
 @functools.cache
 def load() -> tuple[ModuleType | None, str]:
-    """(the frontend, ""), or (None, the reason). Tried once per process; never raises."""
+    """Return (the frontend, ""), or (None, the reason). Tried once per process; never raises."""
     try:
         with warnings.catch_warnings():  # many frontends import torch where there is one, which may warn
             warnings.simplefilter("ignore")
@@ -60,7 +60,7 @@ def _load() -> ModuleType:
 
 
 def _cuda_family() -> int | None:
-    """CUDA's major version that the open cuDNN was built for; None where that cannot be asked."""
+    """Return CUDA's major version that the open cuDNN was built for; None where that cannot be asked."""
     if sys.platform != "linux":
         return None
     try:
@@ -72,13 +72,15 @@ def _cuda_family() -> int | None:
 
 
 def _own_roots() -> list[str]:
-    """Where the frontend itself looks."""
+    """Return the folders in which the frontend itself looks."""
     return [sysconfig.get_path("purelib")]
 
 
 def _open(name: str, folders: list[str], pathfinder_name: str) -> bool:
-    """Open a library for the whole process: by name (open already, or on the loader's path), from wheels, or from
-    where CUDA's path finder knows one. Whether it is open now."""
+    """Open a library for the whole process, and return whether it is open.
+
+    Tried in turn: its name (open already, or on the loader's path), wheels, CUDA's path finder.
+    """
     if sys.platform != "linux":
         return True  # elsewhere the frontend has its own way
     roots = _own_roots() + [root or "." for root in sys.path]

@@ -1,7 +1,7 @@
-"""Which engine measured fastest, kept from run to run: a small JSON file per GPU model and cuDNN version.
+"""Keep from run to run which engine measured fastest: a small JSON file per GPU model and cuDNN version.
 
-It lies in $XDG_CACHE_HOME/pycaffe_lms, else in ~/.cache/pycaffe_lms. Without it engines are measured again; so a file
-that is absent, damaged or not writable costs time and nothing else.
+The file lies in $XDG_CACHE_HOME/pycaffe_lms, else in ~/.cache/pycaffe_lms. Without it engines are measured again; so a
+file that is absent, damaged or not writable costs time and nothing else.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _FORMAT = 1
 
 
 class Store:
-    """What was chosen, by a text that describes the convolution. Other processes may write the same file."""
+    """Keep chosen engines by a text that describes the convolution. Other processes may write the same file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -26,7 +26,7 @@ class Store:
         return self._known.get(key)
 
     def put(self, key: str, choice: str) -> None:
-        """Keep a choice, beside those that others have written since."""
+        """Keep a choice, beside those that other processes have written since."""
         self._known = {**_read(self.path), **self._known, key: choice}
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -36,7 +36,7 @@ class Store:
 
 
 def store_path(gpu: str, cudnn_version: int) -> Path:
-    """The file of a GPU model and a cuDNN version."""
+    """Return the file of a GPU model and a cuDNN version."""
     # the XDG specification: a path that is not absolute does not count
     root = os.environ.get("XDG_CACHE_HOME", "")
     folder = Path(root) if os.path.isabs(root) else Path(os.path.expanduser("~")) / ".cache"
@@ -55,7 +55,7 @@ def _read(path: Path) -> dict[str, str]:
 
 
 def _replace(path: Path, text: str) -> None:
-    """A reader finds the old file or the new one, never a part."""
+    """Write a file so that a reader finds the old text or the new one, never a part."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:

@@ -1,1 +1,1 @@
-"""Losses and accuracy, on CUDA devices."""
+"""Compute losses and accuracy on CUDA devices."""

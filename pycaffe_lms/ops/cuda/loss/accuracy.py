@@ -1,4 +1,4 @@
-"""Counting of right answers."""
+"""Count right answers."""
 
 from __future__ import annotations
 
@@ -55,10 +55,11 @@ def accuracy_forward(
     c: int,
     inner: int,
 ) -> None:
-    """accuracy = right / counted (0 when nothing counts); per_class (c values, or None) the same for each class.
+    """Compute accuracy = right / counted (0 if nothing counts), and the same per class in `per_class` (c values or
+    None).
 
-    Right: fewer than top_k other scores are >= the score of the true class (a NaN is >= nothing). A label outside
-    0..c-1 makes `accuracy` NaN and belongs to no class. `counts`: 3 + 2 * c int32 for the GPU.
+    An answer is right if fewer than top_k other scores are >= the score of the true class (a NaN is >= nothing). A
+    label outside 0..c-1 makes `accuracy` NaN and belongs to no class. `counts`: 3 + 2 * c int32, for the GPU.
     """
     fill(counts, 0)
     lanes = 32 if inner == 1 and c > 32 else 1

@@ -1,4 +1,4 @@
-"""Half the squared distance of two batches."""
+"""Compute half the squared distance of two batches."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ _BACKWARD = {
 
 
 def euclidean_loss_forward(a: AnyArray, b: AnyArray, loss: AnyArray, work: AnyArray, scale: float) -> None:
-    """loss = scale * sum of (a - b)^2, summed in float64. `work`: 2 * LOSS_BLOCKS doubles, for a GPU's partial sums."""
+    """Compute loss = scale * sum of (a - b)^2, summed in float64. `work`: 2 * LOSS_BLOCKS doubles for a GPU's partial
+    sums."""
     scaled_loss(_SQUARES, "squares", a.size, (a, b, work, aligned(a, b), a.size), loss, work, scale)
 
 
 def euclidean_loss_backward(
     a: AnyArray, b: AnyArray, dloss: AnyArray, da: AnyArray | None, db: AnyArray | None, scale: float
 ) -> None:
-    """da = dloss * scale * (a - b), db = -da; one of them may be None."""
+    """Compute da = dloss * scale * (a - b), db = -da; one of them may be None."""
     wanted = {name: dx for name, dx in (("da", da), ("db", db)) if dx is not None}
     run(_BACKWARD[", ".join(wanted)], "backward", (a, b, *wanted.values()), dloss, float(scale))

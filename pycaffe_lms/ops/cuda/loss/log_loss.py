@@ -1,4 +1,4 @@
-"""Logistic losses: of given probabilities (n, c), and of a softmax (outer, c, inner) with a matrix of class weights."""
+"""Compute logistic losses: of probabilities (n, c), and of a softmax (outer, c, inner) with class weights."""
 
 from __future__ import annotations
 
@@ -87,9 +87,9 @@ extern "C" __global__ void gains_backward(const T* prob, const T* label, const T
 def multinomial_loss_forward(
     p: AnyArray, label: AnyArray, loss: AnyArray, work: AnyArray, scale: float, n: int, c: int
 ) -> None:
-    """loss = -scale * sum of log(max(p[label], 1e-20)).
+    """Compute loss = -scale * sum of log(max(p[label], 1e-20)).
 
-    A label outside 0..c-1 makes the loss NaN. `work`: 2 * LOSS_BLOCKS doubles, for a GPU's partial sums.
+    A label outside 0..c-1 makes the loss NaN. `work`: 2 * LOSS_BLOCKS doubles for a GPU's partial sums.
     """
     scaled_loss(_SOURCE, "logs", n, (p, label, work, n, c), loss, work, scale)
 
@@ -97,13 +97,13 @@ def multinomial_loss_forward(
 def multinomial_loss_backward(
     p: AnyArray, label: AnyArray, dloss: AnyArray, dx: AnyArray, scale: float, n: int, c: int
 ) -> None:
-    """dx = -dloss * scale / max(p, 1e-20) at the label, 0 elsewhere; NaN where the item's label is outside 0..c-1."""
+    """Compute dx = -dloss * scale / max(p, 1e-20) at the label, 0 elsewhere; NaN where a label is outside 0..c-1."""
     args = (p, label, dloss, dx, float(scale), n * c, *divider(c, n * c))
     launch(_SOURCE, "logs_backward", dx.dtype, n * c, *args)
 
 
 def upload_matrix(host: HostArray, matrix: AnyArray) -> None:
-    """matrix = host, an array in the computer's memory that nobody changes."""
+    """Copy `host`, an array in host memory that stays unchanged, to `matrix`."""
     matrix.data.copy_from_host_async(ctypes.c_void_p(host.ctypes.data), host.nbytes)
 
 
@@ -121,10 +121,10 @@ def infogain_loss_forward(
     c: int,
     inner: int,
 ) -> None:
-    """loss = -sum of matrix[label, l] * log(max(p[l], 1e-20)) over the labels that are not ignored, divided by norm.
+    """Compute loss = -sum of matrix[label, l] * log(max(p[l], 1e-20)) over the labels not ignored, divided by norm[0].
 
-    norm[0] (float64) = max(1, normalizer), where a negative normalizer means the number of labels not ignored.
-    A label outside 0..c-1 makes the loss NaN. `work`: 2 * LOSS_BLOCKS doubles, for a GPU's partial sums.
+    norm[0] (float64) becomes max(1, normalizer), or max(1, number of labels not ignored) if normalizer < 0. A label
+    outside 0..c-1 makes the loss NaN. `work`: 2 * LOSS_BLOCKS doubles for a GPU's partial sums.
     """
     n = outer * c * inner
     args = (prob, label, matrix, work, int(has_ignore), ignore_label, n, *divider(inner, n), *divider(c, n))
@@ -145,9 +145,9 @@ def infogain_loss_backward(
     c: int,
     inner: int,
 ) -> None:
-    """dx = (p * sum(matrix[label]) - matrix[label]) * dloss / norm; 0 at ignored labels, NaN at labels outside 0..c-1.
+    """Compute dx = (p * sum(matrix[label]) - matrix[label]) * dloss / norm[0].
 
-    row_sums (c doubles): room for the sums.
+    dx is 0 at ignored labels and NaN at labels outside 0..c-1. row_sums (c doubles) receives the sums of matrix rows.
     """
     n = outer * c * inner
     if n == 0:

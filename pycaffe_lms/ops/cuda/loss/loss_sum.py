@@ -1,4 +1,4 @@
-"""How the losses are added up on a GPU: every block writes a part, and one block adds the parts in a fixed order."""
+"""Add up losses on a GPU: every block writes a part, and one block adds the parts in a fixed order."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ extern "C" __global__ void divided_total(const double* work, T* loss, double* no
 def scaled_loss(
     source: str, name: str, n: int, args: tuple[Any, ...], loss: AnyArray, work: AnyArray, scale: float
 ) -> None:
-    """loss = scale * the sum of what kernel `name` adds up over n elements; `args` are its arguments."""
+    """Compute loss = scale * the sum of what kernel `name` adds up over n elements; `args` are its arguments."""
     parts = _parts(source, name, n, args, loss)
     launch(_TOTAL, "scaled_total", loss.dtype, 0, work, loss, float(scale), parts, block=256, grid=1)
 
@@ -73,7 +73,10 @@ def divided_loss(
     work: AnyArray,
     normalizer: float,
 ) -> None:
-    """norm[0] = max(1, normalizer, or the kernel's count where it is negative); loss = the kernel's sum / norm[0]."""
+    """Compute norm[0] and loss = the sum of what kernel `name` adds up over n elements / norm[0].
+
+    norm[0] = max(1, normalizer), or max(1, the kernel's count) if normalizer < 0.
+    """
     parts = _parts(source, name, n, args, loss)
     launch(_TOTAL, "divided_total", loss.dtype, 0, work, loss, norm, float(normalizer), parts, block=256, grid=1)
 

@@ -1,4 +1,4 @@
-"""Losses with a margin, over (n, c): the hinge of every class, and the distance of pairs."""
+"""Compute losses with a margin over (n, c): the hinge of every class, and the distance of pairs."""
 
 from __future__ import annotations
 
@@ -106,9 +106,9 @@ extern "C" __global__ void backward(const T* a, const T* b, const T* y, const T*
 def hinge_loss_forward(
     x: AnyArray, label: AnyArray, loss: AnyArray, work: AnyArray, squared: bool, scale: float, n: int, c: int
 ) -> None:
-    """loss = scale * sum of m (squared: m^2), m = max(0, 1 - s x), s = 1 at the label and -1 elsewhere.
+    """Compute loss = scale * sum of m (m^2 if `squared`), m = max(0, 1 - s x), s = 1 at the label and -1 elsewhere.
 
-    A label outside 0..c-1 makes the loss NaN. `work`: 2 * LOSS_BLOCKS doubles, for a GPU's partial sums.
+    A label outside 0..c-1 makes the loss NaN. `work`: 2 * LOSS_BLOCKS doubles for a GPU's partial sums.
     """
     args = (x, label, work, int(squared), n * c, *divider(c, n * c))
     scaled_loss(_HINGE, "hinges", n * c, args, loss, work, scale)
@@ -117,7 +117,7 @@ def hinge_loss_forward(
 def hinge_loss_backward(
     x: AnyArray, label: AnyArray, dloss: AnyArray, dx: AnyArray, squared: bool, scale: float, n: int, c: int
 ) -> None:
-    """dx = -s * dloss * scale * (sign(m); squared: 2 m); NaN where the item's label is outside 0..c-1."""
+    """Compute dx = -s * dloss * scale * sign(m) (2 m if `squared`); NaN where an item's label is outside 0..c-1."""
     args = (x, label, dloss, dx, int(squared), float(scale), n * c, *divider(c, n * c))
     launch(_HINGE, "backward", dx.dtype, n * c, *args)
 
@@ -135,10 +135,10 @@ def contrastive_loss_forward(
     n: int,
     c: int,
 ) -> None:
-    """loss = scale * sum of d^2 where y is not 0 (cut to an integer), else max(margin - d, 0)^2, d = |a - b|.
+    """Compute loss = scale * sum of d^2 where int(y) is not 0, else of max(margin - d, 0)^2, with d = |a - b|.
 
-    legacy: max(margin - d^2, 0) for the latter. distance (n doubles) = d^2, which backward reads. `work` (512
-    doubles) is for the GPU's partial sums.
+    With `legacy` the latter is max(margin - d^2, 0). `distance` (n doubles) receives d^2, which backward reads. `work`
+    holds the GPU's partial sums: 512 doubles.
     """
     launch(_CONTRASTIVE, "distances", a.dtype, n * 32, a, b, distance, n, c, block=256)
     args = (distance, y, work, float(margin), int(legacy), n)
@@ -158,6 +158,10 @@ def contrastive_loss_backward(
     n: int,
     c: int,
 ) -> None:
-    """dx = dloss * scale * (a - b) * (y not 0: 1; d < margin: -(margin - d) / (d + 1e-4); legacy: -1; else 0)."""
+    """Compute dx = dloss * scale * (a - b) * factor.
+
+    The factor is 1 where int(y) is not 0, else -max(margin - d, 0) / (d + 1e-4); with `legacy` the latter is -1 where
+    d^2 < margin, else 0.
+    """
     args = (a, b, y, dloss, distance, dx, float(margin), int(legacy), float(scale), n * c, *divider(c, n * c))
     launch(_CONTRASTIVE, "backward", dx.dtype, n * c, *args)

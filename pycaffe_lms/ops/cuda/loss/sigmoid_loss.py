@@ -1,4 +1,4 @@
-"""Cross entropy of sigmoids, element by element."""
+"""Compute the cross entropy of sigmoids, element by element."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def sigmoid_loss_forward(
     ignore_label: int,
     normalizer: float,
 ) -> None:
-    """loss = -sum of (t log(sigmoid(x)) + (1 - t) log(1 - sigmoid(x))) over targets not ignored, divided by norm.
+    """Compute loss = -sum of (t log(sigmoid(x)) + (1 - t) log(1 - sigmoid(x))) over targets not ignored, by norm[0].
 
-    norm[0] (float64) = max(1, normalizer), where a negative normalizer means the number of targets not ignored.
-    A target whose integer part is ignore_label is ignored. `work`: 2 * LOSS_BLOCKS doubles, for a GPU's partial sums.
+    norm[0] (float64) becomes max(1, normalizer), or max(1, number of targets not ignored) if normalizer < 0. A target
+    whose integer part is ignore_label is ignored. `work`: 2 * LOSS_BLOCKS doubles for a GPU's partial sums.
     """
     args = (x, t, work, int(has_ignore), ignore_label, aligned(x, t), x.size)
     divided_loss(_ENTROPY, "entropy", x.size, args, loss, norm, work, normalizer)
@@ -59,5 +59,5 @@ def sigmoid_loss_forward(
 def sigmoid_loss_backward(
     x: AnyArray, t: AnyArray, dloss: AnyArray, norm: AnyArray, dx: AnyArray, has_ignore: bool, ignore_label: int
 ) -> None:
-    """dx = (sigmoid(x) - t) * dloss / norm; 0 at ignored targets."""
+    """Compute dx = (sigmoid(x) - t) * dloss / norm[0]; 0 at ignored targets."""
     run(_BACKWARD, "backward", (x, t, dx), dloss, norm, int(has_ignore), ignore_label)

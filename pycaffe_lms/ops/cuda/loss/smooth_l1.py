@@ -1,4 +1,4 @@
-"""Huber's loss of weighted differences: quadratic near zero, linear beyond."""
+"""Compute Huber's loss of weighted differences: quadratic near zero, linear beyond."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["smooth_l1_loss_forward", "smooth_l1_loss_backward"]
 
 @functools.cache
 def _sources(weights: int, gradients: str = "") -> tuple[str, str]:
-    """(forward, backward) for the weights that are there: 1 inside, 2 outside; backward for `gradients` of da, db."""
+    """Return (forward, backward) for the given weights: 1 inside, 2 outside; `gradients` names da, db or both."""
     names = "a, b" + ", inside" * (weights & 1) + ", outside" * (weights >> 1)
     inside, outside = "inside" if weights & 1 else "(T)1", "outside" if weights & 2 else "(T)1"
     forward = totals(
@@ -48,7 +48,7 @@ def _sources(weights: int, gradients: str = "") -> tuple[str, str]:
 def _chosen(
     a: AnyArray, b: AnyArray, inside: AnyArray | None, outside: AnyArray | None, gradients: str = ""
 ) -> tuple[tuple[AnyArray, ...], tuple[str, str]]:
-    """(arrays that are there, their kernels)."""
+    """Return (the arrays that are given, their kernels)."""
     arrays = tuple(array for array in (a, b, inside, outside) if array is not None)
     return arrays, _sources(int(inside is not None) + 2 * int(outside is not None), gradients)
 
@@ -63,10 +63,10 @@ def smooth_l1_loss_forward(
     sigma2: float,
     scale: float,
 ) -> None:
-    """loss = scale * sum of outside * f(inside * (a - b)), summed in float64; weights may be None (all 1).
+    """Compute loss = scale * sum of outside * f(inside * (a - b)), summed in float64; weights may be None (all 1).
 
-    f(d) = sigma2 * d^2 / 2 where |d| < 1 / sigma2, else |d| - 1 / (2 sigma2).
-    `work`: 2 * LOSS_BLOCKS doubles, for a GPU's partial sums.
+    f(d) = sigma2 * d^2 / 2 where |d| < 1 / sigma2, else |d| - 1 / (2 sigma2). `work`: 2 * LOSS_BLOCKS doubles for a
+    GPU's partial sums.
     """
     arrays, (source, _) = _chosen(a, b, inside, outside)
     args = (*arrays, work, float(sigma2), aligned(*arrays), a.size)
@@ -84,8 +84,10 @@ def smooth_l1_loss_backward(
     sigma2: float,
     scale: float,
 ) -> None:
-    """da = dloss * scale * outside * inside * f'(inside * (a - b)), db = -da; one of them may be None, and both are
-    none of the others."""
+    """Compute da = dloss * scale * outside * inside * f'(inside * (a - b)), db = -da; one of them may be None.
+
+    Neither may share memory with another argument.
+    """
     wanted = {name: dx for name, dx in (("da", da), ("db", db)) if dx is not None}
     arrays, (_, source) = _chosen(a, b, inside, outside, ", ".join(wanted))
     run(source, "backward", (*arrays, *wanted.values()), dloss, float(sigma2), float(scale))

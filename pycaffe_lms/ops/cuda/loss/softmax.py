@@ -1,4 +1,4 @@
-"""Softmax over the middle axis of (outer, c, inner), and its multinomial logistic loss."""
+"""Compute softmax over the middle axis of (outer, c, inner), and its multinomial logistic loss."""
 
 from __future__ import annotations
 
@@ -214,12 +214,12 @@ def _softmax(name: str, *arrays: AnyArray, outer: int, c: int, inner: int) -> No
 
 
 def softmax_forward(x: AnyArray, y: AnyArray, outer: int, c: int, inner: int) -> None:
-    """y = exp(x - max(x)) / sum(exp(x - max(x))) along c."""
+    """Compute y = exp(x - max(x)) / sum(exp(x - max(x))) along c."""
     _softmax("forward", x, y, outer=outer, c=c, inner=inner)
 
 
 def softmax_backward(y: AnyArray, dy: AnyArray, dx: AnyArray, outer: int, c: int, inner: int) -> None:
-    """dx = y * (dy - sum(dy * y)), sums along c; dx may be dy."""
+    """Compute dx = y * (dy - sum(dy * y)), sums along c; dx may be dy."""
     _softmax("backward", y, dy, dx, outer=outer, c=c, inner=inner)
 
 
@@ -236,10 +236,10 @@ def softmax_loss_forward(
     c: int,
     inner: int,
 ) -> None:
-    """loss = sum of -log(max(p[label], FLT_MIN)) over the labels that are not ignored, divided by norm.
+    """Compute loss = sum of -log(max(p[label], FLT_MIN)) over the labels not ignored, divided by norm[0].
 
-    norm[0] (float64) = max(1, normalizer), where a negative normalizer means the number of labels not ignored.
-    A label outside 0..c-1 makes the loss NaN. `work` (512 doubles) is for the GPU's partial sums.
+    norm[0] (float64) becomes max(1, normalizer), or max(1, number of labels not ignored) if normalizer < 0. A label
+    outside 0..c-1 makes the loss NaN. `work` holds the GPU's partial sums: 512 doubles.
     """
     n = outer * inner
     parts = min(256, max(1, (n + 1023) // 1024))
@@ -260,7 +260,7 @@ def softmax_loss_backward(
     c: int,
     inner: int,
 ) -> None:
-    """dx = (p - onehot(label)) * dloss / norm; 0 at ignored labels, NaN at a label outside 0..c-1."""
+    """Compute dx = (p - onehot(label)) * dloss / norm[0]; 0 at ignored labels, NaN at a label outside 0..c-1."""
     n = outer * c * inner
     args = (label, dloss, norm, int(has_ignore), ignore_label, *divider(inner, n), *divider(c, n))
     run(_LOSS_BACKWARD, "loss_backward", (prob, dx), *args)

@@ -1,1 +1,1 @@
-"""Normalisations, on CUDA devices."""
+"""Normalise on CUDA devices."""

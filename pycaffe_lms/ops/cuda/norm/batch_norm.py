@@ -1,4 +1,4 @@
-"""Batch normalisation of arrays seen as (n, c, s): statistics per channel over n and s."""
+"""Normalise batches of arrays seen as (n, c, s): statistics per channel over n and s."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ def batch_norm_train_forward(
     c: int,
     s: int,
 ) -> None:
-    """y = (x - mean) / sqrt(var + eps) with the batch's own statistics; y may be x.
+    """Compute y = (x - mean) / sqrt(var + eps) with the batch's own statistics; y may be x.
 
-    Writes mean and inv_std = 1 / sqrt(var + eps), and moves the running sums: factor = momentum * factor + 1,
-    mean likewise, variance with the unbiased m / (m - 1), m = n * s. An empty batch moves nothing.
-    `work` is for the GPU's partial sums: 2 * c * (parts + 1) elements.
+    Writes mean and inv_std = 1 / sqrt(var + eps), and updates the running sums: factor = momentum * factor + 1,
+    running_mean = momentum * running_mean + mean, running_var likewise with the unbiased variance, var * m / (m - 1), m
+    = n * s. An empty batch changes none of them. `work` holds the GPU's partial sums: 2 * c * (parts + 1) elements.
     """
     batch_statistics(x, inv_std, mean, running_mean, running_var, factor, momentum, eps, work, n, c, s)
     batch_norm_apply(x, y, inv_std, mean, n, c, s)
 
 
 def batch_norm_apply(x: AnyArray, y: AnyArray, inv_std: AnyArray, mean: AnyArray, n: int, c: int, s: int) -> None:
-    """y = (x - mean) * inv_std, with the bits of `batch_norm_train_forward`."""
+    """Compute y = (x - mean) * inv_std, with the bits of `batch_norm_train_forward`."""
     run_walk(NORMALISE, "normalise", (x, y), (mean, inv_std), n, c, s)
 
 
@@ -81,7 +81,7 @@ def batch_norm_global_forward(
     c: int,
     s: int,
 ) -> None:
-    """y = (x - mean) / sqrt(var + eps) with the running sums over their factor (a zero factor: both are 0).
+    """Compute y = (x - mean) / sqrt(var + eps) with the running sums divided by their factor (both 0 if that is 0).
 
     Writes mean and inv_std; y may be x.
     """
@@ -92,9 +92,9 @@ def batch_norm_global_forward(
 def batch_norm_backward(
     y: AnyArray, dy: AnyArray, dx: AnyArray, inv_std: AnyArray, work: AnyArray, n: int, c: int, s: int
 ) -> None:
-    """dx = (dy - mean(dy) - mean(dy * y) * y) * inv_std; y is the normalised top, dx may be dy.
+    """Compute dx = (dy - mean(dy) - mean(dy * y) * y) * inv_std; y is the normalised top, dx may be dy.
 
-    `work` is for the GPU's partial sums: 2 * c * (parts + 1) elements.
+    `work` holds the GPU's partial sums: 2 * c * (parts + 1) elements.
     """
     if y.size == 0:
         return
@@ -104,12 +104,12 @@ def batch_norm_backward(
 
 
 def batch_norm_global_backward(dy: AnyArray, dx: AnyArray, inv_std: AnyArray, n: int, c: int, s: int) -> None:
-    """dx = dy * inv_std; dx may be dy."""
+    """Compute dx = dy * inv_std; dx may be dy."""
     run_per_channel(_GLOBAL_BACKWARD, "backward", (dy, dx), (inv_std,), c, s)
 
 
 def means_of(work: AnyArray, n: int, c: int, s: int, parts: int) -> tuple[AnyArray, AnyArray]:
-    """The means of both sums of `run_walk`, which go behind the parts in `work`."""
+    """Write the means of both sums of `run_walk` behind the parts in `work`; return views of them."""
     means = work[2 * c * parts :]
     for which in (0, 1):
         add_up(work, which, means, False, c, parts, 1 / (n * s), which * c)
@@ -139,7 +139,10 @@ _SCALED_GLOBAL_BACKWARD = per_channel("backward", _DATA, reads="dy", writes="dx"
 
 @functools.cache
 def _sums(reads_x: bool, data: bool) -> str:
-    """Sums of dy and, reading x, of dy * (x - mean) * inv_std; with `data` the gradient for fixed statistics too."""
+    """Return the kernel for sums of dy and, with `reads_x`, of dy * (x - mean) * inv_std.
+
+    With `data` it writes dx for fixed statistics too.
+    """
     return walking(
         "sums",
         "sum0 += dy;" + " sum1 += dy * ((x - mean) * inv_std);" * reads_x + _DATA * data,
@@ -167,7 +170,7 @@ def batch_norm_scaled_train_forward(
     c: int,
     s: int,
 ) -> None:
-    """y = (x - mean) * inv_std * scale + bias; the rest as in `batch_norm_train_forward`."""
+    """Compute y = (x - mean) * inv_std * scale + bias; the rest as in `batch_norm_train_forward`."""
     batch_statistics(x, inv_std, mean, running_mean, running_var, factor, momentum, eps, work, n, c, s)
     batch_norm_scaled_apply(x, y, inv_std, mean, scale, bias, n, c, s)
 
@@ -175,7 +178,7 @@ def batch_norm_scaled_train_forward(
 def batch_norm_scaled_apply(
     x: AnyArray, y: AnyArray, inv_std: AnyArray, mean: AnyArray, scale: AnyArray, bias: AnyArray, n: int, c: int, s: int
 ) -> None:
-    """y = (x - mean) * inv_std * scale + bias, with the bits of `batch_norm_scaled_train_forward`."""
+    """Compute y = (x - mean) * inv_std * scale + bias, with the bits of `batch_norm_scaled_train_forward`."""
     run_walk(_TRAIN_FORWARD, "forward", (x, y), (mean, inv_std, scale, bias), n, c, s)
 
 
@@ -194,7 +197,7 @@ def batch_norm_scaled_global_forward(
     c: int,
     s: int,
 ) -> None:
-    """y = (x - mean) * inv_std * scale + bias; the rest as in `batch_norm_global_forward`."""
+    """Compute y = (x - mean) * inv_std * scale + bias; the rest as in `batch_norm_global_forward`."""
     running_statistics(inv_std, mean, running_mean, running_var, factor, eps, c)
     run_per_channel(_GLOBAL_FORWARD, "forward", (x, y), (mean, inv_std, scale, bias), c, s)
 
@@ -216,11 +219,12 @@ def batch_norm_scaled_backward(
     c: int,
     s: int,
 ) -> None:
-    """dbias (+)= sum(dy), dscale (+)= sum(dy * v) where v = (x - mean) * inv_std, and dx = dy * scale * inv_std, or for
-    the batch's own statistics (`batch`) (dy - mean(dy) - mean(dy * v) * v) * scale * inv_std.
+    """Compute dbias = sum(dy), dscale = sum(dy * v) and dx, where v = (x - mean) * inv_std.
 
-    Each of dx (which may be dy), dscale and dbias may be None. x is read for dscale, and for dx with `batch`.
-    `work` is for the GPU's partial sums: 2 * c * (parts + 1) elements.
+    dx = dy * scale * inv_std, or with the batch's own statistics (`batch`) (dy - mean(dy) - mean(dy * v) * v) * scale *
+    inv_std. dbias is added to if `add_bias`, dscale if `add_scale`. Each of dx (which may be dy), dscale and dbias may
+    be None. x is read for dscale, and for dx with `batch`. `work` holds the GPU's partial sums: 2 * c * (parts + 1)
+    elements.
     """
     if n * s == 0:  # sums of nothing are zero
         for gradient, add in ((dscale, add_scale), (dbias, add_bias)):

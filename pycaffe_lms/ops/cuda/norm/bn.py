@@ -1,4 +1,4 @@
-"""Moving averages."""
+"""Update moving averages."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ extern "C" __global__ void average(const T* x, T* average, double keep, double w
 
 
 def moving_average(x: AnyArray, average: AnyArray, keep: float, weight: float) -> None:
-    """average = keep * average + weight * x."""
+    """Compute average = keep * average + weight * x."""
     launch(_SOURCE, "average", average.dtype, average.size, x, average, float(keep), float(weight), average.size)

@@ -1,5 +1,7 @@
-"""Batch normalisation, scale and bias, a sum and ReLU in single passes, of arrays seen as (n, c, s): NCHW has
-s = H * W, channels-last n = N * H * W and s = 1. The kernels are in `norm_source.py` and `norm_statistics.py`.
+"""Normalise, scale, shift, add and rectify batches in single passes, of arrays seen as (n, c, s).
+
+NCHW arrays have s = H * W, channels-last ones n = N * H * W and s = 1. The kernels are in `norm_source.py` and
+`norm_statistics.py`.
 """
 
 from __future__ import annotations
@@ -37,8 +39,11 @@ def batch_norm_statistics(
     c: int,
     s: int,
 ) -> None:
-    """mean and inv_std = 1 / sqrt(var + eps) of a batch, and the running sums moved as in `batch_norm_train_forward`;
-    of an empty batch zeros, and nothing moved. `work`: fused_norm_work(n, c, s) elements."""
+    """Write mean and inv_std = 1 / sqrt(var + eps) of a batch, and update the running sums.
+
+    The running sums are updated as in `batch_norm_train_forward`. For an empty batch mean and inv_std become 0, and the
+    sums stay. `work`: fused_norm_work(n, c, s) elements.
+    """
     batch_statistics(x, inv_std, mean, running_mean, running_var, factor, momentum, eps, work, n, c, s)
 
 
@@ -51,7 +56,7 @@ def batch_norm_running(
     eps: float,
     c: int,
 ) -> None:
-    """mean and inv_std = 1 / sqrt(var + eps) from the running sums over their factor (a zero factor: both are 0)."""
+    """Write mean and inv_std = 1 / sqrt(var + eps) of the running sums over their factor (both 0 if that is 0)."""
     running_statistics(inv_std, mean, running_mean, running_var, factor, eps, c)
 
 
@@ -69,9 +74,9 @@ def fused_norm_forward(
     s: int,
     bits: AnyArray | None = None,
 ) -> None:
-    """y = (x - mean) * inv_std * gamma + beta + r, then max(y, 0) if `relu`. bits: where y > 0 is kept, see `bits.py`.
+    """Compute y = (x - mean) * inv_std * gamma + beta + r, then max(y, 0) if `relu`.
 
-    r, gamma and beta may be None; y may be x or r.
+    `bits`, where given, receives where y > 0 (see `bits.py`). r, gamma and beta may be None; y may be x or r.
     """
     if n * s == 0:
         return
@@ -106,16 +111,15 @@ def fused_norm_backward(
     s: int,
     bits: AnyArray | None = None,
 ) -> None:
-    """Gradients of `fused_norm_forward`: with g = dy where the ReLU was active (everywhere without `relu`) and
-    xhat = (x - mean) * inv_std,
+    """Compute the gradients of `fused_norm_forward`.
 
-    dr = g, dbeta (+)= sum(g), dgamma (+)= sum(g * xhat),
-    dx = gamma * inv_std * (g - mean(g) - xhat * mean(g * xhat)), or gamma * inv_std * g with `use_global`.
+    With g = dy where the ReLU was active (everywhere without `relu`) and xhat = (x - mean) * inv_std: dr = g, dbeta =
+    sum(g), dgamma = sum(g * xhat), dx = gamma * inv_std * (g - mean(g) - xhat * mean(g * xhat)), or gamma * inv_std * g
+    if `use_global`. dgamma is added to if `accumulate_gamma`, dbeta if `accumulate_beta`. Each of the four may be None.
 
-    Each of the four may be None.
-    Active is y > 0, or what `bits` (see `bits.py`) say; without either the sign is computed anew from x, which takes a
-    forward without r.
-    dx or dr (not both) may be dy. `work`: fused_norm_work(n, c, s) elements.
+    The ReLU was active where y > 0, or where `bits` say so (see `bits.py`). Without either the sign is computed again
+    from x, which is right only if forward had no r. dx or dr (not both) may be dy. `work`: fused_norm_work(n, c, s)
+    elements.
     """
     if n * s == 0:  # sums of nothing are zero
         for gradient, add in ((dgamma, accumulate_gamma), (dbeta, accumulate_beta)):

@@ -1,9 +1,9 @@
-"""Local response normalisation on a GPU.
+"""Normalise local responses on a GPU.
 
-Across channels: a thread walks down SEGMENT channels of one position with the window in registers (its width is a
-compile-time constant), so that each value is read about once. The window is summed anew at each step: a running sum
-would keep the rounding error of a large value that has left it.
-Within a channel: a thread per pixel sums its window from the cache.
+Across channels a thread walks down SEGMENT channels of one position with the window in registers (its width is a
+compile-time constant), so that each value is read about once. The window is summed again at each step: a running sum
+would keep the rounding error of a large value that has left it. Within a channel a thread per pixel sums its window
+from the cache.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ extern "C" __global__ void within_backward(const T* x, const T* ratio, T* dx, lo
 def lrn_across_forward(
     x: AnyArray, y: AnyArray, outer: int, channels: int, inner: int, size: int, alpha: float, beta: float, k: float
 ) -> None:
-    """y = x * (k + alpha / size * sum of x^2 over `size` channels) ^ -beta; arrays are (outer, channels, inner)."""
+    """Compute y = x * (k + alpha / size * sum of x^2 over `size` channels) ^ -beta, in (outer, channels, inner)."""
     _run_across("across_forward", x, y, outer, channels, inner, size, alpha, beta, k)
 
 
@@ -216,14 +216,14 @@ def lrn_across_backward(
     beta: float,
     k: float,
 ) -> None:
-    """dx from x and dy; the scale is computed again from x."""
+    """Compute dx from x and dy; the scale is computed again from x."""
     _run_across("across_backward", x, dy, dx, outer, channels, inner, size, alpha, beta, k)
 
 
 def lrn_within_forward(
     x: AnyArray, y: AnyArray, planes: int, height: int, width: int, size: int, alpha: float, beta: float
 ) -> None:
-    """y = x * (1 + alpha / size^2 * sum of x^2 over a size x size window) ^ -beta, in (planes, height, width)."""
+    """Compute y = x * (1 + alpha / size^2 * sum of x^2 over a window size x size) ^ -beta: (planes, height, width)."""
     n, share = planes * height * width, alpha / size**2
     cuda.launch(WITHIN, "within_forward", x.dtype, n, x, y, n, height, width, size, share, beta)
 
@@ -240,7 +240,7 @@ def lrn_within_backward(
     alpha: float,
     beta: float,
 ) -> None:
-    """dx from x and dy. `ratio` is workspace of x's size."""
+    """Compute dx from x and dy. `ratio` is workspace of x's size."""
     n, share = planes * height * width, alpha / size**2
     cuda.launch(WITHIN, "within_ratio", x.dtype, n, x, dy, dx, ratio, n, height, width, size, share, beta)
     cuda.launch(WITHIN, "within_backward", x.dtype, n, x, ratio, dx, n, height, width, size, 2 * share * beta)
@@ -361,7 +361,7 @@ extern "C" __global__ void backward(const T* __restrict__ x, const T* __restrict
 def lrn_last_forward(
     x: AnyArray, y: AnyArray, rows: int, channels: int, size: int, alpha: float, beta: float, k: float
 ) -> None:
-    """y = x * (k + alpha / size * sum of x^2 over `size` channels) ^ -beta; arrays are (rows, channels)."""
+    """Compute y = x * (k + alpha / size * sum of x^2 over `size` channels) ^ -beta; arrays are (rows, channels)."""
     n = packs_of(channels, x, y)
     packs = rows * channels // n
     numbers = (packs, *divider(channels // n, packs), alpha / size, beta, k)
@@ -371,7 +371,7 @@ def lrn_last_forward(
 def lrn_last_backward(
     x: AnyArray, dy: AnyArray, dx: AnyArray, rows: int, channels: int, size: int, alpha: float, beta: float, k: float
 ) -> None:
-    """dx from x and dy; the scale is computed again from x."""
+    """Compute dx from x and dy; the scale is computed again from x."""
     n = packs_of(channels, x, dy, dx)
     packs, reach = rows * channels // n, -(-(effective_width(size, channels) // 2) // n)
     numbers = (packs, *divider(channels // n, packs), alpha / size, beta, k)
@@ -387,5 +387,5 @@ def _source(n: int, size: int, channels: int, beta: float) -> str:
 
 @functools.cache
 def _compiled_last(n: int, width: int, three_quarters: bool) -> str:
-    """Caffe's beta, 3/4, is two square roots: cheaper than a general power."""
+    """Return the source for a window of `width`; for Caffe's beta, 3/4, two square roots are cheaper than a power."""
     return f"#define N {n}\n#define SIZE {width}\n#define THREE_QUARTERS {int(three_quarters)}\n{PACK}{DIVIDE}{SOURCE}"

@@ -1,8 +1,8 @@
-"""Mean-variance normalisation of the rows of (rows, dim).
+"""Normalise mean and variance of the rows of (rows, dim).
 
 A row that one block can take is one kernel's work: what a pass over the row has read, the next finds in the cache. The
-threads of a warp share a short row, those of a block a longer one. Parts of longest rows are left to the kernels of
-batch normalisation, for which a row is a channel.
+threads of a warp share a short row, those of a block a longer one. The longest rows are cut into parts by the kernels
+of batch normalisation, for which a row is a channel.
 """
 
 from __future__ import annotations
@@ -144,9 +144,9 @@ def _whole_rows(name: str, arrays: tuple[AnyArray, ...], rows: int, dim: int, *a
 def mvn_forward(
     x: AnyArray, y: AnyArray, inv_std: AnyArray, work: AnyArray, variance: bool, eps: float, rows: int, dim: int
 ) -> None:
-    """y = (x - mean) * inv_std, inv_std = 1 / (std + eps), or 1 where `variance` is False; y may be x.
+    """Compute y = (x - mean) * inv_std, inv_std = 1 / (std + eps), or 1 without `variance`; y may be x.
 
-    `work` is for the GPU's partial sums: 2 * rows * (parts + 1) elements.
+    `work` holds the GPU's partial sums: 2 * rows * (parts + 1) elements.
     """
     if dim == 0:
         fill(inv_std, 1)
@@ -160,7 +160,7 @@ def mvn_forward(
 def mvn_backward(
     y: AnyArray | None, dy: AnyArray, dx: AnyArray, inv_std: AnyArray | None, work: AnyArray, rows: int, dim: int
 ) -> None:
-    """dx = (dy - mean(dy) - y * mean(dy * y)) * inv_std, or dy - mean(dy) where inv_std is None; dx may be dy."""
+    """Compute dx = (dy - mean(dy) - y * mean(dy * y)) * inv_std, or dy - mean(dy) without inv_std; dx may be dy."""
     variance = inv_std is not None
     if rows * dim == 0:
         return

@@ -1,5 +1,8 @@
-"""CUDA C++ of the fused normalisation's forward and backward, each kernel for both memory layouts and all its switches,
-which are defined in front of it. (`channel_walk.py` says how the array is walked.)"""
+"""Hold the CUDA C++ of the fused normalisation's forward and backward.
+
+Each kernel serves both memory layouts and all its switches, which are defined in front of it. `channel_walk.py` says
+how the array is walked.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""A batch's statistics in one pass: per thread, per part and per channel a mean and the sum of squared
-distances from it, put together without subtracting large numbers. (`channel_walk.py` says how the array is walked.)"""
+"""Compute a batch's statistics in one pass.
+
+A mean and the sum of squared distances from it are kept per thread, per part and per channel, and joined without
+subtracting large numbers. `channel_walk.py` says how the array is walked.
+"""
 
 from __future__ import annotations
 
@@ -135,7 +138,10 @@ def batch_statistics(
     c: int,
     s: int,
 ) -> None:
-    """mean and inv_std of a batch, and the running sums moved; of an empty one zeros, and nothing moved."""
+    """Write mean and inv_std of a batch, and update the running sums.
+
+    For an empty batch mean and inv_std become 0, and the sums stay.
+    """
     if n * s == 0:
         fill(inv_std, 0)
         fill(mean, 0)
@@ -150,7 +156,7 @@ def batch_statistics(
 def batch_moments(
     x: AnyArray, inv_std: AnyArray, work: AnyArray, scaled: bool, eps: float, n: int, c: int, s: int
 ) -> AnyArray:
-    """Writes inv_std = 1 / (std + eps), or 1 where not `scaled`. Returns the mean, which lies behind the parts in
+    """Write inv_std = 1 / (std + eps), or 1 if not `scaled`, and return the mean, which lies behind the parts in
     `work`."""
     walk = Walk(n, c, s, x.dtype.itemsize)
     walk.run(MOMENTS, "part_moments", (x,), work)
@@ -171,6 +177,6 @@ def running_statistics(
     eps: float,
     c: int,
 ) -> None:
-    """mean and inv_std from the running sums."""
+    """Write mean and inv_std of the running sums."""
     args = (inv_std, mean, running_mean, running_var, factor, float(eps), c)
     launch(STATISTICS, "running_statistics", inv_std.dtype, c, *args)

@@ -1,7 +1,7 @@
-"""Division by the L2 norm: arrays seen as (n, c, s), one norm for each (n, s), or one for each n (`across`).
+"""Divide by the L2 norm: arrays seen as (n, c, s), one norm for each (n, s), or one for each n (`across`).
 
-`squares` holds the sums of x^2, (n, s) or (n); `scale` has c elements, or 1 for all channels.
-A norm for each place is one kernel's work: what its sum has read, the results find in the cache.
+`squares` holds the sums of x^2, (n, s) or (n); `scale` has c elements, or 1 for all channels. A norm for each (n, s) is
+one kernel's work: the second pass finds in the cache what the sum has read.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def _by_place(name: str, arrays: tuple[AnyArray, ...], eps: float, scale: AnyArr
 def _sums(
     x: AnyArray, dy: AnyArray, scale: AnyArray, out: AnyArray, work: AnyArray, dots: int, n: int, c: int, s: int
 ) -> None:
-    """out = sums of x^2, or of scale * x * dy (`dots`), over the rows of c * s elements."""
+    """Compute out = sums of x^2, or of scale * x * dy if `dots`, over the rows of c * s elements."""
     if x.size == 0:
         fill(out, 0)
         return
@@ -183,7 +183,7 @@ def normalize_forward(
     s: int,
     across: bool,
 ) -> None:
-    """y = scale * x / sqrt(squares + eps); writes squares. `work` is for the GPU's partial sums: n * parts elements."""
+    """Compute y = scale * x / sqrt(squares + eps), and write squares. `work`: n * parts elements for the GPU's sums."""
     if _norm_of_places(x, s, across):
         _by_place("forward", (x, scale, squares, y), eps, scale, n, c, s)
         return
@@ -206,9 +206,9 @@ def normalize_backward_data(
     s: int,
     across: bool,
 ) -> None:
-    """dx = (scale * dy - x * dots / (squares + eps)) / sqrt(squares + eps), dots = sums of scale * x * dy (written).
+    """Compute dx = (scale * dy - x * dots / (squares + eps)) / sqrt(squares + eps), and write dots.
 
-    `work` is for the GPU's partial sums: n * parts elements.
+    dots = sums of scale * x * dy. `work` holds the GPU's partial sums: n * parts elements.
     """
     if _norm_of_places(x, s, across):
         _by_place("backward", (x, scale, dy, squares, dots, dx), eps, scale, n, c, s)
@@ -231,9 +231,10 @@ def normalize_backward_scale(
     s: int,
     across: bool,
 ) -> None:
-    """dscale (+)= sums of x * dy / sqrt(squares + eps) per channel, or over everything where dscale has one element.
+    """Write to dscale, or add if `accumulate`, the sums of x * dy / sqrt(squares + eps) per channel.
 
-    `work` is for the GPU's partial sums: c * parts elements.
+    Where dscale has one element, it is the sum over everything. `work` holds the GPU's partial sums: c * parts
+    elements.
     """
     if x.size == 0:
         if not accumulate:

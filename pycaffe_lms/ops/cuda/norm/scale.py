@@ -1,4 +1,4 @@
-"""Scaling and shifting of arrays seen as (outer, dim, inner): one factor and one shift per channel."""
+"""Scale and shift arrays seen as (outer, dim, inner): one factor and one shift per channel."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FORWARD = {
 
 @functools.cache
 def _backward(sums: str, data: str) -> str:
-    """The kernel for the sums that are wanted ("s", "b" or "sb") and dx: "" none, "copy" dy or "scale" dy * s."""
+    """Return the kernel for the wanted sums ("s", "b" or "sb") and dx ("" none, "copy" dy or "scale" dy * s)."""
     adds = {"s": "sum0 += dy * x;", "b": "sum0 += dy;", "sb": "sum0 += dy * x; sum1 += dy;"}[sums]
     writes = {"": "", "copy": "dx = dy;", "scale": "dx = dy * s;"}[data]
     return walking(
@@ -36,7 +36,7 @@ def _backward(sums: str, data: str) -> str:
 def scale_forward(
     x: AnyArray, s: AnyArray | None, b: AnyArray | None, y: AnyArray, outer: int, dim: int, inner: int
 ) -> None:
-    """y = x * s + b; s or b may be None; y may be x."""
+    """Compute y = x * s + b; s or b may be None; y may be x."""
     name = "bias" if s is None else "scale" if b is None else "scale_bias"
     run_per_channel(_FORWARD[name], name, (x, y), [v for v in (s, b) if v is not None], dim, inner)
 
@@ -55,10 +55,10 @@ def scale_backward(
     dim: int,
     inner: int,
 ) -> None:
-    """ds (+)= sum over outer and inner of x * dy, db (+)= that of dy, and dx = dy * s, or dy where s is None.
+    """Compute ds = sum of x * dy and db = sum of dy over outer and inner, and dx = dy * s (dy where s is None).
 
-    Each of dx (which may be dy), ds and db may be None. x is read for ds only, s for dx only. `work` is for the GPU's
-    partial sums: dim * parts elements for each of ds and db.
+    ds is added to if `accumulate_s`, db if `accumulate_b`. Each of dx (which may be dy), ds and db may be None. x is
+    read for ds only, s for dx only. `work` holds the GPU's partial sums: dim * parts elements for each of ds and db.
     """
     wanted = [
         (name, out, add) for name, out, add in (("s", ds, accumulate_s), ("b", db, accumulate_b)) if out is not None

@@ -1,1 +1,1 @@
-"""Pooling and regions of interest, on CUDA devices."""
+"""Pool planes and regions of interest on CUDA devices."""

@@ -1,4 +1,4 @@
-"""Pooling on a GPU. Backward passes gather: each input sums over the windows it was in, in row-major order.
+"""Pool on a GPU. Backward passes gather: each input sums over the windows that hold it, in row-major order.
 
 `geometry` is a PoolGeometry; x and dx are (planes, *in_spatial), y and dy (planes, *out_spatial). A mask holds each
 maximum's row-major place in its window (see `ops/geometry.py`). The kernels are in `pooling_source.py`.
@@ -35,9 +35,9 @@ _SPREAD = elementwise(
 def max_pool_forward(
     x: AnyArray, y: AnyArray, mask: AnyArray | None, top_mask: AnyArray | None, geometry: PoolGeometry
 ) -> None:
-    """y = the maximum of each window: the first one in row-major order, never a NaN.
+    """Compute y = the maximum of each window: the first one in row-major order, never a NaN.
 
-    `mask` (for backward) and `top_mask` (of x's type, for the user: the maximum's index in its plane) may be None.
+    `mask` (for backward) and `top_mask` (of x's type, for users: the maximum's index in its plane) may be None.
     """
     g = geometry
     outputs = (y, y if mask is None else mask, y if top_mask is None else top_mask)  # y stands in for what is not there
@@ -46,12 +46,12 @@ def max_pool_forward(
 
 
 def max_pool_backward(dy: AnyArray, mask: AnyArray, dx: AnyArray, geometry: PoolGeometry) -> None:
-    """dx = for each input, the sum of dy over the windows whose maximum it was."""
+    """Compute dx = for each input, the sum of dy over the windows whose maximum it was."""
     _backward("max_pool_backward", dy, mask, dx, g=geometry, mask=mask)
 
 
 def average_pool_forward(x: AnyArray, y: AnyArray, geometry: PoolGeometry) -> None:
-    """y = the sum of each window's pixels / its size with padding (see PoolGeometry.divisors)."""
+    """Compute y = the sum of each window's pixels / its size with padding (see PoolGeometry.divisors)."""
     g = geometry
     if not _whole_planes(g):
         _forward("average_pool_forward", x, y, y=y, g=g)
@@ -64,7 +64,7 @@ def average_pool_forward(x: AnyArray, y: AnyArray, geometry: PoolGeometry) -> No
 
 
 def average_pool_backward(dy: AnyArray, dx: AnyArray, geometry: PoolGeometry) -> None:
-    """dx = for each input, the sum of dy / the window's size over the windows it was in."""
+    """Compute dx = for each input, the sum of dy / the window's size over the windows that hold it."""
     g = geometry
     if _whole_planes(g):
         run(_SPREAD, "spread", (dx,), dy, *divider(g.in_spatial[0] * g.in_spatial[1], dx.size))
@@ -73,7 +73,7 @@ def average_pool_backward(dy: AnyArray, dx: AnyArray, geometry: PoolGeometry) ->
 
 
 def _whole_planes(g: PoolGeometry) -> bool:
-    """Whether one window without padding holds the whole plane."""
+    """Return whether one window without padding holds the whole plane."""
     return (
         g.out_spatial == (1, 1) and g.pad == (0, 0) and all(k >= n for k, n in zip(g.kernel, g.in_spatial, strict=True))
     )
@@ -99,7 +99,7 @@ def _of(g: PoolGeometry, mask: AnyArray | None) -> str:
 
 @functools.cache
 def _source(kernel: Ints, stride: Ints, pad: Ints, places: str) -> str:
-    """The kernels for one form of window. places: the type of a mask."""
+    """Return the kernels for one form of window; `places` is the type of a mask."""
     names = [a + b for a in ("K", "S", "P") for b in ("_H", "_W")]
     fixed = max(kernel) <= _UNROLLED
     values = [*kernel, *stride, *pad] if fixed else [f"((int){name.lower()})" for name in names]

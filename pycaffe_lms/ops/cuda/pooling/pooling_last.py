@@ -1,9 +1,9 @@
-"""Pooling over two axes where channels lie behind them, on a GPU. Backward passes gather, as in `pooling.py`.
+"""Pool over two axes in front of the channels, on a GPU. Backward passes gather, as in `pooling.py`.
 
 x and dx are (items, *in_spatial, channels), y and dy (items, *out_spatial, channels). A mask holds each maximum's
-row-major place in its window (see `ops/geometry.py`). A thread works on N neighbouring channels of one position,
-so a warp reads neighbouring addresses. Stride, pad and small windows are constants of the compiled kernel: their
-loops are unrolled, and the loads of a row of the window are under way together.
+row-major place in its window (see `ops/geometry.py`). A thread works on N neighbouring channels of one position, so a
+warp reads neighbouring addresses. Stride, pad and small windows are constants of the compiled kernel: their loops are
+unrolled, and the loads of a row of the window are under way together.
 """
 
 from __future__ import annotations
@@ -187,9 +187,9 @@ extern "C" __global__ void average_backward(const T* __restrict__ dy, T* __restr
 def max_pool_last_forward(
     x: AnyArray, y: AnyArray, mask: AnyArray | None, top_mask: AnyArray | None, channels: int, geometry: PoolGeometry
 ) -> None:
-    """y = the maximum of each window: the first one in row-major order, never a NaN.
+    """Compute y = the maximum of each window: the first one in row-major order, never a NaN.
 
-    `mask` (for backward) and `top_mask` (of x's type, for the user: the maximum's index in its plane) may be None.
+    `mask` (for backward) and `top_mask` (of x's type, for users: the maximum's index in its plane) may be None.
     """
     given = [a for a in (mask, top_mask) if a is not None]
     n = packs_of(channels, x, y, *given)
@@ -200,18 +200,18 @@ def max_pool_last_forward(
 
 
 def max_pool_last_backward(dy: AnyArray, mask: AnyArray, dx: AnyArray, channels: int, geometry: PoolGeometry) -> None:
-    """dx = for each input, the sum of dy over the windows whose maximum it was."""
+    """Compute dx = for each input, the sum of dy over the windows whose maximum it was."""
     n = packs_of(channels, dy, dx, mask)
     _launch("max_backward", n, dx, channels, geometry, geometry.in_spatial, dy, mask, dx)
 
 
 def average_pool_last_forward(x: AnyArray, y: AnyArray, channels: int, geometry: PoolGeometry) -> None:
-    """y = the sum of each window's pixels / its size with padding (see PoolGeometry.divisors)."""
+    """Compute y = the sum of each window's pixels / its size with padding (see PoolGeometry.divisors)."""
     _launch("average_forward", packs_of(channels, x, y), y, channels, geometry, geometry.out_spatial, x, y)
 
 
 def average_pool_last_backward(dy: AnyArray, dx: AnyArray, channels: int, geometry: PoolGeometry) -> None:
-    """dx = for each input, the sum of dy / the window's size over the windows it was in."""
+    """Compute dx = for each input, the sum of dy / the window's size over the windows that hold it."""
     _launch("average_backward", packs_of(channels, dy, dx), dx, channels, geometry, geometry.in_spatial, dy, dx)
 
 
@@ -227,7 +227,10 @@ def _launch(name: str, n: int, result: AnyArray, channels: int, g: PoolGeometry,
 
 @functools.cache
 def _source(n: int, places: str, kernel: Ints | None, stride: Ints, pad: Ints) -> str:
-    """kernel None: a parameter of the kernel (sizes of one image must not become a compilation each)."""
+    """Return the kernels for one form of window; `places` is the type of a mask.
+
+    kernel None: it is a parameter, so that windows as large as an image do not need a compilation each.
+    """
     if kernel is None:
         window = {"K_H": "(int)k_h", "K_W": "(int)k_w", "AHEAD_WINDOW": 1, "AHEAD_COVER": 1}
         window["COVER_H"] = "(o_h1 - o_h)"

@@ -1,4 +1,4 @@
-"""Pooling over any number of axes on a GPU. Backward passes gather, in row-major order.
+"""Pool over any number of axes on a GPU. Backward passes gather, in row-major order.
 
 `geometry` is a PoolGeometry; x and dx are (planes, *in_spatial), y and dy (planes, *out_spatial). A mask holds each
 maximum's row-major place in its window (see `ops/geometry.py`).
@@ -93,9 +93,9 @@ extern "C" __global__ void average_pool_gradient(const T* dy, T* dx, long long n
 def max_pool_nd_forward(
     x: AnyArray, y: AnyArray, mask: AnyArray | None, top_mask: AnyArray | None, geometry: PoolGeometry
 ) -> None:
-    """y = the maximum of each window: the first one in row-major order, never a NaN.
+    """Compute y = the maximum of each window: the first one in row-major order, never a NaN.
 
-    `mask` (for backward) and `top_mask` (of x's type, for the user: the maximum's index in its plane) may be None.
+    `mask` (for backward) and `top_mask` (of x's type, for users: the maximum's index in its plane) may be None.
     """
     spare = y if mask is None else mask  # never touched, but a kernel's argument must be an array
     top = y if top_mask is None else top_mask
@@ -104,15 +104,15 @@ def max_pool_nd_forward(
 
 
 def max_pool_nd_backward(dy: AnyArray, mask: AnyArray, dx: AnyArray, geometry: PoolGeometry) -> None:
-    """dx = for each input, the sum of dy over the windows whose maximum it was."""
+    """Compute dx = for each input, the sum of dy over the windows whose maximum it was."""
     launch(geometry, SOURCE, "max_pool_gradient", dx, dy, mask, dx, mask=mask)
 
 
 def average_pool_nd_forward(x: AnyArray, y: AnyArray, geometry: PoolGeometry) -> None:
-    """y = the sum of each window's pixels / its size with padding (see PoolGeometry.divisors)."""
+    """Compute y = the sum of each window's pixels / its size with padding (see PoolGeometry.divisors)."""
     launch(geometry, SOURCE, "average_pool", y, x, y)
 
 
 def average_pool_nd_backward(dy: AnyArray, dx: AnyArray, geometry: PoolGeometry) -> None:
-    """dx = for each input, the sum of dy / the window's size over the windows it was in."""
+    """Compute dx = for each input, the sum of dy / the window's size over the windows that hold it."""
     launch(geometry, SOURCE, "average_pool_gradient", dx, dy, dx)

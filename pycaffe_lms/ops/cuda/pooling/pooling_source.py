@@ -1,4 +1,4 @@
-"""CUDA C++ of the pooling kernels.
+"""Hold the CUDA C++ of the pooling kernels.
 
 Window, stride and pad (K, S, P) are constants in front of the source where the window is small, so that its loops are
 unrolled and their loads are under way together. Inside a plane all arithmetic has 32 bits.

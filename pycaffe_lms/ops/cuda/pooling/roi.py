@@ -1,6 +1,6 @@
-"""Pooling of regions (rois), plain and position-sensitive.
+"""Pool regions (rois), plain and position-sensitive.
 
-Rois are rows of (image, x1, y1, x2, y2), in the coordinates of a picture that is the feature map / scale. All
+Rois are rows of (image, x1, y1, x2, y2), in pixels of a picture; a pixel of the feature map is 1 / scale of them. All
 arithmetic on coordinates is in their own type, and the same on every device.
 """
 
@@ -118,12 +118,12 @@ extern "C" __global__ void backward(const T* dy, const T* rois, const int* argma
 
 
 def roi_pool_forward(x: AnyArray, rois: AnyArray, y: AnyArray, argmax: AnyArray | None, scale: float) -> None:
-    """y (R, C, ph, pw) = the maximum of x (N, C, H, W) in each cell of each region; 0 for a cell of nothing.
+    """Compute y (R, C, ph, pw) = the maximum of x (N, C, H, W) in each cell of each region; 0 for an empty cell.
 
-    `argmax` (int32, or None): the index h * W + w of the first maximum, -1 for a cell of nothing. Never a NaN.
-    Corners are kept within 2^20 pixels, rounded (halves away from 0) and inclusive; a region is at least 1 x 1. A cell
-    goes from the floor of its start to the ceiling of its end, cut to the map. A region whose image (cut to an
-    integer) is not in the batch, or that is not finite, is empty.
+    `argmax` (int32, or None) receives the index h * W + w of the first maximum, -1 for an empty cell; a NaN is never
+    one. Corners are limited to 2^20 pixels, rounded (halves away from 0) and inclusive; a region is at least 1 x 1. A
+    cell goes from the floor of its start to the ceiling of its end, cut to the map. A region is empty if its image
+    number (cut to an integer) is not in the batch, or if it is not finite.
     """
     save = argmax is not None
     args = (x, rois, y, argmax if save else y, int(save), y.size, float(scale), *x.shape, *y.shape[2:])
@@ -131,7 +131,7 @@ def roi_pool_forward(x: AnyArray, rois: AnyArray, y: AnyArray, argmax: AnyArray 
 
 
 def roi_pool_backward(dy: AnyArray, rois: AnyArray, argmax: AnyArray, dx: AnyArray, scale: float) -> None:
-    """dx = for each input, the sum of dy over the cells whose maximum it was, region by region. `scale` as before."""
+    """Compute dx = for each input, the sum of dy over the cells whose maximum it was, region by region."""
     planes, cells = dx.shape[0] * dx.shape[1], dy.shape[2] * dy.shape[3]
     block = min(256, (cells + 31) // 32 * 32)
     args = (dy, rois, argmax, dx, float(scale), dy.shape[0], *dx.shape, *dy.shape[2:])
@@ -201,18 +201,18 @@ extern "C" __global__ void backward(const T* dy, const T* rois, T* dx, double sc
 
 
 def psroi_pool_forward(x: AnyArray, rois: AnyArray, y: AnyArray, scale: float) -> None:
-    """y (R, D, g, g) = the average of channel (d * g + p) * g + q of x (N, D * g * g, H, W) in cell (p, q); 0 for a
-    cell of nothing.
+    """Compute y (R, D, g, g): the average of channel (d * g + p) * g + q of x (N, D * g * g, H, W) in cell (p, q).
 
-    Corners are kept within 2^20, rounded (halves away from 0), then scaled, the far ones after 1 was added; a region
-    is at least 0.1 x 0.1. A cell goes from the floor of its start to the ceiling of its end, cut to the map. A region
-    whose image (cut to an integer) is not in the batch, or that is not finite, is empty.
+    An empty cell gives 0. Corners are limited to 2^20 pixels, rounded (halves away from 0), then scaled, 1 being added
+    to the far ones before; a region is at least 0.1 x 0.1. A cell goes from the floor of its start to the ceiling of
+    its end, cut to the map. A region is empty if its image number (cut to an integer) is not in the batch, or if it is
+    not finite.
     """
     args = (x, rois, y, y.size, float(scale), *x.shape, y.shape[2])
     launch(_PSROI_SOURCE, "forward", y.dtype, y.size, *args)
 
 
 def psroi_pool_backward(dy: AnyArray, rois: AnyArray, dx: AnyArray, scale: float) -> None:
-    """dx = for each input, the sum over the cells that hold it of dy / the cell's size, region by region."""
+    """Compute dx = for each input, the sum of dy / the cell's size over the cells that hold it, region by region."""
     args = (dy, rois, dx, float(scale), dy.shape[0], *dx.shape, dy.shape[2])
     launch(_PSROI_SOURCE, "backward", dx.dtype, 0, *args, block=64, grid=dx.shape[0] * dx.shape[1])

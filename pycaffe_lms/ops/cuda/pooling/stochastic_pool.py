@@ -1,4 +1,4 @@
-"""Stochastic pooling on a GPU, over any number of axes: one thread per output, or per input in backward.
+"""Pool stochastically on a GPU over any number of axes: one thread per output, or per input in backward.
 
 `geometry` is a PoolGeometry without padding; x and dx are (planes, *in_spatial), the others (planes, *out_spatial).
 Random numbers are Philox's, as in `dropout.py` with its `key`: output i takes lane i % 4 of block key[2] + i // 4.
@@ -91,22 +91,24 @@ extern "C" __global__ void mean_gradient(const T* dy, const T* x, const T* y, co
 def stochastic_pool_forward(
     x: AnyArray, y: AnyArray, mask: AnyArray | None, key: AnyArray, geometry: PoolGeometry
 ) -> None:
-    """y = the first of each window's elements at which the running sum reaches a random share, in (0, 1], of the sum;
-    the last one where none does (a NaN, or negative values); 0 of nothing.
+    """Compute y = the first element of each window at which the running sum reaches a random share of the whole sum.
 
-    `mask` (or None) becomes the element's place in its window (see `ops/geometry.py`): max_pool_backward's mask.
+    The share is in (0, 1]. y is the last element where none reaches it (a NaN, or negative values), and 0 for an empty
+    window. `mask` (or None) receives the element's place in its window (see `ops/geometry.py`), as max_pool_backward
+    reads it.
     """
     args = x, y, y if mask is None else mask, int(mask is not None), key  # y stands in for a mask that is not wanted
     launch(geometry, SOURCE, "choose", y, *args, mask=mask, helpers=PHILOX)
 
 
 def stochastic_pool_mean_forward(x: AnyArray, y: AnyArray, total: AnyArray | None, geometry: PoolGeometry) -> None:
-    """y = the sum of each window's squares / its sum, 0 where that is not positive. `total` (or None) = the sum."""
+    """Compute y = the sum of each window's squares / its sum, or 0 where that is not positive; `total` receives the
+    sum."""
     launch(geometry, SOURCE, "mean", y, x, y, y if total is None else total, int(total is not None), helpers=PHILOX)
 
 
 def stochastic_pool_mean_backward(
     dy: AnyArray, x: AnyArray, y: AnyArray, total: AnyArray, dx: AnyArray, geometry: PoolGeometry
 ) -> None:
-    """dx = for each input, the sum of dy (2 x - y) / total over the windows it was in whose total is positive."""
+    """Compute dx = for each input, the sum of dy (2 x - y) / total over the windows that hold it and have total > 0."""
     launch(geometry, SOURCE, "mean_gradient", dx, dy, x, y, total, dx, helpers=PHILOX)

@@ -1,4 +1,4 @@
-"""Planes made larger: values put where a mask says, or repeated in blocks."""
+"""Enlarge planes: put values where a mask says, or repeat them in blocks."""
 
 from __future__ import annotations
 
@@ -75,9 +75,9 @@ _REPEAT = elementwise(
 
 
 def unpool_forward(x: AnyArray, mask: AnyArray, y: AnyArray, planes: int, size: int, out: int) -> None:
-    """y[plane, mask[plane, i]] = x[plane, i], 0 elsewhere; of several values for a place, the last one stays.
+    """Compute y[plane, mask[plane, i]] = x[plane, i], 0 elsewhere; of several values for a place the last one stays.
 
-    x and mask: (planes, size), y: (planes, out). A mask value outside 0..out - 1 puts its value nowhere.
+    x and mask: (planes, size), y: (planes, out). A value whose mask is outside 0..out - 1 is dropped.
     """
     n, total = planes * size, planes * out
     launch(_SOURCE, "clear", y.dtype, total, y, total)
@@ -86,13 +86,16 @@ def unpool_forward(x: AnyArray, mask: AnyArray, y: AnyArray, planes: int, size: 
 
 
 def unpool_backward(dy: AnyArray, mask: AnyArray, dx: AnyArray, planes: int, size: int, out: int) -> None:
-    """dx[plane, i] = dy[plane, mask[plane, i]], 0 where the mask value is outside 0..out - 1."""
+    """Compute dx[plane, i] = dy[plane, mask[plane, i]], 0 where the mask is outside 0..out - 1."""
     n = planes * size
     launch(_SOURCE, "unpool_backward", dx.dtype, n, dy, mask, dx, n, *divider(size, n), out)
 
 
 def repeat_forward(x: AnyArray, y: AnyArray, planes: int, size: tuple[int, int], scale: tuple[int, int]) -> None:
-    """y = x with every value repeated scale[0] times downwards and scale[1] times to the right; size: of x's planes."""
+    """Compute y = x with every value repeated scale[0] times downwards and scale[1] times to the right.
+
+    `size` is (height, width) of x's planes.
+    """
     height, width = size[0] * scale[0], size[1] * scale[1]
     n = planes * height * width
     args = (*divider(width, n), *divider(scale[0], n), *divider(scale[1], n), size[1])
@@ -100,6 +103,6 @@ def repeat_forward(x: AnyArray, y: AnyArray, planes: int, size: tuple[int, int],
 
 
 def repeat_backward(dy: AnyArray, dx: AnyArray, planes: int, size: tuple[int, int], scale: tuple[int, int]) -> None:
-    """dx = the sum of dy over each value's block."""
+    """Compute dx = the sum of dy over each value's block."""
     n = planes * size[0] * size[1]
     launch(_SOURCE, "repeat_backward", dx.dtype, n, dy, dx, n, *divider(size[1], n), *scale)

@@ -1,4 +1,4 @@
-"""Windows over any number of axes in CUDA C++: what the kernels of poolings over such windows begin with."""
+"""Launch kernels of poolings over any number of axes, and write the CUDA C++ that they begin with."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Joining, cutting, moving, combining and reducing arrays, on CUDA devices."""
+"""Join, cut, move, combine and reduce arrays on CUDA devices."""

@@ -1,4 +1,4 @@
-"""The largest values along the middle axis of (outer, dim, inner), and where they are."""
+"""Find the largest values along the middle axis of (outer, dim, inner), and their indices."""
 
 from __future__ import annotations
 
@@ -74,9 +74,10 @@ extern "C" __global__ void places(const T* x, T* y, long long indices, long long
 def argmax_forward(
     x: AnyArray, y: AnyArray, indices: bool, values: bool, top_k: int, outer: int, dim: int, inner: int
 ) -> None:
-    """y (outer, indices + values, top_k, inner): the top_k largest values' indices, if wanted, then the values, if so.
+    """Write the top_k largest values along dim, or their indices, to y (outer, indices + values, top_k, inner).
 
-    Largest first; of equal values the larger index; a NaN is larger than any number.
+    Indices come first if `indices`, then values if `values`. Largest first; of equal values the larger index; a NaN is
+    larger than any number.
     """
     args = (x, y, int(indices), int(values), top_k)
     if inner == 1 and dim > 32:

@@ -1,4 +1,4 @@
-"""One factor per row of (rows, dim), and a sum.
+"""Scale each row of (rows, dim) by a factor, and add.
 
 Backward makes one pass: a warp for each short row, parts of a long row for blocks of their own (`channel_walk.py`).
 """
@@ -69,7 +69,7 @@ def _long_rows(data: bool, copies: bool) -> str:
 
 
 def axpy_forward(a: AnyArray, x: AnyArray, y: AnyArray, out: AnyArray, rows: int, dim: int) -> None:
-    """out = a * x + y, a per row."""
+    """Compute out = a * x + y, with one factor a per row."""
     run_per_channel(_FORWARD, "forward", (x, y, out), [a], rows, dim)
 
 
@@ -84,9 +84,10 @@ def axpy_backward(
     rows: int,
     dim: int,
 ) -> None:
-    """da = sum of x * dout over each row, dx = a * dout, dy = dout. Each may be None; none is dout, but dy may be.
+    """Compute da = sum of x * dout over each row, dx = a * dout, dy = dout.
 
-    x is read for da only, a for dx only. `work` is for the GPU's partial sums of da: rows * parts elements.
+    Each may be None; only dy may be dout. x is read for da only, a for dx only. `work` holds the GPU's partial sums of
+    da: rows * parts elements.
     """
     copies = dy is not None and dy.data.ptr != dout.data.ptr
     if da is not None and dim <= _SHORT:

@@ -1,4 +1,4 @@
-"""Blocks of rows into and out of a wider array: what Concat and Slice are made of."""
+"""Copy blocks of rows into and out of a wider array, for Concat and Slice."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _OUT = moving("copy_out", f"{_ROW} from = {_WIDE}", params=_PARAMS, helpers=DIVI
 
 
 def copy_block_in(x: AnyArray, y: AnyArray, outer: int, width: int, total: int, start: int) -> None:
-    """Columns [start, start + width) of y (outer, total) = x (outer, width)."""
+    """Copy x (outer, width) to columns [start, start + width) of y (outer, total)."""
     _copy(_IN, "copy_in", x, y, outer, width, total, start)
 
 
 def copy_block_out(x: AnyArray, y: AnyArray, outer: int, width: int, total: int, start: int) -> None:
-    """y (outer, width) = columns [start, start + width) of x (outer, total)."""
+    """Copy columns [start, start + width) of x (outer, total) to y (outer, width)."""
     _copy(_OUT, "copy_out", x, y, outer, width, total, start)
 
 

@@ -1,4 +1,4 @@
-"""A window of `size` values from `start` on, in each axis of an array of shape `full`."""
+"""Crop a window of `size` values from `start` on, in each axis of an array of shape `full`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["crop_forward", "crop_backward"]
 
 
 def _merged(full: Ints, size: Ints, start: Ints) -> list[tuple[int, int, int]]:
-    """[(full, size, start)] of as few axes as will do: one that is taken whole becomes part of the axis before."""
+    """Return [(full, size, start)] of as few axes as possible: an axis that is taken whole joins the one before."""
     axes: list[tuple[int, int, int]] = []
     for f, n, s in zip(full, size, start, strict=True):
         if axes and f == n:
@@ -27,8 +27,10 @@ def _merged(full: Ints, size: Ints, start: Ints) -> list[tuple[int, int, int]]:
 
 @functools.cache
 def _source(axes: int, backward: bool) -> str:
-    """The kernel for arrays of so many axes; each axis's numbers are parameters of their own, `n` that of the array
-    which is walked: the window forward, all of dx backward."""
+    """Return the kernel for arrays of so many axes, each with parameters of its own.
+
+    `n` is the size of the array that is walked: the window forward, all of dx backward.
+    """
     walked = "full" if backward else "size"
     params = ", ".join(
         f"long long {walked}{d}, long long m{d}, long long s{d}, "
@@ -74,10 +76,10 @@ def _move(x: AnyArray, y: AnyArray, full: Ints, size: Ints, start: Ints, backwar
 
 
 def crop_forward(x: AnyArray, y: AnyArray, full: Ints, size: Ints, start: Ints) -> None:
-    """y = the window of x."""
+    """Copy the window of x to y."""
     _move(x, y, full, size, start, False)
 
 
 def crop_backward(dy: AnyArray, dx: AnyArray, full: Ints, size: Ints, start: Ints) -> None:
-    """dx = dy in the window, 0 around it."""
+    """Copy dy to the window of dx, and set dx to 0 around it."""
     _move(dy, dx, full, size, start, True)

@@ -1,5 +1,7 @@
-"""Sum, product and maximum of several arrays of one shape. Kernels are written out for each number of arrays, so that
-every array is read or written once."""
+"""Combine several arrays of one shape: sum, product and maximum.
+
+Kernels are written out for each number of arrays, so that every array is read or written once.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ def _prod_source(n: int) -> str:
 
 @functools.cache
 def _max_source(n: int, mask: str) -> str:
-    """mask: the type of the mask, "" where there is none."""
+    """Return the kernel for n arrays; `mask` is the type of the mask, "" where there is none."""
     later = _each(n, "if (x@ > y) { y = x@; " + "mask = @; " * bool(mask) + "}", start=2, between=" ")
     body = f"""
       const bool first_wins = x0 > x1;
@@ -72,32 +74,32 @@ def _max_backward_source(n: int, mask: str) -> str:
 
 
 def eltwise_sum(xs: Sequence[AnyArray], coeffs: Sequence[float], y: AnyArray) -> None:
-    """y = sum of coeffs[i] * xs[i], added from the first to the last; y is none of them."""
+    """Compute y = sum of coeffs[i] * xs[i], added from the first to the last; y is none of them."""
     run(_sum_source(len(xs)), "eltwise", (*xs, y), *map(float, coeffs))
 
 
 def eltwise_sum_backward(dy: AnyArray, dxs: Sequence[AnyArray], coeffs: Sequence[float]) -> None:
-    """dxs[i] = coeffs[i] * dy, for every array of the list."""
+    """Compute dxs[i] = coeffs[i] * dy for every array of the list."""
     run(_sum_backward_source(len(dxs)), "eltwise", (dy, *dxs), *map(float, coeffs))
 
 
 def eltwise_prod(xs: Sequence[AnyArray], y: AnyArray) -> None:
-    """y = product of all xs, from the first to the last; y is none of them."""
+    """Compute y = product of all xs, from the first to the last; y is none of them."""
     run(_prod_source(len(xs)), "eltwise", (*xs, y))
 
 
 def eltwise_prod_backward(others: Sequence[AnyArray], dy: AnyArray, dx: AnyArray) -> None:
-    """dx = dy * product of the other inputs."""
+    """Compute dx = dy * product of the other inputs."""
     run(_prod_source(len(others) + 1), "eltwise", (*others, dy, dx))
 
 
 def eltwise_prod_backward_unstable(x: AnyArray, y: AnyArray, dy: AnyArray, dx: AnyArray) -> None:
-    """dx = y / x * dy: no number where x is 0."""
+    """Compute dx = y / x * dy, which is NaN or infinite where x is 0."""
     run(_UNSTABLE, "unstable", (x, y, dy, dx))
 
 
 def eltwise_max(xs: Sequence[AnyArray], y: AnyArray, mask: AnyArray | None) -> None:
-    """y = maximum; mask (an integer type, or None) = the input it came from.
+    """Compute y = maximum; `mask` (an integer type, or None) receives the number of the input it came from.
 
     A tie of inputs 0 and 1 goes to 1; a later input must be strictly greater.
     """
@@ -107,5 +109,5 @@ def eltwise_max(xs: Sequence[AnyArray], y: AnyArray, mask: AnyArray | None) -> N
 
 
 def eltwise_max_backward(dy: AnyArray, mask: AnyArray, indices: Sequence[int], dxs: Sequence[AnyArray]) -> None:
-    """dxs[i] = dy where the maximum came from input indices[i], else 0, for every array of the list."""
+    """Compute dxs[i] = dy where the maximum came from input indices[i], else 0, for every array of the list."""
     run(_max_backward_source(len(dxs), C_TYPES[mask.dtype]), "eltwise", (dy, mask, *dxs), *indices)

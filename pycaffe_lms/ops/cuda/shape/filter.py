@@ -1,4 +1,4 @@
-"""Rows chosen by a selector, on the GPU. One block finds where rows go; the copies are one pass over memory."""
+"""Choose rows by a selector on the GPU. One block finds where rows go; the copies are one pass over memory."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ _BACKWARD = moving("filter_backward", f"{_ROW} from = {_PLACE}", params=_PARAMS,
 
 
 def filter_positions(selector: AnyArray, positions: AnyArray) -> None:
-    """As in ops/cpu/shape/filter.py."""
+    """Write to positions[i] how many rows before row i are selected, or -1 where selector[i] is 0."""
     n = positions.size
     launch(_POSITIONS, "filter_positions", selector.dtype, n, selector, positions, n, block=_THREADS, grid=min(n, 1))
 
 
 def filter_forward(x: AnyArray, positions: AnyArray, y: AnyArray) -> None:
-    """As in ops/cpu/shape/filter.py."""
+    """Copy every selected row i: y[positions[i]] = x[i]."""
     _move(_FORWARD, "filter_forward", x, y, x.size, x.shape[0], positions)
 
 
 def filter_backward(dy: AnyArray, positions: AnyArray, dx: AnyArray) -> None:
-    """As in ops/cpu/shape/filter.py."""
+    """Set dx[i] = dy[positions[i]] for every selected row i, and to 0 for the others."""
     _move(_BACKWARD, "filter_backward", dy, dx, dx.size, dx.shape[0], positions)
 
 

@@ -1,5 +1,8 @@
-"""Bilinear interpolation between the corner points: planes of `full` (height, width), of which the window of `size`
-from `start` on (in both axes) is stretched to `out`. The corners of the window are the corners of the result."""
+"""Interpolate bilinearly between corner points.
+
+Of planes of `full` (height, width) the window of `size` from `start` on (in both axes) is stretched to `out`. The
+corners of the window are the corners of the result.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +105,7 @@ def interp_forward(
     size: tuple[int, int],
     out: tuple[int, int],
 ) -> None:
-    """y = the window of x, stretched: output o lies at o * (size - 1) / (out - 1), or at 0 where out is 1."""
+    """Stretch the window of x to y: output o lies at o * (size - 1) / (out - 1), or at 0 where out is 1."""
     if size == out:
         n = planes * out[0] * out[1]
         sizes = (*full, start, *size, *divider(out[0], n), *divider(out[1], n))
@@ -125,7 +128,7 @@ def interp_backward(
     size: tuple[int, int],
     out: tuple[int, int],
 ) -> None:
-    """dx = for each input, the sum of dy * its weight over the outputs that it is part of; 0 outside the window."""
+    """Compute dx = for each input, the sum of dy * its weight over the outputs that hold it; 0 outside the window."""
     n = planes * full[0] * full[1]
     lanes = _LANES if 2 * out[1] > _LANES * size[1] else 1
     steps = [max(1, o - 1) for o in out]

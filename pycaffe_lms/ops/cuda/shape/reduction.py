@@ -1,4 +1,4 @@
-"""Sums over the rows of (rows, dim), of x (SUM), |x| (ASUM) or x^2 (SUMSQ)."""
+"""Reduce the rows of (rows, dim) to sums of x (SUM), |x| (ASUM) or x^2 (SUMSQ)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _BACKWARD = {
 
 
 def reduction_forward(x: AnyArray, y: AnyArray, kind: str, coeff: float, work: AnyArray, rows: int, dim: int) -> None:
-    """y[row] = coeff * sum of f(x[row]); `work` is for the GPU's partial sums: rows * parts elements."""
+    """Compute y[row] = coeff * sum of f(x[row]). `work` holds the GPU's partial sums: rows * parts elements."""
     if dim <= _SHORT:
         launch(_SOURCE, "short_rows", x.dtype, rows * 32, x, y, _KINDS[kind], float(coeff), rows, dim)
         return
@@ -72,6 +72,6 @@ def reduction_forward(x: AnyArray, y: AnyArray, kind: str, coeff: float, work: A
 def reduction_backward(
     x: AnyArray | None, dy: AnyArray, dx: AnyArray, kind: str, coeff: float, rows: int, dim: int
 ) -> None:
-    """dx = coeff * dy[row] * f'(x); f' of ASUM is the sign of x. x is None for SUM."""
+    """Compute dx = coeff * dy[row] * f'(x); f' of ASUM is the sign of x. x is None for SUM."""
     arrays = (dx,) if kind == "SUM" else (x, dx)
     run(_BACKWARD[kind], "backward", arrays, dy, float(coeff), *divider(dim, rows * dim))

@@ -1,4 +1,4 @@
-"""Repeating blocks: (outer, inner) to (outer, tiles, inner)."""
+"""Repeat blocks: (outer, inner) to (outer, tiles, inner)."""
 
 from __future__ import annotations
 
@@ -67,14 +67,15 @@ extern "C" __global__ void sum_middle_4(const T* x, T* y, SIZES) {
 
 
 def tile_forward(x: AnyArray, y: AnyArray, outer: int, tiles: int, inner: int) -> None:
-    """y[o, t] = x[o] for every t."""
+    """Compute y[o, t] = x[o] for every t."""
     unit = unit_of(x, y, inner)
     n = outer * tiles * inner // unit
     move(_TILE, "tile", x, y, unit, n, *divider(inner // unit, n), *divider(tiles, n))
 
 
 def tile_backward(dy: AnyArray, dx: AnyArray, work: AnyArray, parts: int, outer: int, tiles: int, inner: int) -> None:
-    """dx[o] = sum of dy[o, t] over t. `work` is for the GPU's sums of `parts` parts: outer * parts * inner elements."""
+    """Compute dx[o] = sum of dy[o, t] over t. `work` holds the GPU's `parts` partial sums: outer * parts * inner
+    elements."""
     if parts > 1:
         _sum_middle(dy, work, outer, tiles, inner, parts)
         dy, tiles = work, parts

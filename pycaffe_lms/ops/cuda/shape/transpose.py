@@ -1,4 +1,4 @@
-"""Reordering of axes."""
+"""Reorder axes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _NARROW = 8  # below this many elements along either axis most of a tile would s
 
 
 def transpose(x: AnyArray, y: AnyArray, shape: Ints, order: Ints) -> None:
-    """y = x, seen as an array of `shape`, with axis order[i] of x as axis i of y; in two types as `copy`."""
+    """Copy x, seen as an array of `shape`, to y with axis order[i] of x as axis i of y; their types may differ as in
+    `copy`."""
     n, last = prod(shape), len(shape) - 1
     if order == tuple(range(len(shape))) or n == 0:
         copy(x, y)
@@ -30,7 +31,7 @@ def transpose(x: AnyArray, y: AnyArray, shape: Ints, order: Ints) -> None:
 
 
 def _plain(x: AnyArray, y: AnyArray, shape: Ints, order: Ints) -> None:
-    """Each element of y is found in x axis by axis; where the last axis stays the last, several at a time."""
+    """Find each element of y in x axis by axis; where the last axis stays last, several elements at a time."""
     unit = unit_of(x, y, shape[-1]) if order[-1] == len(shape) - 1 else 1
     shape = (*shape[:-1], shape[-1] // unit)
     n, strides = prod(shape), _strides(shape)
@@ -43,7 +44,7 @@ def _strides(shape: Ints) -> list[int]:
 
 
 def _tiled(x: AnyArray, y: AnyArray, shape: Ints, order: Ints) -> None:
-    """Tiles of the plane that the last axes of x and of y span go through shared memory: all addresses coalesce."""
+    """Copy tiles of the plane that the last axes of x and y span through shared memory: all addresses coalesce."""
     to = _strides([shape[axis] for axis in order])
     strides_in = _strides(shape)
     strides_out = [to[order.index(axis)] for axis in range(len(shape))]
@@ -69,7 +70,7 @@ def _plain_source(axes: int) -> str:
 
 @functools.cache
 def _tiled_source(others: int) -> str:
-    """Blocks of 32 x 8 threads, one tile of 32 x 32 after the other."""
+    """Return the kernel of blocks of 32 x 8 threads, which take one tile of 32 x 32 after the other."""
     names = "".join(f", long long n{i}, long long x{i}, long long y{i}" for i in range(others))
     steps = " ".join(f"from += left % n{i} * x{i}; to += left % n{i} * y{i}; left /= n{i};" for i in range(others))
     return f"""
