@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 Shape = tuple[int, ...]
-WIDEST_IN_REGISTERS = 63  # the widest window that kernels for channels behind the other axes take
+WIDEST_IN_REGISTERS = 63  # the widest window of the kernels for channels that lie last
 
 
 def merge_axes(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -16,7 +16,7 @@ def merge_axes(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[tuple[in
 
     merge_axes((2, 3, 4, 5), (0, 2, 3, 1)) == ((2, 3, 20), (0, 2, 1))
     """
-    runs: list[list[int]] = []  # bottom axes that stand behind each other in both
+    runs: list[list[int]] = []  # input axes that follow each other in input and output
     for axis in order:
         if shape[axis] == 1:
             continue

@@ -24,7 +24,7 @@ def conv_output_size(size: int, kernel: int, stride: int, pad: int, dilation: in
 
 def pool_output_size(size: int, kernel: int, stride: int, pad: int, ceil: bool) -> int:
     """Return the outputs along one axis, before windows that start in the far padding are cut; 0 if no window fits."""
-    room = size + 2 * pad - kernel  # negative: rounded up, one window that is larger than the input may still count
+    room = size + 2 * pad - kernel  # if negative, rounding up may still leave one window, larger than the input
     steps = -(-room // stride) if ceil else room // stride
     return max(steps + 1, 0)
 
@@ -66,10 +66,12 @@ class ConvGeometry:
 
     @property
     def group_channels(self) -> int:
+        """Return the input channels of a group."""
         return self.channels // self.group
 
     @property
     def group_outputs(self) -> int:
+        """Return the output channels of a group."""
         return self.out_channels // self.group
 
     @property
@@ -102,7 +104,7 @@ class ConvGeometry:
             return False
         if self.axes == 1:
             return True
-        reach = self.dilation[-2] * (self.kernel[-2] - 1) + 1  # of rows, which a GPU's thread holds in registers
+        reach = self.dilation[-2] * (self.kernel[-2] - 1) + 1  # rows, which a GPU's thread holds in registers
         return reach <= 64 and self.stride[-2] <= 32
 
     def with_axes(self, axes: int) -> ConvGeometry:

@@ -5,9 +5,9 @@ So the order of additions, hence every bit of the result, is the same on every r
 
 from __future__ import annotations
 
-_ITEMS = 4096  # values that are worth a block of threads
+_ITEMS = 4096  # values per block of threads
 _NORM_BLOCKS = 1056  # eight blocks of 256 threads for each of 132 multiprocessors
-LOSS_BLOCKS = 1024  # most parts of a loss; its `work` scratch holds a sum and a count (float64) for each
+LOSS_BLOCKS = 1024  # most parts of a loss; its `work` holds a sum and a count (float64) for each
 _BLOCKS = 4096  # blocks that fill any GPU
 _COLUMNS = 128  # channels that one block reads side by side where they are neighbours in memory (s = 1)
 

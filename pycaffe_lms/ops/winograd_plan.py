@@ -13,12 +13,12 @@ from math import prod
 
 from .geometry import ConvGeometry, Ints
 
-_OUTPUTS = {3: 4}  # of a tile along an axis, by the kernel's size; 5x5 in tiles of 2x2 gained nothing
+_OUTPUTS = {3: 4}  # outputs of a tile along an axis, by the kernel's size; 5x5 in tiles of 2x2 gained nothing
 LANES = 16  # channels that are transformed together
 _CHANNELS = 32  # least channels of a group on both sides: the products are too thin with fewer
 _TILES = 96  # least tiles of all images, for which transforming the weights pays
 _GAIN = 1.8  # least ratio of the products saved
-_CHUNK_BYTES = 8 << 20  # of transformed values at a time; more where the weights are large
+_CHUNK_BYTES = 8 << 20  # bytes of transformed values at a time; more where the weights are large
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ def sum_arrays(xs: Sequence[HostArray], y: HostArray) -> None:
     elif len(flat) == 2:
         parallel(_add, y.size, *flat, y.reshape(-1), grain=ELEMENTS)
     else:
-        total = flat[0] + flat[1]  # not in y: a later array may be y itself
+        total = flat[0] + flat[1]  # not into y: a later array may be y itself
         for x in flat[2:]:
             total += x
         np.copyto(y.reshape(-1), total)

@@ -54,5 +54,5 @@ def _to_half(first: int, last: int, x: HostArray, half: HostArray, kind: str, fo
 def _from_half(first: int, last: int, half: HostArray, x: HostArray, kind: str) -> None:
     part = half[first:last]
     values = part.view(np.float16) if kind == "fp16" else (part.astype(np.uint32) << np.uint32(16)).view(np.float32)
-    with np.errstate(invalid="ignore"):  # a NaN is one in the other type too
+    with np.errstate(invalid="ignore"):  # a NaN stays one in the other type
         x[first:last] = values

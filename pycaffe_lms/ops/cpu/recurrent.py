@@ -28,7 +28,7 @@ __all__ = [
 _PIECE = 1 << 16  # elements whose temporaries stay in a core's cache
 
 
-def _as_in_c(function: Callable[..., None]) -> Callable[..., None]:
+def _without_warnings(function: Callable[..., None]) -> Callable[..., None]:
     """Let `function` run without warnings of infinity and NaN, as in C."""
 
     @functools.wraps(function)
@@ -96,7 +96,7 @@ def _cell_backward(
         np.multiply(dc, forget, out=dc_prev)
 
 
-@_as_in_c
+@_without_warnings
 def lstm_forward(
     gates: HostArray,
     add: HostArray,
@@ -138,7 +138,7 @@ def lstm_forward(
         c = c_next
 
 
-@_as_in_c
+@_without_warnings
 def lstm_backward(
     gates: HostArray,
     cells: HostArray,
@@ -163,7 +163,7 @@ def lstm_backward(
             _cell_backward(gates[t, rows], cells[t, rows], k, d, dc, dgates[t, rows], dc, dim)
 
 
-@_as_in_c
+@_without_warnings
 def lstm_unit_forward(
     c_prev: HostArray, x: HostArray, cont: HostArray, c: HostArray, h: HostArray, items: int, dim: int
 ) -> None:
@@ -175,7 +175,7 @@ def lstm_unit_forward(
         _cell_forward(gates, c_prev[rows], _column(cont.reshape(items), rows), c[rows], h[rows], dim)
 
 
-@_as_in_c
+@_without_warnings
 def lstm_unit_backward(
     c_prev: HostArray,
     x: HostArray,
@@ -198,7 +198,7 @@ def lstm_unit_backward(
         _cell_backward(gates, c_prev.reshape(items, dim)[rows], k, *given, to_x, to_c, dim)
 
 
-@_as_in_c
+@_without_warnings
 def rnn_forward(
     states: HostArray,
     add: HostArray,
@@ -231,7 +231,7 @@ def rnn_forward(
             np.multiply(x, 1 if last else _column(cont[t + 1], rows), out=before[rows])
 
 
-@_as_in_c
+@_without_warnings
 def rnn_backward(states: HostArray, cont: HostArray, weight: HostArray, dstates: HostArray, back: HostArray) -> None:
     """Compute the gradients of the sums within tanh.
 
@@ -249,7 +249,7 @@ def rnn_backward(states: HostArray, cont: HostArray, weight: HostArray, dstates:
             d *= 1 - y * y
 
 
-@_as_in_c
+@_without_warnings
 def bias_tanh(y: HostArray, b: HostArray) -> None:
     """Compute y = tanh(y + b), b along the last axis."""
     y = y.reshape(-1, b.size)

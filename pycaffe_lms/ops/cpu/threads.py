@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
-ELEMENTS = 1 << 15  # of simple element-wise work, from which a second thread pays
+ELEMENTS = 1 << 15  # elements of simple element-wise work from which a second thread pays
 
 
 def thread_count() -> int:
@@ -48,7 +48,7 @@ def parallel(kernel: Callable[..., None], n: int, *args: Any, grain: int = 1) ->
     others = [(pool.submit(kernel, a, b, *args), a, b) for a, b in zip(cuts[1:-1], cuts[2:], strict=True)]
     try:
         kernel(0, cuts[1], *args)
-    finally:  # even after an error nobody may go on writing into the caller's arrays
+    finally:  # after an error, too, no thread may go on writing into the caller's arrays
         left = [(a, b) for future, a, b in others if future.cancel()]
         for future, _, _ in others:
             if not future.cancelled():

@@ -26,7 +26,7 @@ def round_into(values: HostArray, half: HostArray) -> None:
     to_half(values, half, "bf16", 0)
 
 
-@functools.cache  # reading 160 signatures takes milliseconds, and every device has operations of its own
+@functools.cache  # reading 160 signatures takes milliseconds, which every device would spend
 def widened(function: Callable[..., None]) -> Callable[..., None]:
     """Return the operation for bfloat16 arrays too: it computes in float32, and rounds what it wrote once.
 

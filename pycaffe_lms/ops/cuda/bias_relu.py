@@ -199,14 +199,14 @@ def backward(
     """
     if dy.size == 0:
         if db is not None and not accumulate:
-            stage_two(db, 0, db, 0, 1.0, False, channels, 0)  # no parts: zeros
+            stage_two(db, 0, db, 0, 1.0, False, channels, 0)  # writes zeros, the sums of no parts
         return
     relu, summed = 2 if bits is not None else int(y is not None), db is not None
     write = relu > 0 or (dy_out is not None and dy_out.data.ptr != dy.data.ptr)
     if not (write or summed):
         return
     out, values = dy_out if write else dy, y if relu == 1 else dy
-    words = dy if bits is None else bits  # what is not used is not touched
+    words = dy if bits is None else bits  # dy stands in for what the kernel does not touch
     work = work if summed else dy  # not touched
     parts = reduction_parts(outer, channels, inner)
     wide = min(4, 16 // dy.dtype.itemsize)

@@ -23,8 +23,8 @@ from .channels import stage_two
 from .elementwise import of_values
 from .source import BLOCK_SUM
 
-_VECTOR_BYTES = 16  # the widest load of one thread
-_MOST = 4  # values in one; more of bfloat16 would take too many registers
+_VECTOR_BYTES = 16  # bytes of the widest load of one thread
+_MOST = 4  # most values in one load; more of bfloat16 would take too many registers
 _ACROSS = 32  # threads side by side, where channels are neighbours
 
 WALK = """
@@ -110,7 +110,7 @@ struct Walk {
 #define CHANNELS(k) _Pragma("unroll") for (int k = 0; k < K; ++k)
 """
 
-# one block sums up what the parts of one channel left
+# one block adds up the parts of one channel
 TOTALS = (
     BLOCK_SUM
     + """
@@ -145,7 +145,7 @@ class Walk:
         self.vector = vector = 1 if (c if self.rows else s) % wide else wide
         across = min(_ACROSS, 1 << (c // vector - 1).bit_length()) if self.rows else 1
         share = -(-(n if self.rows else n * (s // vector)) // self.parts)
-        self.values = share if self.rows else share * vector  # of a channel in a part
+        self.values = share if self.rows else share * vector  # values of a channel in a part
         self.grid = (-(-c // (vector * across)) if self.rows else c) * self.parts
         self.sizes = n, c, s, self.parts, share, across
 

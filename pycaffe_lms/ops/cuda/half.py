@@ -7,7 +7,7 @@ from .elementwise import elementwise, run
 
 __all__ = ["from_half", "to_half"]
 
-# kernels are compiled to flush subnormal floats to zero, in conversions too; written as PTX these do not
+# kernels are compiled to flush subnormal floats to zero, even in conversions; conversions written as PTX do not
 _TYPES = """typedef unsigned short H;
 __device__ float narrow(float v) { return v; }
 __device__ float narrow(double v) { float f; asm("cvt.rn.f32.f64 %0, %1;" : "=f"(f) : "d"(v)); return f; }
@@ -40,7 +40,7 @@ _FROM_BF16 = "T wide; widen(__uint_as_float((unsigned)half << 16), wide); x = wi
 
 
 def _to(body: str, params: str) -> str:
-    # what a thread does past the end is done to the last element once more, and must not be counted
+    # past the end a thread repeats the last element, which must not be counted again
     guarded = f"if (first + lane < n) {{ {body} }}"
     return elementwise("to_half", guarded, reads="x", writes="H half", params=params, helpers=_TYPES)
 

@@ -238,7 +238,7 @@ def lstm_unit_backward(
     """Compute the gradients of c_prev and x. dc or dh may be None (zero), dc_prev or dx too (not wanted)."""
     given = (dc is not None) + 2 * (dh is not None)
     wanted = (dc_prev is not None) + 2 * (dx is not None)
-    arrays = [x if a is None else a for a in (dc, dh, dc_prev, dx)]  # a stand-in is never touched
+    arrays = [x if a is None else a for a in (dc, dh, dc_prev, dx)]  # the kernel does not touch x where it stands in
     size = items * dim
     cuda.launch(_UNIT, "unit_backward", x.dtype, size, c_prev, x, cont, *arrays, items, dim, given, wanted)
 

@@ -19,8 +19,8 @@ from .elementwise import QUADS, elementwise, run
 
 __all__ = ["solver_update", "solver_update_all", "solver_update_all_plan"]
 
-# What is rounded where is written out, so that every kernel that includes this gives the same bits: a compiler may join
-# a plain product with a sum around it, or may not.
+# Every rounding is written out, so that all kernels that include this give the same bits: a compiler is free to join a
+# plain product with the sum around it.
 _ARITHMETIC = """
 __device__ inline float fused(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 __device__ inline double fused(double a, double b, double c) { return __fma_rn(a, b, c); }
@@ -37,7 +37,7 @@ __device__ inline T gradient(const Numbers& n, T w, T diff) {
 }
 """
 
-# rule -> what sets the histories h (and h2) and returns the update
+# rule -> statements that set the histories h (and h2) and return the update
 _RULES = {
     "sgd": "return h = fused(n.keep, h, times(n.rate, g));",
     "nesterov": """

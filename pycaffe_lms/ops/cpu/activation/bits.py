@@ -19,7 +19,7 @@ from .relu import relu6_forward, relu_forward
 
 __all__ = ["bits_backward", "clip_bits_forward", "positive_bits", "relu6_bits_forward", "relu_bits_forward"]
 
-_WORDS = 1 << 10  # worked on at a time: 32768 elements stay in the cache
+_WORDS = 1 << 10  # words worked on at a time: their 32768 elements stay in the cache
 
 
 def positive_bits(v: HostArray, bits: HostArray) -> None:
@@ -93,5 +93,5 @@ def _scale(
         factor = _unpack(ones, start, end, part.size).astype(dy.dtype)
         if slopes is not None:
             factor[_unpack(slopes, start, end, part.size)] = kind(slope)
-        with np.errstate(all="ignore"):  # 0 * inf is NaN, as it is where values are read
+        with np.errstate(all="ignore"):  # 0 * inf is NaN, as in the operations that read values
             np.multiply(part, factor, out=dx[32 * start : 32 * end])

@@ -171,7 +171,7 @@ def swish_backward(x: HostArray, dy: HostArray, dx: HostArray, beta: float) -> N
     """Compute dx = dy * s * (1 + beta * x * (1 - s)), s = sigmoid(beta * x)."""
     u = np.minimum(beta * x, 50)
     e = np.exp(u)
-    rest = 1 / (e + 1)  # 1 - s, without the difference
+    rest = 1 / (e + 1)  # 1 - s, computed without subtracting
     dx[...] = dy * (e * rest * (1 + u * rest))
 
 

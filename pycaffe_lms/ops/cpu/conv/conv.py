@@ -45,8 +45,8 @@ __all__ = [
 ]
 
 _Plan = ColumnPlan | WinogradPlan | OneDnnPlan
-_CHUNK_BYTES = 12 << 20  # more makes no product faster, and leaves the caches
-_WIDE = 512  # positions per image from which a product per image is as fast as one over several images
+_CHUNK_BYTES = 12 << 20  # larger chunks make no product faster, and do not fit into the caches
+_WIDE = 512  # positions per image from which one product per image is as fast as one over several images
 _PIECE = 128  # least positions in one product of a thread
 _LONG = 4096  # positions of all images from which a transposed sum of gradients pays
 
@@ -191,7 +191,7 @@ def conv_backward_filter(
         winograd.backward_filter(plan, x, dy, _by_taps(g, dw), work, accumulate)
         return
     dw = dw.reshape(g.group, g.group_outputs, g.rows)
-    total = None  # of many chunks, transposed: BLAS is faster at columns * dy' than at dy * columns'
+    total = None  # the transposed sum over chunks: BLAS is faster at columns * dy' than at dy * columns'
     if g.batch * g.out_size >= _LONG and g.group_outputs < g.rows:
         total = np.zeros((g.group, g.rows, g.group_outputs), dw.dtype)
     elif not (accumulate or g.batch):

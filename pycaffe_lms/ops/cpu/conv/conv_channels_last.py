@@ -26,8 +26,9 @@ def forward(
     work: HostArray | None,
     relu: bool,
 ) -> None:
-    plan, x_shape, w_shape, y_shape = _turned(plan)
-    result = np.empty(_first(y.reshape(y_shape)).shape, y.dtype)
+    """Compute y = w * x (+ b) by `convolve`, the operation for channels first."""
+    plan, x_shape, w_shape, y_shape = _channels_first(plan)
+    result = np.empty(_second_axis(y.reshape(y_shape)).shape, y.dtype)
     convolve(plan, _copy(x, x_shape), _copy(w, w_shape), b, result, work, relu)
     y[...] = np.moveaxis(result, 1, -1).reshape(y.shape)
 
@@ -35,8 +36,9 @@ def forward(
 def backward_data(
     convolve: Callable[..., None], plan: ColumnPlan, dy: HostArray, w: HostArray, dx: HostArray, work: HostArray | None
 ) -> None:
-    plan, x_shape, w_shape, y_shape = _turned(plan)
-    result = np.empty(_first(dx.reshape(x_shape)).shape, dx.dtype)
+    """Compute dx from dy by `convolve`, the operation for channels first."""
+    plan, x_shape, w_shape, y_shape = _channels_first(plan)
+    result = np.empty(_second_axis(dx.reshape(x_shape)).shape, dx.dtype)
     convolve(plan, _copy(dy, y_shape), _copy(w, w_shape), result, work)
     dx[...] = np.moveaxis(result, 1, -1).reshape(dx.shape)
 
@@ -50,7 +52,8 @@ def backward_filter(
     work: HostArray | None,
     accumulate: bool,
 ) -> None:
-    plan, x_shape, w_shape, y_shape = _turned(plan)
+    """Write to dw, or add if `accumulate`, by `convolve`, the operation for channels first."""
+    plan, x_shape, w_shape, y_shape = _channels_first(plan)
     result = _copy(dw, w_shape)
     convolve(plan, _copy(x, x_shape), _copy(dy, y_shape), result, work, accumulate)
     dw[...] = np.moveaxis(result, 1, -1).reshape(dw.shape)
@@ -65,17 +68,17 @@ def add_backward_data(g: ConvGeometry, dy: HostArray, w: HostArray, dx: HostArra
         places[n] += dy[n] @ w
 
 
-def _turned(plan: ColumnPlan) -> tuple[ColumnPlan, Ints, Ints, Ints]:
+def _channels_first(plan: ColumnPlan) -> tuple[ColumnPlan, Ints, Ints, Ints]:
     """Return the plan for channels first, and the shapes of x, w and y with channels last."""
     g = plan.geometry
     x, w = (g.batch, *g.in_spatial, g.channels), (g.out_channels, *g.kernel, g.group_channels)
     return replace(plan, geometry=replace(g, channels_last=False)), x, w, (g.batch, *g.out_spatial, g.out_channels)
 
 
-def _first(array: HostArray) -> HostArray:
+def _second_axis(array: HostArray) -> HostArray:
     """Return a view with the last axis moved behind the first."""
     return np.moveaxis(array, -1, 1)
 
 
 def _copy(array: HostArray, shape: Ints) -> HostArray:
-    return _first(array.reshape(shape)).copy()
+    return _second_axis(array.reshape(shape)).copy()

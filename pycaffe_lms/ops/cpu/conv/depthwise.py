@@ -21,7 +21,7 @@ from ..threads import parallel
 
 __all__ = ["depthwise_backward_data", "depthwise_backward_filter", "depthwise_forward", "depthwise_plan"]
 
-_GRAIN = 1 << 16  # products of a part that is worth a thread
+_GRAIN = 1 << 16  # products that are worth a thread of their own
 
 
 @dataclass(frozen=True, slots=True)

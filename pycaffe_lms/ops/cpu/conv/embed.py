@@ -11,7 +11,7 @@ __all__ = ["embed_forward", "embed_backward", "find_outside", "outside_plan"]
 
 def _known(index: HostArray, m: int, k: int) -> tuple[HostArray, HostArray]:
     """Return (positions whose index is in 0..k-1, these indices); indices are truncated, and NaN is out of range."""
-    index = np.trunc(index.reshape(m).astype(np.float64))  # a float32 cannot be compared with every k
+    index = np.trunc(index.reshape(m).astype(np.float64))  # float32 does not hold every k
     at = np.flatnonzero((index >= 0) & (index < k))
     return at, index[at].astype(np.int64)
 

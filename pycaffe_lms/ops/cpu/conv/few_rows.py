@@ -17,11 +17,11 @@ from ..threads import ELEMENTS, parallel
 
 MOST = 12  # rows up to which these beat BLAS
 _READ = 9216  # columns of w at a time, where sums run along them
-_COLUMNS = 2304  # the same, where sums run along the rows
-_STORED = 1024  # the same, of a w that is written
-_IMAGES = 5  # rows that are kept in registers together
-_DOTS = 4  # rows of w, the same
-_ROWS = 8  # of w that are added to a result at a time
+_COLUMNS = 2304  # columns of w at a time, where sums run along the rows
+_STORED = 1024  # columns of w at a time, where w is written
+_IMAGES = 5  # rows of the small matrix that are kept in registers together
+_DOTS = 4  # rows of w that are kept in registers together
+_ROWS = 8  # rows of w that are added to a result at a time
 
 
 def worthwhile(rows: int, n: int, k: int) -> bool:

@@ -53,7 +53,9 @@ def inner_product_backward_weight(
 
 def inner_product_backward_bias(dy: HostArray, db: HostArray, m: int, n: int, accumulate: bool) -> None:
     """Write to db, or add if `accumulate`, the column sums of dy."""
-    total = dy.reshape(m, n).sum(axis=0, dtype=np.float64).astype(db.dtype)  # NumPy adds rows one by one: in double
+    total = (
+        dy.reshape(m, n).sum(axis=0, dtype=np.float64).astype(db.dtype)
+    )  # in double, for NumPy adds one row after the other
     db = db.reshape(n)
     if accumulate:
         db += total

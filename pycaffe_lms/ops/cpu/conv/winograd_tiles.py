@@ -24,7 +24,7 @@ from ...winograd_plan import LANES
 from ..compiled import kernel
 from ..threads import parallel
 
-_POINTS = (0.0, 0.75, -0.75, 1.5, -1.5)  # beside them infinity; small whole numbers err four times as much
+_POINTS = (0.0, 0.75, -0.75, 1.5, -1.5)  # and infinity; small whole numbers err four times as much
 _SIZES = ((4, 3),)  # (outputs of a tile, kernel)
 _WAYS = ("inputs", "outputs", "outputs_back", "weights", "weights_turned", "weights_back")
 

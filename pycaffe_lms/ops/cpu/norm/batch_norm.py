@@ -24,6 +24,9 @@ __all__ = [
     "batch_norm_scaled_train_forward",
 ]
 
+PART = 64  # rows that are added up in the array's own type
+_BLOCK = 4096  # values of a scaled gradient that are added up in the array's own type
+
 
 def batch_norm_train_forward(
     x: HostArray,
@@ -224,10 +227,6 @@ def _backward(first: int, last: int, y: HostArray, dy: HostArray, dx: HostArray,
                 for j in range(values.size):
                     result[j] = (gradient[j] - (mean + slope * values[j])) * factor
                 dx[i, c, start:end] = result[: end - start]
-
-
-PART = 64  # rows that are added up in the array's own type
-_BLOCK = 4096  # values summed in the array's own type, the rest in float64
 
 
 def batch_norm_scaled_train_forward(

@@ -22,7 +22,7 @@ from .batch_norm import PART, moments, part_moments, running_statistics
 
 __all__ = ["batch_norm_statistics", "batch_norm_running", "fused_norm_forward", "fused_norm_backward"]
 
-_BLOCKS = 32  # of rows worked on at once, whose values are added up in the array's own type
+_BLOCKS = 32  # blocks of rows whose values are added up in the array's own type
 
 
 def batch_norm_statistics(
@@ -49,7 +49,7 @@ def batch_norm_statistics(
         inv_std.fill(0)
         mean.fill(0)
         return
-    with np.errstate(all="ignore"):  # of what is no number nothing is said, as on a GPU
+    with np.errstate(all="ignore"):  # no warnings of NaN and infinity, as on a GPU
         average, var = _row_moments(x, n, c) if s == 1 else _plane_moments(x, n, c, s)
         mean[...] = average
         inv_std[...] = 1 / np.sqrt(var + eps)
@@ -244,7 +244,7 @@ def _forward(
         for i in range(x.size):
             result[i] += r[i]
     if relu:
-        for i in range(x.size):  # NaN stays NaN, -inf becomes NaN: as the ReLU layer
+        for i in range(x.size):  # NaN stays NaN, -inf becomes NaN, as in the ReLU layer
             low = zero + zero * result[i]
             result[i] = result[i] if result[i] > zero else low
 

@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 _CHUNK = 1 << 18  # elements worked on at a time: the temporaries stay in the cache
-_PIXELS = 1024  # worked on at a time across all channels, for the same reason
+_PIXELS = 1024  # pixels worked on at a time across all channels, for the same reason
 _GRAIN = 1 << 13  # elements from which a second thread pays
 
 

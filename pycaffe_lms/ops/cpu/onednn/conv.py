@@ -28,7 +28,7 @@ _TRAINING, _DIRECT = 64, 1
 _X, _Y, _W, _B = 1, 17, 33, 41
 _DX, _DY, _DW = 129, 145, 161
 _BLOCK = 16  # channels that oneDNN keeps together
-_CHUNK_BYTES = 32 << 20  # of reordered values at a time
+_CHUNK_BYTES = 32 << 20  # bytes of reordered values at a time
 
 
 class OneDnnPlan:

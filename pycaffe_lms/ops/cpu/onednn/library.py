@@ -86,7 +86,7 @@ def _packaged() -> str | None:
 
 
 def _open(path: str) -> ctypes.CDLL:
-    with _sleepers():
+    with _passive_openmp():
         library = ctypes.CDLL(path)
     library.dnnl_version.restype = ctypes.POINTER(_Version)
     _check(library.dnnl_version().contents)
@@ -109,7 +109,7 @@ def _version(library: ctypes.CDLL) -> tuple[int, int, int]:
 
 
 @contextmanager
-def _sleepers() -> Iterator[None]:
+def _passive_openmp() -> Iterator[None]:
     """Let an OpenMP that is loaded meanwhile put its threads to sleep between two calls.
 
     By default they spin for milliseconds, on the cores that our own kernels need next. A policy that the user has set

@@ -49,6 +49,7 @@ class Handle:
 
 
 def check(status: int, what: str) -> None:
+    """Raise RuntimeError where `status`, the result of a call, is not 0."""
     if status:
         raise RuntimeError(f"oneDNN: {what} failed with status {status}")
 
@@ -169,6 +170,7 @@ class _Step:
         self._arguments = (_Argument * len(pairs))(*pairs)
 
     def run(self) -> None:
+        """Run the primitive on this thread's stream."""
         status = load().dnnl_primitive_execute(self._primitive, _stream(), len(self._arguments), self._arguments)
         check(status, "a primitive")
 

@@ -19,7 +19,7 @@ from .window_places import LEAST, plane_indices, scatter
 
 __all__ = ["average_pool_backward", "average_pool_forward", "max_pool_backward", "max_pool_forward"]
 
-_WIDE = 24  # outputs in a row from which vectors win
+_WIDE = 24  # outputs in a row from which vectors are faster
 _GRAIN = 1 << 14  # elements from which a second thread pays
 
 
@@ -104,7 +104,7 @@ def _max_narrow(
                         best = pixels[at] if more else best
                         where = at + shift if more else where
                 y[plane, i * columns + j] = best
-                mask[plane, i * columns + j] = where  # -1 becomes what stands for no place
+                mask[plane, i * columns + j] = where  # -1 becomes the number for no place
 
 
 @kernel
@@ -152,7 +152,9 @@ def _max_wide(
                             places[j] = place if more else places[j]
                             values[j] = pixels[2 * j] if more else values[j]
                     else:
-                        for j in range(n):  # (a third loop of its own: without it the two above are not vectorised)
+                        for j in range(
+                            n
+                        ):  # without a loop of its own for other strides the two above are not vectorised
                             if pixels[j * step] > values[j]:
                                 values[j] = pixels[j * step]
                                 places[j] = place

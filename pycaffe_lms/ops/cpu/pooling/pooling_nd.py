@@ -138,7 +138,7 @@ def _max_forward(
                         begin = first * stride + e - pad
                         _larger(best[first:last], where[first:last], row[begin:], np.int32(place + e), stride)
             for i in range(len(kept)):
-                kept[i] = where[i]  # -1 becomes what stands for no place
+                kept[i] = where[i]  # -1 becomes the number for no place
 
 
 @kernel

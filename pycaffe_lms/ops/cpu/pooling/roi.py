@@ -16,7 +16,7 @@ from .window_places import LEAST
 
 __all__ = ["roi_pool_backward", "roi_pool_forward", "psroi_pool_backward", "psroi_pool_forward"]
 
-_FAR = 2.0**20  # coordinates are kept within this; not an integer, with which NumPy 1 would clip in float64
+_FAR = 2.0**20  # limit of coordinates; a float, since NumPy 1 would clip to an integer in float64
 
 
 def roi_pool_forward(x: HostArray, rois: HostArray, y: HostArray, argmax: HostArray | None, scale: float) -> None:

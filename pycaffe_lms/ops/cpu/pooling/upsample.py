@@ -45,7 +45,7 @@ def _unpool(first: int, last: int, x: HostArray, mask: HostArray, y: HostArray) 
         values, places, row = x[plane], mask[plane], y[plane]
         row[:] = 0
         for i in range(len(values)):
-            if places[i] > -1 and places[i] < out:  # as integers, so cut off towards 0; NaN is neither
+            if places[i] > -1 and places[i] < out:  # cut towards 0 to an integer; false for NaN
                 row[int(places[i])] = values[i]
 
 

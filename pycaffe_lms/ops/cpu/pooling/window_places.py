@@ -13,7 +13,7 @@ from ...geometry import PoolGeometry, nowhere
 from ..compiled import kernel
 from ..threads import parallel
 
-LEAST = -float(np.finfo(np.float32).max)  # Caffe's start of a maximum, in every float type
+LEAST = -float(np.finfo(np.float32).max)  # Caffe's initial maximum, in every float type
 _GRAIN = 1 << 14  # input elements from which a second thread pays
 
 

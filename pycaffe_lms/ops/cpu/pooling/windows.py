@@ -1,6 +1,6 @@
 """Copy windows of images to columns and back, on any number of spatial axes, for im2col and col2im.
 
-The last axis is a loop of the kernels; a table stands for the others. Where rows of outputs are as long as rows of
+The last axis is a loop of the kernels; the others are a table. Where rows of outputs are as long as rows of
 inputs, and as far apart, several of them are copied as one.
 """
 

@@ -19,7 +19,7 @@ def argmax_forward(
     """
     x, y = x.reshape(outer, dim, inner), y.reshape(outer, indices + values, top_k, inner)
     if top_k == 1 and x.size:
-        best = dim - 1 - np.argmax(x[:, ::-1], axis=1)[:, None]  # the first from behind
+        best = dim - 1 - np.argmax(x[:, ::-1], axis=1)[:, None]  # of equal values the last one
     else:
         best = np.argsort(x, axis=1, kind="stable")[:, : -top_k - 1 : -1]
     if indices:

@@ -19,5 +19,5 @@ def tile_backward(
 ) -> None:
     """Compute dx[o] = sum of dy[o, t] over t. `work` holds the GPU's `parts` partial sums: outer * parts * inner
     elements."""
-    # in double: NumPy adds along a middle axis one by one
+    # in double, for NumPy adds one value after the other along a middle axis
     dx.reshape(outer, inner)[...] = dy.reshape(outer, tiles, inner).sum(axis=1, dtype=np.float64)

@@ -11,7 +11,10 @@ from ..threads import ELEMENTS, parallel
 
 __all__ = ["transpose"]
 
-_COLUMNS, _ROWS = 16, 64  # of a tile: few enough rows for a column of cache lines of 16 floats
+_COLUMNS, _ROWS = (
+    16,
+    64,
+)  # sizes of a tile: few enough rows that a column of cache lines (16 floats each) stays in the cache
 
 
 def transpose(x: HostArray, y: HostArray, shape: Ints, order: Ints) -> None:

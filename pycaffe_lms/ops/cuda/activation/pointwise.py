@@ -64,7 +64,7 @@ _FORWARD = {  # y from x
     "tanh_forward": "tanh(x)",
     "threshold_forward": "x > a ? (T)1 : (T)0",
 }
-_SLOPE = {  # from v, the bottom's or the top's value, whichever the function takes
+_SLOPE = {  # dx / dy from v, the bottom's or the top's value, as the function takes
     "absval_backward": "(T)((v > 0) - (v < 0))",
     "bnll_backward": "sigmoid(v)",
     "clip_backward": "(T)(v >= a && v <= b)",

@@ -66,7 +66,7 @@ def conv_half_plan(geometry: ConvGeometry, dtype: DTypeLike) -> bool:
 
 def _cudnn_convolves(geometry: ConvGeometry, dtype: DTypeLike) -> bool:
     """Return whether cuDNN does all three directions of a convolution."""
-    from ..cudnn import convolution  # here, so that a machine without cuDNN's packages can still import the operations
+    from ..cudnn import convolution  # imported late: a machine without cuDNN's packages can import the operations
 
     try:
         convolution.plan(geometry, dtype, WORKSPACE_LIMIT["cuda"])
@@ -92,7 +92,7 @@ def conv_plan(
     Raises:
         CudnnUnsupported: cuDNN cannot convolve these channels-last or bfloat16 arrays; others fall back to columns.
     """
-    from ..cudnn import convolution  # here, so that a machine without cuDNN's packages can still import the operations
+    from ..cudnn import convolution  # imported late: a machine without cuDNN's packages can import the operations
 
     dtype = BFLOAT16 if half else np.dtype(dtype)
     if half or geometry.batch and (geometry.channels_last or (1 <= geometry.axes <= 3 and convolution.available())):
@@ -102,7 +102,7 @@ def conv_plan(
         except convolution.CudnnUnsupported:
             if geometry.channels_last or half:
                 raise
-            # what cuDNN has no algorithm for, column matrices can do
+            # column matrices can do it
     columns = im2col.plan(geometry, dtype.itemsize, workspace_limit)
     return ConvPlan(geometry, columns.workspace_bytes, columns=columns)
 

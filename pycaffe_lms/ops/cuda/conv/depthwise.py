@@ -240,7 +240,7 @@ def depthwise_backward_filter(
     g = plan.geometry.with_axes(3)
     strips = -(-g.out_spatial[1] // plan.strip)
     total = g.batch * g.out_spatial[0] * strips * g.out_spatial[2]
-    parts = dw if work is None else work.view(dw.dtype)  # without items nothing is read from it
+    parts = dw if work is None else work.view(dw.dtype)  # without images it is not read
     sizes = (
         *_dividers(total, g.out_spatial[2], strips, g.out_spatial[0]),
         g.out_channels,
@@ -273,7 +273,7 @@ def _source(g: ConvGeometry, strip: int, band: int, groups: int) -> str:
         "STRIP": strip,
         "ROWS": (strip - 1) * stride + reach + 1,
         "BAND": band,
-        "LOW": low,  # the output row, counted from a band's first, that its first value is
+        "LOW": low,  # the output row of a band's first value, counted from the band's first row
         "BAND_ROWS": (band - 1 + pad) // stride - low + 1,
         "GROUPS": groups,
         "COLUMNS": g.kernel[0] * g.kernel[2] if groups == 1 else 1,

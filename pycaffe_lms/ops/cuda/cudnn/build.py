@@ -28,9 +28,9 @@ from .store import Store, store_path
 _NEVER = ("NONDETERMINISTIC", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION")
 _WORTH = 1 << 25  # products from which engines are measured: less takes a few microseconds
 _FLOAT, _BF16 = np.dtype(np.float32), BFLOAT16
-_SEPARATE = "separate"  # the choice of a plain convolution and a kernel behind it
+_SEPARATE = "separate"  # choice of a plain convolution followed by a kernel
 
-lock = threading.RLock()  # one handle per device: its stream must not change between being set and being used
+lock = threading.RLock()  # a device's handle must keep its stream from setting it to using it
 _handles: dict[int, list[Any]] = {}  # device -> [cuDNN handle, address of the stream it is set to]
 _graphs: dict[Wanted, CudnnGraph | CudnnUnsupported] = {}
 _stores: dict[Any, Store] = {}
@@ -144,7 +144,7 @@ def _choose(wanted: Wanted, graph: Any, refusals: tuple[type[BaseException], ...
         return engines[0] if engines else None
     times = _measure(wanted, graph, engines, refusals)
     if times is None:
-        return next(engine for engine in engines if engine is not None)  # not kept for other runs
+        return next(engine for engine in engines if engine is not None)  # the choice is not kept for later runs
     engine = engines[choice.fastest(times)]
     store.put(key, engine.name if engine is not None else _SEPARATE)
     return engine
@@ -231,4 +231,5 @@ def _by(sizes: Ints) -> str:
 
 
 def first_line(error: Exception) -> str:
+    """Return the first line of an error's text, or its type where it has none."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

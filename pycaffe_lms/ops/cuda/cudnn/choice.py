@@ -15,13 +15,13 @@ import numpy as np
 from ....backend import cuda
 from ....backend.bfloat16 import BFLOAT16
 
-CANDIDATES = 6  # that are measured
-_GAIN = 0.97  # of an earlier candidate's time: what a later one must be faster than, so that choices are stable
-_HOPELESS = 2.0  # times the best first run: not measured any further
-_FIRST_CALL_MS, _SLOW_START = 5.0, 4.0  # what a first call may take by itself, and times the best one
+CANDIDATES = 6  # candidates that are measured
+_GAIN = 0.97  # a later candidate must take less than this share of an earlier one's time, so that choices are stable
+_HOPELESS = 2.0  # a candidate slower than this many times the best first run is not measured any further
+_FIRST_CALL_MS, _SLOW_START = 5.0, 4.0  # ms that a first call may take, plus this many times the best run
 _FIRST_RUNS, _MOST_RUNS = 3, 20
 _ROUNDS, _ROUND_MS = 3, 2.0
-_TOLERANCE = {np.dtype(np.float32): 5e-3, BFLOAT16: 1e-2}  # of the largest result; TF32 rounds to 11 bits, that to 8
+_TOLERANCE = {np.dtype(np.float32): 5e-3, BFLOAT16: 1e-2}  # share of the largest result; TF32 keeps 11 bits, bfloat16 8
 _ALIGNMENT = 512
 
 _SOURCE = """
@@ -120,7 +120,7 @@ def measure(
         inputs, result: (number of elements, type) of the scratch arrays.
     """
     cupy = cuda.require()
-    pool = cupy.cuda.MemoryPool()  # its own, so that nobody else's memory is kept or returned
+    pool = cupy.cuda.MemoryPool()  # a pool of its own, so that the memory of others is neither kept nor returned
     sizes = [*(n * kind.itemsize for n, kind in (*inputs, result, result)), 8, work_bytes]
     starts = [0]
     for size in sizes:
@@ -132,14 +132,14 @@ def measure(
     try:
         cupy.cuda.runtime.deviceSynchronize()
         addresses = [memory.ptr + start for start in starts[:-1]]
-        return _Trial(cupy, addresses, inputs, result, refusals).times(runs)
+        return _Scratch(cupy, addresses, inputs, result, refusals).times(runs)
     finally:
         cupy.cuda.runtime.deviceSynchronize()
         del memory
         pool.free_all_blocks()
 
 
-class _Trial:
+class _Scratch:
     """Hold scratch arrays on the device: inputs, the expected result, one to compare with it, workspace."""
 
     def __init__(
@@ -159,6 +159,7 @@ class _Trial:
             cuda.launch(_SOURCE, "scatter_values", kind, n, address, n, seed)
 
     def times(self, runs: Sequence[Run]) -> list[float | None]:
+        """Return the milliseconds of each run; None for one that failed, was wrong or hopelessly slow."""
         times: list[float | None] = []
         to = self.expected
         for run in runs:
@@ -169,7 +170,7 @@ class _Trial:
         best = min((t for t in times if t is not None), default=0.0)
         times = [t if t is not None and t <= _HOPELESS * best else None for t in times]
         count = max(1, min(_MOST_RUNS, int(_ROUND_MS / max(best, 1e-3))))
-        for _ in range(_ROUNDS):  # taking turns, so that a clock that changes meets all of them
+        for _ in range(_ROUNDS):  # in turn, so that a changing clock affects all of them
             for i, run in enumerate(runs):
                 if times[i] is not None:
                     times[i] = min(times[i], self._span(run, self.result, count))

@@ -131,7 +131,11 @@ class CudnnPlan:
         if built.workspace_bytes:
             self._check(work, built.workspace_bytes)
         assert not (first | second | result | bias) & 15, f"{direction}: a pointer is not at a multiple of 16 bytes"
-        pointers = {FIRST: first, SECOND: second, RESULT: result}  # costs less than guarding one that is kept
+        pointers = {
+            FIRST: first,
+            SECOND: second,
+            RESULT: result,
+        }  # building it costs less than locking one that is kept
         if bias:
             pointers[BIAS] = bias
         try:
@@ -186,13 +190,13 @@ def plan(
                 limit = max(0, limit - _filter_bytes(geometry, dtype)) // ALIGNMENT * ALIGNMENT
             wanted = Wanted(geometry, direction, Fused(), limit, device, how, types)
             if half and direction == "backward_filter":
-                # those that write float32 take up to 30 times as long on an H200 with cuDNN 9.19
+                # engines that write float32 take up to 30 times as long on an H200 with cuDNN 9.19
                 with contextlib.suppress(CudnnUnsupported):
                     graphs[direction], narrow = find(replace(wanted, types=Types(half, True))), True
             if direction not in graphs:
                 graphs[direction] = find(wanted)
         if any(fused) and "forward" in graphs:
-            # if there is no engine, or a slower one only, `forward` has a kernel for it
+            # without an engine, or with a slower one only, `forward` queues a kernel of its own
             with contextlib.suppress(CudnnUnsupported):
                 graphs[FUSED] = find(Wanted(geometry, "forward", fused, workspace_limit, device, how, types))
     return CudnnPlan(geometry, dtype, device, graphs, fused, narrow)

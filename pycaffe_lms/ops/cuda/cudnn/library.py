@@ -82,7 +82,7 @@ def _open(name: str, folders: list[str], pathfinder_name: str) -> bool:
     Tried in turn: its name (open already, or on the loader's path), wheels, CUDA's path finder.
     """
     if sys.platform != "linux":
-        return True  # elsewhere the frontend has its own way
+        return True  # elsewhere the frontend finds libraries itself
     roots = _own_roots() + [root or "." for root in sys.path]
     for path in [name] + [os.path.join(root, folder, name) for root in roots for folder in folders]:
         try:

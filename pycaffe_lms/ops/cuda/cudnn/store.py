@@ -23,6 +23,7 @@ class Store:
         self._known = _read(path)
 
     def get(self, key: str) -> str | None:
+        """Return what was chosen, None where nothing is known."""
         return self._known.get(key)
 
     def put(self, key: str, choice: str) -> None:
@@ -32,7 +33,7 @@ class Store:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             _replace(self.path, json.dumps({"format": _FORMAT, "engines": self._known}, indent=0, sort_keys=True))
         except OSError:
-            pass  # a home that cannot be written to
+            pass  # the folder cannot be written to
 
 
 def store_path(gpu: str, cudnn_version: int) -> Path:
@@ -50,7 +51,7 @@ def _read(path: Path) -> dict[str, str]:
         if content["format"] == _FORMAT:
             return {str(key): str(choice) for key, choice in content["engines"].items()}
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        pass  # absent, or not written by us
+        pass  # the file is absent, or not written by us
     return {}
 
 

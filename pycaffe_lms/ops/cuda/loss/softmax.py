@@ -70,8 +70,8 @@ extern "C" __global__ void place_backward(const T* y, const T* dy, T* dx, long l
 """
 )
 
-# Elements that lie `inner` apart. A block works on 256 / GROUPS neighbouring positions, whose channels are dealt out to
-# GROUPS threads; HELD of each thread's values stay in registers, those of the channels beyond are read anew.
+# Elements that lie `inner` apart. A block works on 256 / GROUPS neighbouring positions, whose channels are shared by
+# GROUPS threads; HELD of each thread's values stay in registers, those of further channels are read again.
 _ACROSS = (
     DIVIDE
     + """

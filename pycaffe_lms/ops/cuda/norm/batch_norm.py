@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 _VALUE = "y = (x - mean) * inv_std;"
-# after the statistics of x, whose end is still in the cache
+# backwards: after the statistics the end of x is still in the cache
 NORMALISE = walking("normalise", _VALUE, reads="x", writes="y", channel="mean, inv_std", back=True)
 _GLOBAL = per_channel("normalise", _VALUE, reads="x", writes="y", channel="mean, inv_std")
 SUMS = walking("sums", "sum0 += dy; sum1 += dy * y;", reads="y, dy", sums=2)
@@ -122,7 +122,7 @@ _FORWARD = {
     "writes": "y",
     "channel": "mean, inv_std, scale, bias",
 }
-# after the statistics of x, whose end is still in the cache
+# backwards: after the statistics the end of x is still in the cache
 _TRAIN_FORWARD = walking("forward", **_FORWARD, back=True)
 _GLOBAL_FORWARD = per_channel("forward", **_FORWARD)
 _BACKWARD = walking(
@@ -226,7 +226,7 @@ def batch_norm_scaled_backward(
     be None. x is read for dscale, and for dx with `batch`. `work` holds the GPU's partial sums: 2 * c * (parts + 1)
     elements.
     """
-    if n * s == 0:  # sums of nothing are zero
+    if n * s == 0:  # sums of no elements are 0
         for gradient, add in ((dscale, add_scale), (dbias, add_bias)):
             if gradient is not None and not add:
                 fill(gradient, 0)

@@ -121,7 +121,7 @@ def fused_norm_backward(
     from x, which is right only if forward had no r. dx or dr (not both) may be dy. `work`: fused_norm_work(n, c, s)
     elements.
     """
-    if n * s == 0:  # sums of nothing are zero
+    if n * s == 0:  # sums of no elements are 0
         for gradient, add in ((dgamma, accumulate_gamma), (dbeta, accumulate_beta)):
             if gradient is not None and not add:
                 fill(gradient, 0)
@@ -144,7 +144,7 @@ def fused_norm_backward(
         args = work, inv_std, *results, has, float(n * s), c, walk.parts
         launch(norm_source.GRADIENT_SUMS, "gradient_sums", work.dtype, 0, *args, block=256, grid=c)
     if batch:
-        if dr is not None:  # it holds g already, and dy may be gone
+        if dr is not None:  # dr holds g already, and may have overwritten dy
             dy, mask = dr, 0
         arrays = x, y if mask == 1 else dy, dy, dx
         walk.run(norm_source.APPLY, "apply", arrays, words, work, *affine, MASK=mask)

@@ -10,7 +10,7 @@ from ..activation.bits import BITS
 from ..channel_walk import TOTALS, WALK
 
 # The one place where a value before the activation is computed: backward must find the sign that forward saw, so no
-# choice about joining the product and the sum is left to the compiler. An absent gamma is a 1 known only when it runs.
+# choice about joining the product and the sum is left to the compiler. A missing gamma is a 1 that it does not see.
 _AFFINE = (
     "#define BYTES 32\n"
     + WALK

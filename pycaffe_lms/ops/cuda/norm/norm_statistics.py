@@ -11,7 +11,7 @@ from ....backend.cuda import launch
 from ..basic import fill
 from ..channel_walk import TOTALS, WALK, Walk
 
-# of a part: the mean and the sum of squared distances from it
+# kernel for each part's mean and sum of squared distances from it
 MOMENTS = (
     "#define BYTES 64\n"
     + WALK

@@ -40,7 +40,11 @@ def max_pool_forward(
     `mask` (for backward) and `top_mask` (of x's type, for users: the maximum's index in its plane) may be None.
     """
     g = geometry
-    outputs = (y, y if mask is None else mask, y if top_mask is None else top_mask)  # y stands in for what is not there
+    outputs = (
+        y,
+        y if mask is None else mask,
+        y if top_mask is None else top_mask,
+    )  # y stands in for masks that are not wanted
     flags = int(mask is not None), int(top_mask is not None)
     _forward("max_pool_forward", x, *outputs, *flags, y=y, g=g, mask=mask)
 
@@ -103,7 +107,7 @@ def _source(kernel: Ints, stride: Ints, pad: Ints, places: str) -> str:
     names = [a + b for a in ("K", "S", "P") for b in ("_H", "_W")]
     fixed = max(kernel) <= _UNROLLED
     values = [*kernel, *stride, *pad] if fixed else [f"((int){name.lower()})" for name in names]
-    cover = (kernel[1] + 2) // stride[1] + 1  # outputs in a row that four neighbouring inputs are part of
+    cover = (kernel[1] + 2) // stride[1] + 1  # outputs in a row that hold one of four neighbouring inputs
     ahead = {"AHEAD_X": kernel[1], "AHEAD_Y": min(cover, _AHEAD)} if fixed else {"AHEAD_X": _AHEAD, "AHEAD_Y": _AHEAD}
     constants = {**dict(zip(names, values, strict=True)), **ahead, "UNROLL": kernel[0] if fixed else 1, "M": places}
     return "".join(f"#define {name} {value}\n" for name, value in constants.items()) + WINDOWS

@@ -19,7 +19,7 @@ from ..source import DIVIDE, divider
 
 __all__ = ["average_pool_last_backward", "average_pool_last_forward", "max_pool_last_backward", "max_pool_last_forward"]
 
-_UNROLLED = 8  # the widest window whose loops are unrolled; wider ones depend on the image's size more often than not
+_UNROLLED = 8  # the widest window whose loops are unrolled; wider ones mostly depend on the image's size
 
 SOURCE = """
 typedef Pack<M, N> Places;
@@ -194,7 +194,7 @@ def max_pool_last_forward(
     given = [a for a in (mask, top_mask) if a is not None]
     n = packs_of(channels, x, y, *given)
     use = int(mask is not None), int(top_mask is not None)
-    # what is not used is never touched, but a kernel's argument must be an array
+    # y stands in for masks that are not wanted: a kernel's argument must be an array
     arrays = x, y, y if mask is None else mask, y if top_mask is None else top_mask, *use
     _launch("max_forward", n, y, channels, geometry, geometry.out_spatial, *arrays)
 

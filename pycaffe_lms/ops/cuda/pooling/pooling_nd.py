@@ -97,7 +97,7 @@ def max_pool_nd_forward(
 
     `mask` (for backward) and `top_mask` (of x's type, for users: the maximum's index in its plane) may be None.
     """
-    spare = y if mask is None else mask  # never touched, but a kernel's argument must be an array
+    spare = y if mask is None else mask  # y stands in for masks that are not wanted
     top = y if top_mask is None else top_mask
     use = int(mask is not None), int(top_mask is not None)
     launch(geometry, SOURCE, "max_pool", y, x, y, spare, top, *use, mask=mask)

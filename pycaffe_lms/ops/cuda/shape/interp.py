@@ -14,7 +14,7 @@ from ..source import BLOCK_SUM, DIVIDE, divider
 
 __all__ = ["interp_backward", "interp_forward"]
 
-_LANES = 32  # threads for one input whose outputs in a row are more than that
+_LANES = 32  # threads for one input that has more outputs in a row than this
 
 _SOURCE = (
     BLOCK_SUM

@@ -15,7 +15,7 @@ from ..source import DIVIDE, divider
 __all__ = ["transpose"]
 
 _TILE = 32
-_NARROW = 8  # below this many elements along either axis most of a tile would stand empty
+_NARROW = 8  # below this many elements along either axis most of a tile would be empty
 
 
 def transpose(x: AnyArray, y: AnyArray, shape: Ints, order: Ints) -> None:
