@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...arrays import HostArray
+from .channels import row_slices
 from .threads import ELEMENTS, parallel
 
 __all__ = ["fill", "copy", "scale_by", "sum_arrays", "sum_squares"]
-
-_CHUNK = 1 << 18
 
 
 def fill(y: HostArray, value: float) -> None:
@@ -59,5 +58,5 @@ def _add(first: int, last: int, a: HostArray, b: HostArray, y: HostArray) -> Non
 def sum_squares(x: HostArray, out: HostArray, index: int, work: HostArray) -> None:
     """Compute out[index] = sum of x^2 in float64. `work` holds the GPU's partial sums: 1024 doubles."""
     flat = x.reshape(-1)
-    parts = (flat[i : i + _CHUNK].astype(np.float64) for i in range(0, flat.size, _CHUNK))
+    parts = (flat[items].astype(np.float64) for items in row_slices(flat.size, 1))
     out[index] = sum(float(np.square(p, out=p).sum()) for p in parts)

@@ -47,6 +47,12 @@ def over_rows(function: Callable[..., None], outer: int, dim: int, inner: int, *
     parallel(function, outer * dim, *args, grain=_GRAIN // max(1, inner) + 1)
 
 
+def write_gradient(gradient: HostArray, total: HostArray, accumulate: bool) -> None:
+    """Write to `gradient`, or add if `accumulate`, the total, rounded to the gradient's type."""
+    total = total.astype(gradient.dtype).reshape(gradient.shape)
+    gradient[...] = gradient + total if accumulate else total
+
+
 def channel_sums(x: HostArray, outer: int, dim: int, inner: int) -> HostArray:
     """Return float64 sums of x, one per channel."""
     total = np.empty(dim, np.float64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ....arrays import HostArray
-from ..channels import channel_sum, row_slices
+from ..channels import channel_sum, row_slices, write_gradient
 
 __all__ = ["prelu_forward", "prelu_backward"]
 
@@ -42,8 +42,7 @@ def prelu_backward(
     with np.errstate(invalid="ignore", over="ignore"):
         if da is not None:
             total = channel_sum(outer, dim, inner, lambda rows: dy[rows] * np.minimum(x[rows], 0))
-            total = total.astype(da.dtype).reshape(da.shape)
-            da[...] = da + total if accumulate else total
+            write_gradient(da, total, accumulate)
         if dx is not None:
             a, dx = a.reshape(dim, 1), dx.reshape(outer, dim, inner)
             for rows in row_slices(outer, dim * inner):

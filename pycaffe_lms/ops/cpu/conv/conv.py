@@ -19,7 +19,7 @@ from ...geometry import ConvGeometry
 from ...winograd_plan import WinogradPlan, winograd_plan
 from ..activation.bits import bits_backward
 from ..activation.relu import relu_backward
-from ..channels import channel_sums, over_rows
+from ..channels import channel_sums, over_rows, write_gradient
 from ..compiled import kernel
 from ..onednn import conv
 from ..onednn.conv import OneDnnPlan, onednn_plan
@@ -224,12 +224,7 @@ def conv_add_bias(y: HostArray, b: HostArray, outer: int, channels: int, inner: 
 
 def conv_bias_gradient(dy: HostArray, db: HostArray, outer: int, channels: int, inner: int, accumulate: bool) -> None:
     """Write to db (channels), or add if `accumulate`, dy (outer, channels, inner) summed over outer and inner."""
-    total = channel_sums(dy, outer, channels, inner).astype(db.dtype)
-    db = db.reshape(channels)
-    if accumulate:
-        db += total
-    else:
-        db[...] = total
+    write_gradient(db, channel_sums(dy, outer, channels, inner), accumulate)
 
 
 def conv_bias_relu_backward(

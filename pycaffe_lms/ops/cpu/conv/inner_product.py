@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ....arrays import HostArray
+from ..channels import write_gradient
 from . import few_rows
 from .blas import piece, pieces_of, spread
 
@@ -53,14 +54,8 @@ def inner_product_backward_weight(
 
 def inner_product_backward_bias(dy: HostArray, db: HostArray, m: int, n: int, accumulate: bool) -> None:
     """Write to db, or add if `accumulate`, the column sums of dy."""
-    total = (
-        dy.reshape(m, n).sum(axis=0, dtype=np.float64).astype(db.dtype)
-    )  # in double, for NumPy adds one row after the other
-    db = db.reshape(n)
-    if accumulate:
-        db += total
-    else:
-        db[...] = total
+    # in double, for NumPy adds one row after the other
+    write_gradient(db, dy.reshape(m, n).sum(axis=0, dtype=np.float64), accumulate)
 
 
 def _times(a: HostArray, w: HostArray, out: HostArray, transposed: bool) -> None:

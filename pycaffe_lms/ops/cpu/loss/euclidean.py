@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from ....arrays import HostArray
+from ..channels import row_slices
 
 __all__ = ["euclidean_loss_forward", "euclidean_loss_backward"]
-
-_CHUNK = 1 << 18
 
 
 def euclidean_loss_forward(a: HostArray, b: HostArray, loss: HostArray, work: HostArray, scale: float) -> None:
@@ -17,8 +16,8 @@ def euclidean_loss_forward(a: HostArray, b: HostArray, loss: HostArray, work: Ho
     a, b = a.reshape(-1), b.reshape(-1)
     total = 0.0
     with np.errstate(over="ignore", invalid="ignore"):  # a net that diverges ends in inf and NaN, as on a GPU
-        for i in range(0, a.size, _CHUNK):
-            part = (a[i : i + _CHUNK] - b[i : i + _CHUNK]).astype(np.float64)
+        for items in row_slices(a.size, 1):
+            part = (a[items] - b[items]).astype(np.float64)
             total += float(np.square(part, out=part).sum())
         loss.fill(total * scale)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ....arrays import HostArray
+from ..channels import row_slices
 
 __all__ = [
     "multinomial_loss_forward",
@@ -15,7 +16,6 @@ __all__ = [
 ]
 
 _FLOOR = 1e-20
-_CHUNK = 1 << 18
 
 
 def _labels(label: HostArray, c: int) -> tuple[HostArray, HostArray]:
@@ -83,11 +83,10 @@ def infogain_loss_forward(
         loss.fill(np.nan)
         return
     total, prob = 0.0, prob.reshape(outer, c, inner)
-    step = max(1, _CHUNK // max(1, c * inner))
-    for i in range(0, outer, step):
-        gains = np.log(np.maximum(prob[i : i + step], _FLOOR))
-        gains *= matrix[label[i : i + step]].transpose(0, 2, 1)
-        gains *= counted[i : i + step, None]
+    for items in row_slices(outer, c * inner):
+        gains = np.log(np.maximum(prob[items], _FLOOR))
+        gains *= matrix[label[items]].transpose(0, 2, 1)
+        gains *= counted[items, None]
         total += float(gains.sum(dtype=np.float64))
     loss.fill(-total / norm[0])
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from ....arrays import HostArray
+from ..channels import row_slices
 from ..logistic import sigmoid
 
 __all__ = ["sigmoid_loss_forward", "sigmoid_loss_backward"]
-
-_CHUNK = 1 << 18
 
 
 def _ignored(t: HostArray, has_ignore: bool, ignore_label: int) -> HostArray | None:
@@ -33,8 +32,8 @@ def sigmoid_loss_forward(
     """
     x, t = x.reshape(-1), t.reshape(-1)
     total, counted = 0.0, x.size
-    for i in range(0, x.size, _CHUNK):
-        score, target = x[i : i + _CHUNK], t[i : i + _CHUNK]
+    for items in row_slices(x.size, 1):
+        score, target = x[items], t[items]
         with np.errstate(invalid="ignore"):  # infinite scores may give NaN
             parts = np.log1p(np.exp(-np.abs(score))) - score * (target - (score >= 0))
         ignored = _ignored(target, has_ignore, ignore_label)

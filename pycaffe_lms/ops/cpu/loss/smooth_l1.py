@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from ....arrays import HostArray
+from ..channels import row_slices
 
 __all__ = ["smooth_l1_loss_forward", "smooth_l1_loss_backward"]
-
-_CHUNK = 1 << 18
 
 
 def smooth_l1_loss_forward(
@@ -29,8 +28,8 @@ def smooth_l1_loss_forward(
     arrays = [None if v is None else v.reshape(-1) for v in (a, b, inside, outside)]
     total = 0.0
     with np.errstate(over="ignore", invalid="ignore"):  # a net that diverges ends in inf and NaN, as on a GPU
-        for i in range(0, a.size, _CHUNK):
-            x, y, w_in, w_out = (None if v is None else v[i : i + _CHUNK] for v in arrays)
+        for items in row_slices(a.size, 1):
+            x, y, w_in, w_out = (None if v is None else v[items] for v in arrays)
             d = x - y if w_in is None else (x - y) * w_in
             d = np.abs(d).astype(np.float64)
             f = np.where(d < 1 / sigma2, 0.5 * sigma2 * d * d, d - 0.5 / sigma2)

@@ -87,12 +87,18 @@ def batch_norm_global_forward(
 
     Writes mean and inv_std; y may be x.
     """
-    running_statistics(inv_std, mean, running_mean, running_var, factor, eps)
+    batch_norm_running(inv_std, mean, running_mean, running_var, factor, eps, c)
     over_channels(_shift_scale, n, c, s, x.reshape(n, c, s), y.reshape(n, c, s), mean, inv_std)
 
 
-def running_statistics(
-    inv_std: HostArray, mean: HostArray, running_mean: HostArray, running_var: HostArray, factor: HostArray, eps: float
+def batch_norm_running(
+    inv_std: HostArray,
+    mean: HostArray,
+    running_mean: HostArray,
+    running_var: HostArray,
+    factor: HostArray,
+    eps: float,
+    c: int,
 ) -> None:
     """Write mean and inv_std = 1 / sqrt(var + eps) of the running sums over their factor (both 0 if that is 0)."""
     weight = 0.0 if factor.reshape(-1)[0] == 0 else 1.0 / float(factor.reshape(-1)[0])

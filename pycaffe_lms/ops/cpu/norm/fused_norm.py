@@ -18,7 +18,7 @@ from ..activation.bits import positive_bits, values_of
 from ..channels import over_channels
 from ..compiled import BLOCK, kernel, sums
 from ..threads import parallel
-from .batch_norm import PART, moments, part_moments, running_statistics
+from .batch_norm import PART, batch_norm_running, moments, part_moments
 
 __all__ = ["batch_norm_statistics", "batch_norm_running", "fused_norm_forward", "fused_norm_backward"]
 
@@ -57,19 +57,6 @@ def batch_norm_statistics(
         factor += 1
         running_mean[...] = momentum * running_mean + average
         running_var[...] = momentum * running_var + var * (m / (m - 1) if m > 1 else 1)
-
-
-def batch_norm_running(
-    inv_std: HostArray,
-    mean: HostArray,
-    running_mean: HostArray,
-    running_var: HostArray,
-    factor: HostArray,
-    eps: float,
-    c: int,
-) -> None:
-    """Write mean and inv_std = 1 / sqrt(var + eps) of the running sums over their factor (both 0 if that is 0)."""
-    running_statistics(inv_std, mean, running_mean, running_var, factor, eps)
 
 
 def fused_norm_forward(

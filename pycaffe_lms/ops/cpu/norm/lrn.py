@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ....arrays import HostArray
+from ..channels import row_slices
 from ..compiled import kernel
 from ..threads import parallel
 
@@ -20,8 +21,7 @@ __all__ = [
     "lrn_last_forward",
 ]
 
-_CHUNK = 1 << 18  # elements worked on at a time: the temporaries stay in the cache
-_PIXELS = 1024  # pixels worked on at a time across all channels, for the same reason
+_PIXELS = 1024  # pixels worked on at a time across all channels: the temporaries stay in the cache
 _GRAIN = 1 << 13  # elements from which a second thread pays
 
 
@@ -177,9 +177,8 @@ def lrn_within_backward(
 def _chunks(shape: tuple[int, int, int], *arrays: HostArray) -> Iterator[list[HostArray]]:
     """Yield the arrays, reshaped to `shape`, a few items of axis 0 at a time."""
     arrays = [a.reshape(shape) for a in arrays]
-    step = max(1, _CHUNK // max(1, shape[1] * shape[2]))
-    for first in range(0, shape[0], step):
-        yield [a[first : first + step] for a in arrays]
+    for items in row_slices(shape[0], shape[1] * shape[2]):
+        yield [a[items] for a in arrays]
 
 
 def _window_sum(values: HostArray, size: int, axis: int) -> HostArray:

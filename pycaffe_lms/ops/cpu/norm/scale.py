@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ....arrays import HostArray
-from ..channels import channel_dots, channel_sums, over_rows
+from ..channels import channel_dots, channel_sums, over_rows, write_gradient
 from ..compiled import BLOCK, kernel
 
 __all__ = ["scale_forward", "scale_backward"]
@@ -38,18 +38,13 @@ def scale_backward(
     read for ds only, s for dx only. `work` holds the GPU's partial sums: dim * parts elements for each of ds and db.
     """
     if ds is not None:
-        _write(ds, channel_dots(x, dy, outer, dim, inner), accumulate_s)
+        write_gradient(ds, channel_dots(x, dy, outer, dim, inner), accumulate_s)
     if db is not None:
-        _write(db, channel_sums(dy, outer, dim, inner), accumulate_b)
+        write_gradient(db, channel_sums(dy, outer, dim, inner), accumulate_b)
     if dx is not None and s is None:
         np.copyto(dx.reshape(-1), dy.reshape(-1))
     elif dx is not None:
         _run(dy, s, None, dx, outer, dim, inner)
-
-
-def _write(gradient: HostArray, total: HostArray, accumulate: bool) -> None:
-    total = total.astype(gradient.dtype).reshape(gradient.shape)
-    gradient[...] = gradient + total if accumulate else total
 
 
 def _run(

@@ -17,6 +17,7 @@ from .primitives import (
     Call,
     Handle,
     OnednnUnsupported,
+    aligned,
     any_order,
     attributes,
     engine,
@@ -74,7 +75,7 @@ class OneDnnPlan:
 
     def sum_of(self, work: HostArray) -> HostArray:
         """Return the part of `work` in which a gradient of the weights lies that is to be added."""
-        begin = _aligned(work) - work.ctypes.data + self._sum_offset
+        begin = aligned(work) - work.ctypes.data + self._sum_offset
         return work[begin : begin + 4 * prod(_weights(self.geometry))].view(np.float32)
 
 
@@ -103,7 +104,7 @@ def forward(
     rest = [w.ctypes.data] if b is None else [w.ctypes.data, b.ctypes.data]
     for first, last in plan.chunks():
         call = plan.forward(last - first, b is not None, bool(relu))
-        call.run(_aligned(work), x[first:last].ctypes.data, *rest, y[first:last].ctypes.data)
+        call.run(aligned(work), x[first:last].ctypes.data, *rest, y[first:last].ctypes.data)
 
 
 def backward_data(plan: OneDnnPlan, dy: HostArray, w: HostArray, dx: HostArray, work: HostArray) -> None:
@@ -111,7 +112,7 @@ def backward_data(plan: OneDnnPlan, dy: HostArray, w: HostArray, dx: HostArray, 
     dy, dx = _images(plan, dy), _images(plan, dx)
     for first, last in plan.chunks():
         call = plan.backward_data(last - first)
-        call.run(_aligned(work), dy[first:last].ctypes.data, w.ctypes.data, dx[first:last].ctypes.data)
+        call.run(aligned(work), dy[first:last].ctypes.data, w.ctypes.data, dx[first:last].ctypes.data)
 
 
 def backward_filter(
@@ -123,7 +124,7 @@ def backward_filter(
         add = accumulate or first > 0
         target = plan.sum_of(work) if add else dw
         call = plan.backward_filter(last - first)
-        call.run(_aligned(work), x[first:last].ctypes.data, dy[first:last].ctypes.data, target.ctypes.data)
+        call.run(aligned(work), x[first:last].ctypes.data, dy[first:last].ctypes.data, target.ctypes.data)
         if add:
             dw += target
 
@@ -162,7 +163,3 @@ def _weights(g: ConvGeometry) -> tuple[int, ...]:
 
 def _images(plan: OneDnnPlan, values: HostArray) -> HostArray:
     return values.reshape(plan.geometry.batch, -1)
-
-
-def _aligned(work: HostArray) -> int:
-    return -(-work.ctypes.data // ALIGNMENT) * ALIGNMENT

@@ -8,7 +8,7 @@ import numpy as np
 
 from ....arrays import HostArray
 from .library import load
-from .primitives import ALIGNMENT, Call, Handle, c_order, engine
+from .primitives import ALIGNMENT, Call, Handle, aligned, c_order, engine
 
 _TRAINING = 64
 _SRC, _DIFF_DST, _DIFF_WEIGHTS = 1, 145, 161
@@ -24,9 +24,8 @@ def outer(a: HostArray, b: HostArray, out: HostArray) -> bool:
     if sizes not in calls:
         calls[sizes] = _call(*sizes)
     call = calls[sizes]
-    scratch = np.empty(call.nbytes + ALIGNMENT, np.uint8).ctypes
-    start = -(-scratch.data // ALIGNMENT) * ALIGNMENT
-    call.run(start, b.ctypes.data, a.ctypes.data, out.ctypes.data)
+    scratch = np.empty(call.nbytes + ALIGNMENT, np.uint8)
+    call.run(aligned(scratch), b.ctypes.data, a.ctypes.data, out.ctypes.data)
     return True
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from ....arrays import HostArray
 from .library import load
 
 ALIGNMENT = 64
@@ -81,6 +82,11 @@ def c_order(shape: Sequence[int]) -> Handle:
     """Describe a float32 array in C order."""
     strides = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
     return Handle("memory_desc", "create_with_strides", len(shape), numbers(shape), _F32, numbers(strides))
+
+
+def aligned(work: HostArray) -> int:
+    """Return the first address in `work` that is a multiple of ALIGNMENT."""
+    return -(-work.ctypes.data // ALIGNMENT) * ALIGNMENT
 
 
 def attributes(relu: bool = False) -> Handle:

@@ -16,10 +16,9 @@ import numpy as np
 from ....arrays import HostArray
 from ...geometry import Ints, PoolGeometry, tap_range
 from ..activation.dropout import philox
+from ..channels import row_slices
 
 __all__ = ["stochastic_pool_forward", "stochastic_pool_mean_backward", "stochastic_pool_mean_forward"]
-
-_CHUNK = 1 << 18  # input elements worked on at a time: they stay in the cache
 
 
 def stochastic_pool_forward(
@@ -33,7 +32,7 @@ def stochastic_pool_forward(
     """
     g = geometry
     numbers = [int(word) for word in key]
-    for planes in _chunks(g):
+    for planes in row_slices(g.planes, math.prod(g.in_spatial)):
         x_part, y_part = _part(x, g.in_spatial, planes, g), _part(y, g.out_spatial, planes, g)
         level = _sum(g, x_part)
         level *= _shares(g, planes, level.dtype, *numbers).reshape(level.shape)
@@ -54,7 +53,7 @@ def stochastic_pool_mean_forward(x: HostArray, y: HostArray, total: HostArray | 
     """Compute y = the sum of each window's squares / its sum, or 0 where that is not positive; `total` receives the
     sum."""
     g = geometry
-    for planes in _chunks(g):
+    for planes in row_slices(g.planes, math.prod(g.in_spatial)):
         x_part, y_part = _part(x, g.in_spatial, planes, g), _part(y, g.out_spatial, planes, g)
         sums = _sum(g, x_part)
         squares = np.zeros_like(sums)
@@ -71,7 +70,7 @@ def stochastic_pool_mean_backward(
 ) -> None:
     """Compute dx = for each input, the sum of dy (2 x - y) / total over the windows that hold it and have total > 0."""
     g = geometry
-    for planes in _chunks(g):
+    for planes in row_slices(g.planes, math.prod(g.in_spatial)):
         gradient, y_part = _part(dy, g.out_spatial, planes, g), _part(y, g.out_spatial, planes, g)
         sums = _part(total, g.out_spatial, planes, g)
         x_part, target = _part(x, g.in_spatial, planes, g), _part(dx, g.in_spatial, planes, g)
@@ -98,13 +97,6 @@ def _shares(g: PoolGeometry, planes: slice, dtype: np.dtype[Any], seed: int, off
     words = philox([block & np.uint64(0xFFFFFFFF), block >> np.uint64(32), low, high], seed)
     bits = np.stack(words, axis=1).reshape(-1)[first - 4 * (first // 4) :][: last - first]
     return ((bits >> np.uint32(8)) + np.uint32(1)).astype(dtype) * dtype.type(2.0**-24)
-
-
-def _chunks(g: PoolGeometry) -> Iterator[slice]:
-    """Yield slices of planes that are worked on together."""
-    step = max(1, _CHUNK // math.prod(g.in_spatial))
-    for first in range(0, g.planes, step):
-        yield slice(first, min(first + step, g.planes))
 
 
 def _part(array: HostArray, spatial: Ints, planes: slice, g: PoolGeometry) -> HostArray:

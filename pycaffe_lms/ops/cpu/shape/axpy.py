@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ....arrays import HostArray
+from ..channels import row_slices
 
 __all__ = ["axpy_forward", "axpy_backward"]
 
@@ -35,9 +36,7 @@ def axpy_backward(
     dout = dout.reshape(rows, dim)
     if da is not None:
         x, da = x.reshape(rows, dim), da.reshape(rows)
-        step = max(1, (1 << 18) // max(1, dim))
-        for i in range(0, rows, step):
-            part = slice(i, i + step)
+        for part in row_slices(rows, dim):
             (x[part] * dout[part]).sum(axis=1, out=da[part])
     if dx is not None:
         np.multiply(dout, a.reshape(rows, 1), out=dx.reshape(rows, dim))

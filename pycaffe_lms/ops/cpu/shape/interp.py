@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from ....arrays import HostArray
+from ..channels import row_slices
 
 __all__ = ["interp_backward", "interp_forward"]
-
-_CHUNK = 1 << 18
 
 
 def interp_forward(
@@ -33,7 +32,7 @@ def interp_forward(
         y[...] = window
         return
     (top, bottom, down), (left, right, across) = (_taps(s, o, y.dtype) for s, o in zip(size, out, strict=True))
-    for part in _chunks(planes, full, out):
+    for part in row_slices(planes, max(full[0] * full[1], out[0] * out[1])):
         some = window[part]
         rows = some[:, top] * (1 - down[:, None])
         rows += some[:, bottom] * down[:, None]
@@ -54,7 +53,7 @@ def interp_backward(
     dy, dx = dy.reshape(planes, *out), dx.reshape(planes, *full)
     dx[...] = 0
     window = dx[:, start : start + size[0], start : start + size[1]]
-    for part in _chunks(planes, full, out):
+    for part in row_slices(planes, max(full[0] * full[1], out[0] * out[1])):
         if size == out:
             window[part] = dy[part]
         else:
@@ -80,8 +79,3 @@ def _transposed(dy: HostArray, size: int, out: int) -> HostArray:
     inner = inputs < size - 1
     dx[:, inputs[inner] + 1] += after[:, inner]
     return dx
-
-
-def _chunks(planes: int, full: tuple[int, int], out: tuple[int, int]) -> list[slice]:
-    step = max(1, _CHUNK // max(1, full[0] * full[1], out[0] * out[1]))
-    return [slice(first, first + step) for first in range(0, planes, step)]

@@ -56,7 +56,7 @@ extern "C" __global__ void column_sum(const T* dy, T* db, long long rows, long l
 """
 
 
-def bias_gradient(dy: AnyArray, db: AnyArray, outer: int, channels: int, inner: int, accumulate: bool) -> None:
+def conv_bias_gradient(dy: AnyArray, db: AnyArray, outer: int, channels: int, inner: int, accumulate: bool) -> None:
     """Write to db (channels), or add if `accumulate`, dy (outer, channels, inner) summed over outer and inner."""
     add = int(accumulate)
     if inner == 1:

@@ -15,7 +15,8 @@ from ... import WORKSPACE_LIMIT
 from ...column_plan import ColumnPlan
 from ...geometry import ConvGeometry
 from .. import bias_relu
-from . import channel_bias, conv_add, im2col
+from . import conv_add, im2col
+from .channel_bias import conv_bias_gradient
 
 __all__ = [
     "conv_add_backward_data",
@@ -164,11 +165,6 @@ def conv_beside_plan(plan: ConvPlan) -> int | None:
 def conv_add_bias(y: AnyArray, b: AnyArray, outer: int, channels: int, inner: int) -> None:
     """Add b (channels) to y (outer, channels, inner)."""
     bias_relu.forward(y, b, False, outer, channels, inner)
-
-
-def conv_bias_gradient(dy: AnyArray, db: AnyArray, outer: int, channels: int, inner: int, accumulate: bool) -> None:
-    """Write to db (channels), or add if `accumulate`, dy (outer, channels, inner) summed over outer and inner."""
-    channel_bias.bias_gradient(dy, db, outer, channels, inner, accumulate)
 
 
 def conv_bias_relu_backward(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....arrays import AnyArray
 from ....backend import cuda
 from .. import bias_relu
-from . import channel_bias
+from .channel_bias import conv_bias_gradient
 
 __all__ = [
     "inner_product_backward_bias",
@@ -47,4 +47,4 @@ def inner_product_backward_weight(
 
 def inner_product_backward_bias(dy: AnyArray, db: AnyArray, m: int, n: int, accumulate: bool) -> None:
     """Write to db, or add if `accumulate`, the column sums of dy."""
-    channel_bias.bias_gradient(dy, db, m, n, 1, accumulate)
+    conv_bias_gradient(dy, db, m, n, 1, accumulate)

@@ -8,7 +8,7 @@ from ....arrays import AnyArray
 from ..basic import fill
 from ..channel_walk import add_up, run_walk, walking
 from ..per_channel import per_channel, run_per_channel
-from .norm_statistics import batch_statistics, running_statistics
+from .norm_statistics import batch_norm_running, batch_norm_statistics
 
 __all__ = [
     "batch_norm_apply",
@@ -59,7 +59,7 @@ def batch_norm_train_forward(
     running_mean = momentum * running_mean + mean, running_var likewise with the unbiased variance, var * m / (m - 1), m
     = n * s. An empty batch changes none of them. `work` holds the GPU's partial sums: 2 * c * (parts + 1) elements.
     """
-    batch_statistics(x, inv_std, mean, running_mean, running_var, factor, momentum, eps, work, n, c, s)
+    batch_norm_statistics(x, inv_std, mean, running_mean, running_var, factor, momentum, eps, work, n, c, s)
     batch_norm_apply(x, y, inv_std, mean, n, c, s)
 
 
@@ -85,7 +85,7 @@ def batch_norm_global_forward(
 
     Writes mean and inv_std; y may be x.
     """
-    running_statistics(inv_std, mean, running_mean, running_var, factor, eps, c)
+    batch_norm_running(inv_std, mean, running_mean, running_var, factor, eps, c)
     run_per_channel(_GLOBAL, "normalise", (x, y), (mean, inv_std), c, s)
 
 
@@ -171,7 +171,7 @@ def batch_norm_scaled_train_forward(
     s: int,
 ) -> None:
     """Compute y = (x - mean) * inv_std * scale + bias; the rest as in `batch_norm_train_forward`."""
-    batch_statistics(x, inv_std, mean, running_mean, running_var, factor, momentum, eps, work, n, c, s)
+    batch_norm_statistics(x, inv_std, mean, running_mean, running_var, factor, momentum, eps, work, n, c, s)
     batch_norm_scaled_apply(x, y, inv_std, mean, scale, bias, n, c, s)
 
 
@@ -198,7 +198,7 @@ def batch_norm_scaled_global_forward(
     s: int,
 ) -> None:
     """Compute y = (x - mean) * inv_std * scale + bias; the rest as in `batch_norm_global_forward`."""
-    running_statistics(inv_std, mean, running_mean, running_var, factor, eps, c)
+    batch_norm_running(inv_std, mean, running_mean, running_var, factor, eps, c)
     run_per_channel(_GLOBAL_FORWARD, "forward", (x, y), (mean, inv_std, scale, bias), c, s)
 
 

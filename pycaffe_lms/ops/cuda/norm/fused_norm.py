@@ -13,7 +13,7 @@ from ..activation.bits import positive_bits
 from ..basic import fill
 from ..channel_walk import Walk
 from . import norm_source
-from .norm_statistics import batch_statistics, running_statistics
+from .norm_statistics import batch_norm_running, batch_norm_statistics
 
 __all__ = ["batch_norm_statistics", "batch_norm_running", "fused_norm_forward", "fused_norm_backward"]
 
@@ -23,41 +23,6 @@ def _affine(
 ) -> tuple[AnyArray, AnyArray, AnyArray, AnyArray, int]:
     has = (gamma is not None) + 2 * (beta is not None)
     return mean, inv_std, mean if gamma is None else gamma, mean if beta is None else beta, has
-
-
-def batch_norm_statistics(
-    x: AnyArray,
-    inv_std: AnyArray,
-    mean: AnyArray,
-    running_mean: AnyArray,
-    running_var: AnyArray,
-    factor: AnyArray,
-    momentum: float,
-    eps: float,
-    work: AnyArray,
-    n: int,
-    c: int,
-    s: int,
-) -> None:
-    """Write mean and inv_std = 1 / sqrt(var + eps) of a batch, and update the running sums.
-
-    The running sums are updated as in `batch_norm_train_forward`. For an empty batch mean and inv_std become 0, and the
-    sums stay. `work`: fused_norm_work(n, c, s) elements.
-    """
-    batch_statistics(x, inv_std, mean, running_mean, running_var, factor, momentum, eps, work, n, c, s)
-
-
-def batch_norm_running(
-    inv_std: AnyArray,
-    mean: AnyArray,
-    running_mean: AnyArray,
-    running_var: AnyArray,
-    factor: AnyArray,
-    eps: float,
-    c: int,
-) -> None:
-    """Write mean and inv_std = 1 / sqrt(var + eps) of the running sums over their factor (both 0 if that is 0)."""
-    running_statistics(inv_std, mean, running_mean, running_var, factor, eps, c)
 
 
 def fused_norm_forward(

@@ -124,7 +124,7 @@ extern "C" __global__ void running_statistics(T* inv_std, T* mean, const T* runn
 )
 
 
-def batch_statistics(
+def batch_norm_statistics(
     x: AnyArray,
     inv_std: AnyArray,
     mean: AnyArray,
@@ -138,9 +138,10 @@ def batch_statistics(
     c: int,
     s: int,
 ) -> None:
-    """Write mean and inv_std of a batch, and update the running sums.
+    """Write mean and inv_std = 1 / sqrt(var + eps) of a batch, and update the running sums.
 
-    For an empty batch mean and inv_std become 0, and the sums stay.
+    The running sums are updated as in `batch_norm_train_forward`. For an empty batch mean and inv_std become 0, and the
+    sums stay. `work`: fused_norm_work(n, c, s) elements.
     """
     if n * s == 0:
         fill(inv_std, 0)
@@ -168,7 +169,7 @@ def batch_moments(
     return mean
 
 
-def running_statistics(
+def batch_norm_running(
     inv_std: AnyArray,
     mean: AnyArray,
     running_mean: AnyArray,
@@ -177,6 +178,6 @@ def running_statistics(
     eps: float,
     c: int,
 ) -> None:
-    """Write mean and inv_std of the running sums."""
+    """Write mean and inv_std = 1 / sqrt(var + eps) of the running sums over their factor (both 0 if that is 0)."""
     args = (inv_std, mean, running_mean, running_var, factor, float(eps), c)
     launch(STATISTICS, "running_statistics", inv_std.dtype, c, *args)
