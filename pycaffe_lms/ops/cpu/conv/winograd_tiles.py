@@ -3,7 +3,7 @@
 A transform multiplies tiles of 16 channels at once by a small matrix from both sides. Its instructions are written out
 for vectors of 16 numbers with the matrix's values as constants, since loops over so few values would not become
 vectors. The matrices stand in this file because the disk cache of compiled kernels looks at one file (see
-`compiled.py`).
+`cpu/compiled.py`).
 """
 
 from __future__ import annotations

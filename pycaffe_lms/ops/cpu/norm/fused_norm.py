@@ -75,7 +75,8 @@ def fused_norm_forward(
 ) -> None:
     """Compute y = (x - mean) * inv_std * gamma + beta + r, then max(y, 0) if `relu`.
 
-    `bits`, where given, receives where y > 0 (see `bits.py`). r, gamma and beta may be None; y may be x or r.
+    `bits`, where given, receives where y > 0 (see `cpu/activation/bits.py`). r, gamma and beta may be None; y may be x
+    or r.
     """
     affine = _affine(mean, inv_std, gamma, beta, c, s)
     arrays = _view(n, c, s, x, x if r is None else r, y)
@@ -112,9 +113,9 @@ def fused_norm_backward(
     sum(g), dgamma = sum(g * xhat), dx = gamma * inv_std * (g - mean(g) - xhat * mean(g * xhat)), or gamma * inv_std * g
     if `use_global`. dgamma is added to if `accumulate_gamma`, dbeta if `accumulate_beta`. Each of the four may be None.
 
-    The ReLU was active where y > 0, or where `bits` say so (see `bits.py`). Without either the sign is computed again
-    from x, which is right only if forward had no r. dx or dr (not both) may be dy. `work`: fused_norm_work(n, c, s)
-    elements.
+    The ReLU was active where y > 0, or where `bits` say so (see `cpu/activation/bits.py`). Without either the sign is
+    computed again from x, which is right only if forward had no r. dx or dr (not both) may be dy. `work`:
+    fused_norm_work(n, c, s) elements.
     """
     if bits is not None:
         y = values_of(bits, dy)

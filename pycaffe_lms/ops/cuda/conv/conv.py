@@ -38,7 +38,7 @@ _FILLS = 1 << 14  # positions of all images from which a gradient's blocks fill 
 
 @dataclass(frozen=True, slots=True)
 class ConvPlan:
-    """Hold the plan of one of two engines: `cudnn` (an object of `cudnn/convolution.py`) or `columns`."""
+    """Hold the plan of one of two engines: `cudnn` (an object of `cuda/cudnn/convolution.py`) or `columns`."""
 
     geometry: ConvGeometry
     workspace_bytes: int

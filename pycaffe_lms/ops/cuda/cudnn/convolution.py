@@ -5,9 +5,9 @@ order of the axes; a bias and a ReLU after the convolution, in the same graph wh
 bfloat16 images and weights, with sums and bias in float32; the gradient of the weights is rounded to bfloat16 once,
 where there is an engine that does so, and added up in float32.
 
-Raises `CudnnUnsupported` (then use `im2col.py`) for what cuDNN has no engine for, for float64 (wrong results on an H200
-with cuDNN 9.19 and frontend 1.18) and for "fp32" mode (with tensor cores deselected, filter gradients of some engines
-were off by 4e-3, more than TF32's own rounding).
+Raises `CudnnUnsupported` (then use `cuda/conv/im2col.py`) for what cuDNN has no engine for, for float64 (wrong results
+on an H200 with cuDNN 9.19 and frontend 1.18) and for "fp32" mode (with tensor cores deselected, filter gradients of
+some engines were off by 4e-3, more than TF32's own rounding).
 
 The environment variable PYCAFFE_LMS_CUDNN says which engine runs. "measure" (default): the fastest of cuDNN's first few
 recommendations, measured once per shape (`choice.py`) and kept for the process, and for later ones in a file

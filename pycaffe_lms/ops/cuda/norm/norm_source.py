@@ -1,7 +1,7 @@
 """Hold the CUDA C++ of the fused normalisation's forward and backward.
 
-Each kernel serves both memory layouts and all its switches, which are defined in front of it. `channel_walk.py` says
-how the array is walked.
+Each kernel serves both memory layouts and all its switches, which are defined in front of it. `cuda/channel_walk.py`
+says how the array is walked.
 """
 
 from __future__ import annotations

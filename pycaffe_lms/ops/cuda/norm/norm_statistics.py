@@ -1,7 +1,7 @@
 """Compute a batch's statistics in one pass.
 
 A mean and the sum of squared distances from it are kept per thread, per part and per channel, and joined without
-subtracting large numbers. `channel_walk.py` says how the array is walked.
+subtracting large numbers. `cuda/channel_walk.py` says how the array is walked.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Pool stochastically on a GPU over any number of axes: one thread per output, or per input in backward.
 
 `geometry` is a PoolGeometry without padding; x and dx are (planes, *in_spatial), the others (planes, *out_spatial).
-Random numbers are Philox's, as in `dropout.py` with its `key`: output i takes lane i % 4 of block key[2] + i // 4.
-Running sums are added in the arrays' type in row-major order, on every device, so that all choose the same elements.
+Random numbers are Philox's, as in `cuda/activation/dropout.py` with its `key`: output i takes lane i % 4 of block
+key[2] + i // 4. Running sums are added in the arrays' type in row-major order, on every device, so that all choose the
+same elements.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Scale each row of (rows, dim) by a factor, and add.
 
-Backward makes one pass: a warp for each short row, parts of a long row for blocks of their own (`channel_walk.py`).
+Backward makes one pass: a warp for each short row, parts of a long row for blocks of their own
+(`cuda/channel_walk.py`).
 """
 
 from __future__ import annotations
