@@ -22,8 +22,7 @@ def norm_parts(n: int, c: int, s: int) -> int:
 
 
 def fused_norm_work(n: int, c: int, s: int) -> int:
-    """Return the elements of `work` of `fused_norm`: two sums for each part of each channel, two means for each
-    channel."""
+    """Return the elements of `work` of `fused_norm`: per channel two sums for each part, and two means."""
     return 2 * c * (norm_parts(n, c, s) + 1)
 
 

@@ -41,8 +41,7 @@ class WinogradPlan:
 
     @staticmethod
     def plane(numbers: int) -> int:
-        """Return the distance of two points' matrices of so many numbers; a power of two would put all into one cache
-        set."""
+        """Return the distance of two points' matrices; a power of two would put them into the same set of a cache."""
         return numbers + LANES
 
     def tiles(self, spatial: Ints) -> Ints:

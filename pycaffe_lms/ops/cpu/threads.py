@@ -31,8 +31,7 @@ def _pool(pid: int) -> tuple[int, ThreadPoolExecutor | None]:
 
 
 def parallel(kernel: Callable[..., None], n: int, *args: Any, grain: int = 1) -> None:
-    """Run kernel(first, last, *args) in threads on parts [first, last) of [0, n), none shorter than `grain` but the
-    last.
+    """Run kernel(first, last, *args) in threads on parts of [0, n), none shorter than `grain` but the last.
 
     Parts that no thread has begun when the caller is done with its own are run by the caller: calls from several
     threads, or from inside a kernel, never wait for each other.

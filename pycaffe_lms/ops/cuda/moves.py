@@ -74,8 +74,7 @@ __device__ inline void move_units(const Unit<FROM, N>* x, Unit<TO, N>* y, long l
 
 
 def unit_of(x: AnyArray, y: AnyArray, *counts: int) -> int:
-    """Return how many elements x and y can be moved at a time: 4 or 2 where all of `counts` are multiples of it, else
-    1."""
+    """Return how many elements of x and y to move at a time: 4 or 2 where all `counts` are multiples of it, else 1."""
     if not aligned(x, y):
         return 1
     return next(unit for unit in (4, 2, 1) if not any(count % unit for count in counts))

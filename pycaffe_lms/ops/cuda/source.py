@@ -29,8 +29,7 @@ __device__ long long quotient(long long i, long long d, long long magic, long lo
 
 
 def divider(d: int, n: int) -> tuple[int, int, int]:
-    """Return (d, magic, shift) for `quotient`, exact for 0 <= i < n; above 2^31 elements magic is 0, for a true
-    division."""
+    """Return (d, magic, shift) for `quotient`, exact for 0 <= i < n; above 2^31 magic is 0 (plain division)."""
     d = max(1, d)
     if n > 1 << 31:
         return d, 0, 0

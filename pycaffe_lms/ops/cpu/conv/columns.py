@@ -26,8 +26,7 @@ def _taps(
     dilation: Ints,
     outputs: Ints,
 ) -> Iterator[tuple[HostArray, HostArray, tuple[slice, ...]]]:
-    """Yield for every kernel tap: its part of y (planes, *outputs), the pixels of x that it sees, their places in the
-    part."""
+    """Yield for each kernel tap: its part of y (planes, *outputs), the pixels of x it sees, their places in it."""
     x, y = x.reshape(planes, *inputs), y.reshape(planes, *kernel, *outputs)
     for tap in np.ndindex(*kernel):
         ours, theirs = [slice(None)], [slice(None)]

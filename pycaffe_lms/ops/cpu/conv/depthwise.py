@@ -138,8 +138,7 @@ def _copy(plane: HostArray, padded: HostArray, stride: Ints, pad: Ints, back: bo
 
 @kernel
 def _add(to: HostArray, source: HostArray, offsets: HostArray, taps: HostArray) -> None:
-    """Add taps[t] * source[offsets[t] + i] to to[i] for every tap; three taps at a time, so that `to` is read less
-    often."""
+    """Add taps[t] * source[offsets[t] + i] to to[i] for every tap, three taps at a time to read `to` less often."""
     n, count = len(to), len(taps)
     for t in range(0, count - 2, 3):
         tap0, tap1, tap2 = taps[t], taps[t + 1], taps[t + 2]

@@ -17,8 +17,7 @@ def _known(index: HostArray, m: int, k: int) -> tuple[HostArray, HostArray]:
 
 
 def outside_plan() -> HostArray:
-    """Return the array that `find_outside` writes to: three zeros, doubles of the host, which queued work may
-    overwrite."""
+    """Return the array that `find_outside` writes to: three zeros, float64, of the host."""
     return np.zeros(3)
 
 

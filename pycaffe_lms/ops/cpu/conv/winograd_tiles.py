@@ -31,8 +31,7 @@ _WAYS = ("inputs", "outputs", "outputs_back", "weights", "weights_turned", "weig
 
 @cache
 def matrices(outputs: int, size: int) -> dict[str, HostArray]:
-    """Return the matrices of a one-dimensional correlation, y = outputs ((weights w) * (inputs x)), and of its
-    gradients.
+    """Return the matrices of a one-dimensional correlation y = outputs ((weights w) * (inputs x)) and its gradients.
 
     They follow from the product of polynomials of Toom and Cook, transposed.
     """

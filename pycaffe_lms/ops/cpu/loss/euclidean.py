@@ -11,8 +11,7 @@ __all__ = ["euclidean_loss_forward", "euclidean_loss_backward"]
 
 
 def euclidean_loss_forward(a: HostArray, b: HostArray, loss: HostArray, work: HostArray, scale: float) -> None:
-    """Compute loss = scale * sum of (a - b)^2, summed in float64. `work`: 2 * LOSS_BLOCKS doubles for a GPU's partial
-    sums."""
+    """Compute loss = scale * sum of (a - b)^2, in float64. `work`: 2 * LOSS_BLOCKS doubles for a GPU's partial sums."""
     a, b = a.reshape(-1), b.reshape(-1)
     total = 0.0
     with np.errstate(over="ignore", invalid="ignore"):  # a net that diverges ends in inf and NaN, as on a GPU

@@ -51,8 +51,7 @@ def stochastic_pool_forward(
 
 
 def stochastic_pool_mean_forward(x: HostArray, y: HostArray, total: HostArray | None, geometry: PoolGeometry) -> None:
-    """Compute y = the sum of each window's squares / its sum, or 0 where that is not positive; `total` receives the
-    sum."""
+    """Compute y = the sum of each window's squares / its sum, 0 where that is not positive; `total` gets the sum."""
     g = geometry
     for planes in row_slices(g.planes, math.prod(g.in_spatial)):
         x_part, y_part = _part(x, g.in_spatial, planes, g), _part(y, g.out_spatial, planes, g)

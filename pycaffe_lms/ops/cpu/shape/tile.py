@@ -17,7 +17,6 @@ def tile_forward(x: HostArray, y: HostArray, outer: int, tiles: int, inner: int)
 def tile_backward(
     dy: HostArray, dx: HostArray, work: HostArray, parts: int, outer: int, tiles: int, inner: int
 ) -> None:
-    """Compute dx[o] = sum of dy[o, t] over t. `work` holds the GPU's `parts` partial sums: outer * parts * inner
-    elements."""
+    """Compute dx[o] = sum of dy[o, t] over t. `work`: outer * parts * inner elements for the GPU's partial sums."""
     # in double, for NumPy adds one value after the other along a middle axis
     dx.reshape(outer, inner)[...] = dy.reshape(outer, tiles, inner).sum(axis=1, dtype=np.float64)

@@ -36,8 +36,7 @@ _CLIP = "const T under = (T)high < x ? (T)high : x; y = (T)low < under ? under :
 
 @functools.cache
 def _keeping(body: str, test: str, second: bool = False, params: str = "double slope") -> str:
-    """Return kernel `keep`: `body` computes y from x, and bits say where `test` holds; those of a `second` plane, where
-    x <= 0."""
+    """Return kernel `keep`: `body` computes y; bits say where `test` holds, those of a `second` plane where x <= 0."""
     return elementwise(
         "keep",
         f"four |= (unsigned)({test}) << lane; {'more |= (unsigned)(x <= 0) << lane;' * second} {body}",

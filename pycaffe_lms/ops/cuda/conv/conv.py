@@ -47,8 +47,7 @@ class ConvPlan:
 
 
 def conv_channels_last_plan(geometry: ConvGeometry, dtype: DTypeLike) -> bool:
-    """Return whether this device convolves channels-last: cuDNN must do all three directions, and no direct kernels
-    exist."""
+    """Return whether this device convolves channels-last: cuDNN does all directions, and no direct kernels exist."""
     g = replace(geometry, batch=max(1, geometry.batch), channels_last=True)
     return not replace(g, channels_last=False).depthwise and _cudnn_convolves(g, dtype)
 

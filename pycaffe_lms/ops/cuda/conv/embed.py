@@ -105,8 +105,7 @@ _EACH = 8  # columns per thread where there are enough
 
 
 def outside_plan() -> HostArray:
-    """Return the array that `find_outside` writes to: three zeros, doubles of the host, which queued work may
-    overwrite."""
+    """Return the array that `find_outside` writes to: three zeros, float64, of the host."""
     found = pinned_bytes(24, require().cuda.runtime).view(np.float64)
     found.fill(0)
     return found

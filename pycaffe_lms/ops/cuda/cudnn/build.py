@@ -192,8 +192,7 @@ def _array(address: int, size: int, dtype: np.dtype[Any]) -> AnyArray:
 
 
 def _runner(graph: Any) -> Callable[..., None]:
-    """Return the function that queues a graph's engine, without the frontend's wrapper, which copies the map of
-    pointers."""
+    """Return the function that queues a graph's engine, past the frontend's wrapper, which copies the pointers' map."""
     return getattr(graph, "_execute_plan_at_index", None) or graph.execute_plan_at_index
 
 

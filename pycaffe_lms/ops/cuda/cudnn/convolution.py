@@ -97,8 +97,7 @@ class CudnnPlan:
     def forward(
         self, x: AnyArray, w: AnyArray, b: AnyArray | None, y: AnyArray, work: AnyArray | None, relu: bool = False
     ) -> None:
-        """Compute y (N, O, *out) = w (O, C/group, *kernel) * x (N, C, *in) (+ b (O)); negative values become 0 if
-        `relu`."""
+        """Compute y (N, O, *out) = w (O, C/group, *kernel) * x (N, C, *in) (+ b (O)); `relu` makes negatives 0."""
         if (b is not None, relu) == self.fused and FUSED in self.graphs:
             bias = b.data.ptr if b is not None else 0
             self._execute(FUSED, x.data.ptr, w.data.ptr, y.data.ptr, work, bias)

@@ -71,8 +71,7 @@ def elements(g: ConvGeometry, direction: str) -> tuple[int, int, int]:
 
 
 def strides(dims: list[int], channels_last: bool) -> list[int]:
-    """Return the strides in elements of a contiguous array with axes `dims`; with `channels_last` the second is
-    innermost."""
+    """Return the strides in elements of a contiguous array of `dims`; if `channels_last` the second is innermost."""
     order = [0, *range(2, len(dims)), 1] if channels_last else range(len(dims))
     sizes = [dims[axis] for axis in order]
     steps = list(itertools.accumulate(sizes[:0:-1], lambda a, b: a * b, initial=1))[::-1]

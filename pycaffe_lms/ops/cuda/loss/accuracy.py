@@ -55,8 +55,7 @@ def accuracy_forward(
     c: int,
     inner: int,
 ) -> None:
-    """Compute accuracy = right / counted (0 if nothing counts), and the same per class in `per_class` (c values or
-    None).
+    """Compute accuracy = right / counted (0 if nothing counts), and per class in `per_class` (c values or None).
 
     An answer is right if fewer than top_k other scores are >= the score of the true class (a NaN is >= nothing). A
     label outside 0..c-1 makes `accuracy` NaN and belongs to no class. `counts`: 3 + 2 * c int32, for the GPU.

@@ -31,8 +31,7 @@ _BACKWARD = {
 
 
 def euclidean_loss_forward(a: AnyArray, b: AnyArray, loss: AnyArray, work: AnyArray, scale: float) -> None:
-    """Compute loss = scale * sum of (a - b)^2, summed in float64. `work`: 2 * LOSS_BLOCKS doubles for a GPU's partial
-    sums."""
+    """Compute loss = scale * sum of (a - b)^2, in float64. `work`: 2 * LOSS_BLOCKS doubles for a GPU's partial sums."""
     scaled_loss(_SQUARES, "squares", a.size, (a, b, work, aligned(a, b), a.size), loss, work, scale)
 
 

@@ -157,8 +157,7 @@ def batch_norm_statistics(
 def batch_moments(
     x: AnyArray, inv_std: AnyArray, work: AnyArray, scaled: bool, eps: float, n: int, c: int, s: int
 ) -> AnyArray:
-    """Write inv_std = 1 / (std + eps), or 1 if not `scaled`, and return the mean, which lies behind the parts in
-    `work`."""
+    """Write inv_std = 1 / (std + eps), or 1 if not `scaled`; return the mean, a view of `work` behind the parts."""
     walk = Walk(n, c, s, x.dtype.itemsize)
     walk.run(MOMENTS, "part_moments", (x,), work)
     mean = work[2 * c * walk.parts :]

@@ -103,8 +103,7 @@ def stochastic_pool_forward(
 
 
 def stochastic_pool_mean_forward(x: AnyArray, y: AnyArray, total: AnyArray | None, geometry: PoolGeometry) -> None:
-    """Compute y = the sum of each window's squares / its sum, or 0 where that is not positive; `total` receives the
-    sum."""
+    """Compute y = the sum of each window's squares / its sum, 0 where that is not positive; `total` gets the sum."""
     launch(geometry, SOURCE, "mean", y, x, y, y if total is None else total, int(total is not None), helpers=PHILOX)
 
 

@@ -74,8 +74,7 @@ def tile_forward(x: AnyArray, y: AnyArray, outer: int, tiles: int, inner: int) -
 
 
 def tile_backward(dy: AnyArray, dx: AnyArray, work: AnyArray, parts: int, outer: int, tiles: int, inner: int) -> None:
-    """Compute dx[o] = sum of dy[o, t] over t. `work` holds the GPU's `parts` partial sums: outer * parts * inner
-    elements."""
+    """Compute dx[o] = sum of dy[o, t] over t. `work`: outer * parts * inner elements for the GPU's partial sums."""
     if parts > 1:
         _sum_middle(dy, work, outer, tiles, inner, parts)
         dy, tiles = work, parts
