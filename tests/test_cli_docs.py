@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from pycaffe_lms.cli.catalogue import commands
-from pycaffe_lms.cli.main import ACTIONS
+from pycaffe_lms.cli.catalogue import COMMANDS, module_of
+from pycaffe_lms.lms.config import LMSConfig
+from pycaffe_lms.options import options_of
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -26,8 +27,9 @@ def test_every_command_and_flag_has_a_place(gen_cli_docs):
     """In the command's section: its words, its flags (described there or listed by name), its example."""
     text = gen_cli_docs.text()
     sections = {s.partition("\n")[0]: s for s in text.split("\n## ")[1:]}
-    found = commands(ACTIONS)
-    assert [name for name in sections if name != "Flags of several commands"] == [c.words for c in found]
+    found = [gen_cli_docs.section(words, module_of(words).build_parser()) for words in COMMANDS]
+    more = ["Flags of several commands", "Settings of Large Model Support in Python"]
+    assert list(sections) == [*COMMANDS, *more]
     shared = sections["Flags of several commands"]
     for command in found:
         section = sections[command.words]
@@ -42,9 +44,15 @@ def test_every_command_and_flag_has_a_place(gen_cli_docs):
 
 
 def test_a_new_command_appears_by_itself(gen_cli_docs):
-    text = gen_cli_docs.text({"device_query": "look for GPUs"})
-    assert "| [device_query](#device_query) | look for GPUs |" in text and "`-gpu N,..`" in text
+    text = gen_cli_docs.text(["device_query"])
+    assert "| [device_query](#device_query) | show what the devices are |" in text and "`-gpu N,..`" in text
     assert "## train" not in text
+
+
+def test_every_setting_is_a_row_of_the_keywords(gen_cli_docs):
+    rows = gen_cli_docs.text().partition("\n## Settings of Large Model Support in Python\n")[2]
+    for name, option in options_of(LMSConfig).items():
+        assert rows.count(f"| `{name}` | `-{option.flag}` | ") == 1
 
 
 def test_check_writes_nothing(gen_cli_docs, monkeypatch, tmp_path, capsys):

@@ -33,6 +33,7 @@ ORDER = (
     "search_path",
     "version",
     "errors",
+    "options",
     "faults",
     "uncopied",
     "arrays",

@@ -5,13 +5,18 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from pycaffe_lms.cli.catalogue import Command, Flag, commands  # noqa: E402
-from pycaffe_lms.cli.main import ACTIONS  # noqa: E402
+from pycaffe_lms.cli import flags  # noqa: E402
+from pycaffe_lms.cli.catalogue import COMMANDS, module_of  # noqa: E402
+from pycaffe_lms.lms.config import LMSConfig  # noqa: E402
+from pycaffe_lms.options import options_of  # noqa: E402
+from pycaffe_lms.pycaffe.lms import keywords  # noqa: E402
 
 FILE = ROOT / "docs" / "cli.md"
 _SHARED = 3  # commands that have a flag in common: it is described once
@@ -29,19 +34,110 @@ Exit codes: 0 done, 1 something is wrong with the model or the data, 2 with the 
 """
 
 
-def text(actions: dict[str, str] = ACTIONS) -> str:
-    """The whole file."""
-    found = commands(actions)
+_KEYWORDS = """
+## Settings of Large Model Support in Python
+
+Nets and solvers take `lms=caffe.LMS(...)` with these keywords; what they do is said of the flag.
+
+| keyword | flag | takes | default |
+|---|---|---|---|
+"""
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One flag, or a word without a flag (`name` is then what the usage calls it).
+
+    value: what stands for its value in the usage, "" where it takes none. default: as text, "" where there is none to
+    tell. group: the heading it stands under, "" for a command's own."""
+
+    name: str
+    positional: bool
+    value: str
+    choices: tuple[str, ...]
+    default: str
+    help: str
+    required: bool
+    group: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """words: how a command is called, such as "dataset imagenet". what: what it does, in a line. about: at length."""
+
+    words: str
+    what: str
+    about: str
+    usage: str
+    example: str
+    flags: tuple[Flag, ...]
+
+
+def section(words: str, p: argparse.ArgumentParser) -> Section:
+    """What is to be said of a command with this parser."""
+    about = (p.description or "").removeprefix(f"`{flags.PROG} {words}`: ")
+    example = (p.epilog or "").removeprefix("example:").strip()
+    entries = tuple(
+        _flag(p, action, "" if group in (p._positionals, p._optionals) else group.title or "")
+        for group in p._action_groups
+        for action in group._group_actions
+        if not isinstance(action, argparse._HelpAction)
+    )
+    usage = " ".join([f"{flags.PROG} {words}", *filter(None, map(_usage, entries)), "[flags]"])
+    return Section(words, COMMANDS[words].what, about, usage, example, entries)
+
+
+def _flag(p: argparse.ArgumentParser, action: argparse.Action, group: str) -> Flag:
+    positional = not action.option_strings
+    name = action.dest if positional else action.option_strings[0].lstrip("-")
+    choices = tuple(str(c) for c in action.choices or ())
+    metavar = action.metavar if isinstance(action.metavar, str) else None
+    takes = action.nargs != 0
+    value = (metavar or ("|".join(choices) if choices else _plain(action))) if takes else ""
+    if value and action.nargs == "?" and not positional:
+        value = f"[{value}]"
+    shown = action.default not in (None, "", False, [], argparse.SUPPRESS) and not positional
+    return Flag(
+        name=(metavar or name) if positional else name,
+        positional=positional,
+        value=value,
+        choices=choices,
+        default=str(action.default) if shown else "",
+        help=(action.help or "") % {**vars(action), "prog": p.prog},
+        required=action.required if not positional else action.nargs not in ("?", "*"),
+        group=group,
+    )
+
+
+def _plain(action: argparse.Action) -> str:
+    """What stands for a value nobody named: a number where the flag's type is one, else a file."""
+    return {int: "N", float: "X"}.get(action.type, "N" if action.type else "FILE")
+
+
+def _usage(flag: Flag) -> str:
+    if flag.positional:
+        return flag.name if flag.required else f"[{flag.name}]"
+    return f"-{flag.name} {flag.value}" if flag.required else ""
+
+
+def text(commands: Iterable[str] = COMMANDS) -> str:
+    """The whole file, or a file of these commands."""
+    found = [section(words, module_of(words).build_parser()) for words in commands]
     count = Counter(_same(f) for c in found for f in c.flags if not f.positional)
     shared = {key for key, n in count.items() if n >= _SHARED}
     lines = [_HEAD, "| command | what it does |", "|---|---|"]
     lines += [f"| [{c.words}](#{_anchor(c.words)}) | {_cell(c.what)} |" for c in found]
     for command in found:
         lines += _section(command, shared)
-    return "\n".join([*lines, *_shared_flags(found, shared)]) + "\n"
+    options = options_of(LMSConfig)
+    settings = [
+        f"| `{name}` | `-{options[name].flag}` | {takes} | {f'`{default!r}`' if default is not None else ''} |"
+        for name, takes, default, _ in keywords()
+    ]
+    return "\n".join([*lines, *_shared_flags(found, shared)]) + "\n" + _KEYWORDS + "\n".join(settings) + "\n"
 
 
-def _section(command: Command, shared: set) -> list[str]:
+def _section(command: Section, shared: set) -> list[str]:
     lines = [
         "",
         f"## {command.words}",
@@ -68,7 +164,7 @@ def _section(command: Command, shared: set) -> list[str]:
     return lines
 
 
-def _shared_flags(found: list[Command], shared: set) -> list[str]:
+def _shared_flags(found: list[Section], shared: set) -> list[str]:
     groups: dict[str, dict[tuple, Flag]] = defaultdict(dict)
     for command in found:
         for flag in command.flags:

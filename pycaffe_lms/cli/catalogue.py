@@ -1,113 +1,112 @@
-"""Every command with its parser, for completion and documentation: nothing is listed twice.
+"""The table of commands: what each does, in a line, and an example; and where its module is.
 
-A command is a line of `main.ACTIONS`, or one of its module's `OWN_FLAGS` ("dataset imagenet"). Its `run(argv)` makes a
-parser and hands it to `flags.parse`, which is where it is taken from.
+A command is a module in `cli/commands/` named after its words ("dataset imagenet": `cli/commands/dataset_imagenet.py`)
+with `build_parser()`, which returns its parser, and `run(args)`, which does the work and returns the exit code.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
-from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
-from . import flags
-
-_FOLDER, _FILE = ("DIR", "FOLDER"), ("FILE", "DB", "LIST", "IMAGES", "LABELS", "LOG")
-
-
-@dataclass(frozen=True)
-class Flag:
-    """One flag, or a word without a flag (`name` is then what the usage calls it).
-
-    value: what stands for its value in the usage, "" where it takes none. default: as text, "" where there is none to
-    tell. group: the heading it stands under, "" for a command's own."""
-
-    name: str
-    positional: bool
-    value: str
-    choices: tuple[str, ...]
-    default: str
-    help: str
-    required: bool
-    group: str
-
-    @property
-    def kind(self) -> str:
-        """What its value is, for completion: "choice", "folder", "file" or "other"; "" where it takes none."""
-        if not self.value or self.choices:
-            return "choice" if self.choices else ""
-        words = self.value.upper()
-        if any(w in words for w in _FOLDER):
-            return "folder"
-        return "file" if any(w in words for w in _FILE) else "other"
+if TYPE_CHECKING:
+    from .flags import Parser
 
 
-@dataclass(frozen=True)
-class Command:
-    """words: how it is called, such as "dataset imagenet". what: what it does, in a line. about: at length."""
+class Command(NamedTuple):
+    """Describe a command: what it does, and an example, which its help and docs/cli.md show."""
 
-    words: str
     what: str
-    about: str
-    usage: str
     example: str
-    flags: tuple[Flag, ...]
 
 
-def commands(actions: dict[str, str]) -> list[Command]:
-    """All commands of a table such as `main.ACTIONS`, in its order."""
-    found = []
-    for action, what in actions.items():
-        module = importlib.import_module(f"pycaffe_lms.cli.commands.{action}")
-        found.append(_command(module, action, (), what))
-        for sub, sub_what in getattr(module, "OWN_FLAGS", {}).items():
-            found.append(_command(module, action, (sub,), sub_what))
-    return found
+COMMANDS = {
+    "train": Command("train or fine-tune a model", "-solver solver.prototxt -gpu 0 -lms 1000 -lms_frac 0.4"),
+    "test": Command("score a model", "-model train_val.prototxt -weights net.caffemodel -iterations 100"),
+    "time": Command("benchmark a model, layer by layer", "-model train_val.prototxt -iterations 20 -gpu 0"),
+    "plan": Command(
+        "print the Large Model Support plan of a model; needs no GPU",
+        "-model train_val.prototxt -shape data=256,3,224,224 -lms auto -lms_budget 16GB -summary",
+    ),
+    "device_query": Command("show what the devices are", "-gpu all"),
+    "dataset": Command(
+        "make the databases of a known data set, or of folders of pictures or volumes", "mnist -from ~/Downloads/mnist"
+    ),
+    "dataset imagenet": Command(
+        "pictures in a folder per class, ImageNet or any others",
+        "-from ~/imagenet -out data/ilsvrc12 -resize_shorter 256 -encode_type jpg",
+    ),
+    "dataset volumes": Command(
+        "volumes (NIfTI, npy) as HDF5 files", "-list scans.txt -from ~/scans/ -out data/volumes -name train"
+    ),
+    "summarize": Command(
+        "a net as a table: shapes, parameters, operations, memory",
+        "models/resnet-50/train_val.prototxt -shape data=32,3,224,224",
+    ),
+    "extract_features": Command(
+        "blobs of a net, run on its data, as databases",
+        "net.caffemodel net.prototxt fc7,prob fc7_lmdb,prob_lmdb 10 lmdb GPU 0",
+    ),
+    "classify": Command(
+        "class scores of pictures",
+        "cat.jpg scores.npy -model_def deploy.prototxt -pretrained_model net.caffemodel -labels_file synset_words.txt",
+    ),
+    "detect": Command(
+        "class scores of windows of pictures",
+        "windows.csv scores.csv -model_def deploy.prototxt -pretrained_model net.caffemodel",
+    ),
+    "export_onnx": Command(
+        "a net for use, with its weights, as an ONNX model",
+        "-model deploy.prototxt -weights net.caffemodel -o net.onnx",
+    ),
+    "draw_net": Command(
+        "a net as a graph, a picture", "models/lenet/train_val.prototxt lenet.png -rankdir TB -phase TRAIN"
+    ),
+    "plot_training_log": Command("curves of training logs as a picture", "6 loss.png first.log second.log"),
+    "diff": Command(
+        "what differs between two nets or two solvers",
+        "models/resnet-18/train_val.prototxt models/resnet-34/train_val.prototxt",
+    ),
+    "parse_log": Command("the log of a training run as CSV files", "run.log ."),
+    "convert_imageset": Command(
+        "pictures that a list names into an LMDB or LevelDB",
+        "-shuffle -resize_height=256 -resize_width=256 pictures/ train.txt train_lmdb",
+    ),
+    "convert_mnist_data": Command(
+        "MNIST's files into an LMDB or LevelDB", "train-images-idx3-ubyte train-labels-idx1-ubyte mnist_train_lmdb"
+    ),
+    "convert_cifar_data": Command(
+        "CIFAR-10's binary files into LMDBs or LevelDBs", "cifar-10-batches-bin data/cifar10 lmdb"
+    ),
+    "convert_mnist_siamese_data": Command(
+        "MNIST's files into a database of pairs",
+        "-seed 1 train-images-idx3-ubyte train-labels-idx1-ubyte pairs_leveldb",
+    ),
+    "compute_image_mean": Command("the mean picture of a database", "-backend=lmdb train_lmdb mean.binaryproto"),
+    "upgrade_net_proto_text": Command("an old net prototxt in the current form", "old.prototxt new.prototxt"),
+    "upgrade_net_proto_binary": Command("an old .caffemodel in the current form", "old.caffemodel new.caffemodel"),
+    "upgrade_solver_proto_text": Command(
+        "an old solver prototxt in the current form", "old_solver.prototxt solver.prototxt"
+    ),
+    "weights": Command("get public weights by name", "get bvlc_alexnet"),
+    "completion": Command(
+        "print a script that completes commands and flags in a shell",
+        "bash > ~/.local/share/bash-completion/completions/pycaffe-lms",
+    ),
+}
 
 
-def _command(module, action: str, sub: tuple[str, ...], what: str) -> Command:
-    p = flags.parser_of(module.run, sub)
-    words = " ".join((action, *sub))
-    about = (p.description or "").removeprefix(f"`{flags.PROG} {words}`: ")
-    example = (p.epilog or "").removeprefix("example:").strip()
-    entries = tuple(
-        _flag(p, action, "" if group in (p._positionals, p._optionals) else group.title or "")
-        for group in p._action_groups
-        for action in group._group_actions
-        if not isinstance(action, argparse._HelpAction)
-    )
-    usage = " ".join([f"{flags.PROG} {words}", *filter(None, map(_usage, entries)), "[flags]"])
-    return Command(words, what, about, usage, example, entries)
+class CommandModule(Protocol):
+    """What a module in `cli/commands/` exports."""
+
+    @staticmethod
+    def build_parser() -> Parser: ...
+
+    @staticmethod
+    def run(args: argparse.Namespace) -> int: ...
 
 
-def _flag(p: argparse.ArgumentParser, action: argparse.Action, group: str) -> Flag:
-    positional = not action.option_strings
-    name = action.dest if positional else action.option_strings[0].lstrip("-")
-    choices = tuple(str(c) for c in action.choices or ())
-    metavar = action.metavar if isinstance(action.metavar, str) else None
-    takes = action.nargs != 0
-    value = (metavar or ("|".join(choices) if choices else _plain(action, name))) if takes else ""
-    if value and action.nargs == "?" and not positional:
-        value = f"[{value}]"
-    shown = action.default not in (None, "", False, [], argparse.SUPPRESS) and not positional
-    return Flag(
-        name=(metavar or name) if positional else name,
-        positional=positional,
-        value=value,
-        choices=choices,
-        default=str(action.default) if shown else "",
-        help=(action.help or "") % {**vars(action), "prog": p.prog},
-        required=action.required if not positional else action.nargs not in ("?", "*"),
-        group=group,
-    )
-
-
-def _plain(action: argparse.Action, name: str) -> str:
-    """What stands for a value nobody named: a number where the flag's type is one, else a file."""
-    return {int: "N", float: "X"}.get(action.type, "N" if action.type else "FILE")
-
-
-def _usage(flag: Flag) -> str:
-    if flag.positional:
-        return flag.name if flag.required else f"[{flag.name}]"
-    return f"-{flag.name} {flag.value}" if flag.required else ""
+def module_of(words: str) -> CommandModule:
+    """Import and return the module of a command of the table."""
+    return cast(CommandModule, importlib.import_module(f"pycaffe_lms.cli.commands.{words.replace(' ', '_')}"))

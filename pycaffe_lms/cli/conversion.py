@@ -1,4 +1,4 @@
-"""What the commands that write databases share: their flags, a seed."""
+"""Share between the commands that write databases: their flags, a seed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .progress import add_progress
 _log = logging.getLogger(__name__)
 
 
-def converter(action: str, what: str, *, backend: str = "lmdb") -> argparse.ArgumentParser:
-    """A parser with -backend, -overwrite and -progress."""
-    p = flags.parser(action, what)
+def converter(words: str, about: str, *, backend: str = "lmdb") -> flags.Parser:
+    """Return a parser with -backend, -overwrite and -progress."""
+    p = flags.parser(words, about)
     p.add_argument(
         "--backend", choices=sorted(WRITERS), default=backend, help="kind of database to write (default: %(default)s)"
     )
@@ -27,11 +27,11 @@ def converter(action: str, what: str, *, backend: str = "lmdb") -> argparse.Argu
 
 
 def add_seed(p: argparse.ArgumentParser, what: str, default: int | None = None) -> None:
-    """-seed."""
+    """Declare -seed, which settles `what`."""
     shown = "another one each time" if default is None else default
     p.add_argument("--seed", type=int, default=default, metavar="N", help=f"settles {what} (default: {shown})")
 
 
 def seed_of(args: argparse.Namespace) -> int:
-    """-seed, or a new one."""
+    """Return -seed, or a new one."""
     return secrets.randbits(31) if args.seed is None else args.seed

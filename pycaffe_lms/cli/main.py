@@ -7,7 +7,6 @@ ended by SIGTERM (after a snapshot).
 from __future__ import annotations
 
 import difflib
-import importlib
 import io
 import os
 import sys
@@ -15,36 +14,13 @@ from contextlib import suppress
 
 from ..errors import CaffeError, UsageError
 from ..log import log_to_stderr
+from ..version import __version__
+from . import flags
+from .catalogue import COMMANDS, module_of
 
 _ROOM = "check that files and folders exist, may be read and written, and that the disk has room"
 _SMALLER = "lower batch_size, or make the blobs smaller"
-ACTIONS = {
-    "train": "train or fine-tune a model",
-    "test": "score a model",
-    "time": "benchmark a model, layer by layer",
-    "plan": "print the Large Model Support plan of a model; needs no GPU",
-    "device_query": "show what the devices are",
-    "dataset": "make the databases of a known data set, or of folders of pictures or volumes",
-    "summarize": "a net as a table: shapes, parameters, operations, memory",
-    "extract_features": "blobs of a net, run on its data, as databases",
-    "classify": "class scores of pictures",
-    "detect": "class scores of windows of pictures",
-    "export_onnx": "a net for use, with its weights, as an ONNX model",
-    "draw_net": "a net as a graph, a picture",
-    "plot_training_log": "curves of training logs as a picture",
-    "diff": "what differs between two nets or two solvers",
-    "parse_log": "the log of a training run as CSV files",
-    "convert_imageset": "pictures that a list names into an LMDB or LevelDB",
-    "convert_mnist_data": "MNIST's files into an LMDB or LevelDB",
-    "convert_cifar_data": "CIFAR-10's binary files into LMDBs or LevelDBs",
-    "convert_mnist_siamese_data": "MNIST's files into a database of pairs",
-    "compute_image_mean": "the mean picture of a database",
-    "upgrade_net_proto_text": "an old net prototxt in the current form",
-    "upgrade_net_proto_binary": "an old .caffemodel in the current form",
-    "upgrade_solver_proto_text": "an old solver prototxt in the current form",
-    "weights": "get public weights by name",
-    "completion": "print a script that completes commands and flags in a shell",
-}
+_FIRST_WORDS = [words for words in COMMANDS if " " not in words]
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -74,12 +50,13 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(argv: list[str]) -> int:
-    action, rest = _find_action(argv)
-    if action is None:
+    words, rest = _find_command(argv)
+    if words is None:
         print(_usage())
         return 0
     with log_to_stderr():
-        return importlib.import_module(f"pycaffe_lms.cli.commands.{action}").run(rest) or 0
+        module = module_of(words)
+        return module.run(flags.parse(module.build_parser(), rest))
 
 
 def _fail(text: str, code: int, head: str = "error: ") -> int:
@@ -94,29 +71,29 @@ def _drop_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _find_action(argv: list[str]) -> tuple[str | None, list[str]]:
-    words = [i for i, a in enumerate(argv) if not a.startswith("-")]
+def _find_command(argv: list[str]) -> tuple[str | None, list[str]]:
+    """Return the command's words and the other words; no command means help. Raises UsageError."""
     if not argv or argv[0] in ("-h", "--help", "-help"):
         return None, []
     if argv[0] in ("-version", "--version"):
-        from .. import __version__
-
-        print(f"pycaffe-lms {__version__}")
+        print(f"{flags.PROG} {__version__}")
         raise SystemExit(0)
-    at = 0 if 0 in words else next((i for i in words if argv[i] in ACTIONS), words[0] if words else None)
-    if at is None:
-        raise UsageError("no action is given", fix="one of: " + ", ".join(ACTIONS))
-    name = argv[at]
-    if name not in ACTIONS:
-        near = difflib.get_close_matches(name, ACTIONS, n=1)
+    at = [i for i, a in enumerate(argv) if not a.startswith("-")]
+    first = 0 if 0 in at else next((i for i in at if argv[i] in _FIRST_WORDS), at[0] if at else None)
+    if first is None:
+        raise UsageError("no action is given", fix="one of: " + ", ".join(_FIRST_WORDS))
+    words, rest = argv[first], argv[:first] + argv[first + 1 :]
+    if words not in _FIRST_WORDS:
+        near = difflib.get_close_matches(words, _FIRST_WORDS, n=1)
         hint = f'; did you mean "{near[0]}"?' if near else ""
-        raise UsageError(f'unknown action "{name}"{hint}', fix="one of: " + ", ".join(ACTIONS))
-    return name, argv[:at] + argv[at + 1 :]
+        raise UsageError(f'unknown action "{words}"{hint}', fix="one of: " + ", ".join(_FIRST_WORDS))
+    both = f"{words} {rest[0]}" if rest else ""
+    return (both, rest[1:]) if both in COMMANDS else (words, rest)
 
 
 def _usage() -> str:
     lines = ["usage: pycaffe-lms <action> [flags]", "", "actions:"]
-    lines += [f"  {name:<{1 + max(map(len, ACTIONS))}}{what}" for name, what in ACTIONS.items()]
+    lines += [f"  {name:<{1 + max(map(len, _FIRST_WORDS))}}{COMMANDS[name].what}" for name in _FIRST_WORDS]
     return "\n".join([*lines, "", "pycaffe-lms <action> --help lists the flags of one."])
 
 

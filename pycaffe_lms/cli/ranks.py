@@ -42,18 +42,16 @@ def _seconds(text: str) -> float:
     raise argparse.ArgumentTypeError(f"{text!r} is no time in seconds, larger than 0")
 
 
-def launch(
-    work: Callable[[list[str], Rank], int], argv: Sequence[str], args: argparse.Namespace, numbers: Sequence[int]
-) -> int:
-    """Run work(argv, rank) in a process for each of these devices; returns the exit code. Raises RankError."""
+def launch(work: Callable[[argparse.Namespace, Rank], int], args: argparse.Namespace, numbers: Sequence[int]) -> int:
+    """Run work(args, rank) in a process for each of these devices; return the exit code. Raises RankError."""
     simulated = args.backend in ("cpu", "sim")
     names = [f"GPU {n}" if not simulated else f"{args.backend} {n}" for n in numbers]
     _log.info("Using GPUs %s", ", ".join(map(str, numbers)))
     insist = args.sigint_effect in (STOP, SNAPSHOT_AND_STOP)
     if not simulated:
-        return run_ranks(work, (list(argv),), unique_id(), names, insist=insist)
+        return run_ranks(work, (args,), unique_id(), names, insist=insist)
     with Meeting() as meeting:
-        return run_ranks(work, (list(argv),), meeting.path, names, insist=insist)
+        return run_ranks(work, (args,), meeting.path, names, insist=insist)
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import re
 import tokenize
 from dataclasses import replace
 
@@ -22,8 +21,9 @@ ILSVRC = (104.00698793, 116.66876762, 122.67891434)
 """Blue, green and red of the mean picture of ImageNet's ILSVRC-2012 training set, 0 to 255."""
 
 
-def add_net(p: argparse.ArgumentParser) -> None:
-    """The flags that Caffe's scripts have in common, and those of the device."""
+def add_net(p: flags.Parser) -> None:
+    """Declare the flags that Caffe's scripts have in common, and those of the device."""
+    p.gpu_may_be_bare = True
     p.add_argument("--model_def", required=True, help="deploy prototxt of the net")
     p.add_argument("--pretrained_model", required=True, help=".caffemodel with its weights")
     p.add_argument(
@@ -47,17 +47,6 @@ def add_net(p: argparse.ArgumentParser) -> None:
         help="order of channels; '' for red, green, blue (default for nets of 3 channels: 2,1,0, blue first)",
     )
     flags.add_device(p)
-
-
-def parse(p: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespace:
-    """As flags.parse; here -gpu may stand without a number, as in Caffe's scripts: GPU 0."""
-    argv = [
-        re.sub(r"^(--?gpu)$", r"\1=0", arg)
-        if not argv[i + 1 : i + 2] or not re.fullmatch(r"[\d,]+", argv[i + 1])
-        else arg
-        for i, arg in enumerate(argv)
-    ]
-    return flags.parse(p, argv)
 
 
 def options(args: argparse.Namespace) -> dict:

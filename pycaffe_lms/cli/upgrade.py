@@ -1,7 +1,8 @@
-"""What the three upgrade_* actions share: read an old file, write it in the current form."""
+"""Share between the three upgrade_* commands: read an old file, write it in the current form."""
 
 from __future__ import annotations
 
+import argparse
 import logging
 from collections.abc import Callable
 
@@ -16,23 +17,28 @@ from . import flags
 _log = logging.getLogger(__name__)
 
 
+def upgrade_parser(words: str, about: str) -> flags.Parser:
+    """Return the parser of a command with the words INPUT and OUTPUT."""
+    p = flags.parser(words, about)
+    p.add_argument("input", metavar="INPUT", help="file to read; it stays as it is")
+    p.add_argument("output", metavar="OUTPUT", help="file to write; one that is there is replaced")
+    return p
+
+
 def upgrade(
-    action: str,
-    about: str,
-    argv: list[str],
+    args: argparse.Namespace,
     read: Callable[[str], Message],
     as_it_is: Callable[[str], Message | None],
     *,
     binary: bool = False,
 ) -> int:
-    """Run one action, `INPUT OUTPUT`. The output is written even where there is nothing to upgrade, as by Caffe.
+    """Write a file in the current form, even if there is nothing to upgrade, as Caffe does; return the exit code.
 
-    read: file -> upgraded message. as_it_is: file -> the message in it, to know whether there was anything to do.
+    Args:
+        read: file -> upgraded message.
+        as_it_is: file -> the message in it, to know whether there was anything to upgrade.
+        binary: write it as binary, not as text.
     """
-    p = flags.parser(action, about)
-    p.add_argument("input", metavar="INPUT", help="file to read; it stays as it is")
-    p.add_argument("output", metavar="OUTPUT", help="file to write; one that is there is replaced")
-    args = flags.parse(p, argv)
     message = read(args.input)
     if message == as_it_is(args.input):
         _log.error("File already in latest proto format: %s", args.input)
@@ -46,7 +52,7 @@ def upgrade(
 
 
 def text_as_it_is(path: str, message: Message) -> Message | None:
-    """The message of a text file that was read without error; None where that took more than protobuf's own parser."""
+    """Return the message of a text file that was read without error; None if protobuf's own parser cannot read it."""
     text = read_bytes(path, PrototxtError).decode("utf-8-sig", errors="replace")
     try:
         return text_format.Parse(text, message)

@@ -1,15 +1,18 @@
 """Define the LMS settings as one frozen value, and parse sizes such as "16GB".
 
-Pure. The command line and the Python interface turn `-lms...` flags into an `LMSConfig`; no other module reads flags.
+Pure. Each setting is declared here once, with the `Option` that its flag, check, Python keyword and documentation are
+made from (`options.py`). No other module reads flags.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
 from ..errors import UsageError
+from ..options import Limit, number, option, options_of, switch, whole_number
 
 _UNITS = {
     "": 1,
@@ -27,81 +30,209 @@ _UNITS = {
     "tb": 1 << 40,
     "tib": 1 << 40,
 }
-
-
+BARE_KB = 1000  # of -lms without a number, as in PowerAI
 COMPRESSED = ("fp16", "bf16")  # formats of compression
 AUTO_BYTES = 64 << 10  # with `auto`, buffers up to this many bytes stay on the device
 
 
+def parse_size(text: str, flag: str) -> int:
+    """Return the bytes of "16GB", "512MB" or "1073741824" (KB, MB, GB, TB are powers of 1024). Raises UsageError."""
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", text)
+    if match is None or match.group(2).lower() not in _UNITS:
+        raise UsageError(f"{flag} {text!r} is not a size", fix=f"for example {flag} 16GB, {flag} 512MB")
+    size = int(Fraction(match.group(1)) * _UNITS[match.group(2).lower()])
+    if size >= 1 << 63:
+        raise UsageError(f"{flag} {text[:40]!r} is more than any machine has", fix=f"for example {flag} 16GB")
+    return size
+
+
+def _threshold(text: str, flag: str) -> dict[str, bool | int]:
+    """Return the fields that a value of -lms sets. Raises UsageError."""
+    if text in ("auto", "off"):
+        return {"auto": text == "auto"}
+    try:
+        return {"threshold_kb": max(int(text), 0)}
+    except ValueError:
+        raise UsageError(
+            f"{flag} {text!r} is not a number of KB",
+            fix="-lms 1000 manages buffers larger than 1000 KB, -lms auto chooses",
+        ) from None
+
+
+def _pieces(what: str) -> tuple[Callable[[str, str], int | str], tuple[Limit, Limit]]:
+    """Return the parser and the limits of a number of `what` that may be chosen."""
+
+    def parse(text: str, flag: str) -> int | str:
+        if text in ("auto", "off"):
+            return 0 if text == "off" else text
+        if not re.fullmatch(r"[1-9][0-9]{0,8}", text):
+            raise UsageError(f"{flag} {text!r} is no number of {what}", fix="use auto, off, or a number such as 4")
+        return int(text)
+
+    return parse, (
+        Limit(
+            lambda n: isinstance(n, str) or n >= 0,
+            "{flag} {value} is negative",
+            f"give a number of {what}, auto, or off",
+        ),
+        Limit(
+            lambda n: isinstance(n, int) or n == "auto",
+            f"{{flag}} {{value!r}} is no number of {what}",
+            'give a number, or "auto"',
+        ),
+    )
+
+
+_PARTS, _PARTS_LIMITS = _pieces("parts")
+_BLOCKS, _BLOCKS_LIMITS = _pieces("blocks")
+_MORE_THAN_ZERO = Limit(lambda n: n > 0, "{flag} must be more than zero bytes", "for example {flag} 16GB")
+
+
 @dataclass(frozen=True, slots=True)
 class LMSConfig:
-    """Set which buffers LMS manages, and how.
+    """Set which buffers LMS manages, and how; each field's `help` says what it does. Raises UsageError."""
 
-    Attributes:
-        threshold_kb: manage buffers larger than this many KB of 1024 bytes; zero or less: LMS is off.
-        frac: 0..1; manage buffers only once the bytes demanded so far, in order of creation, exceed this fraction of
-            GPU memory (of the budget, if set).
-        budget: hard limit of the device pool in bytes, also to emulate a smaller GPU; None: the GPU's memory, or a
-            budget that is in force already (all nets on a device share the pool).
-        ahead: most steps by which prefetches are issued early and values are kept for reuse, in memory that would be
-            idle otherwise; 0: on demand; None: as much as fits, timed by predicted seconds.
-        sync: make copies synchronous with layers: 0 none, 1 copies out, 2 copies in, 3 both.
-        host_limit: most bytes of page-locked host memory; None: what the host has available.
-        auto: the planner chooses which buffers stay, are copied or are rematerialized; a threshold_kb above zero still
-            limits which are managed.
-        recompute: allow rematerialization; None: with `auto` only.
-        exclude: bytes of device memory that LMS leaves free; the rest is the budget. None: no such limit.
-        pages: use paging for large buffers if the device supports it, instead of contiguous memory only.
-        compress: "fp16" or "bf16": activations and their gradients are copied to the host, and kept there, in 16 bits,
-            which loses precision; None: copies are exact.
-        plan_file: read the plans of a solver's training programs from this file; if it does not exist, write them to it
-            (rank 0, if several train together).
-        split: run layers that support it in this many micro-batches (0 or 1: never); "auto": in as few as possible, if
-            a net does not fit otherwise; None: never. Sums are rounded differently than over the whole batch.
-        split_outputs: cut layers that support it into this many blocks of outputs, each with its rows of the
-            parameters; "auto": as few as possible; None: "auto" if `split` is, else never.
-    """
-
-    threshold_kb: int = 0
-    frac: float = 0.0
-    budget: int | None = None
-    ahead: int | None = None
-    sync: int = 0
-    host_limit: int | None = None
-    auto: bool = False
-    recompute: bool | None = None
-    exclude: int | None = None
-    pages: bool = True
-    compress: str | None = None
-    plan_file: str | None = None
-    split: int | str | None = None
-    split_outputs: int | str | None = None
+    threshold_kb: int = option(
+        0,
+        flag="lms",
+        value="KB",
+        bare=str(BARE_KB),
+        parse=_threshold,
+        help="manage buffers larger than so many KB (of 1024 bytes); bare: 1000; zero, negative, off: off; auto: "
+        "choose by predicted time what is copied, rematerialized or stays",
+    )
+    frac: float = option(
+        0.0,
+        flag="lms_frac",
+        value="F",
+        parse=number,
+        limits=(
+            Limit(
+                lambda f: 0.0 <= f <= 1.0,
+                "{flag} {value:g} is not a share",
+                "give a number from 0 to 1, such as 0.4",
+            ),
+        ),
+        help="0..1: manage only what comes after this share of GPU memory (of the budget) is demanded",
+    )
+    budget: int | None = option(
+        None,
+        flag="lms_budget",
+        value="SIZE",
+        parse=parse_size,
+        limits=(_MORE_THAN_ZERO,),
+        is_size=True,
+        help="hard limit of device memory, such as 16GB; also how a smaller GPU is emulated",
+    )
+    ahead: int | None = option(
+        None,
+        flag="lms_ahead",
+        value="K",
+        parse=whole_number,
+        limits=(Limit(lambda k: k >= 0, "{flag} {value} is negative", "0 is on demand, 1 looks one step ahead"),),
+        help="most steps of look-ahead, as far as memory would be idle; 0: on demand (default: as much as fits)",
+    )
+    sync: int = option(
+        0,
+        flag="lms_sync",
+        value="M",
+        parse=whole_number,
+        limits=(
+            Limit(
+                lambda m: m in (0, 1, 2, 3),
+                "{flag} {value} is not a mode",
+                "use 0 (none), 1 (out), 2 (in) or 3 (both)",
+            ),
+        ),
+        help="0 none, 1 copies out, 2 copies in, 3 both wait for the layers (to measure and debug)",
+    )
+    host_limit: int | None = option(
+        None,
+        flag="lms_host",
+        value="SIZE",
+        parse=parse_size,
+        limits=(_MORE_THAN_ZERO,),
+        is_size=True,
+        help="most page-locked host memory; default: what the host has available",
+    )
+    auto: bool = option(
+        False,
+        flag="lms auto",
+        help="choose by predicted time what is copied, rematerialized or stays; a threshold above zero still limits "
+        "what is managed",
+    )
+    recompute: bool | None = switch(
+        None,
+        flag="lms_recompute",
+        needs_lms=True,
+        help="let cheap layers run again instead of copying their tops (default: on with -lms auto, else off)",
+    )
+    exclude: int | None = option(
+        None,
+        flag="lms_exclude",
+        value="MB",
+        parse=lambda text, flag: whole_number(text, flag) << 20,
+        limits=(Limit(lambda n: n >= 0, "{flag} is negative", "give the MB to leave free, for example {flag} 1024"),),
+        is_size=True,
+        help="leave this much of the device's memory free: all other memory is used before anything is copied",
+    )
+    pages: bool = switch(
+        True,
+        flag="lms_pages",
+        help="where the GPU has virtual memory: let large buffers lie in pages wherever some are free, so that no "
+        "memory is lost between them",
+    )
+    compress: str | None = option(
+        None,
+        flag="lms_compress",
+        choices=("off", *COMPRESSED),
+        default="off",
+        parse=lambda text, flag: None if text == "off" else text,
+        limits=(
+            Limit(lambda form: form in COMPRESSED, "{flag} {value!r} is not known", f"use {' or '.join(COMPRESSED)}"),
+        ),
+        needs_lms=True,
+        help="lossy: swapped activations and their gradients travel in 16 bits, half the bytes over the link and on "
+        "the host; fp16 keeps 11 binary digits, up to 65504, bf16 8 of them, in the whole range (default: off, exact)",
+    )
+    plan_file: str | None = option(
+        None,
+        flag="lms_plan",
+        value="FILE",
+        needs_lms=True,
+        for_training=True,
+        help="the plans of training: read from FILE where it exists, else written to it; of several ranks "
+        "(-gpu 0,1), rank 0 writes it when all have joined, and all read it",
+    )
+    split: int | str | None = option(
+        None,
+        flag="lms_split",
+        value="N",
+        default="off",
+        parse=lambda text, flag: _PARTS(text, flag) or None,
+        limits=_PARTS_LIMITS,
+        help="auto: where a layer is larger than the memory, run it in parts of the batch, as few as fit; or a number: "
+        "run all layers that can in so many parts; results then equal those of whole layers to rounding, not to the "
+        "bit (default: off, what does not fit whole is refused)",
+    )
+    split_outputs: int | str | None = option(
+        None,
+        flag="lms_split_outputs",
+        value="N",
+        parse=_BLOCKS,
+        limits=_BLOCKS_LIMITS,
+        help="auto: where an InnerProduct's parameter, its gradient and history are larger than the memory, run it in "
+        "blocks of its outputs, as few as fit; or a number: run each in so many blocks; results then equal those of "
+        "whole layers to rounding, not to the bit (default: auto with -lms_split auto, else off)",
+    )
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.frac <= 1.0:
-            raise UsageError(f"-lms_frac {self.frac:g} is not a share", fix="give a number from 0 to 1, such as 0.4")
-        if self.ahead is not None and self.ahead < 0:
-            raise UsageError(f"-lms_ahead {self.ahead} is negative", fix="0 is on demand, 1 looks one step ahead")
-        if self.sync not in (0, 1, 2, 3):
-            raise UsageError(f"-lms_sync {self.sync} is not a mode", fix="use 0 (none), 1 (out), 2 (in) or 3 (both)")
-        if self.exclude is not None and self.exclude < 0:
-            raise UsageError("-lms_exclude is negative", fix="give the MB to leave free, for example -lms_exclude 1024")
-        for flag, value, what in (("", self.split, "parts"), ("_outputs", self.split_outputs, "blocks")):
-            if isinstance(value, int) and value < 0:
-                raise UsageError(f"-lms_split{flag} {value} is negative", fix=f"give a number of {what}, auto, or off")
-            if isinstance(value, str) and value != "auto":
-                raise UsageError(f"-lms_split{flag} {value!r} is no number of {what}", fix='give a number, or "auto"')
-        if self.recompute and not self.enabled:
-            raise UsageError("-lms_recompute on has no effect without -lms", fix="add -lms auto, or -lms 1000")
-        if self.plan_file is not None and not self.enabled:
-            raise UsageError("-lms_plan has no effect without -lms", fix="add -lms auto, or -lms 1000")
-        if self.compress not in (None, *COMPRESSED):
-            raise UsageError(f"-lms_compress {self.compress!r} is not known", fix=f"use {' or '.join(COMPRESSED)}")
-        if self.compress and not self.enabled:
-            raise UsageError("-lms_compress has no effect without -lms", fix="add -lms auto, or -lms 1000")
-        for name, value in (("-lms_budget", self.budget), ("-lms_host", self.host_limit)):
-            if value is not None and value <= 0:
-                raise UsageError(f"{name} must be more than zero bytes", fix=f"for example {name} 16GB")
+        for name, described in options_of(LMSConfig).items():
+            value = getattr(self, name)
+            described.check(value)
+            if described.needs_lms and value not in (None, False) and not self.enabled:
+                given = f"-{described.flag} on" if value is True else f"-{described.flag}"
+                raise UsageError(f"{given} has no effect without -lms", fix="add -lms auto, or -lms 1000")
 
     @property
     def enabled(self) -> bool:
@@ -140,14 +271,3 @@ class LMSConfig:
                 fix="it is what stays free, in MB",
             )
         return left if self.budget is None else min(left, self.budget)
-
-
-def parse_size(text: str, flag: str) -> int:
-    """Return the bytes of "16GB", "512MB" or "1073741824" (KB, MB, GB, TB are powers of 1024). Raises UsageError."""
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", text)
-    if match is None or match.group(2).lower() not in _UNITS:
-        raise UsageError(f"{flag} {text!r} is not a size", fix=f"for example {flag} 16GB, {flag} 512MB")
-    size = int(Fraction(match.group(1)) * _UNITS[match.group(2).lower()])
-    if size >= 1 << 63:
-        raise UsageError(f"{flag} {text[:40]!r} is more than any machine has", fix=f"for example {flag} 16GB")
-    return size

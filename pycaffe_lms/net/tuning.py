@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..options import option, switch
+
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
@@ -27,12 +29,39 @@ class Tuning:
             iteration is predicted to be faster or does not fit otherwise.
     """
 
-    channels_last: bool | None = None
-    fuse: bool = True
-    pack: bool = False
-    graph: bool = True
-    masks: bool = True
-    half: bool = False
+    channels_last: bool | None = option(
+        None,
+        flag="layout",
+        choices=("auto", "nchw", "nhwc"),
+        default="auto",
+        parse=lambda text, flag: None if text == "auto" else text == "nhwc",
+        help="how images lie in memory: nhwc where layers are faster so, nchw, or auto: nhwc on a GPU",
+    )
+    fuse: bool = switch(
+        True,
+        flag="fuse",
+        help="run chains of layers such as BatchNorm, Scale, sum, ReLU as one, which reads and writes memory once, and "
+        "let 1x1 convolutions add their gradient to that of a blob's other reader",
+    )
+    pack: bool = switch(
+        False, flag="pack", help="without LMS: let gradients of blobs use the same device memory in turn"
+    )
+    masks: bool = switch(
+        True,
+        flag="masks",
+        help="with LMS: keep one bit per element for the backward of ReLU and its kin where no other layer's backward "
+        "reads the values; results are the same",
+    )
+    graph: bool = switch(
+        True,
+        flag="graph",
+        help="on a GPU: record an iteration, with its copies, as a CUDA graph and replay it; results are the same",
+    )
+    half: bool = option(
+        False,
+        flag="math bf16",
+        help="hidden activations and their gradients are stored in 16 bits, parameters and their updates in float32",
+    )
     split_backward: bool | None = None
 
     def wants_channels_last(self, device) -> bool:

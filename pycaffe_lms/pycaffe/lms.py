@@ -11,98 +11,69 @@ See also: `lms/config.py` (the settings and their limits), `mode.set_lms`, `Net.
 
 from __future__ import annotations
 
+import inspect
 import threading
+from dataclasses import fields
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from ..errors import UsageError
-from ..lms.config import LMSConfig, parse_size
+from ..lms.config import BARE_KB, LMSConfig, parse_size
 from ..lms.plan.plan import Plan
 from ..lms.report import text
 from ..lms.report.page import render
 from ..net.inspect.account import page_contents
+from ..options import options_of
 from .mode import settings
 
 if TYPE_CHECKING:
     from ..net.net import Net
 
-DEFAULT_KB = 1000  # of 1024 bytes: what the flag -lms without a value means
+_around = threading.local()  # .stack: the settings outside of each `with` that the thread is in
+_TYPES = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(LMSConfig).items()}
+_IN_WORDS = {int: "whole number", float: "number", bool: "True or False", str: "text"}
 
-_around = threading.local()  # .stack: the defaults outside of each `with` that the thread is in
+
+def keywords() -> list[tuple[str, str, object, str]]:
+    """Return (name, what it takes, default, what it does) of every keyword of `LMS`."""
+    rows = []
+    for name, parameter in _SIGNATURE.parameters.items():
+        option = options_of(LMSConfig)[name]
+        texts = [choice for choice in option.choices if choice != "off"] or ["auto"] * (int in _TYPES[name])
+        in_words = _IN_WORDS | {str: " or ".join(map(repr, texts)) or _IN_WORDS[str]}
+        takes = " or ".join(in_words[kind] for kind in _TYPES[name] if kind in in_words)
+        if option.is_size:
+            takes = "bytes, or a size such as '16GB'"
+        elif name == "threshold_kb":
+            takes = "KB, a size such as '1MB', or 'auto'"
+        rows.append((name, takes, BARE_KB if name == "threshold_kb" else parameter.default, option.help))
+    return rows
 
 
 class LMS(LMSConfig):
-    """Say what Large Model Support manages, in how much memory, with the command line's flags as keywords.
+    """Say what Large Model Support manages, and in how much memory, with the settings of the command line's flags.
 
-    `with caffe.LMS(...):` makes it the default of the nets and solvers that the calling thread builds inside.
-
-    Args:
-        threshold_kb: manage buffers larger than so many KB of 1024 bytes, or than a size such as "1MB"; 0: LMS is off;
-            "auto": as auto=True; None: 1000, or with auto as much as pays off.
-        budget, host_limit, exclude: bytes, or sizes such as "16GB" (powers of 1024).
-        frac, ahead, sync, auto, recompute, pages, compress, plan_file, split, split_outputs: those of `LMSConfig`.
-
-    Raises:
-        UsageError: a value has the wrong type or is out of range.
+    `with caffe.LMS(...):` makes it the default of the nets and solvers that the calling thread builds inside; after it
+    the default is what it was before. Raises UsageError for values that make no sense.
     """
 
     __slots__ = ()
 
-    def __init__(
-        self,
-        threshold_kb: int | str | None = None,
-        frac: float = 0.0,
-        budget: int | str | None = None,
-        ahead: int | None = None,
-        sync: int = 0,
-        host_limit: int | str | None = None,
-        auto: bool = False,
-        recompute: bool | None = None,
-        exclude: int | str | None = None,
-        pages: bool = True,
-        compress: str | None = None,
-        plan_file: str | None = None,
-        split: int | str | None = None,
-        split_outputs: int | str | None = None,
-    ):
-        if threshold_kb == "auto":
-            threshold_kb, auto = None, True
-        if threshold_kb is None:
-            threshold_kb = 0 if auto else DEFAULT_KB
-        elif isinstance(threshold_kb, str):
-            if threshold_kb.strip().isdigit():
-                raise UsageError(f"threshold_kb {threshold_kb!r} has no unit", fix="give 1000 (KB), or a size: '1MB'")
-            threshold_kb = parse_size(threshold_kb, "threshold_kb") // 1024
-        for name, value, kinds in (
-            ("threshold_kb", threshold_kb, (int,)),
-            ("frac", frac, (int, float)),
-            ("ahead", ahead, (int, type(None))),
-            ("sync", sync, (int,)),
-            ("auto", auto, (bool,)),
-            ("recompute", recompute, (bool, type(None))),
-            ("pages", pages, (bool,)),
-            ("plan_file", plan_file, (str, type(None))),
-            ("split", split, (int, str, type(None))),
-            ("split_outputs", split_outputs, (int, str, type(None))),
-        ):
-            if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-                raise UsageError(f"{name} cannot be {value!r}", fix="see help(caffe.LMS)")
-        super().__init__(
-            threshold_kb=threshold_kb,
-            frac=frac,
-            budget=_size(budget, "budget"),
-            ahead=ahead,
-            sync=sync,
-            host_limit=_size(host_limit, "host_limit"),
-            auto=auto,
-            recompute=recompute,
-            exclude=_size(exclude, "exclude"),
-            pages=pages,
-            compress=compress,
-            plan_file=plan_file,
-            split=split,
-            split_outputs=split_outputs,
-        )
+    def __init__(self, *values: Any, **named: Any) -> None:
+        bound = _SIGNATURE.bind(*values, **named)
+        bound.apply_defaults()
+        given = bound.arguments
+        threshold = given["threshold_kb"]
+        if threshold == "auto":
+            threshold, given["auto"] = None, True
+        if threshold is None:
+            threshold = 0 if given["auto"] else BARE_KB
+        elif isinstance(threshold, str):
+            if threshold.strip().isdigit():
+                raise UsageError(f"threshold_kb {threshold!r} has no unit", fix="give 1000 (KB), or a size: '1MB'")
+            threshold = parse_size(threshold, "threshold_kb") // 1024
+        given["threshold_kb"] = threshold
+        super().__init__(**{name: _checked(name, value) for name, value in given.items()})
 
     def __enter__(self) -> LMS:
         if not hasattr(_around, "stack"):
@@ -117,12 +88,34 @@ class LMS(LMSConfig):
         settings.lms = _around.stack.pop()
 
 
-def _size(value: int | str | None, name: str) -> int | None:
-    if isinstance(value, str):
+def _checked(name: str, value: Any) -> Any:
+    """Return the setting's value, a size as bytes. Raises UsageError for a value of another type."""
+    is_size = options_of(LMSConfig)[name].is_size
+    if is_size and isinstance(value, str):
         return parse_size(value, name)
-    if value is not None and not isinstance(value, int):
-        raise UsageError(f"{name} is {value!r}, not a size", fix=f'give bytes, or {name}="16GB"')
+    kinds = _TYPES[name]
+    if not isinstance(value, (*kinds, int) if float in kinds else kinds) or (
+        isinstance(value, bool) and bool not in kinds
+    ):
+        fix = f'give bytes, or {name}="16GB"' if is_size else "see help(caffe.LMS)"
+        raise UsageError(f"{name} cannot be {value!r}", fix=fix)
     return value
+
+
+_SIGNATURE = inspect.Signature(
+    [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            default=None if field.name == "threshold_kb" else field.default,
+        )
+        for field in fields(LMSConfig)
+    ]
+)
+LMS.__signature__ = _SIGNATURE  # type: ignore[attr-defined]
+LMS.__doc__ = f"{LMS.__doc__}\n" + "\n".join(
+    f"    {name}: {takes} (default: {default!r}). {what}" for name, takes, default, what in keywords()
+)
 
 
 class NetLMS:

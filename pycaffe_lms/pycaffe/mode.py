@@ -29,6 +29,7 @@ from ..net.tuning import Tuning
 _log = logging.getLogger(f"{LOGGER}.python")
 _SEVERITIES = (logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)  # glog's 0..3
 _handler: logging.Handler | None = None
+MATH = ("tf32", "fp32", "bf16")  # modes of `set_math`, and of the flag -math; the first is the default
 
 
 @dataclass
@@ -97,7 +98,7 @@ def set_math(math: str) -> None:
     activations and their gradients as bfloat16, on every device.
 
     Raises UsageError for anything else."""
-    if math not in ("tf32", "fp32", "bf16"):
+    if math not in MATH:
         raise UsageError(f"math is {math!r}", fix='give "tf32", "fp32" or "bf16"')
     cuda.set_math("tf32" if math == "bf16" else math)
     settings.half = math == "bf16"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from pathlib import Path
@@ -14,10 +15,10 @@ from pycaffe_lms.parallel.launch import Rank
 _run_rank = train.run_rank
 
 
-def run_rank(argv: list[str], rank: Rank) -> int:
+def run_rank(args: argparse.Namespace, rank: Rank) -> int:
     communicator.WARN_S = 1.0
     Path(f"rank{rank.index}").write_text(str(os.getpid()))
-    return _run_rank(argv, rank)
+    return _run_rank(args, rank)
 
 
 if __name__ == "__main__":

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pycaffe_lms.cli import flags
+from pycaffe_lms.cli.catalogue import COMMANDS
 from pycaffe_lms.cli.commands import dataset
-from pycaffe_lms.cli.main import ACTIONS, main
+from pycaffe_lms.cli.main import main
 from pycaffe_lms.data.sets.datasets import DATASETS
 from pycaffe_lms.errors import UsageError
 
@@ -169,7 +170,7 @@ def asked(monkeypatch):
     ids=str,
 )
 def test_booleans_take_no_as_gflags_do(argv, overwrite, asked, tmp_path):
-    dataset.run(["digits", "-out", str(tmp_path), *argv])
+    dataset.run(flags.parse(dataset.build_parser(), ["digits", "-out", str(tmp_path), *argv]))
     assert asked["overwrite"] is overwrite
 
 
@@ -182,15 +183,16 @@ def test_the_action_is_found_among_the_flags(asked, tmp_path, capsys):
 def test_help_lists_the_actions_on_stdout(argv, capsys):
     assert main(argv) == 0
     shown = capsys.readouterr()
-    assert all(name in shown.out for name in ACTIONS) and not shown.err
+    assert all(f"  {words} " in shown.out for words in COMMANDS if " " not in words) and not shown.err
 
 
-@pytest.mark.parametrize("action", sorted(ACTIONS))
-def test_every_action_that_is_listed_is_there(action, capsys):
+@pytest.mark.parametrize("spelling", ["--help", "-help", "-h"])
+@pytest.mark.parametrize("words", sorted(COMMANDS))
+def test_every_action_that_is_listed_is_there(words, spelling, capsys):
     with pytest.raises(SystemExit) as caught:
-        main([action, "--help"])
+        main([*words.split(), spelling])
     assert caught.value.code == 0
-    assert f"pycaffe-lms {action}" in capsys.readouterr().out
+    assert f"pycaffe-lms {words}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("argv, hint", [(["trian"], '"train"'), (["-lms", "5"], ""), (["xyz"], "")])

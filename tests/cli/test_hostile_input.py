@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import pycaffe_lms
-from pycaffe_lms.cli.main import ACTIONS, main
+from pycaffe_lms.cli.catalogue import COMMANDS
+from pycaffe_lms.cli.main import main
 
 from .nets import NET, SOLVER, write
 
@@ -122,11 +123,11 @@ def test_flags(folder, capsys, words):
 
 
 @pytest.mark.parametrize("name", [LONG, "a\0b", "\udcff\udcfe", "/dev/full", "", "."], ids=ascii)
-@pytest.mark.parametrize("action", [a for a in ACTIONS if a not in ("completion", "device_query", "weights")])
-def test_names_in_place_of_every_file(folder, capsys, action, name):
+@pytest.mark.parametrize("words", [c for c in COMMANDS if c not in ("completion", "device_query", "weights")])
+def test_names_in_place_of_every_file(folder, capsys, words, name):
     """As the only word, as the value of the first flag of a file, and as the second word."""
-    for argv in ([action, name], [action, "-model", name], [action, "-solver", name], [action, "net.prototxt", name]):
-        _run(argv, capsys)
+    for more in ([name], ["-model", name], ["-solver", name], ["net.prototxt", name]):
+        _run([*words.split(), *more], capsys)
 
 
 @pytest.mark.parametrize("field", ["snapshot_prefix", "net", "train_net", "type", "lr_policy"])

@@ -22,8 +22,7 @@ KB, MB = 1 << 10, 1 << 20
 
 def config(*argv: str) -> LMSConfig:
     p = flags.parser("train", "")
-    flags.add_device(p)
-    flags.add_plan(p)
+    flags.add_device(p, trains=True)
     return flags.lms_config(flags.parse(p, list(argv)))
 
 

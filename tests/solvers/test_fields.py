@@ -7,6 +7,7 @@ import logging
 import numpy as np
 import pytest
 
+from pycaffe_lms.cli import flags
 from pycaffe_lms.cli.commands import train as train_command
 from pycaffe_lms.errors import SolverError
 from pycaffe_lms.formats.prototxt.parser import read_solver
@@ -271,7 +272,7 @@ class Fields:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(train_command.devices, "choose", choose)
             with pytest.raises(Enough):
-                train_command.run(["--solver=s.prototxt"])
+                train_command.run(flags.parse(train_command.build_parser(), ["--solver=s.prototxt"]))
         return asked["solver_mode"], asked["device_id"]
 
     def solver_mode(self, w):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pycaffe_lms.cli.main import ACTIONS
+from pycaffe_lms.cli.catalogue import COMMANDS
 
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 SCRIPTS = (
@@ -45,5 +45,5 @@ def test_a_script(action, monkeypatch, capsys):
 
 def test_every_script_with_the_name_of_an_action_runs_that_one():
     for path in TOOLS.glob("*.py"):
-        if path.stem in ACTIONS and path.stem != "train":  # that is Caffe's script of another kind
+        if path.stem in COMMANDS and path.stem != "train":  # that is Caffe's script of another kind
             assert f'main(["{path.stem}", *sys.argv[1:]])' in path.read_text(), path

@@ -1,1 +1,1 @@
-"""The commands, one module each: `run(argv)`."""
+"""The commands, one module each: `build_parser()` returns its parser, `run(args)` does the work."""

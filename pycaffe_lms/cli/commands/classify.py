@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import glob
 import io
 import logging
@@ -28,8 +29,8 @@ width, channels) with values from 0 to 1. Each is resized to -images_dim; the sc
 corners and the centre and their mirrors."""
 
 
-def run(argv: list[str]) -> int:
-    """Save the scores; with -labels_file, print the best classes."""
+def build_parser() -> flags.Parser:
+    """Return the parser."""
     p = flags.parser("classify", _ABOUT)
     p.add_argument("input_file", metavar="INPUT", help="picture, folder or .npy")
     p.add_argument("output_file", metavar="OUTPUT", help=".npy to write; the ending is added where it is missing")
@@ -46,7 +47,11 @@ def run(argv: list[str]) -> int:
     )
     p.add_argument("--labels_file", metavar="FILE", help="names of the classes, a line each: print the best ones")
     p.add_argument("--top", type=int, default=5, metavar="N", help="how many to print (default: %(default)s)")
-    args = scoring.parse(p, argv)
+    return p
+
+
+def run(args: argparse.Namespace) -> int:
+    """Save the scores; with -labels_file, print the best classes."""
     dims = scoring.numbers(args.images_dim, "-images_dim")
     if len(dims) != 2 or min(dims) < 1:
         raise UsageError(f"-images_dim {args.images_dim} is not a height and a width", fix="for example 256,256")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 
 from ...data.sets.conversion import WRITERS
@@ -18,8 +19,8 @@ Without OUTPUT_FILE (mean.binaryproto, say) only the means of the channels are p
 transform_param.mean_value."""
 
 
-def run(argv: list[str]) -> int:
-    """Log the channels' means; write the file."""
+def build_parser() -> flags.Parser:
+    """Return the parser."""
     p = flags.parser("compute_image_mean", _ABOUT)
     p.add_argument("database", metavar="INPUT_DB", help="database of Datums of one size")
     p.add_argument(
@@ -27,7 +28,11 @@ def run(argv: list[str]) -> int:
     )
     p.add_argument("--backend", choices=sorted(WRITERS), default="lmdb", help="kind of database (default: %(default)s)")
     add_progress(p)
-    args = flags.parse(p, argv)
+    return p
+
+
+def run(args: argparse.Namespace) -> int:
+    """Log the channels' means; write the file."""
     _log.info("Starting iteration")
     with Progress(args.progress, every=10000) as progress:
         mean, _ = database_mean(args.database, backend=args.backend, progress=progress)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 
 from ...data.sets.conversion import WRITERS
@@ -18,13 +19,17 @@ the databases cifar10_train_DB_TYPE and cifar10_test_DB_TYPE, keys of five digit
 pickles and not read. `pycaffe-lms dataset cifar10` writes the mean picture too."""
 
 
-def run(argv: list[str]) -> int:
-    """Write both databases."""
+def build_parser() -> flags.Parser:
+    """Return the parser."""
     p = converter("convert_cifar_data", _ABOUT)
     p.add_argument("source", metavar="INPUT_FOLDER", help="folder with the binary files")
     p.add_argument("out", metavar="OUTPUT_FOLDER", help="folder to write to")
     p.add_argument("db_type", metavar="DB_TYPE", nargs="?", help="lmdb or leveldb; as -backend")
-    args = flags.parse(p, argv)
+    return p
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write both databases."""
     backend = args.db_type or args.backend
     if backend not in WRITERS:
         raise UsageError(f"there is no kind of database {backend!r}", fix="DB_TYPE is one of: " + ", ".join(WRITERS))

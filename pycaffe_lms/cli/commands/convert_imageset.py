@@ -24,8 +24,8 @@ Exit code: 0 also where some were left out, 1 where none could be read, 2 for wr
 database has another name, so that a killed run leaves none."""
 
 
-def run(argv: list[str]) -> int:
-    """Write the database."""
+def build_parser() -> flags.Parser:
+    """Return the parser."""
     p = converter("convert_imageset", _ABOUT)
     p.add_argument("root", metavar="ROOTFOLDER/", help='put before every path of the list; "" for none')
     p.add_argument("list", metavar="LISTFILE", help="text file of lines `path label`")
@@ -36,7 +36,11 @@ def run(argv: list[str]) -> int:
     add_size(p)
     p.add_argument("--check_size", action="store_true", help="stop at a picture of another size than the first")
     add_encoding(p)
-    args = flags.parse(p, argv)
+    return p
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the database."""
     form = picture_form(args, gray=args.gray, check_size=args.check_size)
     images = ImageList(args.list)
     order = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 
 from ...data.sets.datasets import convert_mnist_siamese
@@ -15,14 +16,18 @@ _ABOUT = """Convert idx files of pictures and of labels, plain or .gz, to a data
 channels, label 1 where both show the same digit, else 0. There are as many pairs as pictures."""
 
 
-def run(argv: list[str]) -> int:
-    """Write the database."""
+def build_parser() -> flags.Parser:
+    """Return the parser."""
     p = converter("convert_mnist_siamese_data", _ABOUT, backend="leveldb")
     p.add_argument("images", metavar="IMAGES", help="idx file of pictures")
     p.add_argument("labels", metavar="LABELS", help="idx file of labels")
     p.add_argument("database", metavar="DB_NAME", help="folder to write; must not exist")
     add_seed(p, "the pairs")
-    args = flags.parse(p, argv)
+    return p
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the database."""
     seed = seed_of(args)
     _log.info("Drawing pairs (-seed %d repeats them)", seed)
     with Progress(args.progress) as progress:

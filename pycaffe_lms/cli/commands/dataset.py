@@ -1,39 +1,40 @@
 """`pycaffe-lms dataset NAME`: make the databases of a known data set (digits comes with the package).
 
-A data set with flags of its own is a module `dataset_NAME` beside this one and a line in `OWN_FLAGS`.
+A data set with flags of its own is a command, `dataset NAME`, with a line in `cli/catalogue.py`.
 """
 
 from __future__ import annotations
 
-import importlib
+import argparse
 from pathlib import Path
 
 from ...data.sets.datasets import DATASETS
 from ...errors import UsageError
 from .. import flags
+from ..catalogue import COMMANDS
 from ..conversion import converter
 from ..progress import Progress
 
 OWN_FLAGS = {
-    "imagenet": "pictures in a folder per class, ImageNet or any others",
-    "volumes": "volumes (NIfTI, npy) as HDF5 files",
+    words.removeprefix("dataset "): command.what for words, command in COMMANDS.items() if words.startswith("dataset ")
 }
 
 
-def run(argv: list[str]) -> int:
-    """Convert one data set into data/NAME (or -out)."""
-    if argv and argv[0] in OWN_FLAGS:
-        return importlib.import_module(f"pycaffe_lms.cli.commands.dataset_{argv[0]}").run(argv[1:])
+def build_parser() -> flags.Parser:
+    """Return the parser of the data sets that share their flags."""
     known = {name: d.description for name, d in DATASETS.items()} | {
         name: f"{what}; flags: pycaffe-lms dataset {name} --help" for name, what in OWN_FLAGS.items()
     }
     listing = "\n".join(f"  {name:<15}{what}" for name, what in known.items())
-    about = f"Make the databases of a data set.\n\ndata sets:\n{listing}"
-    p = converter("dataset", about)
+    p = converter("dataset", f"Make the databases of a data set.\n\ndata sets:\n{listing}")
     p.add_argument("name", choices=sorted(known), help="which data set, of the list above")
     p.add_argument("--from", dest="source", default=None, metavar="DIR", help="folder with the published files")
     p.add_argument("--out", default=None, metavar="DIR", help="folder to write to (default: data/NAME)")
-    args = flags.parse(p, argv)
+    return p
+
+
+def run(args: argparse.Namespace) -> int:
+    """Convert one data set into data/NAME (or -out)."""
     if args.name in OWN_FLAGS:
         raise UsageError(
             f"dataset {args.name} has flags of its own", fix=f"write the name first: pycaffe-lms dataset {args.name} .."

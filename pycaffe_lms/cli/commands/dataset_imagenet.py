@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 
 from ...data.sets.imagenet import make_imagenet
@@ -23,8 +24,8 @@ there is no mean picture."""
 _SIDE = 256
 
 
-def run(argv: list[str]) -> int:
-    """Write lists, databases and the mean."""
+def build_parser() -> flags.Parser:
+    """Return the parser."""
     p = converter("dataset imagenet", _ABOUT)
     p.add_argument("--from", dest="source", required=True, metavar="DIR", help="folder that holds train and val")
     p.add_argument("--out", default="data/ilsvrc12", metavar="DIR", help="folder to write to (default: %(default)s)")
@@ -36,7 +37,11 @@ def run(argv: list[str]) -> int:
     add_size(p, default=f"{_SIDE}")
     add_encoding(p)
     add_seed(p, "the order of the pictures", default=0)
-    args = flags.parse(p, argv)
+    return p
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write lists, databases and the mean."""
     form = picture_form(args, default=_SIDE)
     with Progress(args.progress) as progress:
         made, done = make_imagenet(

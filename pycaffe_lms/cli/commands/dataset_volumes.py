@@ -22,8 +22,8 @@ example of a layer:
           hdf5_data_param { source: "data/volumes/train.txt" batch_size: 4 } }"""
 
 
-def run(argv: list[str]) -> int:
-    """Write the files and their list."""
+def build_parser() -> flags.Parser:
+    """Return the parser."""
     p = flags.parser("dataset volumes", _ABOUT)
     p.add_argument("--list", required=True, metavar="FILE", help="text file of lines `VOLUME LABEL`")
     p.add_argument("--from", dest="source", default="", metavar="DIR", help="folder that the paths begin at")
@@ -37,7 +37,11 @@ def run(argv: list[str]) -> int:
     p.add_argument("--canonical", action="store_true", help="turn NIfTI volumes so that x, y, z lead right, ahead, up")
     p.add_argument("--overwrite", action="store_true", help="replace files that are there")
     add_progress(p)
-    args = flags.parse(p, argv)
+    return p
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the files and their list."""
     made = _write(args)
     print(f"{args.name}: {made[-1]} ({len(made) - 1} files)")
     return 0

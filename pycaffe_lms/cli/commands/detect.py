@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import io
 import logging
@@ -28,8 +29,8 @@ WINDOWS is a .csv file with the columns filename, ymin, xmin, ymax and xmax, in 
 filename, the window and class0, class1, ..; or a .h5 file with the datasets filename, window and prediction."""
 
 
-def run(argv: list[str]) -> int:
-    """Write the scores."""
+def build_parser() -> flags.Parser:
+    """Return the parser."""
     p = flags.parser("detect", _ABOUT)
     p.add_argument("input_file", metavar="WINDOWS", help=".csv of windows")
     p.add_argument("output_file", metavar="OUTPUT", help=".csv or .h5 to write")
@@ -48,7 +49,11 @@ def run(argv: list[str]) -> int:
         metavar="PIXELS",
         help="pixels of the input around the window that show what surrounds it (default: %(default)s)",
     )
-    args = scoring.parse(p, argv)
+    return p
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the scores."""
     ending = Path(args.output_file).suffix.lower()
     if ending not in (".csv", ".h5"):
         raise UsageError(f"{args.output_file!r} is neither .csv nor .h5", fix="end it in one of them")

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
+
 from ...backend import cuda, cuda_available, get_device
 from ...errors import UsageError, human_bytes
 from .. import flags
 
 
-def run(argv: list[str]) -> int:
-    """One block per GPU of -gpu (a comma list or all); without a GPU, say so."""
+def build_parser() -> flags.Parser:
+    """Return the parser."""
     p = flags.parser("device_query", __doc__)
     p.add_argument("--gpu", default="all", metavar="N,..", help="comma list of GPU numbers, or all")
-    args = flags.parse(p, argv)
+    return p
+
+
+def run(args: argparse.Namespace) -> int:
+    """One block per GPU of -gpu (a comma list or all); without a GPU, say so."""
     if args.gpu == "all" and not cuda_available():
         print("No GPU is usable here; pycaffe-lms runs on the CPU.")
         return 0
@@ -23,21 +29,21 @@ def run(argv: list[str]) -> int:
         ) from None
     for number in numbers:
         device = get_device("cuda", index=number)
-        p = device.properties()
+        facts = device.properties()
         free, total = device.memory_info()
         rows = {
             "Device id": number,
             "Name": device.describe(),
-            "Compute capability": f"{p['major']}.{p['minor']}",
+            "Compute capability": f"{facts['major']}.{facts['minor']}",
             "Total global memory": f"{total} ({human_bytes(total)})",
             "Free global memory": f"{free} ({human_bytes(free)})",
-            "Multiprocessors": p["multiProcessorCount"],
-            "Warp size": p["warpSize"],
-            "Maximum threads per block": p["maxThreadsPerBlock"],
-            "Shared memory per block": p["sharedMemPerBlock"],
-            "Registers per block": p["regsPerBlock"],
-            "Concurrent copies": p["asyncEngineCount"],
-            "Memory bus width": f"{p['memoryBusWidth']} bits",
+            "Multiprocessors": facts["multiProcessorCount"],
+            "Warp size": facts["warpSize"],
+            "Maximum threads per block": facts["maxThreadsPerBlock"],
+            "Shared memory per block": facts["sharedMemPerBlock"],
+            "Registers per block": facts["regsPerBlock"],
+            "Concurrent copies": facts["asyncEngineCount"],
+            "Memory bus width": f"{facts['memoryBusWidth']} bits",
         }
         for name, value in rows.items():
             print(f"{name + ':':<32}{value}")

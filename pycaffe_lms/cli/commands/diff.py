@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+
 from ...errors import CaffeError, PrototxtError
 from ...formats.prototxt.message_diff import Change, Differences, compare
 from ...formats.prototxt.parser import Parsed, read_net, read_solver
@@ -19,8 +21,8 @@ equals one that is not. Layers are matched by name.
 Exit code: 0 no difference, 1 differences, 2 a file cannot be read or the words are wrong."""
 
 
-def run(argv: list[str]) -> int:
-    """Print the differences; 1 where there are some."""
+def build_parser() -> flags.Parser:
+    """Return the parser."""
     p = flags.parser("diff", _ABOUT)
     p.add_argument("old", metavar="OLD", help="prototxt of a net or a solver")
     p.add_argument("new", metavar="NEW", help="prototxt of the same kind, compared with it")
@@ -30,7 +32,11 @@ def run(argv: list[str]) -> int:
         default="auto",
         help="what the files are; auto: as their fields say (default)",
     )
-    args = flags.parse(p, argv)
+    return p
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the differences; 1 where there are some."""
     try:
         kind = _kind(args.old, args.new) if args.kind == "auto" else args.kind
         read = read_solver if kind == "solver" else read_net

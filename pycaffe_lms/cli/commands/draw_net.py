@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+
 from ...draw import draw_net_to_file
 from ...errors import CaffeError
 from ...formats.prototxt.parser import read_net
@@ -14,8 +16,8 @@ Needs the package pydot and, for pictures, Graphviz. A PICTURE that ends in .dot
 is not needed."""
 
 
-def run(argv: list[str]) -> int:
-    """Write the picture."""
+def build_parser() -> flags.Parser:
+    """Return the parser."""
     p = flags.parser("draw_net", _ABOUT)
     p.add_argument("model", metavar="MODEL", help="net prototxt")
     p.add_argument("picture", metavar="PICTURE", help="file to write; its ending says the format: .png, .svg, .pdf, ..")
@@ -32,7 +34,11 @@ def run(argv: list[str]) -> int:
         help="draw the layers of that phase only (default: %(default)s)",
     )
     p.add_argument("--display_lrm", action="store_true", help="show the learning rate multipliers of layers")
-    args = flags.parse(p, argv)
+    return p
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the picture."""
     net = read_net(args.model).message
     phase = None if args.phase == "ALL" else Phase.Value(args.phase)
     print(f"Drawing net to {args.picture}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+
 from ...errors import DataError, UsageError, WeightsError, human_bytes
 from ...formats.weights.caffemodel import read_weights
 from ...log import only_warnings
@@ -17,8 +19,8 @@ Blobs keep their names, and values agree to rounding: see docs/onnx.md, which li
 layers that have no faithful counterpart is refused, and all of them are named. Needs the package onnx."""
 
 
-def run(argv: list[str]) -> int:
-    """Write the model and print what it is."""
+def build_parser() -> flags.Parser:
+    """Return the parser."""
     p = flags.parser("export_onnx", _ABOUT)
     p.add_argument("--model", required=True, metavar="FILE.prototxt", help="deploy prototxt of the net")
     p.add_argument(
@@ -38,7 +40,11 @@ def run(argv: list[str]) -> int:
         help="let the first axis of the input have any size, not only that of the prototxt",
     )
     flags.add_state(p)
-    args = flags.parse(p, argv)
+    return p
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the model and print what it is."""
     files = [path.strip() for path in args.weights.split(",") if path.strip()]
     if not files:
         raise UsageError("-weights names no file", fix="give the .caffemodel to export")

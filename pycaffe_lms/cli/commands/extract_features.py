@@ -24,8 +24,8 @@ The net is that of phase TEST; its data layer decides what is read. Without CPU 
 GPU if there is one. Large Model Support works as in test. A database appears when it is whole."""
 
 
-def run(argv: list[str]) -> int:
-    """Write the databases."""
+def build_parser() -> flags.Parser:
+    """Return the parser."""
     p = flags.parser("extract_features", _ABOUT)
     p.add_argument("weights", metavar="WEIGHTS", help="comma list of .caffemodel files")
     p.add_argument("model", metavar="MODEL", help="net prototxt with a data layer")
@@ -40,7 +40,11 @@ def run(argv: list[str]) -> int:
     flags.add_state(p)
     flags.add_tuning(p)
     flags.add_device(p)
-    args = flags.parse(p, argv)
+    return p
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the databases."""
     names, paths = _pairs(args)
     _apply_mode(args)
     lms = flags.lms_config(args)

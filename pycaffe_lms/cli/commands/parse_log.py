@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import io
 import logging
@@ -20,14 +21,18 @@ Columns: NumIters, Seconds since the start, LearningRate (the last one shown bef
 Logs of this package and of Caffe. A table without rows is not written."""
 
 
-def run(argv: list[str]) -> int:
-    """Write the files."""
+def build_parser() -> flags.Parser:
+    """Return the parser."""
     p = flags.parser("parse_log", _ABOUT)
     p.add_argument("logfile", metavar="LOGFILE", help="what `train` wrote to stderr")
     p.add_argument("output_dir", metavar="OUTPUT_DIR", help="folder for the two files, which are replaced")
     p.add_argument("--verbose", action="store_true", help="say which files were written")
     p.add_argument("--delimiter", default=",", metavar="CHARACTER", help="between columns (default: a comma)")
-    args = flags.parse(p, argv)
+    return p
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the files."""
     delimiter = {"\\t": "\t"}.get(args.delimiter, args.delimiter)
     if len(delimiter) != 1 or delimiter in '"\r\n':
         raise UsageError(f"-delimiter {args.delimiter!r} is not one character", fix="for example -delimiter ';'")

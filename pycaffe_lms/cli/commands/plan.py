@@ -8,6 +8,7 @@ for -lms auto; -lms 0 says whether the net fits without. All times are predictio
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Iterable
 from dataclasses import replace
@@ -36,8 +37,8 @@ _GPU = (
 )
 
 
-def run(argv: list[str]) -> int:
-    """Build the net without memory, plan one training iteration (or a forward, in phase TEST), print it."""
+def build_parser() -> flags.Parser:
+    """Return the parser."""
     p = flags.parser("plan", __doc__)
     p.add_argument("--model", default="", metavar="FILE.prototxt", help="prototxt of the net to be planned")
     p.add_argument(
@@ -75,8 +76,12 @@ def run(argv: list[str]) -> int:
     p.add_argument("--report", default="", metavar="FILE.html", help="write the plan as a page, with predicted times")
     p.add_argument("--json", default="", metavar="FILE.json", help="write all numbers")
     flags.add_state(p)
-    flags.add_device(p, _GPU, ("--budget",))
-    args = flags.parse(p, argv)
+    flags.add_device(p, _GPU, budget=("--budget",))
+    return p
+
+
+def run(args: argparse.Namespace) -> int:
+    """Build the net without memory, plan one training iteration (or a forward, in phase TEST), print it."""
     _refuse_contradictions(args)
     args.lms = "auto" if args.lms is None else args.lms
     lms = flags.lms_config(args)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 from ...errors import DataError, UsageError
@@ -16,8 +17,8 @@ _ABOUT = (
 )
 
 
-def run(argv: list[str]) -> int:
-    """Write the picture."""
+def build_parser() -> flags.Parser:
+    """Return the parser."""
     p = flags.parser("plot_training_log", _ABOUT)
     p.add_argument("chart", metavar="CHART", type=int, help=f"0 to {len(CHARTS) - 1}, see above")
     p.add_argument("picture", metavar="PICTURE", help="file to write, which ends in ." + ", .".join(FORMATS))
@@ -28,7 +29,11 @@ def run(argv: list[str]) -> int:
         metavar="NAME[,NAME]",
         help="test outputs to draw in charts 0 to 3 (default: the first that looks like an accuracy, or a loss)",
     )
-    args = flags.parse(p, argv)
+    return p
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the picture."""
     if not 0 <= args.chart < len(CHARTS):
         raise UsageError(f"there is no chart {args.chart}", fix=f"0 to {len(CHARTS) - 1}; --help says what they show")
     form = Path(args.picture).suffix.lstrip(".").lower()

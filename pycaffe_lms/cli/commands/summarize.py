@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import replace
 
 from ...backend import get_device
@@ -28,8 +29,8 @@ parameters that have memory of their own, without gradients. A layer of data tha
 -wiring, which prints what the prototxt alone says."""
 
 
-def run(argv: list[str]) -> int:
-    """Print the table to stdout."""
+def build_parser() -> flags.Parser:
+    """Return the parser."""
     p = flags.parser("summarize", _ABOUT)
     p.add_argument("model", metavar="MODEL", nargs="?", help="net prototxt")
     p.add_argument("--model", dest="model_flag", help="the same as a flag, as other actions have it")
@@ -51,9 +52,13 @@ def run(argv: list[str]) -> int:
         metavar="N",
         help="most characters of a column of text (default: %(default)s)",
     )
-    args = flags.parse(p, argv)
+    return p
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the table to stdout."""
     if (args.model is None) == (args.model_flag is None):
-        raise UsageError("give one net prototxt", fix=f"such as train_val.prototxt; see {p.prog} --help")
+        raise UsageError("give one net prototxt", fix=f"such as train_val.prototxt; see {flags.PROG} summarize --help")
     if args.most < 4:
         raise UsageError(f"-max_width {args.most} leaves no room", fix="4 or more")
     if args.wiring and args.json:

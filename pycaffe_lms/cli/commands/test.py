@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 
 from ...errors import UsageError
@@ -14,8 +15,8 @@ from .. import devices, flags
 _log = logging.getLogger(__name__)
 
 
-def run(argv: list[str]) -> int:
-    """Print every batch's outputs, then their means."""
+def build_parser() -> flags.Parser:
+    """Return the parser."""
     p = flags.parser("test", __doc__)
     p.add_argument(
         "--model", required=True, metavar="FILE.prototxt", help="prototxt of the net, whose TEST phase is scored"
@@ -27,7 +28,11 @@ def run(argv: list[str]) -> int:
     flags.add_state(p)
     flags.add_tuning(p)
     flags.add_device(p)
-    args = flags.parse(p, argv)
+    return p
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print every batch's outputs, then their means."""
     if not args.weights.strip(", "):
         raise UsageError("-weights names no file", fix="give the .caffemodel to score")
     if args.iterations < 1:

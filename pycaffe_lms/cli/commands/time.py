@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 import time
 from collections.abc import Sequence
@@ -42,8 +43,8 @@ class _Clock:
         return [self.device.elapsed_ms(a, b) for a, b in pairs]
 
 
-def run(argv: list[str]) -> int:
-    """Print the average forward and backward time of every layer, as Caffe does; then what each moves and computes."""
+def build_parser() -> flags.Parser:
+    """Return the parser."""
     p = flags.parser("time", __doc__)
     p.add_argument("--model", required=True, metavar="FILE.prototxt", help="prototxt of the net to be timed")
     p.add_argument(
@@ -66,7 +67,11 @@ def run(argv: list[str]) -> int:
     flags.add_profile(p, "the timed iterations")
     flags.add_state(p)
     flags.add_device(p)
-    args = flags.parse(p, argv)
+    return p
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the average forward and backward time of every layer, as Caffe does; then what each moves and computes."""
     if args.iterations < 1:
         raise UsageError(f"-iterations {args.iterations} is not positive", fix="give 1 or more")
     lms = flags.lms_config(args)

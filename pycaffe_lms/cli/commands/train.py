@@ -88,24 +88,8 @@ class NoSignals:
     def restore(self) -> None: ...
 
 
-def run(argv: list[str]) -> int:
-    """Parse flags; then train, or start a process for each of several GPUs that does."""
-    args = _parse(argv)
-    numbers = devices.gpu_numbers(args)
-    if len(numbers) > 1:
-        code = ranks.launch(run_rank, argv, args, numbers)
-        _log.info("Optimization Done.")
-        return code
-    return _train(args, None)
-
-
-def run_rank(argv: list[str], rank: Rank) -> int:
-    """In a process of its own: train as one of several ranks."""
-    with ranks.logging_as(rank):
-        return _train(_parse(argv), rank)
-
-
-def _parse(argv: list[str]) -> argparse.Namespace:
+def build_parser() -> flags.Parser:
+    """Return the parser."""
     p = flags.parser("train", __doc__)
     p.add_argument(
         "--solver",
@@ -162,15 +146,29 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     watch.add_watch(p)
     flags.add_state(p)
     flags.add_tuning(p)
-    flags.add_device(p)
-    flags.add_plan(p)
-    args = flags.parse(p, argv)
-    if args.weights and args.snapshot:
-        raise UsageError("-weights and -snapshot exclude each other", fix="resume with -snapshot alone")
-    if args.resume and args.snapshot:
-        raise UsageError("-resume and -snapshot exclude each other", fix="resume with one of them")
+    flags.add_device(p, trains=True)
+    return p
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train, or start a process for each of several GPUs that does."""
+    for flag in ("weights", "resume"):
+        if getattr(args, flag) and args.snapshot:
+            fix = "resume with -snapshot alone" if flag == "weights" else "resume with one of them"
+            raise UsageError(f"-{flag} and -snapshot exclude each other", fix=fix)
     flags.lms_config(args)
-    return args
+    numbers = devices.gpu_numbers(args)
+    if len(numbers) > 1:
+        code = ranks.launch(run_rank, args, numbers)
+        _log.info("Optimization Done.")
+        return code
+    return _train(args, None)
+
+
+def run_rank(args: argparse.Namespace, rank: Rank) -> int:
+    """Train as one of several ranks, in a process of its own."""
+    with ranks.logging_as(rank):
+        return _train(args, rank)
 
 
 def _add_snapshots(p: argparse.ArgumentParser) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 import time
 from collections.abc import Callable
@@ -23,8 +24,8 @@ weights:
 """
 
 
-def run(argv: list[str]) -> int:
-    """Have them in the cache; print where."""
+def build_parser() -> flags.Parser:
+    """Return the parser."""
     listing = "\n".join(
         f"  {name:<30}{w.what}{'' if w.url else '; needs -from or -mirror'}" for name, w in WEIGHTS.items()
     )
@@ -38,7 +39,11 @@ def run(argv: list[str]) -> int:
         metavar="URL",
         help="download from here: the address of the file, or of the folder it is in",
     )
-    args = flags.parse(p, argv)
+    return p
+
+
+def run(args: argparse.Namespace) -> int:
+    """Have them in the cache; print where."""
     if args.source and args.mirror:
         raise UsageError("-from and -mirror exclude each other", fix="give one of them")
     weights = WEIGHTS[args.name]
