@@ -1,4 +1,4 @@
-"""Which device a command runs on, said in the log.
+"""Choose the device of a command, log it, and build the net that runs there.
 
 An explicit choice is obeyed, also when that means an error; without one the GPU is used if there is one.
 """
@@ -9,10 +9,14 @@ import argparse
 import logging
 
 from ..backend import cuda, cuda_available, get_device
+from ..backend.device import Device
 from ..errors import UsageError
 from ..lms.config import LMSConfig, parse_size
+from ..net import weights
+from ..net.net import Net
 from ..ops import ops_of
 from ..ops.cpu.onednn import library as onednn_library
+from . import flags
 
 _log = logging.getLogger(__name__)
 CPU_MODE, GPU_MODE = 0, 1
@@ -20,12 +24,16 @@ CPU_MODE, GPU_MODE = 0, 1
 
 def choose(
     args: argparse.Namespace, lms: LMSConfig, *, solver_mode: int | None = None, device_id: int = 0, rank: int = 0
-):
-    """The device for -backend, -gpu (of a list that of `rank`, the first for commands that take one), else an explicit
-    solver_mode, else what the machine has.
+) -> Device:
+    """Return the device that -backend and -gpu name, else solver_mode if it is set, else what the machine has.
 
-    Raises UsageError for a -gpu that is no list of numbers, DeviceError or MissingDependency when a GPU is asked for
-    and there is none.
+    Args:
+        rank: position in the list of -gpu.
+        device_id: GPU without -gpu.
+
+    Raises:
+        UsageError: -gpu is no list of numbers.
+        DeviceError, MissingDependency: a GPU is asked for and there is none.
     """
     index = gpu_numbers(args)[rank] if args.gpu else device_id
     backend = args.backend
@@ -59,10 +67,12 @@ def choose(
 
 
 def gpu_numbers(args: argparse.Namespace) -> list[int]:
-    """What -gpu lists, in its order: [0, 1] of "0,1", every GPU of "all"; nothing where it is not given.
+    """Return what -gpu lists, in its order: [0, 1] of "0,1", every GPU of "all", [] if it is not given.
 
-    Raises UsageError for what is no list of different numbers, DeviceError or MissingDependency for "all" without a
-    GPU."""
+    Raises:
+        UsageError: it is no list of different numbers.
+        DeviceError, MissingDependency: "all" without a GPU.
+    """
     text, fix = args.gpu, "for example -gpu 0, -gpu 0,1 or -gpu all"
     if not text:
         return []
@@ -80,3 +90,24 @@ def gpu_numbers(args: argparse.Namespace) -> list[int]:
     if len(set(numbers)) < len(numbers):
         raise UsageError(f"-gpu {text}: a GPU is listed twice", fix=fix)
     return numbers
+
+
+def build_net(args: argparse.Namespace, phase: int, *, device: Device | None = None, forward_only: bool = False) -> Net:
+    """Return the net of -model on the device (None: the chosen one), with the flags' state, settings and tuning."""
+    lms = flags.lms_config(args)
+    return Net(
+        args.model,
+        phase,
+        level=args.level,
+        stages=flags.stages(args),
+        device=device or choose(args, lms),
+        lms=lms,
+        forward_only=forward_only,
+        tuning=flags.tuning(args),
+    )
+
+
+def load_weights(net: Net, files: str) -> None:
+    """Copy the weights of a comma list of files into the net, layer by layer by name."""
+    for path in filter(None, files.split(",")):
+        weights.copy_from(net, path.strip())

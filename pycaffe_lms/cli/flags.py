@@ -19,10 +19,12 @@ from ..errors import UsageError
 from ..lms.config import LMSConfig
 from ..net.tuning import Tuning
 from ..options import MOST, options_of
+from ..proto.caffe_pb2 import TEST, TRAIN
 from ..pycaffe.mode import MATH
 from .catalogue import COMMANDS
 
 PROG = "pycaffe-lms"
+PHASES = {"TRAIN": TRAIN, "TEST": TEST}
 _Settings = TypeVar("_Settings")
 
 

@@ -1,7 +1,7 @@
-"""`pycaffe-lms <action> [flags]`: finds the action, turns errors into one message and an exit code.
+"""Run `pycaffe-lms <action> [flags]`: find the command, turn errors into one message and an exit code.
 
-Exit codes: 0 done, 1 the user's model or data, 2 usage, 130 interrupted (after a snapshot, if one was due), 143
-ended by SIGTERM (after a snapshot).
+Exit codes: 0 done, 1 an error in the model or data, 2 in the flags, 130 interrupted (after a snapshot, if one was
+due), 143 ended by SIGTERM (after a snapshot).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FIRST_WORDS = [words for words in COMMANDS if " " not in words]
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run an action; returns the exit code."""
+    """Run a command; return the exit code."""
     argv = list(sys.argv[1:] if argv is None else argv)
     try:
         for stream in (sys.stdout, sys.stderr):
@@ -33,10 +33,10 @@ def main(argv: list[str] | None = None) -> int:
         try:
             return _run(argv)
         finally:
-            sys.stdout.flush()  # not at the interpreter's exit, where a failure could not be told
+            sys.stdout.flush()  # a failure at the interpreter's exit could not be reported
     except CaffeError as error:
         return _fail(str(error), error.exit_code)
-    except BrokenPipeError:  # what reads the output (`head`, a pager) has enough
+    except BrokenPipeError:  # what reads the output (`head`, a pager) is closed
         _drop_output()
         return 1
     except OSError as failure:
@@ -60,14 +60,15 @@ def _run(argv: list[str]) -> int:
 
 
 def _fail(text: str, code: int, head: str = "error: ") -> int:
+    """Write the message to stderr; return the code."""
     with suppress(OSError):  # stderr may be closed, or on a full disk: the exit code remains
         print(f"{head}{text}", file=sys.stderr, flush=True)
     return code
 
 
 def _drop_output() -> None:
-    """Let what is left of the output go nowhere, so that the interpreter's exit does not fail on it."""
-    with suppress(OSError):  # a stream of a test, or of another program, may be no file
+    """Drop what is left of the output, so that the interpreter does not fail on it at its exit."""
+    with suppress(OSError):  # the stream may be no file, as in tests
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -1,6 +1,6 @@
-"""How far a conversion is: a bar with its rate in a terminal, Caffe's log lines everywhere else.
+"""Show how far a conversion is: a bar with its rate in a terminal, Caffe's log lines everywhere else.
 
-See also: data/sets/conversion.py, whose `Progress` this is; live.py, the same for a training.
+`data/sets/conversion.py` calls it; `live/live.py` does the same for a training.
 """
 
 from __future__ import annotations
@@ -15,15 +15,22 @@ _log = logging.getLogger(__name__)
 
 
 def add_progress(p: argparse.ArgumentParser) -> None:
-    """-progress."""
+    """Declare -progress."""
     terminal.add_progress(p, "a bar with its rate", "a line every so many")
 
 
 class Progress:
-    """Called as progress(done, total or None) after each record, inside its `with`; a smaller `done` begins a new one.
+    """Show the progress of `with Progress() as progress: progress(done, total or None)`, called after each record.
 
-    mode: of terminal.MODES. every: records between two log lines; None: whoever calls writes them. unit: what a record
-    is. Raises: MissingDependency for mode bar without rich.
+    A smaller `done` begins again.
+
+    Args:
+        mode: of terminal.MODES.
+        every: records between two log lines; None: the caller writes lines.
+        unit: what a record is.
+
+    Raises:
+        MissingDependency: mode bar without rich.
     """
 
     def __init__(self, mode: str = "auto", *, every: int | None = 1000, unit: str = "files"):
@@ -53,7 +60,7 @@ class Progress:
             self._line()
 
     def _last_line(self) -> None:
-        """Caffe: one more line for what is left over when the number is not a multiple."""
+        """Log, as Caffe does, one more line if the number of records is no multiple of `every`."""
         if self._every and self._done > self._logged:
             self._line()
 
@@ -63,7 +70,7 @@ class Progress:
 
 
 class _Bar:
-    """rich's bar on stderr."""
+    """Draw rich's bar on stderr."""
 
     def __init__(self, unit: str) -> None:
         from rich import progress

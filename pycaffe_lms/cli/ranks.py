@@ -1,4 +1,4 @@
-"""`train` on several devices: one process for each of -gpu, which are the ranks of one training."""
+"""Run `train` on several devices: one process for each of -gpu, the ranks of one training."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SNAPSHOT_AND_STOP = "snapshot_and_stop"  # an effect of a signal
 
 
 def add_timeout(p: argparse.ArgumentParser) -> None:
-    """-timeout, for what trains on several devices."""
+    """Declare -timeout, of ranks."""
     p.add_argument(
         "--timeout",
         type=_seconds,
@@ -56,15 +56,17 @@ def launch(work: Callable[[argparse.Namespace, Rank], int], args: argparse.Names
 
 @contextmanager
 def logging_as(rank: Rank) -> Iterator[None]:
-    """Within: this rank's log goes to stderr; of the ranks other than 0 warnings and errors alone."""
+    """Within: log to stderr; of ranks other than 0 only warnings and errors."""
     with log_to_stderr(logging.WARNING if rank.index else logging.INFO):
         yield
 
 
 @contextmanager
 def joined(solver: Solver, rank: Rank | None, timeout: float) -> Iterator[None]:
-    """Within: the solver trains with the other ranks, from the same weights on; no rank: alone. timeout: seconds to
-    wait for another rank."""
+    """Within: the solver trains with the other ranks, from the same weights; no rank: alone.
+
+    timeout: seconds to wait for another rank.
+    """
     if rank is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""What `classify` and `detect` share: which net, how pictures become its input, where it runs."""
+"""Share between `classify` and `detect`: which net, how pictures become its input, where it runs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import argparse
 import logging
 import tokenize
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from ..arrays import HostArray
 from ..data.transform.mean import load_mean
 from ..data.transform.preprocess import Transformer
 from ..errors import DataError, UsageError, Where
@@ -49,15 +51,15 @@ def add_net(p: flags.Parser) -> None:
     flags.add_device(p)
 
 
-def options(args: argparse.Namespace) -> dict:
-    """Where the net runs, for Classifier and Detector."""
+def options(args: argparse.Namespace) -> dict[str, Any]:
+    """Return where the net runs, as keywords of Classifier and Detector."""
     lms = flags.lms_config(args)
-    where = {"lms": lms, "device": devices.choose(args, lms)}
+    where: dict[str, Any] = {"lms": lms, "device": devices.choose(args, lms)}
     return where | {"tuning": replace(Net.tuning_by_hand, half=True)} if flags.half(args) else where
 
 
 def set_input(net: Net, transformer: Transformer, args: argparse.Namespace) -> int:
-    """Set the transformer of the net's first input as the flags say; returns the input's channels."""
+    """Set the transformer of the net's first input as the flags say; return the input's channels."""
     name = net.inputs[0]
     channels = net.blobs[name].shape[1]
     color = channels == 3
@@ -82,18 +84,18 @@ def set_input(net: Net, transformer: Transformer, args: argparse.Namespace) -> i
     return channels
 
 
-def mean_of_channels(path: str) -> np.ndarray:
-    """(channels) of a mean file, .npy or .binaryproto. Raises: DataError."""
+def mean_of_channels(path: str) -> HostArray:
+    """Return the (channels,) means of a mean file, .npy or .binaryproto. Raises DataError."""
     if not path.endswith(".npy"):
-        return load_mean(path).mean(1).mean(1)
+        return np.asarray(load_mean(path).mean(1).mean(1))
     mean = load_npy(path)
     if mean.ndim not in (1, 3):
         raise DataError(f"a mean of shape {mean.shape}", where=Where(file=path), fix="give (channels, height, width)")
-    return mean if mean.ndim == 1 else mean.mean(1).mean(1)
+    return mean if mean.ndim == 1 else np.asarray(mean.mean(1).mean(1))
 
 
-def load_npy(path: str) -> np.ndarray:
-    """Numbers in a .npy file; what it claims to hold must be there. Raises: DataError."""
+def load_npy(path: str) -> HostArray:
+    """Return the numbers in a .npy file. Raises DataError, also if it ends too early."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError as failure:
@@ -108,7 +110,7 @@ def load_npy(path: str) -> np.ndarray:
 
 
 def numbers(text: str, flag: str) -> list[int]:
-    """ "256,256" -> [256, 256]. Raises: UsageError."""
+    """Return [256, 256] of "256,256". Raises UsageError."""
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:

@@ -1,4 +1,4 @@
-"""What the displays of a terminal share: whether rich is there, its console, log lines above what it draws."""
+"""Share between displays in a terminal: the flag -progress, whether rich is there, log lines above the display."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ..log import LOGGER
 MODES = ("auto", "bar", "log")
 
 
-def add_progress(p: argparse.ArgumentParser, bar: str, log: str) -> None:
-    """-progress; bar, log: what is shown in these modes."""
+def add_progress(p: argparse._ActionsContainer, bar: str, log: str) -> None:
+    """Declare -progress; bar, log: what is shown in these modes."""
     p.add_argument(
         "--progress",
         choices=MODES,
@@ -25,13 +25,14 @@ def add_progress(p: argparse.ArgumentParser, bar: str, log: str) -> None:
 
 
 def wants_bar(mode: str) -> bool:
-    """What a mode means here. Raises MissingDependency for mode bar without rich."""
+    """Tell whether a mode means a bar here. Raises MissingDependency for mode bar without rich."""
     if mode == "bar" and not has_rich():
         raise MissingDependency("rich", "-progress bar", "'pycaffe-lms[progress]'", "-progress log")
     return mode == "bar" or (mode == "auto" and sys.stderr.isatty() and has_rich())
 
 
 def has_rich() -> bool:
+    """Tell whether rich is installed."""
     try:
         import rich  # noqa: F401
     except ImportError:
@@ -40,23 +41,25 @@ def has_rich() -> bool:
 
 
 class Screen:
-    """Starts and stops something of rich's that draws on stderr (a Progress, a Live); log lines appear above it."""
+    """Start and stop a display of rich's on stderr (a Progress, a Live); log lines appear above it."""
 
     def __init__(self, drawn: Any):
         self._drawn = drawn
-        self._streams: list[tuple[logging.StreamHandler, Any]] = []
+        self._streams: list[tuple[logging.StreamHandler[Any], Any]] = []
 
     def start(self) -> None:
+        """Begin to draw."""
         before = sys.stderr
         self._drawn.start()
         if sys.stderr is before:
             return
-        # In a terminal rich replaced it by what prints above the bar; the log's handler still holds the old one.
+        # In a terminal, rich has replaced sys.stderr by a stream that prints above the bar; handlers hold the old one.
         for handler in logging.getLogger(LOGGER).handlers:
             if isinstance(handler, logging.StreamHandler) and handler.stream is before:
                 self._streams.append((handler, handler.setStream(sys.stderr)))
 
     def stop(self) -> None:
+        """Draw no more, and log to the streams of before."""
         self._drawn.stop()
         for handler, stream in self._streams:
             handler.setStream(stream)

@@ -129,4 +129,4 @@ def test_a_net_that_nobody_feeds(folder, capsys):
         'layer { name: "y" type: "ReLU" bottom: "x" top: "y" }'
     )
     assert main(["extract_features", "net.caffemodel", "net.prototxt", "y", "a", "1", "lmdb", "CPU"]) == 1
-    assert "nobody fills the inputs x" in capsys.readouterr().err
+    assert "nothing fills the inputs x" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from ...arrays import HostArray
 from ...classifier import Classifier
 from ...errors import DataError, UsageError, Where
 from ...formats.atomic import atomic_write
@@ -86,8 +87,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _inputs(args) -> tuple[list[str], np.ndarray | None]:
-    """What to call the pictures (their paths), and the pictures where INPUT holds them itself."""
+def _inputs(args: argparse.Namespace) -> tuple[list[str], HostArray | None]:
+    """Return the pictures' names (their paths), and the pictures themselves if INPUT holds them. Raises DataError."""
     path = os.path.expanduser(args.input_file)
     if path.endswith(".npy"):
         pictures = scoring.load_npy(path)
@@ -106,11 +107,11 @@ def _inputs(args) -> tuple[list[str], np.ndarray | None]:
     return found, None
 
 
-def _some(names: list[str], pictures: np.ndarray | None, color: bool) -> Iterator[Sequence[np.ndarray]]:
-    """Pictures, so many at a time that memory holds them."""
+def _some(names: list[str], pictures: HostArray | None, color: bool) -> Iterator[Sequence[HostArray]]:
+    """Yield pictures, few enough at a time for memory."""
     for i in range(0, len(names), _AT_ONCE):
         if pictures is not None:
-            yield pictures[i : i + _AT_ONCE]
+            yield list(pictures[i : i + _AT_ONCE])
         else:
             yield [load_image(name, color) for name in names[i : i + _AT_ONCE]]
 
@@ -121,7 +122,7 @@ def _labels(path: str | None) -> list[str] | None:
     return read_bytes(path, DataError).decode("utf-8", "replace").rstrip("\n").split("\n")
 
 
-def _print_best(names: Sequence[str], scores: np.ndarray, labels: Sequence[str], top: int) -> None:
+def _print_best(names: Sequence[str], scores: HostArray, labels: Sequence[str], top: int) -> None:
     for name, row in zip(names, scores, strict=True):
         print(name)
         for k in np.argsort(-row, kind="stable")[:top]:

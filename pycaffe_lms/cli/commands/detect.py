@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -83,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _windows(path: str) -> dict[str, list[list[int]]]:
-    """Picture -> its windows, both in the order of the file. Raises: DataError with the line."""
+    """Return picture -> its windows, both in the order of the file. Raises DataError with the line."""
     text = read_bytes(path, DataError).decode("utf-8-sig", "replace")
     reader = csv.DictReader(io.StringIO(text, newline=""), skipinitialspace=True)
     try:
@@ -114,7 +115,7 @@ def _windows(path: str) -> dict[str, list[list[int]]]:
 
 
 def _some(windows: dict[str, list[list[int]]]) -> Iterator[list[tuple[str, list[list[int]]]]]:
-    """So many windows at a time that memory holds them."""
+    """Yield blocks of windows that are small enough for memory."""
     block: list[tuple[str, list[list[int]]]] = []
     for name, rows in windows.items():
         for i in range(0, len(rows), _AT_ONCE):
@@ -126,7 +127,8 @@ def _some(windows: dict[str, list[list[int]]]) -> Iterator[list[tuple[str, list[
         yield block
 
 
-def _csv(found: list[dict]) -> bytes:
+def _csv(found: list[dict[str, Any]]) -> bytes:
+    """Return the windows with their scores as a .csv file."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     scores = [np.asarray(one["prediction"]).reshape(-1) for one in found]
@@ -136,7 +138,8 @@ def _csv(found: list[dict]) -> bytes:
     return text.getvalue().encode()
 
 
-def _fill(file, found: list[dict]) -> None:
+def _fill(file: Any, found: list[dict[str, Any]]) -> None:
+    """Write them to an open HDF5 file."""
     file["filename"] = np.array([one["filename"].encode() for one in found])
     file["window"] = np.array([one["window"] for one in found], np.int32)
     file["prediction"] = np.stack([np.asarray(one["prediction"]).reshape(-1) for one in found])

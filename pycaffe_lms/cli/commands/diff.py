@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from typing import Any
 
 from ...errors import CaffeError, PrototxtError
 from ...formats.prototxt.message_diff import Change, Differences, compare
@@ -36,13 +38,13 @@ def build_parser() -> flags.Parser:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the differences; 1 where there are some."""
+    """Print the differences; return 1 if there are some."""
     try:
         kind = _kind(args.old, args.new) if args.kind == "auto" else args.kind
         read = read_solver if kind == "solver" else read_net
         old, new = read(args.old), read(args.new)
     except CaffeError as error:
-        error.exit_code = 2  # as other programs that compare have it: 1 says that they differ
+        error.exit_code = 2  # 1 says that the files differ, as in other programs that compare
         raise
     differences = compare(old.message, new.message)
     for line in _lines(differences, old, new):
@@ -51,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _kind(*paths: str) -> str:
-    """What the first file with a field that only one of the two has is; "net" where nothing says it."""
+    """Return "net" or "solver", as the first field says that only one of them has; "net" if there is none."""
     nets, solvers = (set(m.DESCRIPTOR.fields_by_name) for m in (NetParameter, SolverParameter))
     for path in paths:
         text = read_bytes(path, PrototxtError).decode("latin-1")  # names of fields are ASCII
@@ -63,7 +65,8 @@ def _kind(*paths: str) -> str:
     return "net"
 
 
-def _lines(found: Differences, old: Parsed, new: Parsed):
+def _lines(found: Differences, old: Parsed[Any], new: Parsed[Any]) -> Iterator[str]:
+    """Yield the lines to print."""
     if not found:
         return
     yield f"--- {old.filename}"

@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     with only_warnings():
         try:
             net = Net(args.model, 1, level=args.level, stages=flags.stages(args), forward_only=True)
-        except DataError as error:  # of a data layer, which could not be exported anyway
+        except DataError as error:  # a data layer could not be exported anyway
             fix = "give the deploy prototxt, whose inputs are Input layers"
             raise DataError(error.message, where=error.where, fix=fix) from error
         for path in files:
@@ -67,9 +67,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check_complete(net: Net, files: list[str]) -> None:
-    """Parameters that no file has would be exported as their fillers made them. Raises WeightsError."""
+    """Raise WeightsError for layers whose parameters no file has: they would be exported as fillers made them."""
     found = {layer.name for path in files for layer in read_weights(path) if layer.blobs}
-    known: set[str] = set()  # names of parameters that other layers have loaded
+    known: set[int] = set()  # parameters that other layers have loaded
     missing = []
     for node in net.graph.nodes:
         owners = {net.graph.params[p].owner for p in node.params}

@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from ...data.sets.conversion import WRITERS
 from ...data.sets.features import FeatureWriter, feature_shape
 from ...errors import GraphError, UsageError
-from ...net import weights
 from ...net.net import Net
 from .. import devices, flags
 from ..progress import Progress, add_progress
@@ -47,22 +46,10 @@ def run(args: argparse.Namespace) -> int:
     """Write the databases."""
     names, paths = _pairs(args)
     _apply_mode(args)
-    lms = flags.lms_config(args)
-    device = devices.choose(args, lms)
-    net = Net(
-        args.model,
-        1,
-        level=args.level,
-        stages=flags.stages(args),
-        device=device,
-        lms=lms,
-        forward_only=True,
-        tuning=flags.tuning(args),
-    )
+    net = devices.build_net(args, 1, forward_only=True)
     try:
         _check(net, names, args.model)
-        for path in filter(None, args.weights.split(",")):
-            weights.copy_from(net, path.strip())
+        devices.load_weights(net, args.weights)
         net.keep(*names)
         net.prepare_test()
         with ExitStack() as stack:
@@ -86,6 +73,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _pairs(args: argparse.Namespace) -> tuple[list[str], list[str]]:
+    """Return the blobs and the database of each. Raises UsageError."""
     names, paths = args.blobs.split(","), args.databases.split(",")
     if len(names) != len(paths) or not all(names + paths):
         raise UsageError(f"{len(names)} blobs and {len(paths)} databases", fix="name one database for each blob")
@@ -97,7 +85,7 @@ def _pairs(args: argparse.Namespace) -> tuple[list[str], list[str]]:
 
 
 def _apply_mode(args: argparse.Namespace) -> None:
-    """The words CPU or GPU as -backend and -gpu."""
+    """Set -backend and -gpu as the words CPU or GPU say. Raises UsageError."""
     if args.mode is None:
         return
     if args.gpu or args.backend is not None:
@@ -111,7 +99,7 @@ def _apply_mode(args: argparse.Namespace) -> None:
 
 
 def _check(net: Net, names: list[str], file: str) -> None:
-    """Before anything runs: the blobs are there and fit, and the net feeds itself."""
+    """Raise GraphError if a blob is not there or does not fit, or if the net has inputs that nothing fills."""
     for name in names:
         try:
             net.check_blob(name)
@@ -120,12 +108,13 @@ def _check(net: Net, names: list[str], file: str) -> None:
             raise error.at(file=file) from None
     if net.inputs:
         raise GraphError(
-            f"nobody fills the inputs {', '.join(net.inputs)}",
+            f"nothing fills the inputs {', '.join(net.inputs)}",
             fix="give the net a data layer, such as Data or ImageData",
         ).at(file=file)
 
 
 def _add(writer: FeatureWriter, net: Net) -> None:
+    """Write a batch of the writer's blob."""
     before = writer.count
     writer.add(net.blobs[writer.blob].read_data())
     if writer.count // _EVERY > before // _EVERY:

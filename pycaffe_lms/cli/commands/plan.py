@@ -20,15 +20,17 @@ from ...formats.atomic import atomic_write
 from ...formats.prototxt.parser import read_net
 from ...lms.config import parse_size
 from ...lms.cost.machine import DEFAULT, MACHINES, Machine, find_machine
+from ...lms.report import text
 from ...net.inspect.account import page_contents
 from ...solvers.rules import RULES
 from .. import flags
+from ..places import check_place
 from ..views import batches, lms_files, plan_text, shapes
 from ..views.plan_nets import Nets, Outcome
 from ..views.plan_solver import nets_of
 
-# of a convolution on a named GPU. Of ResNets, batch 256, cuDNN's fastest engines on an H200 took 2 to 36 MiB, and 196
-# MiB for the first layer
+# Workspace of a convolution on a named GPU. For ResNets of batch 256, cuDNN's fastest engines on an H200 took 2 to 36
+# MiB, and 196 MiB for the first layer.
 ASSUMED = "36MB"
 _GPU = (
     "NAME",
@@ -50,7 +52,7 @@ def build_parser() -> flags.Parser:
     )
     p.add_argument(
         "--phase",
-        choices=("TRAIN", "TEST"),
+        choices=tuple(flags.PHASES),
         default="TRAIN",
         help="TRAIN: an iteration with its update; TEST: a forward pass of the TEST phase",
     )
@@ -86,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
     args.lms = "auto" if args.lms is None else args.lms
     lms = flags.lms_config(args)
     for path, flag in ((args.report, "-report"), (args.json, "-json")):
-        lms_files.check_path(path, flag)
+        check_place(path, flag)
     if args.workspace is None and args.gpu:
         args.workspace = ASSUMED
     make = partial(
@@ -121,7 +123,7 @@ def run(args: argparse.Namespace) -> int:
         _print(plan_text.largest_lines(largest, why, lms))
         numbers["largest_batch"] = largest
     if found.plan is not None and not args.summary:
-        _print(["", *plan_text.steps(found)])
+        _print(["", *text.step_table(found.plan, found.times, found.steps)])
     _write(args, numbers)
     if args.report:
         _write_report(found, title, args.report, nets.capacity)
@@ -130,7 +132,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _refuse_contradictions(args) -> None:
+def _refuse_contradictions(args: argparse.Namespace) -> None:
+    """Raise UsageError for flags that exclude each other."""
     if bool(args.model) == bool(args.solver):
         raise UsageError(
             "-model and -solver exclude each other" if args.model else "-model or -solver is missing",
@@ -142,7 +145,7 @@ def _refuse_contradictions(args) -> None:
 
 
 def _machine(name: str, budget: int | None) -> Machine:
-    """The machine that -gpu names; where it is not given, the budget alone says how much memory there is."""
+    """Return the machine that -gpu names; if it is not given, the budget is its memory. Raises UsageError."""
     if name.lstrip("-").isdigit():
         raise UsageError(
             f"-gpu {name}: plan needs no GPU, so there is none to be numbered",
@@ -152,7 +155,8 @@ def _machine(name: str, budget: int | None) -> Machine:
     return machine if name or budget is None else replace(machine, memory=budget)
 
 
-def _sweep(nets: Nets, title: str, args) -> int:
+def _sweep(nets: Nets, title: str, args: argparse.Namespace) -> int:
+    """Print a line per batch size of -sweep."""
     sizes = batches.parse_sweep(args.sweep)
     if args.report:
         raise UsageError("-report shows one plan, -sweep makes many", fix="leave one of them out")
@@ -174,13 +178,15 @@ def _print(lines: Iterable[str]) -> None:
         print(line)
 
 
-def _write(args, numbers: dict) -> None:
+def _write(args: argparse.Namespace, numbers: plan_text.Numbers) -> None:
+    """Write -json."""
     if args.json:
         atomic_write(args.json, json.dumps(numbers, indent=1).encode(), error=CaffeError)
         print(f"wrote {args.json}")
 
 
 def _write_report(found: Outcome, title: str, path: str, capacity: int) -> None:
+    """Write -report."""
     if found.plan is None:
         print(f"{path} is not written: there is no plan")
         return

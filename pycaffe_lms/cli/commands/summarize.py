@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ...backend import get_device
@@ -13,7 +14,7 @@ from ...net.build.filter import filter_net
 from ...net.inspect.summary import LayerSummary, settings, summarize, totals
 from ...net.net import Net
 from ...net.tuning import Tuning
-from ...proto.caffe_pb2 import NetParameter, Phase
+from ...proto.caffe_pb2 import NetParameter
 from ...solvers.rules import RULES
 from .. import flags
 from ..views import shapes, summary_text
@@ -34,7 +35,7 @@ def build_parser() -> flags.Parser:
     p = flags.parser("summarize", _ABOUT)
     p.add_argument("model", metavar="MODEL", nargs="?", help="net prototxt")
     p.add_argument("--model", dest="model_flag", help="the same as a flag, as other actions have it")
-    p.add_argument("--phase", choices=("TRAIN", "TEST"), default="TRAIN", help="the phase whose layers are shown")
+    p.add_argument("--phase", choices=tuple(flags.PHASES), default="TRAIN", help="the phase whose layers are shown")
     shapes.add_shape(p)
     flags.add_state(p)
     p.add_argument("--solver_type", choices=list(RULES), default="SGD", help="whose histories count in training memory")
@@ -64,6 +65,7 @@ def run(args: argparse.Namespace) -> int:
     if args.wiring and args.json:
         raise UsageError("-wiring has no JSON form", fix="leave one of -wiring and -json out")
     parsed = read_net(args.model_flag if args.model is None else args.model)
+    head: Sequence[str]
     if args.wiring:
         head, lines, facts = summary_text.WIRING_HEAD, _wiring(parsed, args), []
     else:
@@ -84,9 +86,9 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _build(parsed: Parsed[NetParameter], args) -> Net:
-    """The net on the simulated device, without memory."""
-    phase, python = Phase.Value(args.phase), args.python == "on"
+def _build(parsed: Parsed[NetParameter], args: argparse.Namespace) -> Net:
+    """Return the net on the simulated device, without memory."""
+    phase, python = flags.PHASES[args.phase], args.python == "on"
     message = shapes.with_shapes(parsed.message, args.shape, python)
     try:
         with only_warnings(), shapes.of_python_layers(message, args.shape, python):
@@ -99,31 +101,34 @@ def _build(parsed: Parsed[NetParameter], args) -> Net:
                 file=parsed.filename,
                 device=get_device("sim", capacity=_UNLIMITED),
                 fill=False,
-                forward_only=phase == 1,
+                forward_only=args.phase == "TEST",
                 tuning=Tuning(pack=True),
             )
     except DataError as error:
         error = shapes.or_a_shape(error)
-        error.fix += "; -wiring prints what needs no shapes"
+        error.fix = f"{error.fix}; -wiring prints what needs no shapes"
         raise error from None
 
 
 def _with_types(layers: list[LayerSummary], message: NetParameter) -> list[LayerSummary]:
-    """With the types that the prototxt has where -shape put another layer."""
+    """Return the layers with the types of the prototxt where -shape put another layer."""
     types = {(layer.name, tuple(layer.top)): layer.type for layer in message.layer}
     return [replace(x, type=types.get((x.name, tuple(n for n, _ in x.tops)), x.type)) for x in layers]
 
 
 def _device_bytes(net: Net, solver_type: str) -> dict[str, int]:
-    """What a run of `train` or `test` without Large Model Support takes of a device, but for the workspace of layers: a
-    simulated device's convolutions ask for another one than a GPU's."""
+    """Return the bytes that `train` or `test` takes of a device without Large Model Support.
+
+    The workspace of layers is not included: a simulated device's convolutions ask for another one than a GPU's.
+    """
     training = any(node.need_backward for node in net.graph.nodes) and net.phase == 0
     plan = net.plan_only(updates(net, RULES[solver_type]) if training else None)
     total = net.runtime.resident_bytes + (plan.arena_bytes if plan is not None else 0)
     return {"training_nbytes" if training else "forward_nbytes": total}
 
 
-def _facts(layers: list[LayerSummary], net: Net, more: dict[str, int], args) -> list[str]:
+def _facts(layers: list[LayerSummary], net: Net, more: dict[str, int], args: argparse.Namespace) -> list[str]:
+    """Return the lines below the table."""
     parameters, flops, _ = totals(layers)
     size = net.dtype.itemsize
     facts = [
@@ -136,10 +141,11 @@ def _facts(layers: list[LayerSummary], net: Net, more: dict[str, int], args) -> 
     return facts
 
 
-def _wiring(parsed: Parsed[NetParameter], args) -> list[list[str]]:
+def _wiring(parsed: Parsed[NetParameter], args: argparse.Namespace) -> list[list[str]]:
+    """Return cells of what the prototxt alone says."""
     net = NetParameter()
     net.CopyFrom(parsed.message)
-    net.state.phase, net.state.level = Phase.Value(args.phase), args.level
+    net.state.phase, net.state.level = flags.PHASES[args.phase], args.level
     net.state.stage.extend(flags.stages(args))
     kept, _ = filter_net(net, parsed.lines.layer)
     return [

@@ -32,28 +32,17 @@ def build_parser() -> flags.Parser:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print every batch's outputs, then their means."""
+    """Log every batch's outputs, then their means."""
     if not args.weights.strip(", "):
         raise UsageError("-weights names no file", fix="give the .caffemodel to score")
     if args.iterations < 1:
         raise UsageError(f"-iterations {args.iterations} is not positive", fix="give 1 or more")
-    lms = flags.lms_config(args)
-    device = devices.choose(args, lms)
-    net = Net(
-        args.model,
-        1,
-        level=args.level,
-        stages=flags.stages(args),
-        device=device,
-        lms=lms,
-        forward_only=True,
-        tuning=flags.tuning(args),
-    )
-    for path in filter(None, args.weights.split(",")):
-        weights.copy_from(net, path.strip())
+    net = devices.build_net(args, 1, forward_only=True)
+    devices.load_weights(net, args.weights)
     net.prepare_test()
     _log.info("Running for %d iterations.", args.iterations)
-    totals: list[list] = []
+    sums: list[float] = []  # over the batches, of each element of the outputs
+    elements: list[tuple[str, float]] = []  # its blob and loss weight
     loss, losses = 0.0, LossWatch(net)
     for i in range(args.iterations):
         net.test_forward()
@@ -61,12 +50,13 @@ def run(args: argparse.Namespace) -> int:
         outputs = list(output_elements(net))
         losses.warn_of_batch(outputs, f"batch {i}")
         for k, (name, value, weight) in enumerate(outputs):
-            if k == len(totals):
-                totals.append([name, 0.0, weight])
-            totals[k][1] += value
+            if k == len(sums):
+                sums.append(0.0)
+                elements.append((name, weight))
+            sums[k] += value
             _log.info("Batch %d, %s = %s", i, name, number(value))
     _log.info("Loss: %s", number(loss / args.iterations))
-    for name, total, weight in totals:
+    for (name, weight), total in zip(elements, sums, strict=True):
         mean = total / args.iterations
         text = f" (* {number(weight)} = {number(weight * mean)} loss)" if weight else ""
         _log.info("%s = %s%s", name, number(mean), text)

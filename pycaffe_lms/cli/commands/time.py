@@ -5,9 +5,13 @@ from __future__ import annotations
 import argparse
 import logging
 import time
+from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from ...backend import cuda
+from ...backend.device import Device
+from ...backend.sim.device import SimDevice
 from ...errors import UsageError, human_bytes
 from ...net.net import Net
 from ...net.program.costs import layer_bytes, step_flops
@@ -17,25 +21,27 @@ from ..views import profile, roofline, time_table
 
 _log = logging.getLogger(__name__)
 _TRIES = 3  # iterations in a row whose shapes may change
+Label = tuple[int, str]  # index of a layer, direction
+Totals = dict[Label, float]  # milliseconds
 
 
 class _Clock:
-    """Milliseconds of queued work: device events on a GPU, the model clock on a simulated one, the wall clock on the
-    CPU."""
+    """Time queued work: by events on a GPU, the model clock on a simulated one, the wall clock on the CPU."""
 
-    def __init__(self, device):
+    def __init__(self, device: Device):
         self.device = device
-        self.marks: list = []
+        self.marks: list[Any] = []  # events, or seconds on the CPU
 
     def seconds(self) -> float:
-        """Of whole iterations, of which the device has done all: on the simulated one the model clock's."""
-        return self.device.model_seconds() if self.device.simulated else time.perf_counter()
+        """Return the time at which the device has done all: by the model clock on the simulated device."""
+        return self.device.model_seconds() if isinstance(self.device, SimDevice) else time.perf_counter()
 
     def mark(self) -> None:
+        """Mark the end of what is queued."""
         self.marks.append(time.perf_counter() if self.device.is_host else self.device.timed_event())
 
     def take(self) -> list[float]:
-        """Milliseconds between neighbouring marks; forgets them."""
+        """Return the milliseconds between neighbouring marks, and forget the marks."""
         marks, self.marks = self.marks, []
         pairs = zip(marks, marks[1:], strict=False)
         if self.device.is_host:
@@ -59,7 +65,7 @@ def build_parser() -> flags.Parser:
     )
     p.add_argument(
         "--phase",
-        choices=("TRAIN", "TEST"),
+        choices=tuple(flags.PHASES),
         default="TRAIN",
         help="TRAIN: forward and backward of the net's TRAIN phase; TEST: of its TEST phase",
     )
@@ -74,19 +80,9 @@ def run(args: argparse.Namespace) -> int:
     """Print the average forward and backward time of every layer, as Caffe does; then what each moves and computes."""
     if args.iterations < 1:
         raise UsageError(f"-iterations {args.iterations} is not positive", fix="give 1 or more")
-    lms = flags.lms_config(args)
-    device = devices.choose(args, lms)
-    limits = _limits(device)
-    phase = 0 if args.phase == "TRAIN" else 1
-    net = Net(
-        args.model,
-        phase,
-        level=args.level,
-        stages=flags.stages(args),
-        device=device,
-        lms=lms,
-        tuning=flags.tuning(args),
-    )
+    device = devices.choose(args, flags.lms_config(args))
+    limits = _limits(device)  # before the net takes memory
+    net = devices.build_net(args, flags.PHASES[args.phase], device=device)
     record = profile.Profile(args.profile, net.runtime, f"pycaffe-lms time: {net.name}, {device.describe()}")
     backward = any(node.need_backward for node in net.run_graph.nodes)
     if backward:
@@ -106,8 +102,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _limits(device) -> roofline.Roofline | None:
-    """What the GPU can do, said in the log."""
+def _limits(device: Device) -> roofline.Roofline | None:
+    """Return and log what the GPU can do at most; None: not known."""
     if device.operations != "cuda":
         _log.info("No limits to compare with: only a GPU's are measured, and this is the %s.", device.describe())
         return None
@@ -125,9 +121,10 @@ def _limits(device) -> roofline.Roofline | None:
     return limits
 
 
-def _benchmark(net: Net, iterations: int, backward: bool, record: profile.Profile) -> dict:
-    """Milliseconds of all iterations by (layer, direction)."""
-    clock, totals = _Clock(net.device), {}
+def _benchmark(net: Net, iterations: int, backward: bool, record: profile.Profile) -> Totals:
+    """Run the iterations; return the milliseconds of all by (layer, direction)."""
+    clock = _Clock(net.device)
+    totals: Totals = {}
     _once(net, clock, backward)  # builds kernels and plans
     before = (net.runtime.stats.bytes_in, net.runtime.stats.bytes_out)
     _log.info("*** Benchmark begins ***")
@@ -147,8 +144,11 @@ def _benchmark(net: Net, iterations: int, backward: bool, record: profile.Profil
 
 
 def _once(net: Net, clock: _Clock, backward: bool) -> Sequence[LayerStep]:
-    """One iteration with a mark after every step; the steps that ran. A layer may find in the middle that its tops need
-    other shapes; what ran then is no whole iteration, so another one is timed."""
+    """Run an iteration with a mark after every step; return the steps.
+
+    A layer may find in the middle that its tops need other shapes; what ran then is no whole iteration, so another one
+    is timed. Raises UsageError if that happens each time.
+    """
     for _ in range(_TRIES):
         clock.marks.clear()
         net.memory.timer = clock.mark
@@ -165,12 +165,12 @@ def _once(net: Net, clock: _Clock, backward: bool) -> Sequence[LayerStep]:
     )
 
 
-def _label(step: LayerStep) -> tuple[int, str]:
-    """(layer, of a group the last one; direction). What a layer looks at before its forward belongs to that."""
+def _label(step: LayerStep) -> Label:
+    """Return (layer, of a group the last one; direction). What a layer reads before its forward counts as forward."""
     return step.node, "forward" if step.forward else "backward"
 
 
-def _report(net: Net, totals: dict, total: float, iterations: int, before: tuple[int, int]) -> None:
+def _report(net: Net, totals: Totals, total: float, iterations: int, before: tuple[int, int]) -> None:
     _log.info("Average time per layer: ")
     sums = {"forward": 0.0, "backward": 0.0}
     for node in net.run_graph.nodes:
@@ -193,26 +193,28 @@ def _report(net: Net, totals: dict, total: float, iterations: int, before: tuple
     _log.info("*** Benchmark ends ***")
 
 
-def _print_table(net: Net, totals: dict, iterations: int, limits: roofline.Roofline | None) -> None:
-    """To stdout: every pass of every layer (of a group of layers, under all their names), then totals by type."""
+def _print_table(net: Net, totals: Totals, iterations: int, limits: roofline.Roofline | None) -> None:
+    """Print every pass of every layer (of a group of layers under all their names), then totals by type."""
     memory, key = net.memory, "time" if any(d == "backward" for _, d in totals) else "test"
     sizes = {b: m.nbytes for b, m in memory.memories.items()}
-    work: dict[tuple[int, str], list[int]] = {}
+    nbytes: Counter[Label] = Counter()
+    flops: Counter[Label] = Counter()
     on_device, runs = set(), {}
     for step in memory.steps(key):
-        runs[_label(step)] = node_of(net.run_graph, step)
-        done = work.setdefault(_label(step), [0, 0])
+        label = _label(step)
+        runs[label] = node_of(net.run_graph, step)
         if not step.step.host:
-            on_device.add(_label(step))
-            done[0] += layer_bytes(net.run_graph, step, memory.buffers, sizes)
-            done[1] += step_flops(net.run_graph, step)
+            on_device.add(label)
+            nbytes[label] += layer_bytes(net.run_graph, step, memory.buffers, sizes)
+            flops[label] += step_flops(net.run_graph, step)
     rows = [
         time_table.row(
             runs[label].name,
             runs[label].layer.param.type,
             direction,
             totals[label] / iterations,
-            *work[label],
+            nbytes[label],
+            flops[label],
             limits if label in on_device else None,
         )
         for node in net.run_graph.nodes

@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 from ...errors import UsageError, human_bytes
 from ...formats.prototxt.parser import read_solver
 from ...parallel.launch import Rank
-from ...solvers import solver_class
+from ...proto.caffe_pb2 import SolverParameter
+from ...solvers import Solver, solver_class
 from ...solvers.base import NONE, SNAPSHOT, STOP
 from ...solvers.loss_watch import POLICIES
 from .. import devices, flags, ranks
@@ -25,10 +27,12 @@ _EFFECTS = (STOP, SNAPSHOT, SNAPSHOT_AND_STOP, NONE)
 
 
 class Signals:
-    """Flags set by SIGHUP, SIGTERM and SIGINT, polled by the solver, in this order, each cleared when read.
+    """Note SIGHUP, SIGTERM and SIGINT; the solver polls them, in this order, each cleared when read.
 
-    keep: called where the solver is to stop, and to write a snapshot then whatever its file says. insist: where SIGINT
-    means stop, the second is a KeyboardInterrupt at once, and the third ends the process.
+    Args:
+        sigint, sighup, sigterm: effects.
+        keep: called before the solver stops with a snapshot, whatever its file says.
+        insist: if SIGINT means stop, the second is a KeyboardInterrupt at once, and the third ends the process.
     """
 
     def __init__(
@@ -50,7 +54,7 @@ class Signals:
                 self._effects[getattr(signal, name)] = effect
         self._old = {s: signal.signal(s, self._note) for s in self._effects}
 
-    def _note(self, number, frame) -> None:
+    def _note(self, number: int, frame: FrameType | None) -> None:
         if self._insist and number == signal.SIGINT:
             if self._asked:
                 signal.signal(number, signal.SIG_DFL)
@@ -59,7 +63,7 @@ class Signals:
         self._seen.add(number)
 
     def poll(self) -> str:
-        """The effect of a signal that came since the last poll."""
+        """Return the effect of a signal that came since the last poll."""
         number = next((n for n in self._effects if n in self._seen), None)
         if number is None:
             return NONE
@@ -73,16 +77,18 @@ class Signals:
         return effect
 
     def restore(self) -> None:
+        """Handle the signals as before."""
         for number, old in self._old.items():
             signal.signal(number, old)
 
 
 class NoSignals:
-    """Of a rank that is not the root: what to do is agreed with the root."""
+    """Leave signals to the root: other ranks agree with it on what to do."""
 
     exit_code = 0
 
     def poll(self) -> str:
+        """Return no effect."""
         return NONE
 
     def restore(self) -> None: ...
@@ -172,7 +178,7 @@ def run_rank(args: argparse.Namespace, rank: Rank) -> int:
 
 
 def _add_snapshots(p: argparse.ArgumentParser) -> None:
-    """-resume, -snapshot_keep, -snapshot_best: which snapshots a training begins with and leaves."""
+    """Declare -resume, -snapshot_keep and -snapshot_best: which snapshots a training begins with and leaves."""
     p.add_argument(
         "--resume",
         choices=("latest",),
@@ -260,17 +266,18 @@ def _train(args: argparse.Namespace, rank: Rank | None) -> int:
     return signals.exit_code
 
 
-def _set_last_snapshot(param) -> None:
+def _set_last_snapshot(param: SolverParameter) -> None:
     param.snapshot_after_train = True
 
 
 @contextmanager
-def _both(record: profile.Profile, files: lms_files.LmsFiles):
+def _both(record: profile.Profile, files: lms_files.LmsFiles) -> Iterator[None]:
     with record.iteration(), files.iteration():
         yield
 
 
-def _log_memory(solver) -> None:
+def _log_memory(solver: Solver) -> None:
+    """Log what device and host memory is used for, and the plans."""
     runtime = solver.runtime
     if runtime.device.is_host:
         return
@@ -299,7 +306,8 @@ def _log_memory(solver) -> None:
             )
 
 
-def _log_totals(solver) -> None:
+def _log_totals(solver: Solver) -> None:
+    """Log what Large Model Support copied."""
     runtime = solver.runtime
     if runtime.active:
         stats = runtime.stats

@@ -43,7 +43,7 @@ def build_parser() -> flags.Parser:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Have them in the cache; print where."""
+    """Put the weights into the cache; print where they are."""
     if args.source and args.mirror:
         raise UsageError("-from and -mirror exclude each other", fix="give one of them")
     weights = WEIGHTS[args.name]
@@ -62,11 +62,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _address(mirror: str, file: str) -> str:
-    """The file's own address: `mirror`, or in the folder `mirror`; "" without one."""
+    """Return the address of the file: `mirror`, or in the folder `mirror`; "" without one."""
     return mirror if not mirror or mirror.endswith("/" + file) else f"{mirror.rstrip('/')}/{file}"
 
 
 def _get(weights: Weights, target: Path, source: str, url: str) -> None:
+    """Copy the file from `source`, or download it. Raises DataError."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -84,7 +85,7 @@ def _get(weights: Weights, target: Path, source: str, url: str) -> None:
 
 
 class _Lines:
-    """A line of log per tenth of a file, or per 64 MiB where its size is not known, with the rate since the last."""
+    """Log a line per tenth of a file, or per 64 MiB if its size is not known, with the rate since the last."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._last, self._clock, self._time = 0, clock, clock()

@@ -1,1 +1,1 @@
-"""What `train` shows while it runs: progress, metrics, event files, curves."""
+"""Watchers of a training: the display of progress, metrics, event files, curves."""

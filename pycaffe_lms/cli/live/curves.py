@@ -1,4 +1,4 @@
-"""`-plot FILE.png|svg`: the learning curves of a run, drawn when it ends."""
+"""Draw the learning curves of a run when it ends, for `-plot FILE.png|svg`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ import math
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from ...errors import MissingDependency, UsageError
 from ...formats.atomic import atomic_write
 from ...solvers import Solver
 from ...solvers.events import Display, Done, Evaluation
+from ..places import check_place
 from . import metrics
 from .gauges import Reading
-from .watcher import Watcher, check_place
+from .watcher import Watcher
 
 _log = logging.getLogger(__name__)
 KINDS = (".png", ".svg")
@@ -25,23 +27,25 @@ _MOST_ELEMENTS = 10  # of one output that are drawn
 
 
 def panels(records: Iterable[metrics.Record]) -> dict[str, dict[str, Points]]:
-    """Curves by panel and label: a panel for the mean loss, one for every output by name (an output named "loss" is in
-    the first), one for the learning rate. Values that are null leave a gap (NaN)."""
+    """Return curves by panel and label. Values that are null leave a gap (NaN).
+
+    Panels: the mean loss, every output by name (an output named "loss" is in the first panel), the learning rate.
+    """
     found: dict[str, dict[str, Points]] = {"loss": {}}
     rates: Points = []
     for record in records:
         iteration, train = record["iteration"], record["kind"] == "train"
-        who = "train" if train else f"test {record['net']}" if record["net"] else "test"
+        source = "train" if train else f"test {record['net']}" if record["net"] else "test"
         if train:
             _add(found, "loss", "train, mean", iteration, record["loss"])
             rates.append((iteration, _number(record["lr"])))
         elif record["loss"] is not None:
-            _add(found, "loss", f"{who}, mean", iteration, record["loss"])
+            _add(found, "loss", f"{source}, mean", iteration, record["loss"])
         for name, value in record["outputs"].items():
             many = isinstance(value, list)
             for k, v in enumerate(value[:_MOST_ELEMENTS] if many else [value]):
                 if not (train and name == "loss"):  # the mean says the same, smoother
-                    _add(found, name, f"{who}, {k}" if many else who, iteration, v)
+                    _add(found, name, f"{source}, {k}" if many else source, iteration, v)
     found[RATE] = {"": rates}
     return {panel: curves for panel, curves in found.items() if any(curves.values())}
 
@@ -55,9 +59,16 @@ def _number(value: float | None) -> float:
 
 
 class Curves(Watcher):
-    """path: the picture. earlier: a file of -metrics that the run continues, "" for none: its curves begin there.
+    """Collect what is displayed and tested, and draw it at the end.
 
-    Raises UsageError for another kind of file, MissingDependency without matplotlib."""
+    Args:
+        path: the picture.
+        earlier: a file of -metrics that the run continues, so that the curves begin there; "" for none.
+
+    Raises:
+        UsageError: another kind of picture, or it cannot be made.
+        MissingDependency: matplotlib is not installed.
+    """
 
     def __init__(self, path: str, title: str, earlier: str = ""):
         if Path(path).suffix.lower() not in KINDS:
@@ -90,8 +101,8 @@ class Curves(Watcher):
         _log.info("Plotted the learning curves to %s", self._path)
 
 
-def draw(figure_class, shown: dict[str, dict[str, Points]], title: str):
-    """A matplotlib figure: panels one above the other over the same iterations."""
+def draw(figure_class: Any, shown: dict[str, dict[str, Points]], title: str) -> Any:
+    """Return a matplotlib figure: panels one above the other over the same iterations."""
     figure = figure_class(figsize=(8, 0.8 + 2.2 * len(shown)), layout="constrained")
     figure.suptitle(title)
     all_axes = figure.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0]

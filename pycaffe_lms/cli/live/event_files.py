@@ -1,4 +1,4 @@
-"""`-tensorboard DIR`: event files for TensorBoard, one scalar per number.
+"""Write event files for TensorBoard, one scalar per number, for `-tensorboard DIR`.
 
 Tags: train/loss, train/lr, train/outputs/NAME, speed/.., memory/.., lms/..; test/NAME of test net 0, testK/NAME of the
 others; a number of its own, /K, for every element of an output that has several.
@@ -11,20 +11,20 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from ...errors import MissingDependency, UsageError
 from ...solvers import Solver
-from ...solvers.events import Display, Evaluation, Start
+from ...solvers.events import Display, Evaluation, Output, Start
 from .gauges import Gauges, Reading
 from .metrics import by_name
 from .watcher import Watcher, append
 
 
 def display_scalars(display: Display, reading: Reading) -> Iterator[tuple[str, float]]:
-    """(tag, value) of a display."""
+    """Yield (tag, value) of a display's numbers."""
     yield "train/loss", display.loss
     yield "train/lr", display.rate
     yield from _outputs("train/outputs", display.outputs)
@@ -41,14 +41,14 @@ def display_scalars(display: Display, reading: Reading) -> Iterator[tuple[str, f
 
 
 def test_scalars(test: Evaluation) -> Iterator[tuple[str, float]]:
-    """(tag, value) of a test."""
+    """Yield (tag, value) of a test's numbers."""
     folder = f"test{test.net or ''}"
     yield from _outputs(folder, test.outputs)
     if test.loss is not None:
         yield f"{folder}/mean_loss", test.loss
 
 
-def _outputs(folder: str, outputs) -> Iterator[tuple[str, float]]:
+def _outputs(folder: str, outputs: Sequence[Output]) -> Iterator[tuple[str, float]]:
     counts = {name: len(v) if isinstance(v, list) else 1 for name, v in by_name(outputs).items()}
     seen: dict[str, int] = {}
     for output in outputs:
@@ -58,11 +58,15 @@ def _outputs(folder: str, outputs) -> Iterator[tuple[str, float]]:
 
 
 class EventFiles(Watcher):
-    """Writes a new file in `folder`, which is made. A run resumed at N takes back what an earlier one wrote from N on.
+    """Write a new file in `folder`, which is made. A run resumed at N takes back what an earlier one wrote from N on.
 
-    Messages and checksums are tensorboardX's. Its SummaryWriter is not used: where its thread cannot write, it ends,
-    and whoever adds a number then waits for it for ever.
-    Raises MissingDependency without tensorboardX, UsageError where the folder or the file cannot be made."""
+    Messages and checksums are tensorboardX's. Its SummaryWriter is not used: if its thread cannot write, it ends, and
+    the next call that adds a number waits for it without end.
+
+    Raises:
+        MissingDependency: tensorboardX is not installed.
+        UsageError: the folder or the file cannot be made.
+    """
 
     def __init__(self, folder: str):
         try:
@@ -112,7 +116,7 @@ class EventFiles(Watcher):
         self._append([self._event.Event(step=iteration, summary=self._scalar(*scalar)) for scalar in scalars])
 
     def _append(self, events: list[Any]) -> None:
-        """As TensorFlow's records: the length, the message, and a checksum behind each."""
+        """Write TensorFlow's records: the length, the message, and a checksum behind each."""
         records = []
         for event in events:
             event.wall_time = time.time()

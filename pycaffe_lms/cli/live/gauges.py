@@ -1,6 +1,6 @@
-"""What is read beside a display: images per second, device memory, bytes that LMS copied.
+"""Read at each display: images per second, device memory, bytes that LMS copied.
 
-All of it is the host's bookkeeping: the device is not waited for.
+All of it is the host's bookkeeping; nothing waits for the device.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ from ...solvers.events import Display
 
 @dataclass(frozen=True)
 class Reading:
-    """None where there is no such thing: no speed at the first display, no device memory on the CPU, no LMS.
+    """Hold what was read; None where there is nothing: no speed at the first display, no device memory on the CPU.
 
-    images_per_second: batch_size * iter_size * iterations per second. device_bytes: taken from the device's pool, the
-    arena of LMS included. lms_in, lms_out: bytes that training copied to and from the device, per iteration since the
-    last display (the first display: since the start); what tests copy is not in them.
-    lms_stall: seconds per iteration in which layers wait for copies, as the plans predict. lms_waited: the same, of the
-    last iteration of these plans that was recorded, step by step; None where none was. simulated: it is of a simulated
-    device, by its model clock."""
+    Attributes:
+        images_per_second: batch_size * iter_size * iterations per second.
+        device_bytes: taken from the device's pool, the arena of LMS included.
+        lms_in, lms_out: bytes that training, without tests, copied to and from the device per iteration since the last
+            display, or since the start.
+        lms_stall: seconds per iteration in which layers wait for copies, as the plans predict.
+        lms_waited: the same, measured in the last recorded iteration of these plans.
+        simulated: measured by the model clock of a simulated device.
+    """
 
     images_per_second: float | None = None
     device_bytes: int | None = None
@@ -33,13 +36,14 @@ class Reading:
 
 
 class Gauges:
-    """Reads them for the displays of one solver, which come in order."""
+    """Read for the displays of one solver, which come in order."""
 
     def __init__(self, solver: Solver):
         self._solver, self._images = solver, images_per_iteration(solver)
         self._copied = self._totals()
 
     def read(self, display: Display) -> Reading:
+        """Return what belongs to this display."""
         speed, copied = display.speed, self._totals()
         moved = [(now - before) / max(1, display.iterations) for now, before in zip(copied, self._copied, strict=True)]
         self._copied = copied
@@ -54,7 +58,7 @@ class Gauges:
         )
 
     def device_bytes(self) -> int | None:
-        """Bytes taken from the device's pool; None on the CPU."""
+        """Return the bytes taken from the device's pool; None on the CPU."""
         device = self._solver.runtime.device
         return None if device.is_host else device.in_use()
 
@@ -64,13 +68,13 @@ class Gauges:
 
 
 def predicted_stall(solver: Solver) -> float | None:
-    """Seconds per iteration in which layers wait for copies, by the plans in use; None where no plan says."""
+    """Return the seconds per iteration in which layers wait for copies, by the plans in use; None: no plan says."""
     known = [(times, plan) for times, _, plan in _train_plans(solver) if plan.seconds > 0]
     return sum(times * plan.stall for times, plan in known) if known else None
 
 
 def measured_stall(solver: Solver) -> float | None:
-    """The same, as it was when these plans were recorded last; None where one of them was not."""
+    """Return the same as measured when these plans were recorded last; None: one of them was not."""
     programs, total = solver.runtime.stats.programs, 0.0
     plans = _train_plans(solver)
     for times, key, plan in plans:
@@ -82,14 +86,14 @@ def measured_stall(solver: Solver) -> float | None:
 
 
 def _train_plans(solver: Solver) -> list[tuple[int, str, Plan]]:
-    """(how often an iteration runs it, its program, a plan in use)."""
+    """Return (runs per iteration, its program, plan) of each plan in use."""
     middle = solver.param.iter_size - 2  # how often "train more" runs
     plans = [(key, plan) for key, plan in solver.net.memory.plans().items() if key.startswith("train")]
     return [(middle if key.startswith("train more") else 1, key, plan) for key, plan in plans if plan is not None]
 
 
 def images_per_iteration(solver: Solver) -> int | None:
-    """The first axis of what the train net's data layers make, the largest one, times iter_size; None without any."""
+    """Return the largest first axis of tops of the train net's data layers, times iter_size; None: there are none."""
     net = solver.net
     makers = [node for node in net.graph.nodes if not node.layer.param.bottom and not node.layer.params]
     batches = [net.blobs[top].shape[0] for node in makers for top in node.layer.param.top if net.blobs[top].shape]

@@ -1,7 +1,7 @@
-"""What a training shows in a terminal: how far it is, and the numbers of the last display and test.
+"""Show a training in a terminal: how far it is, and the numbers of the last display and test.
 
-A thread of rich's draws four times a second from what the host knows; the device is never waited for. The log goes on
-above it.
+A thread of rich's draws four times a second from what the host knows; it never waits for the device. The log goes on
+above the display.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from .gauges import Gauges, Reading
 from .watcher import Watcher
 
 _PER_SECOND = 4
-_WINDOW = 60.0  # seconds from which the time that is left is told
+_WINDOW = 60.0  # seconds before now from which the time left is predicted
 _MOST_OUTPUTS = 4  # of a test that fit in a line
 
 
 class Pace:
-    """When a run will end, from where it was during the last minute."""
+    """Predict when a run will end, from its progress in the last minute."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
 
     def at(self, now: float, iteration: int) -> None:
-        """Times come in order; an iteration before the last one begins anew."""
+        """Note the iteration at a time; times come in order, and an iteration before the last one begins anew."""
         if self._seen and iteration < self._seen[-1][1]:
             self._seen.clear()
         self._seen.append((now, iteration))
@@ -40,7 +40,7 @@ class Pace:
             self._seen.popleft()
 
     def left(self, end: int) -> float | None:
-        """Seconds until iteration `end`; None while nothing moves."""
+        """Return the seconds until iteration `end`; None while nothing moves."""
         if not self._seen:
             return None
         (first, begun), (last, done) = self._seen[0], self._seen[-1]
@@ -49,7 +49,7 @@ class Pace:
 
 @dataclass
 class Status:
-    """What is known. Pure: `numbers` and `tests` are lines of text."""
+    """Hold what is shown; `numbers` and `tests` are its lines of text. Pure."""
 
     display: Display | None = None
     reading: Reading = field(default_factory=Reading)
@@ -57,7 +57,7 @@ class Status:
     evaluations: dict[int, Evaluation] = field(default_factory=dict)
 
     def numbers(self) -> list[str]:
-        """Of the last display; what LMS does has a line of its own."""
+        """Return the lines of the last display; what LMS does has a line of its own."""
         if self.display is None:
             return []
         d, r = self.display, self.reading
@@ -68,7 +68,7 @@ class Status:
             of = f" of {human_bytes(self.capacity)}" if self.capacity else ""
             parts.append(f"device memory {human_bytes(r.device_bytes)}{of}")
         lms = []
-        if r.lms_in is not None:
+        if r.lms_in is not None and r.lms_out is not None:
             waits = ""
             if r.lms_waited is not None:
                 how = "simulated" if r.simulated else "measured"
@@ -79,7 +79,7 @@ class Status:
         return ["  ".join(parts), *lms]
 
     def tests(self) -> list[str]:
-        """Of the last test of every test net."""
+        """Return a line for the last test of every test net."""
         lines = []
         for net, test in sorted(self.evaluations.items()):
             outputs = "  ".join(f"{o.name} {number(o.value)}" for o in test.outputs[:_MOST_OUTPUTS])
@@ -89,13 +89,14 @@ class Status:
 
 
 class Live(Watcher):
-    """The display on stderr. Raises MissingDependency without rich."""
+    """Draw the display on stderr; rich must be installed."""
 
     def __init__(self, title: str = ""):
         from rich.console import Console
 
         self._title, self._console = title, Console(stderr=True)
-        self._status, self._pace, self._screen = Status(), Pace(), None
+        self._status, self._pace = Status(), Pace()
+        self._screen: terminal.Screen | None = None
         self._end = self._clock = 0.0
 
     def start(self, solver: Solver) -> None:
@@ -125,7 +126,7 @@ class Live(Watcher):
         self._status.evaluations[test.net] = test
 
     def picture(self) -> Any:
-        """What rich draws now."""
+        """Return what rich draws now."""
         from rich.console import Group
         from rich.progress_bar import ProgressBar
         from rich.table import Table
@@ -147,7 +148,7 @@ class Live(Watcher):
 
 
 def clock(seconds: float | None) -> str:
-    """h:mm:ss."""
+    """Return the time as h:mm:ss."""
     if seconds is None or not math.isfinite(seconds):
         return "-:--:--"
     whole = round(seconds)

@@ -1,13 +1,13 @@
-"""`-metrics FILE.jsonl`: one JSON object per display and per test, a line each.
+"""Write one JSON object per display and per test, a line each, for `-metrics FILE.jsonl`.
 
     {"kind": "train", "iteration": 100, "time": 1790000000.5, "loss": 0.25, "lr": 0.01, "outputs": {"loss": 0.24},
      "iterations_per_second": 31.0, "images_per_second": 1984.0, "device_bytes": 734003200, ...}
     {"kind": "test", "iteration": 100, "time": 1790000001.5, "net": 0, "loss": null, "outputs": {"accuracy": 0.9}}
 
 time: seconds since 1970. An output of several elements is a list. What is not finite is null, as JSON has no other
-name for it. lms_bytes_in, lms_bytes_out and lms_stall_seconds (predicted), each per iteration of training, are there
-under LMS only, lms_stall_seconds_measured (on the simulated device by its model clock) once an iteration of the plans
-in use was recorded.
+name for it. Under LMS there are also, each per iteration of training, lms_bytes_in, lms_bytes_out, lms_stall_seconds
+(predicted) and, once an iteration of the plans in use was recorded, lms_stall_seconds_measured (on the simulated
+device by its model clock).
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from typing import Any
 from ...errors import DataError, UsageError, Where
 from ...solvers import Solver
 from ...solvers.events import Display, Evaluation, Output
+from ..places import check_place
 from .gauges import Gauges, Reading
-from .watcher import Watcher, append, check_place
+from .watcher import Watcher, append
 
 _log = logging.getLogger(__name__)
 _KINDS = ("train", "test")
@@ -35,8 +36,8 @@ Record = dict[str, Any]
 
 
 def train_record(display: Display, reading: Reading, clock: float) -> Record:
-    """The object of a display."""
-    record = {
+    """Return the object of a display."""
+    record: Record = {
         "kind": "train",
         "iteration": display.iteration,
         "time": clock,
@@ -59,7 +60,7 @@ def train_record(display: Display, reading: Reading, clock: float) -> Record:
 
 
 def test_record(test: Evaluation, clock: float) -> Record:
-    """The object of a test."""
+    """Return the object of a test."""
     return {
         "kind": "test",
         "iteration": test.iteration,
@@ -71,7 +72,7 @@ def test_record(test: Evaluation, clock: float) -> Record:
 
 
 def by_name(outputs: Iterable[Output]) -> dict[str, float | None | list[float | None]]:
-    """Outputs by blob: the value, or the list of values where there are several."""
+    """Return outputs by blob: the value, or the list of values if there are several."""
     values: dict[str, list[float | None]] = {}
     for output in outputs:
         values.setdefault(output.name, []).append(_finite(output.value))
@@ -83,7 +84,10 @@ def _finite(value: float) -> float | None:
 
 
 def continued(records: Iterable[Record]) -> list[Record]:
-    """Without what a resumed run did again: a record replaces those of its kind and net at its iteration and later."""
+    """Return the records without what a resumed run did again.
+
+    A record replaces those of its kind and net from its iteration on.
+    """
     kept: list[Record] = []
     for record in records:
         while kept and kept[-1]["iteration"] > record["iteration"]:
@@ -97,7 +101,7 @@ def continued(records: Iterable[Record]) -> list[Record]:
 
 
 def read(path: str) -> list[Record]:
-    """The records of a file. A last line without an end (of a killed run) is left out. Raises DataError."""
+    """Return the records of a file. A last line without an end (of a killed run) is left out. Raises DataError."""
     try:
         with open(path, "rb") as file:
             lines = file.read().split(b"\n")
@@ -111,15 +115,23 @@ def _parse(line: bytes, where: Where) -> Record:
         record = json.loads(line)
     except (ValueError, RecursionError):
         record = None
-    right = isinstance(record, dict) and record.get("kind") in _KINDS and isinstance(record.get("outputs"), dict)
-    if not right or not isinstance(record.get("iteration"), int):
-        raise DataError("this line is no record of -metrics", where=where, fix="give a file that -metrics wrote")
-    return record
+    if (
+        isinstance(record, dict)
+        and record.get("kind") in _KINDS
+        and isinstance(record.get("outputs"), dict)
+        and isinstance(record.get("iteration"), int)
+    ):
+        return record
+    raise DataError("this line is no record of -metrics", where=where, fix="give a file that -metrics wrote")
 
 
 class Metrics(Watcher):
-    """Appends to `path`, which need not exist; each line by one write. Raises UsageError at once where it cannot be
-    written, DataError where it is something else."""
+    """Append to `path`, which need not exist; each line by one write.
+
+    Raises:
+        UsageError: it cannot be written.
+        DataError: it is a file of another kind.
+    """
 
     def __init__(self, path: str):
         check_place(path, "-metrics")
@@ -136,7 +148,7 @@ class Metrics(Watcher):
             ) from error
 
     def _check_end(self) -> None:
-        """A last line that a killed run left half is taken away; a file of another kind stays as it is."""
+        """Remove a last line that a killed run left incomplete. Raises DataError for a file of another kind."""
         size = os.fstat(self._file).st_size
         begin = max(0, size - _TAIL)
         os.lseek(self._file, begin, os.SEEK_SET)

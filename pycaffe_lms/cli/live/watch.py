@@ -1,4 +1,4 @@
-"""The flags that follow a training: -progress, -metrics, -tensorboard, -plot."""
+"""Declare the flags that follow a training, -progress, -metrics, -tensorboard and -plot, and make their watchers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .watcher import Watcher
 
 
 def add_watch(p: argparse.ArgumentParser) -> None:
-    """Declare them."""
+    """Declare the flags."""
     g = p.add_argument_group("Following a run")
     terminal.add_progress(
         g,
@@ -43,7 +43,7 @@ def add_watch(p: argparse.ArgumentParser) -> None:
 
 
 def watchers(args: argparse.Namespace, title: str) -> list[Watcher]:
-    """What the flags ask for. Raises MissingDependency and UsageError where it could not be had in the end."""
+    """Return the watchers that the flags ask for. Raises MissingDependency, UsageError."""
     made: list[Watcher] = []
     if args.plot:  # before -metrics adds to the file that it reads
         made.append(Curves(args.plot, title, args.metrics))

@@ -1,7 +1,7 @@
-"""What follows a training from the command line: an observer that is made from flags before anything costly happens.
+"""Define watchers: observers of a training that flags ask for, made before anything costly happens.
 
-What goes wrong before training is an error. Later, on a full disk say, a watcher is dropped with one warning, for a
-training must not end because of what only tells about it.
+What goes wrong before training is an error. Later, on a full disk say, a watcher is dropped with one warning: a
+training must not end because of what only reports it.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
-from ...errors import CaffeError, UsageError, Where
+from ...errors import CaffeError, Where
 from ...solvers import Observer, Solver
 from ...solvers.events import Display, Done, Evaluation, Snapshot, Start
 
@@ -21,17 +20,17 @@ _log = logging.getLogger(__name__)
 
 
 class Watcher(Observer):
-    """Made before the solver is, so that a missing package or folder is said then; `stop` comes after any end."""
+    """Observe one training. It is made before the solver, so that a missing package or folder is an error then."""
 
     def start(self, solver: Solver) -> None:
-        """The solver is made; training has not begun."""
+        """Get ready: the solver is made, training has not begun."""
 
     def stop(self) -> None:
-        """Training is over, or failed; also where `start` raised, or the watcher was dropped."""
+        """Finish: training is over or failed, `start` raised, or the watcher was dropped."""
 
 
 class _Dropped(Observer):
-    """Hands a watcher its events until one raises OSError or CaffeError; then it is stopped."""
+    """Hand a watcher its events until one raises OSError or CaffeError; then stop it."""
 
     def __init__(self, watcher: Watcher):
         self._watcher: Watcher | None = watcher
@@ -68,7 +67,7 @@ class _Dropped(Observer):
 
 @contextmanager
 def watched(solver: Solver, watchers: Sequence[Watcher]) -> Iterator[None]:
-    """Within: the watchers observe the solver, each until it fails."""
+    """Within: let the watchers observe the solver, each until it fails."""
     with ExitStack() as stack:
         observers = [_Dropped(watcher) for watcher in watchers]
         for watcher, observer in zip(watchers, observers, strict=True):
@@ -89,9 +88,3 @@ def append(file: int, path: str, record: bytes) -> None:
     with suppress(OSError):  # a device cannot be cut
         os.ftruncate(file, size)
     raise CaffeError(f"cannot be written: {reason}", where=Where(file=path), fix="make room on that disk")
-
-
-def check_place(path: str, flag: str) -> None:
-    """Raises UsageError where no file of that name can be made."""
-    if not Path(path).absolute().parent.is_dir() or Path(path).is_dir():
-        raise UsageError(f"{flag} {path}: no file can be written there", fix="give a file in a folder that exists")

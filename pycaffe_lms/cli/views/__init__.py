@@ -1,1 +1,1 @@
-"""Tables and files that commands print: plans, summaries, times, profiles."""
+"""Tables and files that commands print and write: plans, summaries, times, profiles."""

@@ -1,4 +1,4 @@
-"""The number of items per iteration: where a net's message says it, and `-sweep` over several."""
+"""Read and change the number of items per iteration in a net's message; parse `-sweep`, which tries several."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EXAMPLE = "for example -sweep batch=8..512 (each twice the one before), or -swe
 
 
 def parse_sweep(text: str) -> list[int]:
-    """Batch sizes of "batch=8..512", doubling up to the last, or "batch=8,16,32". Raises UsageError."""
+    """Return the batch sizes of "batch=8..512", doubling up to the last, or "batch=8,16,32". Raises UsageError."""
     span = re.fullmatch(r"batch=(\d{1,12})\.\.(\d{1,12})", text)
     if span:
         first, last = int(span[1]), _size(span[2], text)
@@ -39,14 +39,19 @@ def _size(digits: str, text: str) -> int:
 
 
 def batch_of(message: NetParameter, layers: Sequence[int]) -> int | None:
-    """Items per iteration: the first dimension of the first top that one of these layers (by index) makes of nothing,
-    or its batch_size. None where the message does not say."""
+    """Return the items per iteration; None if the message does not say.
+
+    It is the first dimension of the first top of one of these layers (by index) that has no bottoms, or its
+    batch_size.
+    """
     return next((size for i in layers for size, _, _ in _places(message.layer[i]) if size), None)
 
 
 def with_batch(message: NetParameter, layers: Sequence[int], batch: int) -> NetParameter:
-    """The net with `batch` items per iteration: first dimensions and batch_size fields of these layers that are what
-    `batch_of` says now; others stay. Raises UsageError where nothing says a batch."""
+    """Return the net with `batch` items per iteration. Raises UsageError if nothing says a batch.
+
+    Changed are the first dimensions and batch_size fields of these layers that equal what `batch_of` returns now.
+    """
     old = batch_of(message, layers)
     if old is None:
         raise UsageError("no layer says how many items an iteration has", fix="give a shape, -shape data=32,3,224,224")
@@ -63,7 +68,7 @@ def with_batch(message: NetParameter, layers: Sequence[int], batch: int) -> NetP
 
 
 def _places(layer: LayerParameter) -> Iterator[tuple[int, Any, int | str]]:
-    """(its value, what holds it, where there: an index or a field) of every batch size in a layer without bottoms."""
+    """Yield (value, holder, index or field in the holder) of every batch size in a layer without bottoms."""
     if layer.bottom:
         return
     for field, value in layer.ListFields():

@@ -1,4 +1,4 @@
-"""`-lms_report FILE.html` and `-lms_stats FILE.json`: what Large Model Support did in a run, as a page, as numbers."""
+"""Write what Large Model Support did in a run: `-lms_report FILE.html` as a page, `-lms_stats FILE.json` as numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from ...errors import CaffeError, UsageError
 from ...formats.atomic import atomic_write
@@ -14,15 +13,11 @@ from ...lms.cost.measured import MeasuredRun
 from ...lms.report.page import Contents, render
 from ...lms.runtime.recorder import Recorder
 from ...net.inspect.account import page_contents
+from ...solvers import Solver
+from ..places import check_place
 
 _log = logging.getLogger(__name__)
 WARM = 3  # iterations before one is recorded: kernels are built, convolutions chosen
-
-
-def check_path(path: str, flag: str) -> None:
-    """Raises UsageError at once where the file's folder is not there, not after hours of training."""
-    if path and (not Path(path).absolute().parent.is_dir() or Path(path).is_dir()):
-        raise UsageError(f"{flag} {path}: no file can be written there", fix="give a file in a folder that exists")
 
 
 def write_page(path: str, contents: Contents) -> None:
@@ -31,19 +26,25 @@ def write_page(path: str, contents: Contents) -> None:
 
 
 class LmsFiles:
-    """Of one `train`. report, stats: paths, "" for none. Raises UsageError where no file can be written, or where
-    nothing is managed that could be written about."""
+    """Record an iteration of one `train` and write its files.
+
+    Args:
+        report, stats: paths; "" for none.
+
+    Raises:
+        UsageError: a file cannot be written.
+    """
 
     def __init__(self, report: str, stats: str):
-        check_path(report, "-lms_report")
-        check_path(stats, "-lms_stats")
+        check_place(report, "-lms_report")
+        check_place(stats, "-lms_stats")
         self._report, self._stats = report, stats
         self._count = self._settled = 0
         self._run: MeasuredRun | None = None
         self._done = not (report or stats)
 
-    def follow(self, solver) -> None:
-        """Once the solver is built."""
+    def follow(self, solver: Solver) -> None:
+        """Begin to follow a solver. Raises UsageError if a file is wanted and nothing is managed."""
         self._solver = solver
         if not self._done and not (solver.runtime.active or solver.runtime.idle):
             flag = "-lms_report" if self._report else "-lms_stats"
@@ -54,8 +55,7 @@ class LmsFiles:
 
     @contextmanager
     def iteration(self) -> Iterator[None]:
-        """To be entered for every iteration. Records one, once the plan will not change any more; where the run is too
-        short for that, its last."""
+        """Within: an iteration. One is recorded, once the plan will not change any more, or else the last one."""
         runtime, solver = self._solver.runtime, self._solver
         self._count += 1
         self._settled += solver.settled
@@ -64,7 +64,7 @@ class LmsFiles:
         if self._done or not (ready or last):
             yield
             return
-        recorder = runtime.recorder  # somebody else's, perhaps
+        recorder = runtime.recorder  # of -profile, perhaps
         if recorder is None:
             recorder = Recorder(runtime)
             with recorder.iteration(f"iteration {self._count}"):
@@ -78,7 +78,7 @@ class LmsFiles:
         self._run = max(runs, key=lambda run: len(run.plan.ops), default=None)
 
     def write(self) -> None:
-        """Write what was asked for, once the run is over."""
+        """Write the files, after the run."""
         if self._report:
             self._write_report()
         if self._stats:

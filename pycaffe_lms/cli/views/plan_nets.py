@@ -1,12 +1,13 @@
-"""A net built for planning, again with other settings: nothing gets memory, nothing runs.
+"""Build nets for planning, with several settings and batch sizes: nothing gets memory, nothing runs.
 
-The device is the simulated one with the memory of a GPU that the user names; see `lms/cost/machine.py` for its speed.
+The device is the simulated one with the memory of a GPU that the user names; `lms/cost/machine.py` has its speed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ...backend import get_device
 from ...errors import CaffeError, DataError, OutOfDeviceMemory, OutOfHostMemory, human_bytes
@@ -26,12 +27,12 @@ from ...net.net import Net
 from ...net.program.programs import HostedStep
 from ...net.tuning import Tuning
 from ...ops import WORKSPACE_LIMIT, ops_of
-from ...proto.caffe_pb2 import NetParameter
+from ...proto.caffe_pb2 import TEST, TRAIN, NetParameter
 from ...solvers.rules import Rule
 from ...solvers.slots import Histories
 from . import batches, shapes
 
-_UNLIMITED = 1 << 46
+_UNLIMITED = 1 << 46  # bytes: more than any device has
 PAGE = 2 << 20  # of a GPU's memory
 _GUESSES = 3  # of the largest batch, before any is planned
 _TUNING = Tuning(channels_last=True, fuse=True, pack=True)  # as on a GPU
@@ -39,9 +40,16 @@ _TUNING = Tuning(channels_last=True, fuse=True, pack=True)  # as on a GPU
 
 @dataclass(frozen=True)
 class Outcome:
-    """One net under one setting. core: without LMS. device, host: bytes; seconds, stall: predicted, of one run. times,
-    steps: of the plan's operations and steps. refused: why it does not fit; then plan and what follows from it are
-    None or zero. A plan is None, too, where nothing is managed."""
+    """Tell what planning found for one net with one setting.
+
+    Attributes:
+        core: needs without LMS; core_fits: they are within the memory.
+        plan: None also if nothing is managed.
+        device, host: bytes.
+        seconds, stall: predicted seconds of one run, and those of them in which layers wait for copies.
+        times, steps: predictions for the plan's operations and steps.
+        refused: why it does not fit; then the plan and what follows from it are None or zero.
+    """
 
     batch: int | None
     core: InCore
@@ -58,15 +66,22 @@ class Outcome:
 
     @property
     def rate(self) -> float | None:
-        """Items per second; None where the net has no batch, or no time is predicted."""
+        """Return the items per second; None if the net has no batch or no time is predicted."""
         return self.batch / self.seconds if self.batch and self.seconds else None
 
 
 class Nets:
-    """parsed, shape: the net and the user's -shape. rule: of the solver whose histories count; None: phase TEST.
-    machine: with the memory that is to be planned for. workspace: bytes that every convolution is assumed to use; None:
-    what the simulated device's do, within a GPU's limit. half: hidden activations are stored as bfloat16. python: the
-    code of Python layers may run."""
+    """Build one prototxt's net again and again, to plan it.
+
+    Args:
+        parsed, shape: the net and the user's -shape.
+        rule: of the solver whose histories count; None: phase TEST.
+        machine: with the memory that is planned for.
+        workspace: bytes that every convolution is assumed to use; None: what the simulated device's use, within a
+            GPU's limit.
+        half: hidden activations are stored as bfloat16.
+        python: the code of Python layers may run.
+    """
 
     def __init__(
         self,
@@ -83,9 +98,9 @@ class Nets:
         python: bool = False,
     ):
         self.parsed, self.rule, self.machine, self.lms, self._workspace = parsed, rule, machine, lms, workspace
-        self.phase = 1 if rule is None else 0
+        self.phase = TEST if rule is None else TRAIN
         self.half, self._tuning = half, replace(_TUNING, half=half)
-        self._options = {"level": level, "stages": stages, "lines": parsed.lines, "file": parsed.filename}
+        self._level, self._stages = level, stages
         self.message = shapes.with_shapes(parsed.message, shape, python)
         self._shape, self._python = shape, python
         state = NetParameter()
@@ -97,15 +112,16 @@ class Nets:
 
     @property
     def capacity(self) -> int:
-        """Bytes of device memory that may be used."""
+        """Return the bytes of device memory that may be used."""
         budget = self.lms.budget_of(self.machine.memory)
         return self.machine.memory if budget is None else min(budget, self.machine.memory)
 
     def build(self, lms: LMSConfig, batch: int | None = None, memory: int | None = None) -> tuple[Net, Tail]:
-        """The net, and the updates of its solver. memory: of the device; None: the machine's."""
+        """Return the net and its solver's updates. memory: bytes of the device; None: the machine's."""
         message, sizes = self.message, None
         if batch is not None and batch != self.batch:
-            message, sizes = batches.with_batch(message, self._layers, batch), (self.batch, batch)
+            message = batches.with_batch(message, self._layers, batch)
+            sizes = None if self.batch is None else (self.batch, batch)
         device = get_device("sim", capacity=memory or self.machine.memory)
         device.page = PAGE
         _assume_workspace(ops_of(device), self._workspace)
@@ -117,45 +133,48 @@ class Nets:
                     self.phase,
                     runtime=runtime,
                     fill=False,
-                    forward_only=self.phase == 1,
+                    forward_only=self.phase == TEST,
                     tuning=self._tuning,
-                    **self._options,
+                    level=self._level,
+                    stages=self._stages,
+                    lines=self.parsed.lines,
+                    file=self.parsed.filename,
                 )
         except DataError as error:
             raise shapes.or_a_shape(error) from None
         return net, None if self.rule is None else updates(net, self.rule)
 
     def in_core(self, batch: int | None = None) -> InCore:
-        """Without Large Model Support, whatever the machine's memory."""
-        parts = {"split": self.lms.split, "split_outputs": self.lms.split_outputs}
-        return in_core(*self.build(LMSConfig(pages=self.lms.pages, **parts), batch, _UNLIMITED))
+        """Return what the net needs without Large Model Support, whatever the machine's memory."""
+        whole = LMSConfig(pages=self.lms.pages, split=self.lms.split, split_outputs=self.lms.split_outputs)
+        return in_core(*self.build(whole, batch, _UNLIMITED))
 
     def outcome(self, batch: int | None = None) -> Outcome:
-        """Of the settings and a batch size (None: the net's own)."""
+        """Return what planning finds for the settings and a batch size (None: the net's own)."""
         core = self.in_core(batch)
-        known = {"batch": batch or self.batch, "core": core, "core_fits": core.nbytes <= self._room}
         net, tail = self.build(self.lms, batch)
+        found = Outcome(batch or self.batch, core, core.nbytes <= self._room, net)
         try:
             plan = net.plan_only(tail)
         except OutOfDeviceMemory as error:
-            return Outcome(net=net, refused=error, **known)
-        known |= {"net": net, "device": device_bytes(net, plan)}
+            return replace(found, refused=error)
+        found = replace(found, device=device_bytes(net, plan))
         if plan is None or not net.runtime.active:
-            return Outcome(seconds=core.seconds, **known)
+            return replace(found, seconds=core.seconds)
         times, steps = predicted(net, plan), step_seconds(plan, net.memory.planner.requests[plan.program.name].costs)
-        refused = self._host_refuses(plan.host_bytes)
-        return Outcome(
+        return replace(
+            found,
             plan=plan,
             host=plan.host_bytes,
             seconds=times.seconds,
             stall=times.stall,
             times=times,
             steps=steps,
-            refused=refused,
-            **known,
+            refused=self._host_refuses(plan.host_bytes),
         )
 
     def _host_refuses(self, nbytes: int) -> OutOfHostMemory | None:
+        """Return the error of a plan that needs so much host memory; None: it is within -lms_host."""
         limit = self.lms.host_limit
         if limit is None or nbytes <= limit:
             return None
@@ -167,9 +186,11 @@ class Nets:
         )
 
     def least(self) -> Least:
-        """The least -lms_budget with which the net runs, layers whole unless -lms_split and -lms_split_outputs give
-        numbers; never more than it takes without Large Model Support. Built anew only to see who is managed with that
-        budget."""
+        """Return the least -lms_budget with which the net runs, at most what it takes without Large Model Support.
+
+        Layers are whole unless -lms_split and -lms_split_outputs give numbers. The net is built again to see what is
+        managed with that budget.
+        """
         lms = replace(self._whole(), exclude=None)
         found = least(*self.build(lms, memory=self.capacity))
         for _ in range(8):
@@ -181,8 +202,10 @@ class Nets:
         return found if found.nbytes < core else Least(core, core, "", ())
 
     def largest(self, start: int) -> tuple[int, str]:
-        """(the largest batch that fits, 0 if none does; why a larger one does not), beginning the search at `start`;
-        layers whole unless -lms_split and -lms_split_outputs give numbers."""
+        """Return the largest batch that fits, 0 if none does, and why a larger one does not.
+
+        The search begins at `start`. Layers are whole unless -lms_split and -lms_split_outputs give numbers.
+        """
         good, bad, why = 0, None, ""
         tried, step = self._guess(start), 1
         while bad is None or bad - good > 1:
@@ -195,15 +218,16 @@ class Nets:
                 bad, why = tried, refused
             if bad is not None and good:
                 tried = (good + bad) // 2
-            else:  # the guess is close, most often
+            else:  # the guess is close, mostly
                 tried = min(good + step, batches.MOST) if bad is None else max(bad // 2, bad - step)
                 step *= 4
         return good, why
 
     def _guess(self, start: int) -> int:
-        """The largest batch that might fit: that for which the largest step would just do, if what is needed grows as
-        between the last two that were looked at."""
-        seen, guess = [], start
+        """Return the largest batch that might fit: the largest step would just fit if what is needed grew on as between
+        the last two batches that were tried."""
+        seen: list[tuple[int, int]] = []
+        guess = start
         try:
             for batch in (start, 2 * start):
                 seen.append((batch, needed(*self.build(self._whole(), batch))))
@@ -215,48 +239,48 @@ class Nets:
                 if guess == b:
                     break
                 seen.append((guess, needed(*self.build(self._whole(), guess))))
-        except CaffeError:  # too large for anything but being refused
+        except CaffeError:  # too large to be planned at all
             return guess
         return guess
 
     @property
     def _room(self) -> int:
-        """Bytes of `capacity` that are planned for."""
+        """Return the bytes of `capacity` that are planned for."""
         return self.capacity - (int(self.capacity * RESERVE) if self.lms.budget is None else 0)
 
     def _whole(self) -> LMSConfig:
-        """The settings, with nothing that is chosen by memory."""
+        """Return the settings without what would be chosen by the memory there is."""
         return replace(self.lms, split=self.lms.parts or 0, split_outputs=self.lms.blocks or 0)
 
     def _refuses(self, batch: int) -> str | None:
-        """Why a batch does not fit; None: it does."""
+        """Return why a batch does not fit; None: it does."""
         try:
             net, tail = self.build(self._whole(), batch)
             plan = fits(net, tail)
             if plan is not None and self.lms.host_limit is not None and self._host_refuses(host_bytes(net, plan)):
                 plan = net.plan_only(tail)  # on demand copies most, so another plan may need less
                 refused = self._host_refuses(plan.host_bytes) if plan is not None else None
-                return refused and str(refused)
+                return None if refused is None else str(refused)
         except CaffeError as error:
             return str(error)
         return None
 
 
 class _Assumed:
-    """The plan of a convolution, with another workspace."""
+    """Stand for the plan of a convolution, with another workspace."""
 
-    def __init__(self, plan, nbytes: int):
+    def __init__(self, plan: Any, nbytes: int):
         self._plan, self.workspace_bytes = plan, nbytes
 
-    def __getattr__(self, name: str):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._plan, name)
 
 
-def _assume_workspace(ops, nbytes: int | None) -> None:
-    """Of every convolution planned from now on; None: what the device's operations ask for, within a GPU's limit."""
+def _assume_workspace(ops: Any, nbytes: int | None) -> None:
+    """Set the workspace of convolutions planned from now on; None: what they ask for, within a GPU's limit."""
     plan_one = ops.conv_plan
 
-    def conv_plan(*args, **kwargs) -> _Assumed:
+    def conv_plan(*args: Any, **kwargs: Any) -> _Assumed:
         plan = plan_one(*args, **kwargs)
         return _Assumed(plan, min(plan.workspace_bytes, WORKSPACE_LIMIT["cuda"]) if nbytes is None else nbytes)
 
@@ -264,7 +288,7 @@ def _assume_workspace(ops, nbytes: int | None) -> None:
 
 
 def updates(net: Net, rule: Rule) -> Callable[[], list[HostedStep]]:
-    """Makes the update steps of a solver, for planning: nobody runs them. Its histories are added at once."""
+    """Add a solver's histories to the net; return what makes its update steps, for planning only: they do nothing."""
     histories = Histories(net, rule.slots)
     moving = [p for p in net.graph.learnable if p.lr_mult != 0]
     histories.follow(moving)

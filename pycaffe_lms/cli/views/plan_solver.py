@@ -1,4 +1,4 @@
-"""`plan -solver`: the nets of a solver, after the checks that `train` makes, in its order."""
+"""Build the nets of a solver for `plan -solver`, after the checks that `train` makes, in its order."""
 
 from __future__ import annotations
 
@@ -15,10 +15,16 @@ Make = Callable[..., Nets]  # of (parsed, shape, level=, rule=)
 
 
 def nets_of(path: str, given: Sequence[str], level: int, stages: Sequence[str], make: Make) -> Nets:
-    """The train net of a solver file, whose settings, train net and test nets are such that `train` would begin; what
-    the device's memory and the file system hold is not looked at. given: each -shape, for the nets that have its blob.
+    """Return the train net of a solver file, after checking that `train` would begin with it.
 
-    Raises: what `train` raises before its first iteration, with the same words; UsageError for a shape of no net.
+    Its settings, train net and test nets are checked; the device's memory and the file system are not looked at.
+
+    Args:
+        given: each -shape, for the nets that have its blob.
+
+    Raises:
+        CaffeError: what `train` raises before its first iteration.
+        UsageError: no net has the blob of a shape.
     """
     solver = read_solver(path)
     param, file, lines = solver.message, solver.filename, solver.lines

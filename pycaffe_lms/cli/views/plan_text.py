@@ -1,9 +1,9 @@
-"""What `plan` prints and writes: lines of text, and the same as numbers for JSON."""
+"""Write what `plan` found: as lines of text, and as numbers for JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import asdict
+from typing import Any
 
 from ...errors import human_bytes
 from ...lms.config import LMSConfig
@@ -18,10 +18,11 @@ from ...ops import WORKSPACE_LIMIT
 from .plan_nets import Nets, Outcome
 
 _GiB = 1 << 30
+Numbers = dict[str, Any]
 
 
 def machine_lines(nets: Nets, workspace: str | None) -> list[str]:
-    """What is planned for, and what is assumed."""
+    """Return lines on what is planned for and what is assumed."""
     m = nets.machine
     assumed = (
         f"every convolution uses {workspace}"
@@ -37,13 +38,13 @@ def machine_lines(nets: Nets, workspace: str | None) -> list[str]:
     ]
 
 
-def machine_numbers(nets: Nets, workspace: str | None) -> dict:
-    """The same for JSON."""
+def machine_numbers(nets: Nets, workspace: str | None) -> Numbers:
+    """Return the same for JSON."""
     return {"machine": asdict(nets.machine), "device_bytes_there": nets.capacity, "workspace_assumed": workspace}
 
 
 def core_lines(found: Outcome, lms: bool) -> list[str]:
-    """Without Large Model Support."""
+    """Return lines on the needs without Large Model Support."""
     verdict = "fits" if found.core_fits else "does not fit"
     lines = [f"in core: {human_bytes(found.core.nbytes)} of device memory, which {verdict}; {_speed(found, True)}"]
     if not lms and not found.core_fits:
@@ -52,7 +53,7 @@ def core_lines(found: Outcome, lms: bool) -> list[str]:
 
 
 def plan_lines(found: Outcome) -> list[str]:
-    """With it."""
+    """Return lines on the needs with it."""
     if found.refused is not None and found.plan is None:
         return ["with Large Model Support: does not fit"]
     runtime = found.net.runtime
@@ -80,7 +81,7 @@ def plan_lines(found: Outcome) -> list[str]:
 
 
 def part_lines(found: Outcome) -> list[str]:
-    """Which layers run in parts of the batch, or of their outputs."""
+    """Return lines on the layers that run in parts of the batch, or of their outputs."""
     return describe(found.net.graph, found.net.arrangement.micro_batched)
 
 
@@ -95,7 +96,7 @@ def _speed(found: Outcome, core: bool) -> str:
 
 
 def least_lines(least: Least, lms: LMSConfig) -> list[str]:
-    """The least budget and what sets it. With less, layers may run in parts, where that is left to be chosen."""
+    """Return lines on the least budget and the layer that sets it. With less, layers may run in parts."""
     whole = " with layers whole" if None in (lms.parts, lms.blocks) else ""
     lines = [
         f"least -lms_budget{whole}: {human_bytes(least.nbytes)} ({least.nbytes} bytes), of which "
@@ -107,20 +108,15 @@ def least_lines(least: Least, lms: LMSConfig) -> list[str]:
     return lines
 
 
-def least_numbers(least: Least) -> dict:
-    """The same for JSON."""
+def least_numbers(least: Least) -> Numbers:
+    """Return the same for JSON."""
     return asdict(least) | {"layer": least.layer, "blobs": [{"name": name, "bytes": n} for name, n in least.blobs]}
 
 
-def steps(found: Outcome) -> Iterable[str]:
-    """The table of steps."""
-    return text.step_table(found.plan, found.times, found.steps)
-
-
-def numbers(found: Outcome) -> dict:
-    """An outcome for JSON: bytes, milliseconds."""
+def numbers(found: Outcome) -> Numbers:
+    """Return an outcome for JSON: bytes, milliseconds."""
     plan = found.plan
-    result = {
+    result: Numbers = {
         "batch": found.batch,
         "fits": found.refused is None,
         "refused": None if found.refused is None else str(found.refused),
@@ -133,7 +129,7 @@ def numbers(found: Outcome) -> dict:
     }
     if found.refused is None:
         result["parts"] = part_lines(found)
-    if plan is not None:
+    if plan is not None and found.times is not None:
         result["plan"] = plan_statistics(plan)
         result["layers_in_two_steps"] = split_backward_count(found.net.run_graph, plan.program)
         result["steps"] = [
@@ -149,13 +145,13 @@ def numbers(found: Outcome) -> dict:
 
 
 def sweep_head() -> list[str]:
-    """Names and units of the columns."""
+    """Return the line over the columns of a sweep."""
     names = ("batch", "in core", "fits", "device", "host", "ms", "images/s", "stall ms", "again", "GiB in", "GiB out")
     return [" ".join(f"{name:>10}" for name in names)]
 
 
 def sweep_row(found: Outcome) -> str:
-    """A line of the sweep."""
+    """Return a line of the sweep."""
     cells = [str(found.batch), human_bytes(found.core.nbytes), "yes" if found.core_fits else "no"]
     if found.refused is not None:
         return " ".join(f"{cell:>10}" for cell in cells) + "  does not fit: " + found.refused.message
@@ -167,7 +163,7 @@ def sweep_row(found: Outcome) -> str:
 
 
 def largest_lines(largest: int, why: str, lms: LMSConfig) -> list[str]:
-    """The largest batch, and what ends it."""
+    """Return lines on the largest batch, and why a larger one does not fit."""
     host = "no limit of host memory is assumed" if lms.host_limit is None else "within -lms_host"
     whole = " with layers whole" if lms.enabled and None in (lms.parts, lms.blocks) else ""
     said = f"largest batch that fits{whole}: {largest}" if largest else f"no batch fits{whole}"

@@ -1,38 +1,40 @@
-"""`-profile FILE`: records some iterations of a command and writes them as a trace."""
+"""Record some iterations of a command and write them as a trace, for `-profile FILE`."""
 
 from __future__ import annotations
 
 import json
 import logging
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 
-from ...errors import CaffeError, UsageError
+from ...errors import CaffeError
 from ...formats.atomic import atomic_write
 from ...lms.runtime.recorder import Recorder
+from ...lms.runtime.runtime import Runtime
+from ..places import check_place
 from . import trace
 
 _log = logging.getLogger(__name__)
 
 
 class Profile:
-    """path: "" for none. first, last: iterations to record, counted from 1; last None: all from `first` on.
+    """Record iterations, and write the trace after the last of them.
 
-    Raises UsageError at once where the file's folder is not there, not after hours of training.
+    Args:
+        path: the file; "" for none.
+        first, last: iterations to record, counted from 1; last None: all from `first` on.
+
+    Raises:
+        UsageError: the file cannot be made; this is found before hours of training.
     """
 
-    def __init__(self, path: str, runtime, title: str, *, first: int = 1, last: int | None = None):
-        if path and (not Path(path).absolute().parent.is_dir() or Path(path).is_dir()):
-            raise UsageError(
-                f"-profile {path}: no file can be written there", fix="give a file in a folder that exists"
-            )
+    def __init__(self, path: str, runtime: Runtime, title: str, *, first: int = 1, last: int | None = None):
+        check_place(path, "-profile")
         self.path, self.title, self.first, self.last = path, title, first, last
         self._recorder = Recorder(runtime) if path else None
         self._count = self._recorded = 0
 
-    def iteration(self) -> AbstractContextManager:
-        """To be entered for every iteration; records those that are asked for, and writes once the last of them is
-        over."""
+    def iteration(self) -> AbstractContextManager[None]:
+        """Return what is to be entered for every iteration; it records the chosen ones and writes after the last."""
         if self._recorder is None:
             return nullcontext()
         if self.last is not None and self._count == self.last:
@@ -45,7 +47,7 @@ class Profile:
         return self._recorder.iteration(f"iteration {self._count}")
 
     def write(self) -> None:
-        """Write what was recorded, unless that is done."""
+        """Write what was recorded, unless it is written."""
         if self._recorder is None:
             return
         timed, iterations = self._recorder.times()

@@ -1,5 +1,7 @@
-"""How fast the GPU can be at all: bytes to and from its memory, and float32 products, measured in a fraction of a
-second. Nothing can take less than the longer of (bytes / bandwidth, operations / peak)."""
+"""Measure how fast the GPU can be at all: bytes to and from its memory, and float32 products.
+
+It takes a fraction of a second. No layer can take less than the longer of bytes / bandwidth and operations / peak.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...backend.device import Device, Span
 from ...errors import OutOfDeviceMemory
 from ...ops import ops_of
 
@@ -18,22 +21,25 @@ MATRIX = 8192  # rows and columns: 256 MiB of float32
 
 @dataclass(frozen=True)
 class Roofline:
+    """Hold the limits of a GPU."""
+
     bytes_per_s: float
     flops_per_s: float
 
     def ms(self, nbytes: float, flops: float) -> float:
-        """The least milliseconds for that much."""
+        """Return the least milliseconds for so many bytes moved and operations done."""
         return 1e3 * max(nbytes / self.bytes_per_s, flops / self.flops_per_s)
 
 
-def measure(device, copy_bytes: int = COPY_BYTES, matrix: int = MATRIX) -> Roofline | None:
-    """By a copy within device memory and by one product of square matrices, as the math mode has it. None where there
-    is not enough memory for that."""
-    spans = []
+def measure(device: Device, copy_bytes: int = COPY_BYTES, matrix: int = MATRIX) -> Roofline | None:
+    """Return the limits, measured by a copy within device memory and a product of square matrices in the math mode in
+    force; None if there is not enough memory for them."""
+    spans: list[Span] = []
     try:
         for _ in range(2):
             spans.append(device.take(max(copy_bytes, 4 * matrix * matrix)))
-        return _measure(device, *spans, copy_bytes, matrix)
+        first, second = spans
+        return _measure(device, first, second, copy_bytes, matrix)
     except OutOfDeviceMemory:
         return None
     finally:
@@ -42,7 +48,7 @@ def measure(device, copy_bytes: int = COPY_BYTES, matrix: int = MATRIX) -> Roofl
             device.give(span)
 
 
-def _measure(device, first, second, copy_bytes: int, n: int) -> Roofline:
+def _measure(device: Device, first: Span, second: Span, copy_bytes: int, n: int) -> Roofline:
     ops = ops_of(device)
     values = np.random.default_rng(1).standard_normal(n * n, dtype=np.float32)  # a GPU is faster on constants
     with device.active():
@@ -54,8 +60,8 @@ def _measure(device, first, second, copy_bytes: int, n: int) -> Roofline:
     return Roofline(2 * copy_bytes / copy, 2 * n**3 / product)
 
 
-def _seconds(device, run: Callable[[], None], rounds: int = 7) -> float:
-    """Median time of one `run`, after two to warm up."""
+def _seconds(device: Device, run: Callable[[], None], rounds: int = 7) -> float:
+    """Return the median time of one `run`, after two to warm up."""
     for _ in range(2):
         run()
     marks = [device.timed_event()]

@@ -1,4 +1,4 @@
-"""-shape BLOB=N,C,H,W: what data layers make, said by the user, so that a net is built without its data."""
+"""Build nets without their data: the user gives shapes of data layers' tops, `-shape BLOB=N,C,H,W`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...proto.caffe_pb2 import LayerParameter, NetParameter
 
 
 def add_shape(p: argparse.ArgumentParser) -> None:
-    """-shape."""
+    """Declare -shape and -python."""
     p.add_argument(
         "--shape",
         action="append",
@@ -32,29 +32,37 @@ def add_shape(p: argparse.ArgumentParser) -> None:
 
 
 def or_a_shape(error: DataError) -> DataError:
-    """The error of data that is not there, with -shape among its fixes."""
+    """Return the error of missing data with -shape among its fixes."""
     error.fix = f"{error.fix}; or give the shape instead of the data, such as -shape data=32,3,224,224"
     return error
 
 
 def of_python_layers(
     message: NetParameter, given: Sequence[str], python: bool, batches: tuple[int, int] | None = None
-) -> AbstractContextManager:
-    """Within, a net is built without the code of its Python layers, whose tops have the given shapes; where they begin
-    with the first of `batches`, with the second in its place. python: with that code."""
+) -> AbstractContextManager[None]:
+    """Within: a net is built without the code of its Python layers, whose tops have the given shapes.
+
+    Args:
+        python: build it with that code after all.
+        batches: (old, new) items per iteration; a shape that begins with the old number gets the new one.
+    """
     if python:
         return nullcontext()
-    first, other = batches or (None, None)
-    shapes = {name: (other, *s[1:]) if s[:1] == [first] else tuple(s) for name, s in map(_parse, given)}
+    shapes = {name: tuple(shape) for name, shape in map(_parse, given)}
+    if batches is not None:
+        old, new = batches
+        shapes = {name: (new, *s[1:]) if s[:1] == (old,) else s for name, s in shapes.items()}
     return stand_ins({t: shapes[t] for layer in message.layer for t in layer.top if t in shapes})
 
 
 def with_shapes(message: NetParameter, given: Sequence[str], python: bool = False) -> NetParameter:
-    """The net with layers that make the given tops replaced by DummyData of those shapes; layers keep their indices.
+    """Return the net with the layers that make the given tops replaced by DummyData of those shapes.
 
-    python: the code of Python layers says their shapes. Raises: LayerParamError for settings of a replaced layer that
-    contradict each other; UsageError for a shape that is none, or of a blob that no layer without bottoms and no Python
-    layer that is not run makes.
+    Layers keep their indices. With `python`, the code of Python layers says their shapes.
+
+    Raises:
+        LayerParamError: settings of a replaced layer contradict each other.
+        UsageError: a text is no shape, or of a blob whose layer has bottoms or is a Python layer that runs.
     """
     shapes = dict(_parse(text) for text in given)
     made = {top for layer in message.layer if not layer.bottom for top in layer.top}

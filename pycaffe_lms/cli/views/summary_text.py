@@ -1,10 +1,11 @@
-"""The table of `pycaffe-lms summarize` as text, Markdown and JSON. Pure: summaries to text."""
+"""Write the table of `pycaffe-lms summarize` as text, Markdown and JSON. Pure: summaries to text."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Any
 
 from ...errors import human_bytes
 from ...net.inspect.summary import LayerSummary, totals
@@ -17,7 +18,7 @@ _NONE = "-"
 
 
 def rows(layers: Sequence[LayerSummary]) -> list[list[str]]:
-    """Cells under `HEAD`, the totals last."""
+    """Return cells under `HEAD`, the totals last."""
     parameters, flops, nbytes = totals(layers)
     return [_cells(x) for x in layers] + [
         ["total", f"{len(layers)} layers", "", "", "", f"{parameters:,}", _mega(flops), human_bytes(nbytes)]
@@ -25,7 +26,7 @@ def rows(layers: Sequence[LayerSummary]) -> list[list[str]]:
 
 
 def text(head: Sequence[str], lines: Cells, most: int) -> str:
-    """Columns. most: characters of a cell; a longer one keeps its beginning."""
+    """Return columns of text. most: characters of a cell; a longer one keeps its beginning."""
     lines = [[c if len(c) <= most else c[: most - 2] + ".." for c in line] for line in [head, *lines]]
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
     shown = [
@@ -38,20 +39,20 @@ def text(head: Sequence[str], lines: Cells, most: int) -> str:
 
 
 def markdown(head: Sequence[str], lines: Cells) -> str:
-    """A table as GitHub and most others read it."""
+    """Return a table in GitHub's Markdown."""
     rule = ["---:" if h in _RIGHT else "---" for h in head]
     escaped = [[c.replace("\\", "\\\\").replace("|", "\\|") for c in line] for line in lines]
     return "\n".join("| " + " | ".join(line) + " |" for line in [head, rule, *escaped])
 
 
 def as_json(title: dict[str, object], layers: Sequence[LayerSummary], more: dict[str, int]) -> str:
-    """One object: what `title` says, "layers", "total". Shapes are lists of numbers, sizes are bytes."""
+    """Return one object: what `title` says, "layers", "total". Shapes are lists of numbers, sizes are bytes."""
     parameters, flops, nbytes = totals(layers)
     total = {"parameters": parameters, "flops": flops, "nbytes": nbytes, **more}
     return json.dumps({**title, "layers": [_named(asdict(x)) for x in layers], "total": total}, indent=2)
 
 
-def _named(layer: dict) -> dict:
+def _named(layer: dict[str, Any]) -> dict[str, Any]:
     for which in ("bottoms", "tops"):
         layer[which] = [{"blob": name, "shape": shape} for name, shape in layer[which]]
     return layer

@@ -1,5 +1,7 @@
-"""The table of `pycaffe-lms time`: what every pass took, moved and computed, and how near that is to the GPU's limits.
-Pure: numbers to text."""
+"""Make the table of `pycaffe-lms time`: what every pass took, moved and computed, and how near the GPU's limits it is.
+
+Pure: numbers to text.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,12 @@ from .roofline import Roofline
 
 @dataclass(frozen=True)
 class TimeRow:
-    """One pass of one layer, or several together. nbytes, flops: what it must do at least (see net/program/costs.py).
-    limit_ms: the least time for that, pass by pass; None where it is not known."""
+    """Describe one pass of one layer, or several together.
+
+    Attributes:
+        nbytes, flops: what it must move and compute at least (`net/program/costs.py`).
+        limit_ms: the least time for that, pass by pass; None: not known.
+    """
 
     name: str
     type: str
@@ -24,21 +30,21 @@ class TimeRow:
 
 
 def row(name: str, kind: str, direction: str, ms: float, nbytes: int, flops: int, roofline: Roofline | None) -> TimeRow:
-    """The row of one pass; with a roofline its limit too."""
+    """Return the row of one pass, with a roofline its limit too."""
     limit = None if roofline is None else roofline.ms(nbytes, flops)
     return TimeRow(name, kind, direction, ms, nbytes, flops, limit)
 
 
 def together(rows: Iterable[TimeRow], name: str, kind: str, direction: str) -> TimeRow:
-    """Sums. The limit is that of the passes that have one."""
+    """Return the sum of rows. The limit is that of the passes that have one."""
     rows = list(rows)
     limits = [r.limit_ms for r in rows if r.limit_ms is not None]
-    sums = (sum(getattr(r, field) for r in rows) for field in ("ms", "nbytes", "flops"))
-    return TimeRow(name, kind, direction, *sums, sum(limits) if limits else None)
+    ms, nbytes, flops = sum(r.ms for r in rows), sum(r.nbytes for r in rows), sum(r.flops for r in rows)
+    return TimeRow(name, kind, direction, ms, nbytes, flops, sum(limits) if limits else None)
 
 
 def by_type(rows: Sequence[TimeRow]) -> list[TimeRow]:
-    """A row per layer type and direction, the type that takes longest first; then the sums of both directions."""
+    """Return a row per layer type and direction, the slowest type first, then the sums of both directions."""
     types = {r.type for r in rows}
     total = {t: sum(r.ms for r in rows if r.type == t) for t in types}
     result = []
@@ -59,8 +65,11 @@ _TIMED = ("ms", "GB/s", "TFLOP/s")
 
 
 def text(rows: Sequence[TimeRow], total_ms: float, *, simulated: bool = False) -> str:
-    """Rows as columns of text. share: of `total_ms`; of limit: the least possible time as a share of what it took.
-    simulated: the times, and rates made from them, are a model's, and the column says so."""
+    """Return rows as columns of text.
+
+    The column share is of `total_ms`, the column of limit the least possible time as a share of the time taken. With
+    simulated, the heads of times and of rates made from them say that they are a model's.
+    """
     head = [f"model {name}" if simulated and name in _TIMED else name for name in _HEAD]
     cells = [head, *(_cells(r, total_ms) for r in rows)]
     forms = [f"{'<' if i < 3 else '>'}{max(len(line[i]) for line in cells)}" for i in range(len(_HEAD))]

@@ -1,29 +1,34 @@
-"""A recording as a trace that Perfetto (ui.perfetto.dev) and chrome://tracing open. Pure: numbers to JSON's values.
+"""Turn a recording into a trace for Perfetto (ui.perfetto.dev) and chrome://tracing. Pure: numbers to JSON's values.
 
-Format: Chrome's trace events; "X" is something with a duration, "i" an instant, "M" a name. Times are microseconds.
+The format is Chrome's trace events: "X" is an event with a duration, "i" an instant, "M" a name; times are
+microseconds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from ...lms.runtime.recorder import COPIES_IN, COPIES_OUT, HOST, STEPS, RecordedTimes
 
 ROWS = (STEPS, COPIES_IN, COPIES_OUT, HOST)  # from top to bottom
 _PROCESS = 1
 _DIGITS = 3  # of a microsecond
+Event = dict[str, Any]
 
 
-def build(timed: Iterable[RecordedTimes], iterations: Sequence[tuple[str, float]], title: str) -> dict:
-    """The trace: a row each for steps, copies and the host (rows without events are left out), and where iterations
-    begin. Events are in order of time, the first at 0 or later; those of a row follow each other without overlap."""
+def build(timed: Iterable[RecordedTimes], iterations: Sequence[tuple[str, float]], title: str) -> Event:
+    """Return the trace: a row each for steps, copies and the host, unless empty, and a mark where iterations begin.
+
+    Events are in order of time, the first at 0 or later; those of a row follow each other without overlap.
+    """
     rows: dict[str, list[RecordedTimes]] = {row: [] for row in ROWS}
     for one in timed:
         rows[one.row].append(one)
-    # A copy may begin just before the steps' row says that the first iteration does.
+    # A copy may begin just before the first iteration does, by the row of steps.
     origin = min([0.0, *(one.start_us for row in rows.values() for one in row)])
     names = [_named("process_name", 0, name=title)]
-    events = [
+    events: list[Event] = [
         {"ph": "i", "name": name, "ts": round(us - origin, _DIGITS), "pid": _PROCESS, "tid": 0, "s": "p"}
         for name, us in iterations
     ]  # "p": a line through all rows of the process
@@ -35,19 +40,19 @@ def build(timed: Iterable[RecordedTimes], iterations: Sequence[tuple[str, float]
     return {"traceEvents": names + events, "displayTimeUnit": "ms"}
 
 
-def _named(kind: str, tid: int, **args) -> dict:
+def _named(kind: str, tid: int, **args: str | int) -> Event:
     return {"ph": "M", "name": kind, "pid": _PROCESS, "tid": tid, "args": args}
 
 
-def _events(tid: int, row: list[RecordedTimes], origin: float) -> Iterator[dict]:
-    """The events of one row. A device's clock has steps of half a microsecond, so an end may seem to lie behind the
-    next start; viewers would take that for nesting."""
+def _events(tid: int, row: list[RecordedTimes], origin: float) -> Iterator[Event]:
+    """Yield the events of one row, without overlap: a device's clock has steps of half a microsecond, so an end may
+    seem to lie behind the next start, and viewers would take that for nesting."""
     last = 0.0
     for one in sorted(row, key=lambda t: (t.start_us, t.end_us)):
         start = max(round(one.start_us - origin, _DIGITS), last)
         last = max(round(one.end_us - origin, _DIGITS), start)
         took = round(last - start, _DIGITS)
-        event = {"ph": "X", "name": one.name, "ts": start, "dur": took, "pid": _PROCESS, "tid": tid}
+        event: Event = {"ph": "X", "name": one.name, "ts": start, "dur": took, "pid": _PROCESS, "tid": tid}
         if one.nbytes:
             event["args"] = {"bytes": one.nbytes} | ({"GB/s": round(one.nbytes / took / 1e3, 3)} if took else {})
         yield event
