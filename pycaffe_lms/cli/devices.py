@@ -45,6 +45,7 @@ def choose(
     if backend is None:
         backend = "cuda" if cuda_available() else "cpu"
         _log.info("No device was asked for: %s.", "a GPU is there" if backend == "cuda" else "no GPU is there")
+    device: Device
     if backend == "sim":
         capacity = {} if lms.budget is None else {"capacity": lms.budget}
         device = get_device("sim", order=args.sim_order, seed=args.sim_seed, **capacity)

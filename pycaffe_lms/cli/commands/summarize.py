@@ -10,7 +10,6 @@ from ...backend import get_device
 from ...errors import DataError, UsageError, human_bytes
 from ...formats.prototxt.parser import Parsed, read_net
 from ...log import only_warnings
-from ...net.build.filter import filter_net
 from ...net.inspect.summary import LayerSummary, settings, summarize, totals
 from ...net.net import Net
 from ...net.tuning import Tuning
@@ -143,11 +142,8 @@ def _facts(layers: list[LayerSummary], net: Net, more: dict[str, int], args: arg
 
 def _wiring(parsed: Parsed[NetParameter], args: argparse.Namespace) -> list[list[str]]:
     """Return cells of what the prototxt alone says."""
-    net = NetParameter()
-    net.CopyFrom(parsed.message)
-    net.state.phase, net.state.level = flags.PHASES[args.phase], args.level
-    net.state.stage.extend(flags.stages(args))
-    kept, _ = filter_net(net, parsed.lines.layer)
+    phase, line = flags.PHASES[args.phase], parsed.lines.layer
+    kept = shapes.layers_in_state(parsed.message, phase, args.level, flags.stages(args), line)
     return [
         [
             layer.name,
@@ -158,5 +154,5 @@ def _wiring(parsed: Parsed[NetParameter], args: argparse.Namespace) -> list[list
             ", ".join(f"{p.name + ' ' if p.name else ''}{p.lr_mult:g}xLR {p.decay_mult:g}xDECAY" for p in layer.param)
             or "-",
         ]
-        for layer in kept.layer
+        for layer in (parsed.message.layer[i] for i in kept)
     ]

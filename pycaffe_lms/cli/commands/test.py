@@ -6,8 +6,6 @@ import argparse
 import logging
 
 from ...errors import UsageError
-from ...net import weights
-from ...net.net import Net
 from ...solvers.display import number, output_elements
 from ...solvers.loss_watch import LossWatch
 from .. import devices, flags

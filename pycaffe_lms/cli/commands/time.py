@@ -158,11 +158,16 @@ def _once(net: Net, clock: _Clock, backward: bool) -> Sequence[LayerStep]:
             net.memory.timer = None
         net.device.synchronize()
         if done:
-            return net.memory.steps("time" if backward else "test")
+            return _steps(net, "time" if backward else "test")
     raise UsageError(
         f"shapes change in the middle of every iteration ({_TRIES} in a row), because a layer's tops depend on values",
         fix="time the net on inputs that give the same shapes every time",
     )
+
+
+def _steps(net: Net, key: str) -> list[LayerStep]:
+    """Return the steps of a program; without a solver all are of layers."""
+    return [step for step in net.memory.steps(key) if isinstance(step, LayerStep)]
 
 
 def _label(step: LayerStep) -> Label:
@@ -200,7 +205,7 @@ def _print_table(net: Net, totals: Totals, iterations: int, limits: roofline.Roo
     nbytes: Counter[Label] = Counter()
     flops: Counter[Label] = Counter()
     on_device, runs = set(), {}
-    for step in memory.steps(key):
+    for step in _steps(net, key):
         label = _label(step)
         runs[label] = node_of(net.run_graph, step)
         if not step.step.host:

@@ -19,7 +19,6 @@ from ...lms.plan.plan import Plan
 from ...lms.program import Access, Mode, Step, merge_accesses
 from ...lms.runtime.runtime import RESERVE, Runtime
 from ...log import only_warnings
-from ...net.build.filter import filter_net
 from ...net.build.graph import Param
 from ...net.inspect.account import predicted
 from ...net.memory.forecast import InCore, Least, Tail, device_bytes, fits, host_bytes, in_core, least, needed
@@ -103,11 +102,7 @@ class Nets:
         self._level, self._stages = level, stages
         self.message = shapes.with_shapes(parsed.message, shape, python)
         self._shape, self._python = shape, python
-        state = NetParameter()
-        state.CopyFrom(self.message)
-        state.state.phase, state.state.level = self.phase, level
-        state.state.stage.extend(stages)
-        self._layers = filter_net(state)[1]
+        self._layers = shapes.layers_in_state(self.message, self.phase, level, stages)
         self.batch = batches.batch_of(self.message, self._layers)
 
     @property

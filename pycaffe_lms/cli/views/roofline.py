@@ -8,6 +8,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -49,7 +50,7 @@ def measure(device: Device, copy_bytes: int = COPY_BYTES, matrix: int = MATRIX) 
 
 
 def _measure(device: Device, first: Span, second: Span, copy_bytes: int, n: int) -> Roofline:
-    ops = ops_of(device)
+    ops: Any = ops_of(device)
     values = np.random.default_rng(1).standard_normal(n * n, dtype=np.float32)  # a GPU is faster on constants
     with device.active():
         device.copy_up(first.at(0, values.nbytes), values.view(np.uint8))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from ...data.transform.transformer import refuse_contradictions
 from ...errors import DataError, LayerParamError, UsageError
 from ...layers.python import stand_ins
 from ...layers.sizes import MOST_AXIS
-from ...proto.caffe_pb2 import LayerParameter, NetParameter
+from ...net.build.filter import filter_net
+from ...proto.caffe_pb2 import LayerParameter, NetParameter, Phase
 
 
 def add_shape(p: argparse.ArgumentParser) -> None:
@@ -91,6 +92,21 @@ def with_shapes(message: NetParameter, given: Sequence[str], python: bool = Fals
             replacement.dummy_data_param.data_filler.add(type="uniform")
         layer.CopyFrom(replacement)
     return result
+
+
+def layers_in_state(
+    message: NetParameter,
+    phase: Phase,
+    level: int,
+    stages: Sequence[str],
+    line: Callable[[int], int | None] = lambda i: None,
+) -> list[int]:
+    """Return the indices of the layers in this state. line: maps an index to the prototxt's line, for errors."""
+    net = NetParameter()
+    net.CopyFrom(message)
+    net.state.phase, net.state.level = phase, level
+    net.state.stage.extend(stages)
+    return filter_net(net, line)[1]
 
 
 def _refuse_contradictions(layer: LayerParameter) -> None:
