@@ -15,6 +15,7 @@ from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.lms.cost.machine import MACHINES
 from pycaffe_lms.lms.runtime import runtime
 from tests.layers.all_cases import as_params, runnable_cases
+from tests.layers.cases import Case
 
 from ..sampling import sample
 from .layer_nets import around, train
@@ -34,7 +35,7 @@ SOME = [
     for k, (n, c) in enumerate(CASES)
 ]
 """Every other case, and the first of every type; the others are thorough."""
-_EXPECTED: dict[str, tuple] = {}  # what a case's net computes without Large Model Support
+_EXPECTED: dict[Case, tuple] = {}  # what a case's net computes without Large Model Support
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +49,7 @@ def every_buffer_is_large_enough(monkeypatch):
 def test_lms_changes_no_bit(case, settings):
     net, seed = around(case), zlib.crc32(str(case).encode())
     roomy = net.solver(SimDevice(64 << 20))
-    expected = _EXPECTED[str(case)] = train(roomy)
+    expected = _EXPECTED[case] = train(roomy)
     assert all(np.isfinite(x) for x in expected if isinstance(x, float))
     assert train(net.solver(get_device("cpu"))) == expected
 
@@ -74,7 +75,7 @@ def test_layers_that_run_again_change_no_bit(case, settings, monkeypatch):
     net, seed = around(case), zlib.crc32(str(case).encode())
     slow = dataclasses.replace(MACHINES["h200"], link_in=1.0, link_out=1.0, link_both=2.0)
     monkeypatch.setattr(runtime, "machine_of", lambda name, memory: slow)
-    expected = _EXPECTED.get(str(case)) or train(net.solver(SimDevice(64 << 20)))
+    expected = _EXPECTED.get(case) or train(net.solver(SimDevice(64 << 20)))
     for k in ((seed // 3 + n) % 3 for n in settings):
         more = (0, 1024, 4096)[k]
         device = SimDevice(64 << 20, order=("random", "earliest", "latest")[(seed + k) % 3], seed=seed % 1000 + k)
