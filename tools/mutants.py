@@ -63,7 +63,7 @@ MUTANTS = (
             "if following else False",
         ),
         (
-            "a fetch before the host is done",
+            "a prefetch begins before the host is done",
             "lms/planner/lookahead.py",
             "                earliest = s + 1\n",
             "                earliest = s\n",
@@ -87,13 +87,13 @@ MUTANTS = (
             "self.ops[w].stream] >= w - 1 for v",
         ),
         (
-            "lifetimes overlap by a step",
+            "live ranges overlap by a step",
             "lms/layout/packing.py",
             "overlaps = (end >= start) & (first <= last)",
             "overlaps = (end > start) & (first <= last)",
         ),
         (
-            "the second lifetime is not looked at",
+            "the second live range is not looked at",
             "lms/layout/packing.py",
             "overlaps |= (end >= also[0]) & (first <= also[1])",
             "overlaps |= (end >= also[0]) & (first < also[0])",
@@ -104,15 +104,15 @@ MUTANTS = (
             "self.maker[b], self.clean[b] = s, False",
             "self.maker[b], self.clean[b] = s, self.clean.get(b, False)",
         ),
-        ("what the host wrote is made again", "lms/planner/evict.py", "            self.maker.pop(b, None)\n", ""),
+        ("what the host wrote is rematerialized", "lms/planner/evict.py", "            self.maker.pop(b, None)\n", ""),
         (
-            "a replay is valid as long as its last input",
+            "a remat step is valid as long as its last input",
             "lms/remat/candidates.py",
             "found[s] = min((self.next_write",
             "found[s] = max((self.next_write",
         ),
         (
-            "memory is given on twice",
+            "memory is reused in place twice",
             "lms/planner/evict.py",
             "return not {old, new} & {*self.reusing, *self.reusing.values()}",
             "return True",
@@ -128,7 +128,7 @@ MUTANTS = (
             "if mode is Mode.UPDATE and version",
         ),
         (
-            "a newer value may be given back",
+            "a buffer may leave before it is saved",
             "lms/plan/verify.py",
             "if b in op.frees and self.host[b]",
             "if b in op.frees and not self.host[b]",
@@ -140,7 +140,7 @@ MUTANTS = (
             "            if False:\n                self._ordered(op, b, known, self.read",
         ),
         (
-            "half a copy may leave",
+            "a buffer may leave while a part of it is copied",
             "lms/plan/verify.py",
             "        if b in self.under_way:\n            raise",
             "        if False:\n            raise",
@@ -159,7 +159,7 @@ MUTANTS = (
             'self.host[b]:\n                raise _wrong(self.plan, op, "the host',
         ),
         (
-            "a replay of one right input is right",
+            "a remat step with one right input is right",
             "lms/remat/candidates.py",
             "return all(known.get(b) == v for b, v in inputs)",
             "return not inputs or any(known.get(b) == v for b, v in inputs)",
@@ -179,9 +179,9 @@ MUTANTS = (
             "(_G, Ask.SAVE): ((Do.TAKE_CPU, Do.COPY_DOWN), _S),",
             "(_G, Ask.SAVE): ((Do.TAKE_CPU,), _S),",
         ),
-        ("a part is the whole", "memory/synced.py", "sum(part) < self.nbytes", "part[0] < 0"),
+        ("one part counts as the whole copy", "memory/synced.py", "sum(part) < self.nbytes", "part[0] < 0"),
         (
-            "a lent host slot is current for ever",
+            "a lent host slot stays current",
             "memory/synced.py",
             "            self.state = State.HEAD_AT_GPU\n",
             "            pass\n",
@@ -192,7 +192,12 @@ MUTANTS = (
             "and self.host_event is not None:\n            self.device.wait_host(self.host_event)\n",
             "and self.host_event is not None:\n",
         ),
-        ("parts are not handed what was written", "memory/split_memory.py", "part.host_bytes[:] = mine", "pass"),
+        (
+            "parts of split memory miss what was written",
+            "memory/split_memory.py",
+            "part.host_bytes[:] = mine",
+            "pass",
+        ),
     ),
     *_mutants(
         "layers",
@@ -215,13 +220,13 @@ MUTANTS = (
             "if propagate_down[0] else",
         ),
         (
-            "a replay adds to the statistics",
+            "a remat step adds to the statistics",
             "layers/norm/batch_norm.py",
             "    def replay(self, io):\n        if self.use_global:",
             "    def replay(self, io):\n        if True:",
         ),
         (
-            "statistics are not kept for a replay",
+            "statistics are not kept for a remat step",
             "layers/norm/batch_norm.py",
             'self.scratch("mean", (c,), lives=kept, backward=self.scaled, kept=not self.use_global)',
             'self.scratch("mean", (c,), lives=kept, backward=self.scaled, kept=False)',

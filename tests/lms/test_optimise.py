@@ -106,11 +106,11 @@ def test_a_larger_limit_is_never_slower_and_the_arena_never_smaller(page, seeds)
 
 
 def test_verify_replays_finds_wrong_values():
-    """a is made from x; x changes; a made again is another a."""
+    """a is made from x and y; x changes, y does not; a made again is another a."""
     read, update, overwrite = Mode.READ, Mode.UPDATE, Mode.OVERWRITE
     steps = (
         Step("x", (Access(0, overwrite),)),
-        Step("a", (Access(0, read), Access(1, overwrite))),
+        Step("a", (Access(3, read), Access(0, read), Access(1, overwrite))),
         Step("change x", (Access(0, update),)),
         Step("use", (Access(1, read), Access(2, overwrite))),
     )
