@@ -117,5 +117,5 @@ def is_hdf5(path: str | os.PathLike[str]) -> bool:
                     return True
                 offset = 2 * offset or 512
     except OSError:
-        return False  # read_bytes says what is wrong with it
+        return False  # `read_bytes` raises for it
     return False

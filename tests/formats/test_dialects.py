@@ -245,7 +245,7 @@ def test_what_changes_results_is_an_error_at_its_place(text, line, rest):
         ('eval_type: "classification"\neval_type: "detection"', "line 2: .*not supported: tests that score detections"),
         (
             "net_param { reduce_buckets: {\n",
-            "line 1: .* belongs to NVIDIA Caffe, and what stands here is no value of it",
+            "line 1: .* belongs to NVIDIA Caffe, but this is no value of it",
         ),
         ("eltwise_mem_sharing: true", 'line 1: SolverParameter has no field "eltwise_mem_sharing"'),
     ],

@@ -47,7 +47,7 @@ def write_folder(
     remove_leftovers(target.parent)
     _check_target(target, kind, overwrite)
     for left in sorted(target.parent.glob(f".{glob.escape(target.name)}.*.partial")):
-        _log.warning("%s is of a run that goes on, or was killed on another machine; in that case remove it.", left)
+        _log.warning("%s belongs to another run; remove it if that run was killed on another machine.", left)
     partial = temporary(target, "partial")
     errors: tuple[type[Exception], ...] = (OSError, *kind.errors)
     try:

@@ -162,7 +162,7 @@ class ImageBatches:
     def _read(self, index: int) -> Item:
         """Read picture number `index` of the list: (array (C, H, W), label, place for errors)."""
         where = self._images.place(index)
-        fix = "correct the line, or root_folder, which is put before the path as it stands"
+        fix = "correct the line, or root_folder, which is put before the path unchanged"
         data = read_picture(self._images.paths[index], where=where, fix=fix)
         try:
             array = decode_picture(data, where=where, force_color=self._is_color, force_gray=not self._is_color)

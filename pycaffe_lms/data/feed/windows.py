@@ -236,7 +236,7 @@ class WindowBatches:
 
     def _read(self, picture: int) -> bytes:
         path = self._windows.paths[picture]
-        fix = "correct the path, or window_data_param.root_folder, which is put before it as it stands"
+        fix = "correct the path, or window_data_param.root_folder, which is put before it unchanged"
         return read_picture(path, where=Where(file=f"{self._windows.source}: {path}"), fix=fix)
 
 

@@ -99,7 +99,7 @@ def convert_imageset(
             raise DataError(
                 f"not one of the {len(images)} pictures could be read",
                 where=Where(file=images.source),
-                fix=f"check the root folder, {root!r}: it is put before each name as it stands, so end it with a slash",
+                fix=f"check the root folder, {root!r}: it is put before each name unchanged, so end it with a slash",
             )
 
     write_database(path, told(), backend=backend, overwrite=overwrite)

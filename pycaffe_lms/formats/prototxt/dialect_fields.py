@@ -275,7 +275,7 @@ def refusal(message: str, name: str) -> tuple[str, str] | None:
     refused, ignored = REFUSED.get(message, {}).get(name), IGNORED.get(message, {}).get(name)
     if ignored is not None:
         return (
-            f"it belongs to {ignored.fork}, and what stands here is no value of it",
+            f"it belongs to {ignored.fork}, but this is no value of it",
             "delete it: it has no effect here",
         )
     if refused is None:
