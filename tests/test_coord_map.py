@@ -31,7 +31,7 @@ def fcn(ks=3, stride=1, pad=0, pool=2, dilation=1, up=2):
 
 
 def middle_by_hand(kernel, stride, pad, dilation, x):
-    """Where the middle of output x's window lies in the input, from the list of pixels it reads."""
+    """Return the middle of output x's window in the input, from the list of pixels it reads."""
     return np.mean([x * stride - pad + k * dilation for k in range(kernel)])
 
 
@@ -181,13 +181,13 @@ def test_a_residual_block_has_its_convolutions_axis():
 
 
 def test_maps_behind_the_common_ancestor_are_not_needed():
-    """The axes of a Crop above it and of a convolution below it differ, which matters to nobody."""
+    """The axes of a Crop above it and of a convolution below it differ, which has no effect."""
     crop = L.Crop(source(), source(), crop_param={"axis": 3, "offset": 1})
     conv = L.Convolution(crop, num_output=1, kernel_size=1)
     assert cm.coord_map_from_to(crop, conv) == (1, 1, 0)
 
 
 def test_many_residual_blocks_take_steps_not_ways():
-    """2^200 ways lead through 200 blocks."""
+    """200 blocks have 2^200 paths."""
     data, top = _residual(200)
     assert cm.coord_map_from_to(top, data) == (1, 1, 0)

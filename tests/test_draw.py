@@ -145,7 +145,7 @@ def test_old_nets_are_drawn_too():
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # pydot's parser uses old names of pyparsing
 def test_odd_names_survive_a_parser():
-    """pydot writes dot text and parses it again: every node and edge is still there."""
+    """pydot writes dot text and parses it again: every node and edge is in it."""
     net = parse_net(
         r'layer { name: "a:b \"q\"" type: "Input" top: "x|{y}<z>" }'
         r'layer { name: "1" type: "ReLU" bottom: "x|{y}<z>" top: "b\\c" }'

@@ -1,4 +1,4 @@
-"""NIfTI-1 files byte by byte, from the format's own description: the reader's own writer is no witness."""
+"""Build NIfTI-1 files byte by byte from the format's description, independently of nibabel, which reads them."""
 
 from __future__ import annotations
 

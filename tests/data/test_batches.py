@@ -1,4 +1,4 @@
-"""DatumBatches: which records, which numbers, whose fault."""
+"""DatumBatches: which records, which values, errors that name the record."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""Datum records: there and back, pictures, and every kind of damage."""
+"""Datum records: to arrays and back, pictures, and every kind of damage."""
 
 import struct
 import sys

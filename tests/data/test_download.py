@@ -1,4 +1,4 @@
-"""Downloads from a server on this machine that knows ranges, breaks off, lies, and refuses."""
+"""Download from a local server that serves ranges, breaks off, sends wrong bytes or refuses."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def target(tmp_path):
 
 
 def _only(target):
-    """The target is right, and nothing else lies beside it."""
+    """Check that the target is right and the only file in its folder."""
     return target.read_bytes() == CONTENT and list(target.parent.iterdir()) == [target]
 
 
@@ -103,7 +103,7 @@ def test_it_goes_on_where_the_server_broke_off(server, target):
 
 
 def test_the_next_call_goes_on_too(server, target):
-    """The first call gives up; what came stays, and is not asked for again. The old file is there all the while."""
+    """The first call gives up; its part is kept, and not requested again. The old file stays until the end."""
     target.write_bytes(b"old")
     server.most = 120_000
     server.codes = []
@@ -129,7 +129,7 @@ def test_the_next_call_goes_on_too(server, target):
 
 
 def test_a_server_without_ranges(server, target):
-    """It begins again each time: the file is right in the end, or the call gives up."""
+    """Every request begins anew: in the end the file is right, or the call gives up."""
     server.ranges, server.most = False, 200_000
     with pytest.raises(DataError, match="the connection broke off; 200000 bytes are there"):
         download(server.url, target, SHA256)
@@ -148,7 +148,7 @@ def test_wrong_bytes_are_not_kept(server, target):
 
 
 def test_a_part_of_something_else_is_found_out(server, target):
-    """The file behind the address has changed since: other bytes, then the same call again gets it right."""
+    """The file at the address has changed since: the call finds other bytes, and the next call gets it right."""
     server.most, server.codes = 100, []
     part = target.with_name(f".{target.name}.{hashlib.sha256(server.url.encode()).hexdigest()[:12]}.part")
     part.write_bytes(b"x" * 100)
@@ -162,7 +162,7 @@ def test_a_part_of_something_else_is_found_out(server, target):
 
 @pytest.mark.parametrize("length", [300_000, 300_500])
 def test_a_part_that_is_complete_or_too_long(length, server, target):
-    """A killed call may leave all bytes; too many are thrown away."""
+    """A killed call may leave all bytes; a part with too many bytes is removed."""
     part = target.with_name(f".{target.name}.{hashlib.sha256(server.url.encode()).hexdigest()[:12]}.part")
     part.write_bytes(CONTENT + b"." * (length - 300_000))
     download(server.url, target, SHA256)
@@ -231,7 +231,7 @@ def test_copy(tmp_path, target):
 
 
 def test_what_came_from_an_address_that_was_given_up_goes(server, target):
-    """With the next call; not while somebody may still write to it, nor what belongs to another file."""
+    """The next call removes it, but no part that may still be written to, and none of another file."""
     given_up, going_on, another = (
         target.with_name(f".{name}.part")
         for name in (f"{target.name}.0123456789ab", f"{target.name}.0123456789ac", "else.0123456789ab")

@@ -34,7 +34,7 @@ def test_records(tmp_path, backend):
     with FeatureWriter(tmp_path / "db", "x", backend=backend) as writer:
         for batch in batches:
             writer.add(batch)
-            batch[...] = 0  # the net's memory is its own again
+            batch[...] = 0  # the net may use its memory again
     assert writer.count == 21
     batches = np.random.default_rng(1).normal(size=(7, 3, 2, 2, 3)).astype(np.float32)
     source = open_database(tmp_path / "db", backend)
@@ -62,4 +62,4 @@ def test_an_error_of_the_database_reaches_the_net(tmp_path):
             writer.add(np.zeros((2, 3)))
         raise AssertionError("nobody noticed")
     with pytest.raises(DataError, match="exists already"), FeatureWriter(tmp_path / "db", "x"):
-        pass  # and whoever ends without a batch
+        pass  # a writer that ends without a batch

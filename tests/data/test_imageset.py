@@ -1,4 +1,4 @@
-"""Pictures of a list in a database: keys, Datums, kinds, order, what is left out, killed runs."""
+"""Write pictures of a list to a database: keys, Datums, kinds, order, what is left out, killed runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LevelDB: the cursor's order and wrapping, writing whole or not at all, and what can be wrong with a folder."""
+"""LevelDB: the cursor's order and wrapping, writing whole or not at all, and wrong or damaged folders."""
 
 from __future__ import annotations
 

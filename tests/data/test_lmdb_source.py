@@ -1,4 +1,4 @@
-"""The LMDB cursor: order, wrapping, sharing, and whatever can be wrong with a database on disk."""
+"""The LMDB cursor: order, wrapping, sharing, and wrong or damaged databases."""
 
 import gc
 import gzip
@@ -213,7 +213,7 @@ def test_cut_short(tmp_path, cut):
 @given(st.data())
 @settings(max_examples=150, deadline=None)
 def test_damaged_pages_never_crash(tmp_path_factory, data):
-    """Without the check before LMDB's own reading, some of these end the process with a bus error."""
+    """Without the check before LMDB reads them, some of these end the process with a bus error."""
     folder = tmp_path_factory.mktemp("damaged")
     whole = tmp_path_factory.getbasetemp() / "whole"
     if not whole.exists():  # small and large values, two levels of pages

@@ -53,7 +53,7 @@ def test_other_channel_counts_as_scipy():
 
 
 def by_loop(image, dims, order, *, centred):
-    """One pixel after another; what lies outside is the smallest value (centred) or does not occur."""
+    """Resize one pixel at a time; outside is the smallest value (centred), or nothing is outside."""
     (height, width, channels), (h, w) = image.shape, dims
     low = image.min()
     out = np.empty((h, w, channels))

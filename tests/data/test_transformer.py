@@ -32,7 +32,7 @@ def by_loops(item, top, left, size, flip, mean, scale):
 
 
 def candidates(item, size, mirror, phase, mean, scale):
-    """Every result that the rules allow for an item."""
+    """Return every result that the rules allow for an item."""
     height, width = item.shape[1:]
     if not size:
         places = [(0, 0)]

@@ -38,7 +38,7 @@ def test_npy(tmp_path, dtype, order):
 
 
 def test_an_npy_header_longer_than_the_file(tmp_path):
-    """In version 2 its length has four bytes; no memory is taken for what is not there."""
+    """In version 2 the length has four bytes; no memory is taken for bytes that the file does not have."""
     path = tmp_path / "x.npy"
     path.write_bytes(b"\x93NUMPY\2\0" + (2**32 - 1).to_bytes(4, "little") + b"{'descr': '<f4'}")
     tracemalloc.start()
@@ -126,7 +126,7 @@ def test_npy_of_something_else(tmp_path, values, words):
 
 
 class Trap:
-    """Unpickling it is the proof that something was run."""
+    """Record that code ran, when it is unpickled."""
 
     sprung = False
 

@@ -88,7 +88,7 @@ def c_round(x):
 
 
 def by_loops(picture, window, crop, flip):
-    """One window, pixel by pixel: of a picture with black all around it."""
+    """Warp one window pixel by pixel, from a picture that is surrounded by black."""
     x1, y1, x2, y2 = window
     out = np.zeros((3, crop.size, crop.size), np.float32)
     pad_x1 = pad_y1 = left = 0

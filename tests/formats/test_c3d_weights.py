@@ -1,4 +1,4 @@
-"""Weights as C3D 1.0 writes them, made here byte by byte from its numbering (facebookarchive/C3D, caffe.proto)."""
+"""Read weights of C3D 1.0, built here byte by byte from its field numbers (facebookarchive/C3D, caffe.proto)."""
 
 from __future__ import annotations
 

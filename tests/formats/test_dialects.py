@@ -1,4 +1,4 @@
-"""Texts of forks: what is dropped, what is spelled anew, what stays an error; lines stay those of the file."""
+"""Translate texts of forks: what is dropped, what is respelled, what stays an error; lines stay those of the file."""
 
 import logging
 import struct

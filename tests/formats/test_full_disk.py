@@ -1,4 +1,4 @@
-"""A disk that fills up while HDF5 is written: an error that says so, the old file whole, no scraps, no crash.
+"""Fill the disk while HDF5 is written: an error that says so, the old file unchanged, nothing left over, no crash.
 
 libhdf5 ends a process by SIGSEGV when it closes a file after a write that failed, so each case runs in a child.
 """

@@ -1,4 +1,4 @@
-"""HDF5 weights: what is written, what is read, and files built to do harm."""
+"""Write and read HDF5 weights, and refuse hostile files."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Temporary files and folders of writers that were killed go with the next run; those of writers that live stay."""
+"""Remove temporary files and folders of killed writers with the next run, and keep those of running writers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ write_lmdb(sys.argv[1], [(b"k", b"new")], overwrite=True)
 
 @contextmanager
 def writing(program: str, path: Path):
-    """A process in the middle of writing `path`; killed at the end."""
+    """Start a process that is in the middle of writing `path`; kill it at the end."""
     process = subprocess.Popen([sys.executable, "-c", program, str(path)], cwd=ROOT, stdout=subprocess.PIPE)
     try:
         process.stdout.readline()
@@ -80,7 +80,7 @@ def hidden(folder) -> list[str]:
 
 
 def test_a_living_writer_keeps_its_file_and_a_killed_one_does_not(tmp_path):
-    """Whatever the next run writes there: a snapshot of another iteration has another name."""
+    """The next run may write any name there: a snapshot of another iteration has another one."""
     with writing(WRITER, tmp_path / "s_iter_5.caffemodel") as process:
         (part,) = hidden(tmp_path)
         assert part.startswith(".s_iter_5.caffemodel.") and part.endswith(".part")
@@ -115,7 +115,7 @@ def test_databases(tmp_path, caplog):
 
 
 def test_a_database_that_was_moved_away_gets_its_name_back(tmp_path):
-    """Killed between the two renames of a replacement: the old one is all there is."""
+    """A writer was killed between the two renames of a replacement, so only the old database exists."""
     write_lmdb(tmp_path / "db", [(b"k", b"old")])
     before = (tmp_path / "db" / "data.mdb").read_bytes()
     with writing(REPLACEMENT, tmp_path / "db"):
@@ -126,13 +126,13 @@ def test_a_database_that_was_moved_away_gets_its_name_back(tmp_path):
 
 
 def _named(name: str, begun: str | None = None, machine: str | None = None, pid: int | None = None) -> str:
-    """What `temporary` calls `name`, with another writer."""
+    """Return what `temporary` calls `name`, with another writer."""
     own, process, since = temporary(Path(name), "part").name.split(".")[2].split("-")
     return f".{name}.{machine or own}-{pid or process}-{begun or since}.01234567.part"
 
 
 def test_whose_they_are(tmp_path):
-    """A number that another process has now; a writer elsewhere, of which only a week without a byte tells."""
+    """A process number that is used again counts as ended; a writer on another machine after a week without a write."""
     mine, reused, gone = _named("mine"), _named("reused", begun="1"), _named("gone", pid=2**22 + 1)
     fresh, old = _named("fresh", machine="0123abcd"), _named("old", machine="0123abcd")
     others = [".a.part", ".a.0123456789ab.part", "a.0123abcd-1-1.01234567.part", ".a.0123abcd-1-1.01234567.parts"]

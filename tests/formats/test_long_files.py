@@ -1,4 +1,4 @@
-"""Long prototxts: reading one takes time in proportion to its length."""
+"""Read long prototxts in time proportional to their length."""
 
 from __future__ import annotations
 

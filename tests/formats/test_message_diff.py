@@ -1,4 +1,4 @@
-"""Differences of nets and solvers, each by hand."""
+"""Compare nets and solvers; expected differences are stated by hand."""
 
 from __future__ import annotations
 

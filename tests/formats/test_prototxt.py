@@ -1,4 +1,4 @@
-"""Texts that are read: dialect, lines through every upgrade, solvers with inline nets, binary nets."""
+"""Read texts: dialect, lines through every upgrade, solvers with inline nets, binary nets."""
 
 import logging
 

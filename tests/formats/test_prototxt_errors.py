@@ -1,4 +1,4 @@
-"""Wrong texts: every error names the line, the layer where there is one, what was found, and how to mend it."""
+"""Refuse wrong texts: every error names the line, the layer where there is one, what was found, and the fix."""
 
 import pytest
 from hypothesis import given

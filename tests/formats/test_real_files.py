@@ -1,4 +1,4 @@
-"""Real nets, weights and solver states of every generation, as people have them."""
+"""Read real nets, weights and solver states of every generation."""
 
 import numpy as np
 import pytest

@@ -16,7 +16,7 @@ GAPS = st.lists(
 
 
 class Printer:
-    """Collects text and counts line ends."""
+    """Collect text and count line ends."""
 
     def __init__(self, draw):
         self.draw, self.parts, self.line = draw, [], 1

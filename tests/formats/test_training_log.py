@@ -118,7 +118,7 @@ def test_the_last_of_february(tmp_path, monkeypatch, year):
 
 
 def test_lines_of_two_writers_that_run_together():
-    """What is no number is passed over, and so are numbers that nobody counts to."""
+    """Broken numbers and absurdly large ones are skipped."""
     start, at = "I0210 13:39:22.000000 1 s.cpp:1] Solving x", "I0210 13:39:23.000000 1 s.cpp:1]"
     log = parse(
         [

@@ -40,14 +40,14 @@ def one_layer(type: str, text: str, shapes, n_top: int = 1, dtype=np.float32) ->
 
 
 def fill_params(net: Net, seed: int = 5, low: float = 0.25) -> None:
-    """Parameters that no filler would give: of every size, none near zero where that divides."""
+    """Fill parameters with values of many sizes, none near zero where it divides."""
     rng = np.random.default_rng(seed)
     for blob in net.learnable_params:
         blob.data = rng.uniform(low, 1.25, size=blob.shape)
 
 
 def fill_like_trained(net: Net, seed: int = 4) -> None:
-    """Parameters that keep values of a deep net in range: weights by fan-in, statistics as of normal values."""
+    """Fill parameters so that values of a deep net stay in range: weights by fan-in, statistics of normal values."""
     rng = np.random.default_rng(seed)
     for node in net.graph.nodes:
         for i, blob in enumerate(node.layer.blobs):
@@ -62,7 +62,7 @@ def fill_like_trained(net: Net, seed: int = 4) -> None:
 
 
 class Exported:
-    """A net's model, checked, with what runs it."""
+    """Hold a net's exported model, checked, and a session that runs it."""
 
     def __init__(self, net: Net, folder: Path, **options):
         path = folder / "net.onnx"
@@ -110,7 +110,7 @@ def run_net(net: Net, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def agree(net: Net, exported: Exported, inputs: dict[str, np.ndarray], tolerance: float = 2e-5) -> None:
-    """Both give outputs of the same names, shapes, type and, to rounding, values."""
+    """Check that both give outputs of the same names, shapes, types and, to rounding, values."""
     inputs = {name: np.asarray(values, net.dtype) for name, values in inputs.items()}
     theirs = exported.run(**inputs)
     ours = run_net(net, inputs)

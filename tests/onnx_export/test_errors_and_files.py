@@ -181,7 +181,7 @@ def test_a_folder_that_is_not_there(tmp_path):
 
 
 def test_large_weights_lie_beside_the_model(tmp_path, monkeypatch):
-    """As over 2 GiB: here the limit is lower. Small tensors stay inside."""
+    """The limit is lowered for the test; small tensors stay in the model."""
     monkeypatch.setattr(model, "MOST_BYTES", 4096)
     net = net_of(
         DATA + conv("c", "data", "c") + layer("i", "InnerProduct", "c", "i", "inner_product_param { num_output: 30 }")
@@ -215,7 +215,7 @@ def test_other_weights_never_take_the_place_of_those_of_an_older_model(tmp_path,
         patch.setattr(model, "_model", fails)
         with pytest.raises(KeyboardInterrupt):
             export_onnx(net, path)
-    assert path.read_bytes() == old  # and its weights are where it says
+    assert path.read_bytes() == old  # its weights are still in the file that it names
     fill_params(net, seed=5)
     agree(net, _session_of(net, tmp_path), values(net))
     assert export_onnx(net, path)[1] == first

@@ -204,7 +204,7 @@ DIVERSE = (
 
 
 def onnxruntime_s_newest() -> int:
-    """What it officially supports; each of its minor versions from 1.18 on came with these."""
+    """Return the newest opset that the installed onnxruntime supports."""
     minor = int(onnxruntime.__version__.split(".")[1])
     return 21 if minor < 21 else 22 if minor < 23 else 23
 
@@ -281,7 +281,7 @@ def test_windows_at_every_border(method, tmp_path):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_maximum_of_nothing(dtype, tmp_path):
-    """The last window begins behind the input: Caffe's start value, and no place."""
+    """The last window begins behind the input: the value is Caffe's initial one, and the place none."""
     net = one_layer("Pooling", "pooling_param { kernel_size: 2 stride: 4 }", [(1, 1, 4, 1)], n_top=2, dtype=dtype)
     found = Exported(net, tmp_path).run(b0=np.arange(4, dtype=dtype).reshape(1, 1, 4, 1))
     assert found["t0"].reshape(-1).tolist() == [1, -float(np.finfo(np.float32).max)]
