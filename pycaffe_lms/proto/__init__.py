@@ -1,4 +1,4 @@
-"""The message classes of proto/caffe.proto. BVLC's own caffe_pb2 claims the same names: not both in one process."""
+"""Import the message classes of proto/caffe.proto. BVLC's caffe_pb2 has the same names: use one of them per process."""
 
 from . import caffe_pb2
 

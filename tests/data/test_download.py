@@ -21,8 +21,11 @@ SHA256 = Checksum(hashlib.sha256(CONTENT).hexdigest())
 
 
 class Server(ThreadingHTTPServer):
-    """content: what it has. most: bytes per answer, after which it hangs up. ranges: whether it knows them. codes: of
-    the next answers instead. asked: the Range of every request. length: whether it says how much will come."""
+    """Serve one file, and fail as told.
+
+    content: the file. most: bytes per response, after which it hangs up. ranges: whether it serves ranges. codes:
+    status codes of the next responses. asked: the Range of every request. length: whether it sends Content-Length.
+    """
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
