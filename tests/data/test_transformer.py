@@ -73,13 +73,13 @@ def test_every_rule(tmp_path, phase, mirror, size, mean_kind, dtype):
 def test_centre_rounds_down():
     item = picture(1, 6, 9)
     out = np.empty((1, 3, 3), np.float32)
-    transformer("crop_size: 3", TEST).transform(item, out)
+    transformer("crop_size: 3", TEST).transform([item], out[None])
     np.testing.assert_array_equal(out, item[:, 1:4, 3:6])
 
 
 def test_float64():
     item, out = picture(1, 2, 2), np.empty((1, 2, 2), np.float64)
-    transformer("scale: 0.5 mean_value: 3").transform(item, out)
+    transformer("scale: 0.5 mean_value: 3").transform([item], out[None])
     np.testing.assert_array_equal(out, (item - 3.0) * 0.5)
 
 

@@ -118,7 +118,7 @@ def convert_mnist(
     backend: str = "lmdb",
     progress: Progress | None = None,
     overwrite: bool = False,
-) -> tuple[int, int, int]:
+) -> tuple[int, ...]:
     """Write an idx file of pictures with its file of labels as one database, keys %08d.
 
     Return the pictures' shape, (N, H, W).
@@ -127,7 +127,7 @@ def convert_mnist(
     images, labels = open_labelled(images_path, labels_path)
     records = ((image[None], int(label)) for image, label in zip(images, labels, strict=True))
     _write(path, records, len(images), "%08d", backend, progress, overwrite)
-    return images.shape  # type: ignore[return-value]
+    return images.shape
 
 
 def convert_mnist_siamese(
@@ -139,7 +139,7 @@ def convert_mnist_siamese(
     backend: str = "leveldb",
     overwrite: bool = False,
     progress: Progress | None = None,
-) -> tuple[int, int, int]:
+) -> tuple[int, ...]:
     """Write as many pairs as the idx file holds pictures, keys %08d; return the pictures' shape, (N, H, W).
 
     A record has two channels, two pictures drawn at random with replacement (a pair may be one picture twice), and
@@ -154,7 +154,7 @@ def convert_mnist_siamese(
             yield b"%08d" % number, encode_datum(pixels[[i, j]], int(digits[i] == digits[j]))
 
     write_database(path, told(records(), len(images), progress), backend=backend, overwrite=overwrite)
-    return images.shape  # type: ignore[return-value]
+    return images.shape
 
 
 def make_cifar10(

@@ -79,17 +79,12 @@ class DataTransformer:
                 self._checked[datum_shape] = known
         return known
 
-    def transform(
-        self, arrays: np.ndarray | Sequence[np.ndarray], out: np.ndarray, rng: np.random.Generator | None = None
-    ) -> None:
-        """Fill `out` (float32 or float64) from `arrays`, which are not changed.
+    def transform(self, arrays: Sequence[np.ndarray], out: np.ndarray, rng: np.random.Generator | None = None) -> None:
+        """Fill `out`, (N, C, h, w) of float32 or float64, from N arrays (C, H, W), which are not changed.
 
-        arrays, out: one array (C, H, W) and (C, h, w); or N arrays, of any sizes that crop to the same, and
-        (N, C, h, w). rng: `batch_rng` of this batch, needed where `needs_random`.
+        rng: `batch_rng` of this batch, needed where `needs_random`.
         Raises: as `output_shape`; DataError where an item does not come out in the shape of `out`.
         """
-        if out.ndim == 3:
-            arrays, out = [arrays], out[None]  # type: ignore[list-item]
         assert len(arrays) == len(out), (len(arrays), len(out))
         # All three numbers of an item are always drawn, so that no setting changes the numbers of the others.
         draws: Sequence[Sequence[int]] = [(0, 0, 0)] * len(out)

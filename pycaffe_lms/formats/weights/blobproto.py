@@ -19,7 +19,7 @@ from ...arrays import HostArray
 from ...errors import WeightsError
 from ...proto.caffe_pb2 import BlobProto, C3DBlob
 from ..rawfile import DAMAGED
-from .pieces import as_bytes, packed
+from .pieces import as_bytes, blob_pieces
 
 MAX_AXES = 32
 MOST_VALUES = 1 << 48  # of a blob without elements; its other axes may still be absurd
@@ -118,16 +118,8 @@ def array_to_blobproto(arr: HostArray, diff: HostArray | None = None, *, into: B
     into: an empty message to fill, such as `layer.blobs.add()`, which saves a copy of a large blob.
     Raises: ValueError where diff has another shape.
     """
-    arr = np.asarray(arr)
     proto = BlobProto() if into is None else into
-    if arr.ndim:
-        proto.shape.dim.extend(arr.shape)
-    double = arr.dtype == np.float64
-    _store(proto, "double_data" if double else "data", arr)
-    if diff is not None:
-        if np.shape(diff) != arr.shape:
-            raise ValueError(f"diff of shape {np.shape(diff)} for data of shape {arr.shape}")
-        _store(proto, "double_diff" if double else "diff", diff)
+    proto.MergeFromString(b"".join(map(as_bytes, blob_pieces(arr, diff))))
     return proto
 
 
@@ -170,9 +162,3 @@ def _raw(proto: BlobProto, field: str, shape: tuple[int, ...]) -> HostArray:
 def _wrong_count(shape: tuple[int, ...], found: float, field: str) -> WeightsError:
     needs = f"a blob of shape {shape} needs {prod(shape)} values"
     return WeightsError(f"{needs}, the file has {found:.12g} in `{field}`", fix=DAMAGED)
-
-
-def _store(proto: BlobProto, field: str, arr: HostArray) -> None:
-    """Fill a packed field through its wire format."""
-    if pieces := packed(field, arr):
-        proto.MergeFromString(b"".join(map(as_bytes, pieces)))

@@ -22,7 +22,7 @@ Piece: TypeAlias = "bytes | HostArray"  # of a file: bytes, or numbers that it h
 
 
 def blob_pieces(arr: HostArray, diff: HostArray | None = None) -> list[Piece]:
-    """Return the pieces of `array_to_blobproto(arr, diff)`; values are not copied, whatever their strides.
+    """Return the pieces of a BlobProto as `array_to_blobproto` makes it; values are not copied, whatever their strides.
 
     Raises: ValueError where diff has another shape.
     """
@@ -34,12 +34,12 @@ def blob_pieces(arr: HostArray, diff: HostArray | None = None) -> list[Piece]:
     if arr.ndim:
         shape.shape.dim.extend(arr.shape)
     names = ("double_data", "double_diff") if double else ("data", "diff")
-    values = [piece for name, a in zip(names, (arr, diff), strict=True) if a is not None for piece in packed(name, a)]
+    values = [piece for name, a in zip(names, (arr, diff), strict=True) if a is not None for piece in _packed(name, a)]
     about: list[Piece] = [shape.SerializeToString()]
     return about + values if double else values + about  # in the order of the fields' numbers
 
 
-def packed(field: str, values: HostArray) -> list[Piece]:
+def _packed(field: str, values: HostArray) -> list[Piece]:
     """Return a repeated field of a BlobProto in wire format: a tag, the length and the numbers; nothing for none."""
     payload = np.asarray(values, dtype="<f8" if field.startswith("double") else "<f4")
     return framed(BlobProto.DESCRIPTOR.fields_by_name[field].number, [payload]) if payload.size else []
