@@ -89,12 +89,12 @@ def test_ranks_deal_records(tmp_path):
     caffe.set_solver_rank(2)
     net = caffe.Net(str(path), caffe.TRAIN)
     layer = net.graph.nodes[0].layer
-    assert (net.solver_count, net.solver_rank, layer.solver_count, layer.solver_rank) == (3, 2, 3, 2)
+    assert (net.solver_count, net.solver_rank, layer.context.solver_count, layer.context.solver_rank) == (3, 2, 3, 2)
     solver = tmp_path / "solver.prototxt"
     solver.write_text(f'net: "{path}" base_lr: 1 lr_policy: "fixed"')
-    dealt = caffe.get_solver(str(solver)).net.graph.nodes[0].layer
+    dealt = caffe.get_solver(str(solver)).net.graph.nodes[0].layer.context
     assert (dealt.solver_count, dealt.solver_rank) == (3, 2)
-    tested = caffe.Net(str(path), caffe.TEST).graph.nodes[0].layer
+    tested = caffe.Net(str(path), caffe.TEST).graph.nodes[0].layer.context
     assert (tested.solver_count, tested.solver_rank) == (1, 0)
 
 

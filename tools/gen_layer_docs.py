@@ -66,16 +66,17 @@ def _section(cls, types: list[str]) -> str:
     if old:
         lines.append(f"In V1 files: {', '.join(f'`{name}`' for name in old)}.\n")
     lines += ["```", inspect.getdoc(cls), "```", ""]
-    lines += [f"- Bottoms: {cls.bottoms}; tops: {cls.tops}{', as many as bottoms' if cls.same_count else ''}."]
+    own = cls.declares
+    lines += [f"- Bottoms: {own.bottoms}; tops: {own.tops}{', as many as bottoms' if own.same_count else ''}."]
     if runs:
         lines += [f"- Learned or running parameters: {_parameters(runs)}.", f"- Backward reads: {_reads(runs)}."]
-    if cls.no_backward is None:
+    if own.no_backward is None:
         lines.append("- No bottom gets a gradient.")
-    elif cls.no_backward:
-        lines.append(f"- Bottoms without a gradient: {_numbers(cls.no_backward)}.")
-    if cls.bottoms.most != 0:
-        lines.append(f"- In place: {_IN_PLACE[cls.in_place]}.")
-    lines.append(f"- Runs on {_RUNS[cls.runs_on]}.")
+    elif own.no_backward:
+        lines.append(f"- Bottoms without a gradient: {_numbers(own.no_backward)}.")
+    if own.bottoms.most != 0:
+        lines.append(f"- In place: {_IN_PLACE[own.in_place]}.")
+    lines.append(f"- Runs on {_RUNS[own.runs_on]}.")
     elsewhere = [m for m in messages_of(cls) if _home(m) not in types]
     if elsewhere:
         places = (f"`{m}` ([fields](#{(_home(m) or m).lower()}))" for m in elsewhere)

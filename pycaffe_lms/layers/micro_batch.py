@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from ..proto.caffe_pb2 import LayerParameter
 from .base import Layer
-from .draws import LANES, RandomLayer
+from .random_layer import LANES, RandomLayer
 from .shape.concat import ConcatLayer
 from .shape.split import SplitLayer
 
@@ -25,7 +25,7 @@ def part_of(layer: Layer, number: int, parts: int, first_element: int) -> Layer:
     Settings are shared, scratch is its own. A random layer's parts draw what the whole would, and count with it."""
     part = _copy_of(layer, f"{layer.name} [{number + 1}/{parts}]")
     if isinstance(part, RandomLayer):
-        part.drawn_by, part.first_block = layer, first_element // LANES
+        part.whole, part.first_block = layer, first_element // LANES
     return part
 
 
@@ -58,6 +58,6 @@ def _copy_of(layer: Layer, name: str) -> Layer:
 
 def _like(layer: Layer, cls: type[Layer], name: str, bottoms: Sequence[str], tops: Sequence[str]) -> Layer:
     param = LayerParameter(name=layer.param.name, type=cls.type, bottom=bottoms, top=tops, phase=layer.param.phase)
-    made = cls(param, phase=layer.phase, dtype=layer.dtype)
+    made = cls(param, layer.context)
     made.name = name
     return made

@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import ReadOnlyValue
 from ..proto import caffe_pb2
 from ..vectors import BoolVec, RawBlobVec
-from .base import InPlace, Layer, Runs, ShapesChanged, at_least
+from .base import Declaration, InPlace, Layer, Runs, ShapesChanged, at_least
 from .registry import register_layer
 from .user_layer import BlobVec, HostBlob, UserLayer
 
@@ -58,10 +58,15 @@ class PythonLayer(Layer):
     to top[i].data in backward.
     """
 
-    bottoms = tops = at_least(0)
-    runs_on = Runs.HOST
-    in_place = InPlace.MUST
-    makes_gradients = spoils_top_diffs = True  # nobody can say what the class does
+    # nobody can say what the class does
+    declares = Declaration(
+        bottoms=at_least(0),
+        tops=at_least(0),
+        in_place=InPlace.MUST,
+        runs_on=Runs.HOST,
+        overwrites_top_diffs=True,
+        gradients_without_top_diffs=True,
+    )
 
     def setup(self, bottom_shapes):
         self.user = self._make()
@@ -236,7 +241,7 @@ class PythonLayer(Layer):
             blob.bind()
 
     @property
-    def face(self):
+    def public_object(self):
         """What `net.layers` shows: the user's object."""
         return self.user
 

@@ -7,8 +7,9 @@ inputs alone is one product over all T x N items; only the recurrent product is 
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
-from .base import Layer, Lives, Needs, between, count, exactly
+from .base import Declaration, Layer, Lives, Needs, between, count, exactly
 from .registry import register_layer
 
 _log = logging.getLogger(__name__)
@@ -25,12 +26,15 @@ class RecurrentLayer(Layer):
 
     states: tuple[str, ...] = ("h",)
     gates = 1  # D rows of the weights for each
-    no_backward = not_forced = frozenset({1})
-    learns_whole = True  # as does Caffe's net within the layer, which knows no lr_mult: clip_gradients counts them
+    # as does Caffe's net within the layer, which knows no lr_mult: clip_gradients counts them
+    declares = Declaration(
+        no_backward=frozenset({1}), ignores_force_backward=frozenset({1}), computes_all_param_gradients=True
+    )
 
     def check_counts(self, n_bottom, n_top):
         exposed = len(self.states) if self.param.recurrent_param.expose_hidden else 0
-        self.bottoms, self.tops = between(2 + exposed, 3 + exposed), exactly(1 + exposed)
+        bottoms, tops = between(2 + exposed, 3 + exposed), exactly(1 + exposed)
+        self.declares = replace(self.declares, bottoms=bottoms, tops=tops)
         super().check_counts(n_bottom, n_top)
         self.exposed = exposed
         self.static = n_bottom == 3 + exposed
@@ -97,10 +101,10 @@ class RecurrentLayer(Layer):
     def declare(self, bottom_shapes, top_shapes, ops):
         self.steps, self.items, d = top_shapes[0]
         self.n, self.rows = self.steps * self.items, self.gates * d
-        kept = Lives.SAVED if self.needs_backward else Lives.CALL
+        kept = Lives.SAVED if self.context.needs_backward else Lives.CALL
         all_steps = (self.steps, self.items)
         self.scratch("gates", (*all_steps, self.rows), lives=kept)
-        self.scratch("hidden", (*all_steps, d) if self.needs_backward else (self.items, d), lives=kept)
+        self.scratch("hidden", (*all_steps, d) if self.context.needs_backward else (self.items, d), lives=kept)
         self.scratch("dgates", (*all_steps, self.rows), lives=Lives.CALL, forward=False)
         self.scratch("back", (self.items, d), lives=Lives.CALL, forward=False)
         if self.static:
@@ -265,7 +269,7 @@ class LSTMLayer(RecurrentLayer):
 
     def declare(self, bottom_shapes, top_shapes, ops):
         super().declare(bottom_shapes, top_shapes, ops)
-        if self.needs_backward:
+        if self.context.needs_backward:
             self.scratch("cells", top_shapes[0])
         self.scratch("carry", (self.items, self.dim), lives=Lives.CALL, forward=False)
 
@@ -302,8 +306,9 @@ class LSTMUnitLayer(Layer):
     derivative, as on the GPU there.
     """
 
-    bottoms, tops = exactly(3), exactly(2)
-    no_backward = not_forced = frozenset({2})
+    declares = Declaration(
+        bottoms=exactly(3), tops=exactly(2), no_backward=frozenset({2}), ignores_force_backward=frozenset({2})
+    )
 
     def infer_shapes(self, bottom_shapes):
         shape = tuple(bottom_shapes[0])

@@ -111,7 +111,7 @@ class Arrangement:
         graph = self.run_graph
         graph.views = {}
         dropped = self.tuning.fuse and (self.tuning.pack or self._runtime.active)
-        if dropped and any(node.layer.stretches for node in graph.nodes):
+        if dropped and any(node.layer.view_offsets for node in graph.nodes):
             steps, excluded = self.all_steps(fused=True), asked_by_layers(graph, self._runtime.config).keys()
             keep = {"short_lived": self._packed(), "lasting": self._lasting(), "excluded": excluded}
             graph.views = choose_views(
@@ -163,18 +163,18 @@ class Arrangement:
         lasting = {i for v in graph.values if v.loss_weight for i in (v.data, v.diff)}
         lasting |= {i for v in graph.values if v.name in kept for i in (v.data, v.diff)}
         for node in graph.nodes:
-            if node.layer.runs_on is Runs.HOST:  # its blobs are copied between host and device
+            if node.layer.declares.runs_on is Runs.HOST:  # its blobs are copied between host and device
                 lasting |= {
                     i for v in (*node.bottoms, *node.tops) for i in (graph.values[v].data, graph.values[v].diff)
                 }
         outside = {*graph.outputs, *graph.inputs}
         for v in graph.values:
             layer = graph.nodes[v.producer].layer
-            if v.name in outside or not layer.rewrites(v.top) or layer.is_net_input:
+            if v.name in outside or not layer.rewrites(v.top) or layer.declares.is_net_input:
                 lasting.add(v.data)
         for node in graph.everyone():
             for scratch in node.layer.scratches.values():
-                if scratch.lives in (Lives.STATE, Lives.DIAL):
+                if scratch.lives in (Lives.STATE, Lives.STEP_SCALAR):
                     lasting.add(node.scratch[scratch.name])
         return frozenset(lasting)
 
@@ -286,5 +286,5 @@ class Arrangement:
             if value.loss_weight:
                 ids.add(value.data)
         for node in graph.nodes:
-            ids |= {node.scratch[s.name] for s in node.layer.scratches.values() if s.lives.value == "state"}
+            ids |= {node.scratch[s.name] for s in node.layer.scratches.values() if s.lives is Lives.STATE}
         return ids

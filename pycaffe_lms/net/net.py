@@ -19,13 +19,14 @@ from ..backend import get_device
 from ..blob import Blob
 from ..errors import CaffeError, OutOfDeviceMemory, ShapeError
 from ..formats.types import SPLIT
-from ..layers.base import ShapesChanged
+from ..layers.base import TRAIN, BuildContext, ShapesChanged
 from ..lms.config import LMSConfig
 from ..lms.plan.plan import Plan, seconds_of
 from ..lms.runtime.memory_owners import explain
 from ..lms.runtime.runtime import Runtime
 from ..memory.states import Ask, State
 from ..ops import ops_of
+from ..proto.caffe_pb2 import LayerParameter
 from ..random import CaffeRandom
 from ..uncopied import Uncopied
 from ..vectors import NetBlobVec
@@ -116,7 +117,7 @@ class Net(Uncopied):
         self.splitting = Splitting(self.runtime.config.parts, self.runtime.config.blocks)
         self.sharers: WeakSet[Net] = WeakSet()  # nets that use this net's parameters
         with self._users_names():
-            self.graph = wire(self.message, loaded.lines, file=self.file, dtype=self.dtype, prepare=self._prepare_layer)
+            self.graph = wire(self.message, loaded.lines, file=self.file, dtype=self.dtype, context_of=self._context_of)
         self.findings = Findings(self.graph, self.file, self.split_names())
         first_values = FirstValues(self.graph, self.file, self.dtype, self._random)
         first_values.check()
@@ -133,12 +134,16 @@ class Net(Uncopied):
         log_parts(self)
 
     # -- building ---------------------------------------------------------------------------------------------------
-    def _prepare_layer(self, layer, index: int) -> None:
-        """Derive the seed of each layer from the net's, and tell data layers their rank and whether to read ahead."""
-        layer.reads_ahead = self._will_run
-        layer.seed = zlib.crc32(f"{index}:{layer.name}".encode()) ^ (self._random.seed & 0xFFFFFFFFFFFFFFFF)
-        layer.solver_count = self.solver_count if layer.phase == 0 else 1
-        layer.solver_rank = self.solver_rank if layer.phase == 0 else 0
+    def _context_of(self, param: LayerParameter, index: int) -> BuildContext:
+        """Return a layer's context: its seed from the net's; for data layers their rank and whether to read ahead."""
+        return BuildContext(
+            phase=param.phase,
+            dtype=self.dtype,
+            seed=zlib.crc32(f"{index}:{param.name}".encode()) ^ (self._random.seed & 0xFFFFFFFFFFFFFFFF),
+            solver_count=self.solver_count if param.phase == TRAIN else 1,
+            solver_rank=self.solver_rank if param.phase == TRAIN else 0,
+            reads_ahead=self._will_run,
+        )
 
     @contextmanager
     def _users_names(self) -> Iterator[None]:
@@ -238,7 +243,7 @@ class Net(Uncopied):
     @property
     def layers(self) -> list:
         """Return the user's object of each layer, in order."""
-        return [node.layer.face for node in self.graph.nodes]
+        return [node.layer.public_object for node in self.graph.nodes]
 
     def layer_index(self, name: str) -> int:
         """Return the index of the last layer of that name. Raises MissingName."""
@@ -504,7 +509,7 @@ class Net(Uncopied):
         """Reshape the net if an input changed its shape, or a source's next batch has another. Cheap otherwise."""
         changed = self.own_blobs.reshaped
         for node in self.graph.nodes:
-            if node.bottoms or node.layer.is_net_input:
+            if node.bottoms or node.layer.declares.is_net_input:
                 continue
             shapes = [tuple(s) for s in node.layer.infer_shapes([])]
             changed |= shapes != [self.graph.values[t].shape for t in node.tops]

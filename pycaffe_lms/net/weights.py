@@ -139,7 +139,7 @@ def bare_proto(net: Net) -> caffe_pb2.NetParameter:
         layer = message.layer.add()
         layer.CopyFrom(node.message)
         del layer.blobs[:]
-        if node.layer.is_loss and not layer.loss_weight:
+        if node.layer.declares.is_loss and not layer.loss_weight:
             layer.loss_weight.extend([1.0] + [0.0] * (len(layer.top) - 1))
         requests = node.layer.params
         if any(r.lr_mult == 0 for r in requests):

@@ -72,7 +72,7 @@ class _Conversion:
             for v in node.tops:
                 self.tensor_of[v] = f"\0{v}"  # until `finish` names it
             self.records.append([])
-            if node.layer.is_net_input:
+            if node.layer.declares.is_net_input:
                 problems += self._input(node)
                 continue
             converter = CONVERTERS.get(node.layer.param.type)
@@ -205,7 +205,7 @@ def _by_batch(node: Node) -> Problem:
 def _why_not(node: Node) -> tuple[str, str]:
     if not node.bottoms:
         return "reads data by itself", "export the deploy prototxt, whose inputs are Input layers"
-    if node.layer.is_loss or node.layer.no_backward is None or not node.tops:
+    if node.layer.declares.is_loss or node.layer.declares.no_backward is None or not node.tops:
         return "is for training and testing", "export the deploy prototxt, which ends before it"
     return "has no counterpart in ONNX", "cut the net before this layer, or write it with other layers"
 

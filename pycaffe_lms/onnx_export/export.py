@@ -57,7 +57,7 @@ def with_another_batch(net: Net) -> Graph:
     message = NetParameter()
     message.CopyFrom(net.message)
     for layer, node in zip(message.layer, graph.nodes, strict=True):
-        if not node.layer.is_net_input:
+        if not node.layer.declares.is_net_input:
             continue
         del layer.input_param.shape[:]
         for top in layer.top:

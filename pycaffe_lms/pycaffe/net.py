@@ -53,7 +53,7 @@ class PycaffeNet(core.Net):
     @property
     def layer_dict(self) -> OrderedDict[str, Any]:
         """Return the layers by name."""
-        return Named(((node.name, node.layer.face) for node in self.graph.nodes), net=self.name, kind="layer")
+        return Named(((node.name, node.layer.public_object) for node in self.graph.nodes), net=self.name, kind="layer")
 
     @property
     def blob_loss_weights(self) -> OrderedDict[str, float]:

@@ -144,7 +144,7 @@ class LossWatch:
         """Return the buffers that only layers on the host write."""
         found: dict[Runs, set[int]] = {runs: set() for runs in Runs}
         for node in self._net.graph.nodes:
-            found[node.layer.runs_on] |= {self._net.graph.values[t].data for t in node.tops}
+            found[node.layer.declares.runs_on] |= {self._net.graph.values[t].data for t in node.tops}
         return found[Runs.HOST] - found[Runs.DEVICE]
 
     def _nbytes(self, value: Value) -> int:

@@ -19,7 +19,7 @@ _READERS = {
     "test_every_case",
     "test_every_gradient",
     "test_needs",
-    "test_every_replay",
+    "test_every_remat",
     "test_separate_gradients",
     "test_complete",
 }  # they read this file

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from google.protobuf import text_format
 
-from pycaffe_lms.layers.base import TRAIN, Lives, Pass, ShapesChanged
+from pycaffe_lms.layers.base import TRAIN, BuildContext, Lives, Pass, ShapesChanged
 from pycaffe_lms.layers.registry import layer_class
 from pycaffe_lms.ops import load_ops
 from pycaffe_lms.proto import caffe_pb2
@@ -76,12 +76,12 @@ class LayerBench:
             message.bottom.extend(f"b{i}" for i in range(len(self.bottom_shapes)))
         if not message.top:
             message.top.extend(f"b{i}" if self.in_place else f"t{i}" for i in range(self.n_top))
-        self.layer = layer_class(self.type)(message, phase=self.phase, dtype=self.dtype)
+        self.layer = layer_class(self.type)(message, BuildContext(phase=self.phase, dtype=self.dtype))
         self.layer.check_counts(len(message.bottom), len(message.top))
         self.layer.setup([tuple(s) for s in self.bottom_shapes])
-        self.layer.needs_backward = self.needs_backward
+        self.layer.update_context(needs_backward=self.needs_backward)
         if self.propagate_down is None:
-            blocked = self.layer.no_backward
+            blocked = self.layer.declares.no_backward
             self.propagate_down = tuple(
                 blocked is not None and i not in blocked and self.needs_backward for i in range(len(self.bottom_shapes))
             )
@@ -103,17 +103,17 @@ class LayerBench:
             for s in self.layer.scratches.values()
         }
 
-    def replay(self):
+    def rematerialize(self):
         """The tops again, as after the last `forward`; what that wrote is spoilt first, but for scratch that is kept.
         Returns (tops, scratch that forward writes for backward)."""
-        d, layer, needs = self.device, self.layer, self.layer.replay_needs()
+        d, layer, needs = self.device, self.layer, self.layer.remat_needs()
         spare = {i for i in range(len(self._top)) if i not in layer.shares_data()}
         self._top = [d.put(_poison(t.shape, self.dtype)) if i in spare else t for i, t in enumerate(self._top)]
         written = {n: s for n, s in layer.scratches.items() if s.forward and s.lives is Lives.SAVED}
         for name, scratch in written.items():
-            if not scratch.kept:
+            if not scratch.remat_reads:
                 self.scratch[name] = d.put(np.full(scratch.shape, -1).astype(scratch.dtype))
-        layer.replay(
+        layer.rematerialize(
             Pass(
                 ops=d.ops,
                 bottom=[b if i in needs.bottoms else None for i, b in enumerate(self._bottom)],
@@ -126,9 +126,10 @@ class LayerBench:
 
     def forward(self, bottoms):
         """Tops (NumPy) from bottoms. Parameters are `self.params` (NumPy; running statistics come back changed)."""
-        if self.layer.looks_at:
+        read = sorted(self.layer.declares.dynamic_shape_bottoms)
+        if read:
             try:
-                self.layer.look([np.asarray(bottoms[i], self.dtype) for i in sorted(self.layer.looks_at)])
+                self.layer.read_dynamic_shapes([np.asarray(bottoms[i], self.dtype) for i in read])
             except ShapesChanged:
                 self.reshape(self.bottom_shapes)
         d, needs = self.device, self.layer.forward_needs()
@@ -149,10 +150,10 @@ class LayerBench:
             param=[p if i in needs.params | self.layer.forward_updates() else None for i, p in enumerate(self._param)],
             scratch={n: a for n, a in self.scratch.items() if self.layer.scratches[n].forward},
         )
-        dials = any(s.lives is Lives.DIAL for s in self.layer.scratches.values())
-        for name, numbers in self.layer.turn().items() if dials else ():
+        scalars = any(s.lives is Lives.STEP_SCALAR for s in self.layer.scratches.values())
+        for name, numbers in self.layer.next_step_scalars().items() if scalars else ():
             self.scratch[name] = io.scratch[name] = d.put(np.array(numbers, np.uint64))
-        if self.layer.runs_on.value != "nowhere":
+        if self.layer.declares.runs_on.value != "nowhere":
             self.layer.forward(io)
         self.params = [d.get(p) for p in self._param]
         return [d.get(t) for t in self._top]
@@ -187,7 +188,7 @@ class LayerBench:
             param_diff=param_diff,
             accumulate=accumulate,
         )
-        if not (self.layer.runs_on.value == "nowhere" and shared):
+        if not (self.layer.declares.runs_on.value == "nowhere" and shared):
             self.layer.backward(io)
         return (
             [None if b is None else d.get(b) for b in bottom_diff],

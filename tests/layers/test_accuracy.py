@@ -80,7 +80,7 @@ def test_an_ignored_label_may_be_out_of_range():
 
 def test_declarations():
     layer = LayerBench("Accuracy", "", ((2, 3), (2,))).layer
-    assert layer.no_backward is None and not layer.is_loss
+    assert layer.declares.no_backward is None and not layer.declares.is_loss
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_a_nan_is_the_largest(k, wanted):
 
 def test_needs():
     layer = CASES[0].bench().layer
-    assert layer.no_backward is None and layer.backward_needs([False], []) == Needs()
+    assert layer.declares.no_backward is None and layer.backward_needs([False], []) == Needs()
 
 
 @pytest.mark.parametrize(

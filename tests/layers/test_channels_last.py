@@ -85,7 +85,7 @@ class LastBench(LayerBench):
     """A bench that shows plain arrays, while its layer sees them channels-last."""
 
     def reshape(self, bottom_shapes):
-        self.layer.channels_last = True
+        self.layer.update_context(channels_last=True)
         super().reshape(bottom_shapes)
 
     def _moved(self, call, *args, **options):

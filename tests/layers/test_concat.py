@@ -50,10 +50,10 @@ def test_propagate_down_false():
 
 def test_one_bottom_shares_its_memory():
     layer = LayerBench("Concat", "", ((2, 3),)).layer
-    assert layer.shares() == layer.shares_data() == {0: 0} and layer.runs_on is Runs.NOWHERE
+    assert layer.shares() == layer.shares_data() == {0: 0} and layer.declares.runs_on is Runs.NOWHERE
     assert layer.forward_needs() == Needs()
     layer = LayerBench("Concat", "", ((2, 3), (2, 3))).layer
-    assert layer.shares() == {} and layer.runs_on is Runs.DEVICE
+    assert layer.shares() == {} and layer.declares.runs_on is Runs.DEVICE
     assert layer.backward_needs([True, True], []) == Needs()
 
 

@@ -60,7 +60,7 @@ def test_forward_is_the_definition(case, seed, draws):
 def test_nothing_is_kept_between_the_passes_but_the_three_words_of_the_key():
     bench = LayerBench("Dropout", "", ((64, 100),))
     (key,) = bench.layer.scratches.values()
-    assert (key.lives, key.nbytes) == (Lives.DIAL, 24)
+    assert (key.lives, key.nbytes) == (Lives.STEP_SCALAR, 24)
     assert bench.layer.backward_needs([True], []) == Needs()
 
 

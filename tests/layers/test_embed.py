@@ -203,7 +203,7 @@ def test_large_indices_are_exact_in_float32():
 
 def test_needs():
     layer = EMBED[0].bench().layer
-    assert layer.no_backward is None
+    assert layer.declares.no_backward is None
     assert layer.backward_needs([False], [True, True]) == Needs(bottoms=frozenset({0}))
     assert layer.backward_needs([False], [False, True]) == Needs()
     layer = REINDEX[0].bench().layer

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 from pycaffe_lms.errors import CaffeError
-from pycaffe_lms.layers.base import InPlace, Runs
+from pycaffe_lms.layers.base import BuildContext, Declaration, InPlace, Runs
 from pycaffe_lms.layers.registry import LAYERS
 
 from .all_cases import as_params, learning_cases, runnable_cases
@@ -26,7 +28,7 @@ def test_forward_writes_every_element_of_the_inferred_shapes(case):
     run = Run(case)
     tops = run.forward()
     assert [t.shape for t in tops] == run.bench.top_shapes
-    if run.layer.runs_on is Runs.NOWHERE and not run.layer.shares_data():
+    if run.layer.declares.runs_on is Runs.NOWHERE and not run.layer.shares_data():
         return  # filled from outside
     for i, top in enumerate(tops):
         if not run.layer.rewrites(i):
@@ -37,11 +39,10 @@ def test_forward_writes_every_element_of_the_inferred_shapes(case):
 ASKED = {
     "splits_over_batch": bool,
     "splits_over_outputs": int,
-    "repeatable": bool,
-    "channels_last": bool,
-    "prefers_channels_last": bool,
-    "makes_gradients": bool,
-    "looks_at": frozenset,
+    "accumulates_into": frozenset,
+    "view_offsets": Sequence,
+    "declares": Declaration,
+    "context": BuildContext,
 }
 
 
@@ -155,7 +156,7 @@ def test_every_type_takes_an_empty_batch():
 
 # -- in place -----------------------------------------------------------------------------------------------------
 def _may_be_in_place(case):
-    if LAYERS[case.type].in_place in (InPlace.MUST, InPlace.REFUSED) or not case.shapes or case.n_top != 1:
+    if LAYERS[case.type].declares.in_place in (InPlace.MUST, InPlace.REFUSED) or not case.shapes or case.n_top != 1:
         return False
     run = Run(case, in_place=False)
     same = tuple(run.bench.top_shapes[0]) == tuple(case.shapes[0]) and run.learns
@@ -171,7 +172,7 @@ def test_in_place_gives_the_same_numbers(case):
     names = " ".join(f'bottom: "b{i}"' for i in range(len(case.shapes))) + ' top: "b0"'
     run = Run(case, in_place=False, text=f"{case.text} {names}")
     bench, layer = run.bench, run.layer
-    if layer.in_place is InPlace.ALLOWED:
+    if layer.declares.in_place is InPlace.ALLOWED:
         needs = layer.backward_needs(list(bench.propagate_down), list(bench.param_propagate))
         forward, backward = layer.forward, layer.backward
 

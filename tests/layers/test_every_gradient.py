@@ -43,7 +43,7 @@ def _directions(rng, size):
 def test_backward_is_the_slope_of_forward(case):
     run = _start(case)
     run.forward()
-    weights = [w if i == 0 or not run.layer.is_loss else w * 0 for i, w in enumerate(run.top_diffs())]
+    weights = [w if i == 0 or not run.layer.declares.is_loss else w * 0 for i, w in enumerate(run.top_diffs())]
     gradients = run.backward(weights)
     rng, tolerance = np.random.default_rng(17), _tolerance(case)
 

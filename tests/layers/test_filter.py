@@ -140,7 +140,7 @@ def test_shapes_that_never_settle(monkeypatch):
     def look(layer, values):
         raise ShapesChanged
 
-    monkeypatch.setattr(FilterLayer, "look", look)
+    monkeypatch.setattr(FilterLayer, "read_dynamic_shapes", look)
     net = Net(text_format.Parse(NET.format(more=""), NetParameter()), 0, seed=1)
     with pytest.raises(ShapeError, match=r'"pick" \(Filter\).*each time'):
         net.forward_range()

@@ -38,7 +38,7 @@ def test_input_shapes():
 
 def test_input_declarations():
     layer = input_layer(SHAPE).layer
-    assert layer.is_net_input and layer.runs_on is Runs.NOWHERE
+    assert layer.declares.is_net_input and layer.declares.runs_on is Runs.NOWHERE
     assert layer.forward_needs() == layer.backward_needs([], []) == Needs()
 
 
@@ -53,7 +53,7 @@ def test_dummy_shapes():
     assert dummy(SHAPE + " shape {}", 2).top_shapes == [(2, 3), ()]
     legacy = dummy("num: 2 num: 9 channels: 3 height: 4 width: 5", 2)
     assert legacy.top_shapes == [(2, 3, 4, 5), (9, 3, 4, 5)]
-    assert dummy(SHAPE).layer.runs_on is Runs.HOST
+    assert dummy(SHAPE).layer.declares.runs_on is Runs.HOST
 
 
 @pytest.mark.parametrize("case", HOST_CASES, ids=str)

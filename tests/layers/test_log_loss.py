@@ -192,11 +192,11 @@ def test_no_gradient_of_the_loss_means_zeros():
 
 def test_declarations(tmp_path):
     layer = LayerBench(PLAIN, "", ((2, 3), (2,))).layer
-    assert layer.is_loss and layer.no_backward == layer.not_forced == {1}
+    assert layer.declares.is_loss and layer.declares.no_backward == layer.declares.ignores_force_backward == {1}
     assert layer.backward_needs([True, False], []) == Needs(bottoms=frozenset({0, 1}))
     assert layer.backward_needs([False, False], []) == Needs()
     layer = LayerBench("InfogainLoss", "", ((2, 3), (2,), (3, 3))).layer
-    assert layer.is_loss and layer.no_backward == layer.not_forced == {1, 2}
+    assert layer.declares.is_loss and layer.declares.no_backward == layer.declares.ignores_force_backward == {1, 2}
     assert layer.backward_needs([True, False, False], []) == Needs(bottoms=frozenset({1, 2}))
     assert layer.backward_needs([False] * 3, []) == Needs()
     layer = LayerBench("InfogainLoss", "", ((2, 3), (2,), (3, 3)), n_top=2).layer

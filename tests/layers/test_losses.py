@@ -141,10 +141,10 @@ def test_one_side_alone(down):
 
 def test_declarations():
     layer = LayerBench("EuclideanLoss", "", ((2, 3), (2, 3))).layer
-    assert layer.is_loss and not layer.no_backward and not layer.not_forced
+    assert layer.declares.is_loss and not layer.declares.no_backward and not layer.declares.ignores_force_backward
     assert layer.backward_needs([False, False], []) == Needs()
     layer = LayerBench(SIGMOID, "", ((2, 3), (2, 3))).layer
-    assert layer.is_loss and layer.no_backward == layer.not_forced == {1}
+    assert layer.declares.is_loss and layer.declares.no_backward == layer.declares.ignores_force_backward == {1}
     assert layer.backward_needs([False, False], []) == Needs()
     bench = LayerBench(SIGMOID, "", ((2, 3), (2, 3)), needs_backward=False)
     assert float(bench.forward([np.zeros((2, 3)), np.zeros((2, 3))])[0]) == pytest.approx(3 * math.log(2))

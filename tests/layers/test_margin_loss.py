@@ -167,11 +167,11 @@ def test_one_side_alone(down):
 
 def test_declarations():
     layer = LayerBench("HingeLoss", "", ((2, 3), (2,))).layer
-    assert layer.is_loss and layer.no_backward == layer.not_forced == {1}
+    assert layer.declares.is_loss and layer.declares.no_backward == layer.declares.ignores_force_backward == {1}
     assert layer.backward_needs([True, False], []) == Needs(bottoms=frozenset({0, 1}))
     assert layer.backward_needs([False, False], []) == Needs()
     layer = LayerBench("ContrastiveLoss", "", ((2, 3), (2, 3), (2,))).layer
-    assert layer.is_loss and layer.no_backward == layer.not_forced == {2}
+    assert layer.declares.is_loss and layer.declares.no_backward == layer.declares.ignores_force_backward == {2}
     assert layer.backward_needs([False, True, False], []) == Needs(bottoms=frozenset({0, 1, 2}))
     assert layer.backward_needs([False] * 3, []) == Needs()
     bench = LayerBench("ContrastiveLoss", "", ((1, 2), (1, 2), (1,)), needs_backward=False)

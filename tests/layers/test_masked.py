@@ -33,7 +33,7 @@ def test_bits_give_what_values_give(type_name, text, planes, in_place):
     x, dy = rng.normal(scale=4, size=shape), rng.normal(size=shape)
     plain = LayerBench(type_name, text, (shape,))
     bench = LayerBench(type_name, text, (shape,), in_place=in_place)
-    bench.layer.masked = True
+    bench.layer.update_context(saves_bits=True)
     bench.reshape([shape])
     bits = bench.layer.scratches["bits"]
     assert bits.dtype == np.uint32 and bits.shape == (planes * 4,)  # 105 elements
@@ -42,7 +42,7 @@ def test_bits_give_what_values_give(type_name, text, planes, in_place):
     (dx,), _ = bench.backward([dy])
     (expected,), _ = plain.backward([dy])
     assert dx.tobytes() == expected.tobytes()
-    tops, written = bench.replay() if not in_place else ([], {})
+    tops, written = bench.rematerialize() if not in_place else ([], {})
     for top in tops:
         np.testing.assert_array_equal(top, plain.forward([x])[0])
         assert written["bits"].tobytes() == bench.scratch["bits"].tobytes()
@@ -50,7 +50,7 @@ def test_bits_give_what_values_give(type_name, text, planes, in_place):
 
 def test_without_backward_there_are_no_bits():
     bench = LayerBench("ReLU", "", ((2, 3),), needs_backward=False)
-    bench.layer.masked = True
+    bench.layer.update_context(saves_bits=True)
     bench.reshape([(2, 3)])
     assert not bench.layer.scratches
     np.testing.assert_array_equal(bench.forward([[[-1, 0, 2], [3, -4, 5]]])[0], [[0, 0, 2], [3, 0, 5]])

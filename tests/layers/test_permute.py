@@ -134,9 +134,9 @@ def test_merged_axes_are_the_same_transposition(axes):
 
 def test_an_order_that_changes_nothing_shares_the_memory():
     layer = LayerBench("Permute", "permute_param { order: 0 order: 1 }", ((2, 3, 4),)).layer
-    assert layer.runs_on is Runs.NOWHERE and layer.shares() == {0: 0} and layer.forward_needs() == Needs()
+    assert layer.declares.runs_on is Runs.NOWHERE and layer.shares() == {0: 0} and layer.forward_needs() == Needs()
     layer = LayerBench("Permute", "permute_param { order: 1 }", ((2, 3, 4),)).layer
-    assert layer.runs_on is Runs.DEVICE and layer.shares() == {}
+    assert layer.declares.runs_on is Runs.DEVICE and layer.shares() == {}
 
 
 def test_reshape_and_propagate_down():

@@ -214,8 +214,8 @@ def test_no_gradient_where_none_is_wanted(case):
 
 
 def test_only_absval_refuses_to_work_in_place():
-    assert {name for name in FORMULA if layer_class(name).in_place is InPlace.REFUSED} == {"AbsVal"}
-    assert {name for name in FORMULA if layer_class(name).no_backward is None} == {"Threshold"}
+    assert {name for name in FORMULA if layer_class(name).declares.in_place is InPlace.REFUSED} == {"AbsVal"}
+    assert {name for name in FORMULA if layer_class(name).declares.no_backward is None} == {"Threshold"}
 
 
 @pytest.mark.parametrize(

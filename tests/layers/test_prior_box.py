@@ -84,7 +84,7 @@ def test_clip_and_one_variance():
 def test_declarations_and_zero_gradients():
     bench = LayerBench("PriorBox", f"prior_box_param {{ {SSD} }}", SHAPES)
     layer = bench.layer
-    assert layer.runs_on is Runs.NOWHERE and not layer.rewrites(0)
+    assert layer.declares.runs_on is Runs.NOWHERE and not layer.rewrites(0)
     assert layer.forward_needs() == Needs() == layer.backward_needs([True, True], [])
     (top,) = bench.forward([np.zeros(s) for s in SHAPES])
     for diff, shape in zip(bench.backward([np.ones_like(top)])[0], SHAPES, strict=True):

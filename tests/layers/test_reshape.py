@@ -78,7 +78,7 @@ def test_gradient(case):
 def test_nothing_runs_and_nothing_is_read(type, text):
     layer = LayerBench(type, text, (X,)).layer
     assert layer.shares() == layer.shares_data() == {0: 0}
-    assert layer.runs_on is Runs.NOWHERE and layer.in_place is InPlace.REFUSED
+    assert layer.declares.runs_on is Runs.NOWHERE and layer.declares.in_place is InPlace.REFUSED
     assert layer.forward_needs() == layer.backward_needs([True], []) == Needs()
 
 

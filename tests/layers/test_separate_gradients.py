@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pycaffe_lms.layers.base import Makes
+from pycaffe_lms.layers.base import Gradients
 from pycaffe_lms.layers.registry import layer_class
 
 from .all_cases import as_params, runnable_cases
@@ -20,20 +20,20 @@ FAMILY = {
     "Deconvolution",
     "InnerProduct",
 }
-CASES = [(n, c) for n, c in runnable_cases() if layer_class(c.type).separable]
+CASES = [(n, c) for n, c in runnable_cases() if layer_class(c.type).declares.split_backward]
 BOTH = [(n, c) for n, c in CASES if {kind for kind, _ in Run(c).targets()} == {"bottom", "param"}]
 
 
-def _half(run: Run, makes: Makes, **options) -> dict:
+def _half(run: Run, makes: Gradients, **options) -> dict:
     """Gradients of one pass, with NaN in all that it did not declare, and without scratch that serves the other."""
     bench, flags = run.bench, (run.bench.propagate_down, run.bench.param_propagate)
-    if makes is Makes.PARAMS:
+    if makes is Gradients.PARAMS:
         bench.propagate_down = tuple(False for _ in flags[0])
     else:
         bench.param_propagate = tuple(False for _ in flags[1])
     spoil_undeclared(run)
     there = dict(bench.scratch)
-    bench.scratch = {n: a for n, a in there.items() if run.layer.scratches[n].helps(makes)}
+    bench.scratch = {n: a for n, a in there.items() if run.layer.scratches[n].used_for(makes)}
     for array in bench.scratch.values():  # of what lives no longer than a pass nothing is left for the next one
         spoil(array)
     found = run.backward(run.top_diffs(), **options)
@@ -46,7 +46,9 @@ def test_which_layers_say_that_they_may():
     assert {case.type for _, case in CASES} == {case.type for _, case in BOTH} == FAMILY
 
 
-@pytest.mark.parametrize("makes", [(Makes.PARAMS, Makes.BOTTOMS), (Makes.BOTTOMS, Makes.PARAMS)], ids=str)
+@pytest.mark.parametrize(
+    "makes", [(Gradients.PARAMS, Gradients.BOTTOMS), (Gradients.BOTTOMS, Gradients.PARAMS)], ids=str
+)
 @pytest.mark.parametrize("case", as_params(BOTH))
 def test_two_passes_make_the_bits_of_one(case, makes):
     """In either order: each half begins with a forward of its own, so that what the other needed is spoilt for it."""
@@ -73,7 +75,7 @@ def test_gradients_of_parameters_are_added_alike(case):
     whole.forward()
     expected = whole.backward(whole.top_diffs(), **options, param_diffs=[np.array(s) for s in starts])
     run.forward()
-    found = _half(run, Makes.PARAMS, **options, param_diffs=[np.array(s) for s in starts])
+    found = _half(run, Gradients.PARAMS, **options, param_diffs=[np.array(s) for s in starts])
     for target, gradient in found.items():
         np.testing.assert_array_equal(gradient, expected[target], err_msg=str(target))
 
@@ -83,6 +85,6 @@ def test_scratch_that_a_half_does_not_declare_is_missed():
     case = next(c for _, c in BOTH if c.type == "Convolution" and "sums" in Run(c).layer.scratches)
     run = Run(case)
     run.forward()
-    run.layer.scratch("sums", run.layer.scratches["sums"].shape, serves=Makes.BOTTOMS)
+    run.layer.scratch("sums", run.layer.scratches["sums"].shape, gradients=Gradients.BOTTOMS)
     with pytest.raises(KeyError, match="sums"):
-        _half(run, Makes.PARAMS)
+        _half(run, Gradients.PARAMS)

@@ -61,10 +61,12 @@ def test_propagate_down_false():
 
 def test_one_top_shares_its_memory():
     layer = LayerBench("Slice", "", ((2, 3),)).layer
-    assert layer.shares() == layer.shares_data() == {0: 0} and layer.runs_on is Runs.NOWHERE
+    assert layer.shares() == layer.shares_data() == {0: 0} and layer.declares.runs_on is Runs.NOWHERE
     assert layer.forward_needs() == Needs()
     layer = LayerBench("Slice", "", ((2, 4),), n_top=2).layer
-    assert layer.shares() == {} and layer.runs_on is Runs.DEVICE and layer.backward_needs([True], []) == Needs()
+    assert (
+        layer.shares() == {} and layer.declares.runs_on is Runs.DEVICE and layer.backward_needs([True], []) == Needs()
+    )
 
 
 @pytest.mark.parametrize(

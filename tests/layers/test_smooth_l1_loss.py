@@ -101,7 +101,7 @@ def test_one_side_alone(down):
 
 def test_declarations():
     layer = LayerBench(TYPE, "", ((2, 3),) * 3).layer
-    assert layer.is_loss and layer.no_backward == layer.not_forced == {2, 3}
+    assert layer.declares.is_loss and layer.declares.no_backward == layer.declares.ignores_force_backward == {2, 3}
     assert layer.backward_needs([False] * 3, []) == Needs()
     bench = LayerBench(TYPE, "", ((2, 3),) * 2, needs_backward=False)
     assert float(bench.forward([np.ones((2, 3)), np.zeros((2, 3))])[0]) == pytest.approx(1.5)

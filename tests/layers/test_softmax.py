@@ -176,7 +176,7 @@ def test_no_gradient_of_the_loss_means_zeros():
 
 def test_declarations():
     layer = LayerBench("SoftmaxWithLoss", "", ((2, 3), (2,))).layer
-    assert layer.is_loss and layer.no_backward == layer.not_forced == {1}
+    assert layer.declares.is_loss and layer.declares.no_backward == layer.declares.ignores_force_backward == {1}
     assert layer.backward_needs([True, False], []) == Needs(bottoms=frozenset({1}))
     assert layer.backward_needs([False, False], []) == Needs()
     assert "prob" in layer.scratches

@@ -41,7 +41,7 @@ def test_split_adds_the_gradients_there_are_in_their_order(given):
 def test_split_shares_data_only():
     layer = LayerBench("Split", "", ((2, 3),), n_top=2).layer
     assert layer.shares_data() == {0: 0, 1: 0} and layer.shares() == {}
-    assert layer.in_place is InPlace.REFUSED
+    assert layer.declares.in_place is InPlace.REFUSED
     assert layer.forward_needs() == layer.backward_needs([True], []) == Needs()
 
 

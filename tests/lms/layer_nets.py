@@ -40,7 +40,7 @@ def around(case: Case) -> LayerNet:
     """The net of a case. Bottoms that take a gradient are Parameter layers; labels and the like are DummyData. Bottom 0
     has a second reader, so gradients add up."""
     run, cls = Run(case), LAYERS[case.type]
-    fixed = {*dict(case.integer_bottoms), *(cls.no_backward or ())}
+    fixed = {*dict(case.integer_bottoms), *(cls.declares.no_backward or ())}
     learns = run.learns and case.n_top > 0
     if case.in_place and not learns:
         fixed |= {0}  # nothing else may read it, so nothing would give it a gradient
@@ -64,7 +64,7 @@ def around(case: Case) -> LayerNet:
     phase = "phase: TEST" if case.phase == TEST else ""
     lines.append(f'layer {{ name: "l" type: "{case.type}" {names} {phase} {case.text} }}')
     params |= {("l", i): values for i, values in enumerate(run.params)}
-    if learns and not cls.is_loss:
+    if learns and not cls.declares.is_loss:
         for j, (top, values) in enumerate(zip(tops, run.forward(), strict=True)):
             if np.abs(values).max(initial=0.0) > 1e18:  # a window with nothing in it
                 lines.append(f'layer {{ name: "small{j}" type: "TanH" bottom: "{top}" top: "small{j}" }}')

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from pycaffe_lms.backend.sim.device import SimDevice
-from pycaffe_lms.layers.base import Makes, count
+from pycaffe_lms.layers.base import Gradients, count
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.lms.program import Access, Mode, Step
 from pycaffe_lms.net.program.programs import SplitBackward
@@ -25,7 +25,7 @@ MODES = {"r": READ, "u": UPDATE, "w": OVERWRITE}
 def step(name, waits=False, **accesses):
     """waits: it makes gradients of bottoms only."""
     parts = tuple(Access(ord(b), MODES[m]) for m, buffers in accesses.items() for b in buffers)
-    return SimpleNamespace(step=Step(name, parts), makes=Makes.BOTTOMS if waits else Makes.ALL)
+    return SimpleNamespace(step=Step(name, parts), makes=Gradients.BOTTOMS if waits else Gradients.ALL)
 
 
 def order(steps, scratch="", **sizes):
@@ -106,7 +106,7 @@ def test_of_three_readers_two_wait_for_the_third():
 
 def test_a_step_that_makes_all_gradients_does_not_wait():
     steps = two_readers()
-    steps[1].makes = Makes.ALL
+    steps[1].makes = Gradients.ALL
     assert order(steps, g=8) == [one.step.name for one in steps]
 
 
@@ -144,7 +144,7 @@ def test_every_step_finds_what_it_would(seed):
     for s in range(30):
         chosen = rng.sample(buffers, rng.randint(1, 4))
         parts = tuple(Access(b, rng.choice((READ, READ, UPDATE, OVERWRITE))) for b in chosen)
-        makes = Makes.BOTTOMS if rng.random() < 0.4 else Makes.ALL
+        makes = Gradients.BOTTOMS if rng.random() < 0.4 else Gradients.ALL
         steps.append(SimpleNamespace(step=Step(str(s), parts), makes=makes))
     sizes = {b: rng.randint(1, 100) for b in buffers}
     found = delayed(steps, sizes, frozenset())
@@ -206,7 +206,7 @@ def test_small_layers_make_theirs_in_one_step_unless_told():
 
     def halves(which):
         steps = builder.backward(n, 0, builder.loss_diffs(), accumulate=False, fused=True, split_backward=which)
-        return {s.step.name.removeprefix("backward:") for s in steps if s.makes is Makes.BOTTOMS}
+        return {s.step.name.removeprefix("backward:") for s in steps if s.makes is Gradients.BOTTOMS}
 
     def elements(layer):
         node = next(node for node in one.net.run_graph.nodes if node.name == layer)

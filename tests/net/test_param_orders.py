@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -71,7 +73,7 @@ def test_what_a_layer_needs_that_stays_channels_first():
 @pytest.mark.parametrize(
     "why, value",
     [
-        ("runs_on", Runs.HOST),
+        ("declares", replace(ParameterLayer.declares, runs_on=Runs.HOST)),
         ("forward_updates", lambda self: frozenset({0})),
         ("", None),
     ],
@@ -82,7 +84,7 @@ def test_whom_a_sharer_keeps_from_it(why, value, monkeypatch):
         monkeypatch.setattr(ParameterLayer, why, value)
     wired = graph(NETS["looked at"])
     for node in wired.nodes:
-        node.channels_last = node.layer.prefers_channels_last
+        node.channels_last = node.layer.declares.prefers_channels_last
     param_order.choose(wired)
     assert stored_last(wired) == (set() if why else {"c[0]", "w[0]"})
 

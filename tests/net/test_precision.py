@@ -35,7 +35,7 @@ def test_what_lies_between_convolutions_and_what_does_not():
     g = chosen(text + ip("scores", "b", 3) + relu("r2", "scores") + loss("scores"))
     assert stored(g) == {"a", "p", "b"}
     assert [n.name for n in g.nodes if n.half] == ["a", "r", "p", "b"]
-    assert all(n.layer.half == n.half for n in g.nodes)
+    assert all(n.layer.context.half == n.half for n in g.nodes)
     scores = next(n for n in g.nodes if n.name == "scores")
     assert differs(g, scores, scores.bottoms[0]) and not differs(g, scores, scores.tops[0])
     first = next(n for n in g.nodes if n.name == "a")

@@ -220,7 +220,8 @@ def test_a_host_layer_in_the_middle_is_not_recorded():
 
 def test_a_layer_that_says_no():
     solver = remats.make("chain", device(), True)
-    solver.net.graph.nodes[2].layer.repeatable = False
+    layer = solver.net.graph.nodes[2].layer
+    layer.declares = dataclasses.replace(layer.declares, cuda_graph_safe=False)
     assert front(solver) is None
 
 

@@ -9,7 +9,7 @@ from pycaffe_lms.backend import cuda_available, get_device
 from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import OutOfDeviceMemory
 from pycaffe_lms.formats.prototxt.parser import parse_solver
-from pycaffe_lms.layers.base import Lives, Makes
+from pycaffe_lms.layers.base import Gradients, Lives
 from pycaffe_lms.layers.conv.convolution import ConvolutionLayer
 from pycaffe_lms.lms.config import LMSConfig
 from pycaffe_lms.lms.cost.machine import MACHINES, Costs
@@ -78,7 +78,7 @@ def steps_of(one, separate):
 
 
 def split_backward_count(one):
-    return {layer_of(name) for name, s in steps_of(one, True).items() if s.makes is not Makes.ALL}
+    return {layer_of(name) for name, s in steps_of(one, True).items() if s.makes is not Gradients.ALL}
 
 
 # -- which ---------------------------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ def test_passes_by_hand_are_whole():
     one = solver("residual", SimDevice(64 << 20), True)
     builder = one.net.arrangement.builder
     by_hand = builder.backward(len(one.net.graph.nodes) - 1, 0, builder.loss_diffs(), accumulate=True)
-    assert all(s.makes is Makes.ALL for s in by_hand)
+    assert all(s.makes is Gradients.ALL for s in by_hand)
     one.net.forward_range()
     one.net.backward_range()
     assert not any(
@@ -211,7 +211,7 @@ def test_bits_under_lms(net):
         )
     ):
         one = solver(net, SimDevice(64 << 20, order="random", seed=seed), True, lms)
-        assert any(s.makes is Makes.PARAMS for s in one.net.memory.steps("train") if hasattr(s, "makes"))
+        assert any(s.makes is Gradients.PARAMS for s in one.net.memory.steps("train") if hasattr(s, "makes"))
         assert train(one, 2) == expected
 
 

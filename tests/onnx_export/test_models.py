@@ -96,5 +96,7 @@ def test_nets_for_training_name_what_is_in_the_way(tmp_path):
     net = Net(tiny(ALL["googlenet/train_val"]), 1)
     with pytest.raises(ExportError) as caught:
         export_onnx(net, tmp_path / "net.onnx")
-    ends = [n.name for n in net.graph.nodes if n.layer.is_loss or n.layer.param.type in ("Accuracy", "DummyData")]
+    ends = [
+        n.name for n in net.graph.nodes if n.layer.declares.is_loss or n.layer.param.type in ("Accuracy", "DummyData")
+    ]
     assert len(ends) > 5 and all(f'layer "{name}"' in str(caught.value) for name in ends)

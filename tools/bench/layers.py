@@ -17,7 +17,7 @@ from common import versions
 from google.protobuf import text_format
 
 from pycaffe_lms.backend import cuda
-from pycaffe_lms.layers.base import Lives, Pass, ShapesChanged
+from pycaffe_lms.layers.base import BuildContext, Lives, Pass, ShapesChanged
 from pycaffe_lms.layers.registry import layer_class
 from pycaffe_lms.ops import load_ops
 from pycaffe_lms.proto import caffe_pb2
@@ -78,15 +78,17 @@ class OneLayer:
         message.type, message.name = kind, kind.lower()
         message.bottom.extend(f"b{i}" for i in range(len(shapes)))
         message.top.extend(f"t{i}" for i in range(n_top))
-        self.layer = layer = layer_class(kind)(message)
+        self.layer = layer = layer_class(kind)(message, BuildContext())
         layer.setup(list(shapes))
-        layer.needs_backward = layer.no_backward is not None and len(layer.no_backward) < len(shapes)
+        own = layer.declares
+        layer.update_context(needs_backward=own.no_backward is not None and len(own.no_backward) < len(shapes))
         self.rng = self.cupy.random.default_rng(1)
         self.bottom = [self._fill(s) for s in shapes]
         self.tops_shapes = layer.infer_shapes(list(shapes))
-        if layer.looks_at:
+        if own.dynamic_shape_bottoms:
             try:
-                layer.look([self.cupy.asnumpy(self.bottom[i]) for i in sorted(layer.looks_at)])
+                read = sorted(own.dynamic_shape_bottoms)
+                layer.read_dynamic_shapes([self.cupy.asnumpy(self.bottom[i]) for i in read])
             except ShapesChanged:
                 self.tops_shapes = layer.infer_shapes(list(shapes))
         ops = load_ops("cuda")
@@ -99,7 +101,7 @@ class OneLayer:
         ]
         self.param = [self._fill(p.shape) for p in layer.params]
         self.scratch = {s.name: empty(s.shape, s.dtype) for s in layer.scratches.values()}
-        self.propagate = [layer.needs_backward and i not in layer.no_backward for i in range(len(shapes))]
+        self.propagate = [layer.context.needs_backward and i not in own.no_backward for i in range(len(shapes))]
         self.param_propagate = [p.lr_mult != 0 for p in layer.params]
         self._make_passes(ops, shared)
 
@@ -123,7 +125,7 @@ class OneLayer:
         kept = [a for n, a in self.scratch.items() if scratch[n].lives is not Lives.CALL]
         written = [t for i, t in enumerate(self.top) if i not in shared]
         self.forward_bytes = _bytes([self.bottom[i] for i in needs.bottoms if shared.get(0) != i], written, kept)
-        if not layer.needs_backward:
+        if not layer.context.needs_backward:
             self.backward_pass = None
             return
         needs = layer.backward_needs(self.propagate, self.param_propagate)
@@ -198,7 +200,7 @@ def main() -> int:
             (one.layer.forward, one.forward_pass, one.forward_bytes),
             (one.layer.backward, one.backward_pass, getattr(one, "backward_bytes", 0)),
         ):
-            if io is None or not nbytes or (io is one.forward_pass and one.layer.runs_on.value == "nowhere"):
+            if io is None or not nbytes or (io is one.forward_pass and one.layer.declares.runs_on.value == "nowhere"):
                 cells += ["-", "-", "-"]
                 continue
             seconds = one.time(run, io)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..base import TRAIN, InPlace, Needs, exactly
-from ..draws import RandomLayer
+from ..base import TRAIN, Declaration, InPlace, Needs
+from ..random_layer import RandomLayer
 from ..registry import register_layer
 
 
@@ -13,14 +13,12 @@ class DropoutLayer(RandomLayer):
     default 0.5; another choice in each forward). TEST: y = x.
 
     Bottom 0: x, any shape. Top 0: y, the shape of x; may be in place. Backward reads nothing: the choice is a function
-    of `seed` (set by the net) and of the number of forwards before, and is made again.
+    of `seed` (from the net) and of the number of forwards before, and is made again.
     Raises: LayerParamError for a ratio outside [0, 1).
     Source: BVLC/caffe, src/caffe/layers/dropout_layer.cpp; the generator is ours, the same on every device.
     """
 
-    bottoms = tops = exactly(1)
-    in_place = InPlace.ALLOWED
-    splits_over_batch = True
+    declares = Declaration(in_place=InPlace.ALLOWED, splits_over_batch=True)
 
     def setup(self, bottom_shapes):
         self.ratio = self.param.dropout_param.dropout_ratio
@@ -35,10 +33,10 @@ class DropoutLayer(RandomLayer):
 
     def declare(self, bottom_shapes, top_shapes, ops):
         if self.phase == TRAIN:
-            self.dial("key", 3)
+            self.step_scalar("key", 3)
 
-    def turn(self):
-        return self.draw()
+    def next_step_scalars(self):
+        return self.next_key()
 
     def backward_needs(self, propagate_down, param_propagate):
         return Needs()

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
-from ..base import InPlace, Layer, Needs, Reads, exactly
+from ..base import Declaration, InPlace, Layer, Needs, Reads
 from ..masked import Masked
 from ..registry import register_layer
 
 
 class _Pointwise(Layer):
-    """One bottom, one top of its shape. A type sets `backward_reads`; `forward` and `gradient` queue its operations.
+    """One bottom, one top of its shape. `forward` and `gradient` queue a type's operations.
 
     In place works for all: the net keeps the old value apart where a backward reads the bottom.
     """
 
-    bottoms = tops = exactly(1)
-    in_place = InPlace.ALLOWED
-    splits_over_batch = True
-    order_free = True
-    backward_reads = Reads.BOTTOM_DATA
+    declares = Declaration(
+        in_place=InPlace.ALLOWED, backward_reads=Reads.BOTTOM_DATA, splits_over_batch=True, layout_agnostic=True
+    )
 
     def infer_shapes(self, bottom_shapes):
         return [tuple(bottom_shapes[0])]
@@ -55,7 +54,7 @@ class AbsValLayer(_Pointwise):
     Source: BVLC/caffe, src/caffe/layers/absval_layer.cpp.
     """
 
-    in_place = InPlace.REFUSED
+    declares = replace(_Pointwise.declares, in_place=InPlace.REFUSED)
 
     def forward(self, io):
         io.ops.absval_forward(io.bottom[0], io.top[0])
@@ -97,7 +96,7 @@ class ClipLayer(Masked, _Pointwise):
         self.declare_bits(top_shapes[0])
 
     def backward_needs(self, propagate_down, param_propagate):
-        return Needs() if self.masked else super().backward_needs(propagate_down, param_propagate)
+        return Needs() if self.context.saves_bits else super().backward_needs(propagate_down, param_propagate)
 
     def forward(self, io):
         if "bits" in io.scratch:
@@ -106,7 +105,7 @@ class ClipLayer(Masked, _Pointwise):
             io.ops.clip_forward(io.bottom[0], io.top[0], *self.ends)
 
     def gradient(self, io, dy, dx):
-        if self.masked:
+        if self.context.saves_bits:
             io.ops.bits_backward(io.scratch["bits"], dy, dx, 0.0)
         else:
             io.ops.clip_backward(io.bottom[0], dy, dx, *self.ends)
@@ -124,7 +123,8 @@ class ELULayer(_Pointwise):
 
     def setup(self, bottom_shapes):
         self.alpha = self.param.elu_param.alpha
-        self.backward_reads = Reads.TOP_DATA if self.alpha >= 0 else Reads.BOTTOM_DATA
+        reads = Reads.TOP_DATA if self.alpha >= 0 else Reads.BOTTOM_DATA
+        self.declares = replace(self.declares, backward_reads=reads)
 
     def forward(self, io):
         io.ops.elu_forward(io.bottom[0], io.top[0], self.alpha)
@@ -146,7 +146,7 @@ class ExpLayer(_Pointwise):
     Source: BVLC/caffe, src/caffe/layers/exp_layer.cpp.
     """
 
-    backward_reads = Reads.TOP_DATA
+    declares = replace(_Pointwise.declares, backward_reads=Reads.TOP_DATA)
 
     def setup(self, bottom_shapes):
         options = self.param.exp_param
@@ -200,7 +200,7 @@ class PowerLayer(_Pointwise):
         self.constants = options.power, options.scale, options.shift
         self.is_constant = options.power == 0 or options.scale == 0
         if self.is_constant or options.power == 1:
-            self.backward_reads = Reads.NONE
+            self.declares = replace(self.declares, backward_reads=Reads.NONE)
         with np.errstate(all="ignore"):  # 0 to a negative power is infinite, as for x
             self.value = float(np.power(self.dtype.type(options.shift), self.dtype.type(options.power)))
 
@@ -229,7 +229,7 @@ class SigmoidLayer(_Pointwise):
     Source: BVLC/caffe, src/caffe/layers/sigmoid_layer.cpp.
     """
 
-    backward_reads = Reads.TOP_DATA
+    declares = replace(_Pointwise.declares, backward_reads=Reads.TOP_DATA)
 
     def forward(self, io):
         io.ops.sigmoid_forward(io.bottom[0], io.top[0])
@@ -266,7 +266,7 @@ class TanHLayer(_Pointwise):
     Source: BVLC/caffe, src/caffe/layers/tanh_layer.cpp.
     """
 
-    backward_reads = Reads.TOP_DATA
+    declares = replace(_Pointwise.declares, backward_reads=Reads.TOP_DATA)
 
     def forward(self, io):
         io.ops.tanh_forward(io.bottom[0], io.top[0])
@@ -283,8 +283,7 @@ class ThresholdLayer(_Pointwise):
     Source: BVLC/caffe, src/caffe/layers/threshold_layer.cpp.
     """
 
-    no_backward = None
-    backward_reads = Reads.NONE
+    declares = replace(_Pointwise.declares, backward_reads=Reads.NONE, no_backward=None)
 
     def setup(self, bottom_shapes):
         self.threshold = self.param.threshold_param.threshold

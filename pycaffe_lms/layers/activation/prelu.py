@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...ops.axes import around_axis
 from ...ops.sum_parts import reduction_parts
 from ...proto import caffe_pb2
-from ..base import InPlace, Layer, Lives, Needs, count, exactly
+from ..base import Declaration, InPlace, Layer, Lives, Needs, count
 from ..registry import register_layer
 
 
@@ -21,9 +21,7 @@ class PReLULayer(Layer):
     Source: BVLC/caffe, src/caffe/layers/prelu_layer.cpp.
     """
 
-    bottoms = tops = exactly(1)
-    in_place = InPlace.ALLOWED
-    splits_over_batch = True
+    declares = Declaration(in_place=InPlace.ALLOWED, splits_over_batch=True)
 
     def setup(self, bottom_shapes):
         options, shape = self.param.prelu_param, tuple(bottom_shapes[0])
@@ -59,7 +57,7 @@ class PReLULayer(Layer):
 
     def declare(self, bottom_shapes, top_shapes, ops):
         shape = tuple(bottom_shapes[0])
-        self.size = (shape[0], 1, count(shape, 1)) if self.shared else around_axis(shape, 1, self.channels_last)
+        self.size = (shape[0], 1, count(shape, 1)) if self.shared else around_axis(shape, 1, self.context.channels_last)
         dim = self.size[1]
         self.scratch("work", (dim * reduction_parts(*self.size),), lives=Lives.CALL, forward=False)
 

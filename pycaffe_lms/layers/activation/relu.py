@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from ..base import InPlace, Layer, Needs, exactly
-from ..declarations import Role
+from ..base import Declaration, InPlace, Needs, Role
 from ..masked import Masked
 from ..registry import register_layer
 
 
-class _Rectifier(Masked, Layer):
+class _Rectifier(Masked):
     """What ReLU and ReLU6 share; `setup` sets `slope`, that of negative values, and `mask_planes`."""
 
-    bottoms = tops = exactly(1)
-    in_place = InPlace.ALLOWED
-    order_free = True
-    splits_over_batch = True
+    declares = Declaration(in_place=InPlace.ALLOWED, splits_over_batch=True, layout_agnostic=True)
 
     def infer_shapes(self, bottom_shapes):
         return [tuple(bottom_shapes[0])]
@@ -23,7 +19,7 @@ class _Rectifier(Masked, Layer):
         self.declare_bits(top_shapes[0])
 
     def backward_needs(self, propagate_down, param_propagate):
-        if not propagate_down[0] or self.masked:
+        if not propagate_down[0] or self.context.saves_bits:
             return Needs()
         return Needs(tops=frozenset({0})) if self.slope >= 0 else Needs(bottoms=frozenset({0}))
 
@@ -56,7 +52,7 @@ class ReLULayer(_Rectifier):
     def backward(self, io):
         if io.bottom_diff[0] is None:
             return
-        if self.masked:
+        if self.context.saves_bits:
             io.ops.bits_backward(io.scratch["bits"], io.top_diff[0], io.bottom_diff[0], self.slope)
         else:
             value = io.top[0] if self.slope >= 0 else io.bottom[0]
@@ -95,7 +91,7 @@ class ReLU6Layer(_Rectifier):
     def backward(self, io):
         if io.bottom_diff[0] is None:
             return
-        if self.masked:
+        if self.context.saves_bits:
             io.ops.bits_backward(io.scratch["bits"], io.top_diff[0], io.bottom_diff[0], self.slope)
         else:
             value = io.top[0] if self.slope >= 0 else io.bottom[0]

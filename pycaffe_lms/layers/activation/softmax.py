@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..base import InPlace, Layer, Needs, count, exactly
+from ..base import Declaration, InPlace, Layer, Needs, count
 from ..registry import register_layer
 
 
@@ -15,8 +15,7 @@ class SoftmaxLayer(Layer):
     Source: BVLC/caffe, src/caffe/layers/softmax_layer.cpp.
     """
 
-    bottoms = tops = exactly(1)
-    in_place = InPlace.ALLOWED
+    declares = Declaration(in_place=InPlace.ALLOWED)
 
     def infer_shapes(self, bottom_shapes):
         shape = tuple(bottom_shapes[0])

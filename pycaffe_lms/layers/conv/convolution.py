@@ -14,8 +14,7 @@ from ...errors import CaffeError, ShapeError
 from ...ops.axes import memory_shape
 from ...ops.geometry import ConvGeometry, conv_output_size
 from ...ops.sum_parts import reduction_parts
-from ..base import Layer, Lives, Makes, Needs, at_least, count
-from ..declarations import Role
+from ..base import Declaration, Gradients, Layer, Lives, Needs, Role, at_least, count
 from ..registry import register_layer
 from ..spatial import kernel_fields
 
@@ -37,11 +36,15 @@ class ConvolutionLayer(Layer):
     Source: BVLC/caffe, src/caffe/layers/{base_conv,conv}_layer.cpp. NdConvolution: chuckcho/video-caffe.
     """
 
-    bottoms = tops = at_least(1)
-    same_count = True
-    prefers_channels_last = prefers_half = True
-    ordered_params = frozenset({0})
-    separable = True
+    declares = Declaration(
+        bottoms=at_least(1),
+        tops=at_least(1),
+        same_count=True,
+        split_backward=True,
+        prefers_channels_last=True,
+        channels_last_params=frozenset({0}),
+        prefers_half=True,
+    )
     rectifies = False  # runs together with the ReLU behind it
 
     def setup(self, bottom_shapes):
@@ -127,7 +130,7 @@ class ConvolutionLayer(Layer):
 
     def _laid_out(self, bottom_shapes, top_shapes) -> ConvGeometry:
         geometry = self._geometry(bottom_shapes[0], top_shapes[0])
-        return replace(geometry, channels_last=True) if self.channels_last else geometry
+        return replace(geometry, channels_last=True) if self.context.channels_last else geometry
 
     def declare(self, bottom_shapes, top_shapes, ops):
         geometry = self._laid_out(bottom_shapes, top_shapes)
@@ -135,13 +138,13 @@ class ConvolutionLayer(Layer):
         adds, beside = None, None
         if self.by_products:
             adds, beside = ops.conv_add_backward_data_plan(self.plan), ops.conv_beside_plan(self.plan)
-        self.adds_to = frozenset(range(len(bottom_shapes)) if adds is not None else ())
+        self._accumulates_into = frozenset(range(len(bottom_shapes)) if adds is not None else ())
         if adds:
-            more = {"forward": False, "serves": Makes.BOTTOMS}
+            more = {"forward": False, "gradients": Gradients.BOTTOMS}
             self.scratch("added", (adds,), dtype=np.uint8, lives=Lives.CALL, **more)
         self.filter_beside = beside is not None and len(bottom_shapes) == 1
         if self.filter_beside and beside:
-            more = {"forward": False, "serves": Makes.PARAMS}
+            more = {"forward": False, "gradients": Gradients.PARAMS}
             self.scratch("filter_work", (beside,), dtype=np.uint8, lives=Lives.CALL, **more)
         self.planes = geometry.planes
         self._declare_workspace()
@@ -150,10 +153,10 @@ class ConvolutionLayer(Layer):
         """For the bias's gradient, and for weights in the type of the images. After `planes` is set."""
         if self.bias:
             sums = self.planes[1] * reduction_parts(*self.planes)
-            self.scratch("sums", (sums,), lives=Lives.CALL, forward=False, serves=Makes.PARAMS)
-        if self.half and self.by_products:  # direct kernels take them as they are
-            shape = memory_shape(self.params[0].shape, self.channels_last)
-            self.scratch("weights", shape, dtype=BFLOAT16, lives=Lives.CALL, serves=Makes.BOTTOMS)
+            self.scratch("sums", (sums,), lives=Lives.CALL, forward=False, gradients=Gradients.PARAMS)
+        if self.context.half and self.by_products:  # direct kernels take them as they are
+            shape = memory_shape(self.params[0].shape, self.context.channels_last)
+            self.scratch("weights", shape, dtype=BFLOAT16, lives=Lives.CALL, gradients=Gradients.BOTTOMS)
 
     def _geometry(self, bottom, top) -> ConvGeometry:
         return ConvGeometry(
@@ -173,7 +176,7 @@ class ConvolutionLayer(Layer):
         """Plan for direct kernels where an output sees one channel only, else for products of matrices."""
         kind = "depthwise" if geometry.depthwise else "conv"
         self.by_products = kind == "conv"
-        fused = {"bias": self.bias, "relu": self.rectifies, "half": self.half} if kind == "conv" else {}
+        fused = {"bias": self.bias, "relu": self.rectifies, "half": self.context.half} if kind == "conv" else {}
         self.names = {what: f"{kind}_{what}" for what in ("forward", "backward_data", "backward_filter")}
         try:
             self.plan = getattr(ops, f"{kind}_plan")(geometry, self.dtype, ops.workspace_limit, **fused)

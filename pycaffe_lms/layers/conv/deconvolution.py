@@ -45,7 +45,9 @@ class DeconvolutionLayer(ConvolutionLayer):
             )
         return out
 
-    role = None
+    @property
+    def role(self):
+        return None
 
     def takes_channels_last(self, bottom_shapes, top_shapes, ops):
         if self.axis != 1 or len(bottom_shapes[0]) < 4:
@@ -70,13 +72,13 @@ class DeconvolutionLayer(ConvolutionLayer):
 
     def _laid_out(self, bottom_shapes, top_shapes) -> ConvGeometry:
         transposed = self._transposed(bottom_shapes[0], top_shapes[0])
-        return replace(transposed, channels_last=True) if self.channels_last else transposed
+        return replace(transposed, channels_last=True) if self.context.channels_last else transposed
 
     def declare(self, bottom_shapes, top_shapes, ops):
         transposed = self._laid_out(bottom_shapes, top_shapes)
         items, channels, size = transposed.batch, self.num_output, transposed.in_size
         self.choose_operations(transposed, ops)
-        self.planes = (items * size, channels, 1) if self.channels_last else (items, channels, size)
+        self.planes = (items * size, channels, 1) if self.context.channels_last else (items, channels, size)
         self._declare_workspace()
 
     def flops(self, bottom_shapes, top_shapes):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ...errors import CaffeError, DataError
-from ..base import Layer, Needs, count, exactly
+from ..base import Declaration, Layer, Needs, count, exactly
 from ..registry import register_layer
 
 
@@ -11,7 +13,7 @@ class _Lookup(Layer):
     """Rows by index. An index out of range is an error on the CPU; a device's values are not waited for, so there its
     row is NaN, it teaches nothing, and the net warns once."""
 
-    finds = True
+    declares = Declaration(reports_device_errors=True)
     found = None  # of the host: (whether an index was out of range, its position, its value)
     rows = 0
 
@@ -21,11 +23,11 @@ class _Lookup(Layer):
             self.found = io.ops.outside_plan()
         self.rows, self._bottom = rows, self.param.bottom[index]
         io.ops.find_outside(io.bottom[index], self.found, indices, rows)
-        if io.ops.device == "cpu" and (error := self.finding()) is not None:
+        if io.ops.device == "cpu" and (error := self.device_error()) is not None:
             raise error
         io.ops.embed_forward(io.bottom[index], table, bias, io.top[0], indices, columns, rows)
 
-    def finding(self) -> CaffeError | None:
+    def device_error(self) -> CaffeError | None:
         if self.found is None or not self.found[0]:
             return None
         self.found[0] = 0
@@ -53,8 +55,7 @@ class EmbedLayer(_Lookup):
     """
 
     fix_of_index = "correct the data, or give input_dim the number of different indices"
-    bottoms = tops = exactly(1)
-    no_backward = None
+    declares = replace(_Lookup.declares, bottoms=exactly(1), tops=exactly(1), no_backward=None)
 
     def setup(self, bottom_shapes):
         embed = self.param.embed_param
@@ -101,8 +102,13 @@ class BatchReindexLayer(_Lookup):
     """
 
     fix_of_index = "correct the data"
-    bottoms, tops = exactly(2), exactly(1)
-    no_backward = not_forced = frozenset({1})
+    declares = replace(
+        _Lookup.declares,
+        bottoms=exactly(2),
+        tops=exactly(1),
+        no_backward=frozenset({1}),
+        ignores_force_backward=frozenset({1}),
+    )
 
     def infer_shapes(self, bottom_shapes):
         x, index = (tuple(s) for s in bottom_shapes)

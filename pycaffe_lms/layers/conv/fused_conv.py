@@ -5,6 +5,8 @@ Not a type of its own: `net/passes/fusion.py` makes it from layers of a net, whi
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..base import Needs
 from ..masked import Masked
 from .convolution import ConvolutionLayer
@@ -17,18 +19,18 @@ class FusedConvolutionLayer(Masked, ConvolutionLayer):
     overwritten with that of the convolution's own value, whose buffer it is as well (both have one name).
     """
 
-    spoils_top_diffs = True
-    separable = False  # for the second pass would find the gradient of y overwritten
+    # for the second pass would find the gradient of y overwritten
+    declares = replace(ConvolutionLayer.declares, overwrites_top_diffs=True, split_backward=False)
 
     def __init__(self, param, convolution: ConvolutionLayer):
-        super().__init__(param, phase=convolution.phase, dtype=convolution.dtype)
-        own = {"param", "name", "where", "scratches", "needs_backward", "channels_last"}
+        super().__init__(param, convolution.context)
+        own = {"param", "name", "where", "scratches", "context"}
         self.__dict__.update({k: v for k, v in vars(convolution).items() if k not in own})
         self.rectifies = True
 
     def backward_needs(self, propagate_down, param_propagate):
         needs = super().backward_needs(propagate_down, param_propagate)
-        tops = frozenset() if self.masked else frozenset({0})
+        tops = frozenset() if self.context.saves_bits else frozenset({0})
         return Needs(bottoms=needs.bottoms, tops=tops, params=needs.params)
 
     def declare(self, bottom_shapes, top_shapes, ops):

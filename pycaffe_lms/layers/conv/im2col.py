@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ...ops.geometry import conv_output_size
-from ..base import Layer, Needs, count, exactly
+from ..base import Layer, Needs, count
 from ..registry import register_layer
 from ..spatial import kernel_fields
 
@@ -22,8 +22,6 @@ class Im2colLayer(Layer):
     their number changes after set-up, or where the kernel does not fit.
     Source: BVLC/caffe, src/caffe/layers/im2col_layer.cpp.
     """
-
-    bottoms = tops = exactly(1)
 
     def setup(self, bottom_shapes):
         conv, shape = self.param.convolution_param, tuple(bottom_shapes[0])

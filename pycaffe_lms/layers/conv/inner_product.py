@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..base import Layer, Needs, count, exactly
+from ..base import Declaration, Layer, Needs, count
 from ..registry import register_layer
 
 
@@ -17,8 +17,7 @@ class InnerProductLayer(Layer):
     Source: BVLC/caffe, src/caffe/layers/inner_product_layer.cpp.
     """
 
-    bottoms = tops = exactly(1)
-    separable = True
+    declares = Declaration(split_backward=True)
 
     def setup(self, bottom_shapes):
         ip = self.param.inner_product_param

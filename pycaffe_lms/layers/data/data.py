@@ -13,7 +13,7 @@ from ...data.feed.batches import DatumBatches
 from ...data.feed.prefetch import Prefetcher
 from ...data.transform.transformer import DataTransformer
 from ...errors import CaffeError
-from ..base import Layer, Needs, Pass, Runs, between, exactly
+from ..base import Declaration, Layer, Needs, Pass, Runs, between, exactly
 from ..registry import register_layer
 
 _log = logging.getLogger(__name__)
@@ -30,13 +30,7 @@ class DataLayer(Layer):
     Raises: DataError for an absent or damaged database (with the key), LayerParamError without batch_size.
     """
 
-    bottoms = exactly(0)
-    tops = between(1, 2)
-    runs_on = Runs.HOST
-    no_backward = None
-    seed = 0
-    solver_count = 1
-    solver_rank = 0
+    declares = Declaration(bottoms=exactly(0), tops=between(1, 2), runs_on=Runs.HOST, no_backward=None)
 
     def setup(self, bottom_shapes) -> None:
         p = self.param.data_param
@@ -55,7 +49,7 @@ class DataLayer(Layer):
                 _log.warning("%s: %s.%s has no effect%s", self.where, message, field, fix)
 
     def _start(self) -> None:
-        self._seed = self.seed
+        self._seed = self.context.seed
         self._next = None  # a batch that was looked at but not yet used
         self._batches = self._prefetcher = None
         try:
@@ -73,8 +67,8 @@ class DataLayer(Layer):
             p.batch_size,
             transformer,
             dtype=self.dtype,
-            rank=self.solver_rank,
-            ranks=self.solver_count,
+            rank=self.context.solver_rank,
+            ranks=self.context.solver_count,
             seed=self._seed,
         )
         self._shape = tuple(self._batches.shape)
@@ -83,7 +77,7 @@ class DataLayer(Layer):
     def _prefetch(self) -> None:
         """The last of `_open`: batches are made from now on."""
         depth = max(1, self.param.data_param.prefetch)
-        self._prefetcher = Prefetcher(self._batches.produce, depth, ahead=self.reads_ahead)
+        self._prefetcher = Prefetcher(self._batches.produce, depth, ahead=self.context.reads_ahead)
 
     def infer_shapes(self, bottom_shapes):
         """The shape of the next batch (only a batch of one may change from record to record)."""

@@ -6,7 +6,7 @@ from ...errors import LayerParamError
 from ...filler import check, fill
 from ...proto import caffe_pb2
 from ...random import CaffeRandom
-from ..base import Layer, Needs, Runs, at_least, count, exactly
+from ..base import Declaration, Layer, Needs, Runs, at_least, count, exactly
 from ..registry import register_layer
 
 
@@ -16,18 +16,15 @@ class DummyDataLayer(Layer):
 
     Tops: one or more, of shape (one for all, or one for each), or of num, channels, height and width, each once or
     once per top. data_filler: none (constant 0), one for all, or one for each.
-    Draw k of top i depends on (`seed`, i, k) alone; `seed` is set by the net.
+    Draw k of top i depends on (`seed`, i, k) alone; `seed` comes from the net.
     Raises: LayerParamError for another number of shapes or fillers, or a filler that cannot fill its top.
     Source: BVLC/caffe, src/caffe/layers/dummy_data_layer.cpp.
     """
 
-    bottoms, tops = exactly(0), at_least(1)
-    runs_on = Runs.HOST
-    no_backward = None
-    seed = 0
-    draws = 0  # forwards so far
+    declares = Declaration(bottoms=exactly(0), tops=at_least(1), runs_on=Runs.HOST, no_backward=None)
 
     def setup(self, bottom_shapes):
+        self.seed, self.draws = self.context.seed, 0  # draws: forwards so far
         n = len(self.param.top)
         self.shapes = self._shapes(n)
         fillers = list(self.param.dummy_data_param.data_filler) or [caffe_pb2.FillerParameter()]

@@ -5,10 +5,12 @@ Source: BVLC/caffe, src/caffe/layers/hdf5_data_layer.cpp, hdf5_output_layer.cpp 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ...data.feed.hdf5_batches import HDF5Batches
 from ...data.feed.hdf5_writer import HDF5Writer
 from ...formats.hdf5_file import load_h5py
-from ..base import TRAIN, Layer, Needs, Pass, Runs, at_least, exactly
+from ..base import TRAIN, Declaration, Layer, Needs, Pass, Runs, at_least, exactly
 from ..registry import register_layer
 from .data import DataLayer
 
@@ -25,7 +27,7 @@ class HDF5DataLayer(DataLayer):
     DataError for a list or file that cannot be used; MissingDependency without h5py.
     """
 
-    tops = at_least(1)
+    declares = replace(DataLayer.declares, tops=at_least(1))
 
     def setup(self, bottom_shapes) -> None:
         p = self.param.hdf5_data_param
@@ -49,8 +51,8 @@ class HDF5DataLayer(DataLayer):
             p.batch_size,
             shuffle=p.shuffle,
             dtype=self.dtype,
-            rank=self.solver_rank if train else 0,
-            ranks=self.solver_count if train else 1,
+            rank=self.context.solver_rank if train else 0,
+            ranks=self.context.solver_count if train else 1,
             seed=self._seed,
         )
         self._prefetch()
@@ -70,10 +72,13 @@ class HDF5OutputLayer(Layer):
     file that cannot be written; MissingDependency without h5py.
     """
 
-    bottoms, tops = exactly(2), exactly(0)
-    runs_on = Runs.HOST
-    no_backward = None
-    not_forced = frozenset({0, 1})
+    declares = Declaration(
+        bottoms=exactly(2),
+        tops=exactly(0),
+        runs_on=Runs.HOST,
+        no_backward=None,
+        ignores_force_backward=frozenset({0, 1}),
+    )
 
     def setup(self, bottom_shapes) -> None:
         path = self.param.hdf5_output_param.file_name

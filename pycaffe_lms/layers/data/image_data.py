@@ -5,6 +5,8 @@ Source: BVLC/caffe, src/caffe/layers/image_data_layer.cpp (behaviour).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ...data.feed.image_list import ImageBatches, ImageList
 from ...data.transform.transformer import DataTransformer
 from ..base import TRAIN, exactly
@@ -25,7 +27,7 @@ class ImageDataLayer(DataLayer):
     MissingDependency without OpenCV.
     """
 
-    tops = exactly(2)
+    declares = replace(DataLayer.declares, tops=exactly(2))
 
     def setup(self, bottom_shapes) -> None:
         p = self.param.image_data_param
@@ -55,7 +57,7 @@ class ImageDataLayer(DataLayer):
             shuffle=p.shuffle,
             rand_skip=p.rand_skip,
             dtype=self.dtype,
-            rank=self.solver_rank if self.phase == TRAIN else 0,
+            rank=self.context.solver_rank if self.phase == TRAIN else 0,
             seed=self._seed,
         )
         self._shape = self._batches.shape

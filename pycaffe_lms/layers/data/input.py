@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..base import Layer, Needs, Runs, at_least, exactly
+from ..base import Declaration, Layer, Needs, Runs, at_least, exactly
 from ..registry import register_layer
 
 
@@ -16,10 +16,9 @@ class InputLayer(Layer):
     Source: BVLC/caffe, src/caffe/layers/input_layer.cpp.
     """
 
-    bottoms, tops = exactly(0), at_least(1)
-    runs_on = Runs.NOWHERE
-    is_net_input = True
-    no_backward = None
+    declares = Declaration(
+        bottoms=exactly(0), tops=at_least(1), runs_on=Runs.NOWHERE, is_net_input=True, no_backward=None
+    )
 
     def setup(self, bottom_shapes):
         shapes, n = [tuple(s.dim) for s in self.param.input_param.shape], len(self.param.top)

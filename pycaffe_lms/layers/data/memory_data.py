@@ -13,7 +13,7 @@ import numpy as np
 from ...data.database.datum import datum_array
 from ...data.transform.transformer import DataTransformer, batch_rng
 from ...errors import CaffeError, DataError
-from ..base import Layer, Needs, Pass, Runs, exactly
+from ..base import Declaration, Layer, Needs, Pass, Runs, exactly
 from ..registry import register_layer
 
 _log = logging.getLogger(__name__)
@@ -30,9 +30,7 @@ class MemoryDataLayer(Layer):
     Raises: LayerParamError where a field is missing; DataError for data that do not fit, or for a forward without any.
     """
 
-    bottoms, tops = exactly(0), exactly(2)
-    runs_on = Runs.HOST
-    no_backward = None
+    declares = Declaration(bottoms=exactly(0), tops=exactly(2), runs_on=Runs.HOST, no_backward=None)
 
     def setup(self, bottom_shapes) -> None:
         p = self.param.memory_data_param
@@ -46,6 +44,7 @@ class MemoryDataLayer(Layer):
         self._item_shape = (p.channels, p.height, p.width)
         self._data = self._labels = None
         self._position = self._draws = 0
+        self.seed = self.context.seed
         self._waiting = False  # added data that no forward has reached the end of
         try:
             self._transformer = DataTransformer(self.param.transform_param, self.phase, source="added data")

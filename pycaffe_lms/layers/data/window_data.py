@@ -5,6 +5,8 @@ Source: BVLC/caffe, src/caffe/layers/window_data_layer.cpp (behaviour).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ...data.feed.windows import Crop, WindowBatches, WindowList
@@ -30,7 +32,7 @@ class WindowDataLayer(DataLayer):
     MissingDependency without OpenCV.
     """
 
-    tops = exactly(2)
+    declares = replace(DataLayer.declares, tops=exactly(2))
 
     def setup(self, bottom_shapes) -> None:
         p, transform = self.param.window_data_param, self.param.transform_param
@@ -80,7 +82,7 @@ class WindowDataLayer(DataLayer):
             crop,
             cache=p.cache_images,
             dtype=self.dtype,
-            rank=self.solver_rank if self.phase == TRAIN else 0,
+            rank=self.context.solver_rank if self.phase == TRAIN else 0,
             seed=self._seed,
         )
         self._shape = self._batches.shape

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..base import Layer, Needs, Runs, exactly
+from ..base import Declaration, Layer, Needs, Runs, exactly
 from ..registry import register_layer
 
 
@@ -23,8 +23,7 @@ class PriorBoxLayer(Layer):
     Source: weiliu89/caffe (SSD), src/caffe/layers/prior_box_layer.cpp.
     """
 
-    bottoms, tops = exactly(2), exactly(1)
-    runs_on = Runs.NOWHERE
+    declares = Declaration(bottoms=exactly(2), runs_on=Runs.NOWHERE)
 
     def setup(self, bottom_shapes):
         box = self.param.prior_box_param

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..base import Layer, Lives, Needs, count, exactly
+from ..base import Declaration, Layer, Lives, Needs, count, exactly
 from ..registry import register_layer
 
 
 class _BoxRegions(Layer):
     """What both share: a map (N, C, H, W), regions (R, 5), the scale between their coordinates."""
 
-    bottoms, tops = exactly(2), exactly(1)
-    exact = frozenset({1})
-    not_forced = frozenset({1})
+    declares = Declaration(bottoms=exactly(2), ignores_force_backward=frozenset({1}), full_precision=frozenset({1}))
 
     def check_scale(self, scale: float) -> float:
         if not 0 < scale < 1 << 20:

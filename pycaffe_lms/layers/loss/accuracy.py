@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..base import Layer, Lives, Needs, between, exactly
+from ..base import Declaration, Layer, Lives, Needs, between, exactly
 from ..registry import register_layer
 from .base import Labels, class_sizes
 
@@ -21,8 +21,7 @@ class AccuracyLayer(Layer):
     Source: BVLC/caffe, src/caffe/layers/accuracy_layer.cpp.
     """
 
-    bottoms, tops = exactly(2), between(1, 2)
-    no_backward = None
+    declares = Declaration(bottoms=exactly(2), tops=between(1, 2), no_backward=None)
 
     def setup(self, bottom_shapes):
         accuracy = self.param.accuracy_param
@@ -32,7 +31,7 @@ class AccuracyLayer(Layer):
     def infer_shapes(self, bottom_shapes):
         self.size = class_sizes(self, bottom_shapes, self.param.accuracy_param.axis)
         classes = self.size[1]
-        self.labels = Labels(1, classes, self.ignore if self.has_ignore else None)
+        self._labels = Labels(1, classes, self.ignore if self.has_ignore else None)
         if self.top_k > classes:
             raise self.error(
                 f"top_k is {self.top_k}, but there are {classes} classes", fix="lower accuracy_param.top_k"

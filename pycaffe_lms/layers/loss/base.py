@@ -8,7 +8,7 @@ import numpy as np
 
 from ...ops.sum_parts import LOSS_BLOCKS
 from ...proto import caffe_pb2
-from ..base import Layer, Lives, count, exactly
+from ..base import Declaration, Layer, Lives, count, exactly
 
 FULL, VALID, BATCH_SIZE = (
     caffe_pb2.LossParameter.NormalizationMode.Value(name) for name in ("FULL", "VALID", "BATCH_SIZE")
@@ -18,14 +18,14 @@ FULL, VALID, BATCH_SIZE = (
 class LossLayer(Layer):
     """Scores and labels in, one number out; its weight is 1 unless the prototxt says otherwise."""
 
-    bottoms = exactly(2)
-    is_loss = True
-    no_backward = not_forced = frozenset({1})
+    declares = Declaration(
+        bottoms=exactly(2), is_loss=True, no_backward=frozenset({1}), ignores_force_backward=frozenset({1})
+    )
 
     def check_batch(self, bottom_shapes) -> int:
         """The size of the batch. Raises ShapeError unless the bottoms have the same first axis."""
         first = tuple(bottom_shapes[0])
-        for i, shape in enumerate(bottom_shapes[: self.bottoms.least]):
+        for i, shape in enumerate(bottom_shapes[: self.declares.bottoms.least]):
             if not shape:
                 raise self.shape_error("has no axes, so no batch", bottom=i, fix="give it one item per row")
             if shape[0] != first[0]:
@@ -60,7 +60,7 @@ class LossLayer(Layer):
 
     def saved(self) -> Lives:
         """SAVED where backward will read it, else CALL: forward writes it in any case."""
-        return Lives.SAVED if self.needs_backward else Lives.CALL
+        return Lives.SAVED if self.context.needs_backward else Lives.CALL
 
 
 @dataclass(frozen=True)

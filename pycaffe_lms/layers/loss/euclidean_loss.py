@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..base import Needs, count
 from ..registry import register_layer
 from .base import LossLayer
@@ -17,7 +19,7 @@ class EuclideanLossLayer(LossLayer):
     Source: BVLC/caffe, src/caffe/layers/euclidean_loss_layer.cpp.
     """
 
-    no_backward = not_forced = frozenset()
+    declares = replace(LossLayer.declares, no_backward=frozenset(), ignores_force_backward=frozenset())
 
     def infer_shapes(self, bottom_shapes):
         self.items = max(1, self.check_batch(bottom_shapes))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from google.protobuf.message import DecodeError
 
@@ -29,7 +31,7 @@ class MultinomialLogisticLossLayer(LossLayer):
         if count(labels, 1) != 1:
             raise self.shape_error(f"has shape {labels}, but an item has one label", bottom=1, fix="give N labels")
         self.items, self.size = max(1, items), (items, count(bottom_shapes[0], 1))
-        self.labels = Labels(1, self.size[1])
+        self._labels = Labels(1, self.size[1])
         return [()]
 
     def declare(self, bottom_shapes, top_shapes, ops):
@@ -61,8 +63,13 @@ class InfogainLossLayer(LossLayer):
     Source: BVLC/caffe, src/caffe/layers/infogain_loss_layer.cpp.
     """
 
-    bottoms, tops = between(2, 3), between(1, 2)
-    no_backward = not_forced = frozenset({1, 2})
+    declares = replace(
+        LossLayer.declares,
+        bottoms=between(2, 3),
+        tops=between(1, 2),
+        no_backward=frozenset({1, 2}),
+        ignores_force_backward=frozenset({1, 2}),
+    )
 
     def setup(self, bottom_shapes):
         if self.param.loss_param.HasField("normalize"):
@@ -92,7 +99,7 @@ class InfogainLossLayer(LossLayer):
         self.check_batch(bottom_shapes)
         self.size = class_sizes(self, bottom_shapes, self.param.infogain_loss_param.axis)
         classes = self.size[1]
-        self.labels = Labels(1, classes, self.ignore if self.has_ignore else None)
+        self._labels = Labels(1, classes, self.ignore if self.has_ignore else None)
         given = count(bottom_shapes[2]) if self.matrix is None else self.matrix.size
         if given != classes * classes:
             raise self.shape_error(

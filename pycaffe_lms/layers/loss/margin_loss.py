@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ...proto import caffe_pb2
@@ -32,7 +34,7 @@ class HingeLossLayer(LossLayer):
         if count(labels, 1) != 1:
             raise self.shape_error(f"has shape {labels}, but an item has one label", bottom=1, fix="give N labels")
         self.items, self.size = max(1, items), (items, count(bottom_shapes[0], 1))
-        self.labels = Labels(1, self.size[1])
+        self._labels = Labels(1, self.size[1])
         return [()]
 
     def declare(self, bottom_shapes, top_shapes, ops):
@@ -64,8 +66,9 @@ class ContrastiveLossLayer(LossLayer):
     Source: BVLC/caffe, src/caffe/layers/contrastive_loss_layer.cpp (its CPU half on every device).
     """
 
-    bottoms = exactly(3)
-    no_backward = not_forced = frozenset({2})
+    declares = replace(
+        LossLayer.declares, bottoms=exactly(3), no_backward=frozenset({2}), ignores_force_backward=frozenset({2})
+    )
 
     def setup(self, bottom_shapes):
         contrastive = self.param.contrastive_loss_param

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..base import Needs, between, count
 from ..registry import register_layer
 from .base import LossLayer
@@ -20,8 +22,12 @@ class SmoothL1LossLayer(LossLayer):
     weiliu89/caffe (SSD), src/caffe/layers/smooth_L1_loss_layer.cu (2 or 3 bottoms, sigma 1).
     """
 
-    bottoms = between(2, 4)
-    no_backward = not_forced = frozenset({2, 3})
+    declares = replace(
+        LossLayer.declares,
+        bottoms=between(2, 4),
+        no_backward=frozenset({2, 3}),
+        ignores_force_backward=frozenset({2, 3}),
+    )
 
     def setup(self, bottom_shapes):
         sigma = self.param.smooth_l1_loss_param.sigma

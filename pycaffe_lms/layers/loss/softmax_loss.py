@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...proto import caffe_pb2
-from ..base import Layer, Lives, Needs, between, exactly
+from ..base import Declaration, Layer, Lives, Needs, between, exactly
 from ..registry import register_layer
 from .base import Labels, class_sizes
 
@@ -28,9 +28,13 @@ class SoftmaxWithLossLayer(Layer):
     Source: BVLC/caffe, src/caffe/layers/softmax_loss_layer.cpp.
     """
 
-    bottoms, tops = exactly(2), between(1, 2)
-    is_loss = True
-    no_backward = not_forced = frozenset({1})
+    declares = Declaration(
+        bottoms=exactly(2),
+        tops=between(1, 2),
+        is_loss=True,
+        no_backward=frozenset({1}),
+        ignores_force_backward=frozenset({1}),
+    )
 
     def setup(self, bottom_shapes):
         loss = self.param.loss_param
@@ -48,13 +52,13 @@ class SoftmaxWithLossLayer(Layer):
                 fix="give scores and labels of the same batch",
             )
         self.size = class_sizes(self, bottom_shapes, self.param.softmax_param.axis)
-        self.labels = Labels(1, self.size[1], self.ignore if self.has_ignore else None)
+        self._labels = Labels(1, self.size[1], self.ignore if self.has_ignore else None)
         return [(), scores][: max(1, len(self.param.top))]
 
     def declare(self, bottom_shapes, top_shapes, ops):
         if len(top_shapes) == 1:
-            self.scratch("prob", bottom_shapes[0], lives=Lives.SAVED if self.needs_backward else Lives.CALL)
-        saved = Lives.SAVED if self.needs_backward else Lives.CALL
+            self.scratch("prob", bottom_shapes[0], lives=Lives.SAVED if self.context.needs_backward else Lives.CALL)
+        saved = Lives.SAVED if self.context.needs_backward else Lives.CALL
         self.scratch("norm", (1,), dtype=np.float64, lives=saved)
         self.scratch("work", (512,), dtype=np.float64, lives=Lives.CALL, backward=False)
 

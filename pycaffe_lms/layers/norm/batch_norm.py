@@ -5,8 +5,7 @@ from __future__ import annotations
 from ...ops.axes import around_axis
 from ...ops.sum_parts import reduction_parts
 from ...proto import caffe_pb2
-from ..base import TEST, InPlace, Layer, Lives, Needs, count, exactly
-from ..declarations import Role
+from ..base import TEST, Declaration, InPlace, Layer, Lives, Needs, Role, count
 from ..registry import register_layer
 
 _ZERO, _ONE = (caffe_pb2.FillerParameter(type="constant", value=v) for v in (0, 1))
@@ -31,8 +30,7 @@ class BatchNormLayer(Layer):
     file (there the running values are averages, with a factor that stays 1: its weights load as they are).
     """
 
-    bottoms = tops = exactly(1)
-    in_place = InPlace.ALLOWED
+    declares = Declaration(in_place=InPlace.ALLOWED)
 
     def setup(self, bottom_shapes):
         bn = self.param.batch_norm_param
@@ -84,10 +82,10 @@ class BatchNormLayer(Layer):
 
     def declare(self, bottom_shapes, top_shapes, ops):
         shape, c = bottom_shapes[0], self.channels
-        self.size = around_axis(shape, 1, self.channels_last) if len(shape) > 1 else (count(shape), c, 1)
-        kept = Lives.SAVED if self.needs_backward else Lives.CALL
-        self.scratch("inv_std", (c,), lives=kept, kept=not self.use_global)
-        self.scratch("mean", (c,), lives=kept, backward=self.scaled, kept=not self.use_global)
+        self.size = around_axis(shape, 1, self.context.channels_last) if len(shape) > 1 else (count(shape), c, 1)
+        kept = Lives.SAVED if self.context.needs_backward else Lives.CALL
+        self.scratch("inv_std", (c,), lives=kept, remat_reads=not self.use_global)
+        self.scratch("mean", (c,), lives=kept, backward=self.scaled, remat_reads=not self.use_global)
         if self.scaled or not self.use_global:
             self.scratch(
                 "work", (2 * c * (reduction_parts(*self.size) + 1),), lives=Lives.CALL, forward=not self.use_global
@@ -100,7 +98,7 @@ class BatchNormLayer(Layer):
     def forward_updates(self):
         return frozenset() if self.use_global else frozenset({0, 1, 2})
 
-    def replay_needs(self):
+    def remat_needs(self):
         return Needs(bottoms=frozenset({0}), params=frozenset(range(0 if self.use_global else 3, len(self.params))))
 
     def backward_needs(self, propagate_down, param_propagate):
@@ -124,7 +122,7 @@ class BatchNormLayer(Layer):
             return 1.0, 1.0
         return (1.4 if forward else 1.6), 1.0  # statistics first, then the values
 
-    def replay(self, io):
+    def rematerialize(self, io):
         if self.use_global:
             self.forward(io)
             return

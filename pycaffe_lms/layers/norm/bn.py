@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...ops.axes import around_axis
 from ...ops.sum_parts import reduction_parts
 from ...proto import caffe_pb2
-from ..base import TEST, InPlace, Layer, Lives, Needs, exactly
+from ..base import TEST, Declaration, InPlace, Layer, Lives, Needs
 from ..registry import register_layer
 
 _SEGNET = ("scale_filler", "shift_filler", "bn_mode")
@@ -33,8 +33,7 @@ class BNLayer(Layer):
     Source: alexgkendall/caffe-segnet, and yjxiong/caffe as hszhao/PSPNet has it, src/caffe/layers/bn_layer.cpp.
     """
 
-    bottoms = tops = exactly(1)
-    in_place = InPlace.ALLOWED
+    declares = Declaration(in_place=InPlace.ALLOWED)
 
     def setup(self, bottom_shapes):
         bn = self.param.bn_param
@@ -81,11 +80,11 @@ class BNLayer(Layer):
 
     def declare(self, bottom_shapes, top_shapes, ops):
         shape, c = tuple(bottom_shapes[0]), self.channels
-        self.size = around_axis(shape, 1, self.channels_last)
+        self.size = around_axis(shape, 1, self.context.channels_last)
         self.scratch("work", (2 * c * (reduction_parts(*self.size) + 1),), lives=Lives.CALL)
         if self.affine:
             return
-        self.scratch("inv_std", (c,), lives=Lives.SAVED if self.needs_backward else Lives.CALL)
+        self.scratch("inv_std", (c,), lives=Lives.SAVED if self.context.needs_backward else Lives.CALL)
         self.scratch("mean", (c,), lives=Lives.CALL, backward=False)
         self.scratch("running", (2 * c + 1,), lives=Lives.CALL, backward=False)
         if not self.frozen:

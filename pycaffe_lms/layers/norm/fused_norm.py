@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from ...ops.axes import around_axis
 from ...ops.sum_parts import bits_come_free, fused_norm_work
-from ..base import Layer, Lives, Needs
+from ..base import Lives, Needs
 from ..masked import Masked
 
 
-class FusedNormLayer(Masked, Layer):
+class FusedNormLayer(Masked):
     """y = act(xhat * scale + bias + r), xhat = (x - mean) / sqrt(var + eps) as in BatchNorm, act: max(., 0), or none.
 
     Bottoms: x, then r where there is a sum. Top: y. Parameters: those of the BatchNorm, then those of the Scale.
     Backward reads x, the scale, and, to find where ReLU let pass, y (with r) or the bias, or saved bits.
     """
 
-    def __init__(self, param, parts, *, phase, dtype):
-        super().__init__(param, phase=phase, dtype=dtype)
-        self.norm, self.affine, self.adds, self.relu = parts
+    def __init__(self, param, norm, affine, *, adds: bool, relu: bool):
+        super().__init__(param, norm.context)
+        self.norm, self.affine, self.adds, self.relu = norm, affine, adds, relu
         self.params = [*self.norm.params, *(self.affine.params if self.affine is not None else [])]
         self.has_bias = self.affine is not None and len(self.affine.params) > 1
 
@@ -32,11 +32,11 @@ class FusedNormLayer(Masked, Layer):
 
     def declare(self, bottom_shapes, top_shapes, ops):
         shape = tuple(bottom_shapes[0])
-        self.size = around_axis(shape, 1, self.channels_last) if len(shape) > 1 else (*shape[:1], 1, 1)
+        self.size = around_axis(shape, 1, self.context.channels_last) if len(shape) > 1 else (*shape[:1], 1, 1)
         c = self.norm.channels
-        kept = Lives.SAVED if self.needs_backward else Lives.CALL
-        self.scratch("inv_std", (c,), lives=kept, kept=True)
-        self.scratch("mean", (c,), lives=kept, kept=True)
+        kept = Lives.SAVED if self.context.needs_backward else Lives.CALL
+        self.scratch("inv_std", (c,), lives=kept, remat_reads=True)
+        self.scratch("mean", (c,), lives=kept, remat_reads=True)
         if self.relu:
             self.declare_bits(top_shapes[0])
         self.scratch("work", (fused_norm_work(*self.size),), lives=Lives.CALL)
@@ -53,20 +53,20 @@ class FusedNormLayer(Masked, Layer):
     def forward_updates(self):
         return self.norm.forward_updates()
 
-    def replay_needs(self):
+    def remat_needs(self):
         return Needs(bottoms=frozenset(range(2 if self.adds else 1)), params=frozenset(range(3, len(self.params))))
 
     def backward_needs(self, propagate_down, param_propagate):
         wants_x = propagate_down[0]
         wants_scale = self.affine is not None and param_propagate[3]
-        finds_mask = self.relu and not self.adds and not self.masked
+        finds_mask = self.relu and not self.adds and not self.context.saves_bits
         reads_x = wants_scale or (wants_x and not self.norm.use_global) or finds_mask
         params = {3} if self.affine is not None and (wants_x or finds_mask) else set()
         if finds_mask and self.has_bias:
             params.add(4)
         return Needs(
             bottoms=frozenset({0} if reads_x else ()),
-            tops=frozenset({0} if self.relu and self.adds and not self.masked else ()),
+            tops=frozenset({0} if self.relu and self.adds and not self.context.saves_bits else ()),
             params=frozenset(params),
         )
 
@@ -82,9 +82,9 @@ class FusedNormLayer(Masked, Layer):
         else:
             work = io.scratch["work"]
             ops.batch_norm_statistics(io.bottom[0], inv_std, mean, *p[:3], norm.fraction, norm.eps, work, *self.size)
-        self.replay(io)
+        self.rematerialize(io)
 
-    def reuses(self, forward):
+    def in_place_reuse(self, forward):
         if forward:
             return (("bottom", 1, 0), ("bottom", 0, 0)) if self.adds else (("bottom", 0, 0),)
         return (("top_diff", 0, 1), ("bottom", 0, 0)) if self.adds else (("top_diff", 0, 0),)
@@ -94,7 +94,7 @@ class FusedNormLayer(Masked, Layer):
             return 1.0, 1.0
         return (1.4 if forward else 1.6), 1.0  # statistics first, then the values
 
-    def replay(self, io):
+    def rematerialize(self, io):
         r, statistics = io.bottom[1] if self.adds else None, (io.scratch["mean"], io.scratch["inv_std"])
         values = (io.bottom[0], r, io.top[0], *statistics, *self._affine(io.param))
         io.ops.fused_norm_forward(*values, self.relu, *self.size, io.scratch.get("bits"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...ops.axes import WIDEST_IN_REGISTERS, effective_width
 from ...proto import caffe_pb2
-from ..base import Layer, Lives, Needs, exactly
+from ..base import Declaration, Layer, Lives, Needs
 from ..registry import register_layer
 
 
@@ -20,8 +20,7 @@ class LRNLayer(Layer):
     Source: BVLC/caffe, src/caffe/layers/lrn_layer.cpp.
     """
 
-    bottoms = tops = exactly(1)
-    splits_over_batch = True
+    declares = Declaration(splits_over_batch=True)
 
     def setup(self, bottom_shapes):
         lrn = self.param.lrn_param
@@ -46,11 +45,11 @@ class LRNLayer(Layer):
         return self.across and effective_width(self.size, bottom_shapes[0][1]) <= WIDEST_IN_REGISTERS
 
     def takes_half(self, bottom_shapes, top_shapes, ops):
-        return self.channels_last
+        return self.context.channels_last
 
     def declare(self, bottom_shapes, top_shapes, ops):
         items, channels, height, width = bottom_shapes[0]
-        if self.channels_last:
+        if self.context.channels_last:
             self.arguments = (items * height * width, channels, self.size, self.alpha, self.beta, self.k)
         elif self.across:
             self.arguments = (items, channels, height * width, self.size, self.alpha, self.beta, self.k)
@@ -62,7 +61,7 @@ class LRNLayer(Layer):
         return Needs(bottoms=frozenset({0}) if propagate_down[0] else frozenset())
 
     def forward(self, io):
-        if self.channels_last:
+        if self.context.channels_last:
             run = io.ops.lrn_last_forward
         else:
             run = io.ops.lrn_across_forward if self.across else io.ops.lrn_within_forward
@@ -72,7 +71,7 @@ class LRNLayer(Layer):
         x, dy, dx = io.bottom[0], io.top_diff[0], io.bottom_diff[0]
         if dx is None:
             return
-        if self.channels_last:
+        if self.context.channels_last:
             io.ops.lrn_last_backward(x, dy, dx, *self.arguments)
         elif self.across:
             io.ops.lrn_across_backward(x, dy, dx, *self.arguments)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...ops.sum_parts import reduction_parts
-from ..base import InPlace, Layer, Lives, Needs, exactly
+from ..base import Declaration, InPlace, Layer, Lives, Needs
 from ..registry import register_layer
 
 
@@ -19,9 +19,7 @@ class MVNLayer(Layer):
     Source: BVLC/caffe, src/caffe/layers/mvn_layer.cpp.
     """
 
-    bottoms = tops = exactly(1)
-    in_place = InPlace.ALLOWED
-    splits_over_batch = True
+    declares = Declaration(in_place=InPlace.ALLOWED, splits_over_batch=True)
 
     def infer_shapes(self, bottom_shapes):
         shape, options = tuple(bottom_shapes[0]), self.param.mvn_param
@@ -38,7 +36,7 @@ class MVNLayer(Layer):
         self.scratch("inv_std", (rows,), lives=Lives.SAVED if self._saves() else Lives.CALL, backward=self._saves())
 
     def _saves(self):
-        return self.needs_backward and self.variance
+        return self.context.needs_backward and self.variance
 
     def backward_needs(self, propagate_down, param_propagate):
         return Needs(tops=frozenset({0}) if propagate_down[0] and self.variance else frozenset())

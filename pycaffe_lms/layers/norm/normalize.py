@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...ops.sum_parts import reduction_parts
 from ...proto import caffe_pb2
-from ..base import Layer, Lives, Needs, count, exactly
+from ..base import Declaration, Layer, Lives, Needs, count
 from ..registry import register_layer
 
 
@@ -21,8 +21,7 @@ class NormalizeLayer(Layer):
     scales as if they were one; here it is the derivative.
     """
 
-    bottoms = tops = exactly(1)
-    splits_over_batch = True
+    declares = Declaration(splits_over_batch=True)
 
     def setup(self, bottom_shapes):
         norm = self.param.norm_param
@@ -55,7 +54,7 @@ class NormalizeLayer(Layer):
         norms = n if self.across else n * s
         rows = n * reduction_parts(1, n, c * s)
         columns = reduction_parts(n, 1, c * s) if self.shared else c * reduction_parts(n, c, s)
-        self.scratch("squares", (norms,), lives=Lives.SAVED if self.needs_backward else Lives.CALL)
+        self.scratch("squares", (norms,), lives=Lives.SAVED if self.context.needs_backward else Lives.CALL)
         self.scratch("dots", (norms,), lives=Lives.CALL, forward=False)
         self.scratch("work", (max(rows, columns),), lives=Lives.CALL)
 

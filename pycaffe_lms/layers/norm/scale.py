@@ -5,16 +5,14 @@ from __future__ import annotations
 from ...ops.axes import around_axis
 from ...ops.sum_parts import reduction_parts
 from ...proto import caffe_pb2
-from ..base import InPlace, Layer, Lives, Needs, between, count, exactly
-from ..declarations import Role
+from ..base import Declaration, InPlace, Layer, Lives, Needs, Role, between, count
 from ..registry import register_layer
 
 
 class _Broadcast(Layer):
     """What Scale and Bias share: `axis`, `num_axes`, one learned blob or a second bottom, sums over the other axes."""
 
-    bottoms, tops = between(1, 2), exactly(1)
-    in_place = InPlace.ALLOWED
+    declares = Declaration(bottoms=between(1, 2), in_place=InPlace.ALLOWED)
     field: str  # scale_param or bias_param
     default: float  # the filler's value where the prototxt has no filler
     sums = 1  # gradients that are sums over the other axes
@@ -76,7 +74,7 @@ class _Broadcast(Layer):
     def declare(self, bottom_shapes, top_shapes, ops):
         shape, end = tuple(bottom_shapes[0]), self.axis + len(self.shape)
         self.size = count(shape, 0, self.axis), count(self.shape), count(shape, end)
-        if self.channels_last and self.shape:
+        if self.context.channels_last and self.shape:
             self.size = around_axis(shape, 1, True)
         sums = self.sums * self.size[1] * reduction_parts(*self.size)
         self.scratch("work", (sums,), lives=Lives.CALL, forward=False)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from ...ops.geometry import PoolGeometry, place_dtype, pool_output_size
 from ...proto import caffe_pb2
-from ..base import TRAIN, Layer, Lives, Needs, between, exactly
-from ..draws import RandomLayer
+from ..base import TRAIN, Declaration, Layer, Lives, Needs, between
+from ..random_layer import RandomLayer
 from ..registry import register_layer
 from ..spatial import Ints, shape_field
 
@@ -88,7 +88,7 @@ class PoolingLayer(RandomLayer):
     Top 1 (MAX only, no gradient): the row-major index of each maximum inside its plane (h * W + w), -1 of nothing.
     global_pooling: the kernel is the whole plane. kernel_shape, stride_shape, pad_shape: a value per spatial axis.
     Backward reads only the saved place of each chosen element; STOCHASTIC in TEST bottom 0, top 0 and saved sums.
-    What TRAIN chooses is a function of `seed` (set by the net) and of the number of forwards before.
+    What TRAIN chooses is a function of `seed` (from the net) and of the number of forwards before.
     `engine` is accepted and changes nothing.
     Raises: LayerParamError for contradicting or impossible fields; ShapeError for fewer than 3 axes, for another number
     of axes after set-up, or for an input that no window fits.
@@ -96,10 +96,8 @@ class PoolingLayer(RandomLayer):
     video-caffe, which has the _shape fields.
     """
 
-    bottoms = exactly(1)
-    tops = between(1, 2)
+    declares = Declaration(tops=between(1, 2), splits_over_batch=True)
     random = False
-    splits_over_batch = True
 
     def setup(self, bottom_shapes):
         pool, self.ndim = self.param.pooling_param, len(bottom_shapes[0])
@@ -154,17 +152,17 @@ class PoolingLayer(RandomLayer):
         self.geometry = geometry
         self.suffix = "" if len(geometry.kernel) == 2 else "_nd"  # the operations for 2 axes, or for any number
         self.numbers = (geometry,)
-        if self.channels_last:
+        if self.context.channels_last:
             self.suffix, self.numbers = "_last", (bottom[1], geometry)
         if self.max or (self.random and self.phase == TRAIN):
             self.scratch("mask", top, dtype=place_dtype(geometry), lives=Lives.SAVED)
             if self.random:
-                self.dial("key", 3)
+                self.step_scalar("key", 3)
         elif self.random:
             self.scratch("sum", top, lives=Lives.SAVED)
 
-    def turn(self):
-        return self.draw() if self.random and self.phase == TRAIN else {}
+    def next_step_scalars(self):
+        return self.next_key() if self.random and self.phase == TRAIN else {}
 
     def backward_needs(self, propagate_down, param_propagate):
         if self.random and self.phase != TRAIN:

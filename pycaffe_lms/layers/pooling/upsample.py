@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..base import Layer, Needs, between, exactly
+from ..base import Declaration, Layer, Needs, between
 from ..registry import register_layer
 
 
@@ -24,10 +24,12 @@ class UpsampleLayer(Layer):
     value stays is not defined on a GPU), eric612/MobileNet-YOLO (one bottom), src/caffe/layers/upsample_layer.cpp.
     """
 
-    bottoms, tops = between(1, 2), exactly(1)
-    exact = frozenset({1})
-    splits_over_batch = True
-    not_forced = frozenset({1})
+    declares = Declaration(
+        bottoms=between(1, 2),
+        ignores_force_backward=frozenset({1}),
+        splits_over_batch=True,
+        full_precision=frozenset({1}),
+    )
 
     def setup(self, bottom_shapes):
         p, self.masked = self.param.upsample_param, len(bottom_shapes) == 2

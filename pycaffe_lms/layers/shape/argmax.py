@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..base import Layer, Needs, count, exactly
+from ..base import Declaration, Layer, Needs, count
 from ..registry import register_layer
 
 
@@ -19,8 +19,7 @@ class ArgMaxLayer(Layer):
     Source: BVLC/caffe, src/caffe/layers/argmax_layer.cpp.
     """
 
-    bottoms = tops = exactly(1)
-    no_backward = None
+    declares = Declaration(no_backward=None)
 
     def infer_shapes(self, bottom_shapes):
         shape, options = tuple(bottom_shapes[0]), self.param.argmax_param

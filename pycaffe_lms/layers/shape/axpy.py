@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...ops.sum_parts import reduction_parts
-from ..base import Layer, Lives, Needs, count, exactly
+from ..base import Declaration, Layer, Lives, Needs, count, exactly
 from ..registry import register_layer
 
 
@@ -17,8 +17,7 @@ class AxpyLayer(Layer):
     Source: hujie-frank/SENet, src/caffe/layers/axpy_layer.cpp.
     """
 
-    bottoms, tops = exactly(3), exactly(1)
-    splits_over_batch = True
+    declares = Declaration(bottoms=exactly(3), splits_over_batch=True)
 
     def infer_shapes(self, bottom_shapes):
         a, x, y = (tuple(shape) for shape in bottom_shapes)

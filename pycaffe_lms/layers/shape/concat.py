@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ...ops.axes import around_axis
-from ..base import Layer, Needs, Runs, at_least, exactly
+from ..base import Declaration, Layer, Needs, Runs, at_least
 from ..registry import register_layer
 
 
@@ -13,12 +15,12 @@ class ConcatLayer(Layer):
 
     Bottoms: one or more, equal in all other axes. Top 0: y; with one bottom it is the bottom itself.
     Backward reads nothing. Where every axis before that one, in the order in which memory holds them, has size 1, the
-    bottoms are stretches of y.
+    bottoms are views of y.
     Raises: LayerParamError for a bad axis, or axis and concat_dim together; ShapeError for other axes that differ.
     Source: BVLC/caffe, src/caffe/layers/concat_layer.cpp.
     """
 
-    bottoms, tops = at_least(1), exactly(1)
+    declares = Declaration(bottoms=at_least(1))
 
     def setup(self, bottom_shapes):
         concat, ndim = self.param.concat_param, len(bottom_shapes[0])
@@ -34,7 +36,7 @@ class ConcatLayer(Layer):
         else:
             self.axis = self.canonical_axis(concat.axis, ndim)
         if len(bottom_shapes) == 1:
-            self.runs_on = Runs.NOWHERE
+            self.declares = replace(self.declares, runs_on=Runs.NOWHERE)
 
     @property
     def splits_over_batch(self):
@@ -59,10 +61,13 @@ class ConcatLayer(Layer):
         return True
 
     def declare(self, bottom_shapes, top_shapes, ops):
-        self.outer, along, inner = around_axis(top_shapes[0], self.axis, self.channels_last)
+        self.outer, along, inner = around_axis(top_shapes[0], self.axis, self.context.channels_last)
         self.total = along * inner
         self.widths = [shape[self.axis] * inner for shape in bottom_shapes]
-        self.stretches = self._starts() if self.outer == 1 and len(bottom_shapes) > 1 else ()
+
+    @property
+    def view_offsets(self):
+        return self._starts() if self.outer == 1 and len(self.param.bottom) > 1 else ()
 
     def shares(self):
         return {0: 0} if len(self.param.bottom) == 1 else {}

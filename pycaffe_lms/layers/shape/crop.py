@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..base import Layer, Needs, exactly
+from ..base import Declaration, Layer, Needs, exactly
 from ..registry import register_layer
 
 
@@ -17,7 +17,7 @@ class CropLayer(Layer):
     Source: BVLC/caffe, src/caffe/layers/crop_layer.cpp (there bottom 1's gradient is left as it is).
     """
 
-    bottoms, tops = exactly(2), exactly(1)
+    declares = Declaration(bottoms=exactly(2))
 
     def infer_shapes(self, bottom_shapes):
         (x, like), offsets = (tuple(s) for s in bottom_shapes), list(self.param.crop_param.offset)

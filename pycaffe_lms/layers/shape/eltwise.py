@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ...ops.geometry import integer_dtype
 from ...proto import caffe_pb2
-from ..base import Layer, Needs, at_least, exactly
-from ..declarations import Role
+from ..base import Declaration, Layer, Needs, Role, at_least
 from ..registry import register_layer
 
 _SUM, _PROD, _MAX = (caffe_pb2.EltwiseParameter.EltwiseOp.Value(name) for name in ("SUM", "PROD", "MAX"))
@@ -23,9 +22,7 @@ class EltwiseLayer(Layer):
     Source: BVLC/caffe, src/caffe/layers/eltwise_layer.cpp.
     """
 
-    bottoms, tops = at_least(2), exactly(1)
-    order_free = True
-    splits_over_batch = True
+    declares = Declaration(bottoms=at_least(2), splits_over_batch=True, layout_agnostic=True)
 
     def setup(self, bottom_shapes):
         eltwise = self.param.eltwise_param

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ...errors import BlobCountError
-from ..base import Layer, Lives, Needs, ShapesChanged, at_least
+from ..base import Declaration, Layer, Lives, Needs, ShapesChanged, at_least
 from ..registry import register_layer
 
 
@@ -21,8 +23,7 @@ class FilterLayer(Layer):
     Source: BVLC/caffe, src/caffe/layers/filter_layer.cpp (whose backward crashes where nothing is selected).
     """
 
-    bottoms = at_least(2)
-    tops = at_least(1)
+    declares = Declaration(bottoms=at_least(2), tops=at_least(1))
 
     def setup(self, bottom_shapes):
         last = len(bottom_shapes) - 1
@@ -32,8 +33,8 @@ class FilterLayer(Layer):
                 kind=BlobCountError,
                 fix="give one `top:` for each bottom but the last, which is the selector",
             )
-        self.looks_at = frozenset({last})
-        self.no_backward = self.not_forced = frozenset({last})
+        one = frozenset({last})
+        self.declares = replace(self.declares, dynamic_shape_bottoms=one, no_backward=one, ignores_force_backward=one)
         self._selected: tuple[int, int] | None = None  # (N, how many are selected)
 
     def infer_shapes(self, bottom_shapes):
@@ -56,13 +57,13 @@ class FilterLayer(Layer):
         self._shown = selected
         return [(selected, *shape[1:]) for shape in rows]
 
-    def look(self, values):
+    def read_dynamic_shapes(self, values):
         self._selected = (values[0].shape[0], int(np.count_nonzero(values[0])))
         if self._selected[1] != self._shown:
             raise ShapesChanged
 
     def declare(self, bottom_shapes, top_shapes, ops):
-        lives = Lives.SAVED if self.needs_backward else Lives.CALL
+        lives = Lives.SAVED if self.context.needs_backward else Lives.CALL
         self.scratch("positions", (bottom_shapes[-1][0],), dtype=np.int32, lives=lives)
 
     def backward_needs(self, propagate_down, param_propagate):

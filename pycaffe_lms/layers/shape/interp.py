@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..base import Layer, Needs, between, exactly
+from ..base import Declaration, Layer, Needs, between
 from ..registry import register_layer
 
 _SIZES, _FACTORS = ("height", "width"), ("zoom_factor", "shrink_factor")
@@ -22,9 +22,7 @@ class InterpLayer(Layer):
     and a second bottom goes with one item only).
     """
 
-    bottoms, tops = between(1, 2), exactly(1)
-    splits_over_batch = True
-    not_forced = frozenset({1})
+    declares = Declaration(bottoms=between(1, 2), ignores_force_backward=frozenset({1}), splits_over_batch=True)
 
     def setup(self, bottom_shapes):
         p = self.param.interp_param

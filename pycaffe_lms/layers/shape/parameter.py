@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...proto import caffe_pb2
-from ..base import Layer, Needs, exactly
+from ..base import Declaration, Layer, Needs, exactly
 from ..registry import register_layer
 
 _ZERO = caffe_pb2.FillerParameter(type="constant", value=0)
@@ -19,7 +19,7 @@ class ParameterLayer(Layer):
     Source: BVLC/caffe, include/caffe/layers/parameter_layer.hpp (there gradients overwrite instead of adding up).
     """
 
-    bottoms, tops = exactly(0), exactly(1)
+    declares = Declaration(bottoms=exactly(0))
 
     def setup(self, bottom_shapes):
         self.shape = tuple(self.param.parameter_param.shape.dim)

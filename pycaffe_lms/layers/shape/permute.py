@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ...ops.axes import inverse, merge_axes
-from ..base import Layer, Needs, Runs, exactly
+from ..base import Declaration, Layer, Needs, Runs
 from ..registry import register_layer
 
 
 class _Transposed(Layer):
     """The top is a transposition of the bottom; subclasses set it with `_moves`. Backward reads nothing."""
-
-    bottoms = tops = exactly(1)
 
     def _moves(self, shape, order):
         """Axis i of the top is axis order[i] of the bottom, seen as an array of `shape`."""
@@ -47,7 +47,7 @@ class PermuteLayer(_Transposed):
         self.axes = (*named, *(axis for axis in range(ndim) if axis not in named))
         self.still = self.axes == tuple(range(ndim))
         if self.still:
-            self.runs_on = Runs.NOWHERE
+            self.declares = replace(self.declares, runs_on=Runs.NOWHERE)
 
     def infer_shapes(self, bottom_shapes):
         shape = tuple(bottom_shapes[0])
@@ -76,7 +76,7 @@ class ShuffleChannelLayer(_Transposed):
     Source: farmingyard/ShuffleNet, shuffle_channel_layer.cpp.
     """
 
-    splits_over_batch = True
+    declares = Declaration(splits_over_batch=True)
 
     def setup(self, bottom_shapes):
         self.group = self.param.shuffle_channel_param.group

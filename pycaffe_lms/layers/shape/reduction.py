@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...ops.sum_parts import reduction_parts
 from ...proto import caffe_pb2
-from ..base import Layer, Lives, Needs, count, exactly
+from ..base import Layer, Lives, Needs, count
 from ..registry import register_layer
 
 _MEAN = caffe_pb2.ReductionParameter.MEAN
@@ -20,8 +20,6 @@ class ReductionLayer(Layer):
     Raises: LayerParamError for an axis out of range.
     Source: BVLC/caffe, src/caffe/layers/reduction_layer.cpp.
     """
-
-    bottoms = tops = exactly(1)
 
     def infer_shapes(self, bottom_shapes):
         shape, options = tuple(bottom_shapes[0]), self.param.reduction_param

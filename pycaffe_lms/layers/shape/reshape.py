@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
-from ..base import InPlace, Layer, Needs, Runs, count, exactly
+from ..base import Declaration, InPlace, Layer, Needs, Runs, count
 from ..registry import register_layer
 
 
 class _SameMemory(Layer):
     """The top is the bottom's memory, data and gradient: nothing runs."""
 
-    bottoms = tops = exactly(1)
-    runs_on = Runs.NOWHERE
-    in_place = InPlace.REFUSED
+    declares = Declaration(in_place=InPlace.REFUSED, runs_on=Runs.NOWHERE)
 
     def shares(self):
         return {0: 0}
@@ -34,7 +33,7 @@ class FlattenLayer(_SameMemory):
     Source: BVLC/caffe, src/caffe/layers/flatten_layer.cpp.
     """
 
-    splits_over_batch = True
+    declares = replace(_SameMemory.declares, splits_over_batch=True)
 
     def infer_shapes(self, bottom_shapes):
         shape, flatten = tuple(bottom_shapes[0]), self.param.flatten_param

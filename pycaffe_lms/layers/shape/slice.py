@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ...ops.axes import around_axis
-from ..base import Layer, Needs, Runs, at_least, exactly
+from ..base import Declaration, Layer, Needs, Runs, at_least
 from ..registry import register_layer
 
 
@@ -14,13 +16,13 @@ class SliceLayer(Layer):
     The cuts lie before each slice_point; without slice_point all pieces are equal.
     Bottom 0: any shape with that axis. Tops: the pieces in order; with one top it is the bottom itself.
     Backward reads nothing; a top without a gradient counts as zeros. Where every axis before that one, in the order in
-    which memory holds them, has size 1, the tops are stretches of the bottom.
+    which memory holds them, has size 1, the tops are views of the bottom.
     Raises: LayerParamError for a bad axis, axis and slice_dim together, or slice points that are too few or many, not
     rising, or beyond the end; ShapeError where the axis cannot be cut into equal pieces.
     Source: BVLC/caffe, src/caffe/layers/slice_layer.cpp.
     """
 
-    bottoms, tops = exactly(1), at_least(1)
+    declares = Declaration(tops=at_least(1))
 
     def setup(self, bottom_shapes):
         options, ndim, n_top = self.param.slice_param, len(bottom_shapes[0]), len(self.param.top)
@@ -44,7 +46,7 @@ class SliceLayer(Layer):
         if any(b <= a for a, b in zip([0, *self.points], self.points, strict=False)):
             raise self.error(f"slice points {self.points} do not rise from above 0", fix="list them in rising order")
         if n_top == 1:
-            self.runs_on = Runs.NOWHERE
+            self.declares = replace(self.declares, runs_on=Runs.NOWHERE)
 
     @property
     def splits_over_batch(self):
@@ -80,10 +82,13 @@ class SliceLayer(Layer):
         return True
 
     def declare(self, bottom_shapes, top_shapes, ops):
-        self.outer, along, inner = around_axis(bottom_shapes[0], self.axis, self.channels_last)
+        self.outer, along, inner = around_axis(bottom_shapes[0], self.axis, self.context.channels_last)
         self.total = along * inner
         self.widths = [shape[self.axis] * inner for shape in top_shapes]
-        self.stretches = self._starts() if self.outer == 1 and len(top_shapes) > 1 else ()
+
+    @property
+    def view_offsets(self):
+        return self._starts() if self.outer == 1 and len(self.param.top) > 1 else ()
 
     def shares(self):
         return {0: 0} if len(self.param.top) == 1 else {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..base import InPlace, Layer, Needs, Runs, at_least, exactly
+from ..base import Declaration, InPlace, Layer, Needs, Runs, at_least, exactly
 from ..registry import register_layer
 
 
@@ -14,11 +14,9 @@ class SplitLayer(Layer):
     Source: BVLC/caffe, src/caffe/layers/split_layer.cpp.
     """
 
-    bottoms, tops = exactly(1), at_least(1)
-    runs_on = Runs.NOWHERE
-    in_place = InPlace.REFUSED
-    order_free = True
-    splits_over_batch = True
+    declares = Declaration(
+        tops=at_least(1), in_place=InPlace.REFUSED, runs_on=Runs.NOWHERE, splits_over_batch=True, layout_agnostic=True
+    )
 
     def infer_shapes(self, bottom_shapes):
         return [tuple(bottom_shapes[0])] * len(self.param.top)
@@ -32,7 +30,7 @@ class SplitLayer(Layer):
     def backward_needs(self, propagate_down, param_propagate):
         return Needs()
 
-    def reuses(self, forward):
+    def in_place_reuse(self, forward):
         return () if forward else tuple(("top_diff", j, 0) for j in range(len(self.param.top)))
 
     def backward(self, io):
@@ -48,9 +46,7 @@ class SilenceLayer(Layer):
     Source: BVLC/caffe, src/caffe/layers/silence_layer.cpp.
     """
 
-    bottoms, tops = at_least(1), exactly(0)
-    runs_on = Runs.NOWHERE
-    order_free = True
+    declares = Declaration(bottoms=at_least(1), tops=exactly(0), runs_on=Runs.NOWHERE, layout_agnostic=True)
 
     def infer_shapes(self, bottom_shapes):
         return []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..base import Layer, Lives, Needs, count, exactly
+from ..base import Layer, Lives, Needs, count
 from ..registry import register_layer
 
 _SHARE = 64  # tiles that one thread adds up where there are too few elements to fill a GPU
@@ -17,8 +17,6 @@ class TileLayer(Layer):
     Raises: LayerParamError for an axis out of range, or tiles below 1.
     Source: BVLC/caffe, src/caffe/layers/tile_layer.cpp.
     """
-
-    bottoms = tops = exactly(1)
 
     def setup(self, bottom_shapes):
         self.tiles = self.param.tile_param.tiles

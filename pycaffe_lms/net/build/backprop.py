@@ -16,14 +16,15 @@ def plan_gradients(graph: Graph, *, force: bool) -> None:
     if force:
         for node in graph.nodes:
             node.need_backward = True
-            node.propagate = [p or b not in node.layer.not_forced for b, p in enumerate(node.propagate)]
+            ignores = node.layer.declares.ignores_force_backward
+            node.propagate = [p or b not in ignores for b, p in enumerate(node.propagate)]
             node.param_propagate = [True] * len(node.params)
     else:
         _ignore_under_no_loss(graph)
     for node in graph.nodes:
-        if node.need_backward and node.layer.learns_whole:
+        if node.need_backward and node.layer.declares.computes_all_param_gradients:
             node.param_propagate = [True] * len(node.params)
-        node.layer.needs_backward = node.need_backward
+        node.layer.update_context(needs_backward=node.need_backward)
 
 
 def _from_inputs(graph: Graph) -> None:

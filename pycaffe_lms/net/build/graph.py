@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from ...errors import CaffeError
-from ...layers.base import Layer, Shape
+from ...layers.base import Layer, Runs, Shape
 from ...layers.sizes import check_tops
 
 _E = TypeVar("_E", bound=CaffeError)
@@ -160,12 +160,20 @@ class Graph:
         """Return the parameters that own their memory, in the order of the layers."""
         return [p for p in self.params if p.owner == p.index]
 
+    @property
+    def shapes_may_change(self) -> bool:
+        """Return whether shapes may change within an iteration: with values, or by the code of a layer on the host."""
+        return any(
+            node.layer.declares.dynamic_shape_bottoms or (node.layer.declares.runs_on is Runs.HOST and node.bottoms)
+            for node in self.nodes
+        )
+
     def infer_shapes(self) -> bool:
         """Infer all shapes again from the current shapes of inputs; return whether any shape changed."""
         changed = False
         for node in self.nodes:
             shapes = [self.values[b].shape for b in node.bottoms]
-            if not node.bottoms and node.layer.is_net_input:
+            if not node.bottoms and node.layer.declares.is_net_input:
                 continue  # an input's shape is the user's to set
             try:
                 inferred = node.layer.infer_shapes(shapes)

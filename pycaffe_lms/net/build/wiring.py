@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...errors import CaffeError, GraphError
-from ...layers.base import count
+from ...layers.base import BuildContext, InPlace, count
 from ...layers.registry import layer_class
 from ...layers.sizes import check_params, check_tops
+from ...proto.caffe_pb2 import LayerParameter
 from .backprop import plan_gradients
 from .graph import Graph, Node, Param, Value
 
@@ -18,12 +19,19 @@ AUTOMATIC = "(automatic)"
 _MULTIPLIERS = ("lr_mult", "decay_mult")
 
 
-def wire(net, lines: list[int | None], *, file: str | None, dtype, prepare: Callable | None = None) -> Graph:
+def wire(
+    net,
+    lines: list[int | None],
+    *,
+    file: str | None,
+    dtype,
+    context_of: Callable[[LayerParameter, int], BuildContext] | None = None,
+) -> Graph:
     """Build the graph of a filtered NetParameter with Split layers. Data layers open their sources.
 
     Args:
         lines: prototxt line of each layer.
-        prepare: called as prepare(layer, index) before each layer's setup (seeds, ranks, file roots).
+        context_of: gives the context of a layer and its index (seed, rank), with phase and dtype.
     Raises:
         CaffeError: a layer cannot be set up or connected; names file, line, layer and blob.
     """
@@ -31,11 +39,13 @@ def wire(net, lines: list[int | None], *, file: str | None, dtype, prepare: Call
     newest: dict[str, int] = {}
     consumed: set[str] = set()
     named_params: dict[str, int] = {}
+
+    def plain(param: LayerParameter, index: int) -> BuildContext:
+        return BuildContext(phase=param.phase, dtype=dtype)
+
     for i, message in enumerate(net.layer):
         try:
-            node = _make_node(graph, i, message, lines[i], net.state.phase, dtype)
-            if prepare is not None:
-                prepare(node.layer, i)
+            node = _make_node(i, message, lines[i], net.state.phase, context_of or plain)
             _connect_bottoms(graph, node, newest, consumed)
             node.layer.setup([graph.values[b].shape for b in node.bottoms])
             check_params(node.layer)
@@ -52,7 +62,9 @@ def wire(net, lines: list[int | None], *, file: str | None, dtype, prepare: Call
     return graph
 
 
-def _make_node(graph: Graph, index: int, message, line: int | None, phase: int, dtype) -> Node:
+def _make_node(
+    index: int, message, line: int | None, phase: int, context_of: Callable[[LayerParameter, int], BuildContext]
+) -> Node:
     """Make a layer and its node, without connections."""
     cls = layer_class(message.type)
     param = type(message)()
@@ -61,9 +73,9 @@ def _make_node(graph: Graph, index: int, message, line: int | None, phase: int, 
         param.phase = phase
     saved = type(message)()
     saved.CopyFrom(param)
-    while cls.is_loss and len(param.top) < cls.tops.least:
+    while cls.declares.is_loss and len(param.top) < cls.declares.tops.least:
         param.top.append(AUTOMATIC)
-    layer = cls(param, phase=param.phase, dtype=dtype)
+    layer = cls(param, context_of(param, index))
     layer.check_counts(len(param.bottom), len(param.top))
     n = len(param.propagate_down)
     if n not in (0, len(param.bottom)):
@@ -97,7 +109,7 @@ def _make_tops(graph: Graph, node: Node, newest: dict[str, int], consumed: set[s
     weights = _loss_weights(node)
     for j, (blob, shape) in enumerate(zip(param.top, shapes, strict=True)):
         in_place = j < len(param.bottom) and param.bottom[j] == blob
-        if in_place and layer.in_place.value == "refused":
+        if in_place and layer.declares.in_place is InPlace.REFUSED:
             raise layer.error("cannot run in place", kind=GraphError, blob=blob, fix="give the top another name")
         if not in_place and blob in newest and blob != AUTOMATIC:
             raise GraphError(
@@ -110,7 +122,7 @@ def _make_tops(graph: Graph, node: Node, newest: dict[str, int], consumed: set[s
         node.tops.append(value.id)
         newest[blob] = value.id
         consumed.discard(blob)
-        if layer.is_net_input:
+        if layer.declares.is_net_input:
             graph.inputs.append(blob)
 
 
@@ -124,7 +136,7 @@ def _loss_weights(node: Node) -> list[float]:
                 f"loss_weight is given {len(given)} times for {n} tops", fix="give one loss_weight per top"
             )
         return given + [0.0] * (n - len(given))
-    return [1.0 if node.layer.is_loss and j == 0 else 0.0 for j in range(n)]
+    return [1.0 if node.layer.declares.is_loss and j == 0 else 0.0 for j in range(n)]
 
 
 def _make_params(graph: Graph, node: Node, named: dict[str, int]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ...backend.device import align
+from ...layers.base import Runs
 from ...lms.managed import Managed
 from ...lms.program import Buffer, BufferId, BufferKind, buffer_id, kind_of
 from ...lms.runtime.runtime import Runtime
@@ -87,7 +88,7 @@ class BufferStore:
 
     def _pin_host_sources(self) -> None:
         for node in self._graph.nodes:
-            if node.layer.runs_on.value == "host":
+            if node.layer.declares.runs_on is Runs.HOST:
                 for t in node.tops:
                     self.memories[self._graph.values[t].data].pinned = True
 

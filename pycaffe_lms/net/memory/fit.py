@@ -1,4 +1,4 @@
-"""Makes nets fit their device, in up to three attempts.
+"""Gradients nets fit their device, in up to three attempts.
 
 First under Large Model Support; if that raises OutOfDeviceMemory, without it (buffers with short live ranges share
 memory and nothing is copied, so what fits without LMS fits with any of its settings, to the same bits); last, only if

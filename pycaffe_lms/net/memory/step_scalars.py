@@ -22,14 +22,14 @@ class StepScalars:
         forwards = (s for s in steps if isinstance(s, LayerStep) and s.forward and not s.look)
         nodes = (node_of(graph, s) for s in forwards)
         self._memories = memories
-        self._nodes = [n for n in nodes if any(s.lives is Lives.DIAL for s in n.layer.scratches.values())]
+        self._nodes = [n for n in nodes if any(s.lives is Lives.STEP_SCALAR for s in n.layer.scratches.values())]
         self._before: list[dict[str, int]] = []
 
     def turn(self) -> None:
         """Advance all layers to their next forward and write their scalars."""
         self._before = [node.layer.state() for node in self._nodes]
         for node in self._nodes:
-            for name, numbers in node.layer.turn().items():
+            for name, numbers in node.layer.next_step_scalars().items():
                 scratch, memory = node.layer.scratches[name], self._memories[node.scratch[name]]
                 memory.ask(Ask.OVERWRITE_CPU)
                 words = np.array([n & _WORD for n in numbers], scratch.dtype)

@@ -95,7 +95,7 @@ class Versions:
         for node in self._graph.nodes[start : end + 1]:
             values = (self._graph.values[b] for b in node.bottoms if b not in made)
             read += [value for value in values if value.name in self._several]
-            if not node.layer.is_net_input:
+            if not node.layer.declares.is_net_input:
                 made.update(t for j, t in enumerate(node.tops) if node.layer.rewrites(j))
         return read
 

@@ -19,13 +19,13 @@ def inexact(graph: Graph) -> frozenset[int]:
     able, exact = set(), set()
     for value in graph.values:
         maker = graph.nodes[value.producer]
-        differentiable = maker.need_backward and maker.layer.no_backward is not None and not value.loss_weight
+        differentiable = maker.need_backward and maker.layer.declares.no_backward is not None and not value.loss_weight
         differentiable &= not value.half  # it has 16 bits already
         (able if differentiable else exact).update((value.data, value.diff))
     for node in graph.nodes:
-        blocked = node.layer.no_backward
+        blocked = node.layer.declares.no_backward
         for i, b in enumerate(node.bottoms):
-            if blocked is None or i in blocked or i in node.layer.exact:
+            if blocked is None or i in blocked or i in node.layer.declares.full_precision:
                 exact.add(graph.values[b].data)
     return frozenset(able - exact)
 

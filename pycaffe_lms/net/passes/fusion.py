@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ...layers.base import Runs
 from ...layers.conv.fused_conv import FusedConvolutionLayer
 from ...layers.declarations import Role
 from ...layers.norm.fused_norm import FusedNormLayer
@@ -30,7 +29,7 @@ def find_groups(graph: Graph, kept: Collection[str], gradients: Collection[int])
         kept: names of blobs that a user wants to read after an iteration.
         gradients: the values whose gradients these blobs show.
     """
-    if any(node.layer.looks_at or (node.layer.runs_on is Runs.HOST and node.bottoms) for node in graph.nodes):
+    if graph.shapes_may_change:
         return []  # shapes may change within an iteration, before a group's first layers have run
     readers: dict[int, list[int]] = {}
     for node in graph.nodes:
@@ -107,15 +106,15 @@ def _make(graph: Graph, chain: list[Node], index: int) -> Node:
     if first.layer.role is Role.CONVOLVE:
         layer = FusedConvolutionLayer(param, first.layer)
     else:
-        parts = (first.layer, affine.layer if affine else None, add is not None, Role.RECTIFY in by_role)
-        layer = FusedNormLayer(param, parts, phase=first.layer.phase, dtype=first.layer.dtype)
-    layer.needs_backward = first.need_backward
+        scale, relu = affine.layer if affine else None, Role.RECTIFY in by_role
+        layer = FusedNormLayer(param, first.layer, scale, adds=add is not None, relu=relu)
+    node_context = {"needs_backward": first.need_backward, "channels_last": first.channels_last, "half": first.half}
+    layer.update_context(**node_context)
     node = Node(last.index, layer, first.message, first.line, bottoms, list(last.tops))
     node.params = [p for n in chain for p in n.params]
     node.param_propagate = [p for n in chain for p in n.param_propagate]
     node.propagate, node.need_backward = propagate, first.need_backward
-    node.channels_last = layer.channels_last = first.channels_last
-    node.half = layer.half = first.half
+    node.channels_last, node.half = first.channels_last, first.half
     node.origin, node.part = last.origin, last.part
     node.group, node.members = index, tuple(sorted(n.index for n in chain))
     return node

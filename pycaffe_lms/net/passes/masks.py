@@ -13,7 +13,6 @@ import copy
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 
-from ...layers.base import Runs
 from ...layers.masked import Masked
 from ...lms.program import Buffer
 from ..build.graph import Graph, Node
@@ -29,7 +28,7 @@ def mask_layers(graph: Graph, buffers: Sequence[Buffer], least: int | None, stay
         least: replace only values of more bytes; None: save time only, no memory.
         staying: buffers that are never freed within an iteration.
     """
-    if any(node.layer.looks_at or (node.layer.runs_on is Runs.HOST and node.bottoms) for node in graph.nodes):
+    if graph.shapes_may_change:
         return []  # shapes may change within an iteration, and the choice depends on them
     inside = {m for group in graph.groups for m in group.members}
     units = [*(n for n in graph.nodes if n.index not in inside), *graph.groups]
@@ -51,7 +50,7 @@ def mask_layers(graph: Graph, buffers: Sequence[Buffer], least: int | None, stay
 
 def bits_of(graph: Graph, buffers: Sequence[Buffer], least: int) -> list[int]:
     """Return the buffers of bits that layers save instead of values of more than `least` bytes."""
-    masked = (unit for unit in graph.groups if isinstance(unit.layer, Masked) and unit.layer.masked)
+    masked = (unit for unit in graph.groups if isinstance(unit.layer, Masked) and unit.layer.context.saves_bits)
     return [u.scratch["bits"] for u in masked if buffers[graph.values[u.tops[0]].data].nbytes > least]
 
 
@@ -67,10 +66,10 @@ def backward_reads(graph: Graph, unit: Node) -> set[int]:
 def _reads_masked(graph: Graph, unit: Node) -> set[int]:
     """Return `backward_reads` as it would be if the layer saved bits."""
     try:
-        unit.layer.masked = True
+        unit.layer.update_context(saves_bits=True)
         return backward_reads(graph, unit)
     finally:
-        unit.layer.masked = False
+        unit.layer.update_context(saves_bits=False)
 
 
 def _masked(graph: Graph, unit: Node) -> Node:
@@ -82,5 +81,5 @@ def _masked(graph: Graph, unit: Node) -> Node:
         unit.layer.scratches = {}
         unit.group, unit.members = len(graph.groups), (unit.index,)
         graph.groups.append(unit)
-    unit.layer.masked = True
+    unit.layer.update_context(saves_bits=True)
     return unit

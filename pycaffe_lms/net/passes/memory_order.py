@@ -25,7 +25,7 @@ def choose(graph: Graph, ops) -> None:
         layer = node.layer
         if not layer.takes_channels_last(bottoms, tops, ops):
             node.channels_last = False
-        elif layer.prefers_channels_last:
+        elif layer.declares.prefers_channels_last:
             node.channels_last = True
         else:
             last = sum(count(graph.values[b].shape) for b in node.bottoms if graph.values[b].channels_last)
@@ -38,18 +38,18 @@ def choose(graph: Graph, ops) -> None:
                 value.channels_last = graph.values[node.bottoms[alike[j]]].channels_last
             else:
                 value.channels_last = node.channels_last and t not in pinned and matters(value.shape)
-        layer.channels_last = node.channels_last
+        layer.update_context(channels_last=node.channels_last)
 
 
 def _pinned(graph: Graph) -> set[int]:
     """Return the values that must be stored channels-first."""
     pinned: set[int] = set()
     for node in reversed(graph.nodes):
-        if node.layer.runs_on is Runs.HOST:
+        if node.layer.declares.runs_on is Runs.HOST:
             pinned.update(node.bottoms)
         shared = node.layer.shares_data()
         for t, b in stored_alike(graph, node).items():
-            if node.tops[t] in pinned or (t in shared and not node.layer.order_free):
+            if node.tops[t] in pinned or (t in shared and not node.layer.declares.layout_agnostic):
                 pinned.update((node.bottoms[b], node.tops[t]))
     return pinned
 

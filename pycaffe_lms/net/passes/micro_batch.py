@@ -188,7 +188,8 @@ class _MicroBatching:
         tops = [self._between(value, name, value.shape, k) for k, name in enumerate(names)]
         spread = spread_of(node.layer, j, n, value.name, names)
         index = self._insert(node, spread, [bottom], tops, propagate=node.propagate)
-        self.new.nodes[index].channels_last = spread.channels_last = value.channels_last
+        self.new.nodes[index].channels_last = value.channels_last
+        spread.update_context(channels_last=value.channels_last)
         return tops[0], tops[1]
 
     def _between(self, like: Value, name: str, shape: tuple[int, ...], top: int) -> int:
@@ -199,7 +200,7 @@ class _MicroBatching:
 
     def _insert(self, node: Node, layer: Layer, bottoms: list[int], tops: list[int], **more) -> int:
         """Add a layer made for blocks of a node, and return its index."""
-        layer.needs_backward = node.need_backward
+        layer.update_context(needs_backward=node.need_backward)
         index, line, origin = len(self.new.nodes), node.line, node.index
         more = {"need_backward": node.need_backward, "origin": origin} | more
         self.new.nodes.append(Node(index, layer, layer.param, line, bottoms, tops, **more))

@@ -7,7 +7,7 @@ runs and its results afterwards; one copy changes both order and type.
 from __future__ import annotations
 
 from ...backend.bfloat16 import BFLOAT16
-from ...layers.base import Lives, Makes, Runs, Shape, count
+from ...layers.base import Gradients, Lives, Runs, Shape, count
 from ...ops.axes import memory_shape
 from ..build.graph import Graph, Node
 from .memory_order import matters
@@ -18,13 +18,13 @@ def differs(graph: Graph, node: Node, v: int) -> bool:
     value = graph.values[v]
     if matters(value.shape) and value.channels_last != node.channels_last:
         return True
-    return value.half != node.half and node.layer.runs_on is Runs.DEVICE
+    return value.half != node.half and node.layer.declares.runs_on is Runs.DEVICE
 
 
 def request_copies(graph: Graph, node: Node) -> None:
     """Request the workspace for a layer's copies. To be called after `layer.declare`."""
     layer = node.layer
-    if layer.runs_on is not Runs.DEVICE or layer.shares_data():
+    if layer.declares.runs_on is not Runs.DEVICE or layer.shares_data():
         return
     reads = layer.forward_needs().bottoms
     needs = layer.backward_needs(node.propagate, node.param_propagate) if node.need_backward else None
@@ -34,7 +34,7 @@ def request_copies(graph: Graph, node: Node) -> None:
             if i in reads or back:
                 _request(node, f"copy.bottom{i}", graph.values[v].shape, forward=i in reads, backward=back)
             if node.need_backward and node.propagate[i]:
-                more = {"backward": True, "serves": Makes.BOTTOMS}
+                more = {"backward": True, "gradients": Gradients.BOTTOMS}
                 _request(node, f"copy.bottom_diff{i}", graph.values[v].shape, forward=False, **more)
     for j, v in enumerate(node.tops):
         if differs(graph, node, v):
@@ -44,9 +44,13 @@ def request_copies(graph: Graph, node: Node) -> None:
                 _request(node, f"copy.top_diff{j}", graph.values[v].shape, forward=False, backward=True)
 
 
-def _request(node: Node, name: str, shape: Shape, *, forward: bool, backward: bool, serves: Makes = Makes.ALL) -> None:
+def _request(
+    node: Node, name: str, shape: Shape, *, forward: bool, backward: bool, gradients: Gradients = Gradients.ALL
+) -> None:
     shape, dtype = memory_shape(shape, node.channels_last), BFLOAT16 if node.half else None
-    node.layer.scratch(name, shape, dtype=dtype, lives=Lives.CALL, forward=forward, backward=backward, serves=serves)
+    node.layer.scratch(
+        name, shape, dtype=dtype, lives=Lives.CALL, forward=forward, backward=backward, gradients=gradients
+    )
 
 
 class Copies:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ...layers.base import Lives, Makes, Pass, Runs, Shape, count
+from ...layers.base import Gradients, Lives, Pass, Runs, Shape, count
 from ...ops.axes import memory_shape
 from ..build.graph import Graph, Node
 from .memory_order import matters
@@ -43,7 +43,7 @@ def set_order(graph: Graph, users: Users, last: bool) -> None:
 
 def takes_last(node: Node, i: int) -> bool:
     """Return whether a layer takes its parameter i channels-last."""
-    return node.channels_last and i in node.layer.ordered_params
+    return node.channels_last and i in node.layer.declares.channels_last_params
 
 
 def may_lie_last(graph: Graph, users: Users) -> bool:
@@ -51,7 +51,7 @@ def may_lie_last(graph: Graph, users: Users) -> bool:
     in its forward, or has it in another shape."""
     alike = len({graph.params[node.params[i]].shape for node, i in users}) == 1
     return alike and all(
-        node.layer.runs_on is Runs.DEVICE and i not in node.layer.forward_updates() for node, i in users
+        node.layer.declares.runs_on is Runs.DEVICE and i not in node.layer.forward_updates() for node, i in users
     )
 
 
@@ -81,7 +81,7 @@ def request_copies(graph: Graph, node: Node) -> None:
         if i in reads or back:
             layer.scratch(f"order.param{i}", shape, lives=Lives.CALL, forward=i in reads, backward=back)
         if node.need_backward and node.param_propagate[i]:
-            layer.scratch(f"order.param_diff{i}", shape, lives=Lives.CALL, forward=False, serves=Makes.PARAMS)
+            layer.scratch(f"order.param_diff{i}", shape, lives=Lives.CALL, forward=False, gradients=Gradients.PARAMS)
 
 
 class ParamCopies:

@@ -18,7 +18,8 @@ def choose(graph: Graph, ops) -> None:
     """Set `half` of every node and value. To be called after `memory_order.choose`."""
     pinned = _pinned(graph)
     for node in graph.nodes:
-        node.half = node.layer.half = _runs_half(graph, node, ops)
+        node.half = _runs_half(graph, node, ops)
+        node.layer.update_context(half=node.half)
         same = stored_alike(graph, node)
         for j, t in enumerate(node.tops):
             value = graph.values[t]
@@ -31,12 +32,12 @@ def choose(graph: Graph, ops) -> None:
 def _runs_half(graph: Graph, node: Node, ops) -> bool:
     """Return whether a layer runs on bfloat16 arrays."""
     layer, bottoms = node.layer, [graph.values[b] for b in node.bottoms]
-    if layer.runs_on is not Runs.DEVICE:
+    if layer.declares.runs_on is not Runs.DEVICE:
         return False
     if not layer.takes_half([b.shape for b in bottoms], [graph.values[t].shape for t in node.tops], ops):
         return False
     half = sum(count(b.shape) for b in bottoms if b.half)
-    return layer.prefers_half or 2 * half > sum(count(b.shape) for b in bottoms)
+    return layer.declares.prefers_half or 2 * half > sum(count(b.shape) for b in bottoms)
 
 
 def _pinned(graph: Graph) -> set[int]:
@@ -44,10 +45,10 @@ def _pinned(graph: Graph) -> set[int]:
     pinned = {graph.last[name] for name in (*graph.outputs, *graph.inputs)}
     pinned |= {v.id for v in graph.values if v.loss_weight}
     for node in reversed(graph.nodes):
-        layer = node.layer
+        own = node.layer.declares
         for i, b in enumerate(node.bottoms):
-            blocked = layer.no_backward is None or i in layer.no_backward or i in layer.exact or i in layer.looks_at
-            if blocked or layer.is_loss or layer.runs_on is Runs.HOST:
+            blocked = own.no_backward is None or i in own.no_backward | own.full_precision | own.dynamic_shape_bottoms
+            if blocked or own.is_loss or own.runs_on is Runs.HOST:
                 pinned.add(b)
         for t, b in stored_alike(graph, node).items():
             if node.tops[t] in pinned:

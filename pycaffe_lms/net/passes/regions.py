@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import gcd
 
 from ...layers.base import Runs, count
-from ...layers.draws import LANES, RandomLayer
+from ...layers.random_layer import LANES, RandomLayer
 from ...proto.caffe_pb2 import LMSParameter
 from ..build.graph import Graph, Node
 
@@ -34,7 +34,7 @@ class Region:
 def find_regions(graph: Graph, cut: Collection[int] = ()) -> list[Region]:
     """Return the longest regions, in order, that exclude the layers `cut`; none where shapes may change within an
     iteration."""
-    if any(node.layer.looks_at or (node.layer.runs_on is Runs.HOST and node.bottoms) for node in graph.nodes):
+    if graph.shapes_may_change:
         return []
     pieces = [piece for run in _candidates(graph, cut) for piece in _valid_pieces(graph, run)]
     return [region for piece in pieces if (region := _divisible(graph, piece)) is not None]
@@ -42,7 +42,7 @@ def find_regions(graph: Graph, cut: Collection[int] = ()) -> list[Region]:
 
 def is_region(graph: Graph, piece: Region, parts: int) -> bool:
     """Return whether a piece of a region is a region itself that can be cut into so many micro-batches."""
-    works = any(node.layer.runs_on is Runs.DEVICE for node in graph.nodes[piece.first : piece.last + 1])
+    works = any(node.layer.declares.runs_on is Runs.DEVICE for node in graph.nodes[piece.first : piece.last + 1])
     return works and _valid_pieces(graph, piece) == [piece] and len(boundaries(graph, piece, parts)) > parts
 
 
@@ -75,7 +75,7 @@ def _candidates(graph: Graph, cut: Collection[int]) -> Iterable[Region]:
 def _items(graph: Graph, node: Node) -> int:
     """Return how many images a layer works on, 0 if it cannot work on some of them at a time."""
     layer, values = node.layer, [graph.values[v] for v in (*node.bottoms, *node.tops)]
-    if not layer.splits_over_batch or layer.runs_on is Runs.HOST or not node.bottoms:
+    if not layer.splits_over_batch or layer.declares.runs_on is Runs.HOST or not node.bottoms:
         return 0
     if layer.param.lms_param.policy == LMSParameter.KEEP or any(v.loss_weight for v in values):
         return 0

@@ -13,7 +13,7 @@ from itertools import accumulate
 import numpy as np
 
 from ...backend.device import ALIGN
-from ...layers.base import Runs, count
+from ...layers.base import count
 from ...lms.program import Access, Buffer, Mode, merge_accesses
 from ..build.graph import Graph, Node, Place
 from ..passes.order_copies import differs
@@ -34,7 +34,7 @@ class ViewCopy:
 def copied(graph: Graph, node: Node, forward: bool) -> list[ViewCopy]:
     """Return what a pass of a layer copies: one entry per bottom of a layer that joins them (Concat) or per top of one
     that cuts its bottom (Slice), none for other layers."""
-    starts = node.layer.stretches
+    starts = node.layer.view_offsets
     if not starts or any(differs(graph, node, v) for v in (*node.bottoms, *node.tops)):
         return []
     joins = len(node.bottoms) > 1
@@ -119,7 +119,7 @@ def remat_with_views(graph: Graph, forward: LayerStep, remat: LayerStep | None) 
     if remat is None or forward.without_views is None:
         return remat
     written = {a.buffer for a in remat.step.accesses if a.mode is not Mode.READ}
-    if node_of(graph, forward).layer.stretches or written & graph.views.keys():
+    if node_of(graph, forward).layer.view_offsets or written & graph.views.keys():
         return None
     return _with_views(graph, remat, ())
 
@@ -150,7 +150,7 @@ def choose_views(
         excluded: buffers that may neither be views nor have any.
         managed: whether Large Model Support runs; then the most bytes that one step accesses may not grow, either.
     """
-    if any(node.layer.looks_at or (node.layer.runs_on is Runs.HOST and node.bottoms) for node in graph.nodes):
+    if graph.shapes_may_change:
         return {}  # shapes may change within an iteration, when only some views are written
     return _ViewChoice(graph, steps, buffers, short_lived, lasting, excluded, dtype, managed).run()
 

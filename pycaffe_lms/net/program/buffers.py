@@ -127,7 +127,7 @@ class _Tops:
         self._stored.setdefault(buffer, []).append(v)
 
     def _may_overwrite(self, node: Node, j: int) -> bool:
-        graph, mode = self._graph, node.layer.in_place
+        graph, mode = self._graph, node.layer.declares.in_place
         old, new = graph.values[node.bottoms[j]], graph.values[node.tops[j]]
         if mode is InPlace.MUST:
             return True
@@ -172,7 +172,7 @@ def _assign_diffs(graph: Graph, table: BufferTable, itemsize: int) -> None:
         for j, t in enumerate(node.tops):
             if j < len(node.bottoms) and node.bottoms[j] in unmade and t not in unmade:
                 continue
-            if _in_place(graph, node, j) and node.layer.in_place in (InPlace.ALLOWED, InPlace.MUST):
+            if _in_place(graph, node, j) and node.layer.declares.in_place in (InPlace.ALLOWED, InPlace.MUST):
                 parent[root(t)] = root(node.bottoms[j])
     made: dict[int, int] = {}
     for value in reversed(graph.values):
@@ -194,7 +194,7 @@ def _unmade_gradients(graph: Graph) -> set[int]:
     inside = {
         t
         for group in graph.groups
-        if not group.layer.spoils_top_diffs  # those that do compute that gradient, in their top's diff
+        if not group.layer.declares.overwrites_top_diffs  # those that do compute that gradient, in their top's diff
         for member in group.members
         for t in graph.nodes[member].tops
         if t not in group.tops

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ...formats.types import SPLIT
-from ...layers.base import Makes
+from ...layers.base import Gradients
 from ...lms.cost.machine import HALF_GAIN, Costs, Machine
 from ...lms.program import PARAM_GRADIENTS, Buffer, Mode, Step
 from ..build.graph import Graph
@@ -131,8 +131,8 @@ def _step_seconds(step: LayerStep | HostedStep, predicted: float, measured: Mapp
         return measured.get(name, predicted)
     bottoms = name.removesuffix(PARAM_GRADIENTS)
     params = bottoms + PARAM_GRADIENTS
-    if step.makes is Makes.ALL and bottoms in measured:
+    if step.makes is Gradients.ALL and bottoms in measured:
         return measured[bottoms] + measured.get(params, 0.0)
-    if step.makes is not Makes.ALL and bottoms in measured and params not in measured:
+    if step.makes is not Gradients.ALL and bottoms in measured and params not in measured:
         return measured[bottoms] / 2
     return measured.get(name, predicted)

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ...layers.base import Makes
+from ...layers.base import Gradients
 from ...lms.plan.plan import Plan
 from ...lms.program import Program, layer_of, makes_param_gradients
 from ..build.graph import Graph
@@ -27,7 +27,7 @@ def with_least_memory(sequenced: Sequenced) -> Sequenced:
 
 def in_same_form(sequenced: Sequenced, ran: Sequenced) -> Sequenced:
     """Return the program with split backwards if `ran` has any, else without."""
-    split = any(isinstance(step, LayerStep) and step.makes is not Makes.ALL for step in ran.steps)
+    split = any(isinstance(step, LayerStep) and step.makes is not Gradients.ALL for step in ran.steps)
     return with_least_memory(sequenced) if split else replace(sequenced, split_backward=None)
 
 

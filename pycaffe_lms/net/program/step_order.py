@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
-from ...layers.base import Makes
+from ...layers.base import Gradients
 from ...lms.program import Mode
 
 S = TypeVar("S")  # anything with a `step`
@@ -54,7 +54,7 @@ def _delay(steps: list[S], start: int, sizes: Mapping[int, int], scratch: Collec
 
 def _may_wait(one: S) -> bool:
     """Return whether a step may be delayed: it makes only gradients of bottoms, on the device."""
-    return getattr(one, "makes", None) is Makes.BOTTOMS and not one.step.host
+    return getattr(one, "makes", None) is Gradients.BOTTOMS and not one.step.host
 
 
 def _touched(one: S, scratch: Collection[int]) -> dict[int, Mode]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ...errors import CaffeError
 from ...formats.types import SPLIT
-from ...layers.base import Lives, Makes, Runs
+from ...layers.base import Gradients, Lives, Runs
 from ...lms.program import PARAM_GRADIENTS, Access, Mode, Step, merge_accesses
 from ..build.graph import Graph, Node
 from ..passes.order_copies import differs
@@ -48,7 +48,7 @@ class LayerStep:
     again: bool = False
     joins: tuple[int | None, ...] = ()
     without_views: Step | None = None
-    makes: Makes = Makes.ALL
+    makes: Gradients = Gradients.ALL
     refused: CaffeError | None = None
 
 
@@ -62,24 +62,25 @@ def layer_of(graph: Graph, step: LayerStep) -> int:
     return graph.nodes[step.node].origin
 
 
-def wants(node: Node, makes: Makes) -> tuple[Sequence[bool], Sequence[bool]]:
+def wants(node: Node, makes: Gradients) -> tuple[Sequence[bool], Sequence[bool]]:
     """Return, per bottom and per parameter, whether a backward restricted to `makes` computes its gradient."""
-    bottoms = [makes is not Makes.PARAMS and wanted for wanted in node.propagate]
-    return bottoms, [makes is not Makes.BOTTOMS and wanted for wanted in node.param_propagate]
+    bottoms = [makes is not Gradients.PARAMS and wanted for wanted in node.propagate]
+    return bottoms, [makes is not Gradients.BOTTOMS and wanted for wanted in node.param_propagate]
 
 
 def look_step(graph: Graph, node: Node) -> LayerStep | None:
     """Return the step before a layer's forward that reads what its shapes depend on, None where they do not."""
-    if not node.layer.looks_at:
+    read = node.layer.declares.dynamic_shape_bottoms
+    if not read:
         return None
-    parts = [Access(graph.values[node.bottoms[i]].data, READ) for i in sorted(node.layer.looks_at)]
+    parts = [Access(graph.values[node.bottoms[i]].data, READ) for i in sorted(read)]
     return LayerStep(Step(f"look:{node.name}", merge_accesses(parts), host=True), node.index, True, look=True)
 
 
 def forward_step(graph: Graph, node: Node) -> LayerStep | None:
     """Return the forward of one layer, None where it does nothing."""
     layer = node.layer
-    if layer.runs_on is Runs.NOWHERE:
+    if layer.declares.runs_on is Runs.NOWHERE:
         return None
     needs, shared = layer.forward_needs(), layer.shares_data()
     parts = [Access(graph.values[node.bottoms[i]].data, READ) for i in sorted(needs.bottoms)]
@@ -90,11 +91,11 @@ def forward_step(graph: Graph, node: Node) -> LayerStep | None:
             parts.append(Access(graph.values[t].data, _writes(graph, node, t, first=0)))
     for scratch in layer.scratches.values():
         if scratch.forward:
-            mode = {Lives.STATE: UPDATE, Lives.DIAL: READ}.get(scratch.lives, OVERWRITE)
+            mode = {Lives.STATE: UPDATE, Lives.STEP_SCALAR: READ}.get(scratch.lives, OVERWRITE)
             parts.append(Access(node.scratch[scratch.name], mode))
-    if layer.runs_on is Runs.HOST and not parts:
+    if layer.declares.runs_on is Runs.HOST and not parts:
         return None
-    host = layer.runs_on is Runs.HOST
+    host = layer.declares.runs_on is Runs.HOST
     step = Step(f"forward:{node.name}", merge_accesses(parts), host, () if host else _reuses(graph, node, True))
     return LayerStep(step, node.index, True, group=node.group)
 
@@ -103,7 +104,7 @@ def remat_step(graph: Graph, forward: LayerStep) -> LayerStep | None:
     """Return the step that rematerializes what a forward made, None where the layer cannot."""
     node = node_of(graph, forward)
     layer = node.layer
-    needs = None if forward.look or not forward.forward else layer.replay_needs()
+    needs = None if forward.look or not forward.forward else layer.remat_needs()
     if needs is None or any(graph.values[t].whole is not None for t in node.tops):
         return None  # the top is some images of a whole: the other images would have to be rematerialized, too
     parts = [Access(graph.values[node.bottoms[i]].data, READ) for i in sorted(needs.bottoms)]
@@ -116,7 +117,7 @@ def remat_step(graph: Graph, forward: LayerStep) -> LayerStep | None:
     ]
     for scratch in layer.scratches.values():
         if scratch.forward:
-            reads = scratch.kept or scratch.lives is Lives.DIAL
+            reads = scratch.remat_reads or scratch.lives is Lives.STEP_SCALAR
             parts.append(Access(node.scratch[scratch.name], READ if reads else OVERWRITE))
     step = Step(f"again:{node.name}", merge_accesses(parts), False, _reuses(graph, node, True))
     return LayerStep(step, node.index, True, group=node.group, again=True)
@@ -143,7 +144,7 @@ def backward_steps(
         return []
     if not split_backward or step.zero or not separable(graph, node):
         return [step]
-    both = (backward_step(*given, makes) for makes in (Makes.PARAMS, Makes.BOTTOMS))
+    both = (backward_step(*given, makes) for makes in (Gradients.PARAMS, Gradients.BOTTOMS))
     return [one for one in both if one is not None]
 
 
@@ -151,7 +152,8 @@ def separable(graph: Graph, node: Node) -> bool:
     """Return whether the backward of a layer can be split: it makes gradients of parameters and of bottoms, runs by
     itself on the device, and leaves the gradients of its tops unchanged."""
     layer, values = node.layer, graph.values
-    if not layer.separable or layer.spoils_top_diffs or node.group is not None or layer.runs_on is not Runs.DEVICE:
+    own = layer.declares
+    if not own.split_backward or own.overwrites_top_diffs or node.group is not None or own.runs_on is not Runs.DEVICE:
         return False
     apart = {values[b].diff for b in node.bottoms}.isdisjoint(values[t].diff for t in node.tops)
     return apart and any(node.propagate) and any(node.param_propagate)
@@ -164,7 +166,7 @@ def backward_step(
     touched: Collection[int],
     accumulate: bool,
     join: bool = False,
-    makes: Makes = Makes.ALL,
+    makes: Gradients = Gradients.ALL,
 ) -> LayerStep | None:
     """Return the backward of one layer as a step, None where it has none.
 
@@ -182,7 +184,7 @@ def backward_step(
     if not node.need_backward or not wanted or (shared and len(shared) == len(node.tops)):
         return None
     top_diffs = tuple(v.takes_gradient and v.diff in present for v in (graph.values[t] for t in node.tops))
-    zero = bool(node.tops) and not any(top_diffs) and not layer.makes_gradients
+    zero = bool(node.tops) and not any(top_diffs) and not layer.declares.gradients_without_top_diffs
     parts = [] if zero else _backward_reads(graph, node, top_diffs, makes)
     joins = tuple(
         _joined(graph, node, i, present) if join and propagates and not zero else None
@@ -200,9 +202,9 @@ def backward_step(
         adds.append(accumulate or diff in touched)
         if wanted and not zero:
             parts.append(Access(diff, UPDATE if adds[-1] else OVERWRITE))
-    host = layer.runs_on is Runs.HOST
-    reuses = () if host or zero or makes is Makes.PARAMS else _reuses(graph, node, False)
-    name = f"backward:{node.name}{PARAM_GRADIENTS if makes is Makes.PARAMS else ''}"
+    host = layer.declares.runs_on is Runs.HOST
+    reuses = () if host or zero or makes is Gradients.PARAMS else _reuses(graph, node, False)
+    name = f"backward:{node.name}{PARAM_GRADIENTS if makes is Gradients.PARAMS else ''}"
     step = Step(name, merge_accesses(parts), host, reuses)
     return LayerStep(
         step,
@@ -220,7 +222,7 @@ def backward_step(
 
 def _refused(graph: Graph, node: Node, propagate: Sequence[bool]) -> CaffeError | None:
     """Return the error for a gradient that is wanted for a bottom that can have none, None if all can."""
-    blocked = node.layer.no_backward
+    blocked = node.layer.declares.no_backward
     for i, propagates in enumerate(propagate):
         if propagates and (blocked is None or i in blocked):
             return node.layer.error(
@@ -236,7 +238,7 @@ def _joined(graph: Graph, node: Node, i: int, present: Collection[int]) -> int |
     none."""
     own = graph.values[node.bottoms[i]]
     split = graph.nodes[own.producer]
-    if i not in node.layer.adds_to or split.layer.type != SPLIT or own.whole is not None:
+    if i not in node.layer.accumulates_into or split.layer.type != SPLIT or own.whole is not None:
         return None
     if differs(graph, node, own.id):
         return None
@@ -262,24 +264,24 @@ def _reuses(graph: Graph, node: Node, forward: bool) -> tuple[tuple[int, int], .
     if any(graph.values[v].whole is not None for v in (*node.bottoms, *node.tops)):
         return ()  # the images of a micro-batch start inside a buffer
     values, pairs = graph.values, []
-    for kind, index, output in node.layer.reuses(forward):
+    for kind, index, output in node.layer.in_place_reuse(forward):
         old = values[node.bottoms[index]].data if kind == "bottom" else values[node.tops[index]].diff
         new = values[node.tops[output]].data if forward else values[node.bottoms[output]].diff
         pairs.append((old, new))
     return tuple(pairs)
 
 
-def _backward_reads(graph: Graph, node: Node, top_diffs: tuple[bool, ...], makes: Makes) -> list[Access]:
+def _backward_reads(graph: Graph, node: Node, top_diffs: tuple[bool, ...], makes: Gradients) -> list[Access]:
     """Return the accesses of a backward to all but the gradients that it makes."""
     layer = node.layer
     needs = layer.backward_needs(*wants(node, makes))
     parts = [Access(graph.values[node.bottoms[i]].data, READ) for i in sorted(needs.bottoms)]
     parts += [Access(graph.values[node.tops[i]].data, READ) for i in sorted(needs.tops)]
     parts += [Access(graph.params[node.params[i]].data, READ) for i in sorted(needs.params)]
-    mode = UPDATE if layer.spoils_top_diffs else READ
+    mode = UPDATE if layer.declares.overwrites_top_diffs else READ
     parts += [Access(graph.values[t].diff, mode) for t, here in zip(node.tops, top_diffs, strict=True) if here]
     for scratch in layer.scratches.values():
-        if scratch.helps(makes):
+        if scratch.used_for(makes):
             mode = OVERWRITE if scratch.lives is Lives.CALL else READ
             parts.append(Access(node.scratch[scratch.name], mode))
     return parts

@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from functools import partial
 
 from ...errors import CaffeError
-from ...layers.base import Layer, Makes, Pass, ShapesChanged, count
+from ...layers.base import Gradients, Layer, Pass, ShapesChanged, count
 from ...lms.program import Mode
 from ...memory.states import Ask
 from ...memory.synced import SyncedMemory
@@ -48,11 +48,13 @@ class Executor:
             self.ask(step.step)
             on_host = step.step.host or self.device.is_host
             if step.look:
-                looked = [node.bottoms[i] for i in sorted(node.layer.looks_at)]
-                node.layer.look([self._value(node, step, True, b, "data") for b in looked])
+                looked = [node.bottoms[i] for i in sorted(node.layer.declares.dynamic_shape_bottoms)]
+                node.layer.read_dynamic_shapes([self._value(node, step, True, b, "data") for b in looked])
             elif step.forward:
                 io, copies = self._pass(node, step, on_host), self._copies.get(id(node))
-                work = self._with_params(node, node.layer.replay if step.again else node.layer.forward, "forward")
+                work = self._with_params(
+                    node, node.layer.rematerialize if step.again else node.layer.forward, "forward"
+                )
                 copies.forward(io, work) if copies else work(io)
             elif step.zero:
                 self._clear(node, step, on_host)
@@ -113,7 +115,7 @@ class Executor:
         touched = {a.buffer for a in (step.without_views or step.step).accesses}
         settled = in_place(graph, node, True) if step.without_views is not None else frozenset()  # views: need no copy
         skip_bottoms, skip_tops = (settled, frozenset()) if len(node.bottoms) > 1 else (frozenset(), settled)
-        needs = layer.replay_needs() if step.again else layer.forward_needs()
+        needs = layer.remat_needs() if step.again else layer.forward_needs()
         updates = frozenset() if step.again else layer.forward_updates()
         return Pass(
             ops=ops_of(self.device),
@@ -155,7 +157,7 @@ class Executor:
                 self._param(node, i, "diff", on_host) if wanted else None for i, wanted in enumerate(param_propagate)
             ],
             accumulate=list(step.accumulate),
-            beside=self._branch.beside if step.makes is Makes.ALL else nullcontext,
+            beside=self._branch.beside if step.makes is Gradients.ALL else nullcontext,
         )
 
     def _backward(self, layer: Layer, io: Pass) -> None:
@@ -177,12 +179,12 @@ class Executor:
         param = self.graph.params[node.params[i]]
         return self.array(getattr(param, which), stored_shape(self.graph, node, i), self.dtype, on_host)
 
-    def _scratch(self, node: Node, makes: Makes | None, on_host: bool) -> dict:
+    def _scratch(self, node: Node, makes: Gradients | None, on_host: bool) -> dict:
         """Return the scratch arrays of a pass by name. makes: the gradients a backward makes; None: a forward."""
         return {
             name: self.array(node.scratch[name], scratch.shape, scratch.dtype, on_host)
             for name, scratch in node.layer.scratches.items()
-            if (scratch.forward if makes is None else scratch.helps(makes))
+            if (scratch.forward if makes is None else scratch.used_for(makes))
         }
 
     def _clear(self, node: Node, step: LayerStep, on_host: bool) -> None:

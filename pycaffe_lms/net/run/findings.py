@@ -17,12 +17,12 @@ class Findings:
 
     def __init__(self, graph: Graph, file: str | None, names: dict[str, str]):
         self._file, self._names = file, names
-        self._silent = [node for node in graph.nodes if node.layer.finds]
+        self._silent = [node for node in graph.nodes if node.layer.declares.reports_device_errors]
 
     def say(self) -> None:
         """Log a warning for each layer with a new finding. Does not wait for the device: later findings come later."""
         for node in list(self._silent):
-            error = node.layer.finding()
+            error = node.layer.device_error()
             if error is not None:
                 self._silent.remove(node)
                 error.message += ": what it should name is NaN (reported once)"

@@ -48,7 +48,7 @@ def host_front(graph: Graph, sequenced: Sequenced) -> int | None:
         if isinstance(step, HostedStep):
             if sequenced.by_hand or not step.repeatable:
                 return None
-        elif step.look or not node_of(graph, step).layer.repeatable:
+        elif step.look or not node_of(graph, step).layer.declares.cuda_graph_safe:
             return None
     return front
 
