@@ -130,14 +130,14 @@ class RecurrentLayer(Layer):
     def _inputs_share(self, io):
         """gates = x W' over all steps; what else is added in every step is returned: b, or x_static W_static' + b."""
         ops = io.ops
-        ops.inner_product_forward(
+        ops.inner_product.forward(
             io.bottom[0], io.param[0], None, io.scratch["gates"], self.n, self.rows, self.inputs, False
         )
         if not self.static:
             return io.param[1]
         add = io.scratch["static"]
         size = (self.items, self.rows, self.inputs_static, False)
-        ops.inner_product_forward(io.bottom[2], io.param[2], io.param[1], add, *size)
+        ops.inner_product.forward(io.bottom[2], io.param[2], io.param[1], add, *size)
         return add
 
     def _gate_needs(self, propagate_down, param_propagate):
@@ -156,27 +156,27 @@ class RecurrentLayer(Layer):
         hidden = self.hidden
         if diff[hidden] is not None:
             size = (self.n, rows, self.dim, False, add[hidden])
-            ops.inner_product_backward_weight(io.scratch["hidden"], dgates, diff[hidden], *size)
+            ops.inner_product.backward_weight(io.scratch["hidden"], dgates, diff[hidden], *size)
         if diff[0] is not None:
             size = (self.n, rows, self.inputs, False, add[0])
-            ops.inner_product_backward_weight(io.bottom[0], dgates, diff[0], *size)
+            ops.inner_product.backward_weight(io.bottom[0], dgates, diff[0], *size)
         if down[0] is not None:
-            ops.inner_product_backward_data(dgates, io.param[0], down[0], self.n, rows, self.inputs, False)
+            ops.inner_product.backward_data(dgates, io.param[0], down[0], self.n, rows, self.inputs, False)
         if not self.static:
             if diff[1] is not None:
-                ops.inner_product_backward_bias(dgates, diff[1], self.n, rows, add[1])
+                ops.inner_product.backward_bias(dgates, diff[1], self.n, rows, add[1])
             return
         if diff[1] is None and diff[2] is None and down[2] is None:
             return
         over_steps = io.scratch["static"]
-        ops.inner_product_backward_bias(dgates, over_steps, self.steps, self.items * rows, False)
+        ops.inner_product.backward_bias(dgates, over_steps, self.steps, self.items * rows, False)
         if diff[1] is not None:
-            ops.inner_product_backward_bias(over_steps, diff[1], self.items, rows, add[1])
+            ops.inner_product.backward_bias(over_steps, diff[1], self.items, rows, add[1])
         size = (self.items, rows, self.inputs_static, False)
         if diff[2] is not None:
-            ops.inner_product_backward_weight(io.bottom[2], over_steps, diff[2], *size, add[2])
+            ops.inner_product.backward_weight(io.bottom[2], over_steps, diff[2], *size, add[2])
         if down[2] is not None:
-            ops.inner_product_backward_data(over_steps, io.param[2], down[2], *size)
+            ops.inner_product.backward_data(over_steps, io.param[2], down[2], *size)
 
     def _no_gradient(self, io, params):
         """Zero gradients of these parameters and of all bottoms."""
@@ -227,9 +227,9 @@ class RNNLayer(RecurrentLayer):
         add = self._inputs_share(io)
         (first,), (last,) = self._ends(io)
         h, weight, top = io.scratch["gates"], io.param[self.hidden], io.top[0]
-        io.ops.rnn_forward(h, add, weight, io.bottom[1], first, last, io.scratch["hidden"])
+        io.ops.rnn.forward(h, add, weight, io.bottom[1], first, last, io.scratch["hidden"])
         size = (self.n, self.dim, self.dim, False)
-        io.ops.inner_product_forward(h, io.param[self.hidden + 1], None, top, *size)
+        io.ops.inner_product.forward(h, io.param[self.hidden + 1], None, top, *size)
         io.ops.bias_tanh(top, io.param[self.hidden + 2])
 
     def backward(self, io):
@@ -238,14 +238,14 @@ class RNNLayer(RecurrentLayer):
             self._no_gradient(io, range(len(diff)))
             return
         dout, dh, size = io.scratch["dout"], io.scratch["dgates"], (self.n, self.dim, self.dim, False)
-        ops.tanh_backward(io.top[0], io.top_diff[0], dout)
+        ops.tanh.backward(io.top[0], io.top_diff[0], dout)
         if diff[out] is not None:
-            ops.inner_product_backward_weight(h, dout, diff[out], *size, io.accumulate[out])
+            ops.inner_product.backward_weight(h, dout, diff[out], *size, io.accumulate[out])
         if diff[out + 1] is not None:
-            ops.inner_product_backward_bias(dout, diff[out + 1], self.n, self.dim, io.accumulate[out + 1])
+            ops.inner_product.backward_bias(dout, diff[out + 1], self.n, self.dim, io.accumulate[out + 1])
         if any(d is not None for d in (*io.bottom_diff, *diff[:out])):
-            ops.inner_product_backward_data(dout, io.param[out], dh, *size)
-            ops.rnn_backward(h, io.bottom[1], io.param[self.hidden], dh, io.scratch["back"])
+            ops.inner_product.backward_data(dout, io.param[out], dh, *size)
+            ops.rnn.backward(h, io.bottom[1], io.param[self.hidden], dh, io.scratch["back"])
             self._from_gates(io)
         self._no_gradient_of_states(io)
 
@@ -282,7 +282,7 @@ class LSTMLayer(RecurrentLayer):
         (h0, c0), (h_last, c_last) = self._ends(io)
         own, cont = io.scratch, io.bottom[1]
         arrays = (own["gates"], add, io.param[self.hidden], cont, h0, c0, io.top[0], h_last, c_last)
-        io.ops.lstm_forward(*arrays, own["hidden"], own.get("cells"))
+        io.ops.lstm.forward(*arrays, own["hidden"], own.get("cells"))
 
     def backward(self, io):
         if io.top_diff[0] is None:
@@ -290,7 +290,7 @@ class LSTMLayer(RecurrentLayer):
             return
         own = io.scratch
         arrays = (own["gates"], own["cells"], io.bottom[1], io.param[self.hidden], io.top_diff[0])
-        io.ops.lstm_backward(*arrays, own["dgates"], own["back"], own["carry"])
+        io.ops.lstm.backward(*arrays, own["dgates"], own["back"], own["carry"])
         self._from_gates(io)
         self._no_gradient_of_states(io)
 
@@ -329,9 +329,9 @@ class LSTMUnitLayer(Layer):
         return Needs(bottoms=frozenset({0, 1, 2}))
 
     def forward(self, io):
-        io.ops.lstm_unit_forward(*io.bottom, *io.top, *self.size)
+        io.ops.lstm_unit.forward(*io.bottom, *io.top, *self.size)
 
     def backward(self, io):
         dc_prev, dx, _ = io.bottom_diff
         if dc_prev is not None or dx is not None:
-            io.ops.lstm_unit_backward(*io.bottom, *io.top_diff, dc_prev, dx, *self.size)
+            io.ops.lstm_unit.backward(*io.bottom, *io.top_diff, dc_prev, dx, *self.size)

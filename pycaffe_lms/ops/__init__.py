@@ -1,16 +1,20 @@
 """Heavy arithmetic, one signature per operation, one implementation per device.
 
-`ops/cpu/<family>/<name>.py` and `ops/cuda/<family>/<name>.py` stand beside each other and export the same functions
-with the same parameters (a test compares them). An operation writes its results into arrays it is given and returns
-nothing, so that it can be queued; a function whose name ends in `_plan` is host code, returns a plan object (or an
-answer) at once, and such an object's `workspace_bytes` says how much device workspace the operation will be handed.
+`ops/cpu/<family>/<name>.py` and `ops/cuda/<family>/<name>.py` export the same functions with the same parameters (a
+test compares them). `Ops` groups them by name: layers call `io.ops.max_pool.forward(...)`. An operation writes its
+results into arrays it is given and returns nothing, so that it can be queued. A function whose name ends in `_plan` is
+host code that returns a plan object (or an answer) at once; such an object's `workspace_bytes` says how much device
+workspace the operation will be handed.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
-from typing import Any
+import re
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 FAMILIES = (
     "basic",
@@ -31,46 +35,83 @@ FAMILIES = (
 # may depend on it: with and without Large Model Support a layer must compute the same bits.
 WORKSPACE_LIMIT = {"cpu": 64 << 20, "cuda": 512 << 20}
 
+_PASS = re.compile(r"(.+?)_((?:forward|backward).*)")
+_MEMBER = re.compile(r"(.+?)_((?:forward|backward|plan).*)")
+
+
+class Operation(SimpleNamespace):
+    """The functions of one operation: `forward`, `backward` (or several of each), and `plan` where it has one."""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Callable[..., Any]: ...
+
 
 class Ops:
-    """Every operation of one device as an attribute: `ops.relu_forward(x, y, slope)`."""
+    """Every operation of one device: `ops.relu.forward(x, y, slope)`, `ops.fill(x, 0)`.
 
-    def __init__(self, device: str):
+    The functions `relu_forward` and `relu_backward` of a family become `ops.relu`, with `conv_plan` beside
+    `conv_forward` in `ops.conv`, and `eltwise_sum` as `ops.eltwise_sum.forward`; all others keep their names.
+    """
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    def __init__(self, device: str, functions: Mapping[str, Callable[..., Any]], workspace_limit: int):
         self.device = device
-        self.workspace_limit = WORKSPACE_LIMIT[device]
-        self._functions: dict = {}
-        widened = importlib.import_module("pycaffe_lms.ops.cpu.widened").widened if device == "cpu" else None
-        for family in FAMILIES:
-            module = importlib.import_module(f"pycaffe_lms.ops.{device}.{family}")
-            for name in module.__all__:
-                function = getattr(module, name)
-                if widened and family != "half" and not name.endswith("_plan"):
-                    function = widened(function)  # takes bfloat16 arrays too
-                self._functions[name] = function
-                setattr(self, name, function)
+        self.workspace_limit = workspace_limit
+        self._functions: dict[str, Callable[..., Any]] = {}
+        self._grouped = {found[1] for name in functions if (found := _PASS.fullmatch(name))}
+        for name, function in functions.items():
+            self.bind(name, function)
+
+    def bind(self, name: str, function: Callable[..., Any]) -> None:
+        """Make this the function of that name from now on."""
+        self._functions[name] = function
+        found = _MEMBER.fullmatch(name)
+        group, member = found.groups() if found and found[1] in self._grouped else (name, "forward")
+        if group in self._grouped:
+            setattr(self.__dict__.setdefault(group, Operation()), member, function)
+        else:
+            setattr(self, name, function)
+
+    def wrapped(self, device: str, workspace_limit: int, wrap: Callable[[Callable[..., Any]], Any]) -> Ops:
+        """Return these operations for another device: `wrap` of each, but for the `_plan` functions."""
+        functions = {n: f if n.endswith("_plan") else wrap(f) for n, f in self._functions.items()}
+        return Ops(device, functions, workspace_limit)
 
     def use_libraries(self) -> Ops:
-        """From now on convolutions of the CPU are planned for oneDNN, where it is installed. Returns the operations."""
+        """Plan convolutions of the CPU for oneDNN from now on, where it is installed. Return the operations."""
         conv = importlib.import_module(f"pycaffe_lms.ops.{self.device}.conv.conv")
-        self.conv_plan = conv.library_conv_plan
+        self.bind("conv_plan", conv.library_conv_plan)
         return self
 
-    def functions(self) -> dict:
-        """Name -> function, of every operation."""
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        """Return name -> function, of every operation."""
         return dict(self._functions)
 
     def signatures(self) -> dict[str, tuple[str, ...]]:
-        """Name -> parameter names, for comparing devices."""
+        """Return name -> parameter names, for comparing devices."""
         return {n: tuple(inspect.signature(f).parameters) for n, f in self._functions.items()}
 
 
 def load_ops(device: str) -> Ops:
-    """The operations of "cpu" or "cuda"."""
-    return Ops(device)
+    """Return the operations of "cpu" or "cuda"."""
+    widened = importlib.import_module("pycaffe_lms.ops.cpu.widened").widened if device == "cpu" else None
+    functions = {}
+    for family in FAMILIES:
+        module = importlib.import_module(f"pycaffe_lms.ops.{device}.{family}")
+        for name in module.__all__:
+            function = getattr(module, name)
+            if widened and family != "half" and not name.endswith("_plan"):
+                function = widened(function)  # takes bfloat16 arrays too
+            functions[name] = function
+    return Ops(device, functions, WORKSPACE_LIMIT[device])
 
 
 def ops_of(device: Any) -> Ops:
-    """The operations of a device, loaded at the first call and kept as `device.ops`."""
+    """Return the operations of a device, loaded at the first call and kept as `device.ops`."""
     if device.ops is None:
         device.ops = device.adopt(load_ops(device.operations))
-    return device.ops
+    return cast(Ops, device.ops)

@@ -11,7 +11,8 @@ from pycaffe_lms.backend import cuda_available
 from pycaffe_lms.backend.sim.device import SimDevice
 from pycaffe_lms.errors import LayerParamError
 from pycaffe_lms.lms.config import LMSConfig
-from pycaffe_lms.ops.cpu.conv import conv, depthwise
+from pycaffe_lms.ops import load_ops
+from pycaffe_lms.ops.cpu.conv import depthwise
 from pycaffe_lms.ops.cuda.conv import depthwise as cuda_depthwise
 from pycaffe_lms.ops.geometry import ConvGeometry, conv_output_size
 from tests.lms import nets
@@ -57,7 +58,7 @@ CASES: list[Case] = [
 def test_forward_is_the_definition(case, dtype):
     bench, bottoms = case.bench(dtype), case.make_bottoms(np.random.default_rng(3))
     layer = bench.layer
-    assert layer.names["forward"] == "depthwise_forward"
+    assert layer.operation is bench.device.ops.depthwise
     param = layer.param.convolution_param
     param.group = layer.group
     for x, y in zip(bottoms, bench.forward(bottoms), strict=True):
@@ -88,20 +89,20 @@ LARGE = [
 ]
 
 
-def _run(ops, kind, g, put, get, dtype, accumulate=False):
+def _run(operation, g, put, get, dtype, accumulate=False):
     """y, dx, dw from fixed random arrays."""
     rng = np.random.default_rng(9)
     x = rng.normal(size=(g.batch, g.channels, *g.in_spatial)).astype(dtype)
     dy = rng.normal(size=(g.batch, g.out_channels, *g.out_spatial)).astype(dtype)
     w = rng.normal(size=(g.out_channels, 1, *g.kernel)).astype(dtype)
     b, dw = rng.normal(size=g.out_channels).astype(dtype), rng.normal(size=w.shape).astype(dtype)
-    plan = getattr(ops, f"{kind}_plan")(g, np.dtype(dtype), 64 << 20)
+    plan = operation.plan(g, np.dtype(dtype), 64 << 20)
     work = put(np.full(plan.workspace_bytes, 0xFF, np.uint8)) if plan.workspace_bytes else None
     x, dy, w, b, dw = (put(a) for a in (x, dy, w, b, dw))
     y, dx = put(np.full(dy.shape, np.nan, dtype)), put(np.full(x.shape, np.nan, dtype))
-    getattr(ops, f"{kind}_forward")(plan, x, w, b, y, work)
-    getattr(ops, f"{kind}_backward_data")(plan, dy, w, dx, work)
-    getattr(ops, f"{kind}_backward_filter")(plan, x, dy, dw, work, accumulate)
+    operation.forward(plan, x, w, b, y, work)
+    operation.backward_data(plan, dy, w, dx, work)
+    operation.backward_filter(plan, x, dy, dw, work, accumulate)
     return [get(a) for a in (y, dx, dw)]
 
 
@@ -110,9 +111,9 @@ def _run(ops, kind, g, put, get, dtype, accumulate=False):
 def test_direct_kernels_and_columns_agree(g, accumulate):
     assert g.depthwise
     same = lambda a: a  # noqa: E731
-    expected = _run(conv, "conv", g, same, same, np.float64, accumulate)
+    expected = _run(load_ops("cpu").conv, g, same, same, np.float64, accumulate)
     for dtype, tolerance in ((np.float64, 1e-11), (np.float32, 1e-5)):
-        for one, two in zip(expected, _run(depthwise, "depthwise", g, same, same, dtype, accumulate), strict=True):
+        for one, two in zip(expected, _run(load_ops("cpu").depthwise, g, same, same, dtype, accumulate), strict=True):
             np.testing.assert_allclose(two, one, rtol=tolerance, atol=tolerance * np.abs(one).max())
 
 
@@ -123,9 +124,9 @@ def test_direct_kernels_and_columns_agree(g, accumulate):
 def test_a_gpu_sums_in_parts_and_always_in_the_same_order(g, dtype, tolerance, monkeypatch):
     monkeypatch.setattr(cuda_depthwise, "_EACH", (100, 300))
     cpu, gpu = HostArrays(), CudaArrays()
-    assert gpu.ops.depthwise_plan(g, np.dtype(dtype), 0).parts > 1
-    expected = _run(cpu.ops, "depthwise", g, cpu.put, cpu.get, np.float64, True)
-    first, again = (_run(gpu.ops, "depthwise", g, gpu.put, gpu.get, dtype, True) for _ in range(2))
+    assert gpu.ops.depthwise.plan(g, np.dtype(dtype), 0).parts > 1
+    expected = _run(cpu.ops.depthwise, g, cpu.put, cpu.get, np.float64, True)
+    first, again = (_run(gpu.ops.depthwise, g, gpu.put, gpu.get, dtype, True) for _ in range(2))
     for one, two, three in zip(expected, first, again, strict=True):
         np.testing.assert_allclose(two, one, rtol=tolerance, atol=tolerance * np.abs(one).max())
         np.testing.assert_array_equal(two, three)
@@ -134,14 +135,14 @@ def test_a_gpu_sums_in_parts_and_always_in_the_same_order(g, dtype, tolerance, m
 def test_threads_change_no_bit(monkeypatch):
     for g in LARGE[:2]:
         same = lambda a: a  # noqa: E731
-        one = _run(depthwise, "depthwise", g, same, same, np.float32)
+        one = _run(load_ops("cpu").depthwise, g, same, same, np.float32)
 
         def in_parts(kernel, n, *args, grain):
             for cut in range(n):
                 kernel(cut, cut + 1, *args)
 
         monkeypatch.setattr(depthwise, "parallel", in_parts)
-        for a, b in zip(one, _run(depthwise, "depthwise", g, same, same, np.float32), strict=True):
+        for a, b in zip(one, _run(load_ops("cpu").depthwise, g, same, same, np.float32), strict=True):
             np.testing.assert_array_equal(a, b)
         monkeypatch.undo()
 

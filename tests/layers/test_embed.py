@@ -116,12 +116,12 @@ def test_indices_are_cut_and_one_out_of_range_gives_nan_and_teaches_nothing(arra
     index, w, b = (put(np.array(a, float)) for a in (OUTSIDE, [[1, 2], [3, 4], [5, 6]], [10, 20]))
     y, dw = put(np.zeros((8, 2))), put(np.zeros((3, 2)))
     for bias in (b, None):
-        ops.embed_forward(index, w, bias, y, 8, 2, 3)
+        ops.embed.forward(index, w, bias, y, 8, 2, 3)
         nan, add = [np.nan] * 2, [0, 0] if bias is None else [10, 20]
         rows = {0: [1, 2], 1: [3, 4], 7: [5, 6]}
         expected = [np.add(rows[i], add) if i in rows else nan for i in range(8)]
         np.testing.assert_array_equal(get(y), expected)
-    ops.embed_backward(index, put(np.arange(16.0).reshape(8, 2)), dw, False, 8, 2, 3)
+    ops.embed.backward(index, put(np.arange(16.0).reshape(8, 2)), dw, False, 8, 2, 3)
     assert get(dw).tolist() == [[0, 1], [2, 3], [14, 15]]
 
 

@@ -94,7 +94,7 @@ def test_an_operation_is_wrapped_once_for_all_devices():
 
 def test_arrays_in_the_same_memory_stay_so():
     x = half([[1.0, -2.0]])
-    load_ops("cpu").relu_forward(x, x.reshape(2), 0.0)
+    load_ops("cpu").relu.forward(x, x.reshape(2), 0.0)
     assert widened_copy(x).tolist() == [[1.0, 0.0]]
 
 
@@ -102,7 +102,7 @@ def test_float32_arrays_and_places_of_maxima_are_left_alone():
     ops, g = load_ops("cpu"), PoolGeometry(1, (20, 20), (1, 1), (20, 20), (1, 1), (0, 0))
     x, mask, y = np.zeros((1, 1, 20, 20), np.float32), np.empty((1, 1, 1, 1), np.uint16), np.empty((1, 1, 1, 1))
     x[0, 0, 17, 3] = 1.00390625
-    ops.max_pool_forward(x, y, mask, None, g)
+    ops.max_pool.forward(x, y, mask, None, g)
     assert (mask.item(), y.item()) == (343, 1.00390625)
 
 
@@ -202,7 +202,7 @@ def test_a_gpu_rounds_as_the_cpu(case):
             else arg
             for arg in args
         ]
-        getattr(ops, name)(*placed)
+        ops.functions()[name](*placed)
         arrays = [a for arg in placed for a in (arg if isinstance(arg, list) else [arg]) if hasattr(a, "shape")]
         found.append([get(a) for a in arrays])
     for ours, theirs in zip(*found, strict=True):
@@ -250,15 +250,15 @@ def test_convolutions_on_a_gpu(name, last):
     for device, put, get in (("cpu", np.array, np.array), ("cuda", cuda.require().array, cuda.require().asnumpy)):
         ops = load_ops(device)
         fused = {} if g.depthwise else {"bias": True, "relu": True, "half": True}
-        plan = getattr(ops, f"{kind}_plan")(g, "float32", 1 << 28, **fused)
+        plan = getattr(ops, kind).plan(g, "float32", 1 << 28, **fused)
         work = put(np.zeros(max(plan.workspace_bytes, 1), np.uint8))
         a = [put(v) for v in (x, w, b, y, dy, dx, dw)]
-        getattr(ops, f"{kind}_forward")(plan, a[0], a[1], a[2], a[3], work, *([True] if fused else []))
-        getattr(ops, f"{kind}_backward_data")(plan, a[4], a[1], a[5], work)
-        getattr(ops, f"{kind}_backward_filter")(plan, a[0], a[4], a[6], work, True)
-        adds = ops.conv_add_backward_data_plan(plan) if fused else None
+        getattr(ops, kind).forward(plan, a[0], a[1], a[2], a[3], work, *([True] if fused else []))
+        getattr(ops, kind).backward_data(plan, a[4], a[1], a[5], work)
+        getattr(ops, kind).backward_filter(plan, a[0], a[4], a[6], work, True)
+        adds = ops.conv_add.backward_data_plan(plan) if fused else None
         if adds is not None:
-            ops.conv_add_backward_data(plan, a[4], a[1], a[5], put(np.zeros(max(adds, 1), np.uint8)))
+            ops.conv_add.backward_data(plan, a[4], a[1], a[5], put(np.zeros(max(adds, 1), np.uint8)))
         found.append([get(v) for v in (a[3], a[5], a[6])])
     for ours, theirs in zip(*found, strict=True):
         ours, theirs = (widened_copy(v) if v.dtype == BFLOAT16 else v for v in (ours, theirs))

@@ -69,8 +69,8 @@ def test_bits_and_gradients(place, kind, size, dtype):
         given = put(x)
         y, expected = given if in_place else put(np.zeros_like(x)), put(np.zeros_like(x))
         bits = put(np.full(words * (2 if slope else 1), 0xDEADBEEF, np.uint32))
-        getattr(ops, with_bits)(given, y, bits, *args)
-        getattr(ops, plain)(put(x), expected, *args)
+        ops.functions()[with_bits](given, y, bits, *args)
+        ops.functions()[plain](put(x), expected, *args)
         np.testing.assert_array_equal(get(y), get(expected))
         kept = get(bits)
         assert unpack(kept[:words], size) == test(x).tolist()
@@ -79,8 +79,8 @@ def test_bits_and_gradients(place, kind, size, dtype):
             assert unpack(kept[words:], size) == (x <= 0).tolist()
         gradient = put(dy)
         dx, from_values = gradient if in_place else put(np.zeros_like(dy)), put(np.zeros_like(dy))
-        ops.bits_backward(bits, gradient, dx, slope)
-        getattr(ops, BACKWARD[kind])(put(x), put(dy), from_values, *args)
+        ops.bits.backward(bits, gradient, dx, slope)
+        ops.functions()[BACKWARD[kind]](put(x), put(dy), from_values, *args)
         assert get(dx).tobytes() == get(from_values).tobytes() or _same_but_for_nan_signs(get(dx), get(from_values))
 
 
@@ -112,7 +112,7 @@ def test_a_fused_convolution_finds_the_same_gradient(place, shape, dtype):
             ops.positive_bits(put(y), bits)
         out, db = put(dy), put(np.ones(shape[1], dtype))
         work = put(np.zeros(shape[1] * reduction_parts(*shape), dtype))
-        ops.conv_bias_relu_backward(None if saves else put(y), out, out, db, True, work, *shape, bits)
+        ops.conv_bias_relu.backward(None if saves else put(y), out, out, db, True, work, *shape, bits)
         found.append((get(out).tobytes(), get(db).tobytes()))
     assert found[0] == found[1]
     np.testing.assert_array_equal(np.frombuffer(found[1][0], dtype).reshape(shape), dy * (y > 0))
@@ -130,14 +130,14 @@ def test_a_fused_normalisation_finds_the_same_gradients(place, shape, use_global
     affine = [put(a.astype(dtype)) for a in (rng.normal(size=c), rng.uniform(1, 2, c), rng.normal(size=c), np.ones(c))]
     for residual in (True, False):
         y = put(np.zeros_like(x))
-        ops.fused_norm_forward(put(x), put(r) if residual else None, y, *affine, True, *shape)
+        ops.fused_norm.forward(put(x), put(r) if residual else None, y, *affine, True, *shape)
         bits, found = put(np.zeros(bit_words(x.size), np.uint32)), []
         ops.positive_bits(y, bits)
         for shown in (None, bits):
             dr, dx = put(np.zeros_like(x)), put(np.zeros_like(x))
             sums = put(np.zeros(c, dtype)), put(np.zeros(c, dtype))
             work = put(np.zeros(fused_norm_work(*shape), dtype))
-            ops.fused_norm_backward(
+            ops.fused_norm.backward(
                 put(x),
                 y if shown is None and residual else None,
                 put(dy),
@@ -169,9 +169,9 @@ def test_a_fused_normalisation_keeps_where_its_result_is_positive(place, shape, 
     x, r = (rng.normal(size=shape).astype(dtype) for _ in range(2))
     affine = [put(a.astype(dtype)) for a in (rng.normal(size=c), rng.uniform(1, 2, c), rng.normal(size=c), np.ones(c))]
     y, bits = put(np.full_like(x, np.nan)), put(np.full(bit_words(x.size), 0xA5A5A5A5, np.uint32))
-    ops.fused_norm_forward(put(x), put(r) if residual else None, y, *affine, True, *shape, bits)
+    ops.fused_norm.forward(put(x), put(r) if residual else None, y, *affine, True, *shape, bits)
     alone = put(np.full_like(x, np.nan))
-    ops.fused_norm_forward(put(x), put(r) if residual else None, alone, *affine, True, *shape)
+    ops.fused_norm.forward(put(x), put(r) if residual else None, alone, *affine, True, *shape)
     np.testing.assert_array_equal(get(y), get(alone))
     expected = np.packbits(get(y).reshape(-1) > 0, bitorder="little")
     np.testing.assert_array_equal(get(bits).view(np.uint8)[: expected.size], expected)

@@ -46,15 +46,15 @@ def results(ops, g, dtype, put, get, bias=False, relu=False):
     x, w, b, dy, start = arrays(g, dtype)
     place = (lambda a: put(turned(a))) if g.channels_last else put
     fetch = (lambda a: np.moveaxis(get(a), -1, 1)) if g.channels_last else get
-    plan = ops.conv_plan(g, np.dtype(dtype), 1 << 26, bias=bias, relu=relu)
+    plan = ops.conv.plan(g, np.dtype(dtype), 1 << 26, bias=bias, relu=relu)
     work = put(np.full(plan.workspace_bytes, 0xFF, np.uint8)) if plan.workspace_bytes else None
     y, dx, dw = (place(np.full_like(a, np.nan)) for a in (dy, x, w))
     x, w, dy, start = (place(a) for a in (x, w, dy, start))
     db = put(np.full_like(b, np.nan))
-    ops.conv_forward(plan, x, w, put(b) if bias else None, y, work, relu=relu)
-    ops.conv_backward_data(plan, dy, w, dx, work)
-    ops.conv_backward_filter(plan, x, dy, dw, work, False)
-    ops.conv_backward_filter(plan, x, dy, start, work, True)
+    ops.conv.forward(plan, x, w, put(b) if bias else None, y, work, relu=relu)
+    ops.conv.backward_data(plan, dy, w, dx, work)
+    ops.conv.backward_filter(plan, x, dy, dw, work, False)
+    ops.conv.backward_filter(plan, x, dy, start, work, True)
     ops.conv_bias_gradient(dy, db, *plan.geometry.planes, False)
     return [lambda a=a: fetch(a) for a in (y, dx, dw, start)] + [lambda: get(db)]
 
@@ -97,26 +97,24 @@ def test_shapes_carry_their_order():
 # --- on a GPU: cuDNN in TF32 against column matrices in float32 -------------------------------------------------------
 
 
-class Columns:
+def columns_alone():
     """The operations by column matrices alone."""
+    ops = load_ops("cuda")
 
-    def __init__(self, ops):
-        self.ops = ops
-
-    def __getattr__(self, name):
-        return getattr(self.ops, name)
-
-    def conv_plan(self, g, dtype, limit, **ending):
+    def conv_plan(g, dtype, limit, **ending):
         from pycaffe_lms.ops.cuda.conv.conv import ConvPlan
 
         columns = im2col.plan(g, dtype.itemsize, limit)
         return ConvPlan(g, columns.workspace_bytes, columns=columns)
 
+    ops.bind("conv_plan", conv_plan)
+    return ops
+
 
 def on_gpu(name, math_mode, bias, relu, last):
     cupy, ops, g = cuda.require(), load_ops("cuda"), CASES[name]
     math_mode("fp32")
-    want = [r() for r in results(Columns(ops), g, np.float32, cupy.array, cupy.asnumpy, bias, relu)]
+    want = [r() for r in results(columns_alone(), g, np.float32, cupy.array, cupy.asnumpy, bias, relu)]
     math_mode("tf32")
     g = replace(g, channels_last=last)
     return [r() for r in results(ops, g, np.float32, cupy.array, cupy.asnumpy, bias, relu)], want
@@ -144,7 +142,7 @@ def test_cudnn_convolves_channels_last(name, math_mode, monkeypatch, tmp_path):
     math_mode("tf32")
     ops, g = load_ops("cuda"), replace(CASES[name], channels_last=True)
     assert ops.conv_channels_last_plan(g, np.float32)
-    assert set(convolution.DIRECTIONS) <= set(ops.conv_plan(g, np.float32, 1 << 26).cudnn.engines)
+    assert set(convolution.DIRECTIONS) <= set(ops.conv.plan(g, np.float32, 1 << 26).cudnn.engines)
     assert not ops.conv_channels_last_plan(g, np.float64)
 
 
@@ -179,15 +177,15 @@ def test_a_gradient_that_is_added_to_what_is_there(device, stride, channels):
     g = replace(geometry(8, channels, 24, (14, 13), 1, stride=stride), channels_last=True)
     _, w, _, dy, _ = arrays(g, np.float32)
     start = np.random.default_rng(2).normal(size=(8, 14, 13, channels)).astype(np.float32)
-    plan, dx = ops.conv_plan(g, np.dtype(np.float32), 1 << 26), put(start)
-    nbytes = ops.conv_add_backward_data_plan(plan)
+    plan, dx = ops.conv.plan(g, np.dtype(np.float32), 1 << 26), put(start)
+    nbytes = ops.conv_add.backward_data_plan(plan)
     assert nbytes == (8 * 7 * 7 * channels * 4 if cuda_arrays and stride == 2 else 0)
     work = put(np.full(nbytes, 0xFF, np.uint8)) if nbytes else None
-    ops.conv_add_backward_data(plan, put(turned(dy)), put(w), dx, work)
+    ops.conv_add.backward_data(plan, put(turned(dy)), put(w), dx, work)
     expected = start.astype(np.float64)
     expected[:, ::stride, ::stride] += np.einsum("nohw,oc->nhwc", dy.astype(np.float64), w[:, :, 0, 0])
     np.testing.assert_allclose(fetch(dx), expected, rtol=4e-3, atol=2e-2 if cuda_arrays else 1e-5)  # TF32: 11 bits
     for other in ("3x3", "groups"):
-        plan = ops.conv_plan(replace(CASES[other], channels_last=True), np.dtype(np.float32), 1 << 26)
-        assert ops.conv_add_backward_data_plan(plan) is None
-    assert ops.conv_add_backward_data_plan(ops.conv_plan(CASES["1x1"], np.dtype(np.float32), 1 << 26)) is None
+        plan = ops.conv.plan(replace(CASES[other], channels_last=True), np.dtype(np.float32), 1 << 26)
+        assert ops.conv_add.backward_data_plan(plan) is None
+    assert ops.conv_add.backward_data_plan(ops.conv.plan(CASES["1x1"], np.dtype(np.float32), 1 << 26)) is None

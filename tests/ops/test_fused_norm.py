@@ -59,28 +59,28 @@ class Values:
         xhat, work = np.empty_like(x), np.empty(0)
         head = x, xhat, inv_std, mean, *running
         if self.use_global:
-            plain.batch_norm_global_forward(*head, self.eps, *self.size)
+            plain.batch_norm_global.forward(*head, self.eps, *self.size)
         else:
-            plain.batch_norm_train_forward(*head, self.momentum, self.eps, work, *self.size)
+            plain.batch_norm_train.forward(*head, self.momentum, self.eps, work, *self.size)
         y = xhat.copy()
         if gamma is not None or beta is not None:
-            plain.scale_forward(xhat, gamma, beta, y, *self.size)
+            plain.scale.forward(xhat, gamma, beta, y, *self.size)
         if r is not None:
-            plain.eltwise_sum([y.copy(), r], [1.0, 1.0], y)
+            plain.eltwise_sum.forward([y.copy(), r], [1.0, 1.0], y)
         before, g = y.copy(), dy
         if self.relu:
-            plain.relu_forward(before, y, 0.0)
+            plain.relu.forward(before, y, 0.0)
             g = np.empty_like(dy)
-            plain.relu_backward(y, dy, g, 0.0)
+            plain.relu.backward(y, dy, g, 0.0)
         dgamma, dbeta, dx, dxhat = np.empty(c), np.empty(c), np.empty_like(x), g
-        plain.scale_backward(xhat, None, g, None, dgamma, dbeta, False, False, work, *self.size)
+        plain.scale.backward(xhat, None, g, None, dgamma, dbeta, False, False, work, *self.size)
         if gamma is not None:
             dxhat = np.empty_like(g)
-            plain.scale_backward(None, gamma, g, dxhat, None, None, False, False, work, *self.size)
+            plain.scale.backward(None, gamma, g, dxhat, None, None, False, False, work, *self.size)
         if self.use_global:
-            plain.batch_norm_global_backward(dxhat, dx, inv_std, *self.size)
+            plain.batch_norm_global.backward(dxhat, dx, inv_std, *self.size)
         else:
-            plain.batch_norm_backward(xhat, dxhat, dx, inv_std, work, *self.size)
+            plain.batch_norm.backward(xhat, dxhat, dx, inv_std, work, *self.size)
         return {
             "y": y,
             "dr": g,
@@ -125,7 +125,7 @@ class Fused:
         r, x = self.put(self.v.r), self.put(self.v.x)
         self.y = {"r": r, "x": x, None: self.put(np.full_like(self.v.x, np.nan))}[in_place]
         affine = self.mean, self.inv_std, self.gamma, self.beta
-        self.place.ops.fused_norm_forward(x, r, self.y, *affine, self.v.relu, *self.v.size)
+        self.place.ops.fused_norm.forward(x, r, self.y, *affine, self.v.relu, *self.v.size)
         return self.place.get(self.y)
 
     def backward(self, wanted=("dr", "dx", "dgamma", "dbeta"), *, start=None, alias=None, read_y=True):
@@ -138,7 +138,7 @@ class Fused:
             out[k] = self.place.put(np.full(c, np.nan if start is None else start, v.x.dtype))
         out = {k: (dy if k == alias else a) if k in wanted else None for k, a in out.items()}
         add = start is not None
-        self.place.ops.fused_norm_backward(
+        self.place.ops.fused_norm.backward(
             self.x,
             self.y if read_y else None,
             dy,

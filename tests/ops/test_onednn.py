@@ -112,14 +112,14 @@ def test_workspace_stays_within_the_limit_and_the_chunk():
 def test_what_is_left_to_our_kernels(dtype, change):
     g = ConvGeometry(**{f: getattr(geometry_of(CASES["3x3"]), f) for f in ConvGeometry.__dataclass_fields__} | change)
     assert onednn_conv.onednn_plan(g, dtype, LIMIT) is None
-    assert type(ops_of(CpuDevice()).conv_plan(g, dtype, LIMIT)) is type(conv.conv_plan(g, dtype, LIMIT))
+    assert type(ops_of(CpuDevice()).conv.plan(g, dtype, LIMIT)) is type(conv.conv_plan(g, dtype, LIMIT))
 
 
 @needs_library
 def test_the_cpu_uses_it_and_the_simulated_device_does_not():
     g = geometry_of(CASES["3x3"])
-    assert isinstance(ops_of(CpuDevice()).conv_plan(g, np.float32, LIMIT), onednn_conv.OneDnnPlan)
-    assert not isinstance(ops_of(SimDevice(1 << 20)).conv_plan(g, np.float32, LIMIT), onednn_conv.OneDnnPlan)
+    assert isinstance(ops_of(CpuDevice()).conv.plan(g, np.float32, LIMIT), onednn_conv.OneDnnPlan)
+    assert not isinstance(ops_of(SimDevice(1 << 20)).conv.plan(g, np.float32, LIMIT), onednn_conv.OneDnnPlan)
 
 
 @needs_library

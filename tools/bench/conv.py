@@ -81,7 +81,7 @@ def ours(ops, g: ConvGeometry):
     """(milliseconds of y, dx and dw, engines' names, seconds to plan)."""
     cupy = cuda.require()
     begin = time.perf_counter()
-    plan = ops.conv_plan(g, np.dtype(np.float32), ops.workspace_limit)
+    plan = ops.conv.plan(g, np.dtype(np.float32), ops.workspace_limit)
     planned = time.perf_counter() - begin
 
     def values(*shape):
@@ -93,9 +93,9 @@ def ours(ops, g: ConvGeometry):
     dy[...] = y
     work = cupy.empty(max(1, plan.workspace_bytes), np.uint8)
     calls = (
-        lambda: ops.conv_forward(plan, x, w, None, y, work),
-        lambda: ops.conv_backward_data(plan, dy, w, dx, work),
-        lambda: ops.conv_backward_filter(plan, x, dy, dw, work, False),
+        lambda: ops.conv.forward(plan, x, w, None, y, work),
+        lambda: ops.conv.backward_data(plan, dy, w, dx, work),
+        lambda: ops.conv.backward_filter(plan, x, dy, dw, work, False),
     )
     names = plan.cudnn.engines if plan.cudnn is not None else {"all": "column matrices"}
     return [milliseconds(cupy, call) for call in calls], names, planned

@@ -78,13 +78,13 @@ class Case:
     def forward(self, stream):
         affine = [self.channel[k] for k in ("mean", "inv_std", "gamma", "beta")]
         self.statistics(stream)
-        self.ops.fused_norm_forward(self.x, self.r, self.y, *affine, True, *self.size)
+        self.ops.fused_norm.forward(self.x, self.r, self.y, *affine, True, *self.size)
 
     def backward(self, stream):
         channel = [self.channel[k] for k in ("mean", "inv_std", "gamma", "beta", "dgamma", "dbeta")]
         y, dr = (self.y, self.dy) if self.residual else (None, None)
         rest = False, False, True, False, self.work, *self.size
-        self.ops.fused_norm_backward(self.x, y, self.dy, dr, self.dx, *channel, *rest)
+        self.ops.fused_norm.backward(self.x, y, self.dy, dr, self.dx, *channel, *rest)
 
 
 def main() -> int:

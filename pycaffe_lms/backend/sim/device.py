@@ -55,16 +55,6 @@ class _Chunk(Span):
     lost: weakref.finalize[..., HostArray]
 
 
-class _QueuedOps:
-    """Queue the CPU's operations on the compute stream; run `*_plan` functions at once."""
-
-    def __init__(self, device: SimDevice, ops: Any):
-        self.device = "sim"
-        self.workspace_limit = WORKSPACE_LIMIT
-        for name, function in ops.functions().items():
-            setattr(self, name, function if name.endswith("_plan") else functools.partial(device.queue, function))
-
-
 class SimDevice:
     """Simulate one GPU.
 
@@ -130,8 +120,8 @@ class SimDevice:
                 self._operations_on = before
 
     def adopt(self, ops: Any) -> Any:
-        """Return the operations as this device runs them: queued."""
-        return _QueuedOps(self, ops)
+        """Return the operations as this device runs them: queued on the compute stream; plans are made at once."""
+        return ops.wrapped("sim", WORKSPACE_LIMIT, lambda function: functools.partial(self.queue, function))
 
     # -- memory ----------------------------------------------------------------------------------------------------
     def capacity(self) -> int:

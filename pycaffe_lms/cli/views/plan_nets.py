@@ -273,13 +273,13 @@ class _Assumed:
 
 def _assume_workspace(ops: Any, nbytes: int | None) -> None:
     """Set the workspace of convolutions planned from now on; None: what they ask for, within a GPU's limit."""
-    plan_one = ops.conv_plan
+    plan_one = ops.conv.plan
 
     def conv_plan(*args: Any, **kwargs: Any) -> _Assumed:
         plan = plan_one(*args, **kwargs)
         return _Assumed(plan, min(plan.workspace_bytes, WORKSPACE_LIMIT["cuda"]) if nbytes is None else nbytes)
 
-    ops.conv_plan = conv_plan
+    ops.bind("conv_plan", conv_plan)
 
 
 def updates(net: Net, rule: Rule) -> Callable[[], list[HostedStep]]:

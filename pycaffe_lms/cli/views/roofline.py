@@ -57,7 +57,7 @@ def _measure(device: Device, first: Span, second: Span, copy_bytes: int, n: int)
         source, target = (device.array(s, (copy_bytes // 4,), np.float32) for s in (first, second))
         copy = _seconds(device, lambda: ops.copy(source, target))
         x, y = (device.array(s, (n, n), np.float32) for s in (first, second))
-        product = _seconds(device, lambda: ops.inner_product_forward(x, x, None, y, n, n, n, False))
+        product = _seconds(device, lambda: ops.inner_product.forward(x, x, None, y, n, n, n, False))
     return Roofline(2 * copy_bytes / copy, 2 * n**3 / product)
 
 

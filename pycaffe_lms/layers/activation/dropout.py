@@ -43,7 +43,7 @@ class DropoutLayer(RandomLayer):
 
     def forward(self, io):
         if self.phase == TRAIN:
-            io.ops.dropout_forward(io.bottom[0], io.top[0], self.ratio, io.scratch["key"])
+            io.ops.dropout.forward(io.bottom[0], io.top[0], self.ratio, io.scratch["key"])
         else:
             io.ops.copy(io.bottom[0], io.top[0])
 
@@ -51,6 +51,6 @@ class DropoutLayer(RandomLayer):
         if io.bottom_diff[0] is None:
             return
         if self.phase == TRAIN:
-            io.ops.dropout_backward(io.top_diff[0], io.bottom_diff[0], self.ratio, io.scratch["key"])
+            io.ops.dropout.backward(io.top_diff[0], io.bottom_diff[0], self.ratio, io.scratch["key"])
         else:
             io.ops.copy(io.top_diff[0], io.bottom_diff[0])

@@ -57,10 +57,10 @@ class AbsValLayer(_Pointwise):
     declares = replace(_Pointwise.declares, in_place=InPlace.REFUSED)
 
     def forward(self, io):
-        io.ops.absval_forward(io.bottom[0], io.top[0])
+        io.ops.absval.forward(io.bottom[0], io.top[0])
 
     def gradient(self, io, dy, dx):
-        io.ops.absval_backward(io.bottom[0], dy, dx)
+        io.ops.absval.backward(io.bottom[0], dy, dx)
 
 
 @register_layer("BNLL")
@@ -73,10 +73,10 @@ class BNLLLayer(_Pointwise):
     """
 
     def forward(self, io):
-        io.ops.bnll_forward(io.bottom[0], io.top[0])
+        io.ops.bnll.forward(io.bottom[0], io.top[0])
 
     def gradient(self, io, dy, dx):
-        io.ops.bnll_backward(io.bottom[0], dy, dx)
+        io.ops.bnll.backward(io.bottom[0], dy, dx)
 
 
 @register_layer("Clip")
@@ -100,15 +100,15 @@ class ClipLayer(Masked, _Pointwise):
 
     def forward(self, io):
         if "bits" in io.scratch:
-            io.ops.clip_bits_forward(io.bottom[0], io.top[0], io.scratch["bits"], *self.ends)
+            io.ops.clip_bits.forward(io.bottom[0], io.top[0], io.scratch["bits"], *self.ends)
         else:
-            io.ops.clip_forward(io.bottom[0], io.top[0], *self.ends)
+            io.ops.clip.forward(io.bottom[0], io.top[0], *self.ends)
 
     def gradient(self, io, dy, dx):
         if self.context.saves_bits:
-            io.ops.bits_backward(io.scratch["bits"], dy, dx, 0.0)
+            io.ops.bits.backward(io.scratch["bits"], dy, dx, 0.0)
         else:
-            io.ops.clip_backward(io.bottom[0], dy, dx, *self.ends)
+            io.ops.clip.backward(io.bottom[0], dy, dx, *self.ends)
 
 
 @register_layer("ELU")
@@ -127,13 +127,13 @@ class ELULayer(_Pointwise):
         self.declares = replace(self.declares, backward_reads=reads)
 
     def forward(self, io):
-        io.ops.elu_forward(io.bottom[0], io.top[0], self.alpha)
+        io.ops.elu.forward(io.bottom[0], io.top[0], self.alpha)
 
     def gradient(self, io, dy, dx):
         if self.alpha >= 0:
-            io.ops.elu_backward_top(io.top[0], dy, dx, self.alpha)
+            io.ops.elu.backward_top(io.top[0], dy, dx, self.alpha)
         else:
-            io.ops.elu_backward_bottom(io.bottom[0], dy, dx, self.alpha)
+            io.ops.elu.backward_bottom(io.bottom[0], dy, dx, self.alpha)
 
 
 @register_layer("Exp")
@@ -154,10 +154,10 @@ class ExpLayer(_Pointwise):
         self.scale, self.shift = log_base * options.scale, log_base * options.shift  # y = e^(scale * x + shift)
 
     def forward(self, io):
-        io.ops.exp_forward(io.bottom[0], io.top[0], self.scale, self.shift)
+        io.ops.exp.forward(io.bottom[0], io.top[0], self.scale, self.shift)
 
     def gradient(self, io, dy, dx):
-        io.ops.exp_backward(io.top[0], dy, dx, self.scale)
+        io.ops.exp.backward(io.top[0], dy, dx, self.scale)
 
 
 @register_layer("Log")
@@ -178,10 +178,10 @@ class LogLayer(_Pointwise):
         self.constants = options.scale, options.shift, 1 / log_base
 
     def forward(self, io):
-        io.ops.log_forward(io.bottom[0], io.top[0], *self.constants)
+        io.ops.log.forward(io.bottom[0], io.top[0], *self.constants)
 
     def gradient(self, io, dy, dx):
-        io.ops.log_backward(io.bottom[0], dy, dx, *self.constants)
+        io.ops.log.backward(io.bottom[0], dy, dx, *self.constants)
 
 
 @register_layer("Power")
@@ -211,13 +211,13 @@ class PowerLayer(_Pointwise):
         if self.is_constant:
             io.ops.fill(io.top[0], self.value)
         else:
-            io.ops.power_forward(io.bottom[0], io.top[0], *self.constants)
+            io.ops.power.forward(io.bottom[0], io.top[0], *self.constants)
 
     def gradient(self, io, dy, dx):
         if self.is_constant:
             io.ops.fill(dx, 0)
         else:
-            io.ops.power_backward(io.bottom[0], dy, dx, *self.constants)
+            io.ops.power.backward(io.bottom[0], dy, dx, *self.constants)
 
 
 @register_layer("Sigmoid")
@@ -232,10 +232,10 @@ class SigmoidLayer(_Pointwise):
     declares = replace(_Pointwise.declares, backward_reads=Reads.TOP_DATA)
 
     def forward(self, io):
-        io.ops.sigmoid_forward(io.bottom[0], io.top[0])
+        io.ops.sigmoid.forward(io.bottom[0], io.top[0])
 
     def gradient(self, io, dy, dx):
-        io.ops.sigmoid_backward(io.top[0], dy, dx)
+        io.ops.sigmoid.backward(io.top[0], dy, dx)
 
 
 @register_layer("Swish")
@@ -251,10 +251,10 @@ class SwishLayer(_Pointwise):
         self.beta = self.param.swish_param.beta
 
     def forward(self, io):
-        io.ops.swish_forward(io.bottom[0], io.top[0], self.beta)
+        io.ops.swish.forward(io.bottom[0], io.top[0], self.beta)
 
     def gradient(self, io, dy, dx):
-        io.ops.swish_backward(io.bottom[0], dy, dx, self.beta)
+        io.ops.swish.backward(io.bottom[0], dy, dx, self.beta)
 
 
 @register_layer("TanH")
@@ -269,10 +269,10 @@ class TanHLayer(_Pointwise):
     declares = replace(_Pointwise.declares, backward_reads=Reads.TOP_DATA)
 
     def forward(self, io):
-        io.ops.tanh_forward(io.bottom[0], io.top[0])
+        io.ops.tanh.forward(io.bottom[0], io.top[0])
 
     def gradient(self, io, dy, dx):
-        io.ops.tanh_backward(io.top[0], dy, dx)
+        io.ops.tanh.backward(io.top[0], dy, dx)
 
 
 @register_layer("Threshold")
@@ -289,4 +289,4 @@ class ThresholdLayer(_Pointwise):
         self.threshold = self.param.threshold_param.threshold
 
     def forward(self, io):
-        io.ops.threshold_forward(io.bottom[0], io.top[0], self.threshold)
+        io.ops.threshold.forward(io.bottom[0], io.top[0], self.threshold)

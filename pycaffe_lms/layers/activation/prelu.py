@@ -66,10 +66,10 @@ class PReLULayer(Layer):
         return Needs(bottoms=bottoms, params=frozenset({0}) if propagate_down[0] else frozenset())
 
     def forward(self, io):
-        io.ops.prelu_forward(io.bottom[0], io.param[0], io.top[0], *self.size)
+        io.ops.prelu.forward(io.bottom[0], io.param[0], io.top[0], *self.size)
 
     def backward(self, io):
         dx, da = io.bottom_diff[0], io.param_diff[0]
         if dx is not None or da is not None:
             sums = da, io.accumulate[0], io.scratch["work"]
-            io.ops.prelu_backward(io.bottom[0], io.param[0], io.top_diff[0], dx, *sums, *self.size)
+            io.ops.prelu.backward(io.bottom[0], io.param[0], io.top_diff[0], dx, *sums, *self.size)

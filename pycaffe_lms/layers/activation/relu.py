@@ -45,18 +45,18 @@ class ReLULayer(_Rectifier):
     def forward(self, io):
         bits = io.scratch.get("bits")
         if bits is None:
-            io.ops.relu_forward(io.bottom[0], io.top[0], self.slope)
+            io.ops.relu.forward(io.bottom[0], io.top[0], self.slope)
         else:
-            io.ops.relu_bits_forward(io.bottom[0], io.top[0], bits, self.slope)
+            io.ops.relu_bits.forward(io.bottom[0], io.top[0], bits, self.slope)
 
     def backward(self, io):
         if io.bottom_diff[0] is None:
             return
         if self.context.saves_bits:
-            io.ops.bits_backward(io.scratch["bits"], io.top_diff[0], io.bottom_diff[0], self.slope)
+            io.ops.bits.backward(io.scratch["bits"], io.top_diff[0], io.bottom_diff[0], self.slope)
         else:
             value = io.top[0] if self.slope >= 0 else io.bottom[0]
-            io.ops.relu_backward(value, io.top_diff[0], io.bottom_diff[0], self.slope)
+            io.ops.relu.backward(value, io.top_diff[0], io.bottom_diff[0], self.slope)
 
 
 @register_layer("ReLU6")
@@ -84,15 +84,15 @@ class ReLU6Layer(_Rectifier):
     def forward(self, io):
         bits = io.scratch.get("bits")
         if bits is None:
-            io.ops.relu6_forward(io.bottom[0], io.top[0], self.slope)
+            io.ops.relu6.forward(io.bottom[0], io.top[0], self.slope)
         else:
-            io.ops.relu6_bits_forward(io.bottom[0], io.top[0], bits, self.slope)
+            io.ops.relu6_bits.forward(io.bottom[0], io.top[0], bits, self.slope)
 
     def backward(self, io):
         if io.bottom_diff[0] is None:
             return
         if self.context.saves_bits:
-            io.ops.bits_backward(io.scratch["bits"], io.top_diff[0], io.bottom_diff[0], self.slope)
+            io.ops.bits.backward(io.scratch["bits"], io.top_diff[0], io.bottom_diff[0], self.slope)
         else:
             value = io.top[0] if self.slope >= 0 else io.bottom[0]
-            io.ops.relu6_backward(value, io.top_diff[0], io.bottom_diff[0], self.slope)
+            io.ops.relu6.backward(value, io.top_diff[0], io.bottom_diff[0], self.slope)

@@ -31,8 +31,8 @@ class SoftmaxLayer(Layer):
         return Needs(tops=frozenset({0}) if propagate_down[0] else frozenset())
 
     def forward(self, io):
-        io.ops.softmax_forward(io.bottom[0], io.top[0], *self.size)
+        io.ops.softmax.forward(io.bottom[0], io.top[0], *self.size)
 
     def backward(self, io):
         if io.bottom_diff[0] is not None:
-            io.ops.softmax_backward(io.top[0], io.top_diff[0], io.bottom_diff[0], *self.size)
+            io.ops.softmax.backward(io.top[0], io.top_diff[0], io.bottom_diff[0], *self.size)

@@ -1,6 +1,6 @@
 """Convolution and its depthwise kin: layers that turn convolution_param into a ConvGeometry.
 
-The work is done by `io.ops.conv_*`.
+The work is done by `io.ops.conv`, or `io.ops.depthwise`.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class ConvolutionLayer(Layer):
         self.choose_operations(geometry, ops)
         adds, beside = None, None
         if self.by_products:
-            adds, beside = ops.conv_add_backward_data_plan(self.plan), ops.conv_beside_plan(self.plan)
+            adds, beside = ops.conv_add.backward_data_plan(self.plan), ops.conv_beside_plan(self.plan)
         self._accumulates_into = frozenset(range(len(bottom_shapes)) if adds is not None else ())
         if adds:
             more = {"forward": False, "gradients": Gradients.BOTTOMS}
@@ -174,21 +174,16 @@ class ConvolutionLayer(Layer):
 
     def choose_operations(self, geometry: ConvGeometry, ops) -> None:
         """Plan for direct kernels where an output sees one channel only, else for products of matrices."""
-        kind = "depthwise" if geometry.depthwise else "conv"
-        self.by_products = kind == "conv"
-        fused = {"bias": self.bias, "relu": self.rectifies, "half": self.context.half} if kind == "conv" else {}
-        self.names = {what: f"{kind}_{what}" for what in ("forward", "backward_data", "backward_filter")}
+        self.by_products = not geometry.depthwise
+        self.operation = ops.conv if self.by_products else ops.depthwise
+        fused = {"bias": self.bias, "relu": self.rectifies, "half": self.context.half} if self.by_products else {}
         try:
-            self.plan = getattr(ops, f"{kind}_plan")(geometry, self.dtype, ops.workspace_limit, **fused)
+            self.plan = self.operation.plan(geometry, self.dtype, ops.workspace_limit, **fused)
         except CaffeError as error:
             error.at(layer=self.name, type=self.param.type)
             raise
         if self.plan.workspace_bytes:
             self.scratch("work", (self.plan.workspace_bytes,), dtype=np.uint8, lives=Lives.CALL)
-
-    def convolve(self, io, what: str, *args) -> None:
-        """Queue "forward", "backward_data" or "backward_filter"."""
-        getattr(io.ops, self.names[what])(self.plan, *args)
 
     def backward_needs(self, propagate_down, param_propagate):
         weights = bool(param_propagate) and param_propagate[0]
@@ -208,7 +203,7 @@ class ConvolutionLayer(Layer):
         bias, weights = io.param[1] if self.bias else None, self._weights(io)
         for x, y in zip(io.bottom, io.top, strict=True):
             more = (True,) if self.rectifies else ()
-            self.convolve(io, "forward", x, weights, bias, y, io.scratch.get("work"), *more)
+            self.operation.forward(self.plan, x, weights, bias, y, io.scratch.get("work"), *more)
 
     def backward(self, io):
         work, accumulate = io.scratch.get("work"), list(io.accumulate)
@@ -225,9 +220,9 @@ class ConvolutionLayer(Layer):
                 with io.beside():
                     self._backward_filter(io, x, dy, io.scratch.get("filter_work"), accumulate[0])
             if adds:
-                io.ops.conv_add_backward_data(self.plan, dy, weights, dx, io.scratch.get("added"))
+                io.ops.conv_add.backward_data(self.plan, dy, weights, dx, io.scratch.get("added"))
             elif dx is not None:
-                self.convolve(io, "backward_data", dy, weights, dx, work)
+                self.operation.backward_data(self.plan, dy, weights, dx, work)
             if io.param_diff[0] is not None and not self.filter_beside:
                 self._backward_filter(io, x, dy, work, accumulate[0])
             accumulate = [True] * len(accumulate)  # the gradients of further bottoms are added
@@ -235,7 +230,7 @@ class ConvolutionLayer(Layer):
     def gradient(self, io, dy, y, db, accumulate: bool):
         """The gradient of the convolution itself; db (+)= its sums, unless db is None."""
         if db is not None:
-            io.ops.conv_bias_relu_backward(None, dy, None, db, accumulate, io.scratch["sums"], *self.planes)
+            io.ops.conv_bias_relu.backward(None, dy, None, db, accumulate, io.scratch["sums"], *self.planes)
         return dy
 
     def _weights(self, io):
@@ -246,7 +241,7 @@ class ConvolutionLayer(Layer):
         return io.scratch["weights"]
 
     def _backward_filter(self, io, x, dy, work, accumulate: bool) -> None:
-        self.convolve(io, "backward_filter", x, dy, io.param_diff[0], work, accumulate)
+        self.operation.backward_filter(self.plan, x, dy, io.param_diff[0], work, accumulate)
 
 
 @register_layer("DepthwiseConvolution")

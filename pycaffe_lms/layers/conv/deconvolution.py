@@ -87,7 +87,7 @@ class DeconvolutionLayer(ConvolutionLayer):
     def forward(self, io):
         weights = self._weights(io)
         for x, y in zip(io.bottom, io.top, strict=True):
-            self.convolve(io, "backward_data", x, weights, y, io.scratch.get("work"))
+            self.operation.backward_data(self.plan, x, weights, y, io.scratch.get("work"))
             if self.bias:
                 io.ops.conv_add_bias(y, io.param[1], *self.planes)
 
@@ -100,7 +100,7 @@ class DeconvolutionLayer(ConvolutionLayer):
                     io.ops.fill(dx, 0.0)
                 continue
             if dx is not None:
-                self.convolve(io, "forward", dy, weights, None, dx, work)
+                self.operation.forward(self.plan, dy, weights, None, dx, work)
             if self.bias and io.param_diff[1] is not None:
                 self.gradient(io, dy, None, io.param_diff[1], accumulate[1])
             if io.param_diff[0] is not None:

@@ -25,7 +25,7 @@ class _Lookup(Layer):
         io.ops.find_outside(io.bottom[index], self.found, indices, rows)
         if io.ops.device == "cpu" and (error := self.device_error()) is not None:
             raise error
-        io.ops.embed_forward(io.bottom[index], table, bias, io.top[0], indices, columns, rows)
+        io.ops.embed.forward(io.bottom[index], table, bias, io.top[0], indices, columns, rows)
 
     def device_error(self) -> CaffeError | None:
         if self.found is None or not self.found[0]:
@@ -84,9 +84,9 @@ class EmbedLayer(_Lookup):
         dy = io.top_diff[0]
         if io.param_diff[0] is not None:
             args = (io.bottom[0], dy, io.param_diff[0], io.accumulate[0])
-            io.ops.embed_backward(*args, self.m, self.n, self.k)
+            io.ops.embed.backward(*args, self.m, self.n, self.k)
         if self.bias and io.param_diff[1] is not None:
-            io.ops.inner_product_backward_bias(dy, io.param_diff[1], self.m, self.n, io.accumulate[1])
+            io.ops.inner_product.backward_bias(dy, io.param_diff[1], self.m, self.n, io.accumulate[1])
 
 
 @register_layer("BatchReindex")
@@ -128,4 +128,4 @@ class BatchReindexLayer(_Lookup):
 
     def backward(self, io):
         if io.bottom_diff[0] is not None:
-            io.ops.embed_backward(io.bottom[1], io.top_diff[0], io.bottom_diff[0], False, *self.size)
+            io.ops.embed.backward(io.bottom[1], io.top_diff[0], io.bottom_diff[0], False, *self.size)

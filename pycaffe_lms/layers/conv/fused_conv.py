@@ -44,5 +44,5 @@ class FusedConvolutionLayer(Masked, ConvolutionLayer):
 
     def gradient(self, io, dy, y, db, accumulate):
         sums, bits = io.scratch.get("sums"), io.scratch.get("bits")
-        io.ops.conv_bias_relu_backward(y, dy, dy, db, accumulate, sums, *self.planes, bits)
+        io.ops.conv_bias_relu.backward(y, dy, dy, db, accumulate, sums, *self.planes, bits)
         return dy

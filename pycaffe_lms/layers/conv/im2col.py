@@ -57,8 +57,8 @@ class Im2colLayer(Layer):
         return Needs()
 
     def forward(self, io):
-        io.ops.im2col_forward(io.bottom[0], io.top[0], *self.size)
+        io.ops.im2col.forward(io.bottom[0], io.top[0], *self.size)
 
     def backward(self, io):
         if io.bottom_diff[0] is not None:
-            io.ops.im2col_backward(io.top_diff[0], io.bottom_diff[0], *self.size)
+            io.ops.im2col.backward(io.top_diff[0], io.bottom_diff[0], *self.size)

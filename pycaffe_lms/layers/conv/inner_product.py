@@ -73,13 +73,13 @@ class InnerProductLayer(Layer):
 
     def forward(self, io):
         bias = io.param[1] if self.bias else None
-        io.ops.inner_product_forward(io.bottom[0], io.param[0], bias, io.top[0], self.m, self.n, self.k, self.transpose)
+        io.ops.inner_product.forward(io.bottom[0], io.param[0], bias, io.top[0], self.m, self.n, self.k, self.transpose)
 
     def backward(self, io):
         dy, size = io.top_diff[0], (self.m, self.n, self.k, self.transpose)
         if io.param_diff[0] is not None:
-            io.ops.inner_product_backward_weight(io.bottom[0], dy, io.param_diff[0], *size, io.accumulate[0])
+            io.ops.inner_product.backward_weight(io.bottom[0], dy, io.param_diff[0], *size, io.accumulate[0])
         if self.bias and io.param_diff[1] is not None:
-            io.ops.inner_product_backward_bias(dy, io.param_diff[1], self.m, self.n, io.accumulate[1])
+            io.ops.inner_product.backward_bias(dy, io.param_diff[1], self.m, self.n, io.accumulate[1])
         if io.bottom_diff[0] is not None:
-            io.ops.inner_product_backward_data(dy, io.param[0], io.bottom_diff[0], *size)
+            io.ops.inner_product.backward_data(dy, io.param[0], io.bottom_diff[0], *size)

@@ -75,11 +75,11 @@ class ROIPoolingLayer(_BoxRegions):
         self.scratch("argmax", top_shapes[0], dtype=np.int32, lives=Lives.SAVED)
 
     def forward(self, io):
-        io.ops.roi_pool_forward(io.bottom[0], io.bottom[1], io.top[0], io.scratch.get("argmax"), self.scale)
+        io.ops.roi_pool.forward(io.bottom[0], io.bottom[1], io.top[0], io.scratch.get("argmax"), self.scale)
 
     def backward_map(self, io):
         args = (io.top_diff[0], io.bottom[1], io.scratch["argmax"], io.bottom_diff[0], self.scale)
-        io.ops.roi_pool_backward(*args)
+        io.ops.roi_pool.backward(*args)
 
 
 @register_layer("PSROIPooling")
@@ -118,7 +118,7 @@ class PSROIPoolingLayer(_BoxRegions):
         return [(regions, self.outputs, self.cells, self.cells)]
 
     def forward(self, io):
-        io.ops.psroi_pool_forward(io.bottom[0], io.bottom[1], io.top[0], self.scale)
+        io.ops.psroi_pool.forward(io.bottom[0], io.bottom[1], io.top[0], self.scale)
 
     def backward_map(self, io):
-        io.ops.psroi_pool_backward(io.top_diff[0], io.bottom[1], io.bottom_diff[0], self.scale)
+        io.ops.psroi_pool.backward(io.top_diff[0], io.bottom[1], io.bottom_diff[0], self.scale)

@@ -47,4 +47,4 @@ class AccuracyLayer(Layer):
     def forward(self, io):
         per_class = io.top[1] if len(io.top) > 1 else None
         arrays = (io.bottom[0], io.bottom[1], io.top[0], per_class, io.scratch["counts"])
-        io.ops.accuracy_forward(*arrays, self.has_ignore, self.ignore, self.top_k, *self.size)
+        io.ops.accuracy.forward(*arrays, self.has_ignore, self.ignore, self.top_k, *self.size)

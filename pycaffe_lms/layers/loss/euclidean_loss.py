@@ -40,8 +40,8 @@ class EuclideanLossLayer(LossLayer):
         return Needs(bottoms=frozenset({0, 1}) if any(propagate_down) else frozenset())
 
     def forward(self, io):
-        io.ops.euclidean_loss_forward(*io.bottom, io.top[0], io.scratch["work"], 0.5 / self.items)
+        io.ops.euclidean_loss.forward(*io.bottom, io.top[0], io.scratch["work"], 0.5 / self.items)
 
     def backward(self, io):
         if any(dx is not None for dx in io.bottom_diff):
-            io.ops.euclidean_loss_backward(*io.bottom, io.top_diff[0], *io.bottom_diff, 1 / self.items)
+            io.ops.euclidean_loss.backward(*io.bottom, io.top_diff[0], *io.bottom_diff, 1 / self.items)

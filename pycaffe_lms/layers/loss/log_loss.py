@@ -41,12 +41,12 @@ class MultinomialLogisticLossLayer(LossLayer):
         return Needs(bottoms=frozenset({0, 1}) if propagate_down[0] else frozenset())
 
     def forward(self, io):
-        io.ops.multinomial_loss_forward(*io.bottom, io.top[0], io.scratch["work"], 1 / self.items, *self.size)
+        io.ops.multinomial_loss.forward(*io.bottom, io.top[0], io.scratch["work"], 1 / self.items, *self.size)
 
     def backward(self, io):
         if io.bottom_diff[0] is not None:
             arrays = (*io.bottom, io.top_diff[0], io.bottom_diff[0])
-            io.ops.multinomial_loss_backward(*arrays, 1 / self.items, *self.size)
+            io.ops.multinomial_loss.backward(*arrays, 1 / self.items, *self.size)
 
 
 @register_layer("InfogainLoss")
@@ -134,10 +134,10 @@ class InfogainLossLayer(LossLayer):
         prob, matrix = self._prob(io), self._matrix(io)
         if self.matrix is not None:
             io.ops.upload_matrix(self.matrix, matrix)
-        io.ops.softmax_forward(io.bottom[0], prob, *self.size)
+        io.ops.softmax.forward(io.bottom[0], prob, *self.size)
         arrays = (prob, io.bottom[1], matrix, io.top[0], io.scratch["norm"], io.scratch["work"])
         outer, _, inner = self.size
-        io.ops.infogain_loss_forward(*arrays, self.has_ignore, self.ignore, self.normalizer(outer, inner), *self.size)
+        io.ops.infogain_loss.forward(*arrays, self.has_ignore, self.ignore, self.normalizer(outer, inner), *self.size)
 
     def backward(self, io):
         dx = io.bottom_diff[0]
@@ -148,4 +148,4 @@ class InfogainLossLayer(LossLayer):
             return
         arrays = (self._prob(io), io.bottom[1], self._matrix(io), io.top_diff[0], io.scratch["norm"])
         sums = io.scratch["row_sums"]
-        io.ops.infogain_loss_backward(*arrays, sums, dx, self.has_ignore, self.ignore, *self.size)
+        io.ops.infogain_loss.backward(*arrays, sums, dx, self.has_ignore, self.ignore, *self.size)

@@ -45,12 +45,12 @@ class HingeLossLayer(LossLayer):
 
     def forward(self, io):
         scratch = io.scratch["work"]
-        io.ops.hinge_loss_forward(*io.bottom, io.top[0], scratch, self.squared, 1 / self.items, *self.size)
+        io.ops.hinge_loss.forward(*io.bottom, io.top[0], scratch, self.squared, 1 / self.items, *self.size)
 
     def backward(self, io):
         if io.bottom_diff[0] is not None:
             arrays = (*io.bottom, io.top_diff[0], io.bottom_diff[0])
-            io.ops.hinge_loss_backward(*arrays, self.squared, 1 / self.items, *self.size)
+            io.ops.hinge_loss.backward(*arrays, self.squared, 1 / self.items, *self.size)
 
 
 @register_layer("ContrastiveLoss")
@@ -97,10 +97,10 @@ class ContrastiveLossLayer(LossLayer):
 
     def forward(self, io):
         arrays = (*io.bottom, io.top[0], io.scratch["distance"], io.scratch["work"])
-        io.ops.contrastive_loss_forward(*arrays, self.margin, self.legacy, 0.5 / self.items, *self.size)
+        io.ops.contrastive_loss.forward(*arrays, self.margin, self.legacy, 0.5 / self.items, *self.size)
 
     def backward(self, io):
         for dx, sign in zip(io.bottom_diff[:2], (1.0, -1.0), strict=True):
             if dx is not None:
                 arrays = (*io.bottom, io.top_diff[0], io.scratch["distance"], dx)
-                io.ops.contrastive_loss_backward(*arrays, self.margin, self.legacy, sign / self.items, *self.size)
+                io.ops.contrastive_loss.backward(*arrays, self.margin, self.legacy, sign / self.items, *self.size)

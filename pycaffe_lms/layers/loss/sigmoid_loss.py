@@ -43,9 +43,9 @@ class SigmoidCrossEntropyLossLayer(LossLayer):
 
     def forward(self, io):
         arrays = (*io.bottom, io.top[0], io.scratch["norm"], io.scratch["work"])
-        io.ops.sigmoid_loss_forward(*arrays, self.has_ignore, self.ignore, self.normalizer(*self.size))
+        io.ops.sigmoid_loss.forward(*arrays, self.has_ignore, self.ignore, self.normalizer(*self.size))
 
     def backward(self, io):
         if io.bottom_diff[0] is not None:
             arrays = (*io.bottom, io.top_diff[0], io.scratch["norm"], io.bottom_diff[0])
-            io.ops.sigmoid_loss_backward(*arrays, self.has_ignore, self.ignore)
+            io.ops.sigmoid_loss.backward(*arrays, self.has_ignore, self.ignore)

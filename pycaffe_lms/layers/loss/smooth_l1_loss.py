@@ -58,10 +58,10 @@ class SmoothL1LossLayer(LossLayer):
 
     def forward(self, io):
         args = io.top[0], io.scratch["work"], self.sigma2, 1 / self.items
-        io.ops.smooth_l1_loss_forward(*self._arrays(io), *args)
+        io.ops.smooth_l1_loss.forward(*self._arrays(io), *args)
 
     def backward(self, io):
         wanted = io.bottom_diff[:2]
         if any(dx is not None for dx in wanted):
             args = io.top_diff[0], *wanted, self.sigma2, 1 / self.items
-            io.ops.smooth_l1_loss_backward(*self._arrays(io), *args)
+            io.ops.smooth_l1_loss.backward(*self._arrays(io), *args)

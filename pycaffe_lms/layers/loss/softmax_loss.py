@@ -79,10 +79,10 @@ class SoftmaxWithLossLayer(Layer):
 
     def forward(self, io):
         prob = self._prob(io)
-        io.ops.softmax_forward(io.bottom[0], prob, *self.size)
+        io.ops.softmax.forward(io.bottom[0], prob, *self.size)
         ignore = (self.has_ignore, self.ignore)
         arrays = (prob, io.bottom[1], io.top[0], io.scratch["norm"], io.scratch["work"])
-        io.ops.softmax_loss_forward(*arrays, *ignore, self._normalizer(), *self.size)
+        io.ops.softmax_loss.forward(*arrays, *ignore, self._normalizer(), *self.size)
 
     def backward(self, io):
         dx = io.bottom_diff[0]
@@ -92,4 +92,4 @@ class SoftmaxWithLossLayer(Layer):
             io.ops.fill(dx, 0)
             return
         arrays = (self._prob(io), io.bottom[1], io.top_diff[0], io.scratch["norm"], dx)
-        io.ops.softmax_loss_backward(*arrays, self.has_ignore, self.ignore, *self.size)
+        io.ops.softmax_loss.backward(*arrays, self.has_ignore, self.ignore, *self.size)

@@ -83,6 +83,10 @@ class BatchNormLayer(Layer):
     def declare(self, bottom_shapes, top_shapes, ops):
         shape, c = bottom_shapes[0], self.channels
         self.size = around_axis(shape, 1, self.context.channels_last) if len(shape) > 1 else (count(shape), c, 1)
+        if self.use_global:
+            self.operation = ops.batch_norm_scaled_global if self.scaled else ops.batch_norm_global
+        else:
+            self.operation = ops.batch_norm_scaled_train if self.scaled else ops.batch_norm_train
         kept = Lives.SAVED if self.context.needs_backward else Lives.CALL
         self.scratch("inv_std", (c,), lives=kept, remat_reads=not self.use_global)
         self.scratch("mean", (c,), lives=kept, backward=self.scaled, remat_reads=not self.use_global)
@@ -110,12 +114,10 @@ class BatchNormLayer(Layer):
 
     def forward(self, io):
         arrays = (io.bottom[0], io.top[0], io.scratch["inv_std"], io.scratch["mean"], *io.param)
-        kind = "batch_norm_scaled" if self.scaled else "batch_norm"
         if self.use_global:
-            getattr(io.ops, f"{kind}_global_forward")(*arrays, self.eps, *self.size)
+            self.operation.forward(*arrays, self.eps, *self.size)
         else:
-            work = io.scratch["work"]
-            getattr(io.ops, f"{kind}_train_forward")(*arrays, self.fraction, self.eps, work, *self.size)
+            self.operation.forward(*arrays, self.fraction, self.eps, io.scratch["work"], *self.size)
 
     def effort(self, forward, again):
         if again or self.use_global:
@@ -143,8 +145,8 @@ class BatchNormLayer(Layer):
             add = (bool(a) for a in io.accumulate[3:])
             work = io.scratch["work"]
             batch = not self.use_global
-            io.ops.batch_norm_scaled_backward(*values, *io.param_diff[3:], *add, batch, work, *self.size)
+            io.ops.batch_norm_scaled.backward(*values, *io.param_diff[3:], *add, batch, work, *self.size)
         elif dx is not None and self.use_global:
-            io.ops.batch_norm_global_backward(dy, dx, inv_std, *self.size)
+            io.ops.batch_norm_global.backward(dy, dx, inv_std, *self.size)
         elif dx is not None:
-            io.ops.batch_norm_backward(io.top[0], dy, dx, inv_std, io.scratch["work"], *self.size)
+            io.ops.batch_norm.backward(io.top[0], dy, dx, inv_std, io.scratch["work"], *self.size)

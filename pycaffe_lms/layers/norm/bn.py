@@ -106,7 +106,7 @@ class BNLayer(Layer):
         x, y = io.bottom[0], io.top[0]
         if not self.affine:
             x = self._normalise(io, x, io.scratch.get("normal", y))
-        io.ops.scale_forward(x, io.param[0], io.param[1], y, *self.size)
+        io.ops.scale.forward(x, io.param[0], io.param[1], y, *self.size)
 
     def _normalise(self, io, x, out):
         """out = the normalised x; moves the running statistics. Returns out."""
@@ -116,12 +116,12 @@ class BNLayer(Layer):
             one = running[2 * c :]
             io.ops.fill(one, 1)
             statistics = io.param[2].reshape(-1), io.param[3].reshape(-1), one
-            io.ops.batch_norm_global_forward(*arrays, *statistics, self.eps, *self.size)
+            io.ops.batch_norm_global.forward(*arrays, *statistics, self.eps, *self.size)
             return out
         # BatchNorm's sums, started at 0, are this batch's mean and its variance times m / (m - 1)
         io.ops.fill(running, 0)
         batch = running[:c], running[c : 2 * c], running[2 * c :]
-        io.ops.batch_norm_train_forward(*arrays, *batch, 0.0, self.eps, io.scratch["work"], *self.size)
+        io.ops.batch_norm_train.forward(*arrays, *batch, 0.0, self.eps, io.scratch["work"], *self.size)
         items = self.size[0] * self.size[2]
         if self.moves and items:
             for i, unbias in ((0, 1.0), (1, (items - 1) / items if items > 1 else 1.0)):
@@ -138,10 +138,10 @@ class BNLayer(Layer):
         ds, db = (None, None) if self.frozen else io.param_diff[:2]
         if dx is not None or ds is not None or db is not None:
             sums = ds, db, bool(io.accumulate[0]), bool(io.accumulate[1]), work
-            io.ops.scale_backward(normal, io.param[0], dy, dx, *sums, *self.size)
+            io.ops.scale.backward(normal, io.param[0], dy, dx, *sums, *self.size)
         if dx is None:
             return
         if self.use_global:
-            io.ops.batch_norm_global_backward(dx, dx, io.scratch["inv_std"], *self.size)
+            io.ops.batch_norm_global.backward(dx, dx, io.scratch["inv_std"], *self.size)
         elif not self.affine:
-            io.ops.batch_norm_backward(normal, dx, dx, io.scratch["inv_std"], work, *self.size)
+            io.ops.batch_norm.backward(normal, dx, dx, io.scratch["inv_std"], work, *self.size)

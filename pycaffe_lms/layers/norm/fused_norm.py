@@ -97,13 +97,13 @@ class FusedNormLayer(Masked):
     def rematerialize(self, io):
         r, statistics = io.bottom[1] if self.adds else None, (io.scratch["mean"], io.scratch["inv_std"])
         values = (io.bottom[0], r, io.top[0], *statistics, *self._affine(io.param))
-        io.ops.fused_norm_forward(*values, self.relu, *self.size, io.scratch.get("bits"))
+        io.ops.fused_norm.forward(*values, self.relu, *self.size, io.scratch.get("bits"))
 
     def backward(self, io):
         dgamma, dbeta = self._affine(io.param_diff)
         add_gamma, add_beta = self._affine(io.accumulate)
         dr = io.bottom_diff[1] if self.adds else None
-        io.ops.fused_norm_backward(
+        io.ops.fused_norm.backward(
             io.bottom[0],
             io.top[0],
             io.top_diff[0],

@@ -50,10 +50,13 @@ class LRNLayer(Layer):
     def declare(self, bottom_shapes, top_shapes, ops):
         items, channels, height, width = bottom_shapes[0]
         if self.context.channels_last:
+            self.operation = ops.lrn_last
             self.arguments = (items * height * width, channels, self.size, self.alpha, self.beta, self.k)
         elif self.across:
+            self.operation = ops.lrn_across
             self.arguments = (items, channels, height * width, self.size, self.alpha, self.beta, self.k)
         else:
+            self.operation = ops.lrn_within
             self.arguments = (items * channels, height, width, self.size, self.alpha, self.beta)
             self.scratch("ratio", bottom_shapes[0], lives=Lives.CALL, forward=False)
 
@@ -61,19 +64,9 @@ class LRNLayer(Layer):
         return Needs(bottoms=frozenset({0}) if propagate_down[0] else frozenset())
 
     def forward(self, io):
-        if self.context.channels_last:
-            run = io.ops.lrn_last_forward
-        else:
-            run = io.ops.lrn_across_forward if self.across else io.ops.lrn_within_forward
-        run(io.bottom[0], io.top[0], *self.arguments)
+        self.operation.forward(io.bottom[0], io.top[0], *self.arguments)
 
     def backward(self, io):
-        x, dy, dx = io.bottom[0], io.top_diff[0], io.bottom_diff[0]
-        if dx is None:
-            return
-        if self.context.channels_last:
-            io.ops.lrn_last_backward(x, dy, dx, *self.arguments)
-        elif self.across:
-            io.ops.lrn_across_backward(x, dy, dx, *self.arguments)
-        else:
-            io.ops.lrn_within_backward(x, dy, dx, io.scratch["ratio"], *self.arguments)
+        if io.bottom_diff[0] is not None:
+            ratio = (io.scratch["ratio"],) if "ratio" in io.scratch else ()
+            self.operation.backward(io.bottom[0], io.top_diff[0], io.bottom_diff[0], *ratio, *self.arguments)

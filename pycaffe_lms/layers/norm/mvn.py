@@ -43,9 +43,9 @@ class MVNLayer(Layer):
 
     def forward(self, io):
         arrays = (io.bottom[0], io.top[0], io.scratch["inv_std"], io.scratch["work"])
-        io.ops.mvn_forward(*arrays, self.variance, self.eps, *self.size)
+        io.ops.mvn.forward(*arrays, self.variance, self.eps, *self.size)
 
     def backward(self, io):
         if io.bottom_diff[0] is not None:
             inv_std = io.scratch["inv_std"] if self.variance else None
-            io.ops.mvn_backward(io.top[0], io.top_diff[0], io.bottom_diff[0], inv_std, io.scratch["work"], *self.size)
+            io.ops.mvn.backward(io.top[0], io.top_diff[0], io.bottom_diff[0], inv_std, io.scratch["work"], *self.size)

@@ -66,13 +66,13 @@ class NormalizeLayer(Layer):
 
     def forward(self, io):
         arrays = io.bottom[0], io.param[0], io.top[0], io.scratch["squares"], io.scratch["work"]
-        io.ops.normalize_forward(*arrays, self.eps, *self.size)
+        io.ops.normalize.forward(*arrays, self.eps, *self.size)
 
     def backward(self, io):
         x, dy, squares, work = io.bottom[0], io.top_diff[0], io.scratch["squares"], io.scratch["work"]
         if io.param_diff[0] is not None:
             args = x, dy, io.param_diff[0], io.accumulate[0], squares, work, self.eps, *self.size
-            io.ops.normalize_backward_scale(*args)
+            io.ops.normalize.backward_scale(*args)
         if io.bottom_diff[0] is not None:
             args = x, io.param[0], dy, io.bottom_diff[0], squares, io.scratch["dots"], work, self.eps, *self.size
-            io.ops.normalize_backward_data(*args)
+            io.ops.normalize.backward_data(*args)

@@ -125,14 +125,14 @@ class ScaleLayer(_Broadcast):
 
     def forward(self, io):
         s = io.param[0] if self.learned else io.bottom[1]
-        io.ops.scale_forward(io.bottom[0], s, io.param[-1] if self.bias else None, io.top[0], *self.size)
+        io.ops.scale.forward(io.bottom[0], s, io.param[-1] if self.bias else None, io.top[0], *self.size)
 
     def backward(self, io):
         s = io.param[0] if self.learned else io.bottom[1]
         ds, add_s = (io.param_diff[0], io.accumulate[0]) if self.learned else (io.bottom_diff[1], False)
         db, add_b = (io.param_diff[-1], io.accumulate[-1]) if self.bias else (None, False)
         arrays = io.bottom[0], s, io.top_diff[0], io.bottom_diff[0], ds, db
-        io.ops.scale_backward(*arrays, bool(add_s), bool(add_b), io.scratch["work"], *self.size)
+        io.ops.scale.backward(*arrays, bool(add_s), bool(add_b), io.scratch["work"], *self.size)
 
 
 @register_layer("Bias")
@@ -153,9 +153,9 @@ class BiasLayer(_Broadcast):
 
     def forward(self, io):
         b = io.param[0] if self.learned else io.bottom[1]
-        io.ops.scale_forward(io.bottom[0], None, b, io.top[0], *self.size)
+        io.ops.scale.forward(io.bottom[0], None, b, io.top[0], *self.size)
 
     def backward(self, io):
         db, add = (io.param_diff[0], io.accumulate[0]) if self.learned else (io.bottom_diff[1], False)
         arrays = None, None, io.top_diff[0], io.bottom_diff[0], None, db
-        io.ops.scale_backward(*arrays, False, bool(add), io.scratch["work"], *self.size)
+        io.ops.scale.backward(*arrays, False, bool(add), io.scratch["work"], *self.size)

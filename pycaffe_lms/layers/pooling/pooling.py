@@ -150,10 +150,13 @@ class PoolingLayer(RandomLayer):
         if self.ndim != 4:
             geometry = geometry.simpler(keep_planes=len(top_shapes) > 1)
         self.geometry = geometry
-        self.suffix = "" if len(geometry.kernel) == 2 else "_nd"  # the operations for 2 axes, or for any number
-        self.numbers = (geometry,)
         if self.context.channels_last:
-            self.suffix, self.numbers = "_last", (bottom[1], geometry)
+            self.operation = ops.max_pool_last if self.max else ops.average_pool_last
+        elif len(geometry.kernel) == 2:
+            self.operation = ops.max_pool if self.max else ops.average_pool
+        else:
+            self.operation = ops.max_pool_nd if self.max else ops.average_pool_nd
+        self.numbers = (bottom[1], geometry) if self.context.channels_last else (geometry,)
         if self.max or (self.random and self.phase == TRAIN):
             self.scratch("mask", top, dtype=place_dtype(geometry), lives=Lives.SAVED)
             if self.random:
@@ -173,13 +176,13 @@ class PoolingLayer(RandomLayer):
         x, y, g = io.bottom[0], io.top[0], self.geometry
         if self.max:
             top_mask = io.top[1] if len(io.top) > 1 else None
-            self._operation(io, "max_pool{}_forward")(x, y, io.scratch.get("mask"), top_mask, *self.numbers)
+            self.operation.forward(x, y, io.scratch.get("mask"), top_mask, *self.numbers)
         elif not self.random:
-            self._operation(io, "average_pool{}_forward")(x, y, *self.numbers)
+            self.operation.forward(x, y, *self.numbers)
         elif self.phase == TRAIN:
-            io.ops.stochastic_pool_forward(x, y, io.scratch.get("mask"), io.scratch["key"], g)
+            io.ops.stochastic_pool.forward(x, y, io.scratch.get("mask"), io.scratch["key"], g)
         else:
-            io.ops.stochastic_pool_mean_forward(x, y, io.scratch.get("sum"), g)
+            io.ops.stochastic_pool_mean.forward(x, y, io.scratch.get("sum"), g)
 
     def backward(self, io):
         dy, dx, g = io.top_diff[0], io.bottom_diff[0], self.geometry
@@ -188,11 +191,8 @@ class PoolingLayer(RandomLayer):
         if dy is None:  # only the second top has a gradient, which counts for nothing
             io.ops.fill(dx, 0.0)
         elif "mask" in io.scratch:
-            self._operation(io, "max_pool{}_backward")(dy, io.scratch["mask"], dx, *self.numbers)
+            self.operation.backward(dy, io.scratch["mask"], dx, *self.numbers)
         elif self.random:
-            io.ops.stochastic_pool_mean_backward(dy, io.bottom[0], io.top[0], io.scratch["sum"], dx, g)
+            io.ops.stochastic_pool_mean.backward(dy, io.bottom[0], io.top[0], io.scratch["sum"], dx, g)
         else:
-            self._operation(io, "average_pool{}_backward")(dy, dx, *self.numbers)
-
-    def _operation(self, io, name: str):
-        return getattr(io.ops, name.format(self.suffix))
+            self.operation.backward(dy, dx, *self.numbers)

@@ -79,9 +79,9 @@ class SPPLayer(Layer):
         for level, geometry in enumerate(self.levels):
             y = io.scratch[f"part{level}"] if self.height > 1 else io.top[0]
             if self.max:
-                io.ops.max_pool_forward(io.bottom[0], y, io.scratch.get(f"mask{level}"), None, geometry)
+                io.ops.max_pool.forward(io.bottom[0], y, io.scratch.get(f"mask{level}"), None, geometry)
             else:
-                io.ops.average_pool_forward(io.bottom[0], y, geometry)
+                io.ops.average_pool.forward(io.bottom[0], y, geometry)
             if self.height > 1:
                 width, start = self.blocks[level]
                 io.ops.copy_block_in(y, io.top[0], self.items, width, self.total, start)
@@ -98,9 +98,9 @@ class SPPLayer(Layer):
                 io.ops.copy_block_out(io.top_diff[0], dy, self.items, width, self.total, start)
             target = io.scratch["share"] if level else dx
             if self.max:
-                io.ops.max_pool_backward(dy, io.scratch[f"mask{level}"], target, geometry)
+                io.ops.max_pool.backward(dy, io.scratch[f"mask{level}"], target, geometry)
             else:
-                io.ops.average_pool_backward(dy, target, geometry)
+                io.ops.average_pool.backward(dy, target, geometry)
             if level:
                 io.ops.sum_arrays([dx, target], dx)
 

@@ -87,15 +87,15 @@ class UpsampleLayer(Layer):
 
     def forward(self, io):
         if self.masked:
-            io.ops.unpool_forward(io.bottom[0], io.bottom[1], io.top[0], self.planes, *self.counts)
+            io.ops.unpool.forward(io.bottom[0], io.bottom[1], io.top[0], self.planes, *self.counts)
         else:
-            io.ops.repeat_forward(io.bottom[0], io.top[0], self.planes, self.size, self.scale)
+            io.ops.repeat.forward(io.bottom[0], io.top[0], self.planes, self.size, self.scale)
 
     def backward(self, io):
         dy, dx = io.top_diff[0], io.bottom_diff[0]
         if dx is not None and self.masked:
-            io.ops.unpool_backward(dy, io.bottom[1], dx, self.planes, *self.counts)
+            io.ops.unpool.backward(dy, io.bottom[1], dx, self.planes, *self.counts)
         elif dx is not None:
-            io.ops.repeat_backward(dy, dx, self.planes, self.size, self.scale)
+            io.ops.repeat.backward(dy, dx, self.planes, self.size, self.scale)
         if self.masked and io.bottom_diff[1] is not None:
             io.ops.fill(io.bottom_diff[1], 0)

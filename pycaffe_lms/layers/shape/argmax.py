@@ -46,4 +46,4 @@ class ArgMaxLayer(Layer):
         return Needs()
 
     def forward(self, io):
-        io.ops.argmax_forward(io.bottom[0], io.top[0], *self.outputs, self.k, *self.size)
+        io.ops.argmax.forward(io.bottom[0], io.top[0], *self.outputs, self.k, *self.size)

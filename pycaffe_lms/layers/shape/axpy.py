@@ -42,9 +42,9 @@ class AxpyLayer(Layer):
         return Needs(bottoms=frozenset(1 - i for i in (0, 1) if propagate_down[i]))
 
     def forward(self, io):
-        io.ops.axpy_forward(*io.bottom, io.top[0], *self.size)
+        io.ops.axpy.forward(*io.bottom, io.top[0], *self.size)
 
     def backward(self, io):
         (a, x, _), (da, dx, dy), dtop = io.bottom, io.bottom_diff, io.top_diff[0]
         if da is not None or dx is not None or dy is not None:
-            io.ops.axpy_backward(a, x, dtop, da, dx, dy, io.scratch["work"], *self.size)
+            io.ops.axpy.backward(a, x, dtop, da, dx, dy, io.scratch["work"], *self.size)

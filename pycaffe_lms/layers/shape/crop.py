@@ -57,10 +57,10 @@ class CropLayer(Layer):
         return Needs()
 
     def forward(self, io):
-        io.ops.crop_forward(io.bottom[0], io.top[0], self.full, self.size, self.start)
+        io.ops.crop.forward(io.bottom[0], io.top[0], self.full, self.size, self.start)
 
     def backward(self, io):
         if io.bottom_diff[0] is not None:
-            io.ops.crop_backward(io.top_diff[0], io.bottom_diff[0], self.full, self.size, self.start)
+            io.ops.crop.backward(io.top_diff[0], io.bottom_diff[0], self.full, self.size, self.start)
         if io.bottom_diff[1] is not None:
             io.ops.fill(io.bottom_diff[1], 0)

@@ -70,23 +70,23 @@ class EltwiseLayer(Layer):
 
     def forward(self, io):
         if self.operation == _SUM:
-            io.ops.eltwise_sum(list(io.bottom), self.coeff, io.top[0])
+            io.ops.eltwise_sum.forward(list(io.bottom), self.coeff, io.top[0])
         elif self.operation == _PROD:
-            io.ops.eltwise_prod(list(io.bottom), io.top[0])
+            io.ops.eltwise_prod.forward(list(io.bottom), io.top[0])
         else:
-            io.ops.eltwise_max(list(io.bottom), io.top[0], self._mask(io, io.top[0]))
+            io.ops.eltwise_max.forward(list(io.bottom), io.top[0], self._mask(io, io.top[0]))
 
     def backward(self, io):
         dy = io.top_diff[0]
         wanted = [(i, dx) for i, dx in enumerate(io.bottom_diff) if dx is not None]
         if self.operation == _SUM and wanted:
-            io.ops.eltwise_sum_backward(dy, [dx for _, dx in wanted], [self.coeff[i] for i, _ in wanted])
+            io.ops.eltwise_sum.backward(dy, [dx for _, dx in wanted], [self.coeff[i] for i, _ in wanted])
             return
         if self.operation == _MAX and wanted:
-            io.ops.eltwise_max_backward(dy, self._mask(io, dy), [i for i, _ in wanted], [dx for _, dx in wanted])
+            io.ops.eltwise_max.backward(dy, self._mask(io, dy), [i for i, _ in wanted], [dx for _, dx in wanted])
             return
         for i, dx in wanted:
             if self.stable:
-                io.ops.eltwise_prod_backward([x for j, x in enumerate(io.bottom) if j != i], dy, dx)
+                io.ops.eltwise_prod.backward([x for j, x in enumerate(io.bottom) if j != i], dy, dx)
             else:
-                io.ops.eltwise_prod_backward_unstable(io.bottom[i], io.top[0], dy, dx)
+                io.ops.eltwise_prod.backward_unstable(io.bottom[i], io.top[0], dy, dx)

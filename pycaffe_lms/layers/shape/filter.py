@@ -73,7 +73,7 @@ class FilterLayer(Layer):
         positions = io.scratch["positions"]
         io.ops.filter_positions(io.bottom[-1], positions)
         for x, y in zip(io.bottom[:-1], io.top, strict=True):
-            io.ops.filter_forward(x, positions, y)
+            io.ops.filter.forward(x, positions, y)
 
     def backward(self, io):
         for dy, dx in zip(io.top_diff, io.bottom_diff[:-1], strict=True):
@@ -82,4 +82,4 @@ class FilterLayer(Layer):
             if dy is None:
                 io.ops.fill(dx, 0.0)
             else:
-                io.ops.filter_backward(dy, io.scratch["positions"], dx)
+                io.ops.filter.backward(dy, io.scratch["positions"], dx)

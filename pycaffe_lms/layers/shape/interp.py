@@ -87,11 +87,11 @@ class InterpLayer(Layer):
         return Needs()
 
     def forward(self, io):
-        io.ops.interp_forward(io.bottom[0], io.top[0], self.planes, self.full, self.start, self.size, self.out)
+        io.ops.interp.forward(io.bottom[0], io.top[0], self.planes, self.full, self.start, self.size, self.out)
 
     def backward(self, io):
         sizes = (self.planes, self.full, self.start, self.size, self.out)
         if io.bottom_diff[0] is not None:
-            io.ops.interp_backward(io.top_diff[0], io.bottom_diff[0], *sizes)
+            io.ops.interp.backward(io.top_diff[0], io.bottom_diff[0], *sizes)
         if len(io.bottom_diff) > 1 and io.bottom_diff[1] is not None:
             io.ops.fill(io.bottom_diff[1], 0)

@@ -39,11 +39,11 @@ class ReductionLayer(Layer):
         return Needs(bottoms=frozenset({0}) if propagate_down[0] and self.kind != "SUM" else frozenset())
 
     def forward(self, io):
-        io.ops.reduction_forward(
+        io.ops.reduction.forward(
             io.bottom[0], io.top[0], self.kind, self.coeff, io.scratch["work"], self.rows, self.dim
         )
 
     def backward(self, io):
         if io.bottom_diff[0] is not None:
             args = (io.bottom[0], io.top_diff[0], io.bottom_diff[0], self.kind, self.coeff)
-            io.ops.reduction_backward(*args, self.rows, self.dim)
+            io.ops.reduction.backward(*args, self.rows, self.dim)

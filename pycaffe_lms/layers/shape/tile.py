@@ -38,8 +38,8 @@ class TileLayer(Layer):
         return Needs()
 
     def forward(self, io):
-        io.ops.tile_forward(io.bottom[0], io.top[0], *self.size)
+        io.ops.tile.forward(io.bottom[0], io.top[0], *self.size)
 
     def backward(self, io):
         if io.bottom_diff[0] is not None:
-            io.ops.tile_backward(io.top_diff[0], io.bottom_diff[0], io.scratch["work"], self.parts, *self.size)
+            io.ops.tile.backward(io.top_diff[0], io.bottom_diff[0], io.scratch["work"], self.parts, *self.size)
