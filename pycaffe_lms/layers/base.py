@@ -75,6 +75,7 @@ __all__ = [
 ]
 
 Shapes = Sequence[Shape]
+ErrorClass = type[CaffeError]
 
 
 class ShapesChanged(Exception):
@@ -93,8 +94,8 @@ class Layer:
 
     type: ClassVar[str] = ""  # set by register_layer
     declares: Declaration = Declaration()
-    blobs: Sequence[Any] = ()  # the net's parameter blobs, once it has memory
-    _labels: Labels | None = None
+    blobs: Any = ()  # the net's parameter blobs, once it has memory
+    _class_labels: Labels | None = None
     _accumulates_into: frozenset[int] = frozenset()
 
     def __init__(self, param: LayerParameter, context: BuildContext):
@@ -163,7 +164,7 @@ class Layer:
     @property
     def labels(self) -> Labels | None:
         """Which bottom holds labels that must name classes; None: no bottom. After `infer_shapes`."""
-        return self._labels
+        return self._class_labels
 
     @property
     def accumulates_into(self) -> frozenset[int]:
@@ -308,7 +309,7 @@ class Layer:
         name: str,
         shape: Iterable[int],
         *,
-        dtype: DTypeLike = None,
+        dtype: DTypeLike | None = None,
         lives: Lives = Lives.SAVED,
         forward: bool = True,
         backward: bool = True,
@@ -339,7 +340,7 @@ class Layer:
         self.scratches[name] = Scratch(name, (values,), dtype, Lives.STEP_SCALAR, backward=backward)
 
     def error(
-        self, message: str, *, kind: type[CaffeError] = LayerParamError, blob: str | None = None, fix: str | None = None
+        self, message: str, *, kind: ErrorClass = LayerParamError, blob: str | None = None, fix: str | None = None
     ) -> CaffeError:
         """Return an error that already names this layer: `raise self.error("...", fix="...")`."""
         return kind(message, fix=fix).at(layer=self.name, type=self.param.type, blob=blob)

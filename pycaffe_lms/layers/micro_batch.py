@@ -10,27 +10,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
+from typing import TypeVar
 
 from ..proto.caffe_pb2 import LayerParameter
-from .base import Layer
+from .base import BuildContext, Layer
 from .random_layer import LANES, RandomLayer
 from .shape.concat import ConcatLayer
 from .shape.split import SplitLayer
 
+_L = TypeVar("_L", bound=Layer)
+
 
 def part_of(layer: Layer, number: int, parts: int, first_element: int) -> Layer:
-    """Part `number` (from 0) of so many of a layer that `splits_over_batch`, after its `setup`; `declare` comes next.
+    """Return part `number` (from 0) of a layer that `splits_over_batch`. After its `setup`; `declare` comes next.
 
     first_element: of its top 0 within the whole layer's, a multiple of LANES where the layer draws random numbers.
     Settings are shared, scratch is its own. A random layer's parts draw what the whole would, and count with it."""
     part = _copy_of(layer, f"{layer.name} [{number + 1}/{parts}]")
-    if isinstance(part, RandomLayer):
+    if isinstance(part, RandomLayer) and isinstance(layer, RandomLayer):
         part.whole, part.first_block = layer, first_element // LANES
     return part
 
 
 def block_of(layer: Layer, number: int, blocks: int, outputs: int) -> Layer:
-    """Block `number` (from 0) of so many of a layer with `outputs`, after its `setup`; it has so many of them."""
+    """Return block `number` (from 0) of a layer: `outputs` of its outputs. After its `setup`."""
     block = _copy_of(layer, f"{layer.name} [outputs {number + 1}/{blocks}]")
     block.params = [replace(request, shape=(outputs, *request.shape[1:])) for request in layer.params]
     block.take_outputs(outputs)
@@ -38,7 +41,7 @@ def block_of(layer: Layer, number: int, blocks: int, outputs: int) -> Layer:
 
 
 def gather_of(layer: Layer, names: Sequence[str], top: str, axis: int) -> Layer:
-    """What puts the tops of all blocks of a layer side by side; their names and the whole's. After its `setup`."""
+    """Return the layer that joins the tops `names` of all blocks to `top`. After the layer's `setup`."""
     gather = _like(layer, ConcatLayer, f"{layer.name} [gather]", names, [top])
     gather.param.concat_param.axis = gather.axis = axis
     gather.param.lms_param.CopyFrom(layer.param.lms_param)  # it makes the layer's value
@@ -46,7 +49,7 @@ def gather_of(layer: Layer, names: Sequence[str], top: str, axis: int) -> Layer:
 
 
 def spread_of(layer: Layer, number: int, blocks: int, bottom: str, tops: Sequence[str]) -> Layer:
-    """What hands a layer's bottom to block `number` and to those behind it, and adds up what they give back."""
+    """Return the layer that passes a bottom to block `number` and to later ones, and adds up their gradients."""
     return _like(layer, SplitLayer, f"{layer.name} [spread {number + 1}/{blocks}]", [bottom], tops)
 
 
@@ -56,8 +59,8 @@ def _copy_of(layer: Layer, name: str) -> Layer:
     return part
 
 
-def _like(layer: Layer, cls: type[Layer], name: str, bottoms: Sequence[str], tops: Sequence[str]) -> Layer:
+def _like(layer: Layer, cls: type[_L], name: str, bottoms: Sequence[str], tops: Sequence[str]) -> _L:
     param = LayerParameter(name=layer.param.name, type=cls.type, bottom=bottoms, top=tops, phase=layer.param.phase)
-    made = cls(param, layer.context)
+    made = cls(param, BuildContext(phase=layer.phase, dtype=layer.dtype))
     made.name = name
     return made

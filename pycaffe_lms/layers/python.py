@@ -6,16 +6,18 @@ Source: BVLC/caffe, include/caffe/layers/python_layer.hpp, layer_factory.cpp (be
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any, cast
 
 import numpy as np
 
+from ..arrays import HostArray
 from ..errors import ReadOnlyValue
 from ..proto import caffe_pb2
 from ..vectors import BoolVec, RawBlobVec
-from .base import Declaration, InPlace, Layer, Runs, ShapesChanged, at_least
+from .base import Declaration, InPlace, Layer, Pass, Runs, Shape, Shapes, ShapesChanged, at_least
 from .registry import register_layer
 from .user_layer import BlobVec, HostBlob, UserLayer
 
@@ -37,7 +39,7 @@ class StandIn(UserLayer):
 
     shapes: Mapping[str, tuple[int, ...]]
 
-    def reshape(self, bottom, top):
+    def reshape(self, bottom: RawBlobVec[HostBlob], top: RawBlobVec[HostBlob]) -> None:
         for blob in top:
             if blob.name in self.shapes:  # else it is in place: its bottom
                 blob.reshape(*self.shapes[blob.name])
@@ -68,7 +70,7 @@ class PythonLayer(Layer):
         gradients_without_top_diffs=True,
     )
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         self.user = self._make()
         if not isinstance(getattr(self.user, "blobs", None), BlobVec):
             self.user.blobs = BlobVec()
@@ -82,13 +84,15 @@ class PythonLayer(Layer):
             self._top[j] = self._bottom[j]
         self._show_bottoms(bottom_shapes)
         self._reshaped = self._ran = False  # what the user's code did already when the net comes again with new memory
-        self._known: list | None = None
-        self._written_early: list = [None] * len(self._bottom)  # gradients that forward wrote, as some layers do
+        self._known: list[Shape] | None = None
+        self._written_early: list[HostArray | None] = [None] * len(
+            self._bottom
+        )  # gradients that forward wrote, as some layers do
         self.user.setup(self._bottom, self._top)
         for blob in self.user.blobs:
             self.add_param(blob.shape, _ZERO, values=np.array(blob.data))
 
-    def _make(self):
+    def _make(self) -> UserLayer:
         shapes = _stand_ins.get()
         return self._load() if shapes is None else self._stand_in(shapes)
 
@@ -104,7 +108,7 @@ class PythonLayer(Layer):
         made.shapes = shapes
         return made
 
-    def _load(self):
+    def _load(self) -> UserLayer:
         p = self.param.python_param
         if not p.module or not p.layer:
             missing = "module" if not p.module else "layer"
@@ -130,11 +134,11 @@ class PythonLayer(Layer):
             )
         return cls(self.param)
 
-    def _show_bottoms(self, shapes) -> None:
+    def _show_bottoms(self, shapes: Shapes) -> None:
         for blob, shape in zip(self._bottom, shapes, strict=True):
             blob.set_shape(shape)
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         shapes = [tuple(s) for s in bottom_shapes]
         if shapes != self._known:
             self._show_bottoms(shapes)
@@ -142,10 +146,10 @@ class PythonLayer(Layer):
             self._known = shapes
         return [blob.shape for blob in self._top]
 
-    def forward_updates(self):
+    def forward_updates(self) -> frozenset[int]:
         return frozenset(range(len(self.params)))
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         try:
             self._forward(io)
         except ShapesChanged:
@@ -154,7 +158,7 @@ class PythonLayer(Layer):
             self._reshaped = self._ran = False
             raise
 
-    def _forward(self, io) -> None:
+    def _forward(self, io: Pass) -> None:
         made = [blob.data for blob in self._top] if self._ran else None
         self._bind_params(io.param, [None] * len(io.param))
         for j, (blob, array) in enumerate(zip(self._bottom, io.bottom, strict=True)):
@@ -182,7 +186,7 @@ class PythonLayer(Layer):
         self._written_early = [blob.early_diff() for blob in self._bottom]
         self._release()
 
-    def _follow(self, tops) -> None:
+    def _follow(self, tops: Sequence[HostArray]) -> None:
         """Ask for other memory where the user's code changed a shape. What forward made so far stays in the blobs."""
         if all(blob.shape == array.shape for blob, array in zip(self._top, tops, strict=True)):
             return
@@ -191,11 +195,11 @@ class PythonLayer(Layer):
                 blob.bind(np.array(blob.data))
             elif not self._ran:
                 blob.bind()
-        for blob in (*self._bottom, *self.user.blobs):
+        for blob in (*self._bottom, *self._own_params()):
             blob.bind()
         raise ShapesChanged
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         self._bind_params(io.param, io.param_diff, io.accumulate)
         for blob, data, diff in zip(self._top, io.top, io.top_diff, strict=True):
             blob.bind(_read_only(data), np.zeros(blob.shape, self.dtype) if diff is None else diff)
@@ -230,35 +234,41 @@ class PythonLayer(Layer):
                 fix="write to top[i].data, or put the layer in place (top: and bottom: of one name) to change a bottom",
             ) from failure
 
-    def _bind_params(self, datas, diffs, accumulate=()) -> None:
-        for i, (blob, data, diff) in enumerate(zip(self.user.blobs, datas, diffs, strict=True)):
+    def _bind_params(
+        self, datas: Sequence[HostArray], diffs: Sequence[HostArray | None], accumulate: Sequence[bool] = ()
+    ) -> None:
+        for i, (blob, data, diff) in enumerate(zip(self._own_params(), datas, diffs, strict=True)):
             if diff is not None and not accumulate[i]:
                 diff.fill(0)
             blob.bind(data, diff if diff is not None else np.zeros(blob.shape, self.dtype))
 
+    def _own_params(self) -> Sequence[HostBlob]:
+        """Return the parameters as the user's code has them."""
+        return cast("Sequence[HostBlob]", self.user.blobs)
+
     def _release(self) -> None:
-        for blob in (*self._bottom, *self._top, *self.user.blobs):
+        for blob in (*self._bottom, *self._top, *self._own_params()):
             blob.bind()
 
     @property
-    def public_object(self):
+    def public_object(self) -> Any:
         """What `net.layers` shows: the user's object."""
         return self.user
 
     @property
-    def blobs(self) -> list:
+    def blobs(self) -> Any:
         """The net's parameter blobs."""
         return self._blobs
 
     @blobs.setter
-    def blobs(self, blobs: list) -> None:
+    def blobs(self, blobs: Any) -> None:
         self._blobs = blobs
-        for mine, theirs in zip(self.user.blobs, blobs, strict=True):
+        for mine, theirs in zip(self._own_params(), blobs, strict=True):
             mine.parameter = theirs
             mine.bind()
 
 
-def _read_only(array: np.ndarray | None) -> np.ndarray | None:
+def _read_only(array: HostArray | None) -> HostArray | None:
     if array is None:
         return None
     view = array.view()

@@ -7,9 +7,11 @@ inputs alone is one product over all T x N items; only the recurrent product is 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from .base import Declaration, Layer, Lives, Needs, between, count, exactly
+from ..arrays import AnyArray
+from .base import Declaration, Layer, Lives, Needs, Ops, Pass, Shapes, between, count, exactly
 from .registry import register_layer
 
 _log = logging.getLogger(__name__)
@@ -31,7 +33,7 @@ class RecurrentLayer(Layer):
         no_backward=frozenset({1}), ignores_force_backward=frozenset({1}), computes_all_param_gradients=True
     )
 
-    def check_counts(self, n_bottom, n_top):
+    def check_counts(self, n_bottom: int, n_top: int) -> None:
         exposed = len(self.states) if self.param.recurrent_param.expose_hidden else 0
         bottoms, tops = between(2 + exposed, 3 + exposed), exactly(1 + exposed)
         self.declares = replace(self.declares, bottoms=bottoms, tops=tops)
@@ -39,7 +41,7 @@ class RecurrentLayer(Layer):
         self.exposed = exposed
         self.static = n_bottom == 3 + exposed
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         p = self.param.recurrent_param
         self.dim = p.num_output
         if self.dim < 1:
@@ -56,7 +58,7 @@ class RecurrentLayer(Layer):
         self.hidden = len(self.params)  # index of the recurrent weights
         self.add_param((rows, self.dim), p.weight_filler)
 
-    def _width(self, bottom_shapes, bottom, axis):
+    def _width(self, bottom_shapes: Shapes, bottom: int, axis: int) -> int:
         """Values per item, from `axis` on."""
         shape = tuple(bottom_shapes[bottom])
         if len(shape) <= axis or count(shape, axis) < 1:
@@ -66,7 +68,7 @@ class RecurrentLayer(Layer):
             )
         return count(shape, axis)
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         self._check_width(bottom_shapes, 0, 2, self.inputs)
         if self.static:
             self._check_width(bottom_shapes, 2, 1, self.inputs_static)
@@ -89,7 +91,7 @@ class RecurrentLayer(Layer):
             )
         return [(steps, items, self.dim)] + [state] * self.exposed
 
-    def _check_width(self, bottom_shapes, bottom, axis, set_up):
+    def _check_width(self, bottom_shapes: Shapes, bottom: int, axis: int, set_up: int) -> None:
         width = self._width(bottom_shapes, bottom, axis)
         if width != set_up:
             raise self.shape_error(
@@ -98,7 +100,7 @@ class RecurrentLayer(Layer):
                 fix="keep the input size, or build the net anew for the other size",
             )
 
-    def declare(self, bottom_shapes, top_shapes, ops):
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         self.steps, self.items, d = top_shapes[0]
         self.n, self.rows = self.steps * self.items, self.gates * d
         kept = Lives.SAVED if self.context.needs_backward else Lives.CALL
@@ -113,21 +115,21 @@ class RecurrentLayer(Layer):
             for name in self.states:
                 self.scratch(name, (self.items, d), lives=Lives.STATE, backward=False)
 
-    def flops(self, bottom_shapes, top_shapes):
+    def flops(self, bottom_shapes: Shapes, top_shapes: Shapes) -> int:
         """Every item of every step meets every weight once; the static input, every item once."""
         static = count(self.params[2].shape) if self.static else 0
         others = sum(count(p.shape) for p in self.params if len(p.shape) > 1) - static
         return 2 * (self.n * others + self.items * static)
 
     # -- shared by forward and backward ------------------------------------------------------------------------------
-    def _ends(self, io):
+    def _ends(self, io: Pass) -> tuple[list[AnyArray], list[AnyArray]]:
         """(first states, last states)."""
         if not self.exposed:
             states = [io.scratch[name] for name in self.states]
             return states, states
         return io.bottom[-self.exposed :], io.top[1:]
 
-    def _inputs_share(self, io):
+    def _inputs_share(self, io: Pass) -> AnyArray:
         """gates = x W' over all steps; what else is added in every step is returned: b, or x_static W_static' + b."""
         ops = io.ops
         ops.inner_product.forward(
@@ -140,7 +142,7 @@ class RecurrentLayer(Layer):
         ops.inner_product.forward(io.bottom[2], io.param[2], io.param[1], add, *size)
         return add
 
-    def _gate_needs(self, propagate_down, param_propagate):
+    def _gate_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> tuple[set[int], set[int]]:
         """What the gradients need that follow from those of the gates: (bottoms, parameters)."""
         bottoms = {0} if param_propagate[0] else set()
         params = {0} if propagate_down[0] else set()
@@ -149,17 +151,17 @@ class RecurrentLayer(Layer):
             params |= {2} if propagate_down[2] else set()
         return bottoms, params
 
-    def _from_gates(self, io):
+    def _from_gates(self, io: Pass) -> None:
         """Gradients of all that makes the gates, from `dgates`."""
         ops, dgates, rows = io.ops, io.scratch["dgates"], self.rows
         diff, add, down = io.param_diff, io.accumulate, io.bottom_diff
         hidden = self.hidden
         if diff[hidden] is not None:
-            size = (self.n, rows, self.dim, False, add[hidden])
-            ops.inner_product.backward_weight(io.scratch["hidden"], dgates, diff[hidden], *size)
+            size = (self.n, rows, self.dim, False)
+            ops.inner_product.backward_weight(io.scratch["hidden"], dgates, diff[hidden], *size, add[hidden])
         if diff[0] is not None:
-            size = (self.n, rows, self.inputs, False, add[0])
-            ops.inner_product.backward_weight(io.bottom[0], dgates, diff[0], *size)
+            size = (self.n, rows, self.inputs, False)
+            ops.inner_product.backward_weight(io.bottom[0], dgates, diff[0], *size, add[0])
         if down[0] is not None:
             ops.inner_product.backward_data(dgates, io.param[0], down[0], self.n, rows, self.inputs, False)
         if not self.static:
@@ -178,7 +180,7 @@ class RecurrentLayer(Layer):
         if down[2] is not None:
             ops.inner_product.backward_data(over_steps, io.param[2], down[2], *size)
 
-    def _no_gradient(self, io, params):
+    def _no_gradient(self, io: Pass, params: Iterable[int]) -> None:
         """Zero gradients of these parameters and of all bottoms."""
         for i in params:
             if io.param_diff[i] is not None and not io.accumulate[i]:
@@ -187,7 +189,7 @@ class RecurrentLayer(Layer):
             if diff is not None:
                 io.ops.fill(diff, 0)
 
-    def _no_gradient_of_states(self, io):
+    def _no_gradient_of_states(self, io: Pass) -> None:
         for diff in io.bottom_diff[2 + self.static :]:
             if diff is not None:
                 io.ops.fill(diff, 0)
@@ -206,24 +208,24 @@ class RNNLayer(RecurrentLayer):
     Source: BVLC/caffe, src/caffe/layers/recurrent_layer.cpp and rnn_layer.cpp; there T may not change.
     """
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         super().setup(bottom_shapes)
         p = self.param.recurrent_param
         self.add_param((self.dim, self.dim), p.weight_filler)
         self.add_param((self.dim,), p.bias_filler)
 
-    def declare(self, bottom_shapes, top_shapes, ops):
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         super().declare(bottom_shapes, top_shapes, ops)
         self.scratch("dout", top_shapes[0], lives=Lives.CALL, forward=False)
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         bottoms, params = self._gate_needs(propagate_down, param_propagate)
         if any(propagate_down) or any(param_propagate[: self.hidden + 1]):
             bottoms |= {1}
             params |= {self.hidden, self.hidden + 1}
         return Needs(bottoms=frozenset(bottoms), tops=frozenset({0}), params=frozenset(params))
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         add = self._inputs_share(io)
         (first,), (last,) = self._ends(io)
         h, weight, top = io.scratch["gates"], io.param[self.hidden], io.top[0]
@@ -232,7 +234,7 @@ class RNNLayer(RecurrentLayer):
         io.ops.inner_product.forward(h, io.param[self.hidden + 1], None, top, *size)
         io.ops.bias_tanh(top, io.param[self.hidden + 2])
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         ops, h, diff, out = io.ops, io.scratch["gates"], io.param_diff, self.hidden + 1
         if io.top_diff[0] is None:
             self._no_gradient(io, range(len(diff)))
@@ -267,24 +269,24 @@ class LSTMLayer(RecurrentLayer):
     states = ("h", "c")
     gates = 4
 
-    def declare(self, bottom_shapes, top_shapes, ops):
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         super().declare(bottom_shapes, top_shapes, ops)
         if self.context.needs_backward:
             self.scratch("cells", top_shapes[0])
         self.scratch("carry", (self.items, self.dim), lives=Lives.CALL, forward=False)
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         bottoms, params = self._gate_needs(propagate_down, param_propagate)
         return Needs(bottoms=frozenset(bottoms | {1}), params=frozenset(params | {self.hidden}))
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         add = self._inputs_share(io)
         (h0, c0), (h_last, c_last) = self._ends(io)
         own, cont = io.scratch, io.bottom[1]
         arrays = (own["gates"], add, io.param[self.hidden], cont, h0, c0, io.top[0], h_last, c_last)
         io.ops.lstm.forward(*arrays, own["hidden"], own.get("cells"))
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         if io.top_diff[0] is None:
             self._no_gradient(io, range(len(io.param_diff)))
             return
@@ -310,7 +312,7 @@ class LSTMUnitLayer(Layer):
         bottoms=exactly(3), tops=exactly(2), no_backward=frozenset({2}), ignores_force_backward=frozenset({2})
     )
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         shape = tuple(bottom_shapes[0])
         if len(shape) != 3 or shape[0] != 1:
             raise self.shape_error(f"has shape {shape}, not (1, N, D)", bottom=0, fix="give one time step, (1, N, D)")
@@ -325,13 +327,13 @@ class LSTMUnitLayer(Layer):
         self.size = items, dim
         return [shape, shape]
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs(bottoms=frozenset({0, 1, 2}))
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         io.ops.lstm_unit.forward(*io.bottom, *io.top, *self.size)
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         dc_prev, dx, _ = io.bottom_diff
         if dc_prev is not None or dx is not None:
             io.ops.lstm_unit.backward(*io.bottom, *io.top_diff, dc_prev, dx, *self.size)

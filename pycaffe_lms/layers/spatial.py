@@ -7,12 +7,15 @@ Does not cover: sizes of outputs, which direction is meant (`convolution.py`).
 
 from __future__ import annotations
 
+from google.protobuf.message import Message
+
+from ..proto.caffe_pb2 import ConvolutionParameter
 from .base import Layer
 
 Ints = tuple[int, ...]
 
 
-def kernel_fields(layer: Layer, conv, axes: int) -> tuple[Ints, Ints, Ints, Ints]:
+def kernel_fields(layer: Layer, conv: ConvolutionParameter, axes: int) -> tuple[Ints, Ints, Ints, Ints]:
     """(kernel, stride, pad, dilation) of `axes` values each. Raises LayerParamError."""
     kernel = _per_axis(layer, conv, axes, "kernel_size", ("kernel_h", "kernel_w"), None)
     stride = _per_axis(layer, conv, axes, "stride", ("stride_h", "stride_w"), 1)
@@ -24,8 +27,10 @@ def kernel_fields(layer: Layer, conv, axes: int) -> tuple[Ints, Ints, Ints, Ints
     return kernel, stride, pad, dilation
 
 
-def _per_axis(layer: Layer, conv, axes: int, field: str, pair: tuple[str, ...], default: int | None) -> Ints:
-    """The values of one repeated field, or of its _h/_w pair. `default` None: the field must be given."""
+def _per_axis(
+    layer: Layer, conv: ConvolutionParameter, axes: int, field: str, pair: tuple[str, ...], default: int | None
+) -> Ints:
+    """Return the values of one repeated field, or of its _h/_w pair. `default` None: the field must be given."""
     values = tuple(getattr(conv, field))
     given = [name for name in pair if conv.HasField(name)]
     shape = f"{field.removesuffix('_size')}_shape"
@@ -46,7 +51,7 @@ def _per_axis(layer: Layer, conv, axes: int, field: str, pair: tuple[str, ...], 
             missing = next(name for name in pair if name not in given)
             raise layer.error(f"has {given[0]} but no {missing}", fix=f"add {missing}, or use {field} for both")
         # Caffe takes 0 for a missing partner: a pad of 0, or a stride by which it divides
-        return tuple(getattr(conv, name) if name in given else default for name in pair)
+        return tuple(getattr(conv, name) if name in given else default or 0 for name in pair)
     if not values and default is not None:
         return (default,) * axes
     if len(values) == axes:
@@ -61,7 +66,7 @@ def _per_axis(layer: Layer, conv, axes: int, field: str, pair: tuple[str, ...], 
     )
 
 
-def shape_field(layer: Layer, message, field: str, axes: int) -> Ints:
+def shape_field(layer: Layer, message: Message, field: str, axes: int) -> Ints:
     """The values of a BlobShape field (N-D forks): one per spatial axis, or one for all. Raises LayerParamError."""
     values = tuple(getattr(message, field).dim)
     if any(v < 0 for v in values):

@@ -6,10 +6,14 @@ Source of the surface: BVLC/caffe, python/caffe/_caffe.cpp, include/caffe/layers
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any, cast
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
 from .. import vectors
+from ..arrays import HostArray
 from ..blob import checked_shape
 from ..errors import ShapeError
 from ..proto.caffe_pb2 import LayerParameter
@@ -24,19 +28,19 @@ class HostBlob:
     itself. `reshape` of a top gives it new zeros, if the number of elements changes.
     """
 
-    def __init__(self, name: str, dtype, shape=()):
+    def __init__(self, name: str, dtype: DTypeLike, shape: Sequence[int] = ()):
         self.name = name
         self.dtype = np.dtype(dtype)
-        self.parameter = None  # the net's Blob, once there is one
+        self.parameter: Any = None  # the net's Blob, once there is one
         self._shape = checked_shape(shape, name)
-        self._data: np.ndarray | None = None
-        self._diff: np.ndarray | None = None
+        self._data: HostArray | None = None
+        self._diff: HostArray | None = None
 
-    def bind(self, data: np.ndarray | None = None, diff: np.ndarray | None = None) -> None:
+    def bind(self, data: HostArray | None = None, diff: HostArray | None = None) -> None:
         """Show these arrays (None: nothing of the net's)."""
         self._data, self._diff = data, diff
 
-    def set_shape(self, shape) -> None:
+    def set_shape(self, shape: Sequence[int]) -> None:
         """The shape that the net has for it."""
         if self._shape != tuple(shape):
             self._shape = tuple(shape)
@@ -79,7 +83,7 @@ class HostBlob:
             )
         return self._shape[axis] if axis < len(self._shape) else 1
 
-    def reshape(self, *dims: int, **named) -> None:
+    def reshape(self, *dims: int, **named: int) -> None:
         """Change the shape; `reshape(2, 3)` and `reshape(*array.shape)` as in pycaffe. Raises ShapeError."""
         shape = checked_shape(dims, self.name, named)
         same = math.prod(shape) == self.count
@@ -90,34 +94,34 @@ class HostBlob:
             self._data, self._diff = (None if a is None else a.reshape(shape) for a in (self._data, self._diff))
 
     @property
-    def data(self) -> np.ndarray:
+    def data(self) -> HostArray:
         """The values, of `shape`; read-only for a bottom in forward and backward, and for a top in backward."""
+        if self._data is None and self.parameter is not None:
+            return cast(HostArray, self.parameter.data)
         if self._data is None:
-            if self.parameter is not None:
-                return self.parameter.data
             self._data = np.zeros(self._shape, self.dtype)
         return self._data
 
     @data.setter
-    def data(self, values) -> None:
+    def data(self, values: ArrayLike) -> None:
         self.data[...] = values
 
     @property
-    def diff(self) -> np.ndarray:
+    def diff(self) -> HostArray:
         """The gradients, of `shape`, writable."""
+        if self._diff is None and self.parameter is not None:
+            return cast(HostArray, self.parameter.diff)
         if self._diff is None:
-            if self.parameter is not None:
-                return self.parameter.diff
             self._diff = np.zeros(self._shape, self.dtype)
         return self._diff
 
-    def early_diff(self) -> np.ndarray | None:
-        """Gradients that were looked at or written although none were bound."""
-        return self._diff
-
     @diff.setter
-    def diff(self, values) -> None:
+    def diff(self, values: ArrayLike) -> None:
         self.diff[...] = values
+
+    def early_diff(self) -> HostArray | None:
+        """Return gradients that were read or written although none were bound."""
+        return self._diff
 
     def __repr__(self) -> str:
         return f"<Blob {self.name!r} {' '.join(map(str, self._shape))} ({self.count}) {self.dtype}>"
@@ -147,8 +151,8 @@ class UserLayer:
     param_str: str
     phase: int
 
-    def __new__(cls, *args: object, **kwargs: object):
-        made = super().__new__(cls)
+    def __new__(cls, *args: object, **kwargs: object) -> Any:
+        made: Any = super().__new__(cls)
         made.blobs = BlobVec()
         made.param_str, made.phase = "", 0
         return made

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..base import TRAIN, Declaration, InPlace, Needs
+from collections.abc import Sequence
+
+from ..base import TRAIN, Declaration, InPlace, Needs, Ops, Pass, Shapes
 from ..random_layer import RandomLayer
 from ..registry import register_layer
 
@@ -20,34 +22,34 @@ class DropoutLayer(RandomLayer):
 
     declares = Declaration(in_place=InPlace.ALLOWED, splits_over_batch=True)
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         self.ratio = self.param.dropout_param.dropout_ratio
         if not 0 <= self.ratio < 1:
             raise self.error(f"dropout_ratio is {self.ratio:g}", fix="set dropout_ratio to 0 or more and less than 1")
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         return [tuple(bottom_shapes[0])]
 
-    def takes_half(self, bottom_shapes, top_shapes, ops):
+    def takes_half(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
         return True
 
-    def declare(self, bottom_shapes, top_shapes, ops):
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         if self.phase == TRAIN:
             self.step_scalar("key", 3)
 
-    def next_step_scalars(self):
+    def next_step_scalars(self) -> dict[str, Sequence[int]]:
         return self.next_key()
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs()
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         if self.phase == TRAIN:
             io.ops.dropout.forward(io.bottom[0], io.top[0], self.ratio, io.scratch["key"])
         else:
             io.ops.copy(io.bottom[0], io.top[0])
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         if io.bottom_diff[0] is None:
             return
         if self.phase == TRAIN:

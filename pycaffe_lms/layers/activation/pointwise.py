@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from ..base import Declaration, InPlace, Layer, Needs, Reads
+from ...arrays import AnyArray
+from ..base import Declaration, InPlace, Layer, Needs, Ops, Pass, Reads, Shapes
 from ..masked import Masked
 from ..registry import register_layer
 
@@ -22,17 +24,17 @@ class _Pointwise(Layer):
         in_place=InPlace.ALLOWED, backward_reads=Reads.BOTTOM_DATA, splits_over_batch=True, layout_agnostic=True
     )
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         return [tuple(bottom_shapes[0])]
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return super().backward_needs(propagate_down, param_propagate) if propagate_down[0] else Needs()
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         if io.bottom_diff[0] is not None:
             self.gradient(io, io.top_diff[0], io.bottom_diff[0])
 
-    def gradient(self, io, dy, dx):
+    def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
         """Queue dx from dy, which may be the same memory."""
         raise AssertionError(f"{type(self).__name__} has no gradient")
 
@@ -56,10 +58,10 @@ class AbsValLayer(_Pointwise):
 
     declares = replace(_Pointwise.declares, in_place=InPlace.REFUSED)
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         io.ops.absval.forward(io.bottom[0], io.top[0])
 
-    def gradient(self, io, dy, dx):
+    def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
         io.ops.absval.backward(io.bottom[0], dy, dx)
 
 
@@ -72,10 +74,10 @@ class BNLLLayer(_Pointwise):
     Source: BVLC/caffe, src/caffe/layers/bnll_layer.cpp.
     """
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         io.ops.bnll.forward(io.bottom[0], io.top[0])
 
-    def gradient(self, io, dy, dx):
+    def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
         io.ops.bnll.backward(io.bottom[0], dy, dx)
 
 
@@ -89,22 +91,22 @@ class ClipLayer(Masked, _Pointwise):
     Source: BVLC/caffe, src/caffe/layers/clip_layer.cpp.
     """
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         self.ends = self.param.clip_param.min, self.param.clip_param.max
 
-    def declare(self, bottom_shapes, top_shapes, ops):
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         self.declare_bits(top_shapes[0])
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs() if self.context.saves_bits else super().backward_needs(propagate_down, param_propagate)
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         if "bits" in io.scratch:
             io.ops.clip_bits.forward(io.bottom[0], io.top[0], io.scratch["bits"], *self.ends)
         else:
             io.ops.clip.forward(io.bottom[0], io.top[0], *self.ends)
 
-    def gradient(self, io, dy, dx):
+    def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
         if self.context.saves_bits:
             io.ops.bits.backward(io.scratch["bits"], dy, dx, 0.0)
         else:
@@ -121,15 +123,15 @@ class ELULayer(_Pointwise):
     Source: BVLC/caffe, src/caffe/layers/elu_layer.cpp.
     """
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         self.alpha = self.param.elu_param.alpha
         reads = Reads.TOP_DATA if self.alpha >= 0 else Reads.BOTTOM_DATA
         self.declares = replace(self.declares, backward_reads=reads)
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         io.ops.elu.forward(io.bottom[0], io.top[0], self.alpha)
 
-    def gradient(self, io, dy, dx):
+    def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
         if self.alpha >= 0:
             io.ops.elu.backward_top(io.top[0], dy, dx, self.alpha)
         else:
@@ -148,15 +150,15 @@ class ExpLayer(_Pointwise):
 
     declares = replace(_Pointwise.declares, backward_reads=Reads.TOP_DATA)
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         options = self.param.exp_param
         log_base = self.log_of_base(options.base)
         self.scale, self.shift = log_base * options.scale, log_base * options.shift  # y = e^(scale * x + shift)
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         io.ops.exp.forward(io.bottom[0], io.top[0], self.scale, self.shift)
 
-    def gradient(self, io, dy, dx):
+    def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
         io.ops.exp.backward(io.top[0], dy, dx, self.scale)
 
 
@@ -170,17 +172,17 @@ class LogLayer(_Pointwise):
     Source: BVLC/caffe, src/caffe/layers/log_layer.cpp.
     """
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         options = self.param.log_param
         log_base = self.log_of_base(options.base)
         if log_base == 0:
             raise self.error("there are no logarithms to the base 1", fix="use another base above 0, or -1 for e")
         self.constants = options.scale, options.shift, 1 / log_base
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         io.ops.log.forward(io.bottom[0], io.top[0], *self.constants)
 
-    def gradient(self, io, dy, dx):
+    def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
         io.ops.log.backward(io.bottom[0], dy, dx, *self.constants)
 
 
@@ -195,7 +197,7 @@ class PowerLayer(_Pointwise):
     Source: BVLC/caffe, src/caffe/layers/power_layer.cpp.
     """
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         options = self.param.power_param
         self.constants = options.power, options.scale, options.shift
         self.is_constant = options.power == 0 or options.scale == 0
@@ -204,16 +206,16 @@ class PowerLayer(_Pointwise):
         with np.errstate(all="ignore"):  # 0 to a negative power is infinite, as for x
             self.value = float(np.power(self.dtype.type(options.shift), self.dtype.type(options.power)))
 
-    def forward_needs(self):
+    def forward_needs(self) -> Needs:
         return Needs() if self.is_constant else super().forward_needs()
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         if self.is_constant:
             io.ops.fill(io.top[0], self.value)
         else:
             io.ops.power.forward(io.bottom[0], io.top[0], *self.constants)
 
-    def gradient(self, io, dy, dx):
+    def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
         if self.is_constant:
             io.ops.fill(dx, 0)
         else:
@@ -231,10 +233,10 @@ class SigmoidLayer(_Pointwise):
 
     declares = replace(_Pointwise.declares, backward_reads=Reads.TOP_DATA)
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         io.ops.sigmoid.forward(io.bottom[0], io.top[0])
 
-    def gradient(self, io, dy, dx):
+    def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
         io.ops.sigmoid.backward(io.top[0], dy, dx)
 
 
@@ -247,13 +249,13 @@ class SwishLayer(_Pointwise):
     Source: BVLC/caffe, src/caffe/layers/swish_layer.cpp.
     """
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         self.beta = self.param.swish_param.beta
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         io.ops.swish.forward(io.bottom[0], io.top[0], self.beta)
 
-    def gradient(self, io, dy, dx):
+    def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
         io.ops.swish.backward(io.bottom[0], dy, dx, self.beta)
 
 
@@ -268,10 +270,10 @@ class TanHLayer(_Pointwise):
 
     declares = replace(_Pointwise.declares, backward_reads=Reads.TOP_DATA)
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         io.ops.tanh.forward(io.bottom[0], io.top[0])
 
-    def gradient(self, io, dy, dx):
+    def gradient(self, io: Pass, dy: AnyArray, dx: AnyArray) -> None:
         io.ops.tanh.backward(io.top[0], dy, dx)
 
 
@@ -285,8 +287,8 @@ class ThresholdLayer(_Pointwise):
 
     declares = replace(_Pointwise.declares, backward_reads=Reads.NONE, no_backward=None)
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         self.threshold = self.param.threshold_param.threshold
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         io.ops.threshold.forward(io.bottom[0], io.top[0], self.threshold)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...ops.axes import around_axis
 from ...ops.sum_parts import reduction_parts
 from ...proto import caffe_pb2
-from ..base import Declaration, InPlace, Layer, Lives, Needs, count
+from ..base import Declaration, InPlace, Layer, Lives, Needs, Ops, Pass, Shape, Shapes, count
 from ..registry import register_layer
 
 
@@ -23,14 +25,14 @@ class PReLULayer(Layer):
 
     declares = Declaration(in_place=InPlace.ALLOWED, splits_over_batch=True)
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         options, shape = self.param.prelu_param, tuple(bottom_shapes[0])
         self.shared = options.channel_shared
         self._check_axes(shape)
         constant = caffe_pb2.FillerParameter(type="constant", value=0.25)
         self.add_param(() if self.shared else shape[1:2], options.filler if options.HasField("filler") else constant)
 
-    def _check_axes(self, shape):
+    def _check_axes(self, shape: Shape) -> None:
         if len(shape) < 2:
             raise self.shape_error(
                 f"has shape {shape}, but channels are counted along axis 1",
@@ -38,7 +40,7 @@ class PReLULayer(Layer):
                 fix="give a bottom of at least two axes (Reshape can add one)",
             )
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         shape = tuple(bottom_shapes[0])
         self._check_axes(shape)
         if not self.shared and shape[1:2] != self.params[0].shape:
@@ -49,26 +51,26 @@ class PReLULayer(Layer):
             )
         return [shape]
 
-    def takes_channels_last(self, bottom_shapes, top_shapes, ops):
+    def takes_channels_last(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
         return len(bottom_shapes[0]) >= 4
 
-    def takes_half(self, bottom_shapes, top_shapes, ops):
+    def takes_half(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
         return True
 
-    def declare(self, bottom_shapes, top_shapes, ops):
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         shape = tuple(bottom_shapes[0])
         self.size = (shape[0], 1, count(shape, 1)) if self.shared else around_axis(shape, 1, self.context.channels_last)
         dim = self.size[1]
         self.scratch("work", (dim * reduction_parts(*self.size),), lives=Lives.CALL, forward=False)
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         bottoms = frozenset({0}) if propagate_down[0] or param_propagate[0] else frozenset()
         return Needs(bottoms=bottoms, params=frozenset({0}) if propagate_down[0] else frozenset())
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         io.ops.prelu.forward(io.bottom[0], io.param[0], io.top[0], *self.size)
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         dx, da = io.bottom_diff[0], io.param_diff[0]
         if dx is not None or da is not None:
             sums = da, io.accumulate[0], io.scratch["work"]

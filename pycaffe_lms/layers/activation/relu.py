@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..base import Declaration, InPlace, Needs, Role
+from collections.abc import Sequence
+
+from ..base import Declaration, InPlace, Needs, Ops, Pass, Role, Shapes
 from ..masked import Masked
 from ..registry import register_layer
 
@@ -10,15 +12,16 @@ from ..registry import register_layer
 class _Rectifier(Masked):
     """What ReLU and ReLU6 share; `setup` sets `slope`, that of negative values, and `mask_planes`."""
 
+    slope: float  # of negative values
     declares = Declaration(in_place=InPlace.ALLOWED, splits_over_batch=True, layout_agnostic=True)
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         return [tuple(bottom_shapes[0])]
 
-    def declare(self, bottom_shapes, top_shapes, ops):
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         self.declare_bits(top_shapes[0])
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         if not propagate_down[0] or self.context.saves_bits:
             return Needs()
         return Needs(tops=frozenset({0})) if self.slope >= 0 else Needs(bottoms=frozenset({0}))
@@ -34,22 +37,22 @@ class ReLULayer(_Rectifier):
     Source: BVLC/caffe, src/caffe/layers/relu_layer.cpp.
     """
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         self.slope = self.param.relu_param.negative_slope
         self.mask_planes = 2 if self.slope else 1
 
     @property
-    def role(self):
+    def role(self) -> Role | None:
         return Role.RECTIFY if self.slope == 0 else None
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         bits = io.scratch.get("bits")
         if bits is None:
             io.ops.relu.forward(io.bottom[0], io.top[0], self.slope)
         else:
             io.ops.relu_bits.forward(io.bottom[0], io.top[0], bits, self.slope)
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         if io.bottom_diff[0] is None:
             return
         if self.context.saves_bits:
@@ -70,7 +73,7 @@ class ReLU6Layer(_Rectifier):
     Source: the ReLU6 layer of MobileNetV2 forks, src/caffe/layers/relu6_layer.cpp; relu6_param as in chinakook's.
     """
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         given = [getattr(self.param, name) for name in ("relu6_param", "relu_param") if self.param.HasField(name)]
         slopes = [message.negative_slope for message in given if message.HasField("negative_slope")]
         if len(set(slopes)) > 1:
@@ -81,14 +84,14 @@ class ReLU6Layer(_Rectifier):
         self.slope = slopes[0] if slopes else 0.0
         self.mask_planes = 2 if self.slope else 1
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         bits = io.scratch.get("bits")
         if bits is None:
             io.ops.relu6.forward(io.bottom[0], io.top[0], self.slope)
         else:
             io.ops.relu6_bits.forward(io.bottom[0], io.top[0], bits, self.slope)
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         if io.bottom_diff[0] is None:
             return
         if self.context.saves_bits:

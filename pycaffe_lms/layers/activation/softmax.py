@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..base import Declaration, InPlace, Layer, Needs, count
+from collections.abc import Sequence
+
+from ..base import Declaration, InPlace, Layer, Needs, Pass, Shapes, count
 from ..registry import register_layer
 
 
@@ -17,22 +19,22 @@ class SoftmaxLayer(Layer):
 
     declares = Declaration(in_place=InPlace.ALLOWED)
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         shape = tuple(bottom_shapes[0])
         self.axis = axis = self.canonical_axis(self.param.softmax_param.axis, len(shape))
         self.size = count(shape, 0, axis), count(shape, axis, axis + 1), count(shape, axis + 1)
         return [shape]
 
     @property
-    def splits_over_batch(self):
+    def splits_over_batch(self) -> bool:
         return self.axis >= 1
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs(tops=frozenset({0}) if propagate_down[0] else frozenset())
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         io.ops.softmax.forward(io.bottom[0], io.top[0], *self.size)
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         if io.bottom_diff[0] is not None:
             io.ops.softmax.backward(io.top[0], io.top_diff[0], io.bottom_diff[0], *self.size)

@@ -5,16 +5,18 @@ The work is done by `io.ops.conv`, or `io.ops.depthwise`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from ...arrays import AnyArray
 from ...backend.bfloat16 import BFLOAT16
 from ...errors import CaffeError, ShapeError
 from ...ops.axes import memory_shape
 from ...ops.geometry import ConvGeometry, conv_output_size
 from ...ops.sum_parts import reduction_parts
-from ..base import Declaration, Gradients, Layer, Lives, Needs, Role, at_least, count
+from ..base import Declaration, Gradients, Layer, Lives, Needs, Ops, Pass, Role, Shape, Shapes, at_least, count
 from ..registry import register_layer
 from ..spatial import kernel_fields
 
@@ -47,7 +49,7 @@ class ConvolutionLayer(Layer):
     )
     rectifies = False  # runs together with the ReLU behind it
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         conv, shape = self.param.convolution_param, bottom_shapes[0]
         self.axis = self.canonical_axis(conv.axis, len(shape))
         self.ndim, self.channels = len(shape), shape[self.axis]
@@ -72,7 +74,7 @@ class ConvolutionLayer(Layer):
         """Into how many groups channels and outputs are split."""
         return self.param.convolution_param.group
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         shape = tuple(bottom_shapes[0])
         for i, other in enumerate(bottom_shapes):
             if tuple(other) != shape:
@@ -89,7 +91,7 @@ class ConvolutionLayer(Layer):
             )
         return [(*shape[: self.axis], self.num_output, *self._out_spatial(shape))] * len(bottom_shapes)
 
-    def _out_spatial(self, shape):
+    def _out_spatial(self, shape: Shape) -> tuple[int, ...]:
         spatial = shape[self.axis + 1 :]
         fields = zip(spatial, self.kernel, self.stride, self.pad, self.dilation, strict=True)
         out = tuple(conv_output_size(*one) for one in fields)
@@ -104,11 +106,11 @@ class ConvolutionLayer(Layer):
         return out
 
     @property
-    def splits_over_batch(self):
+    def splits_over_batch(self) -> bool:
         return self.axis >= 1
 
     @property
-    def role(self):
+    def role(self) -> Role | None:
         alone = len(self.param.bottom) == 1 and not self._geometry_of_one().depthwise
         return Role.CONVOLVE if alone and self.axis == 1 else None
 
@@ -119,20 +121,19 @@ class ConvolutionLayer(Layer):
             1, self.channels, self.num_output, self.group, ones, ones, self.kernel, self.stride, self.pad, self.dilation
         )
 
-    def takes_channels_last(self, bottom_shapes, top_shapes, ops):
+    def takes_channels_last(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
         if self.axis != 1 or len(bottom_shapes[0]) < 4:
             return False
-        return ops.conv_channels_last_plan(self._geometry(bottom_shapes[0], top_shapes[0]), self.dtype)
+        return bool(ops.conv_channels_last_plan(self._geometry(bottom_shapes[0], top_shapes[0]), self.dtype))
 
-    def takes_half(self, bottom_shapes, top_shapes, ops):
-        geometry = self._laid_out(bottom_shapes, top_shapes)
-        return ops.conv_half_plan(geometry, self.dtype)
+    def takes_half(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
+        return bool(ops.conv_half_plan(self._laid_out(bottom_shapes, top_shapes), self.dtype))
 
-    def _laid_out(self, bottom_shapes, top_shapes) -> ConvGeometry:
+    def _laid_out(self, bottom_shapes: Shapes, top_shapes: Shapes) -> ConvGeometry:
         geometry = self._geometry(bottom_shapes[0], top_shapes[0])
         return replace(geometry, channels_last=True) if self.context.channels_last else geometry
 
-    def declare(self, bottom_shapes, top_shapes, ops):
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         geometry = self._laid_out(bottom_shapes, top_shapes)
         self.choose_operations(geometry, ops)
         adds, beside = None, None
@@ -140,12 +141,12 @@ class ConvolutionLayer(Layer):
             adds, beside = ops.conv_add.backward_data_plan(self.plan), ops.conv_beside_plan(self.plan)
         self._accumulates_into = frozenset(range(len(bottom_shapes)) if adds is not None else ())
         if adds:
-            more = {"forward": False, "gradients": Gradients.BOTTOMS}
-            self.scratch("added", (adds,), dtype=np.uint8, lives=Lives.CALL, **more)
+            of = Gradients.BOTTOMS
+            self.scratch("added", (adds,), dtype=np.uint8, lives=Lives.CALL, forward=False, gradients=of)
         self.filter_beside = beside is not None and len(bottom_shapes) == 1
         if self.filter_beside and beside:
-            more = {"forward": False, "gradients": Gradients.PARAMS}
-            self.scratch("filter_work", (beside,), dtype=np.uint8, lives=Lives.CALL, **more)
+            of = Gradients.PARAMS
+            self.scratch("filter_work", (beside,), dtype=np.uint8, lives=Lives.CALL, forward=False, gradients=of)
         self.planes = geometry.planes
         self._declare_workspace()
 
@@ -158,7 +159,7 @@ class ConvolutionLayer(Layer):
             shape = memory_shape(self.params[0].shape, self.context.channels_last)
             self.scratch("weights", shape, dtype=BFLOAT16, lives=Lives.CALL, gradients=Gradients.BOTTOMS)
 
-    def _geometry(self, bottom, top) -> ConvGeometry:
+    def _geometry(self, bottom: Shape, top: Shape) -> ConvGeometry:
         return ConvGeometry(
             batch=count(bottom, 0, self.axis),
             channels=self.channels,
@@ -172,7 +173,7 @@ class ConvolutionLayer(Layer):
             dilation=self.dilation,
         )
 
-    def choose_operations(self, geometry: ConvGeometry, ops) -> None:
+    def choose_operations(self, geometry: ConvGeometry, ops: Ops) -> None:
         """Plan for direct kernels where an output sees one channel only, else for products of matrices."""
         self.by_products = not geometry.depthwise
         self.operation = ops.conv if self.by_products else ops.depthwise
@@ -185,27 +186,27 @@ class ConvolutionLayer(Layer):
         if self.plan.workspace_bytes:
             self.scratch("work", (self.plan.workspace_bytes,), dtype=np.uint8, lives=Lives.CALL)
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         weights = bool(param_propagate) and param_propagate[0]
         return Needs(
             bottoms=frozenset(range(len(self.param.bottom))) if weights else frozenset(),
             params=frozenset({0}) if any(propagate_down) else frozenset(),
         )
 
-    def flops(self, bottom_shapes, top_shapes):
+    def flops(self, bottom_shapes: Shapes, top_shapes: Shapes) -> int:
         return sum(2 * count(top) * count(self.params[0].shape, 1) for top in top_shapes)
 
-    def effort(self, forward, again):
+    def effort(self, forward: bool, again: bool) -> tuple[float, float]:
         channels = self.params[0].shape[1]  # tensor cores take them in blocks
         return 1.0, -(-channels // 32) * 32 / max(1, channels) * (1.5 if len(self.kernel) > 2 else 1.0)
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         bias, weights = io.param[1] if self.bias else None, self._weights(io)
         for x, y in zip(io.bottom, io.top, strict=True):
             more = (True,) if self.rectifies else ()
             self.operation.forward(self.plan, x, weights, bias, y, io.scratch.get("work"), *more)
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         work, accumulate = io.scratch.get("work"), list(io.accumulate)
         weights = self._weights(io) if any(dx is not None for dx in io.bottom_diff) else None
         for i, (x, y, dy, dx) in enumerate(zip(io.bottom, io.top, io.top_diff, io.bottom_diff, strict=True)):
@@ -227,20 +228,20 @@ class ConvolutionLayer(Layer):
                 self._backward_filter(io, x, dy, work, accumulate[0])
             accumulate = [True] * len(accumulate)  # the gradients of further bottoms are added
 
-    def gradient(self, io, dy, y, db, accumulate: bool):
+    def gradient(self, io: Pass, dy: AnyArray, y: AnyArray, db: AnyArray, accumulate: bool) -> AnyArray:
         """The gradient of the convolution itself; db (+)= its sums, unless db is None."""
         if db is not None:
             io.ops.conv_bias_relu.backward(None, dy, None, db, accumulate, io.scratch["sums"], *self.planes)
         return dy
 
-    def _weights(self, io):
+    def _weights(self, io: Pass) -> AnyArray:
         """The weights as the plan takes them: in the order and type of the images."""
         if "weights" not in io.scratch:
             return io.param[0]
         io.ops.copy(io.param[0], io.scratch["weights"])
         return io.scratch["weights"]
 
-    def _backward_filter(self, io, x, dy, work, accumulate: bool) -> None:
+    def _backward_filter(self, io: Pass, x: AnyArray, dy: AnyArray, work: AnyArray, accumulate: bool) -> None:
         self.operation.backward_filter(self.plan, x, dy, io.param_diff[0], work, accumulate)
 
 

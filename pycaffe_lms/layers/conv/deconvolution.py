@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ...errors import ShapeError
 from ...ops.geometry import ConvGeometry
-from ..base import ParamRequest, count
+from ..base import Ops, ParamRequest, Pass, Role, Shape, Shapes, count
 from ..registry import register_layer
 from .convolution import ConvolutionLayer
 
@@ -26,12 +26,12 @@ class DeconvolutionLayer(ConvolutionLayer):
     Source: BVLC/caffe, src/caffe/layers/{base_conv,deconv}_layer.cpp.
     """
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         super().setup(bottom_shapes)
         filler = self.param.convolution_param.weight_filler
         self.params[0] = ParamRequest((self.channels, self.num_output // self.group, *self.kernel), filler)
 
-    def _out_spatial(self, shape):
+    def _out_spatial(self, shape: Shape) -> tuple[int, ...]:
         spatial = shape[self.axis + 1 :]
         fields = zip(spatial, self.kernel, self.stride, self.pad, self.dilation, strict=True)
         out = tuple(s * (size - 1) + d * (k - 1) + 1 - 2 * p for size, k, s, p, d in fields)
@@ -46,16 +46,16 @@ class DeconvolutionLayer(ConvolutionLayer):
         return out
 
     @property
-    def role(self):
+    def role(self) -> Role | None:
         return None
 
-    def takes_channels_last(self, bottom_shapes, top_shapes, ops):
+    def takes_channels_last(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
         if self.axis != 1 or len(bottom_shapes[0]) < 4:
             return False
         transposed = self._transposed(bottom_shapes[0], top_shapes[0])
         return not transposed.depthwise and ops.conv_channels_last_plan(transposed, self.dtype)
 
-    def _transposed(self, bottom, top) -> ConvGeometry:
+    def _transposed(self, bottom: Shape, top: Shape) -> ConvGeometry:
         """The convolution from top to bottom."""
         return ConvGeometry(
             batch=count(bottom, 0, self.axis),
@@ -70,28 +70,28 @@ class DeconvolutionLayer(ConvolutionLayer):
             dilation=self.dilation,
         )
 
-    def _laid_out(self, bottom_shapes, top_shapes) -> ConvGeometry:
+    def _laid_out(self, bottom_shapes: Shapes, top_shapes: Shapes) -> ConvGeometry:
         transposed = self._transposed(bottom_shapes[0], top_shapes[0])
         return replace(transposed, channels_last=True) if self.context.channels_last else transposed
 
-    def declare(self, bottom_shapes, top_shapes, ops):
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         transposed = self._laid_out(bottom_shapes, top_shapes)
         items, channels, size = transposed.batch, self.num_output, transposed.in_size
         self.choose_operations(transposed, ops)
         self.planes = (items * size, channels, 1) if self.context.channels_last else (items, channels, size)
         self._declare_workspace()
 
-    def flops(self, bottom_shapes, top_shapes):
+    def flops(self, bottom_shapes: Shapes, top_shapes: Shapes) -> int:
         return sum(2 * count(bottom) * count(self.params[0].shape, 1) for bottom in bottom_shapes)
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         weights = self._weights(io)
         for x, y in zip(io.bottom, io.top, strict=True):
             self.operation.backward_data(self.plan, x, weights, y, io.scratch.get("work"))
             if self.bias:
                 io.ops.conv_add_bias(y, io.param[1], *self.planes)
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         work, accumulate = io.scratch.get("work"), list(io.accumulate)
         weights = self._weights(io) if any(dx is not None for dx in io.bottom_diff) else None
         for x, dy, dx in zip(io.bottom, io.top_diff, io.bottom_diff, strict=True):

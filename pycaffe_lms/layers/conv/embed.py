@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+from ...arrays import AnyArray, HostArray
 from ...errors import CaffeError, DataError
-from ..base import Declaration, Layer, Needs, count, exactly
+from ..base import Declaration, Layer, Needs, Ops, Pass, Shapes, count, exactly
 from ..registry import register_layer
 
 
@@ -14,10 +16,13 @@ class _Lookup(Layer):
     row is NaN, it teaches nothing, and the net warns once."""
 
     declares = Declaration(reports_device_errors=True)
-    found = None  # of the host: (whether an index was out of range, its position, its value)
+    found: HostArray | None = None  # of the host: (whether an index was out of range, its position, its value)
     rows = 0
+    fix_of_index: str
 
-    def look_up(self, io, index: int, table, bias, rows: int, columns: int, indices: int) -> None:
+    def look_up(
+        self, io: Pass, index: int, table: AnyArray, bias: AnyArray, rows: int, columns: int, indices: int
+    ) -> None:
         """Write the top: for every index of that bottom a row of `table`, plus bias (None: none)."""
         if self.found is None:
             self.found = io.ops.outside_plan()
@@ -57,7 +62,7 @@ class EmbedLayer(_Lookup):
     fix_of_index = "correct the data, or give input_dim the number of different indices"
     declares = replace(_Lookup.declares, bottoms=exactly(1), tops=exactly(1), no_backward=None)
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         embed = self.param.embed_param
         self.n, self.k, self.bias = embed.num_output, embed.input_dim, embed.bias_term
         for name, value in (("num_output", self.n), ("input_dim", self.k)):
@@ -67,20 +72,20 @@ class EmbedLayer(_Lookup):
         if self.bias:
             self.add_param((self.n,), embed.bias_filler)
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         return [(*bottom_shapes[0], self.n)]
 
-    def declare(self, bottom_shapes, top_shapes, ops):
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         self.m = count(bottom_shapes[0])
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs(bottoms=frozenset({0}) if param_propagate[0] else frozenset())
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         bias = io.param[1] if self.bias else None
         self.look_up(io, 0, io.param[0], bias, self.k, self.n, self.m)
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         dy = io.top_diff[0]
         if io.param_diff[0] is not None:
             args = (io.bottom[0], dy, io.param_diff[0], io.accumulate[0])
@@ -110,7 +115,7 @@ class BatchReindexLayer(_Lookup):
         ignores_force_backward=frozenset({1}),
     )
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         x, index = (tuple(s) for s in bottom_shapes)
         if not x:
             raise self.shape_error("has no axes", bottom=0, fix="give a bottom of shape (N, ...)")
@@ -119,13 +124,13 @@ class BatchReindexLayer(_Lookup):
         self.size = index[0], count(x, 1), x[0]
         return [(*index, *x[1:])]
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs(bottoms=frozenset({1}) if propagate_down[0] else frozenset())
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         indices, columns, items = self.size
         self.look_up(io, 1, io.bottom[0], None, items, columns, indices)
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         if io.bottom_diff[0] is not None:
             io.ops.embed.backward(io.bottom[1], io.top_diff[0], io.bottom_diff[0], False, *self.size)

@@ -5,9 +5,12 @@ Not a type of its own: `net/passes/fusion.py` makes it from layers of a net, whi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from ..base import Needs
+from ...arrays import AnyArray
+from ...proto.caffe_pb2 import LayerParameter
+from ..base import Needs, Ops, Pass, Shapes
 from ..masked import Masked
 from .convolution import ConvolutionLayer
 
@@ -22,27 +25,27 @@ class FusedConvolutionLayer(Masked, ConvolutionLayer):
     # for the second pass would find the gradient of y overwritten
     declares = replace(ConvolutionLayer.declares, overwrites_top_diffs=True, split_backward=False)
 
-    def __init__(self, param, convolution: ConvolutionLayer):
+    def __init__(self, param: LayerParameter, convolution: ConvolutionLayer):
         super().__init__(param, convolution.context)
         own = {"param", "name", "where", "scratches", "context"}
         self.__dict__.update({k: v for k, v in vars(convolution).items() if k not in own})
         self.rectifies = True
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         needs = super().backward_needs(propagate_down, param_propagate)
         tops = frozenset() if self.context.saves_bits else frozenset({0})
         return Needs(bottoms=needs.bottoms, tops=tops, params=needs.params)
 
-    def declare(self, bottom_shapes, top_shapes, ops):
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         super().declare(bottom_shapes, top_shapes, ops)
         self.declare_bits(top_shapes[0])
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         super().forward(io)
         if "bits" in io.scratch:
             io.ops.positive_bits(io.top[0], io.scratch["bits"])
 
-    def gradient(self, io, dy, y, db, accumulate):
+    def gradient(self, io: Pass, dy: AnyArray, y: AnyArray, db: AnyArray, accumulate: bool) -> AnyArray:
         sums, bits = io.scratch.get("sums"), io.scratch.get("bits")
         io.ops.conv_bias_relu.backward(y, dy, dy, db, accumulate, sums, *self.planes, bits)
         return dy

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from ...ops.geometry import conv_output_size
-from ..base import Layer, Needs, count
+from ..base import Layer, Needs, Pass, Shapes, count
 from ..registry import register_layer
 from ..spatial import kernel_fields
 
@@ -23,7 +24,7 @@ class Im2colLayer(Layer):
     Source: BVLC/caffe, src/caffe/layers/im2col_layer.cpp.
     """
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         conv, shape = self.param.convolution_param, tuple(bottom_shapes[0])
         self.axis, self.ndim = self.canonical_axis(conv.axis, len(shape)), len(shape)
         axes = self.ndim - self.axis - 1
@@ -33,7 +34,7 @@ class Im2colLayer(Layer):
             )
         self.kernel, self.stride, self.pad, self.dilation = kernel_fields(self, conv, axes)
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         shape = tuple(bottom_shapes[0])
         if len(shape) != self.ndim:
             raise self.shape_error(
@@ -53,12 +54,12 @@ class Im2colLayer(Layer):
         self.size = count(shape, 0, self.axis + 1), spatial, *windows, out
         return [(*shape[: self.axis], shape[self.axis] * math.prod(self.kernel), *out)]
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs()
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         io.ops.im2col.forward(io.bottom[0], io.top[0], *self.size)
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         if io.bottom_diff[0] is not None:
             io.ops.im2col.backward(io.top_diff[0], io.bottom_diff[0], *self.size)

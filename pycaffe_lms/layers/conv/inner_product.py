@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..base import Declaration, Layer, Needs, count
+from collections.abc import Sequence
+
+from ..base import Declaration, Layer, Needs, Ops, Pass, Shapes, count
 from ..registry import register_layer
 
 
@@ -19,7 +21,7 @@ class InnerProductLayer(Layer):
 
     declares = Declaration(split_backward=True)
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         ip = self.param.inner_product_param
         self.n, self.transpose, self.bias = ip.num_output, ip.transpose, ip.bias_term
         if self.n < 1:
@@ -36,7 +38,7 @@ class InnerProductLayer(Layer):
         if self.bias:
             self.add_param((self.n,), ip.bias_filler)
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         shape = tuple(bottom_shapes[0])
         axis = self.canonical_axis(self.param.inner_product_param.axis, len(shape))
         if count(shape, axis) != self.k:
@@ -49,33 +51,33 @@ class InnerProductLayer(Layer):
         return [(*shape[:axis], self.n)]
 
     @property
-    def splits_over_batch(self):
+    def splits_over_batch(self) -> bool:
         return self.axis >= 1
 
     @property
-    def splits_over_outputs(self):
+    def splits_over_outputs(self) -> int:
         return 0 if self.transpose else self.n  # transposed, a block of outputs would be columns of W
 
-    def take_outputs(self, n):
+    def take_outputs(self, n: int) -> None:
         self.n = n
 
-    def declare(self, bottom_shapes, top_shapes, ops):
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         self.m = count(top_shapes[0][:-1])
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs(
             bottoms=frozenset({0}) if param_propagate[0] else frozenset(),
             params=frozenset({0}) if propagate_down[0] else frozenset(),
         )
 
-    def flops(self, bottom_shapes, top_shapes):
+    def flops(self, bottom_shapes: Shapes, top_shapes: Shapes) -> int:
         return 2 * count(top_shapes[0]) * self.k
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         bias = io.param[1] if self.bias else None
         io.ops.inner_product.forward(io.bottom[0], io.param[0], bias, io.top[0], self.m, self.n, self.k, self.transpose)
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         dy, size = io.top_diff[0], (self.m, self.n, self.k, self.transpose)
         if io.param_diff[0] is not None:
             io.ops.inner_product.backward_weight(io.bottom[0], dy, io.param_diff[0], *size, io.accumulate[0])

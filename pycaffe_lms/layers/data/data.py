@@ -6,6 +6,7 @@ Source: BVLC/caffe, data_layer.cpp, base_data_layer.cpp (behaviour).
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from ...data.feed.batches import DatumBatches
 from ...data.feed.prefetch import Prefetcher
 from ...data.transform.transformer import DataTransformer
 from ...errors import CaffeError
-from ..base import Declaration, Layer, Needs, Pass, Runs, between, exactly
+from ..base import Declaration, Layer, Needs, Pass, Runs, Shape, Shapes, between, exactly
 from ..registry import register_layer
 
 _log = logging.getLogger(__name__)
@@ -32,7 +33,12 @@ class DataLayer(Layer):
 
     declares = Declaration(bottoms=exactly(0), tops=between(1, 2), runs_on=Runs.HOST, no_backward=None)
 
-    def setup(self, bottom_shapes) -> None:
+    _shape: Shape
+    _batches: Any = None  # makes batch k; None: not opened
+    _prefetcher: Prefetcher
+    _next: Any = None  # a batch that was read for its shape, but not yet used
+
+    def setup(self, bottom_shapes: Shapes) -> None:
         p = self.param.data_param
         if not p.source:
             raise self.error("data_param.source is not set", fix="name the database folder")
@@ -50,8 +56,8 @@ class DataLayer(Layer):
 
     def _start(self) -> None:
         self._seed = self.context.seed
-        self._next = None  # a batch that was looked at but not yet used
-        self._batches = self._prefetcher = None
+        self._next = None
+        self._batches = None
         try:
             self._open()
         except CaffeError as error:
@@ -61,7 +67,7 @@ class DataLayer(Layer):
     def _open(self) -> None:
         p = self.param.data_param
         transformer = DataTransformer(self.param.transform_param, self.phase, source=p.source)
-        self._batches = DatumBatches(
+        batches = DatumBatches(
             p.source,
             p.backend,
             p.batch_size,
@@ -71,15 +77,15 @@ class DataLayer(Layer):
             ranks=self.context.solver_count,
             seed=self._seed,
         )
-        self._shape = tuple(self._batches.shape)
-        self._prefetch()
+        self._shape = batches.shape
+        self._prefetch(batches)
 
-    def _prefetch(self) -> None:
-        """The last of `_open`: batches are made from now on."""
+    def _prefetch(self, batches: Any) -> None:
+        """Make these batches from now on: the last line of `_open`."""
         depth = max(1, self.param.data_param.prefetch)
-        self._prefetcher = Prefetcher(self._batches.produce, depth, ahead=self.context.reads_ahead)
+        self._batches, self._prefetcher = batches, Prefetcher(batches.produce, depth, ahead=self.context.reads_ahead)
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         """The shape of the next batch (only a batch of one may change from record to record)."""
         if self._shape[0] == 1 and self._next is None:
             self._next = self._prefetcher.next()
@@ -108,6 +114,6 @@ class DataLayer(Layer):
         self._prefetcher.seek(state["batches"])
 
     def close(self) -> None:
-        if self._prefetcher is not None:
+        if self._batches is not None:
             self._prefetcher.close()
             self._batches.close()

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeVar
+
+from ...arrays import HostArray
 from ...errors import LayerParamError
 from ...filler import check, fill
 from ...proto import caffe_pb2
 from ...random import CaffeRandom
-from ..base import Declaration, Layer, Needs, Runs, at_least, count, exactly
+from ..base import Declaration, Layer, Needs, Pass, Runs, Shape, Shapes, at_least, count, exactly
 from ..registry import register_layer
+
+_V = TypeVar("_V")
 
 
 @register_layer("DummyData")
@@ -23,7 +29,7 @@ class DummyDataLayer(Layer):
 
     declares = Declaration(bottoms=exactly(0), tops=at_least(1), runs_on=Runs.HOST, no_backward=None)
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         self.seed, self.draws = self.context.seed, 0  # draws: forwards so far
         n = len(self.param.top)
         self.shapes = self._shapes(n)
@@ -36,12 +42,12 @@ class DummyDataLayer(Layer):
                 except LayerParamError as error:
                     raise error.at(layer=self.name, type=self.param.type, blob=self.param.top[i]) from None
 
-    def _spread(self, what, values, n):
+    def _spread(self, what: str, values: list[_V], n: int) -> list[_V]:
         if len(values) not in (1, n):
             raise self.error(f"{len(values)} {what} for {n} tops", fix=f"write one {what} for all tops, or {n}")
         return values * n if len(values) == 1 else values
 
-    def _shapes(self, n):
+    def _shapes(self, n: int) -> list[Shape]:
         dummy = self.param.dummy_data_param
         legacy = {name: list(getattr(dummy, name)) for name in ("num", "channels", "height", "width")}
         if dummy.shape:
@@ -53,35 +59,35 @@ class DummyDataLayer(Layer):
             return self._spread("shape", shapes, n)
         return list(zip(*(self._spread(name, values, n) for name, values in legacy.items()), strict=True))
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         return list(self.shapes)
 
-    def rewrites(self, top):
-        return self.fillers[top].type != "constant"
+    def rewrites(self, top: int) -> bool:
+        return bool(self.fillers[top].type != "constant")
 
-    def fill_once(self, top, array):
+    def fill_once(self, top: int, array: HostArray) -> None:
         if array.size:
             self._fill(top, array)
 
-    def forward_needs(self):
+    def forward_needs(self) -> Needs:
         return Needs()
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs()
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         for i, top in enumerate(io.top):
             if self.rewrites(i) and top.size:
                 self._fill(i, top)
         self.draws += 1
 
-    def _fill(self, index, array):
+    def _fill(self, index: int, array: HostArray) -> None:
         array[...] = fill(
             self.fillers[index], array.shape, array.dtype, CaffeRandom.keyed(self.seed, self.draws, index)
         )
 
-    def state(self):
+    def state(self) -> dict[str, int]:
         return {"seed": self.seed, "draws": self.draws}
 
-    def set_state(self, state):
+    def set_state(self, state: dict[str, int]) -> None:
         self.seed, self.draws = state["seed"], state["draws"]

@@ -5,12 +5,13 @@ Source: BVLC/caffe, src/caffe/layers/hdf5_data_layer.cpp, hdf5_output_layer.cpp 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ...data.feed.hdf5_batches import HDF5Batches
 from ...data.feed.hdf5_writer import HDF5Writer
 from ...formats.hdf5_file import load_h5py
-from ..base import TRAIN, Declaration, Layer, Needs, Pass, Runs, at_least, exactly
+from ..base import TRAIN, Declaration, Layer, Needs, Pass, Runs, Shape, Shapes, at_least, exactly
 from ..registry import register_layer
 from .data import DataLayer
 
@@ -29,7 +30,7 @@ class HDF5DataLayer(DataLayer):
 
     declares = replace(DataLayer.declares, tops=at_least(1))
 
-    def setup(self, bottom_shapes) -> None:
+    def setup(self, bottom_shapes: Shapes) -> None:
         p = self.param.hdf5_data_param
         if self.param.HasField("transform_param"):
             raise self.error(
@@ -45,7 +46,7 @@ class HDF5DataLayer(DataLayer):
     def _open(self) -> None:
         p = self.param.hdf5_data_param
         train = self.phase == TRAIN
-        self._batches = HDF5Batches(
+        batches = HDF5Batches(
             p.source,
             self.param.top,
             p.batch_size,
@@ -55,10 +56,11 @@ class HDF5DataLayer(DataLayer):
             ranks=self.context.solver_count if train else 1,
             seed=self._seed,
         )
-        self._prefetch()
+        self._shapes = batches.shapes
+        self._prefetch(batches)
 
-    def infer_shapes(self, bottom_shapes):
-        return self._batches.shapes
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
+        return self._shapes
 
 
 @register_layer("HDF5Output")
@@ -80,14 +82,14 @@ class HDF5OutputLayer(Layer):
         ignores_force_backward=frozenset({0, 1}),
     )
 
-    def setup(self, bottom_shapes) -> None:
+    def setup(self, bottom_shapes: Shapes) -> None:
         path = self.param.hdf5_output_param.file_name
         if not path:
             raise self.error("hdf5_output_param.file_name is not set", fix="name the file to write")
         load_h5py()  # its absence is better known now than after the first forward
         self._writer = HDF5Writer(path)
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         data, label = (_four_axes(s) for s in bottom_shapes)
         if data[0] != label[0]:
             raise self.shape_error(
@@ -100,12 +102,12 @@ class HDF5OutputLayer(Layer):
             {name: b.reshape(_four_axes(b.shape)) for name, b in zip(("data", "label"), io.bottom, strict=True)}
         )
 
-    def backward_needs(self, propagate_down, param_propagate) -> Needs:
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs()
 
     def close(self) -> None:
         self._writer.close()
 
 
-def _four_axes(shape):
+def _four_axes(shape: Shape) -> Shape:
     return (*shape, *(1,) * (4 - len(shape)))

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ...data.feed.image_list import ImageBatches, ImageList
 from ...data.transform.transformer import DataTransformer
-from ..base import TRAIN, exactly
+from ..base import TRAIN, Shapes, exactly
 from ..registry import register_layer
 from .data import DataLayer
 
@@ -29,7 +29,7 @@ class ImageDataLayer(DataLayer):
 
     declares = replace(DataLayer.declares, tops=exactly(2))
 
-    def setup(self, bottom_shapes) -> None:
+    def setup(self, bottom_shapes: Shapes) -> None:
         p = self.param.image_data_param
         if not p.source:
             raise self.error("image_data_param.source is not set", fix="name the file that lists the pictures")
@@ -48,7 +48,7 @@ class ImageDataLayer(DataLayer):
 
     def _open(self) -> None:
         p = self.param.image_data_param
-        self._batches = ImageBatches(
+        batches = ImageBatches(
             ImageList(p.source, p.root_folder),
             p.batch_size,
             DataTransformer(self.param.transform_param, self.phase, source=p.source),
@@ -60,5 +60,5 @@ class ImageDataLayer(DataLayer):
             rank=self.context.solver_rank if self.phase == TRAIN else 0,
             seed=self._seed,
         )
-        self._shape = self._batches.shape
-        self._prefetch()
+        self._shape = batches.shape
+        self._prefetch(batches)

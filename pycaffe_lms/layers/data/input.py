@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..base import Declaration, Layer, Needs, Runs, at_least, exactly
+from collections.abc import Sequence
+
+from ..base import Declaration, Layer, Needs, Runs, Shapes, at_least, exactly
 from ..registry import register_layer
 
 
@@ -20,7 +22,7 @@ class InputLayer(Layer):
         bottoms=exactly(0), tops=at_least(1), runs_on=Runs.NOWHERE, is_net_input=True, no_backward=None
     )
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         shapes, n = [tuple(s.dim) for s in self.param.input_param.shape], len(self.param.top)
         if len(shapes) not in (0, 1, n):
             raise self.error(f"{len(shapes)} shapes for {n} tops", fix=f"write one shape for all tops, or {n}")
@@ -28,11 +30,11 @@ class InputLayer(Layer):
             raise self.error("input_param.shape has a negative dim", fix="use sizes of 0 or more")
         self.shapes = shapes if len(shapes) == n else (shapes or [(0,)]) * n
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         return list(self.shapes)
 
-    def forward_needs(self):
+    def forward_needs(self) -> Needs:
         return Needs()
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs()

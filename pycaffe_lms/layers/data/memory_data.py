@@ -6,14 +6,17 @@ Source: BVLC/caffe, src/caffe/layers/memory_data_layer.cpp, python/caffe/_caffe.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
+from ...arrays import HostArray
 from ...data.database.datum import datum_array
 from ...data.transform.transformer import DataTransformer, batch_rng
 from ...errors import CaffeError, DataError
-from ..base import Declaration, Layer, Needs, Pass, Runs, exactly
+from ...proto import caffe_pb2
+from ..base import Declaration, Layer, Needs, Pass, Runs, Shapes, exactly
 from ..registry import register_layer
 
 _log = logging.getLogger(__name__)
@@ -32,7 +35,7 @@ class MemoryDataLayer(Layer):
 
     declares = Declaration(bottoms=exactly(0), tops=exactly(2), runs_on=Runs.HOST, no_backward=None)
 
-    def setup(self, bottom_shapes) -> None:
+    def setup(self, bottom_shapes: Shapes) -> None:
         p = self.param.memory_data_param
         missing = [field for field in _FIELDS if getattr(p, field) == 0]
         if missing:
@@ -42,7 +45,8 @@ class MemoryDataLayer(Layer):
             )
         self.batch_size: int = p.batch_size
         self._item_shape = (p.channels, p.height, p.width)
-        self._data = self._labels = None
+        self._data: HostArray | None = None
+        self._labels: HostArray | None = None
         self._position = self._draws = 0
         self.seed = self.context.seed
         self._waiting = False  # added data that no forward has reached the end of
@@ -51,14 +55,14 @@ class MemoryDataLayer(Layer):
         except CaffeError as error:
             raise error.at(layer=self.name, type=self.param.type) from None
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         return [(self.batch_size, *self._item_shape), (self.batch_size,)]
 
     def forward_needs(self) -> Needs:
         return Needs()
 
     def forward(self, io: Pass) -> None:
-        if self._data is None:
+        if self._data is None or self._labels is None:
             raise self.error(
                 "has no data", kind=DataError, fix="call net.set_input_arrays(data, labels), or the layer's add_images"
             )
@@ -92,7 +96,7 @@ class MemoryDataLayer(Layer):
             _log.warning("%s does not transform arrays that are set; add_images and add_datums do", self.name)
         self._take(data, labels.reshape(-1))
 
-    def add_datums(self, datums: Sequence) -> None:
+    def add_datums(self, datums: Sequence[caffe_pb2.Datum]) -> None:
         """Transform and use Datum messages, raw or encoded, n a multiple of batch_size (Caffe's AddDatumVector).
 
         Raises: DataError where data are still waiting or do not fit; LayerParamError for a crop that does not."""
@@ -150,9 +154,9 @@ class MemoryDataLayer(Layer):
 
     def _check_free(self, what: str) -> None:
         if self._waiting:
+            n = 0 if self._data is None else len(self._data)
             raise self._unfit(
-                f"cannot {what}: of the {len(self._data)} items added before, {len(self._data) - self._position} have "
-                "not been used",
+                f"cannot {what}: of the {n} items added before, {n - self._position} have not been used",
                 "run forward until they are",
             )
 
@@ -166,7 +170,7 @@ class MemoryDataLayer(Layer):
                 f"give {' or '.join(map(str, near))} items, or change batch_size",
             )
 
-    def _placed(self, work, *args, **kwargs):
+    def _placed(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         try:
             return work(*args, **kwargs)
         except CaffeError as error:

@@ -12,7 +12,7 @@ import numpy as np
 from ...data.feed.windows import Crop, WindowBatches, WindowList
 from ...data.transform.mean import load_mean
 from ...errors import DataError, Where
-from ..base import TRAIN, exactly
+from ..base import TRAIN, Shapes, exactly
 from ..registry import register_layer
 from .data import DataLayer
 
@@ -34,7 +34,7 @@ class WindowDataLayer(DataLayer):
 
     declares = replace(DataLayer.declares, tops=exactly(2))
 
-    def setup(self, bottom_shapes) -> None:
+    def setup(self, bottom_shapes: Shapes) -> None:
         p, transform = self.param.window_data_param, self.param.transform_param
         if not p.source:
             raise self.error("window_data_param.source is not set", fix="name the window file")
@@ -75,7 +75,7 @@ class WindowDataLayer(DataLayer):
             self._mean(),
             transform.scale if transform.HasField("scale") else p.scale,
         )
-        self._batches = WindowBatches(
+        batches = WindowBatches(
             WindowList(p.source, p.fg_threshold, p.bg_threshold, p.root_folder),
             p.batch_size,
             int(np.float32(p.batch_size) * np.float32(p.fg_fraction)),
@@ -85,10 +85,10 @@ class WindowDataLayer(DataLayer):
             rank=self.context.solver_rank if self.phase == TRAIN else 0,
             seed=self._seed,
         )
-        self._shape = self._batches.shape
-        self._prefetch()
+        self._shape = batches.shape
+        self._prefetch(batches)
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         return [self._shape, (self._shape[0],)]
 
     def _mean(self) -> np.ndarray | float:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from ..base import Declaration, Layer, Needs, Runs, exactly
+from ...arrays import HostArray
+from ...proto import caffe_pb2
+from ..base import Declaration, Layer, Needs, Pass, Runs, Shapes, exactly
 from ..registry import register_layer
 
 
@@ -25,7 +29,7 @@ class PriorBoxLayer(Layer):
 
     declares = Declaration(bottoms=exactly(2), runs_on=Runs.NOWHERE)
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         box = self.param.prior_box_param
         for name in ("min_size", "max_size", "aspect_ratio", "variance"):
             if any(not value > 0 for value in getattr(box, name)):
@@ -44,8 +48,8 @@ class PriorBoxLayer(Layer):
         self.steps = self._pair("step", "step_w", "step_h")
         self.sides = self._sides(box)
 
-    def _pair(self, one, x, y):
-        """(x, y) from the field for both or the fields for each; None where neither is given."""
+    def _pair(self, one: str, x: str, y: str) -> tuple[float, float] | None:
+        """Return (x, y) from the field for both or the fields for each; None where neither is given."""
         box = self.param.prior_box_param
         each = [name for name in (x, y) if box.HasField(name)]
         if box.HasField(one) and each:
@@ -56,10 +60,10 @@ class PriorBoxLayer(Layer):
         values = [getattr(box, name) for name in names]
         if any(not value > 0 for value in values):
             raise self.error(f"{names[0]} is not above 0", fix="use values above 0")
-        return tuple(values) or None
+        return (values[0], values[1]) if values else None
 
-    def _sides(self, box) -> np.ndarray:
-        """(boxes, 2): width and height of the boxes of one place, in pixels."""
+    def _sides(self, box: caffe_pb2.PriorBoxParameter) -> HostArray:
+        """Return (boxes, 2): width and height of the boxes of one place, in pixels."""
         ratios = [1.0]
         for ratio in box.aspect_ratio:
             if all(abs(ratio - known) >= 1e-6 for known in ratios):
@@ -72,7 +76,7 @@ class PriorBoxLayer(Layer):
             sides += [(size * np.sqrt(r), size / np.sqrt(r)) for r in ratios if abs(r - 1) >= 1e-6]
         return np.array(sides, np.float64)
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         for i, shape in enumerate(map(tuple, bottom_shapes)):
             if len(shape) != 4 or 0 in shape[2:]:
                 raise self.shape_error(f"has shape {shape}", bottom=i, fix="give bottoms (N, C, H, W) with pixels")
@@ -80,10 +84,10 @@ class PriorBoxLayer(Layer):
         self.picture = self.image or (bottom_shapes[1][3], bottom_shapes[1][2])
         return [(1, 2, self.places[0] * self.places[1] * self.sides.size * 2)]
 
-    def rewrites(self, top):
+    def rewrites(self, top: int) -> bool:
         return False
 
-    def fill_once(self, top, array):
+    def fill_once(self, top: int, array: HostArray) -> None:
         box, picture = self.param.prior_box_param, np.array(self.picture, np.float64)
         steps = np.array(self.steps or picture / self.places)
         h, w = np.indices(self.places[::-1]).reshape(2, -1)
@@ -95,13 +99,13 @@ class PriorBoxLayer(Layer):
             np.clip(boxes, 0, 1, out=boxes)
         variances[...] = list(box.variance) or 0.1
 
-    def forward_needs(self):
+    def forward_needs(self) -> Needs:
         return Needs()
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs()
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         for diff in io.bottom_diff:
             if diff is not None:
                 io.ops.fill(diff, 0)

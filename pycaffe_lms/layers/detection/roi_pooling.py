@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from ..base import Declaration, Layer, Lives, Needs, count, exactly
+from ..base import Declaration, Layer, Lives, Needs, Ops, Pass, Shape, Shapes, count, exactly
 from ..registry import register_layer
 
 
@@ -18,7 +20,7 @@ class _BoxRegions(Layer):
             raise self.error(f"spatial_scale is {scale:g}", fix="give 1 / the stride of the feature map")
         return scale
 
-    def check_shapes(self, bottom_shapes):
+    def check_shapes(self, bottom_shapes: Shapes) -> tuple[Shape, int]:
         """(shape of the map, number of regions)."""
         x, rois = (tuple(s) for s in bottom_shapes)
         if len(x) != 4:
@@ -35,10 +37,14 @@ class _BoxRegions(Layer):
             )
         return x, rois[0]
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_map(self, io: Pass) -> None:
+        """Queue the gradient of the map."""
+        raise AssertionError(f"{type(self).__name__} has no backward_map")
+
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs(bottoms=frozenset({1}) if propagate_down[0] else frozenset())
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         if io.bottom_diff[0] is not None:
             self.backward_map(io)
         if io.bottom_diff[1] is not None:
@@ -61,23 +67,23 @@ class ROIPoolingLayer(_BoxRegions):
     program on the CPU, and reads beyond the map on a GPU).
     """
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         p = self.param.roi_pooling_param
         self.pooled, self.scale = (p.pooled_h, p.pooled_w), self.check_scale(p.spatial_scale)
         if 0 in self.pooled:
             raise self.error("has no pooled_h or pooled_w", fix="add roi_pooling_param { pooled_h: ... pooled_w: ... }")
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         x, regions = self.check_shapes(bottom_shapes)
         return [(regions, x[1], *self.pooled)]
 
-    def declare(self, bottom_shapes, top_shapes, ops):
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         self.scratch("argmax", top_shapes[0], dtype=np.int32, lives=Lives.SAVED)
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         io.ops.roi_pool.forward(io.bottom[0], io.bottom[1], io.top[0], io.scratch.get("argmax"), self.scale)
 
-    def backward_map(self, io):
+    def backward_map(self, io: Pass) -> None:
         args = (io.top_diff[0], io.bottom[1], io.scratch["argmax"], io.bottom_diff[0], self.scale)
         io.ops.roi_pool.backward(*args)
 
@@ -98,7 +104,7 @@ class PSROIPoolingLayer(_BoxRegions):
     the map).
     """
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         p = self.param.psroi_pooling_param
         self.outputs, self.cells, self.scale = p.output_dim, p.group_size, self.check_scale(p.spatial_scale)
         if min(self.outputs, self.cells) < 1:
@@ -106,7 +112,7 @@ class PSROIPoolingLayer(_BoxRegions):
                 "has no output_dim or group_size", fix="add psroi_pooling_param { output_dim: ... group_size: ... }"
             )
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         x, regions = self.check_shapes(bottom_shapes)
         wanted = self.outputs * self.cells**2
         if x[1] != wanted:
@@ -117,8 +123,8 @@ class PSROIPoolingLayer(_BoxRegions):
             )
         return [(regions, self.outputs, self.cells, self.cells)]
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         io.ops.psroi_pool.forward(io.bottom[0], io.bottom[1], io.top[0], self.scale)
 
-    def backward_map(self, io):
+    def backward_map(self, io: Pass) -> None:
         io.ops.psroi_pool.backward(io.top_diff[0], io.bottom[1], io.bottom_diff[0], self.scale)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from ..base import Declaration, Layer, Lives, Needs, between, exactly
+from ..base import Declaration, Layer, Lives, Needs, Ops, Pass, Shapes, between, exactly
 from ..registry import register_layer
 from .base import Labels, class_sizes
 
@@ -23,28 +25,28 @@ class AccuracyLayer(Layer):
 
     declares = Declaration(bottoms=exactly(2), tops=between(1, 2), no_backward=None)
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         accuracy = self.param.accuracy_param
         self.top_k = accuracy.top_k
         self.has_ignore, self.ignore = accuracy.HasField("ignore_label"), accuracy.ignore_label
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         self.size = class_sizes(self, bottom_shapes, self.param.accuracy_param.axis)
         classes = self.size[1]
-        self._labels = Labels(1, classes, self.ignore if self.has_ignore else None)
+        self._class_labels = Labels(1, classes, self.ignore if self.has_ignore else None)
         if self.top_k > classes:
             raise self.error(
                 f"top_k is {self.top_k}, but there are {classes} classes", fix="lower accuracy_param.top_k"
             )
         return [(), (classes,)][: len(self.param.top)]
 
-    def declare(self, bottom_shapes, top_shapes, ops):
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         self.scratch("counts", (3 + 2 * self.size[1],), dtype=np.int32, lives=Lives.CALL, backward=False)
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs()
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         per_class = io.top[1] if len(io.top) > 1 else None
         arrays = (io.bottom[0], io.bottom[1], io.top[0], per_class, io.scratch["counts"])
         io.ops.accuracy.forward(*arrays, self.has_ignore, self.ignore, self.top_k, *self.size)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...ops.sum_parts import LOSS_BLOCKS
 from ...proto import caffe_pb2
-from ..base import Declaration, Layer, Lives, count, exactly
+from ..base import Declaration, Layer, Lives, Shapes, count, exactly
 
 FULL, VALID, BATCH_SIZE = (
     caffe_pb2.LossParameter.NormalizationMode.Value(name) for name in ("FULL", "VALID", "BATCH_SIZE")
@@ -22,7 +22,7 @@ class LossLayer(Layer):
         bottoms=exactly(2), is_loss=True, no_backward=frozenset({1}), ignores_force_backward=frozenset({1})
     )
 
-    def check_batch(self, bottom_shapes) -> int:
+    def check_batch(self, bottom_shapes: Shapes) -> int:
         """The size of the batch. Raises ShapeError unless the bottoms have the same first axis."""
         first = tuple(bottom_shapes[0])
         for i, shape in enumerate(bottom_shapes[: self.declares.bottoms.least]):
@@ -81,8 +81,8 @@ class Labels:
         return np.flatnonzero(~fine)
 
 
-def class_sizes(layer, bottom_shapes, axis):
-    """(positions before the class axis, classes, positions behind it). Raises ShapeError through the layer."""
+def class_sizes(layer: Layer, bottom_shapes: Shapes, axis: int) -> tuple[int, int, int]:
+    """Return (positions before the class axis, classes, positions behind it). Raises ShapeError through the layer."""
     scores, labels = tuple(bottom_shapes[0]), tuple(bottom_shapes[1])
     axis = layer.canonical_axis(axis, len(scores))
     outer, classes, inner = count(scores, 0, axis), count(scores, axis, axis + 1), count(scores, axis + 1)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from ..base import Needs, count
+from ..base import Needs, Ops, Pass, Shapes, count
 from ..registry import register_layer
 from .base import LossLayer
 
@@ -21,7 +22,7 @@ class EuclideanLossLayer(LossLayer):
 
     declares = replace(LossLayer.declares, no_backward=frozenset(), ignores_force_backward=frozenset())
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         self.items = max(1, self.check_batch(bottom_shapes))
         a, b = (tuple(shape) for shape in bottom_shapes)
         if count(a, 1) != count(b, 1):
@@ -33,15 +34,15 @@ class EuclideanLossLayer(LossLayer):
             )
         return [()]
 
-    def declare(self, bottom_shapes, top_shapes, ops):
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         self.loss_scratch()
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs(bottoms=frozenset({0, 1}) if any(propagate_down) else frozenset())
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         io.ops.euclidean_loss.forward(*io.bottom, io.top[0], io.scratch["work"], 0.5 / self.items)
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         if any(dx is not None for dx in io.bottom_diff):
             io.ops.euclidean_loss.backward(*io.bottom, io.top_diff[0], *io.bottom_diff, 1 / self.items)

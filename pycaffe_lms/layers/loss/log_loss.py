@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 from google.protobuf.message import DecodeError
 
+from ...arrays import AnyArray, HostArray
 from ...errors import CaffeError, DataError
 from ...formats.weights.blobproto import blobproto_to_array
 from ...proto import caffe_pb2
-from ..base import Lives, Needs, between, count
+from ..base import Lives, Needs, Ops, Pass, Shapes, between, count
 from ..registry import register_layer
 from .base import VALID, Labels, LossLayer, class_sizes
 
@@ -26,24 +28,24 @@ class MultinomialLogisticLossLayer(LossLayer):
     Source: BVLC/caffe, src/caffe/layers/multinomial_logistic_loss_layer.cpp.
     """
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         items, labels = self.check_batch(bottom_shapes), tuple(bottom_shapes[1])
         if count(labels, 1) != 1:
             raise self.shape_error(f"has shape {labels}, but an item has one label", bottom=1, fix="give N labels")
         self.items, self.size = max(1, items), (items, count(bottom_shapes[0], 1))
-        self._labels = Labels(1, self.size[1])
+        self._class_labels = Labels(1, self.size[1])
         return [()]
 
-    def declare(self, bottom_shapes, top_shapes, ops):
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         self.loss_scratch()
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs(bottoms=frozenset({0, 1}) if propagate_down[0] else frozenset())
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         io.ops.multinomial_loss.forward(*io.bottom, io.top[0], io.scratch["work"], 1 / self.items, *self.size)
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         if io.bottom_diff[0] is not None:
             arrays = (*io.bottom, io.top_diff[0], io.bottom_diff[0])
             io.ops.multinomial_loss.backward(*arrays, 1 / self.items, *self.size)
@@ -71,7 +73,7 @@ class InfogainLossLayer(LossLayer):
         ignores_force_backward=frozenset({1, 2}),
     )
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         if self.param.loss_param.HasField("normalize"):
             raise self.error("loss_param.normalize is not for this layer", fix="use loss_param.normalization")
         self.read_normalization(VALID)
@@ -80,8 +82,8 @@ class InfogainLossLayer(LossLayer):
             raise self.error("has no infogain matrix", fix="add a third bottom, or infogain_loss_param { source: }")
         self.matrix = None if len(bottom_shapes) > 2 else self._read(source)
 
-    def _read(self, path) -> np.ndarray:
-        """The numbers in a BlobProto file."""
+    def _read(self, path: str) -> HostArray:
+        """Return the numbers in a BlobProto file."""
         proto = caffe_pb2.BlobProto()
         try:
             with open(path, "rb") as file:
@@ -95,11 +97,11 @@ class InfogainLossLayer(LossLayer):
             error.at(layer=self.name, type=self.param.type)
             raise
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         self.check_batch(bottom_shapes)
         self.size = class_sizes(self, bottom_shapes, self.param.infogain_loss_param.axis)
         classes = self.size[1]
-        self._labels = Labels(1, classes, self.ignore if self.has_ignore else None)
+        self._class_labels = Labels(1, classes, self.ignore if self.has_ignore else None)
         given = count(bottom_shapes[2]) if self.matrix is None else self.matrix.size
         if given != classes * classes:
             raise self.shape_error(
@@ -109,7 +111,7 @@ class InfogainLossLayer(LossLayer):
             )
         return [(), tuple(bottom_shapes[0])][: max(1, len(self.param.top))]
 
-    def declare(self, bottom_shapes, top_shapes, ops):
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         classes = self.size[1]
         self.loss_scratch(norm=True)
         if len(top_shapes) == 1:
@@ -118,19 +120,19 @@ class InfogainLossLayer(LossLayer):
             self.scratch("matrix", (classes * classes,), lives=self.saved())
         self.scratch("row_sums", (classes,), dtype=np.float64, lives=Lives.CALL, forward=False)
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         if not propagate_down[0]:
             return Needs()
         bottoms = frozenset({1}) if self.matrix is not None else frozenset({1, 2})
         return Needs(bottoms=bottoms, tops=frozenset({1}) if len(self.param.top) > 1 else frozenset())
 
-    def _prob(self, io):
+    def _prob(self, io: Pass) -> AnyArray:
         return io.top[1] if len(io.top) > 1 else io.scratch["prob"]
 
-    def _matrix(self, io):
+    def _matrix(self, io: Pass) -> AnyArray:
         return io.bottom[2] if self.matrix is None else io.scratch["matrix"]
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         prob, matrix = self._prob(io), self._matrix(io)
         if self.matrix is not None:
             io.ops.upload_matrix(self.matrix, matrix)
@@ -139,7 +141,7 @@ class InfogainLossLayer(LossLayer):
         outer, _, inner = self.size
         io.ops.infogain_loss.forward(*arrays, self.has_ignore, self.ignore, self.normalizer(outer, inner), *self.size)
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         dx = io.bottom_diff[0]
         if dx is None:
             return

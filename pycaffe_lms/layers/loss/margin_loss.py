@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from ...proto import caffe_pb2
-from ..base import Needs, count, exactly
+from ..base import Needs, Ops, Pass, Shapes, count, exactly
 from ..registry import register_layer
 from .base import Labels, LossLayer
 
@@ -26,28 +27,28 @@ class HingeLossLayer(LossLayer):
     Source: BVLC/caffe, src/caffe/layers/hinge_loss_layer.cpp.
     """
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         self.squared = self.param.hinge_loss_param.norm == _L2
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         items, labels = self.check_batch(bottom_shapes), tuple(bottom_shapes[1])
         if count(labels, 1) != 1:
             raise self.shape_error(f"has shape {labels}, but an item has one label", bottom=1, fix="give N labels")
         self.items, self.size = max(1, items), (items, count(bottom_shapes[0], 1))
-        self._labels = Labels(1, self.size[1])
+        self._class_labels = Labels(1, self.size[1])
         return [()]
 
-    def declare(self, bottom_shapes, top_shapes, ops):
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         self.loss_scratch()
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs(bottoms=frozenset({0, 1}) if propagate_down[0] else frozenset())
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         scratch = io.scratch["work"]
         io.ops.hinge_loss.forward(*io.bottom, io.top[0], scratch, self.squared, 1 / self.items, *self.size)
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         if io.bottom_diff[0] is not None:
             arrays = (*io.bottom, io.top_diff[0], io.bottom_diff[0])
             io.ops.hinge_loss.backward(*arrays, self.squared, 1 / self.items, *self.size)
@@ -70,11 +71,11 @@ class ContrastiveLossLayer(LossLayer):
         LossLayer.declares, bottoms=exactly(3), no_backward=frozenset({2}), ignores_force_backward=frozenset({2})
     )
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         contrastive = self.param.contrastive_loss_param
         self.margin, self.legacy = contrastive.margin, contrastive.legacy_version
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         items = self.check_batch(bottom_shapes)
         a = tuple(bottom_shapes[0])
         for i, shape in enumerate(bottom_shapes):
@@ -88,18 +89,18 @@ class ContrastiveLossLayer(LossLayer):
         self.items, self.size = max(1, items), (items, count(a, 1))
         return [()]
 
-    def declare(self, bottom_shapes, top_shapes, ops):
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         self.loss_scratch()
         self.scratch("distance", (self.size[0],), dtype=np.float64, lives=self.saved())
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs(bottoms=frozenset({0, 1, 2}) if any(propagate_down[:2]) else frozenset())
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         arrays = (*io.bottom, io.top[0], io.scratch["distance"], io.scratch["work"])
         io.ops.contrastive_loss.forward(*arrays, self.margin, self.legacy, 0.5 / self.items, *self.size)
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         for dx, sign in zip(io.bottom_diff[:2], (1.0, -1.0), strict=True):
             if dx is not None:
                 arrays = (*io.bottom, io.top_diff[0], io.scratch["distance"], dx)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..base import Needs, count
+from collections.abc import Sequence
+
+from ..base import Needs, Ops, Pass, Shapes, count
 from ..registry import register_layer
 from .base import BATCH_SIZE, LossLayer
 
@@ -20,10 +22,10 @@ class SigmoidCrossEntropyLossLayer(LossLayer):
     Source: BVLC/caffe, src/caffe/layers/sigmoid_cross_entropy_loss_layer.cpp (its CPU half on every device).
     """
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         self.read_normalization(BATCH_SIZE)
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         items = self.check_batch(bottom_shapes)
         x, t = (tuple(shape) for shape in bottom_shapes)
         if count(x) != count(t):
@@ -35,17 +37,17 @@ class SigmoidCrossEntropyLossLayer(LossLayer):
         self.size = items, count(x, 1)
         return [()]
 
-    def declare(self, bottom_shapes, top_shapes, ops):
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         self.loss_scratch(norm=True)
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs(bottoms=frozenset({0, 1}) if propagate_down[0] else frozenset())
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         arrays = (*io.bottom, io.top[0], io.scratch["norm"], io.scratch["work"])
         io.ops.sigmoid_loss.forward(*arrays, self.has_ignore, self.ignore, self.normalizer(*self.size))
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         if io.bottom_diff[0] is not None:
             arrays = (*io.bottom, io.top_diff[0], io.scratch["norm"], io.bottom_diff[0])
             io.ops.sigmoid_loss.backward(*arrays, self.has_ignore, self.ignore)

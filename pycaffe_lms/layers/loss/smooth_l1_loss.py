@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from ..base import Needs, between, count
+from ...arrays import AnyArray
+from ..base import Needs, Ops, Pass, Shapes, between, count
 from ..registry import register_layer
 from .base import LossLayer
 
@@ -29,13 +31,13 @@ class SmoothL1LossLayer(LossLayer):
         ignores_force_backward=frozenset({2, 3}),
     )
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         sigma = self.param.smooth_l1_loss_param.sigma
         if not sigma > 0:
             raise self.error(f"sigma is {sigma:g}", fix="set smooth_l1_loss_param.sigma above 0")
         self.sigma2 = sigma * sigma
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         self.items = max(1, self.check_batch(bottom_shapes))
         a = tuple(bottom_shapes[0])
         for i, shape in enumerate(map(tuple, bottom_shapes)):
@@ -47,20 +49,20 @@ class SmoothL1LossLayer(LossLayer):
                 )
         return [()]
 
-    def declare(self, bottom_shapes, top_shapes, ops):
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         self.loss_scratch()
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs(bottoms=frozenset(range(len(propagate_down))) if any(propagate_down) else frozenset())
 
-    def _arrays(self, io):
+    def _arrays(self, io: Pass) -> tuple[AnyArray, ...]:
         return (*io.bottom, None, None)[:4]
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         args = io.top[0], io.scratch["work"], self.sigma2, 1 / self.items
         io.ops.smooth_l1_loss.forward(*self._arrays(io), *args)
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         wanted = io.bottom_diff[:2]
         if any(dx is not None for dx in wanted):
             args = io.top_diff[0], *wanted, self.sigma2, 1 / self.items

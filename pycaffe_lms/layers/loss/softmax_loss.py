@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from ...arrays import AnyArray
 from ...proto import caffe_pb2
-from ..base import Declaration, Layer, Lives, Needs, between, exactly
+from ..base import Declaration, Layer, Lives, Needs, Ops, Pass, Shapes, between, exactly
 from ..registry import register_layer
 from .base import Labels, class_sizes
 
@@ -36,14 +39,14 @@ class SoftmaxWithLossLayer(Layer):
         ignores_force_backward=frozenset({1}),
     )
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         loss = self.param.loss_param
         self.has_ignore, self.ignore = loss.HasField("ignore_label"), loss.ignore_label
-        self.mode = loss.normalization
+        self.mode: int = loss.normalization
         if loss.HasField("normalize") and not loss.HasField("normalization"):
             self.mode = _VALID if loss.normalize else _BATCH_SIZE
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         scores, labels = tuple(bottom_shapes[0]), tuple(bottom_shapes[1])
         if scores[:1] != labels[:1]:
             raise self.shape_error(
@@ -52,39 +55,39 @@ class SoftmaxWithLossLayer(Layer):
                 fix="give scores and labels of the same batch",
             )
         self.size = class_sizes(self, bottom_shapes, self.param.softmax_param.axis)
-        self._labels = Labels(1, self.size[1], self.ignore if self.has_ignore else None)
+        self._class_labels = Labels(1, self.size[1], self.ignore if self.has_ignore else None)
         return [(), scores][: max(1, len(self.param.top))]
 
-    def declare(self, bottom_shapes, top_shapes, ops):
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         if len(top_shapes) == 1:
             self.scratch("prob", bottom_shapes[0], lives=Lives.SAVED if self.context.needs_backward else Lives.CALL)
         saved = Lives.SAVED if self.context.needs_backward else Lives.CALL
         self.scratch("norm", (1,), dtype=np.float64, lives=saved)
         self.scratch("work", (512,), dtype=np.float64, lives=Lives.CALL, backward=False)
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         if not propagate_down[0]:
             return Needs()
         return Needs(bottoms=frozenset({1}), tops=frozenset({1}) if len(self.param.top) > 1 else frozenset())
 
-    def _normalizer(self):
+    def _normalizer(self) -> int:
         """Z before its floor of 1; -1: the number of labels that are not ignored, counted on the device."""
         outer, _, inner = self.size
         if self.mode == _VALID:
             return -1 if self.has_ignore else outer * inner
         return {_FULL: outer * inner, _BATCH_SIZE: outer}.get(self.mode, 1)
 
-    def _prob(self, io):
+    def _prob(self, io: Pass) -> AnyArray:
         return io.top[1] if len(io.top) > 1 else io.scratch["prob"]
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         prob = self._prob(io)
         io.ops.softmax.forward(io.bottom[0], prob, *self.size)
         ignore = (self.has_ignore, self.ignore)
         arrays = (prob, io.bottom[1], io.top[0], io.scratch["norm"], io.scratch["work"])
         io.ops.softmax_loss.forward(*arrays, *ignore, self._normalizer(), *self.size)
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         dx = io.bottom_diff[0]
         if dx is None:
             return

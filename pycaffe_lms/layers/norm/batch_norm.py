@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...ops.axes import around_axis
 from ...ops.sum_parts import reduction_parts
 from ...proto import caffe_pb2
-from ..base import TEST, Declaration, InPlace, Layer, Lives, Needs, Role, count
+from ..base import TEST, Declaration, InPlace, Layer, Lives, Needs, Ops, Pass, Role, Shape, Shapes, count
 from ..registry import register_layer
 
 _ZERO, _ONE = (caffe_pb2.FillerParameter(type="constant", value=v) for v in (0, 1))
@@ -32,7 +34,7 @@ class BatchNormLayer(Layer):
 
     declares = Declaration(in_place=InPlace.ALLOWED)
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         bn = self.param.batch_norm_param
         self.use_global = bn.use_global_stats if bn.HasField("use_global_stats") else self.phase == TEST
         self.fraction, self.eps = bn.moving_average_fraction, bn.eps
@@ -56,15 +58,15 @@ class BatchNormLayer(Layer):
             self.add_param((self.channels,), bn.bias_filler if bn.HasField("bias_filler") else _ZERO)
 
     @property
-    def role(self):
+    def role(self) -> Role | None:
         return None if self.scaled else Role.NORMALISE
 
-    def _channels(self, shape):
+    def _channels(self, shape: Shape) -> int:
         if not shape:
             raise self.shape_error("has no axes", bottom=0, fix="give a bottom of shape (N, C, ...)")
         return shape[1] if len(shape) > 1 else 1
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         shape = tuple(bottom_shapes[0])
         if self._channels(shape) != self.channels:
             raise self.shape_error(
@@ -74,13 +76,13 @@ class BatchNormLayer(Layer):
             )
         return [shape]
 
-    def takes_channels_last(self, bottom_shapes, top_shapes, ops):
+    def takes_channels_last(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
         return len(bottom_shapes[0]) >= 4
 
-    def takes_half(self, bottom_shapes, top_shapes, ops):
+    def takes_half(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
         return True
 
-    def declare(self, bottom_shapes, top_shapes, ops):
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         shape, c = bottom_shapes[0], self.channels
         self.size = around_axis(shape, 1, self.context.channels_last) if len(shape) > 1 else (count(shape), c, 1)
         if self.use_global:
@@ -95,36 +97,36 @@ class BatchNormLayer(Layer):
                 "work", (2 * c * (reduction_parts(*self.size) + 1),), lives=Lives.CALL, forward=not self.use_global
             )
 
-    def forward_needs(self):
+    def forward_needs(self) -> Needs:
         statistics = {0, 1, 2} if self.use_global else set()
         return Needs(bottoms=frozenset({0}), params=frozenset(statistics | set(range(3, len(self.params)))))
 
-    def forward_updates(self):
+    def forward_updates(self) -> frozenset[int]:
         return frozenset() if self.use_global else frozenset({0, 1, 2})
 
-    def remat_needs(self):
+    def remat_needs(self) -> Needs | None:
         return Needs(bottoms=frozenset({0}), params=frozenset(range(0 if self.use_global else 3, len(self.params))))
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         values = frozenset({0}) if propagate_down[0] and not self.use_global else frozenset()
         if not self.scaled:
             return Needs(tops=values)
         scale = frozenset({3}) if propagate_down[0] else frozenset()
         return Needs(bottoms=frozenset({0}) if param_propagate[3] else values, params=scale)
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         arrays = (io.bottom[0], io.top[0], io.scratch["inv_std"], io.scratch["mean"], *io.param)
         if self.use_global:
             self.operation.forward(*arrays, self.eps, *self.size)
         else:
             self.operation.forward(*arrays, self.fraction, self.eps, io.scratch["work"], *self.size)
 
-    def effort(self, forward, again):
+    def effort(self, forward: bool, again: bool) -> tuple[float, float]:
         if again or self.use_global:
             return 1.0, 1.0
         return (1.4 if forward else 1.6), 1.0  # statistics first, then the values
 
-    def rematerialize(self, io):
+    def rematerialize(self, io: Pass) -> None:
         if self.use_global:
             self.forward(io)
             return
@@ -134,7 +136,7 @@ class BatchNormLayer(Layer):
         else:
             io.ops.batch_norm_apply(x, y, inv_std, mean, *self.size)
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         # the net may run this for a statistic's sake, though none is learned: force_backward asks for every gradient
         for diff, accumulate in zip(io.param_diff[:3], io.accumulate[:3], strict=True):
             if diff is not None and not accumulate:

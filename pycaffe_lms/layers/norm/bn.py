@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from ...arrays import AnyArray
 from ...ops.axes import around_axis
 from ...ops.sum_parts import reduction_parts
 from ...proto import caffe_pb2
-from ..base import TEST, Declaration, InPlace, Layer, Lives, Needs
+from ..base import TEST, Declaration, InPlace, Layer, Lives, Needs, Ops, Pass, Shape, Shapes
 from ..registry import register_layer
 
 _SEGNET = ("scale_filler", "shift_filler", "bn_mode")
@@ -13,7 +16,7 @@ _YJXIONG = ("slope_filler", "bias_filler", "momentum", "eps", "frozen", "engine"
 _SEGNET_EPS = 1e-9
 
 
-def _constant(value):
+def _constant(value: float) -> caffe_pb2.FillerParameter:
     return caffe_pb2.FillerParameter(type="constant", value=value)
 
 
@@ -35,7 +38,7 @@ class BNLayer(Layer):
 
     declares = Declaration(in_place=InPlace.ALLOWED)
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         bn = self.param.bn_param
         given = [[name for name in names if bn.HasField(name)] for names in (_SEGNET, _YJXIONG)]
         if all(given):
@@ -60,12 +63,12 @@ class BNLayer(Layer):
         for spec in self.param.param[0 if self.frozen else 2 :]:
             spec.lr_mult = spec.decay_mult = 0
 
-    def _channels(self, shape):
+    def _channels(self, shape: Shape) -> int:
         if len(shape) < 2:
             raise self.shape_error(f"has shape {tuple(shape)}", bottom=0, fix="give a bottom of shape (N, C, ...)")
         return shape[1]
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         shape = tuple(bottom_shapes[0])
         if self._channels(shape) != self.channels:
             raise self.shape_error(
@@ -75,10 +78,10 @@ class BNLayer(Layer):
             )
         return [shape]
 
-    def takes_channels_last(self, bottom_shapes, top_shapes, ops):
+    def takes_channels_last(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
         return len(bottom_shapes[0]) >= 4
 
-    def declare(self, bottom_shapes, top_shapes, ops):
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         shape, c = tuple(bottom_shapes[0]), self.channels
         self.size = around_axis(shape, 1, self.context.channels_last)
         self.scratch("work", (2 * c * (reduction_parts(*self.size) + 1),), lives=Lives.CALL)
@@ -90,25 +93,25 @@ class BNLayer(Layer):
         if not self.frozen:
             self.scratch("normal", shape)
 
-    def forward_needs(self):
+    def forward_needs(self) -> Needs:
         return Needs(bottoms=frozenset({0}), params=frozenset(range(4 if self.use_global else 2)))
 
-    def forward_updates(self):
+    def forward_updates(self) -> frozenset[int]:
         return frozenset({2, 3}) if self.moves else frozenset()
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs(
             bottoms=frozenset({0}) if self.affine and param_propagate[0] else frozenset(),
             params=frozenset({0}) if propagate_down[0] else frozenset(),
         )
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         x, y = io.bottom[0], io.top[0]
         if not self.affine:
             x = self._normalise(io, x, io.scratch.get("normal", y))
         io.ops.scale.forward(x, io.param[0], io.param[1], y, *self.size)
 
-    def _normalise(self, io, x, out):
+    def _normalise(self, io: Pass, x: AnyArray, out: AnyArray) -> AnyArray:
         """out = the normalised x; moves the running statistics. Returns out."""
         c, running = self.channels, io.scratch["running"]
         arrays = x, out, io.scratch["inv_std"], io.scratch["mean"]
@@ -128,7 +131,7 @@ class BNLayer(Layer):
                 io.ops.moving_average(batch[i], io.param[2 + i], self.momentum, (1 - self.momentum) * unbias)
         return out
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         dy, dx, work = io.top_diff[0], io.bottom_diff[0], io.scratch["work"]
         normal = io.bottom[0] if self.affine else io.scratch.get("normal")
         learned = 0 if self.frozen else 2

@@ -5,10 +5,16 @@ Not a type of its own: `net/passes/fusion.py` makes it from layers of a net, whi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from ...ops.axes import around_axis
 from ...ops.sum_parts import bits_come_free, fused_norm_work
-from ..base import Lives, Needs
+from ...proto.caffe_pb2 import LayerParameter
+from ..base import Lives, Needs, Ops, Pass, Shapes
 from ..masked import Masked
+from .batch_norm import BatchNormLayer
+from .scale import ScaleLayer
 
 
 class FusedNormLayer(Masked):
@@ -18,19 +24,21 @@ class FusedNormLayer(Masked):
     Backward reads x, the scale, and, to find where ReLU let pass, y (with r) or the bias, or saved bits.
     """
 
-    def __init__(self, param, norm, affine, *, adds: bool, relu: bool):
+    def __init__(
+        self, param: LayerParameter, norm: BatchNormLayer, affine: ScaleLayer | None, *, adds: bool, relu: bool
+    ):
         super().__init__(param, norm.context)
         self.norm, self.affine, self.adds, self.relu = norm, affine, adds, relu
         self.params = [*self.norm.params, *(self.affine.params if self.affine is not None else [])]
         self.has_bias = self.affine is not None and len(self.affine.params) > 1
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         return [tuple(bottom_shapes[0])]
 
-    def takes_channels_last(self, bottom_shapes, top_shapes, ops):
+    def takes_channels_last(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
         return self.norm.takes_channels_last(bottom_shapes[:1], top_shapes, ops)
 
-    def declare(self, bottom_shapes, top_shapes, ops):
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         shape = tuple(bottom_shapes[0])
         self.size = around_axis(shape, 1, self.context.channels_last) if len(shape) > 1 else (*shape[:1], 1, 1)
         c = self.norm.channels
@@ -42,21 +50,21 @@ class FusedNormLayer(Masked):
         self.scratch("work", (fused_norm_work(*self.size),), lives=Lives.CALL)
 
     @property
-    def quicker_with_bits(self):
+    def quicker_with_bits(self) -> bool:
         return self.relu and self.adds and bits_come_free(*self.size[1:])
 
-    def forward_needs(self):
+    def forward_needs(self) -> Needs:
         statistics = {0, 1, 2} if self.norm.use_global else set()
         bottoms = range(2 if self.adds else 1)
         return Needs(bottoms=frozenset(bottoms), params=frozenset(statistics | set(range(3, len(self.params)))))
 
-    def forward_updates(self):
+    def forward_updates(self) -> frozenset[int]:
         return self.norm.forward_updates()
 
-    def remat_needs(self):
+    def remat_needs(self) -> Needs | None:
         return Needs(bottoms=frozenset(range(2 if self.adds else 1)), params=frozenset(range(3, len(self.params))))
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         wants_x = propagate_down[0]
         wants_scale = self.affine is not None and param_propagate[3]
         finds_mask = self.relu and not self.adds and not self.context.saves_bits
@@ -70,11 +78,11 @@ class FusedNormLayer(Masked):
             params=frozenset(params),
         )
 
-    def _affine(self, params):
+    def _affine(self, params: Sequence[Any]) -> tuple[Any, Any]:
         gamma = params[3] if self.affine is not None else None
         return gamma, params[4] if self.has_bias else None
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         ops, norm, p = io.ops, self.norm, io.param
         mean, inv_std = io.scratch["mean"], io.scratch["inv_std"]
         if norm.use_global:
@@ -84,22 +92,22 @@ class FusedNormLayer(Masked):
             ops.batch_norm_statistics(io.bottom[0], inv_std, mean, *p[:3], norm.fraction, norm.eps, work, *self.size)
         self.rematerialize(io)
 
-    def in_place_reuse(self, forward):
+    def in_place_reuse(self, forward: bool) -> Sequence[tuple[str, int, int]]:
         if forward:
             return (("bottom", 1, 0), ("bottom", 0, 0)) if self.adds else (("bottom", 0, 0),)
         return (("top_diff", 0, 1), ("bottom", 0, 0)) if self.adds else (("top_diff", 0, 0),)
 
-    def effort(self, forward, again):
+    def effort(self, forward: bool, again: bool) -> tuple[float, float]:
         if again or self.norm.use_global:
             return 1.0, 1.0
         return (1.4 if forward else 1.6), 1.0  # statistics first, then the values
 
-    def rematerialize(self, io):
+    def rematerialize(self, io: Pass) -> None:
         r, statistics = io.bottom[1] if self.adds else None, (io.scratch["mean"], io.scratch["inv_std"])
         values = (io.bottom[0], r, io.top[0], *statistics, *self._affine(io.param))
         io.ops.fused_norm.forward(*values, self.relu, *self.size, io.scratch.get("bits"))
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         dgamma, dbeta = self._affine(io.param_diff)
         add_gamma, add_beta = self._affine(io.accumulate)
         dr = io.bottom_diff[1] if self.adds else None

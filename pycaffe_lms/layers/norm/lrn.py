@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...ops.axes import WIDEST_IN_REGISTERS, effective_width
 from ...proto import caffe_pb2
-from ..base import Declaration, Layer, Lives, Needs
+from ..base import Declaration, Layer, Lives, Needs, Ops, Pass, Shapes
 from ..registry import register_layer
 
 
@@ -20,9 +22,10 @@ class LRNLayer(Layer):
     Source: BVLC/caffe, src/caffe/layers/lrn_layer.cpp.
     """
 
+    arguments: tuple[float, ...]
     declares = Declaration(splits_over_batch=True)
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         lrn = self.param.lrn_param
         self.size, self.alpha, self.beta, self.k = lrn.local_size, lrn.alpha, lrn.beta, lrn.k
         self.across = lrn.norm_region == caffe_pb2.LRNParameter.ACROSS_CHANNELS
@@ -32,7 +35,7 @@ class LRNLayer(Layer):
                 fix=f"use local_size: {self.size + 1}",
             )
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         if len(bottom_shapes[0]) != 4:
             raise self.shape_error(
                 f"has shape {tuple(bottom_shapes[0])}, but LRN works on 4 axes (items, channels, height, width)",
@@ -41,13 +44,13 @@ class LRNLayer(Layer):
             )
         return [tuple(bottom_shapes[0])]
 
-    def takes_channels_last(self, bottom_shapes, top_shapes, ops):
+    def takes_channels_last(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
         return self.across and effective_width(self.size, bottom_shapes[0][1]) <= WIDEST_IN_REGISTERS
 
-    def takes_half(self, bottom_shapes, top_shapes, ops):
+    def takes_half(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
         return self.context.channels_last
 
-    def declare(self, bottom_shapes, top_shapes, ops):
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         items, channels, height, width = bottom_shapes[0]
         if self.context.channels_last:
             self.operation = ops.lrn_last
@@ -60,13 +63,13 @@ class LRNLayer(Layer):
             self.arguments = (items * channels, height, width, self.size, self.alpha, self.beta)
             self.scratch("ratio", bottom_shapes[0], lives=Lives.CALL, forward=False)
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs(bottoms=frozenset({0}) if propagate_down[0] else frozenset())
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         self.operation.forward(io.bottom[0], io.top[0], *self.arguments)
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         if io.bottom_diff[0] is not None:
             ratio = (io.scratch["ratio"],) if "ratio" in io.scratch else ()
             self.operation.backward(io.bottom[0], io.top_diff[0], io.bottom_diff[0], *ratio, *self.arguments)

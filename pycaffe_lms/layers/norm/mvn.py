@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...ops.sum_parts import reduction_parts
-from ..base import Declaration, InPlace, Layer, Lives, Needs
+from ..base import Declaration, InPlace, Layer, Lives, Needs, Ops, Pass, Shapes
 from ..registry import register_layer
 
 
@@ -21,7 +23,7 @@ class MVNLayer(Layer):
 
     declares = Declaration(in_place=InPlace.ALLOWED, splits_over_batch=True)
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         shape, options = tuple(bottom_shapes[0]), self.param.mvn_param
         if len(shape) > 4:
             raise self.shape_error(f"has shape {shape}, more than 4 axes", bottom=0, fix="reshape it to (N, C, H, W)")
@@ -30,22 +32,22 @@ class MVNLayer(Layer):
         self.size = (n, c * h * w) if options.across_channels else (n * c, h * w)
         return [top]
 
-    def declare(self, bottom_shapes, top_shapes, ops):
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         rows, dim = self.size
         self.scratch("work", (2 * rows * (reduction_parts(1, rows, dim) + 1),), lives=Lives.CALL)
         self.scratch("inv_std", (rows,), lives=Lives.SAVED if self._saves() else Lives.CALL, backward=self._saves())
 
-    def _saves(self):
+    def _saves(self) -> bool:
         return self.context.needs_backward and self.variance
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs(tops=frozenset({0}) if propagate_down[0] and self.variance else frozenset())
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         arrays = (io.bottom[0], io.top[0], io.scratch["inv_std"], io.scratch["work"])
         io.ops.mvn.forward(*arrays, self.variance, self.eps, *self.size)
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         if io.bottom_diff[0] is not None:
             inv_std = io.scratch["inv_std"] if self.variance else None
             io.ops.mvn.backward(io.top[0], io.top_diff[0], io.bottom_diff[0], inv_std, io.scratch["work"], *self.size)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...ops.sum_parts import reduction_parts
 from ...proto import caffe_pb2
-from ..base import Declaration, Layer, Lives, Needs, count
+from ..base import Declaration, Layer, Lives, Needs, Ops, Pass, Shape, Shapes, count
 from ..registry import register_layer
 
 
@@ -23,7 +25,7 @@ class NormalizeLayer(Layer):
 
     declares = Declaration(splits_over_batch=True)
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         norm = self.param.norm_param
         self.across, self.shared, self.eps = norm.across_spatial, norm.channel_shared, norm.eps
         self.channels = self._channels(bottom_shapes[0])
@@ -32,12 +34,12 @@ class NormalizeLayer(Layer):
             () if self.shared else (self.channels,), norm.scale_filler if norm.HasField("scale_filler") else one
         )
 
-    def _channels(self, shape):
+    def _channels(self, shape: Shape) -> int:
         if len(shape) < 2:
             raise self.shape_error(f"has shape {tuple(shape)}", bottom=0, fix="give a bottom of shape (N, C, ...)")
         return shape[1]
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         shape = tuple(bottom_shapes[0])
         if self._channels(shape) != self.channels and not self.shared:
             raise self.shape_error(
@@ -47,7 +49,7 @@ class NormalizeLayer(Layer):
             )
         return [shape]
 
-    def declare(self, bottom_shapes, top_shapes, ops):
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         n, c, *places = bottom_shapes[0]
         s = count(places)
         self.size = n, c, s, self.across
@@ -58,21 +60,21 @@ class NormalizeLayer(Layer):
         self.scratch("dots", (norms,), lives=Lives.CALL, forward=False)
         self.scratch("work", (max(rows, columns),), lives=Lives.CALL)
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs(
             bottoms=frozenset({0}) if propagate_down[0] or param_propagate[0] else frozenset(),
             params=frozenset({0}) if propagate_down[0] else frozenset(),
         )
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         arrays = io.bottom[0], io.param[0], io.top[0], io.scratch["squares"], io.scratch["work"]
         io.ops.normalize.forward(*arrays, self.eps, *self.size)
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         x, dy, squares, work = io.bottom[0], io.top_diff[0], io.scratch["squares"], io.scratch["work"]
         if io.param_diff[0] is not None:
-            args = x, dy, io.param_diff[0], io.accumulate[0], squares, work, self.eps, *self.size
-            io.ops.normalize.backward_scale(*args)
+            sums = x, dy, io.param_diff[0], io.accumulate[0], squares, work
+            io.ops.normalize.backward_scale(*sums, self.eps, *self.size)
         if io.bottom_diff[0] is not None:
-            args = x, io.param[0], dy, io.bottom_diff[0], squares, io.scratch["dots"], work, self.eps, *self.size
-            io.ops.normalize.backward_data(*args)
+            arrays = x, io.param[0], dy, io.bottom_diff[0], squares, io.scratch["dots"], work
+            io.ops.normalize.backward_data(*arrays, self.eps, *self.size)

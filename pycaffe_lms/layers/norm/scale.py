@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...ops.axes import around_axis
 from ...ops.sum_parts import reduction_parts
 from ...proto import caffe_pb2
-from ..base import Declaration, InPlace, Layer, Lives, Needs, Role, between, count
+from ..base import Declaration, InPlace, Layer, Lives, Needs, Ops, Pass, Role, Shape, Shapes, between, count
 from ..registry import register_layer
 
 
@@ -17,7 +19,7 @@ class _Broadcast(Layer):
     default: float  # the filler's value where the prototxt has no filler
     sums = 1  # gradients that are sums over the other axes
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         self.options = getattr(self.param, self.field)
         self.learned = len(bottom_shapes) == 1
         self.shape = self._shape(bottom_shapes)
@@ -26,7 +28,7 @@ class _Broadcast(Layer):
             constant = caffe_pb2.FillerParameter(type="constant", value=self.default)
             self.add_param(self.shape, self.options.filler if has else constant)
 
-    def _shape(self, bottom_shapes):
+    def _shape(self, bottom_shapes: Shapes) -> Shape:
         """Shape of the factor (or shift); sets the first of the axes it names."""
         shape = tuple(bottom_shapes[0])
         if not self.learned:
@@ -45,7 +47,7 @@ class _Broadcast(Layer):
             )
         return shape[self.axis :] if wanted == -1 else shape[self.axis : self.axis + wanted]
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         shape, now = tuple(bottom_shapes[0]), self._shape(bottom_shapes)
         if not self.learned:
             self.shape = now
@@ -59,19 +61,19 @@ class _Broadcast(Layer):
         return [shape]
 
     @property
-    def splits_over_batch(self):
+    def splits_over_batch(self) -> bool:
         if self.learned:
             return self.axis >= 1 or not self.shape
         return self.axis == 0 and bool(self.shape)  # a factor of its own for each image
 
-    def takes_channels_last(self, bottom_shapes, top_shapes, ops):
+    def takes_channels_last(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
         one_number_each = not self.shape or (self.axis == 1 and len(self.shape) == 1)
         return self.learned and one_number_each and len(bottom_shapes[0]) >= 4
 
-    def takes_half(self, bottom_shapes, top_shapes, ops):
+    def takes_half(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
         return self.learned
 
-    def declare(self, bottom_shapes, top_shapes, ops):
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         shape, end = tuple(bottom_shapes[0]), self.axis + len(self.shape)
         self.size = count(shape, 0, self.axis), count(self.shape), count(shape, end)
         if self.context.channels_last and self.shape:
@@ -95,17 +97,17 @@ class ScaleLayer(_Broadcast):
     field, default = "scale_param", 1.0
 
     @property
-    def role(self):
+    def role(self) -> Role | None:
         return Role.AFFINE if self.learned and self.axis == 1 and len(self.shape) == 1 else None
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         super().setup(bottom_shapes)
         self.bias = self.options.bias_term
         if self.bias:
             self.add_param(self.shape, self.options.bias_filler)
             self.sums = 2
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         tops = super().infer_shapes(bottom_shapes)
         if self.bias and self.params[-1].shape != self.shape:
             raise self.shape_error(
@@ -115,7 +117,7 @@ class ScaleLayer(_Broadcast):
             )
         return tops
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         wants_s = param_propagate[0] if self.learned else propagate_down[1]
         reads = {0} if wants_s else set()
         if propagate_down[0] and not self.learned:
@@ -123,11 +125,11 @@ class ScaleLayer(_Broadcast):
         params = {0} if propagate_down[0] and self.learned else set()
         return Needs(bottoms=frozenset(reads), params=frozenset(params))
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         s = io.param[0] if self.learned else io.bottom[1]
         io.ops.scale.forward(io.bottom[0], s, io.param[-1] if self.bias else None, io.top[0], *self.size)
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         s = io.param[0] if self.learned else io.bottom[1]
         ds, add_s = (io.param_diff[0], io.accumulate[0]) if self.learned else (io.bottom_diff[1], False)
         db, add_b = (io.param_diff[-1], io.accumulate[-1]) if self.bias else (None, False)
@@ -148,14 +150,14 @@ class BiasLayer(_Broadcast):
 
     field, default = "bias_param", 0.0
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs()
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         b = io.param[0] if self.learned else io.bottom[1]
         io.ops.scale.forward(io.bottom[0], None, b, io.top[0], *self.size)
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         db, add = (io.param_diff[0], io.accumulate[0]) if self.learned else (io.bottom_diff[1], False)
         arrays = None, None, io.top_diff[0], io.bottom_diff[0], None, db
         io.ops.scale.backward(*arrays, False, bool(add), io.scratch["work"], *self.size)

@@ -7,15 +7,17 @@ Does not cover: the arithmetic of sizes (`ops/geometry.py`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...ops.geometry import PoolGeometry, place_dtype, pool_output_size
 from ...proto import caffe_pb2
-from ..base import TRAIN, Declaration, Layer, Lives, Needs, between
+from ..base import TRAIN, Declaration, Layer, Lives, Needs, Ops, Pass, Shapes, between
 from ..random_layer import RandomLayer
 from ..registry import register_layer
 from ..spatial import Ints, shape_field
 
 
-def pool_windows(layer: Layer, pool, axes: int) -> tuple[Ints | None, Ints, Ints]:
+def pool_windows(layer: Layer, pool: caffe_pb2.PoolingParameter, axes: int) -> tuple[Ints | None, Ints, Ints]:
     """(kernel, stride, pad) of `axes` values each; kernel None: the whole input. Raises LayerParamError."""
     stride, pad = _per_axis(layer, pool, "stride", axes, 1), _per_axis(layer, pool, "pad", axes, 0)
     if pool.global_pooling:
@@ -34,7 +36,7 @@ def pool_windows(layer: Layer, pool, axes: int) -> tuple[Ints | None, Ints, Ints
     return kernel, stride, pad
 
 
-def rounds_up(layer: Layer, pool) -> bool:
+def rounds_up(layer: Layer, pool: caffe_pb2.PoolingParameter) -> bool:
     """Whether a last partial window counts: `round_mode`, or the forks' `ceil_mode`. Raises LayerParamError."""
     up = pool.round_mode == pool.CEIL
     if not pool.HasField("ceil_mode"):
@@ -47,7 +49,7 @@ def rounds_up(layer: Layer, pool) -> bool:
     return pool.ceil_mode
 
 
-def _per_axis(layer: Layer, pool, field: str, axes: int, default: int | None) -> Ints:
+def _per_axis(layer: Layer, pool: caffe_pb2.PoolingParameter, field: str, axes: int, default: int | None) -> Ints:
     """The values of one field. `default` None: the field must be given."""
     square, shape = "kernel_size" if field == "kernel" else field, f"{field}_shape"
     pair = [name for name in (f"{field}_h", f"{field}_w") if pool.HasField(name)]
@@ -99,7 +101,7 @@ class PoolingLayer(RandomLayer):
     declares = Declaration(tops=between(1, 2), splits_over_batch=True)
     random = False
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         pool, self.ndim = self.param.pooling_param, len(bottom_shapes[0])
         if self.ndim < 3:
             raise self.shape_error(
@@ -117,7 +119,7 @@ class PoolingLayer(RandomLayer):
         if self.random and any(self.pad):
             raise self.error("stochastic pooling takes no pad", fix="remove pad, or use pool: MAX or pool: AVE")
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         shape = tuple(bottom_shapes[0])
         if len(shape) != self.ndim:
             raise self.shape_error(
@@ -137,25 +139,26 @@ class PoolingLayer(RandomLayer):
             )
         return [(*shape[:2], *out)] * len(self.param.top)
 
-    def takes_channels_last(self, bottom_shapes, top_shapes, ops):
+    def takes_channels_last(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
         return self.ndim == 4 and not self.random
 
-    def takes_half(self, bottom_shapes, top_shapes, ops):
+    def takes_half(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
         return not self.random and len(top_shapes) == 1  # places in a plane take more digits
 
-    def declare(self, bottom_shapes, top_shapes, ops):
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         bottom, top = tuple(bottom_shapes[0]), tuple(top_shapes[0])
         window = self.kernel or bottom[2:]
         geometry = PoolGeometry(bottom[0] * bottom[1], bottom[2:], top[2:], window, self.stride, self.pad)
         if self.ndim != 4:
             geometry = geometry.simpler(keep_planes=len(top_shapes) > 1)
         self.geometry = geometry
+        places = self.max or self.random  # backward follows the saved places of the chosen elements
         if self.context.channels_last:
-            self.operation = ops.max_pool_last if self.max else ops.average_pool_last
+            self.operation = ops.max_pool_last if places else ops.average_pool_last
         elif len(geometry.kernel) == 2:
-            self.operation = ops.max_pool if self.max else ops.average_pool
+            self.operation = ops.max_pool if places else ops.average_pool
         else:
-            self.operation = ops.max_pool_nd if self.max else ops.average_pool_nd
+            self.operation = ops.max_pool_nd if places else ops.average_pool_nd
         self.numbers = (bottom[1], geometry) if self.context.channels_last else (geometry,)
         if self.max or (self.random and self.phase == TRAIN):
             self.scratch("mask", top, dtype=place_dtype(geometry), lives=Lives.SAVED)
@@ -164,15 +167,15 @@ class PoolingLayer(RandomLayer):
         elif self.random:
             self.scratch("sum", top, lives=Lives.SAVED)
 
-    def next_step_scalars(self):
+    def next_step_scalars(self) -> dict[str, Sequence[int]]:
         return self.next_key() if self.random and self.phase == TRAIN else {}
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         if self.random and self.phase != TRAIN:
             return Needs(bottoms=frozenset({0}), tops=frozenset({0}))
         return Needs()
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         x, y, g = io.bottom[0], io.top[0], self.geometry
         if self.max:
             top_mask = io.top[1] if len(io.top) > 1 else None
@@ -184,7 +187,7 @@ class PoolingLayer(RandomLayer):
         else:
             io.ops.stochastic_pool_mean.forward(x, y, io.scratch.get("sum"), g)
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         dy, dx, g = io.top_diff[0], io.bottom_diff[0], self.geometry
         if dx is None:
             return

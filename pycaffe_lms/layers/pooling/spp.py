@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...ops.geometry import PoolGeometry, place_dtype
 from ...proto import caffe_pb2
-from ..base import Layer, Lives, Needs, count
+from ..base import Layer, Lives, Needs, Ops, Pass, Shapes, count
 from ..registry import register_layer
 
 
@@ -21,7 +23,7 @@ class SPPLayer(Layer):
     Source: BVLC/caffe, src/caffe/layers/spp_layer.cpp.
     """
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         spp = self.param.spp_param
         if spp.pool == caffe_pb2.SPPParameter.STOCHASTIC:
             raise self.error(
@@ -33,7 +35,7 @@ class SPPLayer(Layer):
         self.max = spp.pool == caffe_pb2.SPPParameter.MAX
         self.height = spp.pyramid_height
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         shape = tuple(bottom_shapes[0])
         if len(shape) != 4:
             raise self.shape_error(
@@ -54,7 +56,7 @@ class SPPLayer(Layer):
             return [(*shape[:2], 1, 1)]
         return [(shape[0], shape[1] * sum(4**level for level in range(self.height)))]
 
-    def declare(self, bottom_shapes, top_shapes, ops):
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         n, channels, *sizes = bottom_shapes[0]
         self.items, self.total = n, count(top_shapes[0], 1)
         self.levels = []
@@ -72,10 +74,10 @@ class SPPLayer(Layer):
         widths = [channels * 4**level for level in range(self.height)]
         self.blocks = [(width, sum(widths[:i])) for i, width in enumerate(widths)]
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs()
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         for level, geometry in enumerate(self.levels):
             y = io.scratch[f"part{level}"] if self.height > 1 else io.top[0]
             if self.max:
@@ -86,7 +88,7 @@ class SPPLayer(Layer):
                 width, start = self.blocks[level]
                 io.ops.copy_block_in(y, io.top[0], self.items, width, self.total, start)
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         dx = io.bottom_diff[0]
         if dx is None:
             return

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..base import Declaration, Layer, Needs, between
+from collections.abc import Sequence
+
+from ..base import Declaration, Layer, Needs, Ops, Pass, Shapes, between
 from ..registry import register_layer
 
 
@@ -31,7 +33,7 @@ class UpsampleLayer(Layer):
         full_precision=frozenset({1}),
     )
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         p, self.masked = self.param.upsample_param, len(bottom_shapes) == 2
         self.out = self._both("upsample_h", "upsample_w")
         scales = self._both("scale_h", "scale_w")
@@ -53,14 +55,14 @@ class UpsampleLayer(Layer):
             if less and scale != 2:
                 raise self.error(f"{field} goes with a scale of 2, not {scale}", fix="use upsample_h and upsample_w")
 
-    def _both(self, *fields) -> tuple[int, int] | None:
+    def _both(self, *fields: str) -> tuple[int, int] | None:
         p = self.param.upsample_param
         given = [f for f in fields if p.HasField(f)]
         if len(given) == 1:
             raise self.error(f"has {given[0]} alone", fix=f"give {' and '.join(fields)}")
         return (getattr(p, fields[0]), getattr(p, fields[1])) if given else None
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         shape = tuple(bottom_shapes[0])
         if len(shape) != 4:
             raise self.shape_error(
@@ -77,21 +79,21 @@ class UpsampleLayer(Layer):
         out = [n * s - less for n, s, less in zip(shape[2:], self.scale, self.less, strict=True)]
         return [(*shape[:2], *(self.out or (max(0, n) for n in out)))]
 
-    def declare(self, bottom_shapes, top_shapes, ops):
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         (n, c, *size), (*_, height, width) = bottom_shapes[0], top_shapes[0]
         self.planes, self.size = n * c, tuple(size)
         self.counts = size[0] * size[1], height * width
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs(bottoms=frozenset({1}) if self.masked and propagate_down[0] else frozenset())
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         if self.masked:
             io.ops.unpool.forward(io.bottom[0], io.bottom[1], io.top[0], self.planes, *self.counts)
         else:
             io.ops.repeat.forward(io.bottom[0], io.top[0], self.planes, self.size, self.scale)
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         dy, dx = io.top_diff[0], io.bottom_diff[0]
         if dx is not None and self.masked:
             io.ops.unpool.backward(dy, io.bottom[1], dx, self.planes, *self.counts)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..base import Declaration, Layer, Needs, count
+from collections.abc import Sequence
+
+from ..base import Declaration, Layer, Needs, Pass, Shapes, count
 from ..registry import register_layer
 
 
@@ -21,7 +23,7 @@ class ArgMaxLayer(Layer):
 
     declares = Declaration(no_backward=None)
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         shape, options = tuple(bottom_shapes[0]), self.param.argmax_param
         if not shape:
             raise self.shape_error("has no axes", bottom=0, fix="give a bottom of one axis or more")
@@ -42,8 +44,8 @@ class ArgMaxLayer(Layer):
             )
         return [top]
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs()
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         io.ops.argmax.forward(io.bottom[0], io.top[0], *self.outputs, self.k, *self.size)

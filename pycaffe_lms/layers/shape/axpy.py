@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...ops.sum_parts import reduction_parts
-from ..base import Declaration, Layer, Lives, Needs, count, exactly
+from ..base import Declaration, Layer, Lives, Needs, Ops, Pass, Shapes, count, exactly
 from ..registry import register_layer
 
 
@@ -19,7 +21,7 @@ class AxpyLayer(Layer):
 
     declares = Declaration(bottoms=exactly(3), splits_over_batch=True)
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         a, x, y = (tuple(shape) for shape in bottom_shapes)
         if len(x) < 2 or a[:2] != x[:2] or count(a, 2) != 1:
             raise self.shape_error(
@@ -34,17 +36,17 @@ class AxpyLayer(Layer):
         self.size = count(x, 0, 2), count(x, 2)
         return [x]
 
-    def declare(self, bottom_shapes, top_shapes, ops):
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         rows, dim = self.size
         self.scratch("work", (rows * reduction_parts(1, rows, dim),), lives=Lives.CALL, forward=False)
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs(bottoms=frozenset(1 - i for i in (0, 1) if propagate_down[i]))
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         io.ops.axpy.forward(*io.bottom, io.top[0], *self.size)
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         (a, x, _), (da, dx, dy), dtop = io.bottom, io.bottom_diff, io.top_diff[0]
         if da is not None or dx is not None or dy is not None:
             io.ops.axpy.backward(a, x, dtop, da, dx, dy, io.scratch["work"], *self.size)

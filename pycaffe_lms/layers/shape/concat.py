@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ...ops.axes import around_axis
-from ..base import Declaration, Layer, Needs, Runs, at_least
+from ..base import Declaration, Layer, Needs, Ops, Pass, Runs, Shapes, at_least
 from ..registry import register_layer
 
 
@@ -22,7 +23,7 @@ class ConcatLayer(Layer):
 
     declares = Declaration(bottoms=at_least(1))
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         concat, ndim = self.param.concat_param, len(bottom_shapes[0])
         if concat.HasField("axis") and concat.HasField("concat_dim"):
             raise self.error("axis and concat_dim are both set", fix="keep axis alone")
@@ -39,10 +40,10 @@ class ConcatLayer(Layer):
             self.declares = replace(self.declares, runs_on=Runs.NOWHERE)
 
     @property
-    def splits_over_batch(self):
+    def splits_over_batch(self) -> bool:
         return self.axis >= 1
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         first, a = tuple(bottom_shapes[0]), self.axis
         for i, shape in enumerate(bottom_shapes):
             if len(shape) != len(first) or shape[:a] != first[:a] or shape[a + 1 :] != first[a + 1 :]:
@@ -54,39 +55,39 @@ class ConcatLayer(Layer):
                 )
         return [(*first[:a], sum(shape[a] for shape in bottom_shapes), *first[a + 1 :])]
 
-    def takes_channels_last(self, bottom_shapes, top_shapes, ops):
+    def takes_channels_last(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
         return len(bottom_shapes[0]) >= 4
 
-    def takes_half(self, bottom_shapes, top_shapes, ops):
+    def takes_half(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
         return True
 
-    def declare(self, bottom_shapes, top_shapes, ops):
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         self.outer, along, inner = around_axis(top_shapes[0], self.axis, self.context.channels_last)
         self.total = along * inner
         self.widths = [shape[self.axis] * inner for shape in bottom_shapes]
 
     @property
-    def view_offsets(self):
+    def view_offsets(self) -> Sequence[int]:
         return self._starts() if self.outer == 1 and len(self.param.bottom) > 1 else ()
 
-    def shares(self):
+    def shares(self) -> dict[int, int]:
         return {0: 0} if len(self.param.bottom) == 1 else {}
 
-    def forward_needs(self):
+    def forward_needs(self) -> Needs:
         return Needs() if self.shares() else super().forward_needs()
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs()
 
-    def _starts(self):
+    def _starts(self) -> list[int]:
         return [sum(self.widths[:i]) for i in range(len(self.widths))]
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         for x, width, start in zip(io.bottom, self.widths, self._starts(), strict=True):
             if x is not None:
                 io.ops.copy_block_in(x, io.top[0], self.outer, width, self.total, start)
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         for dx, width, start in zip(io.bottom_diff, self.widths, self._starts(), strict=True):
             if dx is not None:
                 io.ops.copy_block_out(io.top_diff[0], dx, self.outer, width, self.total, start)

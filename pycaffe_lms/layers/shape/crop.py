@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..base import Declaration, Layer, Needs, exactly
+from collections.abc import Sequence
+
+from ..base import Declaration, Layer, Needs, Pass, Shapes, exactly
 from ..registry import register_layer
 
 
@@ -19,7 +21,7 @@ class CropLayer(Layer):
 
     declares = Declaration(bottoms=exactly(2))
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         (x, like), offsets = (tuple(s) for s in bottom_shapes), list(self.param.crop_param.offset)
         self.axis = axis = self.canonical_axis(self.param.crop_param.axis, len(x))
         cropped = len(x) - axis
@@ -47,19 +49,19 @@ class CropLayer(Layer):
         return [self.size]
 
     @property
-    def splits_over_batch(self):
+    def splits_over_batch(self) -> bool:
         return self.axis >= 1
 
-    def forward_needs(self):
+    def forward_needs(self) -> Needs:
         return Needs(bottoms=frozenset({0}))
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs()
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         io.ops.crop.forward(io.bottom[0], io.top[0], self.full, self.size, self.start)
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         if io.bottom_diff[0] is not None:
             io.ops.crop.backward(io.top_diff[0], io.bottom_diff[0], self.full, self.size, self.start)
         if io.bottom_diff[1] is not None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from ...arrays import AnyArray
 from ...ops.geometry import integer_dtype
 from ...proto import caffe_pb2
-from ..base import Declaration, Layer, Needs, Role, at_least
+from ..base import Declaration, Layer, Needs, Ops, Pass, Role, Shapes, at_least
 from ..registry import register_layer
 
 _SUM, _PROD, _MAX = (caffe_pb2.EltwiseParameter.EltwiseOp.Value(name) for name in ("SUM", "PROD", "MAX"))
@@ -24,7 +27,7 @@ class EltwiseLayer(Layer):
 
     declares = Declaration(bottoms=at_least(2), splits_over_batch=True, layout_agnostic=True)
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         eltwise = self.param.eltwise_param
         self.operation, self.stable = eltwise.operation, eltwise.stable_prod_grad
         n, given = len(bottom_shapes), list(eltwise.coeff)
@@ -35,11 +38,11 @@ class EltwiseLayer(Layer):
         self.coeff = given or [1.0] * n
 
     @property
-    def role(self):
+    def role(self) -> Role | None:
         plain = self.operation == _SUM and self.coeff == [1.0, 1.0]
         return Role.ADD if plain else None
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         first = tuple(bottom_shapes[0])
         for i, shape in enumerate(bottom_shapes):
             if tuple(shape) != first:
@@ -50,11 +53,11 @@ class EltwiseLayer(Layer):
                 )
         return [first]
 
-    def declare(self, bottom_shapes, top_shapes, ops):
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         if self.operation == _MAX:
             self.scratch("mask", top_shapes[0], dtype=integer_dtype(len(bottom_shapes)))
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         wanted = {i for i, p in enumerate(propagate_down) if p}
         if self.operation != _PROD or not wanted:
             return Needs()
@@ -63,12 +66,12 @@ class EltwiseLayer(Layer):
         others = {j for i in wanted for j in range(len(propagate_down)) if j != i}
         return Needs(bottoms=frozenset(others))
 
-    def _mask(self, io, like):
+    def _mask(self, io: Pass, like: AnyArray) -> AnyArray:
         """The saved choice, whose elements lie as those of `like`, in whatever order; None where nothing is saved."""
         mask = io.scratch.get("mask")
         return None if mask is None else mask.reshape(like.shape)
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         if self.operation == _SUM:
             io.ops.eltwise_sum.forward(list(io.bottom), self.coeff, io.top[0])
         elif self.operation == _PROD:
@@ -76,7 +79,7 @@ class EltwiseLayer(Layer):
         else:
             io.ops.eltwise_max.forward(list(io.bottom), io.top[0], self._mask(io, io.top[0]))
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         dy = io.top_diff[0]
         wanted = [(i, dx) for i, dx in enumerate(io.bottom_diff) if dx is not None]
         if self.operation == _SUM and wanted:

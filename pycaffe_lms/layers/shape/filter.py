@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from ...arrays import HostArray
 from ...errors import BlobCountError
-from ..base import Declaration, Layer, Lives, Needs, ShapesChanged, at_least
+from ..base import Declaration, Layer, Lives, Needs, Ops, Pass, Shapes, ShapesChanged, at_least
 from ..registry import register_layer
 
 
@@ -25,7 +27,7 @@ class FilterLayer(Layer):
 
     declares = Declaration(bottoms=at_least(2), tops=at_least(1))
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         last = len(bottom_shapes) - 1
         if len(self.param.top) != last:
             raise self.error(
@@ -37,7 +39,7 @@ class FilterLayer(Layer):
         self.declares = replace(self.declares, dynamic_shape_bottoms=one, no_backward=one, ignores_force_backward=one)
         self._selected: tuple[int, int] | None = None  # (N, how many are selected)
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         *rows, selector = (tuple(s) for s in bottom_shapes)
         last = len(rows)
         if not selector or any(d != 1 for d in selector[1:]):
@@ -57,25 +59,25 @@ class FilterLayer(Layer):
         self._shown = selected
         return [(selected, *shape[1:]) for shape in rows]
 
-    def read_dynamic_shapes(self, values):
+    def read_dynamic_shapes(self, values: Sequence[HostArray]) -> None:
         self._selected = (values[0].shape[0], int(np.count_nonzero(values[0])))
         if self._selected[1] != self._shown:
             raise ShapesChanged
 
-    def declare(self, bottom_shapes, top_shapes, ops):
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         lives = Lives.SAVED if self.context.needs_backward else Lives.CALL
         self.scratch("positions", (bottom_shapes[-1][0],), dtype=np.int32, lives=lives)
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs()
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         positions = io.scratch["positions"]
         io.ops.filter_positions(io.bottom[-1], positions)
         for x, y in zip(io.bottom[:-1], io.top, strict=True):
             io.ops.filter.forward(x, positions, y)
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         for dy, dx in zip(io.top_diff, io.bottom_diff[:-1], strict=True):
             if dx is None:
                 continue

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..base import Declaration, Layer, Needs, between
+from collections.abc import Sequence
+
+from ..base import Declaration, Layer, Needs, Ops, Pass, Shapes, between
 from ..registry import register_layer
 
 _SIZES, _FACTORS = ("height", "width"), ("zoom_factor", "shrink_factor")
@@ -24,7 +26,7 @@ class InterpLayer(Layer):
 
     declares = Declaration(bottoms=between(1, 2), ignores_force_backward=frozenset({1}), splits_over_batch=True)
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         p = self.param.interp_param
         sizes, factors = ([f for f in fields if p.HasField(f)] for fields in (_SIZES, _FACTORS))
         given = sizes + factors
@@ -50,7 +52,7 @@ class InterpLayer(Layer):
             if getattr(p, field) > 0:
                 raise self.error(f"{field} is {getattr(p, field)}, but padding only cuts", fix="give 0 or less")
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         for i, shape in enumerate(bottom_shapes):
             if len(shape) != 4:
                 raise self.shape_error(
@@ -77,19 +79,19 @@ class InterpLayer(Layer):
             raise self.shape_error(f"asks for a size of {self.out}", bottom=1, fix="give a bottom that is not empty")
         return [(*shape[:2], *self.out)]
 
-    def declare(self, bottom_shapes, top_shapes, ops):
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         self.planes = bottom_shapes[0][0] * bottom_shapes[0][1]
 
-    def forward_needs(self):
+    def forward_needs(self) -> Needs:
         return Needs(bottoms=frozenset({0}))
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs()
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         io.ops.interp.forward(io.bottom[0], io.top[0], self.planes, self.full, self.start, self.size, self.out)
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         sizes = (self.planes, self.full, self.start, self.size, self.out)
         if io.bottom_diff[0] is not None:
             io.ops.interp.backward(io.top_diff[0], io.bottom_diff[0], *sizes)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...proto import caffe_pb2
-from ..base import Declaration, Layer, Needs, exactly
+from ..base import Declaration, Layer, Needs, Pass, Shapes, exactly
 from ..registry import register_layer
 
 _ZERO = caffe_pb2.FillerParameter(type="constant", value=0)
@@ -21,22 +23,22 @@ class ParameterLayer(Layer):
 
     declares = Declaration(bottoms=exactly(0))
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         self.shape = tuple(self.param.parameter_param.shape.dim)
         if any(d < 0 for d in self.shape):
             raise self.error(f"shape has a dim of {min(self.shape)}", fix="write sizes in parameter_param { shape }")
         self.add_param(self.shape, _ZERO)
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         return [self.shape]
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs()
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         io.ops.copy(io.param[0], io.top[0])
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         dy, diff = io.top_diff[0], io.param_diff[0]
         if diff is None:
             return

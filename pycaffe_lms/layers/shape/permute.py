@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ...ops.axes import inverse, merge_axes
-from ..base import Declaration, Layer, Needs, Runs
+from ..base import Declaration, Layer, Needs, Pass, Runs, Shapes
 from ..registry import register_layer
 
 
 class _Transposed(Layer):
     """The top is a transposition of the bottom; subclasses set it with `_moves`. Backward reads nothing."""
 
-    def _moves(self, shape, order):
+    def _moves(self, shape: Sequence[int], order: Sequence[int]) -> None:
         """Axis i of the top is axis order[i] of the bottom, seen as an array of `shape`."""
         self.view, self.order = merge_axes(tuple(shape), tuple(order))
         self.back = tuple(self.view[axis] for axis in self.order), inverse(self.order)
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs()
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         io.ops.transpose(io.bottom[0], io.top[0], self.view, self.order)
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         if io.bottom_diff[0] is not None:
             io.ops.transpose(io.top_diff[0], io.bottom_diff[0], *self.back)
 
@@ -38,7 +39,7 @@ class PermuteLayer(_Transposed):
     Source: weiliu89/caffe (SSD), src/caffe/layers/permute_layer.cpp.
     """
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         named, ndim = list(self.param.permute_param.order), len(bottom_shapes[0])
         for axis in named:
             self.canonical_axis(axis, ndim, what="order")
@@ -49,7 +50,7 @@ class PermuteLayer(_Transposed):
         if self.still:
             self.declares = replace(self.declares, runs_on=Runs.NOWHERE)
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         shape = tuple(bottom_shapes[0])
         if len(shape) != len(self.axes):
             raise self.shape_error(
@@ -60,10 +61,10 @@ class PermuteLayer(_Transposed):
         self._moves(shape, self.axes)
         return [tuple(shape[axis] for axis in self.axes)]
 
-    def shares(self):
+    def shares(self) -> dict[int, int]:
         return {0: 0} if self.still else {}
 
-    def forward_needs(self):
+    def forward_needs(self) -> Needs:
         return Needs() if self.still else super().forward_needs()
 
 
@@ -78,12 +79,12 @@ class ShuffleChannelLayer(_Transposed):
 
     declares = Declaration(splits_over_batch=True)
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         self.group = self.param.shuffle_channel_param.group
         if self.group < 1:
             raise self.error("group is 0", fix="set shuffle_channel_param.group to at least 1")
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         shape = tuple(bottom_shapes[0])
         if len(shape) < 2:
             raise self.shape_error(
@@ -111,12 +112,12 @@ class ReorgLayer(_Transposed):
     Source: gklz1982/caffe-yolov2, src/caffe/layers/reorg_layer.cpp (its backward is not the inverse; ours is).
     """
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         self.stride = self.param.reorg_param.stride
         if self.stride < 1:
             raise self.error("stride is not given, or 0", fix="add reorg_param { stride: 2 }")
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         shape, s = tuple(bottom_shapes[0]), self.stride
         reverse = self.param.reorg_param.reverse
         if len(shape) != 4 or shape[1] % (s * s) or (not reverse and (shape[2] % s or shape[3] % s)):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...ops.sum_parts import reduction_parts
 from ...proto import caffe_pb2
-from ..base import Layer, Lives, Needs, count
+from ..base import Layer, Lives, Needs, Ops, Pass, Shapes, count
 from ..registry import register_layer
 
 _MEAN = caffe_pb2.ReductionParameter.MEAN
@@ -21,7 +23,7 @@ class ReductionLayer(Layer):
     Source: BVLC/caffe, src/caffe/layers/reduction_layer.cpp.
     """
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         shape, options = tuple(bottom_shapes[0]), self.param.reduction_param
         if not shape:
             raise self.shape_error("has no axes", bottom=0, fix="give a bottom of one axis or more")
@@ -32,18 +34,18 @@ class ReductionLayer(Layer):
         self.coeff = options.coeff / max(1, self.dim) if mean else options.coeff
         return [shape[:axis]]
 
-    def declare(self, bottom_shapes, top_shapes, ops):
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         self.scratch("work", (self.rows * reduction_parts(1, self.rows, self.dim),), lives=Lives.CALL, backward=False)
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs(bottoms=frozenset({0}) if propagate_down[0] and self.kind != "SUM" else frozenset())
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         io.ops.reduction.forward(
             io.bottom[0], io.top[0], self.kind, self.coeff, io.scratch["work"], self.rows, self.dim
         )
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         if io.bottom_diff[0] is not None:
             args = (io.bottom[0], io.top_diff[0], io.bottom_diff[0], self.kind, self.coeff)
             io.ops.reduction.backward(*args, self.rows, self.dim)

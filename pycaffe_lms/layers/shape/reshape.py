@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
-from ..base import Declaration, InPlace, Layer, Needs, Runs, count
+from ..base import Declaration, InPlace, Layer, Needs, Runs, Shape, Shapes, count
 from ..registry import register_layer
 
 
@@ -14,13 +15,13 @@ class _SameMemory(Layer):
 
     declares = Declaration(in_place=InPlace.REFUSED, runs_on=Runs.NOWHERE)
 
-    def shares(self):
+    def shares(self) -> dict[int, int]:
         return {0: 0}
 
-    def forward_needs(self):
+    def forward_needs(self) -> Needs:
         return Needs()
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs()
 
 
@@ -35,7 +36,7 @@ class FlattenLayer(_SameMemory):
 
     declares = replace(_SameMemory.declares, splits_over_batch=True)
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         shape, flatten = tuple(bottom_shapes[0]), self.param.flatten_param
         start = self.canonical_axis(flatten.axis, len(shape))
         end = self.canonical_axis(flatten.end_axis, len(shape), what="end_axis")
@@ -55,7 +56,7 @@ class ReshapeLayer(_SameMemory):
     Source: BVLC/caffe, src/caffe/layers/reshape_layer.cpp.
     """
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         self.dims = list(self.param.reshape_param.shape.dim)
         if self.dims.count(-1) > 1:
             raise self.error("shape has more than one dim of -1", fix="leave one dim open at most")
@@ -63,10 +64,10 @@ class ReshapeLayer(_SameMemory):
             raise self.error(f"shape has a dim of {min(self.dims)}", fix="use sizes, 0 (copy) or -1 (what is left)")
 
     @property
-    def splits_over_batch(self):
+    def splits_over_batch(self) -> bool:
         return self.param.reshape_param.axis > 0 or (bool(self.dims) and self.dims[0] in (0, -1))
 
-    def _range(self, ndim):
+    def _range(self, ndim: int) -> tuple[int, int]:
         """(start, end) of the axes that are replaced."""
         reshape = self.param.reshape_param
         start = reshape.axis if reshape.axis >= 0 else ndim + reshape.axis + 1
@@ -82,7 +83,7 @@ class ReshapeLayer(_SameMemory):
             )
         return start, end
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         shape = tuple(bottom_shapes[0])
         start, end = self._range(len(shape))
         top = [*shape[:start], *self.dims, *shape[end:]]
@@ -104,7 +105,7 @@ class ReshapeLayer(_SameMemory):
             )
         return [tuple(top)]
 
-    def _what_is_left(self, shape, known):
+    def _what_is_left(self, shape: Shape, known: Sequence[int]) -> int:
         size, taken = math.prod(shape), math.prod(known)
         if taken == 0:  # an empty batch: leave its axis out of the account, on both sides
             size, taken = math.prod(d for d in shape if d), math.prod(d for d in known if d)

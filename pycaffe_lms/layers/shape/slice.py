@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ...ops.axes import around_axis
-from ..base import Declaration, Layer, Needs, Runs, at_least
+from ..base import Declaration, Layer, Needs, Ops, Pass, Runs, Shapes, at_least
 from ..registry import register_layer
 
 
@@ -24,7 +25,7 @@ class SliceLayer(Layer):
 
     declares = Declaration(tops=at_least(1))
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         options, ndim, n_top = self.param.slice_param, len(bottom_shapes[0]), len(self.param.top)
         if options.HasField("axis") and options.HasField("slice_dim"):
             raise self.error("axis and slice_dim are both set", fix="keep axis alone")
@@ -49,10 +50,10 @@ class SliceLayer(Layer):
             self.declares = replace(self.declares, runs_on=Runs.NOWHERE)
 
     @property
-    def splits_over_batch(self):
+    def splits_over_batch(self) -> bool:
         return self.axis >= 1
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         shape, n = tuple(bottom_shapes[0]), len(self.param.top)
         if self.axis >= len(shape):
             raise self.shape_error(
@@ -75,39 +76,39 @@ class SliceLayer(Layer):
         cuts = [0, *self.points, size] if self.points else [size // n * i for i in range(n + 1)]
         return [(*shape[: self.axis], b - a, *shape[self.axis + 1 :]) for a, b in zip(cuts, cuts[1:], strict=False)]
 
-    def takes_channels_last(self, bottom_shapes, top_shapes, ops):
+    def takes_channels_last(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
         return len(bottom_shapes[0]) >= 4
 
-    def takes_half(self, bottom_shapes, top_shapes, ops):
+    def takes_half(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> bool:
         return True
 
-    def declare(self, bottom_shapes, top_shapes, ops):
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         self.outer, along, inner = around_axis(bottom_shapes[0], self.axis, self.context.channels_last)
         self.total = along * inner
         self.widths = [shape[self.axis] * inner for shape in top_shapes]
 
     @property
-    def view_offsets(self):
+    def view_offsets(self) -> Sequence[int]:
         return self._starts() if self.outer == 1 and len(self.param.top) > 1 else ()
 
-    def shares(self):
+    def shares(self) -> dict[int, int]:
         return {0: 0} if len(self.param.top) == 1 else {}
 
-    def forward_needs(self):
+    def forward_needs(self) -> Needs:
         return Needs() if self.shares() else super().forward_needs()
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs()
 
-    def _starts(self):
+    def _starts(self) -> list[int]:
         return [sum(self.widths[:i]) for i in range(len(self.widths))]
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         for y, width, start in zip(io.top, self.widths, self._starts(), strict=True):
             if y is not None:
                 io.ops.copy_block_out(io.bottom[0], y, self.outer, width, self.total, start)
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         dx = io.bottom_diff[0]
         if dx is None:
             return

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..base import Declaration, InPlace, Layer, Needs, Runs, at_least, exactly
+from collections.abc import Sequence
+
+from ..base import Declaration, InPlace, Layer, Needs, Pass, Runs, Shapes, at_least, exactly
 from ..registry import register_layer
 
 
@@ -18,22 +20,22 @@ class SplitLayer(Layer):
         tops=at_least(1), in_place=InPlace.REFUSED, runs_on=Runs.NOWHERE, splits_over_batch=True, layout_agnostic=True
     )
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         return [tuple(bottom_shapes[0])] * len(self.param.top)
 
-    def shares_data(self):
+    def shares_data(self) -> dict[int, int]:
         return dict.fromkeys(range(len(self.param.top)), 0)
 
-    def forward_needs(self):
+    def forward_needs(self) -> Needs:
         return Needs()
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs()
 
-    def in_place_reuse(self, forward):
+    def in_place_reuse(self, forward: bool) -> Sequence[tuple[str, int, int]]:
         return () if forward else tuple(("top_diff", j, 0) for j in range(len(self.param.top)))
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         if io.bottom_diff[0] is not None:
             io.ops.sum_arrays([dy for dy in io.top_diff if dy is not None], io.bottom_diff[0])
 
@@ -48,16 +50,16 @@ class SilenceLayer(Layer):
 
     declares = Declaration(bottoms=at_least(1), tops=exactly(0), runs_on=Runs.NOWHERE, layout_agnostic=True)
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         return []
 
-    def forward_needs(self):
+    def forward_needs(self) -> Needs:
         return Needs()
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs()
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         for dx in io.bottom_diff:
             if dx is not None:
                 io.ops.fill(dx, 0)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..base import Layer, Lives, Needs, count
+from collections.abc import Sequence
+
+from ..base import Layer, Lives, Needs, Ops, Pass, Shapes, count
 from ..registry import register_layer
 
 _SHARE = 64  # tiles that one thread adds up where there are too few elements to fill a GPU
@@ -18,28 +20,28 @@ class TileLayer(Layer):
     Source: BVLC/caffe, src/caffe/layers/tile_layer.cpp.
     """
 
-    def setup(self, bottom_shapes):
+    def setup(self, bottom_shapes: Shapes) -> None:
         self.tiles = self.param.tile_param.tiles
         if self.tiles < 1:
             raise self.error(f"tiles is {self.tiles}", fix="add tile_param { tiles: ... } of at least 1")
 
-    def infer_shapes(self, bottom_shapes):
+    def infer_shapes(self, bottom_shapes: Shapes) -> Shapes:
         shape = tuple(bottom_shapes[0])
         axis = self.canonical_axis(self.param.tile_param.axis, len(shape))
         self.size = count(shape, 0, axis), self.tiles, count(shape, axis)
         return [(*shape[:axis], shape[axis] * self.tiles, *shape[axis + 1 :])]
 
-    def declare(self, bottom_shapes, top_shapes, ops):
+    def declare(self, bottom_shapes: Shapes, top_shapes: Shapes, ops: Ops) -> None:
         outer, tiles, inner = self.size
         self.parts = 1 if outer * inner >= _THREADS else (tiles + _SHARE - 1) // _SHARE
         self.scratch("work", (self.parts * outer * inner,), lives=Lives.CALL, forward=False)
 
-    def backward_needs(self, propagate_down, param_propagate):
+    def backward_needs(self, propagate_down: Sequence[bool], param_propagate: Sequence[bool]) -> Needs:
         return Needs()
 
-    def forward(self, io):
+    def forward(self, io: Pass) -> None:
         io.ops.tile.forward(io.bottom[0], io.top[0], *self.size)
 
-    def backward(self, io):
+    def backward(self, io: Pass) -> None:
         if io.bottom_diff[0] is not None:
             io.ops.tile.backward(io.top_diff[0], io.bottom_diff[0], io.scratch["work"], self.parts, *self.size)
