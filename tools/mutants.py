@@ -220,16 +220,16 @@ MUTANTS = (
             "if propagate_down[0] else",
         ),
         (
-            "a remat step adds to the statistics",
+            "rematerializing adds to the statistics",
             "layers/norm/batch_norm.py",
-            "    def replay(self, io):\n        if self.use_global:",
-            "    def replay(self, io):\n        if True:",
+            "    def rematerialize(self, io: Pass) -> None:\n        if self.use_global:",
+            "    def rematerialize(self, io: Pass) -> None:\n        if True:",
         ),
         (
-            "statistics are not kept for a remat step",
+            "statistics are not kept to rematerialize",
             "layers/norm/batch_norm.py",
-            'self.scratch("mean", (c,), lives=kept, backward=self.scaled, kept=not self.use_global)',
-            'self.scratch("mean", (c,), lives=kept, backward=self.scaled, kept=False)',
+            'self.scratch("mean", (c,), lives=kept, backward=self.scaled, remat_reads=not self.use_global)',
+            'self.scratch("mean", (c,), lives=kept, backward=self.scaled, remat_reads=False)',
         ),
         (
             "the deviation is not saved for backward",
