@@ -106,7 +106,7 @@ def make(net, device=None, lms=None, *, masks=True, fuse=True, keep=()):
 
 
 def masked(solver):
-    return [group.name for group in solver.net.graph.groups if getattr(group.layer, "masked", False)]
+    return [group.name for group in solver.net.graph.groups if group.layer.context.saves_bits]
 
 
 def carried(net):

@@ -37,7 +37,7 @@ def make(channels=32, device=None, lms=None, **tuning):
 
 
 def sums_with_bits(solver):
-    return [g.name for g in solver.net.graph.groups if getattr(g.layer, "masked", False) and g.name in SUMS]
+    return [g.name for g in solver.net.graph.groups if g.layer.context.saves_bits and g.name in SUMS]
 
 
 @pytest.mark.parametrize("lms", [None, MANAGED], ids=["in memory", "managed"])
