@@ -9,13 +9,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ..blob import Blob
 from ..layers.base import count
+from ..lms.program import BufferId
 from ..memory.split_memory import SplitMemory
 from ..memory.synced import SyncedMemory
 from ..net.build.graph import Param
 from ..net.memory.fit import move_value
 from ..net.net import Net
 
-Slots = tuple[int, ...]  # buffers of the histories of a parameter, or of one block of it, slot by slot
+Slots = tuple[BufferId, ...]  # buffers of the histories of a parameter, or of one block of it, slot by slot
 
 
 class Histories:

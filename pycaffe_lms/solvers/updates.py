@@ -2,7 +2,7 @@
 
 An update is the tail of an iteration's program. Where callbacks or clipping read the gradients first, it consists of
 programs of its own: "clear" before the forward, "norms" and "update" after the backward. `slots.py` makes the
-histories; `update_all.py` makes one step of all updates where that is possible.
+histories. `UpdateAll` makes one step of all updates where Large Model Support manages none of their memory.
 Source: BVLC/caffe, sgd_solver.cpp (formulas and their order).
 """
 
@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from ..arrays import AnyArray
+from ..backend.device import Span
 from ..blob import Blob
 from ..layers.base import count
-from ..lms.program import Access, Mode, Step
+from ..lms.program import Access, BufferId, Mode, Step
 from ..memory.states import Ask
 from ..net.build.graph import Param
 from ..net.memory.fit import fitted
@@ -26,11 +28,11 @@ from ..net.net import Net
 from ..net.program.programs import HostedStep, Sequenced, sequence
 from ..ops import ops_of
 from ..ops.update_rules import UpdateNumbers
+from ..ops.update_table import table_words
 from ..proto.caffe_pb2 import SolverParameter
 from .display import number
 from .rules import Rule
 from .slots import Histories, Slots
-from .update_all import UpdateAll
 
 _log = logging.getLogger(__name__)
 _NUMBERS = len(UpdateNumbers._fields)
@@ -52,7 +54,7 @@ class Updates:
         self._reached = self._gradients_that_backward_writes()
         self._moving = [p for p in net.graph.learnable if p.lr_mult != 0 or self._is_reached(p)]
         self._histories = Histories(net, rule.slots)
-        self._squares: list[int] = []  # buffers: sums of squares, and workspace for them
+        self._squares: list[BufferId] = []  # buffers: sums of squares, and workspace for them
         self._numbers = net.memory.store.add(
             "solver.numbers", 8 * _NUMBERS
         )  # `UpdateNumbers`, which change between runs
@@ -260,3 +262,77 @@ class Updates:
         updated only the shape (a file has zeros)."""
         kept, params = self._histories, self._net.graph.learnable
         return [kept.blob(p, slot) if kept.has(p) else p.shape for slot in range(self._rule.slots) for p in params]
+
+
+class UpdateAll:
+    """Make one step, and one launch, of all updates. `table` is the buffer of its table: see `ops/update_table.py`.
+
+    Args:
+        numbers: buffer of the `UpdateNumbers`, as float64.
+        sizes: numbers of elements of the parameters, or blocks of them, that are updated.
+        apart: whether the update is a program of its own; it gives the table its name.
+    """
+
+    @staticmethod
+    def possible(net: Net) -> bool:
+        """Return whether all updates of `net` can be one launch: on a device where no parameter is managed."""
+        return not net.device.is_host and (not net.runtime.active or net.runtime.keeps_params())
+
+    def __init__(self, net: Net, rule: Rule, numbers: int, sizes: Sequence[int], apart: bool):
+        self._net, self._rule, self._numbers = net, rule, numbers
+        self._params: Sequence[Param] = ()
+        self._histories: Sequence[Slots] = ()
+        self._words = table_words(sizes)
+        self.table = net.memory.store.add(f"solver.table{int(apart)}", 8 * self._words)
+        self._plan: Any = None  # what `ops.solver_update_all_plan` returned
+        self._spans: Sequence[Span | None] = ()  # where the arrays were then
+
+    def step(self, pieces: Sequence[tuple[Param, Slots]], has_gradient: Sequence[bool]) -> HostedStep:
+        """Return the step for the net as it is now.
+
+        Args:
+            pieces: what is updated, with its histories.
+            has_gradient: for each piece; False where no backward writes the gradient, which is zero.
+        """
+        self._plan = None
+        self._params, self._histories = [p for p, _ in pieces], list(zip(*(slots for _, slots in pieces), strict=True))
+        accesses = [Access(b, Mode.UPDATE) for p, slots in pieces for b in (p.data, *slots)]
+        accesses += [
+            Access(p.diff, Mode.UPDATE if has else Mode.OVERWRITE)
+            for p, has in zip(self._params, has_gradient, strict=True)
+        ]
+        accesses += [Access(self._numbers, Mode.READ), Access(self.table, Mode.READ)]
+        step = Step("update:all", tuple(accesses))
+        return HostedStep(step, lambda: self._run(step, has_gradient), repeatable=True)
+
+    def _run(self, step: Step, has_gradient: Sequence[bool]) -> None:
+        net = self._net
+        memories = net.memory.memories
+        spans = [memories[a.buffer].span for a in step.accesses]
+        if self._plan is None or any(a is not b for a, b in zip(spans, self._spans, strict=True)):
+            self._plan, self._spans = self._make_plan(has_gradient), spans
+            memory = memories[self.table]
+            memory.ask(Ask.OVERWRITE_CPU)
+            memory.host_array((self._words,), np.int64)[...] = self._plan.table
+            memory.ask(Ask.READ_GPU)
+        table = self._array(self.table, (self._words,), np.int64)
+        numbers = self._array(self._numbers, (_NUMBERS,), np.float64)
+        ops_of(net.device).solver_update_all(self._rule.operation, self._plan, table, numbers)
+
+    def _make_plan(self, has_gradient: Sequence[bool]) -> Any:
+        net, params = self._net, self._params
+
+        def arrays(buffers: Iterable[int]) -> list[AnyArray]:
+            return [self._array(b, p.shape, net.dtype) for b, p in zip(buffers, params, strict=True)]
+
+        return ops_of(net.device).solver_update_all_plan(
+            arrays(p.data for p in params),
+            arrays(p.diff for p in params),
+            [arrays(h) for h in self._histories],
+            [p.lr_mult for p in params],
+            [p.decay_mult for p in params],
+            has_gradient,
+        )
+
+    def _array(self, buffer: int, shape: Sequence[int], dtype: DTypeLike) -> AnyArray:
+        return self._net.memory.executor.array(buffer, tuple(shape), np.dtype(dtype), False)
