@@ -89,7 +89,7 @@ def machine_of(device_name: str, memory: int) -> Machine:
     return Machine(**(asdict(MACHINES["a100"]) | {"name": device_name, "memory": memory}))
 
 
-def _from_fields(given, file: str) -> Machine:
+def _from_fields(given: object, file: str) -> Machine:
     """Return the machine with the fields read from a JSON file. Raises UsageError."""
     kinds = {f.name: f for f in fields(Machine)}
     if not isinstance(given, Mapping):

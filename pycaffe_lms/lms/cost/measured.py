@@ -31,7 +31,7 @@ class MeasuredRun:
         """Return the word for its times."""
         return "simulated" if self.simulated else "measured"
 
-    def described(self) -> dict:
+    def described(self) -> dict[str, str | bool | float]:
         """Return its numbers, ready for JSON.
 
         Returns:

@@ -64,8 +64,9 @@ def hoped(program: Program, buffers: Mapping[int, Buffer], can: RematCandidates)
         maker.update((a.buffer, s) for a in step.accesses if a.mode is not Mode.READ)
         for old, new in possible(step, buffers):
             r, pairs = maker.get(old), found.setdefault(s, [])
-            possible_again = (s, old) in wanted and r in can.valid_until and old in can.makes[r]
-            if possible_again and can.valid_until[r] >= wanted[s, old] and not any({old, new} & {*p} for p in pairs):
+            if r is None or (s, old) not in wanted or r not in can.valid_until or old not in can.makes[r]:
+                continue
+            if can.valid_until[r] >= wanted[s, old] and not any({old, new} & {*p} for p in pairs):
                 pairs.append((old, new))
     return {s: tuple(pairs) for s, pairs in found.items() if pairs}
 

@@ -7,7 +7,7 @@ pages see `layout/paging.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -123,7 +123,7 @@ class Stretch:
     end: int
 
 
-_ORDERS = (
+_ORDERS: tuple[Callable[[Lifetime], tuple[int, int]], ...] = (
     lambda life: (-life.size, life.start),
     lambda life: (life.start, -life.size),
     lambda life: (life.start - life.end, -life.size),
@@ -136,15 +136,18 @@ _ORDERS = (
 def pack(lifetimes: Sequence[Lifetime], limit: int | None = None, search: SearchBudget = SEARCH) -> Packing:
     """Choose offsets so that lifetimes that are alive together do not overlap. limit: bytes of a good enough peak."""
     live = max_live_bytes(lifetimes)
-    best: tuple[list[int], int] | None = None
+    enough = live if limit is None else max(live, limit)
+    best: tuple[list[int], int] = [], NEVER
     for key in _ORDERS[: search.packing_orders]:
-        order = sorted(range(len(lifetimes)), key=lambda i, k=key: (k(lifetimes[i]), i))
-        tried = _place(lifetimes, order)
-        if best is None or tried[1] < best[1]:
-            best = tried
-        if best[1] <= (live if limit is None else max(live, limit)):
+        best = min(best, _place(lifetimes, _sorted(lifetimes, key)), key=lambda tried: tried[1])
+        if best[1] <= enough:
             break
     return Packing(tuple(best[0]), best[1], live)
+
+
+def _sorted(lifetimes: Sequence[Lifetime], key: Callable[[Lifetime], tuple[int, int]]) -> list[int]:
+    """Return the indices of the lifetimes in this order, equal ones by index."""
+    return sorted(range(len(lifetimes)), key=lambda i: (key(lifetimes[i]), i))
 
 
 def _place(lifetimes: Sequence[Lifetime], order: Sequence[int]) -> tuple[list[int], int]:
@@ -152,7 +155,9 @@ def _place(lifetimes: Sequence[Lifetime], order: Sequence[int]) -> tuple[list[in
     offsets, placed, peak = [0] * len(lifetimes), Placed(len(lifetimes)), 0
     for i in order:
         life = lifetimes[i]
-        offsets[i] = placed.gap(life.start, life.end, life.size)
+        offset = placed.gap(life.start, life.end, life.size)
+        assert offset is not None  # without a limit there is always space above
+        offsets[i] = offset
         peak = max(peak, offsets[i] + life.size)
         placed.add(offsets[i], offsets[i] + life.size, life.start, life.end)
     return offsets, peak
@@ -166,18 +171,20 @@ def pack_segments(
     Returns:
         (segment, offset) of every lifetime, and the bytes that every segment needs.
     """
-    live, best = max_live_bytes(lifetimes), None
+    live = max_live_bytes(lifetimes)
+    best: tuple[list[tuple[int, int]], list[int]] = [], [NEVER]
     for key in _ORDERS if len(lifetimes) <= search.segment_orders_up_to else _ORDERS[:1]:
-        order = sorted(range(len(lifetimes)), key=lambda i, k=key: (k(lifetimes[i]), i))
-        tried = _place_in_segments(lifetimes, order, segment)
-        if best is None or sum(tried[1]) < sum(best[1]):
+        tried = _place_in_segments(lifetimes, _sorted(lifetimes, key), segment)
+        if sum(tried[1]) < sum(best[1]):
             best = tried
         if sum(best[1]) == live:
             break
     return best
 
 
-def _place_in_segments(lifetimes: Sequence[Lifetime], order: Sequence[int], segment: int):
+def _place_in_segments(
+    lifetimes: Sequence[Lifetime], order: Sequence[int], segment: int
+) -> tuple[list[tuple[int, int]], list[int]]:
     """Return ((segment, offset) of every lifetime, bytes of every segment) of placing lifetimes in `order`."""
     places: list[tuple[int, int]] = [(0, 0)] * len(lifetimes)
     placed: list[Placed] = []
@@ -223,7 +230,8 @@ def pack_within(
     parts = search.large_lifetime_parts
     large = [-s.must.size if s.must.size * parts >= limit else 0 for s in stretches]
     for first in ([0] * len(stretches), large) if parts else ([0] * len(stretches),):
-        order = sorted(range(len(stretches)), key=lambda i, f=first: (f[i], area[i], stretches[i].must.start, i))
+        keys = [(large_first, a, s.must.start) for large_first, a, s in zip(first, area, stretches, strict=True)]
+        order = sorted(range(len(stretches)), key=keys.__getitem__)
         found = _tries(stretches, order, limit, ties or {}, search)
         if found is not None:
             return found
@@ -263,13 +271,14 @@ def _place_within(
             offset = placed.gap(start, last, must.size, limit, also)
             if offset is not None:
                 for k, span in ((i, (start, last)), (other, also)):
-                    if span is not None:
+                    if k is not None and span is not None:
                         offsets[k], lives[k] = offset, Lifetime(*span, must.size)
                         placed.add(offset, offset + must.size, *span)
                 break
         else:
             unplaced += [i] if other is None else [i, other]
-        settled.add(other)
+        if other is not None:
+            settled.add(other)
     return lives, offsets, unplaced
 
 

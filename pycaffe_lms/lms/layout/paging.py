@@ -141,7 +141,7 @@ def paged_within(
         lives[i] = Lifetime(start, end, must.size)
     apart = {i: j for i, j in ties.items() if i not in at}
     joined = _joined(lives, small, within[1], large, page, capacity if full else 0, apart)
-    if apart and joined.paging.count > capacity:
+    if apart and joined.paging is not None and joined.paging.count > capacity:
         joined = _joined(lives, small, within[1], large, page, capacity if full else 0)
     return lives, joined
 
@@ -157,7 +157,13 @@ def _load(lives: Sequence[Lifetime], large: Sequence[tuple[int, int]]) -> np.nda
 
 
 def _joined(
-    lives, small: Sequence[int], packing: Packing, large, page: int, spare: int, ties: Mapping[int, int] | None = None
+    lives: Sequence[Lifetime],
+    small: Sequence[int],
+    packing: Packing,
+    large: Sequence[tuple[int, int]],
+    page: int,
+    spare: int,
+    ties: Mapping[int, int] | None = None,
 ) -> Packing:
     """Join the packing of the small lifetimes with pages for the large ones; arguments as in `_PageAssignment`."""
     offsets = [0] * len(lives)

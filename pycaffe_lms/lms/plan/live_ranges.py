@@ -42,6 +42,12 @@ class LiveRange:
     departures: tuple[Piece, ...] = ()
 
     @property
+    def final(self) -> int:
+        """Return the last step that changes the value of a range that is `saved`."""
+        assert self.written is not None, "it is not written in this live range"
+        return self.written
+
+    @property
     def saved(self) -> bool:
         """Tell whether it is copied out."""
         return self.live and self.written is not None
@@ -70,17 +76,17 @@ def live_ranges_of(plan: Plan) -> list[tuple[LiveRange, int]]:
         found.append((live_range, offset))
 
     def copied(op: Op) -> None:
-        pieces.setdefault((op.kind, op.place.buffer), []).append(Piece(op.step, plan.stored(op)))
+        pieces.setdefault((op.kind, op.placed.buffer), []).append(Piece(op.step, plan.stored(op)))
 
     for op in plan.ops:
         if op.kind is OpKind.IN:
             if op.begins:
-                began[op.place.buffer] = (op.step, op.place.offset, True)
+                began[op.placed.buffer] = (op.step, op.placed.offset, True)
             copied(op)
         elif op.kind is OpKind.OUT:
             copied(op)
             if op.release:
-                end(op.place.buffer, op.step, live=True)
+                end(op.placed.buffer, op.step, live=True)
         elif op.kind is OpKind.COMPUTE:
             for place in op.births:
                 began[place.buffer] = (op.step, place.offset, False)

@@ -12,6 +12,7 @@ import numpy as np
 
 from ...backend.device import ALIGN
 from ...errors import PlanError
+from ..layout.paging import Paging
 from .plan import Plan
 
 
@@ -28,8 +29,8 @@ class Cells:
     """
 
     def __init__(self, plan: Plan):
-        self._paging, self._arena = plan.paging, plan.arena_bytes
-        linear = plan.arena_bytes if self._paging is None else self._paging.linear
+        paging = plan.paging
+        linear = plan.arena_bytes if paging is None else paging.linear
         marks = {0, linear}
         for op in plan.ops:
             for p in (*op.births, *(() if op.place is None else (op.place,))):
@@ -41,10 +42,12 @@ class Cells:
         self._linear = linear
         self.count = len(self._marks) - 1
         self._pages: dict[int, np.ndarray] = {}
-        if self._paging is not None:
-            self._check(plan)
-            self._pages = {o: self.count + np.array(pages) for o, pages in self._paging.pages.items()}
-            self.count += self._paging.count
+        self._page = 1
+        if paging is not None:
+            self._check(plan, paging)
+            self._pages = {o: self.count + np.array(pages) for o, pages in paging.pages.items()}
+            self._page = paging.page
+            self.count += paging.count
 
     def of(self, offset: int, nbytes: int, part: tuple[int, int] | None = None) -> slice | np.ndarray | None:
         """Return the indices of the cells of a place or of a part of it, (offset, bytes); None if outside the arena."""
@@ -54,16 +57,14 @@ class Cells:
             if offset + nbytes > self._linear:
                 return None
             return slice(bisect_left(self._marks, offset), bisect_left(self._marks, offset + nbytes))
-        pages = self._pages.get(offset)
-        if pages is None or nbytes > len(pages) * self._paging.page:
+        pages, page = self._pages.get(offset), self._page
+        if pages is None or nbytes > len(pages) * page:
             return None
-        page = self._paging.page
         return pages if part is None else pages[part[0] // page : -(-sum(part) // page)]
 
-    def _check(self, plan: Plan) -> None:
+    def _check(self, plan: Plan, paging: Paging) -> None:
         """Raise PlanError unless addresses and pages of the paging are distinct and within the arena."""
-        paging, end = self._paging, self._linear
-        wrong = None
+        end, wrong = self._linear, None
         if self._linear % paging.page or plan.arena_bytes < self._linear + paging.count * paging.page:
             wrong = f"{paging.count} pages and {self._linear} contiguous bytes exceed {plan.arena_bytes} bytes"
         for offset in sorted(paging.pages):

@@ -92,9 +92,21 @@ class Op:
         return self.part is None or self.part[0] == 0
 
     @property
+    def placed(self) -> Placement:
+        """Return what an IN or OUT copies and where it is on the device."""
+        assert self.place is not None, f"operation {self.id} copies nothing"
+        return self.place
+
+    @property
+    def slot(self) -> HostSlot:
+        """Return the host slot of an IN or OUT that has one."""
+        assert self.host_slot is not None, f"operation {self.id} has no host slot"
+        return self.host_slot
+
+    @property
     def comers(self) -> tuple[Placement, ...]:
         """Return the placements that take device memory with this operation."""
-        return (self.place,) if self.kind is OpKind.IN and self.begins else self.births
+        return (self.placed,) if self.kind is OpKind.IN and self.begins else self.births
 
 
 @dataclass(frozen=True)
@@ -144,11 +156,11 @@ class Plan:
 
     def stored(self, op: Op) -> int:
         """Return the bytes that an IN or OUT reads or writes on the device."""
-        return self.buffers[op.place.buffer].nbytes if op.part is None else op.part[1]
+        return self.buffers[op.placed.buffer].nbytes if op.part is None else op.part[1]
 
     def copied(self, op: Op) -> int:
         """Return the bytes that an IN or OUT moves over the link; fewer than `stored` under compression."""
-        return self.buffers[op.place.buffer].copied if op.part is None else op.part[1]
+        return self.buffers[op.placed.buffer].copied if op.part is None else op.part[1]
 
     @cached_property
     def carried_over(self) -> tuple[Op, ...]:
@@ -160,8 +172,8 @@ class Plan:
         front = [op for op in start if op.kind is OpKind.IN and op.part is None and op.host_slot is None]
         if not front:
             return ()
-        constant = unchanged(self.program, {op.place.buffer for op in front} - self.compressed)
-        return tuple(op for op in front if op.place.buffer in constant and self._is_left_in_place(op.place))
+        constant = unchanged(self.program, {op.placed.buffer for op in front} - self.compressed)
+        return tuple(op for op in front if op.placed.buffer in constant and self._is_left_in_place(op.placed))
 
     def _is_left_in_place(self, place: Placement) -> bool:
         """Tell whether a buffer ends at `place` and no other buffer overlaps it from then on."""
@@ -181,7 +193,8 @@ class Plan:
         """Tell whether two placements have device memory in common."""
         linear = self.arena_bytes if self.paging is None else self.paging.linear
         if one.offset >= linear and other.offset >= linear:
-            return not set(self.paging.pages[one.offset]).isdisjoint(self.paging.pages[other.offset])
+            assert self.paging is not None  # else no offset is beyond the arena
+            return self.paging.share(one.offset, other.offset)
         if one.offset >= linear or other.offset >= linear:
             return False
         ends = (p.offset + self.buffers[p.buffer].nbytes for p in (one, other))
@@ -212,7 +225,7 @@ class Plan:
     @property
     def unshared_host_bytes(self) -> int:
         """Return `host_bytes` as it would be if every buffer had its own host memory."""
-        shared = {op.place.buffer for op in self.ops if op.host_slot is not None}
+        shared = {op.placed.buffer for op in self.ops if op.host_slot is not None}
         return sum(self.buffers[b].copied for b in self.host_buffers | self.compressed | shared)
 
     @property

@@ -6,12 +6,13 @@ See also `report/text.py` (a plan as text), `report/page.py` (a plan as a page) 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from ..program import Mode
 from .plan import OpKind, Plan
 
 
-def plan_statistics(plan: Plan) -> dict:
+def plan_statistics(plan: Plan) -> dict[str, Any]:
     """Return the statistics of one run of a plan, ready for JSON. Sizes are bytes, aligned as on the device.
 
     Returns:
@@ -70,7 +71,7 @@ def used_bytes(plan: Plan) -> int:
     """Return the bytes of the arena up to the end of the last managed buffer; with paging, of the pages in use."""
     if plan.paging is not None:
         return plan.paging.linear + plan.paging.page * len({p for pages in plan.paging.pages.values() for p in pages})
-    places = [op.place for op in plan.ops if op.kind is OpKind.IN]
+    places = [op.placed for op in plan.ops if op.kind is OpKind.IN]
     places += [place for op in plan.ops for place in op.births]
     return max((place.offset + plan.buffers[place.buffer].nbytes for place in places), default=0)
 

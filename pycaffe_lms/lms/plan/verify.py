@@ -10,9 +10,11 @@ operation uses, changes or drops the value. `plan/occupancy.py` says which memor
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from ...errors import PlanError
 from ..program import Mode
-from .occupancy import Cells, LastOps, Occupants, on_boundary
+from .occupancy import Cells, LastOps, Occupants, Where, on_boundary
 from .plan import COMPUTE, COPY_IN, COPY_OUT, HOST, Op, OpKind, Plan
 
 _STREAM_OF = {OpKind.COMPUTE: COMPUTE, OpKind.IN: COPY_IN, OpKind.OUT: COPY_OUT, OpKind.HOST: HOST}
@@ -54,7 +56,9 @@ class _Order:
 
     def __init__(self, plan: Plan, cells: Cells):
         self.plan, self.cells = plan, cells
-        self.clock = {s: {} for s in (COMPUTE, COPY_IN, COPY_OUT, HOST)}  # stream -> {stream: last op known done}
+        self.clock: dict[int, dict[int, int]] = {
+            s: {} for s in (COMPUTE, COPY_IN, COPY_OUT, HOST)
+        }  # stream -> {stream: last op known done}
         self.after: list[dict[int, int]] = []
         # by stream and cell: the last op that wrote it, and that read it; older ones are ordered before these
         self.wrote, self.read = LastOps(cells), LastOps(cells)
@@ -103,13 +107,13 @@ class _Order:
 
     def _check_slot(self, op: Op, known: dict[int, int]) -> None:
         """Check a copy's access to its host slot, and split the segment's regions accordingly."""
-        b, writes = op.place.buffer, op.kind is OpKind.OUT
+        b, writes = op.placed.buffer, op.kind is OpKind.OUT
         start, nbytes = op.part or (0, self.plan.buffers[b].nbytes)
-        lo = op.host_slot.offset + start
+        lo = op.slot.offset + start
         hi = lo + nbytes
         kept: list[tuple[int, int, int | None, tuple[int, ...]]] = []
         read: list[tuple[int, int, int | None, tuple[int, ...]]] = []
-        for region in self.slots.get(op.host_slot.segment, ()):
+        for region in self.slots.get(op.slot.segment, ()):
             start, end, writer, readers = region
             if end <= lo or start >= hi:
                 kept.append(region)
@@ -123,9 +127,9 @@ class _Order:
                 kept.append((hi, end, writer, readers))
             if not writes:
                 read.append((max(start, lo), min(end, hi), writer, (*readers, op.id)))
-        self.slots[op.host_slot.segment] = kept + ([(lo, hi, op.id, ())] if writes else read)
+        self.slots[op.slot.segment] = kept + ([(lo, hi, op.id, ())] if writes else read)
 
-    def _ordered(self, op: Op, b: int, known: dict[int, int], others, text: str) -> None:
+    def _ordered(self, op: Op, b: int, known: dict[int, int], others: Iterable[int | None], text: str) -> None:
         """Raise PlanError unless all `others` are known to be done when `op` runs."""
         for other in others:
             if other is None or other == op.id:
@@ -133,14 +137,14 @@ class _Order:
             if known.get(self.plan.ops[other].stream, -1) < other:
                 raise _wrong(self.plan, op, f'"{self.plan.buffers[b].name}" {text} operation {other}')
 
-    def _places(self, op: Op):
+    def _places(self, op: Op) -> Iterator[tuple[int, int, bool]]:
         """Yield (buffer, offset, whether it writes) of all device memory that an operation touches."""
         sizes = self.plan.buffers
         if op.kind in (OpKind.IN, OpKind.OUT):
-            b = op.place.buffer
+            b = op.placed.buffer
             if op.kind is OpKind.IN:
-                self.place[b] = op.place.offset
-            yield b, op.place.offset, op.kind is OpKind.IN
+                self.place[b] = op.placed.offset
+            yield b, op.placed.offset, op.kind is OpKind.IN
         elif op.kind is OpKind.COMPUTE:
             for p in op.births:
                 self.place[p.buffer] = p.offset
@@ -152,12 +156,12 @@ class _Order:
                 if b in self.place:
                     yield b, self.place[b], False
 
-    def _host_sides(self, op: Op):
+    def _host_sides(self, op: Op) -> Iterator[tuple[int, bool]]:
         """Yield (buffer, whether it writes) of all host copies that an operation touches, host slots aside."""
         if op.kind is OpKind.IN:
-            yield op.place.buffer, False
+            yield op.placed.buffer, False
         elif op.kind is OpKind.OUT:
-            yield op.place.buffer, True
+            yield op.placed.buffer, True
         elif op.kind is OpKind.HOST:
             for a in self.plan.program.steps[op.step].accesses:
                 if a.buffer in self.plan.buffers:
@@ -180,7 +184,7 @@ class _Values:
     def run(self, op: Op) -> None:
         """Apply an operation; raise PlanError if it would use a wrong value or place."""
         if op.kind is OpKind.IN:
-            b, ended = op.place.buffer, self._under_way(op)
+            b, ended = op.placed.buffer, self._under_way(op)
             if self.host[b] != self.newest[b]:
                 raise _wrong(self.plan, op, "the host copy is not the newest value")
             if self.host_slots.get(b) != (
@@ -188,8 +192,8 @@ class _Values:
             ):
                 raise _wrong(self.plan, op, "the value is elsewhere on the host")
             if op.begins:
-                self._place(op, b, op.place.offset, self.host[b])
-            elif self.device[b][0] != op.place.offset:
+                self._place(op, b, op.placed.offset, self.host[b])
+            elif self.device[b][0] != op.placed.offset:
                 raise _wrong(self.plan, op, "another part of the buffer is elsewhere")
             if op.host_slot is not None and op.host_slot.last:
                 if not ended:
@@ -197,8 +201,8 @@ class _Values:
                 del self.host_slots[b]
                 self.host[b] = -2
         elif op.kind is OpKind.OUT:
-            b, ended = op.place.buffer, self._under_way(op)
-            if b not in self.device or self.device[b][0] != op.place.offset:
+            b, ended = op.placed.buffer, self._under_way(op)
+            if b not in self.device or self.device[b][0] != op.placed.offset:
                 raise _wrong(self.plan, op, "the buffer is not at that offset")
             self._take_slot(op, b)
             self.host[b] = self.device[b][1] if ended else -2
@@ -213,7 +217,7 @@ class _Values:
 
     def _under_way(self, op: Op) -> bool:
         """Tell whether a copy ends with this operation, which must be a whole copy or the next part of one."""
-        b, nbytes = op.place.buffer, self.plan.buffers[op.place.buffer].nbytes
+        b, nbytes = op.placed.buffer, self.plan.buffers[op.placed.buffer].nbytes
         start, size = op.part or (0, nbytes)
         before = self.under_way.pop(b, None)
         if before != ((op.kind, start) if start else None):
@@ -323,13 +327,18 @@ class _Values:
                 self.newest[a.buffer] += 1
                 self.host[a.buffer] = self.newest[a.buffer]
 
+    def _where(self, offset: int, nbytes: int) -> Where:
+        """Return the cells of a place, which `_Order` has found to be within the arena."""
+        where = self.cells.of(offset, nbytes)
+        assert where is not None
+        return where
+
     def _place(self, op: Op, b: int, offset: int, version: int) -> None:
         """Put a version of a buffer at an offset, which must be free."""
         size = self.plan.buffers[b].nbytes
         if b in self.device:
             raise _wrong(self.plan, op, f'"{self.plan.buffers[b].name}" is on the device already')
-        where = self.cells.of(offset, size)
-        other = self.occupants.enter(where, b)
+        other = self.occupants.enter(self._where(offset, size), b)
         if other is not None:
             raise _wrong(self.plan, op, f'overlaps "{self.plan.buffers[other].name}"')
         self.device[b] = (offset, version)
@@ -341,7 +350,7 @@ class _Values:
         if b in self.under_way:
             raise _wrong(self.plan, op, f'only a part of "{self.plan.buffers[b].name}" is copied')
         offset, _ = self.device.pop(b)
-        self.occupants.leave(self.cells.of(offset, self.plan.buffers[b].nbytes))
+        self.occupants.leave(self._where(offset, self.plan.buffers[b].nbytes))
         self.held -= self.plan.buffers[b].nbytes
 
     def finish(self) -> None:
@@ -355,9 +364,9 @@ class _Values:
         if self.device:
             names = ", ".join(plan.buffers[b].name for b in self.device)
             raise PlanError(f"plan of {plan.program.name}: still on the device at the end: {names}")
-        for place in (op.place for op in plan.carried_over):  # the next run skips these copies
+        for place in (op.placed for op in plan.carried_over):  # the next run skips these copies
             size, same = plan.buffers[place.buffer].nbytes, self.newest[place.buffer] == 0 == self.host[place.buffer]
-            if not same or not self.occupants.framed(self.cells.of(place.offset, size), place.buffer):
+            if not same or not self.occupants.framed(self._where(place.offset, size), place.buffer):
                 raise PlanError(f"plan of {plan.program.name}: the value is not left where the next run begins").at(
                     blob=plan.buffers[place.buffer].name
                 )

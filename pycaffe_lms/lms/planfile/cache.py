@@ -36,7 +36,7 @@ class PlanCache:
         PlanError: the file is not a plan.
     """
 
-    def __init__(self, path: str | os.PathLike):
+    def __init__(self, path: str | os.PathLike[str]):
         self.path = os.fspath(path)
         self.open = self.writes = True
         self._notes: dict[str, caffe_pb2.LMSProgramPlan] = {}
@@ -82,7 +82,7 @@ class PlanCache:
             return
         made = {name: plan for name, plan in plans.items() if plan is not None}
         if self.programs is not None:
-            self._check(net, made)
+            self._check(net, made, self.programs)
             return
         if not self.writes:
             return
@@ -94,16 +94,16 @@ class PlanCache:
         atomic_write(self.path, text.encode(), error=PlanError)
         _log.info("LMS: the plans of %s are written to %s.", ", ".join(made), self.path)
 
-    def _check(self, net: str, made: Mapping[str, Plan]) -> None:
+    def _check(self, net: str, made: Mapping[str, Plan], written: Mapping[str, FileProgram]) -> None:
         """Raise PlanError unless the file and `made` name the same programs."""
         for name in made:
-            if name not in self.programs:
+            if name not in written:
                 raise PlanError(
                     f'there is no plan of program "{name}", which net "{net}" runs',
                     where=Where(file=self.path),
                     fix=ANEW,
                 )
-        for name, entry in self.programs.items():
+        for name, entry in written.items():
             if name not in made:
                 raise entry.wrong(None, 0, f'program "{name}" is planned, and net "{net}" does not run it')
 

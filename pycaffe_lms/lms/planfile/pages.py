@@ -60,8 +60,8 @@ def paging_of(
 def _ranges(pages: Sequence[int]) -> Iterator[str]:
     """Yield runs of consecutive page numbers as "first-last", single ones as "page"."""
     first = last = pages[0]
-    for page in (*pages[1:], None):
-        if page is not None and page == last + 1:
+    for page in (*pages[1:], -1):
+        if page == last + 1:
             last = page
             continue
         yield f"{first}-{last}" if last > first else f"{first}"

@@ -7,7 +7,7 @@ wrong. `plan_from` derives the rest for the program that is to run, and `../plan
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -207,7 +207,9 @@ def _live_ranges(
     return [f[0] for f in found], [f[1] for f in found], [f[2] for f in found]
 
 
-def _live_ranges_of(entry: FileProgram, program: Program, b: int, name: str, uses, mine: Sequence[int]):
+def _live_ranges_of(
+    entry: FileProgram, program: Program, b: int, name: str, uses: Sequence[tuple[int, Mode, bool]], mine: Sequence[int]
+) -> Iterator[tuple[LiveRange, int, int]]:
     """Yield those of buffer `b`: (live range, offset, index in the file). They must cover its uses in order."""
     at = earliest = 0
     for i in mine:
@@ -263,7 +265,7 @@ def _pieces(entry: FileProgram, i: int, kind: str, copied: bool, first: int | No
         return ()
     whole = next(buffer.bytes for buffer in entry.message.buffer if buffer.name == r.buffer)
     wrong = None
-    if not copied:
+    if not copied or first is None:
         wrong = "there is no such copy"
     elif sum(piece.nbytes for piece in pieces) != whole or any(p.nbytes % ALIGN or not p.nbytes for p in pieces):
         wrong = f"their bytes must be multiples of {ALIGN} and make {whole} together"
@@ -274,7 +276,15 @@ def _pieces(entry: FileProgram, i: int, kind: str, copied: bool, first: int | No
     return tuple(pieces)
 
 
-def _apart(entry: FileProgram, program: Program, buffers, ranges, offsets, places, paging: Paging | None) -> None:
+def _apart(
+    entry: FileProgram,
+    program: Program,
+    buffers: Mapping[int, Buffer],
+    ranges: Sequence[LiveRange],
+    offsets: Sequence[int],
+    places: Sequence[int],
+    paging: Paging | None,
+) -> None:
     """Raise PlanError where two live ranges overlap, unless one reuses the memory of the other in place."""
     reuses = {}
     for group in chains(ranges, inplace_reuses(program, buffers)):

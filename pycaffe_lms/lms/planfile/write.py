@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from google.protobuf import text_format
+from google.protobuf.message import Message
 
 from ...proto import caffe_pb2
 from ..plan.live_ranges import live_ranges_of
@@ -87,7 +88,7 @@ def _lines(net: str, programs: Iterable[caffe_pb2.LMSProgramPlan], about: Iterab
         yield "}"
 
 
-def _short(message) -> str:
+def _short(message: Message) -> str:
     return text_format.MessageToString(message, as_one_line=True, as_utf8=True)
 
 

@@ -44,7 +44,7 @@ def with_carry_over(
         (lifetimes, ties): ties map the group of a value's first live range to that of its last and back; both must get
         one offset.
     """
-    begin, found, ties = [0.0, *accumulate(seconds)], list(wished), {}
+    begin, found, ties = [0.0, *accumulate(seconds)], list(wished), dict[int, int]()
     own = {g[0]: k for k, g in enumerate(groups) if len(g) == 1}
     own_ranges: dict[int, list[int]] = {}
     for i, live_range in enumerate(ranges):

@@ -109,7 +109,7 @@ class CopyQueues:
     def _sorted(self, keys: Sequence[int], copies: Mapping[int, QueuedCopy], out: bool) -> list[int]:
         """Return `keys`, copies of one step, in the order in which `emit` issues them."""
 
-        def place(key: int):
+        def place(key: int) -> tuple[int, ...]:
             c = copies[key]
             live_range = self.ranges[c.stay]
             return (c.step != c.made, c.made, live_range.last, c.stay) if out else (live_range.first, c.stay)
@@ -141,7 +141,7 @@ def copy_queues_of(plan: Plan, ranges: Sequence[LiveRange], offsets: Sequence[in
     left = {op.id for op in plan.carried_over}
     key = {op.id: op.step if op.place is None else steps + op.id for op in made.ops}
     at = {(COPY_IN, r.buffer, r.issue): i for i, r in enumerate(ranges) if r.fetched}
-    at |= {(COPY_OUT, r.buffer, r.written): i for i, r in enumerate(ranges) if r.saved}
+    at |= {(COPY_OUT, r.buffer, r.final): i for i, r in enumerate(ranges) if r.saved}
     copies: dict[int, QueuedCopy] = {}
     tasks: dict[int, Task] = {}
     groups: dict[tuple[int, int], list[int]] = {}
@@ -187,10 +187,11 @@ class _Times:
             since = next(
                 (i for i, (a, b) in enumerate(zip(order, old, strict=False)) if a != b), min(len(order), len(old))
             )
-        self.queues, self.worked = queues, len(order) - since
+        self.queues: CopyQueues = queues
+        self.worked = len(order) - since
         size = max(queues.tasks) + 1
-        self.start = [0.0] * size if known is None else known.start + [0.0] * (size - len(known.start))
-        self.end = [0.0] * size if known is None else known.end + [0.0] * (size - len(known.end))
+        self.start: list[float] = [0.0] * size if known is None else known.start + [0.0] * (size - len(known.start))
+        self.end: list[float] = [0.0] * size if known is None else known.end + [0.0] * (size - len(known.end))
         self.free: list[tuple[float, ...]] = [] if known is None else known.free[:since]
         free = [0.0] * 4
         if known is not None and since:
@@ -220,7 +221,8 @@ class _Times:
     @cached_property
     def queued(self) -> tuple[dict[int, list[int]], dict[int, int], dict[int, float]]:
         """Return (stream -> its copies in order, copy -> index there, copy -> earliest start in seconds)."""
-        queues, end, queued, place, ready = self.queues, self.end, {}, {}, {}
+        queues, end, queued = self.queues, self.end, dict[int, list[int]]()
+        place, ready = dict[int, int](), dict[int, float]()
         for key, free in zip(queues.order, self.free, strict=True):
             if key >= queues.steps:
                 task = queues.tasks[key]
@@ -287,7 +289,9 @@ class _Search:
     def _gains(self, times: _Times) -> bool:
         return times.seconds < self.times.seconds - self._budget.least_gain
 
-    def _queued_late(self, key: int, queued, place, ready) -> Iterator[int]:
+    def _queued_late(
+        self, key: int, queued: dict[int, list[int]], place: dict[int, int], ready: dict[int, float]
+    ) -> Iterator[int]:
         """Yield copies that waited only for their queue, following back from `key` what each task waited for."""
         queues, start = self.times.queues, self.times.start
         for _ in range(self._budget.reorder_depth):
@@ -301,7 +305,9 @@ class _Search:
             else:
                 return
 
-    def _overtake(self, key: int, queued, place, ready) -> CopyQueues | None:
+    def _overtake(
+        self, key: int, queued: dict[int, list[int]], place: dict[int, int], ready: dict[int, float]
+    ) -> CopyQueues | None:
         """Return queues where copy `key` starts as soon as it can, before copies needed later; None: it cannot."""
         queues, times, moment = self.times.queues, self.times, ready[key]
         queue, at = queued[queues.tasks[key].stream], place[key]

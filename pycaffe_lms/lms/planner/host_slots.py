@@ -27,7 +27,7 @@ def with_host_slots(plan: Plan, segment: int, search: SearchBudget = SEARCH) -> 
     if not values:
         return plan
     begins = _begins(plan)
-    sizes = [plan.buffers[plan.ops[copies[0]].place.buffer].nbytes for copies in values]
+    sizes = [plan.buffers[plan.ops[copies[0]].placed.buffer].nbytes for copies in values]
     lifetimes = [
         Lifetime(begins[copies[0]], _first_use(plan, copies), size) for copies, size in zip(values, sizes, strict=True)
     ]
@@ -77,14 +77,14 @@ def _begins(plan: Plan) -> dict[int, int]:
         if op.kind is OpKind.COMPUTE:
             wrote.update((a.buffer, op.id) for a in plan.program.steps[op.step].accesses if a.mode is not Mode.READ)
         elif op.kind is OpKind.OUT:
-            maker = wrote[op.place.buffer]
+            maker = wrote[op.placed.buffer]
             found[op.id] = op.id if plan.ops[maker].step == op.step else maker + 1
     return found
 
 
 def _first_use(plan: Plan, copies: Sequence[int]) -> int:
     """Return the id of the operation that first uses the last copy in of a value."""
-    buffer = plan.ops[copies[-1]].place.buffer
+    buffer = plan.ops[copies[-1]].placed.buffer
     return next(op.id for op in plan.ops[copies[-1] :] if op.kind is OpKind.COMPUTE and _uses(plan, op, buffer))
 
 

@@ -9,7 +9,7 @@ rematerialized), `../managed.py` (which buffers are managed), `../plan/verify.py
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -56,13 +56,13 @@ def make_plan(
     demand = live_ranges(program, buffers, uncopied=uncopied)
     refuse_impossible(program, buffers, limit)
     sizes = {b: taken_bytes(buffer.nbytes, page, search.page_waste_parts) for b, buffer in buffers.items()}
-    room, packing, ranges = limit, None, demand
-    for _ in range(search.ahead_tries):
-        ranges = _look_ahead(demand, sizes, len(program.steps), room, ahead) if ahead else demand
-        packing = _pack(program, ranges, buffers, limit, page, search)
-        if limit is None or packing.peak <= limit or ranges == demand:
+    memory, tries = limit, 0
+    while True:
+        ranges = _look_ahead(demand, sizes, len(program.steps), memory, ahead) if ahead else demand
+        packing, tries = _pack(program, ranges, buffers, limit, page, search), tries + 1
+        if limit is None or packing.peak <= limit or ranges == demand or tries == search.ahead_tries:
             break
-        room = int((room or packing.peak) * search.ahead_factor)
+        memory = int((memory or packing.peak) * search.ahead_factor)
     if limit is not None and packing.peak > limit:
         ranges, packing = demand, _pack(program, demand, buffers, limit, page, search)
     if limit is not None and packing.peak > limit and page is not None:  # rounding to whole pages takes too much
@@ -216,7 +216,9 @@ def refuse_impossible(
     )
 
 
-def _look_ahead(demand: list[LiveRange], sizes, n_steps: int, limit: int | None, ahead: int) -> list[LiveRange]:
+def _look_ahead(
+    demand: list[LiveRange], sizes: Mapping[int, int], n_steps: int, limit: int | None, ahead: int
+) -> list[LiveRange]:
     """Fill idle memory: bridge short gaps, then prefetch early, then let copies out finish while later steps run."""
     load = Load(n_steps + 1)
     for r in demand:
@@ -249,7 +251,13 @@ def _look_ahead(demand: list[LiveRange], sizes, n_steps: int, limit: int | None,
     return [_drain(r, sizes[r.buffer], fits, book, n_steps) for r in ranges]
 
 
-def _drain(r: LiveRange, size: int, fits, book, n_steps: int) -> LiveRange:
+def _drain(
+    r: LiveRange,
+    size: int,
+    fits: Callable[[int, int, int], bool],
+    book: Callable[[int, int, int], None],
+    n_steps: int,
+) -> LiveRange:
     """Hold the memory one step longer for the copy out, if that fits."""
     if not r.saved or r.last + 1 >= n_steps or not fits(size, r.last + 1, r.last + 1):
         return r

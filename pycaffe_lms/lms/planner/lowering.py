@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..plan.plan import COMPUTE, COPY_IN, COPY_OUT, HOST, Op, OpKind, Piece, Placement
 from ..program import Buffer, Mode, Program
@@ -59,7 +59,7 @@ class _Emitter:
         self._streams: list[_Clock] = [(-1, -1, -1)] * 3
         self.host: _Clock = (-1, -1, -1)
 
-    def add(self, kind: OpKind, stream: int, step: int, after: set[int], **parts) -> int:
+    def add(self, kind: OpKind, stream: int, step: int, after: set[int], **parts: Any) -> int:
         """Append an op that must come after the ops `after`, waiting only where that is not implied; return its id."""
         op = len(self.ops)
         clock = self.host if stream == HOST else _join(self._streams[stream], self.host)
@@ -118,13 +118,13 @@ def emit(
     copies_out: dict[int, list[tuple[int, _Part]]] = {}
     out_at: dict[int, int] = {}  # live range -> the step after which the last piece of its copy out is issued
     for i, r in enumerate(ranges):
-        for step, part in _parts(r.arrivals, r.issue) if r.fetched else ():
-            copies_in.setdefault(step, []).append((i, part))
+        for s, part in _parts(r.arrivals, r.issue) if r.fetched else ():
+            copies_in.setdefault(s, []).append((i, part))
         starting.setdefault(r.first, []).append(i)
         ending.setdefault(r.last, []).append(i)
-        for step, part in _parts(r.departures, r.written) if r.saved else ():
-            copies_out.setdefault(step, []).append((i, part))
-            out_at[i] = step
+        for s, part in _parts(r.departures, r.final) if r.saved else ():
+            copies_out.setdefault(s, []).append((i, part))
+            out_at[i] = s
     out, regions = _Emitter(), _Regions(paging)
     released: dict[int, set[int]] = {}  # live range -> the ops after which its memory is free
     copied_in: dict[int, int] = {}
@@ -141,7 +141,7 @@ def emit(
         ):
             b, release = ranges[i].buffer, out_at[i] == s >= ranges[i].last
             place = Placement(b, offsets[i])
-            copy = out.add(OpKind.OUT, COPY_OUT, s, {made[ranges[i].written]}, place=place, release=release, part=part)
+            copy = out.add(OpKind.OUT, COPY_OUT, s, {made[ranges[i].final]}, place=place, release=release, part=part)
             host_users.setdefault(b, set()).add(copy)
             if out_at[i] == s:
                 released.setdefault(i, set()).add(copy)
@@ -152,7 +152,7 @@ def emit(
     for s, step in enumerate(program.steps):
         for i, part in sorted(copies_in.get(s, ()), key=lambda a: (ranges[a[0]].first, a[0])):
             b, size = ranges[i].buffer, buffers[ranges[i].buffer].nbytes
-            first, after = part is None or part[0] == 0, set()
+            first, after = part is None or part[0] == 0, set[int]()
             if first:
                 after = after.union(*(released[j] for j in regions.claim(offsets[i], offsets[i] + size, i)))
             if b in copied_out:
@@ -171,7 +171,7 @@ def emit(
             made.append(out.add(OpKind.HOST, HOST, s, after))
             held -= copy_out(s)
             continue
-        births, after, reuses = [], set(), []
+        births, after, reuses = list[Placement](), set[int](), list[tuple[int, int]]()
         for i in starting.get(s, ()):
             if ranges[i].fetched:
                 after.add(copied_in[i])
@@ -205,7 +205,7 @@ def _parts(pieces: Sequence[Piece], whole: int) -> list[tuple[int, _Part]]:
     """Return (step, (offset, bytes)) of each piece of a copy; a copy in one piece is (`whole` or its step, None)."""
     if len(pieces) < 2:
         return [(pieces[0].step if pieces else whole, None)]
-    found, offset = [], 0
+    found, offset = list[tuple[int, _Part]](), 0
     for piece in pieces:
         found.append((piece.step, (offset, piece.nbytes)))
         offset += piece.nbytes
@@ -213,7 +213,7 @@ def _parts(pieces: Sequence[Piece], whole: int) -> list[tuple[int, _Part]]:
 
 
 def _age(live_range: LiveRange) -> tuple[int, int]:
-    return live_range.written, live_range.last
+    return live_range.final, live_range.last
 
 
 def _join(a: _Clock, b: _Clock) -> _Clock:
@@ -221,4 +221,4 @@ def _join(a: _Clock, b: _Clock) -> _Clock:
 
 
 def _with(clock: _Clock, stream: int, op: int) -> _Clock:
-    return tuple(op if i == stream else c for i, c in enumerate(clock))  # type: ignore[return-value]
+    return (op if stream == 0 else clock[0], op if stream == 1 else clock[1], op if stream == 2 else clock[2])

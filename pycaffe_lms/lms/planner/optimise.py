@@ -228,7 +228,7 @@ def _wishes(
         begin.append(begin[-1] + t)
     starts, ends = [r.first for r in ranges], [r.last for r in ranges]
     free = 0.0
-    for written, _, i in sorted((r.written, r.last, i) for i, r in enumerate(ranges) if r.saved):
+    for written, _, i in sorted((r.final, r.last, i) for i, r in enumerate(ranges) if r.saved):
         free = max(free, begin[written + 1]) + margin * machine.copy_seconds(buffers[ranges[i].buffer].copied, True)
         while ends[i] + 1 < len(seconds) and begin[ends[i] + 1] < free:
             ends[i] += 1

@@ -9,9 +9,10 @@ few at random.
 from __future__ import annotations
 
 import random
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ..cost.machine import Costs
 from ..cost.timing import time_plan
@@ -33,7 +34,7 @@ class Search:
         self._tried: list[Rules] = []
         self._near: Iterator[Rules] = iter(())
         self.best: Plan | None = None
-        self._rules: Rules | None = None
+        self._rules = Rules()  # of `best`
 
     def next(self) -> Rules | None:
         """Return the rules to try next; None: the search is over."""
@@ -45,7 +46,7 @@ class Search:
             rules = self._given.pop(-1 if self.best is None and len(self._tried) == self._budget.copies_after else 0)
             if (rules.remats or self.best is None) and rules not in self._tried:
                 return rules  # copies alone: only where nothing else gave a plan
-        return self._moved() if self.best is not None and self._rules.remats and self._budget.moves else None
+        return self._moved(self.best) if self.best is not None and self._rules.remats and self._budget.moves else None
 
     def tell(self, rules: Rules, plan: Plan | None) -> None:
         """Take the plan made by `rules`; None: they gave none."""
@@ -61,12 +62,13 @@ class Search:
             at = min(range(len(ladder)), key=lambda i: abs(ladder[i] - value))
             for near in (at + 1, at - 1):
                 if 0 <= near < len(ladder):
-                    yield replace(rules, **{name: ladder[near]})
+                    change: dict[str, Any] = {name: ladder[near]}
+                    yield replace(rules, **change)
 
-    def _moved(self) -> Rules:
-        """Return the best rules with changed prices of some values."""
+    def _moved(self, best: Plan) -> Rules:
+        """Return the best plan's rules with changed prices of some values."""
         rng, extra = self._rng, dict(self._rules.surcharges)
-        waited, chains = self._blamed()
+        waited, chains = self._blamed(best)
         kind = rng.choice(self._budget.moves)
         if kind == "waited" and waited:
             for b in sorted(waited):
@@ -86,16 +88,19 @@ class Search:
                     extra[b, way] = rng.choice(self._budget.surcharges)
         return replace(self._rules, surcharges=extra)
 
-    def _blamed(self) -> tuple[Counter[int], Counter[int]]:
-        """Return, for the best plan, (buffer -> seconds that steps waited for its copies, buffer -> seconds of its
+    def _blamed(self, plan: Plan) -> tuple[dict[int, float], dict[int, float]]:
+        """Return (buffer -> seconds that steps waited for its copies, buffer -> seconds of its
         rematerializations after the first, with those of their inputs)."""
-        plan, can = self.best, self._can
-        times, waited = time_plan(plan, self._costs), Counter()
+        can = self._can
+        times, waited = time_plan(plan, self._costs), dict[int, float]()
         for op in plan.ops:
             if op.kind is OpKind.COMPUTE and op.waits and times.stalls[op.step] > self._budget.least_wait:
                 last = max(op.waits, key=lambda w: times.end[w])
-                waited[plan.ops[last].place.buffer] += times.stalls[op.step]
-        took, maker, above = defaultdict(list), {}, {}
+                blamed = plan.ops[last].placed.buffer
+                waited[blamed] = waited.get(blamed, 0.0) + times.stalls[op.step]
+        took = defaultdict[int, list[float]](list)
+        maker: dict[int, int] = {}
+        above: dict[int, set[int]] = {}
         for s, again in plan.order:
             if not again:
                 maker, above = {}, {}
@@ -103,5 +108,5 @@ class Search:
             above[s] = {s}.union(*(above[maker[x]] for x in can.reads[s] if x in maker))
             maker.update(dict.fromkeys(can.makes[s], s))
             took[s].append(sum(self._costs.again[u] for u in above[s]))
-        chains = Counter({b: sum(t[1:]) for s, t in took.items() for b in can.makes[s] if b in plan.buffers})
+        chains = {b: sum(t[1:]) for s, t in took.items() for b in can.makes[s] if b in plan.buffers}
         return waited, chains

@@ -128,10 +128,10 @@ def _follow(
     remats: Mapping[int, Step],
     scratch: frozenset[int],
     names: dict[object, int],
-):
+) -> tuple[list[tuple[tuple[int, int], ...]], dict[int, int]]:
     """Return (inputs of every original step, values that survive); equal values have equal numbers, from `names`."""
     value: dict[int, int] = {}
-    made: dict[int, dict[int, tuple[int, int]]] = {}  # step -> buffer -> value; -1: of all it touched
+    made: dict[int, tuple[dict[int, int], dict[int, int]]] = {}  # step -> values (of its outputs, of all it touched)
 
     def number(what: object) -> int:
         return names.setdefault(what, len(names))
@@ -149,18 +149,18 @@ def _follow(
         if again:
             before = made.get(s)
             for b in outputs:
-                same = before is not None and b in before and _agrees(inputs, before[-1])
-                value[b] = before[b] if same else number(("wrong", s, b, len(names)))
+                same = before is not None and b in before[0] and _agrees(inputs, before[1])
+                value[b] = before[0][b] if before and same else number(("wrong", s, b, len(names)))
             continue
         seen.append(inputs)
         for b in outputs:
             value[b] = number((s, b, inputs))
         # a rematerialization may read what the forward step wrote (statistics): its outputs count as its inputs
-        made[s] = {b: value[b] for b in outputs}
-        made[s][-1] = dict(inputs) | {b: value[b] for b in outputs}
+        own = {b: value[b] for b in outputs}
+        made[s] = own, dict(inputs) | own
     return seen, {b: value[b] for b in program.live_out if b in value and b not in scratch}
 
 
-def _agrees(inputs, known: Mapping[int, int]) -> bool:
+def _agrees(inputs: Iterable[tuple[int, int]], known: Mapping[int, int]) -> bool:
     """Tell whether all inputs, (buffer, value), are the known values of their buffers."""
     return all(known.get(b) == v for b, v in inputs)

@@ -29,7 +29,7 @@ class RematCost:
     sizes: Mapping[int, int]
     costs: Costs
     search: SearchBudget = SEARCH
-    _needs: dict[tuple, int] = field(default_factory=dict, repr=False)
+    _needs: dict[tuple[int, int, tuple[int, ...]], int] = field(default_factory=dict, repr=False)
 
     def large(self, b: int, limit: int) -> bool:
         """Tell whether buffer `b` is so large that `price` may not be zero. limit: bytes of the memory."""
@@ -119,7 +119,7 @@ class RematCost:
         for i, step in enumerate(steps):
             new_buffers = {a.buffer for a in step.accesses if a.buffer in self.sizes} - on_device
             used += sum(self.sizes[x] for x in new_buffers)
-            reused, pairs = 0, set()
+            reused, pairs = 0, set[int]()
             for old, new in possible(step, self.buffers):
                 if new in new_buffers and last[old] == i and not pairs & {old, new}:
                     reused += self.sizes[old]

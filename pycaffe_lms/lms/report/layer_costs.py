@@ -40,11 +40,11 @@ def residencies(plan: Plan, times: PlanTimes) -> list[Residency]:
     for op in plan.ops:
         start, stop = times.start[op.id], times.end[op.id]
         if op.kind is OpKind.IN:
-            since.setdefault(op.place.buffer, start)
+            since.setdefault(op.placed.buffer, start)
         elif op.kind is OpKind.OUT:
-            saved[op.place.buffer] = stop
+            saved[op.placed.buffer] = stop
             if op.release:
-                end(op.place.buffer, stop)
+                end(op.placed.buffer, stop)
         elif op.kind is OpKind.COMPUTE:
             reused = {old for old, _ in op.inplace_reuses}
             for old in reused:
@@ -139,11 +139,11 @@ def layer_costs(plan: Plan, times: PlanTimes, measured: PlanTimes | None = None)
     accesses, writes = _uses(plan)
     for op in plan.ops:
         if op.kind is OpKind.IN:
-            row = rows[layer_of(steps[_first_from(accesses[op.place.buffer], op.step)].name)]
+            row = rows[layer_of(steps[_first_from(accesses[op.placed.buffer], op.step)].name)]
             row.copies_in += op.begins
             row.bytes_in += plan.stored(op)
         elif op.kind is OpKind.OUT:
-            row = rows[layer_of(steps[_last_until(writes[op.place.buffer], op.step)].name)]
+            row = rows[layer_of(steps[_last_until(writes[op.placed.buffer], op.step)].name)]
             row.copies_out += op.begins
             row.bytes_out += plan.stored(op)
         else:

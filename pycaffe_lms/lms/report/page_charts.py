@@ -121,7 +121,7 @@ def marks_of(plan: Plan, times: PlanTimes) -> list[Mark]:
 def _looks(plan: Plan, op: Op) -> tuple[int, str, str]:
     """Return an operation's (row, CSS class, name)."""
     if op.kind in (OpKind.IN, OpKind.OUT):
-        buffer = plan.buffers[op.place.buffer]
+        buffer = plan.buffers[op.placed.buffer]
         out = op.kind is OpKind.OUT
         size = human_bytes(buffer.nbytes)
         size = size if op.part is None else f"{human_bytes(op.part[1])} of {size}"

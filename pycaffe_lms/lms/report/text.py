@@ -30,7 +30,7 @@ def summary(plan: Plan) -> list[str]:
 
 
 def _copy(plan: Plan, op: Op) -> str:
-    buffer = plan.buffers[op.place.buffer]
+    buffer = plan.buffers[op.placed.buffer]
     size = human_bytes(buffer.copied)
     return f"{op.kind.value} {buffer.name} ({size if op.part is None else f'{human_bytes(op.part[1])} of {size}'})"
 
@@ -56,10 +56,10 @@ def step_table(plan: Plan, times: PlanTimes | None = None, seconds: Sequence[flo
         for op in by_step.get(s, []):
             if op.kind is OpKind.IN:
                 parts.append(_copy(plan, op))
-                held += plan.buffers[op.place.buffer].nbytes if op.begins else 0
+                held += plan.buffers[op.placed.buffer].nbytes if op.begins else 0
             elif op.kind is OpKind.OUT:
                 parts.append(_copy(plan, op))
-                gone += plan.buffers[op.place.buffer].nbytes if op.release else 0
+                gone += plan.buffers[op.placed.buffer].nbytes if op.release else 0
             elif op.kind is OpKind.COMPUTE:
                 held += sum(plan.buffers[p.buffer].nbytes for p in op.births)
                 parts += [f"new {names[p.buffer]}" for p in op.births]

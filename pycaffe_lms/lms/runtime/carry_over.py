@@ -34,17 +34,18 @@ class CarryOver:
     def take(self, plan: Plan, arena: Span, memories: Mapping[int, SyncedMemory]) -> frozenset[int]:
         """Return the buffers that are carried over into a run that starts now, and forget them."""
         known = self._written
-        same = self._plan is not None and self._plan() is plan and self._arena() is arena
+        known_plan, known_arena = self._plan and self._plan(), self._arena and self._arena()
+        same = known_plan is plan and known_arena is arena
         self.forget()
         if not same:
             return frozenset()
-        found = ((op.place.buffer, memories[op.place.buffer]) for op in plan.carried_over)
+        found = ((op.placed.buffer, memories[op.placed.buffer]) for op in plan.carried_over)
         return frozenset(b for b, memory in found if _untouched(memory) and known.get(b) == memory.written)
 
     def note(self, plan: Plan, arena: Span, memories: Mapping[int, SyncedMemory]) -> None:
         """Remember, at the end of a run, the candidates that nothing can have changed."""
         self._plan, self._arena = ref(plan), ref(arena)
-        found = ((op.place.buffer, memories[op.place.buffer]) for op in plan.carried_over)
+        found = ((op.placed.buffer, memories[op.placed.buffer]) for op in plan.carried_over)
         self._written = {b: memory.written for b, memory in found if _untouched(memory)}
 
 

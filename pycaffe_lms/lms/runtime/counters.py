@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..cost.measured import MeasuredRun
 from ..plan.plan import Plan
@@ -116,7 +116,7 @@ class Stats(Counters):
         for program in self.programs.values():
             program.total = Counters()
 
-    def described(self) -> dict:
+    def described(self) -> dict[str, Any]:
         """Return {"total": ..., "programs": {name: {"total", "last_run", "measured", "plan"}}}; see `statistics`."""
         totals = Counters()
         totals.add(self)
@@ -134,7 +134,7 @@ class Stats(Counters):
         }
 
 
-def statistics(runtime: Runtime) -> dict:
+def statistics(runtime: Runtime) -> dict[str, Any]:
     """Return what Large Model Support has done and needs, ready for JSON; sizes in bytes, zero without a device.
 
     Returns:

@@ -45,7 +45,7 @@ class PlanGraph:
         self._runtime, self._device, self._plan, self._memories = runtime, runtime.device, plan, memories
         self._first = first_uses(plan)
         early = () if runtime.config.sync else _early(plan, front)
-        self._early = tuple(op.place for op in early)
+        self._early = tuple(op.placed for op in early)
         self._work = replace(plan, ops=_without(plan, {op.id for op in early}))  # what is captured
         copied = {op.place.buffer for op in self._work.ops if op.place is not None and op.host_slot is None}
         others = {place.buffer for op in plan.ops for place in (*op.births, *self._early)} - copied
@@ -59,7 +59,7 @@ class PlanGraph:
         """Move the values that the plan starts from to the host."""
         bring_to_host(self._device, self._first, self._memories)
 
-    def addresses(self) -> list:
+    def addresses(self) -> list[object]:
         """Return objects that identify the plan's memory: while they are the same, so are its addresses."""
         shared = self._runtime.slab.shared[: len(self._plan.host_segments)]
         arena = ref(self._runtime.arena.of(self._plan))  # weak, so that the arena can be freed
@@ -83,11 +83,16 @@ class PlanGraph:
         held, before = (stats.held, stats.held_peak), [(m.state, m.host_event) for m in moved]
         run = PlanRun(self._runtime, self._work, self._memories)
         counted = run.counted
+
+        def issue_all() -> None:
+            for op in self._work.ops:
+                run.issue(op, execute)
+
         try:
             for place in self._early:
                 self._memories[place.buffer].become(State.SYNCED, span=run.span_of(place))
                 run.held_more(self._work.buffers[place.buffer].nbytes)
-            launch = self._device.capture(lambda: [run.issue(op, execute) for op in self._work.ops])
+            launch = self._device.capture(issue_all)
             counted.finished(self._plan)
             after = [m.state for m in moved]
         finally:
@@ -136,9 +141,9 @@ def _early(plan: Plan, front: int) -> list[Op]:
     copied, and copies of carried-over values, which a run may skip.
     """
     made = {a.buffer for step in plan.program.steps[:front] for a in step.accesses if a.mode is not Mode.READ}
-    made |= {op.place.buffer for op in plan.carried_over}
+    made |= {op.placed.buffer for op in plan.carried_over}
     start = takewhile(lambda op: op.kind in (OpKind.HOST, OpKind.IN), plan.ops)
-    return [op for op in start if op.kind is OpKind.IN and op.place.buffer in made and op.part is None]
+    return [op for op in start if op.kind is OpKind.IN and op.placed.buffer in made and op.part is None]
 
 
 def _without(plan: Plan, early: set[int]) -> tuple[Op, ...]:

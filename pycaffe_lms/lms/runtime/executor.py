@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ...backend.device import Device
+from ...backend.device import Device, Span
 from ...errors import CaffeError, PlanError
 from ...memory.states import Ask, State
 from ...memory.synced import SyncedMemory
@@ -36,7 +36,7 @@ def first_uses(plan: Plan) -> dict[int, Mode]:
     return found
 
 
-def bring_to_host(device: Device, first: Mapping[int, Mode], memories: Mapping[int, object]) -> None:
+def bring_to_host(device: Device, first: Mapping[int, Mode], memories: Mapping[int, SyncedMemory]) -> None:
     """Move the values that a plan starts from to the host; fill those never written with zeros.
 
     Args:
@@ -60,7 +60,7 @@ def bring_to_host(device: Device, first: Mapping[int, Mode], memories: Mapping[i
 class PlanRun:
     """Issue the operations of a plan, whose values are on the host, in order; then join the streams."""
 
-    def __init__(self, runtime: Runtime, plan: Plan, memories: Mapping[int, object]):
+    def __init__(self, runtime: Runtime, plan: Plan, memories: Mapping[int, SyncedMemory]):
         self.runtime, self.plan, self.memories = runtime, plan, memories
         self.device = runtime.device
         self.arena = runtime.arena.of(plan)
@@ -90,19 +90,19 @@ class PlanRun:
                 device.wait(stream, device.record(device.compute))
             self._copy_in(op, stream)
         elif op.kind is OpKind.OUT:
-            memory, start = self.memories[op.place.buffer], recorder and recorder.begin(stream)
+            memory, start = self.memories[op.placed.buffer], recorder and recorder.begin(stream)
             if op.host_slot is not None:
                 memory.lend_host_slot(
                     self.runtime.slab.shared_slot(op.host_slot.segment, op.host_slot.offset, memory.nbytes)
                 )
-            with self._copying(op.place.buffer):
+            with self._copying(op.placed.buffer):
                 memory.ask(Ask.SAVE, stream=stream, part=op.part)
             nbytes = self._copied(op, memory)
             self.counted.copied_out(nbytes, op.begins)
             if recorder:
                 recorder.end(COPIES_OUT, memory.name, start, stream, nbytes)
             if op.release:
-                self._take_back(op.place.buffer, Ask.EVICT)
+                self._take_back(op.placed.buffer, Ask.EVICT)
             if config.sync & 1:
                 if recorder:
                     recorder.waits(op.step, [op.id])
@@ -115,7 +115,7 @@ class PlanRun:
             for place in op.births:
                 self._lend(place, stream)
                 if place.buffer not in written_in_place:
-                    device.spoil(self.memories[place.buffer].span, stream)
+                    device.spoil(self.span_of(place), stream)
             execute(op.step)
             for b in op.frees:
                 self._take_back(b, Ask.EVICT)
@@ -127,19 +127,19 @@ class PlanRun:
         if op.id in self._waited:
             self._events[op.id] = device.record(stream)
 
-    def _copy_in(self, op: Op, stream) -> None:
-        memory, recorder = self.memories[op.place.buffer], self.runtime.recorder
+    def _copy_in(self, op: Op, stream: Any) -> None:
+        memory, recorder = self.memories[op.placed.buffer], self.runtime.recorder
         if op.begins:
-            self.held_more(self.plan.buffers[op.place.buffer].nbytes)
-            if op.place.buffer in self._carried_over:
-                self._carried_over -= {op.place.buffer}
-                memory.be_found(self.span_of(op.place))
+            self.held_more(self.plan.buffers[op.placed.buffer].nbytes)
+            if op.placed.buffer in self._carried_over:
+                self._carried_over -= {op.placed.buffer}
+                memory.be_found(self.span_of(op.placed))
                 if recorder:
                     recorder.idle(stream)
                 return
         start = recorder and recorder.begin(stream)
-        with self._copying(op.place.buffer):
-            memory.ask(Ask.READ_GPU, span=self.span_of(op.place), stream=stream, part=op.part)
+        with self._copying(op.placed.buffer):
+            memory.ask(Ask.READ_GPU, span=self.span_of(op.placed), stream=stream, part=op.part)
         if op.host_slot is not None and op.host_slot.last:
             memory.end_home()
         nbytes = self._copied(op, memory)
@@ -161,9 +161,9 @@ class PlanRun:
         """Return the bytes that an IN or OUT operation moves over the link."""
         if op.part is not None:
             return min(op.part[1], memory.nbytes - op.part[0])
-        return self.plan.buffers[op.place.buffer].compressed_bytes or memory.nbytes
+        return self.plan.buffers[op.placed.buffer].compressed_bytes or memory.nbytes
 
-    def _lend(self, place: Placement, stream) -> None:
+    def _lend(self, place: Placement, stream: Any) -> None:
         self.memories[place.buffer].ask(Ask.OVERWRITE_GPU, span=self.span_of(place), stream=stream)
         self.held_more(self.plan.buffers[place.buffer].nbytes)
 
@@ -173,7 +173,7 @@ class PlanRun:
         stats.held_more(nbytes)
         self.counted.held_peak = max(self.counted.held_peak, stats.held)
 
-    def span_of(self, place: Placement):
+    def span_of(self, place: Placement) -> Span:
         """Return the part of the arena where a buffer is placed."""
         return self.arena.at(place.offset, self.plan.buffers[place.buffer].nbytes)
 

@@ -42,7 +42,7 @@ def with_shares(machine: Machine, shares: Mapping[bool, float]) -> Machine:
     """
     if all(abs(share - 1) <= CLOSE for share in shares.values()):
         return machine
-    into, out = (shares.get(way, shares.get(not way)) for way in (False, True))
+    into, out = (shares[way] if way in shares else shares[not way] for way in (False, True))
     return replace(
         machine,
         link_in=machine.link_in * into,

@@ -18,6 +18,7 @@ from ..program import layer_of
 
 if TYPE_CHECKING:
     from ...backend.device import Device
+    from ...memory.synced import SyncedMemory
     from ..plan.plan import Plan
     from .runtime import Runtime
 
@@ -27,17 +28,11 @@ _RAISE = "raise -lms_budget, or lower batch_size"
 _RUNTIMES: WeakKeyDictionary[Device, WeakSet[Runtime]] = WeakKeyDictionary()
 
 
-class Memory(Protocol):
-    """Describe a buffer. own_bytes: bytes of device memory that it took from the pool."""
-
-    own_bytes: int
-
-
 class MemoryOwner(Protocol):
     """Describe a net's memory. name: the net's."""
 
     name: str
-    memories: Mapping[int, Memory]
+    memories: Mapping[int, SyncedMemory]
 
     def resident_listing(self, *, own: bool = False) -> list[tuple[str, int]]:
         """Return (layer, bytes) of resident buffers in creation order. own: without those that another net owns."""
@@ -68,14 +63,20 @@ class MemoryOwners:
         """Return the nets' names, each once."""
         return ", ".join(dict.fromkeys(map(called, self)))
 
+    @property
+    def _owner(self) -> Runtime:
+        runtime = self._runtime()
+        assert runtime is not None, "the runtime holds this object"
+        return runtime
+
     def held(self) -> int:
         """Return the device bytes that the runtime and its nets have now."""
         own = {id(memory): memory.own_bytes for owner in self for memory in owner.memories.values()}
-        return self._runtime().held + sum(own.values())
+        return self._owner.held + sum(own.values())
 
     def others(self) -> str:
         """Return "; others hold ..." with the largest by name, or "" if nothing else is in use."""
-        runtime = self._runtime()
+        runtime = self._owner
         total = runtime.device.in_use() - self.held()
         if total <= 0:
             return ""

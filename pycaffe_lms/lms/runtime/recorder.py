@@ -8,13 +8,17 @@ times are those of the model clock. A recorded iteration runs step by step, neve
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import TYPE_CHECKING, Any
 
 from ..cost.measured import MeasuredRun, measured_run
 from ..plan.plan import OpKind, Plan
+
+if TYPE_CHECKING:
+    from .runtime import Runtime
 
 STEPS, COPIES_IN, COPIES_OUT, HOST = "steps", "copies in", "copies out", "host: issuing steps"
 
@@ -56,7 +60,7 @@ class Recorder:
     only the row of steps, by the wall clock.
     """
 
-    def __init__(self, runtime):
+    def __init__(self, runtime: Runtime):
         self.runtime, self.device = runtime, runtime.device
         self._queued = not self.device.is_host
         self._began = 0.0
@@ -81,21 +85,26 @@ class Recorder:
             self.runtime.recorder = None
 
     # -- called while steps and copies are issued ----------------------------------------------------------------
-    def begin(self, stream):
+    def begin(self, stream: Any) -> Any:
         """Return a mark on a stream: a timed event, or without a device the time in seconds."""
         return self.device.timed_event(stream) if self._queued else time.perf_counter()
 
-    def end(self, row: str, name: str, start, stream, nbytes: int = 0) -> None:
+    def end(self, row: str, name: str, start: object, stream: Any, nbytes: int = 0) -> None:
         """Note a step or copy of `nbytes` bytes, queued on the stream since the mark `start`."""
         end = self.begin(stream)
         self._marks.append((len(self._anchors) - 1, row, name, start, end, nbytes))
         if self._run is not None:
             self._run.marks[self._run.op] = start, end
 
-    def idle(self, stream) -> None:
+    def idle(self, stream: Any) -> None:
         """Note that the current operation of the plan took no time."""
-        mark = self.begin(stream)
-        self._run.marks[self._run.op] = mark, mark
+        mark, run = self.begin(stream), self._running
+        run.marks[run.op] = mark, mark
+
+    @property
+    def _running(self) -> _Run:
+        assert self._run is not None, "only inside `run`"
+        return self._run
 
     @contextmanager
     def run(self, plan: Plan) -> Iterator[None]:
@@ -109,18 +118,18 @@ class Recorder:
 
     def operation(self, op: int) -> None:
         """Attribute the next marks to operation `op` of the plan."""
-        self._run.op = op
+        self._running.op = op
 
     def waits(self, step: int, ops: Iterable[int]) -> None:
         """Note that the compute stream (or the host, for a host step) now waits for operations `ops` before `step`.
 
         Only copies among them count as a stall, which lasts until the last of these ends.
         """
-        copies = [w for w in ops if self._run.plan.ops[w].kind in (OpKind.IN, OpKind.OUT)]
+        copies = [w for w in ops if self._running.plan.ops[w].kind in (OpKind.IN, OpKind.OUT)]
         if copies:
-            self._run.waits.append((step, self.begin(self.device.compute), copies))
+            self._running.waits.append((step, self.begin(self.device.compute), copies))
 
-    def step(self, name: str, host: bool, run) -> None:
+    def step(self, name: str, host: bool, run: Callable[[], None]) -> None:
         """Run a step and record it. host: it runs on the issuing thread and not on the device."""
         issued, stream = time.perf_counter(), self.device.compute
         on_row = not (host and self._queued)
@@ -140,7 +149,13 @@ class Recorder:
         """Return everything recorded, and the iterations as (name, start in microseconds). Wait for the device."""
         begins, anchors = self._begins(), [mark for _, mark in self._anchors]
         timed = [
-            RecordedTimes(row, name, *(begins[i] + self._between_us(anchors[i], mark) for mark in (start, end)), nbytes)
+            RecordedTimes(
+                row,
+                name,
+                begins[i] + self._between_us(anchors[i], start),
+                begins[i] + self._between_us(anchors[i], end),
+                nbytes,
+            )
             for i, row, name, start, end, nbytes in self._marks
         ]
         timed += [
@@ -161,7 +176,7 @@ class Recorder:
         for run in self._runs:
             name, anchor = self._anchors[run.iteration]
 
-            def seconds(mark, begin=begins[run.iteration], anchor=anchor) -> float:
+            def seconds(mark: object, begin: float = begins[run.iteration], anchor: object = anchor) -> float:
                 return 1e-6 * (begin + self._between_us(anchor, mark))
 
             spans = {op: (seconds(a), seconds(b)) for op, (a, b) in run.marks.items()}
@@ -173,5 +188,5 @@ class Recorder:
             found.append(measured_run(run.plan, name, spans, stalls, self.device.simulated))
         return found
 
-    def _between_us(self, start, end) -> float:
-        return 1e3 * self.device.elapsed_ms(start, end) if self._queued else 1e6 * (end - start)
+    def _between_us(self, start: Any, end: Any) -> float:
+        return 1e3 * float(self.device.elapsed_ms(start, end)) if self._queued else 1e6 * float(end - start)

@@ -11,11 +11,13 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from typing import Any
 from weakref import ReferenceType
 
-from ...backend.device import Device
+from ...backend.device import Device, Span
 from ...errors import OutOfDeviceMemory, PlanError, human_bytes
 from ...memory.host import HostSlab
+from ...memory.synced import SyncedMemory
 from ..config import LMSConfig
 from ..cost.machine import Machine, machine_of
 from ..managed import Managed, choose_managed
@@ -71,12 +73,12 @@ class Runtime:
 
     def __post_init__(self) -> None:
         self.asked, self.idle, self.fitting, self.whole = self.config, False, False, False  # see `net/memory/fit.py`
-        self.nets: list[ReferenceType] = []  # in the order of their creation
+        self.nets: list[ReferenceType[Any]] = []  # in the order of their creation
         self._keeps_params: bool | None = None
         self._arena = Arena(self.device)
         self.compression: Compression | None = None  # for `-lms_compress`
         self._idle_compression: Compression | None = None  # kept while LMS is idle
-        self._workspace = None
+        self._workspace: Span | None = None
         self.memory_owners, self.carry_over = MemoryOwners(self), CarryOver()
         file = self.config.plan_file
         self.plan_cache = PlanCache(file) if file is not None else None
@@ -103,8 +105,8 @@ class Runtime:
         """Turn management off, or back to what the settings say. All nets must be planned again afterwards."""
         if on == self.idle:
             return
-        off = {"threshold_kb": 0, "auto": False, "recompute": None, "plan_file": None, "compress": None}
-        self.idle, self.config = on, replace(self.asked, **off) if on else self.asked
+        off = replace(self.asked, threshold_kb=0, auto=False, recompute=None, plan_file=None, compress=None)
+        self.idle, self.config = on, off if on else self.asked
         self.compression, self._idle_compression = self._idle_compression, self.compression
         self.resident_bytes += sum(
             h.nbytes * sign for h, sign in ((self.compression, 1), (self._idle_compression, -1)) if h
@@ -195,7 +197,7 @@ class Runtime:
         """Return the bytes that `workspace` is yet to allocate."""
         return max(0, self.workspace_bytes - (self._workspace.nbytes if self._workspace is not None else 0))
 
-    def workspace(self):
+    def workspace(self) -> Span:
         """Return the device memory that all unmanaged call scratch uses in turn; grow it first if needed."""
         if self._workspace is None or self._workspace.nbytes < self.workspace_bytes:
             if self._workspace is not None:
@@ -267,7 +269,7 @@ class Runtime:
             ).at(layer=layer_of(plan.largest_step.name))
         return plan
 
-    def prepare(self, plan: Plan, memories: Mapping[int, object]) -> None:
+    def prepare(self, plan: Plan, memories: Mapping[int, SyncedMemory]) -> None:
         """Allocate the arena and the host slots that a plan needs, so that runs allocate nothing."""
         missing = {b: memories[b].nbytes for b in sorted(plan.host_buffers) if memories[b].wants_lock}
         for b, slot in self.slab.take(missing, plan.host_segments).items():
@@ -302,12 +304,12 @@ class Runtime:
             self.compression.close()
         self.slab.close()
 
-    def run(self, plan: Plan, memories: Mapping[int, object], execute: Callable[[int], None]) -> Counters:
+    def run(self, plan: Plan, memories: Mapping[int, SyncedMemory], execute: Callable[[int], None]) -> Counters:
         """Run a prepared plan; `execute(step)` runs a layer pass. Return what was counted."""
         bring_to_host(self.device, first_uses(plan), memories)
         with nullcontext() if self.recorder is None else self.recorder.run(plan):
             return PlanRun(self, plan, memories).run(execute)
 
-    def statistics(self) -> dict:
+    def statistics(self) -> dict[str, Any]:
         """Return counts and sizes so far: see `counters.statistics`."""
         return statistics(self)
